@@ -1,0 +1,47 @@
+"""Finite minimum and maximum of samples, as float64; the same few lines for NumPy and CuPy arrays."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def extent(samples: Any) -> Any:
+    """Finite minimum and maximum of an array on the device that holds it.
+
+    Parameters
+    ----------
+    samples : NumPy or CuPy array of any integer or float dtype, shape (n,)
+
+    Returns
+    -------
+    float64 array of the same kind, shape (2,)
+        (inf, -inf) where no sample is finite. Integers round to float64, which keeps their order.
+    """
+    xp = array_module(samples)
+    if samples.dtype.kind == "f":
+        samples = samples[xp.isfinite(samples)]
+    if not samples.size:
+        return xp.asarray([np.inf, -np.inf])
+    return xp.stack((samples.min(), samples.max())).astype(np.float64)
+
+
+def merge(a: Any, b: Any) -> Any:
+    """Extent of two arrays together, from the extent of each."""
+    xp = array_module(a)
+    return xp.stack((xp.minimum(a[0], b[0]), xp.maximum(a[1], b[1])))
+
+
+def extent_reference(samples: NDArray[Any]) -> NDArray[np.float64]:
+    """The same on the CPU by sorting: plain, and independent of ``extent``."""
+    ordered = np.sort(samples.astype(np.float64), kind="stable")
+    finite = ordered[np.isfinite(ordered)]
+    return np.array([finite[0], finite[-1]] if len(finite) else [np.inf, -np.inf])
+
+
+def array_module(array: Any) -> Any:
+    """The module, numpy or cupy, that an array belongs to."""
+    return sys.modules[type(array).__module__.partition(".")[0]]

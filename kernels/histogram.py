@@ -1,0 +1,213 @@
+"""Count samples into slots: the plain reference, the CPU counterpart, the door to the CUDA kernels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernels import build
+from kernels.binning import Binning, Edges
+
+VARIANTS = ("histogram_shift", "histogram_regular", "histogram_search", "histogram_bytes")
+
+THREADS = 1024  # THREADS in histogram.cu
+CACHED_BYTES = (
+    2**19
+)  # what the CPU counts at a time: half of a typical second-level cache, so that a pass finds it there
+
+# C type of the samples in histogram.cu, by NumPy dtype; keys are compared in KEYS where they differ from the samples.
+C_TYPES = {
+    "int8": "u8", "uint8": "u8", "int16": "short", "uint16": "u16", "int32": "int", "uint32": "u32",
+    "int64": "i64", "uint64": "u64", "float16": "float16", "float32": "float", "float64": "double",
+}  # fmt: skip
+KEYS = {"int16": np.int32, "uint16": np.int32, "float16": np.float32}
+
+
+def histogram_reference(samples: NDArray[Any], edges: Edges) -> NDArray[np.int64]:
+    """Count samples with NumPy's own histogram: plain, and independent of everything else here.
+
+    Parameters
+    ----------
+    samples : array of any supported dtype and byte order, shape (n,)
+    edges : float64 array, shape (bins + 1,), strictly ascending
+
+    Returns
+    -------
+    int64 array, shape (bins + 3,)
+        Underflow, the bins, overflow, NaN (see ``kernels.binning``).
+    """
+    values = samples.astype(np.float64)
+    inside, _ = np.histogram(values, edges)
+    below = np.count_nonzero(values < edges[0])
+    above = np.count_nonzero(values > edges[-1])
+    return np.concatenate(([below], inside, [above], [np.count_nonzero(np.isnan(values))])).astype(np.int64)
+
+
+def histogram_cpu(samples: NDArray[Any], binning: Binning) -> NDArray[np.int64]:
+    """Count samples on the CPU, a cache-sized block at a time.
+
+    Parameters
+    ----------
+    samples : array of ``binning.dtype`` in either byte order, shape (n,)
+    binning
+
+    Returns
+    -------
+    int64 array, shape (bins + 3,)
+        Underflow, the bins, overflow, NaN.
+    """
+    narrow = binning.dtype.itemsize <= 2
+    count = _count_patterns if narrow else _count_shifted if binning.shift is not None else _count_found
+    total = np.zeros(2 ** (8 * binning.dtype.itemsize) if narrow else binning.slots, np.int64)
+    step = CACHED_BYTES // binning.dtype.itemsize
+    for start in range(0, len(samples), step):
+        count(samples[start : start + step].astype(binning.dtype, copy=False), binning, total)
+    return _bin_patterns(total, binning) if narrow else total
+
+
+def _count_patterns(block: NDArray[Any], binning: Binning, total: NDArray[np.int64]) -> None:
+    """Samples of one or two bytes: count every bit pattern, bin the patterns at the end."""
+    total += np.bincount(block.view(f"u{block.itemsize}"), minlength=len(total))
+
+
+def _bin_patterns(patterns: NDArray[np.int64], binning: Binning) -> NDArray[np.int64]:
+    slots = np.zeros(binning.slots, np.int64)
+    np.add.at(slots, binning.slot_of_pattern, patterns)
+    return slots
+
+
+def _count_shifted(block: NDArray[Any], binning: Binning, total: NDArray[np.int64]) -> None:
+    """Integers in bins 2**k wide: subtract, shift, count; the few outside take the general way."""
+    first = int(binning.thresholds[0])
+    end = first + (binning.bins << (binning.shift or 0))
+    if int(block.min()) < first or int(block.max()) >= end:
+        inside = block >= binning.thresholds[0]
+        if end <= np.iinfo(block.dtype).max:
+            inside &= block < block.dtype.type(end)
+        total += np.bincount(binning.find(block[~inside]), minlength=len(total))
+        block = block[inside]
+    # Modulo 2**64 the offset is right also for uint64, and it is below 2**62 here.
+    offsets = np.subtract(block, np.uint64(first % 2**64).astype(np.int64), dtype=np.int64, casting="unsafe")
+    if binning.shift:
+        offsets >>= binning.shift
+    total[1 : binning.bins + 1] += np.bincount(offsets, minlength=binning.bins)
+
+
+def _count_found(block: NDArray[Any], binning: Binning, total: NDArray[np.int64]) -> None:
+    """Any edges: guess a slot from the spacing where there is one, and correct it; else search."""
+    if block.dtype.kind == "f" and np.isnan(block.max()):
+        numbers = block == block
+        total[-1] += len(block) - np.count_nonzero(numbers)
+        block = block[numbers]
+    slots = _guess(block, binning) if binning.regular else None
+    total += np.bincount(binning.find(block) if slots is None else slots, minlength=len(total))
+
+
+def _guess(block: NDArray[Any], binning: Binning) -> NDArray[np.intp] | None:
+    """Slots of evenly spaced bins by one multiplication, corrected until exact; None where the guess is no help."""
+    thresholds = binning.thresholds
+    last = len(thresholds)
+    scale, offset = guess_line(binning)
+    if not last or not np.isfinite(scale * np.abs(binning.edges[[0, -1]]).max()):
+        return None
+    place = block.astype(np.float64)
+    with np.errstate(over="ignore", invalid="ignore"):
+        place *= scale
+        place += offset + 1
+        slots = np.fmin(np.fmax(place, 0, out=place), last, out=place).astype(np.intp)
+    padded = np.concatenate((thresholds[:1], thresholds, thresholds[-1:]))
+    for _ in range(4):
+        low = (block < padded[slots]) & (slots > 0)
+        high = (block >= padded[1:][slots]) & (slots < last)
+        if not low.any() and not high.any():
+            return slots
+        slots += high
+        slots -= low
+    return None
+
+
+def guess_line(binning: Binning) -> tuple[float, float]:
+    """Scale and offset of the line from a sample to its bin number, counted from ``edges[0]``."""
+    lower, upper = float(binning.edges[0]), float(binning.edges[-1])
+    scale = binning.bins / (upper - lower) if np.isfinite(upper - lower) else 0.0
+    return scale, -lower * scale
+
+
+def histogram(samples: Any, binning: Binning) -> Any:
+    """Count samples on the device that holds them.
+
+    Parameters
+    ----------
+    samples : CuPy array, shape (n,), C-contiguous, dtype ``binning.dtype``
+        n may exceed 2**32.
+    binning
+
+    Returns
+    -------
+    CuPy int64 array, shape (bins + 3,)
+        Underflow, the bins, overflow, NaN, on the current stream.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the array is of another dtype, has more than one dimension or has gaps.
+    """
+    import cupy
+
+    if samples.dtype != binning.dtype:
+        raise TypeError(f"histogram: expected samples of {binning.dtype}, got {samples.dtype}; convert them first")
+    if samples.ndim != 1 or not samples.flags.c_contiguous:
+        raise ValueError(f"histogram: expected one contiguous dimension, got shape {samples.shape}, strides "
+                         f"{samples.strides}; pass cupy.ascontiguousarray(samples).ravel()")  # fmt: skip
+    slots = cupy.zeros(binning.slots, cupy.uint64)
+    stem, counters, arguments = _launch_plan(binning)
+    copies, shared = _counter_copies(counters, binning.dtype.itemsize)
+    name = C_TYPES[binning.dtype.name]
+    instance = f"{stem}<{copies}>" if stem == "histogram_bytes" else f"{stem}<{name}, {copies}, {str(shared).lower()}>"
+    kernel = build.load("histogram", instance)
+    shared_mem = counters * copies * 4 if shared else 0
+    grid = build.limits().resident_blocks(THREADS, kernel.num_regs, shared_mem)
+    # A block counts in u32: no more than 2**31 samples for each of them in one launch.
+    for start in range(0, len(samples), grid * 2**31):
+        part = samples[start : start + grid * 2**31]
+        kernel((grid,), (THREADS,), (part, np.int64(len(part)), *arguments(slots)), shared_mem=shared_mem)
+    return slots.view(cupy.int64)
+
+
+def _counter_copies(counters: int, itemsize: int) -> tuple[int, bool]:
+    """How many copies of the counters a block keeps, and whether they fit into shared memory at all."""
+    available = build.limits().shared_per_block
+    # Measured on H200: int32 is bound by memory with one copy, narrow samples by increments that meet in a bank.
+    wanted = {1: 32, 2: 8}.get(itemsize, 1)
+    while wanted > 1 and counters * wanted * 4 > available // 4:
+        wanted //= 2
+    return wanted, counters * wanted * 4 <= available
+
+
+def _launch_plan(binning: Binning) -> tuple[str, int, Any]:
+    """Kernel, number of counters a block keeps, and what builds the arguments after (samples, n)."""
+    import cupy
+
+    bins = np.uint32(binning.bins)
+    if binning.dtype.itemsize == 1:
+        slot_of = cupy.asarray(binning.slot_of_pattern)
+        return "histogram_bytes", 256, lambda slots: (slot_of, slots)
+    key = np.dtype(KEYS.get(binning.dtype.name, binning.dtype))
+    keys = binning.thresholds.astype(key)
+    if binning.shift is not None:
+        unsigned = np.dtype(f"u{key.itemsize}").type
+        first = int(keys[0])
+        reach = min(binning.bins << binning.shift, int(np.iinfo(binning.dtype).max) - first + 1) - 1
+        has_end = len(keys) > binning.bins
+        scalars = (key.type(first), unsigned(reach), np.int32(binning.shift), keys[-1], np.bool_(has_end))
+        return "histogram_shift", binning.slots, lambda slots: (bins, slots, *scalars)
+    thresholds, count = cupy.asarray(keys), np.int32(len(keys))
+    if not binning.regular or not len(keys):
+        return "histogram_search", binning.slots, lambda slots: (bins, slots, thresholds, count)
+    guess = np.float32 if key.itemsize == 4 else np.float64
+    scale, offset = guess_line(binning)
+    with np.errstate(over="ignore", invalid="ignore"):
+        line = (guess(scale), guess(float(keys[0]) * scale + offset))
+    return "histogram_regular", binning.slots, lambda slots: (bins, slots, thresholds, count, *line)

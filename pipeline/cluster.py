@@ -1,0 +1,256 @@
+"""Where a job runs: one path, four clusters, always a Dask client (the table is in docs/design.md)."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, cast
+
+from pipeline.devices import Devices, find_devices
+from pipeline.errors import PipelineError, UsageError
+
+# Below this a second process costs more than it computes: starting takes seconds, a GPU reads this in milliseconds.
+SMALL_BYTES = 2**30
+# Counting holds Python's lock for a third of a pass over the data, so threads stop paying at about three cores.
+PROCESSES_FROM_BYTES = 2**33
+ANSWER_SECONDS = 30
+
+
+@dataclass(frozen=True)
+class Placement:
+    """What the user said about where to run.
+
+    Attributes
+    ----------
+    device
+        ``"auto"``, ``"gpu"`` or ``"cpu"``.
+    scheduler, scheduler_file
+        An existing cluster, by address or by the file that its scheduler wrote.
+    dashboard_address
+        Where to serve the dashboard, e.g. ``":8787"``; None serves none. Always on 127.0.0.1.
+    """
+
+    device: str = "auto"
+    scheduler: str | None = None
+    scheduler_file: str | None = None
+    dashboard_address: str | None = None
+
+
+@dataclass(frozen=True)
+class Workers:
+    """A running cluster, as the run loop sees it.
+
+    Attributes
+    ----------
+    client
+        Connected Dask client.
+    device
+        ``"gpu"`` or ``"cpu"``: what chunks are computed on.
+    addresses
+        Workers that chunks may run on.
+    resources
+        What a computing task asks of a worker.
+    description
+        One line for the report.
+    dashboard
+        Its address, or None.
+    """
+
+    client: Any
+    device: str
+    addresses: tuple[str, ...]
+    resources: dict[str, float]
+    description: str
+    dashboard: str | None
+
+
+@contextmanager
+def open_workers(placement: Placement, nbytes: int) -> Iterator[Workers]:
+    """Start or join the cluster for a job over `nbytes` bytes, and leave nothing of it running.
+
+    Raises
+    ------
+    UsageError
+        If a GPU was asked for where there is none.
+    PipelineError
+        If a scheduler or its workers do not answer within 30 s.
+    """
+    if placement.scheduler or placement.scheduler_file:
+        with _existing(placement) as workers:
+            yield workers
+        return
+    devices = find_devices() if placement.device != "cpu" else None
+    gpus = devices.usable if devices else 0
+    if placement.device == "gpu" and not gpus:
+        reason = cast(Devices, devices).missing
+        raise UsageError(f"--device gpu: expected a GPU, but {reason}; run with --device cpu for the same result")
+    if gpus > 1 and nbytes >= SMALL_BYTES:
+        with _one_process_per_gpu(placement, gpus) as workers:
+            yield workers
+    elif not gpus and nbytes >= PROCESSES_FROM_BYTES and _cores() > 1:
+        with _one_process_per_core(placement) as workers:
+            yield workers
+    else:
+        with _in_this_process(placement, "gpu" if gpus else "cpu") as workers:
+            yield workers
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+def _loopback(dashboard_address: str | None) -> str | None:
+    """The address on 127.0.0.1: Dask would bind a bare port on every interface."""
+    if dashboard_address is None:
+        return None
+    host, _, port = dashboard_address.rpartition(":")
+    if host not in ("", "127.0.0.1", "localhost") or not port.isdigit():
+        raise UsageError(
+            f"--dashboard-address: expected a port of this machine like :8787, got {dashboard_address!r}; "
+            "the dashboard has no password, so it is served on loopback only: reach it through an ssh tunnel"
+        )
+    return f"127.0.0.1:{port}"
+
+
+@contextmanager
+def _in_this_process(placement: Placement, device: str) -> Iterator[Workers]:
+    """Scheduler and one worker as threads of this process; no port is opened unless the dashboard is asked for."""
+    from distributed import Client
+    from distributed.deploy.spec import SpecCluster
+
+    from pipeline.portless import PortlessScheduler, PortlessWorker, Scheduler
+
+    dashboard = _loopback(placement.dashboard_address)
+    scheduler = {
+        "cls": Scheduler if dashboard else PortlessScheduler,
+        "options": {"protocol": "inproc://", "dashboard": bool(dashboard), "dashboard_address": dashboard},
+    }
+    resources = {"GPU": 1.0} if device == "gpu" else {}
+    options = {"protocol": "inproc://", "nthreads": _cores(), "memory_limit": None, "resources": resources}
+    worker = {"cls": PortlessWorker, "options": options | {"dashboard": False}}
+    with (
+        _local_directory(),
+        SpecCluster(workers={0: worker}, scheduler=scheduler, silence_logs=50) as cluster,
+        Client(cluster) as client,
+    ):
+        where = f"this process, {_cores()} threads" + (", 1 GPU" if device == "gpu" else "")
+        yield _workers(client, device, resources, where, dashboard)
+
+
+@contextmanager
+def _one_process_per_core(placement: Placement) -> Iterator[Workers]:
+    from distributed import Client, LocalCluster
+
+    dashboard = _loopback(placement.dashboard_address)
+    with (
+        _local_directory(),
+        _private(),
+        LocalCluster(
+            n_workers=_cores(), threads_per_worker=1, security=True, dashboard_address=dashboard or "127.0.0.1:0",
+            memory_limit=None, silence_logs=50,
+        ) as cluster,
+        Client(cluster) as client,
+    ):  # fmt: skip
+        yield _workers(client, "cpu", {}, f"{_cores()} processes on this machine", dashboard)
+
+
+@contextmanager
+def _one_process_per_gpu(placement: Placement, gpus: int) -> Iterator[Workers]:
+    from dask_cuda import LocalCUDACluster
+    from distributed import Client
+
+    dashboard = _loopback(placement.dashboard_address)
+    with (
+        _local_directory(),
+        _private(),
+        LocalCUDACluster(
+            # The other threads of a worker verify while its GPU computes.
+            threads_per_worker=max(2, _cores() // gpus), resources={"GPU": 1}, security=True,
+            dashboard_address=dashboard or "127.0.0.1:0", device_memory_limit=0, memory_limit=None, silence_logs=50,
+        ) as cluster,
+        Client(cluster) as client,
+    ):  # fmt: skip
+        client.wait_for_workers(gpus, timeout=ANSWER_SECONDS)
+        yield _workers(client, "gpu", {"GPU": 1.0}, f"{gpus} processes on this machine, one per GPU", dashboard)
+
+
+@contextmanager
+def _private() -> Iterator[None]:
+    """No web pages besides the dashboard: workers would serve their state to every user of the machine."""
+    import dask
+
+    with dask.config.set({"distributed.worker.http.routes": [], "distributed.scheduler.http.routes": _ROUTES}):
+        yield
+
+
+_ROUTES = ["distributed.http.scheduler.prometheus", "distributed.http.scheduler.info", "distributed.http.health"]
+
+
+@contextmanager
+def _local_directory() -> Iterator[None]:
+    """Scratch space that only this user can enter, removed at the end."""
+    import dask
+
+    with tempfile.TemporaryDirectory(prefix="baru-") as path, dask.config.set({"temporary-directory": path}):
+        yield
+
+
+@contextmanager
+def _existing(placement: Placement) -> Iterator[Workers]:
+    from distributed import Client
+
+    name = placement.scheduler or placement.scheduler_file
+    if placement.scheduler_file and not os.path.isfile(placement.scheduler_file):
+        raise UsageError(f"--scheduler-file {placement.scheduler_file}: expected the file that a scheduler wrote, "
+                         "found none; start `dask scheduler --scheduler-file FILE` first")  # fmt: skip
+    try:
+        client = Client(
+            address=placement.scheduler, scheduler_file=placement.scheduler_file, timeout=ANSWER_SECONDS,
+            set_as_default=False,
+        )  # fmt: skip
+    except (OSError, TimeoutError, ValueError) as error:
+        reason = str(error).partition("\n")[0] or type(error).__name__
+        raise PipelineError(f"scheduler {name}: expected an answer within {ANSWER_SECONDS} s, got {reason}; "
+                            "is it running, and is the address right?") from None  # fmt: skip
+    with client:
+        yield _join(client, str(name), placement.device)
+
+
+def _join(client: Any, name: str, device: str) -> Workers:
+    """Look at what the workers of somebody else's cluster have."""
+    try:
+        client.wait_for_workers(1, timeout=ANSWER_SECONDS)
+    except TimeoutError:
+        raise PipelineError(f"scheduler {name}: expected a worker within {ANSWER_SECONDS} s, got none; start "
+                            "`dask worker` or `dask cuda worker` with that address") from None  # fmt: skip
+    try:
+        usable = client.run(_usable_gpus)
+    except ModuleNotFoundError as error:
+        raise PipelineError(f"scheduler {name}: its workers cannot import {error.name}; install baru there") from None
+    with_gpu = tuple(address for address, gpus in usable.items() if gpus)
+    if device == "gpu" and not with_gpu:
+        raise UsageError(f"--device gpu: expected a worker with a GPU at {name}, got {len(usable)} without; "
+                         "run with --device cpu for the same result")  # fmt: skip
+    chosen, addresses = ("gpu", with_gpu) if with_gpu and device != "cpu" else ("cpu", tuple(usable))
+    workers = client.scheduler_info(n_workers=-1)["workers"]
+    declared = all("GPU" in workers[address].get("resources", {}) for address in addresses)
+    resources = {"GPU": 1.0} if chosen == "gpu" and declared else {}
+    return Workers(
+        client, chosen, addresses, resources, f"{len(addresses)} workers at {name}", client.dashboard_link or None
+    )
+
+
+def _usable_gpus() -> int:
+    """Runs on a worker."""
+    return find_devices().usable
+
+
+def _workers(client: Any, device: str, resources: dict[str, float], where: str, dashboard: str | None) -> Workers:
+    addresses = tuple(client.scheduler_info(n_workers=-1)["workers"])
+    # Dask prints the address of the network card for an inproc:// scheduler, but 127.0.0.1 is what was bound.
+    link = re.sub(r"//.*:", "//127.0.0.1:", client.dashboard_link) if dashboard else None
+    return Workers(client, device, addresses, resources, where, link)

@@ -1,0 +1,21 @@
+"""Errors that end a run with one line for the user: expected, got, what to do."""
+
+from __future__ import annotations
+
+
+class PipelineError(Exception):
+    """The run failed: exit status 1."""
+
+    exit_code = 1
+
+
+class UsageError(PipelineError):
+    """The command asked for something that cannot be: exit status 2."""
+
+    exit_code = 2
+
+
+class VerificationError(PipelineError):
+    """A number disagrees with its reference or breaks an invariant: exit status 3, no result is written."""
+
+    exit_code = 3

@@ -1,0 +1,133 @@
+"""Command-line flags from the fields of a job's options, and the one command class that all jobs share."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, get_type_hints
+
+import click
+import numpy as np
+
+from kernels.binning import Edges
+from pipeline.errors import PipelineError
+
+
+class Failure(click.ClickException):
+    """A PipelineError as click shows it: one line, no traceback, the right exit status."""
+
+    def __init__(self, error: PipelineError) -> None:
+        super().__init__(str(error))
+        vars(self)["exit_code"] = error.exit_code
+
+    def show(self, file: Any = None) -> None:
+        """Print the line on stderr."""
+        click.echo(f"error: {self.message}", err=True)
+
+
+class Command(click.Command):
+    """A command whose `--range auto` is one word where `--range LO HI` is two, and whose errors are one line."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Complete `--range auto` to two words, which click can count."""
+        words: list[str] = []
+        for word in args:
+            if word == "--range=auto":
+                words += ["--range", "auto", "auto"]
+            else:
+                words += [word, word] if words[-1:] == ["--range"] and word == "auto" else [word]
+        return super().parse_args(ctx, words)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run it."""
+        try:
+            return super().invoke(ctx)
+        except PipelineError as error:
+            raise Failure(error) from None
+
+
+class _Bound(click.ParamType[float | str]):
+    name = "number"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float | str:
+        if value == "auto":
+            return "auto"
+        try:
+            return float(value)
+        except ValueError:
+            self.fail(f"expected two numbers LO HI, or auto, got {value!r}", param, ctx)
+
+
+class _EdgesFile(click.ParamType[Edges]):
+    name = "file"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            if str(value).endswith(".npy"):
+                return np.load(value, allow_pickle=False).astype(np.float64)
+            with open(value, encoding="utf-8") as file:
+                return np.array(file.read().replace(",", " ").split(), np.float64)
+        except (OSError, ValueError, EOFError) as error:
+            reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
+            self.fail(f"{value}: expected a file of numbers, one a line, got {reason!r}", param, ctx)
+
+
+class Size(click.ParamType[int]):
+    """Bytes as Dask writes them: 64MiB, 1GB, 4096."""
+
+    name = "bytes"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Bytes of a size."""
+        from dask.utils import parse_bytes
+
+        try:
+            return int(parse_bytes(value))
+        except ValueError:
+            self.fail(f"expected a size like 64MiB, got {value!r}", param, ctx)
+
+
+# How click reads a field, by its type.
+_KINDS: dict[Any, dict[str, Any]] = {
+    int: {"type": int},
+    tuple[float, float] | str: {"type": _Bound(), "nargs": 2},
+    Edges | None: {"type": _EdgesFile()},
+}
+
+
+def option_flags(options: type[Any]) -> list[click.Option]:
+    """One flag for each field of a job's options, with its default and help."""
+    hints = get_type_hints(options)
+    return [
+        click.Option([f"--{field.name.replace('_', '-')}"], default=field.default, show_default=_shown(field.default),
+                     **_KINDS[hints[field.name]], **field.metadata)
+        for field in dataclasses.fields(options)
+    ]  # fmt: skip
+
+
+def _shown(default: Any) -> str | bool:
+    return " ".join(f"{value:g}" for value in default) if isinstance(default, tuple) else default is not None
+
+
+def build_options(options: type[Any], values: dict[str, Any]) -> Any:
+    """A job's options from parsed flags, which are removed from `values`; click.UsageError where they cannot be."""
+    fields = {field.name: values.pop(field.name) for field in dataclasses.fields(options)}
+    for name, value in fields.items():
+        if isinstance(value, tuple) and "auto" in value:
+            fields[name] = "auto"
+    try:
+        return options(**fields)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+
+
+def from_configuration(ctx: click.Context) -> dict[str, Any]:
+    """Values of the flags that were not given but are configured: DASK_PIPELINE__CHUNK_SIZE=1GiB, or YAML."""
+    import dask.config
+
+    values = dict(ctx.params)
+    for param in ctx.command.params:
+        name = param.name or ""
+        configured = dask.config.get(f"pipeline.{name.replace('_', '-')}", None)
+        if configured is not None and ctx.get_parameter_source(name) == click.core.ParameterSource.DEFAULT:
+            values[name] = param.type_cast_value(ctx, configured)
+    return values

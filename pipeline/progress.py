@@ -1,0 +1,54 @@
+"""How far a run is: a bar on a terminal, a plain line every ten seconds in a log, nothing when quiet."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import monotonic
+
+from pipeline.run import Progress
+
+LINE_SECONDS = 10.0
+
+
+@contextmanager
+def show_progress(name: str, quiet: bool) -> Iterator[Progress]:
+    """Callback that shows (bytes done, bytes in all) on stderr while the context lasts."""
+    if quiet:
+        yield lambda done, total: None
+    elif sys.stderr.isatty():
+        with _bar(name) as update:
+            yield update
+    else:
+        yield _lines(name)
+
+
+@contextmanager
+def _bar(name: str) -> Iterator[Progress]:
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, TimeRemainingColumn, TransferSpeedColumn
+    from rich.progress import Progress as Bar
+
+    columns = ("{task.description}", BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(name, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def _lines(name: str) -> Progress:
+    began = last = monotonic()
+
+    def update(done: int, total: int) -> None:
+        nonlocal last
+        now = monotonic()
+        if now - last >= LINE_SECONDS:
+            last = now
+            rate = done / (now - began)
+            print(
+                f"{name}: {100 * done / total:.0f} % of {total / 1e9:.1f} GB, {rate / 1e9:.2f} GB/s, "
+                f"{(total - done) / rate:.0f} s left",
+                file=sys.stderr, flush=True,
+            )  # fmt: skip
+
+    return update

@@ -1,0 +1,94 @@
+"""Stream a chunk to the CPU block by block: one reused buffer, while the kernel reads the file ahead."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.chunks import Chunk, Piece
+from pipeline.errors import PipelineError
+
+BLOCK_BYTES = 2**20  # read at a time: still in the second-level cache when it is counted
+AHEAD_BYTES = 2**25  # asked of the file system ahead of the block, so that disk and CPU overlap without a second thread
+
+
+def read_blocks(chunk: Chunk, seconds: dict[str, float]) -> Iterator[NDArray[Any]]:
+    """Blocks of a chunk in order.
+
+    Parameters
+    ----------
+    chunk
+    seconds
+        ``seconds["read"]`` grows by the time spent reading.
+
+    Yields
+    ------
+    array of ``chunk.dtype``, shape (n,)
+        Valid until the next one is asked for.
+
+    Raises
+    ------
+    PipelineError
+        If a file cannot be read or is no longer the one that was planned.
+    """
+    itemsize = chunk.dtype.itemsize
+    buffer = memoryview(bytearray(min(BLOCK_BYTES // itemsize * itemsize, chunk.nbytes)))
+    for piece in chunk.pieces:
+        with open_planned(piece) as fd:
+            for start in range(0, piece.nbytes, len(buffer)):
+                block = buffer[: min(len(buffer), piece.nbytes - start)]
+                before = perf_counter()
+                if start % AHEAD_BYTES < len(buffer):
+                    os.posix_fadvise(fd, piece.offset + start, 2 * AHEAD_BYTES, os.POSIX_FADV_WILLNEED)
+                _fill(fd, block, piece, start)
+                seconds["read"] = seconds.get("read", 0.0) + perf_counter() - before
+                yield np.frombuffer(block, chunk.dtype)
+
+
+@contextmanager
+def open_planned(piece: Piece) -> Iterator[int]:
+    """File descriptor of a piece whose file is still the planned one, before and after it was read."""
+    try:
+        fd = os.open(piece.path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise PipelineError(f"{piece.path}: expected the file that was planned, got {error.strerror!r}") from None
+    try:
+        _check_unchanged(fd, piece)
+        yield fd
+        _check_unchanged(fd, piece)
+    finally:
+        os.close(fd)
+
+
+def _check_unchanged(fd: int, piece: Piece) -> None:
+    status = os.fstat(fd)
+    if status.st_size != piece.size:
+        change = "shrank" if status.st_size < piece.size else "grew"
+        raise PipelineError(
+            f"{piece.path}: {change} while it was read: expected {piece.size} bytes, got {status.st_size}; "
+            "run again when nothing writes to it"
+        )
+    if status.st_mtime_ns != piece.mtime_ns:
+        raise PipelineError(f"{piece.path}: was written to while it was read; run again when nothing writes to it")
+
+
+def _fill(fd: int, block: memoryview, piece: Piece, start: int) -> None:
+    filled = 0
+    while filled < len(block):
+        try:
+            got = os.preadv(fd, [block[filled:]], piece.offset + start + filled)
+        except OSError as error:
+            raise PipelineError(
+                f"{piece.path}: reading at byte {piece.offset + start + filled} failed: {error.strerror}; "
+                "check the disk"
+            ) from None
+        if not got:
+            _check_unchanged(fd, piece)
+            raise PipelineError(f"{piece.path}: ended at byte {piece.offset + start + filled}, expected {piece.size}")
+        filled += got

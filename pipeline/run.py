@@ -1,0 +1,230 @@
+"""The run loop: source, plan, cluster, stream, exact combine, finalize, verdict."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any
+
+from numpy.typing import NDArray
+
+from pipeline.chunks import Chunk, plan
+from pipeline.cluster import Placement, Workers, open_workers
+from pipeline.errors import PipelineError, UsageError, VerificationError
+from pipeline.sources import Source
+from pipeline.task import Check, ChunkResult, Job, check_chunk, compute_chunk
+from workflows.workflow import Workflow
+
+VERIFY = ("full", "sample", "off")
+
+# `full` costs about as much as NumPy's histogram of the file: by default where that stays within a second or two.
+FULL_UP_TO_BYTES = 2**28
+
+# Chunk sizes in bytes: large, so that Dask's millisecond per task does not matter, and at least four for each thread
+# or GPU, so that all of them are busy to the end.
+CHUNK_BYTES = {"cpu": (2**24, 2**28), "gpu": (2**28, 2**32)}
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What verification found, and how much it covered; a run with a mismatch never gets this far.
+
+    Attributes
+    ----------
+    mode
+        ``"full"``, ``"sample"`` or ``"off"``.
+    samples, checked
+        Samples in all, and those that the reference recomputed.
+    chunks
+        Chunks, each of which satisfied every invariant.
+    seed
+        Of the random choice of ``"sample"``.
+    """
+
+    mode: str
+    samples: int
+    checked: int
+    chunks: int
+    seed: int
+
+
+@dataclass
+class Stages:
+    """Where the time of one pass went; stage seconds are added up over workers and overlap."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+    devices: set[str] = field(default_factory=set)
+    lanes: dict[str, int] = field(default_factory=dict)
+    nbytes: int = 0
+    wall: float = 0.0
+    start_up: float = 0.0
+
+    def add(self, result: ChunkResult, check: Check) -> None:
+        """Count in one chunk."""
+        self.devices.add(result.device)
+        for stage, seconds in [*result.seconds.items(), ("verify", check.seconds)]:
+            self.seconds[stage] = self.seconds.get(stage, 0.0) + seconds
+
+    def busy(self) -> dict[str, float]:
+        """Seconds that each stage alone would have taken on everything that runs it."""
+        return {stage: seconds / self.lanes.get(stage, 1) for stage, seconds in self.seconds.items()}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A finished, verified run."""
+
+    workflow: Workflow[Any]
+    options: Any
+    source: Source
+    result: Any
+    verdict: Verdict
+    stages: Stages
+    where: str
+
+
+Progress = Callable[[int, int], None]  # (bytes done, bytes in all)
+Announce = Callable[[Workers], None]
+
+
+def run(
+    workflow: Workflow[Any],
+    options: Any,
+    source: Source,
+    *,
+    placement: Placement = Placement(),
+    verify: str | None = None,
+    chunk_bytes: int | None = None,
+    progress: Progress = lambda done, total: None,
+    announce: Announce = lambda workers: None,
+) -> Outcome:
+    """Run one job over a source and verify it.
+
+    Parameters
+    ----------
+    workflow, options
+        The job.
+    source
+    placement
+        Where to run.
+    verify
+        ``"full"``, ``"sample"`` or ``"off"``; by default full up to 256 MiB, sample above.
+    chunk_bytes
+        Bytes per task; by default from the size of the source and the number of workers.
+    progress, announce
+        Called as chunks finish, and once the workers are there.
+
+    Raises
+    ------
+    VerificationError
+        If a partial breaks an invariant or differs from its reference.
+    PipelineError
+        If the run fails otherwise; UsageError if it was asked for the impossible.
+    """
+    mode = verify or ("full" if source.nbytes <= FULL_UP_TO_BYTES else "sample")
+    if mode not in VERIFY:
+        raise UsageError(f"--verify: expected one of {', '.join(VERIFY)}, got {verify!r}")
+    if chunk_bytes is not None and chunk_bytes < source.dtype.itemsize:
+        raise UsageError(
+            f"--chunk-size: expected at least one sample of {source.dtype.itemsize} bytes, got {chunk_bytes}"
+        )
+    began = perf_counter()
+    with open_workers(placement, source.nbytes) as workers:
+        announce(workers)
+        started = perf_counter()
+        chunks = plan(source, chunk_bytes or _chunk_bytes(source, workers), mode, seed := secrets.randbits(32))
+        stages = Stages(lanes=_lanes(workers), start_up=started - began)
+        if workflow.survey and workflow.survey.needed(options):
+            job = Job(workflow.survey.workflow, options)
+            found = job.workflow.finalize(_one_pass(job, chunks, workers, stages, progress), options)
+            try:
+                options = workflow.survey.resolve(options, found)
+            except ValueError as error:
+                raise UsageError(str(error)) from None
+        partial = _one_pass(Job(workflow, options), chunks, workers, stages, progress)
+        stages.wall = perf_counter() - started
+    checked = sum(chunk.checked.samples for chunk in chunks if chunk.checked)
+    verdict = Verdict(mode, source.samples, checked, len(chunks), seed)
+    return Outcome(workflow, options, source, workflow.finalize(partial, options), verdict, stages, workers.description)
+
+
+def _chunk_bytes(source: Source, workers: Workers) -> int:
+    low, high = CHUNK_BYTES[workers.device]
+    return min(max(source.nbytes // (4 * sum(_threads(workers))), low), high)
+
+
+def _threads(workers: Workers) -> list[int]:
+    """How many chunks each worker computes at a time."""
+    info = workers.client.scheduler_info(n_workers=-1)["workers"]
+    return [1 if workers.device == "gpu" else info[address]["nthreads"] for address in workers.addresses]
+
+
+def _lanes(workers: Workers) -> dict[str, int]:
+    """How many threads or GPUs run each stage at a time."""
+    info = workers.client.scheduler_info(n_workers=-1)["workers"]
+    computing = sum(_threads(workers))
+    return {stage: computing for stage in ("read", "read+copy", "kernel")} | {
+        "verify": sum(worker["nthreads"] for worker in info.values())
+    }
+
+
+def _one_pass(
+    job: Job, chunks: tuple[Chunk, ...], workers: Workers, stages: Stages, progress: Progress
+) -> NDArray[Any]:
+    """Compute, check and combine every chunk."""
+    total = sum(chunk.nbytes for chunk in chunks)
+    done = 0
+    partial: NDArray[Any] | None = None
+    for chunk, result, check in _results(job, chunks, workers):
+        if check.mismatch:
+            raise VerificationError(f"{job.workflow.name}: a number is wrong in {check.mismatch}; nothing was written")
+        partial = result.partial if partial is None else job.workflow.combine(partial, result.partial)
+        stages.add(result, check)
+        done += chunk.nbytes
+        progress(done, total)
+    stages.nbytes += total
+    if partial is None:
+        raise UsageError("expected at least one chunk of samples, got none")
+    return partial
+
+
+def _results(job: Job, chunks: tuple[Chunk, ...], workers: Workers) -> Iterator[tuple[Chunk, ChunkResult, Check]]:
+    """Every chunk with what was computed and what its check says, in the order in which they finish."""
+    from distributed import as_completed
+
+    client = workers.client
+    # As a task of its own the job is sent once, and Dask makes it again where the worker that held it died.
+    shared = client.submit(_same, job, pure=False, workers=list(workers.addresses))
+    waiting = iter(chunks)
+    under_way: dict[Any, tuple[Chunk, Any]] = {}
+
+    def submit(chunk: Chunk) -> Any:
+        here = {"pure": False, "workers": list(workers.addresses)}
+        computed = client.submit(compute_chunk, shared, chunk, workers.device, resources=workers.resources, **here)
+        check = client.submit(check_chunk, shared, chunk, computed, **here)
+        under_way[check] = (chunk, computed)
+        return check
+
+    # A window keeps the scheduler's memory flat, however many chunks there are.
+    window = 4 * sum(worker["nthreads"] for worker in client.scheduler_info(n_workers=-1)["workers"].values())
+    finished = as_completed([submit(chunk) for chunk, _ in zip(waiting, range(window), strict=False)])
+    for future in finished:
+        chunk, computed = under_way.pop(future)
+        try:
+            yield chunk, computed.result(), future.result()
+        except (PipelineError, GeneratorExit):
+            raise
+        except Exception as error:
+            reason = str(error).partition("\n")[0]
+            raise PipelineError(
+                f"{job.workflow.name}: chunk {chunk.index} ({chunk.where()}) failed: {type(error).__name__}: {reason}"
+            ) from error
+        for following in waiting:
+            finished.add(submit(following))
+            break
+
+
+def _same(job: Job) -> Job:
+    return job

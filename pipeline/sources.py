@@ -1,0 +1,190 @@
+"""Where samples are: raw files, `.npy` files, several of them as one; nothing is read here but headers."""
+
+from __future__ import annotations
+
+import glob
+import os
+import stat
+from dataclasses import dataclass
+from typing import Any, BinaryIO, Literal
+
+import numpy as np
+
+from pipeline.errors import PipelineError, UsageError
+
+DTYPES = (
+    "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64",
+)  # fmt: skip
+Byteorder = Literal["little", "big"]
+BYTEORDERS: tuple[Byteorder, ...] = ("little", "big")
+RAW_DTYPE = "int32"
+MAX_HEADER = 2**16  # bytes of a .npy header; a real one is 128
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """Samples of one file: `nbytes` from `offset`; by size and mtime it is told whether it was changed since."""
+
+    path: str
+    offset: int
+    nbytes: int
+    size: int
+    mtime_ns: int
+
+
+@dataclass(frozen=True)
+class Source:
+    """Samples of one or several files, in order, all of one dtype (with byte order)."""
+
+    files: tuple[SourceFile, ...]
+    dtype: np.dtype[Any]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of samples."""
+        return sum(file.nbytes for file in self.files)
+
+    @property
+    def samples(self) -> int:
+        """Number of samples."""
+        return self.nbytes // self.dtype.itemsize
+
+
+def open_source(
+    patterns: tuple[str, ...], dtype: str | None = None, byteorder: Byteorder | None = None, offset: int | None = None
+) -> Source:
+    """Find the files and how to read them.
+
+    Parameters
+    ----------
+    patterns
+        Paths or glob patterns; what a pattern matches is sorted.
+    dtype, byteorder, offset
+        Of raw files: a NumPy dtype name (default int32), little (default) or big, bytes to skip (default 0). A `.npy`
+        file has its own; giving one that disagrees is an error.
+
+    Raises
+    ------
+    UsageError
+        If a file is missing, empty, no file, of the wrong size or of a dtype that cannot be.
+    PipelineError
+        If a file cannot be read.
+    """
+    if dtype is not None and dtype not in DTYPES:
+        raise UsageError(f"--dtype: expected one of {', '.join(DTYPES)}, got {dtype!r}")
+    if offset is not None and offset < 0:
+        raise UsageError(f"--offset: expected bytes to skip, 0 or more, got {offset}")
+    found: list[tuple[SourceFile, np.dtype[Any]]] = []
+    for path in _expand(patterns):
+        if path.endswith(".npy"):
+            if offset is not None:
+                raise UsageError(f"{path}: --offset is for raw files, a .npy file has a header; leave --offset out")
+            file, file_dtype = _open_npy(path)
+            _check_same(path, file_dtype, dtype, byteorder)
+        else:
+            file_dtype = np.dtype(dtype or RAW_DTYPE).newbyteorder(byteorder or "little")
+            file = _open_raw(path, file_dtype, offset or 0)
+        if found and found[0][1] != file_dtype:
+            raise UsageError(
+                f"{path}: expected {found[0][1]} as in {found[0][0].path}, got {file_dtype}; run them separately"
+            )
+        found.append((file, file_dtype))
+    return Source(tuple(file for file, _ in found), found[0][1])
+
+
+def _expand(patterns: tuple[str, ...]) -> list[str]:
+    paths: list[str] = []
+    for pattern in patterns:
+        if os.path.lexists(pattern) or not glob.has_magic(pattern):
+            paths.append(pattern)
+            continue
+        matches = sorted(glob.glob(pattern, recursive=True))
+        if not matches:
+            raise UsageError(f"{pattern}: expected at least one file to match, got none; check the pattern")
+        paths += matches
+    # Workers may run in another folder.
+    return [os.path.abspath(path) for path in paths]
+
+
+def _open(path: str) -> tuple[BinaryIO, os.stat_result]:
+    try:
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            kind = "a directory" if os.path.isdir(path) else "no regular file"
+            raise UsageError(f"{path}: expected a file of samples, got {kind}; name a file or a pattern like '*.bin'")
+        file = open(path, "rb")  # noqa: SIM115, the caller closes it
+    except FileNotFoundError:
+        raise UsageError(f"{path}: expected a file of samples, found none there; check the path") from None
+    except OSError as error:
+        raise PipelineError(
+            f"{path}: expected a readable file, got {error.strerror!r}; check its permissions"
+        ) from None
+    status = os.fstat(file.fileno())
+    if not status.st_size:
+        file.close()
+        raise UsageError(f"{path}: expected samples, got an empty file")
+    return file, status
+
+
+def _open_raw(path: str, dtype: np.dtype[Any], offset: int) -> SourceFile:
+    file, status = _open(path)
+    file.close()
+    nbytes = status.st_size - offset
+    if nbytes <= 0:
+        raise UsageError(f"{path}: expected samples after --offset {offset}, but the file has {status.st_size} bytes")
+    if nbytes % dtype.itemsize:
+        raise UsageError(
+            f"{path}: expected a multiple of {dtype.itemsize} bytes for {dtype.name}, got {nbytes}, "
+            f"{nbytes % dtype.itemsize} too many; check --dtype and --offset"
+        )
+    return SourceFile(path, offset, nbytes, status.st_size, status.st_mtime_ns)
+
+
+def _open_npy(path: str) -> tuple[SourceFile, np.dtype[Any]]:
+    file, status = _open(path)
+    with file:
+        try:
+            shape, dtype = _npy_header(file)
+        except Exception as error:  # a hostile header can raise nearly anything while it is parsed
+            reason = str(error).partition("\n")[0]
+            raise UsageError(f"{path}: expected a .npy header, got {reason}; is the file complete?") from None
+        offset = file.tell()
+    if dtype.name not in DTYPES:
+        what = "Python objects, which are never unpickled" if dtype.hasobject else str(dtype)
+        raise UsageError(f"{path}: expected samples of {', '.join(DTYPES)}, got {what}; convert the file")
+    samples = 1
+    for length in shape:
+        samples *= length
+    nbytes = samples * dtype.itemsize
+    if status.st_size - offset != nbytes:
+        raise UsageError(
+            f"{path}: expected {nbytes} bytes of data for shape {shape} of {dtype}, got {status.st_size - offset}; "
+            "the file is truncated or its header is wrong"
+        )
+    if not samples:
+        raise UsageError(f"{path}: expected samples, got an empty array of shape {shape}")
+    return SourceFile(path, offset, nbytes, status.st_size, status.st_mtime_ns), dtype
+
+
+def _npy_header(file: BinaryIO) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Shape and dtype; the file is left at the first byte of data. The order of the elements does not matter here."""
+    version = np.lib.format.read_magic(file)
+    # NumPy reads as many bytes as the header claims to have before it checks: look first.
+    start = file.tell()
+    length = int.from_bytes(file.read(2 if version == (1, 0) else 4), "little")
+    if length > MAX_HEADER:
+        raise ValueError(f"a header of {length} bytes")
+    file.seek(start)
+    # Version 3 differs from 2 by UTF-8 field names, and only dtypes without fields are accepted.
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, _, dtype = read(file, max_header_size=MAX_HEADER)
+    if any(length < 0 for length in shape):
+        raise ValueError(f"shape {shape}")
+    return shape, dtype
+
+
+def _check_same(path: str, found: np.dtype[Any], dtype: str | None, byteorder: Byteorder | None) -> None:
+    if dtype is not None and np.dtype(dtype) != found.newbyteorder("="):
+        raise UsageError(f"{path}: expected {dtype} as --dtype says, its header says {found}; leave --dtype out")
+    if byteorder is not None and found.itemsize > 1 and found != found.newbyteorder(byteorder):
+        raise UsageError(f"{path}: expected {byteorder} endian as --byteorder says, its header says {found}; leave "
+                         "--byteorder out")  # fmt: skip

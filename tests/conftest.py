@@ -1,0 +1,16 @@
+"""Fixtures of all tests: GPU tests are skipped where there is none."""
+
+from __future__ import annotations
+
+import pytest
+
+from pipeline.devices import find_devices
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip what needs more GPUs than there are, and say so."""
+    gpus = find_devices().usable
+    for item in items:
+        for marker, needed in (("gpu", 1), ("multigpu", 2)):
+            if item.get_closest_marker(marker) and gpus < needed:
+                item.add_marker(pytest.mark.skip(reason=f"needs {needed} GPU(s), {gpus} usable here"))

@@ -1,0 +1,239 @@
+"""Count samples into bins: every sample exactly once, in a bin, in underflow, in overflow or in NaN."""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernels import extent
+from kernels.binning import MAX_BINS, Binning, Edges
+from kernels.histogram import histogram, histogram_cpu, histogram_reference
+from workflows.workflow import Survey, Workflow
+
+
+@dataclass(frozen=True, eq=False)
+class HistogramOptions:
+    """Options of the histogram; raises ValueError for bins that cannot be."""
+
+    bins: int = field(default=1024, metadata={"help": f"Number of equal bins, 1 to {MAX_BINS}."})
+    range: tuple[float, float] | str = field(
+        default=(0.0, 1024.0),
+        metadata={
+            "help": "First and last edge, in the unit of the samples; the last bin includes its upper edge. "
+            "`--range auto` takes the finite minimum and maximum of the data, in one extra pass.",
+            "metavar": "LO HI",
+        },
+    )
+    edges: Edges | None = field(
+        default=None,
+        metadata={
+            "help": "File of bin edges, ascending: text, one a line, or .npy. Replaces --bins and --range.",
+            "metavar": "FILE",
+        },
+    )
+
+    def __post_init__(self) -> None:
+        if self.edges is not None:
+            _check_edges(self.edges)
+        else:
+            if not 1 <= self.bins <= MAX_BINS:
+                raise ValueError(f"--bins: expected 1 to {MAX_BINS}, got {self.bins}")
+            if isinstance(self.range, str):
+                if self.range != "auto":
+                    raise ValueError(f"--range: expected LO HI or auto, got {self.range!r}")
+            else:
+                _check_range(*self.range, self.bins)
+
+    @cached_property
+    def all_edges(self) -> Edges:
+        """float64 edges, shape (bins + 1,)."""
+        if self.edges is not None:
+            return np.asarray(self.edges, np.float64)
+        if isinstance(self.range, str):
+            raise ValueError("--range auto: the range is not known before the data was read")
+        return np.linspace(*self.range, self.bins + 1)
+
+    @cached_property
+    def _binnings(self) -> dict[np.dtype[Any], Binning]:
+        return {}
+
+    def binning(self, dtype: np.dtype[Any]) -> Binning:
+        """How samples of a dtype fall into the bins; computed once."""
+        native = dtype.newbyteorder("=")
+        return self._binnings.setdefault(native, Binning(native, self.all_edges, regular=self.edges is None))
+
+
+def _check_range(lower: float, upper: float, bins: int) -> None:
+    if not (np.isfinite(lower) and np.isfinite(upper)):
+        raise ValueError(f"--range: expected two finite numbers, got {lower} {upper}")
+    if not lower < upper:
+        raise ValueError(f"--range: expected LO below HI, got {lower} {upper}")
+    with np.errstate(over="ignore", invalid="ignore"):
+        if not (np.diff(np.linspace(lower, upper, bins + 1)) > 0).all():
+            raise ValueError(f"--bins: {bins} bins are too many for the range {lower} to {upper} in float64: "
+                             "some would be empty of numbers; use fewer bins or a wider range")  # fmt: skip
+
+
+def _check_edges(edges: Edges) -> None:
+    if edges.ndim != 1 or not 2 <= len(edges) <= MAX_BINS + 1:
+        raise ValueError(f"--edges: expected 2 to {MAX_BINS + 1} numbers, got {edges.size} in shape {edges.shape}")
+    if not np.isfinite(edges).all():
+        raise ValueError("--edges: expected finite numbers, got NaN or infinity; what lies outside is counted anyway")
+    falls = np.flatnonzero(~(np.diff(edges) > 0))
+    if len(falls):
+        i = int(falls[0])
+        raise ValueError(f"--edges: expected strictly ascending numbers, got {edges[i]} before {edges[i + 1]} "
+                         f"at positions {i} and {i + 1}; sort them and drop repeated ones")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class HistogramResult:
+    """A verified histogram.
+
+    Attributes
+    ----------
+    counts : int64 array, shape (bins,)
+    edges : float64 array, shape (bins + 1,)
+    underflow, overflow, nan
+        Samples below the first edge, above the last one, and not a number.
+    regular
+        The edges are evenly spaced.
+    """
+
+    counts: NDArray[np.int64]
+    edges: Edges
+    underflow: int
+    overflow: int
+    nan: int
+    regular: bool
+
+    @property
+    def samples(self) -> int:
+        """All samples, wherever they were counted."""
+        return int(self.counts.sum()) + self.underflow + self.overflow + self.nan
+
+    def to_uhi(self) -> dict[str, Any]:
+        """The histogram in the UHI serialization schema, which boost-histogram, hist and `uhi add` read."""
+        flow = {"underflow": True, "overflow": True, "circular": False}
+        axis: dict[str, Any]
+        if self.regular:
+            axis = {"type": "regular", "lower": float(self.edges[0]), "upper": float(self.edges[-1])}
+            axis |= {"bins": len(self.counts)}
+        else:
+            axis = {"type": "variable", "edges": self.edges.tolist()}
+        values = [self.underflow, *self.counts.tolist(), self.overflow]
+        return {
+            "uhi_schema": 1,
+            "writer_info": {"baru": {"format": 1}},
+            # UHI has no slot for NaN, so the count travels as metadata.
+            "metadata": {"nan": self.nan},
+            "axes": [axis | flow],
+            "storage": {"type": "int", "values": values},
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        """Histogram, samples, underflow, overflow and nan as plain numbers and lists."""
+        flow = {"underflow": self.underflow, "overflow": self.overflow, "nan": self.nan}
+        return {"histogram": self.to_uhi(), "samples": self.samples, **flow}
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """counts (bins,), edges (bins + 1,), and the 0-d underflow, overflow, nan."""
+        flow = {name: np.array(getattr(self, name), np.int64) for name in ("underflow", "overflow", "nan")}
+        return {"counts": self.counts, "edges": self.edges, **flow}
+
+    def table(self) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+        """One row per bin, with its edges; underflow, overflow and NaN as the rows with an open or no edge."""
+        lower, upper = self.edges[:-1].tolist(), self.edges[1:].tolist()
+        rows = [("-inf", lower[0], self.underflow), *zip(lower, upper, self.counts.tolist(), strict=True)]
+        rows += [(upper[-1], "inf", self.overflow), ("nan", "nan", self.nan)]
+        return ("lower", "upper", "count"), rows
+
+    def steps(self) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Counts and edges."""
+        return self.counts, self.edges
+
+    def lines(self) -> list[tuple[str, str]]:
+        """Samples, the first ten counts as the seed's program prints them, and what lies outside."""
+        return [
+            ("samples", f"{self.samples:,}"),
+            ("first ten counts", str(self.counts[:10].tolist())),
+            ("bins", f"{len(self.counts):,} over [{self.edges[0]:g}, {self.edges[-1]:g}]"),
+            ("underflow", f"{self.underflow:,}"),
+            ("overflow", f"{self.overflow:,}"),
+            ("NaN", f"{self.nan:,}"),
+        ]
+
+
+def compute(block: Any, options: HistogramOptions) -> Any:
+    """Counts of one block, on the device that holds it."""
+    count = histogram_cpu if isinstance(block, np.ndarray) else histogram
+    return count(block, options.binning(block.dtype))
+
+
+def reference(block: NDArray[Any], options: HistogramOptions) -> NDArray[np.int64]:
+    """Counts of one block by ``numpy.histogram`` in float64."""
+    return histogram_reference(block, options.all_edges)
+
+
+def finalize(slots: NDArray[np.int64], options: HistogramOptions) -> HistogramResult:
+    """Name the slots."""
+    below, inside, above, nan = int(slots[0]), slots[1:-2], int(slots[-2]), int(slots[-1])
+    return HistogramResult(inside, options.all_edges, below, above, nan, regular=options.edges is None)
+
+
+def every_sample_counted_once(slots: NDArray[np.int64], samples: int) -> str | None:
+    """The counts add up to the number of samples, and none is negative."""
+    total = int(slots.sum())
+    if total != samples:
+        return f"every sample is counted once: expected {samples:,} in all, got {total:,}"
+    return f"no count is negative: got {int(slots.min()):,}" if slots.min() < 0 else None
+
+
+def label(slot: int, options: HistogramOptions) -> str:
+    """Name of a slot, with the edges of a bin."""
+    edges = options.all_edges
+    bins = len(edges) - 1
+    if 1 <= slot <= bins:
+        return f"bin {slot - 1} [{edges[slot - 1]:g}, {edges[slot]:g}{']' if slot == bins else ')'}"
+    return {0: "underflow", bins + 1: "overflow"}.get(slot, "NaN")
+
+
+def _with_extent(options: HistogramOptions, found: NDArray[np.float64]) -> HistogramOptions:
+    """The range that the data spans; widened as NumPy does where it is a single value."""
+    lower, upper = float(found[0]), float(found[1])
+    if lower > upper:
+        raise ValueError("--range auto: expected at least one finite sample, got none; give --range LO HI")
+    if lower == upper:
+        lower, upper = lower - 0.5, upper + 0.5
+    return replace(options, range=(lower, upper))
+
+
+EXTENT: Workflow[HistogramOptions] = Workflow(
+    name="extent",
+    summary="Finite minimum and maximum.",
+    options=HistogramOptions,
+    compute=lambda block, options: extent.extent(block),
+    combine=extent.merge,
+    finalize=lambda found, options: found,
+    reference=lambda block, options: extent.extent_reference(block),
+    invariants=(lambda found, samples: None if not np.isnan(found).any() else "an extent is never NaN",),
+    label=lambda position, options: ("minimum", "maximum")[position],
+)
+
+HISTOGRAM: Workflow[HistogramOptions] = Workflow(
+    name="histogram",
+    summary="Count samples into bins.",
+    options=HistogramOptions,
+    compute=compute,
+    combine=operator.add,
+    finalize=finalize,
+    reference=reference,
+    invariants=(every_sample_counted_once,),
+    label=label,
+    survey=Survey(lambda options: options.edges is None and options.range == "auto", EXTENT, _with_extent),
+)
