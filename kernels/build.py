@@ -1,35 +1,56 @@
 """Turns a `.cu` file and its template arguments into a callable kernel; the only place that compiles.
 
-Sources are compiled by NVRTC through CuPy for the device at hand and cached on disk by CuPy.
+NVRTC is called directly and not through CuPy, which appends ``-ftz=true`` to the options of every kernel: with it
+float32 comparisons take subnormal numbers for zero, so that -1e-40 >= 0 holds, and counts and sums come out wrong.
+It also means that a machine without a GPU compiles exactly what a GPU runs.
 """
 
 from __future__ import annotations
 
+import hashlib
+import os
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any
 
-OPTIONS = ("--std=c++17", "-default-device")
+OPTIONS = ("--std=c++17", "-default-device", "--ftz=false", "--prec-div=true", "--prec-sqrt=true", "--fmad=false")
 SOURCES = Path(__file__).parent
 
 
-class Kernel(Protocol):
-    """A compiled kernel. `arguments` are device arrays and NumPy scalars of the exact C type, never Python numbers."""
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel on the current device.
 
-    num_regs: int
+    Attributes
+    ----------
+    function
+        CuPy's handle of it.
+    registers
+        Per thread.
+    static_shared
+        Bytes of shared memory that it declares itself.
+    """
+
+    function: Any
+    registers: int
+    static_shared: int
 
     def __call__(
         self, grid: tuple[int, ...], block: tuple[int, ...], arguments: Sequence[Any], *, shared_mem: int = 0
-    ) -> None: ...
+    ) -> None:
+        """Launch on the current stream; arguments are device arrays and NumPy scalars of the exact C type."""
+        self.function(grid, block, tuple(arguments), shared_mem=shared_mem)
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What the current device allows: threads and bytes of shared memory, per block and per multiprocessor."""
+    """What a device allows: threads, registers and bytes of shared memory, per block and per multiprocessor."""
 
     multiprocessors: int
+    threads_per_block: int
     threads_per_multiprocessor: int
     registers_per_multiprocessor: int
     shared_per_multiprocessor: int
@@ -55,12 +76,12 @@ class Limits:
 
 
 def load(stem: str, instance: str) -> Kernel:
-    """Compile `kernels/<stem>.cu` and return its kernel `instance`, e.g. ``"histogram_shift<int, 1, true>"``.
+    """Kernel `instance` of `kernels/<stem>.cu`, e.g. ``"histogram_shift<int, 1>"``, on the current device.
 
     Raises
     ------
-    cupy.cuda.compiler.CompileException
-        If the source does not compile for the current device.
+    RuntimeError
+        If the source does not compile for it.
     """
     import cupy
 
@@ -70,13 +91,106 @@ def load(stem: str, instance: str) -> Kernel:
 @cache
 def _load(stem: str, instance: str, device: int) -> Kernel:
     import cupy
+    from cupy.cuda import driver
+    from cupy.cuda.function import Module
 
-    source = (SOURCES / f"{stem}.cu").read_text(encoding="utf-8")
-    module = cupy.RawModule(code=source, options=OPTIONS, name_expressions=(instance,))
-    kernel = module.get_function(instance)
+    name, cubin = _cached(stem, instance, f"sm_{cupy.cuda.Device(device).compute_capability}")
+    module = Module()
+    module.load(cubin)
+    function = module.get_function(name)
+    static_shared = driver.funcGetAttribute(driver.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, function.ptr)
+    registers = driver.funcGetAttribute(driver.CU_FUNC_ATTRIBUTE_NUM_REGS, function.ptr)
     # Above 48 KiB dynamic shared memory has to be asked for once per kernel.
-    kernel.max_dynamic_shared_size_bytes = limits().shared_per_block - kernel.shared_size_bytes
-    return cast(Kernel, kernel)
+    dynamic = limits().shared_per_block - static_shared
+    driver.funcSetAttribute(function.ptr, driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, dynamic)
+    return Kernel(function, registers, static_shared)
+
+
+def compile_source(stem: str, instances: Sequence[str], architecture: str) -> tuple[dict[str, str], bytes, str]:
+    """Compile instances of `kernels/<stem>.cu`; needs NVRTC but no GPU.
+
+    Parameters
+    ----------
+    stem
+    instances
+        Names of kernels with their template arguments.
+    architecture
+        Like ``"sm_90"``.
+
+    Returns
+    -------
+    names
+        Mangled name of each instance.
+    cubin
+        Machine code.
+    log
+        What the compiler said; empty where it had nothing to warn of.
+
+    Raises
+    ------
+    RuntimeError
+        If it does not compile, with the log.
+    """
+    from cuda.bindings import nvrtc
+
+    source = (SOURCES / f"{stem}.cu").read_bytes()
+    headers = _headers()
+    included, texts = [name.encode() for name in headers], list(headers.values())
+    program = _done(nvrtc.nvrtcCreateProgram(source, f"{stem}.cu".encode(), len(headers), texts, included))
+    for instance in instances:
+        _done(nvrtc.nvrtcAddNameExpression(program, instance.encode()))
+    options = [option.encode() for option in (*OPTIONS, f"--gpu-architecture={architecture}")]
+    (status,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
+    log = _text(program, nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog).rstrip(b"\0").decode()
+    if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+        raise RuntimeError(f"kernels/{stem}.cu does not compile for {architecture}:\n{log}")
+    names = {name: _done(nvrtc.nvrtcGetLoweredName(program, name.encode())).decode() for name in instances}
+    cubin = _text(program, nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN)
+    _done(nvrtc.nvrtcDestroyProgram(program))
+    return names, cubin, log.strip()
+
+
+def _headers() -> dict[str, bytes]:
+    """What a source may include: the headers beside it."""
+    return {path.name: path.read_bytes() for path in sorted(SOURCES.glob("*.cuh"))}
+
+
+def _text(program: Any, size: Any, fill: Any) -> bytes:
+    text = bytes(_done(size(program)))
+    _done(fill(program, text))
+    return text
+
+
+def _done(answer: tuple[Any, ...]) -> Any:
+    """The value of an NVRTC call, once its status is checked."""
+    if int(answer[0]):
+        raise RuntimeError(f"NVRTC: {answer[0].name}")
+    return answer[1] if len(answer) > 1 else None
+
+
+def _cached(stem: str, instance: str, architecture: str) -> tuple[str, bytes]:
+    """Mangled name and machine code, compiled once per source, options, compiler and architecture."""
+    from cuda.bindings import nvrtc
+
+    content = repr((OPTIONS, instance, architecture, nvrtc.nvrtcVersion())).encode()
+    sources = b"".join([(SOURCES / f"{stem}.cu").read_bytes(), *_headers().values()])
+    key = hashlib.sha256(sources + content).hexdigest()
+    path = cache_folder() / f"{stem}-{key}.cubin"
+    if path.is_file():
+        name, _, cubin = path.read_bytes().partition(b"\n")
+        return name.decode(), cubin
+    names, cubin, _ = compile_source(stem, (instance,), architecture)
+    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+        file.write(names[instance].encode() + b"\n" + cubin)
+    os.replace(file.name, path)  # whole or not at all, whoever else compiles it at the same time
+    return names[instance], cubin
+
+
+def cache_folder() -> Path:
+    """Where machine code is kept; only this user may write there, since it is loaded unseen."""
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "baru"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return folder
 
 
 def limits() -> Limits:
@@ -93,6 +207,7 @@ def _limits(device: int) -> Limits:
     attributes = cupy.cuda.Device(device).attributes
     return Limits(
         multiprocessors=attributes["MultiProcessorCount"],
+        threads_per_block=attributes["MaxThreadsPerBlock"],
         threads_per_multiprocessor=attributes["MaxThreadsPerMultiProcessor"],
         registers_per_multiprocessor=attributes["MaxRegistersPerMultiprocessor"],
         shared_per_multiprocessor=attributes["MaxSharedMemoryPerMultiprocessor"],

@@ -1,0 +1,79 @@
+"""What every benchmark shares: interleaved medians, the machine they were taken on, the JSON file they end in."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import platform
+import statistics
+from collections.abc import Callable
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from pipeline.devices import find_devices
+from pipeline.report import versions
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def device_medians(works: dict[str, Callable[[], Any]], repeats: int, lead: Callable[[], Any]) -> dict[str, float]:
+    """Median seconds of each piece of GPU work, by events, the pieces taking turns after two warm-ups each.
+
+    `lead` is put before each to keep the device busy while Python prepares the launch, which is then not measured.
+    """
+    import cupy
+
+    began, ended = cupy.cuda.Event(), cupy.cuda.Event()
+    taken: dict[str, list[float]] = {name: [] for name in works}
+    for turn in range(repeats + 2):
+        for name, work in works.items():
+            lead()
+            began.record()
+            work()
+            ended.record()
+            ended.synchronize()
+            if turn >= 2:
+                taken[name].append(cupy.cuda.get_elapsed_time(began, ended) / 1000)
+    return {name: statistics.median(seconds) for name, seconds in taken.items()}
+
+
+def host_medians(works: dict[str, Callable[[], Any]], repeats: int) -> dict[str, float]:
+    """Median wall seconds of each piece of work, the pieces taking turns after one warm-up each."""
+    taken: dict[str, list[float]] = {name: [] for name in works}
+    for turn in range(repeats + 1):
+        for name, work in works.items():
+            began = perf_counter()
+            work()
+            if turn:
+                taken[name].append(perf_counter() - began)
+    return {name: statistics.median(seconds) for name, seconds in taken.items()}
+
+
+def environment() -> dict[str, Any]:
+    """Machine, versions and date of a measurement."""
+    found = find_devices()
+    model = next(
+        (
+            line.partition(":")[2].strip()
+            for line in Path("/proc/cpuinfo").read_text().splitlines()
+            if "model name" in line
+        ),
+        platform.processor(),
+    )
+    return {
+        "date": datetime.date.today().isoformat(),
+        "cpu": model,
+        "cores": len(os.sched_getaffinity(0)),
+        "gpus": [gpu.name for gpu in found.gpus],
+        "driver": found.driver,
+        "versions": versions(),
+    }
+
+
+def save(figures: dict[str, Any], path: str | Path) -> None:
+    """Write figures with their environment as JSON, and print them."""
+    text = json.dumps({"environment": environment(), **figures}, indent=1)
+    Path(path).write_text(text + "\n", encoding="utf-8")
+    print(text)

@@ -1,0 +1,132 @@
+"""A file in the page cache to its histogram, on the GPUs at hand, beside kvikio alone and dask.array.
+
+python -m tests.benchmarks.histogram_file OUT.json [GiB]
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from pipeline.cluster import Placement
+from pipeline.devices import find_devices
+from pipeline.generate import generate
+from pipeline.report import to_json
+from pipeline.run import run
+from pipeline.sources import open_source
+from tests.benchmarks.common import save
+from workflows import WORKFLOWS
+from workflows.histogram import HistogramOptions
+
+MEMORY = "/dev/shm"
+PART = 2**30
+
+
+def write_file(path: str, gib: int) -> None:
+    """One generated GiB, `gib` times, by several threads."""
+    generate(path, PART // 4)
+    with open(path, "rb") as file:
+        part = file.read()
+    fd = os.open(path, os.O_WRONLY)
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda i: os.pwrite(fd, part, i * PART), range(1, gib)))
+    os.close(fd)
+
+
+def kvikio_alone(path: str, nbytes: int) -> float:
+    """Bytes per second of one GPU reading the file through kvikio, nothing counted."""
+    import cupy
+    import kvikio
+
+    from pipeline.read_device import BLOCK_BYTES, TASK_BYTES
+
+    slots = [cupy.empty(BLOCK_BYTES, cupy.uint8) for _ in range(3)]
+    with kvikio.CuFile(path, "r") as file:
+        began = perf_counter()
+        futures: list[Any] = []
+        for number, start in enumerate(range(0, nbytes, BLOCK_BYTES)):
+            if len(futures) == 3:
+                futures.pop(0).get()
+            futures.append(file.pread(slots[number % 3], BLOCK_BYTES, start, task_size=TASK_BYTES))
+        for future in futures:
+            future.get()
+    return nbytes / (perf_counter() - began)
+
+
+def pinned_copy() -> float:
+    """Bytes per second from pinned memory to one GPU."""
+    import cupy
+
+    pinned = cupy.cuda.alloc_pinned_memory(2**28)
+    target = cupy.empty(2**28, cupy.uint8)
+    stream = cupy.cuda.Stream(non_blocking=True)
+    for _ in range(2):
+        began = perf_counter()
+        for _ in range(20):
+            cupy.cuda.runtime.memcpyAsync(target.data.ptr, pinned.ptr, 2**28, 1, stream.ptr)
+        stream.synchronize()
+    return 20 * 2**28 / (perf_counter() - began)
+
+
+def dask_array(path: str, nbytes: int) -> float:
+    """Bytes per second of dask.array.histogram over CuPy chunks in this process, second run."""
+    import cupy
+    import dask.array as da
+    from distributed import Client
+
+    size = 2**26  # samples of a chunk
+
+    def load(block_info: dict[Any, Any]) -> Any:
+        start = block_info[None]["array-location"][0][0]
+        return cupy.asarray(np.fromfile(path, np.int32, size, offset=4 * start))
+
+    with Client(processes=False, threads_per_worker=4, dashboard_address="127.0.0.1:0"):
+        chunks = ((size,) * (nbytes // 4 // size),)
+        samples = da.map_blocks(load, chunks=chunks, dtype=np.int32, meta=cupy.empty(0, np.int32))
+        counts, _ = da.histogram(samples, bins=1024, range=(0, 1024))
+        for _ in range(2):
+            began = perf_counter()
+            counts.compute()
+    return 4 * sum(chunks[0]) / (perf_counter() - began)
+
+
+def measure(gib: int) -> dict[str, Any]:
+    """End-to-end rates on one GPU in this process and on all of them."""
+    gpus = find_devices().usable
+    with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
+        path = os.path.join(folder, "data.bin")
+        write_file(path, gib)
+        source = open_source((path,))
+        job = WORKFLOWS["histogram"]
+        rows = []
+        results = set()
+        plans: list[tuple[str, dict[str, str | None], Placement]] = [
+            ("one GPU", {"CUDA_VISIBLE_DEVICES": "0"}, Placement("gpu")),
+            ("CPU", {}, Placement("cpu")),
+        ]
+        if gpus > 1:
+            plans.insert(1, (f"{gpus} GPUs", {"CUDA_VISIBLE_DEVICES": None}, Placement("gpu")))
+        for name, variables, placement in plans:
+            for key, value in variables.items():
+                os.environ.pop(key, None) if value is None else os.environ.update({key: value})
+            for turn, verify in enumerate(("sample", "off", "sample") if name != "CPU" else ("off",)):
+                outcome = run(job, HistogramOptions(), source, placement=placement, verify=verify)
+                report = to_json(outcome)
+                results.add(str(report["result"]))
+                rows.append({"where": name, "turn": turn, "verify": verify, **report["performance"]})
+                print(name, verify, f"{report['performance']['bytes_per_second'] / 1e9:.1f} GB/s", flush=True)
+        peers = {}
+        if gpus == 1:
+            peers = {"kvikio alone": kvikio_alone(path, source.nbytes), "pinned to device": pinned_copy(),
+                     "dask.array.histogram over CuPy": dask_array(path, source.nbytes)}  # fmt: skip
+        return {"bytes": source.nbytes, "runs": rows, "peers, bytes per second": peers, "identical": len(results) == 1}
+
+
+if __name__ == "__main__":
+    save(measure(int(sys.argv[2]) if len(sys.argv) > 2 else 16), sys.argv[1])
