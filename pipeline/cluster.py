@@ -50,8 +50,10 @@ class Workers:
         Connected Dask client.
     device
         ``"gpu"`` or ``"cpu"``: what chunks are computed on.
+    computing, threads
+        Chunks that are computed at a time, on all workers; threads of all workers.
     addresses
-        Workers that chunks may run on.
+        Workers that tasks are confined to; None where any may take them, also one that replaced another that died.
     resources
         What a computing task asks of a worker.
     description
@@ -62,10 +64,18 @@ class Workers:
 
     client: Any
     device: str
-    addresses: tuple[str, ...]
+    computing: int
+    threads: int
+    addresses: tuple[str, ...] | None
     resources: dict[str, float]
     description: str
     dashboard: str | None
+
+    def left(self) -> int:
+        """Number of workers that can compute a chunk now."""
+        workers = self.client.scheduler_info(n_workers=-1)["workers"]
+        able = set(workers if self.addresses is None else self.addresses) & set(workers)
+        return sum(self.resources.keys() <= workers[address].get("resources", {}).keys() for address in able)
 
 
 @contextmanager
@@ -134,6 +144,7 @@ def _in_this_process(placement: Placement, device: str) -> Iterator[Workers]:
     worker = {"cls": PortlessWorker, "options": options | {"dashboard": False}}
     with (
         _local_directory(),
+        _routes(dashboard),
         SpecCluster(workers={0: worker}, scheduler=scheduler, silence_logs=50) as cluster,
         Client(cluster) as client,
     ):
@@ -146,15 +157,8 @@ def _one_process_per_core(placement: Placement) -> Iterator[Workers]:
     from distributed import Client, LocalCluster
 
     dashboard = _loopback(placement.dashboard_address)
-    with (
-        _local_directory(),
-        _private(),
-        LocalCluster(
-            n_workers=_cores(), threads_per_worker=1, security=True, dashboard_address=dashboard or "127.0.0.1:0",
-            memory_limit=None, silence_logs=50,
-        ) as cluster,
-        Client(cluster) as client,
-    ):  # fmt: skip
+    options = {"n_workers": _cores(), "threads_per_worker": 1, **_private(dashboard)}
+    with _local_directory(), _routes(dashboard), _start(LocalCluster, options) as cluster, Client(cluster) as client:
         yield _workers(client, "cpu", {}, f"{_cores()} processes on this machine", dashboard)
 
 
@@ -164,30 +168,48 @@ def _one_process_per_gpu(placement: Placement, gpus: int) -> Iterator[Workers]:
     from distributed import Client
 
     dashboard = _loopback(placement.dashboard_address)
+    # The other threads of a worker verify while its GPU computes.
+    options = {"threads_per_worker": max(2, _cores() // gpus), "resources": {"GPU": 1}, "device_memory_limit": 0}
+    options |= _private(dashboard)
     with (
         _local_directory(),
-        _private(),
-        LocalCUDACluster(
-            # The other threads of a worker verify while its GPU computes.
-            threads_per_worker=max(2, _cores() // gpus), resources={"GPU": 1}, security=True,
-            dashboard_address=dashboard or "127.0.0.1:0", device_memory_limit=0, memory_limit=None, silence_logs=50,
-        ) as cluster,
+        _routes(dashboard),
+        _start(LocalCUDACluster, options) as cluster,
         Client(cluster) as client,
-    ):  # fmt: skip
-        client.wait_for_workers(gpus, timeout=ANSWER_SECONDS)
+    ):
         yield _workers(client, "gpu", {"GPU": 1.0}, f"{gpus} processes on this machine, one per GPU", dashboard)
 
 
+def _private(dashboard: str | None) -> dict[str, Any]:
+    """Options of a cluster of processes that other users of the machine can neither join nor look into."""
+    return {
+        "security": True,  # temporary certificates that only these processes have
+        # Dask's HTTP server starts in any case, by default on all interfaces and with the dashboard.
+        "dashboard_address": dashboard or "127.0.0.1:0",
+        "scheduler_kwargs": {"dashboard": bool(dashboard)},
+        "memory_limit": None,
+        "silence_logs": 50,
+    }
+
+
 @contextmanager
-def _private() -> Iterator[None]:
-    """No web pages besides the dashboard: workers would serve their state to every user of the machine."""
+def _routes(dashboard: str | None) -> Iterator[None]:
+    """No web pages but the dashboard's: Dask would serve the state of its processes to every user of the machine."""
     import dask
 
-    with dask.config.set({"distributed.worker.http.routes": [], "distributed.scheduler.http.routes": _ROUTES}):
+    pages = [f"distributed.http.{name}" for name in ("scheduler.prometheus", "scheduler.info", "health", "statics")]
+    routes = {"scheduler": pages if dashboard else [], "worker": []}
+    with dask.config.set({f"distributed.{server}.http.routes": routes[server] for server in routes}):
         yield
 
 
-_ROUTES = ["distributed.http.scheduler.prometheus", "distributed.http.scheduler.info", "distributed.http.health"]
+def _start(kind: Any, options: dict[str, Any]) -> Any:
+    try:
+        return kind(**options)
+    except Exception as error:
+        reason = str(error).partition("\n")[0]
+        raise PipelineError(f"expected a process for every worker to start, got {type(error).__name__}: {reason}; "
+                            "run with --device cpu, or on fewer GPUs with CUDA_VISIBLE_DEVICES") from error  # fmt: skip
 
 
 @contextmanager
@@ -235,13 +257,16 @@ def _join(client: Any, name: str, device: str) -> Workers:
     if device == "gpu" and not with_gpu:
         raise UsageError(f"--device gpu: expected a worker with a GPU at {name}, got {len(usable)} without; "
                          "run with --device cpu for the same result")  # fmt: skip
-    chosen, addresses = ("gpu", with_gpu) if with_gpu and device != "cpu" else ("cpu", tuple(usable))
-    workers = client.scheduler_info(n_workers=-1)["workers"]
-    declared = all("GPU" in workers[address].get("resources", {}) for address in addresses)
-    resources = {"GPU": 1.0} if chosen == "gpu" and declared else {}
-    return Workers(
-        client, chosen, addresses, resources, f"{len(addresses)} workers at {name}", client.dashboard_link or None
-    )
+    info = client.scheduler_info(n_workers=-1)["workers"]
+    threads = sum(worker["nthreads"] for worker in info.values())
+    where = f"{len(with_gpu) if with_gpu and device != 'cpu' else len(usable)} workers at {name}"
+    dashboard = client.dashboard_link or None
+    if not with_gpu or device == "cpu":
+        return Workers(client, "cpu", threads, threads, None, {}, where, dashboard)
+    declared = {address for address, worker in info.items() if "GPU" in worker.get("resources", {})}
+    resources = {"GPU": 1.0} if declared >= set(with_gpu) else {}
+    confined = declared != set(with_gpu) and len(with_gpu) < len(usable)
+    return Workers(client, "gpu", len(with_gpu), threads, with_gpu if confined else None, resources, where, dashboard)
 
 
 def _usable_gpus() -> int:
@@ -250,7 +275,9 @@ def _usable_gpus() -> int:
 
 
 def _workers(client: Any, device: str, resources: dict[str, float], where: str, dashboard: str | None) -> Workers:
-    addresses = tuple(client.scheduler_info(n_workers=-1)["workers"])
+    workers = client.scheduler_info(n_workers=-1)["workers"].values()
+    threads = sum(worker["nthreads"] for worker in workers)
     # Dask prints the address of the network card for an inproc:// scheduler, but 127.0.0.1 is what was bound.
     link = re.sub(r"//.*:", "//127.0.0.1:", client.dashboard_link) if dashboard else None
-    return Workers(client, device, addresses, resources, where, link)
+    computing = len(workers) if device == "gpu" else threads
+    return Workers(client, device, computing, threads, None, resources, where, link)

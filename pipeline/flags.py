@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+from collections.abc import Iterator
 from typing import Any, get_type_hints
 
 import click
 import numpy as np
 
-from kernels.binning import Edges
-from pipeline.errors import PipelineError
+from kernels.binning import MAX_BINS, Edges
+from pipeline.errors import PipelineError, UsageError
+
+MAX_EDGES_TEXT = 2**26  # characters: 64 for each edge
 
 
 class Failure(click.ClickException):
@@ -35,17 +39,28 @@ class Command(click.Command):
                 words += ["--range", "auto", "auto"]
             else:
                 words += [word, word] if words[-1:] == ["--range"] and word == "auto" else [word]
-        return super().parse_args(ctx, words)
+        with _one_line():
+            return super().parse_args(ctx, words)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run it."""
-        try:
+        with _one_line():
             return super().invoke(ctx)
-        except PipelineError as error:
-            raise Failure(error) from None
 
 
-class _Bound(click.ParamType[float | str]):
+@contextlib.contextmanager
+def _one_line() -> Iterator[None]:
+    """Errors as one line, also under `dask pipeline`, where click itself would add two about the usage."""
+    try:
+        yield
+    except PipelineError as error:
+        raise Failure(error) from None
+    except click.UsageError as error:
+        raise Failure(UsageError(error.format_message())) from None
+
+
+# click.ParamType can be subscripted only from click 8.4 on.
+class _Bound(click.ParamType):  # type: ignore[type-arg]
     name = "number"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float | str:
@@ -57,21 +72,38 @@ class _Bound(click.ParamType[float | str]):
             self.fail(f"expected two numbers LO HI, or auto, got {value!r}", param, ctx)
 
 
-class _EdgesFile(click.ParamType[Edges]):
+class _EdgesFile(click.ParamType):  # type: ignore[type-arg]
     name = "file"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         try:
-            if str(value).endswith(".npy"):
-                return np.load(value, allow_pickle=False).astype(np.float64)
-            with open(value, encoding="utf-8") as file:
-                return np.array(file.read().replace(",", " ").split(), np.float64)
-        except (OSError, ValueError, EOFError) as error:
-            reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
+            return _npy_edges(value) if str(value).endswith(".npy") else _text_edges(value)
+        except Exception as error:  # a hostile .npy can raise nearly anything while it is read
+            reason = getattr(error, "strerror", None) or str(error).partition("\n")[0] or type(error).__name__
+            if len(reason) > 120:
+                reason = f"{reason[:120]} …"
             self.fail(f"{value}: expected a file of numbers, one a line, got {reason!r}", param, ctx)
 
 
-class Size(click.ParamType[int]):
+def _npy_edges(path: str) -> Edges:
+    # Mapped, because np.load would first allocate whatever the header claims.
+    found = np.load(path, mmap_mode="r", allow_pickle=False)
+    if not isinstance(found, np.ndarray) or found.dtype.kind not in "iuf":
+        raise ValueError(f"no integers or floats but {getattr(found, 'dtype', 'an archive')}")
+    if found.size > MAX_BINS + 1:
+        raise ValueError(f"{found.size} numbers, more than {MAX_BINS + 1}")
+    return np.array(found, np.float64)
+
+
+def _text_edges(path: str) -> Edges:
+    with open(path, encoding="utf-8") as file:
+        text = file.read(MAX_EDGES_TEXT + 1)
+    if len(text) > MAX_EDGES_TEXT:
+        raise ValueError(f"more than {MAX_EDGES_TEXT} characters")
+    return np.array(text.replace(",", " ").split(), np.float64)
+
+
+class Size(click.ParamType):  # type: ignore[type-arg]
     """Bytes as Dask writes them: 64MiB, 1GB, 4096."""
 
     name = "bytes"
@@ -82,7 +114,7 @@ class Size(click.ParamType[int]):
 
         try:
             return int(parse_bytes(value))
-        except ValueError:
+        except (ValueError, OverflowError):
             self.fail(f"expected a size like 64MiB, got {value!r}", param, ctx)
 
 
@@ -113,6 +145,10 @@ def build_options(options: type[Any], values: dict[str, Any]) -> Any:
     fields = {field.name: values.pop(field.name) for field in dataclasses.fields(options)}
     for name, value in fields.items():
         if isinstance(value, tuple) and "auto" in value:
+            if set(value) != {"auto"}:
+                raise click.UsageError(
+                    f"--{name}: expected two numbers LO HI, or auto alone, got {value[0]} {value[1]}"
+                )
             fields[name] = "auto"
     try:
         return options(**fields)
@@ -127,7 +163,15 @@ def from_configuration(ctx: click.Context) -> dict[str, Any]:
     values = dict(ctx.params)
     for param in ctx.command.params:
         name = param.name or ""
-        configured = dask.config.get(f"pipeline.{name.replace('_', '-')}", None)
-        if configured is not None and ctx.get_parameter_source(name) == click.core.ParameterSource.DEFAULT:
+        key = f"pipeline.{max(param.opts, key=len).lstrip('-')}"
+        configured = dask.config.get(key, None)
+        if configured is None or ctx.get_parameter_source(name) != click.core.ParameterSource.DEFAULT:
+            continue
+        if param.nargs > 1 and not isinstance(configured, list | tuple):
+            words = str(configured).split()
+            configured = words * param.nargs if words == ["auto"] else words
+        try:
             values[name] = param.type_cast_value(ctx, configured)
+        except click.UsageError as error:
+            raise click.UsageError(f"configuration {key}: {error.message}") from None
     return values

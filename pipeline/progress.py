@@ -38,10 +38,14 @@ def _bar(name: str) -> Iterator[Progress]:
 
 def _lines(name: str) -> Progress:
     began = last = monotonic()
+    before = (0, began)
 
     def update(done: int, total: int) -> None:
-        nonlocal last
+        nonlocal began, before, last
         now = monotonic()
+        if done <= before[0]:  # a second pass over the data
+            began = before[1]
+        before = (done, now)
         if now - last >= LINE_SECONDS:
             last = now
             rate = done / (now - began)

@@ -67,6 +67,8 @@ def verdict_line(verdict: Verdict) -> str:
     if verdict.mode == "off":
         return f"not compared with the reference (--verify off); {invariants}"
     share = 100 * verdict.checked / verdict.samples
+    if verdict.checked < verdict.samples:
+        share = min(share, 99.9)  # what is not all never rounds to 100
     seed = f", seed {verdict.seed}" if verdict.mode == "sample" else ""
     return (
         f"{verdict.checked:,} of {verdict.samples:,} samples ({share:.3g} %) equal to the reference{seed}; {invariants}"
@@ -126,16 +128,22 @@ def _named(outcome: Outcome) -> str:
 
 def _rates(outcome: Outcome) -> list[tuple[str, float, float]]:
     """Stage, seconds it was busy, and bytes per second it would reach alone."""
-    busy = {stage: outcome.stages.busy()[stage] for stage in STAGES if stage in outcome.stages.busy()}
-    checked = outcome.verdict.checked * outcome.source.dtype.itemsize
+    # Every pass over the data is verified alike.
+    checked = outcome.stages.nbytes * outcome.verdict.checked / outcome.verdict.samples
     return [
         (stage, seconds, (checked if stage == "verify" else outcome.stages.nbytes) / max(seconds, 1e-9))
-        for stage, seconds in busy.items()
+        for stage, seconds in _busy(outcome).items()
     ]
 
 
-def _bound(outcome: Outcome) -> str:
+def _busy(outcome: Outcome) -> dict[str, float]:
+    """Seconds of every stage that moved bytes: invariants alone have no rate."""
     busy = outcome.stages.busy()
+    return {stage: busy[stage] for stage in STAGES if stage in busy and (stage != "verify" or outcome.verdict.checked)}
+
+
+def _bound(outcome: Outcome) -> str:
+    busy = _busy(outcome)
     return max(busy, key=busy.__getitem__)
 
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
+from queue import Empty, SimpleQueue
 from time import perf_counter
 from typing import Any
 
 from numpy.typing import NDArray
 
 from pipeline.chunks import Chunk, plan
-from pipeline.cluster import Placement, Workers, open_workers
+from pipeline.cluster import ANSWER_SECONDS, Placement, Workers, open_workers
 from pipeline.errors import PipelineError, UsageError, VerificationError
 from pipeline.sources import Source
 from pipeline.task import Check, ChunkResult, Job, check_chunk, compute_chunk
@@ -152,22 +154,12 @@ def run(
 
 def _chunk_bytes(source: Source, workers: Workers) -> int:
     low, high = CHUNK_BYTES[workers.device]
-    return min(max(source.nbytes // (4 * sum(_threads(workers))), low), high)
-
-
-def _threads(workers: Workers) -> list[int]:
-    """How many chunks each worker computes at a time."""
-    info = workers.client.scheduler_info(n_workers=-1)["workers"]
-    return [1 if workers.device == "gpu" else info[address]["nthreads"] for address in workers.addresses]
+    return min(max(source.nbytes // (4 * workers.computing), low), high)
 
 
 def _lanes(workers: Workers) -> dict[str, int]:
     """How many threads or GPUs run each stage at a time."""
-    info = workers.client.scheduler_info(n_workers=-1)["workers"]
-    computing = sum(_threads(workers))
-    return {stage: computing for stage in ("read", "read+copy", "kernel")} | {
-        "verify": sum(worker["nthreads"] for worker in info.values())
-    }
+    return dict.fromkeys(("read", "read+copy", "kernel"), workers.computing) | {"verify": workers.threads}
 
 
 def _one_pass(
@@ -192,25 +184,25 @@ def _one_pass(
 
 def _results(job: Job, chunks: tuple[Chunk, ...], workers: Workers) -> Iterator[tuple[Chunk, ChunkResult, Check]]:
     """Every chunk with what was computed and what its check says, in the order in which they finish."""
-    from distributed import as_completed
-
     client = workers.client
+    here = {"pure": False, "workers": workers.addresses and list(workers.addresses)}
     # As a task of its own the job is sent once, and Dask makes it again where the worker that held it died.
-    shared = client.submit(_same, job, pure=False, workers=list(workers.addresses))
-    waiting = iter(chunks)
+    shared = client.submit(_same, job, **here)
     under_way: dict[Any, tuple[Chunk, Any]] = {}
+    finished: SimpleQueue[Any] = SimpleQueue()
 
-    def submit(chunk: Chunk) -> Any:
-        here = {"pure": False, "workers": list(workers.addresses)}
+    def submit(chunk: Chunk) -> None:
         computed = client.submit(compute_chunk, shared, chunk, workers.device, resources=workers.resources, **here)
         check = client.submit(check_chunk, shared, chunk, computed, **here)
         under_way[check] = (chunk, computed)
-        return check
+        check.add_done_callback(finished.put)
 
+    waiting = iter(chunks)
     # A window keeps the scheduler's memory flat, however many chunks there are.
-    window = 4 * sum(worker["nthreads"] for worker in client.scheduler_info(n_workers=-1)["workers"].values())
-    finished = as_completed([submit(chunk) for chunk, _ in zip(waiting, range(window), strict=False)])
-    for future in finished:
+    for chunk in islice(waiting, 4 * workers.threads):
+        submit(chunk)
+    while under_way:
+        future = _next(finished, workers)
         chunk, computed = under_way.pop(future)
         try:
             yield chunk, computed.result(), future.result()
@@ -221,9 +213,21 @@ def _results(job: Job, chunks: tuple[Chunk, ...], workers: Workers) -> Iterator[
             raise PipelineError(
                 f"{job.workflow.name}: chunk {chunk.index} ({chunk.where()}) failed: {type(error).__name__}: {reason}"
             ) from error
-        for following in waiting:
-            finished.add(submit(following))
-            break
+        for following in islice(waiting, 1):
+            submit(following)
+
+
+def _next(finished: SimpleQueue[Any], workers: Workers) -> Any:
+    """The next future to finish. Dask would wait for ever for workers that are gone; their own return takes seconds."""
+    gone = 0
+    while True:
+        try:
+            return finished.get(timeout=ANSWER_SECONDS)
+        except Empty:
+            gone = 0 if workers.left() else gone + 1
+        if gone > 1:
+            raise PipelineError(f"{workers.description}: expected a worker to come back within {ANSWER_SECONDS} s, "
+                                "got none; see the logs of the workers for what ended them")  # fmt: skip
 
 
 def _same(job: Job) -> Job:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import os
 import stat
+import warnings
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Literal
 
@@ -19,6 +20,7 @@ Byteorder = Literal["little", "big"]
 BYTEORDERS: tuple[Byteorder, ...] = ("little", "big")
 RAW_DTYPE = "int32"
 MAX_HEADER = 2**16  # bytes of a .npy header; a real one is 128
+MAX_DIMENSIONS = 64  # NumPy's own limit
 
 
 @dataclass(frozen=True)
@@ -145,7 +147,7 @@ def _open_npy(path: str) -> tuple[SourceFile, np.dtype[Any]]:
         try:
             shape, dtype = _npy_header(file)
         except Exception as error:  # a hostile header can raise nearly anything while it is parsed
-            reason = str(error).partition("\n")[0]
+            reason = str(error).partition("\n")[0] or type(error).__name__
             raise UsageError(f"{path}: expected a .npy header, got {reason}; is the file complete?") from None
         offset = file.tell()
     if dtype.name not in DTYPES:
@@ -168,6 +170,8 @@ def _open_npy(path: str) -> tuple[SourceFile, np.dtype[Any]]:
 def _npy_header(file: BinaryIO) -> tuple[tuple[int, ...], np.dtype[Any]]:
     """Shape and dtype; the file is left at the first byte of data. The order of the elements does not matter here."""
     version = np.lib.format.read_magic(file)
+    if version not in ((1, 0), (2, 0), (3, 0)):
+        raise ValueError(f"one of the unknown version {version[0]}.{version[1]}")
     # NumPy reads as many bytes as the header claims to have before it checks: look first.
     start = file.tell()
     length = int.from_bytes(file.read(2 if version == (1, 0) else 4), "little")
@@ -176,9 +180,15 @@ def _npy_header(file: BinaryIO) -> tuple[tuple[int, ...], np.dtype[Any]]:
     file.seek(start)
     # Version 3 differs from 2 by UTF-8 field names, and only dtypes without fields are accepted.
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, _, dtype = read(file, max_header_size=MAX_HEADER)
-    if any(length < 0 for length in shape):
-        raise ValueError(f"shape {shape}")
+    with warnings.catch_warnings():
+        # Python 2's long integers, and what Python thinks of the syntax of a broken header: nothing to tell the user.
+        warnings.simplefilter("ignore")
+        shape, _, dtype = read(file, max_header_size=MAX_HEADER)
+    if len(shape) > MAX_DIMENSIONS:
+        raise ValueError(f"{len(shape)} dimensions")
+    # No file is as long as 2**63, and Python refuses to print a product of thousands of digits.
+    if not all(0 <= length < 2**63 for length in shape):
+        raise ValueError(f"shape {shape}"[:100])
     return shape, dtype
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from threading import Lock
 from time import perf_counter
 from typing import Any
 
@@ -17,6 +18,8 @@ from workflows.workflow import Workflow
 
 # Errors after which a CUDA context serves nothing but errors (cudaError in the CUDA runtime API).
 STICKY_ERRORS = frozenset({214, 700, 702, 704, 710, 714, 715, 716, 717, 718, 719, 720, 721})
+
+_ONE_ON_GPU = Lock()
 
 
 @dataclass(frozen=True)
@@ -133,8 +136,10 @@ def _on_cpu(sums: _Sums, chunk: Chunk, seconds: dict[str, float]) -> None:
 def _on_gpu(sums: _Sums, chunk: Chunk, seconds: dict[str, float]) -> None:
     from pipeline.read_device import device_blocks
 
-    for block in device_blocks(chunk, seconds):
-        sums.add(block)
+    # The buffers of a GPU belong to one chunk: a cluster that was not told of its GPUs may start two at a time here.
+    with _ONE_ON_GPU:
+        for block in device_blocks(chunk, seconds):
+            sums.add(block)
 
 
 def _on_host(partial: Any) -> Any:

@@ -126,7 +126,7 @@ class Study:
     reference
         (host arrays, case) -> the expected host array, by the plain CPU reference.
     disagreement
-        (got, expected, host arrays, case) -> what is wrong, or None. NaN never agrees; a bound is computed from the data.
+        (got, expected, host arrays, case) -> what is wrong, or None. NaN never agrees; bounds come from the data.
     work
         case -> bytes or operations, whichever `unit` counts.
     figures, conclusions
@@ -162,7 +162,8 @@ def first_difference(got: NDArray[Any], expected: NDArray[Any]) -> str | None:
     if not wrong.any():
         return None
     place = tuple(int(i) for i in np.argwhere(wrong)[0])
-    return f"{np.count_nonzero(wrong)} of {got.size} differ, first at {place}: expected {expected[place]}, got {got[place]}"
+    count = np.count_nonzero(wrong)
+    return f"{count} of {got.size} differ, first at {place}: expected {expected[place]}, got {got[place]}"
 
 
 def best(rows: list[Row], variant: str, table: str | None = None) -> Row:
