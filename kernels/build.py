@@ -7,6 +7,7 @@ It also means that a machine without a GPU compiles exactly what a GPU runs.
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import os
 import tempfile
@@ -104,6 +105,10 @@ def _load(stem: str, instance: str, device: int) -> Kernel:
     dynamic = limits().shared_per_block - static_shared
     driver.funcSetAttribute(function.ptr, driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, dynamic)
     return Kernel(function, registers, static_shared)
+
+
+# Modules have to be unloaded while CuPy still can, not when the interpreter takes itself apart.
+atexit.register(_load.cache_clear)
 
 
 def compile_source(stem: str, instances: Sequence[str], architecture: str) -> tuple[dict[str, str], bytes, str]:

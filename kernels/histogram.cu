@@ -1,8 +1,24 @@
-// Histogram: count samples into slots (0 underflow, 1..bins, bins + 1 overflow, bins + 2 NaN).
+// Histogram: count samples.
 //
-// Variants, each with the same result:
+// Variants on 10-bit samples, naive first (histogram_ladder.cuh); blocks, threads and slice are those of the seed:
+//   global_atomics  a slice of the samples per thread, counters in global memory
+//   unrolled        global_atomics, its loop unrolled 512 times
+//   ilp             global_atomics, four samples per iteration by hand
+//   one_per_thread  no slice and no loop: a thread per sample
+//   shared          slices again, counters in the block's shared memory, added to the global ones at the end
+//   inverse         a thread per value, which counts it in the samples that its block holds in shared memory
+//   banks           inverse, as many samples held as there are threads, occurrences in a register
+//   banks2          banks, two values per thread
+//   banks4          banks, four values per thread
+//   production      shared with 16-byte loads, enough of them in flight: the kernels of this file
+//   no_barrier      shared without __syncthreads; broken: counts while counters are cleared, adds while others count
+//   plain_add       global_atomics without atomicAdd; broken: threads overwrite each other's increments
+//   past_the_end    global_atomics without a guard; broken: counts what lies behind the samples
+//
+// The production kernels count into slots (0 underflow, 1..bins, bins + 1 overflow, bins + 2 NaN), each with the same
+// result:
 //   histogram_shift    integers, bins 2^k values wide: subtract, compare, shift
-//   histogram_regular  evenly spaced edges: guess by one multiplication, then correct against the exact thresholds
+//   histogram_regular  evenly spaced edges: guess by one multiplication, correct near a border against the thresholds
 //   histogram_search   any edges: binary search in the thresholds
 //   histogram_bytes    8-bit samples: count all 256 values, bin them at the end
 //
@@ -14,6 +30,7 @@
 // where all samples are equal.
 // Thresholds are exact in the type of the key (kernels/binning.py), so nothing here rounds, whatever the edges.
 
+#include "histogram_ladder.cuh"
 #include "locate.cuh"
 #include "stream.cuh"
 
@@ -57,10 +74,13 @@ histogram_shift(const T* samples, i64 n, u64* slots, u32 first, u32 last, u32 bi
 template <typename T, int COPIES, bool WHOLE>
 __global__ void __launch_bounds__(THREADS, 1)
 histogram_regular(const T* samples, i64 n, u64* slots, u32 first, u32 last, u32 bins,
-                  const typename Key<T>::type* thresholds, int count,
-                  typename Guess<typename Key<T>::type>::type scale,
-                  typename Guess<typename Key<T>::type>::type offset) {
-    const Regular<typename Key<T>::type> locate{thresholds, count, scale, offset, bins};
+                  const typename Key<T>::type* thresholds, int count, typename Key<T>::type start,
+                  typename Key<T>::type end, bool has_end, typename Guess<typename Key<T>::type>::type scale,
+                  typename Guess<typename Key<T>::type>::type offset,
+                  typename Guess<typename Key<T>::type>::type below,
+                  typename Guess<typename Key<T>::type>::type above) {
+    const Regular<typename Key<T>::type> locate{thresholds, count, start,  end,  has_end,
+                                                scale,      offset, below, above, bins};
     count_samples<T, COPIES, WHOLE>(samples, n, locate, Window{first, last, slots}, nullptr);
 }
 

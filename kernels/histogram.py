@@ -167,13 +167,14 @@ def histogram(samples: Any, binning: Binning) -> Any:
         raise ValueError(f"histogram: expected one contiguous dimension, got shape {samples.shape}, strides "
                          f"{samples.strides}; pass cupy.ascontiguousarray(samples).ravel()")  # fmt: skip
     plan = _launch_plan(binning, int(cupy.cuda.runtime.getDevice()))
+    kernel = build.load("histogram", plan.instance)
     slots = cupy.zeros(binning.slots, cupy.uint64)
     # A block counts in u32: no more than 2**31 samples for each of them in one launch.
     for start in range(0, len(samples), plan.grid * 2**31):
         part = samples[start : start + plan.grid * 2**31]
         for first, last in plan.windows:
             arguments = (part, np.int64(len(part)), slots, np.uint32(first), np.uint32(last), *plan.arguments)
-            plan.kernel((plan.grid,), (THREADS,), arguments, shared_mem=plan.shared_mem)
+            kernel((plan.grid,), (THREADS,), arguments, shared_mem=plan.shared_mem)
     return slots.view(cupy.int64)
 
 
@@ -181,7 +182,7 @@ def histogram(samples: Any, binning: Binning) -> Any:
 class _LaunchPlan:
     """How a binning is counted on one device: which slots in which launch, and what the kernel is told of the edges."""
 
-    kernel: build.Kernel
+    instance: str
     grid: int
     shared_mem: int
     windows: tuple[tuple[int, int], ...]
@@ -196,10 +197,11 @@ def _launch_plan(binning: Binning, device: int) -> _LaunchPlan:
     copies, window = counter_copies(counters, binning.dtype.itemsize, build.limits().shared_per_block)
     shared_mem = window * copies * 4
     whole = "" if stem == "histogram_bytes" else f", {str(window == counters).lower()}"
-    kernel = build.load("histogram", f"{stem}<{C_TYPES[binning.dtype.name]}, {copies}{whole}>")
-    grid = build.limits().resident_blocks(THREADS, kernel.registers, shared_mem)
+    instance = f"{stem}<{C_TYPES[binning.dtype.name]}, {copies}{whole}>"
+    registers = build.load("histogram", instance).registers
+    grid = build.limits().resident_blocks(THREADS, registers, shared_mem)
     windows = tuple((first, min(first + window, counters)) for first in range(0, counters, window))
-    return _LaunchPlan(kernel, grid, shared_mem, windows, arguments)
+    return _LaunchPlan(instance, grid, shared_mem, windows, arguments)
 
 
 def counter_copies(counters: int, itemsize: int, shared_per_block: int) -> tuple[int, int]:
@@ -231,17 +233,52 @@ def _variant(binning: Binning) -> tuple[str, tuple[Any, ...]]:
     bins = np.uint32(binning.bins)
     key = np.dtype(KEYS.get(binning.dtype.name, binning.dtype))
     keys = binning.thresholds.astype(key)
+    has_end = np.bool_(len(keys) > binning.bins)
     if binning.shift is not None:
         start = int(keys[0])
         reach = min(binning.bins << binning.shift, int(np.iinfo(binning.dtype).max) - start + 1) - 1
         unsigned = np.dtype(f"u{key.itemsize}").type
-        has_end = np.bool_(len(keys) > binning.bins)
         return "histogram_shift", (bins, keys[0], unsigned(reach), np.int32(binning.shift), keys[-1], has_end)
     thresholds, count = cupy.asarray(keys), np.int32(len(keys))
     if not binning.regular or not len(keys):
         return "histogram_search", (bins, thresholds, count)
-    guess = np.float32 if key.itemsize == 4 else np.float64
-    scale, offset = guess_line(binning)
-    with np.errstate(over="ignore", invalid="ignore"):
-        line = (guess(scale), guess(float(keys[0]) * scale + offset))
-    return "histogram_regular", (bins, thresholds, count, *line)
+    return "histogram_regular", (bins, thresholds, count, keys[0], keys[-1], has_end, *device_line(binning))
+
+
+def device_line(binning: Binning) -> tuple[Any, Any, Any, Any]:
+    """Scale and offset of the guess that histogram_regular makes, and how far below and above its bin it lies at most.
+
+    The guess is monotone in the sample, so its extremes on a bin are at the bin's first and last sample; here they are
+    evaluated as the kernel does it, in the same arithmetic.
+    """
+    key = np.dtype(KEYS.get(binning.dtype.name, binning.dtype))
+    guess: Any = np.float32 if key.itemsize == 4 else np.float64
+    starts, ends = binning.thresholds[: binning.bins], binning.thresholds[1:]
+    is_float = binning.dtype.kind == "f"
+    with np.errstate(all="ignore"):
+        line_scale, line_offset = guess_line(binning)
+        scale, offset = guess(line_scale), guess(float(starts[0]) * line_scale + line_offset)
+        last = np.nextafter(ends, binning.dtype.type(-np.inf)) if is_float else ends - binning.dtype.type(1)
+        greatest = (np.finfo if is_float else np.iinfo)(binning.dtype).max
+        # Without a threshold to end it, the last bin goes on to the greatest value there is.
+        last = np.append(last, binning.dtype.type(greatest))[: len(starts)]
+        reached = np.append(ends > starts[: len(ends)], True)[: len(starts)]
+        number: NDArray[Any] = np.arange(len(starts), dtype=guess)
+        first_guess, last_guess = (
+            _distance(values.astype(key), starts[0].astype(key)).astype(guess) * scale + offset
+            for values in (starts, last)
+        )
+        outside = [number - first_guess, last_guess - (number + guess(1))]
+        outside[1][-1] = -1.0  # above the last bin there is no other
+        # Bins that no sample reaches do not count; a guess that is no number is never trusted.
+        below, above = (guess(np.max(far, initial=-1.0, where=reached)) for far in outside)
+    trusted = np.isfinite(below) and np.isfinite(above)
+    return scale, offset, below if trusted else guess(2), above if trusted else guess(2)
+
+
+def _distance(values: NDArray[Any], start: Any) -> NDArray[Any]:
+    """Difference as the kernel forms it: exact and unsigned for integers, rounded once for floats."""
+    if values.dtype.kind == "f":
+        return np.asarray(values - start)
+    unsigned = np.dtype(f"u{values.dtype.itemsize}")
+    return np.asarray(values.view(unsigned) - np.asarray(start).view(unsigned))

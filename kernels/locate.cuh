@@ -91,21 +91,32 @@ struct Shift {
     }
 };
 
+// The guess never decreases with x, so its extremes on a bin are those at the first and last sample of the bin. The host
+// evaluates them in the same arithmetic: guesses of bin i lie in [i - below, i + 1 + above]; either may be negative, and
+// what lies above the last bin is cut off. A guess that no neighbour's interval reaches is therefore right, and the
+// thresholds are read for the few others only.
 template <typename K>
 struct Regular {
+    using G = typename Guess<K>::type;
     const K* thresholds;
-    int count;  // thresholds, at least one
-    typename Guess<K>::type scale, offset;
+    int count;        // thresholds, at least one
+    K start, end;     // smallest sample of the first bin; smallest of the overflow, where has_end
+    bool has_end;
+    G scale, offset, below, above;
     u32 bins;
 
     __device__ u32 operator()(K x) const {
         if (x != x) return bins + 2;
-        if (!(x >= thresholds[0])) return 0;
-        using G = typename Guess<K>::type;
-        const G guess = G(distance(x, thresholds[0])) * scale + offset;
-        int i = guess < G(count - 1) ? int(guess) : count - 1;
-        while (i > 0 && x < thresholds[i]) --i;
-        while (i + 1 < count && x >= thresholds[i + 1]) ++i;
+        if (x < start) return 0;
+        if (has_end && x >= end) return bins + 1;
+        const G guess = G(distance(x, start)) * scale + offset;
+        const int top = min(count, int(bins)) - 1;  // the last bin that a sample can reach
+        int i = guess < G(top + 1) ? int(guess) : top;
+        const G inside = guess - G(i);
+        if (!(inside >= G(0) && inside > above && G(1) - inside > below)) {
+            while (i > 0 && x < thresholds[i]) --i;
+            while (i < top && x >= thresholds[i + 1]) ++i;
+        }
         return u32(i) + 1;
     }
 };

@@ -11,16 +11,19 @@ import click
 
 from pipeline import __version__
 from pipeline.cluster import Placement
+from pipeline.commands import COMMANDS
 from pipeline.devices import find_devices
 from pipeline.errors import PipelineError
+from pipeline.files import whole_file
 from pipeline.flags import Command, Failure, Size, build_options, from_configuration, option_flags
 from pipeline.generate import DISTRIBUTIONS
 from pipeline.generate import generate as write_samples
-from pipeline.output import check_output, write_output
+from pipeline.output import check_output, check_place, write_output
 from pipeline.progress import show_progress
 from pipeline.report import panel, to_json
 from pipeline.run import VERIFY, run
 from pipeline.sources import BYTEORDERS, DTYPES, RAW_DTYPE, open_source
+from pipeline.timeline import to_table, write_trace
 from workflows import WORKFLOWS
 from workflows.workflow import Workflow
 
@@ -62,6 +65,8 @@ def _shared_flags() -> list[click.Option]:
                "nothing with the CPU reference; invariants hold always.  [default: full up to 256 MiB, else sample]"),
         option(["-o", "--output"], metavar="FILE", help="Write the result: .json (UHI), .npz, .csv or .png."),
         option(["--json", "as_json"], is_flag=True, help="Print one JSON object instead of the panel."),
+        option(["--trace"], metavar="FILE", help="Write when every block was read, copied and computed, for "
+               "Perfetto or chrome://tracing; a table of it goes to stderr."),
         option(["-q", "--quiet"], is_flag=True, help="No progress on stderr."),
         option(["--device"], type=click.Choice(["auto", "gpu", "cpu"]), default="auto", show_default=True,
                help="What to compute on; the result is the same."),
@@ -81,10 +86,17 @@ def _run_job(workflow: Workflow[Any], values: dict[str, Any]) -> None:
     source = open_source(values["files"], values["dtype"], values["byteorder"], values["offset"])
     if values["output"]:
         check_output(values["output"], source)
+    if values["trace"]:
+        check_place(values["trace"], source)
     placement = Placement(*(values[name] for name in ("device", "scheduler", "scheduler_file", "dashboard_address")))
     with show_progress(workflow.name, values["quiet"]) as progress:
         outcome = run(workflow, options, source, placement=placement, verify=values["verify"],
-                      chunk_bytes=values["chunk_size"], progress=progress, announce=_announce)  # fmt: skip
+                      chunk_bytes=values["chunk_size"], traced=bool(values["trace"]), progress=progress,
+                      announce=_announce)  # fmt: skip
+    if values["trace"]:
+        with whole_file(values["trace"]) as file:
+            write_trace(file, outcome.stages.traces)
+        click.echo("\n".join(to_table(outcome.stages.traces)), err=True)
     if values["output"]:
         write_output(values["output"], outcome.result)
     click.echo(json.dumps(to_json(outcome)) if values["as_json"] else "\n".join(panel(outcome)))
@@ -124,8 +136,8 @@ def devices() -> None:
         click.echo(f"Jobs will run on the CPU: {found.missing}. The results are the same.")
 
 
-for _workflow in WORKFLOWS.values():
-    cli.add_command(job_command(_workflow))
+for _command in (*(job_command(workflow) for workflow in WORKFLOWS.values()), *COMMANDS):
+    cli.add_command(_command)
 
 
 def main(arguments: list[str] | None = None) -> None:

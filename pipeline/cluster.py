@@ -7,7 +7,7 @@ import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 from pipeline.devices import Devices, find_devices
@@ -60,6 +60,8 @@ class Workers:
         One line for the report.
     dashboard
         Its address, or None.
+    spare
+        What a task of the reference asks of a worker, so that a thread is always left for computing.
     """
 
     client: Any
@@ -70,6 +72,7 @@ class Workers:
     resources: dict[str, float]
     description: str
     dashboard: str | None
+    spare: dict[str, float] = field(default_factory=dict)
 
     def left(self) -> int:
         """Number of workers that can compute a chunk now."""
@@ -118,7 +121,7 @@ def _loopback(dashboard_address: str | None) -> str | None:
     if dashboard_address is None:
         return None
     host, _, port = dashboard_address.rpartition(":")
-    if host not in ("", "127.0.0.1", "localhost") or not port.isdigit():
+    if host not in ("", "127.0.0.1", "localhost") or not port.isdigit() or int(port) > 65535:
         raise UsageError(
             f"--dashboard-address: expected a port of this machine like :8787, got {dashboard_address!r}; "
             "the dashboard has no password, so it is served on loopback only: reach it through an ssh tunnel"
@@ -139,8 +142,9 @@ def _in_this_process(placement: Placement, device: str) -> Iterator[Workers]:
         "cls": Scheduler if dashboard else PortlessScheduler,
         "options": {"protocol": "inproc://", "dashboard": bool(dashboard), "dashboard_address": dashboard},
     }
-    resources = {"GPU": 1.0} if device == "gpu" else {}
-    options = {"protocol": "inproc://", "nthreads": _cores(), "memory_limit": None, "resources": resources}
+    threads = max(2, _cores())
+    resources = {"GPU": 1, "SPARE": threads - 1} if device == "gpu" else {}
+    options = {"protocol": "inproc://", "nthreads": threads, "memory_limit": None, "resources": resources}
     worker = {"cls": PortlessWorker, "options": options | {"dashboard": False}}
     with (
         _local_directory(),
@@ -148,18 +152,25 @@ def _in_this_process(placement: Placement, device: str) -> Iterator[Workers]:
         SpecCluster(workers={0: worker}, scheduler=scheduler, silence_logs=50) as cluster,
         Client(cluster) as client,
     ):
-        where = f"this process, {_cores()} threads" + (", 1 GPU" if device == "gpu" else "")
-        yield _workers(client, device, resources, where, dashboard)
+        where = f"this process, {threads} threads" + (", 1 GPU" if device == "gpu" else "")
+        yield _workers(client, device, where, dashboard)
 
 
 @contextmanager
 def _one_process_per_core(placement: Placement) -> Iterator[Workers]:
     from distributed import Client, LocalCluster
 
+    from pipeline.processes import private, start_processes
+
     dashboard = _loopback(placement.dashboard_address)
-    options = {"n_workers": _cores(), "threads_per_worker": 1, **_private(dashboard)}
-    with _local_directory(), _routes(dashboard), _start(LocalCluster, options) as cluster, Client(cluster) as client:
-        yield _workers(client, "cpu", {}, f"{_cores()} processes on this machine", dashboard)
+    options = {"n_workers": _cores(), "threads_per_worker": 1, **private(dashboard)}
+    with (
+        _local_directory(),
+        _routes(dashboard),
+        start_processes(LocalCluster, options) as cluster,
+        Client(cluster) as client,
+    ):
+        yield _workers(client, "cpu", f"{_cores()} processes on this machine", dashboard)
 
 
 @contextmanager
@@ -167,29 +178,21 @@ def _one_process_per_gpu(placement: Placement, gpus: int) -> Iterator[Workers]:
     from dask_cuda import LocalCUDACluster
     from distributed import Client
 
+    from pipeline.processes import private, start_processes
+
     dashboard = _loopback(placement.dashboard_address)
     # The other threads of a worker verify while its GPU computes.
-    options = {"threads_per_worker": max(2, _cores() // gpus), "resources": {"GPU": 1}, "device_memory_limit": 0}
-    options |= _private(dashboard)
+    threads = max(2, _cores() // gpus)
+    resources = {"GPU": 1, "SPARE": threads - 1}
+    options = {"threads_per_worker": threads, "resources": resources, "device_memory_limit": 0}
+    options |= private(dashboard)
     with (
         _local_directory(),
         _routes(dashboard),
-        _start(LocalCUDACluster, options) as cluster,
+        start_processes(LocalCUDACluster, options) as cluster,
         Client(cluster) as client,
     ):
-        yield _workers(client, "gpu", {"GPU": 1.0}, f"{gpus} processes on this machine, one per GPU", dashboard)
-
-
-def _private(dashboard: str | None) -> dict[str, Any]:
-    """Options of a cluster of processes that other users of the machine can neither join nor look into."""
-    return {
-        "security": True,  # temporary certificates that only these processes have
-        # Dask's HTTP server starts in any case, by default on all interfaces and with the dashboard.
-        "dashboard_address": dashboard or "127.0.0.1:0",
-        "scheduler_kwargs": {"dashboard": bool(dashboard)},
-        "memory_limit": None,
-        "silence_logs": 50,
-    }
+        yield _workers(client, "gpu", f"{gpus} processes on this machine, one per GPU", dashboard)
 
 
 @contextmanager
@@ -203,15 +206,6 @@ def _routes(dashboard: str | None) -> Iterator[None]:
         yield
 
 
-def _start(kind: Any, options: dict[str, Any]) -> Any:
-    try:
-        return kind(**options)
-    except Exception as error:
-        reason = str(error).partition("\n")[0]
-        raise PipelineError(f"expected a process for every worker to start, got {type(error).__name__}: {reason}; "
-                            "run with --device cpu, or on fewer GPUs with CUDA_VISIBLE_DEVICES") from error  # fmt: skip
-
-
 @contextmanager
 def _local_directory() -> Iterator[None]:
     """Scratch space that only this user can enter, removed at the end."""
@@ -223,23 +217,10 @@ def _local_directory() -> Iterator[None]:
 
 @contextmanager
 def _existing(placement: Placement) -> Iterator[Workers]:
-    from distributed import Client
+    from pipeline.existing import connect
 
-    name = placement.scheduler or placement.scheduler_file
-    if placement.scheduler_file and not os.path.isfile(placement.scheduler_file):
-        raise UsageError(f"--scheduler-file {placement.scheduler_file}: expected the file that a scheduler wrote, "
-                         "found none; start `dask scheduler --scheduler-file FILE` first")  # fmt: skip
-    try:
-        client = Client(
-            address=placement.scheduler, scheduler_file=placement.scheduler_file, timeout=ANSWER_SECONDS,
-            set_as_default=False,
-        )  # fmt: skip
-    except (OSError, TimeoutError, ValueError) as error:
-        reason = str(error).partition("\n")[0] or type(error).__name__
-        raise PipelineError(f"scheduler {name}: expected an answer within {ANSWER_SECONDS} s, got {reason}; "
-                            "is it running, and is the address right?") from None  # fmt: skip
-    with client:
-        yield _join(client, str(name), placement.device)
+    with connect(placement.scheduler, placement.scheduler_file, ANSWER_SECONDS) as client:
+        yield _join(client, str(placement.scheduler or placement.scheduler_file), placement.device)
 
 
 def _join(client: Any, name: str, device: str) -> Workers:
@@ -251,15 +232,18 @@ def _join(client: Any, name: str, device: str) -> Workers:
                             "`dask worker` or `dask cuda worker` with that address") from None  # fmt: skip
     try:
         usable = client.run(_usable_gpus)
-    except ModuleNotFoundError as error:
-        raise PipelineError(f"scheduler {name}: its workers cannot import {error.name}; install baru there") from None
+    except Exception as error:  # Dask raises what went wrong on a worker as it is, or only its text
+        reason = str(error).partition("\n")[0]
+        raise PipelineError(f"scheduler {name}: expected workers that can run baru, got {reason}; "
+                            "install the same version there") from error  # fmt: skip
     with_gpu = tuple(address for address, gpus in usable.items() if gpus)
     if device == "gpu" and not with_gpu:
         raise UsageError(f"--device gpu: expected a worker with a GPU at {name}, got {len(usable)} without; "
                          "run with --device cpu for the same result")  # fmt: skip
     info = client.scheduler_info(n_workers=-1)["workers"]
     threads = sum(worker["nthreads"] for worker in info.values())
-    where = f"{len(with_gpu) if with_gpu and device != 'cpu' else len(usable)} workers at {name}"
+    number = len(with_gpu) if with_gpu and device != "cpu" else len(usable)
+    where = f"{number} worker{'s'[: number > 1]} at {name}"
     dashboard = client.dashboard_link or None
     if not with_gpu or device == "cpu":
         return Workers(client, "cpu", threads, threads, None, {}, where, dashboard)
@@ -274,10 +258,12 @@ def _usable_gpus() -> int:
     return find_devices().usable
 
 
-def _workers(client: Any, device: str, resources: dict[str, float], where: str, dashboard: str | None) -> Workers:
+def _workers(client: Any, device: str, where: str, dashboard: str | None) -> Workers:
+    """What the run loop sees of our own clusters, whose GPU workers declare a GPU and all threads but one as spare."""
     workers = client.scheduler_info(n_workers=-1)["workers"].values()
     threads = sum(worker["nthreads"] for worker in workers)
     # Dask prints the address of the network card for an inproc:// scheduler, but 127.0.0.1 is what was bound.
     link = re.sub(r"//.*:", "//127.0.0.1:", client.dashboard_link) if dashboard else None
-    computing = len(workers) if device == "gpu" else threads
-    return Workers(client, device, computing, threads, None, resources, where, link)
+    if device == "gpu":
+        return Workers(client, device, len(workers), threads, None, {"GPU": 1.0}, where, link, {"SPARE": 1.0})
+    return Workers(client, device, threads, threads, None, {}, where, link)

@@ -37,30 +37,32 @@ class Devices:
 def find_devices() -> Devices:
     """GPUs through NVML; an empty list where there is no driver."""
     cupy = _version("cupy", ("cupy-cuda13x", "cupy-cuda12x", "cupy"))
-    driver, gpus = _nvml()
-    missing = None
-    if not gpus:
-        missing = "no NVIDIA GPU is visible" if driver else "no NVIDIA driver is loaded"
-    elif cupy is None:
+    driver, gpus, missing = _nvml()
+    if missing is None and not gpus:
+        missing = "no NVIDIA GPU is visible"
+    elif missing is None and cupy is None:
         missing = "CuPy is not installed; install the extra cu12 or cu13"
-    elif importlib.util.find_spec("kvikio") is None:
+    elif missing is None and importlib.util.find_spec("kvikio") is None:
         missing = "kvikio is not installed; install the extra cu12 or cu13"
     return Devices(gpus, driver, cupy, missing)
 
 
-def _nvml() -> tuple[str | None, tuple[Gpu, ...]]:
+def _nvml() -> tuple[str | None, tuple[Gpu, ...], str | None]:
+    """Driver, visible GPUs, and why there can be none."""
     import pynvml
 
     try:
         pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return None, ()
+    except (pynvml.NVMLError_LibraryNotFound, pynvml.NVMLError_DriverNotLoaded):
+        return None, (), "no NVIDIA driver is loaded"
+    except pynvml.NVMLError as error:
+        return None, (), f"the NVIDIA driver fails: {error}"
     try:
         handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
         gpus = [_gpu(pynvml, i, handle) for i, handle in enumerate(handles)]
-        return str(pynvml.nvmlSystemGetDriverVersion()), _visible(gpus)
-    except pynvml.NVMLError:
-        return None, ()
+        return str(pynvml.nvmlSystemGetDriverVersion()), _visible(gpus), None
+    except pynvml.NVMLError as error:
+        return None, (), f"the NVIDIA driver fails: {error}"
     finally:
         pynvml.nvmlShutdown()
 

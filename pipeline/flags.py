@@ -87,9 +87,9 @@ class _EdgesFile(click.ParamType):  # type: ignore[type-arg]
 
 def _npy_edges(path: str) -> Edges:
     # Mapped, because np.load would first allocate whatever the header claims.
-    found = np.load(path, mmap_mode="r", allow_pickle=False)
-    if not isinstance(found, np.ndarray) or found.dtype.kind not in "iuf":
-        raise ValueError(f"no integers or floats but {getattr(found, 'dtype', 'an archive')}")
+    found = np.lib.format.open_memmap(path, mode="r")
+    if found.dtype.kind not in "iuf":
+        raise ValueError(f"no integers or floats but {found.dtype}")
     if found.size > MAX_BINS + 1:
         raise ValueError(f"{found.size} numbers, more than {MAX_BINS + 1}")
     return np.array(found, np.float64)

@@ -57,6 +57,22 @@ def check_output(path: str, source: Source) -> None:
     suffix = os.path.splitext(path)[1]
     if suffix not in WRITERS:
         raise UsageError(f"{path}: expected an output ending in {', '.join(WRITERS)}, got {suffix or 'no suffix'}")
+    check_place(path, source)
+    if suffix == ".png":
+        try:
+            import matplotlib.figure  # noqa: F401
+        except ImportError:
+            raise UsageError(f"{path}: a picture needs matplotlib; install the extra plot") from None
+
+
+def check_place(path: str, source: Source) -> None:
+    """Refuse, before anything is computed, a file that cannot be written or would overwrite an input.
+
+    Raises
+    ------
+    UsageError
+        If the folder is missing or not writable, or the file is an input.
+    """
     folder = os.path.dirname(os.path.abspath(path))
     if not os.path.isdir(folder):
         raise UsageError(f"{path}: expected an existing folder for the output, found none at {folder}; create it")
@@ -66,11 +82,6 @@ def check_output(path: str, source: Source) -> None:
         raise UsageError(f"{path}: expected a folder that can be written to, {folder} cannot; check its permissions")
     if os.path.exists(path) and any(os.path.samefile(path, file.path) for file in source.files):
         raise UsageError(f"{path}: the output is one of the inputs; choose another name")
-    if suffix == ".png":
-        try:
-            import matplotlib.figure  # noqa: F401
-        except ImportError:
-            raise UsageError(f"{path}: a picture needs matplotlib; install the extra plot") from None
 
 
 def write_output(path: str, result: Result) -> None:

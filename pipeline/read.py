@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -13,19 +12,20 @@ from numpy.typing import NDArray
 
 from pipeline.chunks import Chunk, Piece
 from pipeline.errors import PipelineError
+from pipeline.timeline import Timeline
 
 BLOCK_BYTES = 2**20  # read at a time: still in the second-level cache when it is counted
 AHEAD_BYTES = 2**25  # asked of the file system ahead of the block, so that disk and CPU overlap without a second thread
 
 
-def read_blocks(chunk: Chunk, seconds: dict[str, float]) -> Iterator[NDArray[Any]]:
+def read_blocks(chunk: Chunk, timeline: Timeline) -> Iterator[NDArray[Any]]:
     """Blocks of a chunk in order.
 
     Parameters
     ----------
     chunk
-    seconds
-        ``seconds["read"]`` grows by the time spent reading.
+    timeline
+        Gets a span ``"read"`` for each block.
 
     Yields
     ------
@@ -43,11 +43,10 @@ def read_blocks(chunk: Chunk, seconds: dict[str, float]) -> Iterator[NDArray[Any
         with open_planned(piece) as fd:
             for start in range(0, piece.nbytes, len(buffer)):
                 block = buffer[: min(len(buffer), piece.nbytes - start)]
-                before = perf_counter()
-                if start % AHEAD_BYTES < len(buffer):
-                    os.posix_fadvise(fd, piece.offset + start, 2 * AHEAD_BYTES, os.POSIX_FADV_WILLNEED)
-                _fill(fd, block, piece, start)
-                seconds["read"] = seconds.get("read", 0.0) + perf_counter() - before
+                with timeline.measure("read", len(block)):
+                    if start % AHEAD_BYTES < len(buffer):
+                        os.posix_fadvise(fd, piece.offset + start, 2 * AHEAD_BYTES, os.POSIX_FADV_WILLNEED)
+                    _fill(fd, block, piece, start)
                 yield np.frombuffer(block, chunk.dtype)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from time import perf_counter
@@ -15,6 +16,7 @@ import numpy as np
 from pipeline.chunks import Chunk, Piece
 from pipeline.errors import PipelineError
 from pipeline.read import open_planned
+from pipeline.timeline import Timeline
 
 BLOCK_BYTES = 2**27  # one kernel launch; several kvikio tasks each
 SLOTS = 3  # one being counted, two being filled
@@ -22,15 +24,15 @@ TASK_BYTES = 2**24  # of one kvikio thread; measured best on H200 from the page 
 THREADS = 16
 
 
-def device_blocks(chunk: Chunk, seconds: dict[str, float]) -> Iterator[Any]:
+def device_blocks(chunk: Chunk, timeline: Timeline) -> Iterator[Any]:
     """Blocks of a chunk in order, on the current device.
 
     Parameters
     ----------
     chunk
-    seconds
-        ``seconds["read+copy"]`` grows by the time in which a transfer was under way, ``seconds["kernel"]`` by that of
-        the work that the caller put on the current stream for each block.
+    timeline
+        Gets, for each block, a span ``"read+copy"`` from the arrival of the one before it, and a span ``"kernel"`` for
+        the work that the caller puts on the current stream. NVTX ranges have the same names.
 
     Yields
     ------
@@ -64,19 +66,33 @@ def device_blocks(chunk: Chunk, seconds: dict[str, float]) -> Iterator[Any]:
                         under_way.append(_Transfer(future, piece, start, target))
                     if number < SLOTS - 1:
                         continue
-                    block = under_way.popleft().finish().view(native)
+                    with _range("read+copy"):
+                        block = under_way.popleft().finish().view(native)
                     now = perf_counter()
-                    seconds["read+copy"] = seconds.get("read+copy", 0.0) + now - before
+                    timeline.add("read+copy", before, now - before, block.nbytes)
                     before = now
                     began.record()
-                    yield _to_native(block, chunk.dtype)
+                    with _range("kernel"):
+                        yield _to_native(block, chunk.dtype)
                     ended.record()
                     # The slot is filled again next: what reads it has to be done. Two transfers are under way.
                     ended.synchronize()
-                    seconds["kernel"] = seconds.get("kernel", 0.0) + cupy.cuda.get_elapsed_time(began, ended) / 1000
+                    timeline.add("kernel", now, cupy.cuda.get_elapsed_time(began, ended) / 1000, block.nbytes)
             finally:
                 for transfer in under_way:  # a buffer must not be given up while kvikio writes to it
                     transfer.future.get()
+
+
+@contextmanager
+def _range(name: str) -> Iterator[None]:
+    """Name what happens inside for Nsight Systems."""
+    from cupy.cuda import nvtx
+
+    nvtx.RangePush(name)
+    try:
+        yield
+    finally:
+        nvtx.RangePop()
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,8 @@ from pipeline.chunks import Chunk, plan
 from pipeline.cluster import ANSWER_SECONDS, Placement, Workers, open_workers
 from pipeline.errors import PipelineError, UsageError, VerificationError
 from pipeline.sources import Source
-from pipeline.task import Check, ChunkResult, Job, check_chunk, compute_chunk
+from pipeline.task import ChunkResult, Job, Mismatch, Reference, check_chunk, compute_chunk, refer_to_chunk
+from pipeline.timeline import Traced
 from workflows.workflow import Workflow
 
 VERIFY = ("full", "sample", "off")
@@ -59,15 +60,19 @@ class Stages:
     seconds: dict[str, float] = field(default_factory=dict)
     devices: set[str] = field(default_factory=set)
     lanes: dict[str, int] = field(default_factory=dict)
+    traces: list[Traced] = field(default_factory=list)
     nbytes: int = 0
     wall: float = 0.0
     start_up: float = 0.0
 
-    def add(self, result: ChunkResult, check: Check) -> None:
+    def add(self, chunk: Chunk, result: ChunkResult, reference: Reference) -> None:
         """Count in one chunk."""
         self.devices.add(result.device)
-        for stage, seconds in [*result.seconds.items(), ("verify", check.seconds)]:
+        for stage, seconds in [*result.timeline.seconds.items(), *reference.timeline.seconds.items()]:
             self.seconds[stage] = self.seconds.get(stage, 0.0) + seconds
+        for timeline in (result.timeline, reference.timeline):
+            if timeline.spans:
+                self.traces.append(Traced(chunk.index, result.worker, result.device, timeline.spans))
 
     def busy(self) -> dict[str, float]:
         """Seconds that each stage alone would have taken on everything that runs it."""
@@ -99,6 +104,7 @@ def run(
     placement: Placement = Placement(),
     verify: str | None = None,
     chunk_bytes: int | None = None,
+    traced: bool = False,
     progress: Progress = lambda done, total: None,
     announce: Announce = lambda workers: None,
 ) -> Outcome:
@@ -115,6 +121,8 @@ def run(
         ``"full"``, ``"sample"`` or ``"off"``; by default full up to 256 MiB, sample above.
     chunk_bytes
         Bytes per task; by default from the size of the source and the number of workers.
+    traced
+        Keep every span of every block in ``stages.traces``.
     progress, announce
         Called as chunks finish, and once the workers are there.
 
@@ -139,13 +147,13 @@ def run(
         chunks = plan(source, chunk_bytes or _chunk_bytes(source, workers), mode, seed := secrets.randbits(32))
         stages = Stages(lanes=_lanes(workers), start_up=started - began)
         if workflow.survey and workflow.survey.needed(options):
-            job = Job(workflow.survey.workflow, options)
+            job = Job(workflow.survey.workflow, options, traced)
             found = job.workflow.finalize(_one_pass(job, chunks, workers, stages, progress), options)
             try:
                 options = workflow.survey.resolve(options, found)
             except ValueError as error:
                 raise UsageError(str(error)) from None
-        partial = _one_pass(Job(workflow, options), chunks, workers, stages, progress)
+        partial = _one_pass(Job(workflow, options, traced), chunks, workers, stages, progress)
         stages.wall = perf_counter() - started
     checked = sum(chunk.checked.samples for chunk in chunks if chunk.checked)
     verdict = Verdict(mode, source.samples, checked, len(chunks), seed)
@@ -159,7 +167,7 @@ def _chunk_bytes(source: Source, workers: Workers) -> int:
 
 def _lanes(workers: Workers) -> dict[str, int]:
     """How many threads or GPUs run each stage at a time."""
-    return dict.fromkeys(("read", "read+copy", "kernel"), workers.computing) | {"verify": workers.threads}
+    return dict.fromkeys(("read", "read+copy", "kernel", "to host"), workers.computing) | {"verify": workers.threads}
 
 
 def _one_pass(
@@ -169,32 +177,42 @@ def _one_pass(
     total = sum(chunk.nbytes for chunk in chunks)
     done = 0
     partial: NDArray[Any] | None = None
-    for chunk, result, check in _results(job, chunks, workers):
-        if check.mismatch:
-            raise VerificationError(f"{job.workflow.name}: a number is wrong in {check.mismatch}; nothing was written")
+    for chunk, result, reference, mismatch in _results(job, chunks, workers):
+        if mismatch:
+            raise VerificationError(f"{job.workflow.name}: a number is wrong in {mismatch}; nothing was written")
         partial = result.partial if partial is None else job.workflow.combine(partial, result.partial)
-        stages.add(result, check)
+        stages.add(chunk, result, reference)
         done += chunk.nbytes
         progress(done, total)
     stages.nbytes += total
     if partial is None:
         raise UsageError("expected at least one chunk of samples, got none")
+    for check_total in job.workflow.invariants:
+        if broken := check_total(partial, sum(chunk.samples for chunk in chunks)):
+            raise VerificationError(f"{job.workflow.name}: the sum of all chunks is wrong: {broken}; "
+                                    "nothing was written")  # fmt: skip
     return partial
 
 
-def _results(job: Job, chunks: tuple[Chunk, ...], workers: Workers) -> Iterator[tuple[Chunk, ChunkResult, Check]]:
+def _results(
+    job: Job, chunks: tuple[Chunk, ...], workers: Workers
+) -> Iterator[tuple[Chunk, ChunkResult, Reference, Mismatch | None]]:
     """Every chunk with what was computed and what its check says, in the order in which they finish."""
     client = workers.client
     here = {"pure": False, "workers": workers.addresses and list(workers.addresses)}
     # As a task of its own the job is sent once, and Dask makes it again where the worker that held it died.
     shared = client.submit(_same, job, **here)
-    under_way: dict[Any, tuple[Chunk, Any]] = {}
+    under_way: dict[Any, tuple[Chunk, Any, Any]] = {}
     finished: SimpleQueue[Any] = SimpleQueue()
 
     def submit(chunk: Chunk) -> None:
-        computed = client.submit(compute_chunk, shared, chunk, workers.device, resources=workers.resources, **here)
-        check = client.submit(check_chunk, shared, chunk, computed, **here)
-        under_way[check] = (chunk, computed)
+        # Computing goes first; the reference, which does not wait for it, fills what threads are left.
+        computed = client.submit(
+            compute_chunk, shared, chunk, workers.device, resources=workers.resources, priority=1, **here
+        )
+        reference = client.submit(refer_to_chunk, shared, chunk, resources=workers.spare, **here)
+        check = client.submit(check_chunk, shared, chunk, computed, reference, priority=2, **here)
+        under_way[check] = (chunk, computed, reference)
         check.add_done_callback(finished.put)
 
     waiting = iter(chunks)
@@ -203,9 +221,9 @@ def _results(job: Job, chunks: tuple[Chunk, ...], workers: Workers) -> Iterator[
         submit(chunk)
     while under_way:
         future = _next(finished, workers)
-        chunk, computed = under_way.pop(future)
+        chunk, computed, reference = under_way.pop(future)
         try:
-            yield chunk, computed.result(), future.result()
+            yield chunk, computed.result(), reference.result(), future.result()
         except (PipelineError, GeneratorExit):
             raise
         except Exception as error:

@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from threading import Lock
-from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 
 from pipeline.chunks import Chunk, Region
 from pipeline.read import read_blocks
+from pipeline.timeline import Timeline
 from workflows.workflow import Workflow
 
 # Errors after which a CUDA context serves nothing but errors (cudaError in the CUDA runtime API).
@@ -34,15 +34,15 @@ class ChunkResult:
         Partial of the samples of ``chunk.checked``, if any.
     worker, device
         Address of the worker; name of its GPU, or "cpu".
-    seconds
-        By stage: what each took, added up over the blocks; stages overlap.
+    timeline
+        What each stage took; stages overlap.
     """
 
     partial: NDArray[Any]
     checked: NDArray[Any] | None
     worker: str
     device: str
-    seconds: dict[str, float]
+    timeline: Timeline
 
 
 @dataclass(frozen=True)
@@ -51,14 +51,15 @@ class Job:
 
     workflow: Workflow[Any]
     options: Any
+    traced: bool = False
 
 
 @dataclass(frozen=True)
-class Check:
-    """What verification says of a chunk: a mismatch or None, and the seconds it took."""
+class Reference:
+    """What the reference says of the samples of ``chunk.checked``, if there are any, and what that took."""
 
-    mismatch: Mismatch | None
-    seconds: float
+    partial: NDArray[Any] | None
+    timeline: Timeline
 
 
 @dataclass(frozen=True)
@@ -83,27 +84,41 @@ def compute_chunk(job: Job, chunk: Chunk, device: str) -> ChunkResult:
     device
         ``"gpu"`` or ``"cpu"``.
     """
-    seconds: dict[str, float] = {}
-    sums = _Sums(job, chunk.checked)
+    timeline = Timeline(job.traced)
+    # Where everything is checked, what is checked has to be the very sum that is returned.
+    whole = chunk.checked is not None and chunk.checked.samples == chunk.samples
+    sums = _Sums(job, None if whole else chunk.checked)
     try:
-        (_on_gpu if device == "gpu" else _on_cpu)(sums, chunk, seconds)
+        (_on_gpu if device == "gpu" else _on_cpu)(sums, chunk, timeline)
     except Exception as error:
         _leave_if_broken(error)
         raise
-    return ChunkResult(_on_host(sums.total), _on_host(sums.checked), _worker_address(), _device_name(device), seconds)
+    total = _on_host(sums.total, timeline)
+    checked = total if whole else _on_host(sums.checked, timeline)
+    return ChunkResult(total, checked, _worker_address(), _device_name(device), timeline)
 
 
-def check_chunk(job: Job, chunk: Chunk, result: ChunkResult) -> Check:
+def refer_to_chunk(job: Job, chunk: Chunk) -> Reference:
+    """Recompute the samples to check of a chunk with the reference; it needs nothing of what was computed."""
+    timeline = Timeline(job.traced)
+    if chunk.checked is None:
+        return Reference(None, timeline)
+    part = chunk.part(chunk.checked)
+    with timeline.measure("verify", part.nbytes):
+        blocks = read_blocks(part, Timeline())
+        expected = job.workflow.reference(next(blocks), job.options)
+        for block in blocks:
+            expected = job.workflow.combine(expected, job.workflow.reference(block, job.options))
+    return Reference(expected, timeline)
+
+
+def check_chunk(job: Job, chunk: Chunk, result: ChunkResult, reference: Reference) -> Mismatch | None:
     """Compare a chunk with its invariants and, where it has samples to check, with the reference."""
-    began = perf_counter()
     details = [broken for check in job.workflow.invariants if (broken := check(result.partial, chunk.samples))]
-    if chunk.checked is not None and result.checked is not None:
-        details += differences(job, result.checked, _reference(job, chunk.part(chunk.checked)))
-    mismatch = None
-    if details:
-        where = chunk.where(chunk.checked)
-        mismatch = Mismatch(chunk.index, where, result.worker, result.device, tuple(details))
-    return Check(mismatch, perf_counter() - began)
+    if reference.partial is not None and result.checked is not None:
+        details += differences(job, result.checked, reference.partial)
+    where = chunk.where(chunk.checked)
+    return Mismatch(chunk.index, where, result.worker, result.device, tuple(details)) if details else None
 
 
 def differences(job: Job, got: NDArray[Any], expected: NDArray[Any]) -> list[str]:
@@ -116,34 +131,27 @@ def differences(job: Job, got: NDArray[Any], expected: NDArray[Any]) -> list[str
     return [*found, f"{len(places) - 3} more"] if len(places) > 3 else found
 
 
-def _reference(job: Job, chunk: Chunk) -> NDArray[Any]:
-    blocks = read_blocks(chunk, {})
-    expected = job.workflow.reference(next(blocks), job.options)
-    for block in blocks:
-        expected = job.workflow.combine(expected, job.workflow.reference(block, job.options))
-    return expected
+def _on_cpu(sums: _Sums, chunk: Chunk, timeline: Timeline) -> None:
+    for block in read_blocks(chunk, timeline):
+        with timeline.measure("kernel", block.nbytes):
+            # Partials are defined on native samples; converting costs nothing where they already are.
+            sums.add(block.astype(chunk.dtype.newbyteorder("="), copy=False))
 
 
-def _on_cpu(sums: _Sums, chunk: Chunk, seconds: dict[str, float]) -> None:
-    seconds["kernel"] = 0.0
-    for block in read_blocks(chunk, seconds):
-        before = perf_counter()
-        # Partials are defined on native samples; converting costs nothing where they already are.
-        sums.add(block.astype(chunk.dtype.newbyteorder("="), copy=False))
-        seconds["kernel"] += perf_counter() - before
-
-
-def _on_gpu(sums: _Sums, chunk: Chunk, seconds: dict[str, float]) -> None:
+def _on_gpu(sums: _Sums, chunk: Chunk, timeline: Timeline) -> None:
     from pipeline.read_device import device_blocks
 
     # The buffers of a GPU belong to one chunk: a cluster that was not told of its GPUs may start two at a time here.
     with _ONE_ON_GPU:
-        for block in device_blocks(chunk, seconds):
+        for block in device_blocks(chunk, timeline):
             sums.add(block)
 
 
-def _on_host(partial: Any) -> Any:
-    return partial if partial is None or isinstance(partial, np.ndarray) else partial.get()
+def _on_host(partial: Any, timeline: Timeline) -> Any:
+    if partial is None or isinstance(partial, np.ndarray):
+        return partial
+    with timeline.measure("to host", partial.nbytes):
+        return partial.get()
 
 
 class _Sums:

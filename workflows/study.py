@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
@@ -40,7 +40,7 @@ class Case:
     variant: str
     sizes: tuple[int, ...]
     dtype: str
-    parameters: Mapping[str, Any] = NO_PARAMETERS
+    parameters: Mapping[str, Any] = field(default_factory=lambda: NO_PARAMETERS)
     seed_ms: float | None = None
     quick: bool = False
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from kernels.histogram import histogram, histogram_reference
+from kernels.limits import read_stream
 from pipeline.generate import DISTRIBUTIONS, generate
 from tests.benchmarks.common import device_medians, save
 from workflows.histogram import HistogramOptions
@@ -45,16 +46,12 @@ def measure(nbytes: int = 2**30, repeats: int = 20) -> dict[str, Any]:
     """Rates of every case on every distribution, as a share of the read stream measured beside it."""
     import cupy
 
-    source = Path(__file__).with_name("read_stream.cu").read_text()
-    stream = cupy.RawModule(code=source, options=("--std=c++17",)).get_function("read_stream")
-    grid = 2 * cupy.cuda.Device().attributes["MultiProcessorCount"]
-    sink = cupy.zeros(1, cupy.uint32)
-    ahead = cupy.zeros(nbytes, cupy.uint8)
+    ahead = cupy.zeros(nbytes // 4, cupy.uint32)
     rows = []
     data: dict[tuple[str, str], Any] = {}
 
     def lead() -> None:
-        stream((grid,), (1024,), (ahead, np.int64(ahead.nbytes // 16), sink))
+        read_stream(ahead)
 
     for dtype, bins, limits in CASES:
         edges = None if limits else 1024 * np.sort(np.random.default_rng(0).random(bins + 1))
@@ -67,7 +64,7 @@ def measure(nbytes: int = 2**30, repeats: int = 20) -> dict[str, Any]:
                 data[dtype, distribution] = samples_of(dtype, distribution, nbytes)
             samples = data[dtype, distribution]
             works = {
-                "read": lambda s=samples: stream((grid,), (1024,), (s, np.int64(s.nbytes // 16), sink)),
+                "read": lambda s=samples.view(cupy.uint32): read_stream(s),
                 "ours": lambda s=samples, b=binning: histogram(s, b),
             }
             if main:

@@ -1,0 +1,184 @@
+"""Transpose a matrix: the plain reference, the door to the CUDA kernels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernels import build
+from kernels.variant import Variant, by_name, check_array, check_block
+
+# C type that carries an element, by its bytes: bits are moved, whatever they stand for.
+C_TYPES = {1: "unsigned char", 2: "unsigned short", 4: "unsigned int", 8: "unsigned long long", 16: "ulonglong2"}
+DTYPES = (
+    "bool", "int8", "uint8", "int16", "uint16", "float16", "int32", "uint32", "float32",
+    "int64", "uint64", "float64", "complex64", "complex128",
+)  # fmt: skip
+TILES = (8, 16, 32)
+# Side of the production kernel's tile, by bytes of an element: 128 bytes or more of a row, at most 33 KiB in all.
+SIDES = {1: 128, 2: 128, 4: 64, 8: 32, 16: 32}
+THREADS = 256  # THREADS in transpose.cu
+MAX_GRID = 2**31 - 1
+
+
+def transpose_reference(array: NDArray[Any]) -> NDArray[Any]:
+    """Transpose with NumPy.
+
+    Parameters
+    ----------
+    array : array of any dtype, shape (rows, columns)
+
+    Returns
+    -------
+    array of the same dtype, shape (columns, rows), C-contiguous
+    """
+    return np.ascontiguousarray(array.T)
+
+
+def transpose(array: Any) -> Any:
+    """Transpose on the device that holds the array.
+
+    Parameters
+    ----------
+    array : CuPy array, shape (rows, columns), C-contiguous, elements of 1, 2, 4, 8 or 16 bytes
+        rows * columns may exceed 2**31. It may begin at any element; rows that begin and end on 16 bytes are faster.
+
+    Returns
+    -------
+    CuPy array of the same dtype, shape (columns, rows), C-contiguous
+        The same bits, on the current stream.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the array is of another dtype, is not a matrix, has gaps, or begins within an element's boundaries.
+    MemoryError
+        If the device has no room for the result.
+    """
+    side = SIDES[_checked(array)]
+    rows, columns = array.shape
+    _tiles(rows, columns, side)
+    _check_address(array)
+    out = _empty((columns, rows), array.dtype)
+    if 1 in array.shape:  # the elements are in order already, and a tile would be almost empty
+        out[...] = array.reshape(columns, rows)
+        return out
+    per_pack = 16 // array.dtype.itemsize
+    packs_in = np.bool_(columns % per_pack == 0 and array.data.ptr % 16 == 0)
+    packs_out = np.bool_(rows % per_pack == 0 and out.data.ptr % 16 == 0)
+    _launch("production", side, (THREADS,), array, out, packs_in, packs_out)
+    return out
+
+
+def _checked(array: Any) -> int:
+    """Bytes of an element, once the array is one that can be transposed."""
+    check_array("transpose", array, DTYPES, 2)
+    return int(array.dtype.itemsize)
+
+
+def _tiles(rows: int, columns: int, side: int) -> int:
+    """Tiles that cover a matrix: the blocks of the grid."""
+    tiles = -(-rows // side) * -(-columns // side)
+    if tiles > MAX_GRID:
+        raise ValueError(f"transpose: {rows} x {columns} takes {tiles} blocks of {side} x {side}, the limit of a grid "
+                         f"is {MAX_GRID}; transpose it in parts")  # fmt: skip
+    return tiles
+
+
+def _check_address(array: Any) -> None:
+    """Refuse elements across the boundaries that they are loaded on: no kernel survives it."""
+    itemsize, address = array.dtype.itemsize, array.data.ptr
+    if address % itemsize:
+        raise ValueError(
+            f"expected elements on multiples of {itemsize} bytes, the first is at {address:#x}; pass a copy"
+        )
+
+
+def _launch(kernel: str, side: int, block: tuple[int, ...], array: Any, out: Any, *flags: Any) -> None:
+    rows, columns = array.shape
+    if not rows * columns:
+        return
+    loaded = build.load("transpose", f"{kernel}<{C_TYPES[array.dtype.itemsize]}, {side}>")
+    loaded((_tiles(rows, columns, side),), block, (array, out, np.int64(rows), np.int64(columns), *flags))
+
+
+def _in_tiles(kernel: str, array: Any, tile: int) -> Any:
+    """Run a variant that has a thread for each element of a square tile, 8, 16 or 32 wide."""
+    _checked(array)
+    check_block(tile, tile)
+    if tile not in TILES:
+        raise ValueError(f"tile: expected one of {TILES}, got {tile}")
+    rows, columns = array.shape
+    _tiles(rows, columns, tile)
+    _check_address(array)
+    out = _empty((columns, rows), array.dtype)
+    _launch(kernel, tile, (tile, tile), array, out)
+    return out
+
+
+def _naive(array: Any, tile: int = 32) -> Any:
+    return _in_tiles("naive", array, tile)
+
+
+def _shared_tile(array: Any, tile: int = 32) -> Any:
+    return _in_tiles("shared_tile", array, tile)
+
+
+def _padded_tile(array: Any, tile: int = 32) -> Any:
+    return _in_tiles("padded_tile", array, tile)
+
+
+def _missing_barrier(array: Any) -> Any:
+    return _in_tiles("missing_barrier", array, 32)
+
+
+def _past_the_end(array: Any) -> Any:
+    """Both arrays are copied into longer ones, so that what goes wrong goes wrong in memory of our own.
+
+    A thread below the last row reads zeros there and writes them into the next row of the result.
+    """
+    _checked(array)
+    check_block(32, 32)
+    rows, columns = array.shape
+    _tiles(rows, columns, 32)
+    _check_address(array)
+    last_row, last_column = -(-rows // 32) * 32 - 1, -(-columns // 32) * 32 - 1
+    source = _empty((last_row * columns + last_column + 1,), array.dtype)
+    source[rows * columns :] = 0
+    source[: rows * columns] = array.ravel()
+    out = _empty((last_column * rows + last_row + 1,), array.dtype)
+    _launch("past_the_end", 32, (32, 32), source[: rows * columns].reshape(rows, columns), out)
+    return out[: rows * columns].reshape(columns, rows)
+
+
+def _empty(shape: tuple[int, ...], dtype: Any) -> Any:
+    """Room on the device, or how much was missing."""
+    import cupy
+
+    try:
+        return cupy.empty(shape, dtype)
+    except cupy.cuda.memory.OutOfMemoryError as error:
+        nbytes = int(np.prod(shape, dtype=object)) * dtype.itemsize
+        free, _ = cupy.cuda.runtime.memGetInfo()
+        raise MemoryError(f"transpose: needs {nbytes} bytes of device memory, {free} are free") from error
+
+
+VARIANTS = by_name(
+    Variant("naive", "one thread per element: reads along a row, writes down a column",
+            _naive, {"tile": 32}),
+    Variant("shared_tile", "through a tile in shared memory: reads and writes global memory along rows",
+            _shared_tile, {"tile": 32}),
+    Variant("padded_tile", "one more column in the tile: a column of it lies in as many banks as it has elements",
+            _padded_tile, {"tile": 32}),
+    Variant("production", "16-byte loads and stores, several in flight per thread; narrow elements share a word of the "
+                          "tile", transpose),
+    Variant("missing_barrier", "padded_tile without its barrier", _missing_barrier,
+            broken="a thread reads its element before another has stored it"),
+    Variant("past_the_end", "naive without its guard", _past_the_end,
+            broken="threads of a ragged tile read and write past the end"),
+)  # fmt: skip
+
+# Of each kernel the instance whose machine code is looked at: that of the seed, float on tiles of 32.
+INSTANCES = {name: f"{name}<{C_TYPES[4]}, {SIDES[4] if name == 'production' else 32}>" for name in VARIANTS}

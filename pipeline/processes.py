@@ -1,0 +1,69 @@
+"""Dask clusters of several processes on this machine: private to their user, and sure to end."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from signal import SIGKILL
+from threading import Event, Thread
+from typing import Any
+
+from pipeline.errors import PipelineError
+
+CLOSE_SECONDS = 10
+
+
+def private(dashboard: str | None) -> dict[str, Any]:
+    """Options of a cluster of processes that other users of the machine can neither join nor look into."""
+    return {
+        "security": True,  # temporary certificates that only these processes have
+        # Dask's HTTP server starts in any case, by default on all interfaces and with the dashboard.
+        "dashboard_address": dashboard or "127.0.0.1:0",
+        "scheduler_kwargs": {"dashboard": bool(dashboard)},
+        "memory_limit": None,
+        "silence_logs": 50,
+    }
+
+
+@contextmanager
+def start_processes(kind: Any, options: dict[str, Any]) -> Iterator[Any]:
+    """A running cluster of `kind`, closed at the end.
+
+    Raises
+    ------
+    PipelineError
+        If its processes do not start.
+    """
+    try:
+        cluster = kind(**options)
+    except Exception as error:
+        reason = str(error).partition("\n")[0]
+        raise PipelineError(f"expected a process for every worker to start, got {type(error).__name__}: {reason}; "
+                            "run with --device cpu, or on fewer GPUs with CUDA_VISIBLE_DEVICES") from error  # fmt: skip
+    try:
+        yield cluster
+    finally:
+        _close(cluster)
+
+
+def _close(cluster: Any) -> None:
+    """Close a cluster of processes, and kill those that do not end.
+
+    Where a worker died within milliseconds of its start, its nanny loses the message of the next one (it waits for the
+    message of the first on the queue of the second) and then waits for it for ever when it is to end.
+    """
+    nannies = list(cluster.workers.values())
+    closed = Event()
+
+    def kill() -> None:
+        while not closed.wait(CLOSE_SECONDS):
+            for pid in [nanny.pid for nanny in nannies if nanny.pid]:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, SIGKILL)
+
+    Thread(target=kill, daemon=True).start()
+    try:
+        cluster.close()
+    finally:
+        closed.set()

@@ -1,0 +1,205 @@
+"""Every kernel that a wrapper can ask for compiles without a warning, for every GPU; how many blocks fit on one."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import replace
+from multiprocessing import get_context
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kernels import build
+from kernels.binning import MAX_BINS
+from kernels.histogram import C_TYPES, VARIANTS, counter_copies
+
+# KiB of shared memory that a block may have (CUDA C++ Programming Guide, technical specifications).
+SHARED = {"sm_75": 64, "sm_80": 163, "sm_86": 99, "sm_89": 99, "sm_90": 227, "sm_100": 227, "sm_120": 99}
+# Here all numbers of copies are compiled: they differ in a constant, and all of them everywhere would take minutes.
+ALL_COPIES = "sm_80"
+
+ORDER = tuple(reversed(SHARED))  # what takes longest comes first
+
+Compiled = tuple[dict[str, str], bytes, str]
+
+
+def require_compiler() -> None:
+    """Skip where NVRTC is not installed, but never on the server that is there to check."""
+    try:
+        from cuda.bindings import nvrtc
+
+        nvrtc.nvrtcVersion()
+    except (ImportError, RuntimeError) as error:
+        if os.environ.get("CI") == "true":
+            raise
+        pytest.skip(f"NVRTC cannot be loaded, install the extra `test`: {error}")
+
+
+def histogram_instances(architecture: str) -> list[str]:
+    """What the wrapper of the histogram can ask for on an architecture.
+
+    Every kernel for every type, with the most copies of its counters and in windows; with all numbers of copies, from
+    the most to one, for one architecture.
+    """
+    shared_per_block, names = SHARED[architecture] * 1024, set()
+    for dtype, c_type in C_TYPES.items():
+        itemsize = np.dtype(dtype).itemsize
+        if itemsize == 1:
+            names.add(f"histogram_bytes<{c_type}, {counter_copies(256, 1, shared_per_block)[0]}>")
+            continue
+        # Copies halve where the counters double, so powers of two meet each number of copies.
+        asked = [2**k + 3 for k in range(MAX_BINS.bit_length())]
+        for counters in asked if architecture == ALL_COPIES else (asked[0], asked[-1]):
+            copies, window = counter_copies(counters, itemsize, shared_per_block)
+            for stem in VARIANTS:
+                if stem != "histogram_bytes" and (stem != "histogram_shift" or np.dtype(dtype).kind in "iu"):
+                    names.add(f"{stem}<{c_type}, {copies}, {str(window == counters).lower()}>")
+    return sorted(names)
+
+
+@pytest.fixture(scope="module")
+def compiled() -> Iterator[dict[str, Future[Compiled]]]:
+    """Machine code for every architecture; in processes, because NVRTC lets threads wait for each other."""
+    require_compiler()
+    with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as pool:
+        yield {name: pool.submit(build.compile_source, "histogram", histogram_instances(name), name) for name in ORDER}
+
+
+@pytest.mark.parametrize("architecture", ORDER)
+def test_histogram_compiles_without_a_warning(compiled: dict[str, Future[Compiled]], architecture: str) -> None:
+    names, cubin, log = compiled[architecture].result()
+    assert log == ""
+    assert sorted(names) == histogram_instances(architecture)
+    assert len(set(names.values())) == len(names)
+    assert cubin.startswith(b"\x7fELF")
+    for name in names.values():
+        assert name.encode() in cubin
+
+
+def test_every_kernel_and_type_is_compiled() -> None:
+    """The list is what it says: nothing above would fail if it were empty."""
+    for architecture in SHARED:
+        names = histogram_instances(architecture)
+        for c_type in set(C_TYPES.values()) - {"u8"}:
+            floating = c_type in ("float16", "float", "double")
+            stems = [stem for stem in VARIANTS[:3] if not (floating and stem == "histogram_shift")]
+            for stem in stems:
+                found = [name.split(", ") for name in names if name.startswith(f"{stem}<{c_type},")]
+                assert {whole for *_, whole in found} == {"true>", "false>"}
+                most = {"short": 16, "u16": 16, "float16": 16, "int": 8, "u32": 8, "float": 8}.get(c_type, 1)
+                copies = {2**k for k in range(5) if 2**k <= most} if architecture == ALL_COPIES else {1, most}
+                assert {int(copy) for _, copy, _ in found} == copies
+        assert f"histogram_bytes<u8, {16 if architecture == 'sm_75' else 32}>" in names
+
+
+@pytest.fixture
+def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of sources of its own, with a kernel that adds what its header says."""
+    require_compiler()
+    folder = tmp_path / "kernels"
+    folder.mkdir()
+    (folder / "add.cu").write_text(
+        '#include "step.cuh"\ntemplate <int N> __global__ void add(int* x) { *x += N * STEP; }'
+    )
+    (folder / "step.cuh").write_text("constexpr int STEP = 2;")
+    monkeypatch.setattr(build, "SOURCES", folder)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return folder
+
+
+def test_compiler_s_words_are_kept(sources: Path) -> None:
+    """A warning comes back as the log, an error is raised with it."""
+    assert build.compile_source("add", ("add<1>",), "sm_90")[2] == ""
+    (sources / "step.cuh").write_text("constexpr int STEP = 2; inline __device__ int f() { int unused; return 1; }")
+    assert "unused" in build.compile_source("add", ("add<1>",), "sm_90")[2]
+    (sources / "step.cuh").write_text("constexpr int STEP = missing;")
+    with pytest.raises(RuntimeError, match=r"kernels/add\.cu does not compile for sm_90:\n(.*\n)*.*missing"):
+        build.compile_source("add", ("add<1>",), "sm_90")
+
+
+def test_subnormal_numbers_are_kept() -> None:
+    """Flushing them to zero would put -1e-40 into the bin that begins at 0."""
+    assert "--ftz=false" in build.OPTIONS
+
+
+def test_machine_code_is_compiled_once(sources: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compilations = []
+    compile_source = build.compile_source
+
+    def counted(stem: str, instances: Sequence[str], architecture: str) -> Compiled:
+        compilations.append((stem, *instances, architecture))
+        return compile_source(stem, instances, architecture)
+
+    monkeypatch.setattr(build, "compile_source", counted)
+    first = build._cached("add", "add<1>", "sm_90")
+    assert build._cached("add", "add<1>", "sm_90") == first
+    assert compilations == [("add", "add<1>", "sm_90")]
+    name, cubin = first
+    assert name.encode() in cubin
+    # What the code depends on is part of its key.
+    others = [build._cached("add", "add<2>", "sm_90"), build._cached("add", "add<1>", "sm_80")]
+    (sources / "step.cuh").write_text("constexpr int STEP = 3;")
+    others.append(build._cached("add", "add<1>", "sm_90"))
+    monkeypatch.setattr(build, "OPTIONS", (*build.OPTIONS, "--device-debug"))
+    others.append(build._cached("add", "add<1>", "sm_90"))
+    assert len({cubin for _, cubin in (first, *others)}) == 5
+    assert len(compilations) == 5
+
+
+def test_cache_is_private_and_clean(sources: Path) -> None:
+    build._cached("add", "add<1>", "sm_90")
+    folder = build.cache_folder()
+    assert folder.name == "baru"
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert [path.suffix for path in folder.iterdir()] == [".cubin"]
+
+
+LIMITS = build.Limits(
+    multiprocessors=132,
+    threads_per_block=1024,
+    threads_per_multiprocessor=2048,
+    registers_per_multiprocessor=65536,
+    shared_per_multiprocessor=233472,
+    shared_per_block=232448,
+)
+
+
+@pytest.mark.parametrize(
+    ("threads", "registers", "shared", "blocks"),
+    [
+        (1024, 32, 0, 2),  # 2048 threads
+        (1024, 33, 0, 1),  # 33 registers are given as 40: 2 * 1024 * 40 is more than 65536
+        (512, 33, 0, 3),
+        (128, 255, 0, 2),
+        (32, 16, 0, 64),
+        (1024, 32, 115712, 2),  # 113 KiB and 1 KiB, twice: exactly 228 KiB
+        (1024, 32, 115713, 1),
+        (128, 16, 16384, 13),
+        (1024, 32, 232448, 1),  # all that a block may have
+        (1024, 128, 232448, 1),  # nothing fits: one all the same, and the launch says why it cannot be
+    ],
+)
+def test_resident_blocks(threads: int, registers: int, shared: int, blocks: int) -> None:
+    assert LIMITS.resident_blocks(threads, registers, shared) == 132 * blocks
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(1, 32), st.integers(1, 255), st.integers(0, 232448), st.integers(1, 200))
+def test_one_more_block_would_not_fit(warps: int, registers: int, shared: int, multiprocessors: int) -> None:
+    limits = replace(LIMITS, multiprocessors=multiprocessors)
+    blocks, rest = divmod(limits.resident_blocks(32 * warps, registers, shared), multiprocessors)
+
+    def fits(number: int) -> bool:
+        given = next(step for step in range(0, 257, 8) if step >= registers)
+        used = (number * 32 * warps, number * 32 * warps * given, number * (shared + 1024))
+        return all(use <= limit for use, limit in zip(used, (2048, 65536, 233472), strict=True))
+
+    assert rest == 0
+    assert blocks == 1 or fits(blocks)
+    assert not fits(blocks + 1)

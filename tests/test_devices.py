@@ -1,0 +1,186 @@
+"""Which GPUs are used: a driver with four of them is planted, and packages that are there or not."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import sys
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pipeline.devices import Devices, find_devices
+
+UUIDS = ("GPU-a1f0", "GPU-a2f0", "GPU-b300", "GPU-b301")
+
+
+class Nvml(ModuleType):
+    """As much of pynvml as is asked for."""
+
+    class NVMLError(Exception):
+        pass
+
+    class NVMLError_LibraryNotFound(NVMLError):
+        pass
+
+    class NVMLError_DriverNotLoaded(NVMLError):
+        pass
+
+    def __init__(self) -> None:
+        super().__init__("pynvml")
+        self.uuids = UUIDS
+        self.failing: dict[str, Exception] = {}
+        self.open = 0
+
+    def _may_fail(self, call: str) -> None:
+        if call in self.failing:
+            raise self.failing[call]
+
+    def nvmlInit(self) -> None:
+        self._may_fail("init")
+        self.open += 1
+
+    def nvmlShutdown(self) -> None:
+        self.open -= 1
+
+    def nvmlDeviceGetCount(self) -> int:
+        return len(self.uuids)
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> int:
+        self._may_fail("handle")
+        return index
+
+    def nvmlDeviceGetMemoryInfo(self, handle: int) -> Any:
+        return SimpleNamespace(total=1000 + handle, free=900 + handle)
+
+    def nvmlDeviceGetName(self, handle: int) -> str:
+        return f"planted {handle}"
+
+    def nvmlDeviceGetUUID(self, handle: int) -> str:
+        return self.uuids[handle]
+
+    def nvmlSystemGetDriverVersion(self) -> str:
+        return "999.1"
+
+
+@pytest.fixture
+def nvml(monkeypatch: pytest.MonkeyPatch) -> Nvml:
+    planted = Nvml()
+    monkeypatch.setitem(sys.modules, "pynvml", planted)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    return planted
+
+
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """Version by distribution; modules are there when a distribution starts with their name."""
+    planted = {"cupy-cuda13x": "14.0.1", "kvikio-cu13": "26.10.0"}
+
+    def version(distribution: str) -> str:
+        if distribution not in planted:
+            raise importlib.metadata.PackageNotFoundError(distribution)
+        return planted[distribution]
+
+    def find_spec(module: str) -> object | None:
+        return object() if any(name.startswith(module) for name in planted) else None
+
+    monkeypatch.setattr(importlib.metadata, "version", version)
+    monkeypatch.setattr(importlib.util, "find_spec", find_spec)
+    return planted
+
+
+def indices(devices: Devices) -> list[int]:
+    return [gpu.index for gpu in devices.gpus]
+
+
+@pytest.mark.usefixtures("installed")
+def test_everything_is_there(nvml: Nvml) -> None:
+    found = find_devices()
+    assert (found.driver, found.cupy, found.missing, found.usable) == ("999.1", "14.0.1", None, 4)
+    last = found.gpus[-1]
+    assert (last.index, last.name, last.uuid, last.memory, last.free) == (3, "planted 3", "GPU-b301", 1003, 903)
+    assert nvml.open == 0
+
+
+@pytest.mark.usefixtures("nvml", "installed")
+@pytest.mark.parametrize(
+    ("visible", "expected"),
+    [
+        ("0,1,2,3", [0, 1, 2, 3]),
+        ("3,1", [3, 1]),
+        (" 2 , 0 ", [2, 0]),
+        ("GPU-b301,GPU-a1f0", [3, 0]),
+        ("GPU-a2,0", [1, 0]),  # as much of the UUID as tells it from the others
+        ("GPU-b3,0", []),  # does not tell
+        ("0,GPU-ffff,1", [0]),  # CUDA stops at the first entry that names no device
+        ("1,4,0", [1]),
+        ("1,-1,0", [1]),
+        ("1,,0", [1]),
+        ("-1", []),
+        ("", []),
+        ("NoDevFiles", []),
+        ("MIG-a1f0", []),
+    ],
+)
+def test_cuda_visible_devices(visible: str, expected: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    found = find_devices()
+    assert indices(found) == expected
+    assert found.usable == len(expected)
+    assert found.missing == (None if expected else "no NVIDIA GPU is visible")
+
+
+@pytest.mark.usefixtures("installed")
+def test_driver_without_gpus(nvml: Nvml) -> None:
+    nvml.uuids = ()
+    assert find_devices() == Devices((), "999.1", "14.0.1", "no NVIDIA GPU is visible")
+
+
+@pytest.mark.parametrize("error", [Nvml.NVMLError_LibraryNotFound(), Nvml.NVMLError_DriverNotLoaded()])
+def test_no_driver(nvml: Nvml, error: Exception) -> None:
+    nvml.failing["init"] = error
+    found = find_devices()
+    assert (found.driver, found.gpus, found.missing) == (None, (), "no NVIDIA driver is loaded")
+
+
+@pytest.mark.parametrize("call", ["init", "handle"])
+def test_driver_that_fails_says_how(nvml: Nvml, call: str) -> None:
+    """A lost GPU or a driver that was updated under way is not "no driver"."""
+    nvml.failing[call] = Nvml.NVMLError("GPU is lost")
+    found = find_devices()
+    assert (found.gpus, found.missing, found.usable) == ((), "the NVIDIA driver fails: GPU is lost", 0)
+    assert nvml.open == 0
+
+
+@pytest.mark.usefixtures("nvml")
+@pytest.mark.parametrize(
+    ("absent", "version", "missing"),
+    [
+        ("cupy-cuda13x", None, "CuPy is not installed; install the extra cu12 or cu13"),
+        ("kvikio-cu13", "14.0.1", "kvikio is not installed; install the extra cu12 or cu13"),
+    ],
+)
+def test_missing_package_is_named(installed: dict[str, str], absent: str, version: str | None, missing: str) -> None:
+    del installed[absent]
+    found = find_devices()
+    assert (found.cupy, found.missing, found.usable, indices(found)) == (version, missing, 0, [0, 1, 2, 3])
+
+
+@pytest.mark.usefixtures("nvml")
+@pytest.mark.parametrize("distribution", ["cupy-cuda12x", "cupy"])
+def test_cupy_by_any_of_its_names(installed: dict[str, str], distribution: str) -> None:
+    installed[distribution] = installed.pop("cupy-cuda13x")
+    assert find_devices().cupy == "14.0.1"
+
+
+@pytest.mark.usefixtures("nvml")
+def test_cupy_of_unknown_origin(installed: dict[str, str]) -> None:
+    installed["cupy-from-source"] = installed.pop("cupy-cuda13x")
+    found = find_devices()
+    assert (found.cupy, found.missing) == ("unknown", None)
+
+
+def test_this_machine_says_something() -> None:
+    found = find_devices()
+    assert (found.missing is None) == (found.usable > 0)

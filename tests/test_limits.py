@@ -1,0 +1,63 @@
+"""The kernels that show what a device can do at most: they compile everywhere, and refuse what they would misread."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kernels import build, limits
+
+
+@pytest.mark.parametrize("architecture", ["sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120"])
+def test_compiles_without_a_word(architecture: str) -> None:
+    names, cubin, log = build.compile_source("limits", ["read_stream", "displace_cache"], architecture)
+    assert len(names) == 2 and cubin and log == ""
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_loaded(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not request.node.get_closest_marker("gpu"):
+        monkeypatch.setattr(build, "load", lambda *_: pytest.fail("loaded"))
+
+
+@pytest.mark.parametrize("read", [limits.read_stream, limits.displace_cache, lambda a: limits.copy(a, a)])
+def test_reading_refuses(read: Any) -> None:
+    with pytest.raises(TypeError, match="expected uint32, got float32"):
+        read(np.zeros(4, np.float32))
+    with pytest.raises(ValueError, match="expected 1 dimension"):
+        read(np.zeros((2, 2), np.uint32))
+    with pytest.raises(ValueError, match="expected C-contiguous memory, got strides"):
+        read(np.zeros(8, np.uint32)[::2])
+
+
+def test_copy_refuses_another_size() -> None:
+    with pytest.raises(ValueError, match="expected arrays of one size, got 4 and 5"):
+        limits.copy(np.zeros(4, np.uint32), np.zeros(5, np.uint32))
+
+
+def test_product_refuses() -> None:
+    square = np.zeros((3, 3))
+    with pytest.raises(TypeError, match="expected float32 or float64, got int64"):
+        limits.product(square, square, square.astype(np.int64))
+    with pytest.raises(ValueError, match="expected square matrices of float64, "):
+        limits.product(square, square, np.zeros((3, 4)))
+    with pytest.raises(ValueError, match="expected square matrices of float64, "):
+        limits.product(square, square.astype(np.float32), square)
+
+
+@pytest.mark.gpu
+def test_on_the_device() -> None:
+    import cupy
+
+    data = cupy.arange(10**6 + 7, dtype=cupy.uint32)
+    limits.read_stream(data)
+    limits.displace_cache(data[:3])
+    target = cupy.empty_like(data)
+    limits.copy(target, data)
+    assert (target == data).all()
+    a = cupy.asarray(np.random.default_rng(0).standard_normal((257, 257)))
+    out = cupy.empty_like(a)
+    limits.product(a, a, out)
+    np.testing.assert_allclose(out.get(), a.get() @ a.get(), rtol=0, atol=1e-11)

@@ -1,0 +1,245 @@
+"""Transpose: the reference, what the wrappers refuse and launch, the source; on a GPU every variant."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from numpy.typing import NDArray
+
+from kernels import build, transpose
+from kernels.transpose import DTYPES, INSTANCES, TILES, VARIANTS, transpose_reference
+from workflows.study import Case
+from workflows.study_transpose import BROKEN, STUDY
+
+SOURCE = (build.SOURCES / "transpose.cu").read_text(encoding="utf-8")
+RIGHT = tuple(name for name, variant in VARIANTS.items() if not variant.broken)
+TILED = ("naive", "shared_tile", "padded_tile")
+LIMITS = build.Limits(132, 1024, 2048, 65536, 233472, 232448)
+ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120")
+BY_BYTES = ("uint8", "int16", "float32", "float64", "complex128")
+
+# --- the reference and the source -------------------------------------------------------------------------------------
+
+
+@settings(max_examples=60, deadline=None)
+@given(arrays(st.sampled_from(["uint8", "int16", "int32", "int64"]), st.tuples(st.integers(1, 9), st.integers(1, 9))))
+def test_reference_is_the_definition(matrix: NDArray[Any]) -> None:
+    found = transpose_reference(matrix)
+    assert found.dtype == matrix.dtype and found.flags.c_contiguous
+    assert found.tolist() == [list(column) for column in zip(*matrix.tolist(), strict=True)]
+
+
+def test_header_is_the_registry() -> None:
+    header = SOURCE.partition("\n\n")[0]
+    lines = re.findall(r"^//   (\w+)  +(.+)$", header, re.MULTILINE)
+    ends = {name: f"; broken: {variant.broken}" if variant.broken else "" for name, variant in VARIANTS.items()}
+    assert lines == [(name, variant.idea + ends[name]) for name, variant in VARIANTS.items()]
+    assert re.findall(r"__global__ void\s+(?:__launch_bounds__\([^)]*\)\s*)?(\w+)\(", SOURCE) == list(VARIANTS)
+    assert f"constexpr int THREADS = {transpose.THREADS};" in SOURCE
+
+
+# --- wrappers, on arrays of NumPy that stand for those of CuPy --------------------------------------------------------
+
+
+class Fake(np.ndarray[Any, Any]):
+    """A host array with the address of a device array."""
+
+    @property
+    def data(self) -> Any:  # type: ignore[override]
+        return SimpleNamespace(ptr=int(self.ctypes.data))
+
+
+def fake(array: Any) -> Any:
+    """The array at an address on 16 bytes, as every allocation on a device begins."""
+    array = np.asarray(array)
+    room = np.zeros(array.nbytes + 16, np.uint8)
+    start = -room.ctypes.data % 16
+    found = room[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+    found[...] = array
+    return found.view(Fake)
+
+
+@pytest.fixture
+def launches(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[Any, ...]]]:
+    """(instance, grid, block, arguments) of every launch, which does nothing."""
+    found: list[tuple[Any, ...]] = []
+
+    def load(stem: str, instance: str) -> Any:
+        assert stem == "transpose"
+        return lambda grid, block, arguments: found.append((instance, grid, block, arguments))
+
+    class OutOfMemoryError(MemoryError):
+        pass
+
+    runtime = SimpleNamespace(memGetInfo=lambda: (5, 10))
+    cuda = SimpleNamespace(memory=SimpleNamespace(OutOfMemoryError=OutOfMemoryError), runtime=runtime)
+    empty = lambda shape, dtype: fake(np.zeros(shape, dtype))  # noqa: E731
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(empty=empty, cuda=cuda))
+    monkeypatch.setattr(build, "load", load)
+    monkeypatch.setattr(build, "limits", lambda: LIMITS)
+    yield found
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_wrappers_refuse(name: str, launches: list[Any]) -> None:
+    run = VARIANTS[name].run
+    with pytest.raises(TypeError, match=r"expected bool or int8 .* got datetime64"):
+        run(np.zeros((2, 2), "datetime64[s]"))
+    with pytest.raises(ValueError, match=r"expected 2 dimension\(s\), got shape \(3,\)"):
+        run(np.zeros(3, np.float32))
+    with pytest.raises(ValueError, match=r"C-contiguous .* strides \(4, 12\) for shape \(3, 4\)"):
+        run(np.zeros((4, 3), np.float32).T)
+    with pytest.raises(ValueError, match=r"blocks of \d+ x \d+, the limit of a grid is 2147483647"):
+        run(np.broadcast_to(np.int8(0), (1, 1)).view(Huge))
+    with pytest.raises(ValueError, match="expected elements on multiples of 4 bytes, the first is at 0x"):
+        run(np.zeros(17, np.uint8)[1:].view(np.float32).reshape(2, 2).view(Fake))
+    if name in TILED:
+        with pytest.raises(ValueError, match=r"block 64 x 64: .* at most 1024 threads, got 4096"):
+            run(np.zeros((2, 2), np.float32), tile=64)
+        with pytest.raises(ValueError, match=r"tile: expected one of \(8, 16, 32\), got 20"):
+            run(np.zeros((2, 2), np.float32), tile=20)
+    assert launches == []
+
+
+class Huge(np.ndarray[Any, Any]):
+    """An array that says it has 2**41 x 2**10 elements."""
+
+    shape = (2**41, 2**10)  # type: ignore[assignment]
+
+
+def test_no_memory(launches: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    cupy = sys.modules["cupy"]
+
+    def full(shape: Any, dtype: Any) -> Any:
+        raise cupy.cuda.memory.OutOfMemoryError
+
+    monkeypatch.setattr(cupy, "empty", full)
+    for name in VARIANTS:
+        with pytest.raises(MemoryError, match=r"needs \d+ bytes of device memory, 5 are free"):
+            VARIANTS[name].run(fake(np.zeros((3, 4))))
+    assert launches == []
+
+
+def test_launches(launches: list[Any]) -> None:
+    for rows, columns, tile in ((33, 65, 32), (7, 9, 8), (16, 1, 16)):
+        out = VARIANTS["naive"].run(fake(np.zeros((rows, columns), np.float16)), tile=tile)
+        instance, grid, block, arguments = launches.pop()
+        assert (instance, block) == (f"naive<unsigned short, {tile}>", (tile, tile))
+        assert grid == (-(-rows // tile) * -(-columns // tile),)
+        assert out.shape == (columns, rows) and [type(a) for a in arguments[2:]] == [np.int64, np.int64]
+    for rows, columns, packs in ((64, 68, (True, True)), (63, 68, (True, False)), (64, 69, (False, True))):
+        transpose.transpose(fake(np.zeros((rows, columns), np.float32)))
+        instance, grid, block, arguments = launches.pop()
+        assert (instance, grid, block) == ("production<unsigned int, 64>", (2,), (256,))
+        assert arguments[2:] == (rows, columns, *packs)
+        assert [type(a) for a in arguments[2:]] == [np.int64, np.int64, np.bool_, np.bool_]
+    transpose.transpose(fake(np.zeros(4 * 8 + 1, np.float32))[1:].reshape(4, 8))
+    assert launches.pop()[3][4:] == (False, True)
+    row = fake(np.arange(5))
+    assert transpose.transpose(row.reshape(1, 5)).tolist() == [[0], [1], [2], [3], [4]]
+    assert transpose.transpose(fake(np.zeros((0, 3)))).shape == (3, 0)
+    assert launches == []
+
+
+def test_every_instance_compiles(launches: list[Any]) -> None:
+    for dtype in DTYPES:
+        matrix = fake(np.zeros((3, 4), dtype))
+        for name, variant in VARIANTS.items():
+            for tile in TILES if name in TILED else (None,):
+                variant.run(matrix, **({} if tile is None else {"tile": tile}))
+    instances = sorted({launch[0] for launch in launches})
+    assert len(instances) == 5 * (len(TILED) * len(TILES) + 3)
+    assert list(INSTANCES) == list(VARIANTS) and set(INSTANCES.values()) <= set(instances)
+    for architecture in ARCHITECTURES:
+        names, _, log = build.compile_source("transpose", instances, architecture)
+        assert (set(names), log) == (set(instances), "")
+
+
+# --- on a GPU ---------------------------------------------------------------------------------------------------------
+
+SHAPES = [(n, m) for n in (1, 31, 32, 33, 1023, 1024, 1025) for m in (1, 33, 64, n)]
+SHAPES += [(100_003, 1), (1, 100_003), (100_003, 3), (3, 100_003), (272, 528), (128, 4096), (4095, 4097)]
+
+
+def patterns(dtype: str, size: int, constant: bool = False) -> NDArray[Any]:
+    """Any bits at all: every kind of NaN, -0.0, subnormal numbers; or the same bits everywhere."""
+    itemsize = np.dtype(dtype).itemsize
+    bits = np.random.default_rng(size).bytes(itemsize if constant else size * itemsize)
+    return np.frombuffer(bits * size if constant else bits, dtype)
+
+
+def assert_transposed(got: Any, matrix: NDArray[Any]) -> None:
+    """Shape, dtype and every bit."""
+    found, expected = got.get(), transpose_reference(matrix)
+    assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
+    assert np.array_equal(found.reshape(-1).view(np.uint8), expected.reshape(-1).view(np.uint8))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", BY_BYTES)
+@pytest.mark.parametrize("name", RIGHT)
+def test_gpu_every_shape(name: str, dtype: str) -> None:
+    cupy = pytest.importorskip("cupy")
+    for shape in SHAPES:
+        matrix = patterns(dtype, shape[0] * shape[1]).reshape(shape)
+        assert_transposed(VARIANTS[name].run(cupy.asarray(matrix)), matrix)
+    matrix = patterns(dtype, 1025 * 33, constant=True).reshape(1025, 33)
+    assert_transposed(VARIANTS[name].run(cupy.asarray(matrix)), matrix)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", TILED)
+def test_gpu_every_tile(name: str) -> None:
+    cupy = pytest.importorskip("cupy")
+    for shape in ((1, 1), (33, 65), (1023, 1025)):
+        matrix = patterns("float32", shape[0] * shape[1]).reshape(shape)
+        for tile in TILES:
+            assert_transposed(VARIANTS[name].run(cupy.asarray(matrix), tile=tile), matrix)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", BY_BYTES)
+def test_gpu_views_that_begin_anywhere(dtype: str) -> None:
+    cupy = pytest.importorskip("cupy")
+    for shape in ((256, 512), (160, 272), (255, 256), (256, 255)):
+        whole = patterns(dtype, shape[0] * shape[1] + 3)
+        on_device = cupy.asarray(whole)
+        for start in (0, 1, 3):
+            end = start + shape[0] * shape[1]
+            assert_transposed(transpose.transpose(on_device[start:end].reshape(shape)), whole[start:end].reshape(shape))
+    for empty in ((0, 5), (5, 0)):
+        assert transpose.transpose(cupy.zeros(empty, dtype)).shape == empty[::-1]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", ["padded_tile", "production"])
+def test_gpu_more_than_2_31_elements(name: str) -> None:
+    cupy = pytest.importorskip("cupy")
+    shape = (46_349, 46_352)
+    assert shape[0] * shape[1] > 2**31
+    if cupy.cuda.runtime.memGetInfo()[0] < 12 * 2**30:
+        pytest.skip("needs 12 GiB of device memory")
+    period = cupy.asarray(np.frombuffer(np.random.default_rng(0).bytes(1_000_003), np.uint8))
+    matrix = cupy.tile(period, shape[0] * shape[1] // period.size + 1)[: shape[0] * shape[1]].reshape(shape)
+    assert bool((VARIANTS[name].run(matrix) == matrix.T).all())
+    cupy.get_default_memory_pool().free_all_blocks()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("case", [case for case in STUDY.cases if case.table == BROKEN], ids=lambda case: case.variant)
+def test_gpu_broken_is_caught(case: Case) -> None:
+    cupy = pytest.importorskip("cupy")
+    given_arrays = STUDY.inputs(case, np.random.default_rng(0))
+    expected = STUDY.reference(given_arrays, case)
+    on_device = cupy.asarray(given_arrays[0])
+    results = (VARIANTS[case.variant].run(on_device).get() for _ in range(20))  # a race does not show every time
+    assert any(STUDY.disagreement(got, expected, given_arrays, case) for got in results)
