@@ -61,8 +61,9 @@ class Binning:
     @cached_property
     def thresholds(self) -> NDArray[Any]:
         """Smallest sample at or above each edge (above the last one); ascending, shape (at most bins + 1,)."""
-        # The last edge belongs to the last bin, so what ends it is the next float64 above it.
-        targets = np.append(self.edges[:-1], np.nextafter(self.edges[-1], np.inf))
+        # The last edge belongs to the last bin, so what ends it is the next float64 above it, or infinity.
+        with np.errstate(over="ignore"):
+            targets = np.append(self.edges[:-1], np.nextafter(self.edges[-1], np.inf))
         return _smallest_at_least(targets, self.dtype)
 
     @cached_property
@@ -78,6 +79,9 @@ class Binning:
         inside = (int(np.iinfo(self.dtype).max) - int(starts[0])) // width + 1
         gaps = np.diff(starts.astype(np.int64)).view(np.uint64)  # modulo 2**64, so that no difference overflows
         even = len(starts) == min(self.bins, inside) and bool((gaps == width).all())
+        # With given edges the last bin may end before its width is full.
+        ends = self.thresholds[self.bins :]
+        even = even and not (len(ends) and int(ends[0]) < int(starts[0]) + width * self.bins)
         return width.bit_length() - 1 if even else None
 
     @cached_property

@@ -37,7 +37,8 @@ def merge(a: Any, b: Any) -> Any:
 
 def extent_reference(samples: NDArray[Any]) -> NDArray[np.float64]:
     """The same on the CPU by sorting: plain, and independent of ``extent``."""
-    ordered = np.sort(samples.astype(np.float64), kind="stable")
+    with np.errstate(invalid="ignore"):  # a signalling NaN is a NaN like any other
+        ordered = np.sort(samples.astype(np.float64), kind="stable")
     finite = ordered[np.isfinite(ordered)]
     return np.array([finite[0], finite[-1]] if len(finite) else [np.inf, -np.inf])
 

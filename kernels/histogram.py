@@ -43,7 +43,8 @@ def histogram_reference(samples: NDArray[Any], edges: Edges) -> NDArray[np.int64
     int64 array, shape (bins + 3,)
         Underflow, the bins, overflow, NaN (see ``kernels.binning``).
     """
-    values = samples.astype(np.float64)
+    with np.errstate(invalid="ignore"):  # a signalling NaN is a NaN like any other
+        values = samples.astype(np.float64)
     inside, _ = np.histogram(values, edges)
     below = np.count_nonzero(values < edges[0])
     above = np.count_nonzero(values > edges[-1])
@@ -67,8 +68,9 @@ def histogram_cpu(samples: NDArray[Any], binning: Binning) -> NDArray[np.int64]:
     count = _count_patterns if narrow else _count_shifted if binning.shift is not None else _count_found
     total = np.zeros(2 ** (8 * binning.dtype.itemsize) if narrow else binning.slots, np.int64)
     step = CACHED_BYTES // binning.dtype.itemsize
-    for start in range(0, len(samples), step):
-        count(samples[start : start + step].astype(binning.dtype, copy=False), binning, total)
+    with np.errstate(invalid="ignore"):
+        for start in range(0, len(samples), step):
+            count(samples[start : start + step].astype(binning.dtype, copy=False), binning, total)
     return _bin_patterns(total, binning) if narrow else total
 
 

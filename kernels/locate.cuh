@@ -130,7 +130,7 @@ struct Search {
     // A slot outside the window is not searched for: any other outside of it will do.
     __device__ u32 operator()(K x) const {
         if (x != x) return bins + 2;
-        int low = first, high = min(count, int(last));
+        int low = min(count, int(first)), high = min(count, int(last));
         if (low > 0 && x < thresholds[low - 1]) return 0;
         if (high < count && x >= thresholds[high]) return bins + 1;
         while (low < high) {

@@ -169,6 +169,8 @@ def reduction(samples: Any, op: str = "sum") -> int | float:
     ------
     TypeError, ValueError
         If the array is of another dtype, is empty, has another number of dimensions or gaps; if `op` is another.
+    MemoryError
+        If the device has no room for the partials.
     """
     return finish(_production(samples, op).get(), op, str(samples.dtype))
 
@@ -179,6 +181,9 @@ def _check(samples: Any, op: str, operations: tuple[str, ...] = tuple(OPERATIONS
         raise ValueError(f"reduction: expected op {' or '.join(operations)} here, got {op!r}")
     if not samples.size:
         raise ValueError("reduction: expected at least 1 sample, got an empty array")
+    if samples.data.ptr % samples.dtype.itemsize:
+        raise ValueError(f"reduction: expected samples on multiples of {samples.dtype.itemsize} bytes, the first is at "
+                         f"{samples.data.ptr:#x}; pass a copy")  # fmt: skip
 
 
 def _check_blocks(kernel: str, samples: Any, op: str, block: int) -> int:

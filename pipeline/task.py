@@ -90,11 +90,11 @@ def compute_chunk(job: Job, chunk: Chunk, device: str) -> ChunkResult:
     sums = _Sums(job, None if whole else chunk.checked)
     try:
         (_on_gpu if device == "gpu" else _on_cpu)(sums, chunk, timeline)
+        total = _on_host(sums.total, timeline)
+        checked = total if whole else _on_host(sums.checked, timeline)
     except Exception as error:
         _leave_if_broken(error)
         raise
-    total = _on_host(sums.total, timeline)
-    checked = total if whole else _on_host(sums.checked, timeline)
     return ChunkResult(total, checked, _worker_address(), _device_name(device), timeline)
 
 

@@ -213,7 +213,9 @@ def shift_of(dtype: str, edges: Sequence[float]) -> int | None:
         ("uint16", range(0, 65537, 64), 6),
         ("uint16", range(0, 2**17 + 1, 64), 6),  # half of the bins are out of reach
         ("int16", range(-(2**15), 2**15 + 1, 256), 8),
-        ("int64", [-(2.0**63), 0, 2.0**62], None),  # 2**63 values in a bin, beyond an offset of 62 bits
+        ("int64", [-(2.0**63), 0, 2.0**63], None),  # right, but an offset would not fit 62 bits
+        ("int64", [-(2.0**62), -(2.0**61), 0, 2.0**61], None),  # the starts round: they are not 2**61 apart
+        ("int16", [0, 4, 1e6, 2e6], None),  # the second bin goes on to the end of the dtype
         ("uint64", [2.0**63, 2.0**63 + 2**12, 2.0**63 + 2**13], None),  # the starts round: they are not 2**12 apart
         ("uint64", [2.0**52, 2.0**52 + 4, 2.0**52 + 8], 2),
         ("int32", range(0, 1024, 3), None),

@@ -71,6 +71,7 @@ def compiled() -> Iterator[dict[str, Future[Compiled]]]:
         yield {name: pool.submit(build.compile_source, "histogram", histogram_instances(name), name) for name in ORDER}
 
 
+@pytest.mark.timeout(600)  # the first one waits for most of it, on a busy machine for minutes
 @pytest.mark.parametrize("architecture", ORDER)
 def test_histogram_compiles_without_a_warning(compiled: dict[str, Future[Compiled]], architecture: str) -> None:
     names, cubin, log = compiled[architecture].result()

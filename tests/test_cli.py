@@ -115,6 +115,7 @@ def test_result_does_not_depend_on_chunks(run: Run) -> None:
         found = json.loads(out)
         results.add(json.dumps(found["result"]))
         chunks.append(found["verification"]["chunks"])
+        assert found["verification"]["mode"] == verify
     assert chunks == [1, 2, 3, 7]
     assert len(results) == 1
 

@@ -59,6 +59,7 @@ EDGES: dict[str, tuple[Any, bool]] = {  # name: (edges, evenly spaced)
     "two values wide": (np.arange(-512, 513, 2), True),
     "over the ends of 8 bits": (np.arange(-300, 301, 4), True),
     "over the ends of 32 bits": (np.arange(-(2**33), 2**33 + 1, 2**26), True),
+    "past the end of 32 bits": (np.arange(0, 2**32 + 1, 2**22), True),
     "fractions": (np.linspace(-1000.5, 999.25, 78), True),
     "between two integers": (np.linspace(0.1, 0.9, 4), True),
     "last bin ends early": (np.linspace(0, 6.5, 3), True),
@@ -152,6 +153,15 @@ def test_counts_of_every_size(dtype: str, size: int) -> None:
     for name in ("default", "fractions", "irregular"):
         edges, regular = EDGES[name]
         assert_counts(nasty(dtype, size, np.asarray(edges, np.float64)), edges, regular)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_counts_of_samples_on_one_side(dtype: str) -> None:
+    """All below, all above, all inside, and with nothing but the closed last edge beyond what a shift places."""
+    for edges in (np.arange(30, 95, 2.0), np.linspace(30, 94.5, 33)):
+        for values in ([30, 50, 93], [29, 3, 0], [95, 96, 100], [30, 94], [94, 94], [29, 94], [30, 95]):
+            assert_counts(np.array(values, dtype), edges, regular=True)
+            assert_counts(np.array(values, dtype), edges, regular=False)
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint16", "float16"])
@@ -523,6 +533,17 @@ def test_every_kernel_is_a_variant() -> None:
 
 def test_threads_are_those_of_the_source() -> None:
     assert f"constexpr int THREADS = {THREADS};" in STREAM
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_c_type_is_that_of_the_samples(dtype: str) -> None:
+    aliases = dict(re.findall(r"^using (\w+) = ([\w ]+);", STREAM, re.MULTILINE))
+    name = aliases.get(C_TYPES[dtype], C_TYPES[dtype])
+    numpy_names = {"unsigned char": "ubyte", "short": "short", "unsigned short": "ushort", "int": "intc"}
+    numpy_names |= {"unsigned int": "uintc", "long long": "longlong", "unsigned long long": "ulonglong"}
+    numpy_names |= {"float16": "half", "float": "single", "double": "double"}
+    # Bytes are counted by their bits, so the sign does not matter.
+    assert np.dtype(numpy_names[name]) == np.dtype("uint8" if dtype == "int8" else dtype)
 
 
 @dataclass(frozen=True)

@@ -154,7 +154,7 @@ def test_one_process_per_gpu(path: str) -> None:
     def announce(workers: Workers) -> None:
         assert_private(workers)
         info = workers.client.scheduler_info(n_workers=-1)["workers"]
-        assert [worker["resources"] for worker in info.values()] == [{"GPU": 1.0}] * 2
+        assert [worker["resources"]["GPU"] for worker in info.values()] == [1, 1]
         assert all(worker["nthreads"] >= 2 for worker in info.values())
         visible = workers.client.run(environment, "CUDA_VISIBLE_DEVICES")
         assert sorted(visible.values()) == ["0,1", "1,0"]

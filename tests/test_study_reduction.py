@@ -1,0 +1,61 @@
+"""Study of the reductions: its cases, its verdicts, its conclusions; on a GPU the broken variants are caught."""
+
+from __future__ import annotations
+
+import inspect
+
+import numpy as np
+import pytest
+
+from kernels.reduction import C_TYPES, OPERATIONS, VARIANTS, ordered
+from workflows.study import Case, Row, parameters
+from workflows.study_reduction import STUDY
+
+DTYPES = tuple(C_TYPES)
+BROKEN = [case for case in STUDY.cases if case.table == "broken"]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("op", OPERATIONS)
+def test_study_tells_right_from_wrong(op: str, dtype: str) -> None:
+    case = Case("table", "production", (1000,), dtype, parameters(op=op))
+    given_arrays = STUDY.inputs(case, np.random.default_rng(0))
+    expected = STUDY.reference(given_arrays, case)
+    assert STUDY.disagreement(expected, expected, given_arrays, case) is None
+    assert "expected" in (STUDY.disagreement(expected * 0 + 1, expected, given_arrays, case) or "")
+    assert "partials" in (STUDY.disagreement(expected.astype("f4"), expected, given_arrays, case) or "")
+    assert "partials" in (STUDY.disagreement(expected[:0], expected, given_arrays, case) or "")
+    if dtype != "int32":
+        nan = np.array([np.nan], dtype if op == "max" else "f8")
+        assert "nan" in (STUDY.disagreement(ordered(nan) if op == "max" else nan, expected, given_arrays, case) or "")
+
+
+def test_cases_are_accepted_and_conclusions_judged_both_ways() -> None:
+    times = {"modulo": 2.0, "sequential": 1.0, "warp_shuffle": 0.5, "atomic_max": 1.5}
+    for case in STUDY.cases:
+        inspect.signature(VARIANTS[case.variant].run).bind(None, **case.parameters)
+    refused = [case for case in STUDY.cases if case.table == "refused"]
+
+    def rows(good: bool) -> list[Row]:
+        return [
+            Row(case, verified=good != (case in refused), note="as told", ms=None if case in refused else
+                times.get(case.variant, 1) ** (1 if good else -1) / (2 if case.sizes == (1024,) else 1)
+                * (0.5 if case.variant == "atomic_max" and case.sizes == (1024,) else 1))
+            for case in STUDY.cases
+        ]  # fmt: skip
+
+    for conclusion in STUDY.conclusions:
+        for good in (True, False):
+            held, numbers = conclusion.judge(rows(good))
+            assert held == good and numbers, conclusion.claim
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("case", BROKEN, ids=lambda case: f"{case.variant}-{case.sizes[0]}")
+def test_gpu_broken_is_caught(case: Case) -> None:
+    cupy = pytest.importorskip("cupy")
+    given_arrays = STUDY.inputs(case, np.random.default_rng(0))
+    expected = STUDY.reference(given_arrays, case)
+    on_device = cupy.asarray(given_arrays[0])
+    results = (VARIANTS[case.variant].run(on_device).get() for _ in range(20))  # a race does not show every time
+    assert any(STUDY.disagreement(got, expected, given_arrays, case) for got in results)
