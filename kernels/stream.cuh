@@ -41,5 +41,6 @@ __device__ void for_each_sample(const T* samples, i64 n, Count count) {
 
     const i64 thread = i64(blockIdx.x) * THREADS + threadIdx.x;
     if (thread < head) count(samples[thread]);
+#pragma unroll 1  // a tail is short; unrolled it costs registers that 32 a thread do not leave
     for (i64 i = head + tiles * TILE * PER_LOAD + thread; i < n; i += i64(gridDim.x) * THREADS) count(samples[i]);
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sys
 from typing import Any
@@ -146,8 +147,12 @@ def main(arguments: list[str] | None = None) -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         status = cli.main(arguments, prog_name="python -m pipeline", standalone_mode=False)
+        sys.stdout.flush()
     except (Failure, PipelineError) as error:
         click.echo(f"error: {error}", err=True)
+        status = error.exit_code
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
         status = error.exit_code
     except click.ClickException as error:
         click.echo(f"error: {error.format_message()}", err=True)
@@ -155,4 +160,9 @@ def main(arguments: list[str] | None = None) -> None:
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted: nothing was written", err=True)
         status = 130
+    except OSError as error:
+        # Whoever read the output is gone, or the disk that it goes to is full; Python would try once more at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        click.echo(f"error: expected to write to standard output, got {error.strerror}", err=True)
+        status = 1
     sys.exit(status)

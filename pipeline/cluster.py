@@ -15,7 +15,8 @@ from pipeline.errors import PipelineError, UsageError
 
 # Below this a second process costs more than it computes: starting takes seconds, a GPU reads this in milliseconds.
 SMALL_BYTES = 2**30
-# Counting holds Python's lock for a third of a pass over the data, so threads stop paying at about three cores.
+# Counting holds Python's lock for a third of a pass over the data, so more threads than three share a process in vain.
+THREADS_PER_PROCESS = 3
 PROCESSES_FROM_BYTES = 2**33
 ANSWER_SECONDS = 30
 
@@ -104,8 +105,8 @@ def open_workers(placement: Placement, nbytes: int) -> Iterator[Workers]:
     if gpus > 1 and nbytes >= SMALL_BYTES:
         with _one_process_per_gpu(placement, gpus) as workers:
             yield workers
-    elif not gpus and nbytes >= PROCESSES_FROM_BYTES and _cores() > 1:
-        with _one_process_per_core(placement) as workers:
+    elif not gpus and nbytes >= PROCESSES_FROM_BYTES and _cores() > THREADS_PER_PROCESS:
+        with _several_processes(placement) as workers:
             yield workers
     else:
         with _in_this_process(placement, "gpu" if gpus else "cpu") as workers:
@@ -157,20 +158,21 @@ def _in_this_process(placement: Placement, device: str) -> Iterator[Workers]:
 
 
 @contextmanager
-def _one_process_per_core(placement: Placement) -> Iterator[Workers]:
+def _several_processes(placement: Placement) -> Iterator[Workers]:
     from distributed import Client, LocalCluster
 
     from pipeline.processes import private, start_processes
 
     dashboard = _loopback(placement.dashboard_address)
-    options = {"n_workers": _cores(), "threads_per_worker": 1, **private(dashboard)}
+    number = -(-_cores() // THREADS_PER_PROCESS)
+    options = {"n_workers": number, "threads_per_worker": THREADS_PER_PROCESS, **private(dashboard)}
     with (
         _local_directory(),
         _routes(dashboard),
         start_processes(LocalCluster, options) as cluster,
         Client(cluster) as client,
     ):
-        yield _workers(client, "cpu", f"{_cores()} processes on this machine", dashboard)
+        yield _workers(client, "cpu", f"{number} processes on this machine", dashboard)
 
 
 @contextmanager
@@ -260,6 +262,8 @@ def _usable_gpus() -> int:
 
 def _workers(client: Any, device: str, where: str, dashboard: str | None) -> Workers:
     """What the run loop sees of our own clusters, whose GPU workers declare a GPU and all threads but one as spare."""
+    if device == "gpu":
+        client.run(_warm_up)
     workers = client.scheduler_info(n_workers=-1)["workers"].values()
     threads = sum(worker["nthreads"] for worker in workers)
     # Dask prints the address of the network card for an inproc:// scheduler, but 127.0.0.1 is what was bound.
@@ -267,3 +271,11 @@ def _workers(client: Any, device: str, where: str, dashboard: str | None) -> Wor
     if device == "gpu":
         return Workers(client, device, len(workers), threads, None, {"GPU": 1.0}, where, link, {"SPARE": 1.0})
     return Workers(client, device, threads, threads, None, {}, where, link)
+
+
+def _warm_up() -> None:
+    """Runs on a worker: what its first block would wait for is part of the start."""
+    if find_devices().usable:
+        from pipeline.read_device import prepare
+
+        prepare()

@@ -25,21 +25,19 @@ def connect(scheduler: str | None, scheduler_file: str | None, seconds: float) -
         If the scheduler does not answer within `seconds`.
     """
     from distributed import Client
-    from distributed.utils import silence_logging_cmgr
 
     name = scheduler or scheduler_file
     address = scheduler or _address_in(str(scheduler_file))
-    with silence_logging_cmgr(50):
-        try:
-            with ThreadPoolExecutor(1) as thread:  # the caller's may be running an event loop
-                thread.submit(asyncio.run, _shake_hands(address, seconds)).result()
-            client = Client(address, timeout=seconds, set_as_default=False)
-        except Exception as error:  # an address can be wrong in many ways
-            reason = str(error).partition("\n")[0] or "none"
-            raise PipelineError(f"scheduler {name}: expected an answer within {seconds} s, got {reason}; "
-                                "is it running, and is the address right?") from None  # fmt: skip
-        with client:
-            yield client
+    try:
+        with ThreadPoolExecutor(1) as thread:  # the caller's may be running an event loop
+            thread.submit(asyncio.run, _shake_hands(address, seconds)).result()
+        client = Client(address, timeout=seconds, set_as_default=False)
+    except Exception as error:  # an address can be wrong in many ways
+        reason = str(error).partition("\n")[0] or "none"
+        raise PipelineError(f"scheduler {name}: expected an answer within {seconds} s, got {reason}; "
+                            "is it running, and is the address right?") from None  # fmt: skip
+    with client:
+        yield client
 
 
 def _address_in(path: str) -> str:

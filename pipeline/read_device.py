@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from time import perf_counter
 from typing import Any
 
@@ -47,8 +47,8 @@ def device_blocks(chunk: Chunk, timeline: Timeline) -> Iterator[Any]:
     import cupy
     import kvikio
 
-    _set_threads()
-    slots = _slots(int(cupy.cuda.runtime.getDevice()), min(BLOCK_BYTES, -(-chunk.nbytes // 4096) * 4096))
+    prepare()
+    slots = _slots(int(cupy.cuda.runtime.getDevice()))
     native = chunk.dtype.newbyteorder("=")
     began, ended = cupy.cuda.Event(), cupy.cuda.Event()
     for piece in chunk.pieces:
@@ -128,15 +128,23 @@ def _to_native(block: Any, dtype: np.dtype[Any]) -> Any:
     return cupy.ascontiguousarray(swapped).reshape(-1).view(block.dtype)
 
 
-@lru_cache(maxsize=4)
-def _slots(device: int, nbytes: int) -> list[Any]:
+def prepare() -> None:
+    """Get ready to stream to the current device: context, buffers, threads. The first block waits for it otherwise."""
+    import cupy
+
+    _set_threads()
+    _slots(int(cupy.cuda.runtime.getDevice()))
+
+
+@cache
+def _slots(device: int) -> list[Any]:
     """Buffers that live as long as the worker: allocating them for every chunk would cost more than filling them."""
     import cupy
 
-    return [cupy.empty(nbytes, cupy.uint8) for _ in range(SLOTS)]
+    return [cupy.empty(BLOCK_BYTES, cupy.uint8) for _ in range(SLOTS)]
 
 
-@lru_cache(maxsize=1)
+@cache
 def _set_threads() -> None:
     import kvikio.defaults
 

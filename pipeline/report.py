@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import platform
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -122,7 +123,13 @@ def _axis(edges: NDArray[np.float64]) -> str:
 
 def _named(outcome: Outcome) -> str:
     source = outcome.source
-    name = source.files[0].path if len(source.files) == 1 else f"{len(source.files)} files"
+    # As a person would type it; the JSON object has the whole path.
+    path = os.path.relpath(source.files[0].path)
+    name = (
+        (path if not path.startswith("..") else source.files[0].path)
+        if len(source.files) == 1
+        else f"{len(source.files)} files"
+    )
     return f"{name} ({source.dtype.name})"
 
 

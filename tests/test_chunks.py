@@ -94,6 +94,7 @@ def test_small_files_share_a_chunk_and_large_ones_are_cut() -> None:
     assert sizes(50, 20) == [[48], [32]]
     assert sizes(50, 3, 12, 3) == [[12, 36], [12, 12]]
     assert sizes(1, 2) == [[4], [4]]
+    assert sizes(5000, 3000) == [[5000], [5000], [2000]]  # too small for alignment to pay
 
 
 def test_borders_of_a_file_with_a_header() -> None:
@@ -102,6 +103,12 @@ def test_borders_of_a_file_with_a_header() -> None:
     assert [(chunk.pieces[0].offset, chunk.nbytes) for chunk in chunks] == [
         (128, MIB - 128), (MIB, MIB), (2 * MIB, 128),
     ]  # fmt: skip
+
+
+def test_border_before_the_first_page_of_a_file() -> None:
+    """What is left of a chunk is less than a page of the next file: it is filled, not moved to the page's start."""
+    chunks = plan(source_of("int8", (0, MIB - 1000), (0, 5000)), MIB, "off", 0)
+    assert [[piece.nbytes for piece in chunk.pieces] for chunk in chunks] == [[MIB - 1000, 1000], [4000]]
 
 
 @settings(deadline=None)

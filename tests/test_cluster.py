@@ -102,7 +102,7 @@ def test_cluster_by_gpus_and_size(
     opened: list[Any] = []
     monkeypatch.setattr(pipeline.cluster, "find_devices", lambda: Devices((GPU,) * gpus, "1", "1", None))
     monkeypatch.setattr(pipeline.cluster, "_cores", lambda: 4)
-    for name, function in {"process": "in_this_process", "cores": "one_process_per_core",
+    for name, function in {"process": "in_this_process", "cores": "several_processes",
                            "gpus": "one_process_per_gpu"}.items():  # fmt: skip
         monkeypatch.setattr(pipeline.cluster, f"_{function}", stub(name))
     with open_workers(Placement(device=device), nbytes):

@@ -29,7 +29,7 @@ class Nvml(ModuleType):
 
     def __init__(self) -> None:
         super().__init__("pynvml")
-        self.uuids = UUIDS
+        self.uuids: tuple[str, ...] = UUIDS
         self.failing: dict[str, Exception] = {}
         self.open = 0
 
@@ -129,6 +129,15 @@ def test_cuda_visible_devices(visible: str, expected: list[int], monkeypatch: py
     assert indices(found) == expected
     assert found.usable == len(expected)
     assert found.missing == (None if expected else "no NVIDIA GPU is visible")
+
+
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize(("visible", "expected"), [("", []), ("GPU", [0]), ("0", [0]), ("1", [])])
+def test_the_only_gpu(nvml: Nvml, visible: str, expected: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty text is no beginning of its UUID."""
+    nvml.uuids = UUIDS[:1]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert indices(find_devices()) == expected
 
 
 @pytest.mark.usefixtures("installed")

@@ -134,9 +134,9 @@ def test_worker_that_dies_is_done_without(path: str, cluster: str, second: subpr
 
 def test_other_clients_and_their_default_are_left_alone(path: str, cluster: str) -> None:
     with Client(scheduler_file=cluster) as other:
-        kept = other.submit(sum, [1, 2])
-        counted(path, Placement(scheduler_file=cluster))
-        assert Client.current() is other
+        kept, current = other.submit(sum, [1, 2]), []
+        counted(path, Placement(scheduler_file=cluster), announce=lambda _: current.append(Client.current()))
+        assert current == [other]
         assert kept.result() == 3
 
 

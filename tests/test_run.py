@@ -38,7 +38,7 @@ RECOMPUTED: list[int] = []  # samples in each call of the reference; the cluster
 def workers() -> Iterator[Workers]:
     """One cluster for all tests that do not look at clusters: starting one takes longer than a run."""
     with open_workers(ON_CPU, 0) as workers:
-        yield workers
+        yield replace(workers, threads=1)  # so that more chunks than four have to wait for others
 
 
 @pytest.fixture
@@ -168,6 +168,17 @@ def test_default_mode_is_full_while_the_input_is_small(path: str, monkeypatch: p
     assert counted(path).verdict.mode == "full"
     monkeypatch.setattr(pipeline.run, "FULL_UP_TO_BYTES", 1000)
     assert counted(path).verdict.mode == "sample"
+
+
+@pytest.mark.usefixtures("shared")
+def test_default_chunks_keep_everything_busy(
+    path: str, workers: Workers, monkeypatch: pytest.MonkeyPatch, samples: NDArray[np.int32]
+) -> None:
+    assert counted(path).verdict.chunks == 1  # small files are not cut
+    monkeypatch.setattr(pipeline.run, "CHUNK_BYTES", {"cpu": (4, 2**28)})
+    assert counted(path).verdict.chunks in (4 * workers.computing, 4 * workers.computing + 1)
+    monkeypatch.setattr(pipeline.run, "CHUNK_BYTES", {"cpu": (4, 4000)})
+    assert counted(path).verdict.chunks == -(-samples.nbytes // 4000)
 
 
 def test_impossible_modes_and_chunks_are_refused(path: str) -> None:

@@ -97,9 +97,17 @@ def has_another_shape(block: NDArray[Any], options: HistogramOptions) -> NDArray
     return HISTOGRAM.compute(block, options)[:-1]
 
 
+class Computed(np.ndarray[Any, Any]):
+    """Partials of compute, to tell them from those of the reference."""
+
+
+def computes_as_such(block: NDArray[Any], options: HistogramOptions) -> NDArray[Any]:
+    return HISTOGRAM.compute(block, options).view(Computed)
+
+
 def combines_wrongly_the_first_time(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
     total = a + b
-    if next(CALLS) == 0:
+    if isinstance(a, Computed) and next(CALLS) == 0:
         total[[1, 8]] += -1, 1
     return total
 
@@ -162,7 +170,7 @@ def test_combined_total_of_a_chunk_is_compared(path: str, monkeypatch: pytest.Mo
     global CALLS
     CALLS = count()
     monkeypatch.setattr(pipeline.read, "BLOCK_BYTES", 1000)
-    text = refused(path, combine=combines_wrongly_the_first_time, chunk_bytes=2**20)
+    text = refused(path, compute=computes_as_such, combine=combines_wrongly_the_first_time, chunk_bytes=2**20)
     assert f"chunk 0 ({path} bytes 0-31999)" in text
     assert "bin 0 [0, 1): expected 7999, got 7998; bin 7 [7, 8): expected 0, got 1" in text
 

@@ -75,8 +75,8 @@ def _check_range(lower: float, upper: float, bins: int) -> None:
         raise ValueError(f"--range: expected LO below HI, got {lower} {upper}")
     with np.errstate(over="ignore", invalid="ignore"):
         if not (np.diff(np.linspace(lower, upper, bins + 1)) > 0).all():
-            raise ValueError(f"--bins: {bins} bins are too many for the range {lower} to {upper} in float64: "
-                             "some would be empty of numbers; use fewer bins or a wider range")  # fmt: skip
+            raise ValueError(f"--bins: {bins} bins over {lower} to {upper} have no distinct finite edges in float64; "
+                             "use fewer bins, or a range that is wider and not beyond 1e308")  # fmt: skip
 
 
 def _check_edges(edges: Edges) -> None:
@@ -209,7 +209,9 @@ def _with_extent(options: HistogramOptions, found: NDArray[np.float64]) -> Histo
     if lower > upper:
         raise ValueError("--range auto: expected at least one finite sample, got none; give --range LO HI")
     if lower == upper:
-        lower, upper = lower - 0.5, upper + 0.5
+        # Beyond 2**29 a half would vanish in float64, or leave no room for the bins.
+        half = max(0.5, abs(lower) * 2.0**-30)
+        lower, upper = lower - half, upper + half
     return replace(options, range=(lower, upper))
 
 
