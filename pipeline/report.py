@@ -123,13 +123,11 @@ def _axis(edges: NDArray[np.float64]) -> str:
 
 def _named(outcome: Outcome) -> str:
     source = outcome.source
+    if len(source.files) > 1:
+        return f"{len(source.files)} files ({source.dtype.name})"
     # As a person would type it; the JSON object has the whole path.
-    path = os.path.relpath(source.files[0].path)
-    name = (
-        (path if not path.startswith("..") else source.files[0].path)
-        if len(source.files) == 1
-        else f"{len(source.files)} files"
-    )
+    path = source.files[0].path
+    name = path if os.path.relpath(path).startswith("..") else os.path.relpath(path)
     return f"{name} ({source.dtype.name})"
 
 

@@ -200,18 +200,17 @@ def _results(
     """Every chunk with what was computed and what its check says, in the order in which they finish."""
     client = workers.client
     here = {"pure": False, "workers": workers.addresses and list(workers.addresses)}
-    # As a task of its own the job is sent once, and Dask makes it again where the worker that held it died.
-    shared = client.submit(_same, job, **here)
     under_way: dict[Any, tuple[Chunk, Any, Any]] = {}
     finished: SimpleQueue[Any] = SimpleQueue()
 
     def submit(chunk: Chunk) -> None:
-        # Computing goes first; the reference, which does not wait for it, fills what threads are left.
+        # Computing goes first; the reference, which does not wait for it, fills what threads are left. Neither depends
+        # on a task of its own for the job: Dask would start them all where that one ran, and move them one by one.
         computed = client.submit(
-            compute_chunk, shared, chunk, workers.device, resources=workers.resources, priority=1, **here
+            compute_chunk, job, chunk, workers.device, resources=workers.resources, priority=1, **here
         )
-        reference = client.submit(refer_to_chunk, shared, chunk, resources=workers.spare, **here)
-        check = client.submit(check_chunk, shared, chunk, computed, reference, priority=2, **here)
+        reference = client.submit(refer_to_chunk, job, chunk, resources=workers.spare, **here)
+        check = client.submit(check_chunk, job, chunk, computed, reference, priority=2, **here)
         under_way[check] = (chunk, computed, reference)
         check.add_done_callback(finished.put)
 
@@ -246,7 +245,3 @@ def _next(finished: SimpleQueue[Any], workers: Workers) -> Any:
         if gone > 1:
             raise PipelineError(f"{workers.description}: expected a worker to come back within {ANSWER_SECONDS} s, "
                                 "got none; see the logs of the workers for what ended them")  # fmt: skip
-
-
-def _same(job: Job) -> Job:
-    return job

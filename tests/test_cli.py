@@ -60,7 +60,7 @@ def test_panel_of_the_recording(run: Run, bins: int) -> None:
     assert (status, err) == (0, "")
     counts, _ = np.histogram(np.load(ECG), bins, (0, 2048))
     lines = out.splitlines()
-    assert lines[0] == f"histogram of {ECG} (uint16)"
+    assert lines[0] == "histogram of data/ecg.npy (uint16)"
     assert f"first ten counts  {counts[:10].tolist()}" in lines
     assert "samples           108,000" in lines
     assert lines[-1].startswith("verdict           108,000 of 108,000 samples (100 %) equal to the reference; ")
