@@ -65,6 +65,7 @@ EDGES: dict[str, tuple[Any, bool]] = {  # name: (edges, evenly spaced)
     "last bin ends early": (np.linspace(0, 6.5, 3), True),
     "last bin narrow": ([0, 4, 8, 9], False),
     "last bin wide": ([0, 4, 8, 100], False),
+    "last bin past the end of integers": ([0, 4, 8, 1e30], False),
     "last bin without integers": ([0.5, 1.5, 1.7], False),
     "irregular": (irregular(1, 300, -500, 500), False),
     "geometric": (np.geomspace(1e-30, 1e30, 200), False),
