@@ -14,7 +14,7 @@ from kernels.binning import Binning, Edges
 
 VARIANTS = ("histogram_shift", "histogram_regular", "histogram_search", "histogram_bytes")
 
-THREADS = 1024  # THREADS in histogram.cu
+THREADS = 1024  # THREADS in stream.cuh
 CACHED_BYTES = (
     2**19
 )  # what the CPU counts at a time: half of a typical second-level cache, so that a pass finds it there

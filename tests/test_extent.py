@@ -1,0 +1,60 @@
+"""Finite minimum and maximum, on the CPU and on a GPU."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from histogram_cases import (
+    DTYPES,
+    nasty,
+)
+from numpy.typing import NDArray
+
+from kernels import extent
+
+
+def exact_extent(samples: NDArray[Any]) -> list[float]:
+    finite = [value for value in samples.tolist() if math.isfinite(value)]
+    return [float(min(finite)), float(max(finite))] if finite else [math.inf, -math.inf]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_extent(dtype: str) -> None:
+    for size in (1, 2, 1023, 5000):
+        for samples in (nasty(dtype, size, np.array([-300.0, 300.0]), seed=size), np.full(size, 77, dtype)):
+            expected = exact_extent(samples)
+            for found in (extent.extent(samples), extent.extent_reference(samples)):
+                assert found.dtype == np.float64
+                assert found.tolist() == expected
+            halves = [extent.extent(samples[: size // 2]), extent.extent(samples[size // 2 :])]
+            assert extent.merge(*halves).tolist() == extent.merge(*halves[::-1]).tolist() == expected
+            swapped = samples.astype(samples.dtype.newbyteorder())
+            assert extent.extent_reference(swapped).tolist() == expected
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_extent_ignores_what_is_not_finite(dtype: str) -> None:
+    mixed = np.array([np.nan, 3, np.inf, -2.5, -np.inf, np.nan], dtype)
+    none = np.array([np.nan, np.inf, -np.inf, np.nan], dtype)
+    for count in (extent.extent, extent.extent_reference):
+        assert count(mixed).tolist() == [-2.5, 3]
+        assert count(none).tolist() == [math.inf, -math.inf]
+        assert count(none[:1]).tolist() == [math.inf, -math.inf]
+    assert extent.merge(extent.extent(none), extent.extent(mixed)).tolist() == [-2.5, 3]
+    assert extent.merge(extent.extent(none), extent.extent(none)).tolist() == [math.inf, -math.inf]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_gpu_extent(cp: Any, dtype: str) -> None:
+    samples = nasty(dtype, 5000, np.array([-300.0, 300.0]))
+    whole = extent.extent(cp.asarray(samples))
+    assert whole.dtype == np.float64
+    assert whole.get().tolist() == exact_extent(samples)
+    halves = [extent.extent(cp.asarray(half)) for half in (samples[:1], samples[1:])]
+    assert extent.merge(*halves).get().tolist() == exact_extent(samples)
+    if dtype[0] == "f":
+        assert extent.extent(cp.full(9, np.nan, dtype)).get().tolist() == [math.inf, -math.inf]

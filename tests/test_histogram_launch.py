@@ -1,0 +1,185 @@
+"""The histogram's source and what its wrapper launches, without a GPU."""
+
+from __future__ import annotations
+
+import re
+import sys
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from histogram_cases import (
+    CASES,
+    DTYPES,
+    H200,
+    ONE_BLOCK,
+    assert_refused,
+    gpu_edges,
+)
+
+from kernels import build
+from kernels.binning import Binning
+from kernels.histogram import (
+    C_TYPES,
+    KEYS,
+    THREADS,
+    VARIANTS,
+    histogram,
+)
+from workflows.histogram import HistogramOptions
+
+SOURCE, STREAM = ((build.SOURCES / name).read_text(encoding="utf-8") for name in ("histogram.cu", "stream.cuh"))
+
+
+def test_header_names_every_variant() -> None:
+    header = SOURCE.partition("\n#include")[0]
+    assert tuple(re.findall(r"^//   (histogram_\w+)  +\S", header, re.MULTILINE)) == VARIANTS
+
+
+def test_every_kernel_is_a_variant() -> None:
+    kernels = re.findall(r"__global__\s+void\s+__launch_bounds__\([^)]*\)\s*(\w+)\(", SOURCE)
+    assert len(kernels) == SOURCE.count("__global__")
+    assert tuple(kernels) == VARIANTS
+
+
+def test_threads_are_those_of_the_source() -> None:
+    assert f"constexpr int THREADS = {THREADS};" in STREAM
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_c_type_is_that_of_the_samples(dtype: str) -> None:
+    aliases = dict(re.findall(r"^using (\w+) = ([\w ]+);", STREAM, re.MULTILINE))
+    name = aliases.get(C_TYPES[dtype], C_TYPES[dtype])
+    numpy_names = {"unsigned char": "ubyte", "short": "short", "unsigned short": "ushort", "int": "intc"}
+    numpy_names |= {"unsigned int": "uintc", "long long": "longlong", "unsigned long long": "ulonglong"}
+    numpy_names |= {"float16": "half", "float": "single", "double": "double"}
+    # Bytes are counted by their bits, so the sign does not matter.
+    assert np.dtype(numpy_names[name]) == np.dtype("uint8" if dtype == "int8" else dtype)
+
+
+@dataclass(frozen=True)
+class Launch:
+    instance: str
+    grid: tuple[int, ...]
+    block: tuple[int, ...]
+    arguments: tuple[Any, ...]
+    shared_mem: int
+
+
+@pytest.fixture
+def launches(monkeypatch: pytest.MonkeyPatch) -> list[Launch]:
+    """What the wrapper launches on an H200; NumPy stands for CuPy, under the few names that the wrapper asks for."""
+    seen: list[Launch] = []
+    runtime = SimpleNamespace(getDevice=lambda: 0)
+    names = {name: getattr(np, name) for name in ("zeros", "asarray", "uint64", "int64")}
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=SimpleNamespace(runtime=runtime), **names))
+    monkeypatch.setattr(build, "limits", lambda: H200)
+
+    def load(stem: str, instance: str) -> build.Kernel:
+        def launch(grid: Any, block: Any, arguments: Any, *, shared_mem: int) -> None:
+            seen.append(Launch(instance, grid, block, arguments, shared_mem))
+
+        assert stem == "histogram"
+        return build.Kernel(launch, registers=32, static_shared=0)
+
+    monkeypatch.setattr(build, "load", load)
+    return seen
+
+
+def declared(stem: str) -> list[str]:
+    """Types of a kernel's parameters, as the source has them."""
+    found = re.search(rf"\b{stem}\(([^)]*)\)\s*{{", SOURCE)
+    assert found
+    return [" ".join(parameter.split()).rpartition(" ")[0] for parameter in found[1].split(",")]
+
+
+def numpy_type(text: str, dtype: str) -> tuple[np.dtype[Any], bool]:
+    """What a parameter of the source is for samples of a dtype, and whether it is a pointer."""
+    key = np.dtype(KEYS.get(dtype, dtype))
+    types: dict[str, Any] = {
+        "T": dtype,
+        "u8": dtype,
+        "int": "i4",
+        "u32": "u4",
+        "i64": "i8",
+        "u64": "u8",
+        "bool": "?",
+        "typename Key<T>::type": key,
+        "typename Unsigned<typename Key<T>::type>::type": f"u{key.itemsize}",
+        "typename Guess<typename Key<T>::type>::type": "f4" if key.itemsize == 4 else "f8",
+    }
+    return np.dtype(types[text.removeprefix("const ").removesuffix("*")]), text.endswith("*")
+
+
+@pytest.mark.parametrize(("dtype", "stem"), CASES)
+def test_wrapper_passes_what_the_kernel_declares(launches: list[Launch], dtype: str, stem: str) -> None:
+    """CuPy checks nothing: an argument of another size would be read as garbage."""
+    for bins in (2, 1024, 2**16):
+        edges, regular = gpu_edges(dtype, stem, bins)
+        samples = np.zeros(1025, dtype)
+        slots = histogram(samples, Binning(samples.dtype, edges, regular))
+        assert (slots.dtype, slots.shape) == (np.int64, (bins + 3,))
+        for launch in launches:
+            assert launch.instance.partition("<")[0] == stem
+            assert launch.arguments[0].ctypes.data == samples.ctypes.data
+            assert launch.arguments[1] == 1025
+            assert launch.arguments[2].ctypes.data == slots.ctypes.data
+            for argument, text in zip(launch.arguments, declared(stem), strict=True):
+                expected, pointer = numpy_type(text, dtype)
+                assert argument.dtype == expected, text
+                assert isinstance(argument, np.ndarray if pointer else np.generic), text
+        launches.clear()
+
+
+@pytest.mark.parametrize(("dtype", "stem"), CASES)
+def test_windows_hold_every_counter_once(launches: list[Launch], dtype: str, stem: str) -> None:
+    """What a block counts at a time fits into its shared memory, whatever the number of bins."""
+    for bins in (2, 256, 1000, 1024, 4096, 16384, 2**16, 2**18):
+        edges, regular = gpu_edges(dtype, stem, bins)
+        histogram(np.zeros(1, dtype), Binning(np.dtype(dtype), edges, regular))
+        counters = 256 if stem == "histogram_bytes" else bins + 3
+        (instance,) = {launch.instance for launch in launches}
+        _, name, copies, *whole = re.findall(r"\w+", instance)
+        assert name == C_TYPES[dtype]
+        # Bytes are counted by value, in one window always, so their kernel does not ask.
+        assert whole == [str(len(launches) == 1).lower()][: len(whole)]
+        assert len(launches) == 1 or stem != "histogram_bytes"
+        covered = 0
+        for launch in launches:
+            first, last = (int(end) for end in launch.arguments[3:5])
+            assert first == covered < last
+            covered = last
+            assert (last - first) * int(copies) * 4 <= launch.shared_mem <= H200.shared_per_block
+            assert launch.block == (1024,)
+            assert launch.grid == (H200.resident_blocks(1024, 32, launch.shared_mem),)
+        assert covered == counters
+        assert len(launches) == -(-counters * 4 // H200.shared_per_block)
+        launches.clear()
+
+
+def test_wrapper_splits_what_would_overflow_a_counter(launches: list[Launch], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A block counts in 32 bits. np.empty only asks for addresses here: nothing reads the samples."""
+    monkeypatch.setattr(build, "limits", lambda: ONE_BLOCK)
+    samples = np.empty(2**32 + 5, np.uint8)
+    slots = histogram(samples, Binning(samples.dtype, np.array([0.0, 1.0]), True))
+    assert [launch.grid for launch in launches] == [(1,)] * 3
+    sizes = [int(launch.arguments[1]) for launch in launches]
+    assert sizes == [2**31, 2**31, 5]
+    assert sizes == [len(launch.arguments[0]) for launch in launches]
+    starts = [launch.arguments[0].ctypes.data - samples.ctypes.data for launch in launches]
+    assert starts == [0, 2**31, 2**32]
+    assert {launch.arguments[2].ctypes.data for launch in launches} == {slots.ctypes.data}  # all add to the same
+
+
+def test_wrapper_launches_nothing_for_nothing(launches: list[Launch]) -> None:
+    assert histogram(np.zeros(0, np.int32), HistogramOptions().binning(np.dtype(np.int32))).sum() == 0
+    assert not launches
+
+
+def test_wrapper_refuses(launches: list[Launch]) -> None:
+    assert_refused(np.array)
+    with pytest.raises(TypeError, match="expected samples of int32, got "):
+        histogram(np.zeros(8, np.dtype(np.int32).newbyteorder()), HistogramOptions().binning(np.dtype(np.int32)))
+    assert not launches
