@@ -14,6 +14,17 @@ from kernels.binning import Binning, Edges
 
 VARIANTS = ("histogram_shift", "histogram_regular", "histogram_search", "histogram_bytes")
 
+# One instance of each kernel in histogram.cu, to look at: those of the job, those of the ladder.
+INSTANCES = {
+    "production": "histogram_shift<int, 8, true>", "histogram_shift": "histogram_shift<int, 8, true>",
+    "histogram_regular": "histogram_regular<float, 8, true>", "histogram_search": "histogram_search<float, 8, true>",
+    "histogram_bytes": "histogram_bytes<u8, 32>",
+} | {name: f"{name}<int>" for name in ("global_atomics", "unrolled", "ilp", "one_per_thread", "inverse", "plain_add",
+                                       "past_the_end")} | {
+    "shared": "shared<int, true>", "no_barrier": "shared<int, false>",
+    "banks": "banks<int, 1>", "banks2": "banks<int, 2>", "banks4": "banks<int, 4>",
+}  # fmt: skip
+
 THREADS = 1024  # THREADS in stream.cuh
 CACHED_BYTES = (
     2**19

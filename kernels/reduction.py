@@ -294,3 +294,5 @@ VARIANTS = by_name(
     Variant("past_the_end", "sequential without its guard", _past_the_end, {"op": "sum", "block": 1024},
             broken="the last block adds what lies behind the last sample"),
 )  # fmt: skip
+INSTANCES = {name: f"{name}<{'Max' if name == 'atomic_max' else 'Sum'}<float>>" for name in VARIANTS}
+INSTANCES["float_drift"] = "float_drift"

@@ -205,3 +205,7 @@ VARIANTS = by_name(
     Variant("past_the_end", "global_memory without a guard", _past_the_end, SEED,
             broken="reads and writes outside of the array"),
 )  # fmt: skip
+INSTANCES = {name: f"{name}<float>" for name in VARIANTS} | {
+    "shared_halo": "shared_halo<float, true>", "missing_barrier": "shared_halo<float, false>",
+    "production": "production<float, 1, 7>",
+}  # fmt: skip

@@ -85,20 +85,20 @@ def _run_job(workflow: Workflow[Any], values: dict[str, Any]) -> None:
     if values["scheduler"] and values["scheduler_file"]:
         raise click.UsageError("expected --scheduler or --scheduler-file, got both; leave one out")
     source = open_source(values["files"], values["dtype"], values["byteorder"], values["offset"])
-    if values["output"]:
+    if values["output"] is not None:
         check_output(values["output"], source)
-    if values["trace"]:
+    if values["trace"] is not None:
         check_place(values["trace"], source)
     placement = Placement(*(values[name] for name in ("device", "scheduler", "scheduler_file", "dashboard_address")))
     with show_progress(workflow.name, values["quiet"]) as progress:
         outcome = run(workflow, options, source, placement=placement, verify=values["verify"],
-                      chunk_bytes=values["chunk_size"], traced=bool(values["trace"]), progress=progress,
+                      chunk_bytes=values["chunk_size"], traced=values["trace"] is not None, progress=progress,
                       announce=_announce)  # fmt: skip
-    if values["trace"]:
+    if values["trace"] is not None:
         with whole_file(values["trace"]) as file:
             write_trace(file, outcome.stages.traces)
         click.echo("\n".join(to_table(outcome.stages.traces)), err=True)
-    if values["output"]:
+    if values["output"] is not None:
         write_output(values["output"], outcome.result)
     click.echo(json.dumps(to_json(outcome)) if values["as_json"] else "\n".join(panel(outcome)))
 

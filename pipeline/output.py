@@ -76,8 +76,9 @@ def check_place(path: str, source: Source) -> None:
     folder = os.path.dirname(os.path.abspath(path))
     if not os.path.isdir(folder):
         raise UsageError(f"{path}: expected an existing folder for the output, found none at {folder}; create it")
-    if os.path.isdir(path):
-        raise UsageError(f"{path}: expected a file name for the output, got a directory")
+    if os.path.isdir(path) or not path:
+        got = "a directory" if path else "an empty one"
+        raise UsageError(f"{path}: expected a file name for the output, got {got}")
     if not os.access(folder, os.W_OK | os.X_OK):
         raise UsageError(f"{path}: expected a folder that can be written to, {folder} cannot; check its permissions")
     if os.path.exists(path) and any(os.path.samefile(path, file.path) for file in source.files):

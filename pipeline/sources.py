@@ -78,7 +78,7 @@ def open_source(
         raise UsageError(f"--offset: expected bytes to skip, 0 or more, got {offset}")
     found: list[tuple[SourceFile, np.dtype[Any]]] = []
     for path in _expand(patterns):
-        if path.endswith(".npy"):
+        if path.endswith(".npy") or (offset is None and _is_npy(path)):
             if offset is not None:
                 raise UsageError(f"{path}: --offset is for raw files, a .npy file has a header; leave --offset out")
             file, file_dtype = _open_npy(path)
@@ -125,6 +125,15 @@ def _open(path: str) -> tuple[BinaryIO, os.stat_result]:
         file.close()
         raise UsageError(f"{path}: expected samples, got an empty file")
     return file, status
+
+
+def _is_npy(path: str) -> bool:
+    """Whether a file is in NumPy's format whatever its name, as np.load sees it."""
+    try:
+        with open(path if os.path.isfile(path) else os.devnull, "rb") as file:
+            return file.read(len(np.lib.format.MAGIC_PREFIX)) == np.lib.format.MAGIC_PREFIX
+    except OSError:
+        return False  # opening it as samples says why
 
 
 def _open_raw(path: str, dtype: np.dtype[Any], offset: int) -> SourceFile:

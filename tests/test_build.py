@@ -164,6 +164,19 @@ def test_cache_is_private_and_clean(sources: Path) -> None:
     assert [path.suffix for path in folder.iterdir()] == [".cubin"]
 
 
+def test_cache_that_others_may_write_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What lies there would be loaded unseen; and where the home folder is no folder there is a cache all the same."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    (tmp_path / "baru").mkdir()
+    (tmp_path / "baru").chmod(0o777)
+    own = build.cache_folder()
+    assert own != tmp_path / "baru"
+    assert stat.S_IMODE(own.stat().st_mode) == 0o700
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert build.cache_folder() == own
+
+
 LIMITS = build.Limits(
     multiprocessors=132,
     threads_per_block=1024,

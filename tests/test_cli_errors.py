@@ -107,6 +107,7 @@ BAD = [
     ("data.bin --edges inf.txt", 2, "--edges: expected finite numbers, got NaN or infinity"),
     ("data.bin --edges words.txt", 2, "words.txt: expected a file of numbers, one a line, got "),
     ("data.bin --edges missing.txt", 2, "missing.txt: expected a file of numbers, one a line, got 'No such file"),
+    ("data.bin --trace=", 2, ": expected a file name for the output, got an empty one"),
     ("data.bin --edges folder", 2, "folder: expected a file of numbers, one a line, got 'Is a directory'"),
     ("data.bin -o folder/no/result.json", 2, "expected an existing folder for the output, found none at "),
     ("data.bin -o result.txt", 2, "result.txt: expected an output ending in .json, .npz, .csv, .png, got .txt"),

@@ -59,6 +59,16 @@ def test_options_at_their_limits() -> None:
     ]
 
 
+def test_edges_replace_bins_and_range() -> None:
+    options = HistogramOptions(bins=5, range=(0.0, 1.0), edges=np.array([0, 2, 2**64 - 1], np.uint64))
+    assert (options.bins, options.range) == (2, (0.0, 2.0**64))
+    assert options.all_edges.dtype == np.float64
+    with pytest.raises(ValueError, match="strictly ascending"):  # equal once they are float64
+        HistogramOptions(edges=np.array([0, 2**64 - 2, 2**64 - 1], np.uint64))
+    with pytest.raises(ValueError, match="strictly ascending"):  # a difference of uint64 would wrap to a positive one
+        HistogramOptions(edges=np.array([5, 3], np.uint64))
+
+
 def test_options_without_a_range_yet() -> None:
     options = HistogramOptions(bins=3, range="auto")
     with pytest.raises(ValueError, match="--range auto: the range is not known"):

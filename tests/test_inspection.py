@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import kernels.histogram
 from pipeline import commands, inspection
 from pipeline.errors import PipelineError, UsageError
 from pipeline.inspection import choose_instances, count, find_tools
+from workflows.studies import STUDIES
 
 INSTANCES = {"one copy": "histogram_shift<int, 1, true>", "eight copies": "histogram_shift<int, 8, true>"}
 TINY = """
@@ -61,6 +63,15 @@ def test_histogram(architecture: str, histogram: None) -> None:
     assert kernel["static shared bytes"] == 0 and kernel["stack bytes"] == 0 and kernel["registers"] <= 64
     assert kernel["global loads"] >= 4 and kernel["local loads and stores"] == 0 and kernel["DFMA"] == 0
     assert 100 < kernel["total"] <= len(kernel["listing"])
+
+
+@pytest.mark.parametrize("family", [*STUDIES])
+def test_every_variant_of_every_family(family: str) -> None:
+    variants = importlib.import_module(f"kernels.{'histogram_ladder' if family == 'histogram' else family}").VARIANTS
+    status, out, err = inspect(family, "--arch", "sm_90")
+    rows = {line.split()[0] for line in out.partition("\nvariant ")[2].splitlines()[1:]}
+    assert (status, err) == (0, "")
+    assert rows >= set(variants) - {"cublas"}  # which is no kernel of ours
 
 
 def test_two_variants_side_by_side(histogram: None) -> None:

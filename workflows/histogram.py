@@ -39,7 +39,10 @@ class HistogramOptions:
 
     def __post_init__(self) -> None:
         if self.edges is not None:
-            _check_edges(self.edges)
+            edges = np.asarray(self.edges, np.float64)
+            _check_edges(edges)
+            # What the options say is what holds: the edges replace what is left of the others.
+            vars(self).update(edges=edges, bins=len(edges) - 1, range=(float(edges[0]), float(edges[-1])))
         else:
             if not 1 <= self.bins <= MAX_BINS:
                 raise ValueError(f"--bins: expected 1 to {MAX_BINS}, got {self.bins}")
@@ -53,7 +56,7 @@ class HistogramOptions:
     def all_edges(self) -> Edges:
         """float64 edges, shape (bins + 1,)."""
         if self.edges is not None:
-            return np.asarray(self.edges, np.float64)
+            return self.edges
         if isinstance(self.range, str):
             raise ValueError("--range auto: the range is not known before the data was read")
         return np.linspace(*self.range, self.bins + 1)
