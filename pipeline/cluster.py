@@ -17,6 +17,7 @@ from pipeline.errors import PipelineError, UsageError
 SMALL_BYTES = 2**30
 # Counting holds Python's lock for a third of a pass over the data, so more threads than three share a process in vain.
 THREADS_PER_PROCESS = 3
+PROCESS_BYTES = 2**28  # twice what one of them takes
 PROCESSES_FROM_BYTES = 2**33
 ANSWER_SECONDS = 30
 
@@ -105,8 +106,8 @@ def open_workers(placement: Placement, nbytes: int) -> Iterator[Workers]:
     if gpus > 1 and nbytes >= SMALL_BYTES:
         with _one_process_per_gpu(placement, gpus) as workers:
             yield workers
-    elif not gpus and nbytes >= PROCESSES_FROM_BYTES and _cores() > THREADS_PER_PROCESS:
-        with _several_processes(placement) as workers:
+    elif not gpus and nbytes >= PROCESSES_FROM_BYTES and (number := _processes()) > 1:
+        with _several_processes(placement, number) as workers:
             yield workers
     else:
         with _in_this_process(placement, "gpu" if gpus else "cpu") as workers:
@@ -115,6 +116,13 @@ def open_workers(placement: Placement, nbytes: int) -> Iterator[Workers]:
 
 def _cores() -> int:
     return len(os.sched_getaffinity(0))
+
+
+def _processes() -> int:
+    """As many as the cores keep busy and the memory of the machine, or of its container, holds."""
+    from distributed.system import MEMORY_LIMIT
+
+    return min(-(-_cores() // THREADS_PER_PROCESS), int(MEMORY_LIMIT // PROCESS_BYTES))
 
 
 def _loopback(dashboard_address: str | None) -> str | None:
@@ -158,13 +166,12 @@ def _in_this_process(placement: Placement, device: str) -> Iterator[Workers]:
 
 
 @contextmanager
-def _several_processes(placement: Placement) -> Iterator[Workers]:
+def _several_processes(placement: Placement, number: int) -> Iterator[Workers]:
     from distributed import Client, LocalCluster
 
     from pipeline.processes import private, start_processes
 
     dashboard = _loopback(placement.dashboard_address)
-    number = -(-_cores() // THREADS_PER_PROCESS)
     options = {"n_workers": number, "threads_per_worker": THREADS_PER_PROCESS, **private(dashboard)}
     with (
         _local_directory(),

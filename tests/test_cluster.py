@@ -17,7 +17,7 @@ from click.testing import CliRunner
 
 import pipeline.cluster
 from pipeline.cli import cli
-from pipeline.cluster import Placement, Workers, open_workers
+from pipeline.cluster import Placement, Workers, _processes, open_workers
 from pipeline.devices import Devices, Gpu
 from pipeline.errors import UsageError
 
@@ -107,8 +107,15 @@ def test_cluster_by_gpus_and_size(
         monkeypatch.setattr(pipeline.cluster, f"_{function}", stub(name))
     with open_workers(Placement(device=device), nbytes):
         pass
-    computing = {"process": "gpu" if gpus and device != "cpu" else "cpu", "cores": None, "gpus": gpus}[kind]
+    computing = {"process": "gpu" if gpus and device != "cpu" else "cpu", "cores": 2, "gpus": gpus}[kind]
     assert opened == [(kind, computing)]
+
+
+def test_processes_fit_into_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipeline.cluster, "_cores", lambda: 64)
+    for limit, number in ((2**40, 22), (2**30, 4), (2**28, 1), (2**27, 0)):
+        monkeypatch.setattr("distributed.system.MEMORY_LIMIT", limit)
+        assert _processes() == number
 
 
 def test_gpu_where_there_is_none_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
