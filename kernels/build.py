@@ -76,8 +76,10 @@ class Limits:
         return self.multiprocessors * max(1, min(by_threads, by_registers, by_shared))
 
 
-def load(stem: str, instance: str) -> Kernel:
+def load(stem: str | Path, instance: str) -> Kernel:
     """Kernel `instance` of `kernels/<stem>.cu`, e.g. ``"histogram_shift<int, 1>"``, on the current device.
+
+    A kernel of your own: the path of its `.cu` file in place of the stem.
 
     Raises
     ------
@@ -90,7 +92,7 @@ def load(stem: str, instance: str) -> Kernel:
 
 
 @cache
-def _load(stem: str, instance: str, device: int) -> Kernel:
+def _load(stem: str | Path, instance: str, device: int) -> Kernel:
     import cupy
     from cupy.cuda import driver
     from cupy.cuda.function import Module
@@ -111,12 +113,13 @@ def _load(stem: str, instance: str, device: int) -> Kernel:
 atexit.register(_load.cache_clear)
 
 
-def compile_source(stem: str, instances: Sequence[str], architecture: str) -> tuple[dict[str, str], bytes, str]:
+def compile_source(stem: str | Path, instances: Sequence[str], architecture: str) -> tuple[dict[str, str], bytes, str]:
     """Compile instances of `kernels/<stem>.cu`; needs NVRTC but no GPU.
 
     Parameters
     ----------
     stem
+        Or the path of another `.cu` file.
     instances
         Names of kernels with their template arguments.
     architecture
@@ -138,21 +141,24 @@ def compile_source(stem: str, instances: Sequence[str], architecture: str) -> tu
     """
     from cuda.bindings import nvrtc
 
-    source = (SOURCES / f"{stem}.cu").read_bytes()
-    headers = _headers()
+    path, headers = _source(stem), _headers()
     included, texts = [name.encode() for name in headers], list(headers.values())
-    program = _done(nvrtc.nvrtcCreateProgram(source, f"{stem}.cu".encode(), len(headers), texts, included))
+    program = _done(nvrtc.nvrtcCreateProgram(path.read_bytes(), path.name.encode(), len(headers), texts, included))
     for instance in instances:
         _done(nvrtc.nvrtcAddNameExpression(program, instance.encode()))
     options = [option.encode() for option in (*OPTIONS, f"--gpu-architecture={architecture}")]
     (status,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
     log = _text(program, nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog).rstrip(b"\0").decode()
     if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
-        raise RuntimeError(f"kernels/{stem}.cu does not compile for {architecture}:\n{log}")
+        raise RuntimeError(f"{path} does not compile for {architecture}:\n{log}")
     names = {name: _done(nvrtc.nvrtcGetLoweredName(program, name.encode())).decode() for name in instances}
     cubin = _text(program, nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN)
     _done(nvrtc.nvrtcDestroyProgram(program))
     return names, cubin, log.strip()
+
+
+def _source(stem: str | Path) -> Path:
+    return stem if isinstance(stem, Path) else SOURCES / f"{stem}.cu"
 
 
 def _headers() -> dict[str, bytes]:
@@ -173,14 +179,14 @@ def _done(answer: tuple[Any, ...]) -> Any:
     return answer[1] if len(answer) > 1 else None
 
 
-def _cached(stem: str, instance: str, architecture: str) -> tuple[str, bytes]:
+def _cached(stem: str | Path, instance: str, architecture: str) -> tuple[str, bytes]:
     """Mangled name and machine code, compiled once per source, options, compiler and architecture."""
     from cuda.bindings import nvrtc
 
     content = repr((OPTIONS, instance, architecture, nvrtc.nvrtcVersion())).encode()
-    sources = b"".join([(SOURCES / f"{stem}.cu").read_bytes(), *_headers().values()])
+    sources = b"".join([_source(stem).read_bytes(), *_headers().values()])
     key = hashlib.sha256(sources + content).hexdigest()
-    path = cache_folder() / f"{stem}-{key}.cubin"
+    path = cache_folder() / f"{_source(stem).stem}-{key}.cubin"
     if path.is_file():
         name, _, cubin = path.read_bytes().partition(b"\n")
         return name.decode(), cubin

@@ -13,15 +13,20 @@
 // From the seeds: 1 and 256 threads in one block; blocks of 1024 threads, one per element; blocks of 32 x 32 threads
 // for matrices (all the `block` of the wrapper); one block of 400 threads for the product of 400 elements.
 //
-// int32 wraps modulo 2^32. Floating-point results are rounded once per operation: multiply-add twice, as in NumPy's
-// a * b + c. Minimum and maximum give NaN where an operand is NaN, and -0.0 counts as less than 0.0. Where NumPy has a
-// NaN so has the result, but its sign and payload may differ.
+// Integers wrap. Floating-point results are rounded once per operation: multiply-add twice, as in NumPy's a * b + c.
+// Minimum and maximum give NaN where an operand is NaN, and -0.0 counts as less than 0.0. Where NumPy has a NaN so has
+// the result; machines differ in its sign and payload, so the production kernel always gives the same one.
 
 using i64 = long long;
 
 // Where arithmetic is done: in C++ signed integers must not overflow, unsigned ones wrap.
 template <typename T> struct Ring { using type = T; };
+template <> struct Ring<signed char> { using type = unsigned int; };
+template <> struct Ring<unsigned char> { using type = unsigned int; };
+template <> struct Ring<short> { using type = unsigned int; };
+template <> struct Ring<unsigned short> { using type = unsigned int; };  // which alone would become int
 template <> struct Ring<int> { using type = unsigned int; };
+template <> struct Ring<long long> { using type = unsigned long long; };
 
 struct Add {
     static constexpr int OPERANDS = 2;
@@ -49,9 +54,13 @@ struct MultiplyAdd {
     template <typename T> static __device__ T of(T a, T b, T c) { return Add::of(Multiply::of(a, b, c), c, c); }
 };
 
-__device__ bool is_negative(int x) { return x < 0; }
+template <typename T> __device__ bool is_negative(T) { return false; }  // of two equal integers either will do
 __device__ bool is_negative(float x) { return __float_as_int(x) < 0; }  // also of -0.0
 __device__ bool is_negative(double x) { return __double_as_longlong(x) < 0; }
+
+template <typename T> __device__ T one_nan(T x) { return x; }
+__device__ float one_nan(float x) { return x != x ? __int_as_float(0x7fc00000) : x; }
+__device__ double one_nan(double x) { return x != x ? __longlong_as_double(0x7ff8000000000000) : x; }
 
 // The first operand where it is less, where it is NaN, and of two zeros where it is the negative one. `|` and `&`
 // evaluate both sides: no branch.
@@ -131,7 +140,7 @@ production(const T* __restrict__ a, const T* __restrict__ b, const T* __restrict
             for (int j = 0; j < PER_PACK; ++j) {
                 T third{};
                 if constexpr (Op::OPERANDS == 3) third = z[k].item[j];
-                x[k].item[j] = Op::of(x[k].item[j], y[k].item[j], third);
+                x[k].item[j] = one_nan(Op::of(x[k].item[j], y[k].item[j], third));
             }
             __stcs(reinterpret_cast<uint4*>(out + first + k * THREADS * PER_PACK), x[k].bits);
         }
@@ -142,7 +151,7 @@ production(const T* __restrict__ a, const T* __restrict__ b, const T* __restrict
         const i64 i = s < head ? s : s + tiles * TILE;
         T third{};
         if constexpr (Op::OPERANDS == 3) third = c[i];
-        out[i] = Op::of(a[i], b[i], third);
+        out[i] = one_nan(Op::of(a[i], b[i], third));
     }
 }
 

@@ -11,6 +11,11 @@ from kernels import build
 from kernels.variant import Variant, by_name, check_array, check_block
 
 C_TYPES = {"int32": "int", "float32": "float", "float64": "double"}
+# Of the production kernel; float16 is computed in float, rounded after each operation as NumPy does.
+PRODUCTION_TYPES = C_TYPES | {
+    "int8": "signed char", "uint8": "unsigned char", "int16": "short", "uint16": "unsigned short",
+    "uint32": "unsigned int", "int64": "long long", "uint64": "unsigned long long",
+}  # fmt: skip
 OPERATIONS = {  # functor in elementwise.cu, operands
     "add": ("Add", 2), "subtract": ("Subtract", 2), "multiply": ("Multiply", 2),
     "multiply_add": ("MultiplyAdd", 3), "minimum": ("Minimum", 2), "maximum": ("Maximum", 2),
@@ -47,13 +52,43 @@ def elementwise_reference(*arrays: NDArray[Any], operation: str = "add") -> NDAr
     return result
 
 
+def elementwise_cpu(*arrays: NDArray[Any], operation: str = "add") -> NDArray[Any]:
+    """Apply an operation on the CPU, with the bits of `elementwise`.
+
+    Parameters
+    ----------
+    arrays : two arrays (three for ``"multiply_add"``) of one integer or float dtype and shape
+    operation
+        A name in `OPERATIONS`.
+
+    Returns
+    -------
+    array of the same dtype and shape
+    """
+    a, b = arrays[:2]
+    with np.errstate(all="ignore"):
+        if operation in ("minimum", "maximum"):
+            first = a < b if operation == "minimum" else a > b
+            if a.dtype.kind == "f":
+                first |= (a == b) & (np.signbit(a) == (operation == "minimum"))
+                first |= a != a
+            result: NDArray[Any] = np.where(first, a, b)
+        else:
+            result = getattr(np, "multiply" if operation == "multiply_add" else operation)(a, b)
+            if operation == "multiply_add":
+                np.add(result, arrays[2], out=result)
+    if result.dtype.kind == "f" and np.isnan(result.max(initial=-np.inf)):
+        result[np.isnan(result)] = np.nan
+    return result
+
+
 def elementwise(*arrays: Any, operation: str = "add") -> Any:
     """Apply an operation to arrays, element by element, on the device that holds them.
 
     Parameters
     ----------
     arrays : two CuPy arrays (three for ``"multiply_add"``: a * b + c) of one dtype and shape, C-contiguous
-        int32 (wraps modulo 2**32), float32 or float64; one dimension or two, and more than 2**31 elements, if need be.
+        Integers of any size, which wrap, or floats; one dimension or two, and more than 2**31 elements, if need be.
     operation
         ``"add"``, ``"subtract"``, ``"multiply"``, ``"multiply_add"``, ``"minimum"`` or ``"maximum"``.
 
@@ -61,7 +96,7 @@ def elementwise(*arrays: Any, operation: str = "add") -> Any:
     -------
     CuPy array of the same dtype and shape
         On the current stream, bit for bit what NumPy gives: each operation rounded by itself, subnormal numbers kept;
-        NaN where NumPy has NaN, with another payload. Of two zeros, -0.0 is the minimum and 0.0 the maximum.
+        NaN where NumPy has NaN, always the same one. Of two zeros, -0.0 is the minimum and 0.0 the maximum.
 
     Raises
     ------
@@ -76,7 +111,13 @@ def elementwise(*arrays: Any, operation: str = "add") -> Any:
     functor, operands = OPERATIONS[operation]
     if len(arrays) != operands:
         raise TypeError(f"{operation}: expected {operands} arrays, got {len(arrays)}")
-    _check(arrays, 2 if arrays[0].ndim == 2 else 1)
+    _check(arrays, 2 if arrays[0].ndim == 2 else 1, ("float16", *PRODUCTION_TYPES))
+    if arrays[0].dtype == np.float16:
+        steps = ("multiply", "add") if operation == "multiply_add" else (operation,)
+        result = arrays[0]
+        for step, other in zip(steps, arrays[1:], strict=True):
+            result = elementwise(result.astype(np.float32), other.astype(np.float32), operation=step).astype(np.float16)
+        return result
     first = arrays[0]
     n, itemsize = int(first.size), int(first.dtype.itemsize)
     out = _empty(first.shape, first.dtype)
@@ -88,17 +129,17 @@ def elementwise(*arrays: Any, operation: str = "add") -> Any:
     tile = THREADS * LOADS * 16 // itemsize
     tiles = (n - head) // tile
     blocks = _blocks(n - tiles * tile, THREADS)
-    kernel = build.load("elementwise", f"production<{C_TYPES[str(first.dtype)]}, {functor}>")
+    kernel = build.load("elementwise", f"production<{PRODUCTION_TYPES[str(first.dtype)]}, {functor}>")
     arguments = (*arrays[:2], arrays[-1], out, np.int64(n), np.int64(head))
     kernel((max(tiles, blocks),), (THREADS,), arguments)
     return out
 
 
-def _check(arrays: tuple[Any, ...], ndim: int) -> None:
+def _check(arrays: tuple[Any, ...], ndim: int, dtypes: tuple[str, ...] = tuple(C_TYPES)) -> None:
     """Refuse arrays that a kernel would misread, or that do not belong together."""
     first = arrays[0]
     for name, array in zip("abc", arrays, strict=False):
-        check_array(name, array, tuple(C_TYPES), ndim)
+        check_array(name, array, dtypes, ndim)
         if array.dtype != first.dtype:
             raise TypeError(f"{name}: expected {first.dtype} as in a, got {array.dtype}; convert one of them first")
         if array.shape != first.shape:

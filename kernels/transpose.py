@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections.abc import Iterator
+from itertools import product
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -21,6 +25,10 @@ TILES = (8, 16, 32)
 SIDES = {1: 128, 2: 128, 4: 64, 8: 32, 16: 32}
 THREADS = 256  # THREADS in transpose.cu
 MAX_GRID = 2**31 - 1
+# dtype that stands for one that CuPy does not have, by its bytes.
+STAND_INS: dict[int, Any] = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64, 16: np.complex128}
+BOX = 2**15  # elements that the CPU transposes at a time, in its second-level cache
+PADDING = 64  # bytes: a line of the cache
 
 
 def transpose_reference(array: NDArray[Any]) -> NDArray[Any]:
@@ -70,6 +78,80 @@ def transpose(array: Any) -> Any:
     packs_out = np.bool_(rows % per_pack == 0 and out.data.ptr % 16 == 0)
     _launch("production", side, (THREADS,), array, out, packs_in, packs_out)
     return out
+
+
+def reverse_axes(array: Any, as_bytes: bool = False) -> Any:
+    """Transpose an array of any number of dimensions on the device that holds it.
+
+    Parameters
+    ----------
+    array : CuPy array, C-contiguous, not empty
+    as_bytes
+        Its last axis is the bytes of its elements, and stays.
+
+    Returns
+    -------
+    CuPy array of the same dtype with the other axes the other way round, C-contiguous
+    """
+    if as_bytes and array.shape[-1] in STAND_INS:
+        items = array.reshape(-1).view(STAND_INS[array.shape[-1]]).reshape(array.shape[:-1])
+        shape = (*items.shape[::-1], array.shape[-1])
+        return reverse_axes(items).reshape(-1).view(np.uint8).reshape(shape)
+    if array.ndim == 2 and not as_bytes:
+        return transpose(array)
+    import cupy
+
+    axes = range(array.ndim - as_bytes)
+    turned = array.transpose(*axes[::-1], *range(len(axes), array.ndim))
+    return cupy.ascontiguousarray(turned).reshape(turned.shape)  # also where there is no axis
+
+
+def transpose_cpu(array: NDArray[Any]) -> NDArray[Any]:
+    """Reverse all axes of an array on the CPU, C-contiguous, box by box.
+
+    A box is first copied to where its rows do not begin at the same place of the cache: along a column of it, a power
+    of two apart, they would drive each other out.
+    """
+    out = np.empty(array.shape[::-1], array.dtype)
+    if not array.size:
+        return out
+    # NumPy copies numbers faster than bytes.
+    dtype = STAND_INS.get(array.dtype.itemsize, array.dtype)
+    array, result = array.view(dtype), out.view(dtype)
+    lengths = balanced(array.shape, BOX)
+    padded = bool(lengths) and lengths[-1] * array.itemsize >= 4 * PADDING
+    room = np.empty((*lengths[:-1], lengths[-1] + -(-PADDING // array.itemsize)) if padded else (), array.dtype)
+    for box in boxes(array.shape, lengths):
+        part = array[box]
+        if padded:
+            part = room[tuple(slice(length) for length in part.shape)]
+            part[...] = array[box]
+        result[box[::-1]] = part.T
+    return out
+
+
+def balanced(shape: tuple[int, ...], elements: int) -> tuple[int, ...]:
+    """Lengths of a box of at most so many elements that lies in long runs in an array, not empty, and its transpose."""
+
+    def lengths(run: int) -> list[int]:
+        rows, columns = _one_run(shape, run), _one_run(shape[::-1], run)
+        return [max(pair) for pair in zip(rows, columns[::-1], strict=True)]
+
+    runs = range(1, prod(shape) + 1)
+    return tuple(lengths(max(1, bisect_right(runs, elements, key=lambda run: prod(lengths(run))))))
+
+
+def _one_run(shape: tuple[int, ...], run: int) -> list[int]:
+    """Lengths of a box of elements that lie one after another, at most so many of them."""
+    return [min(length, max(1, run // prod(shape[axis + 1 :]))) for axis, length in enumerate(shape)]
+
+
+def boxes(shape: tuple[int, ...], lengths: tuple[int, ...]) -> Iterator[tuple[slice, ...]]:
+    """Boxes that cover a shape, in C order."""
+    return product(
+        *([slice(start, min(start + step, length)) for start in range(0, length, step)]
+          for length, step in zip(shape, lengths, strict=True))
+    )  # fmt: skip
 
 
 def _checked(array: Any) -> int:

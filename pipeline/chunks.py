@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,13 +18,16 @@ SAMPLED_SHARE = 256
 
 @dataclass(frozen=True)
 class Piece:
-    """`nbytes` bytes at `offset` of a file; size and mtime are those of the file when it was planned."""
+    """`nbytes` bytes at `offset` of a file; size and mtime are those of the file when it was planned.
+
+    A file that the run itself writes to has no mtime to keep.
+    """
 
     path: str
     offset: int
     nbytes: int
     size: int
-    mtime_ns: int
+    mtime_ns: int | None
 
 
 @dataclass(frozen=True)
@@ -48,12 +51,15 @@ class Chunk:
         Of the samples, with byte order.
     checked
         The samples that the reference recomputes, if any.
+    start
+        Index of its first sample in the source.
     """
 
     index: int
     pieces: tuple[Piece, ...]
     dtype: np.dtype[Any]
     checked: Region | None = None
+    start: int = 0
 
     @property
     def nbytes(self) -> int:
@@ -75,7 +81,7 @@ class Chunk:
             if length:
                 pieces.append(Piece(piece.path, piece.offset + start, length, piece.size, piece.mtime_ns))
             skip, left = skip - start, left - length
-        return Chunk(self.index, tuple(pieces), self.dtype)
+        return Chunk(self.index, tuple(pieces), self.dtype, start=self.start + region.start)
 
     def where(self, region: Region | None = None) -> str:
         """File and byte range, for a message: the whole chunk's, or a region's."""
@@ -104,13 +110,13 @@ def plan(source: Source, chunk_bytes: int, verify: str, seed: int) -> tuple[Chun
     step = max(chunk_bytes // itemsize * itemsize, itemsize)
     chunks: list[Chunk] = []
     pieces: list[Piece] = []
-    filled = 0
+    filled = start = 0
 
     def close() -> None:
-        nonlocal pieces, filled
-        chunk = Chunk(len(chunks), tuple(pieces), source.dtype)
-        chunks.append(Chunk(chunk.index, chunk.pieces, chunk.dtype, _checked(chunk, verify, seed)))
-        pieces, filled = [], 0
+        nonlocal pieces, filled, start
+        chunk = Chunk(len(chunks), tuple(pieces), source.dtype, start=start)
+        chunks.append(replace(chunk, checked=_checked(chunk, verify, seed)))
+        pieces, filled, start = [], 0, start + chunk.samples
 
     for file in source.files:
         done = 0

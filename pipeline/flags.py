@@ -11,9 +11,11 @@ import click
 import numpy as np
 
 from kernels.binning import MAX_BINS, Edges
+from kernels.sliding import Weights
 from pipeline.errors import PipelineError, UsageError
 
 MAX_EDGES_TEXT = 2**26  # characters: 64 for each edge
+MAX_WEIGHTS = 2**20  # bytes of a file: more than any stencil has
 
 
 class Failure(click.ClickException):
@@ -85,6 +87,20 @@ class _EdgesFile(click.ParamType):  # type: ignore[type-arg]
             self.fail(f"{value}: expected a file of numbers, one a line, got {reason!r}", param, ctx)
 
 
+class _WeightsFile(click.ParamType):  # type: ignore[type-arg]
+    name = "file"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            found = np.lib.format.open_memmap(value, mode="r")
+            if found.nbytes > MAX_WEIGHTS:
+                raise ValueError(f"{found.nbytes} bytes, more than {MAX_WEIGHTS}")
+            return np.array(found)
+        except Exception as error:  # a hostile .npy can raise nearly anything while it is read
+            reason = getattr(error, "strerror", None) or str(error).partition("\n")[0] or type(error).__name__
+            self.fail(f"{value}: expected a .npy file of weights, got {reason!r}", param, ctx)
+
+
 def _npy_edges(path: str) -> Edges:
     # Mapped, because np.load would first allocate whatever the header claims.
     found = np.lib.format.open_memmap(path, mode="r")
@@ -121,19 +137,26 @@ class Size(click.ParamType):  # type: ignore[type-arg]
 # How click reads a field, by its type.
 _KINDS: dict[Any, dict[str, Any]] = {
     int: {"type": int},
+    str: {"type": str},
     tuple[float, float] | str: {"type": _Bound(), "nargs": 2},
     Edges | None: {"type": _EdgesFile()},
+    Weights | None: {"type": _WeightsFile()},
 }
 
 
-def option_flags(options: type[Any]) -> list[click.Option]:
-    """One flag for each field of a job's options, with its default and help."""
+def option_flags(options: type[Any]) -> tuple[list[click.Argument], list[click.Option]]:
+    """An argument for each field of a job's options that has no default, a flag for each of the others."""
     hints = get_type_hints(options)
-    return [
-        click.Option([f"--{field.name.replace('_', '-')}"], default=field.default, show_default=_shown(field.default),
-                     **_KINDS[hints[field.name]], **field.metadata)
-        for field in dataclasses.fields(options)
-    ]  # fmt: skip
+    arguments, flags = [], []
+    for field in dataclasses.fields(options):
+        if field.default is dataclasses.MISSING:
+            arguments.append(click.Argument([field.name], metavar=field.name.upper(), type=hints[field.name]))
+            continue
+        flags.append(
+            click.Option([f"--{field.name.replace('_', '-')}"], default=field.default,
+                         show_default=_shown(field.default), **_KINDS[hints[field.name]], **field.metadata)
+        )  # fmt: skip
+    return arguments, flags
 
 
 def _shown(default: Any) -> str | bool:

@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import BinaryIO
 
 import numpy as np
@@ -14,11 +14,11 @@ import numpy as np
 from pipeline.errors import UsageError
 from pipeline.files import whole_file
 from pipeline.sources import Source
-from workflows.workflow import Result
+from workflows.workflow import Drawn, Result
 
 
 def _json(result: Result, file: BinaryIO) -> None:
-    file.write(json.dumps(result.to_uhi()).encode() + b"\n")
+    file.write(json.dumps(result.document()).encode() + b"\n")
 
 
 def _npz(result: Result, file: BinaryIO) -> None:
@@ -35,6 +35,7 @@ def _csv(result: Result, file: BinaryIO) -> None:
 def _png(result: Result, file: BinaryIO) -> None:
     from matplotlib.figure import Figure
 
+    assert isinstance(result, Drawn)
     values, edges = result.steps()
     figure = Figure(figsize=(9, 4.5), layout="constrained")
     axes = figure.add_subplot()
@@ -46,17 +47,17 @@ def _png(result: Result, file: BinaryIO) -> None:
 WRITERS: dict[str, Callable[[Result, BinaryIO], None]] = {".json": _json, ".npz": _npz, ".csv": _csv, ".png": _png}
 
 
-def check_output(path: str, source: Source) -> None:
-    """Refuse, before anything is computed, a result file that could not be written.
+def check_output(path: str, source: Source, formats: Collection[str] = tuple(WRITERS)) -> None:
+    """Refuse, before anything is computed, a result file that could not be written, in one of the formats of the job.
 
     Raises
     ------
     UsageError
-        If the suffix is unknown, the folder is missing or not writable, or the file is an input.
+        If the suffix is none of them, the folder is missing or not writable, or the file is an input.
     """
     suffix = os.path.splitext(path)[1]
-    if suffix not in WRITERS:
-        raise UsageError(f"{path}: expected an output ending in {', '.join(WRITERS)}, got {suffix or 'no suffix'}")
+    if suffix not in formats:
+        raise UsageError(f"{path}: expected an output ending in {', '.join(formats)}, got {suffix or 'no suffix'}")
     check_place(path, source)
     if suffix == ".png":
         try:

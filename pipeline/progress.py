@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from time import monotonic
 
-from pipeline.run import Progress
+from pipeline.engine import Progress
 
 LINE_SECONDS = 10.0
 

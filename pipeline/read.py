@@ -46,7 +46,7 @@ def read_blocks(chunk: Chunk, timeline: Timeline) -> Iterator[NDArray[Any]]:
                 with timeline.measure("read", len(block)):
                     if start % AHEAD_BYTES < len(buffer):
                         os.posix_fadvise(fd, piece.offset + start, 2 * AHEAD_BYTES, os.POSIX_FADV_WILLNEED)
-                    _fill(fd, block, piece, start)
+                    fill(fd, block, piece, start)
                 yield np.frombuffer(block, chunk.dtype)
 
 
@@ -73,11 +73,12 @@ def _check_unchanged(fd: int, piece: Piece) -> None:
             f"{piece.path}: {change} while it was read: expected {piece.size} bytes, got {status.st_size}; "
             "run again when nothing writes to it"
         )
-    if status.st_mtime_ns != piece.mtime_ns:
+    if piece.mtime_ns not in (None, status.st_mtime_ns):
         raise PipelineError(f"{piece.path}: was written to while it was read; run again when nothing writes to it")
 
 
-def _fill(fd: int, block: memoryview, piece: Piece, start: int) -> None:
+def fill(fd: int, block: memoryview, piece: Piece, start: int) -> None:
+    """Fill a buffer from the byte `start` of a piece on."""
     filled = 0
     while filled < len(block):
         try:

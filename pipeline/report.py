@@ -11,9 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.run import Outcome, Verdict
+from pipeline.arrays import ArrayFile
+from pipeline.engine import Outcome, Verdict
+from pipeline.sources import Source
+from workflows.workflow import Drawn
 
-STAGES = ("read", "read+copy", "kernel", "verify")
+STAGES = ("read", "read+copy", "to device", "kernel", "write", "verify")
 SKETCH_COLUMNS = 64
 SKETCH_ROWS = 5
 BARS = " ▁▂▃▄▅▆▇█"
@@ -21,18 +24,12 @@ BARS = " ▁▂▃▄▅▆▇█"
 
 def to_json(outcome: Outcome) -> dict[str, Any]:
     """The JSON object of a run; ``result`` does not depend on where or in how many chunks it was computed."""
-    source, stages, verdict = outcome.source, outcome.stages, outcome.verdict
+    stages, verdict = outcome.stages, outcome.verdict
     return {
         "job": {"name": outcome.workflow.name, "options": _plain(outcome.options)},
-        "input": {
-            "files": [file.path for file in source.files],
-            "dtype": source.dtype.name,
-            "byteorder": "big" if source.dtype.byteorder == ">" else "little",
-            "samples": source.samples,
-            "bytes": source.nbytes,
-        },
+        "input": _described(outcome.source),
         "result": outcome.result.to_json(),
-        "verification": dataclasses.asdict(verdict) | {"verdict": verdict_line(verdict)},
+        "verification": _stated(verdict) | {"verdict": verdict_line(verdict)},
         "performance": {
             "start_up_seconds": stages.start_up,
             "seconds": stages.wall,
@@ -65,15 +62,18 @@ def versions() -> dict[str, str]:
 def verdict_line(verdict: Verdict) -> str:
     """What was verified, in words that claim no more than was done."""
     invariants = f"every invariant holds on all {verdict.chunks:,} chunks"
+    what, agree = "samples", "equal to the reference"
+    if verdict.escape is not None:
+        what, agree, invariants = "elements", "agree with the inputs", "no wrong one among them goes unnoticed"
+        if verdict.escape:
+            invariants = f"a wrong one among them goes unnoticed with a chance of at most {verdict.escape:.1g}"
     if verdict.mode == "off":
-        return f"not compared with the reference (--verify off); {invariants}"
-    share = 100 * verdict.checked / verdict.samples
+        return "not compared with the reference (--verify off)" + (f"; {invariants}" if what == "samples" else "")
+    share = 100 * verdict.checked / max(verdict.samples, 1)
     if verdict.checked < verdict.samples:
         share = min(share, 99.9)  # what is not all never rounds to 100
     seed = f", seed {verdict.seed}" if verdict.mode == "sample" else ""
-    return (
-        f"{verdict.checked:,} of {verdict.samples:,} samples ({share:.3g} %) equal to the reference{seed}; {invariants}"
-    )
+    return f"{verdict.checked:,} of {verdict.samples:,} {what} ({share:.3g} %) {agree}{seed}; {invariants}"
 
 
 def panel(outcome: Outcome) -> list[str]:
@@ -91,8 +91,10 @@ def panel(outcome: Outcome) -> list[str]:
     ]  # fmt: skip
     width = max(len(name) for name, _ in facts)
     lines = [f"{name:<{width}}  {text}".rstrip() for name, text in facts]
-    values, edges = outcome.result.steps()
-    shape = ["", *sketch(values), _axis(edges), ""]
+    shape = [""]
+    if isinstance(outcome.result, Drawn):
+        values, edges = outcome.result.steps()
+        shape = ["", *sketch(values), _axis(edges), ""]
     return [
         title,
         "─" * len(title),
@@ -123,22 +125,39 @@ def _axis(edges: NDArray[np.float64]) -> str:
 
 def _named(outcome: Outcome) -> str:
     source = outcome.source
-    if len(source.files) > 1:
-        return f"{len(source.files)} files ({source.dtype.name})"
-    # As a person would type it; the JSON object has the whole path.
-    path = source.files[0].path
-    name = path if os.path.relpath(path).startswith("..") else os.path.relpath(path)
-    return f"{name} ({source.dtype.name})"
+    if isinstance(source, Source):
+        return _file_name([file.path for file in source.files], source.dtype.name)
+    return " and ".join(_file_name([piece.path for piece in array.pieces], str(array.spec)) for array in source)
+
+
+def _file_name(paths: list[str], what: str) -> str:
+    """As a person would type it; the JSON object has the whole path."""
+    if len(paths) > 1:
+        return f"{len(paths)} files ({what})"
+    near = os.path.relpath(paths[0])
+    return f"{paths[0] if near.startswith('..') else near} ({what})"
+
+
+def _described(source: Source | tuple[ArrayFile, ...]) -> Any:
+    """Where the data came from: an object for samples, a list with one for each array."""
+    if isinstance(source, Source):
+        return {"files": [file.path for file in source.files], **_dtype(source.dtype), "samples": source.samples,
+                "bytes": source.nbytes}  # fmt: skip
+    return [
+        {"files": [piece.path for piece in array.pieces], **_dtype(array.spec.dtype), "shape": list(array.spec.shape),
+         "bytes": array.spec.nbytes}
+        for array in source
+    ]  # fmt: skip
+
+
+def _dtype(dtype: np.dtype[Any]) -> dict[str, str]:
+    return {"dtype": dtype.name, "byteorder": "big" if dtype.byteorder == ">" else "little"}
 
 
 def _rates(outcome: Outcome) -> list[tuple[str, float, float]]:
     """Stage, seconds it was busy, and bytes per second it would reach alone."""
-    # Every pass over the data is verified alike.
-    checked = outcome.stages.nbytes * outcome.verdict.checked / outcome.verdict.samples
-    return [
-        (stage, seconds, (checked if stage == "verify" else outcome.stages.nbytes) / max(seconds, 1e-9))
-        for stage, seconds in _busy(outcome).items()
-    ]
+    moved = outcome.stages.moved
+    return [(stage, seconds, moved[stage] / max(seconds, 1e-9)) for stage, seconds in _busy(outcome).items()]
 
 
 def _busy(outcome: Outcome) -> dict[str, float]:
@@ -147,13 +166,17 @@ def _busy(outcome: Outcome) -> dict[str, float]:
     return {stage: busy[stage] for stage in STAGES if stage in busy and (stage != "verify" or outcome.verdict.checked)}
 
 
-def _bound(outcome: Outcome) -> str:
+def _bound(outcome: Outcome) -> str | None:
     busy = _busy(outcome)
-    return max(busy, key=busy.__getitem__)
+    return max(busy, key=busy.__getitem__, default=None)
 
 
 def _gigabytes(rate: float) -> str:
     return f"{rate / 1e9:.3g} GB/s"
+
+
+def _stated(verdict: Verdict) -> dict[str, Any]:
+    return {name: value for name, value in dataclasses.asdict(verdict).items() if value is not None}
 
 
 def _plain(options: Any) -> dict[str, Any]:

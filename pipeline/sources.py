@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import math
 import os
 import stat
 import warnings
@@ -25,13 +26,18 @@ MAX_DIMENSIONS = 64  # NumPy's own limit
 
 @dataclass(frozen=True)
 class SourceFile:
-    """Samples of one file: `nbytes` from `offset`; by size and mtime it is told whether it was changed since."""
+    """Samples of one file: `nbytes` from `offset`; by size and mtime it is told whether it was changed since.
+
+    `shape` is that of the header, one dimension for a raw file; `fortran`: the first index runs fastest.
+    """
 
     path: str
     offset: int
     nbytes: int
     size: int
     mtime_ns: int
+    shape: tuple[int, ...] = ()
+    fortran: bool = False
 
 
 @dataclass(frozen=True)
@@ -53,7 +59,12 @@ class Source:
 
 
 def open_source(
-    patterns: tuple[str, ...], dtype: str | None = None, byteorder: Byteorder | None = None, offset: int | None = None
+    patterns: tuple[str, ...],
+    dtype: str | None = None,
+    byteorder: Byteorder | None = None,
+    offset: int | None = None,
+    *,
+    samples: bool = True,
 ) -> Source:
     """Find the files and how to read them.
 
@@ -64,6 +75,9 @@ def open_source(
     dtype, byteorder, offset
         Of raw files: a NumPy dtype name (default int32), little (default) or big, bytes to skip (default 0). A `.npy`
         file has its own; giving one that disagrees is an error.
+    samples
+        Insist on at least one sample of a dtype in `DTYPES`; otherwise a `.npy` file may also be an empty array, or
+        have any dtype but Python objects.
 
     Raises
     ------
@@ -81,7 +95,7 @@ def open_source(
         if path.endswith(".npy") or (offset is None and _is_npy(path)):
             if offset is not None:
                 raise UsageError(f"{path}: --offset is for raw files, a .npy file has a header; leave --offset out")
-            file, file_dtype = _open_npy(path)
+            file, file_dtype = _open_npy(path, samples)
             _check_same(path, file_dtype, dtype, byteorder)
         else:
             file_dtype = np.dtype(dtype or RAW_DTYPE).newbyteorder(byteorder or "little")
@@ -147,37 +161,35 @@ def _open_raw(path: str, dtype: np.dtype[Any], offset: int) -> SourceFile:
             f"{path}: expected a multiple of {dtype.itemsize} bytes for {dtype.name}, got {nbytes}, "
             f"{nbytes % dtype.itemsize} too many; check --dtype and --offset"
         )
-    return SourceFile(path, offset, nbytes, status.st_size, status.st_mtime_ns)
+    shape = (nbytes // dtype.itemsize,)
+    return SourceFile(path, offset, nbytes, status.st_size, status.st_mtime_ns, shape)
 
 
-def _open_npy(path: str) -> tuple[SourceFile, np.dtype[Any]]:
+def _open_npy(path: str, samples: bool) -> tuple[SourceFile, np.dtype[Any]]:
     file, status = _open(path)
     with file:
         try:
-            shape, dtype = _npy_header(file)
+            shape, fortran, dtype = _npy_header(file)
         except Exception as error:  # a hostile header can raise nearly anything while it is parsed
             reason = str(error).partition("\n")[0] or type(error).__name__
             raise UsageError(f"{path}: expected a .npy header, got {reason}; is the file complete?") from None
         offset = file.tell()
-    if dtype.name not in DTYPES:
+    if dtype.name not in DTYPES if samples else dtype.hasobject or not dtype.itemsize:
         what = "Python objects, which are never unpickled" if dtype.hasobject else str(dtype)
         raise UsageError(f"{path}: expected samples of {', '.join(DTYPES)}, got {what}; convert the file")
-    samples = 1
-    for length in shape:
-        samples *= length
-    nbytes = samples * dtype.itemsize
+    nbytes = math.prod(shape) * dtype.itemsize
     if status.st_size - offset != nbytes:
         raise UsageError(
             f"{path}: expected {nbytes} bytes of data for shape {shape} of {dtype}, got {status.st_size - offset}; "
             "the file is truncated or its header is wrong"
         )
-    if not samples:
+    if not nbytes and samples:
         raise UsageError(f"{path}: expected samples, got an empty array of shape {shape}")
-    return SourceFile(path, offset, nbytes, status.st_size, status.st_mtime_ns), dtype
+    return SourceFile(path, offset, nbytes, status.st_size, status.st_mtime_ns, shape, fortran), dtype
 
 
-def _npy_header(file: BinaryIO) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """Shape and dtype; the file is left at the first byte of data. The order of the elements does not matter here."""
+def _npy_header(file: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Shape, whether in Fortran order, and dtype; the file is left at the first byte of data."""
     version = np.lib.format.read_magic(file)
     if version not in ((1, 0), (2, 0), (3, 0)):
         raise ValueError(f"one of the unknown version {version[0]}.{version[1]}")
@@ -192,13 +204,13 @@ def _npy_header(file: BinaryIO) -> tuple[tuple[int, ...], np.dtype[Any]]:
     with warnings.catch_warnings():
         # Python 2's long integers, and what Python thinks of the syntax of a broken header: nothing to tell the user.
         warnings.simplefilter("ignore")
-        shape, _, dtype = read(file, max_header_size=MAX_HEADER)
+        shape, fortran, dtype = read(file, max_header_size=MAX_HEADER)
     if len(shape) > MAX_DIMENSIONS:
         raise ValueError(f"{len(shape)} dimensions")
     # No file is as long as 2**63, and Python refuses to print a product of thousands of digits.
     if not all(0 <= length < 2**63 for length in shape):
         raise ValueError(f"shape {shape}"[:100])
-    return shape, dtype
+    return shape, fortran, dtype
 
 
 def _check_same(path: str, found: np.dtype[Any], dtype: str | None, byteorder: Byteorder | None) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any
@@ -87,15 +87,15 @@ def compute_chunk(job: Job, chunk: Chunk, device: str) -> ChunkResult:
     timeline = Timeline(job.traced)
     # Where everything is checked, what is checked has to be the very sum that is returned.
     whole = chunk.checked is not None and chunk.checked.samples == chunk.samples
-    sums = _Sums(job, None if whole else chunk.checked)
+    sums = _Sums(job, job.workflow.compute, chunk, None if whole else chunk.checked)
     try:
         (_on_gpu if device == "gpu" else _on_cpu)(sums, chunk, timeline)
         total = _on_host(sums.total, timeline)
         checked = total if whole else _on_host(sums.checked, timeline)
     except Exception as error:
-        _leave_if_broken(error)
+        leave_if_broken(error)
         raise
-    return ChunkResult(total, checked, _worker_address(), _device_name(device), timeline)
+    return ChunkResult(total, checked, worker_address(), device_name(device), timeline)
 
 
 def refer_to_chunk(job: Job, chunk: Chunk) -> Reference:
@@ -105,11 +105,10 @@ def refer_to_chunk(job: Job, chunk: Chunk) -> Reference:
         return Reference(None, timeline)
     part = chunk.part(chunk.checked)
     with timeline.measure("verify", part.nbytes):
-        blocks = read_blocks(part, Timeline())
-        expected = job.workflow.reference(next(blocks), job.options)
-        for block in blocks:
-            expected = job.workflow.combine(expected, job.workflow.reference(block, job.options))
-    return Reference(expected, timeline)
+        sums = _Sums(job, job.workflow.reference, part)
+        for block in read_blocks(part, Timeline()):
+            sums.add(block)
+    return Reference(sums.total, timeline)
 
 
 def check_chunk(job: Job, chunk: Chunk, result: ChunkResult, reference: Reference) -> Mismatch | None:
@@ -157,16 +156,24 @@ def _on_host(partial: Any, timeline: Timeline) -> Any:
 class _Sums:
     """Partials of the blocks of a chunk, combined: of all of them, and of the checked region."""
 
-    def __init__(self, job: Job, checked: Region | None) -> None:
+    def __init__(
+        self, job: Job, compute: Callable[[Any, Any], Any], chunk: Chunk, checked: Region | None = None
+    ) -> None:
         self._job = job
+        self._compute = compute
+        self._chunk = chunk
         self._region = checked or Region(0, 0)
         self._start = 0
         self.total: Any = None
         self.checked: Any = None
 
     def add(self, block: Any) -> None:
+        workflow, start = self._job.workflow, self._chunk.start + self._start
         for part, inside in self._cut(block):
-            partial = self._job.workflow.compute(part, self._job.options)
+            partial = self._compute(part, self._job.options)
+            if workflow.place:
+                partial = workflow.place(partial, start)
+            start += len(part)
             self.total = self._combined(self.total, partial)
             if inside:
                 self.checked = self._combined(self.checked, partial)
@@ -184,13 +191,15 @@ class _Sums:
         return partial if sum_ is None else self._job.workflow.combine(sum_, partial)
 
 
-def _worker_address() -> str:
+def worker_address() -> str:
+    """Address of the worker that this runs on."""
     from distributed import get_worker
 
     return str(get_worker().address)
 
 
-def _device_name(device: str) -> str:
+def device_name(device: str) -> str:
+    """Name of the GPU in use, or "cpu"."""
     if device == "cpu":
         return "cpu"
     import cupy
@@ -198,7 +207,7 @@ def _device_name(device: str) -> str:
     return str(cupy.cuda.runtime.getDeviceProperties(cupy.cuda.runtime.getDevice())["name"].decode())
 
 
-def _leave_if_broken(error: Exception) -> None:
+def leave_if_broken(error: Exception) -> None:
     """End a worker process whose CUDA context is lost: alive, it would fail every task that it attracts.
 
     Its nanny starts a new one and Dask runs the task there. In the client's own process the error just goes up.

@@ -31,7 +31,7 @@ class Timeline:
     ----------
     traced
         Whether spans are kept.
-    seconds
+    seconds, nbytes
         By stage: added up, so that overlapping stages add up to more than the time that passed.
     spans
         In the order in which they ended.
@@ -39,11 +39,13 @@ class Timeline:
 
     traced: bool = False
     seconds: dict[str, float] = field(default_factory=dict)
+    nbytes: dict[str, int] = field(default_factory=dict)
     spans: list[Span] = field(default_factory=list)
 
     def add(self, stage: str, began: float, seconds: float, nbytes: int = 0) -> None:
         """Count a span that began at `began` of ``time.perf_counter``."""
         self.seconds[stage] = self.seconds.get(stage, 0.0) + seconds
+        self.nbytes[stage] = self.nbytes.get(stage, 0) + nbytes
         if self.traced:
             self.spans.append(Span(stage, _EPOCH + began, seconds, nbytes))
 

@@ -1,27 +1,60 @@
-"""Fixtures of all tests: GPU tests are skipped where there is none."""
+"""Fixtures of all tests. Tests of kernels run on a GPU, and where there is none on the host (host_device.py)."""
 
 from __future__ import annotations
 
+import os
+import zlib
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from host_build import NoCompilerError, compiler
+from host_cupy import on_host
+from host_device import HOST
 
 from pipeline.devices import find_devices
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """How to run kernels on the host."""
+    parser.addoption("--schedule-seed", type=int, help="order of threads, warps and blocks; as a failure names it")
+    parser.addoption("--schedules", type=int, default=20, help="schedules for every variant (default: 20)")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skip what needs more GPUs than there are, and say so."""
     gpus = find_devices().usable
     for item in items:
-        for marker, needed in (("gpu", 1), ("multigpu", 2)):
+        for marker, needed in (("hardware", 1), ("multigpu", 2)):
             if item.get_closest_marker(marker) and gpus < needed:
                 item.add_marker(pytest.mark.skip(reason=f"needs {needed} GPU(s), {gpus} usable here"))
 
 
 @pytest.fixture
-def cp() -> Iterator[Any]:
-    """CuPy; what it keeps of the device's memory is given back after the test."""
+def host(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """What stands for CuPy where kernels run on the host."""
+    try:
+        compiler()
+    except NoCompilerError as error:
+        if os.environ.get("CI") == "true":
+            raise
+        pytest.skip(f"kernels cannot run here: {error}")
+    with on_host(monkeypatch) as cupy:
+        yield cupy
+
+
+@pytest.fixture(autouse=True)
+def device(request: pytest.FixtureRequest) -> None:
+    """A GPU for the tests that are marked so, or the host with an order of threads that the test's name decides."""
+    if request.node.get_closest_marker("gpu") and not find_devices().usable:
+        request.getfixturevalue("host")
+        seed = request.config.getoption("--schedule-seed")
+        HOST.seed = zlib.crc32(request.node.name.encode()) if seed is None else seed
+
+
+@pytest.fixture
+def cp(device: None) -> Iterator[Any]:
+    """CuPy, or what stands for it; what it keeps of the device's memory is given back after the test."""
     import cupy
 
     yield cupy

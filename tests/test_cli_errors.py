@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline import cli as command_line
+from pipeline import jobs
 from pipeline.cli import cli, job_command, main
 from pipeline.devices import Devices
-from pipeline.run import run
+from pipeline.engine import run
 from workflows.histogram import EXTENT, HISTOGRAM
 from workflows.workflow import Workflow
 
@@ -187,7 +187,7 @@ def test_file_changes_after_it_was_planned(
             os.truncate(path, size)
             return run(*arguments, **keywords)
 
-        monkeypatch.setattr(command_line, "run", late)
+        monkeypatch.setattr(jobs, "run", late)
         status, line = failed("histogram", "data.bin", "-o", "result.json")
         assert status == 1
         assert f"{path}: {change} while it was read: expected " in line
@@ -211,7 +211,7 @@ def test_interrupted(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeyp
 
     np.arange(4, dtype="<i4").tofile(tmp_path / "data.bin")
     monkeypatch.setattr(signal, "signal", lambda *_: None)
-    monkeypatch.setattr(command_line, "run", stopped)
+    monkeypatch.setattr(jobs, "run", stopped)
     with pytest.raises(SystemExit) as caught:
         main(["histogram", str(tmp_path / "data.bin"), "-o", str(tmp_path / "result.json")])
     assert caught.value.code == 130

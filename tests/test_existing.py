@@ -18,10 +18,10 @@ import pytest
 from distributed import Client, LocalCluster
 
 import pipeline.cluster
-import pipeline.run
+import pipeline.engine
 from pipeline.cluster import Placement, Workers, open_workers
+from pipeline.engine import Outcome, run
 from pipeline.errors import PipelineError, UsageError
-from pipeline.run import Outcome, run
 from pipeline.sources import open_source
 from workflows.histogram import HISTOGRAM, HistogramOptions
 
@@ -90,7 +90,7 @@ def path(tmp_path: Path) -> str:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pipeline.cluster, "ANSWER_SECONDS", 1)
-    monkeypatch.setattr(pipeline.run, "ANSWER_SECONDS", 1)
+    monkeypatch.setattr(pipeline.window, "ANSWER_SECONDS", 1)
 
 
 def counted(path: str, placement: Placement, **keywords: Any) -> Outcome:

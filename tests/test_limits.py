@@ -1,4 +1,4 @@
-"""The kernels that show what a device can do at most: they compile everywhere, and refuse what they would misread."""
+"""The kernels that show what a device can do at most: they refuse what they would misread."""
 
 from __future__ import annotations
 
@@ -6,14 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sizes import sizes
 
 from kernels import build, limits
-
-
-@pytest.mark.parametrize("architecture", ["sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120"])
-def test_compiles_without_a_word(architecture: str) -> None:
-    names, cubin, log = build.compile_source("limits", ["read_stream", "displace_cache"], architecture)
-    assert len(names) == 2 and cubin and log == ""
 
 
 @pytest.fixture(autouse=True)
@@ -51,7 +46,7 @@ def test_product_refuses() -> None:
 def test_on_the_device() -> None:
     import cupy
 
-    data = cupy.arange(10**6 + 7, dtype=cupy.uint32)
+    data = cupy.arange(sizes(4999, 10**6 + 7)[-1], dtype=cupy.uint32)
     limits.read_stream(data)
     limits.displace_cache(data[:3])
     target = cupy.empty_like(data)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from sizes import ON_GPU
 from test_matmul import DTYPES, KINDS, OWN, matrices
 
 from kernels.matmul import VARIANTS, matmul, matmul_reference
@@ -46,7 +47,7 @@ def gpu_check(got: NDArray[Any], arrays: tuple[NDArray[Any], ...]) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("size", [1, 31, 32, 33, 1023, 1024, 1025])
+@pytest.mark.parametrize("size", [1, 31, 32, 33, *(size for size in (1023, 1024, 1025) if ON_GPU)])
 def test_gpu_all_variants_agree(size: int, dtype: str) -> None:
     import cupy as cp
 
@@ -57,11 +58,12 @@ def test_gpu_all_variants_agree(size: int, dtype: str) -> None:
             gpu_check(got, arrays)
             if kind == "integers":
                 np.testing.assert_array_equal(got, matmul_reference(*arrays))
-            if kind in ("random", "constant", "integers"):
+            if ON_GPU and kind in ("random", "constant", "integers"):
                 gpu_check(cp.asnumpy(VARIANTS["cublas"].run(*map(cp.asarray, arrays))), arrays)
 
 
 @pytest.mark.gpu
+@pytest.mark.hardware
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("sizes", [(4099, 4093, 4099), (4096, 4096, 4096)])
 def test_gpu_large_products(sizes: tuple[int, int, int], dtype: str) -> None:
@@ -123,6 +125,7 @@ def test_gpu_matrices_that_begin_anywhere(dtype: str) -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.hardware
 @pytest.mark.parametrize("case", [c for c in STUDY.cases if VARIANTS[c.variant].broken], ids=lambda c: c.variant)
 def test_gpu_broken_variants_are_caught(case: Any) -> None:
     """In one of some runs: a race does not show every time."""

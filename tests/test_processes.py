@@ -22,12 +22,12 @@ from distributed import Client, Security
 from numpy.typing import NDArray
 
 import pipeline.cluster
+import pipeline.engine
 import pipeline.processes
-import pipeline.run
 from pipeline.cluster import Placement, Workers, open_workers
 from pipeline.devices import Devices, Gpu
+from pipeline.engine import Outcome, run
 from pipeline.errors import PipelineError
-from pipeline.run import Outcome, run
 from pipeline.sources import open_source
 from workflows.histogram import HISTOGRAM, HistogramOptions
 
@@ -69,7 +69,7 @@ def per_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
             assert workers.device == "gpu"
             yield replace(workers, device="cpu")
 
-    monkeypatch.setattr(pipeline.run, "open_workers", on_cpu)
+    monkeypatch.setattr(pipeline.engine, "open_workers", on_cpu)
 
 
 def processes() -> list[psutil.Process]:
@@ -95,7 +95,7 @@ def text_of(outcome: Outcome) -> str:
 def in_this_process(path: str) -> str:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pipeline.cluster, "PROCESSES_FROM_BYTES", 2**62)
-        patch.setattr(pipeline.run, "open_workers", open_workers)
+        patch.setattr(pipeline.engine, "open_workers", open_workers)
         return text_of(counted(path, placement=Placement(device="cpu")))
 
 

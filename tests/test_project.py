@@ -75,7 +75,7 @@ def test_imports_are_found(tmp_path: Path) -> None:
     path = tmp_path / "module.py"
     source = """
         import numpy as np, dask.array
-        from pipeline.run import run
+        from pipeline.engine import run
         from . import neighbour
         def function():
             import cupy
@@ -131,7 +131,8 @@ def test_every_workflow_is_a_command_of_the_same_stem() -> None:
     assert WORKFLOWS
     for name, workflow in WORKFLOWS.items():
         assert workflow.name == name
-        for path in (f"kernels/{name}.cu", f"kernels/{name}.py", f"workflows/{name}.py", f"tests/test_{name}.py"):
+        family = getattr(workflow, "family", name)
+        for path in (f"kernels/{family}.cu", f"kernels/{family}.py", f"workflows/{name}.py", f"tests/test_{name}.py"):
             assert (ROOT / path).is_file(), f"{name}: expected {path}"
 
 

@@ -10,8 +10,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipeline.engine import Outcome, Stages, Verdict
 from pipeline.report import BARS, SKETCH_COLUMNS, SKETCH_ROWS, panel, sketch, to_json, verdict_line
-from pipeline.run import Outcome, Stages, Verdict
 from pipeline.sources import Source, SourceFile
 from workflows.histogram import HISTOGRAM, HistogramOptions, HistogramResult
 
@@ -25,6 +25,9 @@ def outcome_of(verdict: Verdict, files: int = 1, passes: int = 1, **stages: floa
     result = HistogramResult(COUNTS, options.all_edges, underflow=1234567, overflow=8, nan=9, regular=True)
     spent = Stages(
         seconds=dict(stages),
+        moved={
+            stage: passes * source.nbytes * (verdict.checked if stage == "verify" else 1000) // 1000 for stage in stages
+        },
         devices={"cpu"},
         lanes={"kernel": 2},
         nbytes=passes * source.nbytes,

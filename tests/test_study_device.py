@@ -22,6 +22,7 @@ def test_refused_in_one_line(gpus: int, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.gpu
+@pytest.mark.hardware
 def test_clock_limits_and_transfers() -> None:
     import cupy
 
@@ -41,6 +42,7 @@ def test_clock_limits_and_transfers() -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.hardware
 def test_arrays_go_there_and_back() -> None:
     device = study_device.CupyDevice()
     arrays = (np.arange(12.0).reshape(3, 4)[:, ::2], np.array([1, 2, 3], np.int8))
@@ -55,6 +57,7 @@ def test_arrays_go_there_and_back() -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.hardware
 @pytest.mark.parametrize("family", STUDIES)
 def test_quick_study_passes(family: str) -> None:
     study = STUDIES[family]

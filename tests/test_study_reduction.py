@@ -51,6 +51,7 @@ def test_cases_are_accepted_and_conclusions_judged_both_ways() -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.hardware
 @pytest.mark.parametrize("case", BROKEN, ids=lambda case: f"{case.variant}-{case.sizes[0]}")
 def test_gpu_broken_is_caught(case: Case) -> None:
     cupy = pytest.importorskip("cupy")

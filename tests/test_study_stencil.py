@@ -74,6 +74,7 @@ def test_conclusions(number: int, holding: dict[str, float], failing: dict[str, 
 
 
 @pytest.mark.gpu
+@pytest.mark.hardware
 def test_seed_size_on_gpu() -> None:
     """Every variant on the data of the seed: the right ones agree, the broken ones are caught."""
     import cupy

@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+import pipeline.engine
 import pipeline.read
-import pipeline.run
 from pipeline.cluster import Placement, Workers, open_workers
+from pipeline.engine import Outcome, run
 from pipeline.errors import PipelineError, VerificationError
-from pipeline.run import Outcome, run
 from pipeline.sources import open_source
 from pipeline.task import STICKY_ERRORS, Job, differences
 from workflows.histogram import EXTENT, HISTOGRAM, HistogramOptions
@@ -38,7 +38,7 @@ def workers() -> Iterator[Workers]:
 
 @pytest.fixture(autouse=True)
 def shared(workers: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipeline.run, "open_workers", lambda *_: nullcontext(workers))
+    monkeypatch.setattr(pipeline.engine, "open_workers", lambda *_: nullcontext(workers))
 
 
 @pytest.fixture

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from workflows.array_workflow import ArrayWorkflow
 from workflows.histogram import HISTOGRAM
+from workflows.map import MAP
+from workflows.reduce import REDUCE
+from workflows.stencil import STENCIL
+from workflows.transpose import TRANSPOSE
 from workflows.workflow import Workflow
 
-WORKFLOWS: dict[str, Workflow[Any]] = {workflow.name: workflow for workflow in (HISTOGRAM,)}
+_JOBS: tuple[Workflow[Any] | ArrayWorkflow[Any], ...] = (HISTOGRAM, REDUCE, TRANSPOSE, STENCIL, MAP)
+WORKFLOWS: dict[str, Workflow[Any] | ArrayWorkflow[Any]] = {workflow.name: workflow for workflow in _JOBS}

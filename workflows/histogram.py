@@ -120,6 +120,10 @@ class HistogramResult:
         """All samples, wherever they were counted."""
         return int(self.counts.sum()) + self.underflow + self.overflow + self.nan
 
+    def document(self) -> dict[str, Any]:
+        """UHI."""
+        return self.to_uhi()
+
     def to_uhi(self) -> dict[str, Any]:
         """The histogram in the UHI serialization schema, which boost-histogram, hist and `uhi add` read."""
         flow = {"underflow": True, "overflow": True, "circular": False}
@@ -241,4 +245,5 @@ HISTOGRAM: Workflow[HistogramOptions] = Workflow(
     invariants=(every_sample_counted_once,),
     label=label,
     survey=Survey(lambda options: options.edges is None and options.range == "auto", EXTENT, _with_extent),
+    formats=(".json", ".npz", ".csv", ".png"),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from numpy.typing import NDArray
 
@@ -20,8 +20,8 @@ class Result(Protocol):
     def to_json(self) -> dict[str, Any]:
         """The `result` of the JSON object: plain numbers, lists and dicts."""
 
-    def to_uhi(self) -> dict[str, Any]:
-        """The result as a document for a `.json` file."""
+    def document(self) -> dict[str, Any]:
+        """The result for a `.json` file."""
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """The result as named arrays, for a `.npz` file."""
@@ -29,11 +29,16 @@ class Result(Protocol):
     def table(self) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
         """The result as column names and rows, for a `.csv` file."""
 
-    def steps(self) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Values and their edges, for a `.png` file and the sketch on a terminal."""
-
     def lines(self) -> list[tuple[str, str]]:
         """Label and text of what a person reads first."""
+
+
+@runtime_checkable
+class Drawn(Result, Protocol):
+    """A result with a shape to look at."""
+
+    def steps(self) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Values and their edges, for a `.png` file and the sketch on a terminal."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +75,11 @@ class Workflow(Generic[Options]):
         (position in the partial, options) -> what is there, to name a mismatch.
     survey
         The job that completes the options, if any.
+    place
+        (partial, index in the source of its block's first sample) -> partial, for partials that hold places: compute
+        and reference count from the beginning of the block.
+    formats
+        Suffixes of the files that a result can be written to; ``.png`` for a result that is `Drawn`.
     """
 
     name: str
@@ -82,3 +92,5 @@ class Workflow(Generic[Options]):
     invariants: tuple[Invariant, ...]
     label: Callable[[int, Options], str]
     survey: Survey[Options] | None = None
+    place: Callable[[Any, int], Any] | None = None
+    formats: tuple[str, ...] = (".json", ".npz", ".csv")

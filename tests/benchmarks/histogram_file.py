@@ -16,9 +16,9 @@ import numpy as np
 
 from pipeline.cluster import Placement
 from pipeline.devices import find_devices
+from pipeline.engine import run
 from pipeline.generate import generate
 from pipeline.report import to_json
-from pipeline.run import run
 from pipeline.sources import open_source
 from tests.benchmarks.common import save
 from workflows import WORKFLOWS

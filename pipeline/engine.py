@@ -5,19 +5,20 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from itertools import islice
-from queue import Empty, SimpleQueue
 from time import perf_counter
 from typing import Any
 
 from numpy.typing import NDArray
 
+from pipeline.arrays import ArrayFile
 from pipeline.chunks import Chunk, plan
-from pipeline.cluster import ANSWER_SECONDS, Placement, Workers, open_workers
-from pipeline.errors import PipelineError, UsageError, VerificationError
+from pipeline.cluster import Placement, Workers, open_workers
+from pipeline.errors import UsageError, VerificationError
 from pipeline.sources import Source
 from pipeline.task import ChunkResult, Job, Mismatch, Reference, check_chunk, compute_chunk, refer_to_chunk
-from pipeline.timeline import Traced
+from pipeline.timeline import Timeline, Traced
+from pipeline.window import results
+from workflows.array_workflow import ArrayWorkflow
 from workflows.workflow import Workflow
 
 VERIFY = ("full", "sample", "off")
@@ -44,6 +45,9 @@ class Verdict:
         Chunks, each of which satisfied every invariant.
     seed
         Of the random choice of ``"sample"``.
+    escape
+        Of a job that writes an array: the probability, at most, that a wrong element among the checked ones was not
+        noticed.
     """
 
     mode: str
@@ -51,13 +55,15 @@ class Verdict:
     checked: int
     chunks: int
     seed: int
+    escape: float | None = None
 
 
 @dataclass
 class Stages:
-    """Where the time of one pass went; stage seconds are added up over workers and overlap."""
+    """Where the time of a run went; seconds and bytes of a stage are added up over workers, and stages overlap."""
 
     seconds: dict[str, float] = field(default_factory=dict)
+    moved: dict[str, int] = field(default_factory=dict)
     devices: set[str] = field(default_factory=set)
     lanes: dict[str, int] = field(default_factory=dict)
     traces: list[Traced] = field(default_factory=list)
@@ -65,14 +71,15 @@ class Stages:
     wall: float = 0.0
     start_up: float = 0.0
 
-    def add(self, chunk: Chunk, result: ChunkResult, reference: Reference) -> None:
+    def add(self, index: int, worker: str, device: str, *timelines: Timeline) -> None:
         """Count in one chunk."""
-        self.devices.add(result.device)
-        for stage, seconds in [*result.timeline.seconds.items(), *reference.timeline.seconds.items()]:
-            self.seconds[stage] = self.seconds.get(stage, 0.0) + seconds
-        for timeline in (result.timeline, reference.timeline):
+        self.devices.add(device)
+        for timeline in timelines:
+            for stage, seconds in timeline.seconds.items():
+                self.seconds[stage] = self.seconds.get(stage, 0.0) + seconds
+                self.moved[stage] = self.moved.get(stage, 0) + timeline.nbytes[stage]
             if timeline.spans:
-                self.traces.append(Traced(chunk.index, result.worker, result.device, timeline.spans))
+                self.traces.append(Traced(index, worker, device, timeline.spans))
 
     def busy(self) -> dict[str, float]:
         """Seconds that each stage alone would have taken on everything that runs it."""
@@ -83,9 +90,9 @@ class Stages:
 class Outcome:
     """A finished, verified run."""
 
-    workflow: Workflow[Any]
+    workflow: Workflow[Any] | ArrayWorkflow[Any]
     options: Any
-    source: Source
+    source: Source | tuple[ArrayFile, ...]
     result: Any
     verdict: Verdict
     stages: Stages
@@ -181,7 +188,7 @@ def _one_pass(
         if mismatch:
             raise VerificationError(f"{job.workflow.name}: a number is wrong in {mismatch}; nothing was written")
         partial = result.partial if partial is None else job.workflow.combine(partial, result.partial)
-        stages.add(chunk, result, reference)
+        stages.add(chunk.index, result.worker, result.device, result.timeline, reference.timeline)
         done += chunk.nbytes
         progress(done, total)
     stages.nbytes += total
@@ -200,10 +207,8 @@ def _results(
     """Every chunk with what was computed and what its check says, in the order in which they finish."""
     client = workers.client
     here = {"pure": False, "workers": workers.addresses and list(workers.addresses)}
-    under_way: dict[Any, tuple[Chunk, Any, Any]] = {}
-    finished: SimpleQueue[Any] = SimpleQueue()
 
-    def submit(chunk: Chunk) -> None:
+    def submit(chunk: Chunk) -> tuple[Any, ...]:
         # Computing goes first; the reference, which does not wait for it, fills what threads are left. Neither depends
         # on a task of its own for the job: Dask would start them all where that one ran, and move them one by one.
         computed = client.submit(
@@ -211,37 +216,9 @@ def _results(
         )
         reference = client.submit(refer_to_chunk, job, chunk, resources=workers.spare, **here)
         check = client.submit(check_chunk, job, chunk, computed, reference, priority=2, **here)
-        under_way[check] = (chunk, computed, reference)
-        check.add_done_callback(finished.put)
+        return computed, reference, check
 
-    waiting = iter(chunks)
-    # A window keeps the scheduler's memory flat, however many chunks there are.
-    for chunk in islice(waiting, 4 * workers.threads):
-        submit(chunk)
-    while under_way:
-        future = _next(finished, workers)
-        chunk, computed, reference = under_way.pop(future)
-        try:
-            yield chunk, computed.result(), reference.result(), future.result()
-        except (PipelineError, GeneratorExit):
-            raise
-        except Exception as error:
-            reason = str(error).partition("\n")[0]
-            raise PipelineError(
-                f"{job.workflow.name}: chunk {chunk.index} ({chunk.where()}) failed: {type(error).__name__}: {reason}"
-            ) from error
-        for following in islice(waiting, 1):
-            submit(following)
+    def name_of(chunk: Chunk) -> str:
+        return f"{job.workflow.name}: chunk {chunk.index} ({chunk.where()})"
 
-
-def _next(finished: SimpleQueue[Any], workers: Workers) -> Any:
-    """The next future to finish. Dask would wait for ever for workers that are gone; their own return takes seconds."""
-    gone = 0
-    while True:
-        try:
-            return finished.get(timeout=ANSWER_SECONDS)
-        except Empty:
-            gone = 0 if workers.left() else gone + 1
-        if gone > 1:
-            raise PipelineError(f"{workers.description}: expected a worker to come back within {ANSWER_SECONDS} s, "
-                                "got none; see the logs of the workers for what ended them")  # fmt: skip
+    yield from results(chunks, submit, workers, name_of)

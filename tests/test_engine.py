@@ -22,11 +22,11 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 from numpy.typing import NDArray
 
+import pipeline.engine
 import pipeline.read
-import pipeline.run
 from pipeline.cluster import Placement, Workers, open_workers
+from pipeline.engine import Outcome, run
 from pipeline.errors import PipelineError, UsageError
-from pipeline.run import Outcome, run
 from pipeline.sources import DTYPES, open_source
 from workflows.histogram import HISTOGRAM, HistogramOptions
 
@@ -43,7 +43,7 @@ def workers() -> Iterator[Workers]:
 
 @pytest.fixture
 def shared(workers: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipeline.run, "open_workers", lambda *_: nullcontext(workers))
+    monkeypatch.setattr(pipeline.engine, "open_workers", lambda *_: nullcontext(workers))
 
 
 @pytest.fixture
@@ -166,7 +166,7 @@ def test_verdict_claims_what_the_reference_recomputed(path: str, mode: str, chec
 @pytest.mark.usefixtures("shared")
 def test_default_mode_is_full_while_the_input_is_small(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert counted(path).verdict.mode == "full"
-    monkeypatch.setattr(pipeline.run, "FULL_UP_TO_BYTES", 1000)
+    monkeypatch.setattr(pipeline.engine, "FULL_UP_TO_BYTES", 1000)
     assert counted(path).verdict.mode == "sample"
 
 
@@ -175,9 +175,9 @@ def test_default_chunks_keep_everything_busy(
     path: str, workers: Workers, monkeypatch: pytest.MonkeyPatch, samples: NDArray[np.int32]
 ) -> None:
     assert counted(path).verdict.chunks == 1  # small files are not cut
-    monkeypatch.setattr(pipeline.run, "CHUNK_BYTES", {"cpu": (4, 2**28)})
+    monkeypatch.setattr(pipeline.engine, "CHUNK_BYTES", {"cpu": (4, 2**28)})
     assert counted(path).verdict.chunks in (4 * workers.computing, 4 * workers.computing + 1)
-    monkeypatch.setattr(pipeline.run, "CHUNK_BYTES", {"cpu": (4, 4000)})
+    monkeypatch.setattr(pipeline.engine, "CHUNK_BYTES", {"cpu": (4, 4000)})
     assert counted(path).verdict.chunks == -(-samples.nbytes // 4000)
 
 
@@ -277,6 +277,6 @@ def test_nothing_is_left_behind_by_an_interrupted_run(
 
 
 def test_run_ends_when_no_worker_comes_back(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipeline.run, "ANSWER_SECONDS", 0.5)
+    monkeypatch.setattr(pipeline.window, "ANSWER_SECONDS", 0.5)
     with pytest.raises(PipelineError, match=r"this process, .*: expected a worker to come back within 0.5 s, got none"):
         counted(path, announce=lambda workers: workers.client.cluster.scale(0))

@@ -1,0 +1,90 @@
+"""What an exact matrix product is, wherever it is computed: formats, scales, moduli. docs/matmul.md has the why."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from operator import mul
+from typing import Any
+
+import numpy as np
+
+INTEGERS = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
+
+# Pairwise coprime: the product of the first N of them is as large as it can be for numbers of eight bits.
+MODULI = (
+    256, 255, 253, 251, 247, 241, 239, 233, 229, 227, 223, 217, 211, 199, 197, 193, 191, 181, 179, 173, 167,
+)  # fmt: skip
+MOST_PRODUCTS = 2**28  # in a sum: keeps the sums of 64-bit integers below the product of all moduli
+
+
+@dataclass(frozen=True)
+class Format:
+    """A binary floating-point format, and how many bits of its numbers a product keeps.
+
+    Attributes
+    ----------
+    dtype
+        Its name.
+    precision
+        Bits of a significand, the hidden one included.
+    least
+        The smallest number above zero is 2**least.
+    kept
+        Rows and columns are rounded to integers of so many bits: the largest magnitude of each needs all of them.
+    """
+
+    dtype: str
+    precision: int
+    least: int
+    kept: int
+
+    @property
+    def top(self) -> int:
+        """Every finite number is below 2**top."""
+        return 3 - self.precision - self.least
+
+
+FORMATS = {
+    format.dtype: format
+    for format in (Format("float16", 11, -24, 31), Format("float32", 24, -149, 31), Format("float64", 53, -1074, 55))
+}
+DTYPES = (*INTEGERS, *FORMATS)
+
+
+def result_dtype(dtypes: Sequence[np.dtype[Any]]) -> np.dtype[Any]:
+    """Dtype of the product: int64 for integers of any width, else NumPy's.
+
+    Raises
+    ------
+    TypeError
+        If a dtype is none of `DTYPES`.
+    """
+    for dtype in dtypes:
+        if dtype.name not in DTYPES:
+            raise TypeError(f"expected matrices of integers, float16, float32 or float64, got {dtype.name}")
+    return np.dtype("int64") if all(dtype.kind in "iu" for dtype in dtypes) else np.result_type(*dtypes)
+
+
+def bits_of(dtype: np.dtype[Any]) -> int:
+    """Bits of the magnitude of the integers that a matrix of this dtype is multiplied as."""
+    return FORMATS[dtype.name].kept if dtype.kind == "f" else 8 * dtype.itemsize - (dtype.kind == "i")
+
+
+def moduli_for(bits: int, products: int) -> int:
+    """Number of moduli that tell apart all sums of so many products of magnitudes up to 2**bits.
+
+    A 64th of the product of the moduli is kept free, so that the kernel may find the multiple of it to subtract in
+    float32.
+
+    Raises
+    ------
+    ValueError
+        If all of them are too few.
+    """
+    needed = 2 * max(1, products) * 2**bits
+    for count, product in enumerate(accumulate(MODULI, mul), 1):
+        if 64 * product > 65 * needed:
+            return count
+    raise ValueError(f"expected at most {MOST_PRODUCTS} products in a sum, got {products}")

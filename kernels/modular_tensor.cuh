@@ -1,0 +1,82 @@
+// The instructions of modular.cu that are no C++: each behind one function, which does the same plainly elsewhere.
+#pragma once
+
+#include "modular_number.cuh"
+
+#if defined(__CUDA_ARCH__)
+__device__ inline u32 shared_address(const void* pointer) { return u32(__cvta_generic_to_shared(pointer)); }
+#endif
+
+// 16 bytes from global to shared memory, or zeros; there when a wait for their group returns.
+__device__ inline void copy_async(void* to, const void* from, bool exists) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),
+                 "r"(exists ? 16 : 0)
+                 : "memory");
+#else
+    *static_cast<uint4*>(to) = exists ? *static_cast<const uint4*>(from) : make_uint4(0, 0, 0, 0);
+#endif
+}
+
+// Ends a group of copies.
+__device__ inline void commit_copies() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+
+// Waits for all groups of this thread but the last few.
+template <int BUT> __device__ void wait_for_copies() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.wait_group %0;" ::"n"(BUT) : "memory");
+#endif
+}
+
+// Four matrices of 8 rows of 16 bytes: lane 8 i + j brings row j of matrix i, and gets of each the four bytes
+// 4 (lane % 4) of row lane / 4.
+__device__ inline void load_matrices(u32 (&matrices)[4], const void* row) {
+#if defined(__CUDA_ARCH__)
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(matrices[0]), "=r"(matrices[1]), "=r"(matrices[2]), "=r"(matrices[3])
+                 : "r"(shared_address(row))
+                 : "memory");
+#else
+    const int lane = int(threadIdx.x) % 32;
+    for (int i = 0; i < 4; ++i) {
+        const u64 address = __shfl_sync(~0u, u64(row), 8 * i + lane / 4);
+        matrices[i] = reinterpret_cast<const u32*>(address)[lane % 4];
+    }
+#endif
+}
+
+// Adds the products of 16 rows of A and 8 columns of B, of 32 bytes each, to 16 x 8 sums. With g = lane / 4 and
+// t = lane % 4 a lane holds of A the bytes 4 t and 16 + 4 t of rows g and g + 8, of B the same bytes of column g, and
+// of the sums the columns 2 t and 2 t + 1 of rows g and g + 8.
+__device__ inline void multiply_add(int (&sums)[4], const u32 (&a)[4], u32 b_low, u32 b_high) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "{%0, %1, %2, %3};"
+        : "+r"(sums[0]), "+r"(sums[1]), "+r"(sums[2]), "+r"(sums[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b_low), "r"(b_high));
+#elif defined(__CUDA_ARCH__)
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+        asm("mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32 {%0, %1}, {%2}, {%3}, {%0, %1};"
+            : "+r"(sums[2 * (i % 2)]), "+r"(sums[2 * (i % 2) + 1])
+            : "r"(a[i]), "r"(i < 2 ? b_low : b_high));
+    }
+#else
+    const int lane = int(threadIdx.x) % 32, row = lane / 4, column = 2 * (lane % 4);
+    for (int i = 0; i < 8; ++i) {  // byte 4 i of the rows and columns, and the three after it
+        const u32 upper = __shfl_sync(~0u, a[i / 4 * 2], 4 * row + i % 4);
+        const u32 lower = __shfl_sync(~0u, a[i / 4 * 2 + 1], 4 * row + i % 4);
+        for (int j = 0; j < 2; ++j) {
+            const u32 other = __shfl_sync(~0u, i < 4 ? b_low : b_high, 4 * (column + j) + i % 4);
+            for (int byte = 0; byte < 32; byte += 8) {
+                sums[j] += int(i8(upper >> byte)) * int(i8(other >> byte));
+                sums[2 + j] += int(i8(lower >> byte)) * int(i8(other >> byte));
+            }
+        }
+    }
+#endif
+}

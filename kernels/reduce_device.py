@@ -1,0 +1,86 @@
+"""The door to the CUDA kernels of reduce (`reduce.cu`): partials of samples on the device that holds them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kernels import build, reduce
+from kernels.exact_sum import SQUARE_BITS, SQUARE_WORDS, SUM_BITS, SUM_WORDS
+from kernels.variant import check_array
+
+THREADS = 256  # REDUCE_THREADS in reduce_tile.cuh
+TILE_BYTES = 64  # that a thread loads at a time
+DIGIT_BITS = 28  # exact_sum.cuh
+COUNTS = 3 + -(-(SUM_BITS + 1088) // DIGIT_BITS) + -(-(SQUARE_BITS + 2112) // DIGIT_BITS)
+ROW = 5
+MOST_SAMPLES = 2**31  # of a launch: what is counted in 32 bits, and digits in 64, does not overflow
+
+C_TYPES = {
+    "int8": "signed char", "uint8": "u8", "int16": "short", "uint16": "u16", "int32": "int", "uint32": "u32",
+    "int64": "i64", "uint64": "u64", "float16": "float16", "float32": "float", "float64": "double",
+}  # fmt: skip
+MOMENTS = tuple(f"moments<{c_type}, {parts}>" for c_type in C_TYPES.values() for parts in reduce.PARTS)
+INSTANCES = (*MOMENTS, "finish", "combine")
+
+
+def reduce_on_device(samples: Any, parts: int) -> Any:
+    """Partial of samples on the device that holds them.
+
+    Parameters
+    ----------
+    samples : CuPy array of any integer or float dtype, shape (n,), n >= 1, C-contiguous
+        n may exceed 2**32.
+    parts
+        One of ``kernels.reduce.PARTS``.
+
+    Returns
+    -------
+    CuPy int64 array
+        As `kernels.reduce` describes it, on the current stream.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the array is of another dtype, is empty, has another number of dimensions or gaps; if `parts` is another.
+    """
+    import cupy
+
+    check_array("reduce", samples, tuple(C_TYPES), 1)
+    if not samples.size:
+        raise ValueError("reduce: expected at least 1 sample, got an empty array")
+    if samples.data.ptr % samples.dtype.itemsize:
+        raise ValueError(f"reduce: expected samples on multiples of {samples.dtype.itemsize} bytes, the first is at "
+                         f"{samples.data.ptr:#x}; pass a copy")  # fmt: skip
+    if parts not in reduce.PARTS:
+        raise ValueError(f"reduce: expected parts out of {', '.join(map(str, reduce.PARTS))}, got {parts}")
+    kernel = build.load("reduce", f"moments<{C_TYPES[str(samples.dtype)]}, {parts}>")
+    resident = build.limits().resident_blocks(THREADS, kernel.registers, kernel.static_shared)
+    code = reduce.DTYPES.index(str(samples.dtype))
+    total = None
+    for start in range(0, samples.size, MOST_SAMPLES):
+        part = samples[start : start + MOST_SAMPLES]
+        grid = min(resident, -(-part.nbytes // (THREADS * TILE_BYTES)))
+        counts = cupy.zeros(COUNTS, cupy.int64)
+        rows = cupy.empty(grid * ROW if parts & reduce.EXTREMES else 1, cupy.int64)
+        kernel((grid,), (THREADS,), (part, np.int64(part.size), counts, rows))
+        partial = cupy.empty(reduce.SIZE, cupy.int64)
+        found = np.int32(grid if parts & reduce.EXTREMES else 0)
+        header = (np.int64(code), np.int64(parts), np.int64(part.size))
+        build.load("reduce", "finish")((1,), (THREADS,), (counts, rows, found, *header, partial))
+        partial = reduce.place(partial, start) if start else partial
+        total = partial if total is None else combine_on_device(total, partial)
+    return total
+
+
+def combine_on_device(a: Any, b: Any) -> Any:
+    """`kernels.reduce.combine` of two partials on the current device."""
+    import cupy
+
+    total = cupy.empty(reduce.SIZE, cupy.int64)
+    build.load("reduce", "combine")((1,), (64,), (a, b, total))
+    return total
+
+
+assert SUM_WORDS + SQUARE_WORDS + 11 == reduce.SIZE

@@ -1,0 +1,107 @@
+"""The reference of reduce: samples taken apart into sign, exponent and digits, and counted by them; plain and slower.
+
+It shares no arithmetic with `reduce_cpu` nor with the kernels: floats are never added, only small integers in float64,
+whose sums stay below 2**53.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernels import exact_sum, reduce
+from kernels.reduce import EXTREMES, MAX_AT, MAX_KEY, MIN_AT, MIN_KEY, NAN, NEGATIVE, POSITIVE, SQUARES, SUM, Partial
+
+PART = 2**17  # samples at a time: as many products of two digits of 18 bits add up to 2**53 at most
+DIGIT = 18
+
+
+def reduce_reference(samples: NDArray[Any], parts: int) -> Partial:
+    """Partial of samples.
+
+    Parameters
+    ----------
+    samples : array of any integer or float dtype and byte order, shape (n,), n >= 1
+    parts
+        One of ``kernels.reduce.PARTS``.
+    """
+    dtype = samples.dtype.newbyteorder("=")
+    partial = reduce.empty(dtype, parts, len(samples))
+    numbers = samples.astype(dtype)
+    if dtype.kind == "f":
+        with np.errstate(invalid="ignore"):  # a signalling NaN is a NaN like any other
+            numbers = numbers.astype(np.float64)
+        partial[[NAN, POSITIVE, NEGATIVE]] = [(numbers != numbers).sum(), (numbers == np.inf).sum(),
+                                              (numbers == -np.inf).sum()]  # fmt: skip
+    if parts & EXTREMES:
+        _extremes(partial, numbers, dtype)
+    total = squares = 0
+    for start in range(0, len(numbers), PART):
+        part = numbers[start : start + PART]
+        sums = _float_sums(part, parts) if dtype.kind == "f" else _integer_sums(part)
+        total, squares = total + sums[0], squares + sums[1]
+    if parts & SUM:
+        partial[reduce.SUM_AT] = exact_sum.to_words(total, exact_sum.SUM_WORDS)
+    if parts & SQUARES:
+        partial[reduce.SQUARES_AT] = exact_sum.to_words(squares, exact_sum.SQUARE_WORDS)
+    return partial
+
+
+def _extremes(partial: Partial, numbers: NDArray[Any], dtype: np.dtype[Any]) -> None:
+    if partial[NAN]:
+        partial[reduce.FIRST_NAN] = 2 * np.flatnonzero(numbers != numbers)[0]
+        if partial[NAN] == len(numbers):
+            return
+    ordered = numbers[numbers == numbers]
+    for value, key, at in ((ordered.min(), MIN_KEY, MIN_AT), (ordered.max(), MAX_KEY, MAX_AT)):
+        first = int(np.flatnonzero(numbers == value)[0])
+        partial[key] = reduce.to_key(value, dtype)
+        partial[at] = 2 * first + (str(numbers[first]) == "-0.0")
+
+
+def _integer_sums(part: NDArray[Any]) -> tuple[int, int]:
+    """Bytes by value, others by columns of 16 bits, the highest with the sign; their products are below 2**53."""
+    if part.itemsize == 1:
+        counted = np.bincount(part.view(np.uint8), minlength=256).tolist()
+        values = np.arange(256, dtype=np.uint8).view(part.dtype).tolist()
+        total = sum(value * times for value, times in zip(values, counted, strict=True))
+        squares = sum(value * value * times for value, times in zip(values, counted, strict=True))
+        return total << exact_sum.SUM_BITS, squares << exact_sum.SQUARE_BITS
+    pieces = part.astype(part.dtype.newbyteorder("<")).view("<u2").reshape(len(part), -1)
+    columns = np.ascontiguousarray(pieces.T).astype(np.float64)
+    if part.dtype.kind == "i":
+        columns[-1] -= (columns[-1] >= 2**15) * 2.0**16
+    sums, products = columns.sum(axis=1), columns @ columns.T
+    total = sum(int(value) << 16 * i for i, value in enumerate(sums))
+    squares = sum(int(products[i, j]) << 16 * (i + j) for i, j in np.ndindex(products.shape))
+    return total << exact_sum.SUM_BITS, squares << exact_sum.SQUARE_BITS
+
+
+def _float_sums(part: NDArray[np.float64], parts: int) -> tuple[int, int]:
+    """By exponent: the digits of all samples with the same one add up, and so do the products of two digits."""
+    if not parts & SUM:
+        return 0, 0
+    bits = part.view(np.uint64)
+    exponent = (bits >> np.uint64(52)).astype(np.int64) & 0x7FF
+    mantissa = bits & np.uint64(2**52 - 1)
+    mantissa += (exponent > 0).astype(np.uint64) << np.uint64(52)
+    mantissa[exponent == 0x7FF] = 0  # not finite
+    # A sample is sign * mantissa * 2**(place - 1074).
+    place = np.maximum(exponent, 1) - 1
+    mask = np.uint64(2**DIGIT - 1)
+    digits = [((mantissa >> np.uint64(DIGIT * i)) & mask).astype(np.float64) for i in range(3)]
+    signed = [np.where(bits >> np.uint64(63), -digit, digit) for digit in digits]
+    total = sum(_by_exponent(place, digit, 1) << DIGIT * i for i, digit in enumerate(signed))
+    squares = 0
+    if parts & SQUARES:
+        for i, j in ((0, 0), (0, 1), (0, 2), (1, 1), (1, 2), (2, 2)):
+            squares += _by_exponent(place, digits[i] * digits[j], 2) * (1 + (i != j)) << DIGIT * (i + j)
+    return total << (exact_sum.SUM_BITS - 1074), squares << (exact_sum.SQUARE_BITS - 2 * 1074)
+
+
+def _by_exponent(place: NDArray[np.int64], weights: NDArray[np.float64], power: int) -> int:
+    """Sum of weight * 2**(power * place)."""
+    sums = np.bincount(place, weights)
+    return sum(int(sums[i]) << power * i for i in np.flatnonzero(sums).tolist())

@@ -1,0 +1,201 @@
+// Sums of windows as integers: of floats, in units of the last bit of the smallest one. Integers that wrap are enough
+// on the way, where the sum of a window fits.
+#pragma once
+
+#include "stream.cuh"
+
+// 128 bits in two's complement.
+struct Wide {
+    u64 low, high;
+};
+inline __device__ Wide operator+(Wide a, Wide b) {
+    const u64 low = a.low + b.low;
+    return {low, a.high + b.high + (low < a.low)};
+}
+inline __device__ Wide operator-(Wide a, Wide b) { return {a.low - b.low, a.high - b.high - (a.low < b.low)}; }
+
+// How many elements of a window are NaN, infinite and minus infinite: three counts of 21 bits.
+struct Marks {
+    static constexpr int BITS = 21;
+    u64 counts;
+    __device__ bool has(int kind) const { return counts >> kind * BITS & ((1 << BITS) - 1); }
+};
+inline __device__ Marks operator+(Marks a, Marks b) { return {a.counts + b.counts}; }
+inline __device__ Marks operator-(Marks a, Marks b) { return {a.counts - b.counts}; }
+
+template <typename S> __device__ S none() { return S{}; }
+
+inline __device__ u64 lane_before(u64 value, int lanes) { return __shfl_up_sync(~0u, value, lanes); }
+inline __device__ Wide lane_before(Wide value, int lanes) {
+    return {lane_before(value.low, lanes), lane_before(value.high, lanes)};
+}
+inline __device__ Marks lane_before(Marks value, int lanes) { return {lane_before(value.counts, lanes)}; }
+
+// The parts of a finite float: it is its `size` times 2^(place + BIAS), with its sign.
+template <typename T> struct Float {
+    static constexpr bool IS = false;
+};
+template <> struct Float<float> {
+    static constexpr bool IS = true;
+    static constexpr int BITS = 24, BIAS = -150, PLACES = 254;
+    static __device__ int exponent(float x) { return (__float_as_int(x) >> 23) & 0xff; }
+    static __device__ u64 fraction(float x) { return __float_as_int(x) & 0x7fffff; }
+    static __device__ bool negative(float x) { return __float_as_int(x) < 0; }
+};
+template <> struct Float<double> {
+    static constexpr bool IS = true;
+    static constexpr int BITS = 53, BIAS = -1075, PLACES = 2046;
+    static __device__ int exponent(double x) { return int(__double_as_longlong(x) >> 52) & 0x7ff; }
+    static __device__ u64 fraction(double x) { return __double_as_longlong(x) & ((u64(1) << 52) - 1); }
+    static __device__ bool negative(double x) { return __double_as_longlong(x) < 0; }
+};
+template <typename T> __device__ bool is_finite(T x) { return Float<T>::exponent(x) <= Float<T>::PLACES; }
+template <typename T> __device__ int place_of(T x) { return max(Float<T>::exponent(x), 1); }
+template <typename T> __device__ u64 size_of(T x) {
+    return Float<T>::fraction(x) | u64(Float<T>::exponent(x) != 0) << (Float<T>::BITS - 1);
+}
+
+// Element as a sum of type S, in units of 2^(base + BIAS); `base` is at most the place of any finite element but zeros.
+// One that is not finite is zero, but for Marks.
+template <typename S, typename T, bool FLOAT = Float<T>::IS> struct Element;
+template <typename T> struct Element<u64, T, false> {
+    static __device__ u64 of(T x, int) { return u64(i64(x)); }
+};
+template <typename T> struct Element<Wide, T, false> {
+    static __device__ Wide of(T x, int) { return {u64(x), x < T(0) ? ~u64(0) : 0}; }
+};
+template <typename T> struct Element<u64, T, true> {
+    static __device__ u64 of(T x, int base) {
+        const u64 size = is_finite(x) ? size_of(x) << ((place_of(x) - base) & 63) : 0;
+        return Float<T>::negative(x) ? 0 - size : size;
+    }
+};
+template <typename T> struct Element<Wide, T, true> {
+    static __device__ Wide of(T x, int base) {
+        const u64 size = is_finite(x) ? size_of(x) : 0;
+        const int shift = (place_of(x) - base) & 127;  // of a zero any
+        Wide wide{size << (shift & 63), 0};
+        if (shift >= 64) wide = {0, wide.low};
+        else if (shift) wide.high = size >> (64 - shift);
+        return Float<T>::negative(x) ? none<Wide>() - wide : wide;
+    }
+};
+
+template <typename T> struct Element<Marks, T, true> {
+    static __device__ Marks of(T x, int) {
+        if (is_finite(x)) return {0};
+        return {u64(1) << (x != x ? 0 : Float<T>::negative(x) ? 2 * Marks::BITS : Marks::BITS)};
+    }
+};
+
+constexpr i64 NAN_BITS = 0x7ff8000000000000, INFINITY_BITS = 0x7ff0000000000000, NO_MARK = NAN_BITS + 1;
+
+// What a window sums to that is not finite.
+inline __device__ double not_finite(bool nan, bool above, bool below) {
+    if (nan || (above && below)) return __longlong_as_double(NAN_BITS);
+    return above ? __longlong_as_double(INFINITY_BITS) : -__longlong_as_double(INFINITY_BITS);
+}
+
+inline __device__ double power_of_two(int exponent) {  // from -1074 to 1023
+    return __longlong_as_double(exponent < -1022 ? i64(1) << (exponent + 1074) : i64(exponent + 1023) << 52);
+}
+
+// (high * 2^64 + low + a rest below 1 if there is one) * 2^unit, rounded to nearest, ties to even. It is a multiple of
+// 2^-1074: nothing is rounded again where float64 numbers are subnormal.
+inline __device__ double rounded(u64 high, u64 low, bool rest, int unit) {
+    if (!high) high = low, low = 0, unit -= 64;
+    if (!high) return 0;
+    const int zeros = __clzll(i64(high));
+    u64 top = zeros ? high << zeros | low >> (64 - zeros) : high;
+    if (low << zeros || rest) top |= 1;  // as good as all that is lost: it is far below the last bit that is kept
+    int exponent = unit + 64 - zeros;
+    if (exponent < -1074) top >>= -1074 - exponent, exponent = -1074;
+    return double(top) * power_of_two(exponent);
+}
+
+// A window's sum as what is written, and whether that does not fit.
+template <typename T> struct Result {  // narrow integers
+    using type = i64;
+    static __device__ type of(u64 sum, int) { return i64(sum); }
+    static __device__ bool fits(u64) { return true; }
+};
+template <> struct Result<i64> {
+    using type = i64;
+    static __device__ type of(Wide sum, int) { return i64(sum.low); }
+    static __device__ bool fits(Wide sum) { return sum.high == (i64(sum.low) < 0 ? ~u64(0) : 0); }
+};
+template <> struct Result<u64> {
+    using type = u64;
+    static __device__ type of(Wide sum, int) { return sum.low; }
+    static __device__ bool fits(Wide sum) { return sum.high == 0; }
+};
+template <typename T> struct FloatResult {
+    using type = double;
+    static __device__ type of(u64 sum, int base) {
+        const u64 size = i64(sum) < 0 ? 0 - sum : sum;
+        const double result = double(size) * power_of_two(base + Float<T>::BIAS);
+        return i64(sum) < 0 ? -result : result;
+    }
+    static __device__ type of(Wide sum, int base) {
+        const bool negative = i64(sum.high) < 0;
+        const Wide size = negative ? none<Wide>() - sum : sum;
+        const double result = rounded(size.high, size.low, false, base + Float<T>::BIAS);
+        return negative ? -result : result;
+    }
+    static __device__ type of(Marks sum, int) {
+        return sum.counts ? not_finite(sum.has(0), sum.has(1), sum.has(2)) : __longlong_as_double(NO_MARK);
+    }
+    template <typename S> static __device__ bool fits(S) { return true; }
+};
+template <> struct Result<float> : FloatResult<float> {};
+template <> struct Result<double> : FloatResult<double> {};
+
+// Any finite floats, of which at most 2^31 are in it at a time: digits of 32 bits with whatever carries they have left.
+template <typename T> struct Digits {
+    static constexpr int COUNT = (Float<T>::PLACES + Float<T>::BITS + 31) / 32 + 2;
+    i64 digits[COUNT];
+    i64 nan, above, below;  // elements that are not finite
+
+    __device__ void clear() {
+        for (int k = 0; k < COUNT; ++k) digits[k] = 0;
+        nan = above = below = 0;
+    }
+
+    // `sign` is 1 for an element that comes in, -1 for one that goes out.
+    __device__ void add(T x, int sign) {
+        if (!is_finite(x)) {
+            (x != x ? nan : x > T(0) ? above : below) += sign;
+            return;
+        }
+        const int place = place_of(x) - 1, shift = place % 32;
+        const u64 size = size_of(x), low = size << shift;
+        if (Float<T>::negative(x)) sign = -sign;
+        i64* const at = digits + place / 32;
+        at[0] += sign * i64(u32(low));
+        at[1] += sign * i64(low >> 32);
+        if (shift) at[2] += sign * i64(size >> (64 - shift));
+    }
+
+    __device__ double sum() const {
+        if (nan || above || below) return not_finite(nan, above, below);
+        i64 carry = 0;
+        for (int k = 0; k < COUNT; ++k) carry = (digits[k] + carry) >> 32;
+        const bool negative = carry < 0;
+        u32 size[COUNT];
+        carry = 0;
+        int top = 0;
+        for (int k = 0; k < COUNT; ++k) {
+            carry += negative ? -digits[k] : digits[k];
+            size[k] = u32(carry);
+            carry >>= 32;
+            if (size[k]) top = k;
+        }
+        u64 parts[2] = {0, 0};
+        for (int k = 0; k < 4; ++k)
+            if (top - k >= 0) parts[k / 2] |= u64(size[top - k]) << (k % 2 ? 0 : 32);
+        bool rest = false;
+        for (int k = 0; k <= top - 4; ++k) rest = rest || size[k];
+        const double result = rounded(parts[0], parts[1], rest, 32 * (top - 3) + 1 + Float<T>::BIAS);
+        return negative ? -result : result;
+    }
+};

@@ -1,0 +1,209 @@
+"""The run loop of a job that writes an array: outline, regions, cluster, compute, check, and only then its name."""
+
+from __future__ import annotations
+
+import math
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.array_job import ArrayJob, nbytes_of, needs
+from pipeline.array_task import check_region, compute_region
+from pipeline.arrays import join, output_file
+from pipeline.cluster import Placement, Workers, open_workers
+from pipeline.engine import FULL_UP_TO_BYTES, VERIFY, Announce, Outcome, Progress, Stages, Verdict
+from pipeline.errors import UsageError, VerificationError
+from pipeline.output import check_place
+from pipeline.sources import Source
+from pipeline.window import results
+from workflows.array_workflow import ArrayWorkflow, Bounds, Checked, Spec
+
+# What a task holds at a time, its inputs and its output together: large enough on a CPU for the rows of a tile to be
+# read and written in runs of several pages, on a GPU for one launch to fill it.
+REGION_BYTES = {"cpu": 2**26, "gpu": 2**28}
+
+# Tasks under way on a GPU: while one computes, others read and write.
+LANES = 4
+
+# What a task holds at most, copies that it makes included, as a multiple of its inputs and output.
+COPIES = 4
+
+
+@dataclass(frozen=True)
+class ArrayResult:
+    """The array that a job wrote.
+
+    Attributes
+    ----------
+    path
+        Of the file.
+    spec
+        Shape and dtype.
+    """
+
+    path: str
+    spec: Spec
+
+    @property
+    def array(self) -> NDArray[Any]:
+        """It, mapped from the file: nothing is read before it is looked at."""
+        if self.path.endswith(".npy"):
+            return np.asarray(np.load(self.path, mmap_mode="r" if self.spec.size else None, allow_pickle=False))
+        if not self.spec.size:
+            return np.empty(self.spec.shape, self.spec.dtype.newbyteorder("<"))
+        return np.memmap(self.path, self.spec.dtype.newbyteorder("<"), "r", shape=self.spec.shape)
+
+    def to_json(self) -> dict[str, Any]:
+        """Path, dtype, shape and bytes."""
+        spec = self.spec
+        return {"path": self.path, "dtype": spec.dtype.name, "shape": list(spec.shape), "bytes": spec.nbytes}
+
+    def lines(self) -> list[tuple[str, str]]:
+        """What was written, and how large it is."""
+        return [("output", f"{self.path} ({self.spec})"), ("bytes", f"{self.spec.nbytes:,}")]
+
+
+def run_array(
+    workflow: ArrayWorkflow[Any],
+    options: Any,
+    sources: Sequence[Source],
+    path: str,
+    *,
+    placement: Placement = Placement(),
+    verify: str | None = None,
+    chunk_bytes: int | None = None,
+    device_memory_limit: int | None = None,
+    memory_limit: int | None = None,
+    traced: bool = False,
+    progress: Progress = lambda done, total: None,
+    announce: Announce = lambda workers: None,
+) -> Outcome:
+    """Run one job over its inputs, write its output, and verify it.
+
+    Parameters
+    ----------
+    workflow, options
+        The job.
+    sources
+        One for each input array.
+    path
+        Of the output: `.npy`, or raw under any other suffix. It appears when the verdict is good, whole.
+    placement, verify, traced, progress, announce
+        As for `pipeline.engine.run`.
+    chunk_bytes
+        Bytes that a task holds at a time, inputs and output together.
+    device_memory_limit, memory_limit
+        Bytes that the tasks of a GPU may hold in its memory, those of a process in the memory of its machine.
+
+    Raises
+    ------
+    VerificationError
+        If a check finds a wrong element; nothing is left under the name of the output.
+    PipelineError
+        If the run fails otherwise; UsageError if it was asked for the impossible.
+    """
+    expected = workflow.operands(options) or 1
+    if len(sources) != expected:
+        raise UsageError(f"{workflow.name}: expected {expected} array{'s'[: expected > 1]}, got {len(sources)}")
+    for source in sources:
+        check_place(path, source)
+    inputs = tuple(join(source) for source in sources)
+    specs = [Spec(array.spec.shape, array.spec.dtype.newbyteorder("=")) for array in inputs]
+    try:
+        spec = workflow.outline(specs, options)
+    except ValueError as error:
+        raise UsageError(f"{workflow.name}: {error}") from None
+    nbytes = sum(array.spec.nbytes for array in inputs) + spec.nbytes
+    mode = verify or ("full" if nbytes <= FULL_UP_TO_BYTES else "sample")
+    if mode not in VERIFY:
+        raise UsageError(f"--verify: expected one of {', '.join(VERIFY)}, got {verify!r}")
+    began = perf_counter()
+    seed = secrets.randbits(32)
+    with output_file(path, spec) as output, open_workers(placement, nbytes) as workers:
+        announce(workers)
+        started = perf_counter()
+        job = ArrayJob(workflow, options, inputs, output, mode, seed, traced, device_memory_limit)
+        stages = Stages(lanes=_lanes(workers), start_up=started - began, nbytes=nbytes)
+        most = _most_bytes(workers, device_memory_limit, memory_limit)
+        regions = _regions(job, chunk_bytes or REGION_BYTES[workers.device], most)
+        checked, escape = _all_regions(job, regions, workers, stages, progress)
+        stages.wall = perf_counter() - started
+    verdict = Verdict(mode, spec.size, checked, len(regions), seed, escape)
+    return Outcome(workflow, options, inputs, ArrayResult(path, spec), verdict, stages, workers.description)
+
+
+def _most_bytes(workers: Workers, device_memory_limit: int | None, memory_limit: int | None) -> float:
+    """Bytes that the inputs and output of a task may have."""
+    shares = [math.inf]
+    if memory_limit is not None:
+        processes = len(workers.client.scheduler_info(n_workers=-1)["workers"])
+        shares.append(memory_limit / (-(-workers.threads // processes) * COPIES))
+    if device_memory_limit is not None and workers.device == "gpu":
+        shares.append(device_memory_limit / (LANES * COPIES))
+    return min(shares)
+
+
+def _regions(job: ArrayJob, nbytes: int, most: float) -> list[Bounds]:
+    """Regions of the output, each of which takes about so many bytes with what it needs of the inputs."""
+    spec, specs = job.output.spec, job.native()
+    if not spec.size:
+        return []
+    nbytes = int(min(nbytes, most))
+    elements = max(1, nbytes // (spec.dtype.itemsize + sum(array.dtype.itemsize for array in specs)))
+    while True:
+        regions = list(job.workflow.regions(specs, spec, job.options, elements))
+        taken = max(_taken(job, region) for region in {regions[0], regions[len(regions) // 2], regions[-1]})
+        if taken <= min(2 * nbytes, most) or (elements == 1 and most == math.inf):
+            return regions
+        if elements == 1:
+            raise UsageError(f"{job.workflow.name}: expected tasks that take at most {int(most)} bytes each, as the "
+                             f"limit of memory says, got one that takes {taken}; raise the limit")  # fmt: skip
+        elements = max(1, elements // 2)
+
+
+def _taken(job: ArrayJob, region: Bounds) -> int:
+    read = sum(nbytes_of(array.spec, bounds) for array, bounds in needs(job, region))
+    return nbytes_of(job.output.spec, region) + read
+
+
+def _lanes(workers: Workers) -> dict[str, int]:
+    """How many threads run each stage at a time."""
+    computing = workers.computing * (LANES if workers.device == "gpu" else 1)
+    return dict.fromkeys(("read", "to device", "kernel", "to host", "write"), computing) | {"verify": workers.threads}
+
+
+def _all_regions(
+    job: ArrayJob, regions: list[Bounds], workers: Workers, stages: Stages, progress: Progress
+) -> tuple[int, float]:
+    """Compute and check every region: elements checked, and the probability that a wrong one of them is not noticed."""
+    client = workers.client
+    here = {"pure": False, "workers": workers.addresses and list(workers.addresses)}
+    resources = {name: amount / LANES for name, amount in workers.resources.items()}
+
+    def submit(region: Bounds) -> tuple[Any, ...]:
+        computed = client.submit(compute_region, job, region, workers.device, resources=resources, priority=1, **here)
+        check = client.submit(check_region, job, region, computed, resources=workers.spare, **here)
+        return computed, check
+
+    total = sum(nbytes_of(job.output.spec, region) for region in regions)
+    done = checked = 0
+    escape = 0.0
+    for index, (region, computed, check) in enumerate(
+        results(regions, submit, workers, lambda region: f"{job.workflow.name}: region {list(region)}")
+    ):
+        found: Checked = check.checked
+        if found.details:
+            raise VerificationError(f"{job.workflow.name}: a number is wrong in {found.details[0]}; nothing was kept")
+        checked += found.elements
+        escape = max(escape, found.escape)
+        stages.add(index, computed.worker, computed.device, computed.timeline, check.timeline)
+        done += nbytes_of(job.output.spec, region)
+        progress(done, total)
+    if (covered := sum(math.prod(b - a for a, b in region) for region in regions)) != job.output.spec.size:
+        raise VerificationError(f"{job.workflow.name}: the regions hold {covered} elements of {job.output.spec.size}")
+    return checked, escape

@@ -1,0 +1,61 @@
+"""A job that writes an array, for tests of the run loop: multiply by a number."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.array_run import run_array
+from pipeline.cluster import Placement
+from pipeline.engine import Outcome
+from pipeline.sources import Source
+from workflows.array_workflow import ArrayWorkflow, Bounds, Checked, Spec, differing, in_rows
+
+ON_CPU = Placement(device="cpu")
+
+
+@dataclass(frozen=True)
+class Factor:
+    """By what to multiply."""
+
+    factor: int = 3
+
+
+def compute(blocks: Sequence[NDArray[Any]], region: Bounds, specs: Sequence[Spec], options: Factor) -> NDArray[Any]:
+    return blocks[0] * options.factor
+
+
+def check(
+    read: Any, found: NDArray[Any], region: Bounds, specs: Sequence[Spec], options: Factor, random: np.random.Generator
+) -> Checked:
+    return Checked(differing(found, options.factor * read(0, region), region), found.size, 2.0**-40)
+
+
+SCALED: ArrayWorkflow[Factor] = ArrayWorkflow(
+    name="scaled",
+    summary="Multiply.",
+    options=Factor,
+    family="elementwise",
+    operands=lambda options: None,
+    outline=lambda specs, options: specs[0],
+    regions=lambda specs, output, options, elements: in_rows(output, elements),
+    needs=lambda region, specs, options: (region,),
+    compute=compute,
+    check=check,
+)
+
+
+def scaled(source: Source, *, workflow: Any = SCALED, name: str = "out.npy", **keywords: Any) -> Outcome:
+    path = os.path.join(os.path.dirname(source.files[0].path), name)
+    keywords = {"verify": "full", "chunk_bytes": 5000, **keywords}
+    return run_array(workflow, Factor(), [source], path, placement=ON_CPU, **keywords)
+
+
+def left(folder: Path) -> list[str]:
+    return sorted(set(os.listdir(folder)) - {"in.npy"})

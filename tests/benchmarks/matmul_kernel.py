@@ -1,0 +1,118 @@
+"""The exact product on one GPU beside cuBLAS, and what each of its steps takes.
+
+python -m tests.benchmarks.matmul_kernel OUT.json
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from kernels import build, modular_device
+from kernels.limits import product, read_stream
+from kernels.modular_cpu import ProductOnCpu
+from kernels.modular_device import ProductOnDevice, exact_matmul
+from tests.benchmarks.common import device_medians, save
+
+DTYPES = ("float64", "float32")
+SIZES = (4096, 8192)
+# Other ways to cut C, for the multiply step alone.
+TILES = ((128, 256, 64, 64), (256, 128, 64, 64), (128, 128, 64, 32), (128, 128, 64, 64), (64, 64, 32, 32))
+
+
+def matrices(size: int, dtype: str) -> tuple[Any, Any]:
+    """Two on the device, normally distributed."""
+    import cupy
+
+    random = np.random.default_rng(size)
+    strip = random.standard_normal((2, 512, size)).astype(dtype)
+    repeats = (-(-size // 512), 1)
+    a, b = (cupy.tile(cupy.asarray(part), repeats)[:size] for part in strip)
+    return cupy.ascontiguousarray(a), cupy.ascontiguousarray(b)
+
+
+def verified(a: Any, b: Any) -> bool:
+    """Whether the first rows and columns have the bits that the CPU gives."""
+    found = exact_matmul(a, b)[:32, :32].get()
+    on_cpu = ProductOnCpu((a.dtype, b.dtype), a.dtype)
+    parts = a[:32].get(), np.ascontiguousarray(b[:, :32].get())
+    on_cpu.measure(*parts)
+    on_cpu.add(*parts)
+    return bool(found.tobytes() == on_cpu.finish().tobytes())
+
+
+def steps(a: Any, b: Any) -> dict[str, Callable[[], Any]]:
+    """Each of the steps of `exact_matmul` alone."""
+    work = ProductOnDevice((a.dtype, b.dtype), a.dtype, len(b))
+    work.measure(a, b)
+    work.add(a, b)
+    length = min(modular_device.INNER, len(b))
+    planes = work.planes(a, b, 0, length)
+    return {
+        "measure": lambda: work.measure(a, b),
+        "split": lambda: work.planes(a, b, 0, length),
+        "multiply": lambda: work.multiply(planes, length, False),
+        "finish": work.finish,
+    }
+
+
+def measure(repeats: int = 10, sizes: tuple[int, ...] = SIZES) -> dict[str, Any]:
+    """Seconds and rates of every size and dtype, taking turns with cuBLAS without TF32."""
+    import cupy
+
+    ahead = cupy.zeros(2**28, cupy.uint32)
+    rows = []
+    for dtype in DTYPES:
+        for size in sizes:
+            a, b = matrices(size, dtype)
+            out = cupy.empty_like(a)
+            works: dict[str, Callable[[], Any]] = {
+                "cublas": lambda a=a, b=b, out=out: product(a, b, out),
+                "ours": lambda a=a, b=b: exact_matmul(a, b),
+            }
+            seconds = device_medians(works, repeats, lambda: read_stream(ahead))
+            rates = {name: 2 * size**3 / taken / 1e12 for name, taken in seconds.items()}
+            parts = device_medians(steps(a, b), repeats, lambda: read_stream(ahead))
+            work = ProductOnDevice((a.dtype, b.dtype), a.dtype, size)
+            operations = 2 * size**2 * min(size, modular_device.INNER) * work.moduli
+            row = {
+                "dtype": dtype, "size": size, "moduli": work.moduli, "TFLOP/s": rates,
+                "share of cublas": rates["ours"] / rates["cublas"],
+                "milliseconds of a slab": {name: 1000 * taken for name, taken in parts.items()},
+                "TOP/s of multiply": operations / parts["multiply"] / 1e12, "verified": verified(a, b),
+            }  # fmt: skip
+            print(row, flush=True)
+            rows.append(row)
+            del a, b, out
+            cupy.get_default_memory_pool().free_all_blocks()
+    return {"repeats": repeats, "cases": rows, "TOP/s by tile": tiles(repeats, sizes[0])}
+
+
+def tiles(repeats: int, size: int) -> dict[str, float]:
+    """Rates of the multiply step by tile, in float64."""
+    import cupy
+
+    a, b = matrices(size, "float64")
+    ahead = cupy.zeros(2**28, cupy.uint32)
+    rates = {}
+    chosen = ProductOnDevice._tile
+    try:
+        for tile in TILES:
+            for stages in (3, 4):
+                taken = (tile[0] + tile[1]) * modular_device.DEPTH * stages
+                if taken > build.limits().shared_per_block:
+                    continue
+                ProductOnDevice._tile = lambda *_, found=(tile, stages): found  # type: ignore[method-assign]
+                seconds = device_medians({"it": steps(a, b)["multiply"]}, repeats, lambda: read_stream(ahead))["it"]
+                rates[f"{tile}, {stages} stages"] = 2 * size**2 * min(size, modular_device.INNER) * 16 / seconds / 1e12
+                print(tile, stages, rates[f"{tile}, {stages} stages"], flush=True)
+    finally:
+        ProductOnDevice._tile = chosen  # type: ignore[method-assign]
+    return rates
+
+
+if __name__ == "__main__":
+    save(measure(), sys.argv[1])

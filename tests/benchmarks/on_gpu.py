@@ -1,0 +1,80 @@
+"""The tests of kernels on a GPU, and their small cases under compute-sanitizer: what ran, what it said, on what.
+
+python -m tests.benchmarks.on_gpu OUT.json
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tempfile
+import xml.etree.ElementTree as ET
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from tests.benchmarks.common import save
+
+TESTS = Path(__file__).parents[1]
+TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
+# A kernel that is broken on purpose, so that a tool that reports nothing is one that works.
+CANARY = {"racecheck": "no_barrier"}
+
+
+def run_cases(variant: str | None) -> None:
+    """Every right case of tests/host_cases.py on the current GPU; or those of one variant, whatever comes out."""
+    sys.path.insert(0, str(TESTS))
+    import cupy
+    from host_cases import CASES
+
+    chosen = [case for case in CASES if (case.variant == variant if variant else not case.broken)]
+    for case in chosen:
+        try:
+            case.check(cupy)
+        except AssertionError:
+            if not variant:
+                raise
+    cupy.cuda.runtime.deviceSynchronize()
+    print(f"cases: {len(chosen)}")
+
+
+def sanitize(tool: str, variant: str | None = None) -> dict[str, Any]:
+    """Cases that ran, errors that the tool counted, and its exit status."""
+    command = ["compute-sanitizer", "--tool", tool, sys.executable, "-m", "tests.benchmarks.on_gpu", "--cases"]
+    done = subprocess.run([*command, variant or ""], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    cases = re.search(r"^cases: (\d+)$", done.stdout, re.MULTILINE)
+    errors = re.search(r"(?:ERROR SUMMARY: |RACECHECK SUMMARY: )(\d+)", done.stdout)
+    found = {"cases": int(cases[1]) if cases else 0, "errors": int(errors[1]) if errors else None}
+    if done.returncode or not cases:
+        found["said"] = done.stdout[-2000:]
+    print(tool, variant or "", found, flush=True)
+    return found
+
+
+def run_tests() -> dict[str, dict[str, int]]:
+    """Passed, failed and skipped tests of each file."""
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder, "report.xml")
+        subprocess.run([sys.executable, "-m", "pytest", "-q", "-m", "gpu or hardware", "-p", "no:cacheprovider",
+                        "--tb=short", "--durations=8", f"--junitxml={report}", str(TESTS)])  # fmt: skip
+        counted: dict[str, Counter[str]] = {}
+        for case in ET.parse(report).iter("testcase"):
+            kinds = {child.tag for child in case}
+            outcome = "failed" if kinds & {"failure", "error"} else "skipped" if "skipped" in kinds else "passed"
+            counted.setdefault(case.get("classname", "").rpartition(".")[2], Counter())[outcome] += 1
+    return {name: dict(counts) for name, counts in sorted(counted.items())}
+
+
+def measure() -> dict[str, Any]:
+    """Tests first: they fill the cache of compiled kernels for the tools."""
+    tests = run_tests()
+    canary = {tool: sanitize(tool, variant) for tool, variant in CANARY.items()}
+    return {"tests": tests, "sanitizer": {tool: sanitize(tool) for tool in TOOLS}, "canary": canary}
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "--cases":
+        run_cases(sys.argv[2] or None)
+    else:
+        save(measure(), sys.argv[1])

@@ -1,0 +1,67 @@
+"""The exact reductions on one GPU beside the read stream, CUB's sum (through CuPy) and CUB's minimum.
+
+python -m tests.benchmarks.reduce_kernel OUT.json
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+
+from kernels import reduce
+from kernels.limits import read_stream
+from kernels.reduce_device import reduce_on_device
+from kernels.reduce_reference import reduce_reference
+from tests.benchmarks.common import device_medians, save
+
+DTYPES = ("float32", "float64", "int32", "float16", "uint8", "int64")
+NAMES = {1: "sum", 3: "sum, squares", 4: "extremes", 5: "sum, extremes", 7: "everything"}
+PART = 2**24  # samples that are generated; they are repeated
+
+
+def samples_of(dtype: str, kind: str, nbytes: int) -> Any:
+    """Device array: normally distributed, or any bits at all, which for floats spread over every exponent."""
+    import cupy
+
+    itemsize = np.dtype(dtype).itemsize
+    rng = np.random.default_rng(1)
+    if kind == "ordinary":
+        part = (1000 * rng.standard_normal(PART)).astype(dtype) if dtype[0] != "u" else rng.integers(0, 99, PART, dtype)
+    else:
+        part = np.frombuffer(rng.bytes(PART * itemsize), dtype)
+        if dtype[0] == "f":
+            part = np.where(np.isfinite(part), part, 1).astype(dtype)
+    return cupy.tile(cupy.asarray(part), nbytes // part.nbytes)
+
+
+def measure(nbytes: int = 2**30, repeats: int = 20) -> dict[str, Any]:
+    """Rates of every combination of results, as a share of the read stream measured beside it."""
+    import cupy
+
+    cupy.cuda.set_allocator(cupy.cuda.MemoryPool().malloc)
+    ahead = cupy.zeros(nbytes // 4, cupy.uint32)
+    rows = []
+    for dtype in DTYPES:
+        for kind in ("ordinary", "any bits"):
+            samples = samples_of(dtype, kind, nbytes)
+            works: dict[str, Any] = {"read": lambda s=samples.view(cupy.uint32): read_stream(s)}
+            for parts, name in NAMES.items():
+                works[name] = lambda s=samples, p=parts: reduce_on_device(s, p)
+            works["cupy.sum"], works["cupy.min"] = (lambda s=samples: cupy.sum(s)), (lambda s=samples: cupy.min(s))
+            seconds = device_medians(works, repeats, lambda: read_stream(ahead))
+            head = samples[: 2**16 + 1]
+            right = all(
+                np.array_equal(reduce_on_device(head, parts).get()[:], reduce.reduce_cpu(head.get(), parts))
+                for parts in NAMES
+            ) and np.array_equal(reduce_on_device(head, 7).get(), reduce_reference(head.get(), 7))
+            rates = {name: samples.nbytes / taken / 1e9 for name, taken in seconds.items()}
+            shares = {name: rate / rates["read"] for name, rate in rates.items()}
+            rows.append({"dtype": dtype, "samples": kind, "GB/s": rates, "share of read": shares, "verified": right})
+            print(dtype, kind, {name: f"{share:.3f}" for name, share in shares.items()}, right, flush=True)
+    return {"bytes": nbytes, "repeats": repeats, "cases": rows}
+
+
+if __name__ == "__main__":
+    save(measure(), sys.argv[1])

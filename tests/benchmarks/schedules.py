@@ -1,0 +1,69 @@
+"""Every variant of every kernel on the host, in very many orders of its threads: which passed.
+
+python -m tests.benchmarks.schedules OUT.json [1000]
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from host_build import compiler
+from host_cases import CASES
+from host_cupy import on_host
+from host_device import HOST, schedule
+
+from tests.benchmarks.common import save
+
+
+def run(number: int, schedules: int) -> dict[str, Any]:
+    """One case under as many seeds: how often it passed, and the first seed at which a right one did not."""
+    case, passed, failed_at = CASES[number], 0, None
+    with pytest.MonkeyPatch.context() as monkeypatch, on_host(monkeypatch) as cupy:
+        for seed in range(schedules):
+            with schedule(seed):
+                try:
+                    case.check(cupy)
+                    passed += 1
+                except AssertionError:
+                    failed_at = seed if failed_at is None else failed_at
+        launches = sum(HOST.launched.values())
+    row = {"case": str(case), "broken": case.broken, "passed": passed, "launches": launches}
+    return row if failed_at is None or case.broken else row | {"failed_at": failed_at}
+
+
+def main(out: str, schedules: str = "1000") -> None:
+    """Run all cases on all cores, and write what came of it."""
+    began = time.monotonic()
+    with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as pool:
+        rows = list(pool.map(run, range(len(CASES)), [int(schedules)] * len(CASES)))
+    version = subprocess.run([compiler(), "--version"], capture_output=True, text=True, check=True).stdout
+    right, broken = ([row for row in rows if row["broken"] is kind] for kind in (False, True))
+    held = all(row["passed"] == int(schedules) for row in right) and all(row["passed"] == 0 for row in broken)
+    figures = {
+        "compiler": version.splitlines()[0],
+        "schedules": int(schedules),
+        "seconds": round(time.monotonic() - began),
+        "right": len(right),
+        "broken": len(broken),
+        "launches": sum(row["launches"] for row in rows),
+        "as expected": held,
+        "cases": rows,
+    }
+    save(figures, out)
+    print(f"{len(right)} right and {len(broken)} broken cases in {schedules} schedules each: "
+          f"{'as expected' if held else 'NOT as expected'}")  # fmt: skip
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,98 @@
+"""The sliding windows on one GPU beside the copy rate, what CuPy has for them, and the rate of multiplications.
+
+python -m tests.benchmarks.stencil_kernel OUT.json
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+
+from kernels.limits import copy
+from kernels.sliding import box_cpu, weighted_cpu
+from kernels.sliding_device import box, weighted
+from tests.benchmarks.common import device_medians, save
+
+RADII = (3, 16, 100, 1000, 4096, 100_000)
+WEIGHTED_RADII = (1, 3, 8, 16, 100, 1000, 4096)
+PART = 2**24  # elements that are generated; they are repeated
+HEAD = 2**18  # elements of which the sums are compared with those of the CPU
+
+
+def elements_of(dtype: str, kind: str, nbytes: int) -> Any:
+    """Device array of one row: normally distributed, spread over every exponent, or with a NaN in a thousand."""
+    import cupy
+
+    rng = np.random.default_rng(1)
+    part = 1000 * rng.standard_normal(PART)
+    if kind == "far":
+        limits = np.finfo(dtype)
+        part = np.ldexp(rng.standard_normal(PART), rng.integers(limits.minexp, limits.maxexp - 3, PART))
+    elif kind == "with NaN":
+        part[rng.random(PART) < 0.001] = np.nan
+    return cupy.tile(cupy.asarray(part.astype(dtype)), nbytes // np.dtype(dtype).itemsize // PART)[None]
+
+
+def verified(x: Any, compute: Any, on_cpu: Any) -> bool:
+    """The same bits as from the CPU, at the beginning."""
+    head = x[:, :HEAD]
+    return bool(compute(head).get().tobytes() == on_cpu(head.get()).tobytes())
+
+
+def measure(nbytes: int = 2**29, repeats: int = 20) -> dict[str, Any]:
+    """Rates of reading and writing together, as a share of that of a copy measured beside it."""
+    import cupy
+    from cupyx.scipy import ndimage
+
+    one, other = cupy.zeros(nbytes // 2, cupy.uint32), cupy.zeros(nbytes // 2, cupy.uint32)
+    plain: list[dict[str, Any]] = []
+    with_weights: list[dict[str, Any]] = []
+
+    def lead() -> None:
+        copy(one, other)
+
+    def taken(works: dict[str, Any]) -> dict[str, float]:
+        return device_medians({"copy": lambda: copy(one, other), **works}, repeats, lead)
+
+    for dtype, kind in (
+        ("int32", "normal"), ("int16", "normal"), ("int8", "normal"), ("int64", "normal"), ("float16", "normal"),
+        ("float32", "normal"), ("float64", "normal"), ("float32", "far"), ("float64", "far"), ("float32", "with NaN"),
+    ):  # fmt: skip
+        x = elements_of(dtype, kind, nbytes)
+        for radius in RADII if kind == "normal" else (3, 1000):
+            works: dict[str, Any] = {"ours": lambda x=x, r=radius: box(x, r)}
+            if kind == "normal" and radius <= 100 and dtype in ("float32", "float64"):
+                works["uniform_filter1d"] = lambda x=x, r=radius: ndimage.uniform_filter1d(x[0], 2 * r + 1)
+            seconds = taken(works)
+            moved = x.nbytes + box(x, radius).nbytes
+            copied = 2 * one.nbytes / seconds.pop("copy")
+            rates = {name: moved / one_time / 1e9 for name, one_time in seconds.items()}
+            right = verified(x, lambda part, r=radius: box(part, r), lambda part, r=radius: box_cpu(part, r))
+            plain.append({"dtype": dtype, "elements": kind, "radius": radius, "GB/s": rates,
+                          "share of copy": rates["ours"] * 1e9 / copied, "verified": right})  # fmt: skip
+            print(dtype, kind, radius, {k: round(v) for k, v in rates.items()},
+                  f"{plain[-1]['share of copy']:.3f}", right, flush=True)  # fmt: skip
+    for dtype in ("float32", "float64"):
+        x = elements_of(dtype, "normal", nbytes // 4)
+        for radius in WEIGHTED_RADII:
+            weights = cupy.asarray(np.random.default_rng(2).standard_normal(2 * radius + 1).astype(dtype))
+            works = {"ours": lambda x=x, w=weights: weighted(x, w)}
+            if radius <= 100:
+                works["correlate1d"] = lambda x=x, w=weights: ndimage.correlate1d(x[0], w)
+            seconds = taken(works)
+            copied = 2 * one.nbytes / seconds.pop("copy")
+            operations = {name: 2 * weights.size * x.size / one_time / 1e12 for name, one_time in seconds.items()}
+            right = verified(x, lambda part, w=weights: weighted(part, w),
+                             lambda part, w=weights.get(): weighted_cpu(part, w))  # fmt: skip
+            share = 2 * x.nbytes / seconds["ours"] / copied
+            with_weights.append({"dtype": dtype, "radius": radius, "Tflop/s": operations, "share of copy": share,
+                                 "verified": right})  # fmt: skip
+            print(dtype, radius, {k: f"{v:.2f} Tflop/s" for k, v in operations.items()},
+                  f"{share:.3f}", right, flush=True)  # fmt: skip
+    return {"bytes": nbytes, "repeats": repeats, "plain": plain, "weighted": with_weights}
+
+
+if __name__ == "__main__":
+    save(measure(), sys.argv[1])

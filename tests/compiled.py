@@ -1,0 +1,141 @@
+"""Machine code of every kernel that a wrapper can ask for, for every architecture, and what it takes of a GPU."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from test_build import ORDER, SHARED, histogram_instances
+from test_histogram_ladder import INSTANCES as LADDER
+
+from kernels import build, elementwise, matmul, reduce_device, reduction, stencil, transpose
+from pipeline.inspection import RESERVED, _resources, _run, find_tools
+
+ARCHITECTURES = tuple(SHARED)
+REGISTERS = 65536  # of a multiprocessor of any of them
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What a kernel takes.
+
+    Attributes
+    ----------
+    registers
+        Per thread.
+    local
+        Bytes of local memory per thread, the stack included: what does not fit in registers.
+    shared
+        Bytes of shared memory that it declares itself, per block.
+    """
+
+    registers: int
+    local: int
+    shared: int
+
+
+def _elementwise() -> list[str]:
+    types = elementwise.C_TYPES.values()
+    plain = [name for name in elementwise.VARIANTS if name != "production"]
+    functors = [functor for functor, _ in elementwise.OPERATIONS.values()]
+    return [f"{name}<{c_type}>" for name in plain for c_type in types] + [
+        f"production<{c_type}, {functor}>" for c_type in types for functor in functors
+    ]
+
+
+def _matmul() -> list[str]:
+    found = []
+    for c_type in matmul.C_TYPES.values():
+        for name in ("blocks_1d", "blocks_2d", "uncoalesced", "unrolled", "whole_rows", "past_the_end"):
+            found.append(f"{name}<{c_type}>")
+        for width in matmul.WIDTHS:
+            found += [f"shared_tile<{c_type}, {width}>", f"missing_barrier<{c_type}, {width}>"]
+        for micro in matmul.MICROS:
+            found += [f"register_tiled<{c_type}, {micro}, {aligned}>" for aligned in ("true", "false")]
+    return found
+
+
+def _reduction() -> list[str]:
+    found = ["float_drift"]
+    for name in reduction.VARIANTS:
+        operations = {"atomic_max": ("Max",), "float_drift": ()}.get(name, ("Sum", "Max"))
+        found += [f"{name}<{op}<{c_type}>>" for op in operations for c_type in reduction.C_TYPES.values()]
+    return found
+
+
+def _stencil() -> list[str]:
+    found = []
+    for c_type in stencil.C_TYPES.values():
+        found += [f"global_memory<{c_type}>", f"past_the_end<{c_type}>"]
+        found += [f"shared_halo<{c_type}, {barrier}>" for barrier in ("true", "false")]
+        found += [f"production<{c_type}, {lanes}, {items}>" for _, lanes, items in stencil.TILINGS]
+    return found
+
+
+def _transpose() -> list[str]:
+    found = []
+    for itemsize, c_type in transpose.C_TYPES.items():
+        found.append(f"production<{c_type}, {transpose.SIDES[itemsize]}>")
+        found += [f"{name}<{c_type}, 32>" for name in ("missing_barrier", "past_the_end")]
+        for tile in transpose.TILES:
+            found += [f"{name}<{c_type}, {tile}>" for name in ("naive", "shared_tile", "padded_tile")]
+    return found
+
+
+def _reduce(architecture: str) -> list[str]:
+    """All of them on one architecture; on the others those that compute everything, which have all parts."""
+    return [name for name in reduce_device.INSTANCES
+            if architecture == "sm_90" or "<" not in name or name.endswith(", 7>")]  # fmt: skip
+
+
+# By the stem of the source, what its wrappers can ask for on an architecture.
+INSTANCES: dict[str, Callable[[str], list[str]]] = {
+    "histogram": lambda architecture: sorted({*histogram_instances(architecture), *LADDER.values()}),
+    "reduce": _reduce,
+    "matmul": lambda _: _matmul(),
+    "stencil": lambda _: _stencil(),
+    "transpose": lambda _: _transpose(),
+    "reduction": lambda _: _reduction(),
+    "elementwise": lambda _: _elementwise(),
+    "limits": lambda _: ["read_stream", "displace_cache"],
+}
+# What takes longest comes first.
+TASKS = [(stem, architecture) for stem in INSTANCES for architecture in ORDER]
+
+
+def compiled(stem: str, architecture: str) -> tuple[str, dict[str, Taken]]:
+    """What the compiler says, and what each instance takes; kept by content, so that it is compiled once."""
+    from cuda.bindings import nvrtc
+
+    instances = INSTANCES[stem](architecture)
+    sources = [(build.SOURCES / f"{stem}.cu").read_bytes(), *map(Path.read_bytes, sorted(build.SOURCES.glob("*.cuh")))]
+    content = repr((sources, instances, architecture, build.OPTIONS, nvrtc.nvrtcVersion()))
+    path = build.cache_folder() / f"compiled-{hashlib.sha256(content.encode()).hexdigest()}.json"
+    if not path.is_file():
+        log, taken = _compile(stem, instances, architecture)
+        text = json.dumps([log, {name: asdict(kernel) for name, kernel in taken.items()}])
+        with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
+            file.write(text)
+        os.replace(file.name, path)
+    log, kernels = json.loads(path.read_text())
+    return log, {name: Taken(**kernel) for name, kernel in kernels.items()}
+
+
+def _compile(stem: str, instances: list[str], architecture: str) -> tuple[str, dict[str, Taken]]:
+    names, cubin, log = build.compile_source(stem, instances, architecture)
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        used = _resources(_run(find_tools(), "--dump-resource-usage", Path(file.name)))
+    reserved = RESERVED if int(architecture.removeprefix("sm_")) >= 90 else 0
+    taken = {}
+    for instance, name in names.items():
+        of = used[name]
+        shared = of["SHARED"] - reserved if of["SHARED"] else 0
+        taken[instance] = Taken(of["REG"], of["STACK"] + of.get("LOCAL", 0), shared)
+    return log, taken

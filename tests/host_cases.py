@@ -1,0 +1,222 @@
+"""Small ragged inputs for every variant of every kernel: what is run under many schedules, sanitizers and mutants."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+import reduce_cases
+from host_case import RANDOM, Case, integers, same
+from host_cases_histogram import histogram_cases, ladder_cases
+from host_cases_sliding import sliding_cases
+from modular_cases import modular_cases
+
+from kernels import (
+    build,
+    elementwise,
+    limits,
+    matmul,
+    reduce,
+    reduce_device,
+    reduction,
+    stencil,
+    transpose,
+)
+from kernels.reduce_reference import reduce_reference
+from kernels.variant import Variant
+
+
+def _reduction(variant: Variant, op: str, dtype: str, size: int, start: int, own: dict[str, int], cp: Any) -> None:
+    # The largest is near the end, where a reduction that stops early does not see it.
+    samples = integers(size + start, dtype, size)
+    samples[-2 if size > 1 else -1] = 1000
+    if variant.broken and dtype == "float32":
+        samples[start] = 2**25  # from here on a float has no place for odd numbers
+    if size == 300 and not variant.broken:
+        samples[size // 2] = -np.nan
+    partials = variant.run(cp.asarray(samples)[start:], op=op, **own).get()
+    right = (reduction.sum_reference if op == "sum" else reduction.max_reference)(samples[start:])
+    np.testing.assert_equal(reduction.finish(partials, op, dtype), right)
+
+
+def reduction_cases() -> Iterator[Case]:
+    """Sums and maxima over several blocks, from the first sample and from the second."""
+    for name, variant in reduction.VARIANTS.items():
+        for op, dtype, size, start in (
+            ("sum", "int32", 1000, 1), ("max", "float64", 777, 0), ("sum", "float32", 401, 0), ("max", "int32", 250, 0),
+            ("max", "float32", 300, 0), ("max", "float32", 303, 0),
+            ("sum", "int32", 9001, 1), ("sum", "int32", 2, 1),
+        ):  # fmt: skip
+            if (op == "sum" and name == "atomic_max") or (name == "float_drift" and (op, dtype) != ("sum", "float32")):
+                continue
+            if name != "production" and not 2 < size <= 1000:
+                continue
+            own = {"block": 96 if name in ("any_size", "modulo") else 128} if "block" in variant.parameters else {}
+            what = f"{op} of {dtype}, {size} from {start}, {own}"
+            check = partial(_reduction, variant, op, dtype, size, start, own)
+            yield Case("reduction", name, what, check, variant.broken is not None)
+
+
+def _stencil(variant: Variant, dtype: str, size: int, own: dict[str, int], cp: Any) -> None:
+    x = integers(size, dtype)
+    same(variant.run(cp.asarray(x), **own), stencil.stencil_reference(x, own["radius"]))
+
+
+def stencil_cases() -> Iterator[Case]:
+    """Windows narrower and wider than a block; every tiling of the production kernel."""
+    for name, variant in stencil.VARIANTS.items():
+        radii: tuple[int, ...] = (3, 70)
+        if name == "production":
+            radii = tuple(least for least, _, _ in stencil.TILINGS)
+        for number, radius in enumerate(radii):
+            dtype = ("int32", "float32", "float64")[number % 3]
+            own = {"radius": radius} | ({"block": 96} if "block" in variant.parameters else {})
+            size = max(401, 2 * radius + 7)
+            check = partial(_stencil, variant, dtype, size, own)
+            yield Case("stencil", name, f"{dtype}, {size}, {own}", check, variant.broken is not None)
+
+
+def _transpose(variant: Variant, dtype: str, shape: tuple[int, int], own: dict[str, int], cp: Any) -> None:
+    matrix = np.frombuffer(RANDOM(2).bytes(shape[0] * shape[1] * np.dtype(dtype).itemsize), dtype).reshape(shape)
+    found = variant.run(cp.asarray(matrix), **own)
+    same(found.view(np.uint8), transpose.transpose_reference(matrix).view(np.uint8))
+
+
+def transpose_cases() -> Iterator[Case]:
+    """Ragged tiles; elements of every size, rows of whole packs and others."""
+    for name, variant in transpose.VARIANTS.items():
+        chosen: list[tuple[str, tuple[int, int], dict[str, int]]] = [("int32", (33, 35), {}), ("int16", (40, 31), {})]
+        if name == "production":
+            chosen = [("uint8", (144, 16), {}), ("int16", (8, 130), {}), ("float32", (67, 68), {}),
+                      ("float64", (34, 3), {}), ("complex128", (5, 33), {}), ("float32", (68, 66), {})]  # fmt: skip
+        elif variant.parameters:
+            chosen.append(("float64", (9, 17), {"tile": 8}))
+        for dtype, shape, own in chosen:
+            check = partial(_transpose, variant, dtype, shape, own)
+            yield Case("transpose", name, f"{dtype}, {shape}, {own}", check, variant.broken is not None)
+
+
+def _matmul(variant: Variant, dtype: str, sizes: tuple[int, int, int], own: dict[str, int], cp: Any) -> None:
+    rows, inner, columns = sizes
+    a, b = integers((rows, inner), dtype, 3, 9), integers((inner, columns), dtype, 4, 9)
+    same(variant.run(cp.asarray(a), cp.asarray(b), **own), matmul.matmul_reference(a, b))
+
+
+def matmul_cases() -> Iterator[Case]:
+    """Ragged tiles on all three sides; rows of whole packs and others."""
+    for name, variant in matmul.VARIANTS.items():
+        if name == "cublas":
+            continue
+        tile = {"x": 16} if variant.parameters == {"x": 32} else {"x": 16, "y": 8}
+        chosen = [tile if "y" in tile and "y" in variant.parameters else {"x": 16}]
+        if name == "register_tiled":
+            chosen = [{"micro": 4}, {"micro": 8}]
+        for own in chosen:
+            for dtype, sizes in (("float32", (37, 19, 21)), ("float64", (18, 36, 34)))[: 1 if variant.broken else 2]:
+                check = partial(_matmul, variant, dtype, sizes, own)
+                yield Case("matmul", name, f"{dtype}, {sizes}, {own}", check, variant.broken is not None)
+
+
+def _elementwise(variant: Variant, dtype: str, shape: Any, start: int, own: dict[str, Any], cp: Any) -> None:
+    operation = own.get("operation", "multiply" if variant.name == "product" else "add")
+    count = elementwise.OPERATIONS[operation][1]
+    arrays = [integers(np.prod(shape) + start, dtype, seed) for seed in range(count)]
+    on_device = [cp.asarray(array)[start:].reshape(shape) for array in arrays]
+    expected = elementwise.elementwise_reference(
+        *(array[start:].reshape(shape) for array in arrays), operation=operation
+    )
+    same(variant.run(*on_device, **own), expected)
+
+
+def _ragged_product(cp: Any) -> None:
+    """More threads than elements, which its wrapper does not launch."""
+    a, out = cp.asarray(integers(97, "int32")), cp.empty(97, np.int32)
+    build.load("elementwise", "product<int>")((1,), (128,), (a, a, out, np.int64(97)))
+    same(out, a.get() ** 2)
+
+
+def elementwise_cases() -> Iterator[Case]:
+    """Operands that begin on 16 bytes and beside them; every operation of the production kernel."""
+    for name, variant in elementwise.VARIANTS.items():
+        own: dict[str, Any] = {"block": 96} if "block" in variant.parameters else {}
+        chosen: list[tuple[str, Any, int, dict[str, Any]]] = [("int32", 401, 0, own), ("float64", 97, 1, own)]
+        if name == "matrix_2d":
+            chosen = [("float32", (17, 35), 0, {"block_x": 16, "block_y": 8}), ("int32", (1, 40), 0, {})]
+        if name == "production":
+            chosen = [(dtype, (4096 * 4 // np.dtype(dtype).itemsize + 77), start, {"operation": operation})
+                      for (operation, dtype, start) in zip(elementwise.OPERATIONS, ("int32", "float32", "float64") * 2,
+                                                           (0, 1, 0, 1, 0, 0), strict=True)]  # fmt: skip
+        if name == "product":
+            yield Case("elementwise", name, "128 threads for 97 elements", _ragged_product)
+        for dtype, shape, start, chosen_own in chosen:
+            check = partial(_elementwise, variant, dtype, shape, start, chosen_own)
+            what = f"{dtype}, {shape} from {start}, {chosen_own}"
+            yield Case("elementwise", name, what, check, variant.broken is not None)
+
+
+def _read(name: str, size: int, start: int, cp: Any) -> None:
+    on_device = cp.asarray(integers(size, "uint32"))[start:]
+    getattr(limits, name)(on_device)
+
+
+def _keep(name: str, cp: Any) -> None:
+    """The one number that a thread counts, where it sees nothing else: which is there for the compiler alone."""
+    sink = cp.zeros(1, np.uint32)
+    build.load("limits", name)((1,), (limits.THREADS,), (cp.full(70, 0x9E3779B9, np.uint32), np.int64(70), sink))
+    same(sink, np.array([70]))
+
+
+def limits_cases() -> Iterator[Case]:
+    """Nothing is kept of them, so that there is no result to check."""
+    for name in ("read_stream", "displace_cache"):
+        for size, start in ((17_003, 0), (101, 1), (3, 1)):
+            yield Case("limits", name, f"uint32, {size} from {start}", partial(_read, name, size, start))
+        yield Case("limits", name, "kept", partial(_keep, name))
+
+
+def _reduce(dtype: str, parts: int, size: int, start: int, name: str, cp: Any) -> None:
+    samples = reduce_cases.case(name, dtype, size + start)
+    got = reduce_device.reduce_on_device(cp.asarray(samples)[start:], parts)
+    same(got, reduce_reference(samples[start:], parts))
+
+
+def _combine(dtype: str, cp: Any) -> None:
+    samples = reduce_cases.case("specials", dtype, 700)
+    if dtype == "float64":
+        samples[:300] = 1  # NaN in the second half only
+    parts = [
+        reduce_device.reduce_on_device(cp.asarray(part), reduce.PARTS[-1]) for part in (samples[:300], samples[300:])
+    ]
+    total = reduce_device.combine_on_device(parts[0], reduce.place(parts[1], 300))
+    same(total, reduce_reference(samples, reduce.PARTS[-1]))
+
+
+def exact_cases() -> Iterator[Case]:
+    """Exact sums and extremes: types of every width, samples of every magnitude, all that can be asked for."""
+    for number, (dtype, name) in enumerate((
+        ("uint8", "ordinary"), ("int16", "extreme"), ("int32", "any"), ("uint64", "extreme"), ("int64", "ordinary"),
+        ("float16", "specials"), ("float32", "rising"), ("float32", "specials"), ("float64", "cancelling"),
+        ("float64", "steps"), ("float64", "specials"), ("float64", "subnormal"), ("float32", "zeros"),
+        ("float32", "subnormal"),
+    )):  # fmt: skip
+        size, start, parts = (8209, 501)[number % 2], number % 3, reduce.PARTS[-1 - number % 3 % len(reduce.PARTS)]
+        if name in ("specials", "subnormal", "zeros"):
+            size, parts = 9001, reduce.PARTS[-1]
+        if name == "steps":
+            parts = reduce.SUM | reduce.SQUARES
+        check = partial(_reduce, dtype, parts, size, start, name)
+        yield Case("reduce", "moments", f"{dtype}, {name}, {size} from {start}, parts {parts}", check)
+    check = partial(_reduce, "int32", reduce.SUM, 2, 1, "any")
+    yield Case("reduce", "moments", "int32, 2 from 1", check)
+    for dtype in ("int32", "float64"):
+        yield Case("reduce", "combine", dtype, partial(_combine, dtype))
+
+
+CASES = [
+    case
+    for cases in (histogram_cases, ladder_cases, reduction_cases, stencil_cases, transpose_cases, matmul_cases,
+                  elementwise_cases, limits_cases, exact_cases, modular_cases, sliding_cases)
+    for case in cases()
+]  # fmt: skip

@@ -1,0 +1,103 @@
+"""Small ragged inputs for the histograms: see host_cases.py."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+from host_case import RANDOM, Case, same
+from host_device import LIMITS
+from numpy.typing import NDArray
+
+from kernels import build, histogram_ladder
+from kernels.binning import Binning
+from kernels.histogram import histogram, histogram_reference
+from kernels.variant import Variant
+
+
+def _histogram(
+    dtype: str, edges: NDArray[np.float64], regular: bool, size: int, start: int, shared: int, cp: Any
+) -> None:
+    """`shared` is what a block may have, so that few slots take several windows."""
+    kind = np.dtype(dtype)
+    limit: Any = np.finfo(kind) if kind.kind == "f" else np.iinfo(kind)
+    most = np.nextafter(float(limit.max), 0)  # the greatest integer of 64 bits is none of float64's
+    samples = np.clip(RANDOM(size).uniform(edges[0] - 3, edges[-1] + 3, size + start), limit.min, most).astype(dtype)
+    samples[::7] = samples[0]  # many meet in one bin
+    on_edges = np.clip(edges, limit.min, most).astype(dtype)
+    special = np.concatenate((on_edges, *_neighbours(on_edges)))[: size // 2]
+    samples[size // 2 :][: len(special)] = special
+    if kind.kind == "f":
+        samples[3::101] = np.nan
+    with patch.object(build, "limits", lambda: replace(LIMITS, shared_per_block=shared)):
+        found = histogram(cp.asarray(samples)[start:], Binning(kind, edges, regular))
+    same(found, histogram_reference(samples[start:], edges))
+
+
+def _neighbours(values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """The next value below and above each."""
+    kind = values.dtype
+    if kind.kind == "f":
+        return np.nextafter(values, kind.type(-np.inf)), np.nextafter(values, kind.type(np.inf))
+    limit = np.iinfo(kind)
+    return np.maximum(values, limit.min + 1) - kind.type(1), np.minimum(values, limit.max - 1) + kind.type(1)
+
+
+def histogram_cases() -> Iterator[Case]:
+    """Every kernel of the production path, aligned and not, with a tile and without, copies of counters and none."""
+    even, uneven = np.arange(41.0) * 2 + 100, np.cumsum(1.0 + np.arange(41) % 5) + 90
+    thirds = np.linspace(100, 133.3, 38)
+    for kernel, dtypes, edges, regular in (
+        ("histogram_bytes", ("uint8", "int8"), np.linspace(0, 100, 33), False),
+        ("histogram_shift", ("int16", "int32", "uint64"), even, True),
+        ("histogram_regular", ("float16", "int32", "float64"), thirds, True),
+        ("histogram_search", ("uint16", "float32", "int64"), uneven, False),
+    ):
+        for number, dtype in enumerate(dtypes):
+            tile = 1024 * 4 * 16 // np.dtype(dtype).itemsize
+            for size, start in ((tile + 517, 1), (1025, 0))[number % 2 :]:
+                check = partial(_histogram, dtype, edges, regular, size, start, LIMITS.shared_per_block)
+                yield Case("histogram", kernel, f"{dtype}, {size} from {start}", check)
+    # Edges that no sample reaches, and windows of 32 slots and fewer.
+    check = partial(_histogram, "uint64", np.linspace(100, 2.5e19, 38), True, 1025, 0, LIMITS.shared_per_block)
+    yield Case("histogram", "histogram_regular", "uint64, edges beyond", check)
+    yield Case(
+        "histogram", "histogram_bytes", "uint8, 3 from 1", partial(_histogram, "uint8", even, False, 3, 1, 2**16)
+    )
+    for kernel, dtype, edges, regular in (
+        ("histogram_search", "uint16", np.append(uneven, 1e6 + np.arange(90.0)), False),
+        ("histogram_search", "float32", uneven, False), ("histogram_regular", "float64", thirds, True),
+        ("histogram_shift", "int32", even, True),
+    ):  # fmt: skip
+        check = partial(_histogram, dtype, edges, regular, 1025, 0, 128)
+        yield Case("histogram", kernel, f"{dtype} in windows", check)
+
+
+def _ladder(variant: Variant, size: int, own: dict[str, int], cp: Any) -> None:
+    samples = RANDOM(1).integers(-3, 1027, size, np.int32)
+    samples[1::3] = 5
+    samples[: size // 3] = 0 if not variant.broken else 5
+    same(variant.run(cp.asarray(samples), **own), histogram_ladder.ten_bit_reference(samples))
+
+
+def ladder_cases() -> Iterator[Case]:
+    """The 10-bit histograms in a few blocks, the last of them ragged."""
+    sliced = {"blocks": 5, "threads": 96, "slice": 7}
+    for name, variant in histogram_ladder.VARIANTS.items():
+        own = {key: value for key, value in sliced.items() if key in variant.parameters}
+        size = 5 * 96 * 7 - 31
+        if name == "one_per_thread":
+            own, size = {"blocks": 5, "threads": 96}, 5 * 96 - 31
+        if name == "inverse":
+            own, size = {"blocks": 2, "slice": 70}, 131
+        if name.startswith("banks"):  # each thread reads all samples of its block
+            size = 1100 if name == "banks4" else 700
+        if name == "global_atomics":  # slices so long that the last begins more than 2^31 samples beyond the end
+            check = partial(_ladder, variant, 5, {"blocks": 1, "threads": 3, "slice": 2**31 - 1})
+            yield Case("histogram", name, "5 in slices of 2^31 - 1", check)
+        check = partial(_ladder, variant, size, own)
+        yield Case("histogram", name, f"{size}, {own}", check, variant.broken is not None)

@@ -1,0 +1,186 @@
+// CUDA's builtins for the host's compiler: what a `.cu` file of kernels/ needs to run on a CPU (host_runtime.h).
+//
+// A kernel that needs one more builtin gets it here, written as plainly as can be. What no CPU has (tensor cores,
+// asynchronous copies) sits behind a named device function in the kernel's source, which tests `__CUDA_ARCH__` and does
+// the same with plain arithmetic where that is not defined.
+#pragma once
+
+#include "host_runtime.h"
+
+#define __global__
+#define __device__
+#define __host__
+#define __constant__ static const
+#define __forceinline__ inline
+#define __align__(bytes) alignas(bytes)
+#define __launch_bounds__(...)
+
+// Constant for a thread, whatever other threads run in between: the compiler may keep them.
+#define threadIdx host_thread_index()
+#define blockIdx host_block_index()
+#define blockDim host_block_size()
+#define gridDim host_grid_size()
+constexpr int warpSize = 32;
+
+#define __syncthreads() host_barrier(__LINE__)
+#define __syncthreads_or(predicate) (host_barrier_vote(__LINE__, (predicate) != 0) > 0)
+#define __syncthreads_and(predicate) (host_barrier_vote(__LINE__, (predicate) == 0) == 0)
+#define __syncthreads_count(predicate) host_barrier_vote(__LINE__, (predicate) != 0)
+// Fences order what one thread does; the order between threads comes from barriers alone.
+inline void __threadfence() { host_switch_point(); }
+inline void __threadfence_block() { host_switch_point(); }
+inline i64_ clock64() { return host_clock(); }
+
+// --- vectors and memory -----------------------------------------------------------------------------------------------
+
+#define HOST_VECTORS(name, T, bytes)                                        \
+    struct alignas(2 * bytes) name##2 { T x, y; };                          \
+    struct alignas(4 * bytes > 16 ? 16 : 4 * bytes) name##4 { T x, y, z, w; }; \
+    inline name##2 make_##name##2(T x, T y) { return {x, y}; }              \
+    inline name##4 make_##name##4(T x, T y, T z, T w) { return {x, y, z, w}; }
+HOST_VECTORS(int, int, 4)
+HOST_VECTORS(uint, unsigned, 4)
+HOST_VECTORS(float, float, 4)
+HOST_VECTORS(double, double, 8)
+HOST_VECTORS(longlong, long long, 8)
+HOST_VECTORS(ulonglong, unsigned long long, 8)
+
+// The hint is lost, the alignment is not: a GPU faults where an address is no multiple of the size.
+template <typename T> T __ldcs(const T* from) { return *host_aligned(from); }
+template <typename T> T __ldcg(const T* from) { return *host_aligned(from); }
+template <typename T> T __ldg(const T* from) { return *host_aligned(from); }
+template <typename T> void __stcs(T* to, T value) { *host_aligned(to) = value; }
+template <typename T> void __stcg(T* to, T value) { *host_aligned(to) = value; }
+
+// --- arithmetic -------------------------------------------------------------------------------------------------------
+
+#define HOST_MIN_MAX(T)                              \
+    inline T min(T a, T b) { return b < a ? b : a; } \
+    inline T max(T a, T b) { return a < b ? b : a; }
+HOST_MIN_MAX(int)
+HOST_MIN_MAX(unsigned)
+HOST_MIN_MAX(long long)
+HOST_MIN_MAX(unsigned long long)
+inline float min(float a, float b) { return __builtin_fminf(a, b); }  // of a NaN and a number: the number
+inline float max(float a, float b) { return __builtin_fmaxf(a, b); }
+inline double min(double a, double b) { return __builtin_fmin(a, b); }
+inline double max(double a, double b) { return __builtin_fmax(a, b); }
+inline float fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+inline double fma(double a, double b, double c) { return __builtin_fma(a, b, c); }
+inline float fmaf(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+
+template <typename To, typename From> To host_bits(From value) {
+    static_assert(sizeof(To) == sizeof(From), "the same bits");
+    return __builtin_bit_cast(To, value);
+}
+inline int __float_as_int(float x) { return host_bits<int>(x); }
+inline unsigned __float_as_uint(float x) { return host_bits<unsigned>(x); }
+inline float __int_as_float(int x) { return host_bits<float>(x); }
+inline float __uint_as_float(unsigned x) { return host_bits<float>(x); }
+inline long long __double_as_longlong(double x) { return host_bits<long long>(x); }
+inline double __longlong_as_double(long long x) { return host_bits<double>(x); }
+inline int __popc(unsigned x) { return __builtin_popcount(x); }
+inline int __popcll(unsigned long long x) { return __builtin_popcountll(x); }
+inline int __clz(int x) { return x ? __builtin_clz(unsigned(x)) : 32; }
+inline int __clzll(long long x) { return x ? __builtin_clzll((unsigned long long)x) : 64; }
+inline int __ffs(int x) { return __builtin_ffs(x); }
+inline int __ffsll(long long x) { return __builtin_ffsll(x); }
+inline unsigned __umulhi(unsigned a, unsigned b) { return unsigned(((unsigned long long)a * b) >> 32); }
+inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b) {
+    return (unsigned long long)(((unsigned __int128)a * b) >> 64);
+}
+inline long long __mul64hi(long long a, long long b) { return (long long)(((__int128)a * b) >> 64); }
+
+// --- warps: they exchange values and wait for each other, but only __syncwarp orders memory ---------------------------
+
+inline void __syncwarp(unsigned mask = ~0u) { host_warp(HOST_SYNC, mask, nullptr, 0, 0); }
+inline unsigned __activemask() { return host_active_lanes(); }
+inline unsigned __ballot_sync(unsigned mask, int predicate) {
+    unsigned found = predicate != 0;
+    host_warp(HOST_BALLOT, mask, &found, sizeof found, 0);
+    return found;
+}
+inline int __any_sync(unsigned mask, int predicate) { return __ballot_sync(mask, predicate) != 0; }
+inline int __all_sync(unsigned mask, int predicate) { return __ballot_sync(mask, !predicate) == 0; }
+
+template <typename T> T host_shuffle(unsigned mask, T value, int source) {
+    host_warp(HOST_SHUFFLE, mask, &value, sizeof value, source);
+    return value;
+}
+// A lane stays within its group of `width`; beyond the group's ends it keeps its own value.
+template <typename T> T __shfl_sync(unsigned mask, T value, int lane, int width = 32) {
+    return host_shuffle(mask, value, (host_lane() & -width) + (lane & (width - 1)));
+}
+template <typename T> T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = 32) {
+    const int lane = host_lane(), source = lane - int(delta);
+    return host_shuffle(mask, value, source < (lane & -width) ? lane : source);
+}
+template <typename T> T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = 32) {
+    const int lane = host_lane(), source = lane + int(delta);
+    return host_shuffle(mask, value, source >= (lane & -width) + width ? lane : source);
+}
+template <typename T> T __shfl_xor_sync(unsigned mask, T value, int lanes, int width = 32) {
+    const int lane = host_lane(), source = lane ^ lanes;
+    return host_shuffle(mask, value, source >= (lane & -width) + width ? lane : source);
+}
+template <typename T, typename Combine> T host_reduce(unsigned mask, T value, Combine combine) {
+    T total = value;
+    for (int lane = 0, first = 1; lane < 32; ++lane) {
+        const T other = __shfl_sync(mask, value, lane);
+        if (mask & host_existing_lanes() & 1u << lane) total = first ? other : combine(total, other), first = 0;
+    }
+    return total;
+}
+#define HOST_REDUCE(name, T, expression) \
+    inline T name(unsigned mask, T value) { return host_reduce(mask, value, [](T a, T b) { return T(expression); }); }
+HOST_REDUCE(__reduce_add_sync, unsigned, a + b)
+HOST_REDUCE(__reduce_max_sync, unsigned, a < b ? b : a)
+HOST_REDUCE(__reduce_min_sync, unsigned, b < a ? b : a)
+HOST_REDUCE(__reduce_or_sync, unsigned, a | b)
+
+// --- atomic operations ------------------------------------------------------------------------------------------------
+
+// Never inlined and not instrumented: the accesses in here are the one that host_atomic has announced.
+template <typename T, typename Operation>
+__attribute__((noinline, no_sanitize("thread"))) T host_update(T* cell, Operation operation) {
+    host_atomic(cell, sizeof(T), __builtin_return_address(0));
+    const T old = *cell;
+    *cell = operation(old);
+    return old;
+}
+// The mutant of an atomic operation: any thread may come between its load and its store.
+template <typename T, typename Operation> T host_plain_update(T* cell, Operation operation) {
+    const T old = *const_cast<volatile T*>(cell);
+    *const_cast<volatile T*>(cell) = operation(old);
+    return old;
+}
+template <typename T> struct HostValue { using type = T; };  // the cell alone says what type an operation has
+#define HOST_ATOMIC(name, expression)                                                                            \
+    template <typename T> T name(T* cell, typename HostValue<T>::type value) {                                   \
+        return host_update(cell, [value](T old) -> T { return expression; });                                    \
+    }                                                                                                            \
+    template <typename T> T host_plain_##name(T* cell, typename HostValue<T>::type value) {                      \
+        return host_plain_update(cell, [value](T old) -> T { return expression; });                              \
+    }                                                                                                            \
+    template <typename T> T host_either_##name(int mutant, T* cell, typename HostValue<T>::type value) {         \
+        return host_mutant(mutant) ? host_plain_##name(cell, value) : name(cell, value);                         \
+    }
+HOST_ATOMIC(atomicAdd, host_sum(old, value))
+HOST_ATOMIC(atomicSub, host_sum(old, T(0) - value))
+HOST_ATOMIC(atomicMax, old < value ? value : old)
+HOST_ATOMIC(atomicMin, value < old ? value : old)
+HOST_ATOMIC(atomicAnd, old & value)
+HOST_ATOMIC(atomicOr, old | value)
+HOST_ATOMIC(atomicXor, old ^ value)
+HOST_ATOMIC(atomicExch, value)
+template <typename T> T atomicCAS(T* cell, typename HostValue<T>::type expected, typename HostValue<T>::type value) {
+    return host_update(cell, [=](T old) { return old == expected ? value : old; });
+}
+template <typename T>
+T host_plain_atomicCAS(T* cell, typename HostValue<T>::type expected, typename HostValue<T>::type value) {
+    return host_plain_update(cell, [=](T old) { return old == expected ? value : old; });
+}
+template <typename T>
+T host_either_atomicCAS(int mutant, T* cell, typename HostValue<T>::type expected, typename HostValue<T>::type value) {
+    return host_mutant(mutant) ? host_plain_atomicCAS(cell, expected, value) : atomicCAS(cell, expected, value);
+}

@@ -1,0 +1,206 @@
+"""Mutants of a source: each lacks one barrier, one bounds guard, or the atomicity of one operation.
+
+All mutants of a source are in one text, and a number that is chosen at run time says which of them runs:
+`host_mutant(k)` is 1 in mutant k, and 0 elsewhere. So a family is compiled once, however many mutants it has.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+BARRIER = re.compile(r"\b__sync(?:threads|warp)\(\)")
+ATOMIC = re.compile(r"\batomic[A-Z]\w*\(")
+BRANCH = re.compile(r"\b(if|while|for) \(")
+CLAMP = re.compile(r"(?<!\w)(?:min|max)\(")
+TERNARY = re.compile(r"\?")
+FLAG = re.compile(r"\bconst bool \w+ = ([^;]+);")
+COMPARES = re.compile(r"[^<>=!-](?:<|>|<=|>=|==|!=)(?![<>=])")
+# What a host's compiler decides, or counts without a bound of the data.
+CONSTANT = re.compile(
+    r"^\s*(?:template|constexpr|static_assert|static constexpr|using)\b|^\s*#|__launch_bounds__|\bif constexpr\b"
+)
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A change.
+
+    Attributes
+    ----------
+    number
+        From 1 on, within a source.
+    kind
+        ``"barrier"``, ``"atomic"``, ``"guard"`` (a condition is dropped), ``"bound"`` (a loop goes on once more) or
+        ``"clamp"`` (a minimum with the number of elements is the other operand).
+    file, line
+        Where it is.
+    function
+        The kernel or device function that it is in.
+    text
+        What is removed or changed.
+    """
+
+    number: int
+    kind: str
+    file: str
+    line: int
+    function: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line} {self.function}: {self.kind} `{self.text}`"
+
+
+def without_comments(text: str) -> str:
+    """The same lines without what follows `//`."""
+    return re.sub(r"//.*", "", text)
+
+
+def mutate(source: str, without: set[str]) -> tuple[str, list[Mutant]]:
+    """A source that holds all its mutants, but none of the functions named in `without`."""
+    text = without_comments(source)
+    places = _Places(text)
+    edits: list[tuple[int, int, str]] = []
+    mutants: list[Mutant] = []
+    for start, end, kind, form in sorted(_sites(text)):
+        function = places.function(start)
+        if (edits and start < edits[-1][1]) or places.is_constant(start):
+            continue  # within another, or where the compiler needs to know
+        if function in without or CONSTANT.search(places.line_of(start)):
+            continue
+        number = len(mutants) + 1
+        mutants.append(Mutant(number, kind, *places.file_and_line(start), function, " ".join(text[start:end].split())))
+        edits.append((start, end, form.format(number=number, text=text[start:end])))
+    for start, end, replacement in sorted(edits, reverse=True):
+        text = text[:start] + replacement + text[end:]
+    return text, mutants
+
+
+def _sites(text: str) -> Iterator[tuple[int, int, str, str]]:
+    """Start, end, kind, and the replacement."""
+    for found in BARRIER.finditer(text):
+        yield *found.span(), "barrier", "(host_mutant({number}) ? void() : {text})"
+    for found in ATOMIC.finditer(text):
+        # The name alone: sites within the arguments are others.
+        yield found.start(), found.end(), "atomic", "host_either_{text}{number}, "
+    for found in CLAMP.finditer(text):
+        end = closing(text, found.end())
+        operands = [text[slice(*part)] for part in _parts(text, found.end(), end, ",")]
+        free = [operand for operand in operands if not re.search(r"\b(?:n|count)\b", operand)]
+        if len(free) == 1:
+            yield found.start(), end + 1, "clamp", f"(host_mutant({{number}}) ? ({free[0]}) : {{text}})"
+    for found in BRANCH.finditer(text):
+        end = closing(text, found.end())
+        if found[1] == "for":
+            yield from _bound(text, found.end(), end)
+        else:
+            leaves = found[1] == "if" and re.match(r"\)\s*return\b", text[end:]) is not None
+            yield from _guards(text, found.end(), end, leaves)
+    for found in FLAG.finditer(text):
+        yield from _guards(text, *found.span(1), False)
+    for found in TERNARY.finditer(text):
+        start = opening(text, found.start())
+        yield from _guards(text, start, found.start(), False)
+
+
+def _guards(text: str, start: int, end: int, leaves: bool) -> Iterator[tuple[int, int, str, str]]:
+    """Every comparison of a condition, which is true without it; false where the condition makes a thread leave."""
+    # Of `a && b` each part is dropped, whether a thread leaves or not.
+    leaves = leaves and len(list(_parts(text, start, end, "&&"))) == 1
+    operator = "||" if leaves else "&&"
+    for part_start, part_end in _parts(text, start, end, operator):
+        part = re.sub(r"\bsizeof\([^)]*\)", "", text[part_start:part_end])
+        if "[" in part or part.startswith("!"):
+            continue  # what an element is compared with is no bound
+        if COMPARES.search(f" {part}") and re.search(r"\b[a-z]\w*", part):
+            form = "(!host_mutant({number}) && ({text}))" if leaves else "(host_mutant({number}) || ({text}))"
+            yield part_start, part_end, "guard", form
+
+
+def _bound(text: str, start: int, end: int) -> Iterator[tuple[int, int, str, str]]:
+    """The bound of a loop that the data give; not one of constants, which are in capitals."""
+    parts = list(_parts(text, start, end, ";"))
+    if len(parts) != 3:
+        return
+    for part_start, part_end in _parts(text, *parts[1], "&&"):
+        found = re.fullmatch(r"(.*?[^<]<=?(?!<)\s*)(.*)", text[part_start:part_end], re.DOTALL)
+        if found and re.search(r"\b[a-z]\w*\b(?!\()", found[2].replace("int", "").replace("i64", "")):
+            yield part_start + len(found[1]), part_end, "bound", "({text}) + host_mutant({number})"
+
+
+def _parts(text: str, start: int, end: int, operator: str) -> Iterator[tuple[int, int]]:
+    """Stretches between an operator outside of brackets, without white space around them."""
+    depth, begin, at = 0, start, start
+    while at <= end:
+        if at == end or (not depth and text.startswith(operator, at)):
+            stretch = text[begin:at]
+            yield begin + len(stretch) - len(stretch.lstrip()), begin + len(stretch.rstrip())
+            at += len(operator)
+            begin = at
+            continue
+        depth += (text[at] in "([{") - (text[at] in ")]}")
+        at += 1
+
+
+def closing(text: str, at: int) -> int:
+    """The bracket that closes the one before `at`."""
+    depth = 1
+    while True:
+        depth += (text[at] in "([{") - (text[at] in ")]}")
+        if not depth:
+            return at
+        at += 1
+
+
+def opening(text: str, end: int) -> int:
+    """Where the condition begins that ends in `end`: after an assignment, a comma, `return` or an open bracket."""
+    depth, at = 0, end
+    while at:
+        letter = text[at - 1]
+        depth += (letter in ")]}") - (letter in "([{")
+        if depth < 0:
+            return at
+        if not depth:
+            assigned = letter == "=" and text[at - 2] not in "<>=!" and text[at] != "="
+            if letter in ",;:?" or assigned or re.search(r"\breturn $", text[max(0, at - 8) : at]):
+                return at
+        at -= 1
+    return at
+
+
+class _Places:
+    """Where in which file, and in which function, a position of a flattened source is."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.functions = []
+        for found in re.finditer(r"\b(\w+(?:\(\))?)\s*\(", text):
+            end = closing(text, found.end())
+            # A body follows the parameters, or members that are initialised do.
+            body = re.match(r"\)\s*(?:const\s*)?(?::[^;{}]*)?\{", text[end:])
+            if body and found[1] not in ("if", "for", "while", "switch"):
+                declared = text[max(0, found.start() - 200) : found.start()]
+                constant = re.search(r"\bconstexpr\b[^;{}]*$", declared) is not None
+                self.functions.append((found.start(), closing(text, end + body.end()), found[1], constant))
+
+    def function(self, at: int) -> str:
+        """The innermost."""
+        inside = [(start, name) for start, end, name, _ in self.functions if start <= at < end]
+        return max(inside)[1] if inside else ""
+
+    def is_constant(self, at: int) -> bool:
+        """In a function that is evaluated as it is compiled."""
+        return any(constant and start <= at < end for start, end, _, constant in self.functions)
+
+    def line_of(self, at: int) -> str:
+        """The line's text up to there and on."""
+        start = self.text.rfind("\n", 0, at) + 1
+        return self.text[start : (self.text + "\n").find("\n", at)]
+
+    def file_and_line(self, at: int) -> tuple[str, int]:
+        """By the last directive before it."""
+        before = self.text[:at]
+        directive = list(re.finditer(r'^#line (\d+) "(.+)"$', before, re.MULTILINE))[-1]
+        return directive[2], int(directive[1]) + before[directive.end() :].count("\n") - 1

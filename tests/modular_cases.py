@@ -1,0 +1,203 @@
+"""Matrices that an exact product can go wrong on, and what it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+from host_case import Case
+from numpy.typing import NDArray
+
+from kernels.modular import FORMATS, INTEGERS, result_dtype
+from kernels.modular_cpu import ProductOnCpu
+from kernels.modular_device import ProductOnDevice, exact_matmul
+from workflows.matmul_exact import exact_float, exact_integer
+
+Array = NDArray[Any]
+Sizes = tuple[int, ...]
+FLOATS = tuple(FORMATS)
+
+
+def generator(*names: Any) -> np.random.Generator:
+    return np.random.default_rng(list(repr(names).encode()))
+
+
+def ordinary(dtype: str, sizes: Sizes) -> Array:
+    values = generator("ordinary", dtype, sizes).standard_normal(sizes)
+    return values.astype(dtype) if dtype in FLOATS else (20 * values + 30).astype(dtype)
+
+
+def mixed(dtype: str, sizes: Sizes) -> Array:
+    """Magnitudes from end to end of the format; of integers any bits."""
+    random = generator("mixed", dtype, sizes)
+    if dtype in INTEGERS:
+        return random.integers(np.iinfo(dtype).min, np.iinfo(dtype).max, sizes, dtype, True)
+    info = np.finfo(dtype)
+    exponents = random.integers(info.minexp - info.nmant, info.maxexp, sizes)
+    return np.ldexp(random.uniform(-1, 1, sizes), exponents).astype(dtype)
+
+
+def close(dtype: str, sizes: Sizes) -> Array:
+    """Exponents next to where bits begin to be lost."""
+    if dtype in INTEGERS:
+        return extreme(dtype, sizes)
+    random, format = generator("close", dtype, sizes), FORMATS[dtype]
+    lost = format.kept - format.precision
+    exponents = -random.choice([0, lost - 1, lost, lost + 1, format.kept - 1, format.kept, format.kept + 1], sizes)
+    if dtype == "float16":
+        exponents = exponents // 2
+    ones = 2.0 ** random.integers(0, format.precision + 1, sizes) - 1
+    return np.ldexp(random.choice([-1, 1], sizes) * ones, exponents - format.precision).astype(dtype)
+
+
+def extreme(dtype: str, sizes: Sizes) -> Array:
+    """Nothing but the smallest and the largest number there is: sums are as large as can be."""
+    info: Any = np.finfo(dtype) if dtype in FLOATS else np.iinfo(dtype)
+    values = generator("extreme", dtype, sizes).choice(np.array([info.min, info.max, info.max], dtype), sizes)
+    return np.asarray(values)
+
+
+def subnormal(dtype: str, sizes: Sizes) -> Array:
+    """Rows and columns of the smallest magnitudes, some with one larger number."""
+    if dtype in INTEGERS:
+        return np.zeros(sizes, dtype)
+    random, format = generator("subnormal", dtype, sizes), FORMATS[dtype]
+    values = np.ldexp(random.integers(-99, 100, sizes).astype(np.float64), format.least)
+    values[random.random(sizes) < 0.1] = 2.0 ** (format.least // 2)
+    return values.astype(dtype)
+
+
+def cancelling(dtype: str, sizes: Sizes) -> Array:
+    """Columns that come in pairs of opposites, but for the last bit of one: of A; of B rows that are the same twice."""
+    values = ordinary(dtype, sizes)
+    half = sizes[-1] // 2
+    opposite = -values[..., :half] if dtype in FLOATS else np.invert(values[..., :half])
+    values[..., half : 2 * half] = np.nextafter(opposite, np.array(9, dtype)) if dtype in FLOATS else opposite
+    return values
+
+
+def special(dtype: str, sizes: Sizes) -> Array:
+    """Infinities, NaN of any bits, zeros of both signs, numbers."""
+    values = mixed(dtype, sizes)
+    if dtype in INTEGERS:
+        return values
+    random = generator("special", dtype, sizes)
+    strange = np.array([np.inf, -np.inf, np.nan, -np.nan, 0.0, -0.0], dtype)
+    which = random.integers(0, 60 if values.size < 4000 else 6000, sizes)
+    return np.where(which < len(strange), strange[np.minimum(which, len(strange) - 1)], values)
+
+
+KINDS: dict[str, Callable[[str, Sizes], Array]] = {
+    "ordinary": ordinary, "mixed": mixed, "close": close, "extreme": extreme, "subnormal": subnormal,
+    "cancelling": cancelling, "special": special,
+}  # fmt: skip
+
+
+def factors(kind: str, dtype: str, rows: int, inner: int, columns: int) -> tuple[Array, Array]:
+    """Two matrices of a kind; of 64-bit integers small enough for their sums to fit, most of them."""
+    a = KINDS[kind](dtype, (rows, inner))
+    b = np.ascontiguousarray(KINDS[kind](dtype, (columns, inner)).T)
+    if dtype in ("int64", "uint64"):
+        a, b = a >> np.array(40, dtype), b >> np.array(32, dtype)
+    elif dtype in INTEGERS:
+        b = b // np.array(100, dtype)
+    return a, b
+
+
+def strange(dtype: str, rows: int, inner: int, columns: int) -> tuple[Array, Array]:
+    """Ordinary matrices with infinities, NaN and zeros in them: no finite sum is near the limits of the format."""
+    pairs = zip(
+        factors("special", dtype, rows, inner, columns), factors("ordinary", dtype, rows, inner, columns), strict=True
+    )
+    a, b = (np.where(np.isfinite(special) & (special != 0), ordinary, special) for special, ordinary in pairs)
+    return a, b
+
+
+def on_cpu(a: Array, b: Array, result: str | None = None) -> Array:
+    """The product by the CPU's own way."""
+    dtype = np.dtype(result) if result else result_dtype((a.dtype, b.dtype))
+    product = ProductOnCpu((dtype, dtype) if dtype.kind == "f" else (a.dtype, b.dtype), dtype)
+    with np.errstate(all="ignore"):
+        product.measure(a, b)
+        product.add(a, b)
+        return product.finish()
+
+
+def defined(a: Array, b: Array) -> Array:
+    """The product of two matrices as docs/matmul.md defines it, in Python's integers."""
+    dtype = result_dtype((a.dtype, b.dtype))
+    if dtype.kind == "f":
+        a, b = a.astype(dtype), b.astype(dtype)
+    found = np.zeros((a.shape[0], b.shape[1]), dtype)
+    for i, row in enumerate(a.tolist()):
+        for j, column in enumerate(b.T.tolist()):
+            with np.errstate(over="ignore"):
+                found[i, j] = (
+                    exact_float(row, column, FORMATS[dtype.name]) if dtype.kind == "f" else exact_integer(row, column)
+                )
+    return found
+
+
+def same_bits(found: Array, expected: Array) -> None:
+    assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
+    wrong = np.argwhere(found.view(f"u{found.itemsize}") != expected.view(f"u{found.itemsize}"))
+    assert not len(wrong), (len(wrong), wrong[0], found[*wrong[0]], expected[*wrong[0]])
+
+
+def _case(kind: str, dtype: str, sizes: tuple[int, int, int], batches: tuple[Sizes, Sizes], cp: Any) -> None:
+    rows, inner, columns = sizes
+    a, b = factors(kind, dtype, rows, inner, columns)
+    a, b = (np.ascontiguousarray(np.broadcast_to(x, (*own, *x.shape))) for x, own in zip((a, b), batches, strict=True))
+    same_bits(exact_matmul(cp.asarray(a), cp.asarray(b)).get(), on_cpu(a, b))
+
+
+def _parts_case(dtype: str, sizes: tuple[int, int, int], result: str | None, cp: Any) -> None:
+    """In parts, some of which are multiplied in two steps."""
+    a, b = factors("special", dtype, *sizes)
+    chosen = np.dtype(result or dtype)
+    product = ProductOnDevice((a.dtype, b.dtype), chosen, sizes[1])
+    cut = sizes[1] // 3
+    parts = [(cp.asarray(a[:, ends].copy()), cp.asarray(b[ends].copy())) for ends in (slice(cut), slice(cut, None))]
+    for part in parts:
+        product.measure(*part)
+    for part in parts:
+        product.add(*part)
+    same_bits(product.finish().get(), on_cpu(a, b, str(chosen)))
+
+
+def _too_large(cp: Any) -> None:
+    a = np.full((40, 2), 2**62)
+    try:
+        exact_matmul(cp.asarray(a), cp.asarray(a.T.copy()))
+    except OverflowError:
+        return
+    raise AssertionError("expected an OverflowError")
+
+
+def modular_cases() -> Iterator[Case]:
+    """Ragged tiles, large and small, in one part and in several; all dtypes; stacks; what is not finite."""
+    for kernel, kind, dtype, sizes, batches in (
+        ("multiply", "ordinary", "float64", (37, 70, 21), ((), ())),
+        ("multiply", "ordinary", "int8", (130, 66, 260), ((), ())),
+        ("multiply", "mixed", "uint8", (3, 130, 32), ((3, 1), (2,))),
+        ("multiply", "extreme", "int8", (66, 140, 16), ((2,), ())),
+        ("multiply", "mixed", "int8", (17, 450, 9), ((), ())),
+        ("split", "close", "float64", (5, 19, 7), ((), ())),
+        ("split", "mixed", "int64", (4, 17, 3), ((), ())),
+        ("split", "mixed", "uint64", (4, 17, 3), ((), ())),
+        ("split", "mixed", "uint16", (9, 31, 5), ((), (2,))),
+        ("split", "mixed", "uint32", (2, 5, 18), ((), ())),
+        ("largest_in_rows", "mixed", "float16", (11, 70, 2), ((), ())),
+        ("largest_in_columns", "mixed", "float32", (2, 130, 300), ((), ())),
+        ("wild_terms", "special", "float32", (19, 33, 17), ((), ())),
+        ("finish_floats", "subnormal", "float64", (5, 3, 9), ((), ())),
+        ("finish_floats", "extreme", "float16", (7, 2, 3), ((), ())),
+        ("finish_floats", "cancelling", "float64", (4, 64, 4), ((), ())),
+    ):
+        check: Callable[[Any], None] = partial(_case, kind, dtype, sizes, batches)
+        yield Case("modular", kernel, f"{kind} {dtype}, {sizes}, {batches}", check)
+    for dtype, sizes, result in (("float32", (9, 200, 10), None), ("int16", (20, 70, 7), "int64")):
+        yield Case("modular", "multiply", f"parts of {dtype}, {sizes}", partial(_parts_case, dtype, sizes, result))
+    yield Case("modular", "finish_integers", "too large", _too_large)

@@ -1,0 +1,123 @@
+"""Runs every mutant of every kernel, and prints which are caught: ``python -m tests.mutants``.
+
+A mutant that no test can catch does what the kernel does, for a reason that stands in `EQUIVALENT`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from host_build import compile_unit, flatten, unit
+from host_case import Case
+from host_cases import CASES
+from host_cupy import on_host
+from host_device import HOST, open_library, reached, schedule
+from host_mutants import Mutant, mutate
+
+from kernels import build
+
+SEEDS = range(4)
+FLOOR = 0.95
+STEMS = sorted(path.stem for path in build.SOURCES.glob("*.cu"))
+# (file, function, text) of a mutant that changes no result, and why.
+EQUIVALENT: Mapping[tuple[str, str, str], str] = MappingProxyType({
+    ("locate.cuh", "operator()", "i > 0"): "no sample here is below the first threshold, where the loop ends",
+    ("reduce_tile.cuh", "first_of_block", "threadIdx.x == 0"): "other threads find it, too, but nobody asks them",
+    ("reduce_float.cuh", "fit", "largest == 0"): "zeros fit into every window",
+    ("reduce_float.cuh", "open", "lowest > 1"): "windows are opened more often than they have to be",
+    ("reduce.cu", "found", "i < Tile<T>::SIZE - 1"): "what is looked for is one of the tile's samples",
+    ("matmul.cu", "by_tiles", "inner"): "one more step multiplies what tiles are filled up with, which changes no sum",
+    ("matmul_register.cuh", "register_tiled", "inner"): "as in by_tiles",
+    ("reduction.cu", "modulo", "size"): "one more step, in which no thread has a neighbour",
+    ("reduction.cu", "atomic_max", "tid == 0"): "every thread raises the maximum to the same value",
+    ("reduction.cu", "warp_shuffle", "tid >= 32"): "other warps reduce what nobody asks them for",
+})  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A mutant, and the first case that caught it, with what was wrong; None where none did."""
+
+    mutant: Mutant
+    caught: str | None
+
+    @property
+    def reason(self) -> str | None:
+        """Why it is equivalent."""
+        return EQUIVALENT.get((self.mutant.file, self.mutant.function, self.mutant.text))
+
+
+def run_mutants(stem: str) -> list[Outcome]:
+    """Every mutant of a source, each until a case catches it."""
+    broken = {case.variant for case in CASES if case.stem == stem and case.broken}
+    cases = [case for case in CASES if case.stem == stem and not case.broken]
+    if not cases:
+        return []
+    text, mutants = mutate(flatten(f"{stem}.cu"), broken)
+    with pytest.MonkeyPatch.context() as monkeypatch, on_host(monkeypatch) as cupy:
+        for case in cases:
+            case.check(cupy)
+        instances = sorted(instance for of_stem, instance in HOST.launched if of_stem == stem)
+        HOST.replaced[stem] = open_library(compile_unit(unit(text, instances), HOST.flavour))
+        try:
+            places = _places(cases, cupy)
+            # What is in a header, and not asked for by this source, is asked for by another.
+            own = [mutant for mutant in mutants
+                   if mutant.file == f"{stem}.cu" or any(seen[mutant.number] for _, seen in places)]  # fmt: skip
+            return [Outcome(mutant, _caught(mutant, places, cupy)) for mutant in own]
+        finally:
+            del HOST.replaced[stem]
+
+
+def _places(cases: list[Case], cupy: Any) -> list[tuple[Case, bytes]]:
+    """Cases, with the mutants that each comes by; without a mutant they are right."""
+    found = []
+    for case in cases:
+        seen = reached(HOST.flavour)
+        seen[:] = bytes(len(seen))
+        case.check(cupy)
+        found.append((case, bytes(seen)))
+    return found
+
+
+def _caught(mutant: Mutant, places: list[tuple[Case, bytes]], cupy: Any) -> str | None:
+    HOST.mutant = mutant.number
+    try:
+        for seed in SEEDS:
+            for case, seen in places:
+                if seen[mutant.number]:
+                    with schedule(seed):
+                        try:
+                            case.check(cupy)
+                        except (AssertionError, ArithmeticError) as error:
+                            return f"{case}: {' '.join(str(error).split())[:150]}"
+    finally:
+        HOST.mutant = 0
+    return None
+
+
+def score(outcomes: list[Outcome]) -> float:
+    """Share of the mutants that were caught."""
+    return sum(outcome.caught is not None for outcome in outcomes) / max(1, len(outcomes))
+
+
+def main() -> None:
+    """Print every mutant, and the score."""
+    every = [outcome for stem in STEMS for outcome in run_mutants(stem)]
+    for outcome in every:
+        print(f"{outcome.mutant}: {outcome.caught or f'SURVIVES: {outcome.reason}'}")
+    caught = sum(outcome.caught is not None for outcome in every)
+    print(f"{caught} of {len(every)} mutants caught: {score(every):.1%}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,123 @@
+"""Regions of array jobs on a device: the same bytes as on the CPU, also of dtypes that CuPy does not have."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from host_array import DeviceArray
+
+from pipeline.array_device import compute_on_device
+from pipeline.array_job import ArrayJob
+from pipeline.array_run import run_array
+from pipeline.arrays import join, output_file
+from pipeline.cluster import Placement
+from pipeline.sources import open_source
+from pipeline.timeline import Timeline
+from workflows.map import MAP, MapOptions
+from workflows.transpose import TRANSPOSE, TransposeOptions
+
+DTYPES = ("bool", "uint8", "float16", ">i4", "float32", "int64", "complex64", ">c16", "longdouble", "M8[s]", "U1",
+          "V1", "V2", "V3", "V5", "S8", "V12", "S16")  # fmt: skip
+
+
+@pytest.fixture
+def limits(cp: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """Limits that the memory pool of the device was given. The host learns what only this module asks of a device."""
+    found: list[int] = []
+    pool = cp.get_default_memory_pool()
+    given = getattr(pool, "set_limit", lambda size: None)
+
+    def set_limit(size: int) -> None:
+        found.append(size)
+        given(size=size)
+
+    stand_in = SimpleNamespace(set_limit=set_limit, free_all_blocks=pool.free_all_blocks)
+    monkeypatch.setattr(cp, "get_default_memory_pool", lambda: stand_in)
+    if not hasattr(cp.cuda, "Stream"):
+        stream = SimpleNamespace(synchronize=lambda: None)
+        monkeypatch.setattr(cp.cuda, "Stream", lambda non_blocking: nullcontext(stream), raising=False)
+        monkeypatch.setattr(cp.cuda, "get_current_stream", lambda: stream)
+        cupyx: Any = ModuleType("cupyx")
+        cupyx.empty_pinned = np.empty
+        monkeypatch.setitem(sys.modules, "cupyx", cupyx)
+        monkeypatch.setattr(DeviceArray, "set", lambda self, block: self.__setitem__(..., block), raising=False)
+        get = DeviceArray.get
+        monkeypatch.setattr(DeviceArray, "get", lambda self, stream=None, out=None: get(self))
+    yield found
+    given(size=0)
+
+
+def job_of(folder: Path, workflow: Any, options: Any, *arrays: Any, limit: int | None = None) -> Any:
+    """The job, with its output still to be made, for arrays in files."""
+    sources = []
+    for number, array in enumerate(arrays):
+        np.save(folder / f"{number}.npy", array)
+        sources.append(join(open_source((str(folder / f"{number}.npy"),), samples=False)))
+
+    def on(output: Any) -> ArrayJob:
+        return ArrayJob(workflow, options, tuple(sources), output, "off", 0, True, limit)
+
+    return on
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("shape", [(70, 33), (5,), (), (3, 4, 5)])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_any_dtype(tmp_path: Path, limits: list[int], dtype: str, shape: tuple[int, ...]) -> None:
+    size, itemsize = int(np.prod(shape)), np.dtype(dtype).itemsize
+    random = np.random.default_rng(0)
+    bits = random.integers(2, size=size) if dtype in ("bool", "U1") else None
+    array = np.frombuffer(random.bytes(size * itemsize), dtype) if bits is None else bits.astype(dtype)
+    array = array.reshape(shape)
+    on = job_of(tmp_path, TRANSPOSE, TransposeOptions(), array)
+    timeline = Timeline(True)
+    native = array.astype(array.dtype.newbyteorder("="))
+    spec = TRANSPOSE.outline([join(open_source((str(tmp_path / "0.npy"),), samples=False)).spec], TransposeOptions())
+    with output_file(str(tmp_path / "out.npy"), type(spec)(spec.shape, native.dtype)) as output:
+        region = tuple((0, length) for length in spec.shape)
+        compute_on_device(on(output), region, timeline)
+    assert np.load(tmp_path / "out.npy").tobytes() == np.ascontiguousarray(native.T).tobytes()
+    assert [span.stage for span in timeline.spans][:2] == ["read", "to device"]
+    assert [span.stage for span in timeline.spans][-2:] == ["to host", "write"]
+    assert timeline.nbytes["to device"] == timeline.nbytes["to host"] == timeline.nbytes["write"] == array.nbytes
+    assert limits == [0]
+
+
+@pytest.mark.gpu
+def test_region_of_larger_arrays_and_the_limit_of_the_pool(tmp_path: Path, limits: list[int]) -> None:
+    a, b = np.arange(600, dtype=np.int32).reshape(20, 30), np.arange(30, dtype=np.int32)
+    options = MapOptions("subtract")
+    on = job_of(tmp_path, MAP, options, a, b, limit=2**28)
+    with output_file(str(tmp_path / "out.npy"), MAP.outline(on(None).specs, options)) as output:
+        compute_on_device(on(output), ((5, 9), (0, 30)), Timeline())
+    expected = np.zeros((20, 30), np.int32)
+    expected[5:9] = (a - b)[5:9]
+    np.testing.assert_array_equal(np.load(tmp_path / "out.npy"), expected)
+    assert limits == [2**28]
+
+
+@pytest.mark.hardware
+@pytest.mark.parametrize("dtype", ["uint8", "float32", "complex128", "V3", "longdouble"])
+def test_files_larger_than_the_memory_of_the_device(tmp_path: Path, dtype: str) -> None:
+    """So much of it as the limit leaves: the same bytes as on the CPU."""
+    limit = 2**26
+    columns = 4099
+    rows = 2 * limit // columns // np.dtype(dtype).itemsize
+    data = np.random.default_rng(0).bytes(rows * columns * np.dtype(dtype).itemsize)
+    np.save(tmp_path / "in.npy", np.frombuffer(data, dtype).reshape(rows, columns))
+    source = open_source((str(tmp_path / "in.npy"),), samples=False)
+    found = []
+    for device in ("gpu", "cpu"):
+        path = tmp_path / f"{device}.npy"
+        outcome = run_array(TRANSPOSE, TransposeOptions(), [source], str(path), placement=Placement(device=device),
+                            verify="full", device_memory_limit=limit)  # fmt: skip
+        assert outcome.verdict.checked == rows * columns
+        found.append(path.read_bytes())
+    assert found[0] == found[1]

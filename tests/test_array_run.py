@@ -1,0 +1,147 @@
+"""The run loop of jobs that write an array: the same bytes however they are cut, and what it says of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import nullcontext
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from array_cases import ON_CPU, SCALED, check, left, scaled
+from numpy.typing import NDArray
+
+import pipeline.array_run
+from pipeline.cluster import Workers, open_workers
+from pipeline.sources import Source, open_source
+from workflows.array_workflow import Bounds, Checked, sizes
+
+CHECKED: list[int] = []  # elements in each call of the check; the cluster lives in this process
+
+
+@pytest.fixture(scope="module")
+def workers() -> Iterator[Workers]:
+    """One cluster for all tests."""
+    with open_workers(ON_CPU, 0) as workers:
+        yield replace(workers, threads=2)  # so that more regions than eight have to wait for others
+
+
+@pytest.fixture(autouse=True)
+def shared(workers: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipeline.array_run, "open_workers", lambda *_, **__: nullcontext(workers))
+
+
+@pytest.fixture
+def array() -> NDArray[np.int64]:
+    return np.random.default_rng(0).integers(-(2**60), 2**60, (83, 31))
+
+
+@pytest.fixture
+def source(tmp_path: Path, array: NDArray[Any]) -> Source:
+    np.save(tmp_path / "in.npy", array)
+    return open_source((str(tmp_path / "in.npy"),), samples=False)
+
+
+@pytest.mark.parametrize("name", ["out.npy", "out.raw", "out"])
+@pytest.mark.parametrize("chunk_bytes", [100, 496, 497, 5000, 41167, 41168, None])
+def test_bytes_do_not_depend_on_the_cut(
+    source: Source, array: NDArray[Any], chunk_bytes: int | None, name: str, tmp_path: Path
+) -> None:
+    outcome = scaled(source, chunk_bytes=chunk_bytes, name=name)
+    path = tmp_path / name
+    assert outcome.result.path == str(path)
+    np.save(tmp_path / "expected.npy", 3 * array)
+    expected = (tmp_path / "expected.npy").read_bytes()
+    assert path.read_bytes() == (expected if name == "out.npy" else expected[128:])
+    np.testing.assert_array_equal(outcome.result.array, 3 * array)
+    assert left(tmp_path) == ["expected.npy", name]
+
+
+def test_one_element_at_a_time(tmp_path: Path) -> None:
+    np.save(tmp_path / "in.npy", np.arange(35).reshape(5, 7))
+    outcome = scaled(open_source((str(tmp_path / "in.npy"),)), chunk_bytes=1)
+    assert (outcome.verdict.chunks, outcome.result.array.tolist()) == (35, (3 * np.arange(35)).reshape(5, 7).tolist())
+
+
+def test_result_says_what_was_written(source: Source, tmp_path: Path) -> None:
+    result = scaled(source).result
+    path = str(tmp_path / "out.npy")
+    assert result.to_json() == {"path": path, "dtype": "int64", "shape": [83, 31], "bytes": 83 * 31 * 8}
+    assert result.lines() == [("output", f"{path} (int64 83×31)"), ("bytes", "20,584")]
+    with pytest.raises(ValueError, match="read-only"):
+        result.array[0] = 1
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (3, 0), (1,)])
+@pytest.mark.parametrize("name", ["out.npy", "out.raw"])
+def test_arrays_of_no_or_one_element(tmp_path: Path, shape: tuple[int, ...], name: str) -> None:
+    np.save(tmp_path / "in.npy", np.full(shape, 7, ">i4"))
+    steps: list[tuple[int, int]] = []
+    source = open_source((str(tmp_path / "in.npy"),), samples=False)
+    outcome = scaled(source, name=name, progress=lambda *step: steps.append(step))
+    found, size = outcome.result.array, int(np.prod(shape))
+    assert (found.shape, found.dtype, found.tolist()) == (shape, np.int32, np.full(shape, 21).tolist())
+    assert (outcome.verdict.samples, outcome.verdict.checked, outcome.verdict.chunks) == (size, size, size)
+    assert steps == [(4, 4)] * size
+
+
+def test_several_files_are_one_array(tmp_path: Path, array: NDArray[Any]) -> None:
+    for number, part in enumerate(np.split(array, [30, 31])):
+        np.save(tmp_path / f"{number}.npy", part)
+    source = open_source((str(tmp_path / "[0-9].npy"),), samples=False)
+    np.testing.assert_array_equal(scaled(source).result.array, 3 * array)
+
+
+# --- verdict, trace, progress -----------------------------------------------------------------------------------------
+
+
+def recording(read: Any, found: NDArray[Any], region: Bounds, *more: Any) -> Checked:
+    assert found.shape == sizes(region)
+    CHECKED.append(found.size)
+    return check(read, found, region, *more)
+
+
+@pytest.mark.parametrize(("mode", "checked"), [("full", 83 * 31), ("sample", 8 * 2 + 1), ("off", 0)])
+def test_verdict_claims_what_was_checked(source: Source, mode: str, checked: int) -> None:
+    """The sample is one of 256 elements, or one, of each region: eight of 10 x 31 and one of 3 x 31."""
+    CHECKED.clear()
+    verdict = scaled(source, workflow=replace(SCALED, check=recording), verify=mode).verdict
+    assert (verdict.mode, verdict.samples, verdict.chunks) == (mode, 83 * 31, 9)
+    assert verdict.checked == sum(CHECKED) == checked
+    assert verdict.escape == (0.0 if mode == "off" else 2.0**-40)
+
+
+def test_whole_check_is_never_a_sample(source: Source) -> None:
+    assert scaled(source, workflow=replace(SCALED, whole=True), verify="sample").verdict.checked == 83 * 31
+
+
+def test_default_mode_is_full_while_the_files_are_small(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert scaled(source, verify=None).verdict.mode == "full"
+    monkeypatch.setattr(pipeline.array_run, "FULL_UP_TO_BYTES", 83 * 31 * 16 - 1)
+    assert scaled(source, verify=None).verdict.mode == "sample"
+
+
+def test_trace_has_every_stage_of_every_region(source: Source) -> None:
+    stages = scaled(source, traced=True).stages
+    nbytes = 83 * 31 * 8
+    assert stages.nbytes == 2 * nbytes
+    spans = [tuple(span.stage for span in trace.spans) for trace in stages.traces]
+    assert sorted(spans) == [("read", "kernel", "write")] * 9 + [("verify",)] * 9
+    for stage in ("read", "kernel", "write", "verify"):
+        assert sum(span.nbytes for trace in stages.traces for span in trace.spans if span.stage == stage) == nbytes
+        assert stages.moved[stage] == nbytes and stages.seconds[stage] > 0
+    assert stages.devices == {"cpu"} and stages.wall > 0
+    assert scaled(source).stages.traces == []
+
+
+def test_progress_is_monotone_and_complete(source: Source) -> None:
+    steps: list[tuple[int, int]] = []
+    announced: list[Workers] = []
+    scaled(source, progress=lambda *step: steps.append(step), announce=announced.append)
+    assert [total for _, total in steps] == [83 * 31 * 8] * 9
+    done = [0, *(done for done, _ in steps)]
+    assert all(a < b for a, b in pairwise(done)) and done[-1] == 83 * 31 * 8
+    assert [workers.device for workers in announced] == ["cpu"]

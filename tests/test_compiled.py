@@ -1,0 +1,115 @@
+"""Every kernel compiles for every GPU without a warning, and takes no more of one than it was built to take."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from multiprocessing import get_context
+
+import pytest
+from compiled import ARCHITECTURES, INSTANCES, REGISTERS, TASKS, Taken, compiled
+from test_build import SHARED, require_compiler
+
+from kernels import build
+from pipeline.inspection import inspect
+
+# Multiprocessors that hold 2048 threads; the others hold 1024 or 1536.
+LARGE = ("sm_80", "sm_90", "sm_100")
+# Kernels that jobs run: threads of a block, and blocks that a multiprocessor is to hold at least.
+PRODUCTION = {
+    "histogram": r"histogram_\w+", "reduce": r"moments|finish|combine", "matmul": "register_tiled",
+    "stencil": "production", "transpose": "production", "reduction": "production", "elementwise": "production",
+    "limits": r"\w+",
+}  # fmt: skip
+
+
+def launch(stem: str, instance: str, architecture: str) -> tuple[int, int]:
+    """Threads of a block and blocks of a multiprocessor, as the launch bounds of the source say."""
+    kernel, _, rest = instance.partition("<")
+    if kernel == "register_tiled":
+        c_type, micro, _ = rest.split(", ")
+        return 256, 2 if int(micro) ** 2 * {"float": 4, "double": 8}[c_type] <= 256 else 1
+    if kernel == "moments":
+        c_type, parts = rest.rstrip(">").split(", ")
+        return 256, 2 if c_type in ("signed char", "u8") and int(parts) & 2 else 3
+    if stem in ("histogram", "reduction", "limits"):
+        two = architecture in LARGE and kernel not in ("histogram_regular", "histogram_search", "histogram_bytes")
+        return 1024, 2 if two else 1
+    return 256, 1
+
+
+Futures = dict[tuple[str, str], "Future[tuple[str, dict[str, Taken]]]"]
+
+
+@pytest.fixture(scope="module")
+def futures() -> Iterator[Futures]:
+    """In processes, because NVRTC lets threads wait for each other."""
+    require_compiler()
+    with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as pool:
+        yield {task: pool.submit(compiled, *task) for task in TASKS}
+
+
+@pytest.mark.timeout(600)  # the first one waits for most of it, on a busy machine for minutes
+@pytest.mark.parametrize(("stem", "architecture"), TASKS)
+def test_compiles_within_its_limits(futures: Futures, stem: str, architecture: str) -> None:
+    log, kernels = futures[stem, architecture].result()
+    assert log == "", f"kernels/{stem}.cu, {architecture}: {log}"
+    assert list(kernels) == INSTANCES[stem](architecture)
+    assert excesses(stem, architecture, kernels) == []
+
+
+def excesses(stem: str, architecture: str, kernels: dict[str, Taken]) -> list[str]:
+    """Kernel, architecture, limit and value of everything that is too much."""
+    found = []
+    for instance, taken in kernels.items():
+        what = f"kernels/{stem}.cu, {instance}, {architecture}"
+        if taken.shared > 48 * 1024:
+            found.append(f"{what}: expected at most 49152 bytes of static shared memory, takes {taken.shared}")
+        if not re.fullmatch(PRODUCTION[stem], instance.partition("<")[0]):
+            continue
+        if taken.local:
+            found.append(
+                f"{what}: expected everything in registers, {taken.local} bytes per thread are in local memory"
+            )
+        threads, blocks = launch(stem, instance, architecture)
+        most = REGISTERS // (threads * blocks) // 8 * 8
+        if taken.registers > most:
+            found.append(f"{what}: expected at most {most} registers for {blocks} x {threads} threads, "
+                         f"takes {taken.registers}")  # fmt: skip
+        if taken.shared * blocks > SHARED[architecture] * 1024:
+            found.append(f"{what}: expected {blocks} blocks to fit into {SHARED[architecture]} KiB of shared memory, "
+                         f"each takes {taken.shared} bytes")  # fmt: skip
+    return found
+
+
+def test_excess_is_named() -> None:
+    """Kernel, architecture, limit and value."""
+    kernels = {"histogram_shift<int, 8, true>": Taken(33, 16, 50_000), "shared<int, false>": Taken(255, 8, 4096)}
+    start = "kernels/histogram.cu, histogram_shift<int, 8, true>, sm_90: expected "
+    assert excesses("histogram", "sm_90", kernels) == [
+        start + "at most 49152 bytes of static shared memory, takes 50000",
+        start + "everything in registers, 16 bytes per thread are in local memory",
+        start + "at most 32 registers for 2 x 1024 threads, takes 33",
+    ]
+    assert excesses("histogram", "sm_86", {"histogram_shift<int, 8, true>": Taken(64, 0, 0)}) == []
+
+
+@pytest.mark.parametrize("architecture", [name for name in ARCHITECTURES if name != "sm_75"])
+def test_histogram_increments_by_one_instruction(architecture: str) -> None:
+    """Not by a loop that compares and swaps, which is what other counters than 32-bit ones become."""
+    require_compiler()
+    instances = {"histogram_shift": "histogram_shift<int, 8, true>", "histogram_bytes": "histogram_bytes<u8, 32>"}
+    for kernel in inspect("histogram", instances, architecture):
+        atomics = [line.split("  ")[1] for line in kernel.listing if "ATOMS" in line]
+        fused = [line for line in atomics if "ATOMS.POPC.INC" in line]
+        assert fused and fused == atomics, f"{kernel.instance}, {architecture}: expected ATOMS.POPC.INC, got {atomics}"
+
+
+def test_every_source_is_compiled() -> None:
+    assert set(INSTANCES) == {path.stem for path in build.SOURCES.glob("*.cu")} == set(PRODUCTION)
+    assert {architecture for _, architecture in TASKS} == set(ARCHITECTURES)
+    for stem, instances in INSTANCES.items():
+        found = [instances(architecture) for architecture in ARCHITECTURES]
+        assert all(names and len(set(names)) == len(names) for names in found), stem

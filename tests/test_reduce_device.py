@@ -1,0 +1,181 @@
+"""The kernels of reduce against reference and CPU counterpart; their windows at the limit; the wrapper, the source."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from reduce_cases import CASES, DTYPES, FLOATS, case, generator
+
+from kernels import build, reduce, reduce_device
+from kernels.reduce import EXTREMES, PARTS, SQUARES, SUM
+from kernels.reduce_device import C_TYPES, INSTANCES, combine_on_device, reduce_on_device
+from kernels.reduce_reference import reduce_reference
+
+SIZES = (1, 31, 32, 33, 1023, 1024, 1025, 10_007)
+ALL = SUM | SQUARES | EXTREMES
+# Exponents that a window holds: RANGE in reduce_float.cuh, by dtype and parts.
+RANGES = {("float16", SUM): 32, ("float16", ALL): 32, ("float32", SUM): 61, ("float32", ALL): 40,
+          ("float64", SUM): 74, ("float64", ALL): 32}  # fmt: skip
+FILES = ("exact_sum.cuh", "reduce_tile.cuh", "reduce_integer.cuh", "reduce_float.cuh", "reduce.cu")
+SOURCE = "".join((build.SOURCES / name).read_text(encoding="utf-8") for name in FILES)
+
+
+def check(cp: Any, samples: NDArray[Any], parts: int = ALL) -> None:
+    same(reduce_on_device(cp.asarray(samples), parts).get(), reduce_reference(samples, parts))
+
+
+def same(found: NDArray[Any], expected: NDArray[Any]) -> None:
+    wrong = np.flatnonzero(found != expected)
+    assert not len(wrong), (wrong, found[wrong], expected[wrong])
+    assert found.dtype == np.int64 and found.shape == (reduce.SIZE,)
+
+
+@pytest.fixture
+def one_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each thread sees many samples."""
+    monkeypatch.setattr(build.Limits, "resident_blocks", lambda *_: 1)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_kernel_is_the_reference_at_every_size(cp: Any, dtype: str, size: int) -> None:
+    check(cp, case("specials", dtype, size))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("parts", PARTS)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_kernel_is_the_reference_for_all_that_can_be_asked(cp: Any, dtype: str, parts: int) -> None:
+    check(cp, case("ordinary", dtype, 30_011), parts)
+    check(cp, case("specials", dtype, 3001), parts)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_kernel_is_the_reference_on_nasty_samples(cp: Any, dtype: str, name: str) -> None:
+    size = 130_009 if name == "borders" else 40_009
+    check(cp, case(name, dtype, size))
+    check(cp, case(name, dtype, size), SUM)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_views_that_begin_anywhere(cp: Any, dtype: str) -> None:
+    samples = case("specials", dtype, 20_000)
+    on_device = cp.asarray(samples)
+    for start in range(17):
+        same(reduce_on_device(on_device[start:], ALL).get(), reduce_reference(samples[start:], ALL))
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("one_block")
+@pytest.mark.parametrize("excess", [-1, 0, 1, 4, 6, 14])
+@pytest.mark.parametrize(("dtype", "parts"), RANGES)
+def test_windows_that_are_full(cp: Any, dtype: str, parts: int, excess: int) -> None:
+    """Samples of one sign whose exponents span what a window holds, and more; what is left of each for the last level
+    is as large as can be, and so is its last bit."""
+    size, info, random = 300_000, np.finfo(dtype), generator("windows", dtype, parts)
+    span = min(RANGES[dtype, parts] + excess, info.maxexp - info.minexp)
+    last_level = {("float64", SUM): 85, ("float16", SUM): 1, ("float16", ALL): 1}.get((dtype, parts), 43)
+    exponents = -random.choice([0, min(last_level, span - 1), span - 1], size)
+    exponents += info.maxexp - 1 if dtype == "float16" else 3
+    ones = 2.0 ** random.integers(min(40, info.nmant), info.nmant + 1, size) - 1
+    check(cp, np.ldexp(2.0**info.nmant + ones, exponents - info.nmant).astype(dtype), parts)
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("one_block")
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_threads_empty_their_sums_in_time(cp: Any, dtype: str) -> None:
+    """A window without room above its samples, and then as many of the largest as would fill it four times."""
+    random, info = generator("emptied", dtype), np.finfo(dtype)
+    samples = (2 - np.maximum(info.eps, random.uniform(0, 0.1, 256 * 4500))).astype(dtype)
+    if dtype != "float16":
+        samples[: 256 * 16 : 2] = np.ldexp(samples[: 256 * 16 : 2], 1 - RANGES[dtype, SUM])
+    check(cp, samples, SUM)
+
+
+@pytest.mark.gpu
+def test_carries_of_squares_run_on(cp: Any) -> None:
+    """In every thread the second word of the sum of squares is full when a carry of the first arrives."""
+    of_thread = np.array([2**64 - 1, 2**32, 2**32 - 1, 2**32 - 1, 0, 0, 0, 0], np.uint64)
+    check(cp, np.repeat(of_thread.reshape(4, 1, 2), 256, axis=1).ravel())
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_partials_combine_on_the_device_as_on_the_host(cp: Any, dtype: str) -> None:
+    whole = case("specials", dtype, 9001)
+    a, b, c = (
+        reduce.place(reduce_on_device(cp.asarray(whole[start:end]), ALL), start)
+        for start, end in ((0, 1), (1, 4000), (4000, 9001))
+    )
+    expected = reduce_reference(whole, ALL)
+    for total in (combine_on_device(combine_on_device(a, b), c), combine_on_device(c, reduce.combine(b, a))):
+        same(total.get(), expected)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", ["int8", "uint64", "float16", "float64"])
+def test_arrays_of_several_launches(cp: Any, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reduce_device, "MOST_SAMPLES", 1000)
+    check(cp, case("specials", dtype, 4321))
+
+
+@pytest.mark.hardware
+def test_more_than_2_32_samples(cp: Any) -> None:
+    if cp.cuda.runtime.memGetInfo()[0] < 6 * 2**30:
+        pytest.skip("needs 6 GiB of device memory")
+    samples = cp.full(2**32 + 5, -128, cp.int8)
+    samples[-1], samples[2**31 + 3] = 7, -127
+    found = reduce_on_device(samples, ALL).get()
+    expected = reduce.empty(np.dtype("int8"), ALL, 2**32 + 5)
+    total, squares = -128 * (2**32 + 3) + 7 - 127, 128**2 * (2**32 + 3) + 49 + 127**2
+    for at, value, bits in ((reduce.SUM_AT, total, 1088), (reduce.SQUARES_AT, squares, 2176)):
+        expected[at] = reduce.exact_sum.to_words(value << bits, at.stop - at.start)
+    expected[[reduce.MIN_KEY, reduce.MIN_AT, reduce.MAX_KEY, reduce.MAX_AT]] = -128, 0, 7, 2 * (2**32 + 4)
+    same(found, expected)
+
+
+@pytest.mark.gpu
+def test_wrapper_refuses(cp: Any) -> None:
+    with pytest.raises(TypeError, match=r"expected int8 or .* got complex64"):
+        reduce_on_device(cp.zeros(3, "complex64"), ALL)
+    with pytest.raises(ValueError, match=r"expected 1 dimension\(s\), got shape \(2, 2\)"):
+        reduce_on_device(cp.zeros((2, 2), "int8"), ALL)
+    with pytest.raises(ValueError, match=r"C-contiguous .* strides \(8,\) for shape \(3,\)"):
+        reduce_on_device(cp.zeros(6, "float32")[::2], ALL)
+    with pytest.raises(ValueError, match="at least 1 sample, got an empty array"):
+        reduce_on_device(cp.zeros(0, "float32"), ALL)
+    with pytest.raises(ValueError, match="on multiples of 4 bytes, the first is at 0x"):
+        reduce_on_device(cp.zeros(9, "uint8")[1:].view("float32"), ALL)
+    with pytest.raises(ValueError, match=r"expected parts out of 1, 3, 4, 5, 7, got 2"):
+        reduce_on_device(cp.zeros(9, "uint8"), SQUARES)
+
+
+def test_constants_are_those_of_the_source() -> None:
+    def constant(name: str) -> str:
+        found = re.search(rf"\b{name} = ([^,;]+)", SOURCE)
+        assert found, name
+        return found[1]
+
+    names = {"SUM_WORDS": reduce.SUM_WORDS, "SQUARE_WORDS": reduce.SQUARE_WORDS, "SUM_AT": reduce.SUM_AT.start,
+             "SUM_BITS": reduce.exact_sum.SUM_BITS, "SQUARE_BITS": reduce.exact_sum.SQUARE_BITS, "SUM": SUM,
+             "SQUARES": SQUARES, "EXTREMES": EXTREMES, "REDUCE_THREADS": reduce_device.THREADS,
+             "DIGIT_BITS": reduce_device.DIGIT_BITS}  # fmt: skip
+    assert {name: int(constant(name)) for name in names} == names
+    assert reduce_device.COUNTS == 3 + 78 + 154
+    assert set(C_TYPES) == set(reduce.DTYPES)
+
+
+def test_header_names_every_kernel() -> None:
+    text = (build.SOURCES / "reduce.cu").read_text(encoding="utf-8")
+    listed = re.findall(r"^//   (\w+)  +", text, re.MULTILINE)
+    assert listed == re.findall(r"__global__ void\s+(?:__launch_bounds__\([^\n]*\)\s*)?(\w+)\(", text)
+    assert {name.partition("<")[0] for name in INSTANCES} == set(listed)

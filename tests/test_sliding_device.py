@@ -1,0 +1,146 @@
+"""The kernels of sliding windows against the CPU, bit for bit; what the wrappers refuse; that all compile."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from kernels import build
+from kernels.sliding import OUTSIDE, box_cpu, weighted_cpu
+from kernels.sliding_device import C_TYPES, INSTANCES, THREADS, TILE, box, weighted
+
+SOURCE = (build.SOURCES / "sliding.cu").read_text()
+ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
+
+
+def numbers(dtype: str, shape: Any, seed: int = 0) -> NDArray[Any]:
+    random = np.random.default_rng(seed)
+    if np.dtype(dtype).kind == "f":
+        return (random.standard_normal(shape) * 100).astype(dtype)
+    limits = np.iinfo(dtype)
+    scale = 2**13 if limits.bits == 64 else 1
+    return random.integers(limits.min // scale, limits.max // scale, shape, dtype, endpoint=True)
+
+
+def check_box(cp: Any, x: NDArray[Any], radius: int, before: int = 0, after: int = 0, outside: str = "zero") -> None:
+    found = box(cp.asarray(x), radius, before, after, outside).get()
+    expected = box_cpu(x, radius, before, after, outside)
+    assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
+    np.testing.assert_array_equal(found, expected)
+    assert found.tobytes() == expected.tobytes()
+
+
+def test_header_names_the_kernels() -> None:
+    listed = re.findall(r"^//   (\w+)  +", SOURCE, re.MULTILINE)
+    assert listed == re.findall(r"__global__ void __launch_bounds__\(BLOCK(?:, \d)?\)\n(\w+)\(", SOURCE)
+    assert len(listed) == SOURCE.count("__global__")
+    assert {instance.partition("<")[0] for instance in INSTANCES} == set(listed)
+    assert f"BLOCK = {THREADS};" in SOURCE
+    assert f"ITEMS = {TILE // THREADS};" in SOURCE
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_all_instances_compile_without_a_warning(architecture: str) -> None:
+    names, cubin, log = build.compile_source("sliding", INSTANCES, architecture)
+    assert set(names) == set(INSTANCES)
+    assert cubin
+    assert not log
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", (*C_TYPES, "float16"))
+def test_box_of_every_dtype(cp: Any, dtype: str) -> None:
+    for shape, radius in (((1, 4500), 3), ((3, 200), 60), ((2, 1), 0)):
+        check_box(cp, numbers(dtype, shape), radius)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("outside", OUTSIDE)
+def test_box_beyond_the_ends(cp: Any, outside: str) -> None:
+    for dtype in ("int16", "float32", "uint64"):
+        x = numbers(dtype, (2, 301))
+        for radius, before, after in ((5, 5, 5), (5, 0, 3), (301, 301, 301), (100, 90, 110), (400, 300, 300)):
+            check_box(cp, x, radius, before, after, outside)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("radius", (0, 1, 3, 1000, 4096))
+def test_box_of_every_radius(cp: Any, radius: int) -> None:
+    for dtype in ("int32", "float64"):
+        check_box(cp, numbers(dtype, (1, 9000)), radius, radius, radius)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", ("float32", "float64"))
+@pytest.mark.parametrize("case", ("one word", "two words", "far", "subnormal", "largest", "bits", "specials"))
+def test_box_of_adversarial_floats(cp: Any, case: str, dtype: str) -> None:
+    random = np.random.default_rng(1)
+    shape = (2, 700)
+    normal = random.standard_normal(shape)
+    limits = np.finfo(dtype)
+    low, high = limits.minexp - limits.nmant, limits.maxexp - 3
+    x = {
+        "one word": random.integers(-4, 5, shape) * 1.0,
+        "two words": normal * 2.0 ** random.integers(0, 30, shape),
+        "far": normal * 2.0 ** random.integers(low, high, shape),
+        "subnormal": normal * 2.0 ** (low + 3),
+        "largest": np.sign(normal) * float(limits.max),
+        "bits": random.integers(0, 2 ** (limits.bits - 1), shape).astype(f"u{limits.bits // 8}").view(dtype),
+        "specials": random.choice([*[1.0] * 300, np.inf, -np.inf, np.nan, -0.0], shape),
+    }[case].astype(dtype)
+    for radius in (0, 2, 40):
+        check_box(cp, x, radius, 1, radius)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", ("int64", "uint64"))
+def test_box_that_overflows(cp: Any, dtype: str) -> None:
+    most = np.iinfo(dtype).max
+    x = np.array([[0, most - 1, 1, 0, 0, 7], [1, 0, 0, 2, 0, 0]], dtype)
+    check_box(cp, x, 1)
+    x[1, 2] = most
+    with pytest.raises(OverflowError, match=f"expected sums that {dtype} holds, got {most + 1}; take a smaller"):
+        box(cp.asarray(x), 1)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kind", ("float32", "float64"))
+@pytest.mark.parametrize("dtype", (*C_TYPES, "float16"))
+def test_weighted_of_every_dtype(cp: Any, dtype: str, kind: str) -> None:
+    for shape, radius in (((1, 4200), 2), ((3, 200), 23), ((2, 1), 0)):
+        x, weights = numbers(dtype, shape), numbers(kind, 2 * radius + 1, 1)
+        found = weighted(cp.asarray(x), cp.asarray(weights), radius, 0, "reflect" if radius <= shape[1] else "zero")
+        expected = weighted_cpu(x, weights, radius, 0, "reflect" if radius <= shape[1] else "zero")
+        assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
+        assert found.get().tobytes() == expected.tobytes()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("radius", (3, 7, 8, 250, 1000))
+def test_weighted_of_several_chunks_of_taps(cp: Any, radius: int) -> None:
+    """Products that are not finite, zeros of both signs, and sums that underflow come out as on the CPU."""
+    x, weights = numbers("float32", (2, 800)), numbers("float32", 2 * radius + 1, 1)
+    x[0, ::97], x[1, 5:9], x[1, 300:] = -0.0, (np.inf, np.nan, 1e-40, -np.inf), -0.0
+    weights[:3] = 0.0, -0.0, 1e-42
+    found = weighted(cp.asarray(x), cp.asarray(weights), radius, radius, "nearest").get()
+    assert found.tobytes() == weighted_cpu(x, weights, radius, radius, "nearest").tobytes()
+
+
+@pytest.mark.gpu
+def test_what_is_refused(cp: Any) -> None:
+    x = cp.asarray(np.zeros((2, 10), np.float32))
+    with pytest.raises(ValueError, match="outside: expected one of zero, nearest, reflect, got 'wrap'"):
+        box(x, 1, outside="wrap")
+    with pytest.raises(ValueError, match="from 0 to 10 elements before and after a row, got 11 and 0"):
+        box(x, 1, 11, 0, "reflect")
+    with pytest.raises(ValueError, match="expected windows of at most 10 elements, got 11"):
+        box(x, 5)
+    with pytest.raises(ValueError, match="expected 2 dimension"):
+        box(x[0], 1)
+    with pytest.raises(TypeError, match="expected int8 or"):
+        box(cp.asarray(np.zeros((2, 10), complex)), 1)
+    assert box(cp.asarray(np.zeros((0, 10), np.float32)), 1).shape == (0, 8)

@@ -1,0 +1,154 @@
+"""Matrix products: exact products of scaled integers, rounded once, so the same bits everywhere and however cut."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from kernels.modular import FORMATS, MOST_PRODUCTS, bits_of, moduli_for, result_dtype
+from kernels.modular_cpu import ProductOnCpu
+from workflows.array_workflow import ArrayWorkflow, Bounds, Read, Spec, in_rows, sizes
+from workflows.matmul_check import check
+from workflows.matmul_shape import matrices
+
+SLAB = 8192  # columns of A and rows of B that are read at a time
+LINE = 8  # elements of C that a row of A or a column of B counts as: on a GPU short ones take more room than they need
+TILE = 128  # tiles of C are of so many rows and columns, or a multiple of it, where they are as large as that
+
+
+@dataclass(frozen=True)
+class MatmulOptions:
+    """Which integers to return; raises ValueError for a dtype that cannot be."""
+
+    dtype: str = field(
+        default="auto",
+        metadata={
+            "help": "Of a product of integers: int64 or int32, an error where a number does not fit. auto: int64, and "
+            "for floats that of the matrices, as NumPy has it."
+        },
+    )
+
+    def __post_init__(self) -> None:
+        if self.dtype not in ("auto", "int64", "int32"):
+            raise ValueError(f"dtype: expected auto, int64 or int32, got {self.dtype!r}")
+
+
+def outline(specs: Sequence[Spec], options: MatmulOptions) -> Spec:
+    """Shape as of `numpy.matmul`."""
+    try:
+        dtype = result_dtype([spec.dtype for spec in specs])
+    except TypeError as error:
+        raise ValueError(str(error)) from None
+    if options.dtype != "auto" and dtype.kind == "f":
+        raise ValueError(
+            f"expected matrices of integers for a product of {options.dtype}, got {specs[0]} and {specs[1]}"
+        )
+    shape = matrices(specs).shape
+    products = specs[0].shape[-1]
+    if products > MOST_PRODUCTS:
+        raise ValueError(f"expected at most {MOST_PRODUCTS} products in a sum, got {products} from {specs[0]} and "
+                         f"{specs[1]}")  # fmt: skip
+    return Spec(shape, dtype if options.dtype == "auto" else np.dtype(options.dtype))
+
+
+def regions(specs: Sequence[Spec], output: Spec, options: MatmulOptions, elements: int) -> Iterator[Bounds]:
+    """Whole matrices, several at a time; of larger ones tiles as square as can be."""
+    if not output.size:
+        return
+    found = matrices(specs)
+    each = max(found.rows * found.columns, LINE * (found.rows + found.columns))
+    if each <= elements:
+        for batch in in_rows(Spec(found.batch, output.dtype), elements // each):
+            yield found.region(batch, (0, found.rows), (0, found.columns))
+        return
+    side, most = math.isqrt(elements), max(1, elements // LINE)
+    height = _tile(elements // found.columns if found.columns < side else side, min(found.rows, most))
+    width = _tile(elements // height, min(found.columns, most))
+    for index in np.ndindex(found.batch):
+        for row in range(0, found.rows, height):
+            for column in range(0, found.columns, width):
+                yield found.region(
+                    tuple((i, i + 1) for i in index),
+                    (row, min(row + height, found.rows)),
+                    (column, min(column + width, found.columns)),
+                )
+
+
+def _tile(length: int, limit: int) -> int:
+    return max(1, min(limit, length - length % TILE if length > TILE else length))
+
+
+def needs(region: Bounds, specs: Sequence[Spec], options: MatmulOptions) -> tuple[Bounds, ...]:
+    """The first columns of its rows of A, the first rows of its columns of B."""
+    found = matrices(specs)
+    return found.needs(region, (0, min(found.inner, SLAB)))
+
+
+def compute(read: Read, region: Bounds, specs: Sequence[Spec], options: MatmulOptions) -> Any:
+    """Multiply, slab by slab. Scales come from whole rows and columns, so what does not fit in a slab is read twice."""
+    found = matrices(specs)
+    parts = [(first, min(first + SLAB, found.inner)) for first in range(0, found.inner, SLAB)] or [(0, 0)]
+
+    def slab(part: tuple[int, int]) -> tuple[Any, Any]:
+        bounds = found.needs(region, part)
+        return found.as_matrices([read(number, bounds[number]) for number in (0, 1)])
+
+    with np.errstate(all="ignore"):  # infinities and NaN are as welcome as other numbers
+        blocks = slab(parts[0])
+        product = _product(blocks[0], specs, options)
+        product.measure(*blocks)
+        if len(parts) == 1:
+            product.add(*blocks)
+        else:
+            if product.scaled:
+                for part in parts[1:]:
+                    product.measure(*slab(part))
+            for part in parts:
+                product.add(*slab(part))
+        return product.finish().reshape(sizes(region))
+
+
+def _product(block: Any, specs: Sequence[Spec], options: MatmulOptions) -> Any:
+    result = outline(specs, options).dtype
+    dtypes = tuple(result if result.kind == "f" else spec.dtype for spec in specs)
+    if isinstance(block, np.ndarray):
+        return ProductOnCpu((dtypes[0], dtypes[1]), result)
+    from kernels.modular_device import ProductOnDevice
+
+    return ProductOnDevice((dtypes[0], dtypes[1]), result, matrices(specs).inner)
+
+
+def notes(specs: Sequence[Spec], options: MatmulOptions) -> dict[str, str]:
+    """What arithmetic that is."""
+    dtype = result_dtype([spec.dtype for spec in specs])
+    dtypes = [dtype if dtype.kind == "f" else spec.dtype for spec in specs]
+    bits = [bits_of(dtype) for dtype in dtypes]
+    moduli = moduli_for(sum(bits), matrices(specs).inner)
+    how = f"on a GPU modulo {moduli} numbers of 8 bits, on a CPU in pieces of 19 bits"
+    if dtype.kind != "f":
+        return {"arithmetic": f"exact, of integers; {how}"}
+    kept = FORMATS[dtype.name].kept
+    return {"arithmetic": f"exact products of rows and columns scaled to integers of {kept} bits, rounded once to "
+                          f"{dtype}; {how}; no TF32"}  # fmt: skip
+
+
+MATMUL: ArrayWorkflow[MatmulOptions] = ArrayWorkflow(
+    name="matmul",
+    summary="Multiply matrices, or stacks of them.",
+    options=MatmulOptions,
+    family="modular",
+    operands=lambda options: 2,
+    outline=outline,
+    regions=regions,
+    needs=needs,
+    compute=compute,
+    check=check,
+    files="FILES are the two factors: arrays of matrices, .npy; what lies before the last two axes is broadcast.",
+    whole=True,
+    streams=True,
+    notes=notes,
+)

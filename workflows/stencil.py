@@ -1,0 +1,183 @@
+"""Sums, plain or weighted, of the elements within a radius of each, along an axis of an array."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernels.sliding import Weights, box_dtype, from_rows, to_rows, weighted_dtype
+from kernels.sliding_device import slide
+from kernels.sliding_reference import box_reference, box_wrong, weighted_reference
+from workflows.array_workflow import ArrayWorkflow, Bounds, Checked, Read, Spec, differing, in_rows
+
+MAX_WEIGHTED_RADIUS = 4096
+# Each boundary, and what NumPy's `pad` calls it.
+BOUNDARIES = {"zero": "constant", "nearest": "edge", "reflect": "symmetric", "wrap": "wrap", "valid": None}
+
+
+@dataclass(frozen=True)
+class StencilOptions:
+    """What to add up; raises ValueError for what cannot be."""
+
+    radius: int = field(default=3, metadata={"metavar": "R", "help": "Elements on either side; a sum has 2 R + 1."})
+    weights: Weights | None = field(
+        default=None,
+        metadata={
+            "metavar": "FILE",
+            "help": f"Multiply with the 2 R + 1 weights in this .npy file first; R at most {MAX_WEIGHTED_RADIUS}. "
+            "Then each product and each sum is rounded; without weights sums are exact.",
+        },
+    )
+    boundary: str = field(
+        default="zero",
+        metadata={
+            "metavar": "NAME",
+            "help": "What is beyond the ends: zero; nearest: a a | a b c d; reflect: b a | a b c d; "
+            "wrap: c d | a b c d; valid: no output there.",
+        },
+    )
+    axis: int = field(default=-1, metadata={"metavar": "N", "help": "Axis to slide along; -1 is the last."})
+
+    def __post_init__(self) -> None:
+        if self.radius < 0:
+            raise ValueError(f"radius: expected 0 or more, got {self.radius}")
+        if self.boundary not in BOUNDARIES:
+            raise ValueError(f"boundary: expected one of {', '.join(BOUNDARIES)}, got {self.boundary!r}")
+        if self.weights is None:
+            return
+        if not isinstance(self.weights, np.ndarray):
+            raise ValueError(f"weights: expected a NumPy array, got {type(self.weights).__name__}")
+        if self.weights.ndim != 1 or self.weights.dtype.kind not in "iuf" or self.weights.dtype.itemsize > 8:
+            got = f"{self.weights.dtype} of shape {self.weights.shape}"
+            raise ValueError(f"weights: expected a row of integers or floats, got {got}")
+        if len(self.weights) != 2 * self.radius + 1:
+            raise ValueError(f"weights: expected {2 * self.radius + 1} of them for radius {self.radius}, got "
+                             f"{len(self.weights)}")  # fmt: skip
+        if self.radius > MAX_WEIGHTED_RADIUS:
+            raise ValueError(f"radius: expected at most {MAX_WEIGHTED_RADIUS} with weights, got {self.radius}")
+
+
+def outline(specs: Sequence[Spec], options: StencilOptions) -> Spec:
+    """The shape of the input, with `valid` less 2 * radius along the axis."""
+    (spec,) = specs
+    if spec.dtype.kind not in "iuf" or spec.dtype.itemsize > 8:
+        raise ValueError(f"expected an array of integers or floats of at most 64 bits, got {spec}")
+    if not -len(spec.shape) <= options.axis < len(spec.shape):
+        raise ValueError(f"axis: expected one of the {len(spec.shape)} axes of {spec}, got {options.axis}")
+    axis = options.axis % len(spec.shape)
+    length, radius, width = spec.shape[axis], options.radius, 2 * options.radius + 1
+    if radius > length:
+        raise ValueError(f"radius: expected at most {length}, the length of axis {axis} of {spec}, got {radius}")
+    if options.boundary == "valid" and width > length:
+        raise ValueError(f"radius: expected at most {(length - 1) // 2} with boundary valid, so that 2 R + 1 elements "
+                         f"fit into axis {axis} of {spec}, got {radius}")  # fmt: skip
+    if options.weights is not None:
+        dtype = weighted_dtype(spec.dtype, options.weights.dtype)
+    else:
+        dtype = box_dtype(spec.dtype)
+        if spec.dtype.kind != "f" and spec.dtype.itemsize < 8:
+            most = (2**63 - 1) // max(abs(int(bound)) for bound in (np.iinfo(spec.dtype).min, np.iinfo(spec.dtype).max))
+            if width > most:
+                raise ValueError(f"radius: expected at most {(most - 1) // 2}, so that sums of {spec.dtype.name} fit "
+                                 f"into int64, got {radius}")  # fmt: skip
+    outside = 2 * radius if options.boundary == "valid" else 0
+    return Spec((*spec.shape[:axis], length - outside, *spec.shape[axis + 1 :]), dtype)
+
+
+def regions(specs: Sequence[Spec], output: Spec, options: StencilOptions, elements: int) -> Iterator[Bounds]:
+    """Whole rows, or parts that are at least as long as a window along the axis, so that halos are not most of it."""
+    axis = options.axis % len(output.shape)
+    step = min(output.shape[axis], 2 * options.radius + 1)
+    beside = Spec(output.shape[axis + 1 :], output.dtype)
+    if step * beside.size <= elements:
+        yield from in_rows(output, elements)
+        return
+    for outer in np.ndindex(output.shape[:axis]):
+        for start in range(0, output.shape[axis], step):
+            along = (start, min(start + step, output.shape[axis]))
+            for inner in in_rows(beside, max(1, elements // step)):
+                yield (*((i, i + 1) for i in outer), along, *inner)
+
+
+def needs(region: Bounds, specs: Sequence[Spec], options: StencilOptions) -> tuple[Bounds, ...]:
+    """The region and a radius on both sides; with `wrap` up to three pieces of it, in order."""
+    axis = options.axis % len(region)
+    return tuple((*region[:axis], along, *region[axis + 1 :]) for along in _pieces(region, specs, options))
+
+
+def _pieces(region: Bounds, specs: Sequence[Spec], options: StencilOptions) -> list[tuple[int, int]]:
+    axis = options.axis % len(region)
+    length, (start, stop) = specs[0].shape[axis], region[axis]
+    if options.boundary == "valid":
+        return [(start, stop + 2 * options.radius)]
+    start, stop = start - options.radius, stop + options.radius
+    pieces = [(max(0, start), min(stop, length))]
+    if options.boundary == "wrap" and start < 0:
+        pieces.insert(0, (length + start, length))
+    if options.boundary == "wrap" and stop > length:
+        pieces.append((0, stop - length))
+    return pieces
+
+
+def _outside(region: Bounds, specs: Sequence[Spec], options: StencilOptions) -> tuple[int, int]:
+    """How many elements the windows of a region reach beyond what it needs, on either side."""
+    if options.boundary in ("valid", "wrap"):
+        return 0, 0
+    axis = options.axis % len(region)
+    start, stop = region[axis]
+    return max(0, options.radius - start), max(0, stop + options.radius - specs[0].shape[axis])
+
+
+def compute(blocks: Sequence[Any], region: Bounds, specs: Sequence[Spec], options: StencilOptions) -> Any:
+    """Add up, on the device that holds the blocks."""
+    before, after = _outside(region, specs, options)
+    outside = options.boundary if before or after else "zero"
+    return slide(blocks, options.axis, options.radius, options.weights, before, after, outside)
+
+
+def check(
+    read: Read, found: NDArray[Any], region: Bounds, specs: Sequence[Spec], options: StencilOptions,
+    random: np.random.Generator,
+) -> Checked:  # fmt: skip
+    """Plain sums by the definition of rounding; weighted ones bit for bit, as NumPy multiplies and adds them."""
+    axis = options.axis % len(region)
+    block = np.concatenate([read(0, bounds) for bounds in needs(region, specs, options)], axis=axis)
+    around = [(0, 0)] * block.ndim
+    around[axis] = _outside(region, specs, options)
+    if any(around[axis]):
+        mode: Any = BOUNDARIES[options.boundary]
+        block = np.pad(block, around, mode)
+    rows, results = to_rows(block, axis), to_rows(found, axis)
+    if options.weights is not None:
+        expected = from_rows(weighted_reference(rows, options.weights), found.shape, axis)
+        return Checked(differing(found, expected, region), found.size)
+    wrong = box_wrong(rows, results, options.radius)
+    lines = []
+    for place in np.argwhere(from_rows(wrong, found.shape, axis))[:3].tolist():
+        first = place[axis]
+        window = np.moveaxis(block, axis, -1)[(*place[:axis], *place[axis + 1 :])]
+        exact = box_reference(window[first : first + 2 * options.radius + 1])
+        where = tuple(i + start for i, (start, _) in zip(place, region, strict=True))
+        lines.append(f"element {where}: expected {exact}, got {found[tuple(place)]}")
+    if (more := int(wrong.sum()) - 3) > 0:
+        lines.append(f"{more} more")
+    return Checked(tuple(lines), found.size)
+
+
+STENCIL: ArrayWorkflow[StencilOptions] = ArrayWorkflow(
+    name="stencil",
+    summary="Add up the elements within a radius of each.",
+    options=StencilOptions,
+    family="sliding",
+    operands=lambda options: None,
+    outline=outline,
+    regions=regions,
+    needs=needs,
+    compute=compute,
+    check=check,
+    files="FILES are .npy or raw samples, or patterns like 'run-*.bin'; all count as one array, one after another.",
+)

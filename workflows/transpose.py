@@ -1,0 +1,118 @@
+"""Transpose an array: the order of all its axes reversed, every bit kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernels.position_hash import ESCAPE, position_hash, random_keys
+from kernels.transpose import balanced, boxes, reverse_axes, transpose_cpu
+from workflows.array_workflow import ArrayWorkflow, Bounds, Checked, Read, Spec, sizes
+
+# Sides of a region are a multiple of so many elements: rows of it begin on 16 bytes, as the kernel likes them.
+ALIGNED = 64
+# A matrix that is narrower has more keys than it is worth.
+NARROW = 32
+
+
+@dataclass(frozen=True)
+class TransposeOptions:
+    """None: what to do is said."""
+
+
+def outline(specs: Sequence[Spec], options: TransposeOptions) -> Spec:
+    """The shape from behind; any dtype."""
+    return Spec(specs[0].shape[::-1], specs[0].dtype)
+
+
+def regions(specs: Sequence[Spec], output: Spec, options: TransposeOptions, elements: int) -> Iterator[Bounds]:
+    """Boxes that are read and written in runs about as long, in the order in which they are read."""
+    shape = specs[0].shape
+    if not output.size:
+        return
+    lengths = tuple(map(_even, shape, balanced(shape, elements)))
+    for box in boxes(shape, lengths):
+        yield tuple((side.start, side.stop) for side in reversed(box))
+
+
+def _even(length: int, most: int) -> int:
+    """Length of parts of about the same length."""
+    if ALIGNED < most < length:
+        most = most // ALIGNED * ALIGNED
+        part = -(-length // -(-length // most))
+        return -(-part // ALIGNED) * ALIGNED
+    return most
+
+
+def needs(region: Bounds, specs: Sequence[Spec], options: TransposeOptions) -> tuple[Bounds, ...]:
+    """The region from behind."""
+    return (region[::-1],)
+
+
+def compute(blocks: Sequence[Any], region: Bounds, specs: Sequence[Spec], options: TransposeOptions) -> Any:
+    """Transpose a block on the device that holds it."""
+    if isinstance(blocks[0], np.ndarray):
+        return transpose_cpu(blocks[0])
+    return reverse_axes(blocks[0], as_bytes=blocks[0].ndim > len(region))
+
+
+def check(
+    read: Read, found: NDArray[Any], region: Bounds, specs: Sequence[Spec], options: TransposeOptions,
+    random: np.random.Generator,
+) -> Checked:  # fmt: skip
+    """Hash both sides, each as it lies in memory, with keys of positions; a narrow region is compared."""
+    block = read(0, region[::-1])
+    shape = block.shape
+    split = min(range(len(shape) + 1), key=lambda axis: prod(shape[:axis]) + prod(shape[axis:]))
+    rows, columns = prod(shape[:split]), prod(shape[split:])
+    if min(rows, columns) >= NARROW:
+        keys = random_keys(rows, columns, block.dtype, random)
+        from_input = position_hash(block.reshape(rows, columns), keys.rows, keys.columns, keys)
+        # In the output the axes that rows and columns are made of run the other way round.
+        row_keys, column_keys = _turned(keys.rows, shape[:split]), _turned(keys.columns, shape[split:])
+        if position_hash(found.reshape(columns, rows), column_keys, row_keys, keys) == from_input:
+            return Checked((), found.size, ESCAPE)
+    return Checked(_differing(found, block.T, region), found.size)
+
+
+def _turned(keys: NDArray[np.float64], shape: tuple[int, ...]) -> NDArray[np.float64]:
+    axes = range(len(shape))
+    return keys.reshape(*shape, -1).transpose(*axes[::-1], len(axes)).reshape(len(keys), -1)
+
+
+def _differing(found: NDArray[Any], expected: NDArray[Any], region: Bounds) -> tuple[str, ...]:
+    """The first elements of which a bit differs."""
+    different = _bytes(found) != _bytes(np.ascontiguousarray(expected))
+    places = np.flatnonzero(different.any(axis=1))
+    lines = []
+    for place in places[:3]:
+        inside = np.unravel_index(place, sizes(region))
+        where = tuple(start + int(index) for (start, _), index in zip(region, inside, strict=True))
+        lines.append(f"element {where}: expected {expected[inside]}, got {found[inside]}")
+    return (*lines, f"{len(places) - 3} more") if len(places) > 3 else tuple(lines)
+
+
+def _bytes(array: NDArray[Any]) -> NDArray[np.uint8]:
+    """The bytes of each element."""
+    return array.reshape(-1).view(np.uint8).reshape(array.size, -1)
+
+
+TRANSPOSE: ArrayWorkflow[TransposeOptions] = ArrayWorkflow(
+    name="transpose",
+    summary="Transpose an array: the order of all axes reversed.",
+    options=TransposeOptions,
+    family="transpose",
+    operands=lambda options: 1,
+    outline=outline,
+    regions=regions,
+    needs=needs,
+    compute=compute,
+    check=check,
+    files="FILE is an array, .npy of any dtype and any number of axes.",
+    whole=True,
+)
