@@ -117,6 +117,8 @@ def elementwise(*arrays: Any, operation: str = "add") -> Any:
         result = arrays[0]
         for step, other in zip(steps, arrays[1:], strict=True):
             result = elementwise(result.astype(np.float32), other.astype(np.float32), operation=step).astype(np.float16)
+        bits = result.view(np.uint16)
+        bits[(bits & 0x7FFF) > 0x7C00] = 0x7E00  # the one NaN: conversion makes another
         return result
     first = arrays[0]
     n, itemsize = int(first.size), int(first.dtype.itemsize)

@@ -22,11 +22,20 @@ def extent(samples: Any) -> Any:
         (inf, -inf) where no sample is finite. Integers round to float64, which keeps their order.
     """
     xp = array_module(samples)
-    if samples.dtype.kind == "f":
-        samples = samples[xp.isfinite(samples)]
     if not samples.size:
         return xp.asarray([np.inf, -np.inf])
-    return xp.stack((samples.min(), samples.max())).astype(np.float64)
+    if samples.dtype.kind != "f":
+        return xp.stack((samples.min(), samples.max())).astype(np.float64)
+    # Floats in the order of their bits: CuPy's own comparisons take subnormal numbers of float32 for zeros.
+    signed = np.dtype(f"i{samples.dtype.itemsize}")
+    magnitudes, infinite = np.iinfo(signed).max, int(np.array(np.inf, samples.dtype).view(signed))
+    bits = samples.view(signed)
+    bits = bits[(bits & magnitudes) < infinite]
+    if not bits.size:
+        return xp.asarray([np.inf, -np.inf])
+    keys = xp.where(bits < 0, bits ^ magnitudes, bits)
+    ends = np.array([int(keys.min()), int(keys.max())], signed)
+    return xp.asarray(np.where(ends < 0, ends ^ magnitudes, ends).view(samples.dtype).astype(np.float64))
 
 
 def merge(a: Any, b: Any) -> Any:

@@ -9,6 +9,7 @@ import numpy as np
 from kernels import build
 from kernels.modular import FORMATS, bits_of, moduli_for, result_dtype
 from kernels.modular_round import too_large
+from kernels.promotion import converted
 from kernels.variant import check_array, check_shared
 
 C_TYPES = {
@@ -122,7 +123,7 @@ class ProductOnDevice:
     def _checked(self, a: Any, b: Any) -> tuple[Any, Any]:
         """The matrices in the dtypes that kernels read, once they are two that can be multiplied."""
         if self.scaled:
-            a, b = a.astype(self.result, copy=False), b.astype(self.result, copy=False)
+            a, b = converted(a, self.result), converted(b, self.result)
         for what, array, dtype in zip(("first", "second"), (a, b), self.dtypes, strict=True):
             check_array(f"matmul, {what} matrix", array, (dtype.name,), max(2, array.ndim))
         if a.shape[-1] != b.shape[-2]:

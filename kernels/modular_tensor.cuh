@@ -67,16 +67,18 @@ __device__ inline void multiply_add(int (&sums)[4], const u32 (&a)[4], u32 b_low
     }
 #else
     const int lane = int(threadIdx.x) % 32, row = lane / 4, column = 2 * (lane % 4);
-    for (int i = 0; i < 8; ++i) {  // byte 4 i of the rows and columns, and the three after it
-        const u32 upper = __shfl_sync(~0u, a[i / 4 * 2], 4 * row + i % 4);
-        const u32 lower = __shfl_sync(~0u, a[i / 4 * 2 + 1], 4 * row + i % 4);
+    int found[4] = {sums[0], sums[1], sums[2], sums[3]};
+    for (int i = 0; i < 4; ++i) {  // byte 4 i of the rows and columns, byte 16 + 4 i, and the three after each
+        const u64 upper = __shfl_sync(~0u, u64(a[2]) << 32 | a[0], 4 * row + i);
+        const u64 lower = __shfl_sync(~0u, u64(a[3]) << 32 | a[1], 4 * row + i);
         for (int j = 0; j < 2; ++j) {
-            const u32 other = __shfl_sync(~0u, i < 4 ? b_low : b_high, 4 * (column + j) + i % 4);
-            for (int byte = 0; byte < 32; byte += 8) {
-                sums[j] += int(i8(upper >> byte)) * int(i8(other >> byte));
-                sums[2 + j] += int(i8(lower >> byte)) * int(i8(other >> byte));
+            const u64 other = __shfl_sync(~0u, u64(b_high) << 32 | b_low, 4 * (column + j) + i);
+            for (int byte = 0; byte < 64; byte += 8) {
+                found[j] += int(i8(upper >> byte)) * int(i8(other >> byte));
+                found[2 + j] += int(i8(lower >> byte)) * int(i8(other >> byte));
             }
         }
     }
+    for (int i = 0; i < 4; ++i) sums[i] = found[i];
 #endif
 }

@@ -39,13 +39,30 @@ def _promoted(apply: Callable[..., Any], arrays: Sequence[Any], operation: str) 
     if operation == "multiply_add" and np.promote_types(arrays[0].dtype, arrays[1].dtype) != dtype:
         # As in a * b + c, the product has the dtype of its own operands.
         return _promoted(apply, (_promoted(apply, arrays[:2], "multiply"), arrays[2]), "add")
-    alike = [array.astype(dtype, copy=False) for array in arrays]
+    alike = [converted(array, dtype) for array in arrays]
     shape = np.broadcast_shapes(*(array.shape for array in alike))
     if isinstance(alike[0], np.ndarray):
         spread = [np.atleast_1d(np.broadcast_to(array, shape)) for array in alike]  # NumPy makes no arrays of scalars
     else:
         spread = [_spread_on_device(array, shape).reshape(-1) for array in alike]
     return apply(*spread, operation=operation).reshape(shape)
+
+
+def converted(array: Any, dtype: np.dtype[Any]) -> Any:
+    """``array.astype(dtype, copy=False)``, exact also on a device.
+
+    CuPy compiles its own kernels with ``-ftz=true``: they take subnormal numbers of float32 for zeros.
+    """
+    result = array.astype(dtype, copy=False)
+    if array.dtype != np.float32 or result.dtype != np.float64 or isinstance(array, np.ndarray):
+        return result
+    bits = array.reshape(-1).view(np.uint32)
+    small = (bits & 0x7F800000) == 0
+    if small.any():
+        of_small = bits[small]
+        magnitude = (of_small & 0x7FFFFF).astype(np.float64) * 2.0**-149
+        result.reshape(-1)[small] = magnitude * (1 - 2 * (of_small >> 31).astype(np.float64))
+    return result
 
 
 def _spread_on_device(array: Any, shape: tuple[int, ...]) -> Any:

@@ -37,9 +37,9 @@ template <typename T> struct Row {
 };
 
 // Elements `first` .. `first` + count - 1 to shared memory, zeros after them up to TILE.
-template <typename T> __device__ void stage(T* to, const Row<T>& row, i64 first, i64 count) {
+template <typename T> __device__ void stage(T* to, const Row<T>& row, i64 first, int count) {
     const i64 start = first + row.start;
-    if (count >= TILE && start >= 0 && start + TILE <= row.length) {  // as nearly all are
+    if (count == TILE && start >= 0 && start + TILE <= row.length) {  // as nearly all are
         const T* const from = row.x + start + threadIdx.x;
 #pragma unroll
         for (int k = 0; k < ITEMS; ++k) to[k * BLOCK + threadIdx.x] = from[k * BLOCK];
@@ -59,8 +59,9 @@ struct Span {
     }
 };
 
-// Sum over all threads before this one; `total` becomes that of all. `warps` is room for one sum of each warp.
-template <typename S> __device__ S sum_before(S value, S& total, S* warps) {
+// Sum over all threads before this one. `warps` gets one sum of each warp, which are all there afterwards: before the
+// next call there has to be a barrier.
+template <typename S> __device__ S sum_before(S value, S* warps, const S& start) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     S sum = value;
 #pragma unroll
@@ -70,15 +71,16 @@ template <typename S> __device__ S sum_before(S value, S& total, S* warps) {
     }
     if (lane == 31) warps[warp] = sum;
     __syncthreads();
-    S before = none<S>();
-    total = none<S>();
+    S before = start;
 #pragma unroll
-    for (int k = 0; k < WARPS; ++k) {
+    for (int k = 0; k < WARPS - 1; ++k)
         if (k < warp) before = before + warps[k];
-        total = total + warps[k];
-    }
-    __syncthreads();
     return before + (sum - value);
+}
+
+template <typename S> __device__ void add_all(S& sum, const S* warps) {
+#pragma unroll
+    for (int k = 0; k < WARPS; ++k) sum = sum + warps[k];
 }
 
 // Whether a window has no element that is not finite, and so keeps the sum that it has.
@@ -89,20 +91,21 @@ template <typename S, typename T>
 __device__ bool box_span(Row<T> row, typename Result<T>::type* out, Span span, i64 radius, int base) {
     using Out = typename Result<T>::type;
     __shared__ S warps[WARPS];
+    __shared__ S window;  // all of the first output's but the element that comes in last; in registers it would not fit
     T* const entering = dynamic_shared<T>();
     T* const leaving = entering + TILE;
     Out* const ordered = dynamic_shared<Out>();
 
-    // The window of the first output without the element that comes in last.
-    S sum = none<S>(), window;
+    S sum = none<S>();
 #pragma unroll 4
     for (i64 k = span.first + threadIdx.x; k < span.first + 2 * radius; k += BLOCK)
         sum = sum + Element<S, T>::of(row[k], base);
-    sum_before(sum, window, warps);
+    sum_before(sum, warps, none<S>());
+    if (threadIdx.x == 0) window = none<S>(), add_all(window, warps);
 
     bool fits = true;
     for (i64 tile = span.first; tile < span.last; tile += TILE) {
-        const i64 count = span.last - tile;
+        const int count = int(min(span.last - tile, i64(TILE)));
         stage(entering, row, tile + 2 * radius, count);
         stage(leaving, row, tile, count);
         __syncthreads();
@@ -115,9 +118,7 @@ __device__ bool box_span(Row<T> row, typename Result<T>::type* out, Span span, i
             sums[j] = run;
             run = run - Element<S, T>::of(leaving[k], base);
         }
-        S total;
-        const S before = window + sum_before(run, total, warps);  // after it nobody needs what was staged
-        window = window + total;
+        const S before = sum_before(run, warps, window);  // after it nobody needs what was staged
 #pragma unroll
         for (int j = 0; j < ITEMS; ++j) {
             const int k = threadIdx.x * ITEMS + j;
@@ -126,6 +127,7 @@ __device__ bool box_span(Row<T> row, typename Result<T>::type* out, Span span, i
             fits = fits && (k >= count || Result<T>::fits(all));
         }
         __syncthreads();
+        if (threadIdx.x == 0) add_all(window, warps);
 #pragma unroll
         for (int j = 0; j < ITEMS; ++j) {
             const int k = j * BLOCK + threadIdx.x;

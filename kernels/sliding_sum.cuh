@@ -183,16 +183,15 @@ template <typename T> struct Digits {
         const bool negative = carry < 0;
         u32 size[COUNT];
         carry = 0;
-        int top = 0;
+        int top = 3;  // of the four digits that count
         for (int k = 0; k < COUNT; ++k) {
             carry += negative ? -digits[k] : digits[k];
             size[k] = u32(carry);
             carry >>= 32;
-            if (size[k]) top = k;
+            if (size[k]) top = max(k, 3);
         }
         u64 parts[2] = {0, 0};
-        for (int k = 0; k < 4; ++k)
-            if (top - k >= 0) parts[k / 2] |= u64(size[top - k]) << (k % 2 ? 0 : 32);
+        for (int k = 0; k < 4; ++k) parts[k / 2] |= u64(size[top - k]) << (k % 2 ? 0 : 32);
         bool rest = false;
         for (int k = 0; k <= top - 4; ++k) rest = rest || size[k];
         const double result = rounded(parts[0], parts[1], rest, 32 * (top - 3) + 1 + Float<T>::BIAS);

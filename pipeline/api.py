@@ -49,6 +49,8 @@ def run(
     device: str = "auto",
     scheduler: str | None = None,
     scheduler_file: Path | None = None,
+    device_memory_limit: int | None = None,
+    memory_limit: int | None = None,
     **options: Any,
 ) -> Any:
     """Run a job over files and return its result, once it is verified.
@@ -71,6 +73,8 @@ def run(
         ``"auto"``, ``"gpu"`` or ``"cpu"``; the result is the same.
     scheduler, scheduler_file
         An existing Dask cluster.
+    device_memory_limit, memory_limit
+        Of a job that writes an array: bytes that its tasks may hold in the memory of a GPU, and of a process.
     **options
         The job's own: those of the subcommand, with underscores.
 
@@ -101,6 +105,7 @@ def run(
             raise UsageError(f"{job}: expected output=, the file that the array goes to, got none")
         groups = [(path,) for path in paths] if workflow.operands(chosen) is not None else [paths]
         sources = [open_source(group, dtype, byteorder, offset, samples=False) for group in groups]
+        how |= {"device_memory_limit": device_memory_limit, "memory_limit": memory_limit}
         return run_array(workflow, chosen, sources, os.fspath(output), **how).result
     if output is not None:
         raise UsageError(f"{job}: expected no output=, since it returns what it found; got {os.fspath(output)!r}")

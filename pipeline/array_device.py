@@ -8,6 +8,7 @@ import numpy as np
 
 from pipeline.array_job import ArrayJob, computed, nbytes_of
 from pipeline.arrays import ArrayFile, read_region
+from pipeline.read_device import release
 from pipeline.timeline import Timeline
 from workflows.array_workflow import Bounds, sizes
 
@@ -22,6 +23,8 @@ def compute_on_device(job: ArrayJob, region: Bounds, timeline: Timeline) -> None
     import cupy
     from cupyx import empty_pinned
 
+    if job.device_memory_limit:
+        release()
     # What tasks gave back stays with the pool of their stream; at its limit the pool gives it to others.
     cupy.get_default_memory_pool().set_limit(size=job.device_memory_limit or 0)
     # Tasks share the GPU: on streams of their own one copies while another computes.

@@ -44,10 +44,13 @@ class ArrayResult:
         Of the file.
     spec
         Shape and dtype.
+    notes
+        How it was computed, by name.
     """
 
     path: str
     spec: Spec
+    notes: dict[str, str]
 
     @property
     def array(self) -> NDArray[Any]:
@@ -59,13 +62,14 @@ class ArrayResult:
         return np.memmap(self.path, self.spec.dtype.newbyteorder("<"), "r", shape=self.spec.shape)
 
     def to_json(self) -> dict[str, Any]:
-        """Path, dtype, shape and bytes."""
+        """Path, dtype, shape and bytes, and how it was computed."""
         spec = self.spec
-        return {"path": self.path, "dtype": spec.dtype.name, "shape": list(spec.shape), "bytes": spec.nbytes}
+        plain = {"path": self.path, "dtype": spec.dtype.name, "shape": list(spec.shape), "bytes": spec.nbytes}
+        return plain | {"notes": self.notes}
 
     def lines(self) -> list[tuple[str, str]]:
-        """What was written, and how large it is."""
-        return [("output", f"{self.path} ({self.spec})"), ("bytes", f"{self.spec.nbytes:,}")]
+        """What was written, how large it is, and how it was computed."""
+        return [("output", f"{self.path} ({self.spec})"), ("bytes", f"{self.spec.nbytes:,}"), *self.notes.items()]
 
 
 def run_array(
@@ -134,7 +138,8 @@ def run_array(
         checked, escape = _all_regions(job, regions, workers, stages, progress)
         stages.wall = perf_counter() - started
     verdict = Verdict(mode, spec.size, checked, len(regions), seed, escape)
-    return Outcome(workflow, options, inputs, ArrayResult(path, spec), verdict, stages, workers.description)
+    result = ArrayResult(path, spec, workflow.notes(specs, options) if workflow.notes else {})
+    return Outcome(workflow, options, inputs, result, verdict, stages, workers.description)
 
 
 def _most_bytes(workers: Workers, device_memory_limit: int | None, memory_limit: int | None) -> float:

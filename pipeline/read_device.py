@@ -138,6 +138,15 @@ def prepare() -> None:
     _slots(int(cupy.cuda.runtime.getDevice()))
 
 
+def release() -> None:
+    """Give up the buffers: a job that does not stream has other uses for the memory."""
+    import cupy
+
+    if _slots.cache_info().currsize:
+        _slots.cache_clear()
+        cupy.get_default_memory_pool().free_all_blocks()
+
+
 @cache
 def _slots(device: int) -> list[Any]:
     """Buffers that live as long as the worker: allocating them for every chunk would cost more than filling them."""

@@ -17,7 +17,7 @@ from kernels.histogram import _launch_plan
 
 MEMORY = 2**30  # bytes that the device says it has
 # Functions of NumPy that make an array, and what is the same on either device.
-MAKERS = "arange ascontiguousarray concatenate full linspace ones stack tile zeros"
+MAKERS = "arange ascontiguousarray concatenate full linspace ones stack tile where zeros"
 SAME = """
     bool_ float16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64 inf nan dtype
     isfinite isnan matmul maximum minimum

@@ -15,7 +15,7 @@ void answer(Fiber* lanes, unsigned here, HostWarp operation) {
     for (unsigned lane = 0; lane < WARP; ++lane) {
         if (!(here >> lane & 1)) continue;
         ballot |= unsigned(lanes[lane].value[0] & 1) << lane;
-        for (unsigned k = 0; k < WARP; ++k)
+        for (unsigned k = 0; k < WARP && operation == HOST_SYNC; ++k)
             if (lanes[lane].clock[k] > known[k]) known[k] = lanes[lane].clock[k];
     }
     for (unsigned lane = 0; lane < WARP; ++lane) {
@@ -69,11 +69,21 @@ void release_barrier() {
 void try_warp(const Fiber& one) {
     const HostWarp operation = one.operation;
     Fiber* const lanes = fibers + one.warp * WARP;
+    const auto is_missing = [&](unsigned lane) {
+        const Fiber& other = lanes[lane];
+        return one.warp * WARP + lane < threads && one.mask >> lane & 1 && other.state != State::DONE &&
+               (other.state != State::WARP_OPERATION || other.mask != one.mask || other.operation != operation);
+    };
+    static unsigned missed;  // is asked first: it most likely is missing still
+    if (is_missing(missed)) return;
     unsigned here = 0, woken[WARP], count = 0;
     for (unsigned lane = 0; lane < WARP && one.warp * WARP + lane < threads; ++lane) {
         const Fiber& other = lanes[lane];
         if (!(one.mask >> lane & 1) || other.state == State::DONE) continue;
-        if (other.state != State::WARP_OPERATION || other.mask != one.mask || other.operation != operation) return;
+        if (is_missing(lane)) {
+            missed = lane;
+            return;
+        }
         here |= 1u << lane;
         woken[count++] = other.number;
     }

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 from host_case import Case
@@ -146,31 +148,44 @@ def same_bits(found: Array, expected: Array) -> None:
     assert not len(wrong), (len(wrong), wrong[0], found[*wrong[0]], expected[*wrong[0]])
 
 
-def _case(kind: str, dtype: str, sizes: tuple[int, int, int], batches: tuple[Sizes, Sizes], cp: Any) -> None:
+# Tiles that no wrapper chooses, and how many of their stages: few threads, so that a CPU runs them in no time.
+WARPS = ((32, 32, 16, 16), 2)
+ONE_WARP = ((16, 16, 16, 16), 3)
+Chosen = tuple[tuple[int, int, int, int], int] | None
+
+
+def _case(kind: str, dtype: str, sizes: tuple[int, int, int], batches: tuple[Sizes, Sizes], tile: Chosen, cp: Any) -> None:
     rows, inner, columns = sizes
     a, b = factors(kind, dtype, rows, inner, columns)
     a, b = (np.ascontiguousarray(np.broadcast_to(x, (*own, *x.shape))) for x, own in zip((a, b), batches, strict=True))
-    same_bits(exact_matmul(cp.asarray(a), cp.asarray(b)).get(), on_cpu(a, b))
+    with _tiled(tile):
+        same_bits(exact_matmul(cp.asarray(a), cp.asarray(b)).get(), on_cpu(a, b))
 
 
-def _parts_case(dtype: str, sizes: tuple[int, int, int], result: str | None, cp: Any) -> None:
+def _tiled(tile: Chosen) -> AbstractContextManager[Any]:
+    return patch.object(ProductOnDevice, "_tile", lambda *_: tile) if tile else nullcontext()
+
+
+def _parts_case(dtype: str, sizes: tuple[int, int, int], result: str | None, tile: Chosen, cp: Any) -> None:
     """In parts, some of which are multiplied in two steps."""
     a, b = factors("special", dtype, *sizes)
     chosen = np.dtype(result or dtype)
     product = ProductOnDevice((a.dtype, b.dtype), chosen, sizes[1])
     cut = sizes[1] // 3
     parts = [(cp.asarray(a[:, ends].copy()), cp.asarray(b[ends].copy())) for ends in (slice(cut), slice(cut, None))]
-    for part in parts:
-        product.measure(*part)
-    for part in parts:
-        product.add(*part)
-    same_bits(product.finish().get(), on_cpu(a, b, str(chosen)))
+    with _tiled(tile):
+        for part in parts:
+            product.measure(*part)
+        for part in parts:
+            product.add(*part)
+        same_bits(product.finish().get(), on_cpu(a, b, str(chosen)))
 
 
 def _too_large(cp: Any) -> None:
-    a = np.full((40, 2), 2**62)
+    a = np.full((5, 2), 2**62)
     try:
-        exact_matmul(cp.asarray(a), cp.asarray(a.T.copy()))
+        with _tiled(WARPS):
+            exact_matmul(cp.asarray(a), cp.asarray(a.T.copy()))
     except OverflowError:
         return
     raise AssertionError("expected an OverflowError")
@@ -178,26 +193,28 @@ def _too_large(cp: Any) -> None:
 
 def modular_cases() -> Iterator[Case]:
     """Ragged tiles, large and small, in one part and in several; all dtypes; stacks; what is not finite."""
-    for kernel, kind, dtype, sizes, batches in (
-        ("multiply", "ordinary", "float64", (37, 70, 21), ((), ())),
-        ("multiply", "ordinary", "int8", (130, 66, 260), ((), ())),
-        ("multiply", "mixed", "uint8", (3, 130, 32), ((3, 1), (2,))),
-        ("multiply", "extreme", "int8", (66, 140, 16), ((2,), ())),
-        ("multiply", "mixed", "int8", (17, 450, 9), ((), ())),
-        ("split", "close", "float64", (5, 19, 7), ((), ())),
-        ("split", "mixed", "int64", (4, 17, 3), ((), ())),
-        ("split", "mixed", "uint64", (4, 17, 3), ((), ())),
-        ("split", "mixed", "uint16", (9, 31, 5), ((), (2,))),
-        ("split", "mixed", "uint32", (2, 5, 18), ((), ())),
-        ("largest_in_rows", "mixed", "float16", (11, 70, 2), ((), ())),
-        ("largest_in_columns", "mixed", "float32", (2, 130, 300), ((), ())),
-        ("wild_terms", "special", "float32", (19, 33, 17), ((), ())),
-        ("finish_floats", "subnormal", "float64", (5, 3, 9), ((), ())),
-        ("finish_floats", "extreme", "float16", (7, 2, 3), ((), ())),
-        ("finish_floats", "cancelling", "float64", (4, 64, 4), ((), ())),
+    for kernel, kind, dtype, sizes, batches, tile in (
+        ("multiply", "ordinary", "float64", (37, 70, 21), ((), ()), WARPS),
+        ("multiply", "ordinary", "int8", (128, 20, 130), ((), ()), None),
+        ("multiply", "mixed", "uint8", (3, 130, 32), ((3, 1), (2,)), WARPS),
+        ("multiply", "extreme", "int8", (66, 40, 16), ((2,), ()), None),
+        ("multiply", "mixed", "int8", (17, 450, 9), ((), ()), ONE_WARP),
+        ("multiply", "mixed", "int8", (130, 9, 18), ((), ()), ONE_WARP),
+        ("split", "close", "float64", (5, 19, 7), ((), ()), WARPS),
+        ("split", "mixed", "int64", (4, 17, 3), ((), ()), WARPS),
+        ("split", "mixed", "uint64", (4, 17, 3), ((), ()), WARPS),
+        ("split", "mixed", "uint16", (9, 31, 5), ((), (2,)), WARPS),
+        ("split", "mixed", "uint32", (2, 5, 18), ((), ()), WARPS),
+        ("largest_in_rows", "mixed", "float16", (11, 70, 2), ((), ()), WARPS),
+        ("largest_in_columns", "mixed", "float32", (2, 70, 9), ((), ()), WARPS),
+        ("wild_terms", "special", "float32", (19, 33, 17), ((), ()), WARPS),
+        ("finish_floats", "subnormal", "float64", (5, 3, 9), ((), ()), ONE_WARP),
+        ("finish_floats", "extreme", "float16", (7, 2, 3), ((), ()), ONE_WARP),
+        ("finish_floats", "cancelling", "float64", (4, 64, 4), ((), ()), ONE_WARP),
     ):
-        check: Callable[[Any], None] = partial(_case, kind, dtype, sizes, batches)
+        check: Callable[[Any], None] = partial(_case, kind, dtype, sizes, batches, tile)
         yield Case("modular", kernel, f"{kind} {dtype}, {sizes}, {batches}", check)
     for dtype, sizes, result in (("float32", (9, 200, 10), None), ("int16", (20, 70, 7), "int64")):
-        yield Case("modular", "multiply", f"parts of {dtype}, {sizes}", partial(_parts_case, dtype, sizes, result))
+        parts = partial(_parts_case, dtype, sizes, result, WARPS)
+        yield Case("modular", "multiply", f"parts of {dtype}, {sizes}", parts)
     yield Case("modular", "finish_integers", "too large", _too_large)

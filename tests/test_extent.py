@@ -57,4 +57,6 @@ def test_gpu_extent(cp: Any, dtype: str) -> None:
     halves = [extent.extent(cp.asarray(half)) for half in (samples[:1], samples[1:])]
     assert extent.merge(*halves).get().tolist() == exact_extent(samples)
     if dtype[0] == "f":
+        tiny = float(np.finfo(dtype).smallest_subnormal)
+        assert extent.extent(cp.asarray(np.array([3, -2, 5], dtype) * tiny)).get().tolist() == [-2 * tiny, 5 * tiny]
         assert extent.extent(cp.full(9, np.nan, dtype)).get().tolist() == [math.inf, -math.inf]

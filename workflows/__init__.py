@@ -7,10 +7,11 @@ from typing import Any
 from workflows.array_workflow import ArrayWorkflow
 from workflows.histogram import HISTOGRAM
 from workflows.map import MAP
+from workflows.matmul import MATMUL
 from workflows.reduce import REDUCE
 from workflows.stencil import STENCIL
 from workflows.transpose import TRANSPOSE
 from workflows.workflow import Workflow
 
-_JOBS: tuple[Workflow[Any] | ArrayWorkflow[Any], ...] = (HISTOGRAM, REDUCE, TRANSPOSE, STENCIL, MAP)
+_JOBS: tuple[Workflow[Any] | ArrayWorkflow[Any], ...] = (HISTOGRAM, REDUCE, MATMUL, TRANSPOSE, STENCIL, MAP)
 WORKFLOWS: dict[str, Workflow[Any] | ArrayWorkflow[Any]] = {workflow.name: workflow for workflow in _JOBS}

@@ -24,7 +24,7 @@ TILE = 128  # tiles of C are of so many rows and columns, or a multiple of it, w
 class MatmulOptions:
     """Which integers to return; raises ValueError for a dtype that cannot be."""
 
-    dtype: str = field(
+    output_dtype: str = field(
         default="auto",
         metadata={
             "help": "Of a product of integers: int64 or int32, an error where a number does not fit. auto: int64, and "
@@ -33,8 +33,8 @@ class MatmulOptions:
     )
 
     def __post_init__(self) -> None:
-        if self.dtype not in ("auto", "int64", "int32"):
-            raise ValueError(f"dtype: expected auto, int64 or int32, got {self.dtype!r}")
+        if self.output_dtype not in ("auto", "int64", "int32"):
+            raise ValueError(f"--output-dtype: expected auto, int64 or int32, got {self.output_dtype!r}")
 
 
 def outline(specs: Sequence[Spec], options: MatmulOptions) -> Spec:
@@ -43,16 +43,16 @@ def outline(specs: Sequence[Spec], options: MatmulOptions) -> Spec:
         dtype = result_dtype([spec.dtype for spec in specs])
     except TypeError as error:
         raise ValueError(str(error)) from None
-    if options.dtype != "auto" and dtype.kind == "f":
+    if options.output_dtype != "auto" and dtype.kind == "f":
         raise ValueError(
-            f"expected matrices of integers for a product of {options.dtype}, got {specs[0]} and {specs[1]}"
+            f"expected matrices of integers for a product of {options.output_dtype}, got {specs[0]} and {specs[1]}"
         )
     shape = matrices(specs).shape
     products = specs[0].shape[-1]
     if products > MOST_PRODUCTS:
         raise ValueError(f"expected at most {MOST_PRODUCTS} products in a sum, got {products} from {specs[0]} and "
                          f"{specs[1]}")  # fmt: skip
-    return Spec(shape, dtype if options.dtype == "auto" else np.dtype(options.dtype))
+    return Spec(shape, dtype if options.output_dtype == "auto" else np.dtype(options.output_dtype))
 
 
 def regions(specs: Sequence[Spec], output: Spec, options: MatmulOptions, elements: int) -> Iterator[Bounds]:

@@ -103,7 +103,26 @@ def ladder() -> str:
     )
 
 
-TABLES = {"kernel": kernel, "files": files, "ladder": ladder}
+def others() -> str:
+    """What is exact elsewhere: sums beside the read stream and CUB's, products beside cuBLAS."""
+    sums, products = read("reduce_kernel_H200.json"), read("matmul_kernel_H200.json")
+    rows = []
+    for case in sums["cases"]:
+        if case["samples"] == "ordinary" and case["dtype"] in ("float32", "float64", "int32"):
+            rates, share = case["GB/s"], case["share of read"]["sum"]
+            peer = f"{rates['sum'] / rates['cupy.sum']:.2f} × CUB's sum, through CuPy"
+            rows.append(
+                [f"exact sum, {case['dtype']}", f"{rates['sum']:,.0f} GB/s", f"{share:.0%} of a plain read", peer]
+            )
+    for case in products["cases"]:
+        rates = case["TFLOP/s"]
+        rows.append([f"exact matmul, {case['dtype']}, {case['size']}²", f"{rates['ours']:.1f} TFLOP/s", "",
+                     f"{case['share of cublas']:.2f} × cuBLAS"])  # fmt: skip
+    device = sums["environment"]["gpus"][0]
+    return f"On one {device}, data on the device:\n\n" + table(["", "rate", "limit", "peer"], rows)
+
+
+TABLES = {"kernel": kernel, "others": others, "files": files, "ladder": ladder}
 
 
 def filled(text: str) -> str:

@@ -1,0 +1,111 @@
+"""Every job on files larger than the memory that it may take, on the CPU and on all GPUs: the same bits, and how fast.
+
+python -m tests.benchmarks.jobs OUT.json [MiB]
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pipeline.array_run import run_array
+from pipeline.cluster import Placement
+from pipeline.devices import find_devices
+from pipeline.engine import run
+from pipeline.report import to_json
+from pipeline.sources import open_source
+from tests.benchmarks.common import save
+from workflows import WORKFLOWS
+from workflows.array_workflow import ArrayWorkflow
+
+MEMORY = "/dev/shm"
+# Job, options, shapes and dtypes of the inputs, by bytes of each.
+JOBS: tuple[tuple[str, dict[str, Any], tuple[str, ...]], ...] = (
+    ("histogram", {}, ("int32",)),
+    ("reduce", {"op": "sum,mean,var,std,norm,min,max,argmin,argmax,count"}, ("float32",)),
+    ("reduce", {"op": "sum"}, ("float64",)),
+    ("map", {"operation": "multiply-add"}, ("float32", "float32", "float32")),
+    ("transpose", {}, ("float64",)),
+    ("stencil", {"radius": 1000}, ("float32",)),
+    ("stencil", {"radius": 100}, ("int16",)),
+    ("matmul", {}, ("float32 matrix", "float32 matrix")),
+)
+
+
+def inputs(folder: Path, dtypes: tuple[str, ...], nbytes: int) -> list[tuple[str, ...]]:
+    """A `.npy` file for each dtype, as paths; a matrix is a square of the 64th of the bytes."""
+    paths = []
+    for number, kind in enumerate(dtypes):
+        dtype, _, matrix = kind.partition(" ")
+        random = np.random.default_rng(number)
+        size = int((nbytes // 64 // np.dtype(dtype).itemsize) ** 0.5) if matrix else 0
+        shape = (size, size) if matrix else (nbytes // 2**14, 2**14 // np.dtype(dtype).itemsize)
+        path = folder / f"{number}.npy"
+        array = np.lib.format.open_memmap(path, "w+", dtype, shape)
+        part = random.standard_normal((min(1024, shape[0]), shape[1])) * 100 + 500
+        for start in range(0, shape[0], len(part)):
+            array[start : start + len(part)] = part[: shape[0] - start]
+        array.flush()
+        paths.append((str(path),))
+    return paths
+
+
+def one_run(name: str, options: Any, paths: list[tuple[str, ...]], folder: Path, **how: Any) -> tuple[str, Any]:
+    """Digest of the result, and the performance that the report gives."""
+    workflow = WORKFLOWS[name]
+    chosen = workflow.options(**options)
+    if not isinstance(workflow, ArrayWorkflow):
+        how = {key: value for key, value in how.items() if not key.endswith("limit")}
+        report = to_json(run(workflow, chosen, open_source(paths[0]), **how))
+        return hashlib.sha256(repr(report["result"]).encode()).hexdigest(), report["performance"]
+    output = folder / "output.npy"
+    sources = [open_source(path, samples=False) for path in paths]
+    report = to_json(run_array(workflow, chosen, sources, str(output), **how))
+    with open(output, "rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    output.unlink()
+    return digest, report["performance"]
+
+
+def measure(mebibytes: int) -> dict[str, Any]:
+    """Each job in every place, twice, with a quarter of a file as limit of memory."""
+    gpus = find_devices().usable
+    places: dict[str, tuple[str | None, Placement]] = {"CPU": (None, Placement("cpu"))}
+    for number in [n for n in (1, 2, 4) if n <= gpus]:
+        places[f"{number} GPU"] = (",".join(map(str, range(number))), Placement("gpu"))
+    rows = []
+    for name, options, dtypes in JOBS:
+        with tempfile.TemporaryDirectory(dir=MEMORY) as scratch:
+            folder = Path(scratch)
+            paths = inputs(folder, dtypes, mebibytes * 2**20)
+            nbytes = sum(os.path.getsize(path) for (path,) in paths)
+            limit = max(nbytes // 4, 2**28)
+            row: dict[str, Any] = {"job": name, "options": options, "dtypes": dtypes, "bytes": nbytes, "limit": limit}
+            taken = row["performance"] = {}
+            digests = set()
+            for place, (visible, placement) in places.items():
+                os.environ.pop("CUDA_VISIBLE_DEVICES", None)
+                if visible:
+                    os.environ["CUDA_VISIBLE_DEVICES"] = visible
+                limits = {"memory_limit": limit} | ({"device_memory_limit": limit} if visible else {})
+                for verify in ("off", "sample") if visible else ("off",):
+                    digest, figures = one_run(
+                        name, options, paths, folder, placement=placement, verify=verify, **limits
+                    )
+                    taken[f"{place}, verify {verify}"] = figures
+                    digests.add(digest)
+            row["identical"] = len(digests) == 1
+            rows.append(row)
+            rates = {place: f"{figures['bytes_per_second'] / 1e9:.2f}" for place, figures in taken.items()}
+            print(name, options, dtypes, rates, row["identical"], flush=True)
+    return {"jobs": rows}
+
+
+if __name__ == "__main__":
+    save(measure(int(sys.argv[2]) if len(sys.argv) > 2 else 1024), sys.argv[1])
