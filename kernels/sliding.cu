@@ -51,9 +51,10 @@ template <typename T> __device__ void stage(T* to, const Row<T>& row, i64 first,
 
 // Outputs first .. last - 1 of a row: what a block computes.
 struct Span {
-    i64 row, first, last;
-    __device__ Span(i64 outputs, i64 spans, i64 step) {
-        row = blockIdx.x / spans;
+    unsigned row;
+    i64 outputs, first, last;  // of the row, and what is computed
+    __device__ Span(i64 outputs, i64 spans, i64 step) : outputs(outputs) {
+        row = unsigned(blockIdx.x / spans);
         first = blockIdx.x % spans * step;
         last = min(first + step, outputs);
     }
@@ -131,7 +132,7 @@ __device__ bool box_span(Row<T> row, typename Result<T>::type* out, Span span, i
 #pragma unroll
         for (int j = 0; j < ITEMS; ++j) {
             const int k = j * BLOCK + threadIdx.x;
-            if (k < count && !is_no_mark<S>(ordered[k])) out[tile + k] = ordered[k];
+            if (k < count && !is_no_mark<S>(ordered[k])) out[span.row * span.outputs + tile + k] = ordered[k];
         }
         __syncthreads();
     }
@@ -199,7 +200,7 @@ box(const T* x, typename Result<T>::type* out, int* left, i64 length, i64 output
     i64 spans, i64 step) {
     const Span span(outputs, spans, step);
     const Row<T> row{x + span.row * length, length, start, outside};
-    const bool done = Box<T>::of(row, out + span.row * outputs, span, radius);
+    const bool done = Box<T>::of(row, out, span, radius);
     const bool all = __syncthreads_and(done);
     if (threadIdx.x == 0) left[blockIdx.x] = !all;
 }
@@ -244,7 +245,7 @@ __device__ void multiply(T (&sum)[OUTPUTS], const T* elements, const T* factors,
 
 // Taps are staged CHUNK at a time, with the elements that a block multiplies with them; outputs stay in registers.
 template <typename In, typename T, int OUTPUTS>
-__global__ void __launch_bounds__(BLOCK)
+__global__ void __launch_bounds__(BLOCK, 4)
 weighted(const In* x, const T* weights, T* out, i64 length, i64 outputs, i64 start, int taps, int outside, i64 spans) {
     static_assert(OUTPUTS % 2 == 1, "an odd stride keeps lanes on different banks of shared memory");
     constexpr int STEP = BLOCK * OUTPUTS, CHUNK = 32 * OUTPUTS;

@@ -10,10 +10,22 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import numpy as np
 from test_build import ORDER, SHARED, histogram_instances
 from test_histogram_ladder import INSTANCES as LADDER
 
-from kernels import build, elementwise, matmul, reduce_device, reduction, stencil, transpose
+from kernels import (
+    build,
+    elementwise,
+    matmul,
+    modular_device,
+    reduce_device,
+    reduction,
+    sliding_device,
+    stencil,
+    transpose,
+)
+from kernels.modular import FORMATS, MOST_PRODUCTS, bits_of, moduli_for
 from pipeline.inspection import RESERVED, _resources, _run, find_tools
 
 ARCHITECTURES = tuple(SHARED)
@@ -44,7 +56,7 @@ def _elementwise() -> list[str]:
     plain = [name for name in elementwise.VARIANTS if name != "production"]
     functors = [functor for functor, _ in elementwise.OPERATIONS.values()]
     return [f"{name}<{c_type}>" for name in plain for c_type in types] + [
-        f"production<{c_type}, {functor}>" for c_type in types for functor in functors
+        f"production<{c_type}, {functor}>" for c_type in elementwise.PRODUCTION_TYPES.values() for functor in functors
     ]
 
 
@@ -93,10 +105,31 @@ def _reduce(architecture: str) -> list[str]:
             if architecture == "sm_90" or "<" not in name or name.endswith(", 7>")]  # fmt: skip
 
 
+def _modular(architecture: str) -> list[str]:
+    """One of each kind, and on one architecture much more: splitting into the fewest and the most moduli of a dtype, and
+    putting together from any number of them. Other numbers of moduli make no other code, but loops of other lengths."""
+    found = list(modular_device.INSTANCES)
+    if architecture != "sm_90":
+        return found
+    for name, c_type in modular_device.C_TYPES.items():
+        own = bits_of(np.dtype(name))
+        others = (own, own) if name in FORMATS else (7, 64)
+        counts = [moduli_for(own + other, inner) for other, inner in zip(others, (1, MOST_PRODUCTS), strict=True)]
+        found += [f"split<{c_type}, {count}, {columns}>" for count in counts for columns in ("true", "false")]
+        if name in FORMATS:
+            found += [f"finish_floats<{c_type}, {count}>" for count in range(counts[0], counts[1] + 1)]
+    least, most = moduli_for(14, 1), moduli_for(128, MOST_PRODUCTS)
+    found += [f"finish_integers<{c_type}, {count}>" for c_type in modular_device.RESULTS.values()
+              for count in range(least, most + 1)]  # fmt: skip
+    return list(dict.fromkeys(found))
+
+
 # By the stem of the source, what its wrappers can ask for on an architecture.
 INSTANCES: dict[str, Callable[[str], list[str]]] = {
     "histogram": lambda architecture: sorted({*histogram_instances(architecture), *LADDER.values()}),
+    "modular": _modular,
     "reduce": _reduce,
+    "sliding": lambda _: list(sliding_device.INSTANCES),
     "matmul": lambda _: _matmul(),
     "stencil": lambda _: _stencil(),
     "transpose": lambda _: _transpose(),
@@ -127,6 +160,8 @@ def compiled(stem: str, architecture: str) -> tuple[str, dict[str, Taken]]:
 
 
 def _compile(stem: str, instances: list[str], architecture: str) -> tuple[str, dict[str, Taken]]:
+    """All instances in one program. What else is in it changes a little which registers are used: an instance that does
+    not do with them is looked at again by itself, which is how it is compiled for a launch."""
     names, cubin, log = build.compile_source(stem, instances, architecture)
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
@@ -138,4 +173,6 @@ def _compile(stem: str, instances: list[str], architecture: str) -> tuple[str, d
         of = used[name]
         shared = of["SHARED"] - reserved if of["SHARED"] else 0
         taken[instance] = Taken(of["REG"], of["STACK"] + of.get("LOCAL", 0), shared)
+        if taken[instance].local and len(instances) > 1:
+            taken |= _compile(stem, [instance], architecture)[1]
     return log, taken
