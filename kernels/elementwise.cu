@@ -109,12 +109,18 @@ __global__ void product(const T* a, const T* b, T* out, i64 n) {
 
 constexpr int THREADS = 256;  // of the production kernel
 constexpr int LOADS = 4;      // 16-byte loads in flight per thread, of each array
+// Blocks on a multiprocessor at least; 0: as the compiler likes, which spills registers for the sake of a sixth block.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 1200
+template <typename T> constexpr int BLOCKS = sizeof(T) == 2 ? 5 : 0;
+#else
+template <typename T> constexpr int BLOCKS = 0;
+#endif
 
 // head: elements before the first that lies on 16 bytes in every array; n where the arrays never do together.
 // Whole tiles go by 16-byte loads, one to a block; what is before and after them goes element by element.
 // c is not read where the operation has two operands.
 template <typename T, typename Op>
-__global__ void __launch_bounds__(THREADS)
+__global__ void __launch_bounds__(THREADS, BLOCKS<T>)
 production(const T* __restrict__ a, const T* __restrict__ b, const T* __restrict__ c, T* __restrict__ out, i64 n,
            i64 head) {
     constexpr int PER_PACK = 16 / sizeof(T);

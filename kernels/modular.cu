@@ -13,6 +13,8 @@
 
 #include "modular_tile.cuh"
 
+// Some kernels name the blocks that a multiprocessor is to hold at least, 0 for none: where the compiler chose for itself
+// it spilled registers.
 constexpr int THREADS = 256;
 constexpr int ROWS_AT_A_TIME = 64;  // of B, by a thread of largest_in_columns
 constexpr int RASTER = 8;           // tiles below one another that are multiplied together, for the sake of the cache
@@ -53,7 +55,7 @@ largest_in_columns(const typename F::Storage* __restrict__ values, i64 lines, i6
 
 // Each thread 16 numbers of a line. Those past `length` are zeros; `block` numbers of each line are in memory.
 template <typename F, int COUNT, bool COLUMNS>
-__global__ void __launch_bounds__(THREADS, F::PIECES > 3 ? 1 : 2)
+__global__ void __launch_bounds__(THREADS, F::PIECES == 3 ? 3 : 0)
 split(const typename F::Storage* __restrict__ values, const typename F::Large* __restrict__ largest, i64 lines, i64 columns,
       i64 block, i64 first, int length, int padded, i8* __restrict__ planes) {
     constexpr int SIZE = 16;
@@ -184,7 +186,7 @@ __device__ void with_integers(const u8* products, i64 stride, i64 size, Use use)
 }
 
 template <typename F, int COUNT>
-__global__ void __launch_bounds__(THREADS, 2)
+__global__ void __launch_bounds__(THREADS, 3)
 finish_floats(const u8* __restrict__ products, i64 stride, i64 size, i64 rows, i64 columns, const int* __restrict__ a_of,
               const int* __restrict__ b_of, const typename F::Large* __restrict__ largest_a,
               const typename F::Large* __restrict__ largest_b, const u8* __restrict__ terms, typename F::Storage* result) {
@@ -204,7 +206,7 @@ finish_floats(const u8* __restrict__ products, i64 stride, i64 size, i64 rows, i
 }
 
 template <typename T, int COUNT>
-__global__ void __launch_bounds__(THREADS, 2)
+__global__ void __launch_bounds__(THREADS, COUNT == MOST_MODULI ? 2 : 3)
 finish_integers(const u8* __restrict__ products, i64 stride, i64 size, T* result, int* too_large) {
     with_integers<COUNT>(products, stride, size, [=](i64 element, u32(&words)[Weights<COUNT>::WORDS]) {
         T value;

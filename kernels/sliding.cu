@@ -36,10 +36,10 @@ template <typename T> struct Row {
     }
 };
 
-// Elements `first` .. `first` + count - 1 to shared memory, zeros after them up to TILE.
+// TILE elements from `first` on to shared memory; nobody asks what those after `count` are.
 template <typename T> __device__ void stage(T* to, const Row<T>& row, i64 first, int count) {
     const i64 start = first + row.start;
-    if (count == TILE && start >= 0 && start + TILE <= row.length) {  // as nearly all are
+    if (start >= 0 && start + TILE <= row.length) {  // as nearly all are
         const T* const from = row.x + start + threadIdx.x;
 #pragma unroll
         for (int k = 0; k < ITEMS; ++k) to[k * BLOCK + threadIdx.x] = from[k * BLOCK];
@@ -51,8 +51,8 @@ template <typename T> __device__ void stage(T* to, const Row<T>& row, i64 first,
 
 // Outputs first .. last - 1 of a row: what a block computes.
 struct Span {
-    unsigned row;
-    i64 outputs, first, last;  // of the row, and what is computed
+    unsigned row;  // where a result goes is computed from it as late as can be: that takes fewer registers
+    i64 outputs, first, last;
     __device__ Span(i64 outputs, i64 spans, i64 step) : outputs(outputs) {
         row = unsigned(blockIdx.x / spans);
         first = blockIdx.x % spans * step;

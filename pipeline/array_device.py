@@ -25,8 +25,8 @@ def compute_on_device(job: ArrayJob, region: Bounds, timeline: Timeline) -> None
 
     if job.device_memory_limit:
         release()
-    # What tasks gave back stays with the pool of their stream; at its limit the pool gives it to others.
-    cupy.get_default_memory_pool().set_limit(size=job.device_memory_limit or 0)
+        # What tasks gave back stays with the pool of their stream; at its limit the pool gives it to others.
+        cupy.get_default_memory_pool().set_limit(size=job.device_memory_limit)
     # Tasks share the GPU: on streams of their own one copies while another computes.
     with cupy.cuda.Stream(non_blocking=True) as stream:
         block = computed(job, region, lambda array, bounds: _to_device(array, bounds, timeline), timeline)
@@ -36,6 +36,16 @@ def compute_on_device(job: ArrayJob, region: Bounds, timeline: Timeline) -> None
             host = block.get(stream=stream, out=empty_pinned(block.shape, block.dtype))
     with timeline.measure("write", host.nbytes):
         job.output.write(region, host.reshape(-1).view(job.output.spec.dtype).reshape(sizes(region)))
+
+
+def unlimit() -> None:
+    """Take the limit of memory back; runs on a worker, also one that has no GPU."""
+    from pipeline.devices import find_devices
+
+    if find_devices().usable:
+        import cupy
+
+        cupy.get_default_memory_pool().set_limit(size=0)
 
 
 def _to_device(array: ArrayFile, bounds: Bounds, timeline: Timeline) -> Any:

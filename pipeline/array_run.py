@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.array_device import unlimit
 from pipeline.array_job import ArrayJob, nbytes_of, needs
 from pipeline.array_task import check_region, compute_region
 from pipeline.arrays import join, output_file
@@ -135,7 +136,11 @@ def run_array(
         stages = Stages(lanes=_lanes(workers), start_up=started - began, nbytes=nbytes)
         most = _most_bytes(workers, device_memory_limit, memory_limit)
         regions = _regions(job, chunk_bytes or REGION_BYTES[workers.device], most)
-        checked, escape = _all_regions(job, regions, workers, stages, progress)
+        try:
+            checked, escape = _all_regions(job, regions, workers, stages, progress)
+        finally:
+            if device_memory_limit is not None and workers.device == "gpu":
+                workers.client.run(unlimit)  # the next job of this process has a limit of its own, or none
         stages.wall = perf_counter() - started
     verdict = Verdict(mode, spec.size, checked, len(regions), seed, escape)
     result = ArrayResult(path, spec, workflow.notes(specs, options) if workflow.notes else {})

@@ -65,7 +65,9 @@ def sliding_cases() -> Iterator[Case]:
             yield Case("sliding", "box", f"{dtype} that do not fit at {at}", partial(_overflow, x))
     for dtype in ("float32", "float64"):
         yield Case("sliding", "box_far", dtype, partial(_box, _far(dtype), 20, (20, 7, "zero")))
-    yield Case("sliding", "box_far", "several spans", partial(_box, adversarial("both ends", (1, 2000)), 3, (0, 0, "zero")))
+    yield Case(
+        "sliding", "box_far", "several spans", partial(_box, adversarial("both ends", (1, 2000)), 3, (0, 0, "zero"))
+    )
     for dtype, kind, shape, radius, where in (
         ("float32", "float32", (2, 501), 14, (14, 14, "nearest")),
         ("float32", "float32", (1, 3854), 7, (0, 0, "zero")),

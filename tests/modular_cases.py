@@ -154,7 +154,9 @@ ONE_WARP = ((16, 16, 16, 16), 3)
 Chosen = tuple[tuple[int, int, int, int], int] | None
 
 
-def _case(kind: str, dtype: str, sizes: tuple[int, int, int], batches: tuple[Sizes, Sizes], tile: Chosen, cp: Any) -> None:
+def _case(
+    kind: str, dtype: str, sizes: tuple[int, int, int], batches: tuple[Sizes, Sizes], tile: Chosen, cp: Any
+) -> None:
     rows, inner, columns = sizes
     a, b = factors(kind, dtype, rows, inner, columns)
     a, b = (np.ascontiguousarray(np.broadcast_to(x, (*own, *x.shape))) for x, own in zip((a, b), batches, strict=True))

@@ -40,6 +40,12 @@ EQUIVALENT: Mapping[tuple[str, str, str], str] = MappingProxyType({
     ("reduction.cu", "modulo", "size"): "one more step, in which no thread has a neighbour",
     ("reduction.cu", "atomic_max", "tid == 0"): "every thread raises the maximum to the same value",
     ("reduction.cu", "warp_shuffle", "tid >= 32"): "other warps reduce what nobody asks them for",
+    ("sliding.cu", "box_span", "span.last"): "one more tile, without outputs",
+    ("sliding.cu", "places", "x != T(0)"): "sums are taken in more bits than they need",
+    ("sliding.cu", "places", "threadIdx.x % 32 == 0"): "every lane has the same to say",
+    ("sliding.cu", "box_far", "last"): "a thread without outputs adds up a window for nobody",
+    ("sliding.cu", "weighted", "taps"): "one more chunk, without taps",
+    ("sliding.cu", "weighted", "all"): "where elements are staged one by one, one more zero is",
 })  # fmt: skip
 
 

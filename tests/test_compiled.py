@@ -40,8 +40,10 @@ def launch(stem: str, instance: str, architecture: str) -> tuple[int, int]:
         rows, columns, of_warp, across, _ = map(int, rest.rstrip(">").split(", "))
         return 32 * (rows // of_warp) * (columns // across), 1
     if stem == "modular":
-        few_pieces = rest.partition(",")[0] not in ("Integer<i64>", "Integer<u64>", "Float64")
-        return 256, 2 if kernel.startswith("finish") or (kernel == "split" and few_pieces) else 1
+        c_type, count = (rest.rstrip(">") + ", ").split(", ")[:2]
+        if kernel == "split":
+            return 256, 3 if c_type in ("Integer<int>", "Integer<u32>", "Float16", "Float32") else 1
+        return 256, 1 if not kernel.startswith("finish") else 2 if (kernel, count) == ("finish_integers", "21") else 3
     if stem == "sliding":
         return 256, 1 if kernel == "box_far" else 4
     if stem in ("histogram", "reduction", "limits"):
