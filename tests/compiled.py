@@ -106,8 +106,8 @@ def _reduce(architecture: str) -> list[str]:
 
 
 def _modular(architecture: str) -> list[str]:
-    """One of each kind, and on one architecture much more: splitting into the fewest and the most moduli of a dtype, and
-    putting together from any number of them. Other numbers of moduli make no other code, but loops of other lengths."""
+    """One of each kind, and on one architecture more: splitting into the fewest and the most moduli that a dtype needs,
+    putting together from any number. Other numbers of moduli make no other code, but loops of other lengths."""
     found = list(modular_device.INSTANCES)
     if architecture != "sm_90":
         return found

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 BARRIER = re.compile(r"\b__sync(?:threads|warp)\(\)")
+VOTE = re.compile(r"\b__syncthreads_(?:and|or|count)\(")
 ATOMIC = re.compile(r"\batomic[A-Z]\w*\(")
 BRANCH = re.compile(r"\b(if|while|for) \(")
 CLAMP = re.compile(r"(?<!\w)(?:min|max)\(")
@@ -82,6 +83,10 @@ def _sites(text: str) -> Iterator[tuple[int, int, str, str]]:
     """Start, end, kind, and the replacement."""
     for found in BARRIER.finditer(text):
         yield *found.span(), "barrier", "(host_mutant({number}) ? void() : {text})"
+    for found in VOTE.finditer(text):
+        end = closing(text, found.end())
+        own = text[found.end() : end].replace("{", "{{").replace("}", "}}")
+        yield found.start(), end + 1, "barrier", f"(host_mutant({{number}}) ? int({own}) : {{text}})"
     for found in ATOMIC.finditer(text):
         # The name alone: sites within the arguments are others.
         yield found.start(), found.end(), "atomic", "host_either_{text}{number}, "

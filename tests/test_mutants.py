@@ -22,6 +22,7 @@ template <int N> __global__ void kernel(const int* x, int* out, i64 n, int count
     __syncthreads();
     for (int k = 0; k < N; ++k) atomicMax(out + k, 1);
     for (i64 k = i; k <= n - 1; k += 2) __syncwarp();
+    if (__syncthreads_and(out[0])) out[1] = 0;
 }
 __global__ void broken(int* x) { if (threadIdx.x < 9) x[9] = 0; }
 """
@@ -33,12 +34,13 @@ def test_what_is_mutated() -> None:
     assert found == [
         (3, "guard", "i >= n"), (3, "guard", "i < 0"), (5, "guard", "i < n"), (5, "clamp", "min(i + 1, count)"),
         (5, "atomic", "atomicAdd("), (6, "barrier", "__syncthreads()"), (7, "atomic", "atomicMax("),
-        (8, "bound", "n - 1"), (8, "barrier", "__syncwarp()"),
+        (8, "bound", "n - 1"), (8, "barrier", "__syncwarp()"), (9, "barrier", "__syncthreads_and(out[0])"),
     ]  # fmt: skip
     assert {(mutant.file, mutant.function) for mutant in mutants} == {("tiny.cu", "kernel")}
     assert "if ((!host_mutant(1) && (i >= n)) || (!host_mutant(2) && (i < 0))) return;" in text
     assert "(host_mutant(3) || (i < n)) && x[i] > 3 ? x[(host_mutant(4) ? (i + 1) : min(i + 1, count))]" in text
     assert "host_either_atomicAdd(5, out, x[i])" in text and "(host_mutant(6) ? void() : __syncthreads());" in text
+    assert "if ((host_mutant(10) ? int(out[0]) : __syncthreads_and(out[0]))) out[1]" in text
     assert "k <= (n - 1) + host_mutant(8);" in text and text.count("\n") == SOURCE.count("\n")
 
 
