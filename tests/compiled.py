@@ -115,12 +115,14 @@ def _modular(architecture: str) -> list[str]:
         own = bits_of(np.dtype(name))
         others = (own, own) if name in FORMATS else (7, 64)
         counts = [moduli_for(own + other, inner) for other, inner in zip(others, (1, MOST_PRODUCTS), strict=True)]
-        found += [f"split<{c_type}, {count}, {columns}>" for count in counts for columns in ("true", "false")]
+        found += [
+            f"split<{c_type}, {count}, {columns}>" for count, columns in zip(counts, ("true", "false"), strict=True)
+        ]
         if name in FORMATS:
             found += [f"finish_floats<{c_type}, {count}>" for count in range(counts[0], counts[1] + 1)]
     least, most = moduli_for(14, 1), moduli_for(128, MOST_PRODUCTS)
-    found += [f"finish_integers<{c_type}, {count}>" for c_type in modular_device.RESULTS.values()
-              for count in range(least, most + 1)]  # fmt: skip
+    found += [f"finish_integers<i64, {count}>" for count in range(least, most + 1)]
+    found += [f"finish_integers<int, {count}>" for count in (least, most)]
     return list(dict.fromkeys(found))
 
 
