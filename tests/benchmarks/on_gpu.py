@@ -54,6 +54,7 @@ def sanitize(tool: str, variant: str | None = None) -> dict[str, Any]:
         "-m",
         "tests.benchmarks.on_gpu",
         "--cases",
+        variant or "",
     ]
     done = subprocess.run(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     ran = re.search(r"^cases: (\d+)$", done.stdout, re.MULTILINE)
