@@ -2,7 +2,8 @@
 
 Integers are added and taken away one by one as the window slides. A float sum is not computed at all but held against
 the definition of rounding to nearest: the exact sum lies no further than half a step from what was found, and at
-exactly half a step only if that is even. Exact sums, and steps, are integers of 32-bit limbs.
+exactly half a step only if that is even. Nearly all are shown to be right in a few passes (`sliding_rounding`); for
+the others exact sums, and steps, are integers of 32-bit limbs.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels.sliding import Weights, weighted_dtype
+from kernels.sliding_rounding import surely_right
 
 STEP = 2**14  # outputs that are checked at a time
 _LIMB, _MASK = 32, 2**32 - 1
@@ -52,9 +54,11 @@ def box_wrong(x: NDArray[Any], found: NDArray[Any], radius: int) -> NDArray[np.b
     length = found.shape[1]
     together = step // (length + width - 1) if length else 0
     if together > 1:
-        # Rows one behind the other, with outputs that nobody looks at where a window reaches from one into the next.
+        # Rows one behind the other, with outputs that nobody looks at where a window reaches from one into the next:
+        # NaN where there is one, which is seen to be wrong at once.
         for row in range(0, len(found), together):
-            rows = np.zeros((min(together, len(found) - row), length + width - 1), found.dtype)
+            outside = np.nan if x.dtype.kind == "f" else 0
+            rows = np.full((min(together, len(found) - row), length + width - 1), outside, found.dtype)
             rows[:, :length] = found[row : row + together]
             bad = check(x[row : row + together].reshape(-1), rows.reshape(-1)[: rows.size - width + 1], width)
             wrong[row : row + together] = np.append(bad, np.zeros(width - 1, np.bool_)).reshape(rows.shape)[:, :length]
@@ -85,19 +89,31 @@ def _integers_wrong(x: NDArray[Any], found: NDArray[Any], width: int) -> NDArray
 def _floats_wrong(x: NDArray[Any], found: NDArray[np.float64], width: int) -> NDArray[np.bool_]:
     finite = np.isfinite(x)
     if finite.all():
-        return _rounded_wrong(x.astype(np.float64), found, width)
+        return _rounded_wrong(x, found, width)
     nan, above, below = (_sliding(kind, width) > 0 for kind in (np.isnan(x), x == np.inf, x == -np.inf))
     nan |= above & below
     wrong = np.where(above, found != np.inf, found != -np.inf)
     wrong[nan] = ~np.isnan(found[nan])
     rest = ~(nan | above | below)
-    plain = np.where(rest, found, 0.0)
-    wrong[rest] = _rounded_wrong(np.where(finite, x, 0).astype(np.float64), plain, width)[rest]
+    plain = np.where(rest, found, np.nan)
+    wrong[rest] = _rounded_wrong(np.where(finite, x, x.dtype.type(0)), plain, width)[rest]
     return np.asarray(wrong)
 
 
-def _rounded_wrong(x: NDArray[np.float64], found: NDArray[np.float64], width: int) -> NDArray[np.bool_]:
+def _rounded_wrong(x: NDArray[Any], found: NDArray[np.float64], width: int) -> NDArray[np.bool_]:
     """Which numbers found are not the exact sum, rounded to nearest, ties to even."""
+    wrong = ~surely_right(x, found, width)
+    if wrong.any():
+        unsure = np.flatnonzero(wrong & ~np.isnan(found))
+        if len(unsure):
+            part = slice(unsure[0], unsure[-1] + 1)
+            around = x[part.start : part.stop + width - 1].astype(np.float64)
+            wrong[part] &= _limbs_wrong(around, found[part], width)
+    return np.asarray(wrong)
+
+
+def _limbs_wrong(x: NDArray[np.float64], found: NDArray[np.float64], width: int) -> NDArray[np.bool_]:
+    """The same, for any numbers: a limb at a time."""
     infinite = np.isinf(found)
     terms, places = _integers(x)
     sums, sum_places = _integers(np.where(np.isfinite(found), found, 0.0))
@@ -174,13 +190,16 @@ def weighted_reference(x: NDArray[Any], weights: Weights) -> NDArray[Any]:
     dtype = weighted_dtype(x.dtype, weights.dtype)
     rows, count = len(x), x.shape[1] - len(weights) + 1
     out = np.empty((rows, count), dtype)
+    product = np.empty(min(count, STEP), dtype)
     with np.errstate(all="ignore"):
         for row in range(rows):
             for start in range(0, count, STEP):
                 elements = x[row, start : start + STEP + len(weights) - 1].astype(dtype)
-                windows = np.lib.stride_tricks.sliding_window_view(elements, len(weights))
-                total = windows[:, 0] * weights[0].astype(dtype)
-                for k in range(1, len(weights)):
-                    total = total + windows[:, k] * weights[k].astype(dtype)
-                out[row, start : start + STEP] = total
+                total = out[row, start : start + STEP]
+                for k, weight in enumerate(weights.astype(dtype)):
+                    several = elements[k : k + len(total)]
+                    if k:
+                        total += np.multiply(several, weight, out=product[: len(total)])
+                    else:
+                        np.multiply(several, weight, out=total)
     return out
