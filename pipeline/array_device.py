@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
 
 from pipeline.array_job import ArrayJob, computed, nbytes_of
-from pipeline.arrays import ArrayFile, read_region
-from pipeline.read_device import release
+from pipeline.arrays import ArrayFile, OutputFile, read_region
+from pipeline.read import open_planned
+from pipeline.read_device import finish, prepare_threads, release, to_native, transfer
 from pipeline.timeline import Timeline
 from workflows.array_workflow import Bounds, sizes
 
 ON_DEVICE = "?bBhHiIlLqQefdFD"  # dtypes that CuPy has
+
+# Tasks under way on a GPU: while one computes, others read and write.
+LANES = 4
+
+# Runs that are shorter are gathered in the memory of the host: a transfer for each would cost more than the copy.
+DIRECT_FROM = 2**19
 
 
 def compute_on_device(job: ArrayJob, region: Bounds, timeline: Timeline) -> None:
@@ -21,21 +32,44 @@ def compute_on_device(job: ArrayJob, region: Bounds, timeline: Timeline) -> None
     A dtype that CuPy does not have travels as bytes, with one more axis for them.
     """
     import cupy
-    from cupyx import empty_pinned
 
     if job.device_memory_limit:
         release()
         # What tasks gave back stays with the pool of their stream; at its limit the pool gives it to others.
         cupy.get_default_memory_pool().set_limit(size=job.device_memory_limit)
-    # Tasks share the GPU: on streams of their own one copies while another computes.
-    with cupy.cuda.Stream(non_blocking=True) as stream:
+    with _lane() as stream:
         block = computed(job, region, lambda array, bounds: _to_device(array, bounds, timeline), timeline)
         with timeline.measure("kernel"):
             stream.synchronize()
-        with timeline.measure("to host", block.nbytes):
-            host = block.get(stream=stream, out=empty_pinned(block.shape, block.dtype))
-    with timeline.measure("write", host.nbytes):
-        job.output.write(region, host.reshape(-1).view(job.output.spec.dtype).reshape(sizes(region)))
+        _to_file(job.output, region, block, timeline)
+
+
+@contextmanager
+def _lane() -> Iterator[Any]:
+    """A stream of the current device that nobody else uses meanwhile; all that was put on it is done."""
+    import cupy
+
+    lanes = _lanes(int(cupy.cuda.runtime.getDevice()))
+    stream = lanes.get()
+    try:
+        with stream:
+            try:
+                yield stream
+            finally:
+                stream.synchronize()
+    finally:
+        lanes.put(stream)
+
+
+@cache
+def _lanes(device: int) -> SimpleQueue[Any]:
+    """Streams that live as long as the worker: CuPy keeps freed memory for the stream that it was used on."""
+    import cupy
+
+    lanes: SimpleQueue[Any] = SimpleQueue()
+    for _ in range(LANES):
+        lanes.put(cupy.cuda.Stream(non_blocking=True))
+    return lanes
 
 
 def unlimit() -> None:
@@ -50,15 +84,57 @@ def unlimit() -> None:
 
 def _to_device(array: ArrayFile, bounds: Bounds, timeline: Timeline) -> Any:
     import cupy
+
+    native = array.spec.dtype.newbyteorder("=")
+    as_bytes = native.char not in ON_DEVICE
+    shape = (*sizes(bounds), native.itemsize) if as_bytes else sizes(bounds)
+    swappable = array.spec.dtype.isnative or native.kind in "iuf"
+    if array.fortran or not swappable or array.run(bounds) < DIRECT_FROM:
+        flat = _through_host(array, bounds, timeline)
+    else:
+        flat = _direct(array, bounds, timeline)
+        if not array.spec.dtype.isnative:
+            flat = to_native(flat.view(native), array.spec.dtype)
+    return flat.view(cupy.uint8 if as_bytes else native).reshape(shape)
+
+
+def _direct(array: ArrayFile, bounds: Bounds, timeline: Timeline) -> Any:
+    """The bytes of a region as they are in the file."""
+    import cupy
+    import kvikio
+
+    prepare_threads()
+    flat = cupy.empty(nbytes_of(array.spec, bounds), cupy.uint8)
+    # What used this memory before may still be under way on the stream, of which the transfers know nothing.
+    cupy.cuda.get_current_stream().synchronize()
+    with timeline.measure("read+copy", flat.nbytes):
+        for piece, runs in array.parts(bounds):
+            with open_planned(piece), kvikio.CuFile(piece.path, "r") as file:
+                finish(transfer(file, piece, start, flat[at : at + nbytes]) for start, at, nbytes in runs)
+    return flat
+
+
+def _through_host(array: ArrayFile, bounds: Bounds, timeline: Timeline) -> Any:
+    """The bytes of a region in native order."""
+    import cupy
     from cupyx import empty_pinned
 
-    with timeline.measure("read", nbytes_of(array.spec, bounds)):
+    nbytes = nbytes_of(array.spec, bounds)
+    with timeline.measure("read", nbytes):
         block = read_region(array, bounds, empty_pinned)
-    if block.dtype.char not in ON_DEVICE:
-        block = block.reshape(-1).view(np.uint8).reshape(*block.shape, block.dtype.itemsize)
-    with timeline.measure("to device", block.nbytes):
-        on_device = cupy.empty(block.shape, block.dtype)
-        on_device.set(block)
+    with timeline.measure("to device", nbytes):
+        flat = cupy.empty(nbytes, cupy.uint8)
+        flat.set(block.reshape(-1).view(np.uint8))
         # The host memory is given back when this returns.
         cupy.cuda.get_current_stream().synchronize()
-    return on_device
+    return flat
+
+
+def _to_file(output: OutputFile, region: Bounds, block: Any, timeline: Timeline) -> None:
+    """Write a block on which nobody works any more."""
+    from cupyx import empty_pinned
+
+    with timeline.measure("to host", block.nbytes):
+        host = block.get(out=empty_pinned(block.shape, block.dtype))
+    with timeline.measure("write", host.nbytes):
+        output.write(region, host.reshape(-1).view(output.spec.dtype).reshape(sizes(region)))

@@ -71,7 +71,7 @@ def computed(job: ArrayJob, region: Bounds, read: Callable[[ArrayFile, Bounds], 
 
 
 def _reading(timeline: Timeline) -> float:
-    return timeline.seconds.get("read", 0.0) + timeline.seconds.get("to device", 0.0)
+    return sum(timeline.seconds.get(stage, 0.0) for stage in ("read", "to device", "read+copy"))
 
 
 def nbytes_of(spec: Spec, bounds: Bounds) -> int:

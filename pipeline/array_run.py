@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.array_device import unlimit
+from pipeline.array_device import LANES, unlimit
 from pipeline.array_job import ArrayJob, nbytes_of, needs
-from pipeline.array_task import check_region, compute_region
+from pipeline.array_task import check_regions, compute_regions
 from pipeline.arrays import join, output_file
 from pipeline.cluster import Placement, Workers, open_workers
 from pipeline.engine import FULL_UP_TO_BYTES, VERIFY, Announce, Outcome, Progress, Stages, Verdict
@@ -28,8 +28,11 @@ from workflows.array_workflow import ArrayWorkflow, Bounds, Checked, Spec
 # read and written in runs of several pages, on a GPU for one launch to fill it.
 REGION_BYTES = {"cpu": 2**26, "gpu": 2**28}
 
-# Tasks under way on a GPU: while one computes, others read and write.
-LANES = 4
+# A task takes several regions where memory makes them small, up to so many bytes of the output: scheduling it costs
+# as much as reading some MiB.
+TASK_BYTES = 2**27
+# Tasks that each thread gets at least, so that all end at about the same time.
+TASKS = 8
 
 # What a task holds at most, copies that it makes included, as a multiple of its inputs and output.
 COPIES = 4
@@ -183,8 +186,13 @@ def _taken(job: ArrayJob, region: Bounds) -> int:
 
 def _lanes(workers: Workers) -> dict[str, int]:
     """How many threads run each stage at a time."""
-    computing = workers.computing * (LANES if workers.device == "gpu" else 1)
-    return dict.fromkeys(("read", "to device", "kernel", "to host", "write"), computing) | {"verify": workers.threads}
+    stages = ("read", "read+copy", "to device", "kernel", "to host", "write")
+    return dict.fromkeys(stages, _computing(workers)) | {"verify": workers.threads}
+
+
+def _computing(workers: Workers) -> int:
+    """Tasks that compute at a time."""
+    return workers.computing * (LANES if workers.device == "gpu" else 1)
 
 
 def _all_regions(
@@ -195,25 +203,44 @@ def _all_regions(
     here = {"pure": False, "workers": workers.addresses and list(workers.addresses)}
     resources = {name: amount / LANES for name, amount in workers.resources.items()}
 
-    def submit(region: Bounds) -> tuple[Any, ...]:
-        computed = client.submit(compute_region, job, region, workers.device, resources=resources, priority=1, **here)
-        check = client.submit(check_region, job, region, computed, resources=workers.spare, **here)
+    def submit(batch: list[Bounds]) -> tuple[Any, ...]:
+        computed = client.submit(compute_regions, job, batch, workers.device, resources=resources, priority=1, **here)
+        if job.verify == "off":
+            return (computed,)
+        check = client.submit(check_regions, job, batch, computed, resources=workers.spare, **here)
         return computed, check
 
     total = sum(nbytes_of(job.output.spec, region) for region in regions)
     done = checked = 0
     escape = 0.0
-    for index, (region, computed, check) in enumerate(
-        results(regions, submit, workers, lambda region: f"{job.workflow.name}: region {list(region)}")
+    for index, (batch, computed, *checks) in enumerate(
+        results(_batches(job, regions, workers), submit, workers, lambda batch: f"{job.workflow.name}: {_name(batch)}")
     ):
-        found: Checked = check.checked
-        if found.details:
-            raise VerificationError(f"{job.workflow.name}: a number is wrong in {found.details[0]}; nothing was kept")
-        checked += found.elements
-        escape = max(escape, found.escape)
-        stages.add(index, computed.worker, computed.device, computed.timeline, check.timeline)
-        done += nbytes_of(job.output.spec, region)
+        for check in checks:
+            found: Checked = check.checked
+            if found.details:
+                raise VerificationError(
+                    f"{job.workflow.name}: a number is wrong in {found.details[0]}; nothing was kept"
+                )
+            checked += found.elements
+            escape = max(escape, found.escape)
+        timelines = [computed.timeline, *(check.timeline for check in checks)]
+        stages.add(index, computed.worker, computed.device, *timelines)
+        done += sum(nbytes_of(job.output.spec, region) for region in batch)
         progress(done, total)
     if (covered := sum(math.prod(b - a for a, b in region) for region in regions)) != job.output.spec.size:
         raise VerificationError(f"{job.workflow.name}: the regions hold {covered} elements of {job.output.spec.size}")
     return checked, escape
+
+
+def _batches(job: ArrayJob, regions: list[Bounds], workers: Workers) -> list[list[Bounds]]:
+    """The regions of each task, in order."""
+    if not regions:
+        return []
+    most = max(1, TASK_BYTES // nbytes_of(job.output.spec, regions[0]))
+    number = max(1, min(most, len(regions) // (TASKS * _computing(workers))))
+    return [regions[start : start + number] for start in range(0, len(regions), number)]
+
+
+def _name(batch: list[Bounds]) -> str:
+    return f"region {list(batch[0])}" + (f" to {list(batch[-1])}" if len(batch) > 1 else "")

@@ -1,7 +1,8 @@
-"""What runs on a worker for a job that writes an array: one region computed and written, one region checked."""
+"""What runs on a worker for a job that writes an array: regions computed and written, regions checked."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,8 +17,8 @@ from workflows.array_workflow import Bounds, Checked
 
 
 @dataclass(frozen=True)
-class RegionResult:
-    """Who computed a region, on what, and what each stage took."""
+class RegionsResult:
+    """Who computed some regions, on what, and what each stage took."""
 
     worker: str
     device: str
@@ -25,27 +26,28 @@ class RegionResult:
 
 
 @dataclass(frozen=True)
-class RegionCheck:
-    """What the check of a region says, and what it took."""
+class RegionsCheck:
+    """What the check of some regions says, and what it took."""
 
     checked: Checked
     timeline: Timeline
 
 
-def compute_region(job: ArrayJob, region: Bounds, device: str) -> RegionResult:
-    """Read what a region needs, compute it, and write it to its place in the output."""
+def compute_regions(job: ArrayJob, regions: Sequence[Bounds], device: str) -> RegionsResult:
+    """Of each region: read what it needs, compute it, and write it to its place in the output."""
     timeline = Timeline(job.traced)
     try:
-        if device == "gpu":
-            from pipeline.array_device import compute_on_device
+        for region in regions:
+            if device == "gpu":
+                from pipeline.array_device import compute_on_device
 
-            compute_on_device(job, region, timeline)
-        else:
-            _compute_on_cpu(job, region, timeline)
+                compute_on_device(job, region, timeline)
+            else:
+                _compute_on_cpu(job, region, timeline)
     except Exception as error:
         leave_if_broken(error)
         raise
-    return RegionResult(worker_address(), device_name(device), timeline)
+    return RegionsResult(worker_address(), device_name(device), timeline)
 
 
 def _compute_on_cpu(job: ArrayJob, region: Bounds, timeline: Timeline) -> None:
@@ -58,23 +60,27 @@ def _compute_on_cpu(job: ArrayJob, region: Bounds, timeline: Timeline) -> None:
         job.output.write(region, block)
 
 
-def check_region(job: ArrayJob, region: Bounds, result: RegionResult) -> RegionCheck:
-    """Compare what now lies in the output with its inputs, both read anew."""
+def check_regions(job: ArrayJob, regions: Sequence[Bounds], result: RegionsResult) -> RegionsCheck:
+    """Compare what now lies in the output with its inputs, both read anew, until something is wrong."""
     timeline = Timeline(job.traced)
-    if job.verify == "off":
-        return RegionCheck(Checked((), 0), timeline)
+    elements, escape = 0, 0.0
+    for region in regions:
+        checked = _check(job, region, timeline)
+        elements += checked.elements
+        escape = max(escape, checked.escape)
+        if checked.details:
+            where = f"region {list(region)} on worker {result.worker} ({result.device})"
+            return RegionsCheck(Checked((f"{where}: {'; '.join(checked.details)}",), elements), timeline)
+    return RegionsCheck(Checked((), elements, escape), timeline)
+
+
+def _check(job: ArrayJob, region: Bounds, timeline: Timeline) -> Checked:
     random = np.random.default_rng([job.seed, *(start for start, _ in region)])
     if job.verify == "sample" and not job.workflow.whole:
         region = part_of(region, random)
-    output = job.output.readable()
 
     def read(number: int, bounds: Bounds) -> NDArray[Any]:
         return read_region(job.inputs[number], bounds)
 
-    with timeline.measure("verify", nbytes_of(output.spec, region)):
-        found = read_region(output, region)
-        checked = job.workflow.check(read, found, region, job.native(), job.options, random)
-    if checked.details:
-        where = f"region {list(region)} on worker {result.worker} ({result.device})"
-        return RegionCheck(Checked((f"{where}: {'; '.join(checked.details)}",), checked.elements), timeline)
-    return RegionCheck(checked, timeline)
+    with timeline.measure("verify", nbytes_of(job.output.spec, region)):
+        return job.workflow.check(read, job.output.read(region), region, job.native(), job.options, random)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import io
+import mmap
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -22,6 +23,13 @@ from pipeline.files import whole_file
 from pipeline.read import fill, open_planned
 from pipeline.sources import Source
 from workflows.array_workflow import Bounds, Spec, sizes
+
+# Runs of the output that are shorter are copied through a mapping of it: one call for all of them, which lets other
+# threads go on meanwhile. A call for each would spend its time handing over the interpreter. Inputs are not mapped:
+# one that somebody shortens meanwhile has to be a message, through a mapping it would be the end of the process.
+MAPPED_BELOW = 2**16
+# Runs that are touched before the pages that they lie on are given back.
+MAPPED_RUNS = 64
 
 
 @dataclass(frozen=True)
@@ -42,9 +50,30 @@ class ArrayFile:
     pieces: tuple[Piece, ...]
     fortran: bool = False
 
-    def runs(self, region: Bounds) -> tuple[int, list[int]]:
-        """Bytes that lie one after another, and where each run of them begins, in the C order of the region."""
-        return _runs(self.spec.shape, self.spec.dtype.itemsize, region)
+    def run(self, region: Bounds) -> int:
+        """Bytes of a region that lie one after another."""
+        return _runs(self.spec.shape, self.spec.dtype.itemsize, region)[0]
+
+    def parts(self, region: Bounds) -> Iterator[tuple[Piece, list[tuple[int, int, int]]]]:
+        """Where the bytes of a region are: of each file that has some, its runs.
+
+        Yields
+        ------
+        piece, runs
+            First byte in the piece, first byte in the region in C order, number of bytes.
+        """
+        length, starts = _runs(self.spec.shape, self.spec.dtype.itemsize, region)
+        before = 0  # bytes of the array that lie in files before this one
+        for piece in self.pieces:
+            after = before + piece.nbytes
+            runs = []
+            for number, start in enumerate(starts):
+                first, stop = max(start, before), min(start + length, after)
+                if first < stop:
+                    runs.append((first - before, number * length + first - start, stop - first))
+            if runs:
+                yield piece, runs
+            before = after
 
 
 def join(source: Source) -> ArrayFile:
@@ -87,27 +116,43 @@ def read_region(array: ArrayFile, region: Bounds, allocate: Callable[..., NDArra
 
 
 def _read_runs(array: ArrayFile, region: Bounds, buffer: memoryview) -> None:
-    length, starts = array.runs(region)
-    before = 0  # bytes of the array that lie in files before this one
-    for piece in array.pieces:
-        after = before + piece.nbytes
-        inside = [number for number, start in enumerate(starts) if start < after and start + length > before]
-        if inside:
-            with open_planned(piece) as fd:
-                for number in inside:
-                    start, stop = max(starts[number], before), min(starts[number] + length, after)
-                    at = number * length + start - starts[number]
-                    fill(fd, buffer[at : at + stop - start], piece, start - before)
-        before = after
+    for piece, runs in array.parts(region):
+        with open_planned(piece) as fd:
+            for start, at, nbytes in runs:
+                fill(fd, buffer[at : at + nbytes], piece, start)
 
 
 @dataclass(frozen=True)
 class OutputFile:
-    """An array that is being written under a temporary name."""
+    """An array that is being written under a temporary name.
+
+    Attributes
+    ----------
+    path
+        The temporary one.
+    offset
+        Of the first element.
+    spec
+        Its shape and dtype.
+    mappable
+        The file system has promised room for all of it, so that writing through a mapping cannot fail for want of it.
+    """
 
     path: str
     offset: int
     spec: Spec
+    mappable: bool
+
+    def read(self, region: Bounds) -> NDArray[Any]:
+        """What lies in a region now, in C order."""
+        if not self._better_mapped(region):
+            return read_region(self.readable(), region)
+        block = np.empty(sizes(region), self.spec.dtype)
+        with self._mapped(mmap.ACCESS_READ) as (array, mapping):
+            for inside, outside in _slabs(region):
+                block[inside] = array[outside]
+                mapping.madvise(mmap.MADV_DONTNEED)
+        return block
 
     def readable(self) -> ArrayFile:
         """It as an input, to check what lies there."""
@@ -128,11 +173,45 @@ class OutputFile:
             raise PipelineError(f"expected a block of {expected}, got {Spec(block.shape, block.dtype)}")
         if not block.nbytes:
             return
+        if self._better_mapped(region):
+            with self._mapped(mmap.ACCESS_WRITE) as (array, mapping):
+                for inside, outside in _slabs(region):
+                    array[outside] = block[inside]
+                    mapping.madvise(mmap.MADV_DONTNEED)
+            return
         data = np.ascontiguousarray(block).reshape(-1).view(np.uint8).data
         length, starts = _runs(self.spec.shape, self.spec.dtype.itemsize, region)
-        with _opened(self.path) as fd:
+        with _opened(self.path, os.O_WRONLY) as fd:
             for number, start in enumerate(starts):
                 _put(fd, data[number * length : (number + 1) * length], self.offset + start, self.path)
+
+    def _better_mapped(self, region: Bounds) -> bool:
+        nbytes = prod(sizes(region)) * self.spec.dtype.itemsize
+        return self.mappable and _runs(self.spec.shape, self.spec.dtype.itemsize, region)[0] < min(nbytes, MAPPED_BELOW)
+
+    @contextlib.contextmanager
+    def _mapped(self, access: int) -> Iterator[tuple[NDArray[Any], mmap.mmap]]:
+        """All of it; what was touched counts as memory of the process until it says that it needs it no more."""
+        with _opened(self.path, os.O_RDWR) as fd:
+            mapping = mmap.mmap(fd, 0, access=access)  # closed with the last array that lies in it
+            yield np.ndarray(self.spec.shape, self.spec.dtype, mapping, self.offset), mapping
+
+
+def _slabs(region: Bounds) -> Iterator[tuple[tuple[slice, ...], tuple[slice, ...]]]:
+    """Parts of a region along its first axis that has a length, of few runs each, in the region and in the array."""
+    axis = next(number for number, (start, stop) in enumerate(region) if stop - start > 1)
+    start, stop = region[axis]
+    runs = prod(sizes(region[axis + 1 : -1]))
+    step = max(1, MAPPED_RUNS // runs)
+    for first in range(start, stop, step):
+        last = min(first + step, stop)
+        inside = (*(slice(None) for _ in range(axis)), slice(first - start, last - start))
+        outside = (
+            *(slice(*ends) for ends in region[:axis]),
+            slice(first, last),
+            *(slice(*e) for e in region[axis + 1 :]),
+        )
+        yield inside, outside
 
 
 @contextlib.contextmanager
@@ -154,23 +233,23 @@ def output_file(path: str, spec: Spec) -> Iterator[OutputFile]:
         header = text.getvalue()
     with whole_file(path, len(header) + spec.nbytes) as file:
         file.write(header)
-        if spec.nbytes:
-            _make_room(file.fileno(), len(header) + spec.nbytes, path)
+        promised = bool(spec.nbytes) and _make_room(file.fileno(), len(header) + spec.nbytes, path)
         file.flush()
-        yield OutputFile(file.name, len(header), spec)
+        yield OutputFile(file.name, len(header), spec, promised)
 
 
-def _make_room(fd: int, nbytes: int, path: str) -> None:
-    """What is promised now is there when the last region is written, hours later."""
+def _make_room(fd: int, nbytes: int, path: str) -> bool:
+    """What is promised now is there when the last region is written, hours later. False if nothing is promised."""
     try:
         os.posix_fallocate(fd, 0, nbytes)
     except OSError as error:
         if error.errno in (errno.EINVAL, errno.EOPNOTSUPP):  # a file system that cannot promise
             os.ftruncate(fd, nbytes)
-            return
+            return False
         folder = os.path.dirname(os.path.abspath(path))
         raise PipelineError(f"{path}: expected room for {nbytes} bytes in {folder}, got {error.strerror!r} with "
                             f"{shutil.disk_usage(folder).free} free; ask for less or free space") from None  # fmt: skip
+    return True
 
 
 def _runs(shape: tuple[int, ...], itemsize: int, region: Bounds) -> tuple[int, list[int]]:
@@ -188,16 +267,20 @@ def _runs(shape: tuple[int, ...], itemsize: int, region: Bounds) -> tuple[int, l
 
 
 @contextlib.contextmanager
-def _opened(path: str) -> Iterator[int]:
+def _opened(path: str, flags: int) -> Iterator[int]:
     try:
-        fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        fd = os.open(path, flags | os.O_CLOEXEC)
     except OSError as error:
-        folder = os.path.dirname(path)
-        raise PipelineError(f"the output: expected to write to {folder}, got {error.strerror!r}") from None
+        raise _lost(path, error) from None
     try:
         yield fd
     finally:
         os.close(fd)
+
+
+def _lost(path: str, error: OSError) -> PipelineError:
+    return PipelineError(f"the output: expected to write to {os.path.dirname(path)}, got {error.strerror!r}; "
+                         "nothing was kept")  # fmt: skip
 
 
 def _put(fd: int, data: memoryview, offset: int, path: str) -> None:
@@ -206,5 +289,4 @@ def _put(fd: int, data: memoryview, offset: int, path: str) -> None:
         try:
             done += os.pwrite(fd, data[done:], offset + done)
         except OSError as error:
-            raise PipelineError(f"the output: expected to write to {os.path.dirname(path)}, got {error.strerror!r}; "
-                                "nothing was kept") from None  # fmt: skip
+            raise _lost(path, error) from None

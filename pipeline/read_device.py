@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -57,32 +57,29 @@ def device_blocks(chunk: Chunk, timeline: Timeline) -> Iterator[Any]:
         with open_planned(piece), kvikio.CuFile(piece.path, "r") as file:
             step = len(slots[0]) // native.itemsize * native.itemsize
             regions = [(start, min(step, piece.nbytes - start)) for start in range(0, piece.nbytes, step)]
-            under_way: deque[_Transfer] = deque()
+            under_way: deque[Transfer] = deque()
             before = perf_counter()
             try:
                 for number in range(len(regions) + SLOTS - 1):
                     if number < len(regions):
                         start, length = regions[number]
-                        target = slots[number % SLOTS][:length]
-                        future = file.pread(target, length, piece.offset + start, task_size=TASK_BYTES)
-                        under_way.append(_Transfer(future, piece, start, target))
+                        under_way.append(transfer(file, piece, start, slots[number % SLOTS][:length]))
                     if number < SLOTS - 1:
                         continue
                     with _range("read+copy"):
-                        block = under_way.popleft().finish().view(native)
+                        block = under_way.popleft().result().view(native)
                     now = perf_counter()
                     timeline.add("read+copy", before, now - before, block.nbytes)
                     before = now
                     began.record()
                     with _range("kernel"):
-                        yield _to_native(block, chunk.dtype)
+                        yield to_native(block, chunk.dtype)
                     ended.record()
                     # The slot is filled again next: what reads it has to be done. Two transfers are under way.
                     ended.synchronize()
                     timeline.add("kernel", now, cupy.cuda.get_elapsed_time(began, ended) / 1000, block.nbytes)
             finally:
-                for transfer in under_way:  # a buffer must not be given up while kvikio writes to it
-                    transfer.future.get()
+                finish(under_way)  # a buffer must not be given up while kvikio writes to it
 
 
 @contextmanager
@@ -98,16 +95,22 @@ def _range(name: str) -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class _Transfer:
-    """One region on its way from a piece to a buffer."""
+class Transfer:
+    """One run of bytes on its way from a piece of a file to memory of the device."""
 
     future: Any
     piece: Piece
     start: int
     target: Any
 
-    def finish(self) -> Any:
-        """The buffer, once it is full."""
+    def result(self) -> Any:
+        """The memory, once all bytes are there.
+
+        Raises
+        ------
+        PipelineError
+            If the file system refuses, or the file ended.
+        """
         offset = self.piece.offset + self.start
         try:
             got = int(self.future.get())
@@ -120,7 +123,24 @@ class _Transfer:
         return self.target
 
 
-def _to_native(block: Any, dtype: np.dtype[Any]) -> Any:
+def transfer(file: Any, piece: Piece, start: int, target: Any) -> Transfer:
+    """Start to read from byte `start` of a piece, whose file kvikio has opened, until the target is full."""
+    future = file.pread(target, len(target), piece.offset + start, task_size=TASK_BYTES)
+    return Transfer(future, piece, start, target)
+
+
+def finish(transfers: Iterable[Transfer]) -> None:
+    """Wait for all of them, also where one fails: memory must not be given up while it is read or written."""
+    under_way = deque(transfers)
+    try:
+        while under_way:
+            under_way.popleft().result()
+    finally:
+        for other in under_way:
+            other.future.get()
+
+
+def to_native(block: Any, dtype: np.dtype[Any]) -> Any:
     """Swap the bytes of each sample on the device where the file has the other order."""
     import cupy
 
@@ -134,7 +154,7 @@ def prepare() -> None:
     """Get ready to stream to the current device: context, buffers, threads. The first block waits for it otherwise."""
     import cupy
 
-    _set_threads()
+    prepare_threads()
     _slots(int(cupy.cuda.runtime.getDevice()))
 
 
@@ -156,7 +176,8 @@ def _slots(device: int) -> list[Any]:
 
 
 @cache
-def _set_threads() -> None:
+def prepare_threads() -> None:
+    """Tell kvikio how many threads to run, and in what steps they read and write."""
     import kvikio.defaults
 
     cores = len(os.sched_getaffinity(0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -13,18 +14,47 @@ import numpy as np
 import pytest
 from host_array import DeviceArray
 
-from pipeline.array_device import compute_on_device
+import pipeline.array_device
+from pipeline.array_device import _lanes, compute_on_device
 from pipeline.array_job import ArrayJob
 from pipeline.array_run import run_array
 from pipeline.arrays import join, output_file
 from pipeline.cluster import Placement
+from pipeline.errors import PipelineError
 from pipeline.sources import open_source
 from pipeline.timeline import Timeline
+from workflows.array_workflow import Spec
 from workflows.map import MAP, MapOptions
+from workflows.stencil import STENCIL, StencilOptions
 from workflows.transpose import TRANSPOSE, TransposeOptions
 
 DTYPES = ("bool", "uint8", "float16", ">i4", "float32", "int64", "complex64", ">c16", "longdouble", "M8[s]", "U1",
           "V1", "V2", "V3", "V5", "S8", "V12", "S16")  # fmt: skip
+
+
+class HostStream(nullcontext[Any]):
+    """A stream on which everything is done at once."""
+
+    def __init__(self, non_blocking: bool = False) -> None:
+        super().__init__(self)
+
+    def synchronize(self) -> None:
+        """Nothing is under way."""
+
+
+class HostFile(nullcontext[Any]):
+    """A file as kvikio opens it."""
+
+    def __init__(self, path: str, flags: str) -> None:
+        super().__init__(self)
+        assert flags == "r"
+        self.path = path
+
+    def pread(self, target: Any, size: int, offset: int, task_size: int) -> Any:
+        """Read at once; the future knows how much."""
+        found = np.fromfile(self.path, np.uint8, size, offset=offset)
+        target[: len(found)] = found
+        return SimpleNamespace(get=lambda: len(found))
 
 
 @pytest.fixture
@@ -41,16 +71,21 @@ def limits(cp: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     stand_in = SimpleNamespace(set_limit=set_limit, free_all_blocks=pool.free_all_blocks)
     monkeypatch.setattr(cp, "get_default_memory_pool", lambda: stand_in)
     if not hasattr(cp.cuda, "Stream"):
-        stream = SimpleNamespace(synchronize=lambda: None)
-        monkeypatch.setattr(cp.cuda, "Stream", lambda non_blocking: nullcontext(stream), raising=False)
-        monkeypatch.setattr(cp.cuda, "get_current_stream", lambda: stream)
+        monkeypatch.setattr(cp.cuda, "Stream", HostStream, raising=False)
+        monkeypatch.setattr(cp.cuda, "get_current_stream", HostStream)
+        kvikio: Any = ModuleType("kvikio")
+        kvikio.CuFile = HostFile
+        monkeypatch.setitem(sys.modules, "kvikio", kvikio)
+        monkeypatch.setattr(pipeline.array_device, "prepare_threads", lambda: None)
         cupyx: Any = ModuleType("cupyx")
         cupyx.empty_pinned = np.empty
         monkeypatch.setitem(sys.modules, "cupyx", cupyx)
         monkeypatch.setattr(DeviceArray, "set", lambda self, block: self.__setitem__(..., block), raising=False)
         get = DeviceArray.get
         monkeypatch.setattr(DeviceArray, "get", lambda self, stream=None, out=None: get(self))
+    _lanes.cache_clear()
     yield found
+    _lanes.cache_clear()
     given(size=0)
 
 
@@ -68,9 +103,15 @@ def job_of(folder: Path, workflow: Any, options: Any, *arrays: Any, limit: int |
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("direct", [False, True])
 @pytest.mark.parametrize("shape", [(70, 33), (5,), (), (3, 4, 5)])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_any_dtype(tmp_path: Path, limits: list[int], dtype: str, shape: tuple[int, ...]) -> None:
+def test_any_dtype(
+    tmp_path: Path, limits: list[int], dtype: str, shape: tuple[int, ...], direct: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where long runs go straight to the device; only what it cannot swap there then goes through the host."""
+    if direct:
+        monkeypatch.setattr(pipeline.array_device, "DIRECT_FROM", 1)
     size, itemsize = int(np.prod(shape)), np.dtype(dtype).itemsize
     random = np.random.default_rng(0)
     bits = random.integers(2, size=size) if dtype in ("bool", "U1") else None
@@ -84,10 +125,42 @@ def test_any_dtype(tmp_path: Path, limits: list[int], dtype: str, shape: tuple[i
         region = tuple((0, length) for length in spec.shape)
         compute_on_device(on(output), region, timeline)
     assert np.load(tmp_path / "out.npy").tobytes() == np.ascontiguousarray(native.T).tobytes()
-    assert [span.stage for span in timeline.spans][:2] == ["read", "to device"]
-    assert [span.stage for span in timeline.spans][-2:] == ["to host", "write"]
-    assert timeline.nbytes["to device"] == timeline.nbytes["to host"] == timeline.nbytes["write"] == array.nbytes
+    reading = ["read+copy"] if direct and dtype != ">c16" else ["read", "to device"]
+    assert [span.stage for span in timeline.spans] == [*reading, "kernel", "kernel", "to host", "write"]
+    assert timeline.nbytes[reading[-1]] == timeline.nbytes["to host"] == timeline.nbytes["write"] == array.nbytes
     assert limits == []
+
+
+@pytest.mark.gpu
+def test_runs_of_several_files_go_straight_to_the_device(
+    tmp_path: Path, limits: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pipeline.array_device, "DIRECT_FROM", 1)
+    array = np.arange(24 * 10, dtype=">i2").reshape(24, 10)
+    for number, rows in enumerate(np.split(array, [5, 11])):
+        (tmp_path / f"{number}.raw").write_bytes(b"12" + rows.tobytes())
+    source = open_source((str(tmp_path / "*.raw"),), "int16", "big", 2, samples=False)
+    options = StencilOptions(radius=2)
+    spec = STENCIL.outline([Spec((240,), np.dtype("i2"))], options)
+    with output_file(str(tmp_path / "out.npy"), spec) as output:
+        job = ArrayJob(STENCIL, options, (join(source),), output, "off", 0)
+        timeline = Timeline(True)
+        compute_on_device(job, ((40, 150),), timeline)
+    expected = np.convolve(array.reshape(-1).astype(np.int64), np.ones(5, np.int64), "same")[40:150]
+    np.testing.assert_array_equal(np.load(tmp_path / "out.npy")[40:150], expected)
+    assert timeline.nbytes["read+copy"] == 2 * 114 and "read" not in timeline.nbytes
+
+
+@pytest.mark.gpu
+def test_file_that_ends_early_is_told(tmp_path: Path, limits: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipeline.array_device, "DIRECT_FROM", 1)
+    array = np.arange(100, dtype=np.int32)
+    on = job_of(tmp_path, MAP, MapOptions("add"), array, array)
+    with output_file(str(tmp_path / "out.npy"), Spec((100,), array.dtype)) as output:
+        job = on(output)
+        os.truncate(tmp_path / "1.npy", 300)
+        with pytest.raises(PipelineError, match=r"1\.npy: shrank while it was read: .*300"):
+            compute_on_device(job, ((0, 100),), Timeline())
 
 
 @pytest.mark.gpu

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from pipeline.arrays import ArrayFile, OutputFile, join, output_file, read_region
+from pipeline.chunks import Piece
 from pipeline.errors import PipelineError, UsageError
 from pipeline.sources import open_source
 from workflows.array_workflow import Bounds, Spec, all_of
@@ -97,13 +98,23 @@ def test_raw_files_follow_one_another(tmp_path: Path) -> None:
         same(read_region(found, region), part(array, region))
 
 
+def runs(shape: tuple[int, ...], dtype: str, region: Bounds) -> tuple[int, list[int]]:
+    """Bytes of a run, and where each begins, of a region of an array in one file."""
+    spec = Spec(shape, np.dtype(dtype))
+    array = ArrayFile(spec, (Piece("", 0, spec.nbytes, spec.nbytes, None),))
+    found = [run for _, runs in array.parts(region) for run in runs]
+    assert [at for _, at, _ in found] == [number * array.run(region) for number in range(len(found))]
+    assert all(nbytes == array.run(region) for _, _, nbytes in found)
+    return array.run(region), [start for start, _, _ in found]
+
+
 @TINY
 @given(shape=shapes, data=st.data())
 def test_runs_are_where_the_elements_lie(shape: tuple[int, ...], data: st.DataObject) -> None:
     """One after another they are the region, and as few as can be of one length."""
     region = data.draw(bounds_in(shape))
     places = part(np.arange(math.prod(shape)).reshape(shape), region).reshape(-1)
-    length, starts = ArrayFile(Spec(shape, np.dtype("V3")), ()).runs(region)
+    length, starts = runs(shape, "V3", region)
     found = [start // 3 + place for start in starts for place in range(length // 3)]
     if places.size:
         assert found == places.tolist()
@@ -124,7 +135,7 @@ def test_runs_are_where_the_elements_lie(shape: tuple[int, ...], data: st.DataOb
     ],
 )
 def test_runs_are_long(region: Bounds, length: int, starts: list[int]) -> None:
-    assert ArrayFile(Spec((4, 5, 6), np.dtype("u1")), ()).runs(region) == (length, starts)
+    assert runs((4, 5, 6), "u1", region) == (length, starts)
 
 
 def test_memory_is_the_callers(tmp_path: Path) -> None:
@@ -242,7 +253,7 @@ def test_refusal_of_the_disk_is_told(output: OutputFile, tmp_path: Path, monkeyp
     with pytest.raises(PipelineError, match=f"^{re.escape(expected)}$"):
         output.write(((0, 1), (0, 6)), counting((1, 6), "<i4"))
     elsewhere = replace(output, path=f"{tmp_path}/missing")
-    with pytest.raises(PipelineError, match=r"expected to write to \S+, got 'No such file or directory'$"):
+    with pytest.raises(PipelineError, match=r"expected to write to \S+, got 'No such file or directory'; nothing was kept$"):
         elsewhere.write(((0, 1), (0, 6)), counting((1, 6), "<i4"))
 
 

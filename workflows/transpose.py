@@ -16,6 +16,8 @@ from workflows.array_workflow import ArrayWorkflow, Bounds, Checked, Read, Spec,
 
 # Sides of a region are a multiple of so many elements: rows of it begin on 16 bytes, as the kernel likes them.
 ALIGNED = 64
+# A run that is read costs a call, one that is written does not.
+READ_LONGER = 8
 # A matrix that is narrower has more keys than it is worth.
 NARROW = 32
 
@@ -31,11 +33,11 @@ def outline(specs: Sequence[Spec], options: TransposeOptions) -> Spec:
 
 
 def regions(specs: Sequence[Spec], output: Spec, options: TransposeOptions, elements: int) -> Iterator[Bounds]:
-    """Boxes that are read and written in runs about as long, in the order in which they are read."""
+    """Boxes that are read and written in long runs, in the order in which they are read."""
     shape = specs[0].shape
     if not output.size:
         return
-    lengths = tuple(map(_even, shape, balanced(shape, elements)))
+    lengths = tuple(map(_even, shape, balanced(shape, elements, READ_LONGER)))
     for box in boxes(shape, lengths):
         yield tuple((side.start, side.stop) for side in reversed(box))
 
