@@ -1,20 +1,23 @@
-"""A job that writes an array, for tests of the run loop: multiply by a number."""
+"""A job that writes an array, for tests of the run loop: multiply by a number; what they read, and their cluster."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
+import pipeline.array_run
 from pipeline.array_run import run_array
-from pipeline.cluster import Placement
+from pipeline.cluster import Placement, Workers, open_workers
 from pipeline.engine import Outcome
-from pipeline.sources import Source
+from pipeline.sources import Source, open_source
 from workflows.array_workflow import ArrayWorkflow, Bounds, Checked, Spec, differing, in_rows
 
 ON_CPU = Placement(device="cpu")
@@ -59,3 +62,26 @@ def scaled(source: Source, *, workflow: Any = SCALED, name: str = "out.npy", **k
 
 def left(folder: Path) -> list[str]:
     return sorted(set(os.listdir(folder)) - {"in.npy"})
+
+
+@pytest.fixture(scope="module")
+def workers() -> Iterator[Workers]:
+    """One cluster for all tests."""
+    with open_workers(ON_CPU, 0) as workers:
+        yield replace(workers, threads=2)  # so that more regions than eight have to wait for others
+
+
+@pytest.fixture(autouse=True)
+def shared(workers: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipeline.array_run, "open_workers", lambda *_, **__: nullcontext(workers))
+
+
+@pytest.fixture
+def array() -> NDArray[np.int64]:
+    return np.random.default_rng(0).integers(-(2**60), 2**60, (83, 31))
+
+
+@pytest.fixture
+def source(tmp_path: Path, array: NDArray[Any]) -> Source:
+    np.save(tmp_path / "in.npy", array)
+    return open_source((str(tmp_path / "in.npy"),), samples=False)

@@ -4,46 +4,23 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from array_cases import ON_CPU, SCALED, Factor, compute, left, scaled
+from array_cases import SCALED, Factor, compute, left, scaled
+from array_cases import array as array
+from array_cases import shared as shared
+from array_cases import source as source
+from array_cases import workers as workers
 from numpy.typing import NDArray
 
-import pipeline.array_run
 from pipeline.array_run import run_array
-from pipeline.cluster import Workers, open_workers
 from pipeline.errors import PipelineError, UsageError, VerificationError
-from pipeline.sources import Source, open_source
+from pipeline.sources import Source
 from workflows.array_workflow import Bounds, Spec
-
-
-@pytest.fixture(scope="module")
-def workers() -> Iterator[Workers]:
-    """One cluster for all tests."""
-    with open_workers(ON_CPU, 0) as workers:
-        yield replace(workers, threads=2)  # so that more regions than eight have to wait for others
-
-
-@pytest.fixture(autouse=True)
-def shared(workers: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipeline.array_run, "open_workers", lambda *_, **__: nullcontext(workers))
-
-
-@pytest.fixture
-def array() -> NDArray[np.int64]:
-    return np.random.default_rng(0).integers(-(2**60), 2**60, (83, 31))
-
-
-@pytest.fixture
-def source(tmp_path: Path, array: NDArray[Any]) -> Source:
-    np.save(tmp_path / "in.npy", array)
-    return open_source((str(tmp_path / "in.npy"),), samples=False)
 
 
 @pytest.mark.parametrize("mode", ["full", "sample"])

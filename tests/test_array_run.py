@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import nullcontext
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -11,38 +9,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-from array_cases import ON_CPU, SCALED, check, left, scaled
+from array_cases import SCALED, check, left, scaled
+from array_cases import array as array
+from array_cases import shared as shared
+from array_cases import source as source
+from array_cases import workers as workers
 from numpy.typing import NDArray
 
 import pipeline.array_run
-from pipeline.cluster import Workers, open_workers
+from pipeline.cluster import Workers
 from pipeline.sources import Source, open_source
 from workflows.array_workflow import Bounds, Checked, sizes
 
 CHECKED: list[int] = []  # elements in each call of the check; the cluster lives in this process
-
-
-@pytest.fixture(scope="module")
-def workers() -> Iterator[Workers]:
-    """One cluster for all tests."""
-    with open_workers(ON_CPU, 0) as workers:
-        yield replace(workers, threads=2)  # so that more regions than eight have to wait for others
-
-
-@pytest.fixture(autouse=True)
-def shared(workers: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipeline.array_run, "open_workers", lambda *_, **__: nullcontext(workers))
-
-
-@pytest.fixture
-def array() -> NDArray[np.int64]:
-    return np.random.default_rng(0).integers(-(2**60), 2**60, (83, 31))
-
-
-@pytest.fixture
-def source(tmp_path: Path, array: NDArray[Any]) -> Source:
-    np.save(tmp_path / "in.npy", array)
-    return open_source((str(tmp_path / "in.npy"),), samples=False)
 
 
 @pytest.mark.parametrize("name", ["out.npy", "out.raw", "out"])
