@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from pipeline.devices import Devices, find_devices
+from pipeline.devices import Devices, Gpu, find_devices
 from pipeline.errors import PipelineError, UsageError
 
 # Below this a second process costs more than it computes: starting takes seconds, a GPU reads this in milliseconds.
@@ -104,7 +104,7 @@ def open_workers(placement: Placement, nbytes: int) -> Iterator[Workers]:
         reason = cast(Devices, devices).missing
         raise UsageError(f"--device gpu: expected a GPU, but {reason}; run with --device cpu for the same result")
     if gpus > 1 and nbytes >= SMALL_BYTES:
-        with _one_process_per_gpu(placement, gpus) as workers:
+        with _one_process_per_gpu(placement, cast(Devices, devices).gpus) as workers:
             yield workers
     elif not gpus and nbytes >= PROCESSES_FROM_BYTES and (number := _processes()) > 1:
         with _several_processes(placement, number) as workers:
@@ -183,7 +183,7 @@ def _several_processes(placement: Placement, number: int) -> Iterator[Workers]:
 
 
 @contextmanager
-def _one_process_per_gpu(placement: Placement, gpus: int) -> Iterator[Workers]:
+def _one_process_per_gpu(placement: Placement, gpus: tuple[Gpu, ...]) -> Iterator[Workers]:
     from dask_cuda import LocalCUDACluster
     from distributed import Client
 
@@ -191,17 +191,18 @@ def _one_process_per_gpu(placement: Placement, gpus: int) -> Iterator[Workers]:
 
     dashboard = _loopback(placement.dashboard_address)
     # The other threads of a worker verify while its GPU computes.
-    threads = max(2, _cores() // gpus)
+    threads = max(2, _cores() // len(gpus))
     resources = {"GPU": 1, "SPARE": threads - 1}
     options = {"threads_per_worker": threads, "resources": resources, "device_memory_limit": 0}
-    options |= private(dashboard)
+    # By UUID: dask-cuda would start a worker for every entry of CUDA_VISIBLE_DEVICES, also for those that CUDA ignores.
+    options |= {"CUDA_VISIBLE_DEVICES": [gpu.uuid for gpu in gpus], **private(dashboard)}
     with (
         _local_directory(),
         _routes(dashboard),
         start_processes(LocalCUDACluster, options) as cluster,
         Client(cluster) as client,
     ):
-        yield _workers(client, "gpu", f"{gpus} processes on this machine, one per GPU", dashboard)
+        yield _workers(client, "gpu", f"{len(gpus)} processes on this machine, one per GPU", dashboard)
 
 
 @contextmanager

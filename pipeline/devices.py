@@ -10,13 +10,16 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU as the driver lists it; memory in bytes."""
+    """A GPU, or a MIG instance of one, as the driver lists it; memory in bytes."""
 
     index: int
     name: str
     uuid: str
     memory: int
     free: int
+
+
+_Named = tuple[tuple[str, ...], Gpu]  # and what it can be called by
 
 
 @dataclass(frozen=True)
@@ -58,13 +61,32 @@ def _nvml() -> tuple[str | None, tuple[Gpu, ...], str | None]:
     except pynvml.NVMLError as error:
         return None, (), f"the NVIDIA driver fails: {error}"
     try:
-        handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
-        gpus = [_gpu(pynvml, i, handle) for i, handle in enumerate(handles)]
+        gpus = [gpu for index in range(pynvml.nvmlDeviceGetCount()) for gpu in _offered(pynvml, index)]
         return str(pynvml.nvmlSystemGetDriverVersion()), _visible(gpus), None
     except pynvml.NVMLError as error:
         return None, (), f"the NVIDIA driver fails: {error}"
     finally:
         pynvml.nvmlShutdown()
+
+
+def _offered(pynvml: Any, index: int) -> list[_Named]:
+    """A GPU under its index and UUID; of one in MIG mode its instances, the first of which goes by these names, too."""
+    handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+    board = (str(index), pynvml.nvmlDeviceGetUUID(handle))
+    try:
+        mig = pynvml.nvmlDeviceGetMigMode(handle)[0] == pynvml.NVML_DEVICE_MIG_ENABLE
+    except pynvml.NVMLError:  # there is no such mode
+        mig = False
+    if not mig:
+        return [(board, _gpu(pynvml, index, handle))]
+    instances: list[_Named] = []
+    for number in range(pynvml.nvmlDeviceGetMaxMigDeviceCount(handle)):
+        try:
+            gpu = _gpu(pynvml, index, pynvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, number))
+        except pynvml.NVMLError_NotFound:
+            continue
+        instances.append(((*(() if instances else board), gpu.uuid), gpu))
+    return instances
 
 
 def _gpu(pynvml: Any, index: int, handle: Any) -> Gpu:
@@ -74,18 +96,23 @@ def _gpu(pynvml: Any, index: int, handle: Any) -> Gpu:
     )
 
 
-def _visible(gpus: list[Gpu]) -> tuple[Gpu, ...]:
+def _visible(offered: list[_Named]) -> tuple[Gpu, ...]:
     """What CUDA_VISIBLE_DEVICES leaves: CUDA stops at the first entry that names no device."""
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if chosen is None:
-        return tuple(gpus)
-    found = []
-    for entry in (entry.strip() for entry in chosen.split(",")):
-        match = [gpu for gpu in gpus if entry == str(gpu.index) or (entry and gpu.uuid.startswith(entry))]
+    found = [gpu for _, gpu in offered] if chosen is None else []
+    for entry in (chosen or "").split(","):
+        match = [gpu for names, gpu in offered if any(_means(entry.strip(), name) for name in names)]
         if len(match) != 1:
             break
-        found.append(match[0])
-    return tuple(found)
+        found += match
+    # Beside an instance CUDA shows no whole GPU.
+    instances = [gpu for gpu in found if gpu.uuid.startswith("MIG-")]
+    return tuple(instances or found)
+
+
+def _means(entry: str, name: str) -> bool:
+    """An index as it is; of a UUID as much as tells it from the others."""
+    return entry == name or (not name.isdigit() and entry != "" and name.startswith(entry))
 
 
 def _version(module: str, distributions: tuple[str, ...]) -> str | None:

@@ -107,7 +107,7 @@ def test_cluster_by_gpus_and_size(
         monkeypatch.setattr(pipeline.cluster, f"_{function}", stub(name))
     with open_workers(Placement(device=device), nbytes):
         pass
-    computing = {"process": "gpu" if gpus and device != "cpu" else "cpu", "cores": 2, "gpus": gpus}[kind]
+    computing = {"process": "gpu" if gpus and device != "cpu" else "cpu", "cores": 2, "gpus": (GPU,) * gpus}[kind]
     assert opened == [(kind, computing)]
 
 

@@ -27,9 +27,18 @@ class Nvml(ModuleType):
     class NVMLError_DriverNotLoaded(NVMLError):
         pass
 
+    class NVMLError_NotSupported(NVMLError):
+        pass
+
+    class NVMLError_NotFound(NVMLError):
+        pass
+
+    NVML_DEVICE_MIG_ENABLE = 1
+
     def __init__(self) -> None:
         super().__init__("pynvml")
         self.uuids: tuple[str, ...] = UUIDS
+        self.mig: dict[int, tuple[str | None, ...]] = {}  # by GPU in that mode the instances; None where there is none
         self.failing: dict[str, Exception] = {}
         self.open = 0
 
@@ -51,14 +60,29 @@ class Nvml(ModuleType):
         self._may_fail("handle")
         return index
 
-    def nvmlDeviceGetMemoryInfo(self, handle: int) -> Any:
-        return SimpleNamespace(total=1000 + handle, free=900 + handle)
+    def nvmlDeviceGetMigMode(self, handle: int) -> list[int]:
+        if handle % 2 and handle not in self.mig:
+            raise self.NVMLError_NotSupported
+        return [int(handle in self.mig), 0]
 
-    def nvmlDeviceGetName(self, handle: int) -> str:
-        return f"planted {handle}"
+    def nvmlDeviceGetMaxMigDeviceCount(self, handle: int) -> int:
+        return len(self.mig[handle])
 
-    def nvmlDeviceGetUUID(self, handle: int) -> str:
-        return self.uuids[handle]
+    def nvmlDeviceGetMigDeviceHandleByIndex(self, handle: int, index: int) -> str:
+        uuid = self.mig[handle][index]
+        if uuid is None:
+            raise self.NVMLError_NotFound
+        return uuid
+
+    def nvmlDeviceGetMemoryInfo(self, handle: int | str) -> Any:
+        size = handle if isinstance(handle, int) else -500
+        return SimpleNamespace(total=1000 + size, free=900 + size)
+
+    def nvmlDeviceGetName(self, handle: int | str) -> str:
+        return f"planted {handle}" if isinstance(handle, int) else "planted MIG 1g"
+
+    def nvmlDeviceGetUUID(self, handle: int | str) -> str:
+        return self.uuids[handle] if isinstance(handle, int) else handle
 
     def nvmlSystemGetDriverVersion(self) -> str:
         return "999.1"
@@ -138,6 +162,36 @@ def test_the_only_gpu(nvml: Nvml, visible: str, expected: list[int], monkeypatch
     nvml.uuids = UUIDS[:1]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     assert indices(find_devices()) == expected
+
+
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize(
+    ("visible", "expected"),
+    [
+        (None, ["MIG-10", "MIG-12", "MIG-20"]),  # no whole GPU beside instances
+        ("MIG-12,MIG-20", ["MIG-12", "MIG-20"]),
+        ("MIG-2", ["MIG-20"]),
+        ("MIG-1", []),
+        ("1", ["MIG-10"]),  # a GPU in this mode is its first instance
+        ("GPU-a2,MIG-12", ["MIG-10", "MIG-12"]),
+        ("0,MIG-20,2", ["MIG-20"]),
+        ("3,0", []),  # in this mode, without an instance
+        ("0,2", ["GPU-a1f0", "GPU-b300"]),
+    ],
+)
+def test_instances_of_gpus(
+    nvml: Nvml, visible: str | None, expected: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nvml.uuids = (*UUIDS, "GPU-c000")
+    nvml.mig = {1: ("MIG-10", None, "MIG-12"), 3: (None,), 4: ("MIG-20",)}
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    found = find_devices()
+    assert [gpu.uuid for gpu in found.gpus] == expected
+    assert found.usable == len(expected)
+    for gpu in found.gpus:
+        if gpu.uuid.startswith("MIG-"):
+            assert (gpu.name, gpu.memory, gpu.free) == ("planted MIG 1g", 500, 400)
 
 
 @pytest.mark.usefixtures("installed")

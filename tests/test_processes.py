@@ -59,7 +59,7 @@ def per_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """dask-cuda's cluster for two GPUs that are not there; what would run on them runs on the CPU."""
     gpus = tuple(Gpu(i, "planted", f"GPU-{i}", 2**37, 2**37) for i in range(2))
     monkeypatch.setenv("DASK_CUDA_TEST_DISABLE_DEVICE_SPECIFIC", "1")
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,GPU-1,-1,0")  # CUDA stops at -1
     monkeypatch.setattr(pipeline.cluster, "find_devices", lambda: Devices(gpus, "1", "1", None))
     monkeypatch.setattr(pipeline.cluster, "SMALL_BYTES", 0)
 
@@ -161,7 +161,7 @@ def test_one_process_per_gpu(path: str) -> None:
         assert [worker["resources"]["GPU"] for worker in info.values()] == [1, 1]
         assert all(worker["nthreads"] >= 2 for worker in info.values())
         visible = workers.client.run(environment, "CUDA_VISIBLE_DEVICES")
-        assert sorted(visible.values()) == ["0,1", "1,0"]
+        assert sorted(visible.values()) == ["GPU-0,GPU-1", "GPU-1,GPU-0"]
         assert (workers.resources, workers.computing, workers.left()) == ({"GPU": 1.0}, 2, 2)
         base = str(workers.dashboard).removesuffix("status")
         pages = ("status", "statics/css/base.css", "json/identity.json", "proxy/1/127.0.0.1/")
