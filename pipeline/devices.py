@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -97,22 +98,44 @@ def _gpu(pynvml: Any, index: int, handle: Any) -> Gpu:
 
 
 def _visible(offered: list[_Named]) -> tuple[Gpu, ...]:
-    """What CUDA_VISIBLE_DEVICES leaves: CUDA stops at the first entry that names no device."""
+    """What CUDA_VISIBLE_DEVICES leaves, as CUDA reads it (tried with driver 580).
+
+    The first entry says what all are: indexes, or UUIDs of GPUs, or of instances. It stops at the first one that is
+    something else or names no device; a device named twice is an error, so that there is none.
+    """
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
-    found = [gpu for _, gpu in offered] if chosen is None else []
-    for entry in (chosen or "").split(","):
-        match = [gpu for names, gpu in offered if any(_means(entry.strip(), name) for name in names)]
-        if len(match) != 1:
-            break
-        found += match
+    if chosen is None:
+        found = [gpu for _, gpu in offered]
+    else:
+        found = []
+        kind = chosen[:4].upper()
+        for entry in chosen.split(","):
+            name = _uuid(entry, kind) if kind in ("GPU-", "MIG-") else _index(entry)
+            match = [gpu for names, gpu in offered if name and any(_means(name, other) for other in names)]
+            if len(match) != 1:
+                break
+            found += match
+        if len({gpu.uuid for gpu in found}) < len(found):
+            return ()
     # Beside an instance CUDA shows no whole GPU.
     instances = [gpu for gpu in found if gpu.uuid.startswith("MIG-")]
     return tuple(instances or found)
 
 
-def _means(entry: str, name: str) -> bool:
-    """An index as it is; of a UUID as much as tells it from the others."""
-    return entry == name or (not name.isdigit() and entry != "" and name.startswith(entry))
+def _uuid(entry: str, kind: str) -> str | None:
+    """Or its beginning."""
+    return entry if entry[:4].upper() == kind and len(entry) > 4 else None
+
+
+def _index(entry: str) -> str | None:
+    """The number that an entry begins with."""
+    number = re.match(r"\s*\+?(\d+)", entry)
+    return str(int(number[1])) if number else None
+
+
+def _means(name: str, other: str) -> bool:
+    """Of a UUID as much is enough as tells it from the others, in letters of any size."""
+    return name == other or (not name.isdigit() and other.upper().startswith(name.upper()))
 
 
 def _version(module: str, distributions: tuple[str, ...]) -> str | None:

@@ -135,8 +135,15 @@ def test_everything_is_there(nvml: Nvml) -> None:
         ("3,1", [3, 1]),
         (" 2 , 0 ", [2, 0]),
         ("GPU-b301,GPU-a1f0", [3, 0]),
-        ("GPU-a2,0", [1, 0]),  # as much of the UUID as tells it from the others
-        ("GPU-b3,0", []),  # does not tell
+        ("GPU-a2,GPU-B300", [1, 2]),  # as much of the UUID as tells it from the others, in letters of any size
+        ("GPU-b3,GPU-a1", []),  # does not tell
+        ("GPU-", []),
+        ("GPU-a2,0", [1]),  # all are what the first one is
+        ("0,GPU-a2,1", [0]),
+        ("1,0,1", []),  # a device named twice is an error
+        ("GPU-a1f0,GPU-a1", []),
+        ("+1gpu,00", [1, 0]),  # a number is as much as begins like one
+        (" GPU-a1f0", []),
         ("0,GPU-ffff,1", [0]),  # CUDA stops at the first entry that names no device
         ("1,4,0", [1]),
         ("1,-1,0", [1]),
@@ -156,7 +163,7 @@ def test_cuda_visible_devices(visible: str, expected: list[int], monkeypatch: py
 
 
 @pytest.mark.usefixtures("installed")
-@pytest.mark.parametrize(("visible", "expected"), [("", []), ("GPU", [0]), ("0", [0]), ("1", [])])
+@pytest.mark.parametrize(("visible", "expected"), [("", []), ("GPU", []), ("GPU-a", [0]), ("0", [0]), ("1", [])])
 def test_the_only_gpu(nvml: Nvml, visible: str, expected: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     """An empty text is no beginning of its UUID."""
     nvml.uuids = UUIDS[:1]
@@ -173,8 +180,10 @@ def test_the_only_gpu(nvml: Nvml, visible: str, expected: list[int], monkeypatch
         ("MIG-2", ["MIG-20"]),
         ("MIG-1", []),
         ("1", ["MIG-10"]),  # a GPU in this mode is its first instance
-        ("GPU-a2,MIG-12", ["MIG-10", "MIG-12"]),
-        ("0,MIG-20,2", ["MIG-20"]),
+        ("GPU-a2,MIG-12", ["MIG-10"]),  # all are what the first one is
+        ("MIG-12,GPU-a1", ["MIG-12"]),
+        ("0,1,2", ["MIG-10"]),
+        ("MIG-12,MIG-12", []),
         ("3,0", []),  # in this mode, without an instance
         ("0,2", ["GPU-a1f0", "GPU-b300"]),
     ],

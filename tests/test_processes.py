@@ -59,7 +59,7 @@ def per_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """dask-cuda's cluster for two GPUs that are not there; what would run on them runs on the CPU."""
     gpus = tuple(Gpu(i, "planted", f"GPU-{i}", 2**37, 2**37) for i in range(2))
     monkeypatch.setenv("DASK_CUDA_TEST_DISABLE_DEVICE_SPECIFIC", "1")
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,GPU-1,-1,0")  # CUDA stops at -1
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,-1,0")  # CUDA stops at -1
     monkeypatch.setattr(pipeline.cluster, "find_devices", lambda: Devices(gpus, "1", "1", None))
     monkeypatch.setattr(pipeline.cluster, "SMALL_BYTES", 0)
 
