@@ -7,17 +7,21 @@
 //   wild_terms           which elements have infinite or undefined terms, where rows or columns have infinities or NaN
 //   finish_floats        residues to the integer that they belong to, scaled back, rounded once
 //   finish_integers      the same without scales; says whether all fit
+//   find_doubtful        which elements of a product of floats may be too far off
+//   dot_products         these once more, term by term
 //
 // A line is a row of A or a column of B; lines of all matrices of a stack are numbered through. In planes a line is
 // contiguous. modular.py has formats and moduli, modular_device.py calls these kernels, docs/matmul.md says why it works.
 
+#include "modular_bound.cuh"
 #include "modular_tile.cuh"
 
 // Some kernels name the blocks that a multiprocessor is to hold at least, 0 for none: where the compiler chose for itself
 // it spilled registers.
 constexpr int THREADS = 256;
-constexpr int ROWS_AT_A_TIME = 64;  // of B, by a thread of largest_in_columns
+constexpr int ROWS_AT_A_TIME = 64;  // of a column, by a thread that has it for itself
 constexpr int RASTER = 8;           // tiles below one another that are multiplied together, for the sake of the cache
+constexpr int LOOKED_AT = 2048;     // elements in which a block of dot_products looks for doubtful ones
 
 __device__ inline i64 thread_number() { return i64(blockIdx.x) * blockDim.x + threadIdx.x; }
 
@@ -53,50 +57,77 @@ largest_in_columns(const typename F::Storage* __restrict__ values, i64 lines, i6
     if (F::wild(found)) atomicOr(some_wild, 1);
 }
 
-// Each thread 16 numbers of a line. Those past `length` are zeros; `block` numbers of each line are in memory.
+// Each thread some numbers of a line, a block as many of 32 lines as a stage of `multiply` takes: so that all lines of
+// memory are read and written whole. Those past `length` are zeros; `block` numbers of each line are in memory, and
+// `before` it in earlier parts. Floats have one more plane, of their magnitudes, and each line adds up what it is like.
 template <typename F, int COUNT, bool COLUMNS>
-__global__ void __launch_bounds__(THREADS, F::PIECES == 3 ? 3 : 0)
+__global__ void __launch_bounds__(THREADS, F::PIECES == 3 ? 4 : 3)
 split(const typename F::Storage* __restrict__ values, const typename F::Large* __restrict__ largest, i64 lines, i64 columns,
-      i64 block, i64 first, int length, int padded, i8* __restrict__ planes) {
-    constexpr int SIZE = 16;
-    const int groups = padded / SIZE;
-    const i64 number = thread_number();
-    if (number >= lines * groups) return;
-    const i64 line = COLUMNS ? number % lines : number / groups;
-    const int start = SIZE * int(COLUMNS ? number / lines : number % groups);
+      i64 block, i64 before, i64 first, int length, int padded, i8* __restrict__ planes, u64* __restrict__ seen) {
+    constexpr int SIZE = 8, GROUPS = DEPTH / SIZE;
+    static_assert(GROUPS == 8 && THREADS == 32 * GROUPS, "a block has 32 lines");
+    const int thread = int(threadIdx.x), warp = thread / 32, lane = thread % 32;
+    // Neighbouring lanes have neighbouring groups of rows, but neighbouring columns.
+    const int own_line = COLUMNS ? warp % 4 * 8 + lane % 8 : thread / GROUPS;
+    const int own_group = COLUMNS ? warp / 4 * 4 + lane / 8 : thread % GROUPS;
+    const i64 line = i64(blockIdx.x) * 32 + own_line;
+    const int start = int(blockIdx.y) * DEPTH + own_group * SIZE, count = line < lines ? length - start : 0;
     const i64 step = COLUMNS ? columns : 1;
     const i64 begin = COLUMNS ? line / columns * block * columns + line % columns : line * block;
     const typename F::Storage* const from = values + begin + (first + start) * step;
-    const int exponent = F::exponent(largest[line]);
+    const int exponent = line < lines ? F::exponent(largest[line]) : 0;
 
     float pieces[SIZE][F::PIECES];
+    u32 magnitudes[SIZE];
+    Part part;
 #pragma unroll
     for (int i = 0; i < SIZE; ++i) {
-        const typename F::Whole whole = start + i < length ? F::whole(from[i * step], exponent) : 0;
+        const typename F::Storage value = i < count ? from[i * step] : 0;
+        const typename F::Whole whole = F::whole(value, exponent);
+        if constexpr (F::SCALED) {
+            magnitudes[i] = F::magnitude(whole);
+            part.add<F>(i, value, whole, magnitudes[i], exponent);
+        }
 #pragma unroll
         for (int k = 0; k < F::PIECES; ++k) {
             const typename F::Whole upper = whole >> (PIECE * k);
             pieces[i][k] = float(k < F::PIECES - 1 ? int(upper & ((1 << PIECE) - 1)) : int(upper));
         }
     }
+    if constexpr (F::SCALED) {
+        part.place(int(before + first) + start);
+        if constexpr (COLUMNS) part.gather<8, 16>();
+        else part.gather<1, 2, 4>();
+    }
+    if (line >= lines) return;
 #pragma unroll
     for (int modulus = 0; modulus < COUNT; ++modulus) {
         float powers[F::PIECES];
 #pragma unroll
         for (int k = 0; k < F::PIECES; ++k) powers[k] = float(power(k, MODULI[modulus]));
-        u32 words[SIZE / 4] = {};
+        u32 residues[SIZE], words[SIZE / 4];
 #pragma unroll
-        for (int i = 0; i < SIZE; ++i) words[i / 4] |= residue(pieces[i], MODULI[modulus], powers) << (8 * (i % 4));
-        i8* const to = planes + (modulus * lines + line) * padded + start;
-        *reinterpret_cast<uint4*>(to) = make_uint4(words[0], words[1], words[2], words[3]);
+        for (int i = 0; i < SIZE; ++i) residues[i] = residue(pieces[i], MODULI[modulus], powers);
+#pragma unroll
+        for (int i = 0; i < SIZE; i += 4)
+            words[i / 4] = last_bytes(residues[i], residues[i + 1], residues[i + 2], residues[i + 3]);
+        *reinterpret_cast<uint2*>(planes + (modulus * lines + line) * padded + start) = make_uint2(words[0], words[1]);
+    }
+    if constexpr (F::SCALED) {
+        *reinterpret_cast<uint2*>(planes + (COUNT * lines + line) * padded + start) =
+            make_uint2(last_bytes(magnitudes[0], magnitudes[1], magnitudes[2], magnitudes[3]),
+                       last_bytes(magnitudes[4], magnitudes[5], magnitudes[6], magnitudes[7]));
+        if (COLUMNS ? lane < 8 : own_group == 0) part.add_to(seen + Line::WORDS * line);
     }
 }
 
-// A block for each tile of C, matrix of the stack and modulus. `stride` from plane to plane of the products.
+// A block for each tile of C, matrix of the stack and plane. `stride` from plane to plane of the products; beyond the
+// planes of moduli is the one of magnitudes.
 template <int BM, int BN, int WM, int WN, int STAGES>
 __global__ void __launch_bounds__(Tile<BM, BN, WM, WN, STAGES>::THREADS)
 multiply(const i8* __restrict__ a, const i8* __restrict__ b, const int* __restrict__ a_of, const int* __restrict__ b_of,
-         i64 lines_a, i64 lines_b, int rows, int columns, int padded, i64 first, i64 stride, int add, u8* products) {
+         i64 lines_a, i64 lines_b, int rows, int columns, int padded, i64 first, i64 stride, int add, int moduli,
+         u8* products, u32* totals) {
     extern __shared__ uint4 shared[];
     const int down = (rows + BM - 1) / BM, across = (columns + BN - 1) / BN;
     const int band = int(blockIdx.x) / (RASTER * across), height = min(RASTER, down - band * RASTER);
@@ -108,6 +139,10 @@ multiply(const i8* __restrict__ a, const i8* __restrict__ b, const int* __restri
         reinterpret_cast<u8*>(shared), a + (blockIdx.z * lines_a + i64(a_of[matrix]) * rows) * padded,
         b + (blockIdx.z * lines_b + i64(b_of[matrix]) * columns) * padded, rows, columns, row, column, padded);
     tile.run(padded / DEPTH);
+    if (int(blockIdx.z) == moduli) {
+        tile.add_up(totals + matrix * rows * columns, rows, columns, row, column, add);
+        return;
+    }
     tile.reduce(modulus);
     u8* const result = products + blockIdx.z * stride + matrix * rows * columns;
     tile.store(result, rows, columns, row, column, modulus, add, columns % CHUNK == 0);
@@ -123,7 +158,7 @@ struct Lines {
     }
 };
 
-enum Term : u8 { UPWARDS = 1, DOWNWARDS = 2, UNDEFINED = 4 };
+enum Term : u8 { UPWARDS = 1, DOWNWARDS = 2, UNDEFINED = 4, DOUBTFUL = 8 };  // the last one alone
 
 // Which of them a product is: none where it is finite.
 template <typename F> __device__ int term(typename F::Storage a, typename F::Storage b) {
@@ -148,41 +183,6 @@ wild_terms(const typename F::Storage* __restrict__ a, const typename F::Storage*
     int found = add ? terms[element] : 0;
     for (i64 k = 0; k < inner; ++k) found |= term<F>(row[k], column[k * columns]);
     terms[element] = u8(found);
-}
-
-// Residues of four elements, those past `size` zero.
-__device__ inline u32 four_residues(const u8* plane, i64 element, i64 size) {
-    if (element + 4 <= size) return *reinterpret_cast<const u32*>(plane + element);
-    u32 word = 0;
-    for (int i = 0; element + i < size; ++i) word |= u32(plane[element + i]) << (8 * i);
-    return word;
-}
-
-// The integers of four elements, each handed to a function of its number and its words.
-template <int COUNT, typename Use>
-__device__ void with_integers(const u8* products, i64 stride, i64 size, Use use) {
-    constexpr Weights<COUNT> table;
-    constexpr int WORDS = Weights<COUNT>::WORDS;
-    const i64 element = 4 * thread_number();
-    u64 sums[4][WORDS] = {}, shares[4] = {};
-#pragma unroll
-    for (int modulus = 0; modulus < COUNT; ++modulus) {
-        const u32 four = four_residues(products + modulus * stride, element, size);
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-            const u32 residue = four >> (8 * i) & 0xff;
-            shares[i] += u64(table.share[modulus]) * residue;
-#pragma unroll
-            for (int k = 0; k < WORDS; ++k) sums[i][k] += u64(table.weight[modulus][k]) * residue;
-        }
-    }
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-        if (element + i >= size) return;
-        u32 words[WORDS];
-        to_integer<COUNT>(sums[i], shares[i], words);
-        use(element + i, words);
-    }
 }
 
 template <typename F, int COUNT>
@@ -213,4 +213,76 @@ finish_integers(const u8* __restrict__ products, i64 stride, i64 size, T* result
         if (!to_fitting(words, value)) atomicOr(too_large, 1);
         result[element] = value;
     });
+}
+
+// Marks the elements whose bound is not certain among the terms, and counts them. A thread for some rows of each column.
+template <typename F>
+__global__ void __launch_bounds__(THREADS, 4)
+find_doubtful(i64 matrices, i64 rows, i64 inner, i64 columns, double share, const int* __restrict__ a_of,
+              const int* __restrict__ b_of, const typename F::Large* __restrict__ largest_a,
+              const typename F::Large* __restrict__ largest_b, const u64* __restrict__ seen_a,
+              const u64* __restrict__ seen_b, const u32* __restrict__ totals, u8* terms, u64* doubtful) {
+    const i64 matrix = thread_number() / columns, column = thread_number() % columns;
+    const i64 first = i64(blockIdx.y) * ROWS_AT_A_TIME, last = min(first + ROWS_AT_A_TIME, rows);
+    int found = 0;
+    if (matrix < matrices && !F::wild(largest_b[b_of[matrix] * columns + column])) {
+        const Line of_b(seen_b, b_of[matrix] * columns + column);
+        const double moved_b = of_b.template moved<F>(), size_b = double(of_b.size);
+        const double both_b = moved_b * double(inner) * power_of_two(-F::PRECISION);
+        const i64 rows_of_a = a_of[matrix] * rows;
+        const u32* const total = totals + matrix * rows * columns + column;
+#pragma unroll 4
+        for (i64 row = first; row < last; ++row) {
+            const Line of_a(seen_a, rows_of_a + row);
+            const double moved_a = of_a.template moved<F>();
+            const double error = size_b * moved_a + double(of_a.size) * moved_b + both_b * moved_a;
+            if (error <= double(total[row * columns]) * share || !Span(of_a, of_b).some()) continue;
+            if (F::wild(largest_a[rows_of_a + row])) continue;
+            terms[(matrix * rows + row) * columns + column] = DOUBTFUL;
+            ++found;
+        }
+    }
+    for (int distance = 16; distance; distance /= 2) found += __shfl_xor_sync(~0u, found, distance);
+    if (threadIdx.x % 32 == 0 && found) atomicAdd(doubtful, u64(found));
+}
+
+// Adds the terms of a part to the sums of doubtful elements, one by one from the first on, in float64. After the last
+// part they are rounded; those that overflowed on the way are counted, and come again, `scaled` to where they cannot.
+template <typename F>
+__global__ void __launch_bounds__(THREADS)
+dot_products(const typename F::Storage* __restrict__ a, const typename F::Storage* __restrict__ b,
+             const int* __restrict__ a_of, const int* __restrict__ b_of, const typename F::Large* __restrict__ largest_a,
+             const typename F::Large* __restrict__ largest_b, const u64* __restrict__ seen_a,
+             const u64* __restrict__ seen_b, i64 size, i64 rows, i64 inner, i64 columns, i64 before, int last, int scaled,
+             u8* terms, double* sums, typename F::Storage* result, u64* overflowed) {
+    __shared__ int chosen[LOOKED_AT], count;
+    const i64 base = i64(blockIdx.x) * LOOKED_AT;
+    if (threadIdx.x == 0) count = 0;
+    __syncthreads();
+    for (int i = int(threadIdx.x); i < LOOKED_AT; i += THREADS)
+        if (base + i < size && terms[base + i] == DOUBTFUL) chosen[atomicAdd(&count, 1)] = i;
+    __syncthreads();
+    for (int i = int(threadIdx.x); i < count; i += THREADS) {
+        const i64 element = base + chosen[i];
+        const Lines lines(element, rows, columns, a_of, b_of);
+        const int of_a = F::exponent(largest_a[lines.a]), of_b = F::exponent(largest_b[lines.b]);
+        const double scale_a = scaled ? power_of_two(HALF_WAY - of_a) : 1;
+        const double scale_b = scaled ? power_of_two(HALF_WAY - of_b) : 1;
+        const Span span(Line(seen_a, lines.a), Line(seen_b, lines.b));
+        const i64 end = min(span.end - before, inner);
+        const typename F::Storage* const row = a + lines.a * inner;
+        const typename F::Storage* const column = b + lines.b / columns * inner * columns + lines.b % columns;
+        double sum = before ? sums[element] : 0;
+#pragma unroll 4
+        for (i64 k = max(span.first - before, i64(0)); k < end; ++k)
+            sum += F::real(row[k]) * scale_a * (F::real(column[k * columns]) * scale_b);
+        sums[element] = sum;
+        if (!last) continue;
+        if (is_finite(sum)) {
+            result[element] = rounded<F>(sum, scaled ? of_a + of_b - 2 * HALF_WAY : 0);
+            terms[element] = 0;
+        } else {
+            atomicAdd(overflowed, u64(1));
+        }
+    }
 }

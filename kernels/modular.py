@@ -16,6 +16,10 @@ INTEGERS = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uin
 MODULI = (
     256, 255, 253, 251, 247, 241, 239, 233, 229, 227, 223, 217, 211, 199, 197, 193, 191, 181, 179, 173, 167,
 )  # fmt: skip
+# So many bits of the magnitudes in a scaled row or column tell how large a sum of products is at least. How far
+# rounding moved a number is told by an exponent above -LOST, relative to their unit.
+BITS, LOST = 7, 512
+HALF_WAY = 497  # factors below 2**HALF_WAY: no sum of products overflows in float64
 MOST_PRODUCTS = 2**28  # in a sum: keeps the sums of 64-bit integers below the product of all moduli
 
 
@@ -44,6 +48,14 @@ class Format:
     def top(self) -> int:
         """Every finite number is below 2**top."""
         return 3 - self.precision - self.least
+
+    def gamma_terms(self, inner: int) -> int:
+        """The n for which elements of sums of so many products are within gamma(n) of the sum of their magnitudes."""
+        return min(inner, (1 << (self.precision - 3)) + 1)
+
+    def share(self, inner: int) -> float:
+        """How far off elements may be before they are rounded: a share of that sum, in units of 2**-precision."""
+        return (self.gamma_terms(inner) - 1) / 2
 
 
 FORMATS = {

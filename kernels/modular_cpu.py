@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels.modular import FORMATS, Format, bits_of
+from kernels.modular_bound import Certificate, Dots
 from kernels.modular_round import WORDS, to_float, to_integer
 
 PIECE = 19  # bits of a piece: 2**18 in magnitude at most
@@ -37,6 +38,9 @@ class ProductOnCpu:
         self.wild: list[Array] = []  # whether they hold infinities or NaN
         self.sums: list[Array] = []  # of the products, by multiples of 2**PIECE
         self.terms: list[Array] = []  # infinite ones, the sum of their signs, those that are NaN
+        self.certificate = Certificate(self.format) if self.format else None
+        self.dots: Dots | None = None
+        self.doubtful = 0
 
     @property
     def scaled(self) -> bool:
@@ -64,7 +68,10 @@ class ProductOnCpu:
             if any(wild.any() for wild in self.wild):
                 found = _wild_terms(a, b)
                 self.terms = [old + new for old, new in zip(self.terms, found, strict=True)] if self.terms else found
-            a, b = (self._rounded(*pair) for pair in zip((a, b), self.exponents, strict=True))
+            rounded = [self._rounded(*pair) for pair in zip((a, b), self.exponents, strict=True)]
+            assert self.certificate
+            self.certificate.add((a, b), rounded, self.exponents)
+            a, b = rounded
         count_a, count_b = self.counts
         # Pieces side by side, those of A upwards and those of B downwards: sums of products whose places add up to the
         # same come out of one product of matrices.
@@ -94,7 +101,7 @@ class ProductOnCpu:
         return np.rint(scaled, out=scaled)
 
     def finish(self) -> Array:
-        """The product, rounded once.
+        """The product, rounded once; its doubtful elements change with `redo`.
 
         Raises
         ------
@@ -111,7 +118,30 @@ class ProductOnCpu:
             product[wild] = np.where((undefined > 0) | (np.abs(signs) < infinite), np.nan, np.copysign(np.inf, signs))[
                 wild
             ].astype(product.dtype)
+        assert self.certificate
+        doubtful = ~(self.certificate.certain() | self.wild[0] | self.wild[1])
+        self.product, self.doubtful = product, int(np.count_nonzero(doubtful))
+        self._again(np.nonzero(np.broadcast_to(doubtful, product.shape)), False)
         return product
+
+    def _again(self, places: tuple[Array, ...], scaled: bool) -> None:
+        exponents = [np.broadcast_to(of, self.product.shape)[places] for of in self.exponents] if scaled else None
+        self.dots = Dots(places, exponents) if len(places[0]) else None
+
+    def unsettled(self) -> bool:
+        """Whether every part is to be seen again, by `redo`, before the product is what it should be."""
+        return self.dots is not None
+
+    def redo(self, a: Array, b: Array) -> None:
+        """Compute the doubtful elements term by term: the next part, from the first one on."""
+        assert self.dots and self.certificate
+        self.dots.add(a, b, self.product.shape[:-2])
+        if self.dots.inner < self.certificate.inner:
+            return
+        # What overflowed on the way comes again, scaled to where it cannot.
+        right = np.isfinite(self.dots.sums)
+        self.product[tuple(index[right] for index in self.dots.places)] = self.dots.rounded(self.result)[right]
+        self._again(tuple(index[~right] for index in self.dots.places), True)
 
 
 def _largest(values: Array, axis: int) -> tuple[Array, Array]:

@@ -8,6 +8,7 @@ import numpy as np
 
 from kernels import build
 from kernels.modular import FORMATS, bits_of, moduli_for, result_dtype
+from kernels.modular_room import ceil_div, empty, matrices_of, numbered
 from kernels.modular_round import too_large
 from kernels.promotion import converted
 from kernels.variant import check_array, check_shared
@@ -18,7 +19,8 @@ C_TYPES = {
     "float16": "Float16", "float32": "Float32", "float64": "Float64",
 }  # fmt: skip
 RESULTS = {"int32": "int", "int64": "i64"}
-THREADS, ROWS_AT_A_TIME = 256, 64  # of modular.cu
+THREADS, ROWS_AT_A_TIME, LOOKED_AT, LINES = 256, 64, 2048, 32  # of modular.cu
+WORDS = 4  # of a line, of modular_bound.cuh
 DEPTH = 64  # bytes of a line in a stage, of modular_tile.cuh
 INNER = 4096  # products of a sum at a time: a sum of residues stays below 2**26
 # Rows and columns of C by a block of threads, and by each of its warps.
@@ -48,8 +50,8 @@ class ProductOnDevice:
     def __init__(self, dtypes: tuple[np.dtype[Any], np.dtype[Any]], result: np.dtype[Any], inner: int) -> None:
         self.dtypes, self.result = dtypes, result
         self.scaled = result.name in FORMATS
-        self.moduli = moduli_for(sum(map(bits_of, dtypes)), inner)
-        self.started = self.parts = 0
+        self.inner, self.moduli = inner, moduli_for(sum(map(bits_of, dtypes)), inner)
+        self.started = self.added = self.again = self.rounds = 0
 
     def measure(self, a: Any, b: Any) -> None:
         """See the next part for the largest magnitudes of rows of A and columns of B.
@@ -65,14 +67,11 @@ class ProductOnDevice:
             return
         of_a, of_b = (C_TYPES[dtype.name] for dtype in self.dtypes)
         inner = np.int64(a.shape[-1])
-        build.load("modular", f"largest_in_rows<{of_a}>")(
-            (_ceil_div(self.lines_a * 32, THREADS),),
-            (THREADS,),
-            (a, np.int64(self.lines_a), inner, self.largest_a, self.some_wild),
-        )
-        grid = (_ceil_div(self.lines_b, THREADS), _ceil_div(a.shape[-1], ROWS_AT_A_TIME))
-        arguments = (b, np.int64(self.lines_b), inner, np.int64(self.columns), self.largest_b, self.some_wild)
-        build.load("modular", f"largest_in_columns<{of_b}>")(grid, (THREADS,), arguments)
+        of_rows = (a, np.int64(self.lines_a), inner, self.largest_a, self.some_wild)
+        _launch(f"largest_in_rows<{of_a}>", (ceil_div(self.lines_a * 32, THREADS),), of_rows)
+        grid = (ceil_div(self.lines_b, THREADS), ceil_div(a.shape[-1], ROWS_AT_A_TIME))
+        of_columns = (b, np.int64(self.lines_b), inner, np.int64(self.columns), self.largest_b, self.some_wild)
+        _launch(f"largest_in_columns<{of_b}>", grid, of_columns)
 
     def add(self, a: Any, b: Any) -> None:
         """Add the products of the next part; every part was measured before."""
@@ -81,19 +80,16 @@ class ProductOnDevice:
             return
         for first in range(0, a.shape[-1], INNER):
             length = min(INNER, a.shape[-1] - first)
-            self.multiply(self.planes(a, b, first, length), length, self.parts > 0 or first > 0)
+            self.multiply(self.planes(a, b, first, length), length, self.added + first > 0)
         if self.scaled:
             sizes = (self.size, self.rows, a.shape[-1], self.columns)
             lines = (self.largest_a, self.largest_b, self.a_of, self.b_of, self.some_wild)
-            build.load("modular", f"wild_terms<{C_TYPES[self.result.name]}>")(
-                (_ceil_div(self.size, THREADS),),
-                (THREADS,),
-                (a, b, *lines, *map(np.int64, sizes), np.int32(self.parts > 0), self.terms),
-            )
-        self.parts += 1
+            arguments = (a, b, *lines, *map(np.int64, sizes), np.int32(self.added > 0), self.terms)
+            _launch(f"wild_terms<{C_TYPES[self.result.name]}>", (ceil_div(self.size, THREADS),), arguments)
+        self.added += a.shape[-1]
 
     def finish(self) -> Any:
-        """The product, rounded once, on the current stream.
+        """The product, rounded once, on the current stream; its doubtful elements change with `redo`.
 
         Raises
         ------
@@ -103,22 +99,62 @@ class ProductOnDevice:
         import cupy
 
         shape = (*self.batch, self.rows, self.columns)
-        if not self.parts:
+        if not self.added:
             return cupy.zeros(shape, self.result)
         bits = f"u{self.result.itemsize}" if self.scaled else self.result
-        product = _empty((self.size,), np.dtype(bits))
-        grid, planes = (_ceil_div(self.size, 4 * THREADS),), (self.products, np.int64(self.stride), np.int64(self.size))
+        product = empty((self.size,), bits)
+        grid, planes = (ceil_div(self.size, 4 * THREADS),), (self.products, np.int64(self.stride), np.int64(self.size))
         if self.scaled:
             lines = (np.int64(self.rows), np.int64(self.columns), self.a_of, self.b_of, self.largest_a, self.largest_b)
-            kernel = build.load("modular", f"finish_floats<{C_TYPES[self.result.name]}, {self.moduli}>")
-            kernel(grid, (THREADS,), (*planes, *lines, self.terms, product))
+            kernel = f"finish_floats<{C_TYPES[self.result.name]}, {self.moduli}>"
+            _launch(kernel, grid, (*planes, *lines, self.terms, product))
+            self.product = product
+            self._find_doubtful()
         else:
             some_too_large = cupy.zeros(1, np.int32)
-            kernel = build.load("modular", f"finish_integers<{RESULTS[self.result.name]}, {self.moduli}>")
-            kernel(grid, (THREADS,), (*planes, product, some_too_large))
+            kernel = f"finish_integers<{RESULTS[self.result.name]}, {self.moduli}>"
+            _launch(kernel, grid, (*planes, product, some_too_large))
             if int(some_too_large.get()[0]):
                 raise OverflowError(too_large(None, self.result))
         return product.view(self.result).reshape(shape)
+
+    def _lines(self) -> tuple[Any, ...]:
+        return self.a_of, self.b_of, self.largest_a, self.largest_b, self.seen_a, self.seen_b
+
+    def _find_doubtful(self) -> None:
+        import cupy
+
+        self.doubts = cupy.zeros(2, np.uint64)  # elements that are doubtful, and those whose sums overflow
+        matrices = self.size // (self.rows * self.columns)
+        sizes = map(np.int64, (matrices, self.rows, self.inner, self.columns))
+        share = np.float64(FORMATS[self.result.name].share(self.inner))
+        grid = (ceil_div(matrices * self.columns, THREADS), ceil_div(self.rows, ROWS_AT_A_TIME))
+        arguments = (*sizes, share, *self._lines(), self.totals, self.terms, self.doubts)
+        _launch(f"find_doubtful<{C_TYPES[self.result.name]}>", grid, arguments)
+
+    @property
+    def doubtful(self) -> int:
+        """Elements that the exact product of scaled integers may not be near enough to, once it is finished."""
+        return int(self.doubts.get()[0]) if self.scaled and self.added else 0
+
+    def unsettled(self) -> bool:
+        """Whether every part is to be seen again, by `redo`, before the product is what it should be."""
+        if not self.scaled or not self.added or self.rounds == 2:
+            return False
+        return int(self.doubts.get()[self.rounds]) > 0
+
+    def redo(self, a: Any, b: Any) -> None:
+        """Compute the doubtful elements term by term: the next part, from the first one on."""
+        a, b = self._checked(a, b)
+        inner = a.shape[-1]
+        last = self.again + inner == self.inner
+        numbers = map(np.int64, (self.size, self.rows, inner, self.columns, self.again))
+        # Residues have done their work: in their place are sums, one for every element.
+        state = (self.terms, self.products.view(np.float64), self.product, self.doubts[1:])
+        arguments = (a, b, *self._lines(), *numbers, np.int32(last), np.int32(self.rounds), *state)
+        _launch(f"dot_products<{C_TYPES[self.result.name]}>", (ceil_div(self.size, LOOKED_AT),), arguments)
+        self.again = 0 if last else self.again + inner
+        self.rounds += last
 
     def _checked(self, a: Any, b: Any) -> tuple[Any, Any]:
         """The matrices in the dtypes that kernels read, once they are two that can be multiplied."""
@@ -144,62 +180,67 @@ class ProductOnDevice:
         self.started = 1
         self.rows, self.columns = a.shape[-2], b.shape[-1]
         self.batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-        stacks = (_matrices(a), _matrices(b))
+        stacks = (matrices_of(a), matrices_of(b))
         self.lines_a, self.lines_b = stacks[0] * self.rows, stacks[1] * self.columns
         matrices = int(np.prod(self.batch, dtype=np.int64))
         self.size = matrices * self.rows * self.columns
         self.a_of, self.b_of = (
-            cupy.asarray(np.ascontiguousarray(_numbered(stack, array.shape[:-2], self.batch)))
+            cupy.asarray(np.ascontiguousarray(numbered(stack, array.shape[:-2], self.batch)))
             for stack, array in zip(stacks, (a, b), strict=True)
         )
         # A plane of residues of C for each modulus, each from a multiple of 16 bytes on.
-        self.stride = _ceil_div(self.size, 16) * 16
-        self.products = _empty((self.moduli * self.stride,), np.dtype(np.uint8))
+        self.stride = ceil_div(self.size, 16) * 16
+        self.products = empty((self.moduli * self.stride,), np.uint8)
         if self.scaled:
             magnitude = np.uint64 if self.result.itemsize == 8 else np.uint32
             self.largest_a, self.largest_b = cupy.zeros(self.lines_a, magnitude), cupy.zeros(self.lines_b, magnitude)
-            self.terms, self.some_wild = _empty((self.size,), np.dtype(np.uint8)), cupy.zeros(1, np.int32)
+            self.terms, self.some_wild = cupy.zeros(self.size, np.uint8), cupy.zeros(1, np.int32)
+            self.seen_a, self.seen_b = (cupy.zeros(WORDS * lines, np.uint64) for lines in (self.lines_a, self.lines_b))
+            self.totals = empty((self.size,), np.uint32)
         else:
+            self.seen_a = self.seen_b = cupy.zeros(1, np.uint64)
+            self.totals = cupy.zeros(1, np.uint32)
             self.largest_a = cupy.zeros(self.lines_a, np.uint32)
             self.largest_b = cupy.zeros(self.lines_b, np.uint32)
 
     def planes(self, a: Any, b: Any, first: int, length: int) -> list[Any]:
-        """Residues of so many columns of A and rows of B, a plane for each modulus, lines filled up with zeros."""
-        padded = _ceil_div(length, DEPTH) * DEPTH
+        """Residues of so many columns of A and rows of B, a plane for each modulus, and of floats one of magnitudes;
+        lines filled up with zeros."""
+        padded = ceil_div(length, DEPTH) * DEPTH
         planes = []
-        for array, dtype, lines, largest, columns in (
-            (a, self.dtypes[0], self.lines_a, self.largest_a, 0),
-            (b, self.dtypes[1], self.lines_b, self.largest_b, self.columns),
+        for array, dtype, lines, largest, seen, columns in (
+            (a, self.dtypes[0], self.lines_a, self.largest_a, self.seen_a, 0),
+            (b, self.dtypes[1], self.lines_b, self.largest_b, self.seen_b, self.columns),
         ):
-            planes.append(_empty((self.moduli * lines * padded,), np.dtype(np.int8)))
-            sizes = map(np.int64, (lines, columns, a.shape[-1], first))
-            kernel = build.load("modular", f"split<{C_TYPES[dtype.name]}, {self.moduli}, {str(columns > 0).lower()}>")
-            grid = (_ceil_div(lines * (padded // 16), THREADS),)
-            kernel(grid, (THREADS,), (array, largest, *sizes, np.int32(length), np.int32(padded), planes[-1]))
+            planes.append(empty(((self.moduli + self.scaled) * lines * padded,), np.int8))
+            sizes = map(np.int64, (lines, columns, a.shape[-1], self.added, first))
+            arguments = (array, largest, *sizes, np.int32(length), np.int32(padded), planes[-1], seen)
+            kernel = f"split<{C_TYPES[dtype.name]}, {self.moduli}, {str(columns > 0).lower()}>"
+            _launch(kernel, (ceil_div(lines, LINES), padded // DEPTH), arguments)
         return planes
 
     def multiply(self, planes: list[Any], length: int, add: bool) -> None:
         """Multiply planes; `add` to the products of earlier ones."""
         matrices = self.size // (self.rows * self.columns)
         tile, stages = self._tile(matrices)
-        blocks = _ceil_div(self.rows, tile[0]) * _ceil_div(self.columns, tile[1])
+        blocks = ceil_div(self.rows, tile[0]) * ceil_div(self.columns, tile[1])
         shared = (tile[0] + tile[1]) * DEPTH * stages
         check_shared(f"{stages} stages of {tile[0]} rows and {tile[1]} columns", shared)
         kernel = build.load("modular", f"multiply<{', '.join(map(str, (*tile, stages)))}>")
         lines = (self.a_of, self.b_of, np.int64(self.lines_a), np.int64(self.lines_b))
-        sizes = map(np.int32, (self.rows, self.columns, _ceil_div(length, DEPTH) * DEPTH))
-        arguments = (*planes, *lines, *sizes)
+        sizes = map(np.int32, (self.rows, self.columns, ceil_div(length, DEPTH) * DEPTH))
+        arguments, results = (*planes, *lines, *sizes), (self.products, self.totals)
         for start in range(0, matrices, MAX_MATRICES):
             kernel(
-                (blocks, min(MAX_MATRICES, matrices - start), self.moduli),
+                (blocks, min(MAX_MATRICES, matrices - start), self.moduli + self.scaled),
                 (32 * (tile[0] // tile[2]) * (tile[1] // tile[3]),),
-                (*arguments, np.int64(start), np.int64(self.stride), np.int32(add), self.products),
+                (*arguments, *map(np.int64, (start, self.stride)), *map(np.int32, (add, self.moduli)), *results),
                 shared_mem=shared,
             )
 
     def _tile(self, matrices: int) -> tuple[tuple[int, int, int, int], int]:
         """Large tiles where they leave no multiprocessor idle and do not reach far beyond the edges."""
-        blocks = _ceil_div(self.rows, LARGE[0]) * _ceil_div(self.columns, LARGE[1])
+        blocks = ceil_div(self.rows, LARGE[0]) * ceil_div(self.columns, LARGE[1])
         covered = blocks * LARGE[0] * LARGE[1]
         busy = blocks * matrices * self.moduli >= build.limits().multiprocessors
         tile = LARGE if busy and covered <= 2 * self.rows * self.columns else SMALL
@@ -232,32 +273,14 @@ def exact_matmul(a: Any, b: Any) -> Any:
     product = ProductOnDevice(dtypes, result, a.shape[-1])
     product.measure(a, b)
     product.add(a, b)
-    return product.finish()
+    found = product.finish()
+    while product.unsettled():
+        product.redo(a, b)
+    return found
 
 
-def _matrices(stack: Any) -> int:
-    return int(np.prod(stack.shape[:-2], dtype=np.int64))
-
-
-def _numbered(matrices: int, own: tuple[int, ...], batch: tuple[int, ...]) -> Any:
-    """Of each matrix of the product, which of a stack it comes from."""
-    return np.broadcast_to(np.arange(matrices, dtype=np.int32).reshape(own), batch).reshape(-1)
-
-
-def _ceil_div(a: int, b: int) -> int:
-    return -(-a // b)
-
-
-def _empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
-    """Room on the device, or how much was missing."""
-    import cupy
-
-    try:
-        return cupy.empty(shape, dtype)
-    except cupy.cuda.memory.OutOfMemoryError as error:
-        nbytes = int(np.prod(shape, dtype=object)) * dtype.itemsize
-        free, _ = cupy.cuda.runtime.memGetInfo()
-        raise MemoryError(f"matmul: needs {nbytes} bytes of device memory, {free} are free") from error
+def _launch(kernel: str, grid: tuple[int, ...], arguments: tuple[Any, ...]) -> None:
+    build.load("modular", kernel)(grid, (THREADS,), arguments)
 
 
 # One of each kernel and kind, for those who look at machine code.
@@ -268,7 +291,7 @@ INSTANCES = (
       for columns in ("true", "false")),
     *(f"split<Float64, 16, {columns}>" for columns in ("true", "false")),
     *(f"multiply<{', '.join(map(str, (*tile, stages)))}>" for tile in (LARGE, SMALL) for stages in (2, MOST_STAGES)),
-    *(f"wild_terms<Float{bits}>" for bits in (16, 32, 64)),
+    *(f"{kernel}<Float{bits}>" for kernel in ("wild_terms", "find_doubtful", "dot_products") for bits in (16, 32, 64)),
     *(f"finish_floats<Float{bits}, {moduli}>" for bits, moduli in ((16, 9), (32, 10), (64, 16))),
     "finish_integers<int, 10>", "finish_integers<i64, 19>",
 )  # fmt: skip

@@ -17,6 +17,8 @@ constexpr int MOST_MODULI = sizeof(MODULI) / sizeof(MODULI[0]);
 // in float32.
 constexpr int PIECE = 14;
 
+__device__ inline double power_of_two(int exponent) { return __longlong_as_double(i64(exponent + 1023) << 52); }
+
 // Formats of modular.py. KEPT: bits that the largest number of a row or column is rounded to.
 template <typename Bits, typename Large_, int PRECISION_, int LEAST_, int KEPT_> struct Float {
     using Storage = Bits;
@@ -24,6 +26,7 @@ template <typename Bits, typename Large_, int PRECISION_, int LEAST_, int KEPT_>
     using Whole = i64;
     static constexpr int PRECISION = PRECISION_, LEAST = LEAST_, KEPT = KEPT_, TOP = 3 - PRECISION - LEAST;
     static constexpr int PIECES = (KEPT + PIECE) / PIECE;
+    static constexpr bool SCALED = true;
     static constexpr u64 SIGN = u64(1) << (8 * sizeof(Bits) - 1), FRACTION = (u64(1) << (PRECISION - 1)) - 1;
     static constexpr u64 INFINITE = SIGN - 1 - FRACTION, NOT_A_NUMBER = INFINITE + (FRACTION + 1) / 2;
 
@@ -54,6 +57,36 @@ template <typename Bits, typename Large_, int PRECISION_, int LEAST_, int KEPT_>
         }
         return bits & SIGN ? -Whole(kept) : Whole(kept);
     }
+
+    // How far that moved it, d: the least exponent with d < 2^exponent, relative to the units of a line (modular_bound.cuh)
+    // and never below -511, plus 512; zero where it is the same number.
+    static __device__ int lost(Storage bits, Whole whole, int exponent) {
+        const u64 magnitude = bits & (SIGN - 1), kept = u64(whole < 0 ? -whole : whole);
+        if (wild(magnitude)) return 0;
+        const int field = int(magnitude >> (PRECISION - 1));
+        const u64 significand = field ? (magnitude & FRACTION) + FRACTION + 1 : magnitude;
+        const int shift = (field ? field - 1 : 0) + LEAST + KEPT - exponent;
+        if (shift >= 0) return 0;
+        const u64 back = kept ? kept << -shift : 0;
+        const u64 moved = significand > back ? significand - back : back - significand;
+        return moved ? max(64 - __clzll(i64(moved)) + shift - KEPT + 7, -511) + 512 : 0;
+    }
+
+    // Of such an integer, of which the largest has KEPT bits, the first seven.
+    static __device__ u32 magnitude(Whole whole) { return u32(u64(whole < 0 ? -whole : whole) >> (KEPT - 7)); }
+
+    // The number as float64, exactly; of one that is not finite whatever comes.
+    static __device__ double real(Storage bits) {
+        if constexpr (sizeof(Storage) == 8) {
+            return __longlong_as_double(i64(bits));
+        } else {
+            const u64 magnitude = bits & (SIGN - 1);
+            const int field = int(magnitude >> (PRECISION - 1));
+            const double significand = double(i64(field ? (magnitude & FRACTION) + FRACTION + 1 : magnitude));
+            const double value = significand * power_of_two((field ? field - 1 : 0) + LEAST);
+            return bits & SIGN ? -value : value;
+        }
+    }
 };
 using Float16 = Float<u16, u32, 11, -24, 31>;
 using Float32 = Float<u32, u32, 24, -149, 31>;
@@ -66,6 +99,7 @@ template <typename T> struct Integer {
     using Storage = T;
     using Large = u32;  // there are no scales
     using Whole = typename WholeOf<T>::Type;
+    static constexpr bool SCALED = false;
     static constexpr int PIECES = sizeof(T) == 1 ? 1 : (8 * int(sizeof(T)) + PIECE) / PIECE;
     static __device__ int exponent(u64) { return 0; }
     static __device__ Whole whole(T value, int) { return Whole(value); }
@@ -81,14 +115,14 @@ constexpr int power(int piece, int modulus) {
 // Next to this number a float32 has no fraction: adding it rounds to the nearest integer, in the last bits of the sum.
 constexpr float MAGIC = 12582912;
 
-// What an integer in pieces is modulo a modulus, nearest to zero, in eight bits. All sums here are integers below 2^23,
+// What an integer in pieces is modulo a modulus, nearest to zero, in the last eight bits. All sums here are integers below 2^23,
 // and the quotient is off by so little before it is rounded that the rest is by less than a quarter.
 template <int PIECES> __device__ u32 residue(const float (&pieces)[PIECES], int modulus, const float (&powers)[PIECES]) {
     float sum = pieces[0];
 #pragma unroll
     for (int i = 1; i < PIECES; ++i) sum = fma(pieces[i], powers[i], sum);
     const float quotient = fma(sum, 1.0f / float(modulus), MAGIC) - MAGIC;
-    return __float_as_uint(fma(quotient, -float(modulus), sum) + MAGIC) & 0xff;
+    return __float_as_uint(fma(quotient, -float(modulus), sum) + MAGIC);
 }
 
 // A sum of products of residues, below 2^28, modulo a modulus: from 0 on.
@@ -149,6 +183,41 @@ template <int COUNT, int WORDS> __device__ void to_integer(const u64 (&sums)[WOR
         words[i] = u32(carry) - u32(borrow);
         borrow = (borrow >> 32) + (u32(carry) < u32(borrow));
         carry >>= 32;
+    }
+}
+
+// Residues of four elements, those past `size` zero.
+__device__ inline u32 four_residues(const u8* plane, i64 element, i64 size) {
+    if (element + 4 <= size) return *reinterpret_cast<const u32*>(plane + element);
+    u32 word = 0;
+    for (int i = 0; element + i < size; ++i) word |= u32(plane[element + i]) << (8 * i);
+    return word;
+}
+
+// The integers of four elements, each handed to a function of its number and its words.
+template <int COUNT, typename Use>
+__device__ void with_integers(const u8* products, i64 stride, i64 size, Use use) {
+    constexpr Weights<COUNT> table;
+    constexpr int WORDS = Weights<COUNT>::WORDS;
+    const i64 element = 4 * (i64(blockIdx.x) * blockDim.x + threadIdx.x);
+    u64 sums[4][WORDS] = {}, shares[4] = {};
+#pragma unroll
+    for (int modulus = 0; modulus < COUNT; ++modulus) {
+        const u32 four = four_residues(products + modulus * stride, element, size);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            const u32 residue = four >> (8 * i) & 0xff;
+            shares[i] += u64(table.share[modulus]) * residue;
+#pragma unroll
+            for (int k = 0; k < WORDS; ++k) sums[i][k] += u64(table.weight[modulus][k]) * residue;
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+        if (element + i >= size) return;
+        u32 words[WORDS];
+        to_integer<COUNT>(sums[i], shares[i], words);
+        use(element + i, words);
     }
 }
 

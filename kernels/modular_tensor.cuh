@@ -49,6 +49,15 @@ __device__ inline void load_matrices(u32 (&matrices)[4], const void* row) {
 #endif
 }
 
+// The last bytes of four words in one, the first word's lowest: three instructions in place of seven.
+__device__ inline u32 last_bytes(u32 a, u32 b, u32 c, u32 d) {
+#if defined(__CUDA_ARCH__)
+    return __byte_perm(__byte_perm(a, b, 0x0040), __byte_perm(c, d, 0x0040), 0x5410);
+#else
+    return (a & 0xff) | (b & 0xff) << 8 | (c & 0xff) << 16 | d << 24;
+#endif
+}
+
 // Adds the products of 16 rows of A and 8 columns of B, of 32 bytes each, to 16 x 8 sums. With g = lane / 4 and
 // t = lane % 4 a lane holds of A the bytes 4 t and 16 + 4 t of rows g and g + 8, of B the same bytes of column g, and
 // of the sums the columns 2 t and 2 t + 1 of rows g and g + 8.

@@ -14,34 +14,29 @@ template <int BM, int BN, int WM, int WN, int STAGES> struct Tile {
     static_assert(BM % WM == 0 && BN % WN == 0, "warps share a tile evenly");
     static constexpr int WARPS_DOWN = BM / WM, THREADS = 32 * WARPS_DOWN * (BN / WN);
     static constexpr int LINES = THREADS / CHUNKS_OF_ROW;  // that all threads copy a chunk of at a time
-    static constexpr int COPIES = (BM + BN) / LINES;       // by each thread, for a stage
     static_assert(LINES % 8 == 0 && BM % LINES == 0 && BN % LINES == 0, "a copy of all threads is of A or of B");
     static constexpr int STAGE = (BM + BN) * DEPTH, LAST = STAGE * (STAGES - 1);
     static constexpr int PITCH = BN + 16;  // bytes from row to row of results: no two rows in the same bank
     static_assert(BM * PITCH <= STAGE * STAGES, "results take the place of the stages");
 
     u8* const memory;
-    const i8* from[COPIES];
-    bool exists[COPIES];
+    const i8 *from_a, *from_b;  // what this thread copies next: of its first line of A, and of B
+    const int lines_a, lines_b, depth;  // of A and B from there on; bytes of each
     int copied, a_begin, b_begin;  // bytes from the beginning of a stage: where this thread copies to, and loads from
     int sums[WM / 16][WN / 8][4];
     u32 a[2][WM / 16][4], b[2][WN / 16][4];  // of the step that is multiplied, and of the next
 
     // Matrices with `depth` bytes in a row of A and a column of B; the tile begins at this row and column.
     __device__ Tile(u8* memory, const i8* all_a, const i8* all_b, int rows, int columns, int row, int column, int depth)
-        : memory(memory) {
+        : memory(memory), lines_a(rows - row - int(threadIdx.x) / CHUNKS_OF_ROW),
+          lines_b(columns - column - int(threadIdx.x) / CHUNKS_OF_ROW), depth(depth) {
         const int thread = int(threadIdx.x), lane = thread % 32, warp = thread / 32;
-        copied = place(thread / CHUNKS_OF_ROW, thread % CHUNKS_OF_ROW);
+        const int line = thread / CHUNKS_OF_ROW, chunk = thread % CHUNKS_OF_ROW;
+        copied = place(line, chunk);
         a_begin = place(warp % WARPS_DOWN * WM + lane % 16, lane / 16);
         b_begin = place(BM + warp / WARPS_DOWN * WN + lane / 16 * 8 + lane % 8, lane / 8 % 2);
-#pragma unroll
-        for (int i = 0; i < COPIES; ++i) {
-            const bool of_a = i * LINES < BM;
-            const int index = thread / CHUNKS_OF_ROW + (of_a ? row + i * LINES : column + i * LINES - BM);
-            exists[i] = index < (of_a ? rows : columns);
-            const i64 begin = i64(index) * depth + thread % CHUNKS_OF_ROW * CHUNK;
-            from[i] = (of_a ? all_a : all_b) + (exists[i] ? begin : 0);
-        }
+        from_a = all_a + i64(row + line) * depth + chunk * CHUNK;
+        from_b = all_b + i64(column + line) * depth + chunk * CHUNK;
 #pragma unroll
         for (int i = 0; i < WM / 16; ++i)
 #pragma unroll
@@ -58,10 +53,13 @@ template <int BM, int BN, int WM, int WN, int STAGES> struct Tile {
     // The next bytes of all lines to a stage; stages are named by the byte that they begin at.
     __device__ void copy(int stage) {
 #pragma unroll
-        for (int i = 0; i < COPIES; ++i) {
-            copy_async(memory + stage + copied + i * LINES * DEPTH, from[i], exists[i]);
-            from[i] += exists[i] ? DEPTH : 0;
-        }
+        for (int i = 0; i < BM / LINES; ++i)
+            copy_async(memory + stage + copied + i * LINES * DEPTH, from_a + i * LINES * depth, i * LINES < lines_a);
+#pragma unroll
+        for (int i = 0; i < BN / LINES; ++i)
+            copy_async(memory + stage + copied + (BM + i * LINES) * DEPTH, from_b + i * LINES * depth, i * LINES < lines_b);
+        from_a += DEPTH;
+        from_b += DEPTH;
     }
 
     // What a step takes. The place of its chunks differs from that of the first step in one bit.
@@ -151,4 +149,35 @@ template <int BM, int BN, int WM, int WN, int STAGES> struct Tile {
             }
         }
     }
+
+    // The sums themselves, none negative, to where they belong, or added to what is there.
+    __device__ void add_up(u32* totals, int rows, int columns, int row, int column, bool add) {
+        const int lane = int(threadIdx.x) % 32, warp = int(threadIdx.x) / 32;
+        const int first_row = row + warp % WARPS_DOWN * WM + lane / 4;
+        const int first_column = column + warp / WARPS_DOWN * WN + lane % 4 * 2;
+#pragma unroll
+        for (int i = 0; i < WM / 16; ++i)
+#pragma unroll
+            for (int k = 0; k < 2; ++k) {
+                const int line = first_row + 16 * i + 8 * k;
+                if (line >= rows) continue;
+                u32* const to = totals + i64(line) * columns;
+#pragma unroll
+                for (int j = 0; j < WN / 8; ++j) {
+                    const int place = first_column + 8 * j;
+                    uint2 pair = make_uint2(u32(sums[i][j][2 * k]), u32(sums[i][j][2 * k + 1]));
+                    if (columns % 2 == 0 && place < columns) {
+                        uint2& total = *reinterpret_cast<uint2*>(to + place);
+                        if (add) pair = make_uint2(limited_sum(pair.x, total.x), limited_sum(pair.y, total.y));
+                        total = pair;
+                    } else {
+                        if (place < columns) to[place] = add ? limited_sum(pair.x, to[place]) : pair.x;
+                        if (place + 1 < columns) to[place + 1] = add ? limited_sum(pair.y, to[place + 1]) : pair.y;
+                    }
+                }
+            }
+    }
+
+    // No larger than a u32 can be.
+    __device__ static u32 limited_sum(u32 a, u32 b) { return a + b < a ? ~u32(0) : a + b; }
 };

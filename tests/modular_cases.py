@@ -91,9 +91,26 @@ def special(dtype: str, sizes: Sizes) -> Array:
     return np.where(which < len(strange), strange[np.minimum(which, len(strange) - 1)], values)
 
 
+def blocks(dtype: str, sizes: Sizes) -> Array:
+    """Zeros but for blocks along the diagonal, in which numbers are mixed: most sums have no terms."""
+    where = [np.arange(length) * 3 // max(1, length) for length in sizes]
+    return np.where(np.equal.outer(*where), mixed(dtype, sizes), np.zeros(1, dtype))
+
+
+def huge(dtype: str, sizes: Sizes) -> Array:
+    """In every row one number so large that rounding next to it takes all of the others; with an opposite in some."""
+    values = ordinary(dtype, sizes)
+    if dtype in FLOATS:
+        random, rows = generator("huge", dtype, sizes), np.arange(sizes[0])
+        large = np.array(2.0 ** (FORMATS[dtype].top // 2 - 2), dtype)
+        values[rows, random.integers(0, sizes[1], sizes[0])] = large
+        values[rows, random.integers(0, sizes[1], sizes[0])] = random.choice([-large, values[0, 0]], sizes[0])
+    return values
+
+
 KINDS: dict[str, Callable[[str, Sizes], Array]] = {
     "ordinary": ordinary, "mixed": mixed, "close": close, "extreme": extreme, "subnormal": subnormal,
-    "cancelling": cancelling, "special": special,
+    "cancelling": cancelling, "special": special, "blocks": blocks, "huge": huge,
 }  # fmt: skip
 
 
@@ -117,6 +134,19 @@ def strange(dtype: str, rows: int, inner: int, columns: int) -> tuple[Array, Arr
     return a, b
 
 
+def overflowing(rows: int, inner: int, columns: int) -> tuple[Array, Array]:
+    """In float64, sums that overflow on the way but not in the end, and in which exact products are far off: the large
+    numbers of A meet small ones of B, and small ones, of which nothing is left beside them, large ones."""
+    random = generator("overflowing", rows, inner, columns)
+    large = np.arange(inner) % 4 < 2
+    a = np.where(large, 2.0**1023, random.uniform(2.0**-99, 2.0**-98, (rows, inner)))
+    a[:, np.arange(inner) // 4 % 2 == 1] *= -1
+    b = np.where(
+        large[:, None], random.integers(1, 3, (1, columns)) / 2, random.uniform(2.0**700, 2.0**701, (inner, columns))
+    )
+    return a, b
+
+
 def on_cpu(a: Array, b: Array, result: str | None = None) -> Array:
     """The product by the CPU's own way."""
     dtype = np.dtype(result) if result else result_dtype((a.dtype, b.dtype))
@@ -124,7 +154,10 @@ def on_cpu(a: Array, b: Array, result: str | None = None) -> Array:
     with np.errstate(all="ignore"):
         product.measure(a, b)
         product.add(a, b)
-        return product.finish()
+        found = product.finish()
+        while product.unsettled():
+            product.redo(a, b)
+        return found
 
 
 def defined(a: Array, b: Array) -> Array:
@@ -168,9 +201,10 @@ def _tiled(tile: Chosen) -> AbstractContextManager[Any]:
     return patch.object(ProductOnDevice, "_tile", lambda *_: tile) if tile else nullcontext()
 
 
-def _parts_case(dtype: str, sizes: tuple[int, int, int], result: str | None, tile: Chosen, cp: Any) -> None:
+def _parts_case(pair: tuple[Array, Array], result: str | None, tile: Chosen, cp: Any) -> None:
     """In parts, some of which are multiplied in two steps."""
-    a, b = factors("special", dtype, *sizes)
+    a, b = pair
+    dtype, sizes = a.dtype, (len(a), *b.shape)
     chosen = np.dtype(result or dtype)
     product = ProductOnDevice((a.dtype, b.dtype), chosen, sizes[1])
     cut = sizes[1] // 3
@@ -180,7 +214,11 @@ def _parts_case(dtype: str, sizes: tuple[int, int, int], result: str | None, til
             product.measure(*part)
         for part in parts:
             product.add(*part)
-        same_bits(product.finish().get(), on_cpu(a, b, str(chosen)))
+        found = product.finish()
+        while product.unsettled():
+            for part in parts:
+                product.redo(*part)
+        same_bits(found.get(), on_cpu(a, b, str(chosen)))
 
 
 def _too_large(cp: Any) -> None:
@@ -210,13 +248,21 @@ def modular_cases() -> Iterator[Case]:
         ("largest_in_rows", "mixed", "float16", (11, 70, 2), ((), ()), WARPS),
         ("largest_in_columns", "mixed", "float32", (2, 70, 9), ((), ()), WARPS),
         ("wild_terms", "special", "float32", (19, 33, 17), ((), ()), WARPS),
+        ("dot_products", "mixed", "float32", (5, 33, 6), ((3, 1), (2,)), WARPS),
+        ("find_doubtful", "huge", "float64", (7, 19, 6), ((2,), ()), WARPS),
         ("finish_floats", "subnormal", "float64", (5, 3, 9), ((), ()), ONE_WARP),
         ("finish_floats", "extreme", "float16", (7, 2, 3), ((), ()), ONE_WARP),
         ("finish_floats", "cancelling", "float64", (4, 64, 4), ((), ()), ONE_WARP),
     ):
         check: Callable[[Any], None] = partial(_case, kind, dtype, sizes, batches, tile)
         yield Case("modular", kernel, f"{kind} {dtype}, {sizes}, {batches}", check)
-    for dtype, sizes, result in (("float32", (9, 200, 10), None), ("int16", (20, 70, 7), "int64")):
-        parts = partial(_parts_case, dtype, sizes, result, WARPS)
-        yield Case("modular", "multiply", f"parts of {dtype}, {sizes}", parts)
+    for kernel, kind, dtype, sizes, result in (
+        ("multiply", "special", "float32", (9, 200, 10), None), ("multiply", "special", "int16", (20, 70, 7), "int64"),
+        ("find_doubtful", "mixed", "float16", (70, 30, 9), None),
+        ("dot_products", "blocks", "float64", (9, 40, 9), None),
+    ):  # fmt: skip
+        parts = partial(_parts_case, factors(kind, dtype, *sizes), result, WARPS)
+        yield Case("modular", kernel, f"parts of {kind} {dtype}, {sizes}", parts)
+    parts = partial(_parts_case, overflowing(40, 30, 60), None, WARPS)
+    yield Case("modular", "dot_products", "parts of sums that overflow", parts)
     yield Case("modular", "finish_integers", "too large", _too_large)

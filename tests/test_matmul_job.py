@@ -86,10 +86,11 @@ def test_no_further_from_the_truth_than_blas(tmp_path: Path, dtype: str) -> None
     assert ours < theirs
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32", "int16"])
-def test_bits_do_not_depend_on_the_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "dtype"), [("mixed", "float64"), ("special", "float32"), ("blocks", "float32"), ("mixed", "int16")]
+)
+def test_bits_do_not_depend_on_the_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, dtype: str) -> None:
     """Regions of any size, slabs of any depth."""
-    kind = "special" if dtype in FLOATS else "mixed"
     a, b = factors(kind, dtype, 50, 70, 41)
     expected = multiplied(tmp_path, a, b)
     for slab, held in ((8192, 2**22), (32, 1000), (7, 100)):

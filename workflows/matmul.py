@@ -89,7 +89,8 @@ def needs(region: Bounds, specs: Sequence[Spec], options: MatmulOptions) -> tupl
 
 
 def compute(read: Read, region: Bounds, specs: Sequence[Spec], options: MatmulOptions) -> Any:
-    """Multiply, slab by slab. Scales come from whole rows and columns, so what does not fit in a slab is read twice."""
+    """Multiply, slab by slab. Scales come from whole rows and columns, so what does not fit in a slab is read twice,
+    and once more where elements are computed term by term."""
     found = matrices(specs)
     parts = [(first, min(first + SLAB, found.inner)) for first in range(0, found.inner, SLAB)] or [(0, 0)]
 
@@ -109,7 +110,11 @@ def compute(read: Read, region: Bounds, specs: Sequence[Spec], options: MatmulOp
                     product.measure(*slab(part))
             for part in parts:
                 product.add(*slab(part))
-        return product.finish().reshape(sizes(region))
+        result = product.finish()
+        while product.unsettled():
+            for part in parts:
+                product.redo(*(blocks if len(parts) == 1 else slab(part)))
+        return result.reshape(sizes(region))
 
 
 def _product(block: Any, specs: Sequence[Spec], options: MatmulOptions) -> Any:
@@ -133,7 +138,7 @@ def notes(specs: Sequence[Spec], options: MatmulOptions) -> dict[str, str]:
         return {"arithmetic": f"exact, of integers; {how}"}
     kept = FORMATS[dtype.name].kept
     return {"arithmetic": f"exact products of rows and columns scaled to integers of {kept} bits, rounded once to "
-                          f"{dtype}; {how}; no TF32"}  # fmt: skip
+                          f"{dtype}, or dot products where those could be too far off; {how}; no TF32"}  # fmt: skip
 
 
 MATMUL: ArrayWorkflow[MatmulOptions] = ArrayWorkflow(

@@ -1,4 +1,4 @@
-"""One element of a matrix product as it is defined, in Python's integers: plain, slow, exact."""
+"""One element of a matrix product as it is defined, in Python's numbers: plain and slow."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from operator import mul
 
-from kernels.modular import Format
+from kernels.modular import BITS, HALF_WAY, LOST, Format
 
 
 def exact_integer(row: Sequence[int], column: Sequence[int]) -> int:
@@ -17,7 +17,8 @@ def exact_integer(row: Sequence[int], column: Sequence[int]) -> int:
 
 def exact_float(row: Sequence[float], column: Sequence[float], format: Format) -> float:
     """The sum of products of a row and a column, each scaled by its largest magnitude and rounded to `format.kept`
-    bits; the sum rounded once to the format. With infinities or NaN what IEEE 754 says of that sum without rounding.
+    bits; the sum rounded once to the format. Where that may be too far off, the sum of rounded products, from the first
+    on. With infinities or NaN what IEEE 754 says of that sum without rounding.
     """
     if not all(map(math.isfinite, (*row, *column))):
         total = sum(_product(x, y) for x, y in zip(row, column, strict=True))
@@ -28,7 +29,52 @@ def exact_float(row: Sequence[float], column: Sequence[float], format: Format) -
         [round(math.ldexp(value, format.kept - exponent)) for value in values]
         for values, exponent in zip((row, column), exponents, strict=True)
     ]
-    return rounded(exact_integer(*integers), sum(exponents) - 2 * format.kept, format)
+    if is_certain((row, column), integers, exponents, format):
+        return rounded(exact_integer(*integers), sum(exponents) - 2 * format.kept, format)
+    found = _in_order(row, column)
+    shift = 0
+    if not math.isfinite(found):
+        shift = sum(exponents) - 2 * HALF_WAY
+        scaled = [[math.ldexp(value, HALF_WAY - exponent) for value in values]
+                  for values, exponent in zip((row, column), exponents, strict=True)]  # fmt: skip
+        found = _in_order(*scaled)
+    numerator, denominator = found.as_integer_ratio()
+    return rounded(numerator, shift - denominator.bit_length() + 1, format) if found else 0.0
+
+
+def is_certain(
+    lines: Sequence[Sequence[float]], integers: Sequence[Sequence[int]], exponents: Sequence[int], format: Format
+) -> bool:
+    """Whether a row and a column, and the integers that they became, tell that the product of these is near enough."""
+    places = [[k for k, value in enumerate(line) if value] for line in lines]
+    losses = []
+    for line, whole, exponent in zip(lines, integers, exponents, strict=True):
+        moved = max(
+            abs(Fraction(value) - Fraction(integer) * Fraction(2) ** (exponent - format.kept))
+            for value, integer in zip(line, whole, strict=True)
+        ) if line else Fraction(0)  # fmt: skip
+        least = moved.numerator.bit_length() - moved.denominator.bit_length()
+        least += moved >= Fraction(2) ** least
+        losses.append(max(least - exponent + BITS, 1 - LOST) if moved else None)
+    if losses == [None, None] or not all(places) or max(p[0] for p in places) > min(p[-1] for p in places):
+        return True
+    magnitudes = [[abs(integer) >> (format.kept - BITS) for integer in whole] for whole in integers]
+    sizes = [float(sum(all_of) + len(p)) for all_of, p in zip(magnitudes, places, strict=True)]
+    total: int = min(sum(map(mul, *magnitudes)), 2**32 - 1)
+    of_a, of_b = losses
+    bound: float = 0.0 if of_a is None else math.ldexp(sizes[1], of_a + format.precision)
+    bound += 0.0 if of_b is None else math.ldexp(sizes[0], of_b + format.precision)
+    if of_a is not None and of_b is not None:
+        bound += math.ldexp(len(lines[0]), of_a + of_b + format.precision)
+    return bound <= total * (min(len(lines[0]) - 1, (1 << format.precision - 3)) / 2)
+
+
+def _in_order(row: Sequence[float], column: Sequence[float]) -> float:
+    """The sum of products, from the first on, rounded after each operation."""
+    total = 0.0
+    for x, y in zip(row, column, strict=True):
+        total += x * y
+    return total
 
 
 def _product(x: float, y: float) -> float:

@@ -26,10 +26,13 @@ class FloatCheck:
     """A stack of products C that was found, and the factors A and B, which `slabs` reads part by part.
 
     A row of C, without the columns where B has infinities or NaN, is compared with that of A B by its sums with random
-    signs r. A right result, and this check in float64, give numbers that differ by no more than
+    signs r. Every element of a right result is within gamma(K) of the sum of the magnitudes of its K terms, with the
+    unit of its format, and within K halves of its least number where products underflow. So a right row of N elements,
+    and this check in float64, give numbers that differ by no more than
 
-        (gamma(N) + 2 gamma(K + parts)) |A| |B| 1  +  gamma(N) |C| 1  +  what rounding A, B and C has changed.
+        (gamma(K) + gamma(K + 2 N + parts)) |A| (|B| |r|)  +  K N halves of the least number,
 
+    which in float64 is 2 gamma |A| (|B| |r|) with the gamma of K + N + parts.
     So an element that is wrong by more than twice that escapes, whatever else is wrong, with a probability of 1/2 for
     each vector, and of 0 where it is the only one in its row: of the two signs of its own at most one hides it.
 
@@ -52,13 +55,7 @@ class FloatCheck:
                     wild[number] |= ~np.isfinite(largest)
                     largest = np.max(np.abs(block), axis, keepdims=True, initial=0, where=np.isfinite(block))
                 tops[number] = np.maximum(tops[number], largest)
-        exponents = [np.frexp(top)[1] for top in tops]
-        self.scales = [np.maximum(exponent, LEAST_EXPONENT) for exponent in exponents]
-        # How far rounding moves an element of a row or column, in its scale.
-        self.units = [
-            np.ldexp(1.0, exponent - scale - format.kept - 1)
-            for exponent, scale in zip(exponents, self.scales, strict=True)
-        ]
+        self.scales = [np.maximum(np.frexp(top)[1], LEAST_EXPONENT) for top in tops]
         self.wild = wild
         self.wild_rows, self.wild_columns = wild
         overflowed = ~np.isfinite(found) & ~(wild[0] | wild[1])
@@ -80,32 +77,27 @@ class FloatCheck:
         *batch, rows, columns = self.c.shape
         sums = np.zeros((*batch, rows, VECTORS))
         magnitudes: Any = 0.0
-        of_a, of_b = 0.0, 0.0
         ones = np.ones((columns, 1))
         for a, b in self.slabs():
             a, b = self.scaled(a, b)
             sums += a @ (b @ self.signs)
             np.abs(a, out=a), np.abs(b, out=b)
             magnitudes = magnitudes + a @ (b @ ones)
-            of_a, of_b = of_a + a.sum(-1, keepdims=True), of_b + b.sum(-2, keepdims=True)
         differences = np.abs(sums - self.c @ self.signs)
-        sizes = np.abs(self.c)
-        row_units, column_units = self.units[0], np.where(self.wild_columns, 0, self.units[1]).sum(-1, keepdims=True)
-        truncated = row_units * np.sum(of_b, -1, keepdims=True) + of_a * column_units
-        truncated = truncated + self.inner * row_units * column_units
-        bound = (_gamma(columns) + 2 * _gamma(self.inner + self.parts)) * magnitudes
-        bound = bound + (_gamma(columns) + self.half_unit) * sizes.sum(-1, keepdims=True) + truncated
-        bound = bound + self.half_quantum().sum(-1, keepdims=True) + UNDERFLOW * columns * (self.inner + 1)
+        bound = (self.gamma + _gamma(self.inner + 2 * columns + self.parts)) * magnitudes
+        bound = bound + self.underflow().sum(-1, keepdims=True)
         return differences, np.broadcast_to(bound * UPWARDS, (*batch, rows, 1))
 
     @property
-    def half_unit(self) -> float:
-        """How far rounding moves a normal number, as a share of it."""
-        return 2.0**-self.format.precision
+    def gamma(self) -> float:
+        """How far an element may be off, as a share of the sum of the magnitudes of its terms."""
+        return _gamma(self.format.gamma_terms(self.inner), 2.0**-self.format.precision)
 
-    def half_quantum(self) -> Array:
-        """How far rounding moves a subnormal number, in the scales of its row and column."""
-        return np.asarray(np.ldexp(1.0, self.format.least - 1 - (self.scales[0] + self.scales[1])))
+    def underflow(self) -> Array:
+        """How far an element, and the check, may be off where products underflow; in the scales of row and column."""
+        halves = self.inner if self.format.precision == 53 else 1  # the products of others do not underflow in float64
+        least = np.ldexp(float(max(1, halves)), self.format.least - 1 - (self.scales[0] + self.scales[1]))
+        return np.asarray(least + UNDERFLOW * (self.inner + 1))
 
     def wrong(self) -> list[str]:
         """What is wrong, row by row."""
@@ -141,23 +133,17 @@ class FloatCheck:
             return []
         product, magnitudes = np.zeros(found.shape), np.zeros(found.shape)
         terms = np.zeros((3, *found.shape))
-        of_a, of_b = 0.0, 0.0
         for blocks in self.slabs():
             a, b = of_batch(blocks[0], batch)[rows], of_batch(blocks[1], batch)[:, columns]
             terms += _directions(a, b)
             a, b = (of_batch(block, batch) for block in self.scaled(*blocks))
             a, b = a[rows], b[:, columns]
             product, magnitudes = product + a @ b, magnitudes + np.abs(a) @ np.abs(b)
-            of_a, of_b = of_a + np.abs(a).sum(-1, keepdims=True), of_b + np.abs(b).sum(-2, keepdims=True)
-        (scale_a, scale_b), (unit_a, unit_b) = (
-            (of_batch(pair[0], batch)[rows], of_batch(pair[1], batch)[:, columns]) for pair in (self.scales, self.units)
-        )
-        scales = scale_a + scale_b
+        of_row, of_column = of_batch(self.scales[0], batch)[rows], of_batch(self.scales[1], batch)[:, columns]
+        scales = of_row + of_column
         scaled = _scaled_back(found, scales)
-        bound = _gamma(self.inner + self.parts) * 2 * magnitudes + unit_a * of_b + of_a * unit_b
-        bound = bound + self.inner * unit_a * unit_b + np.ldexp(1.0, self.format.least - 1 - scales)
-        bound = bound + self.half_unit * np.where(np.isfinite(scaled), np.abs(scaled), 0) + UNDERFLOW * (self.inner + 1)
-        bound = bound * UPWARDS
+        bound = (self.gamma + _gamma(self.inner + self.parts)) * magnitudes
+        bound = (bound + of_batch(self.underflow(), batch)[rows][:, columns]) * UPWARDS
         largest = np.ldexp(1 - 2.0 ** -(self.format.precision + 1), self.format.top - scales)
         right = np.abs(scaled - product) <= bound
         right |= np.isinf(found) & (np.sign(found) * product + bound >= largest)
@@ -174,9 +160,9 @@ class FloatCheck:
         ]
 
 
-def _gamma(count: int) -> float:
+def _gamma(count: int, unit: float = UNIT) -> float:
     """How far the sum of so many products may be off, as a share of the sum of their magnitudes; in any order."""
-    return count * UNIT / (1 - count * UNIT)
+    return count * unit / (1 - count * unit)
 
 
 def _scaled_back(values: Array, scales: Array) -> Array:
