@@ -8,7 +8,7 @@ import numpy as np
 
 from kernels import build
 from kernels.modular import FORMATS, bits_of, moduli_for, result_dtype
-from kernels.modular_room import ceil_div, empty, matrices_of, numbered
+from kernels.modular_room import DEPTH, INNER, WORDS, ceil_div, empty, matrices_of, numbered
 from kernels.modular_round import too_large
 from kernels.promotion import converted
 from kernels.variant import check_array, check_shared
@@ -20,9 +20,6 @@ C_TYPES = {
 }  # fmt: skip
 RESULTS = {"int32": "int", "int64": "i64"}
 THREADS, ROWS_AT_A_TIME, LOOKED_AT, LINES = 256, 64, 2048, 32  # of modular.cu
-WORDS = 4  # of a line, of modular_bound.cuh
-DEPTH = 64  # bytes of a line in a stage, of modular_tile.cuh
-INNER = 4096  # products of a sum at a time: a sum of residues stays below 2**26
 # Rows and columns of C by a block of threads, and by each of its warps.
 LARGE, SMALL = (128, 256, 64, 64), (64, 64, 32, 32)
 MOST_STAGES = 4

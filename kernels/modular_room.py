@@ -6,6 +6,46 @@ from typing import Any
 
 import numpy as np
 
+from kernels.modular import FORMATS, bits_of, moduli_for
+
+DEPTH = 64  # bytes of a line in a stage, of modular_tile.cuh
+INNER = 4096  # products of a sum at a time: a sum of residues stays below 2**26
+WORDS = 4  # that a line is described in, of modular_bound.cuh
+BLOCK = 512  # bytes: what CuPy allocates is a multiple of it
+ARRAYS = 16  # that a product has at a time
+
+
+def room_for(
+    dtypes: tuple[np.dtype[Any], np.dtype[Any]],
+    result: np.dtype[Any],
+    sizes: tuple[int, int, int, int],
+    inner: int,
+    given: tuple[np.dtype[Any], np.dtype[Any]],
+) -> int:
+    """Bytes that a product takes on a device at most, its result and what is given of its factors included.
+
+    Parameters
+    ----------
+    dtypes, result
+        That are multiplied, and of the product.
+    sizes
+        Matrices, rows, products that are given at a time, columns.
+    inner
+        Products in a sum.
+    given
+        Dtypes of the factors; floats of another one are converted.
+    """
+    matrices, rows, part, columns = sizes
+    floats = result.name in FORMATS
+    moduli = moduli_for(sum(map(bits_of, dtypes)), inner)
+    padded = ceil_div(min(part, INNER), DEPTH) * DEPTH
+    nbytes = BLOCK * ARRAYS + 8 * matrices  # which matrices of the stacks
+    for lines, own, dtype in zip((rows, columns), given, dtypes, strict=True):
+        of_number = own.itemsize + (dtype.itemsize + 8 if own != dtype else 0)  # 8 while they are converted
+        of_line = of_number * part + (moduli + floats) * padded + 8 * (1 + WORDS * floats)
+        nbytes += matrices * lines * of_line
+    return nbytes + matrices * rows * columns * (moduli + result.itemsize + 5 * floats)
+
 
 def matrices_of(stack: Any) -> int:
     """How many a stack holds."""

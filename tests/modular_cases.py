@@ -149,6 +149,11 @@ def overflowing(rows: int, inner: int, columns: int) -> tuple[Array, Array]:
 
 def on_cpu(a: Array, b: Array, result: str | None = None) -> Array:
     """The product by the CPU's own way."""
+    return with_doubtful(a, b, result)[0]
+
+
+def with_doubtful(a: Array, b: Array, result: str | None = None) -> tuple[Array, int]:
+    """The same, and how many of its elements are computed term by term."""
     dtype = np.dtype(result) if result else result_dtype((a.dtype, b.dtype))
     product = ProductOnCpu((dtype, dtype) if dtype.kind == "f" else (a.dtype, b.dtype), dtype)
     with np.errstate(all="ignore"):
@@ -157,7 +162,7 @@ def on_cpu(a: Array, b: Array, result: str | None = None) -> Array:
         found = product.finish()
         while product.unsettled():
             product.redo(a, b)
-        return found
+        return found, product.doubtful
 
 
 def defined(a: Array, b: Array) -> Array:
@@ -218,7 +223,9 @@ def _parts_case(pair: tuple[Array, Array], result: str | None, tile: Chosen, cp:
         while product.unsettled():
             for part in parts:
                 product.redo(*part)
-        same_bits(found.get(), on_cpu(a, b, str(chosen)))
+        expected, doubtful = with_doubtful(a, b, str(chosen))
+        same_bits(found.get(), expected)
+        assert product.doubtful == doubtful, (product.doubtful, doubtful)
 
 
 def _too_large(cp: Any) -> None:
@@ -259,6 +266,7 @@ def modular_cases() -> Iterator[Case]:
     for kernel, kind, dtype, sizes, result in (
         ("multiply", "special", "float32", (9, 200, 10), None), ("multiply", "special", "int16", (20, 70, 7), "int64"),
         ("find_doubtful", "mixed", "float16", (70, 30, 9), None),
+        ("find_doubtful", "ordinary", "float64", (21, 8, 20), None),
         ("dot_products", "blocks", "float64", (9, 40, 9), None),
     ):  # fmt: skip
         parts = partial(_parts_case, factors(kind, dtype, *sizes), result, WARPS)

@@ -9,7 +9,19 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from modular_cases import FLOATS, KINDS, Array, defined, factors, generator, mixed, on_cpu, overflowing, same_bits
+from modular_cases import (
+    FLOATS,
+    KINDS,
+    Array,
+    defined,
+    factors,
+    generator,
+    mixed,
+    on_cpu,
+    overflowing,
+    same_bits,
+    with_doubtful,
+)
 
 from kernels import modular_bound
 from kernels.modular import BITS, FORMATS, HALF_WAY, LOST, MOST_PRODUCTS
@@ -17,18 +29,6 @@ from kernels.modular_cpu import ProductOnCpu
 from kernels.modular_device import ProductOnDevice
 
 SIZES = ((1, 1, 1), (3, 2, 4), (4, 3, 4), (5, 40, 6))
-
-
-def doubtful_of(a: Array, b: Array) -> tuple[Array, int]:
-    """The product, and how many of its elements were computed term by term."""
-    product = ProductOnCpu((a.dtype, b.dtype), a.dtype)
-    with np.errstate(all="ignore"):
-        product.measure(a, b)
-        product.add(a, b)
-        found = product.finish()
-        while product.unsettled():
-            product.redo(a, b)
-    return found, product.doubtful
 
 
 def assert_within_bound(a: Array, b: Array, found: Array) -> None:
@@ -85,22 +85,22 @@ def test_sums_that_overflow_on_the_way() -> None:
     a, b = overflowing(5, 32, 4)
     with np.errstate(all="ignore"):
         assert not np.isfinite(np.add.accumulate(a[:, :, None] * b[None], axis=1)[:, -1]).any()
-    found, doubtful = doubtful_of(a, b)
+    found, doubtful = with_doubtful(a, b)
     assert np.isfinite(found).all() and doubtful == found.size
     same_bits(found, defined(a, b))
     assert_within_bound(a, b, found)
 
 
 def test_doubtful_elements_are_those_that_have_to_be() -> None:
-    assert doubtful_of(*factors("ordinary", "float64", 40, 60, 40))[1] == 0
+    assert with_doubtful(*factors("ordinary", "float64", 40, 60, 40))[1] == 0
     for inner in (1, 5):  # nothing is rounded
         ones = np.arange(1.0, 7 * inner + 1).reshape(-1, inner)
-        assert doubtful_of(ones, ones.T.copy())[1] == 0
+        assert with_doubtful(ones, ones.T.copy())[1] == 0
     small = np.array([[2.0**900, 1.0], [1.0, 1.0]])  # of 1.0 nothing is left beside 2^900
-    found, doubtful = doubtful_of(small, np.array([[0.0], [1.0]]))
+    found, doubtful = with_doubtful(small, np.array([[0.0], [1.0]]))
     assert doubtful == 1 and found.tolist() == [[1.0], [1.0]]
     triangle = np.triu(mixed("float64", (12, 12)))
-    assert doubtful_of(triangle, triangle)[1] <= 12 * 13 // 2  # the others have no terms, as their places tell
+    assert with_doubtful(triangle, triangle)[1] <= 12 * 13 // 2  # the others have no terms, as their places tell
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
@@ -150,7 +150,7 @@ def test_as_many_on_a_device(cp: Any, dtype: str, kind: str) -> None:
     found = product.finish()
     while product.unsettled():
         product.redo(*parts)
-    expected, doubtful = doubtful_of(a, b)
+    expected, doubtful = with_doubtful(a, b)
     same_bits(found.get(), expected)
     assert product.doubtful == doubtful and (doubtful or dtype == "float16" or kind == "special")
     alone = ProductOnDevice((a.dtype, b.dtype), a.dtype, 0)

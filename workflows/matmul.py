@@ -11,12 +11,14 @@ import numpy as np
 
 from kernels.modular import FORMATS, MOST_PRODUCTS, bits_of, moduli_for, result_dtype
 from kernels.modular_cpu import ProductOnCpu
+from kernels.modular_room import room_for
 from workflows.array_workflow import ArrayWorkflow, Bounds, Read, Spec, in_rows, sizes
 from workflows.matmul_check import check
-from workflows.matmul_shape import matrices
+from workflows.matmul_shape import Matrices, matrices
 
 SLAB = 8192  # columns of A and rows of B that are read at a time
-LINE = 8  # elements of C that a row of A or a column of B counts as: on a GPU short ones take more room than they need
+LINE = 8  # elements of C that a row of A or a column of B counts as: short ones take more room than they need
+COPIES = 4  # what a task may take of a GPU, as a multiple of its inputs and output: pipeline.array_run counts on it
 TILE = 128  # tiles of C are of so many rows and columns, or a multiple of it, where they are as large as that
 
 
@@ -56,11 +58,17 @@ def outline(specs: Sequence[Spec], options: MatmulOptions) -> Spec:
 
 
 def regions(specs: Sequence[Spec], output: Spec, options: MatmulOptions, elements: int) -> Iterator[Bounds]:
-    """Whole matrices, several at a time; of larger ones tiles as square as can be."""
+    """Whole matrices, several at a time; of larger ones tiles as square as can be. With all that is computed on the way
+    they take no more of a GPU than `COPIES` times what so many elements of all arrays do."""
     if not output.size:
         return
     found = matrices(specs)
-    each = max(found.rows * found.columns, LINE * (found.rows + found.columns))
+
+    def taken(rows: int, columns: int) -> int:
+        room = _room(specs, output.dtype, found, rows, columns)
+        return -(-room // (COPIES * (output.dtype.itemsize + sum(spec.dtype.itemsize for spec in specs))))
+
+    each = max(found.rows * found.columns, taken(found.rows, found.columns))
     if each <= elements:
         for batch in in_rows(Spec(found.batch, output.dtype), elements // each):
             yield found.region(batch, (0, found.rows), (0, found.columns))
@@ -68,6 +76,11 @@ def regions(specs: Sequence[Spec], output: Spec, options: MatmulOptions, element
     side, most = math.isqrt(elements), max(1, elements // LINE)
     height = _tile(elements // found.columns if found.columns < side else side, min(found.rows, most))
     width = _tile(elements // height, min(found.columns, most))
+    while height * width > 1 and taken(height, width) > elements:
+        if height > width:
+            height = _tile(height * 7 // 8, height)
+        else:
+            width = _tile(width * 7 // 8, width)
     for index in np.ndindex(found.batch):
         for row in range(0, found.rows, height):
             for column in range(0, found.columns, width):
@@ -76,6 +89,13 @@ def regions(specs: Sequence[Spec], output: Spec, options: MatmulOptions, element
                     (row, min(row + height, found.rows)),
                     (column, min(column + width, found.columns)),
                 )
+
+
+def _room(specs: Sequence[Spec], result: np.dtype[Any], found: Matrices, rows: int, columns: int) -> int:
+    """Bytes of a GPU that a matrix of so many rows and columns takes."""
+    given = (specs[0].dtype, specs[1].dtype)
+    dtypes = (result, result) if result.kind == "f" else given
+    return room_for(dtypes, result, (1, rows, min(found.inner, SLAB), columns), found.inner, given)
 
 
 def _tile(length: int, limit: int) -> int:
@@ -94,26 +114,30 @@ def compute(read: Read, region: Bounds, specs: Sequence[Spec], options: MatmulOp
     found = matrices(specs)
     parts = [(first, min(first + SLAB, found.inner)) for first in range(0, found.inner, SLAB)] or [(0, 0)]
 
+    kept: list[tuple[Any, Any]] = []  # where it is all there is
+
     def slab(part: tuple[int, int]) -> tuple[Any, Any]:
+        if kept:
+            return kept[0]
         bounds = found.needs(region, part)
-        return found.as_matrices([read(number, bounds[number]) for number in (0, 1)])
+        blocks = found.as_matrices([read(number, bounds[number]) for number in (0, 1)])
+        if len(parts) == 1:
+            kept.append(blocks)
+        return blocks
 
     with np.errstate(all="ignore"):  # infinities and NaN are as welcome as other numbers
-        blocks = slab(parts[0])
-        product = _product(blocks[0], specs, options)
-        product.measure(*blocks)
-        if len(parts) == 1:
-            product.add(*blocks)
-        else:
-            if product.scaled:
-                for part in parts[1:]:
-                    product.measure(*slab(part))
-            for part in parts:
-                product.add(*slab(part))
+        first = slab(parts[0])
+        product = _product(first[0], specs, options)
+        product.measure(*first)
+        del first  # the device has room for one slab at a time
+        for part in parts[1:] if product.scaled else ():
+            product.measure(*slab(part))
+        for part in parts:
+            product.add(*slab(part))
         result = product.finish()
         while product.unsettled():
             for part in parts:
-                product.redo(*(blocks if len(parts) == 1 else slab(part)))
+                product.redo(*slab(part))
         return result.reshape(sizes(region))
 
 
