@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +13,10 @@ from numpy.typing import NDArray
 # matrix product takes the words at the speed of memory, in any order of its sums.
 PRIME = 2**26 - 5
 WORDS = 2048
-BLOCK_WORDS = 2**16  # converted at a time: they stay in the second-level cache, and BLAS stays in this thread
+# Converted at a time: in the second-level cache, and not so few that threads mostly wait for the interpreter, for which
+# each step has to ask again. On 16 cores two threads hash 5 GB/s, eight 3 GB/s; hence the semaphore.
+BLOCK_WORDS = 2**17
+_HASHING = threading.Semaphore(2)
 FUNCTIONS = 3
 
 # A hash is a polynomial of degree 3 in its keys. For two different matrices the difference of the polynomials is not
@@ -58,12 +62,15 @@ def position_hash(
     words = matrix.view(_word(matrix.dtype)).reshape(len(matrix), -1)
     factors = (columns[:, None] * keys.words % PRIME).reshape(-1, FUNCTIONS)
     sums = np.zeros((len(words), FUNCTIONS))
-    for first in range(0, len(factors), WORDS):
-        factor = factors[first : first + WORDS]
-        step = BLOCK_WORDS // len(factor)
-        for row in range(0, len(words), step):
-            block = words[row : row + step, first : first + WORDS].astype(np.float64)
-            sums[row : row + step] += block @ factor % PRIME
+    with _HASHING:
+        for first in range(0, len(factors), WORDS):
+            factor = factors[first : first + WORDS]
+            step = BLOCK_WORDS // len(factor)
+            block = np.empty((step, len(factor)))
+            for row in range(0, len(words), step):
+                part = words[row : row + step, first : first + WORDS]
+                np.copyto(block[: len(part)], part)
+                sums[row : row + step] += block[: len(part)] @ factor % PRIME
     return [int(total) for total in (sums % PRIME * rows % PRIME).sum(axis=0) % PRIME]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
 from queue import SimpleQueue
@@ -11,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from pipeline.array_job import ArrayJob, computed, nbytes_of
-from pipeline.arrays import ArrayFile, OutputFile, read_region
+from pipeline.array_output import OutputFile
+from pipeline.arrays import ArrayFile, read_region
 from pipeline.read import open_planned
 from pipeline.read_device import finish, prepare_threads, release, to_native, transfer
 from pipeline.timeline import Timeline
@@ -21,6 +23,9 @@ ON_DEVICE = "?bBhHiIlLqQefdFD"  # dtypes that CuPy has
 
 # Tasks under way on a GPU: while one computes, others read and write.
 LANES = 4
+
+# Threads that write what a task computed.
+WRITERS = 4
 
 # Runs that are shorter are gathered in the memory of the host: a transfer for each would cost more than the copy.
 DIRECT_FROM = 2**19
@@ -136,5 +141,26 @@ def _to_file(output: OutputFile, region: Bounds, block: Any, timeline: Timeline)
 
     with timeline.measure("to host", block.nbytes):
         host = block.get(out=empty_pinned(block.shape, block.dtype))
+    host = host.reshape(-1).view(output.spec.dtype).reshape(sizes(region))
     with timeline.measure("write", host.nbytes):
-        output.write(region, host.reshape(-1).view(output.spec.dtype).reshape(sizes(region)))
+        # One thread cannot fill the pages of a file as fast as the device delivers them.
+        list(_writers().map(lambda part: output.write(part[0], host[part[1]]), _parts(region, WRITERS)))
+
+
+@cache
+def _writers() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(LANES * WRITERS, thread_name_prefix="write")
+
+
+def _parts(region: Bounds, number: int) -> Iterator[tuple[Bounds, tuple[slice, ...]]]:
+    """About so many parts along the longest axis, and where they lie in the region."""
+    axis = max(range(len(region)), key=lambda axis: sizes(region)[axis], default=0)
+    if not region:
+        yield region, ()
+        return
+    start, stop = region[axis]
+    step = max(1, -(-(stop - start) // number))
+    for first in range(start, stop, step):
+        last = min(first + step, stop)
+        inside = (*(slice(None) for _ in range(axis)), slice(first - start, last - start))
+        yield (*region[:axis], (first, last), *region[axis + 1 :]), inside

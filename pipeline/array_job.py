@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.arrays import ArrayFile, OutputFile
+from pipeline.array_output import OutputFile
+from pipeline.arrays import ArrayFile
 from pipeline.errors import PipelineError
 from pipeline.timeline import Timeline
 from workflows.array_workflow import ArrayWorkflow, Bounds, Spec, sizes

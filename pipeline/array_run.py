@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 
 from pipeline.array_device import LANES, unlimit
 from pipeline.array_job import ArrayJob, nbytes_of, needs
+from pipeline.array_output import output_file
 from pipeline.array_task import check_regions, compute_regions
-from pipeline.arrays import join, output_file
+from pipeline.arrays import join
 from pipeline.cluster import Placement, Workers, open_workers
 from pipeline.engine import FULL_UP_TO_BYTES, VERIFY, Announce, Outcome, Progress, Stages, Verdict
 from pipeline.errors import UsageError, VerificationError

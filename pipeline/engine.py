@@ -14,6 +14,7 @@ from pipeline.arrays import ArrayFile
 from pipeline.chunks import Chunk, plan
 from pipeline.cluster import Placement, Workers, open_workers
 from pipeline.errors import UsageError, VerificationError
+from pipeline.read_device import CHUNKS
 from pipeline.sources import Source
 from pipeline.task import ChunkResult, Job, Mismatch, Reference, check_chunk, compute_chunk, refer_to_chunk
 from pipeline.timeline import Timeline, Traced
@@ -169,12 +170,18 @@ def run(
 
 def _chunk_bytes(source: Source, workers: Workers) -> int:
     low, high = CHUNK_BYTES[workers.device]
-    return min(max(source.nbytes // (4 * workers.computing), low), high)
+    return min(max(source.nbytes // (4 * _computing(workers)), low), high)
+
+
+def _computing(workers: Workers) -> int:
+    """Chunks that are under way at a time."""
+    return workers.computing * (CHUNKS if workers.device == "gpu" else 1)
 
 
 def _lanes(workers: Workers) -> dict[str, int]:
-    """How many threads or GPUs run each stage at a time."""
-    return dict.fromkeys(("read", "read+copy", "kernel", "to host"), workers.computing) | {"verify": workers.threads}
+    """How many chunks are in each stage at a time."""
+    stages = ("read", "read+copy", "kernel", "to host")
+    return dict.fromkeys(stages, _computing(workers)) | {"verify": workers.threads}
 
 
 def _one_pass(
@@ -207,13 +214,12 @@ def _results(
     """Every chunk with what was computed and what its check says, in the order in which they finish."""
     client = workers.client
     here = {"pure": False, "workers": workers.addresses and list(workers.addresses)}
+    resources = {name: amount / CHUNKS for name, amount in workers.resources.items()}
 
     def submit(chunk: Chunk) -> tuple[Any, ...]:
         # Computing goes first; the reference, which does not wait for it, fills what threads are left. Neither depends
         # on a task of its own for the job: Dask would start them all where that one ran, and move them one by one.
-        computed = client.submit(
-            compute_chunk, job, chunk, workers.device, resources=workers.resources, priority=1, **here
-        )
+        computed = client.submit(compute_chunk, job, chunk, workers.device, resources=resources, priority=1, **here)
         reference = client.submit(refer_to_chunk, job, chunk, resources=workers.spare, **here)
         check = client.submit(check_chunk, job, chunk, computed, reference, priority=2, **here)
         return computed, reference, check

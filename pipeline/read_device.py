@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from queue import SimpleQueue
 from time import perf_counter
 from typing import Any
 
@@ -19,7 +20,8 @@ from pipeline.read import open_planned
 from pipeline.timeline import Timeline
 
 BLOCK_BYTES = 2**27  # one kernel launch; several kvikio tasks each
-SLOTS = 3  # one being counted, two being filled
+SLOTS = 2  # of a chunk: one being counted, one being filled
+CHUNKS = 2  # under way on a GPU: while one begins or ends, the other keeps the bus busy
 # Of one kvikio thread. On four H200s reading the page cache 4 MiB streams at 143 GB/s, 16 MiB at 106, 1 MiB at 108:
 # what the threads have under way then fits into the last-level cache of the host.
 TASK_BYTES = 2**22
@@ -49,37 +51,51 @@ def device_blocks(chunk: Chunk, timeline: Timeline) -> Iterator[Any]:
     import cupy
     import kvikio
 
-    prepare()
-    slots = _slots(int(cupy.cuda.runtime.getDevice()))
+    prepare_threads()
     native = chunk.dtype.newbyteorder("=")
-    began, ended = cupy.cuda.Event(), cupy.cuda.Event()
-    for piece in chunk.pieces:
-        with open_planned(piece), kvikio.CuFile(piece.path, "r") as file:
-            step = len(slots[0]) // native.itemsize * native.itemsize
-            regions = [(start, min(step, piece.nbytes - start)) for start in range(0, piece.nbytes, step)]
-            under_way: deque[Transfer] = deque()
-            before = perf_counter()
-            try:
-                for number in range(len(regions) + SLOTS - 1):
-                    if number < len(regions):
-                        start, length = regions[number]
-                        under_way.append(transfer(file, piece, start, slots[number % SLOTS][:length]))
-                    if number < SLOTS - 1:
-                        continue
-                    with _range("read+copy"):
-                        block = under_way.popleft().result().view(native)
-                    now = perf_counter()
-                    timeline.add("read+copy", before, now - before, block.nbytes)
-                    before = now
-                    began.record()
-                    with _range("kernel"):
-                        yield to_native(block, chunk.dtype)
-                    ended.record()
-                    # The slot is filled again next: what reads it has to be done. Two transfers are under way.
-                    ended.synchronize()
-                    timeline.add("kernel", now, cupy.cuda.get_elapsed_time(began, ended) / 1000, block.nbytes)
-            finally:
-                finish(under_way)  # a buffer must not be given up while kvikio writes to it
+    with _lane() as slots:
+        began, ended = cupy.cuda.Event(), cupy.cuda.Event()
+        for piece in chunk.pieces:
+            with open_planned(piece), kvikio.CuFile(piece.path, "r") as file:
+                step = len(slots[0]) // native.itemsize * native.itemsize
+                regions = [(start, min(step, piece.nbytes - start)) for start in range(0, piece.nbytes, step)]
+                under_way: deque[Transfer] = deque()
+                before = perf_counter()
+                try:
+                    for number in range(len(regions) + SLOTS - 1):
+                        if number < len(regions):
+                            start, length = regions[number]
+                            under_way.append(transfer(file, piece, start, slots[number % SLOTS][:length]))
+                        if number < SLOTS - 1:
+                            continue
+                        with _range("read+copy"):
+                            block = under_way.popleft().result().view(native)
+                        now = perf_counter()
+                        timeline.add("read+copy", before, now - before, block.nbytes)
+                        before = now
+                        began.record()
+                        with _range("kernel"):
+                            yield to_native(block, chunk.dtype)
+                        ended.record()
+                        # The slot is filled again next: what reads it has to be done. Another transfer is under way.
+                        ended.synchronize()
+                        timeline.add("kernel", now, cupy.cuda.get_elapsed_time(began, ended) / 1000, block.nbytes)
+                finally:
+                    finish(under_way)  # a buffer must not be given up while kvikio writes to it
+
+
+@contextmanager
+def _lane() -> Iterator[list[Any]]:
+    """Buffers that nobody else uses meanwhile, and a stream of their own as the current one."""
+    import cupy
+
+    lanes = _lanes(int(cupy.cuda.runtime.getDevice()))
+    stream, slots = lanes.get()
+    try:
+        with stream:
+            yield slots
+    finally:
+        lanes.put((stream, slots))
 
 
 @contextmanager
@@ -155,24 +171,27 @@ def prepare() -> None:
     import cupy
 
     prepare_threads()
-    _slots(int(cupy.cuda.runtime.getDevice()))
+    _lanes(int(cupy.cuda.runtime.getDevice()))
 
 
 def release() -> None:
     """Give up the buffers: a job that does not stream has other uses for the memory."""
     import cupy
 
-    if _slots.cache_info().currsize:
-        _slots.cache_clear()
+    if _lanes.cache_info().currsize:
+        _lanes.cache_clear()
         cupy.get_default_memory_pool().free_all_blocks()
 
 
 @cache
-def _slots(device: int) -> list[Any]:
-    """Buffers that live as long as the worker: allocating them for every chunk would cost more than filling them."""
+def _lanes(device: int) -> SimpleQueue[tuple[Any, list[Any]]]:
+    """Streams and buffers that live as long as the worker: making them would cost more than filling the buffers."""
     import cupy
 
-    return [cupy.empty(BLOCK_BYTES, cupy.uint8) for _ in range(SLOTS)]
+    lanes: SimpleQueue[tuple[Any, list[Any]]] = SimpleQueue()
+    for _ in range(CHUNKS):
+        lanes.put((cupy.cuda.Stream(non_blocking=True), [cupy.empty(BLOCK_BYTES, cupy.uint8) for _ in range(SLOTS)]))
+    return lanes
 
 
 @cache

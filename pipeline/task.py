@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -18,8 +17,6 @@ from workflows.workflow import Workflow
 
 # Errors after which a CUDA context serves nothing but errors (cudaError in the CUDA runtime API).
 STICKY_ERRORS = frozenset({214, 700, 702, 704, 710, 714, 715, 716, 717, 718, 719, 720, 721})
-
-_ONE_ON_GPU = Lock()
 
 
 @dataclass(frozen=True)
@@ -140,10 +137,8 @@ def _on_cpu(sums: _Sums, chunk: Chunk, timeline: Timeline) -> None:
 def _on_gpu(sums: _Sums, chunk: Chunk, timeline: Timeline) -> None:
     from pipeline.read_device import device_blocks
 
-    # The buffers of a GPU belong to one chunk: a cluster that was not told of its GPUs may start two at a time here.
-    with _ONE_ON_GPU:
-        for block in device_blocks(chunk, timeline):
-            sums.add(block)
+    for block in device_blocks(chunk, timeline):
+        sums.add(block)
 
 
 def _on_host(partial: Any, timeline: Timeline) -> Any:

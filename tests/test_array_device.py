@@ -17,8 +17,9 @@ from host_array import DeviceArray
 import pipeline.array_device
 from pipeline.array_device import _lanes, compute_on_device
 from pipeline.array_job import ArrayJob
+from pipeline.array_output import output_file
 from pipeline.array_run import run_array
-from pipeline.arrays import join, output_file
+from pipeline.arrays import join
 from pipeline.cluster import Placement
 from pipeline.errors import PipelineError
 from pipeline.sources import open_source

@@ -1,51 +1,25 @@
-"""Regions of arrays in files, read and written: every shape, order, byte order and cut against NumPy's slices."""
+"""Regions of arrays in files: what is read is the slice."""
 
 from __future__ import annotations
 
-import errno
-import itertools
 import math
 import os
 import re
-import resource
-import shutil
-from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from region_cases import DTYPES, TINY, bounds_in, counting, part, same, shapes
 
-from pipeline.arrays import ArrayFile, OutputFile, join, output_file, read_region
+from pipeline.arrays import ArrayFile, join, read_region
 from pipeline.chunks import Piece
 from pipeline.errors import PipelineError, UsageError
 from pipeline.sources import open_source
-from workflows.array_workflow import Bounds, Spec, all_of
-
-DTYPES = ("uint8", ">i2", "<f4", ">f8", "<c16", ">c8", "bool", "S3", ">U2", "V5", "V16")
-TINY = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-
-shapes = st.lists(st.integers(0, 6), max_size=4).map(tuple)
-
-
-def counting(shape: tuple[int, ...], dtype: str) -> NDArray[Any]:
-    """An array of which every two elements differ, as far as the dtype can tell."""
-    numbers = np.arange(math.prod(shape)) + 1
-    if np.dtype(dtype).kind == "V":
-        data = np.zeros((numbers.size, np.dtype(dtype).itemsize), np.uint8)
-        data[:, 0], data[:, -1] = numbers % 251, numbers // 251
-        return data.reshape(-1).view(dtype).reshape(shape)
-    return numbers.astype(dtype).reshape(shape)
-
-
-@st.composite
-def bounds_in(draw: st.DrawFn, shape: tuple[int, ...]) -> Bounds:
-    ends = [draw(st.tuples(st.integers(0, length), st.integers(0, length))) for length in shape]
-    return tuple((min(pair), max(pair)) for pair in ends)
+from workflows.array_workflow import Bounds, Spec
 
 
 @st.composite
@@ -61,21 +35,6 @@ def stored(folder: Path, *parts: NDArray[Any]) -> ArrayFile:
     for path, rows in zip(paths, parts, strict=True):
         np.save(path, rows)
     return join(open_source(tuple(paths), samples=False))
-
-
-def part(array: NDArray[Any], region: Bounds) -> NDArray[Any]:
-    """By NumPy's slices; an array also where it has no axis."""
-    return array[(*(slice(*ends) for ends in region), ...)]
-
-
-def same(found: NDArray[Any], expected: NDArray[Any]) -> None:
-    assert found.shape == expected.shape
-    assert found.dtype == expected.dtype.newbyteorder("=")
-    assert found.flags.c_contiguous
-    assert found.tobytes() == expected.astype(found.dtype).tobytes()
-
-
-# --- reading ----------------------------------------------------------------------------------------------------------
 
 
 @TINY
@@ -191,117 +150,3 @@ def test_input_that_changed_is_an_error(tmp_path: Path, change: Any, text: str) 
     change(array.pieces[0].path)
     with pytest.raises(PipelineError, match=rf"^{re.escape(array.pieces[0].path)}: {text}"):
         read_region(array, ((1, 2), (1, 4)))
-
-
-# --- writing ----------------------------------------------------------------------------------------------------------
-
-
-@st.composite
-def cut_arrays(draw: st.DrawFn) -> tuple[NDArray[Any], list[Bounds]]:
-    """An array and regions that cover it, in any order."""
-    shape = draw(shapes)
-    array = counting(shape, draw(st.sampled_from(DTYPES)))
-    edges = [sorted({0, length, *draw(st.lists(st.integers(0, length), max_size=2))}) for length in shape]
-    regions = list(itertools.product(*(list(itertools.pairwise(axis)) for axis in edges)))
-    return array, draw(st.permutations(regions))
-
-
-@TINY
-@given(case=cut_arrays(), suffix=st.sampled_from(["npy", "raw"]))
-def test_regions_make_the_array(tmp_path: Path, case: tuple[NDArray[Any], list[Bounds]], suffix: str) -> None:
-    array, regions = case
-    native = array.astype(array.dtype.newbyteorder("="))
-    path = tmp_path / f"out.{suffix}"
-    with output_file(str(path), Spec(array.shape, native.dtype)) as output:
-        for region in regions:
-            output.write(region, part(native, region))
-            same(read_region(output.readable(), region), part(native, region))
-        assert not path.exists()
-    found = np.load(path) if suffix == "npy" else np.fromfile(path, native.dtype).reshape(array.shape)
-    assert found.tobytes() == native.tobytes() and found.shape == array.shape
-    assert found.dtype == array.dtype.newbyteorder("<")
-    assert os.listdir(tmp_path) == [path.name]
-    path.unlink()
-
-
-@pytest.fixture
-def output(tmp_path: Path) -> Iterator[OutputFile]:
-    with output_file(str(tmp_path / "out.npy"), Spec((4, 6), np.dtype(np.int32))) as output:
-        yield output
-
-
-@pytest.mark.parametrize("block", [np.zeros((2, 3), np.int64), np.zeros((3, 2), np.int32), np.zeros(6, np.int32)])
-def test_block_of_another_kind_is_refused(output: OutputFile, block: NDArray[Any]) -> None:
-    with pytest.raises(PipelineError, match=r"^expected a block of int32 2×3, got \w+ [\d×]+$"):
-        output.write(((0, 2), (0, 3)), block)
-
-
-def test_system_that_writes_less_than_asked(output: OutputFile, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = os.pwrite
-    monkeypatch.setattr(os, "pwrite", lambda fd, data, offset: whole(fd, data[:5], offset))
-    block = counting((2, 6), "<i4")
-    output.write(((1, 3), (0, 6)), block)
-    same(read_region(output.readable(), ((1, 3), (0, 6))), block)
-
-
-def test_refusal_of_the_disk_is_told(output: OutputFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(fd: int, data: Any, offset: int) -> int:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(os, "pwrite", full)
-    expected = f"the output: expected to write to {tmp_path}, got 'No space left on device'; nothing was kept"
-    with pytest.raises(PipelineError, match=f"^{re.escape(expected)}$"):
-        output.write(((0, 1), (0, 6)), counting((1, 6), "<i4"))
-    elsewhere = replace(output, path=f"{tmp_path}/missing")
-    with pytest.raises(PipelineError, match=r"expected to write to \S+, got 'No such file or directory'; nothing was kept$"):
-        elsewhere.write(((0, 1), (0, 6)), counting((1, 6), "<i4"))
-
-
-@pytest.mark.parametrize("error", [ValueError("planted"), KeyboardInterrupt(), PipelineError("planted")])
-def test_failure_leaves_what_was_there(tmp_path: Path, error: BaseException) -> None:
-    (tmp_path / "out.npy").write_bytes(b"old")
-    with pytest.raises(type(error)), output_file(str(tmp_path / "out.npy"), Spec((9,), np.dtype("i4"))) as output:
-        output.write(((0, 9),), counting((9,), "<i4"))
-        assert len(os.listdir(tmp_path)) == 2
-        raise error
-    assert os.listdir(tmp_path) == ["out.npy"]
-    assert (tmp_path / "out.npy").read_bytes() == b"old"
-
-
-def test_full_disk_is_told_before_anything_is_computed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    usage = shutil.disk_usage(tmp_path)._replace(free=1000)
-    monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage)
-    text = rf"out.npy: expected 40128 free bytes in {tmp_path}, got 1000; ask for less or free space"
-    with (
-        pytest.raises(PipelineError, match=text),
-        output_file(str(tmp_path / "out.npy"), Spec((10, 1000), np.dtype("i4"))),
-    ):
-        raise AssertionError("there is no room")
-    assert os.listdir(tmp_path) == []
-
-
-def test_limit_of_a_file_is_told_before_anything_is_computed(tmp_path: Path) -> None:
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (10**6, limits[1]))
-    text = rf"out.raw: expected room for 4000000 bytes in {tmp_path}, got 'File too large' with \d+ free; ask for less"
-    try:
-        with (
-            pytest.raises(PipelineError, match=text),
-            output_file(str(tmp_path / "out.raw"), Spec((10**6,), np.dtype("i4"))),
-        ):
-            raise AssertionError("there is no room")
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert os.listdir(tmp_path) == []
-
-
-@pytest.mark.parametrize("reason", [errno.EINVAL, errno.EOPNOTSUPP])
-def test_file_system_that_promises_nothing(tmp_path: Path, reason: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(fd: int, offset: int, length: int) -> None:
-        raise OSError(reason, os.strerror(reason))
-
-    monkeypatch.setattr(os, "posix_fallocate", refuse)
-    spec = Spec((3, 4), np.dtype("i4"))
-    with output_file(str(tmp_path / "out.npy"), spec) as output:
-        same(read_region(output.readable(), all_of(spec)), np.zeros((3, 4), np.int32))
-    assert (np.load(tmp_path / "out.npy") == 0).all()

@@ -130,12 +130,12 @@ def cut(shape: tuple[int, ...], elements: int) -> list[Bounds]:
 @pytest.mark.parametrize(
     ("shape", "elements", "expected"),
     [
-        ((10**5, 10**5), 2**22, (2048, 2048)),
+        ((10**5, 10**5), 2**22, (5568, 704)),  # runs of 5568 to read, of 704 to write
         ((10**5, 100), 2**22, (100, 33344)),  # as wide as it is, in parts of about the same length
         ((100, 10**5), 2**22, (33344, 100)),
         ((10**7,), 2**20, (10**6,)),
-        ((3, 10**4, 10**4), 2**20, (1024, 320, 3)),  # runs of 1024 to read, of 3 x 320 to write
-        ((1000, 10, 1000), 2**20, (1000, 1, 1000)),
+        ((3, 10**4, 10**4), 2**20, (2560, 64, 3)),  # runs of 2560 to read, of 3 x 64 to write
+        ((1000, 10, 1000), 2**20, (1000, 2, 256)),
         ((5, 7), 2**20, (7, 5)),
         ((), 2**20, ()),
     ],

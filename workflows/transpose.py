@@ -37,7 +37,8 @@ def regions(specs: Sequence[Spec], output: Spec, options: TransposeOptions, elem
     shape = specs[0].shape
     if not output.size:
         return
-    lengths = tuple(map(_even, shape, balanced(shape, elements, READ_LONGER)))
+    ratio = max(1, min(READ_LONGER, elements // ALIGNED**2))
+    lengths = tuple(map(_even, shape, balanced(shape, elements, ratio)))
     for box in boxes(shape, lengths):
         yield tuple((side.start, side.stop) for side in reversed(box))
 
