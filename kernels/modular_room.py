@@ -11,8 +11,6 @@ from kernels.modular import FORMATS, bits_of, moduli_for
 DEPTH = 64  # bytes of a line in a stage, of modular_tile.cuh
 INNER = 4096  # products of a sum at a time: a sum of residues stays below 2**26
 WORDS = 4  # that a line is described in, of modular_bound.cuh
-BLOCK = 512  # bytes: what CuPy allocates is a multiple of it
-ARRAYS = 16  # that a product has at a time
 
 
 def room_for(
@@ -22,7 +20,8 @@ def room_for(
     inner: int,
     given: tuple[np.dtype[Any], np.dtype[Any]],
 ) -> int:
-    """Bytes that a product takes on a device at most, its result and what is given of its factors included.
+    """Bytes that a product takes on a device at most, its result and what is given of its factors included; each of its
+    few arrays is allocated in multiples of something besides.
 
     Parameters
     ----------
@@ -39,7 +38,7 @@ def room_for(
     floats = result.name in FORMATS
     moduli = moduli_for(sum(map(bits_of, dtypes)), inner)
     padded = ceil_div(min(part, INNER), DEPTH) * DEPTH
-    nbytes = BLOCK * ARRAYS + 8 * matrices  # which matrices of the stacks
+    nbytes = 8 * matrices  # which matrices of the stacks
     for lines, own, dtype in zip((rows, columns), given, dtypes, strict=True):
         of_number = own.itemsize + (dtype.itemsize + 8 if own != dtype else 0)  # 8 while they are converted
         of_line = of_number * part + (moduli + floats) * padded + 8 * (1 + WORDS * floats)

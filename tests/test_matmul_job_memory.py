@@ -11,13 +11,14 @@ from modular_cases import factors, same_bits
 
 import pipeline.array_run
 import workflows.matmul
-from kernels.modular_room import BLOCK, room_for
+from kernels.modular_room import room_for
 from pipeline.array_run import run_array
 from pipeline.cluster import Placement
 from pipeline.sources import open_source
 from workflows.array_workflow import Bounds, Spec, sizes
 from workflows.matmul import COPIES, MATMUL, MatmulOptions
 
+SMALL = 1024  # bytes of counters, and of planes that begin at multiples of 16
 PAIRS = [("float16", "float16"), ("float32", "float32"), ("float64", "float64"), ("float32", "float64"),
          ("int8", "int8"), ("uint16", "int64")]  # fmt: skip
 
@@ -61,7 +62,7 @@ def test_no_more_is_allocated_than_planned(
 
         def counted(shape: Any, dtype: Any = float, make: Any = make) -> Any:
             found = make(shape, dtype)
-            taken.append(-(-found.nbytes // BLOCK) * BLOCK)
+            taken.append(found.nbytes)
             return found
 
         monkeypatch.setattr(cp, name, counted)
@@ -73,7 +74,7 @@ def test_no_more_is_allocated_than_planned(
     region = ((0, shape[0]), (0, shape[2]))
     MATMUL.compute(read, region, specs, MatmulOptions())
     slabs = -(-shape[1] // 64)  # each of which makes room for the next one
-    assert max(taken) <= sum(taken) <= slabs * rooms(specs, region)
+    assert max(taken) <= sum(taken) <= slabs * rooms(specs, region) + SMALL
 
 
 @pytest.mark.hardware
