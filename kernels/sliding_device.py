@@ -13,20 +13,26 @@ from kernels.variant import check_array
 
 C_TYPES = {
     "int8": "signed char", "uint8": "u8", "int16": "short", "uint16": "u16", "int32": "int", "uint32": "u32",
-    "int64": "i64", "uint64": "u64", "float32": "float", "float64": "double",
+    "int64": "i64", "uint64": "u64", "float16": "Half", "float32": "float", "float64": "double",
 }  # fmt: skip
-DTYPES = (*C_TYPES, "float16")
-THREADS = 256  # BLOCK in sliding.cu
-TILE = THREADS * 7  # plain sums of a block at a time: TILE in sliding.cu
-OUTPUTS = {"float32": 15, "float64": 9}  # weighted ones of a thread, by dtype of the result
-MAX_GRID = 2**31 - 1
-# Windows that a block slides over for each that it adds up first, and blocks for each multiprocessor: where an array is
-# too short for both, as many windows as there are elements in one.
-WINDOWS_PER_SUM, BLOCKS = 8, 16
+RESULTS = {"int64": "i64", "uint64": "u64", "float64": "double"}
+THREADS, MANY_THREADS = 128, 256  # BLOCK and LARGE_BLOCK in sliding.cu
+# Plain sums of a thread at a time: ITEMS of 8-byte elements and of others by threads, WIDE_ITEMS in sliding.cu.
+ITEMS: dict[int, dict[bool, int]] = {THREADS: {True: 7, False: 9}, MANY_THREADS: {True: 5, False: 7}}
+WIDE_ITEMS = 5
+PACKS, CHUNK = 5, 20  # of weighted ones: packs of 16 bytes of a thread, and taps at a time, in sliding_weighted.cuh
+MAX_GRID, MAX_STEP = 2**31 - 1, 2**30
+# Blocks for each that is resident, as far as a block slides over so many windows for one that it adds up first.
+WAVES, WINDOWS_PER_SUM = 4, 16
+# Blocks of a multiprocessor that there has to be room for, of few threads; of many, with all that a window has.
+RESIDENT, LARGE_RESIDENT = 4, 2
 
 INSTANCES = (
-    *(f"box<{c_type}>" for c_type in C_TYPES.values()), "box_far<float>", "box_far<double>",
-    "weighted<float, float, 15>", *(f"weighted<{c_type}, double, 9>" for c_type in C_TYPES.values()),
+    *(f"box<{c_type}, {RESULTS[str(box_dtype(np.dtype(name)))]}, {threads}>"
+      for name, c_type in C_TYPES.items() for threads in ITEMS),
+    *(f"{kernel}<{c_type}>" for kernel in ("box_wide", "box_far") for c_type in ("Half", "float", "double")),
+    "weighted<float, float>",
+    *(f"weighted<{c_type}, double>" for c_type in C_TYPES.values() if c_type != "Half"),
 )  # fmt: skip
 
 
@@ -101,21 +107,30 @@ def box(x: Any, radius: int, before: int = 0, after: int = 0, outside: str = "ze
     out = _empty((rows, outputs), dtype)
     if not out.size:
         return out
-    if x.dtype == np.float16:
-        x = x.astype(np.float32)
-    name = str(x.dtype)
-    step = TILE * _tiles(rows * outputs, radius)
+    c_type = C_TYPES[str(x.dtype)]
+    size = x.dtype.itemsize
+    threads, ring, shared = _shape_of_block(radius, size)
+    kernel = build.load("sliding", f"box<{c_type}, {RESULTS[str(dtype)]}, {threads}>")
+    tile = threads * ITEMS[threads][size == 8]
+    resident = build.limits().resident_blocks(threads, kernel.registers, kernel.static_shared + shared)
+    step = _step(rows * outputs, radius, resident, tile)
+    # What is left to the next kernel at a time: few windows to add up first, and work for many blocks.
+    unit = min(radius // tile + 1, MAX_STEP // tile) * tile
     spans = -(-outputs // step)
     blocks = _blocks(rows * spans)
-    left = _empty((blocks,), np.dtype(np.int32))
+    left = _empty((1 + 2 * blocks * -(-step // unit),), np.dtype(np.uint64))
+    left[:1].fill(0)
     arguments = (np.int64(length), np.int64(outputs), np.int64(-before), np.int64(radius),
-                 np.int32(OUTSIDE.index(outside)), np.int64(spans), np.int64(step))  # fmt: skip
-    shared = TILE * max(2 * x.dtype.itemsize, dtype.itemsize)
-    kernel = build.load("sliding", f"box<{C_TYPES[name]}>")
-    kernel((blocks,), (THREADS,), (x, out, left, *arguments), shared_mem=shared)
+                 np.int32(OUTSIDE.index(outside)))  # fmt: skip
+    cutting = (np.int64(spans), np.int64(step), np.int32(unit), np.int32(ring))
+    kernel((blocks,), (threads,), (x, out, left, *arguments, *cutting), shared_mem=shared)
     if dtype.kind == "f":
-        build.load("sliding", f"box_far<{C_TYPES[name]}>")((blocks,), (THREADS,), (x, out, left, *arguments))
-    elif x.dtype.itemsize == 8 and left.get().any():
+        few = min(blocks * -(-step // unit), resident)
+        wide = build.load("sliding", f"box_wide<{c_type}>")
+        ring, shared = _rings(radius, THREADS * WIDE_ITEMS, WIDE_ITEMS, size, 2)
+        wide((few,), (THREADS,), (x, out, left, *arguments, np.int32(ring)), shared_mem=shared)
+        build.load("sliding", f"box_far<{c_type}>")((few,), (THREADS,), (x, out, left, *arguments))
+    elif size == 8 and int(left[0]):
         box_cpu(x.get(), radius, before, after, outside)  # raises, with the sum
         raise AssertionError("expected a sum that does not fit, as the device said")
     return out
@@ -148,18 +163,22 @@ def weighted(x: Any, weights: Any, before: int = 0, after: int = 0, outside: str
         return out
     if x.dtype == np.float16:
         x = x.astype(np.float32)
-    each = OUTPUTS[str(dtype)]
-    spans = -(-outputs // (THREADS * each))
-    kernel = build.load("sliding", f"weighted<{C_TYPES[str(x.dtype)]}, {C_TYPES[str(dtype)]}, {each}>")
+    kernel = build.load("sliding", f"weighted<{C_TYPES[str(x.dtype)]}, {C_TYPES[str(dtype)]}>")
+    pack = 16 // dtype.itemsize
+    tile, chunk = THREADS * PACKS * pack, CHUNK * (PACKS + 1) * pack
+    shared = 2 * dtype.itemsize * (tile + 2 * min(chunk, -(-taps // pack) * pack))
+    resident = build.limits().resident_blocks(THREADS, kernel.registers, shared)
+    step = _step(rows * outputs, 0, resident, tile)
+    spans = -(-outputs // step)
     arguments = (np.int64(length), np.int64(outputs), np.int64(-before), np.int32(taps),
-                 np.int32(OUTSIDE.index(outside)), np.int64(spans))  # fmt: skip
-    kernel((_blocks(rows * spans),), (THREADS,), (x, weights.astype(dtype), out, *arguments))
+                 np.int32(OUTSIDE.index(outside)), np.int64(spans), np.int64(step))  # fmt: skip
+    kernel((_blocks(rows * spans),), (THREADS,), (x, weights.astype(dtype), out, *arguments), shared_mem=shared)
     return out
 
 
 def _check(x: Any, width: int, before: int, after: int, outside: str) -> tuple[int, int, int]:
     """Rows, their length, and the windows in one."""
-    check_array("x", x, DTYPES, 2)
+    check_array("x", x, tuple(C_TYPES), 2)
     rows, length = map(int, x.shape)
     if outside not in OUTSIDE:
         raise ValueError(f"outside: expected one of {', '.join(OUTSIDE)}, got {outside!r}")
@@ -170,11 +189,33 @@ def _check(x: Any, width: int, before: int, after: int, outside: str) -> tuple[i
     return rows, length, before + length + after - width + 1
 
 
-def _tiles(outputs: int, radius: int) -> int:
-    """Tiles of a block: enough to make up for its first window, few enough for all multiprocessors to have blocks."""
-    most = WINDOWS_PER_SUM * 2 * radius // TILE
-    least = 2 * radius // TILE
-    return max(1, least, min(most, outputs // (TILE * BLOCKS * build.limits().multiprocessors)))
+def _step(outputs: int, radius: int, resident: int, tile: int) -> int:
+    """Outputs of a block: many enough to make up for its first window, few enough for all blocks to have some."""
+    fewest = max(1, -(-outputs // (resident * tile)))
+    step = max(min(-(-WINDOWS_PER_SUM * 2 * radius // tile), fewest), -(-outputs // (resident * WAVES * tile)))
+    return tile * max(1, min(max(2 * radius // tile, step), MAX_STEP // tile))
+
+
+def _shape_of_block(radius: int, itemsize: int) -> tuple[int, int, int]:
+    """Threads of a block, and the rings of it."""
+    for threads, resident in ((THREADS, RESIDENT), (MANY_THREADS, LARGE_RESIDENT)):
+        items = ITEMS[threads][itemsize == 8]
+        ring, shared = _rings(radius, threads * items, items, itemsize, resident)
+        if ring > 2 * (radius + threads * items):
+            break
+    return threads, ring, shared
+
+
+def _rings(radius: int, tile: int, items: int, itemsize: int, resident: int) -> tuple[int, int]:
+    """Elements of a ring in shared memory, and bytes: of all of a window and two tiles, or of two tiles twice."""
+    pack = 16 // itemsize
+    extra = -(-items // pack) * pack
+    few, sums = 2 * tile + pack, 8 * tile
+    all_ = -(-2 * radius // pack) * pack + few + pack
+    shared = sums + itemsize * (all_ + extra)
+    if (shared + 1024) * resident <= build.limits().shared_per_multiprocessor:
+        return all_, shared
+    return few, sums + 2 * itemsize * (few + extra)
 
 
 def _blocks(blocks: int) -> int:

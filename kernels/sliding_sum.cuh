@@ -30,21 +30,50 @@ inline __device__ Wide lane_before(Wide value, int lanes) {
     return {lane_before(value.low, lanes), lane_before(value.high, lanes)};
 }
 inline __device__ Marks lane_before(Marks value, int lanes) { return {lane_before(value.counts, lanes)}; }
+inline __device__ int lane_before(int value, int lanes) { return __shfl_up_sync(~0u, value, lanes); }
+inline __device__ u64 lane_across(u64 value, int lanes) { return __shfl_xor_sync(~0u, value, lanes); }
+inline __device__ Wide lane_across(Wide value, int lanes) {
+    return {lane_across(value.low, lanes), lane_across(value.high, lanes)};
+}
+inline __device__ Marks lane_across(Marks value, int lanes) { return {lane_across(value.counts, lanes)}; }
 
-// The parts of a finite float: it is its `size` times 2^(place + BIAS), with its sign.
+enum Half : u16 {};  // float16 by its bits
+
+// The parts of a finite float: it is its `size` times 2^(place + BIAS), with its sign. Its `key` is in the same order,
+// for each place 2^KEY_BITS of them.
 template <typename T> struct Float {
     static constexpr bool IS = false;
 };
+template <> struct Float<Half> {
+    static constexpr bool IS = true;
+    static constexpr int BITS = 11, BIAS = -25, PLACES = 30, KEY_BITS = 10;
+    static __device__ int exponent(Half x) { return x >> 10 & 0x1f; }
+    static __device__ u64 fraction(Half x) { return x & 0x3ff; }
+    static __device__ bool negative(Half x) { return x >> 15; }
+    static __device__ u32 key(Half x) { return x & 0x7fff; }
+    static __device__ bool is_zero(Half x) { return !key(x); }
+    // By its bits in a float64 number and the difference of the biases; subnormal ones, too.
+    static __device__ double to_double(Half x) {
+        const u32 high = u32(x & 0x8000) << 16 | key(x) << 10;
+        return __longlong_as_double(i64(u64(high) << 32)) * 0x1p1008;
+    }
+};
 template <> struct Float<float> {
     static constexpr bool IS = true;
-    static constexpr int BITS = 24, BIAS = -150, PLACES = 254;
+    static constexpr int BITS = 24, BIAS = -150, PLACES = 254, KEY_BITS = 23;
+    static __device__ u32 key(float x) { return __float_as_uint(x) & 0x7fffffff; }
+    static __device__ bool is_zero(float x) { return !key(x); }
+    static __device__ double to_double(float x) { return x; }
     static __device__ int exponent(float x) { return (__float_as_int(x) >> 23) & 0xff; }
     static __device__ u64 fraction(float x) { return __float_as_int(x) & 0x7fffff; }
     static __device__ bool negative(float x) { return __float_as_int(x) < 0; }
 };
 template <> struct Float<double> {
     static constexpr bool IS = true;
-    static constexpr int BITS = 53, BIAS = -1075, PLACES = 2046;
+    static constexpr int BITS = 53, BIAS = -1075, PLACES = 2046, KEY_BITS = 20;
+    static __device__ u32 key(double x) { return u32(u64(__double_as_longlong(x)) >> 32) & 0x7fffffff; }
+    static __device__ bool is_zero(double x) { return x == 0; }
+    static __device__ double to_double(double x) { return x; }
     static __device__ int exponent(double x) { return int(__double_as_longlong(x) >> 52) & 0x7ff; }
     static __device__ u64 fraction(double x) { return __double_as_longlong(x) & ((u64(1) << 52) - 1); }
     static __device__ bool negative(double x) { return __double_as_longlong(x) < 0; }
@@ -84,7 +113,7 @@ template <typename T> struct Element<Wide, T, true> {
 template <typename T> struct Element<Marks, T, true> {
     static __device__ Marks of(T x, int) {
         if (is_finite(x)) return {0};
-        return {u64(1) << (x != x ? 0 : Float<T>::negative(x) ? 2 * Marks::BITS : Marks::BITS)};
+        return {u64(1) << (Float<T>::fraction(x) ? 0 : Float<T>::negative(x) ? 2 * Marks::BITS : Marks::BITS)};
     }
 };
 
@@ -113,58 +142,38 @@ inline __device__ double rounded(u64 high, u64 low, bool rest, int unit) {
     return double(top) * power_of_two(exponent);
 }
 
-// A window's sum as what is written, and whether that does not fit.
-template <typename T> struct Result {  // narrow integers
-    using type = i64;
-    static __device__ type of(u64 sum, int) { return i64(sum); }
-    static __device__ bool fits(u64) { return true; }
-};
-template <> struct Result<i64> {
-    using type = i64;
-    static __device__ type of(Wide sum, int) { return i64(sum.low); }
-    static __device__ bool fits(Wide sum) { return sum.high == (i64(sum.low) < 0 ? ~u64(0) : 0); }
-};
-template <> struct Result<u64> {
-    using type = u64;
-    static __device__ type of(Wide sum, int) { return sum.low; }
-    static __device__ bool fits(Wide sum) { return sum.high == 0; }
-};
-template <typename T> struct FloatResult {
-    using type = double;
-    static __device__ type of(u64 sum, int base) {
+// A window's sum as what is written.
+template <typename T> struct Result {
+    static __device__ double of(u64 sum, int base) {
         const u64 size = i64(sum) < 0 ? 0 - sum : sum;
         const double result = double(size) * power_of_two(base + Float<T>::BIAS);
         return i64(sum) < 0 ? -result : result;
     }
-    static __device__ type of(Wide sum, int base) {
+    static __device__ double of(Wide sum, int base) {
         const bool negative = i64(sum.high) < 0;
         const Wide size = negative ? none<Wide>() - sum : sum;
         const double result = rounded(size.high, size.low, false, base + Float<T>::BIAS);
         return negative ? -result : result;
     }
-    static __device__ type of(Marks sum, int) {
+    static __device__ double of(Marks sum, int) {
         return sum.counts ? not_finite(sum.has(0), sum.has(1), sum.has(2)) : __longlong_as_double(NO_MARK);
     }
-    template <typename S> static __device__ bool fits(S) { return true; }
 };
-template <> struct Result<float> : FloatResult<float> {};
-template <> struct Result<double> : FloatResult<double> {};
 
 // Any finite floats, of which at most 2^31 are in it at a time: digits of 32 bits with whatever carries they have left.
 template <typename T> struct Digits {
     static constexpr int COUNT = (Float<T>::PLACES + Float<T>::BITS + 31) / 32 + 2;
-    i64 digits[COUNT];
-    i64 nan, above, below;  // elements that are not finite
+    static constexpr int NANS = COUNT, ABOVE = COUNT + 1, BELOW = COUNT + 2, ALL = COUNT + 3;
+    i64 digits[ALL];  // and how many elements are not finite
 
     __device__ void clear() {
-        for (int k = 0; k < COUNT; ++k) digits[k] = 0;
-        nan = above = below = 0;
+        for (int k = 0; k < ALL; ++k) digits[k] = 0;
     }
 
     // `sign` is 1 for an element that comes in, -1 for one that goes out.
     __device__ void add(T x, int sign) {
         if (!is_finite(x)) {
-            (x != x ? nan : x > T(0) ? above : below) += sign;
+            digits[Float<T>::fraction(x) ? NANS : Float<T>::negative(x) ? BELOW : ABOVE] += sign;
             return;
         }
         const int place = place_of(x) - 1, shift = place % 32;
@@ -177,7 +186,8 @@ template <typename T> struct Digits {
     }
 
     __device__ double sum() const {
-        if (nan || above || below) return not_finite(nan, above, below);
+        if (digits[NANS] || digits[ABOVE] || digits[BELOW])
+            return not_finite(digits[NANS], digits[ABOVE], digits[BELOW]);
         i64 carry = 0;
         for (int k = 0; k < COUNT; ++k) carry = (digits[k] + carry) >> 32;
         const bool negative = carry < 0;

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
 import numpy as np
+import pytest
 from host_case import RANDOM, Case
 from numpy.typing import NDArray
 from stencil_cases import adversarial, numbers, same
 
+from kernels import sliding_device
 from kernels.sliding import box_cpu, weighted_cpu
 from kernels.sliding_device import box, weighted
 
@@ -19,6 +21,28 @@ Where = tuple[int, int, str]
 
 def _box(x: NDArray[Any], radius: int, where: Where, cp: Any) -> None:
     same(box(cp.asarray(x), radius, *where).get(), box_cpu(x, radius, *where))
+
+
+def _in_one_span(check: Callable[[Any], None], cp: Any) -> None:
+    """Rows that one block computes, tile by tile, as on a device where they are many times as long."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(sliding_device, "_step", lambda outputs, radius, resident, tile: -(-outputs // tile) * tile)
+        check(cp)
+
+
+def _apart(check: Callable[[Any], None], cp: Any) -> None:
+    """Where a window is said to be too wide for shared memory."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(sliding_device, "RESIDENT", 10**6)
+        monkeypatch.setattr(sliding_device, "LARGE_RESIDENT", 10**6)
+        check(cp)
+
+
+def _large(check: Callable[[Any], None], cp: Any) -> None:
+    """In blocks of many threads."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(sliding_device, "RESIDENT", 10**6)
+        check(cp)
 
 
 def _weighted(x: NDArray[Any], weights: NDArray[Any], where: Where, cp: Any) -> None:
@@ -41,8 +65,16 @@ def _far(dtype: str) -> NDArray[Any]:
     least = np.finfo(dtype).smallest_subnormal
     x[0, 180:260] = least * np.arange(1, 81)
     x[1, 100:180] = 0
-    x[1, 140:142] = least * 2.0**63, least * 2.0**10  # just between two of float64
+    if dtype != "float16":
+        x[1, 140:142] = least * 2.0**63, least * 2.0**10  # just between two of float64
     return x
+
+
+def _middle(count: int) -> NDArray[Any]:
+    """Factors, of which those in the middle are far apart."""
+    factors = np.ones(count)
+    factors[count // 3 : count // 2 : 50] = 2.0**-300
+    return factors
 
 
 def sliding_cases() -> Iterator[Case]:
@@ -56,26 +88,58 @@ def sliding_cases() -> Iterator[Case]:
         ("float64, two words", adversarial("two words", (2, 300)), 40, (1, 40, "nearest")),
         ("float32, specials", adversarial("specials", (1, 1900), "float32"), 4, (0, 4, "zero")),
         ("float64, subnormal", adversarial("subnormal", (1, 90)), 2, (2, 90, "reflect")),
+        ("int8, as far as can be", numbers("int8", (1, 5)), 5, (5, 5, "reflect")),
     ):
         yield Case("sliding", "box", what, partial(_box, x, radius, where))
+    for what, x, radius, where in (
+        ("float16, several tiles", numbers("float16", (1, 6000)), 20, (20, 20, "nearest")),
+        ("int8, several tiles", numbers("int8", (2, 6001)), 3, (0, 0, "zero")),
+        ("float64, that grow", numbers("float64", (1, 7000)) * 2.0 ** (np.arange(7000) // 700), 9, (0, 0, "zero")),
+        ("float64, far in the middle", adversarial("two words", (1, 9000)) * _middle(9000), 9, (0, 0, "zero")),
+    ):
+        yield Case("sliding", "box", what, partial(_in_one_span, partial(_box, x, radius, where)))
+    for dtype in ("int16", "float32"):
+        check = partial(_in_one_span, partial(_box, numbers(dtype, (1, 2100)), 2000, (2000, 2000, "reflect")))
+        yield Case("sliding", "box", f"{dtype}, apart", partial(_apart, check))
+        yield Case("sliding", "box", f"{dtype}, large", partial(_large, check))
+    check = partial(_apart, partial(_box, numbers("float32", (1, 400)), 380, (400, 400, "reflect")))
+    yield Case("sliding", "box", "less than a tile, apart", check)
     for dtype in ("int64", "uint64"):
         for at in (1, 150, 299):
             x = np.zeros((2, 301), dtype)
             x[1, at - 1], x[1, at] = np.iinfo(dtype).max, 1
             yield Case("sliding", "box", f"{dtype} that do not fit at {at}", partial(_overflow, x))
-    for dtype in ("float32", "float64"):
-        yield Case("sliding", "box_far", dtype, partial(_box, _far(dtype), 20, (20, 7, "zero")))
-    yield Case(
-        "sliding", "box_far", "several spans", partial(_box, adversarial("both ends", (1, 2000)), 3, (0, 0, "zero"))
-    )
+        x[:, 150:152] = np.iinfo(dtype).max, 1
+        yield Case("sliding", "box", f"{dtype} that do not fit in two blocks", partial(_overflow, x))
+    for case, radius in (("two words", 700), ("specials", 3), ("specials", 1100)):
+        x = adversarial(case, (2, 3000)) * np.resize([1.0, 2.0**-40], 3000)
+        check = partial(_in_one_span, partial(_box, x, radius, (0, 0, "zero")))
+        yield Case("sliding", "box_wide", f"{case}, {radius}", check)
+    for dtype in ("float16", "float32", "float64"):
+        x = _far(dtype)
+        for radius in (20, 100, 140):
+            yield Case("sliding", "box_far", f"{dtype}, {radius}", partial(_box, x, radius, (radius, 7, "reflect")))
+    check = partial(_box, adversarial("both ends", (1, 4000)), 3, (0, 0, "zero"))
+    yield Case("sliding", "box_far", "several spans", check)
+    yield Case("sliding", "box_far", "one span", partial(_in_one_span, check))
+    for shape, radius, where in (((60, 40), 3, (0, 0, "zero")), ((1, 20), 20, (20, 20, "reflect"))):
+        check = partial(_box, adversarial("both ends", shape), radius, where)
+        yield Case("sliding", "box_far", f"{shape}, {radius}", check)
     for dtype, kind, shape, radius, where in (
         ("float32", "float32", (2, 501), 14, (14, 14, "nearest")),
         ("float32", "float32", (1, 3854), 7, (0, 0, "zero")),
         ("uint8", "float64", (1, 2500), 150, (150, 0, "zero")),
         ("float64", "float64", (3, 70), 4, (4, 70, "reflect")),
         ("float32", "float32", (1, 4000), 245, (0, 0, "zero")),
+        ("float32", "float32", (2, 11003), 1, (0, 0, "zero")),
+        ("int16", "float64", (1, 5003), 3, (0, 0, "zero")),
+        ("float32", "float32", (1, 11000), 14, (14, 14, "nearest")),
+        ("uint8", "float64", (1, 6000), 15, (15, 0, "zero")),
+        ("float64", "float64", (1, 5), 5, (5, 5, "reflect")),
+        ("float32", "float32", (1, 5200), 239, (0, 0, "zero")),
     ):
         x, weights = numbers(dtype, shape), RANDOM(1).standard_normal(2 * radius + 1).astype(kind)
         if dtype == "float32":
             x[0, ::97], x[0, 5:9] = -0.0, (np.inf, np.nan, 1e-40, -np.inf)
-        yield Case("sliding", "weighted", f"{dtype}, {shape}, {radius}", partial(_weighted, x, weights, where))
+        check = partial(_in_one_span, partial(_weighted, x, weights, where))
+        yield Case("sliding", "weighted", f"{dtype}, {shape}, {radius}", check)

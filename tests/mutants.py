@@ -31,21 +31,20 @@ STEMS = sorted(path.stem for path in build.SOURCES.glob("*.cu"))
 # (file, function, text) of a mutant that changes no result, and why.
 EQUIVALENT: Mapping[tuple[str, str, str], str] = MappingProxyType({
     ("locate.cuh", "operator()", "i > 0"): "no sample here is below the first threshold, where the loop ends",
-    ("reduce_tile.cuh", "first_of_block", "threadIdx.x == 0"): "other threads find it, too, but nobody asks them",
-    ("reduce_float.cuh", "fit", "largest == 0"): "zeros fit into every window",
     ("reduce_float.cuh", "open", "lowest > 1"): "windows are opened more often than they have to be",
-    ("reduce.cu", "found", "i < Tile<T>::SIZE - 1"): "what is looked for is one of the tile's samples",
     ("matmul.cu", "by_tiles", "inner"): "one more step multiplies what tiles are filled up with, which changes no sum",
     ("matmul_register.cuh", "register_tiled", "inner"): "as in by_tiles",
     ("reduction.cu", "modulo", "size"): "one more step, in which no thread has a neighbour",
     ("reduction.cu", "atomic_max", "tid == 0"): "every thread raises the maximum to the same value",
     ("reduction.cu", "warp_shuffle", "tid >= 32"): "other warps reduce what nobody asks them for",
-    ("sliding.cu", "box_span", "span.last"): "one more tile, without outputs",
-    ("sliding.cu", "places", "x != T(0)"): "sums are taken in more bits than they need",
-    ("sliding.cu", "places", "threadIdx.x % 32 == 0"): "every lane has the same to say",
-    ("sliding.cu", "box_far", "last"): "a thread without outputs adds up a window for nobody",
-    ("sliding.cu", "weighted", "taps"): "one more chunk, without taps",
-    ("sliding.cu", "weighted", "all"): "where elements are staged one by one, one more zero is",
+    ("sliding_row.cuh", "fetch_packs", "count"): "one more, which the next tile brings again",
+    ("sliding_terms.cuh", "places", "threadIdx.x % 32 == 0"): "every lane has the same to say",
+    ("sliding_tile.cuh", "slide", "span.count - tile > TILE"): "one more tile, without outputs",
+    ("sliding_tile.cuh", "slide", "__syncthreads()"): "what others fetch is there at once on a host",
+    ("sliding.cu", "box_wide", "bits >= 128 || (!finite && 2 * radius + 1 >> Marks::BITS)"): "box_far is as exact",
+    ("sliding.cu", "box_far", "2 * radius <= BLOCK"): "another way to the same digits",
+    ("sliding.cu", "weighted", "span.count"): "one more tile, without outputs",
+    ("sliding.cu", "weighted", "next_tile < span.count"): "one more tile, without outputs",
 })  # fmt: skip
 
 

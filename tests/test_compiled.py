@@ -35,7 +35,10 @@ def launch(stem: str, instance: str, architecture: str) -> tuple[int, int]:
         return 256, 2 if int(micro) ** 2 * {"float": 4, "double": 8}[c_type] <= 256 else 1
     if kernel == "moments":
         c_type, parts = rest.rstrip(">").split(", ")
-        return 256, 2 if c_type in ("signed char", "u8") and int(parts) & 2 else 3
+        threads = 128 if c_type in ("float", "double") else 256
+        wide = {"int": 640, "u32": 640, "float": 640, "i64": 512, "u64": 512, "double": 512}
+        blocks = (wide.get(c_type, 768) if int(parts) & 2 else 768) // threads
+        return threads, min(blocks, 4) if architecture == "sm_75" else blocks  # whose shared memory holds no more
     if stem == "modular" and kernel == "multiply":
         rows, columns, of_warp, across, _ = map(int, rest.rstrip(">").split(", "))
         return 32 * (rows // of_warp) * (columns // across), 1
@@ -44,8 +47,13 @@ def launch(stem: str, instance: str, architecture: str) -> tuple[int, int]:
         if kernel == "split":
             return 256, 3 if c_type in ("Integer<int>", "Integer<u32>", "Float16", "Float32") else 1
         return 256, 1 if not kernel.startswith("finish") else 2 if (kernel, count) == ("finish_integers", "21") else 3
-    if stem == "sliding":  # of weighted sums two on the one architecture whose shared memory holds no more
-        return 256, 1 if kernel == "box_far" else 2 if (kernel, architecture) == ("weighted", "sm_75") else 4
+    if stem == "sliding":
+        c_type, *others = rest.rstrip(">").split(", ")
+        if kernel == "box":
+            few, more = (3, 5) if c_type in ("Half", "float", "double") else (4, 6)
+            return int(others[-1]), few if others[-1] == "256" else more
+        same = others == [c_type]
+        return 128, {"box_wide": 4, "box_far": 1, "weighted": 6 if same else 5}[kernel]
     if stem in ("histogram", "reduction", "limits"):
         two = architecture in LARGE and kernel not in ("histogram_regular", "histogram_search", "histogram_bytes")
         return 1024, 2 if two else 1

@@ -11,9 +11,21 @@ from numpy.typing import NDArray
 
 from kernels import build
 from kernels.sliding import OUTSIDE, box_cpu, weighted_cpu
-from kernels.sliding_device import C_TYPES, INSTANCES, THREADS, TILE, box, weighted
+from kernels.sliding_device import (
+    C_TYPES,
+    CHUNK,
+    INSTANCES,
+    ITEMS,
+    MANY_THREADS,
+    PACKS,
+    THREADS,
+    WIDE_ITEMS,
+    box,
+    weighted,
+)
 
 SOURCE = (build.SOURCES / "sliding.cu").read_text()
+HEADERS = "".join(path.read_text() for path in sorted(build.SOURCES.glob("sliding_*.cuh")))
 
 
 def numbers(dtype: str, shape: Any, seed: int = 0) -> NDArray[Any]:
@@ -35,15 +47,19 @@ def check_box(cp: Any, x: NDArray[Any], radius: int, before: int = 0, after: int
 
 def test_header_names_the_kernels() -> None:
     listed = re.findall(r"^//   (\w+)  +", SOURCE, re.MULTILINE)
-    assert listed == re.findall(r"__global__ void __launch_bounds__\(BLOCK(?:, \d)?\)\n(\w+)\(", SOURCE)
+    assert listed == re.findall(r"__global__ void __launch_bounds__\((?:BLOCK|SIZE).*\)\n(\w+)\(", SOURCE)
     assert len(listed) == SOURCE.count("__global__")
     assert {instance.partition("<")[0] for instance in INSTANCES} == set(listed)
-    assert f"BLOCK = {THREADS};" in SOURCE
-    assert f"ITEMS = {TILE // THREADS};" in SOURCE
+    assert f"BLOCK = {THREADS}, LARGE_BLOCK = {MANY_THREADS};" in SOURCE
+    assert f"PACKS = {PACKS}, CHUNK = {CHUNK} * " in HEADERS
+    few, many = ITEMS[THREADS], ITEMS[MANY_THREADS]
+    assert f"ITEMS = (sizeof(T) == 8 ? {few[True]} : {few[False]}) - " in SOURCE
+    assert {few[key] - many[key] for key in few} == {2}
+    assert f"WIDE_ITEMS = {WIDE_ITEMS};" in SOURCE
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("dtype", (*C_TYPES, "float16"))
+@pytest.mark.parametrize("dtype", C_TYPES)
 def test_box_of_every_dtype(cp: Any, dtype: str) -> None:
     for shape, radius in (((1, 4500), 3), ((3, 200), 60), ((2, 1), 0)):
         check_box(cp, numbers(dtype, shape), radius)
@@ -87,6 +103,30 @@ def test_box_of_adversarial_floats(cp: Any, case: str, dtype: str) -> None:
         check_box(cp, x, radius, 1, radius)
 
 
+@pytest.mark.hardware
+@pytest.mark.parametrize("dtype", ("int16", "int32", "int64", "float16", "float32", "float64"))
+def test_box_of_long_rows(cp: Any, dtype: str) -> None:
+    """Blocks that slide over many tiles, from a 16-byte boundary or not, with rings of all sizes."""
+    x = numbers(dtype, (3, 700_001))
+    for radius, shift in ((0, 1), (3, 0), (250, 2), (4096, 3), (50_000, 0)):
+        check_box(cp, np.ascontiguousarray(x[:, shift:]), radius, radius)
+
+
+@pytest.mark.hardware
+@pytest.mark.parametrize("dtype", ("float16", "float32", "float64"))
+def test_box_of_floats_that_change_on_the_way(cp: Any, dtype: str) -> None:
+    """From one grid to another, and to the kernels that take over, and back."""
+    x = numbers(dtype, (2, 400_000)).astype(np.float64)
+    limits = np.finfo(dtype)
+    x[0, 50_000:] *= 2.0 ** min(40, limits.maxexp - 9)
+    x[0, 100_000:150_000:1000] = limits.smallest_subnormal
+    x[0, 250_000:250_003] = np.nan, np.inf, -np.inf
+    x[1, 300_000:] = 0
+    x[1, :200_000] *= float(limits.smallest_normal)
+    for radius in (2, 600, 5000):
+        check_box(cp, x.astype(dtype), radius)
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", ("int64", "uint64"))
 def test_box_that_overflows(cp: Any, dtype: str) -> None:
@@ -100,7 +140,7 @@ def test_box_that_overflows(cp: Any, dtype: str) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("kind", ("float32", "float64"))
-@pytest.mark.parametrize("dtype", (*C_TYPES, "float16"))
+@pytest.mark.parametrize("dtype", C_TYPES)
 def test_weighted_of_every_dtype(cp: Any, dtype: str, kind: str) -> None:
     for shape, radius in (((1, 4200), 2), ((3, 200), 23), ((2, 1), 0)):
         x, weights = numbers(dtype, shape), numbers(kind, 2 * radius + 1, 1)
@@ -119,6 +159,17 @@ def test_weighted_of_several_chunks_of_taps(cp: Any, radius: int) -> None:
     weights[:3] = 0.0, -0.0, 1e-42
     found = weighted(cp.asarray(x), cp.asarray(weights), radius, radius, "nearest").get()
     assert found.tobytes() == weighted_cpu(x, weights, radius, radius, "nearest").tobytes()
+
+
+@pytest.mark.hardware
+@pytest.mark.parametrize("kind", ("float32", "float64"))
+def test_weighted_of_long_rows(cp: Any, kind: str) -> None:
+    for dtype in (kind, "int16"):
+        x, weights = numbers(dtype, (2, 200_003)), numbers(kind, 2 * 8 + 1, 1)
+        for shift in range(4):
+            part = np.ascontiguousarray(x[:, shift:])
+            found = weighted(cp.asarray(part), cp.asarray(weights), 8).get()
+            assert found.tobytes() == weighted_cpu(part, weights, 8).tobytes()
 
 
 @pytest.mark.gpu

@@ -1,0 +1,57 @@
+// Products of elements and weights: a few outputs of each thread in registers, and the elements of their windows as
+// they come by.
+#pragma once
+
+#include "sliding_row.cuh"
+
+inline __device__ float one_nan(float x) { return x != x ? __int_as_float(0x7fc00000) : x; }
+inline __device__ double one_nan(double x) { return x != x ? __longlong_as_double(0x7ff8000000000000) : x; }
+
+// Packs of outputs of a thread, an odd number to keep the lanes on different banks; CHUNK packs of taps are staged at a
+// time.
+constexpr int PACKS = 5, CHUNK = 20 * (PACKS + 1);
+
+// 16 bytes.
+template <typename T> struct __align__(16) Pack {
+    static constexpr int SIZE = 16 / sizeof(T), OUTPUTS = PACKS * SIZE, RING = OUTPUTS + SIZE;
+    T item[SIZE];
+};
+
+// The next SIZE taps, of which the first one is at `place` of the ring: it gets what is new in the windows.
+template <bool ALL, typename T>
+__device__ bool multiply_pack(T (&sum)[Pack<T>::OUTPUTS], T (&ring)[Pack<T>::RING], int place, const T* elements,
+                              const T* factors, int taps) {
+    constexpr int SIZE = Pack<T>::SIZE, OUTPUTS = Pack<T>::OUTPUTS, RING = Pack<T>::RING;
+    if (!ALL && taps <= 0) return false;
+    const auto next = *reinterpret_cast<const Pack<T>*>(elements + OUTPUTS);
+    const auto factor = *reinterpret_cast<const Pack<T>*>(factors);
+#pragma unroll
+    for (int i = 0; i < SIZE; ++i) ring[(place + OUTPUTS + i) % RING] = next.item[i];
+#pragma unroll
+    for (int i = 0; i < SIZE; ++i) {
+        if (!ALL && i >= taps) return false;
+#pragma unroll
+        for (int j = 0; j < OUTPUTS; ++j) sum[j] += ring[(place + i + j) % RING] * factor.item[i];
+    }
+    return true;
+}
+
+// All taps, one after another: a product and a sum for each and each output.
+template <typename T>
+__device__ void multiply(T (&sum)[Pack<T>::OUTPUTS], const T* elements, const T* factors, int taps) {
+    constexpr int SIZE = Pack<T>::SIZE, OUTPUTS = Pack<T>::OUTPUTS, RING = Pack<T>::RING;
+    T ring[RING];
+#pragma unroll
+    for (int k = 0; k < OUTPUTS; k += SIZE) {
+        const auto pack = *reinterpret_cast<const Pack<T>*>(elements + k);
+#pragma unroll
+        for (int i = 0; i < SIZE; ++i) ring[k + i] = pack.item[i];
+    }
+    for (; taps >= RING; taps -= RING, elements += RING, factors += RING) {
+#pragma unroll
+        for (int k = 0; k < RING; k += SIZE) multiply_pack<true>(sum, ring, k, elements + k, factors + k, SIZE);
+    }
+#pragma unroll
+    for (int k = 0; k < RING; k += SIZE)
+        if (!multiply_pack<false>(sum, ring, k, elements + k, factors + k, taps - k)) return;
+}
