@@ -16,14 +16,18 @@ C_TYPES = {
     "int64": "i64", "uint64": "u64", "float16": "Half", "float32": "float", "float64": "double",
 }  # fmt: skip
 RESULTS = {"int64": "i64", "uint64": "u64", "float64": "double"}
-THREADS, MANY_THREADS = 128, 256  # BLOCK and LARGE_BLOCK in sliding.cu
+THREADS, MANY_THREADS = 128, 256  # of a block: BLOCK in sliding.cu; where few blocks have room
 # Plain sums of a thread at a time: ITEMS of 8-byte elements and of others by threads, WIDE_ITEMS in sliding.cu.
 ITEMS: dict[int, dict[bool, int]] = {THREADS: {True: 7, False: 9}, MANY_THREADS: {True: 5, False: 7}}
 WIDE_ITEMS = 5
 PACKS, CHUNK = 5, 20  # of weighted ones: packs of 16 bytes of a thread, and taps at a time, in sliding_weighted.cuh
 MAX_GRID, MAX_STEP = 2**31 - 1, 2**30
-# Blocks for each that is resident, as far as a block slides over so many windows for one that it adds up first.
-WAVES, WINDOWS_PER_SUM = 4, 16
+# Blocks for each that is resident, as far as a block slides over so many windows for one that it adds up first. Of
+# integers, the more there are, the closer to each other in memory is what they read and write at a time; of floats each
+# has to look at its elements first. Weighted sums have no first window.
+INTEGER_WAVES, FLOAT_WAVES, WEIGHTED_WAVES, WINDOWS_PER_SUM = 16, 1, 16, 4
+WIDE_RADIUS = 2**14  # from there on few float64 elements fit
+
 # Blocks of a multiprocessor that there has to be room for, of few threads; of many, with all that a window has.
 RESIDENT, LARGE_RESIDENT = 4, 2
 
@@ -113,9 +117,10 @@ def box(x: Any, radius: int, before: int = 0, after: int = 0, outside: str = "ze
     kernel = build.load("sliding", f"box<{c_type}, {RESULTS[str(dtype)]}, {threads}>")
     tile = threads * ITEMS[threads][size == 8]
     resident = build.limits().resident_blocks(threads, kernel.registers, kernel.static_shared + shared)
-    step = _step(rows * outputs, radius, resident, tile)
+    waves = FLOAT_WAVES if dtype.kind == "f" else INTEGER_WAVES if size > 2 else 4 * INTEGER_WAVES
+    step = _step(rows * outputs, radius, resident, tile, waves)
     # What is left to the next kernel at a time: few windows to add up first, and work for many blocks.
-    unit = min(radius // tile + 1, MAX_STEP // tile) * tile
+    unit = min((2 if radius > WIDE_RADIUS else 1) * radius // tile + 1, MAX_STEP // tile) * tile
     spans = -(-outputs // step)
     blocks = _blocks(rows * spans)
     left = _empty((1 + 2 * blocks * -(-step // unit),), np.dtype(np.uint64))
@@ -168,7 +173,7 @@ def weighted(x: Any, weights: Any, before: int = 0, after: int = 0, outside: str
     tile, chunk = THREADS * PACKS * pack, CHUNK * (PACKS + 1) * pack
     shared = 2 * dtype.itemsize * (tile + 2 * min(chunk, -(-taps // pack) * pack))
     resident = build.limits().resident_blocks(THREADS, kernel.registers, shared)
-    step = _step(rows * outputs, 0, resident, tile)
+    step = _step(rows * outputs, 0, resident, tile, WEIGHTED_WAVES)
     spans = -(-outputs // step)
     arguments = (np.int64(length), np.int64(outputs), np.int64(-before), np.int32(taps),
                  np.int32(OUTSIDE.index(outside)), np.int64(spans), np.int64(step))  # fmt: skip
@@ -189,11 +194,12 @@ def _check(x: Any, width: int, before: int, after: int, outside: str) -> tuple[i
     return rows, length, before + length + after - width + 1
 
 
-def _step(outputs: int, radius: int, resident: int, tile: int) -> int:
-    """Outputs of a block: many enough to make up for its first window, few enough for all blocks to have some."""
-    fewest = max(1, -(-outputs // (resident * tile)))
-    step = max(min(-(-WINDOWS_PER_SUM * 2 * radius // tile), fewest), -(-outputs // (resident * WAVES * tile)))
-    return tile * max(1, min(max(2 * radius // tile, step), MAX_STEP // tile))
+def _step(outputs: int, radius: int, resident: int, tile: int, waves: int) -> int:
+    """Outputs of a block: many enough to make up for its first window, few enough for all blocks to have as many."""
+    if radius:
+        waves = max(1, min(waves, outputs // (resident * WINDOWS_PER_SUM * 2 * radius)))
+    tiles = max(1, 2 * radius // tile, -(-outputs // (resident * waves * tile)))
+    return tile * min(tiles, MAX_STEP // tile)
 
 
 def _shape_of_block(radius: int, itemsize: int) -> tuple[int, int, int]:

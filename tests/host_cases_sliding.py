@@ -26,7 +26,9 @@ def _box(x: NDArray[Any], radius: int, where: Where, cp: Any) -> None:
 def _in_one_span(check: Callable[[Any], None], cp: Any) -> None:
     """Rows that one block computes, tile by tile, as on a device where they are many times as long."""
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(sliding_device, "_step", lambda outputs, radius, resident, tile: -(-outputs // tile) * tile)
+        monkeypatch.setattr(
+            sliding_device, "_step", lambda outputs, _radius, _resident, tile, _: -(-outputs // tile) * tile
+        )
         check(cp)
 
 

@@ -32,6 +32,9 @@ STEMS = sorted(path.stem for path in build.SOURCES.glob("*.cu"))
 EQUIVALENT: Mapping[tuple[str, str, str], str] = MappingProxyType({
     ("locate.cuh", "operator()", "i > 0"): "no sample here is below the first threshold, where the loop ends",
     ("reduce_float.cuh", "open", "lowest > 1"): "windows are opened more often than they have to be",
+    ("reduce_float.cuh", "constexpr", "smallest == 0"): "zeros fit into every window",
+    ("reduce_float.cuh", "constexpr", "left == 0"): "sums are emptied more often than they have to be",
+    ("reduce_float.cuh", "scatter", "scattered == Wide::MOST / Tile<T>::SIZE"): "as often as that",
     ("matmul.cu", "by_tiles", "inner"): "one more step multiplies what tiles are filled up with, which changes no sum",
     ("matmul_register.cuh", "register_tiled", "inner"): "as in by_tiles",
     ("reduction.cu", "modulo", "size"): "one more step, in which no thread has a neighbour",

@@ -36,8 +36,7 @@ def launch(stem: str, instance: str, architecture: str) -> tuple[int, int]:
     if kernel == "moments":
         c_type, parts = rest.rstrip(">").split(", ")
         threads = 128 if c_type in ("float", "double") else 256
-        wide = {"int": 640, "u32": 640, "float": 640, "i64": 512, "u64": 512, "double": 512}
-        blocks = (wide.get(c_type, 768) if int(parts) & 2 else 768) // threads
+        blocks = (640 if c_type == "float" and int(parts) & 2 else 768) // threads
         return threads, min(blocks, 4) if architecture == "sm_75" else blocks  # whose shared memory holds no more
     if stem == "modular" and kernel == "multiply":
         rows, columns, of_warp, across, _ = map(int, rest.rstrip(">").split(", "))
@@ -50,7 +49,7 @@ def launch(stem: str, instance: str, architecture: str) -> tuple[int, int]:
     if stem == "sliding":
         c_type, *others = rest.rstrip(">").split(", ")
         if kernel == "box":
-            few, more = (3, 5) if c_type in ("Half", "float", "double") else (4, 6)
+            few, more = (2, 5) if c_type in ("Half", "float", "double") else (4, 6)
             return int(others[-1]), few if others[-1] == "256" else more
         same = others == [c_type]
         return 128, {"box_wide": 4, "box_far": 1, "weighted": 6 if same else 5}[kernel]

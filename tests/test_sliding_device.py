@@ -50,7 +50,7 @@ def test_header_names_the_kernels() -> None:
     assert listed == re.findall(r"__global__ void __launch_bounds__\((?:BLOCK|SIZE).*\)\n(\w+)\(", SOURCE)
     assert len(listed) == SOURCE.count("__global__")
     assert {instance.partition("<")[0] for instance in INSTANCES} == set(listed)
-    assert f"BLOCK = {THREADS}, LARGE_BLOCK = {MANY_THREADS};" in SOURCE
+    assert f"BLOCK = {THREADS};" in SOURCE
     assert f"PACKS = {PACKS}, CHUNK = {CHUNK} * " in HEADERS
     few, many = ITEMS[THREADS], ITEMS[MANY_THREADS]
     assert f"ITEMS = (sizeof(T) == 8 ? {few[True]} : {few[False]}) - " in SOURCE
