@@ -65,56 +65,94 @@ template <int N> struct Digits {
 };
 
 // log2 of the numbers that may be added to Levels before they are emptied. Each level takes LEVEL_BITS of a number.
-constexpr int ROOM = 11;
-constexpr int LEVEL_BITS = 53 - ROOM;
+constexpr int ROOM = 10;
+constexpr int LEVEL_BITS = 52 - ROOM;
 
-// The sum of a thread in K registers. Next to grid[k] the spacing of float64 numbers is 2^(ROOM - 52) times the largest
-// number that the level is given: adding and subtracting it leaves so much of a number that 2^ROOM of them add up
-// without rounding, and hands on a rest that is smaller by LEVEL_BITS. What the last level is given are multiples of
-// 2^(top - K * LEVEL_BITS), or more was added than there is room for.
+// From the top of the numbers to their last bit: what K levels hold.
+constexpr int level_bits(int levels) { return levels * LEVEL_BITS + 1; }
+
+// The sum of a thread in K registers. All but the last begin at 1.5 * 2^e and stay between 2^e and 2^(e + 1), where the
+// spacing of float64 numbers is the same: an addition rounds the number to that spacing, what the sum then has more is
+// what it kept, and the rest, LEVEL_BITS smaller, is the next level's. Nothing is lost, and a level takes 3 operations.
 template <int K> struct Levels {
     double sum[K] = {};
-    double grid[K] = {};  // the last one is not used
 
-    // For numbers below 2^top; 1.5 keeps the spacing the same on both sides.
+    // For numbers of at most 2^top.
     __device__ void open(int top) {
 #pragma unroll
-        for (int k = 0; k < K - 1; ++k)
-            grid[k] = __longlong_as_double((i64(top + ROOM - k * LEVEL_BITS + 1023) << 52) | (i64(1) << 51));
+        for (int k = 0; k < K - 1; ++k) sum[k] = start(top, k);
+        sum[K - 1] = 0;
     }
 
-    // `first`: the level whose numbers are as large as this one at most.
-    __device__ void add(double value, int first = 0) {
+    // Returns what the first of the levels kept.
+    __device__ double add(double value, int first = 0) {
+        double kept = 0;
 #pragma unroll
         for (int k = first; k < K - 1; ++k) {
-            const double kept = (value + grid[k]) - grid[k];
-            sum[k] += kept;
-            value -= kept;
+            const double after = sum[k] + value, part = after - sum[k];
+            sum[k] = after;
+            value -= part;
+            if (k == first) kept = part;
         }
         sum[K - 1] += value;
+        return kept;
     }
 
-    template <int N> __device__ void empty(Digits<N>& digits, int place) {
+    // Of products that are too long for a float64 number, as long as what the first level leaves of them is not.
+    __device__ void add_product(double a, double b) { add(add_to_first(a, b), 1); }
+
+    // Returns what the first level leaves of a * b.
+    __device__ double add_to_first(double a, double b) {
+        const double before = sum[0];
+        sum[0] = fma(a, b, before);
+        return fma(a, b, before - sum[0]);
+    }
+
+    // `top` as when it was opened.
+    template <int N> __device__ void empty(int top, Digits<N>& digits, int place) {
 #pragma unroll
-        for (int k = 0; k < K; ++k) {
-            digits.add(sum[k], place);
-            sum[k] = 0;
-        }
+        for (int k = 0; k < K - 1; ++k) digits.add(sum[k] - start(top, k), place);
+        digits.add(sum[K - 1], place);
+    }
+
+  private:
+    static __device__ double start(int top, int level) {
+        return __longlong_as_double((i64(top + ROOM + 1 - level * LEVEL_BITS + 1023) << 52) | (i64(1) << 51));
     }
 };
 
-// Digits with whatever carries they have left, to two's complement in words of 64 bits; one thread.
-inline __device__ void to_words(const i64* digits, int count, u64* words, int size) {
-    for (int i = 0; i < size; ++i) words[i] = 0;
-    i64 carry = 0;
-    for (int i = 0; i < count; ++i) {
-        const i64 sum = digits[i] + carry;
-        const u64 digit = u64(sum) & ((u64(1) << DIGIT_BITS) - 1);
+// Digits with whatever carries they have left, to two's complement in words of 64 bits; one warp. A lane takes the 16
+// digits that make 7 words, and hands on its carry until there is none.
+template <int COUNT, int SIZE> __device__ void to_words(const i64* digits, u64* words) {
+    constexpr int TAKEN = 16, MADE = 7;
+    static_assert(TAKEN * DIGIT_BITS == MADE * 64 && COUNT <= 32 * TAKEN, "whole words, and a lane for each");
+    const int lane = threadIdx.x % 32;
+    i64 digit[TAKEN], carry = 0;
+#pragma unroll
+    for (int i = 0; i < TAKEN; ++i) digit[i] = lane * TAKEN + i < COUNT ? digits[lane * TAKEN + i] : 0;
+    u64 made[MADE] = {};
+#pragma unroll
+    for (int i = 0; i < TAKEN; ++i) {
+        const i64 sum = digit[i] + carry;
+        const u64 low = u64(sum) & ((u64(1) << DIGIT_BITS) - 1);
         carry = sum >> DIGIT_BITS;
         const int word = i * DIGIT_BITS / 64, shift = i * DIGIT_BITS % 64;
-        words[word] |= digit << shift;  // there are no more digits than the words hold
-        if (shift > 64 - DIGIT_BITS && word + 1 < size) words[word + 1] |= digit >> (64 - shift);
+        made[word] |= low << shift;
+        if (shift > 64 - DIGIT_BITS) made[word + 1] |= low >> (64 - shift);
     }
+    while (true) {
+        const i64 passed = __shfl_up_sync(0xffffffff, carry, 1), arrived = lane ? passed : 0;
+        if (!__any_sync(0xffffffff, arrived != 0)) break;
+        carry = arrived;
+#pragma unroll
+        for (int i = 0; i < MADE; ++i) {
+            made[i] += u64(carry);
+            carry = i64(made[i] < u64(carry)) - (carry < 0);
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < MADE; ++i)
+        if (lane * MADE + i < SIZE) words[lane * MADE + i] = made[i];
 }
 
 // Sum of two numbers in two's complement; one thread.

@@ -10,7 +10,9 @@ from kernels import build, reduce
 from kernels.exact_sum import SQUARE_BITS, SQUARE_WORDS, SUM_BITS, SUM_WORDS
 from kernels.variant import check_array
 
-THREADS = 256  # REDUCE_THREADS in reduce_tile.cuh
+# REDUCE_THREADS in reduce_tile.cuh
+THREADS = 256
+THREADS_OF = {"float32": 128, "float64": 128}
 TILE_BYTES = 64  # that a thread loads at a time
 DIGIT_BITS = 28  # exact_sum.cuh
 COUNTS = 3 + -(-(SUM_BITS + 1088) // DIGIT_BITS) + -(-(SQUARE_BITS + 2112) // DIGIT_BITS)
@@ -56,15 +58,17 @@ def reduce_on_device(samples: Any, parts: int) -> Any:
     if parts not in reduce.PARTS:
         raise ValueError(f"reduce: expected parts out of {', '.join(map(str, reduce.PARTS))}, got {parts}")
     kernel = build.load("reduce", f"moments<{C_TYPES[str(samples.dtype)]}, {parts}>")
-    resident = build.limits().resident_blocks(THREADS, kernel.registers, kernel.static_shared)
+    threads = THREADS_OF.get(str(samples.dtype), THREADS)
+    columns = 8 * threads * cells(str(samples.dtype), parts)
+    resident = build.limits().resident_blocks(threads, kernel.registers, kernel.static_shared + columns)
     code = reduce.DTYPES.index(str(samples.dtype))
     total = None
     for start in range(0, samples.size, MOST_SAMPLES):
         part = samples[start : start + MOST_SAMPLES]
-        grid = min(resident, -(-part.nbytes // (THREADS * TILE_BYTES)))
+        grid = min(resident, -(-part.nbytes // (threads * TILE_BYTES)))
         counts = cupy.zeros(COUNTS, cupy.int64)
         rows = cupy.empty(grid * ROW if parts & reduce.EXTREMES else 1, cupy.int64)
-        kernel((grid,), (THREADS,), (part, np.int64(part.size), counts, rows))
+        kernel((grid,), (threads,), (part, np.int64(part.size), counts, rows), shared_mem=columns)
         partial = cupy.empty(reduce.SIZE, cupy.int64)
         found = np.int32(grid if parts & reduce.EXTREMES else 0)
         header = (np.int64(code), np.int64(parts), np.int64(part.size))
@@ -72,6 +76,13 @@ def reduce_on_device(samples: Any, parts: int) -> Any:
         partial = reduce.place(partial, start) if start else partial
         total = partial if total is None else combine_on_device(total, partial)
     return total
+
+
+def cells(dtype: str, parts: int) -> int:
+    """Cells that a thread has in shared memory, of 8 bytes: CELLS in reduce_wide.cuh."""
+    if dtype == "float32":
+        return 16 * bool(parts & reduce.SUM) + 12 * bool(parts & reduce.SQUARES)
+    return 41 * (dtype == "float64" and parts & (reduce.SUM | reduce.SQUARES) == reduce.SUM)
 
 
 def combine_on_device(a: Any, b: Any) -> Any:

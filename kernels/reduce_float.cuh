@@ -1,7 +1,10 @@
-// Sums of floats and of their squares: by windows of exponents in registers, number by number where none fits.
+// Sums of floats and of their squares: by windows of exponents in registers, in columns of cells where none fits.
 #pragma once
 
+#include "reduce_extent.cuh"
 #include "reduce_integer.cuh"
+#include "reduce_wide.cuh"
+#include "reduce_window.cuh"
 
 // Upper bits of a float without the sign, in the order of the magnitudes, and what they consist of.
 template <typename T> struct Format;
@@ -25,30 +28,25 @@ template <> struct Format<double> {
 // Of a thread. Its window holds numbers below 2^top, and of those the ones from 2^(top - RANGE) on, and zero.
 template <typename T, int PARTS> struct FloatSums {
     using F = Format<T>;
-    static constexpr bool SQUARED = PARTS & SQUARES, DOUBLE = sizeof(T) == 8;
-    static constexpr int SUM_LEVELS = sizeof(T) == 2 ? 1 : DOUBLE && !SQUARED ? 3 : 2;
-    static constexpr int SQUARE_LEVELS = sizeof(T) == 2 ? 2 : DOUBLE ? 4 : 3;
-    // The last bits of a number and of a square have to be within what the levels take.
-    static constexpr int SUM_RANGE = SUM_LEVELS * LEVEL_BITS - F::PRECISION;
-    static constexpr int SQUARE_RANGE = SQUARE_LEVELS * LEVEL_BITS / 2 - F::PRECISION;
-    static constexpr int RANGE = SQUARED && SQUARE_RANGE < SUM_RANGE ? SQUARE_RANGE : SUM_RANGE;
-    // Grids are float64 numbers, and squares are, with what their rounding leaves.
-    static constexpr int HIGHEST = SQUARED ? (1022 - ROOM) / 2 : 1022 - ROOM;
+    static constexpr bool SQUARED = PARTS & SQUARES, ALWAYS = sizeof(T) == 2;
+    static constexpr int RANGE = Window<T, PARTS>::RANGE;
+    // Levels begin at float64 numbers, and no last bit is below 2^-1074.
+    static constexpr int HIGHEST = SQUARED ? (1022 - ROOM - 1) / 2 : 1022 - ROOM - 1;
     static constexpr int TOP = HIGHEST < F::BIAS + 1 ? HIGHEST : F::BIAS + 1;
-    static constexpr int BOTTOM = SQUARED ? (SQUARE_LEVELS * LEVEL_BITS - 1074) / 2 : SUM_LEVELS * LEVEL_BITS - 1074;
-    static constexpr u32 INFINITE = u32(2 * F::BIAS + 1) << F::SHIFT;
-    // Squares of float64 are two numbers each: half of the room.
-    static constexpr int TILES = (1 << (ROOM - 1)) / Tile<T>::SIZE;
+    static constexpr int BOTTOM = SQUARED ? 52 + RANGE - 1074 / 2 : level_bits(2) - 1074;
+    static constexpr int TILES = (1 << ROOM) / Tile<T>::SIZE;
     static constexpr int SUM_PLACE = SUM_BITS - 1074, SQUARE_PLACE = SQUARE_BITS - 1074;
     static_assert(RANGE > 8, "numbers of one tile differ in size");
 
-    Levels<SUM_LEVELS> sums;
-    Levels<SQUARE_LEVELS> squares;
-    u32 low = 0, high = 0;  // the window holds magnitudes below high, and those that are above low or zero
-    int left = TILES;
+    Window<T, PARTS> window;
+    int top = TOP;
+    u32 low = 0, high = 0;  // magnitudes that the window holds: from low on, below high, and zero
+    int left = TILES, scattered = 0;
+
+    __device__ FloatSums() { window.open(TOP); }
 
     __device__ void one(T x, Counters<PARTS>& counters) {
-        if (F::magnitude(x) >= INFINITE) {
+        if (F::magnitude(x) >= u32(2 * F::BIAS + 1) << F::SHIFT) {
             atomicAdd(&counters.special[is_nan(x) ? 0 : wide(x) > 0 ? 1 : 2], 1u);
             return;
         }
@@ -58,64 +56,89 @@ template <typename T, int PARTS> struct FloatSums {
     }
 
     // False, and nothing is counted, where some are not finite.
-    __device__ bool tile(const T (&items)[Tile<T>::SIZE], const T* at, Counters<PARTS>& counters) {
-        u32 largest = 0, smallest = ~0u;
-#pragma unroll
-        for (int i = 0; i < Tile<T>::SIZE; ++i) {
-            const u32 magnitude = F::magnitude(items[i]);
-            largest = max(largest, magnitude);
-            smallest = min(smallest, magnitude - 1);  // zero is out of the way
-        }
-        if (largest >= INFINITE) return false;
-        if (!(PARTS & SUM)) return true;
-        int top = 0;
-        const bool inside = largest < high && smallest >= low;
-        if (!inside && !fit(largest, smallest, top)) {
-#pragma unroll 1
-            for (int i = 0; i < Tile<T>::SIZE; ++i) one(at[Tile<T>::offset(i)], counters);
-            return true;
-        }
-        if (!inside || left == 0) {
-            close(counters);
-            left = TILES;
-            if (!inside) open(top);
-        }
-        --left;
-#pragma unroll
-        for (int i = 0; i < Tile<T>::SIZE; ++i) {
-            const double value = number(items[i]);
-            sums.add(value);
-            if constexpr (SQUARED) {
-                const double square = value * value;
-                squares.add(square);
-                if constexpr (DOUBLE) squares.add(fma(value, value, -square), 1);
+    __device__ bool tile(const Tile<T>& tile, const T* at, const Extent<T, PARTS>& extent, Counters<PARTS>& counters) {
+        if (!extent.finite) return false;
+        if constexpr (PARTS & SUM) {
+            u32 smallest = extent.smallest;
+            if constexpr (!ALWAYS) {
+                if (!holds(extent.largest, smallest)) {
+                    smallest = smallest_but_zero(tile);
+                    if (smallest == 0) return true;
+                    if (!holds(extent.largest, smallest)) {
+                        int above = 0;
+                        if (!fit(extent.largest, smallest, above)) {
+                            scatter(tile, at, counters);
+                            return true;
+                        }
+                        empty(counters);
+                        open(above);
+                    }
+                }
             }
+            if (left == 0) {
+                empty(counters);
+                window.open(top);
+                left = TILES;
+            }
+            --left;
+            window.add(tile, window.narrow(extent.largest, smallest, top));
         }
         return true;
     }
 
     __device__ void close(Counters<PARTS>& counters) {
-        if constexpr (PARTS & SUM) sums.empty(counters.sum, SUM_PLACE);
-        if constexpr (SQUARED) squares.empty(counters.squares, SQUARE_PLACE);
+        if constexpr (PARTS & SUM && !ALWAYS)
+            if (scattered) Columns<T, PARTS>::empty(counters);
+        empty(counters);
     }
 
   private:
+    __device__ void empty(Counters<PARTS>& counters) {
+        if constexpr (PARTS & SUM) window.close(top, counters.sum, counters.squares, SUM_PLACE, SQUARE_PLACE);
+    }
+
+    // What no window holds.
+    __device__ void scatter(const Tile<T>& tile, const T* at, Counters<PARTS>& counters) {
+        using Wide = Columns<T, PARTS>;
+        if constexpr (Wide::CELLS == 0) {
+#pragma unroll 1
+            for (int i = 0; i < Tile<T>::SIZE; ++i) one(at[Tile<T>::offset(i)], counters);
+            return;
+        }
+        if (scattered == Wide::MOST / Tile<T>::SIZE) {
+            Wide::empty(counters);
+            scattered = 0;
+        }
+        ++scattered;
+#pragma unroll
+        for (int i = 0; i < Tile<T>::SIZE; ++i) Wide::add(tile.item[i]);
+    }
+
+    __device__ bool holds(u32 largest, u32 smallest) const { return largest < high && smallest >= low; }
+
+    static __device__ u32 smallest_but_zero(const Tile<T>& tile) {
+        u32 smallest = ~0u;
+#pragma unroll
+        for (int i = 0; i < Tile<T>::SIZE; ++i) smallest = min(smallest, F::magnitude(tile.item[i]) - 1);
+        return smallest + 1;
+    }
+
     // Whether a window holds a tile, and its top: what is free stays below for the most part, where small numbers are.
     static __device__ bool fit(u32 largest, u32 smallest, int& top) {
-        if (largest == 0) return false;
         const int most = max(int(largest >> F::SHIFT), 1) - F::BIAS + 1;
-        const int least = max(int((smallest + 1) >> F::SHIFT), 1) - F::BIAS;
+        const int least = max(int(smallest >> F::SHIFT), 1) - F::BIAS;
         const int room = RANGE - (most - least);
-        top = min(max(most + min(8, room / 4), BOTTOM), TOP);
+        top = min(max(most + min(4, room / 4), BOTTOM), TOP);
         return room >= 0 && top >= most && (top - RANGE <= least || top - RANGE <= 1 - F::BIAS);
     }
 
-    __device__ void open(int top) {
-        sums.open(top);
-        squares.open(2 * top);
+    __device__ void open(int above) {
+        top = above;
+        window.open(top);
+        left = TILES;
         high = u32(top + F::BIAS) << F::SHIFT;
         const int lowest = top - RANGE + F::BIAS;
-        low = lowest > 1 ? (u32(lowest) << F::SHIFT) - 1 : 0;
+        low = lowest > 1 ? u32(lowest) << F::SHIFT : 0;
     }
 
     static __device__ void add_square(double value, Counters<PARTS>& counters) {

@@ -11,35 +11,59 @@ constexpr i64 NOWHERE = 0x7fffffffffffffff;
 static_assert(SUM_WORDS * 64 <= SUM_DIGITS * DIGIT_BITS && SQUARE_WORDS * 64 <= SQUARE_DIGITS * DIGIT_BITS,
               "digits cover the words");
 
-constexpr int REDUCE_THREADS = 256;
+// Of a block. With fewer the cells of reduce_wide.cuh fit where a multiprocessor has 64 KiB of shared memory.
+template <typename T> constexpr int REDUCE_THREADS = 256;
+template <> constexpr int REDUCE_THREADS<float> = 128;
+template <> constexpr int REDUCE_THREADS<double> = 128;
+constexpr int REDUCE_LOADS = 4;
+
+template <bool CONDITION, typename A, typename B> struct Choose { using type = A; };
+template <typename A, typename B> struct Choose<false, A, B> { using type = B; };
 
 // The samples that a thread loads at once, in the order of their indices.
 template <typename T> struct Tile {
-    static constexpr int PER_LOAD = 16 / sizeof(T), SIZE = LOADS * PER_LOAD;
-    static __device__ i64 offset(int i) { return i64(i / PER_LOAD) * (REDUCE_THREADS * PER_LOAD) + i % PER_LOAD; }
+    static constexpr int PER_LOAD = 16 / sizeof(T), SIZE = REDUCE_LOADS * PER_LOAD, WORDS = 4 * REDUCE_LOADS;
+    union {
+        uint4 pack[REDUCE_LOADS];
+        u32 word[WORDS];
+        T item[SIZE];
+    };
+
+    static __device__ i64 offset(int i) { return i64(i / PER_LOAD) * (REDUCE_THREADS<T> * PER_LOAD) + i % PER_LOAD; }
+
+    __device__ void load(const T* first) {
+#pragma unroll
+        for (int k = 0; k < REDUCE_LOADS; ++k)
+            pack[k] = __ldcs(reinterpret_cast<const uint4*>(first) + k * REDUCE_THREADS<T>);
+    }
 };
+
+// Whether the next tile is on its way while one is looked at. Sums of float64 need the registers for themselves.
+template <typename T> constexpr bool REDUCE_AHEAD = true;
+template <> constexpr bool REDUCE_AHEAD<double> = false;
 
 // Samples in ascending order for every thread.
 template <typename T, typename Visitor> __device__ void for_each_tile(const T* samples, i64 n, Visitor& visitor) {
-    constexpr int PER_LOAD = Tile<T>::PER_LOAD, PACKS = REDUCE_THREADS * LOADS;
+    constexpr int PER_LOAD = Tile<T>::PER_LOAD, PACKS = REDUCE_THREADS<T> * REDUCE_LOADS;
     const i64 misaligned = i64(reinterpret_cast<u64>(samples) % 16 / sizeof(T));
     const i64 head = min(n, misaligned ? PER_LOAD - misaligned : i64(0));
     const i64 tiles = (n - head) / (PACKS * PER_LOAD);
-    const i64 thread = i64(blockIdx.x) * REDUCE_THREADS + threadIdx.x;
+    const i64 thread = i64(blockIdx.x) * REDUCE_THREADS<T> + threadIdx.x;
     if (thread < head) visitor.one(samples + thread);
-    for (i64 tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
-        const T* const first = samples + head + (tile * PACKS + threadIdx.x) * PER_LOAD;
-        union {
-            uint4 pack[LOADS];
-            T item[LOADS * PER_LOAD];
-        } loaded;
-#pragma unroll
-        for (int k = 0; k < LOADS; ++k)
-            loaded.pack[k] = __ldcs(reinterpret_cast<const uint4*>(first) + k * REDUCE_THREADS);
-        visitor.tile(loaded.item, first);
+    const T* at = samples + head + (i64(blockIdx.x) * PACKS + threadIdx.x) * PER_LOAD;
+    const i64 stride = i64(gridDim.x) * PACKS * PER_LOAD;
+    constexpr bool AHEAD = REDUCE_AHEAD<T>;
+    Tile<T> loaded;
+    if (AHEAD && blockIdx.x < tiles) loaded.load(at);
+    for (i64 tile = blockIdx.x; tile < tiles; tile += gridDim.x, at += stride) {
+        Tile<T> next;  // of its own: the compiler would wait for one that may be loaded or not
+        if constexpr (!AHEAD) loaded.load(at);
+        else if (tile + gridDim.x < tiles) next.load(at + stride);
+        visitor.tile(loaded, at);
+        if constexpr (AHEAD) loaded = next;
     }
 #pragma unroll 1
-    for (i64 i = head + tiles * PACKS * PER_LOAD + thread; i < n; i += i64(gridDim.x) * REDUCE_THREADS)
+    for (i64 i = head + tiles * PACKS * PER_LOAD + thread; i < n; i += i64(gridDim.x) * REDUCE_THREADS<T>)
         visitor.one(samples + i);
 }
 
@@ -56,6 +80,18 @@ inline __device__ int wide(float16 x) { return x.bits & 0x8000 ? -(x.bits & 0x7f
 // A sample as a number.
 template <typename T> __device__ T number(T x) { return x; }
 inline __device__ float number(float16 x) { return Key<float16>::of(x); }
+
+// Of two float16 numbers in a word the lower or the upper one, which takes the hardware one instruction.
+inline __device__ double widened(u32 word, bool upper) {
+    const u16 bits = u16(upper ? word >> 16 : word);
+#if defined(__CUDA_ARCH__)
+    double value;
+    asm("cvt.f64.f16 %0, %1;" : "=d"(value) : "h"(bits));
+    return value;
+#else
+    return Key<float16>::of({bits});
+#endif
+}
 
 template <typename T> __device__ bool is_nan(T) { return false; }
 inline __device__ bool is_nan(float16 x) { return (x.bits & 0x7fff) > 0x7c00; }
@@ -96,7 +132,7 @@ struct Greatest {
     static __device__ i64 rank(i64 key) { return ~key; }
 };
 
-// What comes first in the block, for thread 0; all threads, and at most 32 warps.
+// What comes first in the block; all threads, and at most 32 warps.
 inline __device__ Found first_of_block(Found mine) {
     __shared__ Found of_warp[32];
 #pragma unroll
@@ -106,8 +142,7 @@ inline __device__ Found first_of_block(Found mine) {
     }
     if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = mine;
     __syncthreads();
-    if (threadIdx.x == 0)
-        for (int i = 1; i < blockDim.x / 32; ++i) mine = first(mine, of_warp[i]);
+    for (int i = 0; i < blockDim.x / 32; ++i) mine = first(mine, of_warp[i]);
     __syncthreads();
     return mine;
 }

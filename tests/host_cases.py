@@ -199,10 +199,10 @@ def exact_cases() -> Iterator[Case]:
         ("uint8", "ordinary"), ("int16", "extreme"), ("int32", "any"), ("uint64", "extreme"), ("int64", "ordinary"),
         ("float16", "specials"), ("float32", "rising"), ("float32", "specials"), ("float64", "cancelling"),
         ("float64", "steps"), ("float64", "specials"), ("float64", "subnormal"), ("float32", "zeros"),
-        ("float32", "subnormal"),
+        ("float32", "subnormal"), ("float16", "negative"), ("float16", "equal"), ("int8", "negative"),
     )):  # fmt: skip
         size, start, parts = (8209, 501)[number % 2], number % 3, reduce.PARTS[-1 - number % 3 % len(reduce.PARTS)]
-        if name in ("specials", "subnormal", "zeros"):
+        if name in ("specials", "subnormal", "zeros", "negative", "equal"):
             size, parts = 9001, reduce.PARTS[-1]
         if name == "steps":
             parts = reduce.SUM | reduce.SQUARES

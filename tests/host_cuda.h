@@ -65,6 +65,7 @@ inline float min(float a, float b) { return __builtin_fminf(a, b); }  // of a Na
 inline float max(float a, float b) { return __builtin_fmaxf(a, b); }
 inline double min(double a, double b) { return __builtin_fmin(a, b); }
 inline double max(double a, double b) { return __builtin_fmax(a, b); }
+inline float fabsf(float a) { return __builtin_fabsf(a); }
 inline float fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 inline double fma(double a, double b, double c) { return __builtin_fma(a, b, c); }
 inline float fmaf(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
@@ -90,6 +91,32 @@ inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b)
     return (unsigned long long)(((unsigned __int128)a * b) >> 64);
 }
 inline long long __mul64hi(long long a, long long b) { return (long long)(((__int128)a * b) >> 64); }
+
+// Numbers that share a word, from the lowest bits up.
+template <typename T> T host_part(unsigned word, int i) { return T(word >> 8 * sizeof(T) * i); }
+template <typename A, typename B, typename Sum> Sum host_dot(Sum a, Sum b, Sum sum) {
+    for (int i = 0; i < int(4 / sizeof(A)); ++i) sum += Sum(host_part<A>(unsigned(a), i)) * host_part<B>(unsigned(b), i);
+    return sum;
+}
+inline int __dp4a(int a, int b, int sum) { return host_dot<signed char, signed char>(a, b, sum); }
+inline unsigned __dp4a(unsigned a, unsigned b, unsigned sum) { return host_dot<unsigned char, unsigned char>(a, b, sum); }
+inline int __dp2a_lo(int a, int b, int sum) { return host_dot<short, signed char>(a, b, sum); }
+inline unsigned __dp2a_lo(unsigned a, unsigned b, unsigned sum) {
+    return host_dot<unsigned short, unsigned char>(a, b, sum);
+}
+#define HOST_PAIRS(name, T, choose)                                                                     \
+    inline unsigned name(unsigned a, unsigned b) {                                                      \
+        unsigned pairs = 0;                                                                             \
+        for (int i = 0; i < 2; ++i) {                                                                   \
+            const int chosen = choose(int(host_part<T>(a, i)), int(host_part<T>(b, i)));                \
+            pairs |= unsigned((unsigned short)chosen) << 16 * i;                                        \
+        }                                                                                               \
+        return pairs;                                                                                   \
+    }
+HOST_PAIRS(__vmins2, short, min)
+HOST_PAIRS(__vmaxs2, short, max)
+HOST_PAIRS(__vminu2, unsigned short, min)
+HOST_PAIRS(__vmaxu2, unsigned short, max)
 
 // --- warps: they exchange values and wait for each other, but only __syncwarp orders memory ---------------------------
 

@@ -92,6 +92,14 @@ def equal(dtype: str, size: int) -> NDArray[Any]:
     return np.full(size, 7, dtype)
 
 
+def negative(dtype: str, size: int) -> NDArray[Any]:
+    """Not one above zero; of unsigned integers the large ones."""
+    below = -2 - np.abs(generator("negative", dtype).standard_normal(size))
+    if np.dtype(dtype).kind == "f":
+        return below.astype(dtype)
+    return (20 * below).astype(np.int64).clip(-128).astype(dtype)
+
+
 def zeros(dtype: str, size: int) -> NDArray[Any]:
     """Of both signs."""
     signs = generator("zeros", size).random(size) < 0.5
@@ -112,7 +120,8 @@ def specials(dtype: str, size: int) -> NDArray[Any]:
 
 CASES = {
     "any": any_bits, "ordinary": ordinary, "extreme": extreme, "subnormal": subnormal, "cancelling": cancelling,
-    "rising": rising, "steps": steps, "borders": borders, "equal": equal, "zeros": zeros, "specials": specials,
+    "rising": rising, "steps": steps, "borders": borders, "equal": equal, "zeros": zeros, "negative": negative,
+    "specials": specials,
 }  # fmt: skip
 
 

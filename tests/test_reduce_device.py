@@ -18,9 +18,11 @@ from kernels.reduce_reference import reduce_reference
 SIZES = (1, 31, 32, 33, 1023, 1024, 1025, 10_007)
 ALL = SUM | SQUARES | EXTREMES
 # Exponents that a window holds: RANGE in reduce_float.cuh, by dtype and parts.
-RANGES = {("float16", SUM): 32, ("float16", ALL): 32, ("float32", SUM): 61, ("float32", ALL): 40,
-          ("float64", SUM): 74, ("float64", ALL): 32}  # fmt: skip
-FILES = ("exact_sum.cuh", "reduce_tile.cuh", "reduce_integer.cuh", "reduce_float.cuh", "reduce.cu")
+RANGES = {("float16", SUM): 32, ("float16", ALL): 32, ("float32", SUM): 62, ("float32", ALL): 40,
+          ("float64", SUM): 33, ("float64", ALL): 32}  # fmt: skip
+# Exponents of a tile that float64 adds up, or the second level of a window.
+NARROW = {("float16", ALL): 14, ("float32", SUM): 26, ("float32", SUM | SQUARES): 23}
+FILES = ("exact_sum.cuh", "reduce_tile.cuh", "reduce_integer.cuh", "reduce_wide.cuh", "reduce_float.cuh", "reduce.cu")
 SOURCE = "".join((build.SOURCES / name).read_text(encoding="utf-8") for name in FILES)
 
 
@@ -82,11 +84,25 @@ def test_windows_that_are_full(cp: Any, dtype: str, parts: int, excess: int) -> 
     is as large as can be, and so is its last bit."""
     size, info, random = 300_000, np.finfo(dtype), generator("windows", dtype, parts)
     span = min(RANGES[dtype, parts] + excess, info.maxexp - info.minexp)
-    last_level = {("float64", SUM): 85, ("float16", SUM): 1, ("float16", ALL): 1}.get((dtype, parts), 43)
+    last_level = {("float16", SUM): 1, ("float16", ALL): 1}.get((dtype, parts), 43)
     exponents = -random.choice([0, min(last_level, span - 1), span - 1], size)
     exponents += info.maxexp - 1 if dtype == "float16" else 3
     ones = 2.0 ** random.integers(min(40, info.nmant), info.nmant + 1, size) - 1
     check(cp, np.ldexp(2.0**info.nmant + ones, exponents - info.nmant).astype(dtype), parts)
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("one_block")
+@pytest.mark.parametrize("excess", [-1, 0, 1, 2, 3, 5, 9])
+@pytest.mark.parametrize(("dtype", "parts"), NARROW)
+def test_tiles_at_the_limit_of_a_plain_sum(cp: Any, dtype: str, parts: int, excess: int) -> None:
+    """Tiles of the largest numbers and one of the smallest, whose last bits are as far apart as can be."""
+    random, info = generator("narrow", dtype, parts), np.finfo(dtype)
+    span, tile = NARROW[dtype, parts] + excess, 64 // np.dtype(dtype).itemsize
+    ones = 2.0**info.nmant + 2.0 ** random.integers(info.nmant - 2, info.nmant, 200_000) - 1
+    exponents = np.where(random.integers(0, tile, len(ones)) == 0, 1 - span, 0)
+    exponents += info.maxexp - 1 if dtype == "float16" else 3
+    check(cp, np.ldexp(ones, exponents - info.nmant).astype(dtype), parts)
 
 
 @pytest.mark.gpu
