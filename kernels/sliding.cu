@@ -14,9 +14,16 @@
 // Threads of a block; those of plain sums have more where windows take so much shared memory that few blocks have room.
 constexpr int BLOCK = 128;
 
-// Plain sums of a thread at a time, and how many blocks have the registers that it takes.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1200  // where it takes more registers, and 1536 threads are all
+constexpr int FEWER = 1;
+#else
+constexpr int FEWER = 0;
+#endif
+
+// Plain sums of a thread at a time, and how many blocks are to have the registers that it takes.
 template <typename T, int SIZE> constexpr int ITEMS = (sizeof(T) == 8 ? 7 : 9) - (SIZE == BLOCK ? 0 : 2);
-template <typename T, int SIZE> constexpr int BLOCKS = SIZE == BLOCK ? Float<T>::IS ? 5 : 6 : Float<T>::IS ? 2 : 4;
+template <typename T, int SIZE>
+constexpr int BLOCKS = (SIZE == BLOCK ? Float<T>::IS ? 5 : 6 : Float<T>::IS ? 2 : 3) - FEWER;
 constexpr int WIDE_ITEMS = 5;
 
 // `spans` of a row, of `step` outputs each, one for a block. left[0]: how many spans of at most `unit` outputs were

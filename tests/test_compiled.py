@@ -49,8 +49,8 @@ def launch(stem: str, instance: str, architecture: str) -> tuple[int, int]:
     if stem == "sliding":
         c_type, *others = rest.rstrip(">").split(", ")
         if kernel == "box":
-            few, more = (2, 5) if c_type in ("Half", "float", "double") else (4, 6)
-            return int(others[-1]), few if others[-1] == "256" else more
+            few, more = (2, 5) if c_type in ("Half", "float", "double") else (3, 6)
+            return int(others[-1]), (few if others[-1] == "256" else more) - (architecture == "sm_120")
         same = others == [c_type]
         return 128, {"box_wide": 4, "box_far": 1, "weighted": 6 if same else 5}[kernel]
     if stem in ("histogram", "reduction", "limits"):
