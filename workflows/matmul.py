@@ -18,7 +18,9 @@ from workflows.matmul_shape import Matrices, matrices
 
 SLAB = 8192  # columns of A and rows of B that are read at a time
 LINE = 8  # elements of C that a row of A or a column of B counts as: short ones take more room than they need
-COPIES = 4  # what a task may take of a GPU, as a multiple of its inputs and output: pipeline.array_run counts on it
+# What a task may take of a GPU, as a multiple of its inputs and output: pipeline.array_run counts on it. Of small
+# tasks, as a limit of memory asks for, less: allocations of different sizes leave gaps.
+COPIES, COPIES_OF_SMALL, SMALL = 4, 2, 2**25
 TILE = 128  # tiles of C are of so many rows and columns, or a multiple of it, where they are as large as that
 
 
@@ -63,10 +65,11 @@ def regions(specs: Sequence[Spec], output: Spec, options: MatmulOptions, element
     if not output.size:
         return
     found = matrices(specs)
+    itemsizes = output.dtype.itemsize + sum(spec.dtype.itemsize for spec in specs)
+    copies = COPIES_OF_SMALL if elements * itemsizes < SMALL else COPIES
 
     def taken(rows: int, columns: int) -> int:
-        room = _room(specs, output.dtype, found, rows, columns)
-        return -(-room // (COPIES * (output.dtype.itemsize + sum(spec.dtype.itemsize for spec in specs))))
+        return -(-_room(specs, output.dtype, found, rows, columns) // (copies * itemsizes))
 
     each = max(found.rows * found.columns, taken(found.rows, found.columns))
     if each <= elements:
