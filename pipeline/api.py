@@ -74,7 +74,8 @@ def run(
     scheduler, scheduler_file
         An existing Dask cluster.
     device_memory_limit, memory_limit
-        Of a job that writes an array: bytes that its tasks may hold in the memory of a GPU, and of a process.
+        Bytes that tasks may hold in the memory of a GPU, and, of a job that writes an array, of a process; others hold
+        a few MiB for each thread.
     **options
         The job's own: those of the subcommand, with underscores.
 
@@ -99,16 +100,20 @@ def run(
     chosen = _options(workflow, options)
     paths = tuple(os.fspath(path) for path in files)
     placement = Placement(device, scheduler, None if scheduler_file is None else os.fspath(scheduler_file))
-    how: dict[str, Any] = {"placement": placement, "verify": verify, "chunk_bytes": chunk_bytes}
+    how: dict[str, Any] = {"placement": placement, "verify": verify, "chunk_bytes": chunk_bytes,
+                           "device_memory_limit": device_memory_limit}  # fmt: skip
     if isinstance(workflow, ArrayWorkflow):
         if output is None:
             raise UsageError(f"{job}: expected output=, the file that the array goes to, got none")
         groups = [(path,) for path in paths] if workflow.operands(chosen) is not None else [paths]
         sources = [open_source(group, dtype, byteorder, offset, samples=False) for group in groups]
-        how |= {"device_memory_limit": device_memory_limit, "memory_limit": memory_limit}
-        return run_array(workflow, chosen, sources, os.fspath(output), **how).result
+        return run_array(workflow, chosen, sources, os.fspath(output), memory_limit=memory_limit, **how).result
     if output is not None:
         raise UsageError(f"{job}: expected no output=, since it returns what it found; got {os.fspath(output)!r}")
+    if memory_limit is not None:
+        raise UsageError(
+            f"{job}: expected no memory_limit=, since it holds a few MiB for each thread; got {memory_limit}"
+        )
     return run_workflow(workflow, chosen, open_source(paths, dtype, byteorder, offset), **how).result
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from pipeline.array_job import ArrayJob, computed, nbytes_of
 from pipeline.array_output import OutputFile
-from pipeline.arrays import ArrayFile, read_region
+from pipeline.arrays import SHORT_RUN, ArrayFile, read_region
 from pipeline.read import open_planned
 from pipeline.read_device import finish, prepare_threads, release, to_native, transfer
 from pipeline.timeline import Timeline
@@ -143,8 +143,10 @@ def _to_file(output: OutputFile, region: Bounds, block: Any, timeline: Timeline)
         host = block.get(out=empty_pinned(block.shape, block.dtype))
     host = host.reshape(-1).view(output.spec.dtype).reshape(sizes(region))
     with timeline.measure("write", host.nbytes):
-        # One thread cannot fill the pages of a file as fast as the device delivers them.
-        list(_writers().map(lambda part: output.write(part[0], host[part[1]]), _parts(region, WRITERS)))
+        # One thread cannot fill the pages of a file as fast as the device delivers them; several that touch the same
+        # pages wait for each other.
+        number = WRITERS if output.readable().run(region) >= SHORT_RUN else 1
+        list(_writers().map(lambda part: output.write(part[0], host[part[1]]), _parts(region, number)))
 
 
 @cache
@@ -153,11 +155,11 @@ def _writers() -> ThreadPoolExecutor:
 
 
 def _parts(region: Bounds, number: int) -> Iterator[tuple[Bounds, tuple[slice, ...]]]:
-    """About so many parts along the longest axis, and where they lie in the region."""
-    axis = max(range(len(region)), key=lambda axis: sizes(region)[axis], default=0)
+    """About so many parts along the first axis that is long enough, and where they lie in the region."""
     if not region:
         yield region, ()
         return
+    axis = next((axis for axis, length in enumerate(sizes(region)) if length >= number), 0)
     start, stop = region[axis]
     step = max(1, -(-(stop - start) // number))
     for first in range(start, stop, step):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
@@ -14,7 +15,7 @@ from pipeline.arrays import ArrayFile
 from pipeline.chunks import Chunk, plan
 from pipeline.cluster import Placement, Workers, open_workers
 from pipeline.errors import UsageError, VerificationError
-from pipeline.read_device import CHUNKS
+from pipeline.read_device import BLOCK_BYTES, CHUNKS, block_bytes_within, use_blocks
 from pipeline.sources import Source
 from pipeline.task import ChunkResult, Job, Mismatch, Reference, check_chunk, compute_chunk, refer_to_chunk
 from pipeline.timeline import Timeline, Traced
@@ -112,6 +113,7 @@ def run(
     placement: Placement = Placement(),
     verify: str | None = None,
     chunk_bytes: int | None = None,
+    device_memory_limit: int | None = None,
     traced: bool = False,
     progress: Progress = lambda done, total: None,
     announce: Announce = lambda workers: None,
@@ -129,6 +131,8 @@ def run(
         ``"full"``, ``"sample"`` or ``"off"``; by default full up to 256 MiB, sample above.
     chunk_bytes
         Bytes per task; by default from the size of the source and the number of workers.
+    device_memory_limit
+        Bytes that the tasks of a GPU may hold in its memory.
     traced
         Keep every span of every block in ``stages.traces``.
     progress, announce
@@ -148,8 +152,9 @@ def run(
         raise UsageError(
             f"--chunk-size: expected at least one sample of {source.dtype.itemsize} bytes, got {chunk_bytes}"
         )
+    block_bytes = BLOCK_BYTES if device_memory_limit is None else block_bytes_within(device_memory_limit)
     began = perf_counter()
-    with open_workers(placement, source.nbytes) as workers:
+    with open_workers(placement, source.nbytes) as workers, _blocks(workers, block_bytes):
         announce(workers)
         started = perf_counter()
         chunks = plan(source, chunk_bytes or _chunk_bytes(source, workers), mode, seed := secrets.randbits(32))
@@ -166,6 +171,19 @@ def run(
     checked = sum(chunk.checked.samples for chunk in chunks if chunk.checked)
     verdict = Verdict(mode, source.samples, checked, len(chunks), seed)
     return Outcome(workflow, options, source, workflow.finalize(partial, options), verdict, stages, workers.description)
+
+
+@contextmanager
+def _blocks(workers: Workers, nbytes: int) -> Iterator[None]:
+    """GPUs read in blocks of so many bytes; the next job of their processes is free to take others."""
+    if workers.device != "gpu" or nbytes == BLOCK_BYTES:
+        yield
+        return
+    workers.client.run(use_blocks, nbytes)
+    try:
+        yield
+    finally:
+        workers.client.run(use_blocks)
 
 
 def _chunk_bytes(source: Source, workers: Workers) -> int:

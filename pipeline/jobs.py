@@ -68,17 +68,17 @@ def _shared_flags(workflow: Workflow[Any] | ArrayWorkflow[Any]) -> list[click.Op
                help="What to compute on; the result is the same."),
         option(["-c", "--chunk-size"], type=Size(), metavar="SIZE", help="Bytes per task, like 256MiB.  "
                "[default: by size of the input and number of workers]"),
+        option(["--device-memory-limit"], type=Size(), metavar="SIZE", help="Bytes that the tasks of a GPU may hold in "
+               "its memory."),
         option(["--scheduler"], metavar="ADDRESS", help="Run on this existing Dask cluster."),
         option(["--scheduler-file"], metavar="FILE", help="Run on the cluster whose scheduler wrote this file."),
         option(["--dashboard-address"], metavar=":PORT", help="Serve the Dask dashboard on 127.0.0.1, at :8787 or "
                "any port with :0."),
     ]  # fmt: skip
     if isinstance(workflow, ArrayWorkflow):
-        flags[-3:-3] = [
-            option(["--device-memory-limit"], type=Size(), metavar="SIZE", help="Bytes that the tasks of a GPU may "
-                   "hold in its memory."),
-            option(["--memory-limit"], type=Size(), metavar="SIZE", help="Bytes that the tasks of a process may hold."),
-        ]  # fmt: skip
+        limit = option(["--memory-limit"], type=Size(), metavar="SIZE", help="Bytes that the tasks of a process may "
+                       "hold.")  # fmt: skip
+        flags.insert(-3, limit)
     return flags
 
 
@@ -101,8 +101,8 @@ def _write_array(workflow: ArrayWorkflow[Any], options: Any, values: dict[str, A
     groups = [files] if workflow.operands(options) is None else [(path,) for path in files]
     how = values["dtype"], values["byteorder"], values["offset"]
     sources = [open_source(group, *how, samples=False) for group in groups]
-    limits = {name: values[name] for name in ("device_memory_limit", "memory_limit")}
-    _say(_run(workflow, options, values, sources, run_array, sources, values["output"], **limits), values)
+    limit = values["memory_limit"]
+    _say(_run(workflow, options, values, sources, run_array, sources, values["output"], memory_limit=limit), values)
 
 
 def _run(
@@ -115,7 +115,8 @@ def _run(
     placement = Placement(*(values[name] for name in ("device", "scheduler", "scheduler_file", "dashboard_address")))
     with show_progress(workflow.name, values["quiet"]) as progress:
         outcome: Outcome = run(workflow, options, *what, placement=placement, verify=values["verify"],
-                               chunk_bytes=values["chunk_size"], traced=values["trace"] is not None,
+                               chunk_bytes=values["chunk_size"],
+                               device_memory_limit=values["device_memory_limit"], traced=values["trace"] is not None,
                                progress=progress, announce=_announce, **limits)  # fmt: skip
     if values["trace"] is not None:
         with whole_file(values["trace"]) as file:

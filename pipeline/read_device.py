@@ -15,17 +15,21 @@ from typing import Any
 import numpy as np
 
 from pipeline.chunks import Chunk, Piece
-from pipeline.errors import PipelineError
+from pipeline.devices import find_devices
+from pipeline.errors import PipelineError, UsageError
 from pipeline.read import open_planned
 from pipeline.timeline import Timeline
 
-BLOCK_BYTES = 2**27  # one kernel launch; several kvikio tasks each
+BLOCK_BYTES = 2**27  # one kernel launch; several kvikio tasks each; less where a limit of memory says so
+LEAST_BLOCK_BYTES = 2**16
 SLOTS = 2  # of a chunk: one being counted, one being filled
 CHUNKS = 2  # under way on a GPU: while one begins or ends, the other keeps the bus busy
 # Of one kvikio thread. On four H200s reading the page cache 4 MiB streams at 143 GB/s, 16 MiB at 106, 1 MiB at 108:
 # what the threads have under way then fits into the last-level cache of the host.
 TASK_BYTES = 2**22
 THREADS = 16
+
+_block_bytes = BLOCK_BYTES
 
 
 def device_blocks(chunk: Chunk, timeline: Timeline) -> Iterator[Any]:
@@ -174,6 +178,30 @@ def prepare() -> None:
     _lanes(int(cupy.cuda.runtime.getDevice()))
 
 
+def block_bytes_within(limit: int) -> int:
+    """Bytes of a block, so that all buffers of a device take half of a limit of its memory; kernels have the rest.
+
+    Raises
+    ------
+    UsageError
+        If blocks would be so small that it is no use.
+    """
+    nbytes = min(BLOCK_BYTES, limit // (2 * CHUNKS * SLOTS) // LEAST_BLOCK_BYTES * LEAST_BLOCK_BYTES)
+    if nbytes < LEAST_BLOCK_BYTES:
+        raise UsageError(f"--device-memory-limit: expected at least {2 * CHUNKS * SLOTS * LEAST_BLOCK_BYTES} bytes, "
+                         f"got {limit}")  # fmt: skip
+    return nbytes
+
+
+def use_blocks(nbytes: int = BLOCK_BYTES) -> None:
+    """Stream in blocks of so many bytes from now on; runs on a worker, also one that has no GPU."""
+    global _block_bytes
+    if nbytes != _block_bytes and find_devices().usable:
+        release()
+        _block_bytes = nbytes
+        prepare()
+
+
 def release() -> None:
     """Give up the buffers: a job that does not stream has other uses for the memory."""
     import cupy
@@ -190,7 +218,7 @@ def _lanes(device: int) -> SimpleQueue[tuple[Any, list[Any]]]:
 
     lanes: SimpleQueue[tuple[Any, list[Any]]] = SimpleQueue()
     for _ in range(CHUNKS):
-        lanes.put((cupy.cuda.Stream(non_blocking=True), [cupy.empty(BLOCK_BYTES, cupy.uint8) for _ in range(SLOTS)]))
+        lanes.put((cupy.cuda.Stream(non_blocking=True), [cupy.empty(_block_bytes, cupy.uint8) for _ in range(SLOTS)]))
     return lanes
 
 
