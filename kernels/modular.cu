@@ -22,6 +22,7 @@ constexpr int THREADS = 256;
 constexpr int ROWS_AT_A_TIME = 64;  // of a column, by a thread that has it for itself
 constexpr int RASTER = 8;           // tiles below one another that are multiplied together, for the sake of the cache
 constexpr int LOOKED_AT = 2048;     // elements in which a block of dot_products looks for doubtful ones
+constexpr int STEP = 64;            // terms that it takes where they may not be zero, or leaves out
 
 __device__ inline i64 thread_number() { return i64(blockIdx.x) * blockDim.x + threadIdx.x; }
 
@@ -269,13 +270,18 @@ dot_products(const typename F::Storage* __restrict__ a, const typename F::Storag
         const double scale_a = scaled ? power_of_two(HALF_WAY - of_a) : 1;
         const double scale_b = scaled ? power_of_two(HALF_WAY - of_b) : 1;
         const Span span(Line(seen_a, lines.a), Line(seen_b, lines.b));
-        const i64 end = min(span.end - before, inner);
+        const i64 start = max(span.first - before, i64(0)), end = min(span.end - before, inner);
         const typename F::Storage* const row = a + lines.a * inner;
         const typename F::Storage* const column = b + lines.b / columns * inner * columns + lines.b % columns;
         double sum = before ? sums[element] : 0;
-        // Not from the first term that is not zero: lanes that begin together read whole lines of memory.
+        // Lanes stay at the same terms: they read whole lines of memory. Terms outside of the span add zeros.
+        for (i64 step = 0; step < inner; step += STEP) {
+            if (step + STEP <= start || step >= end) continue;
+            const i64 stop = min(step + STEP, inner);
 #pragma unroll 4
-        for (i64 k = 0; k < end; ++k) sum += F::real(row[k]) * scale_a * (F::real(column[k * columns]) * scale_b);
+            for (i64 k = step; k < stop; ++k)
+                sum += F::real(row[k]) * scale_a * (F::real(column[k * columns]) * scale_b);
+        }
         sums[element] = sum;
         if (!last) continue;
         if (is_finite(sum)) {
