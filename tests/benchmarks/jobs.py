@@ -9,11 +9,13 @@ import hashlib
 import os
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from pipeline import cluster
 from pipeline.array_run import run_array
 from pipeline.cluster import Placement
 from pipeline.devices import find_devices
@@ -39,12 +41,12 @@ JOBS: tuple[tuple[str, dict[str, Any], tuple[str, ...]], ...] = (
 
 
 def inputs(folder: Path, dtypes: tuple[str, ...], nbytes: int) -> list[tuple[str, ...]]:
-    """A `.npy` file for each dtype, as paths; a matrix is a square of the 8th of the bytes."""
+    """A `.npy` file for each dtype, as paths; a matrix is a square of the 32nd of the bytes."""
     paths = []
     for number, kind in enumerate(dtypes):
         dtype, _, matrix = kind.partition(" ")
         random = np.random.default_rng(number)
-        size = int((nbytes // 8 // np.dtype(dtype).itemsize) ** 0.5) if matrix else 0
+        size = int((nbytes // 32 // np.dtype(dtype).itemsize) ** 0.5) if matrix else 0
         shape = (size, size) if matrix else (nbytes // 2**14, 2**14 // np.dtype(dtype).itemsize)
         path = folder / f"{number}.npy"
         array = np.lib.format.open_memmap(path, "w+", dtype, shape)
@@ -57,55 +59,59 @@ def inputs(folder: Path, dtypes: tuple[str, ...], nbytes: int) -> list[tuple[str
 
 
 def one_run(name: str, options: Any, paths: list[tuple[str, ...]], folder: Path, **how: Any) -> tuple[str, Any]:
-    """Digest of the result, and the performance that the report gives."""
+    """Digest of the result, and the performance that the report gives, with where it ran."""
     workflow = WORKFLOWS[name]
     chosen = workflow.options(**options)
     if not isinstance(workflow, ArrayWorkflow):
         how.pop("memory_limit")
         report = to_json(run(workflow, chosen, open_source(paths[0]), **how))
-        return hashlib.sha256(repr(report["result"]).encode()).hexdigest(), report["performance"]
-    output = folder / "output.npy"
-    sources = [open_source(path, samples=False) for path in paths]
-    report = to_json(run_array(workflow, chosen, sources, str(output), **how))
-    with open(output, "rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    output.unlink()
-    return digest, report["performance"]
+        digest = hashlib.sha256(repr(report["result"]).encode()).hexdigest()
+    else:
+        output = folder / "output.npy"
+        sources = [open_source(path, samples=False) for path in paths]
+        report = to_json(run_array(workflow, chosen, sources, str(output), **how))
+        with open(output, "rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        output.unlink()
+    return digest, report["performance"] | {"where": report["environment"]["where"]}
 
 
-def measure(mebibytes: int) -> dict[str, Any]:
-    """Each job in every place, with half of its inputs as limit of memory, of the host and of each GPU."""
+def measure(mebibytes: int) -> Iterator[dict[str, Any]]:
+    """Each job in every place, with limits of memory, of the host and of each GPU, that its arrays do not fit into."""
     gpus = find_devices().usable
-    places: dict[str, tuple[str | None, Placement]] = {"CPU": (None, Placement("cpu"))}
-    for number in [n for n in (1, 2, 4) if n <= gpus]:
-        places[f"{number} GPU"] = (",".join(map(str, range(number))), Placement("gpu"))
-    rows = []
+    cluster.SMALL_BYTES = 0  # small or not, every GPU has to take part
+    cores = os.sched_getaffinity(0)
+    places = {"CPU": "", **{f"{number} GPU": ",".join(map(str, range(number))) for number in (1, 2, 4)
+                            if number <= gpus}}  # fmt: skip
     for name, options, dtypes in JOBS:
         with tempfile.TemporaryDirectory(dir=MEMORY) as scratch:
             folder = Path(scratch)
             paths = inputs(folder, dtypes, mebibytes * 2**20)
             nbytes = sum(os.path.getsize(path) for (path,) in paths)
-            limit = nbytes // 2
+            limit = nbytes if name == "matmul" else nbytes // 2
             row: dict[str, Any] = {"job": name, "options": options, "dtypes": dtypes, "bytes": nbytes, "limit": limit}
             taken = row["performance"] = {}
             digests = set()
-            for place, (visible, placement) in places.items():
+            for place, visible in places.items():
                 os.environ.pop("CUDA_VISIBLE_DEVICES", None)
+                limits = {"memory_limit": limit}
                 if visible:
                     os.environ["CUDA_VISIBLE_DEVICES"] = visible
-                limits = {"memory_limit": limit} | ({"device_memory_limit": limit} if visible else {})
-                for verify in ("off", "sample") if visible == "0" else ("sample",):
-                    digest, figures = one_run(
-                        name, options, paths, folder, placement=placement, verify=verify, **limits
-                    )
-                    taken[f"{place}, verify {verify}"] = figures
-                    digests.add(digest)
+                    limits["device_memory_limit"] = limit
+                # The limit is for all threads of a process: with more, none could do anything.
+                os.sched_setaffinity(0, cores if visible else set(sorted(cores)[:16]))
+                placement = Placement("gpu" if visible else "cpu")
+                digest, taken[place] = one_run(name, options, paths, folder, placement=placement, **limits)
+                digests.add(digest)
+            os.sched_setaffinity(0, cores)
             row["identical"] = len(digests) == 1
-            rows.append(row)
             rates = {place: f"{figures['bytes_per_second'] / 1e9:.2f}" for place, figures in taken.items()}
             print(name, options, dtypes, rates, row["identical"], flush=True)
-    return {"jobs": rows}
+            yield row
 
 
 if __name__ == "__main__":
-    save(measure(int(sys.argv[2]) if len(sys.argv) > 2 else 1024), sys.argv[1])
+    rows: list[dict[str, Any]] = []
+    for row in measure(int(sys.argv[2]) if len(sys.argv) > 2 else 1024):
+        rows.append(row)
+        save({"jobs": rows}, sys.argv[1])  # what there is, also when it is interrupted
