@@ -17,7 +17,7 @@ from pipeline.errors import PipelineError, UsageError
 SMALL_BYTES = 2**30
 # Counting holds Python's lock for a third of a pass over the data, so more threads than three share a process in vain.
 THREADS_PER_PROCESS = 3
-# Of a process, at most: more of them wait for Python's lock longer than they work. On 64 cores a GPU job with 64 threads
+# Of a process, at most: more of them wait for Python's lock longer than they work. On 64 cores a GPU job on 64 threads
 # took four times as long as on 16 cores with 16, under the same limit of memory. On a GPU four compute, others verify.
 THREADS = {"cpu": 4, "gpu": 8}
 PROCESS_BYTES = 2**28  # twice what one of them takes
