@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -111,12 +111,13 @@ def plan(source: Source, chunk_bytes: int, verify: str, seed: int) -> tuple[Chun
     chunks: list[Chunk] = []
     pieces: list[Piece] = []
     filled = start = 0
+    choice = random.Random(seed)
 
     def close() -> None:
         nonlocal pieces, filled, start
-        chunk = Chunk(len(chunks), tuple(pieces), source.dtype, start=start)
-        chunks.append(replace(chunk, checked=_checked(chunk, verify, seed)))
-        pieces, filled, start = [], 0, start + chunk.samples
+        samples = filled // itemsize
+        chunks.append(Chunk(len(chunks), tuple(pieces), source.dtype, _checked(samples, verify, choice), start))
+        pieces, filled, start = [], 0, start + samples
 
     for file in source.files:
         done = 0
@@ -135,11 +136,10 @@ def plan(source: Source, chunk_bytes: int, verify: str, seed: int) -> tuple[Chun
     return tuple(chunks)
 
 
-def _checked(chunk: Chunk, verify: str, seed: int) -> Region | None:
+def _checked(samples: int, verify: str, choice: random.Random) -> Region | None:
     if verify == "off":
         return None
     if verify == "full":
-        return Region(0, chunk.samples)
-    length = -(-chunk.samples // SAMPLED_SHARE)
-    start = random.Random(f"{seed}/{chunk.index}").randrange(chunk.samples - length + 1)
-    return Region(start, length)
+        return Region(0, samples)
+    length = -(-samples // SAMPLED_SHARE)
+    return Region(choice.randrange(samples - length + 1), length)
