@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
@@ -31,10 +31,14 @@ WRITERS = 4
 DIRECT_FROM = 2**19
 
 
-def compute_on_device(job: ArrayJob, region: Bounds, timeline: Timeline) -> None:
+def compute_on_device(job: ArrayJob, region: Bounds, timeline: Timeline) -> Mapping[str, int]:
     """Read what a region needs, compute it on the current device, and write it to its place in the output.
 
     A dtype that CuPy does not have travels as bytes, with one more axis for them.
+
+    Returns
+    -------
+    How many elements were computed in which way, where the workflow counts them.
     """
     import cupy
 
@@ -43,10 +47,11 @@ def compute_on_device(job: ArrayJob, region: Bounds, timeline: Timeline) -> None
         # What tasks gave back stays with the pool of their stream; at its limit the pool gives it to others.
         cupy.get_default_memory_pool().set_limit(size=job.device_memory_limit)
     with _lane() as stream:
-        block = computed(job, region, lambda array, bounds: _to_device(array, bounds, timeline), timeline)
+        found = computed(job, region, lambda array, bounds: _to_device(array, bounds, timeline), timeline)
         with timeline.measure("kernel"):
             stream.synchronize()
-        _to_file(job.output, region, block, timeline)
+        _to_file(job.output, region, found.elements, timeline)
+    return found.counts
 
 
 @contextmanager

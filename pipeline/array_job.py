@@ -14,7 +14,7 @@ from pipeline.array_output import OutputFile
 from pipeline.arrays import ArrayFile
 from pipeline.errors import PipelineError
 from pipeline.timeline import Timeline
-from workflows.array_workflow import ArrayWorkflow, Bounds, Spec, sizes
+from workflows.array_workflow import ArrayWorkflow, Bounds, Counted, Spec, sizes
 
 # `--verify sample` checks a part of each region, this share of it, where a check costs as much as computing.
 SAMPLED_SHARE = 256
@@ -56,7 +56,7 @@ def needs(job: ArrayJob, region: Bounds) -> tuple[tuple[ArrayFile, Bounds], ...]
     return read
 
 
-def computed(job: ArrayJob, region: Bounds, read: Callable[[ArrayFile, Bounds], Any], timeline: Timeline) -> Any:
+def computed(job: ArrayJob, region: Bounds, read: Callable[[ArrayFile, Bounds], Any], timeline: Timeline) -> Counted:
     """The elements of a region, from what `read` brings to where they are computed."""
     began, before = perf_counter(), _reading(timeline)
 
@@ -65,10 +65,10 @@ def computed(job: ArrayJob, region: Bounds, read: Callable[[ArrayFile, Bounds], 
 
     streams = job.workflow.streams
     blocks = read_input if streams else [read(array, bounds) for array, bounds in needs(job, region)]
-    block = job.workflow.compute(blocks, region, job.native(), job.options)
+    found = job.workflow.compute(blocks, region, job.native(), job.options)
     waited = _reading(timeline) - before
     timeline.add("kernel", began + waited, perf_counter() - began - waited, nbytes_of(job.output.spec, region))
-    return block
+    return found if isinstance(found, Counted) else Counted(found, {})
 
 
 def _reading(timeline: Timeline) -> float:

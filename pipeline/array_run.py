@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
@@ -141,13 +142,14 @@ def run_array(
         most = _most_bytes(workers, device_memory_limit, memory_limit)
         regions = _regions(job, chunk_bytes or REGION_BYTES[workers.device], most)
         try:
-            checked, escape = _all_regions(job, regions, workers, stages, progress)
+            checked, escape, counts = _all_regions(job, regions, workers, stages, progress)
         finally:
             if device_memory_limit is not None and workers.device == "gpu":
                 workers.client.run(unlimit)  # the next job of this process has a limit of its own, or none
         stages.wall = perf_counter() - started
     verdict = Verdict(mode, spec.size, checked, len(regions), seed, escape)
-    result = ArrayResult(path, spec, workflow.notes(specs, options) if workflow.notes else {})
+    notes = workflow.notes(specs, options) if workflow.notes else {}
+    result = ArrayResult(path, spec, notes | {name: f"{count:,} of {spec.size:,}" for name, count in counts.items()})
     return Outcome(workflow, options, inputs, result, verdict, stages, workers.description)
 
 
@@ -198,8 +200,13 @@ def _computing(workers: Workers) -> int:
 
 def _all_regions(
     job: ArrayJob, regions: list[Bounds], workers: Workers, stages: Stages, progress: Progress
-) -> tuple[int, float]:
-    """Compute and check every region: elements checked, and the probability that a wrong one of them is not noticed."""
+) -> tuple[int, float, Mapping[str, int]]:
+    """Compute and check every region.
+
+    Returns
+    -------
+    Elements checked; the probability that a wrong one of them is not noticed; how many were computed in which way.
+    """
     client = workers.client
     here = {"pure": False, "workers": workers.addresses and list(workers.addresses)}
     resources = {name: amount / LANES for name, amount in workers.resources.items()}
@@ -214,6 +221,7 @@ def _all_regions(
     total = sum(nbytes_of(job.output.spec, region) for region in regions)
     done = checked = 0
     escape = 0.0
+    counts: Counter[str] = Counter()
     for index, (batch, computed, *checks) in enumerate(
         results(_batches(job, regions, workers), submit, workers, lambda batch: f"{job.workflow.name}: {_name(batch)}")
     ):
@@ -227,11 +235,12 @@ def _all_regions(
             escape = max(escape, found.escape)
         timelines = [computed.timeline, *(check.timeline for check in checks)]
         stages.add(index, computed.worker, computed.device, *timelines)
+        counts.update(computed.counts)
         done += sum(nbytes_of(job.output.spec, region) for region in batch)
         progress(done, total)
     if (covered := sum(math.prod(b - a for a, b in region) for region in regions)) != job.output.spec.size:
         raise VerificationError(f"{job.workflow.name}: the regions hold {covered} elements of {job.output.spec.size}")
-    return checked, escape
+    return checked, escape, counts
 
 
 def _batches(job: ArrayJob, regions: list[Bounds], workers: Workers) -> list[list[Bounds]]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,10 +19,11 @@ from workflows.array_workflow import Bounds, Checked
 
 @dataclass(frozen=True)
 class RegionsResult:
-    """Who computed some regions, on what, and what each stage took."""
+    """Who computed some regions, on what, how many elements in which way, and what each stage took."""
 
     worker: str
     device: str
+    counts: Mapping[str, int]
     timeline: Timeline
 
 
@@ -36,28 +38,30 @@ class RegionsCheck:
 def compute_regions(job: ArrayJob, regions: Sequence[Bounds], device: str) -> RegionsResult:
     """Of each region: read what it needs, compute it, and write it to its place in the output."""
     timeline = Timeline(job.traced)
+    counts: Counter[str] = Counter()
     try:
         for region in regions:
             if device == "gpu":
                 from pipeline.array_device import compute_on_device
 
-                compute_on_device(job, region, timeline)
+                counts.update(compute_on_device(job, region, timeline))
             else:
-                _compute_on_cpu(job, region, timeline)
+                counts.update(_compute_on_cpu(job, region, timeline))
     except Exception as error:
         leave_if_broken(error)
         raise
-    return RegionsResult(worker_address(), device_name(device), timeline)
+    return RegionsResult(worker_address(), device_name(device), counts, timeline)
 
 
-def _compute_on_cpu(job: ArrayJob, region: Bounds, timeline: Timeline) -> None:
+def _compute_on_cpu(job: ArrayJob, region: Bounds, timeline: Timeline) -> Mapping[str, int]:
     def read(array: ArrayFile, bounds: Bounds) -> NDArray[Any]:
         with timeline.measure("read", nbytes_of(array.spec, bounds)):
             return read_region(array, bounds)
 
-    block = computed(job, region, read, timeline)
-    with timeline.measure("write", block.nbytes):
-        job.output.write(region, block)
+    found = computed(job, region, read, timeline)
+    with timeline.measure("write", found.elements.nbytes):
+        job.output.write(region, found.elements)
+    return found.counts
 
 
 def check_regions(job: ArrayJob, regions: Sequence[Bounds], result: RegionsResult) -> RegionsCheck:

@@ -98,9 +98,9 @@ def test_limit_of_a_gpu_is_shared_by_its_tasks(
     on(monkeypatch, replace(workers, device="gpu", computing=1))
     regions: list[int] = []
 
-    def note(job: Any, found: Any, *_: Any) -> tuple[int, float]:
+    def note(job: Any, found: Any, *_: Any) -> tuple[int, float, dict[str, int]]:
         regions.append(len(found))
-        return job.output.spec.size, 0.0
+        return job.output.spec.size, 0.0, {}
 
     monkeypatch.setattr(pipeline.array_run, "_all_regions", note)
     limit = 16_000 * COPIES * LANES

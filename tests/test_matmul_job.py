@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from modular_cases import FLOATS, KINDS, Array, factors, generator, on_cpu, same_bits, strange
+from modular_cases import FLOATS, KINDS, Array, factors, generator, on_cpu, same_bits, strange, with_doubtful
 
 import pipeline.array_run
 import workflows.matmul
@@ -182,6 +182,17 @@ def test_vectors_stacks_and_fortran_order(tmp_path: Path) -> None:
     a, b = random.standard_normal((6, 5)), random.standard_normal((5, 4))
     same_bits(multiplied(tmp_path, np.asfortranarray(a), np.asfortranarray(b)), on_cpu(a, b))
     same_bits(multiplied(tmp_path, a.astype(">f8"), b), on_cpu(a, b))
+
+
+@pytest.mark.parametrize("kind", ["mixed", "huge", "ordinary"])
+def test_result_says_how_many_elements_were_computed_term_by_term(tmp_path: Path, kind: str) -> None:
+    """As many wherever regions are cut; none where numbers are of about the same size."""
+    a, b = factors(kind, "float64", 40, 33, 50)
+    _, doubtful = with_doubtful(a, b)
+    for chunk_bytes in (None, 20_000):
+        outcome = outcome_of(tmp_path, a, b, chunk_bytes=chunk_bytes)
+        assert outcome.result.notes["elements computed term by term"] == f"{doubtful:,} of 2,000"
+    assert (doubtful == 0) is (kind == "ordinary")
 
 
 def test_notes_say_what_was_done() -> None:

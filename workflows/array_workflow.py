@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -57,6 +57,17 @@ class Checked:
 
 
 @dataclass(frozen=True)
+class Counted:
+    """The elements of a region, and how many of them were computed in which way, where that depends on the data.
+
+    The counts of all regions are added up, so they must not depend on where regions are cut.
+    """
+
+    elements: Any
+    counts: Mapping[str, int]
+
+
+@dataclass(frozen=True)
 class ArrayWorkflow(Generic[Options]):
     """One job whose result is an array as large as you like.
 
@@ -80,8 +91,8 @@ class ArrayWorkflow(Generic[Options]):
         where that is several pieces of each, first one of every input, then the next.
     compute
         (blocks, region, specs, options) -> the elements of the region. The blocks are NumPy or CuPy arrays in native
-        byte order and C order; the answer is an array of the same kind. A dtype that CuPy does not have comes, and
-        goes, as bytes with one more axis for them.
+        byte order and C order; the answer is an array of the same kind, or one `Counted`. A dtype that CuPy does not
+        have comes, and goes, as bytes with one more axis for them.
     check
         (read, found, region, specs, options, random generator) -> what is wrong with the elements found in the file.
         Plain, slower, sharing nothing with compute.

@@ -12,7 +12,7 @@ import numpy as np
 from kernels.modular import FORMATS, MOST_PRODUCTS, bits_of, moduli_for, result_dtype
 from kernels.modular_cpu import ProductOnCpu
 from kernels.modular_room import room_for
-from workflows.array_workflow import ArrayWorkflow, Bounds, Read, Spec, in_rows, sizes
+from workflows.array_workflow import ArrayWorkflow, Bounds, Counted, Read, Spec, in_rows, sizes
 from workflows.matmul_check import check
 from workflows.matmul_shape import Matrices, matrices
 
@@ -21,6 +21,7 @@ LINE = 8  # elements of C that a row of A or a column of B counts as: short ones
 # What a task may take of a GPU, as a multiple of its inputs and output: pipeline.array_run counts on it. Of small
 # tasks, as a limit of memory asks for, less: allocations of different sizes leave gaps.
 COPIES, COPIES_OF_SMALL, SMALL = 4, 2, 2**25
+TERM_BY_TERM = "elements computed term by term"
 TILE = 128  # tiles of C are of so many rows and columns, or a multiple of it, where they are as large as that
 
 
@@ -141,7 +142,8 @@ def compute(read: Read, region: Bounds, specs: Sequence[Spec], options: MatmulOp
         while product.unsettled():
             for part in parts:
                 product.redo(*slab(part))
-        return result.reshape(sizes(region))
+        elements = result.reshape(sizes(region))
+        return Counted(elements, {TERM_BY_TERM: product.doubtful}) if product.scaled else elements
 
 
 def _product(block: Any, specs: Sequence[Spec], options: MatmulOptions) -> Any:
