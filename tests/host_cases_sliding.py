@@ -117,6 +117,11 @@ def sliding_cases() -> Iterator[Case]:
         x = adversarial(case, (2, 3000)) * np.resize([1.0, 2.0**-40], 3000)
         check = partial(_in_one_span, partial(_box, x, radius, (0, 0, "zero")))
         yield Case("sliding", "box_wide", f"{case}, {radius}", check)
+    for dtype in ("float32", "float64"):
+        x = numbers(dtype, (2, 700))
+        x[0, 90], x[0, 95], x[0, 300], x[1, 699] = np.nan, np.inf, -np.inf, np.inf
+        check = partial(_in_one_span, partial(_box, x, 3, (0, 0, "zero")))
+        yield Case("sliding", "box_wide", f"{dtype}, not all finite", check)
     for dtype in ("float16", "float32", "float64"):
         x = _far(dtype)
         for radius in (20, 100, 140):

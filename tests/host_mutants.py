@@ -116,7 +116,8 @@ def _guards(text: str, start: int, end: int, leaves: bool) -> Iterator[tuple[int
     leaves = leaves and len(list(_parts(text, start, end, "&&"))) == 1
     operator = "||" if leaves else "&&"
     for part_start, part_end in _parts(text, start, end, operator):
-        part = re.sub(r"\bsizeof\([^)]*\)", "", text[part_start:part_end])
+        # Neither a size is a bound, nor are the arguments of a template comparisons.
+        part = re.sub(r"\bsizeof\([^)]*\)|<\w+(?:, \w+)*>(?=\()", "", text[part_start:part_end])
         if "[" in part or part.startswith("!"):
             continue  # what an element is compared with is no bound
         if COMPARES.search(f" {part}") and re.search(r"\b[a-z]\w*", part):

@@ -214,7 +214,7 @@ def test_a_wrong_product_is_not_kept(tmp_path: Path, verify: str, change: Callab
         sources.append(open_source((str(tmp_path / f"{name}.npy"),), samples=False))
 
     def compute(*arguments: Any) -> Any:
-        return np.ascontiguousarray(change(MATMUL.compute(*arguments)))
+        return np.ascontiguousarray(change(MATMUL.compute(*arguments).elements))
 
     wrong = replace(MATMUL, compute=compute)
     with pytest.raises(VerificationError, match=r"matmul: a number is wrong in region \[.*\] on worker"):

@@ -156,7 +156,7 @@ def test_regions_of_the_job(cp: Any, monkeypatch: pytest.MonkeyPatch, dtype: str
 
     for region in (((0, 2), (0, 30), (0, 20)), ((1, 2), (3, 19), (7, 20))):
         found = MATMUL.compute(read, region, specs, MatmulOptions())
-        same_bits(found.get(), on_cpu(a, b)[tuple(slice(*ends) for ends in region)])
+        same_bits(found.elements.get(), on_cpu(a, b)[tuple(slice(*ends) for ends in region)])
 
 
 @pytest.mark.gpu
