@@ -112,7 +112,7 @@ def needs(region: Bounds, specs: Sequence[Spec], options: MatmulOptions) -> tupl
     return found.needs(region, (0, min(found.inner, SLAB)))
 
 
-def compute(read: Read, region: Bounds, specs: Sequence[Spec], options: MatmulOptions) -> Any:
+def compute(read: Read, region: Bounds, specs: Sequence[Spec], options: MatmulOptions) -> Counted:
     """Multiply, slab by slab. Scales come from whole rows and columns, so what does not fit in a slab is read twice,
     and once more where elements are computed term by term."""
     found = matrices(specs)
@@ -142,8 +142,8 @@ def compute(read: Read, region: Bounds, specs: Sequence[Spec], options: MatmulOp
         while product.unsettled():
             for part in parts:
                 product.redo(*slab(part))
-        elements = result.reshape(sizes(region))
-        return Counted(elements, {TERM_BY_TERM: product.doubtful}) if product.scaled else elements
+        counts = {TERM_BY_TERM: product.doubtful} if product.scaled else {}
+        return Counted(result.reshape(sizes(region)), counts)
 
 
 def _product(block: Any, specs: Sequence[Spec], options: MatmulOptions) -> Any:
