@@ -17,7 +17,7 @@ from pipeline.cluster import Placement, Workers, open_workers
 from pipeline.errors import UsageError, VerificationError
 from pipeline.read_device import BLOCK_BYTES, CHUNKS, block_bytes_within, use_blocks
 from pipeline.sources import Source
-from pipeline.task import ChunkResult, Job, Mismatch, Reference, check_chunk, compute_chunk, refer_to_chunk
+from pipeline.task import Job, Reference, check_chunk, compute_chunk, refer_to_chunk
 from pipeline.timeline import Timeline, Traced
 from pipeline.window import results
 from workflows.array_workflow import ArrayWorkflow
@@ -209,8 +209,9 @@ def _one_pass(
     total = sum(chunk.nbytes for chunk in chunks)
     done = 0
     partial: NDArray[Any] | None = None
-    for chunk, result, reference, mismatch in _results(job, chunks, workers):
-        if mismatch:
+    for chunk, result, *references in _results(job, chunks, workers):
+        reference = references[0] if references else Reference(None, Timeline())
+        if mismatch := check_chunk(job, chunk, result, reference):
             raise VerificationError(f"{job.workflow.name}: a number is wrong in {mismatch}; nothing was written")
         partial = result.partial if partial is None else job.workflow.combine(partial, result.partial)
         stages.add(chunk.index, result.worker, result.device, result.timeline, reference.timeline)
@@ -226,10 +227,8 @@ def _one_pass(
     return partial
 
 
-def _results(
-    job: Job, chunks: tuple[Chunk, ...], workers: Workers
-) -> Iterator[tuple[Chunk, ChunkResult, Reference, Mismatch | None]]:
-    """Every chunk with what was computed and what its check says, in the order in which they finish."""
+def _results(job: Job, chunks: tuple[Chunk, ...], workers: Workers) -> Iterator[tuple[Any, ...]]:
+    """Every chunk with what was computed and, where some of it is checked, its reference."""
     client = workers.client
     here = {"pure": False, "workers": workers.addresses and list(workers.addresses)}
     resources = {name: amount / CHUNKS for name, amount in workers.resources.items()}
@@ -238,9 +237,9 @@ def _results(
         # Computing goes first; the reference, which does not wait for it, fills what threads are left. Neither depends
         # on a task of its own for the job: Dask would start them all where that one ran, and move them one by one.
         computed = client.submit(compute_chunk, job, chunk, workers.device, resources=resources, priority=1, **here)
-        reference = client.submit(refer_to_chunk, job, chunk, resources=workers.spare, **here)
-        check = client.submit(check_chunk, job, chunk, computed, reference, priority=2, **here)
-        return computed, reference, check
+        if chunk.checked is None:
+            return (computed,)
+        return computed, client.submit(refer_to_chunk, job, chunk, resources=workers.spare, **here)
 
     def name_of(chunk: Chunk) -> str:
         return f"{job.workflow.name}: chunk {chunk.index} ({chunk.where()})"

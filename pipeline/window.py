@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from itertools import islice
 from queue import Empty, SimpleQueue
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from pipeline.cluster import ANSWER_SECONDS, Workers
 from pipeline.errors import PipelineError
 
 Item = TypeVar("Item")
+
+
+@dataclass
+class _Started(Generic[Item]):
+    """An item, its tasks, and how many of them are not done."""
+
+    item: Item
+    futures: tuple[Any, ...]
+    left: int
 
 
 def results(
@@ -19,13 +29,13 @@ def results(
     workers: Workers,
     name_of: Callable[[Item], str],
 ) -> Iterator[tuple[Any, ...]]:
-    """Every item with the results of its tasks, in the order in which they finish.
+    """Every item with the results of its tasks, in the order in which items are finished.
 
     Parameters
     ----------
     items
     submit
-        Starts the tasks of an item: its Dask futures, of which the last one finishes last.
+        Starts the tasks of an item: its Dask futures.
     workers
     name_of
         What to call an item in a message.
@@ -35,21 +45,31 @@ def results(
     PipelineError
         If a task fails, or all workers are gone.
     """
-    under_way: dict[Any, tuple[Item, tuple[Any, ...]]] = {}
+    under_way: dict[Any, _Started[Item]] = {}
     finished: SimpleQueue[Any] = SimpleQueue()
 
     def start(item: Item) -> None:
         futures = submit(item)
-        under_way[futures[-1]] = (item, futures)
-        futures[-1].add_done_callback(finished.put)
+        started = _Started(item, futures, len(futures))
+        for future in futures:
+            under_way[future] = started
+            future.add_done_callback(finished.put)
 
     waiting = iter(items)
     for item in islice(waiting, 4 * workers.threads):
         start(item)
     while under_way:
-        item, futures = under_way.pop(_next(finished, workers))
+        future = _next(finished, workers)
+        started = under_way.pop(future)
+        started.left -= 1
+        failed = future.status == "error"
+        if started.left and not failed:
+            continue
+        item = started.item
         try:
-            yield (item, *(future.result() for future in futures))
+            if failed:
+                future.result()
+            yield (item, *(future.result() for future in started.futures))
         except (PipelineError, GeneratorExit):
             raise
         except Exception as error:

@@ -27,14 +27,22 @@ class Client:
         return {"workers": {str(index): {} for index in range(number)}}
 
 
+class Task(Future[str]):
+    """What the window asks of a Dask future."""
+
+    @property
+    def status(self) -> str:
+        return "error" if self.done() and self.exception() else "finished" if self.done() else "pending"
+
+
 class Tasks:
     """Futures in the place of Dask's, two for each item, that finish when they are told to; item 0 at once."""
 
     def __init__(self) -> None:
-        self.started: dict[int, tuple[Future[str], Future[str]]] = {}
+        self.started: dict[int, tuple[Task, Task]] = {}
 
-    def submit(self, item: int) -> tuple[Future[str], Future[str]]:
-        self.started[item] = (Future(), Future())
+    def submit(self, item: int) -> tuple[Task, Task]:
+        self.started[item] = (Task(), Task())
         if item == 0:
             self.finish(item)
         return self.started[item]
@@ -87,6 +95,27 @@ def test_as_many_are_under_way_as_keep_all_threads_busy(tasks: Tasks) -> None:
         tasks.finish(item)
         assert next(found) == texts(item)
         assert len(tasks.started) == window_size + item  # one more for each that was done
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_item_is_finished_with_the_last_of_its_tasks(tasks: Tasks, order: tuple[int, int]) -> None:
+    found = tasks.results(3)
+    next(found)
+    for number in order:
+        if number == order[1]:
+            tasks.finish(2)
+            assert next(found) == texts(2)
+        tasks.started[1][number].set_result(f"{('first', 'last')[number]} of 1")
+    assert list(found) == [texts(1)]
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_failure_of_one_task_does_not_wait_for_the_other(tasks: Tasks, number: int) -> None:
+    found = tasks.results(3)
+    next(found)
+    tasks.started[1][number].set_exception(PipelineError("planted"))
+    with pytest.raises(PipelineError, match="^planted$"):
+        next(found)
 
 
 @pytest.mark.parametrize("error", [PipelineError("planted"), VerificationError("planted")])
