@@ -114,7 +114,7 @@ def test_failure_of_one_task_does_not_wait_for_the_other(tasks: Tasks, number: i
     found = tasks.results(3)
     next(found)
     tasks.started[1][number].set_exception(PipelineError("planted"))
-    with pytest.raises(PipelineError, match="^planted$"):
+    with pytest.raises(PipelineError, match=r"^planted$"):
         next(found)
 
 
