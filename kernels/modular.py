@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from operator import mul
@@ -82,6 +82,19 @@ def result_dtype(dtypes: Sequence[np.dtype[Any]]) -> np.dtype[Any]:
 def bits_of(dtype: np.dtype[Any]) -> int:
     """Bits of the magnitude of the integers that a matrix of this dtype is multiplied as."""
     return FORMATS[dtype.name].kept if dtype.kind == "f" else 8 * dtype.itemsize - (dtype.kind == "i")
+
+
+def multiplied(product: Any, parts: Callable[[], Iterable[tuple[Any, Any]]]) -> Any:
+    """The product of matrices that come in parts, each time that `parts` is called: columns of A and rows of B."""
+    for a, b in parts():
+        product.measure(a, b)
+    for a, b in parts():
+        product.add(a, b)
+    found = product.finish()
+    while product.unsettled():
+        for a, b in parts():
+            product.redo(a, b)
+    return found
 
 
 def moduli_for(bits: int, products: int) -> int:

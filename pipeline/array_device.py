@@ -17,7 +17,7 @@ from pipeline.arrays import SHORT_RUN, ArrayFile, read_region
 from pipeline.read import open_planned
 from pipeline.read_device import finish, prepare_threads, release, to_native, transfer
 from pipeline.timeline import Timeline
-from workflows.array_workflow import Bounds, sizes
+from workflows.array_workflow import Bounds, along, sizes
 
 ON_DEVICE = "?bBhHiIlLqQefdFD"  # dtypes that CuPy has
 
@@ -161,13 +161,6 @@ def _writers() -> ThreadPoolExecutor:
 
 def _parts(region: Bounds, number: int) -> Iterator[tuple[Bounds, tuple[slice, ...]]]:
     """About so many parts along the first axis that is long enough, and where they lie in the region."""
-    if not region:
-        yield region, ()
-        return
-    axis = next((axis for axis, length in enumerate(sizes(region)) if length >= number), 0)
-    start, stop = region[axis]
-    step = max(1, -(-(stop - start) // number))
-    for first in range(start, stop, step):
-        last = min(first + step, stop)
-        inside = (*(slice(None) for _ in range(axis)), slice(first - start, last - start))
-        yield (*region[:axis], (first, last), *region[axis + 1 :]), inside
+    lengths = sizes(region)
+    axis = next((axis for axis, length in enumerate(lengths) if length >= number), None)
+    return iter([(region, ())]) if axis is None else along(region, axis, -(-lengths[axis] // number))

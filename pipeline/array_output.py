@@ -8,7 +8,7 @@ import io
 import mmap
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -20,7 +20,7 @@ from pipeline.arrays import ArrayFile, read_region, runs_of
 from pipeline.chunks import Piece
 from pipeline.errors import PipelineError
 from pipeline.files import whole_file
-from workflows.array_workflow import Bounds, Spec, sizes
+from workflows.array_workflow import Bounds, Spec, along, sizes
 
 # What is touched of the output through a mapping before the pages are given back.
 MAPPED_RUNS = 64
@@ -108,19 +108,15 @@ def _bits(array: NDArray[Any]) -> NDArray[Any]:
 
 def _slabs(region: Bounds, itemsize: int) -> Iterator[tuple[tuple[slice, ...], tuple[slice, ...]]]:
     """Parts of a region, not empty, along its first axis that has a length, as indexes of the region and the array."""
-    if not region:
-        yield (), ()
-        return
     lengths = sizes(region)
-    axis = next((number for number, length in enumerate(lengths) if length > 1), 0)
-    start, stop = region[axis]
-    runs, nbytes = prod(lengths[axis + 1 : -1]), prod(lengths[axis + 1 :]) * itemsize
-    step = max(1, min(MAPPED_RUNS // runs if axis < len(lengths) - 1 else stop, MAPPED_BYTES // nbytes))
-    for first in range(start, stop, step):
-        last = min(first + step, stop)
-        inside = (*(slice(None) for _ in range(axis)), slice(first - start, last - start))
-        outside = (slice(first, last) if number == axis else slice(*ends) for number, ends in enumerate(region))
-        yield inside, tuple(outside)
+    axis = next((number for number, length in enumerate(lengths) if length > 1), None)
+    parts: Iterable[tuple[Bounds, tuple[slice, ...]]] = [(region, ())]
+    if axis is not None:
+        runs, nbytes = prod(lengths[axis + 1 : -1]), prod(lengths[axis + 1 :]) * itemsize
+        by_runs = MAPPED_RUNS // runs if axis < len(lengths) - 1 else lengths[axis]
+        parts = along(region, axis, max(1, min(by_runs, MAPPED_BYTES // nbytes)))
+    for part, inside in parts:
+        yield inside, tuple(slice(*ends) for ends in part)
 
 
 @contextlib.contextmanager

@@ -46,7 +46,7 @@ class ArrayFile:
 
     def run(self, region: Bounds) -> int:
         """Bytes of a region that lie one after another."""
-        return runs_of(self.spec.shape, self.spec.dtype.itemsize, region)[0]
+        return run_of(self.spec.shape, self.spec.dtype.itemsize, region)[0]
 
     def parts(self, region: Bounds) -> Iterator[tuple[Piece, list[tuple[int, int, int]]]]:
         """Where the bytes of a region are: of each file that has some, its runs.
@@ -121,14 +121,21 @@ def _read_runs(array: ArrayFile, region: Bounds, buffer: memoryview) -> None:
 
 
 def runs_of(shape: tuple[int, ...], itemsize: int, region: Bounds) -> tuple[int, list[int]]:
-    axis = len(shape)
-    length = itemsize
-    while axis and (axis == len(shape) or region[axis] == (0, shape[axis])):
-        axis -= 1
-        length *= region[axis][1] - region[axis][0]
+    """Bytes of a run of a region of an array in C order, and where in the array each run begins."""
+    length, axis = run_of(shape, itemsize, region)
     starts = np.zeros(1, np.int64)
     for outer in range(axis):
         stride = prod(shape[outer + 1 :]) * itemsize
         starts = (starts[:, None] + np.arange(*region[outer]) * stride).reshape(-1)
     first = region[axis][0] * prod(shape[axis + 1 :]) * itemsize if shape else 0
     return length, (starts + first).tolist()
+
+
+def run_of(shape: tuple[int, ...], itemsize: int, region: Bounds) -> tuple[int, int]:
+    """Bytes of a run, and the axis along which runs are cut: there is one for each index of those before it."""
+    axis = len(shape)
+    length = itemsize
+    while axis and (axis == len(shape) or region[axis] == (0, shape[axis])):
+        axis -= 1
+        length *= region[axis][1] - region[axis][0]
+    return length, axis

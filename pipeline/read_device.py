@@ -150,9 +150,10 @@ def transfer(file: Any, piece: Piece, start: int, target: Any) -> Transfer:
 
 
 def finish(transfers: Iterable[Transfer]) -> None:
-    """Wait for all of them, also where one fails: memory must not be given up while it is read or written."""
-    under_way = deque(transfers)
+    """Start them if they are not, and wait for all, also where one fails: memory must not be given up before."""
+    under_way: deque[Transfer] = deque()
     try:
+        under_way.extend(transfers)
         while under_way:
             under_way.popleft().result()
     finally:

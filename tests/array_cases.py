@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-import pipeline.array_run
 from pipeline.array_run import run_array
 from pipeline.cluster import Placement, Workers, open_workers
 from pipeline.engine import Outcome
@@ -69,11 +67,6 @@ def workers() -> Iterator[Workers]:
     """One cluster for all tests."""
     with open_workers(ON_CPU, 0) as workers:
         yield replace(workers, threads=2)  # so that more regions than eight have to wait for others
-
-
-@pytest.fixture(autouse=True)
-def shared(workers: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipeline.array_run, "open_workers", lambda *_, **__: nullcontext(workers))
 
 
 @pytest.fixture

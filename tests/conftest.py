@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import zlib
 from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -12,6 +13,9 @@ from host_build import NoCompilerError, compiler
 from host_cupy import on_host
 from host_device import HOST
 
+import pipeline.array_run
+import pipeline.engine
+from pipeline.cluster import Placement, Workers, open_workers
 from pipeline.devices import find_devices
 
 
@@ -28,6 +32,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for marker, needed in (("hardware", 1), ("multigpu", 2)):
             if item.get_closest_marker(marker) and gpus < needed:
                 item.add_marker(pytest.mark.skip(reason=f"needs {needed} GPU(s), {gpus} usable here"))
+
+
+@pytest.fixture(scope="module")
+def workers() -> Iterator[Workers]:
+    """One cluster on the CPU for all tests of a module."""
+    with open_workers(Placement(device="cpu"), 0) as workers:
+        yield workers
+
+
+@pytest.fixture
+def shared(workers: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every run goes to it."""
+    for module in (pipeline.array_run, pipeline.engine):
+        monkeypatch.setattr(module, "open_workers", lambda *_, **__: nullcontext(workers))
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import numpy as np
 from host_case import Case
 from numpy.typing import NDArray
 
-from kernels.modular import FORMATS, INTEGERS, result_dtype
+from kernels.modular import FORMATS, INTEGERS, multiplied, result_dtype
 from kernels.modular_cpu import ProductOnCpu
 from kernels.modular_device import ProductOnDevice, exact_matmul
 from workflows.matmul_exact import exact_float, exact_integer
@@ -157,12 +157,7 @@ def with_doubtful(a: Array, b: Array, result: str | None = None) -> tuple[Array,
     dtype = np.dtype(result) if result else result_dtype((a.dtype, b.dtype))
     product = ProductOnCpu((dtype, dtype) if dtype.kind == "f" else (a.dtype, b.dtype), dtype)
     with np.errstate(all="ignore"):
-        product.measure(a, b)
-        product.add(a, b)
-        found = product.finish()
-        while product.unsettled():
-            product.redo(a, b)
-        return found, product.doubtful
+        return multiplied(product, lambda: [(a, b)]), product.doubtful
 
 
 def defined(a: Array, b: Array) -> Array:
@@ -215,14 +210,7 @@ def _parts_case(pair: tuple[Array, Array], result: str | None, tile: Chosen, cp:
     cut = sizes[1] // 3
     parts = [(cp.asarray(a[:, ends].copy()), cp.asarray(b[ends].copy())) for ends in (slice(cut), slice(cut, None))]
     with _tiled(tile):
-        for part in parts:
-            product.measure(*part)
-        for part in parts:
-            product.add(*part)
-        found = product.finish()
-        while product.unsettled():
-            for part in parts:
-                product.redo(*part)
+        found = multiplied(product, lambda: parts)
         expected, doubtful = with_doubtful(a, b, str(chosen))
         same_bits(found.get(), expected)
         assert product.doubtful == doubtful, (product.doubtful, doubtful)

@@ -110,9 +110,11 @@ def job_of(folder: Path, workflow: Any, options: Any, *arrays: Any, limit: int |
 def test_any_dtype(
     tmp_path: Path, limits: list[int], dtype: str, shape: tuple[int, ...], direct: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where long runs go straight to the device; only what it cannot swap there then goes through the host."""
+    """Also where runs are long: they go straight to the device, but for what it cannot swap there, and several threads
+    write."""
     if direct:
         monkeypatch.setattr(pipeline.array_device, "DIRECT_FROM", 1)
+        monkeypatch.setattr(pipeline.array_device, "SHORT_RUN", 1)
     size, itemsize = int(np.prod(shape)), np.dtype(dtype).itemsize
     random = np.random.default_rng(0)
     bits = random.integers(2, size=size) if dtype in ("bool", "U1") else None

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from array_cases import SCALED, Factor, compute, left, scaled
 from array_cases import array as array
-from array_cases import shared as shared
 from array_cases import source as source
 from array_cases import workers as workers
 from numpy.typing import NDArray
@@ -21,6 +20,8 @@ from pipeline.array_run import run_array
 from pipeline.errors import PipelineError, UsageError, VerificationError
 from pipeline.sources import Source
 from workflows.array_workflow import Bounds, Spec
+
+pytestmark = pytest.mark.usefixtures("shared")
 
 
 @pytest.mark.parametrize("mode", ["full", "sample"])

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from region_cases import DTYPES, TINY, counting, part, same, shapes
 
+import pipeline.array_output
 from pipeline.array_output import OutputFile, output_file
 from pipeline.arrays import read_region
 from pipeline.errors import PipelineError
@@ -37,15 +38,31 @@ def cut_arrays(draw: st.DrawFn) -> tuple[NDArray[Any], list[Bounds]]:
 
 
 @TINY
-@given(case=cut_arrays(), suffix=st.sampled_from(["npy", "raw"]))
-def test_regions_make_the_array(tmp_path: Path, case: tuple[NDArray[Any], list[Bounds]], suffix: str) -> None:
+@given(
+    case=cut_arrays(),
+    suffix=st.sampled_from(["npy", "raw"]),
+    mappable=st.booleans(),
+    slab=st.tuples(st.integers(1, 5), st.integers(1, 40)),
+)
+def test_regions_make_the_array(
+    tmp_path: Path, case: tuple[NDArray[Any], list[Bounds]], suffix: str, mappable: bool, slab: tuple[int, int]
+) -> None:
+    """Through a mapping, in parts of few runs and bytes, and through a descriptor."""
     array, regions = case
     native = array.astype(array.dtype.newbyteorder("="))
     path = tmp_path / f"out.{suffix}"
-    with output_file(str(path), Spec(array.shape, native.dtype)) as output:
+    with (
+        pytest.MonkeyPatch.context() as monkeypatch,
+        output_file(str(path), Spec(array.shape, native.dtype)) as output,
+    ):
+        monkeypatch.setattr(pipeline.array_output, "MAPPED_RUNS", slab[0])
+        monkeypatch.setattr(pipeline.array_output, "MAPPED_BYTES", slab[1])
+        assert output.mappable == (native.size > 0)
+        output = replace(output, mappable=output.mappable and mappable)
         for region in regions:
             output.write(region, part(native, region))
             same(read_region(output.readable(), region), part(native, region))
+            same(output.read(region), part(native, region))
         assert not path.exists()
     found = np.load(path) if suffix == "npy" else np.fromfile(path, native.dtype).reshape(array.shape)
     assert found.tobytes() == native.tobytes() and found.shape == array.shape

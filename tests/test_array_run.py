@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from array_cases import SCALED, check, left, scaled
 from array_cases import array as array
-from array_cases import shared as shared
 from array_cases import source as source
 from array_cases import workers as workers
 from numpy.typing import NDArray
@@ -21,6 +20,7 @@ from pipeline.cluster import Workers
 from pipeline.sources import Source, open_source
 from workflows.array_workflow import Bounds, Checked, sizes
 
+pytestmark = pytest.mark.usefixtures("shared")
 CHECKED: list[int] = []  # elements in each call of the check; the cluster lives in this process
 
 

@@ -19,7 +19,7 @@ from test_existing import scheduler, worker
 
 import pipeline.array_run
 from pipeline.array_run import COPIES, LANES, run_array
-from pipeline.cluster import Placement, Workers, open_workers
+from pipeline.cluster import Placement, Workers
 from pipeline.errors import UsageError
 from pipeline.sources import Source, open_source
 from workflows.array_workflow import all_of
@@ -60,13 +60,6 @@ def test_two_processes_make_the_same_bytes(
 
 
 # --- limits of memory -------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def workers() -> Iterator[Workers]:
-    """One cluster for all tests."""
-    with open_workers(ON_CPU, 0) as workers:
-        yield workers
 
 
 @pytest.fixture

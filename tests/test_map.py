@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +15,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 from numpy.typing import NDArray
 
-import pipeline.array_run
 from pipeline.array_run import run_array
-from pipeline.cluster import Placement, Workers, open_workers
+from pipeline.cluster import Placement
 from pipeline.engine import Outcome
 from pipeline.errors import UsageError
 from pipeline.sources import open_source
@@ -34,18 +32,6 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "minimum": np.minimum, "maximum": np.maximum, "multiply-add": lambda a, b, c: a * b + c,
 }  # fmt: skip
 OPERANDS = {name: 3 if name == "multiply-add" else 2 for name in OPERATIONS}
-
-
-@pytest.fixture(scope="module")
-def workers() -> Iterator[Workers]:
-    """One cluster for all tests."""
-    with open_workers(ON_CPU, 0) as workers:
-        yield workers
-
-
-@pytest.fixture
-def shared(workers: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipeline.array_run, "open_workers", lambda *_, **__: nullcontext(workers))
 
 
 def mapped(folder: Path, operation: str, *arrays: NDArray[Any], **keywords: Any) -> Outcome:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +11,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from modular_cases import FLOATS, KINDS, Array, factors, generator, on_cpu, same_bits, strange, with_doubtful
 
-import pipeline.array_run
 import workflows.matmul
 import workflows.matmul_check
 from kernels.modular import DTYPES
 from pipeline.array_run import run_array
-from pipeline.cluster import Placement, Workers, open_workers
+from pipeline.cluster import Placement
 from pipeline.engine import Outcome
 from pipeline.errors import PipelineError, UsageError
 from pipeline.sources import open_source
@@ -26,19 +23,8 @@ from workflows.array_workflow import Spec, sizes
 from workflows.matmul import MATMUL, MatmulOptions
 from workflows.matmul_shape import matrices
 
+pytestmark = pytest.mark.usefixtures("shared")
 ON_CPU = Placement(device="cpu")
-
-
-@pytest.fixture(scope="module")
-def workers() -> Iterator[Workers]:
-    """One cluster for all tests."""
-    with open_workers(ON_CPU, 0) as workers:
-        yield workers
-
-
-@pytest.fixture(autouse=True)
-def shared(workers: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipeline.array_run, "open_workers", lambda *_, **__: nullcontext(workers))
 
 
 def outcome_of(folder: Path, a: Array, b: Array, dtype: str = "auto", **keywords: Any) -> Outcome:

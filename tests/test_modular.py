@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from modular_cases import FLOATS, KINDS, defined, factors, on_cpu, same_bits
 
 from kernels import build, modular_cpu, modular_device
-from kernels.modular import DTYPES, FORMATS, MODULI, MOST_PRODUCTS, bits_of, moduli_for, result_dtype
+from kernels.modular import DTYPES, FORMATS, MODULI, MOST_PRODUCTS, bits_of, moduli_for, multiplied, result_dtype
 from kernels.modular_cpu import ProductOnCpu
 from kernels.modular_round import WORDS, to_float, to_integer
 from workflows.matmul_exact import rounded
@@ -78,15 +78,7 @@ def test_any_parts(monkeypatch: pytest.MonkeyPatch, dtype: str) -> None:
         product = ProductOnCpu((a.dtype, b.dtype), expected.dtype)
         parts = [(a[:, i : i + step], b[i : i + step]) for i in range(0, 90, step)]
         with np.errstate(all="ignore"):
-            for part in parts:
-                product.measure(*part)
-            for part in parts:
-                product.add(*part)
-            found = product.finish()
-            while product.unsettled():
-                for part in parts:
-                    product.redo(*part)
-            same_bits(found, expected)
+            same_bits(multiplied(product, lambda parts=parts: parts), expected)
 
 
 def test_stacks_broadcast() -> None:

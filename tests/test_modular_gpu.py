@@ -13,7 +13,7 @@ from sizes import ON_GPU
 
 import workflows.matmul
 from kernels import build, modular_device
-from kernels.modular import DTYPES
+from kernels.modular import DTYPES, multiplied
 from kernels.modular_device import LARGE, SMALL, ProductOnDevice, exact_matmul
 from tests.benchmarks import matmul_kernel
 from workflows.array_workflow import Bounds, Spec
@@ -52,15 +52,7 @@ def test_any_parts(cp: Any, monkeypatch: pytest.MonkeyPatch, dtype: str, inner: 
     for cuts in ((0, 300), (0, 1, 1, 200, 300)):
         parts = [(cp.asarray(a[:, i:j].copy()), cp.asarray(b[i:j].copy())) for i, j in pairwise(cuts)]
         product = ProductOnDevice((a.dtype, b.dtype), expected.dtype, 300)
-        for part in parts:
-            product.measure(*part)
-        for part in parts:
-            product.add(*part)
-        found = product.finish()
-        while product.unsettled():
-            for part in parts:
-                product.redo(*part)
-        same_bits(found.get(), expected)
+        same_bits(multiplied(product, lambda parts=parts: parts).get(), expected)
 
 
 @pytest.mark.gpu

@@ -5,8 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import math
-from collections.abc import Iterator
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,26 +19,15 @@ import pipeline.engine
 import pipeline.read
 from kernels import reduce
 from pipeline.cli import cli
-from pipeline.cluster import Placement, Workers, open_workers
 from pipeline.engine import run
 from pipeline.errors import VerificationError
 from pipeline.flags import Failure
 from pipeline.sources import open_source
 from workflows.reduce import OPERATIONS, REDUCE, ReduceOptions
 
+pytestmark = pytest.mark.usefixtures("shared")
 EVERYTHING = ",".join(OPERATIONS)
 ECG = str(Path(__file__).parent.parent / "data/ecg.npy")
-
-
-@pytest.fixture(scope="module")
-def workers() -> Iterator[Workers]:
-    with open_workers(Placement(device="cpu"), 0) as workers:
-        yield workers
-
-
-@pytest.fixture(autouse=True)
-def shared(workers: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipeline.engine, "open_workers", lambda *_: nullcontext(workers))
 
 
 def reduced(*words: str) -> dict[str, Any]:

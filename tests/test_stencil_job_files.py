@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +11,8 @@ import pytest
 from numpy.typing import NDArray
 from stencil_cases import adversarial, expected, expected_weighted, in_regions, numbers, part, same
 
-import pipeline.array_run
 from pipeline.array_run import run_array
-from pipeline.cluster import Placement, Workers, open_workers
+from pipeline.cluster import Placement
 from pipeline.errors import PipelineError, UsageError
 from pipeline.flags import build_options, option_flags
 from pipeline.sources import open_source
@@ -23,18 +20,6 @@ from workflows.array_workflow import Spec
 from workflows.stencil import BOUNDARIES, STENCIL, StencilOptions
 
 ON_CPU = Placement(device="cpu")
-
-
-@pytest.fixture(scope="module")
-def workers() -> Iterator[Workers]:
-    """One cluster for all tests."""
-    with open_workers(ON_CPU, 0) as workers:
-        yield workers
-
-
-@pytest.fixture
-def shared(workers: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipeline.array_run, "open_workers", lambda *_, **__: nullcontext(workers))
 
 
 def summed(folder: Path, x: NDArray[Any], *, files: int = 1, chunk_bytes: int | None = None, device: str = "cpu",

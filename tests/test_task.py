@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
-from contextlib import nullcontext
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -17,28 +15,17 @@ from numpy.typing import NDArray
 
 import pipeline.engine
 import pipeline.read
-from pipeline.cluster import Placement, Workers, open_workers
 from pipeline.engine import Outcome, run
 from pipeline.errors import PipelineError, VerificationError
 from pipeline.sources import open_source
 from pipeline.task import STICKY_ERRORS, Job, differences
 from workflows.histogram import EXTENT, HISTOGRAM, HistogramOptions
 
+pytestmark = pytest.mark.usefixtures("shared")
 SAMPLES = 8000
 CHUNK = 4000  # bytes: eight chunks of 1000 samples
 MARK = 1500  # a sample of chunk 5 only, beyond the bins
 CALLS = count()
-
-
-@pytest.fixture(scope="module")
-def workers() -> Iterator[Workers]:
-    with open_workers(Placement(device="cpu"), 0) as workers:
-        yield workers
-
-
-@pytest.fixture(autouse=True)
-def shared(workers: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipeline.engine, "open_workers", lambda *_: nullcontext(workers))
 
 
 @pytest.fixture

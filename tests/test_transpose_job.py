@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-import pipeline.array_run
 from kernels.position_hash import ESCAPE
 from kernels.transpose import balanced, boxes, reverse_axes, transpose_cpu
 from pipeline.array_run import run_array
-from pipeline.cluster import Placement, Workers, open_workers
+from pipeline.cluster import Placement
 from pipeline.engine import Outcome
 from pipeline.errors import UsageError
 from pipeline.sources import open_source
@@ -30,18 +27,6 @@ OPTIONS = TransposeOptions()
 NUMBERS = ("bool", "int8", "uint16", "float16", "int32", "float32", "int64", "float64", "complex64", "complex128")
 OTHERS = ("longdouble", "M8[s]", "U1", "U4", "S1", "S7", "S16", "i1, f8", "S40")
 DTYPES = (*NUMBERS, *OTHERS, *(f"V{itemsize}" for itemsize in range(1, 17)))
-
-
-@pytest.fixture(scope="module")
-def workers() -> Iterator[Workers]:
-    """One cluster for all tests."""
-    with open_workers(ON_CPU, 0) as workers:
-        yield workers
-
-
-@pytest.fixture
-def shared(workers: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipeline.array_run, "open_workers", lambda *_, **__: nullcontext(workers))
 
 
 def random_bits(shape: tuple[int, ...], dtype: Any, seed: int = 0) -> NDArray[Any]:

@@ -128,6 +128,15 @@ def sizes(bounds: Bounds) -> tuple[int, ...]:
     return tuple(stop - start for start, stop in bounds)
 
 
+def along(region: Bounds, axis: int, step: int) -> Iterator[tuple[Bounds, tuple[slice, ...]]]:
+    """Parts of a region of so many indexes along an axis, and where each lies in an array of the region."""
+    start, stop = region[axis]
+    for first in range(start, stop, step):
+        last = min(first + step, stop)
+        inside = (*(slice(None) for _ in range(axis)), slice(first - start, last - start))
+        yield (*region[:axis], (first, last), *region[axis + 1 :]), inside
+
+
 def all_of(spec: Spec) -> Bounds:
     """The region that is the whole array."""
     return tuple((0, length) for length in spec.shape)

@@ -13,6 +13,7 @@ import numpy as np
 
 from kernels import build, modular_device
 from kernels.limits import product, read_stream
+from kernels.modular import multiplied
 from kernels.modular_cpu import ProductOnCpu
 from kernels.modular_device import ProductOnDevice, exact_matmul
 from tests.benchmarks.common import device_medians, save
@@ -67,11 +68,7 @@ def verified(a: Any, b: Any) -> bool:
     found = exact_matmul(a, b)[:32, :32].get()
     on_cpu = ProductOnCpu((a.dtype, b.dtype), a.dtype)
     parts = a[:32].get(), np.ascontiguousarray(b[:, :32].get())
-    on_cpu.measure(*parts)
-    on_cpu.add(*parts)
-    expected = on_cpu.finish()
-    while on_cpu.unsettled():
-        on_cpu.redo(*parts)
+    expected = multiplied(on_cpu, lambda: [parts])
     return bool(found.tobytes() == expected.tobytes())
 
 
