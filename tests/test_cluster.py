@@ -16,6 +16,7 @@ import pytest
 from click.testing import CliRunner
 
 import pipeline.cluster
+from pipeline import cluster
 from pipeline.cli import cli
 from pipeline.cluster import Placement, Workers, _processes, open_workers
 from pipeline.devices import Devices, Gpu
@@ -153,3 +154,13 @@ class StubClient:
 def test_workers_left(resources: dict[str, float], addresses: Any, left: int) -> None:
     client = StubClient(a={}, b={"GPU": 1.0}, c={"GPU": 1.0})
     assert Workers(client, "gpu", 1, 1, addresses, resources, "", None).left() == left
+
+
+@pytest.mark.parametrize(("device", "threads"), [("cpu", 4), ("gpu", 8)])
+def test_more_threads_than_get_the_interpreter_are_not_started(
+    monkeypatch: pytest.MonkeyPatch, device: str, threads: int
+) -> None:
+    for cores, expected in ((64, threads), (3, 3), (1, 2)):
+        monkeypatch.setattr(cluster, "_cores", lambda cores=cores: cores)
+        with cluster._in_this_process(Placement(), device) as workers:
+            assert workers.threads == expected

@@ -110,8 +110,11 @@ def test_item_is_finished_with_the_last_of_its_tasks(tasks: Tasks, order: tuple[
 
 
 @pytest.mark.parametrize("number", [0, 1])
-def test_failure_of_one_task_does_not_wait_for_the_other(tasks: Tasks, number: int) -> None:
-    found = tasks.results(3)
+def test_failure_of_one_task_does_not_wait_for_the_other(
+    tasks: Tasks, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(window, "ANSWER_SECONDS", 0.1)  # so that it ends where it does wait
+    found = tasks.results(3, 0)
     next(found)
     tasks.started[1][number].set_exception(PipelineError("planted"))
     with pytest.raises(PipelineError, match=r"^planted$"):
