@@ -16,7 +16,6 @@ import pytest
 from click.testing import CliRunner
 
 import pipeline.cluster
-from pipeline import cluster
 from pipeline.cli import cli
 from pipeline.cluster import Placement, Workers, _processes, open_workers
 from pipeline.devices import Devices, Gpu
@@ -161,6 +160,6 @@ def test_more_threads_than_get_the_interpreter_are_not_started(
     monkeypatch: pytest.MonkeyPatch, device: str, threads: int
 ) -> None:
     for cores, expected in ((64, threads), (3, 3), (1, 2)):
-        monkeypatch.setattr(cluster, "_cores", lambda cores=cores: cores)
-        with cluster._in_this_process(Placement(), device) as workers:
+        monkeypatch.setattr(pipeline.cluster, "_cores", lambda cores=cores: cores)
+        with pipeline.cluster._in_this_process(Placement(), device) as workers:
             assert workers.threads == expected
