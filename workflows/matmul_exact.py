@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 from fractions import Fraction
 from operator import mul
@@ -49,13 +50,12 @@ def is_certain(
     places = [[k for k, value in enumerate(line) if value] for line in lines]
     losses = []
     for line, whole, exponent in zip(lines, integers, exponents, strict=True):
-        moved = max(
-            abs(Fraction(value) - Fraction(integer) * Fraction(2) ** (exponent - format.kept))
-            for value, integer in zip(line, whole, strict=True)
-        ) if line else Fraction(0)  # fmt: skip
-        least = moved.numerator.bit_length() - moved.denominator.bit_length()
-        least += moved >= Fraction(2) ** least
-        losses.append(max(least - exponent + BITS, 1 - LOST) if moved else None)
+        moved = 0.0  # in units of the integers; exact, since the scaled value has no more bits than the value
+        for value, integer in zip(line, whole, strict=True):
+            if value:
+                scaled = math.ldexp(value, format.kept - exponent)
+                moved = max(moved, abs(scaled - integer) if integer else max(abs(scaled), sys.float_info.min))
+        losses.append(max(math.frexp(moved)[1] - format.kept + BITS, 1 - LOST) if moved else None)
     if losses == [None, None] or not all(places) or max(p[0] for p in places) > min(p[-1] for p in places):
         return True
     magnitudes = [[abs(integer) >> (format.kept - BITS) for integer in whole] for whole in integers]
