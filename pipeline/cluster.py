@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import tempfile
 from collections.abc import Iterator
@@ -12,14 +11,12 @@ from typing import Any, cast
 
 from pipeline.devices import Devices, Gpu, find_devices
 from pipeline.errors import PipelineError, UsageError
+from pipeline.threads import THREADS, cores
 
 # Below this a second process costs more than it computes: starting takes seconds, a GPU reads this in milliseconds.
 SMALL_BYTES = 2**30
 # Counting holds Python's lock for a third of a pass over the data, so more threads than three share a process in vain.
 THREADS_PER_PROCESS = 3
-# Of a process, at most: more of them wait for Python's lock longer than they work. On 64 cores a GPU job on 64 threads
-# took four times as long as on 16 cores with 16, under the same limit of memory. On a GPU four compute, others verify.
-THREADS = {"cpu": 4, "gpu": 8}
 PROCESS_BYTES = 2**28  # twice what one of them takes
 PROCESSES_FROM_BYTES = 2**33
 ANSWER_SECONDS = 30
@@ -117,15 +114,11 @@ def open_workers(placement: Placement, nbytes: int) -> Iterator[Workers]:
             yield workers
 
 
-def _cores() -> int:
-    return len(os.sched_getaffinity(0))
-
-
 def _processes() -> int:
     """As many as the cores keep busy and the memory of the machine, or of its container, holds."""
     from distributed.system import MEMORY_LIMIT
 
-    return min(-(-_cores() // THREADS_PER_PROCESS), int(MEMORY_LIMIT // PROCESS_BYTES))
+    return min(-(-cores() // THREADS_PER_PROCESS), int(MEMORY_LIMIT // PROCESS_BYTES))
 
 
 def _loopback(dashboard_address: str | None) -> str | None:
@@ -154,7 +147,7 @@ def _in_this_process(placement: Placement, device: str) -> Iterator[Workers]:
         "cls": Scheduler if dashboard else PortlessScheduler,
         "options": {"protocol": "inproc://", "dashboard": bool(dashboard), "dashboard_address": dashboard},
     }
-    threads = max(2, min(_cores(), THREADS[device]))
+    threads = max(2, min(cores(), THREADS[device]))
     resources = {"GPU": 1, "SPARE": threads - 1} if device == "gpu" else {}
     options = {"protocol": "inproc://", "nthreads": threads, "memory_limit": None, "resources": resources}
     worker = {"cls": PortlessWorker, "options": options | {"dashboard": False}}
@@ -194,7 +187,7 @@ def _one_process_per_gpu(placement: Placement, gpus: tuple[Gpu, ...]) -> Iterato
 
     dashboard = _loopback(placement.dashboard_address)
     # The other threads of a worker verify while its GPU computes.
-    threads = max(2, min(_cores() // len(gpus), THREADS["gpu"]))
+    threads = max(2, min(cores() // len(gpus), THREADS["gpu"]))
     resources = {"GPU": 1, "SPARE": threads - 1}
     options = {"threads_per_worker": threads, "resources": resources, "device_memory_limit": 0}
     # By UUID: dask-cuda would start a worker for every entry of CUDA_VISIBLE_DEVICES, also for those that CUDA ignores.

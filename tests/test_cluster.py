@@ -101,7 +101,7 @@ def test_cluster_by_gpus_and_size(
 
     opened: list[Any] = []
     monkeypatch.setattr(pipeline.cluster, "find_devices", lambda: Devices((GPU,) * gpus, "1", "1", None))
-    monkeypatch.setattr(pipeline.cluster, "_cores", lambda: 4)
+    monkeypatch.setattr(pipeline.cluster, "cores", lambda: 4)
     for name, function in {"process": "in_this_process", "cores": "several_processes",
                            "gpus": "one_process_per_gpu"}.items():  # fmt: skip
         monkeypatch.setattr(pipeline.cluster, f"_{function}", stub(name))
@@ -112,7 +112,7 @@ def test_cluster_by_gpus_and_size(
 
 
 def test_processes_fit_into_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipeline.cluster, "_cores", lambda: 64)
+    monkeypatch.setattr(pipeline.cluster, "cores", lambda: 64)
     for limit, number in ((2**40, 22), (2**30, 4), (2**28, 1), (2**27, 0)):
         monkeypatch.setattr("distributed.system.MEMORY_LIMIT", limit)
         assert _processes() == number
@@ -160,6 +160,6 @@ def test_more_threads_than_get_the_interpreter_are_not_started(
     monkeypatch: pytest.MonkeyPatch, device: str, threads: int
 ) -> None:
     for cores, expected in ((64, threads), (3, 3), (1, 2)):
-        monkeypatch.setattr(pipeline.cluster, "_cores", lambda cores=cores: cores)
+        monkeypatch.setattr(pipeline.cluster, "cores", lambda cores=cores: cores)
         with pipeline.cluster._in_this_process(Placement(), device) as workers:
             assert workers.threads == expected

@@ -51,7 +51,7 @@ def per_core(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two processes for a small file, whatever the machine."""
     monkeypatch.setattr(pipeline.cluster, "PROCESSES_FROM_BYTES", 0)
     monkeypatch.setattr(pipeline.cluster, "THREADS_PER_PROCESS", 1)
-    monkeypatch.setattr(pipeline.cluster, "_cores", lambda: 2)
+    monkeypatch.setattr(pipeline.cluster, "cores", lambda: 2)
 
 
 @pytest.fixture
