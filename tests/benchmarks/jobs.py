@@ -80,7 +80,6 @@ def measure(mebibytes: int) -> Iterator[dict[str, Any]]:
     """Each job in every place, with limits of memory, of the host and of each GPU, that its arrays do not fit into."""
     gpus = find_devices().usable
     cluster.SMALL_BYTES = 0  # small or not, every GPU has to take part
-    cores = os.sched_getaffinity(0)
     places = {"CPU": "", **{f"{number} GPU": ",".join(map(str, range(number))) for number in (1, 2, 4)
                             if number <= gpus}}  # fmt: skip
     for name, options, dtypes in JOBS:
@@ -98,12 +97,9 @@ def measure(mebibytes: int) -> Iterator[dict[str, Any]]:
                 if visible:
                     os.environ["CUDA_VISIBLE_DEVICES"] = visible
                     limits["device_memory_limit"] = limit
-                # The limit is for all threads of a process: with more, none could do anything.
-                os.sched_setaffinity(0, cores if visible else set(sorted(cores)[:16]))
                 placement = Placement("gpu" if visible else "cpu")
                 digest, taken[place] = one_run(name, options, paths, folder, placement=placement, **limits)
                 digests.add(digest)
-            os.sched_setaffinity(0, cores)
             row["identical"] = len(digests) == 1
             rates = {place: f"{figures['bytes_per_second'] / 1e9:.2f}" for place, figures in taken.items()}
             print(name, options, dtypes, rates, row["identical"], flush=True)
