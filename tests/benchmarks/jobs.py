@@ -41,12 +41,12 @@ JOBS: tuple[tuple[str, dict[str, Any], tuple[str, ...]], ...] = (
 
 
 def inputs(folder: Path, dtypes: tuple[str, ...], nbytes: int) -> list[tuple[str, ...]]:
-    """A `.npy` file for each dtype, as paths; a matrix is a square of the 32nd of the bytes."""
+    """A `.npy` file for each dtype, as paths; a matrix is a square of the eighth of the bytes."""
     paths = []
     for number, kind in enumerate(dtypes):
         dtype, _, matrix = kind.partition(" ")
         random = np.random.default_rng(number)
-        size = int((nbytes // 32 // np.dtype(dtype).itemsize) ** 0.5) if matrix else 0
+        size = int((nbytes // 8 // np.dtype(dtype).itemsize) ** 0.5) if matrix else 0
         shape = (size, size) if matrix else (nbytes // 2**14, 2**14 // np.dtype(dtype).itemsize)
         path = folder / f"{number}.npy"
         array = np.lib.format.open_memmap(path, "w+", dtype, shape)
