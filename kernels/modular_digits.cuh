@@ -63,21 +63,29 @@ __device__ inline void multiply_bytes(int (&sums)[4], const u32 (&a)[2], const u
 }
 
 // How numbers of a width are scaled where that takes a product and a conversion. A key orders magnitudes: their bits, or the
-// first 31 of them, times two.
+// first 31 of them, times two. For lines that are tiny the factor is no number, unless all of their numbers are lifted first.
 template <int BYTES> struct Scaling {
     using Bits = u32;
     using Whole = int;
-    static constexpr int FIELD = 24, BIAS = 126, WILD = 255, POWER = 284;  // 127 + 126 + KEPT
+    static constexpr int FIELD = 24, BIAS = 126, WILD = 255, POWER = 284, LIFT = 100;  // 284 = 127 + BIAS + KEPT
+    static __device__ bool tiny(u32 key) { return key >> FIELD < POWER - WILD + 1; }
     static __device__ u32 key(Bits bits) { return bits << 1; }
-    static __device__ float factor(u32 bits) { return __uint_as_float(bits << 23); }
+    static __device__ float factor(u32 field) { return __uint_as_float(field << 23); }
+    static __device__ Bits lift(Bits bits, int by) {
+        return __float_as_uint(__uint_as_float(bits) * factor(u32(127 + by)));
+    }
     static __device__ Whole whole(Bits bits, float factor) { return __float2int_rn(__uint_as_float(bits) * factor); }
 };
 template <> struct Scaling<8> {
     using Bits = u64;
     using Whole = i64;
-    static constexpr int FIELD = 21, BIAS = 1022, WILD = 2047, POWER = 2100;  // 1023 + 1022 + KEPT
+    static constexpr int FIELD = 21, BIAS = 1022, WILD = 2047, POWER = 2100, LIFT = 1000;  // 2100 = 1023 + BIAS + KEPT
+    static __device__ bool tiny(u32 key) { return key >> FIELD < POWER - WILD + 1; }
     static __device__ u32 key(Bits bits) { return u32(bits >> 32) << 1; }
-    static __device__ double factor(u32 bits) { return __longlong_as_double(i64(u64(bits) << 52)); }
+    static __device__ double factor(u32 field) { return __longlong_as_double(i64(u64(field) << 52)); }
+    static __device__ Bits lift(Bits bits, int by) {
+        return u64(__double_as_longlong(__longlong_as_double(i64(bits)) * factor(u32(1023 + by))));
+    }
     static __device__ Whole whole(Bits bits, double factor) {
         return __double2ll_rn(__longlong_as_double(i64(bits)) * factor);
     }

@@ -32,8 +32,7 @@ template <typename F, int CHUNKS> struct Pair {
 
     __device__ void split(const T (&values)[CHUNKS][2][4]) {
         typename Of::Bits bits[CHUNKS][2][4];
-        bool tiny = false;
-        u32 keys[2] = {}, low[2] = {};
+        u32 low[2] = {}, keys[2];
 #pragma unroll
         for (int c = 0; c < CHUNKS; ++c)
 #pragma unroll
@@ -42,24 +41,25 @@ template <typename F, int CHUNKS> struct Pair {
                 for (int i = 0; i < 4; ++i) {
                     if constexpr (sizeof(T) == 2) bits[c][h][i] = __float_as_uint(float(F::real(values[c][h][i])));
                     else bits[c][h][i] = values[c][h][i];
-                    keys[h] = max(keys[h], Of::key(bits[c][h][i]));
                     if constexpr (sizeof(T) == 8) low[h] |= u32(bits[c][h][i]);
                 }
+        find_keys(bits, keys);
+        int lifted[2] = {};
+        if (__any_sync(~0u, (Of::tiny(keys[0]) && (keys[0] | low[0])) || (Of::tiny(keys[1]) && (keys[1] | low[1])))) {
 #pragma unroll
-        for (int h = 0; h < 2; ++h) {
-            keys[h] = max(keys[h], __shfl_xor_sync(~0u, keys[h], 1));
-            keys[h] = max(keys[h], __shfl_xor_sync(~0u, keys[h], 2));
-            // Their factor is no number of the format, unless they are zeros.
-            tiny |= keys[h] >> Of::FIELD < Of::POWER - Of::WILD + 1 && (keys[h] | low[h]);
-        }
-        if (__any_sync(~0u, tiny)) {
-            split_tiny(values);
-            return;
+            for (int h = 0; h < 2; ++h) {
+                lifted[h] = Of::tiny(keys[h]) ? Of::LIFT : 0;
+#pragma unroll
+                for (int c = 0; c < CHUNKS; ++c)
+#pragma unroll
+                    for (int i = 0; i < 4; ++i) bits[c][h][i] = Of::lift(bits[c][h][i], lifted[h]);
+            }
+            find_keys(bits, keys);
         }
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
             const u32 field = keys[h] >> Of::FIELD;
-            exponents[h] = int(field) - Of::BIAS;
+            exponents[h] = int(field) - Of::BIAS - lifted[h];
             // Lines with infinities or NaN become zeros: no bound vouches for them.
             const auto factor = Of::factor(field == Of::WILD ? 0 : Of::POWER - field);
 #pragma unroll
@@ -72,25 +72,16 @@ template <typename F, int CHUNKS> struct Pair {
         }
     }
 
-    __device__ void split_tiny(const T (&values)[CHUNKS][2][4]) {
+    __device__ static void find_keys(const typename Of::Bits (&bits)[CHUNKS][2][4], u32 (&keys)[2]) {
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
-            u64 largest = 0;
+            keys[h] = 0;
 #pragma unroll
             for (int c = 0; c < CHUNKS; ++c)
 #pragma unroll
-                for (int i = 0; i < 4; ++i) largest = max(largest, u64(values[c][h][i] & (F::SIGN - 1)));
-            largest = max(largest, __shfl_xor_sync(~0u, largest, 1));
-            largest = max(largest, __shfl_xor_sync(~0u, largest, 2));
-            exponents[h] = F::exponent(largest);
-#pragma unroll
-            for (int c = 0; c < CHUNKS; ++c) {
-                typename Of::Whole wholes[4];
-#pragma unroll
-                for (int i = 0; i < 4; ++i)
-                    wholes[i] = F::wild(largest) ? 0 : typename Of::Whole(F::whole(values[c][h][i], exponents[h]));
-                Digits<F>::cut(wholes, digits[c][h]);
-            }
+                for (int i = 0; i < 4; ++i) keys[h] = max(keys[h], Of::key(bits[c][h][i]));
+            keys[h] = max(keys[h], __shfl_xor_sync(~0u, keys[h], 1));
+            keys[h] = max(keys[h], __shfl_xor_sync(~0u, keys[h], 2));
         }
     }
 };
