@@ -63,12 +63,13 @@ __device__ inline void multiply_bytes(int (&sums)[4], const u32 (&a)[2], const u
 }
 
 // How numbers of a width are scaled where that takes a product and a conversion. A key orders magnitudes: their bits, or the
-// first 31 of them, times two. For lines that are tiny the factor is no number, unless all of their numbers are lifted first.
+// first 31 of them, times two. Lines whose exponents are moderate need no other care, here or in the end (Sum). Of those that
+// are tiny the factor is no number, unless all of their numbers are lifted first.
 template <int BYTES> struct Scaling {
     using Bits = u32;
     using Whole = int;
-    static constexpr int FIELD = 24, BIAS = 126, WILD = 255, POWER = 284, LIFT = 100;  // 284 = 127 + BIAS + KEPT
-    static __device__ bool tiny(u32 key) { return key >> FIELD < POWER - WILD + 1; }
+    static constexpr int FIELD = 24, BIAS = 126, POWER = 284, LIFT = 100;  // 284 = 127 + BIAS + KEPT
+    static constexpr int LEAST = -51, MOST = 93;                            // exponents that are moderate
     static __device__ u32 key(Bits bits) { return bits << 1; }
     static __device__ float factor(u32 field) { return __uint_as_float(field << 23); }
     static __device__ Bits lift(Bits bits, int by) {
@@ -79,8 +80,8 @@ template <int BYTES> struct Scaling {
 template <> struct Scaling<8> {
     using Bits = u64;
     using Whole = i64;
-    static constexpr int FIELD = 21, BIAS = 1022, WILD = 2047, POWER = 2100, LIFT = 1000;  // 2100 = 1023 + BIAS + KEPT
-    static __device__ bool tiny(u32 key) { return key >> FIELD < POWER - WILD + 1; }
+    static constexpr int FIELD = 21, BIAS = 1022, POWER = 2100, LIFT = 1000;  // 2100 = 1023 + BIAS + KEPT
+    static constexpr int LEAST = -456, MOST = 456;
     static __device__ u32 key(Bits bits) { return u32(bits >> 32) << 1; }
     static __device__ double factor(u32 field) { return __longlong_as_double(i64(u64(field) << 52)); }
     static __device__ Bits lift(Bits bits, int by) {
@@ -94,8 +95,7 @@ template <> struct Scaling<8> {
 // The digits of an integer of a format, the lowest first; the last one has the sign.
 template <typename F> struct Digits {
     static constexpr int COUNT = (F::KEPT + 8) / 8, ALL = COUNT + 1;  // and one of magnitudes
-    static constexpr int PLACES = 2 * COUNT - 1;                      // of products of digits
-    static constexpr int PARTS = (PLACES + 3) / 4, WORDS = PARTS < 3 ? 3 : PARTS;
+    static constexpr int PLACES = 2 * COUNT - 1, PARTS = (PLACES + 3) / 4;  // of products of digits, four to a part
 
     // How large the sum of products at a place can be, for each of the numbers that are added up.
     static constexpr i64 most(int place) {
@@ -133,34 +133,65 @@ template <typename F> struct Digits {
     }
 };
 
-// An integer in two's complement times 2^(exponent - 2 KEPT), where a conversion rounds it: whether that is sure to be right.
-template <typename F> struct Rounding {
-    static __device__ bool round(const u32 (&words)[3], int exponent, typename F::Storage& result) {
-        if constexpr (sizeof(typename F::Storage) == 2) {
-            u32 copy[3] = {words[0], words[1], words[2]};
-            result = to_float<F>(copy, exponent - 2 * F::KEPT);
-            return true;
-        }
-        // Without the last six bits it is below 2^62; where one of those is set, so is one of the last six that are left.
-        const u64 upper = u64(words[2]) << 32 | words[1];
-        const i64 head = i64(upper << 26 | words[0] >> 6 | (words[0] & 63));
-        const u32 bits = __float_as_uint(float(head)), magnitude = bits & 0x7fffffff;
-        const u32 scaled = magnitude + (u32(exponent + 6 - 2 * F::KEPT) << 23);
-        result = typename F::Storage(magnitude ? scaled | (bits & 0x80000000) : 0);
-        // Neither next to nothing, nor subnormal, nor too large.
-        return (magnitude >= (127u + 32) << 23 && scaled - (1u << 23) < 254u << 23) || !magnitude;
+// A sum of products, from the sums at its places, and rounded by a conversion. `scale` of the exponent of a line: what that
+// needs of it. Where `round` is not `sure`, its result may be wrong; so it may be where an exponent is not moderate.
+template <typename F> struct Sum {
+    static constexpr bool HALF = sizeof(typename F::Storage) == 2;
+    i64 low;        // from place 0 on
+    int high, top;  // from places 4 and 6 on
+
+    template <int PART, bool NARROW> __device__ void add(int a, int b, int c, int d) {
+        if constexpr (PART == 1) high = a + 256 * b, top = c;
+        else if constexpr (NARROW) low = a + 256 * b + i64(c + 256 * d) * 65536;
+        else low = a + i64(b) * 256 + i64(c) * 65536 + i64(d) * (1 << 24);
     }
-    static __device__ bool round(const u32 (&words)[4], int exponent, typename F::Storage& result) {
-        const i64 upper = i64(u64(words[3]) << 32 | words[2]);
-        const u64 lower = u64(words[1]) << 32 | words[0], beginning = u64(upper ^ upper >> 63);
-        const int shift = max(__clzll(i64(beginning)) - 1, 0) & 63;
-        const u64 head = u64(upper) << shift | lower >> 1 >> (63 - shift);
-        const double value = double(i64(head | (lower << shift != 0)));
-        const int power = exponent + 64 - 2 * F::KEPT - shift;
-        const u64 scaled = u64(__double_as_longlong(value)) + (u64(i64(power)) << 52);
-        const bool some = upper != 0 || lower != 0;
-        result = typename F::Storage(some ? scaled : 0);
-        // The value is between 2^62 and 2^63.
-        return (beginning != 0 && u32(power + 62 + 1022) <= 2044) || !some;
+    static __device__ float scale(int exponent) {
+        return HALF ? __int_as_float(exponent) : __int_as_float((exponent - (2 * F::KEPT - 6) / 2 + 127) * (1 << 23));
+    }
+
+    __device__ typename F::Storage round(float a, float b, bool& sure) const {
+        if constexpr (HALF) {
+            const u64 upper = u64((low >> 32) + high + i64(top) * 65536);
+            u32 words[3] = {u32(low), u32(upper), u32(upper >> 32)};
+            return to_float<F>(words, __float_as_int(a) + __float_as_int(b) - 2 * F::KEPT);
+        }
+        // Without its last six bits, below 2^62; where one of those is set, so is one of the last six that are left.
+        const u64 head = u64((low >> 6) + i64(high) * (1 << 26)) + (u64(u32(top) << 10) << 32);
+        const float value = float(i64(head | u64(low & 63)));
+        sure &= fabsf(value) >= SURE;
+        return typename F::Storage(__float_as_uint(value * a * b));
+    }
+    static constexpr float SURE = 4294967296;
+
+    // Whether a result may not have been sure, from the exponents of its lines.
+    static __device__ bool unsure(typename F::Storage result, int exponents) {
+        const u32 magnitude = result & (F::SIGN - 1);
+        return !HALF && magnitude && magnitude < u32(exponents - 2 * F::KEPT + 6 + 33 + 127) << 23;
+    }
+};
+template <> struct Sum<Float64> {
+    i64 carry = 0;
+    u32 words[4];
+
+    template <int PART, bool NARROW> __device__ void add(int a, int b, int c, int d) {
+        if constexpr (NARROW) carry += a + 256 * b + i64(c + 256 * d) * 65536;
+        else carry += a + i64(b) * 256 + i64(c) * 65536 + i64(d) * (1 << 24);
+        words[PART] = u32(carry);
+        carry >>= 32;
+    }
+    static __device__ int scale(int exponent) { return exponent - Float64::KEPT + 32; }
+
+    __device__ u64 round(int a, int b, bool& sure) const {
+        const u64 upper = u64(words[3]) << 32 | words[2], lower = u64(words[1]) << 32 | words[0];
+        // From the first bit on that is not the sign; where a bit is set that is lost, so is the last one.
+        const int shift = __clzll(i64(upper ^ u64(i64(upper) >> 63))) - 1;
+        const u64 head = upper << shift | lower >> 1 >> (63 - shift);
+        sure &= shift < 63;
+        const double power = __longlong_as_double(i64(u64(a + b - shift + 1023) << 52));
+        return u64(__double_as_longlong(double(i64(head | (lower << shift != 0))) * power));
+    }
+    static __device__ bool unsure(u64 result, int exponents) {
+        const u64 magnitude = result & (Float64::SIGN - 1);
+        return magnitude && magnitude < u64(exponents - 2 * Float64::KEPT + 65 + 1023) << 52;
     }
 };

@@ -12,8 +12,10 @@ template <typename F> struct Known {
     // Lane by lane: numbers that are `step` apart; none where the line does not exist.
     __device__ Known(const typename F::Storage* line, int step, int inner) {
         const int half = int(threadIdx.x) / 16 % 2;
+#pragma unroll 1
         for (int k = half; k < inner; k += 2) largest = max(largest, u64(line[k * step] & (F::SIGN - 1)));
         largest = max(largest, __shfl_xor_sync(~0u, largest, 16));
+#pragma unroll 1
         for (int k = half; k < inner; k += 2) {
             const typename F::Storage value = line[k * step];
             const i64 whole = F::whole(value, exponent());
@@ -50,12 +52,14 @@ template <typename F> struct Element {
         const Line a = of_row.line(), b = of_column.line();
         if (certain<F>(a, b, inner, least, share)) return true;
         u32 total = 0;
+#pragma unroll 1
         for (int k = 0; k < inner; ++k) total += F::magnitude(whole_of_row(k)) * F::magnitude(whole_of_column(k));
         return certain<F>(a, b, inner, total, share);
     }
 
     __device__ typename F::Storage wild_sum() const {
         int found = 0;
+#pragma unroll 1
         for (int k = 0; k < inner; ++k) found |= term<F>(row[k], column[k * step]);
         return sum_of_terms<F>(found);
     }
@@ -79,6 +83,7 @@ template <typename F> struct Element {
     // The exact sum of products of scaled integers, rounded wherever it ends up.
     __device__ typename F::Storage exact() const {
         u64 low = 0, high = 0;
+#pragma unroll 1
         for (int k = 0; k < inner; ++k) {
             const i64 a = whole_of_row(k), b = whole_of_column(k);
             const u64 product = u64(a) * u64(b);

@@ -23,14 +23,15 @@ template <typename F> struct Places {
     static __device__ int column(int j, int n) { return DOUBLES ? 8 * j + n : 2 * n + j; }
 };
 
-// Two lines of a lane: rows g and g + 8 of A, or column g of both tiles of B. All four lanes of them have their exponents.
+// Two lines of a lane: rows g and g + 8 of A, or column g of both tiles of B. All four lanes of them have their scales.
 template <typename F, int CHUNKS> struct Pair {
     using T = typename F::Storage;
     using Of = Scaling<sizeof(T)>;
     u32 digits[CHUNKS][2][Digits<F>::ALL];
-    int exponents[2];
+    decltype(Sum<F>::scale(0)) scales[2];
 
-    __device__ void split(const T (&values)[CHUNKS][2][4]) {
+    // Whether all exponents of lines that the warp has are moderate; those of zeros are.
+    __device__ bool split(const T (&values)[CHUNKS][2][4]) {
         typename Of::Bits bits[CHUNKS][2][4];
         u32 low[2] = {}, keys[2];
 #pragma unroll
@@ -45,10 +46,11 @@ template <typename F, int CHUNKS> struct Pair {
                 }
         find_keys(bits, keys);
         int lifted[2] = {};
-        if (__any_sync(~0u, (Of::tiny(keys[0]) && (keys[0] | low[0])) || (Of::tiny(keys[1]) && (keys[1] | low[1])))) {
+        const bool moderate = __all_sync(~0u, is_moderate(keys[0], low[0]) && is_moderate(keys[1], low[1]));
+        if (!moderate) {
 #pragma unroll
             for (int h = 0; h < 2; ++h) {
-                lifted[h] = Of::tiny(keys[h]) ? Of::LIFT : 0;
+                lifted[h] = int(keys[h] >> Of::FIELD) < Of::LEAST + Of::BIAS ? Of::LIFT : 0;
 #pragma unroll
                 for (int c = 0; c < CHUNKS; ++c)
 #pragma unroll
@@ -59,9 +61,8 @@ template <typename F, int CHUNKS> struct Pair {
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
             const u32 field = keys[h] >> Of::FIELD;
-            exponents[h] = int(field) - Of::BIAS - lifted[h];
-            // Lines with infinities or NaN become zeros: no bound vouches for them.
-            const auto factor = Of::factor(field == Of::WILD ? 0 : Of::POWER - field);
+            scales[h] = Sum<F>::scale(int(field) - Of::BIAS - lifted[h]);
+            const auto factor = Of::factor(Of::POWER - field);
 #pragma unroll
             for (int c = 0; c < CHUNKS; ++c) {
                 typename Of::Whole wholes[4];
@@ -70,6 +71,12 @@ template <typename F, int CHUNKS> struct Pair {
                 Digits<F>::cut(wholes, digits[c][h]);
             }
         }
+        return moderate;
+    }
+
+    __device__ static bool is_moderate(u32 key, u32 low) {
+        constexpr u32 FIRST = u32(Of::LEAST + Of::BIAS) << Of::FIELD, END = u32(Of::MOST + Of::BIAS + 1) << Of::FIELD;
+        return key - FIRST < END - FIRST || !(key | low);
     }
 
     __device__ static void find_keys(const typename Of::Bits (&bits)[CHUNKS][2][4], u32 (&keys)[2]) {
@@ -142,15 +149,15 @@ __device__ void load_columns(const Matrix<F>& of, int column, typename F::Storag
         }
 }
 
-// One tile: 16 rows, eight columns. Of each of a lane's four elements the words of its integer, and from its magnitudes
-// whether a bound vouches for it: for rounding has moved no number of a line by more than 2^MOVED / 2 units of that.
+// One tile: 16 rows, eight columns. Of each of a lane's four elements the sum of products, and that of magnitudes.
 template <typename F, int CHUNKS> struct Tile {
     using D = Digits<F>;
+    // Rounding has moved no number of a line by more than 2^MOVED / 2 units of that (Line).
     static constexpr int MOVED = F::PRECISION - F::KEPT + BITS < 0 ? 0 : F::PRECISION - F::KEPT + BITS;
-    u32 words[4][D::WORDS];
+    Sum<F> sums[4];
     int totals[4] = {};
 
-    __device__ static void multiply(int (&sums)[4], const u32 (&a)[CHUNKS][2][D::ALL], int i,
+    __device__ static void multiply(int (&found)[4], const u32 (&a)[CHUNKS][2][D::ALL], int i,
                                     const u32 (&b)[CHUNKS][D::ALL], int j) {
         const bool signed_a = i == D::COUNT - 1, signed_b = j == D::COUNT - 1;
 #pragma unroll
@@ -158,47 +165,39 @@ template <typename F, int CHUNKS> struct Tile {
             const u32 own[2] = {a[c][0][i], a[c][1][i]};
             if (c % 2 == 0 && c + 1 < CHUNKS) {
                 const u32 next[2] = {a[c + 1][0][i], a[c + 1][1][i]};
-                multiply_bytes(sums, own, next, b[c][j], b[c + 1][j], signed_a, signed_b);
+                multiply_bytes(found, own, next, b[c][j], b[c + 1][j], signed_a, signed_b);
             } else if (c % 2 == 0) {
-                multiply_bytes(sums, own, b[c][j], signed_a, signed_b);
+                multiply_bytes(found, own, b[c][j], signed_a, signed_b);
             }
         }
+    }
+
+    template <int PART> __device__ void run_part(const u32 (&a)[CHUNKS][2][D::ALL], const u32 (&b)[CHUNKS][D::ALL]) {
+        int places[4][4] = {};
+#pragma unroll
+        for (int i = 0; i < D::COUNT; ++i)
+#pragma unroll
+            for (int place = 0; place < 4; ++place) {
+                const int j = 4 * PART + place - i;
+                if (j >= 0 && j < D::COUNT) multiply(places[place], a, i, b, j);
+            }
+#pragma unroll
+        for (int e = 0; e < 4; ++e)
+            sums[e].template add<PART, D::narrow(SIDE * CHUNKS)>(places[0][e], places[1][e], places[2][e], places[3][e]);
+        if constexpr (PART + 1 < D::PARTS) run_part<PART + 1>(a, b);
     }
 
     __device__ void run(const u32 (&a)[CHUNKS][2][D::ALL], const u32 (&b)[CHUNKS][D::ALL]) {
-        i64 carry[4] = {};
-#pragma unroll
-        for (int part = 0; part < D::PARTS; ++part) {
-            int sums[4][4] = {};
-#pragma unroll
-            for (int i = 0; i < D::COUNT; ++i)
-#pragma unroll
-                for (int place = 0; place < 4; ++place) {
-                    const int j = 4 * part + place - i;
-                    if (j >= 0 && j < D::COUNT) multiply(sums[place], a, i, b, j);
-                }
-#pragma unroll
-            for (int e = 0; e < 4; ++e) {
-                if constexpr (D::narrow(SIDE * CHUNKS)) {
-                    carry[e] += sums[0][e] + 256 * sums[1][e] + i64(sums[2][e] + 256 * sums[3][e]) * 65536;
-                } else {
-                    carry[e] += sums[0][e] + i64(sums[1][e]) * 256 + i64(sums[2][e]) * 65536 + i64(sums[3][e]) * (1 << 24);
-                }
-                words[e][part] = u32(carry[e]);
-                carry[e] >>= 32;
-            }
-        }
-        if constexpr (D::WORDS > D::PARTS) {
-#pragma unroll
-            for (int e = 0; e < 4; ++e) words[e][D::PARTS] = u32(carry[e]);
-        }
+        run_part<0>(a, b);
         multiply(totals, a, D::COUNT, b, D::COUNT);
     }
 
-    // Without the sizes of lines where all that they can be is little enough.
-    __device__ void vouch(const u32 (&a)[CHUNKS][2][D::ALL], const u32 (&b)[CHUNKS][D::ALL], int inner,
-                          bool (&certain)[4]) const {
-        int sizes[4] = {};
+    // Whether the sums of magnitudes alone say that the elements are certain. A magnitude is one more than it was counted as
+    // where its number is negative, and a number that is not zero counts one more. Where numbers move little, it is enough to
+    // know how large lines can be.
+    __device__ bool are_certain(const u32 (&a)[CHUNKS][2][D::ALL], const u32 (&b)[CHUNKS][D::ALL], int inner,
+                                const bool (&there)[4]) const {
+        int sizes[4] = {}, least = 1 << 30;
         if constexpr (MOVED > 0) {
             constexpr u32 ONES = 0x01010101;
             const u32 ones[2] = {ONES, ONES};
@@ -209,17 +208,20 @@ template <typename F, int CHUNKS> struct Tile {
                 multiply_bytes(sizes, ones, b[c][D::COUNT], false, false);
             }
         }
-        // A magnitude is one more than it was counted as, where its number is negative, and counts one more.
-        const int most = MOVED > 0 ? 4 * inner : inner << (BITS + 1);
 #pragma unroll
-        for (int e = 0; e < 4; ++e)
-            certain[e] = (inner - 1) * totals[e] > ((sizes[e] + most) << (MOVED + 1)) + 2;
+        for (int e = 0; e < 4; ++e) {
+            const int share = MOVED > 0 ? (inner - 1) * totals[e] - (sizes[e] << (MOVED + 1)) : totals[e];
+            least = there[e] ? min(least, share) : least;
+        }
+        if constexpr (MOVED > 0) return least > (inner << (MOVED + 3)) + 2;
+        return least > 0 && i64(inner - 1) * least > (inner << (BITS + 2)) + 2;
     }
 };
 
 // Looks at the elements of two tiles one by one; how many are doubtful.
 template <typename F>
-__device__ int mend(const Matrix<F>& of, int row, int column, double share, const int (&totals)[8], u32 inexact) {
+__device__ int mend(const Matrix<F>& of, int row, int column, double share, const int (&totals)[8]) {
+    using Of = Scaling<sizeof(typename F::Storage)>;
     const int lane = int(threadIdx.x) % 32, g = lane / 4, t = lane % 4, line = lane % 16;
     const Known<F> rows(of.a + (row + line) * of.inner, 1, row + line < of.rows ? of.inner : 0);
     const Known<F> columns(of.b + column + line, of.columns, column + line < of.columns ? of.inner : 0);
@@ -240,8 +242,10 @@ __device__ int mend(const Matrix<F>& of, int row, int column, double share, cons
         } else if (!element.is_certain(u32(total), share)) {
             *to = element.dot_product();
             ++doubtful;
-        } else if (inexact >> e & 1) {
-            *to = element.exact();
+        } else {
+            const int first = of_row.exponent(), second = of_column.exponent();
+            const bool moderate = min(first, second) >= Of::LEAST && max(first, second) <= Of::MOST;
+            if (!moderate || Sum<F>::unsure(*to, first + second)) *to = element.exact();
         }
     }
     return doubtful;
@@ -254,29 +258,33 @@ template <typename F, int WARPS, int CHUNKS> constexpr int BLOCKS = WARPS == 1 ?
 template <typename F, int WARPS, int CHUNKS, bool WHOLE>
 __global__ void __launch_bounds__(32 * (WARPS == 1 ? AT_A_TIME : WARPS), BLOCKS<F, WARPS, CHUNKS>)
 multiply_small(const typename F::Storage* __restrict__ a, const typename F::Storage* __restrict__ b,
-               const int* __restrict__ a_of, const int* __restrict__ b_of, int listed, i64 matrices, int rows, int inner,
+               const int* __restrict__ a_of, const int* __restrict__ b_of, int listed, int matrices, int rows, int inner,
                int columns, double share, typename F::Storage* result, u64* doubtful) {
     using T = typename F::Storage;
     using D = Digits<F>;
-    __shared__ u32 shared_digits[WARPS == 1 ? 1 : WARPS][2][CHUNKS][D::ALL][WARPS == 1 ? 1 : 32];
-    __shared__ int shared_exponents[WARPS == 1 ? 1 : WARPS][2][8];
-    const int lane = int(threadIdx.x) % 32, g = lane / 4, t = lane % 4, warp = int(threadIdx.x) / 32;
-    const i64 matrix = WARPS == 1 ? i64(blockIdx.x) * AT_A_TIME + warp : i64(blockIdx.x);
-    if (WARPS == 1 && matrix >= matrices) return;
-    const int own = WARPS == 1 ? 0 : warp * SIDE;
-    const i64 of_a = listed ? a_of[matrix] : matrix, of_b = listed ? b_of[matrix] : matrix;
-    const Matrix<F> of{a + of_a * rows * inner, b + of_b * inner * columns, result + matrix * rows * columns, rows, inner,
-                       columns};
+    using Scale = decltype(Sum<F>::scale(0));
+    constexpr int GROUPS = WARPS > 1 ? WARPS : 0, OTHERS = GROUPS ? GROUPS : 1;
+    __shared__ u32 shared_digits[OTHERS][2][CHUNKS][D::ALL][GROUPS ? 32 : 1];
+    __shared__ Scale shared_scales[OTHERS][2][8];
+    if constexpr (WHOLE) inner = SIDE * CHUNKS;
+    if constexpr (WHOLE && !GROUPS) rows = columns = SIDE;
+    const u32 lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, warp = threadIdx.x / 32;
+    const int matrix = GROUPS ? int(blockIdx.x) : int(blockIdx.x) * AT_A_TIME + int(warp), own = GROUPS ? int(warp) * SIDE : 0;
+    if (!GROUPS && matrix >= matrices) return;
+    const int of_a = listed ? a_of[matrix] : matrix, of_b = listed ? b_of[matrix] : matrix;
+    const Matrix<F> of{a + i64(of_a) * (rows * inner), b + i64(of_b) * (inner * columns),
+                       result + i64(matrix) * (rows * columns), rows, inner, columns};
     T values_a[CHUNKS][2][4], values_b[CHUNKS][2][4];
     Pair<F, CHUNKS> pair_a, pair_b;
+    bool moderate = true;
     if (own < columns) load_columns<F, CHUNKS, WHOLE>(of, own, values_b);
     if (own < rows) load_rows<F, CHUNKS, WHOLE>(of, own, values_a);
     if (own < columns) {
-        pair_b.split(values_b);
-        if constexpr (WARPS > 1) {
+        moderate = pair_b.split(values_b);
+        if constexpr (GROUPS > 0) {
 #pragma unroll
             for (int j = 0; j < 2; ++j) {
-                if (t == 0) shared_exponents[warp][j][g] = pair_b.exponents[j];
+                if (t == 0) shared_scales[warp][j][g] = pair_b.scales[j];
 #pragma unroll
                 for (int c = 0; c < CHUNKS; ++c)
 #pragma unroll
@@ -284,16 +292,15 @@ multiply_small(const typename F::Storage* __restrict__ a, const typename F::Stor
             }
         }
     }
-    if constexpr (WARPS > 1) __syncthreads();
+    if constexpr (GROUPS > 0) moderate = __syncthreads_and(moderate);
     if (own >= rows) return;
-    pair_a.split(values_a);
+    moderate &= pair_a.split(values_a);
     int found = 0;
     for (int group = 0; group * SIDE < columns; ++group) {
         const int column = group * SIDE;
         T results[2][4];
         int totals[8];
-        u32 inexact = 0;
-        bool sure = true;
+        bool sure = moderate;
 #pragma unroll
         for (int j = 0; j < 2; ++j) {
             u32 digits[CHUNKS][D::ALL];
@@ -301,25 +308,25 @@ multiply_small(const typename F::Storage* __restrict__ a, const typename F::Stor
             for (int c = 0; c < CHUNKS; ++c)
 #pragma unroll
                 for (int i = 0; i < D::ALL; ++i)
-                    digits[c][i] = WARPS == 1 ? pair_b.digits[c][j][i] : shared_digits[group][j][c][i][lane];
+                    digits[c][i] = GROUPS ? shared_digits[group][j][c][i][lane] : pair_b.digits[c][j][i];
             Tile<F, CHUNKS> tile;
             tile.run(pair_a.digits, digits);
-            bool certain[4];
-            tile.vouch(pair_a.digits, digits, inner, certain);
+            bool there[4];
 #pragma unroll
             for (int e = 0; e < 4; ++e) {
-                const int n = 2 * t + e % 2;
-                const int exponent = WARPS == 1 ? __shfl_sync(~0u, pair_b.exponents[j], 4 * n) : shared_exponents[group][j][n];
-                const bool exact = Rounding<F>::round(tile.words[e], pair_a.exponents[e / 2] + exponent, results[j][e]);
-                const bool there = WHOLE || (own + g + e / 2 * 8 < rows && column + Places<F>::column(j, n) < columns);
-                inexact |= exact ? 0u : 1u << (4 * j + e);
-                sure &= (exact && certain[e]) || !there;
+                const int n = 2 * int(t) + e % 2;
+                there[e] = WHOLE || (own + int(g) + e / 2 * 8 < rows && column + Places<F>::column(j, n) < columns);
+                const Scale scale = GROUPS ? shared_scales[group][j][n] : __shfl_sync(~0u, pair_b.scales[j], 4 * n);
+                bool rounded = true;
+                results[j][e] = tile.sums[e].round(pair_a.scales[e / 2], scale, rounded);
+                sure &= rounded || !there[e];
                 totals[4 * j + e] = tile.totals[e];
             }
+            sure &= tile.are_certain(pair_a.digits, digits, inner, there);
         }
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
-            const int row = own + g + 8 * h;
+            const int row = own + int(g) + 8 * h;
             T* const to = of.result + row * columns + column;
             if constexpr (WHOLE && Places<F>::DOUBLES) {
 #pragma unroll
@@ -333,12 +340,12 @@ multiply_small(const typename F::Storage* __restrict__ a, const typename F::Stor
                 for (int j = 0; j < 2; ++j)
 #pragma unroll
                     for (int n = 0; n < 2; ++n) {
-                        const int place = Places<F>::column(j, 2 * t + n);
+                        const int place = Places<F>::column(j, 2 * int(t) + n);
                         if (row < rows && column + place < columns) to[place] = results[j][2 * h + n];
                     }
             }
         }
-        if (__any_sync(~0u, !sure)) found += mend<F>(of, own, column, share, totals, inexact);
+        if (__any_sync(~0u, !sure)) found += mend<F>(of, own, column, share, totals);
     }
     for (int distance = 16; distance; distance /= 2) found += __shfl_xor_sync(~0u, found, distance);
     if (lane == 0 && found) atomicAdd(doubtful, u64(found));

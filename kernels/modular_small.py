@@ -68,7 +68,7 @@ class ProductOfSmall:
         build.load("modular_small", kernel)(
             (ceil_div(matrices, at_a_time),),
             (32 * warps * at_a_time,),
-            (a, b, *lists, np.int32(listed), np.int64(matrices), *map(np.int32, (rows, inner, columns)),
+            (a, b, *lists, np.int32(listed), np.int32(matrices), *map(np.int32, (rows, inner, columns)),
              np.float64(FORMATS[self.result.name].share(inner)), self.product, self.doubts),
         )  # fmt: skip
 
