@@ -61,7 +61,7 @@ template <typename F, int CHUNKS> struct Pair {
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
             const u32 field = keys[h] >> Of::FIELD;
-            scales[h] = Sum<F>::scale(int(field) - Of::BIAS - lifted[h]);
+            scales[h] = Sum<F>::scale(field ? int(field) - Of::BIAS - lifted[h] : 0);
             const auto factor = Of::factor(Of::POWER - field);
 #pragma unroll
             for (int c = 0; c < CHUNKS; ++c) {

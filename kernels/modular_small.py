@@ -16,8 +16,15 @@ C_TYPES = {"float16": "Float16", "float32": "Float32", "float64": "Float64"}
 SIDE, AT_A_TIME = 16, 4  # of modular_small.cu
 
 
+def suits(result: np.dtype[Any], inner: int, a: Any, b: Any) -> bool:
+    """Whether a part is the whole of two stacks of small matrices; what cannot be multiplied is left to others."""
+    if min(a.ndim, b.ndim) < 2 or not a.shape[-1] == b.shape[-2] == inner:
+        return False
+    return is_small(result, a.shape[-2], inner, b.shape[-1])
+
+
 class ProductOfSmall:
-    """The product of two stacks of matrices that `is_small` says to be small, in one part: see `ProductOnDevice`.
+    """The product of two stacks of matrices that `suits` accepts, in one part: see `ProductOnDevice`.
 
     Parameters
     ----------
@@ -47,7 +54,7 @@ class ProductOfSmall:
         for what, array in (("first", a), ("second", b)):
             check_array(f"matmul, {what} matrix", array, (self.result.name,), max(2, array.ndim))
         rows, inner, columns = *a.shape[-2:], b.shape[-1]
-        if inner != b.shape[-2] or not is_small(self.result, rows, inner, columns):
+        if not suits(self.result, inner, a, b):
             raise ValueError(f"matmul: expected small matrices that can be multiplied, got shapes {a.shape} and {b.shape}")
         batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
         self.product = empty((*batch, rows, columns), f"u{self.result.itemsize}")
@@ -55,11 +62,11 @@ class ProductOfSmall:
         if not self.product.size:
             return
         listed = not a.shape[:-2] == b.shape[:-2] == batch
-        lists = [
-            cupy.asarray(np.ascontiguousarray(numbered(matrices_of(array), array.shape[:-2], batch)) if listed
-                         else np.zeros(1, np.int32))
-            for array in (a, b)
-        ]  # fmt: skip
+        if listed:
+            lists = [cupy.asarray(np.ascontiguousarray(numbered(matrices_of(array), array.shape[:-2], batch)))
+                     for array in (a, b)]  # fmt: skip
+        else:
+            lists = [empty((1,), np.int32)] * 2
         matrices = matrices_of(self.product)
         warps, chunks = ceil_div(max(rows, columns), SIDE), ceil_div(inner, SIDE)
         whole = not any(length % SIDE for length in (rows, inner, columns)) and not any(x.data.ptr % 16 for x in (a, b))
