@@ -62,6 +62,17 @@ __device__ inline void multiply_bytes(int (&sums)[4], const u32 (&a)[2], const u
 #endif
 }
 
+// Of each byte of a word the sign, in all bits.
+__device__ inline u32 signs(u32 bytes) {
+#if defined(__CUDA_ARCH__)
+    u32 found;
+    asm("prmt.b32 %0, %1, 0, 0xba98;" : "=r"(found) : "r"(bytes));  // which __byte_perm does not do
+    return found;
+#else
+    return (bytes >> 7 & 0x01010101) * 0xff;
+#endif
+}
+
 // How numbers of a width are scaled where that takes a product and a conversion. A key orders magnitudes: their bits, or the
 // first 31 of them, times two. Lines whose exponents are moderate need no other care, here or in the end (Sum). Of those that
 // are tiny the factor is no number, unless all of their numbers are lifted first.
@@ -129,7 +140,7 @@ template <typename F> struct Digits {
                 if (place + 1 < COUNT) found[place + 1] = __byte_perm(one, other, 0x7632);
             }
         }
-        found[COUNT] = found[COUNT - 1] ^ __byte_perm(found[COUNT - 1], 0, 0xba98);  // their signs, in all bits
+        found[COUNT] = found[COUNT - 1] ^ signs(found[COUNT - 1]);
     }
 };
 

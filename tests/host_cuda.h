@@ -91,12 +91,11 @@ inline long long __double2ll_rn(double x) {
     constexpr long long MOST = 0x7fffffffffffffff;
     return host_nearest<long long, double>(x, -MOST - 1, MOST, -MOST - 1);
 }
-// Four of eight bytes, or their signs in all bits.
+// Four of eight bytes.
 inline unsigned __byte_perm(unsigned a, unsigned b, unsigned selector) {
     unsigned found = 0;
     for (int i = 0; i < 4; ++i, selector >>= 4) {
-        const unsigned byte = (((unsigned long long)b << 32 | a) >> 8 * (selector & 7)) & 0xff;
-        found |= (selector & 8 ? (byte & 0x80 ? 0xff : 0) : byte) << 8 * i;
+        found |= unsigned((((unsigned long long)b << 32 | a) >> 8 * (selector & 7)) & 0xff) << 8 * i;
     }
     return found;
 }

@@ -69,9 +69,7 @@ def test_any_numbers(data: st.DataObject, dtype: str, inner: int, columns: int) 
     import cupy
 
     numbers = st.floats(width=np.dtype(dtype).itemsize * 8)  # type: ignore[call-overload]
-    a, b = (
-        np.array(data.draw(st.lists(numbers, min_size=inner * n, max_size=inner * n)), dtype) for n in (2, columns)
-    )
+    a, b = (np.array(data.draw(st.lists(numbers, min_size=inner * n, max_size=inner * n)), dtype) for n in (2, columns))
     with np.errstate(all="ignore"):
         check(cupy, a.reshape(2, inner), b.reshape(inner, columns))
 
@@ -143,7 +141,9 @@ def test_regions_of_the_job(cp: Any) -> None:
     region = ((0, 2), (0, 20), (0, 18))
     found = MATMUL.compute(read, region, specs, MatmulOptions())
     same_bits(found.elements.get(), on_cpu(a, b))
-    assert found.counts[TERM_BY_TERM] > 0 and "in digits of 8 bits" in MATMUL.notes(specs, MatmulOptions())["arithmetic"]
+    assert (
+        found.counts[TERM_BY_TERM] > 0 and "in digits of 8 bits" in MATMUL.notes(specs, MatmulOptions())["arithmetic"]
+    )
 
 
 def test_tasks_are_as_large_as_their_arrays_allow() -> None:

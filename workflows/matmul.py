@@ -155,7 +155,11 @@ def _product(first: tuple[Any, Any], specs: Sequence[Spec], options: MatmulOptio
     from kernels.modular_device import ProductOnDevice
     from kernels.modular_small import ProductOfSmall, suits
 
-    return ProductOfSmall(result) if suits(result, inner, *first) else ProductOnDevice((dtypes[0], dtypes[1]), result, inner)
+    return (
+        ProductOfSmall(result)
+        if suits(result, inner, *first)
+        else ProductOnDevice((dtypes[0], dtypes[1]), result, inner)
+    )
 
 
 def notes(specs: Sequence[Spec], options: MatmulOptions) -> dict[str, str]:
