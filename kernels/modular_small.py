@@ -53,11 +53,9 @@ class ProductOfSmall:
         a, b = converted(a, self.result), converted(b, self.result)
         for what, array in (("first", a), ("second", b)):
             check_array(f"matmul, {what} matrix", array, (self.result.name,), max(2, array.ndim))
-        rows, inner, columns = *a.shape[-2:], b.shape[-1]
+        (rows, inner), columns = a.shape[-2:], b.shape[-1]
         if not suits(self.result, inner, a, b):
-            raise ValueError(
-                f"matmul: expected small matrices that can be multiplied, got shapes {a.shape} and {b.shape}"
-            )
+            raise ValueError(f"matmul: expected small matrices to multiply, got shapes {a.shape} and {b.shape}")
         batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
         self.product = empty((*batch, rows, columns), f"u{self.result.itemsize}")
         self.doubts = cupy.zeros(1, np.uint64)

@@ -13,7 +13,7 @@ from modular_cases import Array, Sizes, factors, generator, overflowing, same_bi
 from kernels.modular import FORMATS, multiplied
 from kernels.modular_small import ProductOfSmall
 
-# Magnitudes of rows of A and of columns of B, from end to end of a format and around what the kernel takes for moderate.
+# Of rows of A and of columns of B, from end to end of a format and around what the kernel takes for moderate.
 EXPONENTS = {
     "float16": (-24, -14, 0, 10),
     "float32": (-149, -140, -97, -51, -50, 0, 92, 93, 120),

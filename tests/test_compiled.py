@@ -21,7 +21,7 @@ LARGE = ("sm_80", "sm_90", "sm_100")
 PRODUCTION = {
     "histogram": r"histogram_\w+", "reduce": r"moments|finish|combine", "matmul": "register_tiled",
     "stencil": "production", "transpose": "production", "reduction": "production", "elementwise": "production",
-    "limits": r"\w+", "modular": r"\w+", "sliding": r"\w+",
+    "limits": r"\w+", "modular": r"\w+", "modular_small": r"\w+", "sliding": r"\w+",
 }  # fmt: skip
 # Kernels whose threads have an array of which the data choose the element: that cannot be in registers.
 INDEXED = {("sliding", "box_far")}
@@ -38,6 +38,9 @@ def launch(stem: str, instance: str, architecture: str) -> tuple[int, int]:
         threads = 128 if c_type in ("float", "double") else 256
         blocks = (640 if c_type == "float" and int(parts) & 2 else 768) // threads
         return threads, min(blocks, 4) if architecture == "sm_75" else blocks  # whose shared memory holds no more
+    if stem == "modular_small":
+        warps = int(rest.split(", ")[1])
+        return (128, 1) if warps == 1 else (32 * warps, 1)
     if stem == "modular" and kernel == "multiply":
         rows, columns, of_warp, across, _ = map(int, rest.rstrip(">").split(", "))
         return 32 * (rows // of_warp) * (columns // across), 1

@@ -14,8 +14,8 @@ from sizes import ON_GPU
 from small_cases import EXPONENTS, by_lines, by_small, check, small_cases, vanishing
 
 from kernels import build, modular_small
-from kernels.modular import BITS, FORMATS
-from kernels.modular_device import ProductOnDevice, exact_matmul
+from kernels.modular import BITS, FORMATS, Format
+from kernels.modular_device import exact_matmul
 from kernels.modular_room import MOST_SMALL, is_small, room_for
 from kernels.modular_small import ProductOfSmall
 from tests.benchmarks import matmul_small
@@ -101,6 +101,20 @@ def test_matrices_that_begin_anywhere(cp: Any) -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize(("dtype", "size"), [("float32", 16), ("float32", 40), ("float64", 32), ("float64", 64)])
+def test_ordinary_elements_are_not_looked_at_one_by_one(
+    cp: Any, monkeypatch: pytest.MonkeyPatch, dtype: str, size: int
+) -> None:
+    """Which would find no share of nothing enough, and count them all."""
+    monkeypatch.setattr(Format, "share", lambda *_: -1.0)
+    a, b = (generator(name, size).standard_normal((3, size, size)).astype(dtype) for name in "ab")
+    assert by_small(cp, a, b)[1] == 0
+    a[0, 0], b[0, :, 0] = 2.0**-60, 0  # magnitudes that are not moderate, and an element that is zero
+    a[0, 0, 0] = 1.1 * 2.0**40
+    assert by_small(cp, a, b)[1] > 0
+
+
+@pytest.mark.gpu
 def test_small_matrices_go_there_and_others_do_not(cp: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     gone = []
     monkeypatch.setattr(ProductOfSmall, "add", lambda self, a, b: gone.append(a.shape) or _add(self, a, b))
@@ -123,7 +137,7 @@ _add = ProductOfSmall.add
 def test_what_is_refused(cp: Any) -> None:
     a, b = cp.asarray(np.ones((4, 6))), cp.asarray(np.ones((6, 5)))
     for wrong, message in (
-        ((a, b[:5]), r"can be multiplied, got shapes \(4, 6\) and \(5, 5\)"), ((a[:, ::2], b[:3]), "C-contiguous"),
+        ((a, b[:5]), r"to multiply, got shapes \(4, 6\) and \(5, 5\)"), ((a[:, ::2], b[:3]), "C-contiguous"),
         ((cp.asarray(np.ones((65, 6))), b), r"expected small matrices .* got shapes \(65, 6\)"),
     ):  # fmt: skip
         with pytest.raises(ValueError, match=message):
@@ -141,9 +155,8 @@ def test_regions_of_the_job(cp: Any) -> None:
     region = ((0, 2), (0, 20), (0, 18))
     found = MATMUL.compute(read, region, specs, MatmulOptions())
     same_bits(found.elements.get(), on_cpu(a, b))
-    assert (
-        found.counts[TERM_BY_TERM] > 0 and "in digits of 8 bits" in MATMUL.notes(specs, MatmulOptions())["arithmetic"]
-    )
+    assert found.counts[TERM_BY_TERM] > 0
+    assert "in digits of 8 bits" in MATMUL.notes(specs, MatmulOptions())["arithmetic"]
 
 
 def test_tasks_are_as_large_as_their_arrays_allow() -> None:
@@ -174,7 +187,7 @@ def test_scaled_numbers_fit_their_digits(dtype: str) -> None:
 
 
 def test_moderate_exponents_need_no_care() -> None:
-    """The bounds of Scaling in modular_digits.cuh: no step of the last rounding but itself overflows or is subnormal."""
+    """The bounds of Scaling in modular_digits.cuh: no step of the last rounding overflows before it or is subnormal."""
     (least_32, most_32), (least_64, most_64) = (
         (int(a), int(b)) for a, b in re.findall(r"LEAST = (-?\d+), MOST = (\d+);", DIGITS)
     )
@@ -205,5 +218,3 @@ def test_many_matrices(cp: Any, dtype: str) -> None:
         b[::11, 3, 4] = np.inf
         a[::13, 5] = 0
         check(cp, a, b)
-        small = ProductOnDevice((a.dtype, b.dtype), a.dtype, size)
-        assert small.scaled
