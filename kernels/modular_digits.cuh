@@ -108,6 +108,8 @@ template <typename F> struct Digits {
     static constexpr int COUNT = (F::KEPT + 8) / 8, ALL = COUNT + 1;  // and one of magnitudes
     static constexpr int PLACES = 2 * COUNT - 1, PARTS = (PLACES + 3) / 4;  // of products of digits, four to a part
 
+    static_assert(COUNT % 4 == 0 || ALL % 4 == 0, "what is cut beyond the last digit has room");
+
     // How large the sum of products at a place can be, for each of the numbers that are added up.
     static constexpr i64 most(int place) {
         i64 sum = 0;
@@ -136,8 +138,8 @@ template <typename F> struct Digits {
                 const int place = 4 * word + 2 * half;
                 const u32 one = __byte_perm(part[0], part[1], half ? 0x7362 : 0x5140);
                 const u32 other = __byte_perm(part[2], part[3], half ? 0x7362 : 0x5140);
-                if (place < COUNT) found[place] = __byte_perm(one, other, 0x5410);
-                if (place + 1 < COUNT) found[place + 1] = __byte_perm(one, other, 0x7632);
+                found[place] = __byte_perm(one, other, 0x5410);
+                found[place + 1] = __byte_perm(one, other, 0x7632);
             }
         }
         found[COUNT] = found[COUNT - 1] ^ signs(found[COUNT - 1]);

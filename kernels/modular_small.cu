@@ -159,7 +159,8 @@ template <typename F, int CHUNKS> struct Tile {
 
     __device__ static void multiply(int (&found)[4], const u32 (&a)[CHUNKS][2][D::ALL], int i,
                                     const u32 (&b)[CHUNKS][D::ALL], int j) {
-        const bool signed_a = i == D::COUNT - 1, signed_b = j == D::COUNT - 1;
+        const bool signed_a = i == D::COUNT - 1;
+        const bool signed_b = j == D::COUNT - 1;
 #pragma unroll
         for (int c = 0; c < CHUNKS; ++c) {
             const u32 own[2] = {a[c][0][i], a[c][1][i]};

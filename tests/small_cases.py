@@ -72,6 +72,14 @@ def _overflowing(cp: Any) -> None:
     check(cp, *overflowing(20, 30, 18))
 
 
+def _undefined(cp: Any) -> None:
+    """Infinity times zero, and nothing else that is not finite."""
+    a, b = factors("ordinary", "float64", 6, 5, 4)
+    a[1::2, 2], b[2, 1] = 0, np.inf
+    a[0, 3], b[3, 2] = -np.inf, 0
+    check(cp, a, b)
+
+
 def small_cases() -> Iterator[Case]:
     """One warp and several for a matrix, whole and ragged ones, lists of matrices; each way that an element can go."""
     for kind, dtype, sizes, batches in (
@@ -82,8 +90,9 @@ def small_cases() -> Iterator[Case]:
         ("special", "float16", (7, 9, 20), ((), ())), ("by lines", "float32", (16, 16, 16), ((), ())),
         ("by lines", "float64", (18, 33, 20), ((), ())), ("vanishing", "float32", (16, 64, 16), ((), ())),
         ("vanishing", "float64", (9, 20, 9), ((), ())), ("blocks", "float64", (20, 20, 20), ((), ())),
-        ("subnormal", "float32", (4, 5, 6), ((), ())),
+        ("subnormal", "float32", (4, 5, 6), ((), ())), ("ordinary", "float32", (16, 16, 32), ((), (2,))),
     ):  # fmt: skip
         yield Case("modular_small", "multiply_small", f"{kind} {dtype}, {sizes}, {batches}",
                    partial(_case, kind, dtype, sizes, batches))  # fmt: skip
     yield Case("modular_small", "multiply_small", "sums that overflow", _overflowing)
+    yield Case("modular_small", "multiply_small", "infinity times zero", _undefined)
