@@ -118,11 +118,9 @@ template <typename F> struct Digits {
                 sum += i64(i == COUNT - 1 ? 128 : 255) * (place - i == COUNT - 1 ? 128 : 255);
         return sum;
     }
-    // Whether two neighbouring places fit into 32 bits together.
-    static constexpr bool narrow(int inner) {
-        for (int place = 0; place < PLACES; ++place)
-            if (inner * (most(place) + 256 * most(place + 1)) >= i64(1) << 31) return false;
-        return true;
+    // Whether a place and the next one fit into 32 bits together, with a carry of 16 bits.
+    static constexpr bool narrow(int place, int inner) {
+        return inner * (most(place) + 256 * most(place + 1)) < (i64(1) << 31) - (1 << 16);
     }
 
     // Of four integers, each digit of all in one word, and no more than their magnitudes: the first seven bits of those, for
@@ -146,17 +144,27 @@ template <typename F> struct Digits {
     }
 };
 
-// A sum of products, from the sums at its places, and rounded by a conversion. `scale` of the exponent of a line: what that
-// needs of it. Where `round` is not `sure`, its result may be wrong; so it may be where an exponent is not moderate.
+// Sums of products of up to INNER numbers at a place and the three after it, in units of the first, and a carry.
+template <typename F, int PLACE, int INNER> __device__ i64 gathered(int carry, int a, int b, int c, int d) {
+    using D = Digits<F>;
+    i64 sum;
+    if constexpr (D::narrow(PLACE, INNER)) sum = a + 256 * b + carry;
+    else sum = i64(b) * 256 + a + carry;
+    if constexpr (D::narrow(PLACE + 2, INNER)) return i64(c + 256 * d) * 65536 + sum;
+    return i64(d) * (1 << 24) + (i64(c) * 65536 + sum);
+}
+
+// A sum of products, part by part from the lowest places on, and rounded by a conversion. `scale` of the exponent of a line is
+// what that needs of it. Where `round` is not `sure`, its result may be wrong; so it may be where an exponent is not moderate.
 template <typename F> struct Sum {
     static constexpr bool HALF = sizeof(typename F::Storage) == 2;
     i64 low;        // from place 0 on
     int high, top;  // from places 4 and 6 on
 
-    template <int PART, bool NARROW> __device__ void add(int a, int b, int c, int d) {
-        if constexpr (PART == 1) high = a + 256 * b, top = c;
-        else if constexpr (NARROW) low = a + 256 * b + i64(c + 256 * d) * 65536;
-        else low = a + i64(b) * 256 + i64(c) * 65536 + i64(d) * (1 << 24);
+    template <int PART, int INNER> __device__ void add(int a, int b, int c, int d) {
+        static_assert(Digits<F>::narrow(4, INNER), "from place 4 on it has 32 bits");
+        if constexpr (PART == 0) low = gathered<F, 0, INNER>(0, a, b, c, d);
+        else high = a + 256 * b, top = c;
     }
     static __device__ float scale(int exponent) {
         return HALF ? __int_as_float(exponent) : __int_as_float((exponent - (2 * F::KEPT - 6) / 2 + 127) * (1 << 23));
@@ -171,10 +179,9 @@ template <typename F> struct Sum {
         // Without its last six bits, below 2^62; where one of those is set, so is one of the last six that are left.
         const u64 head = u64((low >> 6) + i64(high) * (1 << 26)) + (u64(u32(top) << 10) << 32);
         const float value = float(i64(head | u64(low & 63)));
-        sure &= fabsf(value) >= SURE;
+        sure &= fabsf(value) >= 4294967296;
         return typename F::Storage(__float_as_uint(value * a * b));
     }
-    static constexpr float SURE = 4294967296;
 
     // Whether a result may not have been sure, from the exponents of its lines.
     static __device__ bool unsure(typename F::Storage result, int exponents) {
@@ -183,28 +190,34 @@ template <typename F> struct Sum {
     }
 };
 template <> struct Sum<Float64> {
-    i64 carry = 0;
-    u32 words[4];
+    static constexpr int HEAD = 32;  // bits below it are not looked at one by one
+    u32 lowest, low;
+    i64 upper;
 
-    template <int PART, bool NARROW> __device__ void add(int a, int b, int c, int d) {
-        if constexpr (NARROW) carry += a + 256 * b + i64(c + 256 * d) * 65536;
-        else carry += a + i64(b) * 256 + i64(c) * 65536 + i64(d) * (1 << 24);
-        words[PART] = u32(carry);
-        carry >>= 32;
+    template <int PART, int INNER> __device__ void add(int a, int b, int c, int d) {
+        if constexpr (PART == 3) {
+            upper += i64(u64(u32(a)) << 32);
+        } else {
+            const i64 sum = gathered<Float64, 4 * PART, INNER>(PART ? int(upper >> 32) : 0, a, b, c, d);
+            if constexpr (PART == 0) lowest = u32(sum);
+            if constexpr (PART == 1) low = u32(sum);
+            upper = sum;
+        }
     }
-    static __device__ int scale(int exponent) { return exponent - Float64::KEPT + 32; }
+    // The first half of the bits of a power of two, less what the other line's has too many.
+    static __device__ int scale(int exponent) {
+        return (exponent - (2 * Float64::KEPT - HEAD) / 2) * (1 << 20) + 1023 * (1 << 19);
+    }
 
+    // Of its first 85 bits, the last of which is set where one is beyond them, there are 53 in one number and 32 in another.
     __device__ u64 round(int a, int b, bool& sure) const {
-        const u64 upper = u64(words[3]) << 32 | words[2], lower = u64(words[1]) << 32 | words[0];
-        // From the first bit on that is not the sign; where a bit is set that is lost, so is the last one.
-        const int shift = __clzll(i64(upper ^ u64(i64(upper) >> 63))) - 1;
-        const u64 head = upper << shift | lower >> 1 >> (63 - shift);
-        sure &= shift < 63;
-        const double power = __longlong_as_double(i64(u64(a + b - shift + 1023) << 52));
-        return u64(__double_as_longlong(double(i64(head | (lower << shift != 0))) * power));
+        const double rest = __longlong_as_double(i64(u64(0x43300000) << 32 | low | min(lowest, 1u))) - 4503599627370496.0;
+        const double value = fma(double(upper), 4294967296.0, rest);
+        sure &= fabs(value) >= 36028797018963968.0;  // 2^55: it has 55 bits before its last one
+        return u64(__double_as_longlong(value * __longlong_as_double(i64(u64(u32(a + b)) << 32))));
     }
     static __device__ bool unsure(u64 result, int exponents) {
         const u64 magnitude = result & (Float64::SIGN - 1);
-        return magnitude && magnitude < u64(exponents - 2 * Float64::KEPT + 65 + 1023) << 52;
+        return magnitude && magnitude < u64(exponents - 2 * Float64::KEPT + HEAD + 56 + 1023) << 52;
     }
 };

@@ -184,7 +184,7 @@ template <typename F, int CHUNKS> struct Tile {
             }
 #pragma unroll
         for (int e = 0; e < 4; ++e)
-            sums[e].template add<PART, D::narrow(SIDE * CHUNKS)>(places[0][e], places[1][e], places[2][e], places[3][e]);
+            sums[e].template add<PART, SIDE * CHUNKS>(places[0][e], places[1][e], places[2][e], places[3][e]);
         if constexpr (PART + 1 < D::PARTS) run_part<PART + 1>(a, b);
     }
 
@@ -252,8 +252,12 @@ __device__ int mend(const Matrix<F>& of, int row, int column, double share, cons
     return doubtful;
 }
 
-// Blocks that a multiprocessor is to hold at least.
-template <typename F, int WARPS, int CHUNKS> constexpr int BLOCKS = WARPS == 1 ? (CHUNKS == 1 ? 5 : 3) : 8 / WARPS;
+// Blocks that a multiprocessor is to hold at least, of those sizes that were timed: what is best differs little.
+template <typename F, int WARPS, int CHUNKS> constexpr int BLOCKS =
+    WARPS == 1 && CHUNKS == 1 ? (sizeof(typename F::Storage) == 8 ? 5 : 8)
+    : WARPS == 2 && CHUNKS == 2 ? (sizeof(typename F::Storage) == 8 ? 8 : 10)
+    : WARPS == 4 && CHUNKS == 4 ? (sizeof(typename F::Storage) == 8 ? 3 : 4)
+                                : 0;
 
 // Matrix m of the stack of products comes from matrices a_of[m] and b_of[m], where they are listed, else from m and m.
 template <typename F, int WARPS, int CHUNKS, bool WHOLE>
@@ -265,7 +269,9 @@ multiply_small(const typename F::Storage* __restrict__ a, const typename F::Stor
     using D = Digits<F>;
     using Scale = decltype(Sum<F>::scale(0));
     constexpr int GROUPS = WARPS > 1 ? WARPS : 0, OTHERS = GROUPS ? GROUPS : 1;
-    __shared__ u32 shared_digits[OTHERS][2][CHUNKS][D::ALL][GROUPS ? 32 : 1];
+    constexpr int FOURS = D::ALL / 4, REST = D::ALL % 4;  // magnitudes are the rest, or the last of four
+    __shared__ alignas(16) u32 shared_digits[OTHERS][2][CHUNKS][FOURS][GROUPS ? 32 : 1][4];
+    __shared__ u32 shared_rest[OTHERS][2][CHUNKS][GROUPS && REST ? 32 : 1];
     __shared__ Scale shared_scales[OTHERS][2][8];
     if constexpr (WHOLE) inner = SIDE * CHUNKS;
     if constexpr (WHOLE && !GROUPS) rows = columns = SIDE;
@@ -287,9 +293,14 @@ multiply_small(const typename F::Storage* __restrict__ a, const typename F::Stor
             for (int j = 0; j < 2; ++j) {
                 if (t == 0) shared_scales[warp][j][g] = pair_b.scales[j];
 #pragma unroll
-                for (int c = 0; c < CHUNKS; ++c)
+                for (int c = 0; c < CHUNKS; ++c) {
+                    const u32(&from)[D::ALL] = pair_b.digits[c][j];
 #pragma unroll
-                    for (int i = 0; i < D::ALL; ++i) shared_digits[warp][j][c][i][lane] = pair_b.digits[c][j][i];
+                    for (int i = 0; i < FOURS; ++i)
+                        *reinterpret_cast<uint4*>(shared_digits[warp][j][c][i][lane]) =
+                            make_uint4(from[4 * i], from[4 * i + 1], from[4 * i + 2], from[4 * i + 3]);
+                    if (REST) shared_rest[warp][j][c][lane] = from[D::COUNT];
+                }
             }
         }
     }
@@ -306,10 +317,20 @@ multiply_small(const typename F::Storage* __restrict__ a, const typename F::Stor
         for (int j = 0; j < 2; ++j) {
             u32 digits[CHUNKS][D::ALL];
 #pragma unroll
-            for (int c = 0; c < CHUNKS; ++c)
+            for (int c = 0; c < CHUNKS; ++c) {
+                if constexpr (GROUPS > 0) {
 #pragma unroll
-                for (int i = 0; i < D::ALL; ++i)
-                    digits[c][i] = GROUPS ? shared_digits[group][j][c][i][lane] : pair_b.digits[c][j][i];
+                    for (int i = 0; i < FOURS; ++i) {
+                        const uint4 four = *reinterpret_cast<const uint4*>(shared_digits[group][j][c][i][lane]);
+                        digits[c][4 * i] = four.x, digits[c][4 * i + 1] = four.y;
+                        digits[c][4 * i + 2] = four.z, digits[c][4 * i + 3] = four.w;
+                    }
+                    if (REST) digits[c][D::COUNT] = shared_rest[group][j][c][lane];
+                } else {
+#pragma unroll
+                    for (int i = 0; i < D::ALL; ++i) digits[c][i] = pair_b.digits[c][j][i];
+                }
+            }
             Tile<F, CHUNKS> tile;
             tile.run(pair_a.digits, digits);
             bool there[4];

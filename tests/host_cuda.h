@@ -66,6 +66,7 @@ inline float max(float a, float b) { return __builtin_fmaxf(a, b); }
 inline double min(double a, double b) { return __builtin_fmin(a, b); }
 inline double max(double a, double b) { return __builtin_fmax(a, b); }
 inline float fabsf(float a) { return __builtin_fabsf(a); }
+inline double fabs(double a) { return __builtin_fabs(a); }
 inline float fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 inline double fma(double a, double b, double c) { return __builtin_fma(a, b, c); }
 inline float fmaf(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
