@@ -214,7 +214,7 @@ template <> struct Sum<Float64> {
         const double rest = __longlong_as_double(i64(u64(0x43300000) << 32 | low | min(lowest, 1u))) - 4503599627370496.0;
         const double value = fma(double(upper), 4294967296.0, rest);
         sure &= fabs(value) >= 36028797018963968.0;  // 2^55: it has 55 bits before its last one
-        return u64(__double_as_longlong(value * __longlong_as_double(i64(u64(u32(a + b)) << 32))));
+        return u64(__double_as_longlong(value * __longlong_as_double(i64(u64(u32(a) + u32(b)) << 32))));
     }
     static __device__ bool unsure(u64 result, int exponents) {
         const u64 magnitude = result & (Float64::SIGN - 1);
