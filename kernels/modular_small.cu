@@ -273,8 +273,7 @@ multiply_small(const typename F::Storage* __restrict__ a, const typename F::Stor
     __shared__ alignas(16) u32 shared_digits[OTHERS][2][CHUNKS][FOURS][GROUPS ? 32 : 1][4];
     __shared__ u32 shared_rest[OTHERS][2][CHUNKS][GROUPS && REST ? 32 : 1];
     __shared__ Scale shared_scales[OTHERS][2][8];
-    if constexpr (WHOLE) inner = SIDE * CHUNKS;
-    if constexpr (WHOLE && !GROUPS) rows = columns = SIDE;
+    if constexpr (WHOLE) rows = columns = SIDE * WARPS, inner = SIDE * CHUNKS;
     const u32 lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, warp = threadIdx.x / 32;
     const int matrix = GROUPS ? int(blockIdx.x) : int(blockIdx.x) * AT_A_TIME + int(warp), own = GROUPS ? int(warp) * SIDE : 0;
     if (!GROUPS && matrix >= matrices) return;
@@ -308,6 +307,7 @@ multiply_small(const typename F::Storage* __restrict__ a, const typename F::Stor
     if (own >= rows) return;
     moderate &= pair_a.split(values_a);
     int found = 0;
+#pragma unroll 1
     for (int group = 0; group * SIDE < columns; ++group) {
         const int column = group * SIDE;
         T results[2][4];
@@ -350,13 +350,13 @@ multiply_small(const typename F::Storage* __restrict__ a, const typename F::Stor
         for (int h = 0; h < 2; ++h) {
             const int row = own + int(g) + 8 * h;
             T* const to = of.result + row * columns + column;
+            const T(&left)[4] = results[0], (&right)[4] = results[1];
             if constexpr (WHOLE && Places<F>::DOUBLES) {
-#pragma unroll
-                for (int j = 0; j < 2; ++j)
-                    *reinterpret_cast<Pack<T, 2>*>(to + 8 * j + 2 * t) = {results[j][2 * h], results[j][2 * h + 1]};
-            } else if constexpr (WHOLE) {
-                *reinterpret_cast<Pack<T, 4>*>(to + 4 * t) = {results[0][2 * h], results[1][2 * h], results[0][2 * h + 1],
-                                                             results[1][2 * h + 1]};
+                __stcs(reinterpret_cast<ulonglong2*>(to + 2 * t), make_ulonglong2(left[2 * h], left[2 * h + 1]));
+                __stcs(reinterpret_cast<ulonglong2*>(to + 8 + 2 * t), make_ulonglong2(right[2 * h], right[2 * h + 1]));
+            } else if constexpr (WHOLE && sizeof(T) == 4) {
+                __stcs(reinterpret_cast<uint4*>(to + 4 * t),
+                       make_uint4(left[2 * h], right[2 * h], left[2 * h + 1], right[2 * h + 1]));
             } else {
 #pragma unroll
                 for (int j = 0; j < 2; ++j)

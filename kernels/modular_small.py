@@ -69,7 +69,7 @@ class ProductOfSmall:
             lists = [empty((1,), np.int32)] * 2
         matrices = matrices_of(self.product)
         warps, chunks = ceil_div(max(rows, columns), SIDE), ceil_div(inner, SIDE)
-        whole = not any(length % SIDE for length in (rows, inner, columns)) and not any(x.data.ptr % 16 for x in (a, b))
+        whole = rows == columns == warps * SIDE and inner == chunks * SIDE and not any(x.data.ptr % 16 for x in (a, b))
         kernel = f"multiply_small<{C_TYPES[self.result.name]}, {warps}, {chunks}, {str(whole).lower()}>"
         at_a_time = AT_A_TIME if warps == 1 else 1
         build.load("modular_small", kernel)(
