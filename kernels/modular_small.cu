@@ -252,16 +252,17 @@ __device__ int mend(const Matrix<F>& of, int row, int column, double share, cons
     return doubtful;
 }
 
-// Blocks that a multiprocessor is to hold at least, of those sizes that were timed: what is best differs little.
-template <typename F, int WARPS, int CHUNKS> constexpr int BLOCKS =
-    WARPS == 1 && CHUNKS == 1 ? (sizeof(typename F::Storage) == 8 ? 5 : 8)
-    : WARPS == 2 && CHUNKS == 2 ? (sizeof(typename F::Storage) == 8 ? 8 : 10)
-    : WARPS == 4 && CHUNKS == 4 ? (sizeof(typename F::Storage) == 8 ? 3 : 4)
-                                : 0;
+// Blocks that a multiprocessor is to hold at least, where more than the compiler would choose were faster.
+template <typename F, int WARPS, int CHUNKS, bool WHOLE> constexpr int BLOCKS =
+    !WHOLE || WARPS != CHUNKS || sizeof(typename F::Storage) != 4 ? 0
+    : WARPS == 1                                                  ? 8
+    : WARPS == 2                                                  ? 12
+    : WARPS == 4                                                  ? 4
+                                                                  : 0;
 
 // Matrix m of the stack of products comes from matrices a_of[m] and b_of[m], where they are listed, else from m and m.
 template <typename F, int WARPS, int CHUNKS, bool WHOLE>
-__global__ void __launch_bounds__(32 * (WARPS == 1 ? AT_A_TIME : WARPS), BLOCKS<F, WARPS, CHUNKS>)
+__global__ void __launch_bounds__(32 * (WARPS == 1 ? AT_A_TIME : WARPS), BLOCKS<F, WARPS, CHUNKS, WHOLE>)
 multiply_small(const typename F::Storage* __restrict__ a, const typename F::Storage* __restrict__ b,
                const int* __restrict__ a_of, const int* __restrict__ b_of, int listed, int matrices, int rows, int inner,
                int columns, double share, typename F::Storage* result, u64* doubtful) {
@@ -269,9 +270,10 @@ multiply_small(const typename F::Storage* __restrict__ a, const typename F::Stor
     using D = Digits<F>;
     using Scale = decltype(Sum<F>::scale(0));
     constexpr int GROUPS = WARPS > 1 ? WARPS : 0, OTHERS = GROUPS ? GROUPS : 1;
-    constexpr int FOURS = D::ALL / 4, REST = D::ALL % 4;  // magnitudes are the rest, or the last of four
-    __shared__ alignas(16) u32 shared_digits[OTHERS][2][CHUNKS][FOURS][GROUPS ? 32 : 1][4];
-    __shared__ u32 shared_rest[OTHERS][2][CHUNKS][GROUPS && REST ? 32 : 1];
+    // Of each digit all chunks together, as the tensor cores take them; by sixteen bytes as far as that goes.
+    constexpr int WORDS = D::ALL * CHUNKS, FOURS = WORDS / 4, REST = WORDS % 4;
+    __shared__ alignas(16) u32 shared_fours[OTHERS][2][FOURS][GROUPS ? 32 : 1][4];
+    __shared__ u32 shared_rest[OTHERS][2][REST ? REST : 1][GROUPS ? 32 : 1];
     __shared__ Scale shared_scales[OTHERS][2][8];
     if constexpr (WHOLE) rows = columns = SIDE * WARPS, inner = SIDE * CHUNKS;
     const u32 lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, warp = threadIdx.x / 32;
@@ -282,25 +284,22 @@ multiply_small(const typename F::Storage* __restrict__ a, const typename F::Stor
                        result + i64(matrix) * (rows * columns), rows, inner, columns};
     T values_a[CHUNKS][2][4], values_b[CHUNKS][2][4];
     Pair<F, CHUNKS> pair_a, pair_b;
-    bool moderate = true;
-    if (own < columns) load_columns<F, CHUNKS, WHOLE>(of, own, values_b);
-    if (own < rows) load_rows<F, CHUNKS, WHOLE>(of, own, values_a);
-    if (own < columns) {
-        moderate = pair_b.split(values_b);
-        if constexpr (GROUPS > 0) {
+    load_columns<F, CHUNKS, WHOLE>(of, own, values_b);
+    load_rows<F, CHUNKS, WHOLE>(of, own, values_a);
+    bool moderate = pair_b.split(values_b);
+    if constexpr (GROUPS > 0) {
 #pragma unroll
-            for (int j = 0; j < 2; ++j) {
-                if (t == 0) shared_scales[warp][j][g] = pair_b.scales[j];
+        for (int j = 0; j < 2; ++j) {
+            u32 words[WORDS];
 #pragma unroll
-                for (int c = 0; c < CHUNKS; ++c) {
-                    const u32(&from)[D::ALL] = pair_b.digits[c][j];
+            for (int i = 0; i < WORDS; ++i) words[i] = pair_b.digits[i % CHUNKS][j][i / CHUNKS];
 #pragma unroll
-                    for (int i = 0; i < FOURS; ++i)
-                        *reinterpret_cast<uint4*>(shared_digits[warp][j][c][i][lane]) =
-                            make_uint4(from[4 * i], from[4 * i + 1], from[4 * i + 2], from[4 * i + 3]);
-                    if (REST) shared_rest[warp][j][c][lane] = from[D::COUNT];
-                }
-            }
+            for (int i = 0; i < FOURS; ++i)
+                *reinterpret_cast<uint4*>(shared_fours[warp][j][i][lane]) =
+                    make_uint4(words[4 * i], words[4 * i + 1], words[4 * i + 2], words[4 * i + 3]);
+#pragma unroll
+            for (int i = 0; i < REST; ++i) shared_rest[warp][j][i][lane] = words[4 * FOURS + i];
+            if (t == 0) shared_scales[warp][j][g] = pair_b.scales[j];
         }
     }
     if constexpr (GROUPS > 0) moderate = __syncthreads_and(moderate);
@@ -315,22 +314,19 @@ multiply_small(const typename F::Storage* __restrict__ a, const typename F::Stor
         bool sure = moderate;
 #pragma unroll
         for (int j = 0; j < 2; ++j) {
-            u32 digits[CHUNKS][D::ALL];
+            u32 digits[CHUNKS][D::ALL], words[WORDS];
+            if constexpr (GROUPS > 0) {
 #pragma unroll
-            for (int c = 0; c < CHUNKS; ++c) {
-                if constexpr (GROUPS > 0) {
-#pragma unroll
-                    for (int i = 0; i < FOURS; ++i) {
-                        const uint4 four = *reinterpret_cast<const uint4*>(shared_digits[group][j][c][i][lane]);
-                        digits[c][4 * i] = four.x, digits[c][4 * i + 1] = four.y;
-                        digits[c][4 * i + 2] = four.z, digits[c][4 * i + 3] = four.w;
-                    }
-                    if (REST) digits[c][D::COUNT] = shared_rest[group][j][c][lane];
-                } else {
-#pragma unroll
-                    for (int i = 0; i < D::ALL; ++i) digits[c][i] = pair_b.digits[c][j][i];
+                for (int i = 0; i < FOURS; ++i) {
+                    const uint4 four = *reinterpret_cast<const uint4*>(shared_fours[group][j][i][lane]);
+                    words[4 * i] = four.x, words[4 * i + 1] = four.y, words[4 * i + 2] = four.z, words[4 * i + 3] = four.w;
                 }
+#pragma unroll
+                for (int i = 0; i < REST; ++i) words[4 * FOURS + i] = shared_rest[group][j][i][lane];
             }
+#pragma unroll
+            for (int i = 0; i < WORDS; ++i)
+                digits[i % CHUNKS][i / CHUNKS] = GROUPS ? words[i] : pair_b.digits[i % CHUNKS][j][i / CHUNKS];
             Tile<F, CHUNKS> tile;
             tile.run(pair_a.digits, digits);
             bool there[4];

@@ -203,7 +203,7 @@ def test_moderate_exponents_need_no_care() -> None:
 @pytest.mark.hardware
 def test_benchmark_runs(cp: Any) -> None:
     figures = matmul_small.measure(1, ((500, 16), (300, 32), (200, 64)))
-    assert all(case["verified"] for case in figures["cases"])
+    assert all(case["verified"] for case in figures["cases"] + figures["other cases"])
 
 
 @pytest.mark.gpu
