@@ -18,7 +18,7 @@
     asm("mma.sync.aligned.m8n8k16.row.col.s32." A "." B ".s32 {%0, %1}, {%2}, {%3}, {%0, %1};"            \
         : "+r"(sums[2 * i]), "+r"(sums[2 * i + 1])                                                      \
         : "r"(a[i]), "r"(b))
-#define BYTES_16(A, B) BYTES_8(A, B, 0), BYTES_8(A, B, 1)
+#define BYTES_16(A, B) do { BYTES_8(A, B, 0); BYTES_8(A, B, 1); } while (0)
 #endif
 
 // Adds the products of 16 rows of A and 8 columns of B, of 16 bytes each, to 16 x 8 sums. With g = lane / 4 and t = lane % 4

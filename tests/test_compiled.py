@@ -26,7 +26,7 @@ PRODUCTION = {
 # Kernels whose threads have an array of which the data choose the element: that cannot be in registers.
 INDEXED = {("sliding", "box_far")}
 # Kernels that keep there what they seldom need: bytes per thread at most.
-SELDOM = {("modular_small", "multiply_small"): 64}
+SELDOM = {("modular_small", "multiply_small"): 32}
 
 
 def launch(stem: str, instance: str, architecture: str) -> tuple[int, int]:
