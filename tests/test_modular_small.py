@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from host_build import flatten
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from modular_cases import FLOATS, KINDS, factors, generator, on_cpu, same_bits
@@ -172,7 +173,7 @@ def test_tasks_are_as_large_as_their_arrays_allow() -> None:
 
 def test_source_says_what_it_holds() -> None:
     for name in ("SIDE", "AT_A_TIME"):
-        assert f"constexpr int {name} = {getattr(modular_small, name)};" in KERNEL
+        assert f"constexpr int {name} = {getattr(modular_small, name)};" in flatten("modular_small.cu")
     listed = re.findall(r"^//   (\w+) ", KERNEL.partition("#include")[0], re.MULTILINE)
     assert listed == re.findall(r"__global__ void __launch_bounds__\([^\n]*\)\n(\w+)\(", KERNEL) == ["multiply_small"]
 
