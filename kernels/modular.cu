@@ -15,6 +15,7 @@
 
 #include "modular_bound.cuh"
 #include "modular_tile.cuh"
+#include "modular_wild.cuh"
 
 // Some kernels name the blocks that a multiprocessor is to hold at least, 0 for none: where the compiler chose for itself
 // it spilled registers.
@@ -159,16 +160,6 @@ struct Lines {
     }
 };
 
-enum Term : u8 { UPWARDS = 1, DOWNWARDS = 2, UNDEFINED = 4, DOUBTFUL = 8 };  // the last one alone
-
-// Which of them a product is: none where it is finite.
-template <typename F> __device__ int term(typename F::Storage a, typename F::Storage b) {
-    const u64 large = a & (F::SIGN - 1), other = b & (F::SIGN - 1);
-    if (!F::wild(large) && !F::wild(other)) return 0;
-    if (large > F::INFINITE || other > F::INFINITE || large == 0 || other == 0) return UNDEFINED;
-    return (a ^ b) & F::SIGN ? DOWNWARDS : UPWARDS;
-}
-
 template <typename F>
 __global__ void __launch_bounds__(THREADS)
 wild_terms(const typename F::Storage* __restrict__ a, const typename F::Storage* __restrict__ b,
@@ -195,11 +186,7 @@ finish_floats(const u8* __restrict__ products, i64 stride, i64 size, i64 rows, i
         const Lines lines(element, rows, columns, a_of, b_of);
         const u64 a = largest_a[lines.a], b = largest_b[lines.b];
         if (F::wild(a) || F::wild(b)) {
-            const int found = terms[element];
-            const bool undefined = found != UPWARDS && found != DOWNWARDS;
-            result[element] = typename F::Storage(undefined           ? F::NOT_A_NUMBER
-                                                  : found == UPWARDS ? F::INFINITE
-                                                                     : F::SIGN | F::INFINITE);
+            result[element] = sum_of_terms<F>(terms[element]);
         } else {
             result[element] = to_float<F>(words, F::exponent(a) + F::exponent(b) - 2 * F::KEPT);
         }
@@ -228,16 +215,12 @@ find_doubtful(i64 matrices, i64 rows, i64 inner, i64 columns, double share, cons
     int found = 0;
     if (matrix < matrices && !F::wild(largest_b[b_of[matrix] * columns + column])) {
         const Line of_b(seen_b, b_of[matrix] * columns + column);
-        const double moved_b = of_b.template moved<F>(), size_b = double(of_b.size);
-        const double both_b = moved_b * double(inner) * power_of_two(-F::PRECISION);
         const i64 rows_of_a = a_of[matrix] * rows;
         const u32* const total = totals + matrix * rows * columns + column;
 #pragma unroll 4
         for (i64 row = first; row < last; ++row) {
             const Line of_a(seen_a, rows_of_a + row);
-            const double moved_a = of_a.template moved<F>();
-            const double error = size_b * moved_a + double(of_a.size) * moved_b + both_b * moved_a;
-            if (error <= double(total[row * columns]) * share || !Span(of_a, of_b).some()) continue;
+            if (certain<F>(of_a, of_b, inner, total[row * columns], share)) continue;
             if (F::wild(largest_a[rows_of_a + row])) continue;
             terms[(matrix * rows + row) * columns + column] = DOUBTFUL;
             ++found;

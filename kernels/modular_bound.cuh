@@ -19,6 +19,8 @@ struct Line {
         : size(seen[WORDS * line]), loss(int(seen[WORDS * line + 1])), early(int(seen[WORDS * line + 2])),
           late(int(seen[WORDS * line + 3])) {}
 
+    __device__ Line(u64 size, int loss, int early, int late) : size(size), loss(loss), early(early), late(late) {}
+
     // How far rounding has moved any of its numbers, in units of 2^-PRECISION of its own.
     template <typename F> __device__ double moved() const { return loss ? power_of_two(loss - LOST + F::PRECISION) : 0; }
 };
@@ -67,6 +69,15 @@ struct Span {
         : first(MOST_INNER - min(a.early, b.early)), end(min(a.late, b.late)) {}
     __device__ bool some() const { return first < end; }
 };
+
+// Whether an element of two lines of `inner` numbers, with that sum of products of magnitudes, is near enough for sure.
+template <typename F>
+__device__ bool certain(const Line& a, const Line& b, i64 inner, u32 total, double share) {
+    const double moved_a = a.template moved<F>(), moved_b = b.template moved<F>();
+    const double both_b = moved_b * double(inner) * power_of_two(-F::PRECISION);
+    const double error = double(b.size) * moved_a + double(a.size) * moved_b + both_b * moved_a;
+    return error <= double(total) * share || !Span(a, b).some();
+}
 
 __device__ inline bool is_finite(double value) {
     return (__double_as_longlong(value) >> 52 & 0x7ff) != 0x7ff;

@@ -10,6 +10,7 @@ from kernels import build
 from kernels.modular import FORMATS, bits_of, moduli_for, multiplied, result_dtype
 from kernels.modular_room import DEPTH, INNER, WORDS, ceil_div, empty, matrices_of, numbered
 from kernels.modular_round import too_large
+from kernels.modular_small import ProductOfSmall, suits
 from kernels.promotion import converted
 from kernels.variant import check_array, check_shared
 
@@ -267,7 +268,8 @@ def exact_matmul(a: Any, b: Any) -> Any:
     """
     result = result_dtype((a.dtype, b.dtype))
     dtypes = (result, result) if result.kind == "f" else (a.dtype, b.dtype)
-    product = ProductOnDevice(dtypes, result, a.shape[-1])
+    small = suits(result, a.shape[-1], a, b)
+    product = ProductOfSmall(result) if small else ProductOnDevice(dtypes, result, a.shape[-1])
     return multiplied(product, lambda: [(a, b)])
 
 

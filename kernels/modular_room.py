@@ -11,6 +11,12 @@ from kernels.modular import FORMATS, bits_of, moduli_for
 DEPTH = 64  # bytes of a line in a stage, of modular_tile.cuh
 INNER = 4096  # products of a sum at a time: a sum of residues stays below 2**26
 WORDS = 4  # that a line is described in, of modular_bound.cuh
+MOST_SMALL = 64  # rows, columns and products in a sum of matrices that modular_small.cu multiplies
+
+
+def is_small(result: np.dtype[Any], rows: int, inner: int, columns: int) -> bool:
+    """Whether matrices of floats are multiplied by one kernel, which needs no room besides."""
+    return result.name in FORMATS and max(rows, inner, columns) <= MOST_SMALL and min(rows, inner, columns) > 0
 
 
 def room_for(
@@ -35,13 +41,14 @@ def room_for(
         Dtypes of the factors; floats of another one are converted.
     """
     matrices, rows, part, columns = sizes
-    floats = result.name in FORMATS
-    moduli = moduli_for(sum(map(bits_of, dtypes)), inner)
+    small = is_small(result, rows, inner, columns)
+    floats = result.name in FORMATS and not small
+    moduli = 0 if small else moduli_for(sum(map(bits_of, dtypes)), inner)
     padded = ceil_div(min(part, INNER), DEPTH) * DEPTH
     nbytes = 8 * matrices  # which matrices of the stacks
     for lines, own, dtype in zip((rows, columns), given, dtypes, strict=True):
         of_number = own.itemsize + (dtype.itemsize + 8 if own != dtype else 0)  # 8 while they are converted
-        of_line = of_number * part + (moduli + floats) * padded + 8 * (1 + WORDS * floats)
+        of_line = of_number * part + (moduli + floats) * padded + (0 if small else 8 * (1 + WORDS * floats))
         nbytes += matrices * lines * of_line
     return nbytes + matrices * rows * columns * (moduli + result.itemsize + 5 * floats)
 

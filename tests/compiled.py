@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import tempfile
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -19,6 +20,7 @@ from kernels import (
     elementwise,
     matmul,
     modular_device,
+    modular_small,
     reduce_device,
     reduction,
     sliding_device,
@@ -126,10 +128,17 @@ def _modular(architecture: str) -> list[str]:
     return list(dict.fromkeys(found))
 
 
+def _modular_small(architecture: str) -> list[str]:
+    """All of them on one architecture; on the others the smallest and the largest."""
+    return [name for name in modular_small.INSTANCES
+            if architecture == "sm_90" or re.search(r"(32, 1, 1|64, 4, 4), true|64, 1, 1, false", name)]  # fmt: skip
+
+
 # By the stem of the source, what its wrappers can ask for on an architecture.
 INSTANCES: dict[str, Callable[[str], list[str]]] = {
     "histogram": lambda architecture: sorted({*histogram_instances(architecture), *LADDER.values()}),
     "modular": _modular,
+    "modular_small": _modular_small,
     "reduce": _reduce,
     "sliding": lambda _: list(sliding_device.INSTANCES),
     "matmul": lambda _: _matmul(),

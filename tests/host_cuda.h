@@ -66,6 +66,7 @@ inline float max(float a, float b) { return __builtin_fmaxf(a, b); }
 inline double min(double a, double b) { return __builtin_fmin(a, b); }
 inline double max(double a, double b) { return __builtin_fmax(a, b); }
 inline float fabsf(float a) { return __builtin_fabsf(a); }
+inline double fabs(double a) { return __builtin_fabs(a); }
 inline float fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 inline double fma(double a, double b, double c) { return __builtin_fma(a, b, c); }
 inline float fmaf(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
@@ -80,6 +81,25 @@ inline float __int_as_float(int x) { return host_bits<float>(x); }
 inline float __uint_as_float(unsigned x) { return host_bits<float>(x); }
 inline long long __double_as_longlong(double x) { return host_bits<long long>(x); }
 inline double __longlong_as_double(long long x) { return host_bits<double>(x); }
+// To the nearest, ties to even; what does not fit as a GPU has it.
+template <typename To, typename From> To host_nearest(From x, To least, To most, To of_nan) {
+    const From rounded = __builtin_rint(x);
+    if (!(x == x)) return of_nan;
+    return rounded < From(least) ? least : rounded >= -From(least) ? most : To(rounded);
+}
+inline int __float2int_rn(float x) { return host_nearest<int, float>(x, -2147483647 - 1, 2147483647, 0); }
+inline long long __double2ll_rn(double x) {
+    constexpr long long MOST = 0x7fffffffffffffff;
+    return host_nearest<long long, double>(x, -MOST - 1, MOST, -MOST - 1);
+}
+// Four of eight bytes.
+inline unsigned __byte_perm(unsigned a, unsigned b, unsigned selector) {
+    unsigned found = 0;
+    for (int i = 0; i < 4; ++i, selector >>= 4) {
+        found |= unsigned((((unsigned long long)b << 32 | a) >> 8 * (selector & 7)) & 0xff) << 8 * i;
+    }
+    return found;
+}
 inline int __popc(unsigned x) { return __builtin_popcount(x); }
 inline int __popcll(unsigned long long x) { return __builtin_popcountll(x); }
 inline int __clz(int x) { return x ? __builtin_clz(unsigned(x)) : 32; }

@@ -38,6 +38,7 @@ EQUIVALENT: Mapping[tuple[str, str, str], str] = MappingProxyType({
     ("matmul.cu", "by_tiles", "inner"): "one more step multiplies what tiles are filled up with, which changes no sum",
     ("matmul_register.cuh", "register_tiled", "inner"): "as in by_tiles",
     ("modular.cu", "dot_products", "inner"): "one more step, behind the end of every span",
+    ("modular_small.cu", "multiply_small", "own >= rows"): "a warp without rows multiplies zeros for nothing",
     ("reduction.cu", "modulo", "size"): "one more step, in which no thread has a neighbour",
     ("reduction.cu", "atomic_max", "tid == 0"): "every thread raises the maximum to the same value",
     ("reduction.cu", "warp_shuffle", "tid >= 32"): "other warps reduce what nobody asks them for",

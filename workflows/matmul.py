@@ -11,7 +11,7 @@ import numpy as np
 
 from kernels.modular import FORMATS, MOST_PRODUCTS, bits_of, moduli_for, result_dtype
 from kernels.modular_cpu import ProductOnCpu
-from kernels.modular_room import room_for
+from kernels.modular_room import is_small, room_for
 from workflows.array_workflow import ArrayWorkflow, Bounds, Counted, Read, Spec, in_rows, sizes
 from workflows.matmul_check import check
 from workflows.matmul_shape import Matrices, matrices
@@ -131,7 +131,7 @@ def compute(read: Read, region: Bounds, specs: Sequence[Spec], options: MatmulOp
 
     with np.errstate(all="ignore"):  # infinities and NaN are as welcome as other numbers
         first = slab(parts[0])
-        product = _product(first[0], specs, options)
+        product = _product(first, specs, options)
         product.measure(*first)
         del first  # the device has room for one slab at a time
         for part in parts[1:] if product.scaled else ():
@@ -146,14 +146,20 @@ def compute(read: Read, region: Bounds, specs: Sequence[Spec], options: MatmulOp
         return Counted(result.reshape(sizes(region)), counts)
 
 
-def _product(block: Any, specs: Sequence[Spec], options: MatmulOptions) -> Any:
-    result = outline(specs, options).dtype
+def _product(first: tuple[Any, Any], specs: Sequence[Spec], options: MatmulOptions) -> Any:
+    """What multiplies the slabs of which that is the first."""
+    result, inner = outline(specs, options).dtype, matrices(specs).inner
     dtypes = tuple(result if result.kind == "f" else spec.dtype for spec in specs)
-    if isinstance(block, np.ndarray):
+    if isinstance(first[0], np.ndarray):
         return ProductOnCpu((dtypes[0], dtypes[1]), result)
     from kernels.modular_device import ProductOnDevice
+    from kernels.modular_small import ProductOfSmall, suits
 
-    return ProductOnDevice((dtypes[0], dtypes[1]), result, matrices(specs).inner)
+    return (
+        ProductOfSmall(result)
+        if suits(result, inner, *first)
+        else ProductOnDevice((dtypes[0], dtypes[1]), result, inner)
+    )
 
 
 def notes(specs: Sequence[Spec], options: MatmulOptions) -> dict[str, str]:
@@ -161,8 +167,10 @@ def notes(specs: Sequence[Spec], options: MatmulOptions) -> dict[str, str]:
     dtype = result_dtype([spec.dtype for spec in specs])
     dtypes = [dtype if dtype.kind == "f" else spec.dtype for spec in specs]
     bits = [bits_of(dtype) for dtype in dtypes]
-    moduli = moduli_for(sum(bits), matrices(specs).inner)
-    how = f"on a GPU modulo {moduli} numbers of 8 bits, on a CPU in pieces of 19 bits"
+    found = matrices(specs)
+    small = is_small(dtype, found.rows, found.inner, found.columns)
+    on_gpu = "in digits" if small else f"modulo {moduli_for(sum(bits), found.inner)} numbers"
+    how = f"on a GPU {on_gpu} of 8 bits, on a CPU in pieces of 19 bits"
     if dtype.kind != "f":
         return {"arithmetic": f"exact, of integers; {how}"}
     kept = FORMATS[dtype.name].kept
