@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -15,8 +16,9 @@ from pipeline.array_job import ArrayJob, computed, nbytes_of
 from pipeline.array_output import OutputFile
 from pipeline.arrays import SHORT_RUN, ArrayFile, read_region
 from pipeline.read import open_planned
-from pipeline.read_device import finish, prepare_threads, release, to_native, transfer
+from pipeline.read_device import release, to_native
 from pipeline.timeline import Timeline
+from pipeline.transfer import cut, pinned, prepare_threads, send, way
 from workflows.array_workflow import Bounds, along, sizes
 
 ON_DEVICE = "?bBhHiIlLqQefdFD"  # dtypes that CuPy has
@@ -26,6 +28,9 @@ LANES = 4
 
 # Threads that write what a task computed.
 WRITERS = 4
+
+# Runs that are read at a time where none goes through pinned memory.
+AHEAD = 16
 
 # Runs that are shorter are gathered in the memory of the host: a transfer for each would cost more than the copy.
 DIRECT_FROM = 2**19
@@ -117,10 +122,12 @@ def _direct(array: ArrayFile, bounds: Bounds, timeline: Timeline) -> Any:
     flat = cupy.empty(nbytes_of(array.spec, bounds), cupy.uint8)
     # What used this memory before may still be under way on the stream, of which the transfers know nothing.
     cupy.cuda.get_current_stream().synchronize()
-    with timeline.measure("read+copy", flat.nbytes):
+    with timeline.measure("read+copy", flat.nbytes), pinned() as ring:
+        timeline.ways.add(way(ring))
         for piece, runs in array.parts(bounds):
+            parts = (part for start, at, nbytes in runs for part in cut(start, flat[at : at + nbytes]))
             with open_planned(piece), kvikio.CuFile(piece.path, "r") as file:
-                finish(transfer(file, piece, start, flat[at : at + nbytes]) for start, at, nbytes in runs)
+                deque(send(file, piece, parts, ring, AHEAD), maxlen=0)
     return flat
 
 

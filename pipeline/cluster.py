@@ -285,8 +285,11 @@ def _workers(client: Any, device: str, where: str, dashboard: str | None) -> Wor
 
 
 def _warm_up() -> None:
-    """Runs on a worker: what its first block would wait for is part of the start."""
+    """Runs on a worker: what its first task would wait for is part of the start."""
     if find_devices().usable:
-        from pipeline.read_device import prepare
+        import cupy
 
-        prepare()
+        from pipeline.transfer import prepare_threads
+
+        prepare_threads()
+        cupy.cuda.Device().synchronize()  # the context is there

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.arrays import ArrayFile
-from pipeline.engine import Outcome, Verdict
+from pipeline.outcome import Outcome, Verdict
 from pipeline.sources import Source
 from workflows.workflow import Drawn
 
@@ -42,6 +42,7 @@ def to_json(outcome: Outcome) -> dict[str, Any]:
         "environment": {
             "where": outcome.where,
             "devices": sorted(stages.devices),
+            "transfers": sorted(stages.ways),
             "machine": platform.machine(),
             "versions": versions(),
         },

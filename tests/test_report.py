@@ -10,7 +10,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.engine import Outcome, Stages, Verdict
+from pipeline.outcome import Outcome, Stages, Verdict
 from pipeline.report import BARS, SKETCH_COLUMNS, SKETCH_ROWS, panel, sketch, to_json, verdict_line
 from pipeline.sources import Source, SourceFile
 from workflows.histogram import HISTOGRAM, HistogramOptions, HistogramResult

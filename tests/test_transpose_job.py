@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from kernels.transpose import balanced, boxes, reverse_axes, transpose_cpu
 from pipeline.array_run import run_array
 from pipeline.cluster import Placement
-from pipeline.engine import Outcome
 from pipeline.errors import UsageError
+from pipeline.outcome import Outcome
+from pipeline.settings import Settings
 from pipeline.sources import open_source
 from workflows.array_workflow import Bounds, Checked, Spec, sizes
 from workflows.transpose import ALIGNED, TRANSPOSE, TransposeOptions
@@ -44,7 +45,9 @@ def bits(array: NDArray[Any]) -> tuple[tuple[int, ...], bytes]:
 def transposed(folder: Path, array: NDArray[Any], *, suffix: str = "npy", **keywords: Any) -> Outcome:
     np.save(folder / "in.npy", array)
     source = open_source((str(folder / "in.npy"),), samples=False)
-    return run_array(TRANSPOSE, OPTIONS, [source], str(folder / f"out.{suffix}"), placement=ON_CPU, **keywords)
+    return run_array(
+        TRANSPOSE, OPTIONS, [source], str(folder / f"out.{suffix}"), Settings(placement=ON_CPU, **keywords)
+    )
 
 
 @pytest.mark.usefixtures("shared")
@@ -87,7 +90,7 @@ def test_one_file_only(tmp_path: Path) -> None:
     np.save(tmp_path / "in.npy", np.zeros((2, 3)))
     source = open_source((str(tmp_path / "in.npy"),), samples=False)
     with pytest.raises(UsageError, match=r"^transpose: expected 1 array, got 2$"):
-        run_array(TRANSPOSE, OPTIONS, [source, source], str(tmp_path / "out.npy"), placement=ON_CPU)
+        run_array(TRANSPOSE, OPTIONS, [source, source], str(tmp_path / "out.npy"), Settings(placement=ON_CPU))
 
 
 # --- regions ----------------------------------------------------------------------------------------------------------
