@@ -13,16 +13,16 @@ from pipeline.engine import run_all
 from pipeline.errors import UsageError
 from pipeline.settings import Settings
 from pipeline.sources import Byteorder, open_source
-from pipeline.task import Job as Found
+from pipeline.task import Job
 from workflows import WORKFLOWS
 from workflows.array_workflow import ArrayWorkflow
 from workflows.workflow import Workflow
 
-Job = TypeVar("Job", bound=Workflow[Any] | ArrayWorkflow[Any])
+Declared = TypeVar("Declared", bound=Workflow[Any] | ArrayWorkflow[Any])
 Path = str | os.PathLike[str]
 
 
-def register(workflow: Job) -> Job:
+def register(workflow: Declared) -> Declared:
     """Make a job known under its name, to `run` and to the command line.
 
     Parameters
@@ -111,7 +111,7 @@ def run(
         groups = [(path,) for path in paths] if workflow.operands(chosen) is not None else [paths]
         sources = [open_source(group, dtype, byteorder, offset, samples=False) for group in groups]
         return run_array(workflow, chosen, sources, os.fspath(output), settings).result
-    found = [Found(workflow, chosen) for workflow, chosen in jobs if isinstance(workflow, Workflow)]
+    found = [Job(workflow, chosen) for workflow, chosen in jobs if isinstance(workflow, Workflow)]
     names = ", ".join(workflow.name for workflow, _ in jobs)
     if not found or len(found) < len(jobs):
         raise UsageError(f"expected several jobs that return what they found, got {names or 'none'}")
