@@ -25,17 +25,13 @@ from numpy.typing import NDArray
 import pipeline.engine
 import pipeline.read
 import pipeline.settings
-import pipeline.task
 from pipeline.cluster import Placement, Workers, open_workers
-from pipeline.engine import run, run_all
-from pipeline.errors import PipelineError, UsageError, VerificationError
+from pipeline.engine import run
+from pipeline.errors import PipelineError, UsageError
 from pipeline.outcome import Outcome
-from pipeline.read_device import BLOCK_BYTES
 from pipeline.settings import Settings
 from pipeline.sources import DTYPES, open_source
-from pipeline.task import Job
 from workflows.histogram import HISTOGRAM, HistogramOptions
-from workflows.reduce import REDUCE, ReduceOptions
 
 ON_CPU = Placement(device="cpu")
 RECOMPUTED: list[int] = []  # samples in each call of the reference; the cluster lives in this process
@@ -188,64 +184,6 @@ def test_default_chunks_keep_everything_busy(
     assert counted(path).verdict.chunks in (4 * workers.computing, 4 * workers.computing + 1)
     monkeypatch.setattr(pipeline.engine, "CHUNK_BYTES", {"cpu": (4, 4000)})
     assert counted(path).verdict.chunks == -(-samples.nbytes // 4000)
-
-
-@pytest.mark.usefixtures("shared")
-@pytest.mark.parametrize("verify", ["full", "sample", "off"])
-def test_several_jobs_are_read_once_and_say_what_they_say_alone(
-    path: str, verify: str, samples: NDArray[np.int32], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Also one that surveys the data first."""
-    jobs = [Job(HISTOGRAM, HistogramOptions(bins=7)), Job(REDUCE, ReduceOptions("sum,std,argmax")),
-            Job(HISTOGRAM, HistogramOptions(bins=5, range="auto"))]  # fmt: skip
-    source = open_source((path,))
-    how = Settings(ON_CPU, verify, 40000)
-    monkeypatch.setattr(pipeline.engine.secrets, "randbits", lambda bits: 3)
-    read: list[int] = []
-    blocks = pipeline.read.fill
-    monkeypatch.setattr(pipeline.read, "fill", lambda *arguments: read.append(len(arguments[1])) or blocks(*arguments))
-    together = run_all(jobs, source, how)
-    verified = {"full": samples.nbytes, "sample": 4 * together[0].verdict.checked, "off": 0}[verify]
-    assert sum(read) == 2 * (samples.nbytes + verified)  # one survey, one pass
-    assert {outcome.stages.nbytes for outcome in together} == {2 * samples.nbytes}
-    for job, outcome in zip(jobs, together, strict=True):
-        alone = run(job.workflow, job.options, source, how)
-        assert json.dumps(outcome.result.to_json()) == json.dumps(alone.result.to_json())
-        assert outcome.verdict == alone.verdict
-    assert together[2].options.range == (float(samples.min()), float(samples.max()))
-    assert together[1].result.values["sum"] == samples.sum()
-
-
-@pytest.mark.usefixtures("shared")
-def test_wrong_number_of_any_job_ends_them_all(path: str) -> None:
-    def wrong(block: NDArray[Any], options: Any) -> Any:
-        return REDUCE.compute(block, options) + 1
-
-    jobs = [Job(HISTOGRAM, HistogramOptions()), Job(replace(REDUCE, compute=wrong), ReduceOptions("sum"))]
-    with pytest.raises(VerificationError, match=r"^reduce: a number is wrong in chunk 0"):
-        run_all(jobs, open_source((path,)), Settings(ON_CPU, "full"))
-
-
-@pytest.mark.usefixtures("shared")
-def test_limit_of_memory_travels_with_every_task(
-    path: str, workers: Workers, monkeypatch: pytest.MonkeyPatch, samples: NDArray[np.int32]
-) -> None:
-    """A worker that was started again has been told nothing else."""
-    asked: list[int] = []
-
-    def blocks(chunk: Any, timeline: Any, nbytes: int) -> Iterator[NDArray[Any]]:
-        asked.append(nbytes)
-        return pipeline.read.read_blocks(chunk, timeline)
-
-    gpu = replace(workers, device="gpu", resources={})
-    monkeypatch.setattr(pipeline.engine, "open_workers", lambda *_: nullcontext(gpu))
-    monkeypatch.setattr(pipeline.task, "device_blocks", blocks)
-    monkeypatch.setattr(pipeline.task, "device_name", lambda device: device)
-    for limit, nbytes in ((2**23, 2**20), (None, BLOCK_BYTES)):
-        asked.clear()
-        outcome = counted(path, chunk_bytes=40000, device_memory_limit=limit)
-        assert found(outcome) == expected(samples, np.linspace(0, 1024, 1025))
-        assert asked == [nbytes] * 4
 
 
 def test_impossible_modes_and_chunks_are_refused(path: str) -> None:
