@@ -83,7 +83,8 @@ def panel(outcome: Outcome) -> list[str]:
     title = f"{outcome.workflow.name} of {_named(outcome)}"
     facts = [*outcome.result.lines(), ("", "")]
     for stage, _, rate in _rates(outcome):
-        facts.append((stage, f"{_gigabytes(rate)}{'  ← bound the run' if stage == _bound(outcome) else ''}"))
+        how = f" {' and '.join(sorted(stages.ways))}" if stage == "read+copy" else ""
+        facts.append((stage, f"{_gigabytes(rate)}{how}{'  ← bound the run' if stage == _bound(outcome) else ''}"))
     facts += [
         ("whole run", f"{_gigabytes(stages.nbytes / stages.wall)}, {stages.wall:.2f} s after {stages.start_up:.2f} s "
                       f"of start-up, on {outcome.where}"),

@@ -150,6 +150,14 @@ def test_rates() -> None:
     assert [performance[name] for name in ("start_up_seconds", "seconds", "bytes_per_second")] == [0.25, 0.5, 8000]
 
 
+def test_how_bytes_went_to_the_device_is_told() -> None:
+    outcome = outcome_of(OFF, **{"read+copy": 0.5, "kernel": 0.1})
+    outcome.stages.ways.add("through pinned memory")
+    (line,) = [line for line in panel(outcome) if line.startswith("read+copy")]
+    assert line.endswith(" 8e-06 GB/s through pinned memory  ← bound the run")
+    assert to_json(outcome)["environment"]["transfers"] == ["through pinned memory"]
+
+
 def test_rate_of_verification_is_of_what_was_checked() -> None:
     stages, bound_by = stages_of(outcome_of(SAMPLE, read=1.0, verify=4.0))
     assert stages["verify"]["bytes_per_second"] == 4
