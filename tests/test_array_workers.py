@@ -126,6 +126,7 @@ def test_memory_stays_within_the_limit(tmp_path: Path, job: str) -> None:
         from pathlib import Path
         from pipeline.array_run import run_array
         from pipeline.cluster import Placement
+        from pipeline.settings import Settings
         from pipeline.sources import open_source
         from workflows.map import MAP, MapOptions
         from workflows.transpose import TRANSPOSE, TransposeOptions
