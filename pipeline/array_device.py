@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -18,7 +17,7 @@ from pipeline.arrays import SHORT_RUN, ArrayFile, read_region
 from pipeline.read import open_planned
 from pipeline.read_device import release, to_native
 from pipeline.timeline import Timeline
-from pipeline.transfer import cut, pinned, prepare_threads, send, way
+from pipeline.transfer import finish, prepare_threads, transfer, way
 from workflows.array_workflow import Bounds, along, sizes
 
 ON_DEVICE = "?bBhHiIlLqQefdFD"  # dtypes that CuPy has
@@ -28,9 +27,6 @@ LANES = 4
 
 # Threads that write what a task computed.
 WRITERS = 4
-
-# Runs that are read at a time where none goes through pinned memory.
-AHEAD = 16
 
 # Runs that are shorter are gathered in the memory of the host: a transfer for each would cost more than the copy.
 DIRECT_FROM = 2**19
@@ -122,12 +118,11 @@ def _direct(array: ArrayFile, bounds: Bounds, timeline: Timeline) -> Any:
     flat = cupy.empty(nbytes_of(array.spec, bounds), cupy.uint8)
     # What used this memory before may still be under way on the stream, of which the transfers know nothing.
     cupy.cuda.get_current_stream().synchronize()
-    with timeline.measure("read+copy", flat.nbytes), pinned() as ring:
-        timeline.ways.add(way(ring))
+    with timeline.measure("read+copy", flat.nbytes):
+        timeline.ways.add(way())
         for piece, runs in array.parts(bounds):
-            parts = (part for start, at, nbytes in runs for part in cut(start, flat[at : at + nbytes]))
             with open_planned(piece), kvikio.CuFile(piece.path, "r") as file:
-                deque(send(file, piece, parts, ring, AHEAD), maxlen=0)
+                finish(transfer(file, piece, start, flat[at : at + nbytes]) for start, at, nbytes in runs)
     return flat
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from queue import SimpleQueue
 from threading import Lock
 from time import perf_counter
@@ -15,9 +16,9 @@ from pipeline.chunks import Chunk
 from pipeline.errors import UsageError
 from pipeline.read import open_planned
 from pipeline.timeline import Timeline
-from pipeline.transfer import Ring, cut, pinned, prepare_threads, send, way
+from pipeline.transfer import Transfer, finish, prepare_threads, transfer, way
 
-BLOCK_BYTES = 2**27  # one kernel launch; several parts each; less where a limit of memory says so
+BLOCK_BYTES = 2**27  # one kernel launch; many kvikio tasks each; less where a limit of memory says so
 LEAST_BLOCK_BYTES = 2**16
 SLOTS = 2  # of a chunk: one being counted, one being filled
 CHUNKS = 2  # under way on a GPU: while one begins or ends, the other keeps the bus busy
@@ -53,58 +54,36 @@ def device_blocks(chunk: Chunk, timeline: Timeline, nbytes: int = BLOCK_BYTES) -
 
     prepare_threads()
     native = chunk.dtype.newbyteorder("=")
-    with _lane(nbytes) as slots, pinned() as ring:
-        timeline.ways.add(way(ring))
-        step = nbytes // native.itemsize * native.itemsize
-        kernels = [(cupy.cuda.Event(), cupy.cuda.Event()) for _ in slots]  # before and after it, by the slot it reads
+    with _lane(nbytes) as slots:
+        timeline.ways.add(way())
+        began, ended = cupy.cuda.Event(), cupy.cuda.Event()
         for piece in chunk.pieces:
-            blocks = [slots[number % SLOTS][: min(step, piece.nbytes - start)]
-                      for number, start in enumerate(range(0, piece.nbytes, step))]  # fmt: skip
-            runs = _runs(blocks, step, ring, kernels)
-            with (
-                open_planned(piece),
-                kvikio.CuFile(piece.path, "r") as file,
-                closing(send(file, piece, runs, ring, SLOTS - 1)) as sent,
-            ):
+            with open_planned(piece), kvikio.CuFile(piece.path, "r") as file:
+                step = len(slots[0]) // native.itemsize * native.itemsize
+                regions = [(start, min(step, piece.nbytes - start)) for start in range(0, piece.nbytes, step)]
+                under_way: deque[Transfer] = deque()
                 before = perf_counter()
-                launched: list[tuple[float, int]] = []
-                for number, block in enumerate(blocks):
-                    with _range("read+copy"):
-                        missing = len(block)
-                        while missing:
-                            missing -= len(next(sent))
-                    now = perf_counter()
-                    timeline.add("read+copy", before, now - before, len(block))
-                    before = now
-                    began, ended = kernels[number % SLOTS]
-                    began.record()
-                    with _range("kernel"):
-                        yield to_native(block.view(native), chunk.dtype)
-                    ended.record()
-                    launched.append((now, len(block)))
-                    if number:
-                        _add_kernel(timeline, launched[number - 1], kernels[(number - 1) % SLOTS])
-                _add_kernel(timeline, launched[-1], kernels[(len(blocks) - 1) % SLOTS])
-
-
-def _runs(blocks: list[Any], step: int, ring: Ring | None, kernels: list[tuple[Any, Any]]) -> Iterator[tuple[int, Any]]:
-    """What is read of a piece for its blocks, the one in a slot when no kernel reads the one before it there."""
-    for number, block in enumerate(blocks):
-        if ring:  # the stream has copies wait for kernels
-            yield from cut(number * step, block)
-            continue
-        if number >= SLOTS:
-            kernels[number % SLOTS][1].synchronize()
-        yield number * step, block
-
-
-def _add_kernel(timeline: Timeline, launched: tuple[float, int], kernel: tuple[Any, Any]) -> None:
-    """Wait for what was done with a block, and count what it took."""
-    import cupy
-
-    (now, nbytes), (began, ended) = launched, kernel
-    ended.synchronize()
-    timeline.add("kernel", now, cupy.cuda.get_elapsed_time(began, ended) / 1000, nbytes)
+                try:
+                    for number in range(len(regions) + SLOTS - 1):
+                        if number < len(regions):
+                            start, length = regions[number]
+                            under_way.append(transfer(file, piece, start, slots[number % SLOTS][:length]))
+                        if number < SLOTS - 1:
+                            continue
+                        with _range("read+copy"):
+                            block = under_way.popleft().result().view(native)
+                        now = perf_counter()
+                        timeline.add("read+copy", before, now - before, block.nbytes)
+                        before = now
+                        began.record()
+                        with _range("kernel"):
+                            yield to_native(block, chunk.dtype)
+                        ended.record()
+                        # The slot is filled again next: what reads it has to be done. Another transfer is under way.
+                        ended.synchronize()
+                        timeline.add("kernel", now, cupy.cuda.get_elapsed_time(began, ended) / 1000, block.nbytes)
+                finally:
+                    finish(under_way)  # a buffer must not be given up while kvikio writes to it
 
 
 @contextmanager
@@ -116,10 +95,7 @@ def _lane(nbytes: int) -> Iterator[list[Any]]:
     stream, slots = lanes.get()
     try:
         with stream:
-            try:
-                yield slots
-            finally:
-                stream.synchronize()
+            yield slots
     finally:
         lanes.put((stream, slots))
 

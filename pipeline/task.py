@@ -17,8 +17,8 @@ from pipeline.read_device import BLOCK_BYTES, device_blocks
 from pipeline.timeline import Timeline
 from workflows.workflow import Workflow
 
-# Streamed before the first chunk: a few parts, so that every thread of kvikio reads.
-READY_BYTES = 2**25
+# Streamed before the first chunk: so much that every thread of kvikio reads.
+READY_BYTES = 2**27
 
 # Errors after which a CUDA context serves nothing but errors (cudaError in the CUDA runtime API).
 STICKY_ERRORS = frozenset({214, 700, 702, 704, 710, 714, 715, 716, 717, 718, 719, 720, 721})

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from host_array import DeviceArray
 
-from pipeline import read_device, transfer
+from pipeline import array_device, read_device, transfer
 
 
 class HostStream(nullcontext[Any]):
@@ -54,7 +54,7 @@ class HostFile:
         HostFile.opened -= 1
         self.closed = True
 
-    def pread(self, target: Any, size: int, offset: int, task_size: int | None) -> Any:
+    def pread(self, target: Any, size: int, offset: int, task_size: int | None = None) -> Any:
         """A future that knows how much it read."""
 
         def get() -> int:
@@ -66,7 +66,7 @@ class HostFile:
         return SimpleNamespace(get=get)
 
 
-def install(cp: Any, monkeypatch: pytest.MonkeyPatch, *, direct: bool = False) -> None:
+def install(cp: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the place of what CuPy and kvikio have, where there is no GPU."""
     monkeypatch.setattr(cp.cuda, "Stream", HostStream, raising=False)
     monkeypatch.setattr(cp.cuda, "Event", HostEvent, raising=False)
@@ -81,8 +81,9 @@ def install(cp: Any, monkeypatch: pytest.MonkeyPatch, *, direct: bool = False) -
     cupyx: Any = ModuleType("cupyx")
     cupyx.empty_pinned = np.empty
     monkeypatch.setitem(sys.modules, "cupyx", cupyx)
-    monkeypatch.setattr(transfer, "_direct", lambda: direct)
-    monkeypatch.setattr(transfer, "_rings", [])
+    monkeypatch.setattr(transfer, "find_devices", lambda: SimpleNamespace(usable=1))
+    for module in (transfer, read_device, array_device):
+        monkeypatch.setattr(module, "way", lambda: transfer.PINNED)
     monkeypatch.setattr(read_device, "_ready", {})
     monkeypatch.setattr(read_device, "_range", lambda name: nullcontext())
     monkeypatch.setattr(

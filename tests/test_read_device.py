@@ -13,13 +13,13 @@ from host_kvikio import install
 from numpy.typing import NDArray
 
 import pipeline
-from pipeline import read_device, transfer
+from pipeline import read_device
 from pipeline.chunks import Region, plan
 from pipeline.errors import PipelineError, UsageError
 from pipeline.read_device import BLOCK_BYTES, CHUNKS, LEAST_BLOCK_BYTES, SLOTS, block_bytes_within, device_blocks
 from pipeline.sources import Source, open_source
 from pipeline.timeline import Timeline
-from pipeline.transfer import DIRECT, PINNED
+from pipeline.transfer import task_bytes
 
 
 @pytest.mark.parametrize("limit", [2**19, 2**20 - 1, 2**24 + 5, 2**27, 2**30 - 1, 2**30, 2**40])
@@ -60,15 +60,10 @@ def blocks_of(source: Source, start: int, samples: int, nbytes: int) -> tuple[li
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("parts", [2, 4])
-@pytest.mark.parametrize(("part", "nbytes"), [(64, 64), (64, 256), (256, 64), (40, 100), (1000, 2**20)])
+@pytest.mark.parametrize("nbytes", [64, 100, 1000, 2**20])
 @pytest.mark.parametrize("dtype", ["<i4", ">i4", "<u2"])
-def test_blocks_are_the_file(
-    tmp_path: Path, gpu: Any, monkeypatch: pytest.MonkeyPatch, dtype: str, part: int, nbytes: int, parts: int
-) -> None:
-    """In several files, from any sample on, whether blocks or parts are longer."""
-    monkeypatch.setattr(transfer, "PART_BYTES", part)
-    monkeypatch.setattr(transfer, "PARTS", parts)
+def test_blocks_are_the_file(tmp_path: Path, gpu: Any, dtype: str, nbytes: int) -> None:
+    """In several files, from any sample on."""
     samples = np.random.default_rng(0).integers(0, 1024, 1003).astype(dtype)
     for number, piece in enumerate(np.split(samples, [301, 302, 700])):
         (tmp_path / f"{number}.raw").write_bytes(b"12" + piece.tobytes())
@@ -81,34 +76,24 @@ def test_blocks_are_the_file(
         kinds = [span.stage for span in timeline.spans]
         assert kinds.count("read+copy") == kinds.count("kernel") == len(found)
         assert timeline.nbytes["read+copy"] == timeline.nbytes["kernel"] == length * samples.itemsize
-        assert timeline.ways == {PINNED}
+        assert timeline.ways == {read_device.way()}
 
 
 @pytest.mark.gpu
-def test_straight_into_the_memory_of_the_device(tmp_path: Path, gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a machine with GPUDirect Storage: whole blocks, and none is read while a kernel has its memory."""
-    monkeypatch.setattr(transfer, "_direct", lambda: True)
-    samples = np.arange(1003, dtype=np.int32)
-    samples.tofile(tmp_path / "a.bin")
-    found, timeline = blocks_of(open_source((str(tmp_path / "a.bin"),)), 0, 1003, 256)
-    np.testing.assert_array_equal(np.concatenate(found), samples)
-    assert timeline.ways == {DIRECT}
-
-
-@pytest.mark.gpu
-def test_reads_under_way_are_waited_for_where_a_job_fails(
-    tmp_path: Path, gpu: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_reads_under_way_are_waited_for_where_a_job_fails(tmp_path: Path, gpu: Any) -> None:
     """Before the file is closed, and before others get the memory."""
-    monkeypatch.setattr(transfer, "PART_BYTES", 64)
     np.arange(1000, dtype=np.int32).tofile(tmp_path / "a.bin")
     (chunk,) = plan(open_source((str(tmp_path / "a.bin"),)), 2**30, "off", 0)
     with pytest.raises(RuntimeError, match="planted"), closing(device_blocks(chunk, Timeline(), 128)) as blocks:
         next(blocks)
         raise RuntimeError("planted")
-    assert len(transfer._rings) == 1
     found, _ = blocks_of(open_source((str(tmp_path / "a.bin"),)), 0, 1000, 128)
     np.testing.assert_array_equal(np.concatenate(found), np.arange(1000))
+
+
+@pytest.mark.parametrize(("gpus", "mib"), [(0, 4), (1, 4), (2, 4), (4, 2), (8, 2)])
+def test_what_is_under_way_on_all_gpus_stays_in_the_cache(gpus: int, mib: int) -> None:
+    assert task_bytes(gpus) == mib * 2**20
 
 
 @pytest.mark.gpu
@@ -132,13 +117,13 @@ def test_larger_than_the_memory_that_it_may_take(tmp_path: Path) -> None:
     samples.tofile(tmp_path / "a.bin")
     with pytest.MonkeyPatch.context() as patch:
         taken = []
-        real = read_device._add_kernel
+        real = read_device.transfer
 
-        def noting(*arguments: Any) -> None:
+        def noting(*arguments: Any) -> Any:
             taken.append(pool.total_bytes())
-            real(*arguments)
+            return real(*arguments)
 
-        patch.setattr(read_device, "_add_kernel", noting)
+        patch.setattr(read_device, "transfer", noting)
         found = pipeline.run("histogram", tmp_path / "a.bin", device="gpu", device_memory_limit=2**23)
     np.testing.assert_array_equal(found.counts, np.bincount(samples, minlength=1024))
     assert len(taken) >= samples.nbytes // 2**20
