@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 
 from kernels.transpose import balanced, boxes
 
-# Elements compared at a time: with what is copied of them they stay in the second-level cache, and they are enough for
-# a thread to spend its time in NumPy's loops, which hold no lock.
-TILE = 2**16
+# Elements, and bytes, compared at a time at most: with what is copied of them they stay in the second-level cache, and
+# they are enough for a thread to spend its time in NumPy's loops, which hold no lock.
+TILE = 2**17
+TILE_BYTES = 2**19
 # A tile is compared down its columns. Where these are a power of two apart, all elements of a row would drive each
 # other out of the cache; so it is first copied to where a line of the cache lies between its rows.
 PADDING = 64
@@ -33,7 +34,7 @@ def is_transpose(found: NDArray[Any], array: NDArray[Any]) -> bool:
         return True
     words, mirrored = _words(array), _words(found)
     per = words.shape[-1]
-    lengths = balanced(array.shape, TILE)
+    lengths = balanced(array.shape, max(1, min(TILE, TILE_BYTES // array.itemsize)))
     turned = (*lengths[:0:-1], lengths[0] * per)
     room = np.empty((*turned[:-1], turned[-1] + PADDING // words.itemsize), words.dtype)
     # The longer of both last axes is the one that NumPy's innermost loop runs along.

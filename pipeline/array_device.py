@@ -122,7 +122,7 @@ def _direct(array: ArrayFile, bounds: Bounds, timeline: Timeline) -> Any:
         timeline.ways.add(way())
         for piece, runs in array.parts(bounds):
             with open_planned(piece), kvikio.CuFile(piece.path, "r") as file:
-                finish(transfer(file, piece, start, flat[at : at + nbytes]) for start, at, nbytes in runs)
+                finish(transfer(file, piece, start, flat[at : at + nbytes]) for start, at, nbytes in runs.tolist())
     return flat
 
 

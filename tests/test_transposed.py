@@ -81,6 +81,7 @@ def test_nan_and_zeros_count_by_their_bits() -> None:
 
 def test_tiles_that_leave_something_out_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     boxes = module.boxes
+    monkeypatch.setattr(module, "TILE", 2**16)
     monkeypatch.setattr(module, "boxes", lambda *arguments: list(boxes(*arguments))[:-1])
     array = random_bits((700, 600), "uint8")
     assert not is_transpose(turned(array), array)
