@@ -276,6 +276,8 @@ def _workers(client: Any, device: str, where: str, dashboard: str | None) -> Wor
     if device == "gpu":
         client.run(_warm_up)
     workers = client.scheduler_info(n_workers=-1)["workers"].values()
+    if not workers:
+        raise PipelineError(f"{where}: expected workers to start, got none; see above for what ended them")
     threads = sum(worker["nthreads"] for worker in workers)
     # Dask prints the address of the network card for an inproc:// scheduler, but 127.0.0.1 is what was bound.
     link = re.sub(r"//.*:", "//127.0.0.1:", client.dashboard_link) if dashboard else None
