@@ -200,7 +200,7 @@ def _all_regions(
         computed = client.submit(compute_regions, job, batch, workers.device, resources=resources, priority=1, **here)
         yield computed
         if job.verify != "off":
-            yield client.submit(check_regions, job, batch, computed, resources=workers.spare, **here)
+            yield client.submit(check_regions, job, batch, computed, **here)
 
     total = sum(nbytes_of(job.output.spec, region) for region in regions)
     done = checked = 0

@@ -140,11 +140,12 @@ def _results(pass_: Pass, chunks: tuple[Chunk, ...], workers: Workers) -> Iterat
     resources = {name: amount / CHUNKS for name, amount in workers.resources.items()}
 
     def submit(chunk: Chunk) -> Iterator[Any]:
-        # Computing goes first; the reference, which does not wait for it, fills what threads are left. Neither depends
+        # Computing goes first; the reference, which does not wait for it, fills what threads are left. It asks for no
+        # resource: a worker starts none of the tasks that do while the first of them waits for its own. Neither depends
         # on a task of its own for the jobs: Dask would start them all where that one ran, and move them one by one.
         yield client.submit(compute_chunk, pass_, chunk, resources=resources, priority=1, **here)
         if chunk.checked is not None:
-            yield client.submit(refer_to_chunk, pass_, chunk, resources=workers.spare, **here)
+            yield client.submit(refer_to_chunk, pass_, chunk, **here)
 
     def name_of(chunk: Chunk) -> str:
         return f"{pass_.name}: chunk {chunk.index} ({chunk.where()})"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import replace
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+import pipeline.cluster
 import pipeline.engine
 import pipeline.read
 import pipeline.task
@@ -27,6 +29,7 @@ from workflows.histogram import HISTOGRAM, HistogramOptions
 from workflows.reduce import REDUCE, ReduceOptions
 
 ON_CPU = Placement(device="cpu")
+REFERRED = threading.Event()  # a reference has run; the cluster lives in this process
 
 
 @pytest.fixture
@@ -74,6 +77,32 @@ def test_wrong_number_of_any_job_ends_them_all(path: str) -> None:
     jobs = [Job(HISTOGRAM, HistogramOptions()), Job(replace(REDUCE, compute=wrong), ReduceOptions("sum"))]
     with pytest.raises(VerificationError, match=r"^reduce: a number is wrong in chunk 0"):
         run_all(jobs, open_source((path,)), Settings(ON_CPU, "full"))
+
+
+def telling(block: NDArray[Any], options: Any) -> NDArray[np.int64]:
+    REFERRED.set()
+    return HISTOGRAM.reference(block, options)
+
+
+def test_references_run_beside_computing(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also while more chunks wait for a GPU: the first ones end when a reference has run."""
+    REFERRED.clear()
+    in_time: list[bool] = []
+
+    def blocks(chunk: Any, timeline: Any, nbytes: int) -> Iterator[NDArray[Any]]:
+        in_time.append(REFERRED.wait(10))
+        return pipeline.read.read_blocks(chunk, timeline)
+
+    monkeypatch.setattr(pipeline.cluster, "_cores", lambda: 8)
+    monkeypatch.setattr(pipeline.cluster, "_warm_up", lambda: None)
+    monkeypatch.setattr(pipeline.engine, "_get_ready", lambda *_: None)
+    monkeypatch.setattr(pipeline.task, "device_blocks", blocks)
+    monkeypatch.setattr(pipeline.task, "device_name", lambda device: device)
+    with pipeline.cluster._in_this_process(Placement(), "gpu") as gpu:
+        monkeypatch.setattr(pipeline.engine, "open_workers", lambda *_: nullcontext(gpu))
+        workflow = replace(HISTOGRAM, reference=telling)
+        outcome = run(workflow, HistogramOptions(), open_source((path,)), Settings(verify="full", chunk_bytes=9000))
+    assert outcome.verdict.chunks == 14 and in_time == [True] * 14
 
 
 @pytest.mark.usefixtures("shared")
