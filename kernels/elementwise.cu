@@ -10,7 +10,7 @@
 //   no_index      one_block without an index; broken: every thread adds every element, in place, over the others
 //   past_the_end  grid without its guard; broken: threads beyond the last element write into what lies behind it
 //
-// From the seeds: 1 and 256 threads in one block; blocks of 1024 threads, one per element; blocks of 32 x 32 threads
+// From the courses: 1 and 256 threads in one block; blocks of 1024 threads, one per element; blocks of 32 x 32 threads
 // for matrices (all the `block` of the wrapper); one block of 400 threads for the product of 400 elements.
 //
 // Integers wrap. Floating-point results are rounded once per operation: multiply-add twice, as in NumPy's a * b + c.

@@ -216,7 +216,7 @@ def _matrix_2d(a: Any, b: Any, block_x: int = 32, block_y: int = 32) -> Any:
 
 
 def _no_index(a: Any, b: Any, block: int = 256) -> Any:
-    """Adds a to a copy of b, in place as in the seed."""
+    """Adds a to a copy of b, in place as in the course."""
     _check((a, b), 1)
     check_block(block)
     _check_addresses((a, b))
@@ -273,5 +273,5 @@ VARIANTS = by_name(
             broken="threads beyond the last element write into what lies behind it"),
 )  # fmt: skip
 
-# Of each kernel the instance whose machine code is looked at: the float of the seeds.
+# Of each kernel the instance whose machine code is looked at: the float of the courses.
 INSTANCES = {name: f"{name}<float, Add>" if name == "production" else f"{name}<float>" for name in VARIANTS}

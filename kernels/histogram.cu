@@ -1,6 +1,6 @@
 // Histogram: count samples.
 //
-// Variants on 10-bit samples, naive first (histogram_ladder.cuh); blocks, threads and slice are those of the seed:
+// Variants on 10-bit samples, naive first (histogram_ladder.cuh); blocks, threads and slice are those of the course:
 //   global_atomics  a slice of the samples per thread, counters in global memory
 //   unrolled        global_atomics, its loop unrolled 512 times
 //   ilp             global_atomics, four samples per iteration by hand

@@ -134,7 +134,7 @@ def _plain_add(samples: Any, blocks: int = 64, threads: int = 1024, slice: int =
 
 
 def _past_the_end(samples: Any, blocks: int = 65, threads: int = 1024, slice: int = 512) -> Any:
-    """A block more than the seed's, so that there is an end to pass; behind the samples are zeros of our own."""
+    """A block more than the course's, so that there is an end to pass; behind the samples are zeros of our own."""
     covered = blocks * threads * slice
     _check(samples, blocks, threads, slice, covered)
     padded = _zeros(covered, np.dtype(np.int32))

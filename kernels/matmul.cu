@@ -12,7 +12,7 @@
 //   past_the_end     blocks_2d with k up to inner; broken: reads one element past the end of each row and column
 //   missing_barrier  shared_tile without its second barrier; broken: a tile is replaced while others still read it
 //
-// From the seeds: x of blocks_1d (blockDim.x), x and y of the blocks in two dimensions (blockDim.x, blockDim.y), x of
+// From the courses: x of blocks_1d (blockDim.x), x and y of the blocks in two dimensions (blockDim.x, blockDim.y), x of
 // shared_tile (X); `micro` is ours.
 //
 // The same bits: each element is one chain of fused multiply-adds, k = 0, 1, ..., inner - 1, that begins at +0. Tiles

@@ -11,7 +11,7 @@
 //   missing_barrier  sequential without the barriers in and before its loop; broken: a warp reads what is yet unwritten
 //   past_the_end     sequential without its guard; broken: the last block adds what lies behind the last sample
 //
-// From the seeds: the loops, and `block`, the size MAX of the array that one block reduces (1024, one a thread).
+// From the courses: the loops, and `block`, the size MAX of the array that one block reduces (1024, one a thread).
 // Their kernels reduce one block's array; here every block reduces its own part, and the host finishes the partials.
 // No sum uses atomic operations, so its order is fixed, and it repeats bit for bit.
 

@@ -1,6 +1,6 @@
 // Stencil: out[i] = x[i - radius] + ... + x[i + radius], and x is zero outside of the array.
 //
-// Variants, each with the same result; radius is that of the seed (3 and 1000), block the threads of a block:
+// Variants, each with the same result; radius is that of the course (3 and 1000), block the threads of a block:
 //   global_memory    one output per thread, every sample read from global memory
 //   shared_halo      the block's samples and a halo of radius on both sides in shared memory
 //   production       additions shared between neighbours: end of a stretch + common core + start of the next

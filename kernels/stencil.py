@@ -192,17 +192,17 @@ def _empty(n: int, dtype: Any) -> Any:
         raise MemoryError(f"stencil: needs {n * dtype.itemsize} bytes of device memory, {free} are free") from error
 
 
-SEED = {"radius": 3, "block": 1024}
+COURSE = {"radius": 3, "block": 1024}
 
 VARIANTS = by_name(
-    Variant("global_memory", "one output per thread, every sample read from global memory", _global_memory, SEED),
+    Variant("global_memory", "one output per thread, every sample read from global memory", _global_memory, COURSE),
     Variant("shared_halo", "the block's samples and a halo of radius on both sides in shared memory",
-            partial(_with_halo, "true"), SEED),
+            partial(_with_halo, "true"), COURSE),
     Variant("production", "additions shared between neighbours: end of a stretch + common core + start of the next",
             stencil, {"radius": 3}),
-    Variant("missing_barrier", "shared_halo without __syncthreads", partial(_with_halo, "false"), SEED,
+    Variant("missing_barrier", "shared_halo without __syncthreads", partial(_with_halo, "false"), COURSE,
             broken="sums read samples that are not there yet"),
-    Variant("past_the_end", "global_memory without a guard", _past_the_end, SEED,
+    Variant("past_the_end", "global_memory without a guard", _past_the_end, COURSE,
             broken="reads and writes outside of the array"),
 )  # fmt: skip
 INSTANCES = {name: f"{name}<float>" for name in VARIANTS} | {

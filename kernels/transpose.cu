@@ -9,7 +9,7 @@
 //   missing_barrier  padded_tile without its barrier; broken: a thread reads its element before another has stored it
 //   past_the_end     naive without its guard; broken: threads of a ragged tile read and write past the end
 //
-// From the seed: tiles of 32 x 32, one thread per element of a tile, one column of padding (TILE = 32).
+// From the course: tiles of 32 x 32, one thread per element of a tile, one column of padding (TILE = 32).
 // The grid has one dimension, tile after tile along the rows of `in`, so that no shape meets the limit of 65535 blocks
 // that a second dimension has.
 

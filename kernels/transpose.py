@@ -265,5 +265,5 @@ VARIANTS = by_name(
             broken="threads of a ragged tile read and write past the end"),
 )  # fmt: skip
 
-# Of each kernel the instance whose machine code is looked at: that of the seed, float on tiles of 32.
+# Of each kernel the instance whose machine code is looked at: that of the course, float on tiles of 32.
 INSTANCES = {name: f"{name}<{C_TYPES[4]}, {SIDES[4] if name == 'production' else 32}>" for name in VARIANTS}

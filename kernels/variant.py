@@ -26,7 +26,7 @@ class Variant:
         Launch wrapper: (device arrays, **parameters) -> device array, on the current stream. Raises TypeError or
         ValueError, with the limit and the value, before anything is launched.
     parameters
-        Launch parameters and their defaults, those of the seed.
+        Launch parameters and their defaults, those of the course.
     broken
         Why the variant is wrong, for one that is kept to be caught; None for a right one.
     """

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any, TypeVar
 
 from pipeline.array_run import run_array
 from pipeline.cluster import Placement
-from pipeline.engine import run as run_workflow
+from pipeline.engine import run_all
 from pipeline.errors import UsageError
+from pipeline.settings import Settings
 from pipeline.sources import Byteorder, open_source
+from pipeline.task import Job
 from workflows import WORKFLOWS
 from workflows.array_workflow import ArrayWorkflow
 from workflows.workflow import Workflow
 
-Job = TypeVar("Job", bound=Workflow[Any] | ArrayWorkflow[Any])
+Declared = TypeVar("Declared", bound=Workflow[Any] | ArrayWorkflow[Any])
 Path = str | os.PathLike[str]
 
 
-def register(workflow: Job) -> Job:
+def register(workflow: Declared) -> Declared:
     """Make a job known under its name, to `run` and to the command line.
 
     Parameters
@@ -38,7 +41,7 @@ def register(workflow: Job) -> Job:
 
 
 def run(
-    job: str,
+    job: str | Sequence[tuple[str, Mapping[str, Any]]],
     *files: Path,
     output: Path | None = None,
     dtype: str | None = None,
@@ -58,7 +61,8 @@ def run(
     Parameters
     ----------
     job
-        Its name: that of the subcommand.
+        Its name: that of the subcommand. Or several that return what they found, each with its options:
+        ``[("histogram", {"bins": 256}), ("reduce", {"op": "sum,std"})]``; the files are read once for all of them.
     files
         Raw samples or `.npy`; patterns like ``"run-*.bin"`` are expanded.
     output
@@ -83,7 +87,7 @@ def run(
     -------
     result object
         Its attributes are NumPy arrays and numbers: ``counts`` and ``edges`` of a histogram, ``array`` of a job that
-        writes one.
+        writes one. Of several jobs a list of them.
 
     Raises
     ------
@@ -94,35 +98,43 @@ def run(
     PipelineError
         If the run fails otherwise.
     """
-    if job not in WORKFLOWS:
-        raise UsageError(f"expected a job out of {', '.join(WORKFLOWS)}, got {job!r}")
-    workflow = WORKFLOWS[job]
-    chosen = _options(workflow, options)
+    if not isinstance(job, str) and options:
+        raise UsageError(f"expected the options of each of several jobs beside its name, got {', '.join(options)}")
+    jobs = [_job(job, options)] if isinstance(job, str) else [_job(*pair) for pair in job]
     paths = tuple(os.fspath(path) for path in files)
     placement = Placement(device, scheduler, None if scheduler_file is None else os.fspath(scheduler_file))
-    how: dict[str, Any] = {"placement": placement, "verify": verify, "chunk_bytes": chunk_bytes,
-                           "device_memory_limit": device_memory_limit}  # fmt: skip
-    if isinstance(workflow, ArrayWorkflow):
+    settings = Settings(placement, verify, chunk_bytes, device_memory_limit, memory_limit)
+    if isinstance(job, str) and isinstance(workflow := jobs[0][0], ArrayWorkflow):
         if output is None:
             raise UsageError(f"{job}: expected output=, the file that the array goes to, got none")
+        chosen = jobs[0][1]
         groups = [(path,) for path in paths] if workflow.operands(chosen) is not None else [paths]
         sources = [open_source(group, dtype, byteorder, offset, samples=False) for group in groups]
-        return run_array(workflow, chosen, sources, os.fspath(output), memory_limit=memory_limit, **how).result
+        return run_array(workflow, chosen, sources, os.fspath(output), settings).result
+    found = [Job(workflow, chosen) for workflow, chosen in jobs if isinstance(workflow, Workflow)]
+    names = ", ".join(workflow.name for workflow, _ in jobs)
+    if not found or len(found) < len(jobs):
+        raise UsageError(f"expected several jobs that return what they found, got {names or 'none'}")
     if output is not None:
-        raise UsageError(f"{job}: expected no output=, since it returns what it found; got {os.fspath(output)!r}")
+        raise UsageError(f"{names}: expected no output=, since it returns what it found; got {os.fspath(output)!r}")
     if memory_limit is not None:
         raise UsageError(
-            f"{job}: expected no memory_limit=, since it holds a few MiB for each thread; got {memory_limit}"
+            f"{names}: expected no memory_limit=, since it holds a few MiB for each thread; got {memory_limit}"
         )
-    return run_workflow(workflow, chosen, open_source(paths, dtype, byteorder, offset), **how).result
+    results = [outcome.result for outcome in run_all(found, open_source(paths, dtype, byteorder, offset), settings)]
+    return results[0] if isinstance(job, str) else results
 
 
-def _options(workflow: Workflow[Any] | ArrayWorkflow[Any], values: dict[str, Any]) -> Any:
+def _job(name: str, values: Mapping[str, Any]) -> tuple[Workflow[Any] | ArrayWorkflow[Any], Any]:
+    """A job by its name, and its options."""
+    if name not in WORKFLOWS:
+        raise UsageError(f"expected a job out of {', '.join(WORKFLOWS)}, got {name!r}")
+    workflow = WORKFLOWS[name]
     known = [field.name for field in fields(workflow.options)]
-    for name in values:
-        if name not in known:
-            raise UsageError(f"{workflow.name}: expected options out of {', '.join(known) or 'none'}, got {name!r}")
+    for option in values:
+        if option not in known:
+            raise UsageError(f"{name}: expected options out of {', '.join(known) or 'none'}, got {option!r}")
     try:
-        return workflow.options(**values)
+        return workflow, workflow.options(**values)
     except (TypeError, ValueError) as error:
-        raise UsageError(f"{workflow.name}: {error}") from None
+        raise UsageError(f"{name}: {error}") from None

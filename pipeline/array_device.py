@@ -15,8 +15,9 @@ from pipeline.array_job import ArrayJob, computed, nbytes_of
 from pipeline.array_output import OutputFile
 from pipeline.arrays import SHORT_RUN, ArrayFile, read_region
 from pipeline.read import open_planned
-from pipeline.read_device import finish, prepare_threads, release, to_native, transfer
+from pipeline.read_device import release, to_native
 from pipeline.timeline import Timeline
+from pipeline.transfer import finish, prepare_threads, transfer, way
 from workflows.array_workflow import Bounds, along, sizes
 
 ON_DEVICE = "?bBhHiIlLqQefdFD"  # dtypes that CuPy has
@@ -118,9 +119,10 @@ def _direct(array: ArrayFile, bounds: Bounds, timeline: Timeline) -> Any:
     # What used this memory before may still be under way on the stream, of which the transfers know nothing.
     cupy.cuda.get_current_stream().synchronize()
     with timeline.measure("read+copy", flat.nbytes):
+        timeline.ways.add(way())
         for piece, runs in array.parts(bounds):
             with open_planned(piece), kvikio.CuFile(piece.path, "r") as file:
-                finish(transfer(file, piece, start, flat[at : at + nbytes]) for start, at, nbytes in runs)
+                finish(transfer(file, piece, start, flat[at : at + nbytes]) for start, at, nbytes in runs.tolist())
     return flat
 
 

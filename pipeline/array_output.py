@@ -50,14 +50,7 @@ class OutputFile:
 
     def read(self, region: Bounds) -> NDArray[Any]:
         """What lies in a region now, in C order."""
-        if not (self.mappable and all(sizes(region))):
-            return read_region(self.readable(), region)
-        block = np.empty(sizes(region), self.spec.dtype)
-        with self._mapped(mmap.ACCESS_READ) as (array, mapping):
-            for inside, outside in _slabs(region, self.spec.dtype.itemsize):
-                _bits(block)[inside] = array[outside]
-                mapping.madvise(mmap.MADV_DONTNEED)
-        return block
+        return read_region(self.readable(), region)
 
     def readable(self) -> ArrayFile:
         """It as an input, to check what lies there."""
@@ -80,7 +73,7 @@ class OutputFile:
             return
         if self.mappable:
             # Writing through a file descriptor would wait for all others who write to the file, also elsewhere in it.
-            with self._mapped(mmap.ACCESS_WRITE) as (array, mapping):
+            with self._mapped() as (array, mapping):
                 for inside, outside in _slabs(region, self.spec.dtype.itemsize):
                     array[outside] = _bits(block)[inside]
                     mapping.madvise(mmap.MADV_DONTNEED)
@@ -88,14 +81,14 @@ class OutputFile:
         data = np.ascontiguousarray(block).reshape(-1).view(np.uint8).data
         length, starts = runs_of(self.spec.shape, self.spec.dtype.itemsize, region)
         with _opened(self.path, os.O_WRONLY) as fd:
-            for number, start in enumerate(starts):
+            for number, start in enumerate(starts.tolist()):
                 _put(fd, data[number * length : (number + 1) * length], self.offset + start, self.path)
 
     @contextlib.contextmanager
-    def _mapped(self, access: int) -> Iterator[tuple[NDArray[Any], mmap.mmap]]:
+    def _mapped(self) -> Iterator[tuple[NDArray[Any], mmap.mmap]]:
         """All of it; what was touched counts as memory of the process until it says that it needs it no more."""
         with _opened(self.path, os.O_RDWR) as fd:
-            mapping = mmap.mmap(fd, 0, access=access)  # closed with the last array that lies in it
+            mapping = mmap.mmap(fd, 0, access=mmap.ACCESS_WRITE)  # closed with the last array that lies in it
             array: NDArray[Any] = np.ndarray(self.spec.shape, self.spec.dtype, mapping, self.offset)
             yield _bits(array), mapping
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import secrets
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
@@ -18,10 +18,11 @@ from pipeline.array_job import ArrayJob, nbytes_of, needs
 from pipeline.array_output import output_file
 from pipeline.array_task import check_regions, compute_regions
 from pipeline.arrays import join
-from pipeline.cluster import Placement, Workers, open_workers
-from pipeline.engine import FULL_UP_TO_BYTES, VERIFY, Announce, Outcome, Progress, Stages, Verdict
+from pipeline.cluster import Workers, open_workers
 from pipeline.errors import UsageError, VerificationError
+from pipeline.outcome import Outcome, Stages, Verdict
 from pipeline.output import check_place
+from pipeline.settings import Progress, Settings
 from pipeline.sources import Source
 from pipeline.window import results
 from workflows.array_workflow import ArrayWorkflow, Bounds, Checked, Spec
@@ -83,15 +84,7 @@ def run_array(
     options: Any,
     sources: Sequence[Source],
     path: str,
-    *,
-    placement: Placement = Placement(),
-    verify: str | None = None,
-    chunk_bytes: int | None = None,
-    device_memory_limit: int | None = None,
-    memory_limit: int | None = None,
-    traced: bool = False,
-    progress: Progress = lambda done, total: None,
-    announce: Announce = lambda workers: None,
+    settings: Settings = Settings(),
 ) -> Outcome:
     """Run one job over its inputs, write its output, and verify it.
 
@@ -103,12 +96,6 @@ def run_array(
         One for each input array.
     path
         Of the output: `.npy`, or raw under any other suffix. It appears when the verdict is good, whole.
-    placement, verify, traced, progress, announce
-        As for `pipeline.engine.run`.
-    chunk_bytes
-        Bytes that a task holds at a time, inputs and output together.
-    device_memory_limit, memory_limit
-        Bytes that the tasks of a GPU may hold in its memory, those of a process in the memory of its machine.
 
     Raises
     ------
@@ -129,22 +116,20 @@ def run_array(
     except ValueError as error:
         raise UsageError(f"{workflow.name}: {error}") from None
     nbytes = sum(array.spec.nbytes for array in inputs) + spec.nbytes
-    mode = verify or ("full" if nbytes <= FULL_UP_TO_BYTES else "sample")
-    if mode not in VERIFY:
-        raise UsageError(f"--verify: expected one of {', '.join(VERIFY)}, got {verify!r}")
+    mode = settings.mode(nbytes)
     began = perf_counter()
     seed = secrets.randbits(32)
-    with output_file(path, spec) as output, open_workers(placement, nbytes) as workers:
-        announce(workers)
+    with output_file(path, spec) as output, open_workers(settings.placement, nbytes) as workers:
+        settings.announce(workers)
         started = perf_counter()
-        job = ArrayJob(workflow, options, inputs, output, mode, seed, traced, device_memory_limit)
+        limit = settings.device_memory_limit
+        job = ArrayJob(workflow, options, inputs, output, mode, seed, settings.traced, limit)
         stages = Stages(lanes=_lanes(workers), start_up=started - began, nbytes=nbytes)
-        most = _most_bytes(workers, device_memory_limit, memory_limit)
-        regions = _regions(job, chunk_bytes or REGION_BYTES[workers.device], most)
+        regions = _regions(job, settings.chunk_bytes or REGION_BYTES[workers.device], _most_bytes(workers, settings))
         try:
-            checked, escape, counts = _all_regions(job, regions, workers, stages, progress)
+            checked, escape, counts = _all_regions(job, regions, workers, stages, settings.progress)
         finally:
-            if device_memory_limit is not None and workers.device == "gpu":
+            if limit is not None and workers.device == "gpu":
                 workers.client.run(unlimit)  # the next job of this process has a limit of its own, or none
         stages.wall = perf_counter() - started
     verdict = Verdict(mode, spec.size, checked, len(regions), seed, escape)
@@ -153,14 +138,14 @@ def run_array(
     return Outcome(workflow, options, inputs, result, verdict, stages, workers.description)
 
 
-def _most_bytes(workers: Workers, device_memory_limit: int | None, memory_limit: int | None) -> float:
+def _most_bytes(workers: Workers, settings: Settings) -> float:
     """Bytes that the inputs and output of a task may have."""
     shares = [math.inf]
-    if memory_limit is not None:
+    if settings.memory_limit is not None:
         processes = len(workers.client.scheduler_info(n_workers=-1)["workers"])
-        shares.append(memory_limit / (-(-workers.threads // processes) * COPIES))
-    if device_memory_limit is not None and workers.device == "gpu":
-        shares.append(device_memory_limit / (LANES * COPIES))
+        shares.append(settings.memory_limit / (-(-workers.threads // processes) * COPIES))
+    if settings.device_memory_limit is not None and workers.device == "gpu":
+        shares.append(settings.device_memory_limit / (LANES * COPIES))
     return min(shares)
 
 
@@ -211,12 +196,11 @@ def _all_regions(
     here = {"pure": False, "workers": workers.addresses and list(workers.addresses)}
     resources = {name: amount / LANES for name, amount in workers.resources.items()}
 
-    def submit(batch: list[Bounds]) -> tuple[Any, ...]:
+    def submit(batch: list[Bounds]) -> Iterator[Any]:
         computed = client.submit(compute_regions, job, batch, workers.device, resources=resources, priority=1, **here)
-        if job.verify == "off":
-            return (computed,)
-        check = client.submit(check_regions, job, batch, computed, resources=workers.spare, **here)
-        return computed, check
+        yield computed
+        if job.verify != "off":
+            yield client.submit(check_regions, job, batch, computed, **here)
 
     total = sum(nbytes_of(job.output.spec, region) for region in regions)
     done = checked = 0

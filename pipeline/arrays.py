@@ -17,11 +17,12 @@ from kernels.transpose import transpose_cpu
 from pipeline.chunks import Piece
 from pipeline.errors import UsageError
 from pipeline.read import fill, open_planned
+from pipeline.scattered import read_runs
 from pipeline.sources import Source
 from workflows.array_workflow import Bounds, Spec, sizes
 
-# Runs of an input that are shorter are read by one thread of a process at a time. Each is a call, after which a thread
-# waits for the interpreter; where four do so at once, together they read less than half of what one does.
+# Runs that are shorter, and not in the page cache, are read by one thread of a process at a time. Each is a call, after
+# which a thread waits for the interpreter; where four do so at once, they read less than half of what one does.
 SHORT_RUN = 2**16
 _GATHERING = threading.Lock()
 
@@ -48,24 +49,22 @@ class ArrayFile:
         """Bytes of a region that lie one after another."""
         return run_of(self.spec.shape, self.spec.dtype.itemsize, region)[0]
 
-    def parts(self, region: Bounds) -> Iterator[tuple[Piece, list[tuple[int, int, int]]]]:
+    def parts(self, region: Bounds) -> Iterator[tuple[Piece, NDArray[np.int64]]]:
         """Where the bytes of a region are: of each file that has some, its runs.
 
         Yields
         ------
-        piece, runs
+        piece, runs : int64 array, shape (n, 3)
             First byte in the piece, first byte in the region in C order, number of bytes.
         """
         length, starts = runs_of(self.spec.shape, self.spec.dtype.itemsize, region)
         before = 0  # bytes of the array that lie in files before this one
         for piece in self.pieces:
             after = before + piece.nbytes
-            runs = []
-            for number, start in enumerate(starts):
-                first, stop = max(start, before), min(start + length, after)
-                if first < stop:
-                    runs.append((first - before, number * length + first - start, stop - first))
-            if runs:
+            first, stop = np.maximum(starts, before), np.minimum(starts + length, after)
+            places = length * np.arange(len(starts)) + first - starts
+            runs = np.stack([first - before, places, stop - first], axis=1)[first < stop]
+            if len(runs):
                 yield piece, runs
             before = after
 
@@ -105,22 +104,25 @@ def read_region(array: ArrayFile, region: Bounds, allocate: Callable[..., NDArra
         return transpose_cpu(read_region(turned, region[::-1]))
     block: NDArray[Any] = allocate(sizes(region), array.spec.dtype)
     if block.nbytes:
-        _read_runs(array, region, block.reshape(-1).view(np.uint8).data)
+        _read_runs(array, region, block.reshape(-1).view(np.uint8))
     return block.astype(block.dtype.newbyteorder("="), copy=False)
 
 
-def _read_runs(array: ArrayFile, region: Bounds, buffer: memoryview) -> None:
+def _read_runs(array: ArrayFile, region: Bounds, memory: NDArray[np.uint8]) -> None:
     short = array.run(region) < SHORT_RUN
     for piece, runs in array.parts(region):
-        with _GATHERING if short else contextlib.nullcontext(), open_planned(piece) as fd:
-            if short:  # so that a disk has them all to do at once
-                for start, _, nbytes in runs:
+        with open_planned(piece) as fd:
+            if short:
+                runs = runs[~read_runs(fd, memory, runs + np.array([piece.offset, 0, 0]))]
+            left = runs.tolist()
+            with _GATHERING if short and left else contextlib.nullcontext():
+                for start, _, nbytes in left if short else []:  # so that a disk has them all to do at once
                     os.posix_fadvise(fd, piece.offset + start, nbytes, os.POSIX_FADV_WILLNEED)
-            for start, at, nbytes in runs:
-                fill(fd, buffer[at : at + nbytes], piece, start)
+                for start, at, nbytes in left:
+                    fill(fd, memory.data[at : at + nbytes], piece, start)
 
 
-def runs_of(shape: tuple[int, ...], itemsize: int, region: Bounds) -> tuple[int, list[int]]:
+def runs_of(shape: tuple[int, ...], itemsize: int, region: Bounds) -> tuple[int, NDArray[np.int64]]:
     """Bytes of a run of a region of an array in C order, and where in the array each run begins."""
     length, axis = run_of(shape, itemsize, region)
     starts = np.zeros(1, np.int64)
@@ -128,7 +130,7 @@ def runs_of(shape: tuple[int, ...], itemsize: int, region: Bounds) -> tuple[int,
         stride = prod(shape[outer + 1 :]) * itemsize
         starts = (starts[:, None] + np.arange(*region[outer]) * stride).reshape(-1)
     first = region[axis][0] * prod(shape[axis + 1 :]) * itemsize if shape else 0
-    return length, (starts + first).tolist()
+    return length, starts + first
 
 
 def run_of(shape: tuple[int, ...], itemsize: int, region: Bounds) -> tuple[int, int]:

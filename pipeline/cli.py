@@ -39,7 +39,7 @@ def cli() -> None:
               help=f"One of {', '.join(DISTRIBUTIONS)}.")  # fmt: skip
 @click.option("--seed", type=int, default=0, show_default=True, help="The same seed writes the same bytes.")
 def generate(file: str, samples: int, dtype: str, distribution: str, seed: int) -> None:
-    """Write a file of 10-bit samples to try things on: the seed's 2^25 of them in int32, or any other."""
+    """Write a file of 10-bit samples to try things on: the course's 2^25 of them in int32, or any other."""
     write_samples(file, samples=samples, dtype=dtype, distribution=distribution, seed=seed)
 
 

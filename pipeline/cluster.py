@@ -6,7 +6,7 @@ import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, cast
 
 from pipeline.devices import Devices, Gpu, find_devices
@@ -62,8 +62,6 @@ class Workers:
         One line for the report.
     dashboard
         Its address, or None.
-    spare
-        What a task of the reference asks of a worker, so that a thread is always left for computing.
     """
 
     client: Any
@@ -74,7 +72,6 @@ class Workers:
     resources: dict[str, float]
     description: str
     dashboard: str | None
-    spare: dict[str, float] = field(default_factory=dict)
 
     def left(self) -> int:
         """Number of workers that can compute a chunk now."""
@@ -148,7 +145,7 @@ def _in_this_process(placement: Placement, device: str) -> Iterator[Workers]:
         "options": {"protocol": "inproc://", "dashboard": bool(dashboard), "dashboard_address": dashboard},
     }
     threads = max(2, min(cores(), THREADS[device]))
-    resources = {"GPU": 1, "SPARE": threads - 1} if device == "gpu" else {}
+    resources = {"GPU": 1} if device == "gpu" else {}
     options = {"protocol": "inproc://", "nthreads": threads, "memory_limit": None, "resources": resources}
     worker = {"cls": PortlessWorker, "options": options | {"dashboard": False}}
     with (
@@ -188,8 +185,7 @@ def _one_process_per_gpu(placement: Placement, gpus: tuple[Gpu, ...]) -> Iterato
     dashboard = _loopback(placement.dashboard_address)
     # The other threads of a worker verify while its GPU computes.
     threads = max(2, min(cores() // len(gpus), THREADS["gpu"]))
-    resources = {"GPU": 1, "SPARE": threads - 1}
-    options = {"threads_per_worker": threads, "resources": resources, "device_memory_limit": 0}
+    options = {"threads_per_worker": threads, "resources": {"GPU": 1}, "device_memory_limit": 0}
     # By UUID: dask-cuda would start a worker for every entry of CUDA_VISIBLE_DEVICES, also for those that CUDA ignores.
     options |= {"CUDA_VISIBLE_DEVICES": [gpu.uuid for gpu in gpus], **private(dashboard)}
     with (
@@ -265,21 +261,26 @@ def _usable_gpus() -> int:
 
 
 def _workers(client: Any, device: str, where: str, dashboard: str | None) -> Workers:
-    """What the run loop sees of our own clusters, whose GPU workers declare a GPU and all threads but one as spare."""
+    """What the run loop sees of our own clusters, whose GPU workers declare a GPU."""
     if device == "gpu":
         client.run(_warm_up)
     workers = client.scheduler_info(n_workers=-1)["workers"].values()
+    if not workers:
+        raise PipelineError(f"{where}: expected workers to start, got none; see above for what ended them")
     threads = sum(worker["nthreads"] for worker in workers)
     # Dask prints the address of the network card for an inproc:// scheduler, but 127.0.0.1 is what was bound.
     link = re.sub(r"//.*:", "//127.0.0.1:", client.dashboard_link) if dashboard else None
     if device == "gpu":
-        return Workers(client, device, len(workers), threads, None, {"GPU": 1.0}, where, link, {"SPARE": 1.0})
+        return Workers(client, device, len(workers), threads, None, {"GPU": 1.0}, where, link)
     return Workers(client, device, threads, threads, None, {}, where, link)
 
 
 def _warm_up() -> None:
-    """Runs on a worker: what its first block would wait for is part of the start."""
+    """Runs on a worker: what its first task would wait for is part of the start."""
     if find_devices().usable:
-        from pipeline.read_device import prepare
+        import cupy
 
-        prepare()
+        from pipeline.transfer import prepare_threads
+
+        prepare_threads()
+        cupy.cuda.Device().synchronize()  # the context is there

@@ -20,7 +20,7 @@ from workflows.studies import STUDIES
               help="Where FAMILY.md, .csv, .json and the pictures go.  [default: study-FAMILY]")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of the summary.")
 def study(family: str, quick: bool, variants: tuple[str, ...], output_directory: str | None, as_json: bool) -> None:
-    """Check and time every variant of a kernel family beside the figures of the seed.
+    """Check and time every variant of a kernel family beside the figures of the course.
 
     FAMILY is histogram, matmul, transpose, reduction, stencil or elementwise. Needs a GPU.
 

@@ -3,187 +3,87 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from time import perf_counter
 from typing import Any
 
 from numpy.typing import NDArray
 
-from pipeline.arrays import ArrayFile
 from pipeline.chunks import Chunk, plan
-from pipeline.cluster import Placement, Workers, open_workers
+from pipeline.cluster import Workers, open_workers
 from pipeline.errors import UsageError, VerificationError
-from pipeline.read_device import BLOCK_BYTES, CHUNKS, block_bytes_within, use_blocks
+from pipeline.outcome import Outcome, Stages, Verdict
+from pipeline.read_device import BLOCK_BYTES, CHUNKS, block_bytes_within
+from pipeline.settings import Settings
 from pipeline.sources import Source
-from pipeline.task import Job, Reference, check_chunk, compute_chunk, refer_to_chunk
-from pipeline.timeline import Timeline, Traced
+from pipeline.task import Job, Pass, Reference, check_chunk, compute_chunk, get_ready, refer_to_chunk
+from pipeline.timeline import Timeline
 from pipeline.window import results
-from workflows.array_workflow import ArrayWorkflow
 from workflows.workflow import Workflow
-
-VERIFY = ("full", "sample", "off")
-
-# `full` costs about as much as NumPy's histogram of the file: by default where that stays within a second or two.
-FULL_UP_TO_BYTES = 2**28
 
 # Chunk sizes in bytes: large, so that Dask's millisecond per task does not matter, and at least four for each thread
 # or GPU, so that all of them are busy to the end.
 CHUNK_BYTES = {"cpu": (2**24, 2**28), "gpu": (2**28, 2**32)}
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """What verification found, and how much it covered; a run with a mismatch never gets this far.
-
-    Attributes
-    ----------
-    mode
-        ``"full"``, ``"sample"`` or ``"off"``.
-    samples, checked
-        Samples in all, and those that the reference recomputed.
-    chunks
-        Chunks, each of which satisfied every invariant.
-    seed
-        Of the random choice of ``"sample"``.
-    escape
-        Of a job that writes an array: the probability, at most, that a wrong element among the checked ones was not
-        noticed.
-    """
-
-    mode: str
-    samples: int
-    checked: int
-    chunks: int
-    seed: int
-    escape: float | None = None
+def run(workflow: Workflow[Any], options: Any, source: Source, settings: Settings = Settings()) -> Outcome:
+    """Run one job over a source and verify it; as `run_all`."""
+    return run_all([Job(workflow, options)], source, settings)[0]
 
 
-@dataclass
-class Stages:
-    """Where the time of a run went; seconds and bytes of a stage are added up over workers, and stages overlap."""
+def run_all(jobs: Sequence[Job], source: Source, settings: Settings = Settings()) -> tuple[Outcome, ...]:
+    """Run jobs over a source, which is read once for all of them, and verify them.
 
-    seconds: dict[str, float] = field(default_factory=dict)
-    moved: dict[str, int] = field(default_factory=dict)
-    devices: set[str] = field(default_factory=set)
-    lanes: dict[str, int] = field(default_factory=dict)
-    traces: list[Traced] = field(default_factory=list)
-    nbytes: int = 0
-    wall: float = 0.0
-    start_up: float = 0.0
-
-    def add(self, index: int, worker: str, device: str, *timelines: Timeline) -> None:
-        """Count in one chunk."""
-        self.devices.add(device)
-        for timeline in timelines:
-            for stage, seconds in timeline.seconds.items():
-                self.seconds[stage] = self.seconds.get(stage, 0.0) + seconds
-                self.moved[stage] = self.moved.get(stage, 0) + timeline.nbytes[stage]
-            if timeline.spans:
-                self.traces.append(Traced(index, worker, device, timeline.spans))
-
-    def busy(self) -> dict[str, float]:
-        """Seconds that each stage alone would have taken on everything that runs it."""
-        return {stage: seconds / self.lanes.get(stage, 1) for stage, seconds in self.seconds.items()}
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """A finished, verified run."""
-
-    workflow: Workflow[Any] | ArrayWorkflow[Any]
-    options: Any
-    source: Source | tuple[ArrayFile, ...]
-    result: Any
-    verdict: Verdict
-    stages: Stages
-    where: str
-
-
-Progress = Callable[[int, int], None]  # (bytes done, bytes in all)
-Announce = Callable[[Workers], None]
-
-
-def run(
-    workflow: Workflow[Any],
-    options: Any,
-    source: Source,
-    *,
-    placement: Placement = Placement(),
-    verify: str | None = None,
-    chunk_bytes: int | None = None,
-    device_memory_limit: int | None = None,
-    traced: bool = False,
-    progress: Progress = lambda done, total: None,
-    announce: Announce = lambda workers: None,
-) -> Outcome:
-    """Run one job over a source and verify it.
-
-    Parameters
-    ----------
-    workflow, options
-        The job.
-    source
-    placement
-        Where to run.
-    verify
-        ``"full"``, ``"sample"`` or ``"off"``; by default full up to 256 MiB, sample above.
-    chunk_bytes
-        Bytes per task; by default from the size of the source and the number of workers.
-    device_memory_limit
-        Bytes that the tasks of a GPU may hold in its memory.
-    traced
-        Keep every span of every block in ``stages.traces``.
-    progress, announce
-        Called as chunks finish, and once the workers are there.
+    Returns
+    -------
+    The outcome of each job, in order; only their times are those of all.
 
     Raises
     ------
     VerificationError
-        If a partial breaks an invariant or differs from its reference.
+        If a partial of any job breaks an invariant or differs from its reference.
     PipelineError
         If the run fails otherwise; UsageError if it was asked for the impossible.
     """
-    mode = verify or ("full" if source.nbytes <= FULL_UP_TO_BYTES else "sample")
-    if mode not in VERIFY:
-        raise UsageError(f"--verify: expected one of {', '.join(VERIFY)}, got {verify!r}")
+    mode = settings.mode(source.nbytes)
+    chunk_bytes, limit = settings.chunk_bytes, settings.device_memory_limit
     if chunk_bytes is not None and chunk_bytes < source.dtype.itemsize:
         raise UsageError(
             f"--chunk-size: expected at least one sample of {source.dtype.itemsize} bytes, got {chunk_bytes}"
         )
-    block_bytes = BLOCK_BYTES if device_memory_limit is None else block_bytes_within(device_memory_limit)
+    block_bytes = BLOCK_BYTES if limit is None else block_bytes_within(limit)
     began = perf_counter()
-    with open_workers(placement, source.nbytes) as workers, _blocks(workers, block_bytes):
-        announce(workers)
-        started = perf_counter()
+    with open_workers(settings.placement, source.nbytes) as workers:
+        settings.announce(workers)
         chunks = plan(source, chunk_bytes or _chunk_bytes(source, workers), mode, seed := secrets.randbits(32))
+        main = Pass(tuple(jobs), workers.device, block_bytes, settings.traced)
+        surveys = replace(main, jobs=tuple(job.survey() for job in jobs if job.surveyed))
+        _get_ready(surveys if surveys.jobs else main, chunks[0], workers)
+        started = perf_counter()
         stages = Stages(lanes=_lanes(workers), start_up=started - began)
-        if workflow.survey and workflow.survey.needed(options):
-            job = Job(workflow.survey.workflow, options, traced)
-            found = job.workflow.finalize(_one_pass(job, chunks, workers, stages, progress), options)
+        if surveys.jobs:
+            found = iter(_one_pass(surveys, chunks, workers, stages, settings))
             try:
-                options = workflow.survey.resolve(options, found)
+                main = replace(main, jobs=tuple(job.resolved(next(found)) if job.surveyed else job for job in jobs))
             except ValueError as error:
                 raise UsageError(str(error)) from None
-        partial = _one_pass(Job(workflow, options, traced), chunks, workers, stages, progress)
+        partials = _one_pass(main, chunks, workers, stages, settings)
         stages.wall = perf_counter() - started
     checked = sum(chunk.checked.samples for chunk in chunks if chunk.checked)
     verdict = Verdict(mode, source.samples, checked, len(chunks), seed)
-    return Outcome(workflow, options, source, workflow.finalize(partial, options), verdict, stages, workers.description)
+    return tuple(
+        Outcome(job.workflow, job.options, source, job.workflow.finalize(partial, job.options), verdict, stages,
+                workers.description)
+        for job, partial in zip(main.jobs, partials, strict=True)
+    )  # fmt: skip
 
 
-@contextmanager
-def _blocks(workers: Workers, nbytes: int) -> Iterator[None]:
-    """GPUs read in blocks of so many bytes; the next job of their processes is free to take others."""
-    if workers.device != "gpu" or nbytes == BLOCK_BYTES:
-        yield
-        return
-    workers.client.run(use_blocks, nbytes)
-    try:
-        yield
-    finally:
-        workers.client.run(use_blocks)
+def _get_ready(first: Pass, chunk: Chunk, workers: Workers) -> None:
+    """What the first block of each GPU would wait for; where that fails the first chunk fails again, and says why."""
+    if workers.device == "gpu":
+        addresses = workers.addresses and list(workers.addresses)
+        workers.client.run(get_ready, first, chunk, workers=addresses, on_error="ignore")
 
 
 def _chunk_bytes(source: Source, workers: Workers) -> int:
@@ -203,45 +103,51 @@ def _lanes(workers: Workers) -> dict[str, int]:
 
 
 def _one_pass(
-    job: Job, chunks: tuple[Chunk, ...], workers: Workers, stages: Stages, progress: Progress
-) -> NDArray[Any]:
-    """Compute, check and combine every chunk."""
+    pass_: Pass, chunks: tuple[Chunk, ...], workers: Workers, stages: Stages, settings: Settings
+) -> list[NDArray[Any]]:
+    """Compute, check and combine every chunk; the partial of each job."""
     total = sum(chunk.nbytes for chunk in chunks)
     done = 0
-    partial: NDArray[Any] | None = None
-    for chunk, result, *references in _results(job, chunks, workers):
-        reference = references[0] if references else Reference(None, Timeline())
-        if mismatch := check_chunk(job, chunk, result, reference):
-            raise VerificationError(f"{job.workflow.name}: a number is wrong in {mismatch}; nothing was written")
-        partial = result.partial if partial is None else job.workflow.combine(partial, result.partial)
+    partials: list[NDArray[Any]] = []
+    for chunk, result, *references in _results(pass_, chunks, workers):
+        reference = references[0] if references else Reference((), Timeline())
+        if mismatch := check_chunk(pass_, chunk, result, reference):
+            raise VerificationError(f"{mismatch.job}: a number is wrong in {mismatch}; nothing was written")
+        if partials:
+            both = zip(pass_.jobs, partials, result.partials, strict=True)
+            partials = [job.workflow.combine(sum_, partial) for job, sum_, partial in both]
+        else:
+            partials = list(result.partials)
         stages.add(chunk.index, result.worker, result.device, result.timeline, reference.timeline)
         done += chunk.nbytes
-        progress(done, total)
+        settings.progress(done, total)
     stages.nbytes += total
-    if partial is None:
+    if not partials:
         raise UsageError("expected at least one chunk of samples, got none")
-    for check_total in job.workflow.invariants:
-        if broken := check_total(partial, sum(chunk.samples for chunk in chunks)):
-            raise VerificationError(f"{job.workflow.name}: the sum of all chunks is wrong: {broken}; "
-                                    "nothing was written")  # fmt: skip
-    return partial
+    samples = sum(chunk.samples for chunk in chunks)
+    for job, partial in zip(pass_.jobs, partials, strict=True):
+        for check_total in job.workflow.invariants:
+            if broken := check_total(partial, samples):
+                raise VerificationError(f"{job.workflow.name}: the sum of all chunks is wrong: {broken}; "
+                                        "nothing was written")  # fmt: skip
+    return partials
 
 
-def _results(job: Job, chunks: tuple[Chunk, ...], workers: Workers) -> Iterator[tuple[Any, ...]]:
+def _results(pass_: Pass, chunks: tuple[Chunk, ...], workers: Workers) -> Iterator[tuple[Any, ...]]:
     """Every chunk with what was computed and, where some of it is checked, its reference."""
     client = workers.client
     here = {"pure": False, "workers": workers.addresses and list(workers.addresses)}
     resources = {name: amount / CHUNKS for name, amount in workers.resources.items()}
 
-    def submit(chunk: Chunk) -> tuple[Any, ...]:
-        # Computing goes first; the reference, which does not wait for it, fills what threads are left. Neither depends
-        # on a task of its own for the job: Dask would start them all where that one ran, and move them one by one.
-        computed = client.submit(compute_chunk, job, chunk, workers.device, resources=resources, priority=1, **here)
-        if chunk.checked is None:
-            return (computed,)
-        return computed, client.submit(refer_to_chunk, job, chunk, resources=workers.spare, **here)
+    def submit(chunk: Chunk) -> Iterator[Any]:
+        # Computing goes first; the reference, which does not wait for it, fills what threads are left. It asks for no
+        # resource: a worker starts none of the tasks that do while the first of them waits for its own. Neither depends
+        # on a task of its own for the jobs: Dask would start them all where that one ran, and move them one by one.
+        yield client.submit(compute_chunk, pass_, chunk, resources=resources, priority=1, **here)
+        if chunk.checked is not None:
+            yield client.submit(refer_to_chunk, pass_, chunk, **here)
 
     def name_of(chunk: Chunk) -> str:
-        return f"{job.workflow.name}: chunk {chunk.index} ({chunk.where()})"
+        return f"{pass_.name}: chunk {chunk.index} ({chunk.where()})"
 
     yield from results(chunks, submit, workers, name_of)

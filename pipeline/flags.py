@@ -190,6 +190,8 @@ def from_configuration(ctx: click.Context) -> dict[str, Any]:
         configured = dask.config.get(key, None)
         if configured is None or ctx.get_parameter_source(name) != click.core.ParameterSource.DEFAULT:
             continue
+        if param.multiple and isinstance(configured, str):
+            configured = [configured]
         if param.nargs > 1 and not isinstance(configured, list | tuple):
             words = str(configured).split()
             configured = words * param.nargs if words == ["auto"] else words

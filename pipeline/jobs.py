@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
 
+from pipeline.also import Found, also_flag, output_flag, parse_also
 from pipeline.cluster import Placement
-from pipeline.engine import VERIFY, Outcome, run
+from pipeline.engine import run_all
 from pipeline.files import whole_file
 from pipeline.flags import Command, Size, build_options, from_configuration, option_flags
+from pipeline.outcome import Outcome
 from pipeline.output import check_output, check_place, write_output
 from pipeline.progress import show_progress
 from pipeline.report import panel, to_json
+from pipeline.settings import VERIFY, Settings
 from pipeline.sources import BYTEORDERS, DTYPES, RAW_DTYPE, Source, open_source
+from pipeline.task import Job
 from pipeline.timeline import to_table, write_trace
 from workflows.array_workflow import ArrayWorkflow
 from workflows.workflow import Workflow
@@ -36,7 +40,7 @@ def job_command(workflow: Workflow[Any] | ArrayWorkflow[Any]) -> Command:
         if isinstance(workflow, ArrayWorkflow):
             _write_array(workflow, options, values)
         else:
-            _find(workflow, options, values)
+            _find([Found(Job(workflow, options), values["output"]), *map(parse_also, values["also"])], values)
 
     arguments, flags = option_flags(workflow.options)
     params = [*arguments, click.Argument(["files"], nargs=-1, required=True), *flags, *_shared_flags(workflow)]
@@ -52,7 +56,7 @@ def _shared_flags(workflow: Workflow[Any] | ArrayWorkflow[Any]) -> list[click.Op
         output = option(["-o", "--output"], metavar="FILE", required=True, help="Where the array goes: .npy, or raw "
                         "under any other suffix. It appears when it is verified.")  # fmt: skip
     else:
-        output = option(["-o", "--output"], metavar="FILE", help=f"Write the result: {', '.join(workflow.formats)}.")
+        output = output_flag(workflow)
     flags = [
         option(["--dtype"], metavar="DTYPE", help=f"Of raw files: {', '.join(DTYPES)}.  [default: {RAW_DTYPE}]"),
         option(["--byteorder"], type=click.Choice(BYTEORDERS), help="Of raw files.  [default: little]"),
@@ -79,18 +83,27 @@ def _shared_flags(workflow: Workflow[Any] | ArrayWorkflow[Any]) -> list[click.Op
         limit = option(["--memory-limit"], type=Size(), metavar="SIZE", help="Bytes that the tasks of a process may "
                        "hold.")  # fmt: skip
         flags.insert(-3, limit)
+    else:
+        flags.insert(0, also_flag())
     return flags
 
 
-def _find(workflow: Workflow[Any], options: Any, values: dict[str, Any]) -> None:
-    """Run a job that returns what it found."""
+def _find(found: Sequence[Found], values: dict[str, Any]) -> None:
+    """Run jobs that return what they found."""
     source = open_source(values["files"], values["dtype"], values["byteorder"], values["offset"])
-    if values["output"] is not None:
-        check_output(values["output"], source, workflow.formats)
-    outcome = _run(workflow, options, values, [source], run, source)
-    if values["output"] is not None:
-        write_output(values["output"], outcome.result)
-    _say(outcome, values)
+    outputs = [output for _, output in found if output is not None]
+    if len(set(outputs)) < len(outputs):
+        raise click.UsageError(f"expected another output for every job, got {', '.join(outputs)}")
+    jobs = [job for job, _ in found]
+    for job, output in found:
+        if output is not None:
+            check_output(output, source, job.workflow.formats)
+    name = ", ".join(job.workflow.name for job in jobs)
+    outcomes = _run(name, values, [source], lambda settings: run_all(jobs, source, settings))
+    for (_, output), outcome in zip(found, outcomes, strict=True):
+        if output is not None:
+            write_output(output, outcome.result)
+    _say(outcomes, values)
 
 
 def _write_array(workflow: ArrayWorkflow[Any], options: Any, values: dict[str, Any]) -> None:
@@ -101,32 +114,45 @@ def _write_array(workflow: ArrayWorkflow[Any], options: Any, values: dict[str, A
     groups = [files] if workflow.operands(options) is None else [(path,) for path in files]
     how = values["dtype"], values["byteorder"], values["offset"]
     sources = [open_source(group, *how, samples=False) for group in groups]
-    limit = values["memory_limit"]
-    _say(_run(workflow, options, values, sources, run_array, sources, values["output"], memory_limit=limit), values)
+    path = values["output"]
+    _say(_run(workflow.name, values, sources, lambda how: (run_array(workflow, options, sources, path, how),)), values)
 
 
 def _run(
-    workflow: Any, options: Any, values: dict[str, Any], sources: Sequence[Source], run: Any, *what: Any, **limits: Any
-) -> Outcome:
-    """Run a job with what all jobs accept, and write the trace."""
+    name: str, values: dict[str, Any], sources: Sequence[Source], run: Callable[[Settings], tuple[Outcome, ...]]
+) -> tuple[Outcome, ...]:
+    """Run with what all jobs accept, and write the trace."""
     if values["trace"] is not None:
         for source in sources:
             check_place(values["trace"], source)
     placement = Placement(*(values[name] for name in ("device", "scheduler", "scheduler_file", "dashboard_address")))
-    with show_progress(workflow.name, values["quiet"]) as progress:
-        outcome: Outcome = run(workflow, options, *what, placement=placement, verify=values["verify"],
-                               chunk_bytes=values["chunk_size"],
-                               device_memory_limit=values["device_memory_limit"], traced=values["trace"] is not None,
-                               progress=progress, announce=_announce, **limits)  # fmt: skip
+    with show_progress(name, values["quiet"]) as progress:
+        outcomes = run(
+            Settings(
+                placement=placement,
+                verify=values["verify"],
+                chunk_bytes=values["chunk_size"],
+                device_memory_limit=values["device_memory_limit"],
+                memory_limit=values.get("memory_limit"),
+                traced=values["trace"] is not None,
+                progress=progress,
+                announce=_announce,
+            )
+        )
     if values["trace"] is not None:
+        traces = outcomes[0].stages.traces
         with whole_file(values["trace"]) as file:
-            write_trace(file, outcome.stages.traces)
-        click.echo("\n".join(to_table(outcome.stages.traces)), err=True)
-    return outcome
+            write_trace(file, traces)
+        click.echo("\n".join(to_table(traces)), err=True)
+    return outcomes
 
 
-def _say(outcome: Outcome, values: dict[str, Any]) -> None:
-    click.echo(json.dumps(to_json(outcome)) if values["as_json"] else "\n".join(panel(outcome)))
+def _say(outcomes: Sequence[Outcome], values: dict[str, Any]) -> None:
+    """Each outcome as if its job had run alone: a JSON object on a line of its own, or a panel."""
+    if values["as_json"]:
+        click.echo("\n".join(json.dumps(to_json(outcome)) for outcome in outcomes))
+    else:
+        click.echo("\n\n".join("\n".join(panel(outcome)) for outcome in outcomes))
 
 
 def _announce(workers: Any) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from time import monotonic
 
-from pipeline.engine import Progress
+from pipeline.settings import Progress
 
 LINE_SECONDS = 10.0
 

@@ -1,38 +1,33 @@
-"""Stream a chunk to a GPU block by block through kvikio: reading, copying and counting overlap."""
+"""Stream a chunk to a GPU block by block: reading, copying and counting overlap."""
 
 from __future__ import annotations
 
-import os
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import cache
 from queue import SimpleQueue
+from threading import Lock
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 
-from pipeline.chunks import Chunk, Piece
-from pipeline.devices import find_devices
-from pipeline.errors import PipelineError, UsageError
+from pipeline.chunks import Chunk
+from pipeline.errors import UsageError
 from pipeline.read import open_planned
 from pipeline.timeline import Timeline
+from pipeline.transfer import Transfer, finish, prepare_threads, transfer, way
 
-BLOCK_BYTES = 2**27  # one kernel launch; several kvikio tasks each; less where a limit of memory says so
+BLOCK_BYTES = 2**27  # one kernel launch; many kvikio tasks each; less where a limit of memory says so
 LEAST_BLOCK_BYTES = 2**16
 SLOTS = 2  # of a chunk: one being counted, one being filled
 CHUNKS = 2  # under way on a GPU: while one begins or ends, the other keeps the bus busy
-# Of one kvikio thread. On four H200s reading the page cache 4 MiB streams at 143 GB/s, 16 MiB at 106, 1 MiB at 108:
-# what the threads have under way then fits into the last-level cache of the host.
-TASK_BYTES = 2**22
-THREADS = 16
 
-_block_bytes = BLOCK_BYTES
+_making = Lock()
+_ready: dict[tuple[int, int], SimpleQueue[tuple[Any, list[Any]]]] = {}  # one at most: by device and bytes of a buffer
 
 
-def device_blocks(chunk: Chunk, timeline: Timeline) -> Iterator[Any]:
+def device_blocks(chunk: Chunk, timeline: Timeline, nbytes: int = BLOCK_BYTES) -> Iterator[Any]:
     """Blocks of a chunk in order, on the current device.
 
     Parameters
@@ -41,6 +36,8 @@ def device_blocks(chunk: Chunk, timeline: Timeline) -> Iterator[Any]:
     timeline
         Gets, for each block, a span ``"read+copy"`` from the arrival of the one before it, and a span ``"kernel"`` for
         the work that the caller puts on the current stream. NVTX ranges have the same names.
+    nbytes
+        Bytes of a block.
 
     Yields
     ------
@@ -57,7 +54,8 @@ def device_blocks(chunk: Chunk, timeline: Timeline) -> Iterator[Any]:
 
     prepare_threads()
     native = chunk.dtype.newbyteorder("=")
-    with _lane() as slots:
+    with _lane(nbytes) as slots:
+        timeline.ways.add(way())
         began, ended = cupy.cuda.Event(), cupy.cuda.Event()
         for piece in chunk.pieces:
             with open_planned(piece), kvikio.CuFile(piece.path, "r") as file:
@@ -89,11 +87,11 @@ def device_blocks(chunk: Chunk, timeline: Timeline) -> Iterator[Any]:
 
 
 @contextmanager
-def _lane() -> Iterator[list[Any]]:
-    """Buffers that nobody else uses meanwhile, and a stream of their own as the current one."""
+def _lane(nbytes: int) -> Iterator[list[Any]]:
+    """Buffers of so many bytes that nobody else uses meanwhile, and a stream of their own as the current one."""
     import cupy
 
-    lanes = _lanes(int(cupy.cuda.runtime.getDevice()))
+    lanes = _lanes(int(cupy.cuda.runtime.getDevice()), nbytes)
     stream, slots = lanes.get()
     try:
         with stream:
@@ -114,53 +112,6 @@ def _range(name: str) -> Iterator[None]:
         nvtx.RangePop()
 
 
-@dataclass(frozen=True)
-class Transfer:
-    """One run of bytes on its way from a piece of a file to memory of the device."""
-
-    future: Any
-    piece: Piece
-    start: int
-    target: Any
-
-    def result(self) -> Any:
-        """The memory, once all bytes are there.
-
-        Raises
-        ------
-        PipelineError
-            If the file system refuses, or the file ended.
-        """
-        offset = self.piece.offset + self.start
-        try:
-            got = int(self.future.get())
-        except RuntimeError as error:
-            reason = str(error).partition("\n")[0]
-            raise PipelineError(f"{self.piece.path}: reading at byte {offset} failed: {reason}") from None
-        if got != len(self.target):
-            raise PipelineError(f"{self.piece.path}: shrank while it was read: ended at byte {offset + got}, expected "
-                                f"{self.piece.size}; run again when nothing writes to it")  # fmt: skip
-        return self.target
-
-
-def transfer(file: Any, piece: Piece, start: int, target: Any) -> Transfer:
-    """Start to read from byte `start` of a piece, whose file kvikio has opened, until the target is full."""
-    future = file.pread(target, len(target), piece.offset + start, task_size=TASK_BYTES)
-    return Transfer(future, piece, start, target)
-
-
-def finish(transfers: Iterable[Transfer]) -> None:
-    """Start them if they are not, and wait for all, also where one fails: memory must not be given up before."""
-    under_way: deque[Transfer] = deque()
-    try:
-        under_way.extend(transfers)
-        while under_way:
-            under_way.popleft().result()
-    finally:
-        for other in under_way:
-            other.future.get()
-
-
 def to_native(block: Any, dtype: np.dtype[Any]) -> Any:
     """Swap the bytes of each sample on the device where the file has the other order."""
     import cupy
@@ -169,14 +120,6 @@ def to_native(block: Any, dtype: np.dtype[Any]) -> Any:
         return block
     swapped = block.view(cupy.uint8).reshape(-1, dtype.itemsize)[:, ::-1]
     return cupy.ascontiguousarray(swapped).reshape(-1).view(block.dtype)
-
-
-def prepare() -> None:
-    """Get ready to stream to the current device: context, buffers, threads. The first block waits for it otherwise."""
-    import cupy
-
-    prepare_threads()
-    _lanes(int(cupy.cuda.runtime.getDevice()))
 
 
 def block_bytes_within(limit: int) -> int:
@@ -194,39 +137,25 @@ def block_bytes_within(limit: int) -> int:
     return nbytes
 
 
-def use_blocks(nbytes: int = BLOCK_BYTES) -> None:
-    """Stream in blocks of so many bytes from now on; runs on a worker, also one that has no GPU."""
-    global _block_bytes
-    if nbytes != _block_bytes and find_devices().usable:
-        release()
-        _block_bytes = nbytes
-        prepare()
-
-
 def release() -> None:
-    """Give up the buffers: a job that does not stream has other uses for the memory."""
+    """Give up the buffers: a job that does not stream, or in other blocks, has other uses for the memory."""
     import cupy
 
-    if _lanes.cache_info().currsize:
-        _lanes.cache_clear()
+    if _ready:
+        _ready.clear()
         cupy.get_default_memory_pool().free_all_blocks()
 
 
-@cache
-def _lanes(device: int) -> SimpleQueue[tuple[Any, list[Any]]]:
+def _lanes(device: int, nbytes: int) -> SimpleQueue[tuple[Any, list[Any]]]:
     """Streams and buffers that live as long as the worker: making them would cost more than filling the buffers."""
     import cupy
 
-    lanes: SimpleQueue[tuple[Any, list[Any]]] = SimpleQueue()
-    for _ in range(CHUNKS):
-        lanes.put((cupy.cuda.Stream(non_blocking=True), [cupy.empty(_block_bytes, cupy.uint8) for _ in range(SLOTS)]))
-    return lanes
-
-
-@cache
-def prepare_threads() -> None:
-    """Tell kvikio how many threads to run, and in what steps they read and write."""
-    import kvikio.defaults
-
-    cores = len(os.sched_getaffinity(0))
-    kvikio.defaults.set({"num_threads": max(1, min(THREADS, cores)), "task_size": TASK_BYTES})
+    with _making:
+        if (device, nbytes) not in _ready:
+            release()
+            lanes: SimpleQueue[tuple[Any, list[Any]]] = SimpleQueue()
+            for _ in range(CHUNKS):
+                stream = cupy.cuda.Stream(non_blocking=True)
+                lanes.put((stream, [cupy.empty(nbytes, cupy.uint8) for _ in range(SLOTS)]))
+            _ready[device, nbytes] = lanes
+        return _ready[device, nbytes]

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.arrays import ArrayFile
-from pipeline.engine import Outcome, Verdict
+from pipeline.outcome import Outcome, Verdict
 from pipeline.sources import Source
 from workflows.workflow import Drawn
 
@@ -42,6 +42,7 @@ def to_json(outcome: Outcome) -> dict[str, Any]:
         "environment": {
             "where": outcome.where,
             "devices": sorted(stages.devices),
+            "transfers": sorted(stages.ways),
             "machine": platform.machine(),
             "versions": versions(),
         },
@@ -82,7 +83,8 @@ def panel(outcome: Outcome) -> list[str]:
     title = f"{outcome.workflow.name} of {_named(outcome)}"
     facts = [*outcome.result.lines(), ("", "")]
     for stage, _, rate in _rates(outcome):
-        facts.append((stage, f"{_gigabytes(rate)}{'  ← bound the run' if stage == _bound(outcome) else ''}"))
+        how = f" {' and '.join(sorted(stages.ways))}" if stage == "read+copy" else ""
+        facts.append((stage, f"{_gigabytes(rate)}{how}{'  ← bound the run' if stage == _bound(outcome) else ''}"))
     facts += [
         ("whole run", f"{_gigabytes(stages.nbytes / stages.wall)}, {stages.wall:.2f} s after {stages.start_up:.2f} s "
                       f"of start-up, on {outcome.where}"),

@@ -66,7 +66,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Judged:
-    """A conclusion of the seed: whether it holds here, None where these rows cannot tell, and the numbers."""
+    """A conclusion of the course: whether it holds here, None where these rows cannot tell, and the numbers."""
 
     claim: str
     held: bool | None

@@ -19,7 +19,7 @@ UNITS = {"read": "GB/s", "copy": "GB/s", "float32": "GFLOP/s", "float64": "GFLOP
 VERDICTS = {True: "held", False: "not held", None: "not judged"}
 CSV_COLUMNS = (
     "table", "variant", "parameters", "size", "dtype", "status", "verified", "ms", "rate", "unit", "share", "limit",
-    "to_device_ms", "to_host_ms", "seed_ms", "seed_ratio", "note",
+    "to_device_ms", "to_host_ms", "course_ms", "course_ratio", "note",
 )  # fmt: skip
 
 
@@ -76,7 +76,7 @@ def to_json(run: StudyRun) -> dict[str, Any]:
     """The JSON object of a study: every row with its parameters, in the units that the keys name."""
     return {
         "family": run.study.family,
-        "seed": run.study.seed,
+        "course": run.study.course,
         "environment": dict(run.environment),
         "limits": {name: {"rate": rate, "unit": UNITS[name]} for name, rate in run.limits.items()},
         "rows": [
@@ -102,8 +102,9 @@ def csv_text(run: StudyRun) -> str:
 
 def markdown(run: StudyRun, pictures: Mapping[str, str]) -> str:
     """The report: limits, tables, pictures (file name -> title), conclusions."""
-    lines = [f"# Study of {run.study.family}", "", f"After {run.study.seed}; its figures stand in the columns *seed*.",
-             "", f"{_environment(run)}.", "", f"Limits measured in the same run: {_limits(run)}."]  # fmt: skip
+    lines = [f"# Study of {run.study.family}", "",
+             f"After {run.study.course}; its figures stand in the columns *course*.", "",
+             f"{_environment(run)}.", "", f"Limits measured in the same run: {_limits(run)}."]  # fmt: skip
     for table, rows in tables(run).items():
         header, *cells = ([_escaped(cell) for cell in row] for row in rows)
         # Words to the left, numbers to the right.
@@ -112,18 +113,18 @@ def markdown(run: StudyRun, pictures: Mapping[str, str]) -> str:
     for name, title in pictures.items():
         lines += ["", f"![{title}]({name})"]
     if run.judged:
-        lines += ["", "## What the seed concludes", ""]
+        lines += ["", "## What the course concludes", ""]
         lines += [f"- **{VERDICTS[judged.held]}**: {_escaped(_sentence(judged))}" for judged in run.judged]
     return "\n".join(lines) + "\n"
 
 
 def summary(run: StudyRun) -> list[str]:
     """Lines for the terminal."""
-    lines = [f"{run.study.family}, after {run.study.seed}", _environment(run), f"limits: {_limits(run)}"]
+    lines = [f"{run.study.family}, after {run.study.course}", _environment(run), f"limits: {_limits(run)}"]
     for table, rows in tables(run).items():
         lines += ["", table, *aligned(rows)]
     if run.judged:
-        lines += ["", "what the seed concludes"]
+        lines += ["", "what the course concludes"]
         lines += [f"{VERDICTS[judged.held]:<10}  {_sentence(judged)}" for judged in run.judged]
     return lines
 
@@ -136,14 +137,14 @@ def tables(run: StudyRun) -> dict[str, list[list[str]]]:
     found: dict[str, list[list[str]]] = {}
     unit = run.study.unit
     header = ["variant", "parameters", "size", "dtype", "ms", unit, "of limit", "to device, ms", "to host, ms",
-              "check", "seed, ms", "seed / ours", "note"]  # fmt: skip
+              "check", "course, ms", "course / ours", "note"]  # fmt: skip
     for finding in run.findings:
         row = finding.row
         case = row.case
         found.setdefault(case.table, [header]).append([
             case.variant, parameters_text(case), size_text(case), case.dtype, _number(row.ms), _number(row.rate, 3),
             _share(finding),
-            _number(row.to_device_ms), _number(row.to_host_ms), finding.status, _number(case.seed_ms),
+            _number(row.to_device_ms), _number(row.to_host_ms), finding.status, _number(case.course_ms),
             _number(_ratio(finding), 3), row.note,
         ])  # fmt: skip
     return {table: _without_empty_columns(rows) for table, rows in found.items()}
@@ -177,15 +178,15 @@ def _record(run: StudyRun, finding: Finding) -> dict[str, Any]:
     values = (
         case.table, case.variant, parameters_text(case), "x".join(map(str, case.sizes)), case.dtype, finding.status,
         row.verified, row.ms, row.rate, run.study.unit, row.share, finding.limit, row.to_device_ms, row.to_host_ms,
-        case.seed_ms, _ratio(finding), row.note,
+        case.course_ms, _ratio(finding), row.note,
     )  # fmt: skip
     return dict(zip(CSV_COLUMNS, values, strict=True))
 
 
 def _ratio(finding: Finding) -> float | None:
-    """How many times as long the seed took."""
+    """How many times as long the course took."""
     row = finding.row
-    return row.case.seed_ms / row.ms if row.case.seed_ms and row.ms else None
+    return row.case.course_ms / row.ms if row.case.course_ms and row.ms else None
 
 
 def _share(finding: Finding) -> str:

@@ -11,12 +11,71 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.chunks import Chunk, Region
+from pipeline.devices import find_devices
 from pipeline.read import read_blocks
+from pipeline.read_device import BLOCK_BYTES, device_blocks
 from pipeline.timeline import Timeline
 from workflows.workflow import Workflow
 
+# Streamed before the first chunk: so much that every thread of kvikio reads.
+READY_BYTES = 2**27
+
 # Errors after which a CUDA context serves nothing but errors (cudaError in the CUDA runtime API).
 STICKY_ERRORS = frozenset({214, 700, 702, 704, 710, 714, 715, 716, 717, 718, 719, 720, 721})
+
+
+@dataclass(frozen=True)
+class Job:
+    """A workflow with its options."""
+
+    workflow: Workflow[Any]
+    options: Any
+
+    @property
+    def surveyed(self) -> bool:
+        """Whether another job has to complete the options first."""
+        survey = self.workflow.survey
+        return survey is not None and survey.needed(self.options)
+
+    def survey(self) -> Job:
+        """The job that completes the options."""
+        assert self.workflow.survey is not None
+        return Job(self.workflow.survey.workflow, self.options)
+
+    def resolved(self, partial: NDArray[Any]) -> Job:
+        """The job with what its survey found; ValueError where that cannot be."""
+        assert self.workflow.survey is not None
+        survey = self.workflow.survey
+        return Job(self.workflow, survey.resolve(self.options, survey.workflow.finalize(partial, self.options)))
+
+
+@dataclass(frozen=True)
+class Pass:
+    """What every task of one pass over the data has in common.
+
+    All of it travels with the tasks: a worker that replaces another one knows nothing else.
+
+    Attributes
+    ----------
+    jobs
+        To all of which every block goes.
+    device
+        ``"gpu"`` or ``"cpu"``.
+    block_bytes
+        Bytes of a block on a GPU.
+    traced
+        Whether spans are kept.
+    """
+
+    jobs: tuple[Job, ...]
+    device: str
+    block_bytes: int = BLOCK_BYTES
+    traced: bool = False
+
+    @property
+    def name(self) -> str:
+        """The jobs, for a message."""
+        return ", ".join(job.workflow.name for job in self.jobs)
 
 
 @dataclass(frozen=True)
@@ -25,44 +84,36 @@ class ChunkResult:
 
     Attributes
     ----------
-    partial
-        Of the whole chunk.
+    partials
+        Of the whole chunk, one of each job.
     checked
-        Partial of the samples of ``chunk.checked``, if any.
+        Those of the samples of ``chunk.checked``, if any.
     worker, device
         Address of the worker; name of its GPU, or "cpu".
     timeline
         What each stage took; stages overlap.
     """
 
-    partial: NDArray[Any]
-    checked: NDArray[Any] | None
+    partials: tuple[NDArray[Any], ...]
+    checked: tuple[NDArray[Any], ...]
     worker: str
     device: str
     timeline: Timeline
 
 
 @dataclass(frozen=True)
-class Job:
-    """A workflow with its options: what every task of a pass has in common."""
-
-    workflow: Workflow[Any]
-    options: Any
-    traced: bool = False
-
-
-@dataclass(frozen=True)
 class Reference:
-    """What the reference says of the samples of ``chunk.checked``, if there are any, and what that took."""
+    """What the references say of the samples of ``chunk.checked``, if there are any, and what that took."""
 
-    partial: NDArray[Any] | None
+    partials: tuple[NDArray[Any], ...]
     timeline: Timeline
 
 
 @dataclass(frozen=True)
 class Mismatch:
-    """Where a partial disagrees: chunk, byte range, worker, and the first differing entries with both values."""
+    """Where a partial disagrees: job, chunk, byte range, worker, and the first differing entries with both values."""
 
+    job: str
     chunk: int
     where: str
     worker: str
@@ -73,47 +124,73 @@ class Mismatch:
         return f"chunk {self.chunk} ({self.where}) on worker {self.worker} ({self.device}): {'; '.join(self.details)}"
 
 
-def compute_chunk(job: Job, chunk: Chunk, device: str) -> ChunkResult:
-    """Stream a chunk through the workflow's compute, on the worker's GPU or its CPU.
-
-    Parameters
-    ----------
-    device
-        ``"gpu"`` or ``"cpu"``.
-    """
-    timeline = Timeline(job.traced)
+def compute_chunk(pass_: Pass, chunk: Chunk) -> ChunkResult:
+    """Stream a chunk through the compute of all jobs, on the worker's GPU or its CPU."""
+    timeline = Timeline(pass_.traced)
     # Where everything is checked, what is checked has to be the very sum that is returned.
     whole = chunk.checked is not None and chunk.checked.samples == chunk.samples
-    sums = _Sums(job, job.workflow.compute, chunk, None if whole else chunk.checked)
+    sums = [_Sums(job, job.workflow.compute, chunk, None if whole else chunk.checked) for job in pass_.jobs]
     try:
-        (_on_gpu if device == "gpu" else _on_cpu)(sums, chunk, timeline)
-        total = _on_host(sums.total, timeline)
-        checked = total if whole else _on_host(sums.checked, timeline)
+        for block in _blocks(pass_, chunk, timeline):
+            for sum_ in sums:
+                sum_.add(block)
+        totals = tuple(_on_host(sum_.total, timeline) for sum_ in sums)
+        checked = totals if whole else tuple(_on_host(sum_.checked, timeline) for sum_ in sums if chunk.checked)
     except Exception as error:
         leave_if_broken(error)
         raise
-    return ChunkResult(total, checked, worker_address(), device_name(device), timeline)
+    return ChunkResult(totals, checked, worker_address(), device_name(pass_.device), timeline)
 
 
-def refer_to_chunk(job: Job, chunk: Chunk) -> Reference:
-    """Recompute the samples to check of a chunk with the reference; it needs nothing of what was computed."""
-    timeline = Timeline(job.traced)
+def _blocks(pass_: Pass, chunk: Chunk, timeline: Timeline) -> Iterator[Any]:
+    """Blocks of a chunk where they are computed, in native byte order; what is done with them is timed."""
+    if pass_.device == "gpu":
+        yield from device_blocks(chunk, timeline, pass_.block_bytes)
+        return
+    for block in read_blocks(chunk, timeline):
+        with timeline.measure("kernel", block.nbytes):
+            # Partials are defined on native samples; converting costs nothing where they already are.
+            yield block.astype(chunk.dtype.newbyteorder("="), copy=False)
+
+
+def refer_to_chunk(pass_: Pass, chunk: Chunk) -> Reference:
+    """Recompute the samples to check of a chunk with the references; they need nothing of what was computed."""
+    timeline = Timeline(pass_.traced)
     assert chunk.checked is not None
     part = chunk.part(chunk.checked)
+    sums = [_Sums(job, job.workflow.reference, part) for job in pass_.jobs]
     with timeline.measure("verify", part.nbytes):
-        sums = _Sums(job, job.workflow.reference, part)
         for block in read_blocks(part, Timeline()):
-            sums.add(block)
-    return Reference(sums.total, timeline)
+            for sum_ in sums:
+                sum_.add(block)
+    return Reference(tuple(sum_.total for sum_ in sums), timeline)
 
 
-def check_chunk(job: Job, chunk: Chunk, result: ChunkResult, reference: Reference) -> Mismatch | None:
-    """Compare a chunk with its invariants and, where it has samples to check, with the reference."""
-    details = [broken for check in job.workflow.invariants if (broken := check(result.partial, chunk.samples))]
-    if reference.partial is not None and result.checked is not None:
-        details += differences(job, result.checked, reference.partial)
-    where = chunk.where(chunk.checked)
-    return Mismatch(chunk.index, where, result.worker, result.device, tuple(details)) if details else None
+def get_ready(pass_: Pass, chunk: Chunk) -> None:
+    """Runs on a worker before a pass: stream the beginning of a chunk through all jobs, if there is a GPU.
+
+    The first block of the pass would wait for all of it: the CUDA context, buffers, the threads of kvikio with theirs,
+    kernels.
+    """
+    if find_devices().usable:
+        samples = min(chunk.samples, READY_BYTES // chunk.dtype.itemsize)
+        compute_part = chunk.part(Region(0, samples))
+        for block in device_blocks(compute_part, Timeline(), pass_.block_bytes):
+            for job in pass_.jobs:
+                job.workflow.compute(block, job.options)
+
+
+def check_chunk(pass_: Pass, chunk: Chunk, result: ChunkResult, reference: Reference) -> Mismatch | None:
+    """Compare a chunk with the invariants of each job and, where it has samples to check, with the references."""
+    for number, job in enumerate(pass_.jobs):
+        partial = result.partials[number]
+        details = [broken for check in job.workflow.invariants if (broken := check(partial, chunk.samples))]
+        if reference.partials:
+            details += differences(job, result.checked[number], reference.partials[number])
+        if details:
+            where = chunk.where(chunk.checked)
+            return Mismatch(job.workflow.name, chunk.index, where, result.worker, result.device, tuple(details))
+    return None
 
 
 def differences(job: Job, got: NDArray[Any], expected: NDArray[Any]) -> list[str]:
@@ -126,22 +203,8 @@ def differences(job: Job, got: NDArray[Any], expected: NDArray[Any]) -> list[str
     return [*found, f"{len(places) - 3} more"] if len(places) > 3 else found
 
 
-def _on_cpu(sums: _Sums, chunk: Chunk, timeline: Timeline) -> None:
-    for block in read_blocks(chunk, timeline):
-        with timeline.measure("kernel", block.nbytes):
-            # Partials are defined on native samples; converting costs nothing where they already are.
-            sums.add(block.astype(chunk.dtype.newbyteorder("="), copy=False))
-
-
-def _on_gpu(sums: _Sums, chunk: Chunk, timeline: Timeline) -> None:
-    from pipeline.read_device import device_blocks
-
-    for block in device_blocks(chunk, timeline):
-        sums.add(block)
-
-
 def _on_host(partial: Any, timeline: Timeline) -> Any:
-    if partial is None or isinstance(partial, np.ndarray):
+    if isinstance(partial, np.ndarray):
         return partial
     with timeline.measure("to host", partial.nbytes):
         return partial.get()

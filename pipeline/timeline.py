@@ -35,12 +35,15 @@ class Timeline:
         By stage: added up, so that overlapping stages add up to more than the time that passed.
     spans
         In the order in which they ended.
+    ways
+        How bytes went from files to a device.
     """
 
     traced: bool = False
     seconds: dict[str, float] = field(default_factory=dict)
     nbytes: dict[str, int] = field(default_factory=dict)
     spans: list[Span] = field(default_factory=list)
+    ways: set[str] = field(default_factory=set)
 
     def add(self, stage: str, began: float, seconds: float, nbytes: int = 0) -> None:
         """Count a span that began at `began` of ``time.perf_counter``."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, zip_longest
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar
 
@@ -20,12 +20,12 @@ class _Started(Generic[Item]):
 
     item: Item
     futures: tuple[Any, ...]
-    left: int
+    left: int = 0
 
 
 def results(
     items: Iterable[Item],
-    submit: Callable[[Item], tuple[Any, ...]],
+    submit: Callable[[Item], Iterator[Any]],
     workers: Workers,
     name_of: Callable[[Item], str],
 ) -> Iterator[tuple[Any, ...]]:
@@ -35,7 +35,9 @@ def results(
     ----------
     items
     submit
-        Starts the tasks of an item: its Dask futures.
+        Starts the tasks of an item one by one: its Dask futures. Where several items start, the first tasks of all go
+        before the second ones: Dask gives each task to the worker with the least to do, and with first and second ones
+        in turn to an even number of workers every other worker would get all of the first.
     workers
     name_of
         What to call an item in a message.
@@ -48,16 +50,19 @@ def results(
     under_way: dict[Any, _Started[Item]] = {}
     finished: SimpleQueue[Any] = SimpleQueue()
 
-    def start(item: Item) -> None:
-        futures = submit(item)
-        started = _Started(item, futures, len(futures))
-        for future in futures:
-            under_way[future] = started
-            future.add_done_callback(finished.put)
-
     waiting = iter(items)
-    for item in islice(waiting, 4 * workers.threads):
-        start(item)
+
+    def start(number: int) -> None:
+        chosen = list(islice(waiting, number))
+        tasks = zip_longest(*map(submit, chosen))
+        for item, futures in zip(chosen, zip(*tasks, strict=True), strict=True):
+            started = _Started(item, tuple(future for future in futures if future is not None))
+            started.left = len(started.futures)
+            for future in started.futures:
+                under_way[future] = started
+                future.add_done_callback(finished.put)
+
+    start(4 * workers.threads)
     while under_way:
         future = _next(finished, workers)
         started = under_way.pop(future)
@@ -75,8 +80,7 @@ def results(
         except Exception as error:
             reason = str(error).partition("\n")[0]
             raise PipelineError(f"{name_of(item)} failed: {type(error).__name__}: {reason}") from error
-        for following in islice(waiting, 1):
-            start(following)
+        start(1)
 
 
 def _next(finished: SimpleQueue[Any], workers: Workers) -> Any:

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from pipeline.array_run import run_array
 from pipeline.cluster import Placement, Workers, open_workers
-from pipeline.engine import Outcome
+from pipeline.outcome import Outcome
+from pipeline.settings import Settings
 from pipeline.sources import Source, open_source
 from workflows.array_workflow import ArrayWorkflow, Bounds, Checked, Spec, differing, in_rows
 
@@ -55,7 +56,7 @@ SCALED: ArrayWorkflow[Factor] = ArrayWorkflow(
 def scaled(source: Source, *, workflow: Any = SCALED, name: str = "out.npy", **keywords: Any) -> Outcome:
     path = os.path.join(os.path.dirname(source.files[0].path), name)
     keywords = {"verify": "full", "chunk_bytes": 5000, **keywords}
-    return run_array(workflow, Factor(), [source], path, placement=ON_CPU, **keywords)
+    return run_array(workflow, Factor(), [source], path, Settings(placement=ON_CPU, **keywords))
 
 
 def left(folder: Path) -> list[str]:

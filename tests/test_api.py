@@ -47,6 +47,25 @@ def test_histogram(data: Path) -> None:
     assert again.counts.tobytes() == result.counts.tobytes()
 
 
+def test_several_jobs(data: Path) -> None:
+    samples = np.fromfile(data, "<i4")
+    counted, reduced = pipeline.run([("histogram", {"bins": 4}), ("reduce", {"op": "sum,max"})], data, device="cpu")
+    assert counted.counts.tolist() == np.histogram(samples, 4, (0, 1024))[0].tolist()
+    assert reduced.values == {"sum": samples.sum(), "max": samples.max()}
+    (alone,) = pipeline.run([("reduce", {})], data, device="cpu")
+    assert alone.values == pipeline.run("reduce", data, device="cpu").values
+    for jobs, options, message in (
+        ([], {}, "expected several jobs that return what they found, got none"),
+        ([("histogram", {}), ("transpose", {})], {}, "that return what they found, got histogram, transpose"),
+        ([("histogram", {})], {"bins": 5}, "expected the options of each of several jobs beside its name, got bins"),
+        ([("histogram", {"bin": 5})], {}, "histogram: expected options out of bins, range, edges, got 'bin'"),
+        ([("histogramm", {})], {}, "expected a job out of histogram, .*, got 'histogramm'"),
+        ([("histogram", {}), ("reduce", {})], {"output": "x.npy"}, "histogram, reduce: expected no output="),
+    ):
+        with pytest.raises(UsageError, match=message):
+            pipeline.run(jobs, data, **options)
+
+
 def test_array_job(data: Path, tmp_path: Path) -> None:
     samples = np.fromfile(data, "<i4")
     result = pipeline.run("map", data, data, operation="add", output=tmp_path / "sum.npy")

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
-from contextlib import nullcontext
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-from host_array import DeviceArray
+from host_kvikio import install
 
 import pipeline.array_device
 from pipeline.array_device import _lanes, compute_on_device
@@ -22,6 +20,7 @@ from pipeline.array_run import run_array
 from pipeline.arrays import join
 from pipeline.cluster import Placement
 from pipeline.errors import PipelineError
+from pipeline.settings import Settings
 from pipeline.sources import open_source
 from pipeline.timeline import Timeline
 from workflows.array_workflow import Spec
@@ -31,31 +30,6 @@ from workflows.transpose import TRANSPOSE, TransposeOptions
 
 DTYPES = ("bool", "uint8", "float16", ">i4", "float32", "int64", "complex64", ">c16", "longdouble", "M8[s]", "U1",
           "V1", "V2", "V3", "V5", "S8", "V12", "S16")  # fmt: skip
-
-
-class HostStream(nullcontext[Any]):
-    """A stream on which everything is done at once."""
-
-    def __init__(self, non_blocking: bool = False) -> None:
-        super().__init__(self)
-
-    def synchronize(self) -> None:
-        """Nothing is under way."""
-
-
-class HostFile(nullcontext[Any]):
-    """A file as kvikio opens it."""
-
-    def __init__(self, path: str, flags: str) -> None:
-        super().__init__(self)
-        assert flags == "r"
-        self.path = path
-
-    def pread(self, target: Any, size: int, offset: int, task_size: int) -> Any:
-        """Read at once; the future knows how much."""
-        found = np.fromfile(self.path, np.uint8, size, offset=offset)
-        target[: len(found)] = found
-        return SimpleNamespace(get=lambda: len(found))
 
 
 @pytest.fixture
@@ -72,18 +46,7 @@ def limits(cp: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     stand_in = SimpleNamespace(set_limit=set_limit, free_all_blocks=pool.free_all_blocks)
     monkeypatch.setattr(cp, "get_default_memory_pool", lambda: stand_in)
     if not hasattr(cp.cuda, "Stream"):
-        monkeypatch.setattr(cp.cuda, "Stream", HostStream, raising=False)
-        monkeypatch.setattr(cp.cuda, "get_current_stream", HostStream)
-        kvikio: Any = ModuleType("kvikio")
-        kvikio.CuFile = HostFile
-        monkeypatch.setitem(sys.modules, "kvikio", kvikio)
-        monkeypatch.setattr(pipeline.array_device, "prepare_threads", lambda: None)
-        cupyx: Any = ModuleType("cupyx")
-        cupyx.empty_pinned = np.empty
-        monkeypatch.setitem(sys.modules, "cupyx", cupyx)
-        monkeypatch.setattr(DeviceArray, "set", lambda self, block: self.__setitem__(..., block), raising=False)
-        get = DeviceArray.get
-        monkeypatch.setattr(DeviceArray, "get", lambda self, stream=None, out=None: get(self))
+        install(cp, monkeypatch)
     _lanes.cache_clear()
     yield found
     _lanes.cache_clear()
@@ -192,8 +155,8 @@ def test_files_larger_than_the_memory_of_the_device(tmp_path: Path, dtype: str) 
     found = []
     for device in ("gpu", "cpu"):
         path = tmp_path / f"{device}.npy"
-        outcome = run_array(TRANSPOSE, TransposeOptions(), [source], str(path), placement=Placement(device=device),
-                            verify="full", device_memory_limit=limit)  # fmt: skip
+        outcome = run_array(TRANSPOSE, TransposeOptions(), [source], str(path), Settings(Placement(device=device),
+                            verify="full", device_memory_limit=limit))  # fmt: skip
         assert outcome.verdict.checked == rows * columns
         found.append(path.read_bytes())
     assert found[0] == found[1]

@@ -16,6 +16,7 @@ from array_cases import workers as workers
 from numpy.typing import NDArray
 
 import pipeline.array_run
+import pipeline.settings
 from pipeline.cluster import Workers
 from pipeline.sources import Source, open_source
 from workflows.array_workflow import Bounds, Checked, sizes
@@ -100,7 +101,7 @@ def test_whole_check_is_never_a_sample(source: Source) -> None:
 
 def test_default_mode_is_full_while_the_files_are_small(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
     assert scaled(source, verify=None).verdict.mode == "full"
-    monkeypatch.setattr(pipeline.array_run, "FULL_UP_TO_BYTES", 83 * 31 * 16 - 1)
+    monkeypatch.setattr(pipeline.settings, "FULL_UP_TO_BYTES", 83 * 31 * 16 - 1)
     assert scaled(source, verify=None).verdict.mode == "sample"
 
 

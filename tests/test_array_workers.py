@@ -21,6 +21,7 @@ import pipeline.array_run
 from pipeline.array_run import COPIES, LANES, run_array
 from pipeline.cluster import Placement, Workers
 from pipeline.errors import UsageError
+from pipeline.settings import Settings
 from pipeline.sources import Source, open_source
 from workflows.array_workflow import all_of
 from workflows.map import MAP, MapOptions
@@ -51,8 +52,8 @@ def test_two_processes_make_the_same_bytes(
     sources = [open_source((str(tmp_path / f"{number}.npy"),), samples=False) for number in range(operands)]
     placements = {"here": ON_CPU, "there": Placement(scheduler_file=two_processes)}
     for name, placement in placements.items():
-        outcome = run_array(workflow, options, sources, str(tmp_path / f"{name}.raw"), placement=placement,
-                            verify=verify, chunk_bytes=60_000, traced=True)  # fmt: skip
+        outcome = run_array(workflow, options, sources, str(tmp_path / f"{name}.raw"), Settings(placement=placement,
+                            verify=verify, chunk_bytes=60_000, traced=True))  # fmt: skip
         assert outcome.where.startswith("2 workers at" if name == "there" else "this process")
         assert outcome.verdict.chunks > 8
         assert len({trace.worker for trace in outcome.stages.traces}) == (2 if name == "there" else 1)
@@ -112,7 +113,7 @@ def test_limit_that_no_task_can_keep_is_refused(
     with pytest.raises(UsageError, match=text + "80"):
         scaled(source, workflow=whole, memory_limit=100_000)
     with pytest.raises(UsageError, match=text + "16;"):
-        run_array(SCALED, Factor(), [source], str(tmp_path / "out.npy"), placement=ON_CPU, memory_limit=1)
+        run_array(SCALED, Factor(), [source], str(tmp_path / "out.npy"), Settings(placement=ON_CPU, memory_limit=1))
     assert not (tmp_path / "out.npy").exists()
 
 
@@ -125,6 +126,7 @@ def test_memory_stays_within_the_limit(tmp_path: Path, job: str) -> None:
         from pathlib import Path
         from pipeline.array_run import run_array
         from pipeline.cluster import Placement
+        from pipeline.settings import Settings
         from pipeline.sources import open_source
         from workflows.map import MAP, MapOptions
         from workflows.transpose import TRANSPOSE, TransposeOptions
@@ -140,8 +142,8 @@ def test_memory_stays_within_the_limit(tmp_path: Path, job: str) -> None:
                 file.flush()
                 del file
                 sources.append(open_source((str(folder / f"{{number}}.npy"),), samples=False))
-            run_array(workflow, options, sources, str(folder / "out.npy"), placement=Placement(device="cpu"),
-                      verify="full", memory_limit={24 * MIB})
+            run_array(workflow, options, sources, str(folder / "out.npy"),
+                      Settings(Placement(device="cpu"), verify="full", memory_limit={24 * MIB}))
             return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
         print(json.dumps([peak(16), peak({120 * MIB} // 8192 // operands)]))

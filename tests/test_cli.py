@@ -66,7 +66,7 @@ def test_panel_of_the_recording(run: Run, bins: int) -> None:
     assert lines[-1].startswith("verdict           108,000 of 108,000 samples (100 %) equal to the reference; ")
 
 
-def test_first_ten_counts_are_those_of_the_seed(run: Run, tmp_path: Path) -> None:
+def test_first_ten_counts_are_those_of_the_course(run: Run, tmp_path: Path) -> None:
     """Nothing but a file of 10-bit int32 samples has to be named."""
     path = tmp_path / "data.bin"
     assert run("generate", path, "--samples", 5000) == (0, "", "")

@@ -17,7 +17,7 @@ import pytest
 from pipeline import jobs
 from pipeline.cli import cli, job_command, main
 from pipeline.devices import Devices
-from pipeline.engine import run
+from pipeline.engine import run_all
 from workflows.histogram import EXTENT, HISTOGRAM
 from workflows.workflow import Workflow
 
@@ -185,9 +185,9 @@ def test_file_changes_after_it_was_planned(
 
         def late(*arguments: Any, size: int = size, **keywords: Any) -> Any:
             os.truncate(path, size)
-            return run(*arguments, **keywords)
+            return run_all(*arguments, **keywords)
 
-        monkeypatch.setattr(jobs, "run", late)
+        monkeypatch.setattr(jobs, "run_all", late)
         status, line = failed("histogram", "data.bin", "-o", "result.json")
         assert status == 1
         assert f"{path}: {change} while it was read: expected " in line
@@ -211,7 +211,7 @@ def test_interrupted(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeyp
 
     np.arange(4, dtype="<i4").tofile(tmp_path / "data.bin")
     monkeypatch.setattr(signal, "signal", lambda *_: None)
-    monkeypatch.setattr(jobs, "run", stopped)
+    monkeypatch.setattr(jobs, "run_all", stopped)
     with pytest.raises(SystemExit) as caught:
         main(["histogram", str(tmp_path / "data.bin"), "-o", str(tmp_path / "result.json")])
     assert caught.value.code == 130

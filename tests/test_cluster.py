@@ -19,7 +19,7 @@ import pipeline.cluster
 from pipeline.cli import cli
 from pipeline.cluster import Placement, Workers, _processes, open_workers
 from pipeline.devices import Devices, Gpu
-from pipeline.errors import UsageError
+from pipeline.errors import PipelineError, UsageError
 
 GPU = Gpu(0, "planted", "GPU-0", 2**37, 2**37)
 NO_GPU = Devices((), None, None, "no NVIDIA driver is loaded")
@@ -153,6 +153,11 @@ class StubClient:
 def test_workers_left(resources: dict[str, float], addresses: Any, left: int) -> None:
     client = StubClient(a={}, b={"GPU": 1.0}, c={"GPU": 1.0})
     assert Workers(client, "gpu", 1, 1, addresses, resources, "", None).left() == left
+
+
+def test_cluster_without_workers_is_refused() -> None:
+    with pytest.raises(PipelineError, match=r"^here: expected workers to start, got none"):
+        pipeline.cluster._workers(StubClient(), "cpu", "here", None)
 
 
 @pytest.mark.parametrize(("device", "threads"), [("cpu", 4), ("gpu", 8)])

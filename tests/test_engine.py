@@ -24,9 +24,12 @@ from numpy.typing import NDArray
 
 import pipeline.engine
 import pipeline.read
+import pipeline.settings
 from pipeline.cluster import Placement, Workers, open_workers
-from pipeline.engine import Outcome, run
+from pipeline.engine import run
 from pipeline.errors import PipelineError, UsageError
+from pipeline.outcome import Outcome
+from pipeline.settings import Settings
 from pipeline.sources import DTYPES, open_source
 from workflows.histogram import HISTOGRAM, HistogramOptions
 
@@ -64,7 +67,9 @@ def written(path: Path, samples: NDArray[Any]) -> str:
 
 def counted(*paths: str, workflow: Any = HISTOGRAM, options: Any = None, dtype: str | None = None,
             **keywords: Any) -> Outcome:  # fmt: skip
-    return run(workflow, options or HistogramOptions(), open_source(paths, dtype), placement=ON_CPU, **keywords)
+    return run(
+        workflow, options or HistogramOptions(), open_source(paths, dtype), Settings(placement=ON_CPU, **keywords)
+    )
 
 
 def expected(samples: NDArray[Any], edges: NDArray[np.float64]) -> tuple[list[int], int, int, int]:
@@ -166,7 +171,7 @@ def test_verdict_claims_what_the_reference_recomputed(path: str, mode: str, chec
 @pytest.mark.usefixtures("shared")
 def test_default_mode_is_full_while_the_input_is_small(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert counted(path).verdict.mode == "full"
-    monkeypatch.setattr(pipeline.engine, "FULL_UP_TO_BYTES", 1000)
+    monkeypatch.setattr(pipeline.settings, "FULL_UP_TO_BYTES", 1000)
     assert counted(path).verdict.mode == "sample"
 
 

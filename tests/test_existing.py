@@ -20,8 +20,10 @@ from distributed import Client, LocalCluster
 import pipeline.cluster
 import pipeline.engine
 from pipeline.cluster import Placement, Workers, open_workers
-from pipeline.engine import Outcome, run
+from pipeline.engine import run
 from pipeline.errors import PipelineError, UsageError
+from pipeline.outcome import Outcome
+from pipeline.settings import Settings
 from pipeline.sources import open_source
 from workflows.histogram import HISTOGRAM, HistogramOptions
 
@@ -95,7 +97,12 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def counted(path: str, placement: Placement, **keywords: Any) -> Outcome:
     source = open_source((path,))
-    return run(HISTOGRAM, HistogramOptions(), source, placement=placement, verify="full", chunk_bytes=9000, **keywords)
+    return run(
+        HISTOGRAM,
+        HistogramOptions(),
+        source,
+        Settings(placement=placement, verify="full", chunk_bytes=9000, **keywords),
+    )
 
 
 def text_of(outcome: Outcome) -> str:

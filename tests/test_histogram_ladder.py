@@ -19,7 +19,7 @@ from sizes import ON_GPU, sizes
 from kernels import build, histogram_ladder
 from kernels.histogram_ladder import BINNING, VALUES, VARIANTS, ten_bit_reference
 from workflows.study import Row
-from workflows.study_histogram import BROKEN, CONSTANT, SEED_SAMPLES, STUDY
+from workflows.study_histogram import BROKEN, CONSTANT, COURSE_SAMPLES, STUDY
 
 HEADER = (build.SOURCES / "histogram.cu").read_text()
 SOURCE = (build.SOURCES / "histogram_ladder.cuh").read_text()
@@ -179,8 +179,8 @@ def test_study_is_well_formed() -> None:
         assert case.table != BROKEN or VARIANTS[case.variant].broken
         assert (STUDY.work(case), STUDY.limit(case)) == (4 * case.sizes[0], "read")
         own = dict(case.parameters)
-        if own and VARIANTS[case.variant].broken is None:  # the seed's grids cover its samples exactly
-            assert np.prod(list(own.values())) == SEED_SAMPLES
+        if own and VARIANTS[case.variant].broken is None:  # the course's grids cover its samples exactly
+            assert np.prod(list(own.values())) == COURSE_SAMPLES
     assert {case.variant for case in STUDY.cases if case.quick} == set(VARIANTS)
     assert {figure.table for figure in STUDY.figures} <= {case.table for case in STUDY.cases}
     for table, ratio in ((CONSTANT, 1.0), (STUDY.cases[0].table, 1 / VALUES)):
@@ -280,12 +280,12 @@ def test_on_gpu(name: str) -> None:
 @pytest.mark.gpu
 @pytest.mark.hardware
 @pytest.mark.parametrize("name", VARIANTS)
-def test_seed_size_on_gpu(name: str) -> None:
-    """On the data of the seed the right ones agree with the reference, the broken ones are caught."""
+def test_course_size_on_gpu(name: str) -> None:
+    """On the data of the course the right ones agree with the reference, the broken ones are caught."""
     import cupy
 
     variant = VARIANTS[name]
-    case = next(case for case in STUDY.cases if case.variant == name and case.sizes == (SEED_SAMPLES,))
+    case = next(case for case in STUDY.cases if case.variant == name and case.sizes == (COURSE_SAMPLES,))
     arrays = STUDY.inputs(case, np.random.default_rng(4))
     expected, device = STUDY.reference(arrays, case), cupy.asarray(arrays[0])
     attempts = 20 if variant.broken else 1  # a race does not show every time

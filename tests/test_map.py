@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 
 from pipeline.array_run import run_array
 from pipeline.cluster import Placement
-from pipeline.engine import Outcome
 from pipeline.errors import UsageError
+from pipeline.outcome import Outcome
+from pipeline.settings import Settings
 from pipeline.sources import open_source
 from workflows.array_workflow import Bounds, Spec, all_of
 from workflows.map import MAP, MapOptions
@@ -39,7 +40,9 @@ def mapped(folder: Path, operation: str, *arrays: NDArray[Any], **keywords: Any)
     for number, array in enumerate(arrays):
         np.save(folder / f"in-{number}.npy", array)
         sources.append(open_source((str(folder / f"in-{number}.npy"),), samples=False))
-    return run_array(MAP, MapOptions(operation), sources, str(folder / "out.npy"), placement=ON_CPU, **keywords)
+    return run_array(
+        MAP, MapOptions(operation), sources, str(folder / "out.npy"), Settings(placement=ON_CPU, **keywords)
+    )
 
 
 def by_numpy(operation: str, *arrays: NDArray[Any]) -> NDArray[Any]:

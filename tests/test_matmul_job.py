@@ -16,8 +16,9 @@ import workflows.matmul_check
 from kernels.modular import DTYPES
 from pipeline.array_run import run_array
 from pipeline.cluster import Placement
-from pipeline.engine import Outcome
 from pipeline.errors import PipelineError, UsageError
+from pipeline.outcome import Outcome
+from pipeline.settings import Settings
 from pipeline.sources import open_source
 from workflows.array_workflow import Spec, sizes
 from workflows.matmul import MATMUL, MatmulOptions
@@ -33,7 +34,7 @@ def outcome_of(folder: Path, a: Array, b: Array, dtype: str = "auto", **keywords
         np.save(folder / f"{name}.npy", array)
         sources.append(open_source((str(folder / f"{name}.npy"),), samples=False))
     path = str(folder / "c.npy")
-    return run_array(MATMUL, MatmulOptions(dtype), sources, path, placement=ON_CPU, **keywords)
+    return run_array(MATMUL, MatmulOptions(dtype), sources, path, Settings(placement=ON_CPU, **keywords))
 
 
 def multiplied(folder: Path, a: Array, b: Array, dtype: str = "auto", **keywords: Any) -> Array:

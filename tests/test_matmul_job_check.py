@@ -19,6 +19,7 @@ from kernels.modular import FORMATS, INTEGERS
 from pipeline.array_run import run_array
 from pipeline.cluster import Placement
 from pipeline.errors import VerificationError
+from pipeline.settings import Settings
 from pipeline.sources import open_source
 from workflows.array_workflow import Bounds, Checked, Spec
 from workflows.matmul import MATMUL, MatmulOptions
@@ -219,6 +220,10 @@ def test_a_wrong_product_is_not_kept(tmp_path: Path, verify: str, change: Callab
     wrong = replace(MATMUL, compute=compute)
     with pytest.raises(VerificationError, match=r"matmul: a number is wrong in region \[.*\] on worker"):
         run_array(
-            wrong, MatmulOptions(), sources, str(tmp_path / "c.npy"), placement=Placement(device="cpu"), verify=verify
+            wrong,
+            MatmulOptions(),
+            sources,
+            str(tmp_path / "c.npy"),
+            Settings(placement=Placement(device="cpu"), verify=verify),
         )
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.npy", "b.npy"]

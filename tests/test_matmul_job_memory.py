@@ -14,6 +14,7 @@ import workflows.matmul
 from kernels.modular_room import room_for
 from pipeline.array_run import run_array
 from pipeline.cluster import Placement
+from pipeline.settings import Settings
 from pipeline.sources import open_source
 from workflows.array_workflow import Bounds, Spec, sizes
 from workflows.matmul import COPIES, MATMUL, MatmulOptions
@@ -93,8 +94,8 @@ def test_a_limit_of_device_memory_holds(tmp_path: Path, pair: tuple[str, str]) -
     found = []
     for device in ("gpu", "cpu"):
         path = tmp_path / f"{device}.npy"
-        run_array(MATMUL, MatmulOptions(), sources, str(path), placement=Placement(device=device), verify="off",
-                  device_memory_limit=2**26 if device == "gpu" else None)  # fmt: skip
+        run_array(MATMUL, MatmulOptions(), sources, str(path), Settings(Placement(device=device), verify="off",
+                  device_memory_limit=2**26 if device == "gpu" else None))  # fmt: skip
         found.append(np.load(path))
         if device == "gpu":
             assert cupy.get_default_memory_pool().total_bytes() <= 2**26

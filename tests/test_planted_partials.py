@@ -22,8 +22,9 @@ from pipeline.chunks import Chunk, plan
 from pipeline.cluster import Placement, Workers, open_workers
 from pipeline.engine import run
 from pipeline.errors import VerificationError
+from pipeline.settings import Settings
 from pipeline.sources import Source, open_source
-from pipeline.task import Job, Mismatch, Reference, check_chunk, compute_chunk, refer_to_chunk
+from pipeline.task import Job, Mismatch, Pass, Reference, check_chunk, compute_chunk, refer_to_chunk
 from workflows.histogram import EXTENT, HISTOGRAM, HistogramOptions
 from workflows.reduce import OPERATIONS, REDUCE, ReduceOptions
 
@@ -79,9 +80,9 @@ def written(folder: Path, samples: NDArray[Any]) -> Source:
 
 def trial(workflow: Any, options: Any, chunk: Chunk, reference: Reference | None = None) -> tuple[Mismatch | None, Any]:
     """What the check of a chunk says, and its partial."""
-    job = Job(workflow, options)
-    result = compute_chunk(job, chunk, "cpu")
-    return check_chunk(job, chunk, result, reference or refer_to_chunk(job, chunk)), result.partial
+    pass_ = Pass((Job(workflow, options),), "cpu")
+    result = compute_chunk(pass_, chunk)
+    return check_chunk(pass_, chunk, result, reference or refer_to_chunk(pass_, chunk)), result.partials[0]
 
 
 def all_are_found(workflow: Any, options: Any, source: Source, faults: Sequence[Fault], seed: int) -> None:
@@ -90,7 +91,7 @@ def all_are_found(workflow: Any, options: Any, source: Source, faults: Sequence[
     (chunk,) = plan(source, 2**30, "full", 0)
     found, right = trial(workflow, options, chunk)
     assert found is None
-    reference = refer_to_chunk(Job(workflow, options), chunk)
+    reference = refer_to_chunk(Pass((Job(workflow, options),), "cpu"), chunk)
     known: dict[bytes, Partial] = {}
     wrong = 0
     while wrong < TRIALS:
@@ -277,4 +278,4 @@ def test_a_run_fails_where_its_tasks_find_something(
         planted = Planted(workflow, at, fault, random)
         covered = 0 <= at - chunk.checked.start < chunk.checked.samples
         with pytest.raises(VerificationError, match="a number is wrong in chunk 0") if covered else nullcontext():
-            run(planted.workflow(), options, source, placement=ON_CPU, verify=mode)
+            run(planted.workflow(), options, source, Settings(placement=ON_CPU, verify=mode))

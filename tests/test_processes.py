@@ -26,8 +26,10 @@ import pipeline.engine
 import pipeline.processes
 from pipeline.cluster import Placement, Workers, open_workers
 from pipeline.devices import Devices, Gpu
-from pipeline.engine import Outcome, run
+from pipeline.engine import run
 from pipeline.errors import PipelineError
+from pipeline.outcome import Outcome
+from pipeline.settings import Settings
 from pipeline.sources import open_source
 from workflows.histogram import HISTOGRAM, HistogramOptions
 
@@ -85,7 +87,9 @@ def hosts() -> set[str]:
 
 def counted(path: str, compute: Any = HISTOGRAM.compute, **keywords: Any) -> Outcome:
     workflow = replace(HISTOGRAM, compute=compute)
-    return run(workflow, HistogramOptions(), open_source((path,)), verify="full", chunk_bytes=20000, **keywords)
+    return run(
+        workflow, HistogramOptions(), open_source((path,)), Settings(verify="full", chunk_bytes=20000, **keywords)
+    )
 
 
 def text_of(outcome: Outcome) -> str:

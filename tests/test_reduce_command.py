@@ -22,6 +22,7 @@ from pipeline.cli import cli
 from pipeline.engine import run
 from pipeline.errors import VerificationError
 from pipeline.flags import Failure
+from pipeline.settings import Settings
 from pipeline.sources import open_source
 from workflows.reduce import OPERATIONS, REDUCE, ReduceOptions
 
@@ -144,4 +145,9 @@ def test_one_wrong_bit_is_caught_and_named(tmp_path: Path, position: int, name: 
         return partial
 
     with pytest.raises(VerificationError, match=rf"a number is wrong in chunk \d .*{name}: expected"):
-        run(replace(REDUCE, compute=lies), ReduceOptions(EVERYTHING), open_source((path,), "float64"), chunk_bytes=8000)
+        run(
+            replace(REDUCE, compute=lies),
+            ReduceOptions(EVERYTHING),
+            open_source((path,), "float64"),
+            Settings(chunk_bytes=8000),
+        )

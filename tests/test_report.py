@@ -10,7 +10,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.engine import Outcome, Stages, Verdict
+from pipeline.outcome import Outcome, Stages, Verdict
 from pipeline.report import BARS, SKETCH_COLUMNS, SKETCH_ROWS, panel, sketch, to_json, verdict_line
 from pipeline.sources import Source, SourceFile
 from workflows.histogram import HISTOGRAM, HistogramOptions, HistogramResult
@@ -148,6 +148,14 @@ def test_rates() -> None:
     assert bound_by == "read"
     performance = to_json(outcome_of(FULL, read=2.0))["performance"]
     assert [performance[name] for name in ("start_up_seconds", "seconds", "bytes_per_second")] == [0.25, 0.5, 8000]
+
+
+def test_how_bytes_went_to_the_device_is_told() -> None:
+    outcome = outcome_of(OFF, **{"read+copy": 0.5, "kernel": 0.1})
+    outcome.stages.ways.add("through pinned memory")
+    (line,) = [line for line in panel(outcome) if line.startswith("read+copy")]
+    assert line.endswith(" 8e-06 GB/s through pinned memory  ← bound the run")
+    assert to_json(outcome)["environment"]["transfers"] == ["through pinned memory"]
 
 
 def test_rate_of_verification_is_of_what_was_checked() -> None:

@@ -15,6 +15,7 @@ from pipeline.array_run import run_array
 from pipeline.cluster import Placement
 from pipeline.errors import PipelineError, UsageError
 from pipeline.flags import build_options, option_flags
+from pipeline.settings import Settings
 from pipeline.sources import open_source
 from workflows.array_workflow import Spec
 from workflows.stencil import BOUNDARIES, STENCIL, StencilOptions
@@ -31,7 +32,7 @@ def summed(folder: Path, x: NDArray[Any], *, files: int = 1, chunk_bytes: int | 
         np.save(paths[-1], rows)
     source = open_source(tuple(paths), samples=False)
     outcome = run_array(STENCIL, StencilOptions(**options), [source], str(folder / "out.npy"),
-                        placement=Placement(device=device), chunk_bytes=chunk_bytes)  # fmt: skip
+                        Settings(placement=Placement(device=device), chunk_bytes=chunk_bytes))  # fmt: skip
     assert outcome.verdict.checked == outcome.result.spec.size
     return np.array(outcome.result.array)
 

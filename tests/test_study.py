@@ -23,7 +23,7 @@ def only(study: Study, device: FakeDevice | None = None) -> Finding:
 
 def test_checked_then_timed() -> None:
     device = FakeDevice()
-    finding = only(toy(case("double", seed_ms=6.0)), device)
+    finding = only(toy(case("double", course_ms=6.0)), device)
     row = finding.row
     assert finding.status == "verified" and row.verified and row.note == ""
     assert (row.ms, row.rate, row.share) == (2.0, 0.001, 1.0)  # 2000 bytes in 2 ms, of 0.001 GB/s

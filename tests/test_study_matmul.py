@@ -86,12 +86,12 @@ def test_disagreement_finds_what_is_wrong(dtype: str) -> None:
     assert disagreement(np.zeros((5, 3), dtype), expected, arrays, case)
 
 
-def test_cases_are_those_of_the_seeds() -> None:
+def test_cases_are_those_of_the_courses() -> None:
     sweep = [case for case in STUDY.cases if case.table == "2-D blocks"]
-    assert len(sweep) == 66 and sum(case.seed_ms is not None for case in sweep) == len(BLOCK_GFLOPS)
+    assert len(sweep) == 66 and sum(case.course_ms is not None for case in sweep) == len(BLOCK_GFLOPS)
     by_block = {(case.parameters["x"], case.parameters["y"]): case for case in sweep}
-    assert by_block[16, 64].seed_ms == pytest.approx(1937.4, abs=0.1)  # 70.94 GFLOP/s
-    small = {(case.variant, case.sizes[0]): case.seed_ms for case in STUDY.cases if case.table == "small matrices"}
+    assert by_block[16, 64].course_ms == pytest.approx(1937.4, abs=0.1)  # 70.94 GFLOP/s
+    small = {(case.variant, case.sizes[0]): case.course_ms for case in STUDY.cases if case.table == "small matrices"}
     assert small["blocks_2d", 512] == 0.53212 and small["whole_rows", 32] == 0.02 and small["whole_rows", 512] is None
     assert len(set(map(str, STUDY.cases))) == len(STUDY.cases)
     for case in STUDY.cases:
@@ -121,7 +121,7 @@ def rows_of(rate: Callable[[Case], float | None]) -> list[Row]:
             for case in STUDY.cases]  # fmt: skip
 
 
-def as_in_the_seeds(case: Case) -> float | None:
+def as_in_the_courses(case: Case) -> float | None:
     x, y = (case.parameters.get(side, 0) for side in "xy")
     if case.variant == "whole_rows":
         return 1 if case.sizes[0] < 512 else None
@@ -142,11 +142,11 @@ def the_other_way_round(case: Case) -> float:
 
 def test_conclusions_are_judged_by_the_rows() -> None:
     for conclusion in STUDY.conclusions:
-        held, numbers = conclusion.judge(rows_of(as_in_the_seeds))
+        held, numbers = conclusion.judge(rows_of(as_in_the_courses))
         assert held and numbers, conclusion.claim
         held, numbers = conclusion.judge(rows_of(the_other_way_round))
         assert not held and numbers, conclusion.claim
         with pytest.raises(KeyError):
             conclusion.judge([])
-        quick = [row for row in rows_of(as_in_the_seeds) if row.case.quick]
+        quick = [row for row in rows_of(as_in_the_courses) if row.case.quick]
         assert conclusion.judge(quick)[0], conclusion.claim

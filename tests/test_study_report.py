@@ -42,7 +42,7 @@ def test_csv(files: Path) -> None:
         "blocks", "double", "block=32", "100", "int32"
     )  # fmt: skip
     assert (first["status"], first["verified"], first["unit"], first["limit"]) == ("verified", "True", "GB/s", "read")
-    numbers = [float(first[name]) for name in ("ms", "rate", "share", "seed_ms", "seed_ratio")]
+    numbers = [float(first[name]) for name in ("ms", "rate", "share", "course_ms", "course_ratio")]
     assert numbers == [2.0, 0.001, 1.0, 8.0, 4.0]
     assert [row["status"] for row in rows[:5]] == ["verified", "verified", "refused", "verified", "caught"]
     assert rows[2]["ms"] == "" and "at most 1024 threads | got 2048" in rows[2]["note"]
@@ -59,8 +59,8 @@ def test_markdown(files: Path) -> None:
         for line in lines[start : start + 7]
     ]
     header, rule, *rows = table
-    assert header == ["variant", "parameters", "size", "dtype", "ms", "GB/s", "of limit", "check", "seed, ms",
-                      "seed / ours", "note"]  # fmt: skip
+    assert header == ["variant", "parameters", "size", "dtype", "ms", "GB/s", "of limit", "check", "course, ms",
+                      "course / ours", "note"]  # fmt: skip
     assert len(rule) == len(header) and set("".join(rule)) == {"-", ":"}
     assert {len(row) for row in rows} == {len(header)}
     assert rows[0][:10] == ["double", "block=32", "100", "int32", "2", "0.001", "100 % of read", "verified", "8", "4"]
@@ -124,7 +124,7 @@ def test_columns_of_transfers() -> None:
 
 
 def test_numbers_keep_their_digits() -> None:
-    study = toy(case("double", seed_ms=123456.0), work=lambda c: 61_834e6 * 2)
+    study = toy(case("double", course_ms=123456.0), work=lambda c: 61_834e6 * 2)
     (line,) = [line for line in summary(run_study(study, study.cases, FakeDevice())) if line.startswith("double")]
     assert line.split()[3:5] == ["2", "61834"] and line.split()[-2:] == ["123456", "61728"]
 

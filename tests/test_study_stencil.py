@@ -1,4 +1,4 @@
-"""The study of the stencil: its cases, its check, its conclusions; on a GPU, its variants on the seed's data."""
+"""The study of the stencil: its cases, its check, its conclusions; on a GPU, its variants on the course's data."""
 
 from __future__ import annotations
 
@@ -75,8 +75,8 @@ def test_conclusions(number: int, holding: dict[str, float], failing: dict[str, 
 
 @pytest.mark.gpu
 @pytest.mark.hardware
-def test_seed_size_on_gpu() -> None:
-    """Every variant on the data of the seed: the right ones agree, the broken ones are caught."""
+def test_course_size_on_gpu() -> None:
+    """Every variant on the data of the course: the right ones agree, the broken ones are caught."""
     import cupy
 
     for case in STUDY.cases:

@@ -15,8 +15,10 @@ from numpy.typing import NDArray
 
 import pipeline.engine
 import pipeline.read
-from pipeline.engine import Outcome, run
+from pipeline.engine import run
 from pipeline.errors import PipelineError, VerificationError
+from pipeline.outcome import Outcome
+from pipeline.settings import Settings
 from pipeline.sources import open_source
 from pipeline.task import STICKY_ERRORS, Job, differences
 from workflows.histogram import EXTENT, HISTOGRAM, HistogramOptions
@@ -39,7 +41,9 @@ def path(tmp_path: Path) -> str:
 
 def counted(path: str, verify: str = "full", chunk_bytes: int = CHUNK, options: Any = None, **lies: Any) -> Outcome:
     workflow = replace(HISTOGRAM, **lies)
-    return run(workflow, options or HistogramOptions(), open_source((path,)), verify=verify, chunk_bytes=chunk_bytes)
+    return run(
+        workflow, options or HistogramOptions(), open_source((path,)), Settings(verify=verify, chunk_bytes=chunk_bytes)
+    )
 
 
 def refused(path: str, **keywords: Any) -> str:

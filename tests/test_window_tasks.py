@@ -40,12 +40,15 @@ class Tasks:
 
     def __init__(self) -> None:
         self.started: dict[int, tuple[Task, Task]] = {}
+        self.order: list[tuple[int, int]] = []  # item, and number of its task
 
-    def submit(self, item: int) -> tuple[Task, Task]:
+    def submit(self, item: int) -> Iterator[Task]:
         self.started[item] = (Task(), Task())
         if item == 0:
             self.finish(item)
-        return self.started[item]
+        for number, task in enumerate(self.started[item]):
+            self.order.append((item, number))
+            yield task
 
     def finish(self, item: int) -> None:
         first, last = self.started[item]
@@ -74,6 +77,11 @@ def tasks() -> Tasks:
 def test_no_items_are_no_results(tasks: Tasks) -> None:
     assert list(tasks.results(0)) == []
     assert list(tasks.results(1)) == [texts(0)]
+
+
+def test_first_tasks_start_before_second_ones(tasks: Tasks) -> None:
+    next(tasks.results(3))
+    assert tasks.order == [(0, 0), (1, 0), (2, 0), (0, 1), (1, 1), (2, 1)]
 
 
 def test_results_come_as_they_finish(tasks: Tasks) -> None:

@@ -91,7 +91,7 @@ def toy(*cases: Case, **fields: Any) -> Study:
     """A study of doubling."""
     given = {
         "family": "toy",
-        "seed": "A. Author, Doubling (1999), on an abacus",
+        "course": "A. Author, Doubling (1999), on an abacus",
         "unit": "GB/s",
         "limit": lambda case: "read",
         "variants": by_name(
@@ -126,7 +126,7 @@ SWEEP = tuple(
     case("double", "sweep", parameters=parameters(x=x, y=y)) for x in (1, 2, 4) for y in (8, 16) if (x, y) != (4, 16)
 )
 WHOLE = toy(
-    case("double", parameters=parameters(block=32), seed_ms=8.0, quick=True),
+    case("double", parameters=parameters(block=32), course_ms=8.0, quick=True),
     case("double", parameters=parameters(block=64)),
     case("double", parameters=parameters(block=2048)),
     case("twice", quick=True),

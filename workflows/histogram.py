@@ -165,7 +165,7 @@ class HistogramResult:
         return self.counts, self.edges
 
     def lines(self) -> list[tuple[str, str]]:
-        """Samples, the first ten counts as the seed's program prints them, and what lies outside."""
+        """Samples, the first ten counts as the course's program prints them, and what lies outside."""
         return [
             ("samples", f"{self.samples:,}"),
             ("first ten counts", str(self.counts[:10].tolist())),

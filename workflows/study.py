@@ -30,8 +30,8 @@ class Case:
         NumPy name.
     parameters
         Launch parameters of the variant.
-    seed_ms
-        Kernel time that the seed reports for it, in milliseconds; None where it reports none.
+    course_ms
+        Kernel time that the course reports for it, in milliseconds; None where it reports none.
     quick
         Part of the quick run.
     """
@@ -41,7 +41,7 @@ class Case:
     sizes: tuple[int, ...]
     dtype: str
     parameters: Mapping[str, Any] = field(default_factory=lambda: NO_PARAMETERS)
-    seed_ms: float | None = None
+    course_ms: float | None = None
     quick: bool = False
 
 
@@ -78,7 +78,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Conclusion:
-    """What the seed concludes, and how to tell from the rows whether it holds here: (held, the numbers)."""
+    """What the course concludes, and how to tell from the rows whether it holds here: (held, the numbers)."""
 
     claim: str
     judge: Callable[[list[Row]], tuple[bool, str]]
@@ -105,13 +105,13 @@ class Figure:
 
 @dataclass(frozen=True)
 class Study:
-    """A study of one family, after one of the seeds.
+    """A study of one family, after one of the courses.
 
     Attributes
     ----------
     family
         Stem of the kernels.
-    seed
+    course
         Author, title and GPU of the document whose figures stand beside ours.
     unit
         ``"GB/s"`` or ``"GFLOP/s"``.
@@ -135,7 +135,7 @@ class Study:
     """
 
     family: str
-    seed: str
+    course: str
     unit: str
     limit: Callable[[Case], str]
     variants: Mapping[str, Variant]

@@ -1,6 +1,6 @@
 """The study of elementwise operations: a vector on one thread, one block and a grid; matrices; a product.
 
-The first seed does not state the length of its vectors. We take 2**20, that of NVIDIA's introduction, whose steps it
+The first course does not state the length of its vectors. We take 2**20, that of NVIDIA's introduction, whose steps it
 follows: one thread, then 256, then a grid. Its "more than 120 ms" on one thread are then 114 ns an element.
 """
 
@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from kernels.elementwise import OPERATIONS, VARIANTS, elementwise_reference
 from workflows.study import Arrays, Case, Conclusion, Figure, Row, Study, first_difference, parameters
 
-SEED_VECTOR, SEED_PRODUCT, SEED_MATRIX = 2**20, 400, 2**15
-SEED_MS = {"one_thread": 120.0, "grid": 2.69}
+COURSE_VECTOR, COURSE_PRODUCT, COURSE_MATRIX = 2**20, 400, 2**15
+COURSE_MS = {"one_thread": 120.0, "grid": 2.69}
 VECTORS, LONGER, MATRICES, PRODUCTS, OPERATION, BROKEN = (
     "sum of vectors", "sum of longer vectors", "sum of matrices", "product of vectors", "operations",
     "broken on purpose",
@@ -25,7 +25,7 @@ VECTORS, LONGER, MATRICES, PRODUCTS, OPERATION, BROKEN = (
 def _cases() -> tuple[Case, ...]:
     cases = []
     for variant in ("one_thread", "one_block", "grid", "production"):
-        cases.append(Case(VECTORS, variant, (SEED_VECTOR,), "float32", seed_ms=SEED_MS.get(variant), quick=True))
+        cases.append(Case(VECTORS, variant, (COURSE_VECTOR,), "float32", course_ms=COURSE_MS.get(variant), quick=True))
     for exponent in range(20, 29, 2):
         for variant in ("one_block", "grid", "production"):
             if variant != "one_block" or exponent <= 24:
@@ -35,13 +35,15 @@ def _cases() -> tuple[Case, ...]:
             cases.append(Case(MATRICES, variant, (2**exponent, 2**exponent), "float32", quick=exponent == 12))
     too_many = parameters(block_x=1024, block_y=2)
     cases.append(Case(MATRICES, "matrix_2d", (1024, 1024), "float32", too_many, quick=True))
-    for n in (SEED_PRODUCT, 1024, 1025):  # one more than a block may have threads
+    for n in (COURSE_PRODUCT, 1024, 1025):  # one more than a block may have threads
         cases.append(Case(PRODUCTS, "product", (n,), "float32", quick=True))
-    cases.append(Case(PRODUCTS, "production", (SEED_PRODUCT,), "float32", parameters(operation="multiply"), quick=True))
+    cases.append(
+        Case(PRODUCTS, "production", (COURSE_PRODUCT,), "float32", parameters(operation="multiply"), quick=True)
+    )
     for dtype in ("float32", "int32", "float64"):
         for operation in OPERATIONS if dtype == "float32" else ("add", "multiply"):
             cases.append(Case(OPERATION, "production", (2**26,), dtype, parameters(operation=operation)))
-    cases.append(Case(BROKEN, "no_index", (SEED_VECTOR,), "float32", quick=True))
+    cases.append(Case(BROKEN, "no_index", (COURSE_VECTOR,), "float32", quick=True))
     cases.append(Case(BROKEN, "past_the_end", (10**6,), "float32", quick=True))  # half of it is no multiple of 1024
     return tuple(cases)
 
@@ -106,9 +108,9 @@ def _caught(rows: list[Row], variant: str) -> tuple[bool, str]:
 
 
 def largest_matrix(rows: list[Row]) -> tuple[bool, str]:
-    """Held where the seed's largest matrices are added and verified."""
+    """Held where the course's largest matrices are added and verified."""
     for row in rows:
-        if row.case.variant == "matrix_2d" and row.case.sizes == (SEED_MATRIX, SEED_MATRIX):
+        if row.case.variant == "matrix_2d" and row.case.sizes == (COURSE_MATRIX, COURSE_MATRIX):
             if row.verified and row.ms and row.rate:
                 return True, f"2^15 x 2^15 verified, {row.ms:.4g} ms, {row.rate:.0f} GB/s"
             return False, row.note
@@ -118,14 +120,14 @@ def largest_matrix(rows: list[Row]) -> tuple[bool, str]:
 def product_right(rows: list[Row]) -> tuple[bool, str]:
     """Held where the product of 400 elements agrees with NumPy."""
     for row in rows:
-        if row.case.variant == "product" and row.case.sizes == (SEED_PRODUCT,):
+        if row.case.variant == "product" and row.case.sizes == (COURSE_PRODUCT,):
             return row.verified, "400 elements equal NumPy's bit for bit" if row.verified else row.note
     raise KeyError("the product of 400 elements was not run")
 
 
 STUDY = Study(
     family="elementwise",
-    seed="Cabana Suárez and Gómez Borzdynski: Programación GPGPU (Google Colab, GPU not named; length inferred); "
+    course="Cabana Suárez and Gómez Borzdynski: Programación GPGPU (Google Colab, GPU not named; length inferred); "
     "Robilliard: Introduction à la programmation // sur GPUs en CUDA et Python (Tesla C2050)",
     unit="GB/s",
     limit=lambda case: "copy",

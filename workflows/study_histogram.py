@@ -1,8 +1,8 @@
 """The study of histograms of 10-bit samples: where the counters are, how much a thread does, and what is best today.
 
-Times are the seed's, for 2**25 samples: "Cuda grilles, blocs & mémoire partagée", a lecture on an RTX 3060. Its blocks,
-threads and slices are kept; so is 10-bit samples in int32, while counters in global memory have 64 bits here and had
-32 there.
+Times are the course's, for 2**25 samples: "Cuda grilles, blocs & mémoire partagée", a lecture on an RTX 3060. Its
+blocks, threads and slices are kept; so is 10-bit samples in int32, while counters in global memory have 64 bits here
+and had 32 there.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 from kernels.histogram_ladder import VALUES, VARIANTS, ten_bit_reference
 from workflows.study import Arrays, Case, Conclusion, Figure, Row, Study, best, first_difference, parameters
 
-SEED_SAMPLES = 2**25
+COURSE_SAMPLES = 2**25
 GLOBAL, SINGLE, SHARED, INVERSE, BANKS, TODAY, CONSTANT, BROKEN = (
     "counters in global memory", "one sample per thread", "counters in shared memory", "one thread per value",
     "one thread per value, banks", "today", "all samples equal", "broken on purpose",
 )  # fmt: skip
-SLICES = {  # milliseconds of the seed by blocks, threads, slice
+SLICES = {  # milliseconds of the course by blocks, threads, slice
     "global_atomics": {(64, 1024, 512): 7.0, (64, 512, 1024): 6.8, (64, 256, 2048): 6.7},
     "unrolled": {(64, 1024, 512): 7.2, (64, 512, 1024): 6.9, (64, 256, 2048): 6.7},
     "ilp": {(128, 512, 512): 6.9},
@@ -34,7 +34,7 @@ TOO_LARGE = 2**16  # samples that a block would hold in 256 KiB of shared memory
 
 
 def _cases() -> Iterator[Case]:
-    size = (SEED_SAMPLES,)
+    size = (COURSE_SAMPLES,)
     for variant, times in SLICES.items():
         for (blocks, threads, length), ms in times.items():
             own = parameters(blocks=blocks, threads=threads, slice=length)
@@ -47,10 +47,10 @@ def _cases() -> Iterator[Case]:
         yield Case(SHARED, "shared", size, "int32", own, ms, quick=blocks != 4096)
     for (blocks, length), ms in INVERSE_MS.items():
         yield Case(INVERSE, "inverse", size, "int32", parameters(blocks=blocks, slice=length), ms, blocks == 4096)
-    too_large = parameters(blocks=SEED_SAMPLES // TOO_LARGE, slice=TOO_LARGE)
+    too_large = parameters(blocks=COURSE_SAMPLES // TOO_LARGE, slice=TOO_LARGE)
     yield Case(INVERSE, "inverse", size, "int32", too_large, quick=True)
     for variant, ms in BANKS_MS.items():
-        yield Case(BANKS, variant, size, "int32", seed_ms=ms, quick=True)
+        yield Case(BANKS, variant, size, "int32", course_ms=ms, quick=True)
     for exponent in (25, 28):
         yield Case(TODAY, "production", (2**exponent,), "int32", quick=exponent == 25)
     for variant in ("global_atomics", "shared", "production"):
@@ -82,8 +82,8 @@ def work(case: Case) -> float:
 
 
 def _ms(rows: list[Row], variant: str, table: str | None = None) -> float:
-    """Best time of a variant at the seed's size; KeyError where none was measured."""
-    same = [row for row in rows if row.case.sizes == (SEED_SAMPLES,)]
+    """Best time of a variant at the course's size; KeyError where none was measured."""
+    same = [row for row in rows if row.case.sizes == (COURSE_SAMPLES,)]
     if table is None:
         same = [row for row in same if row.case.table != CONSTANT]
     return best(same, variant, table).ms or math.nan
@@ -125,7 +125,7 @@ def unrolled_banks_alike(rows: list[Row]) -> tuple[bool, str]:
 
 
 def production_is_best(rows: list[Row]) -> tuple[bool, str]:
-    """Held where production is faster than every kernel of the seed."""
+    """Held where production is faster than every kernel of the course."""
     times = {name: _ms(rows, name) for name, variant in VARIANTS.items() if variant.broken is None}
     ours = times.pop("production")
     said = ", ".join(f"{name} {ms / ours:.3g}" for name, ms in times.items())
@@ -165,14 +165,14 @@ CONCLUSIONS = (
     Conclusion("Two or four values per thread change little (here: a fifth at most)", unrolled_banks_alike),
     Conclusion("Without a barrier, an atomic or a guard counts are wrong, and a check against the CPU shows it",
                all_caught),
-    Conclusion("Ours: the production kernel is faster than every kernel of the seed", production_is_best),
+    Conclusion("Ours: the production kernel is faster than every kernel of the course", production_is_best),
     Conclusion("Ours: equal samples cost it no more than uniform ones (here: a tenth at most)", constant_is_no_worse),
 )  # fmt: skip
 
 
 STUDY = Study(
     family="histogram",
-    seed="Cuda grilles, blocs & mémoire partagée: Histogramme (RTX 3060; author not named)",
+    course="Cuda grilles, blocs & mémoire partagée: Histogramme (RTX 3060; author not named)",
     unit="GB/s",
     limit=lambda case: "read",
     variants=VARIANTS,

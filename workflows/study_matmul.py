@@ -1,6 +1,6 @@
 """The study of matrix products: the shape of blocks, coalescing, shared memory, unrolling, and what is best today.
 
-The seeds: T. Ehlinger and B. Herb, "Systèmes distribués et grilles : TP CUDA" (Strasbourg, 2016), float64 products of
+The courses: T. Ehlinger and B. Herb, "Systèmes distribués et grilles : TP CUDA" (Strasbourg, 2016), float64 products of
 4096 x 4096 on a GTX 680, in GFLOP/s; A. Cabana Suárez and Ó. Gómez Borzdynski, "Programación GPGPU", float32 products
 of small matrices on the GPU of a notebook service, in microseconds.
 """
@@ -17,7 +17,7 @@ from kernels.matmul import VARIANTS, WIDTHS, error_bound, matmul_reference
 from workflows.study import Arrays, Case, Conclusion, Figure, Row, Study, parameters
 
 LARGE = (4096, 4096, 4096)
-CPU_GFLOPS = 36.81  # of the CPU in the first seed: 3.73 s
+CPU_GFLOPS = 36.81  # of the CPU in the first course: 3.73 s
 POWERS = tuple(2**k for k in range(11))
 BLOCK_GFLOPS = {(16, 64): 70.94, (16, 32): 70.0, (16, 16): 68.16, (64, 8): 61.2, (128, 8): 61.16, (8, 16): 55.94,
                 (32, 32): 60.27}  # fmt: skip
@@ -80,9 +80,9 @@ def _ms(gflops: float | None) -> float | None:
 
 
 def _large(
-    table: str, variant: str, quick: bool, seed: float | None = None, dtype: str = "float64", **own: int
+    table: str, variant: str, quick: bool, course: float | None = None, dtype: str = "float64", **own: int
 ) -> Case:
-    return Case(table, variant, LARGE, dtype, parameters(**own), _ms(seed), quick)
+    return Case(table, variant, LARGE, dtype, parameters(**own), _ms(course), quick)
 
 
 def _small(variant: str, size: int) -> Case:
@@ -144,7 +144,7 @@ def _fastest(rows: list[Row], group: Group) -> Row:
 
 
 def _best_block(fits: Callable[[int, int], bool]) -> Judge:
-    """Whether the fastest block of the sweep is as the seed says."""
+    """Whether the fastest block of the sweep is as the course says."""
 
     def judge(rows: list[Row]) -> tuple[bool, str]:
         ranked = sorted(_timed(rows, SWEEP), key=_rate, reverse=True)
@@ -157,7 +157,7 @@ def _best_block(fits: Callable[[int, int], bool]) -> Judge:
 def _against_cpu(group: Group, faster: bool) -> Judge:
     def judge(rows: list[Row]) -> tuple[bool, str]:
         rate = _rate(_fastest(rows, group))
-        return (rate > CPU_GFLOPS) == faster, f"best {rate:,.0f} GFLOP/s, the seed's CPU {CPU_GFLOPS}"
+        return (rate > CPU_GFLOPS) == faster, f"best {rate:,.0f} GFLOP/s, the course's CPU {CPU_GFLOPS}"
 
     return judge
 
@@ -193,7 +193,7 @@ def _two_dimensions_beat_one(rows: list[Row]) -> tuple[bool, str]:
 
 
 def _squares(group: Group, grows: Callable[[list[float]], bool]) -> Judge:
-    """Whether the rates of squares of 8, 16 and 32 threads a side go as the seed says."""
+    """Whether the rates of squares of 8, 16 and 32 threads a side go as the course says."""
 
     def judge(rows: list[Row]) -> tuple[bool, str]:
         by_side = {_block(row)[0]: _rate(row) for row in _timed(rows, group)}
@@ -245,7 +245,7 @@ CONCLUSIONS = (
 
 STUDY = Study(
     family="matmul",
-    seed="T. Ehlinger, B. Herb: TP CUDA (GTX 680, 4096 x 4096); A. Cabana Suárez, Ó. Gómez Borzdynski: Programación "
+    course="T. Ehlinger, B. Herb: TP CUDA (GTX 680, 4096 x 4096); A. Cabana Suárez, Ó. Gómez Borzdynski: Programación "
     "GPGPU (small matrices)",
     unit="GFLOP/s",
     limit=lambda case: case.dtype,

@@ -21,9 +21,9 @@ from kernels.reduction import (
 )
 from workflows.study import Arrays, Case, Conclusion, Figure, Row, Study, parameters
 
-SEED_SIZE = 1024
-SIZES = (SEED_SIZE, 2**20, 2**25, 2**28)
-QUICK_SIZES = (SEED_SIZE, 2**25)
+COURSE_SIZE = 1024
+SIZES = (COURSE_SIZE, 2**20, 2**25, 2**28)
+QUICK_SIZES = (COURSE_SIZE, 2**25)
 BLOCKS = (128, 256, 512, 1024)
 RAGGED = 1_000_003  # a prime
 ODD_BLOCK = 1000  # no power of two
@@ -43,9 +43,9 @@ def _cases() -> Iterator[Case]:
                 for variant in RIGHT:
                     if variant.name == "atomic_max" and op != "max":
                         continue
-                    of_lab = (variant.name, op, n) == ("warp_shuffle", "sum", SEED_SIZE)
+                    of_lab = (variant.name, op, n) == ("warp_shuffle", "sum", COURSE_SIZE)
                     yield Case(_table(op, dtype), variant.name, (n,), dtype, parameters(op=op),
-                               seed_ms=LAB_MS if of_lab and dtype == "float32" else None,
+                               course_ms=LAB_MS if of_lab and dtype == "float32" else None,
                                quick=of_lab or (dtype == "float32" and n in QUICK_SIZES))  # fmt: skip
     for name in ("sequential", "warp_shuffle"):
         for block in BLOCKS:
@@ -56,9 +56,9 @@ def _cases() -> Iterator[Case]:
     for name, block in (("sequential", ODD_BLOCK), ("modulo", 2048)):
         yield Case("refused", name, (RAGGED,), "float32", parameters(op="sum", block=block), quick=True)
     for name, sizes in (
-        ("float_drift", (SEED_SIZE, 2**20)),
-        ("missing_barrier", (SEED_SIZE, 2**20)),
-        ("past_the_end", (SEED_SIZE + 1, RAGGED)),
+        ("float_drift", (COURSE_SIZE, 2**20)),
+        ("missing_barrier", (COURSE_SIZE, 2**20)),
+        ("past_the_end", (COURSE_SIZE + 1, RAGGED)),
     ):
         for n in sizes:
             yield Case("broken", name, (n,), "float32", parameters(op="sum"), quick=True)
@@ -70,7 +70,7 @@ def _inputs(case: Case, generator: np.random.Generator) -> Arrays:
     dtype = np.dtype(case.dtype)
     if case.table == "broken":
         return (np.full(n, 0.1 if case.variant == "float_drift" else 1, dtype),)
-    if n == SEED_SIZE and case.parameters["op"] == "sum":
+    if n == COURSE_SIZE and case.parameters["op"] == "sum":
         return (np.ones(n, dtype),)
     if dtype.kind == "i":
         return (generator.integers(-(2**31), 2**31, n, np.int32),)
@@ -140,11 +140,11 @@ def _modulo_is_slow(rows: list[Row]) -> tuple[bool, str]:
 
 
 def _atomics_for_small(rows: list[Row]) -> tuple[bool, str]:
-    _, small = _ratios(rows, "atomic_max", "sequential", SEED_SIZE)
+    _, small = _ratios(rows, "atomic_max", "sequential", COURSE_SIZE)
     n, large = _ratios(rows, "atomic_max", "sequential")
-    numbers = (f"atomic_max over sequential: {_range(small)} with {SEED_SIZE} samples (its one partial is set first, "
+    numbers = (f"atomic_max over sequential: {_range(small)} with {COURSE_SIZE} samples (its one partial is set first, "
                f"which is timed), {_range(large)} with {n}")  # fmt: skip
-    return n > SEED_SIZE and max(small) <= 1.25 and min(large) > 1, numbers
+    return n > COURSE_SIZE and max(small) <= 1.25 and min(large) > 1, numbers
 
 
 def _shuffle_is_fast(rows: list[Row]) -> tuple[bool, str]:
@@ -157,7 +157,7 @@ def _double_cures_drift(rows: list[Row]) -> tuple[bool, str]:
     times = {
         row.case.dtype: (row.ms, row.verified)
         for row in rows
-        if row.ms and row.case.variant == "warp_shuffle" and row.case.sizes == (SEED_SIZE,)
+        if row.ms and row.case.variant == "warp_shuffle" and row.case.sizes == (COURSE_SIZE,)
         if row.case.parameters["op"] == "sum"
     }
     if not {"float32", "float64"} <= set(times):
@@ -165,7 +165,7 @@ def _double_cures_drift(rows: list[Row]) -> tuple[bool, str]:
     (float_ms, float_right), (double_ms, double_right) = times["float32"], times["float64"]
     ratio = double_ms / float_ms
     numbers = (f"float: {'; '.join(row.note for row in drifted)}. Accumulated in double both types agree with the "
-               f"reference; {SEED_SIZE} float64 samples take {ratio:.2f} times as long as float32")  # fmt: skip
+               f"reference; {COURSE_SIZE} float64 samples take {ratio:.2f} times as long as float32")  # fmt: skip
     return all(row.verified for row in drifted) and float_right and double_right and ratio <= 1.25, numbers
 
 
@@ -194,17 +194,17 @@ def _any_size_works(rows: list[Row]) -> tuple[bool, str]:
 
 
 def _as_on_the_cpu(rows: list[Row]) -> tuple[bool, str]:
-    (row, *_) = _some(rows, "1024 ones", lambda row: row.case.seed_ms is not None)
-    return row.verified, f"{SEED_SIZE} ones on the GPU: {row.note or 'the sum of the reference'}"
+    (row, *_) = _some(rows, "1024 ones", lambda row: row.case.course_ms is not None)
+    return row.verified, f"{COURSE_SIZE} ones on the GPU: {row.note or 'the sum of the reference'}"
 
 
 TABLES = tuple(_table(op, dtype) for dtype in C_TYPES for op in OPERATIONS)
 
 STUDY = Study(
     family="reduction",
-    seed="D. Robilliard, Introduction à la programmation // sur GPUs en CUDA et Python, 2011 (Tesla C2050, no times); "
-    "A. Taktek, M. Abdine, C. Krayem, S. Marchildon, R. Bensalah, Laboratoire 4, University of Ottawa, 2024 (GPU not "
-    "named)",
+    course="D. Robilliard, Introduction à la programmation // sur GPUs en CUDA et Python, 2011 (Tesla C2050, no "
+    "times); A. Taktek, M. Abdine, C. Krayem, S. Marchildon, R. Bensalah, Laboratoire 4, University of Ottawa, 2024 "
+    "(GPU not named)",
     unit="GB/s",
     limit=lambda case: "read",
     variants=VARIANTS,

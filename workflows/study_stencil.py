@@ -1,6 +1,6 @@
 """The study of a one-dimensional stencil: when shared memory pays, and what its barrier is for.
 
-The seed, by A. Cabana Suárez and Ó. Gómez Borzdynski, gives times for radius 1000 and 2**19 elements only. It states
+The course, by A. Cabana Suárez and Ó. Gómez Borzdynski, gives times for radius 1000 and 2**19 elements only. It states
 neither the type of the elements nor the block; we take int32, and the 1024 threads that it chose for vectors.
 """
 
@@ -17,8 +17,8 @@ from kernels.stencil import OUT, VARIANTS, stencil_bound, stencil_reference
 from workflows.study import Arrays, Case, Conclusion, Figure, Row, Study, first_difference, parameters
 
 LADDER = ("global_memory", "shared_halo", "production")
-SEED_MS = {"global_memory": 3.36, "shared_halo": 2.86}  # radius 1000, 2**19 elements
-SEED_SIZE, LARGE = 2**19, 2**25
+COURSE_MS = {"global_memory": 3.36, "shared_halo": 2.86}  # radius 1000, 2**19 elements
+COURSE_SIZE, LARGE = 2**19, 2**25
 SMALL_RADIUS, LARGE_RADIUS, RADII, TYPES, REFUSED, BROKEN = (
     "radius 3", "radius 1000", "by radius", "types", "refused", "broken on purpose"
 )  # fmt: skip
@@ -31,10 +31,10 @@ def _own(variant: str, radius: int, block: int = 1024) -> dict[str, int]:
 
 def _cases() -> Iterator[Case]:
     for table, radius in ((SMALL_RADIUS, 3), (LARGE_RADIUS, 1000)):
-        for n in (SEED_SIZE, LARGE):
+        for n in (COURSE_SIZE, LARGE):
             for variant in LADDER:
-                seed_ms = SEED_MS.get(variant) if (n, radius) == (SEED_SIZE, 1000) else None
-                yield Case(table, variant, (n,), "int32", parameters(**_own(variant, radius)), seed_ms, quick=True)
+                course_ms = COURSE_MS.get(variant) if (n, radius) == (COURSE_SIZE, 1000) else None
+                yield Case(table, variant, (n,), "int32", parameters(**_own(variant, radius)), course_ms, quick=True)
     for radius in (1, 3, 10, 30, 100, 300, 1000, 3000):
         for variant in LADDER:
             yield Case(RADII, variant, (2**22,), "int32", parameters(**_own(variant, radius)))
@@ -42,10 +42,10 @@ def _cases() -> Iterator[Case]:
         for radius in (3, 1000):
             yield Case(TYPES, "production", (2**24,), dtype, parameters(radius=radius))
     yield Case(REFUSED, "shared_halo", (1000,), "int32", parameters(radius=1001, block=1024), quick=True)
-    yield Case(REFUSED, "shared_halo", (SEED_SIZE,), "int32", parameters(radius=3, block=2048), quick=True)
-    yield Case(BROKEN, "missing_barrier", (SEED_SIZE,), "int32", parameters(radius=3, block=1024), quick=True)
-    yield Case(BROKEN, "missing_barrier", (SEED_SIZE,), "int32", parameters(radius=1000, block=1024), quick=True)
-    yield Case(BROKEN, "past_the_end", (SEED_SIZE,), "int32", parameters(radius=3, block=1024), quick=True)
+    yield Case(REFUSED, "shared_halo", (COURSE_SIZE,), "int32", parameters(radius=3, block=2048), quick=True)
+    yield Case(BROKEN, "missing_barrier", (COURSE_SIZE,), "int32", parameters(radius=3, block=1024), quick=True)
+    yield Case(BROKEN, "missing_barrier", (COURSE_SIZE,), "int32", parameters(radius=1000, block=1024), quick=True)
+    yield Case(BROKEN, "past_the_end", (COURSE_SIZE,), "int32", parameters(radius=3, block=1024), quick=True)
 
 
 def inputs(case: Case, generator: np.random.Generator) -> Arrays:
@@ -122,7 +122,7 @@ def radius_matters_little(rows: list[Row]) -> tuple[bool, str]:
         raise KeyError("no timed rows of production for both radii")
     fastest = min((ms for (variant, n), ms in many.items() if n == LARGE and variant != "production"), default=math.nan)
     numbers = (f"{LARGE:,} elements: radius 3 {few[key]:.4g} ms, radius 1000 {many[key]:.4g} ms, where the better of "
-               f"the seed's kernels takes {fastest:.4g} ms")  # fmt: skip
+               f"the course's kernels takes {fastest:.4g} ms")  # fmt: skip
     return many[key] <= 2 * few[key], numbers
 
 
@@ -136,7 +136,7 @@ def _caught(rows: list[Row], variant: str) -> tuple[bool, str]:
 
 STUDY = Study(
     family="stencil",
-    seed="A. Cabana Suárez, Ó. Gómez Borzdynski: Programación GPGPU (Google Colab, GPU not named; type and block "
+    course="A. Cabana Suárez, Ó. Gómez Borzdynski: Programación GPGPU (Google Colab, GPU not named; type and block "
     "inferred)",
     unit="GB/s",
     limit=lambda case: "copy",

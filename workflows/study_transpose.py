@@ -1,9 +1,9 @@
 """The study of transposition: a tile in shared memory, without and with a column of padding.
 
-The seed does not state the size of its matrix. We infer 1024 x 1024 floats from its profile: one copy to the host takes
-0.665 ms, the kernel with padding 62 us. For 1024 x 1024 that is 6.3 GB/s, as pageable memory gives, and 135 GB/s; for
-2048 x 2048 it would be 25 GB/s, which only pinned memory reaches, and 539 GB/s, which few GPUs had that nvprof still
-profiles. The sum of 1024 elements beside it suggests the same.
+The course does not state the size of its matrix. We infer 1024 x 1024 floats from its profile: one copy to the host
+takes 0.665 ms, the kernel with padding 62 us. For 1024 x 1024 that is 6.3 GB/s, as pageable memory gives, and
+135 GB/s; for 2048 x 2048 it would be 25 GB/s, which only pinned memory reaches, and 539 GB/s, which few GPUs had that
+nvprof still profiles. The sum of 1024 elements beside it suggests the same.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from kernels.transpose import TILES, VARIANTS, transpose_reference
 from workflows.study import Arrays, Case, Conclusion, Figure, Row, Study, first_difference, parameters
 
 LADDER = ("naive", "shared_tile", "padded_tile", "production")
-SEED_SIDE = 1024
+COURSE_SIDE = 1024
 # By CUDA events and without the profiler, as we measure; nvprof's own kernel times are 0.13491 and 0.062207 ms.
-SEED_MS = {"shared_tile": 0.209632, "padded_tile": 0.094400}
+COURSE_MS = {"shared_tile": 0.209632, "padded_tile": 0.094400}
 SQUARES, SHAPES, ITEMS, TILE_SIDES, BROKEN = (
     "square matrices", "other shapes", "sizes of an element", "sides of the tile", "broken on purpose"
 )  # fmt: skip
@@ -29,11 +29,11 @@ ELEMENTS = {"uint8": 16384, "int16": 16384, "float64": 8192, "complex128": 8192}
 
 def _cases() -> tuple[Case, ...]:
     cases = []
-    for side in (SEED_SIDE, 2048, 4096, 16384):
+    for side in (COURSE_SIDE, 2048, 4096, 16384):
         for variant in LADDER:
-            seed_ms = SEED_MS.get(variant) if side == SEED_SIDE else None
-            quick = side in (SEED_SIDE, 4096)
-            cases.append(Case(SQUARES, variant, (side, side), "float32", seed_ms=seed_ms, quick=quick))
+            course_ms = COURSE_MS.get(variant) if side == COURSE_SIDE else None
+            quick = side in (COURSE_SIDE, 4096)
+            cases.append(Case(SQUARES, variant, (side, side), "float32", course_ms=course_ms, quick=quick))
     # A pitch that is no power of two, ragged edges without a common alignment, a narrow matrix.
     for sizes in ((16448, 16448), (4095, 4097), (2**22, 25)):
         for variant in LADDER:
@@ -44,8 +44,8 @@ def _cases() -> tuple[Case, ...]:
     for variant in ("shared_tile", "padded_tile"):
         for tile in (*TILES, 64):  # a thread per element: 64 x 64 are more than a block may have
             cases.append(Case(TILE_SIDES, variant, (4096, 4096), "float32", parameters(tile=tile), quick=tile == 64))
-    cases.append(Case(BROKEN, "missing_barrier", (SEED_SIDE, SEED_SIDE), "float32", quick=True))
-    cases.append(Case(BROKEN, "past_the_end", (SEED_SIDE - 1, SEED_SIDE + 1), "float32", quick=True))
+    cases.append(Case(BROKEN, "missing_barrier", (COURSE_SIDE, COURSE_SIDE), "float32", quick=True))
+    cases.append(Case(BROKEN, "past_the_end", (COURSE_SIDE - 1, COURSE_SIDE + 1), "float32", quick=True))
     return tuple(cases)
 
 
@@ -129,7 +129,7 @@ def all_caught(rows: list[Row]) -> tuple[bool, str]:
 
 STUDY = Study(
     family="transpose",
-    seed="Chergui, Krayem, Marchildon, Taktek, Zaher Abdine, Bensalah: Lab4, Optimisation des kernels CUDA pour une "
+    course="Chergui, Krayem, Marchildon, Taktek, Zaher Abdine, Bensalah: Lab4, Optimisation des kernels CUDA pour une "
     "utilisation efficace de la mémoire partagée (GPU not named; size inferred)",
     unit="GB/s",
     limit=lambda case: "copy",

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from math import prod
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.position_hash import ESCAPE, position_hash, random_keys
 from kernels.transpose import balanced, boxes, reverse_axes, transpose_cpu
+from kernels.transposed import is_transpose
 from workflows.array_workflow import ArrayWorkflow, Bounds, Checked, Read, Spec, sizes
 
 # Sides of a region are a multiple of so many elements: rows of it begin on 16 bytes, as the kernel likes them.
 ALIGNED = 64
 # A run that is read costs a call, one that is written does not.
 READ_LONGER = 8
-# A matrix that is narrower has more keys than it is worth.
-NARROW = 32
 
 
 @dataclass(frozen=True)
@@ -68,24 +65,9 @@ def check(
     read: Read, found: NDArray[Any], region: Bounds, specs: Sequence[Spec], options: TransposeOptions,
     random: np.random.Generator,
 ) -> Checked:  # fmt: skip
-    """Hash both sides, each as it lies in memory, with keys of positions; a narrow region is compared."""
+    """Compare the region with what it was made of, bit for bit."""
     block = read(0, region[::-1])
-    shape = block.shape
-    split = min(range(len(shape) + 1), key=lambda axis: prod(shape[:axis]) + prod(shape[axis:]))
-    rows, columns = prod(shape[:split]), prod(shape[split:])
-    if min(rows, columns) >= NARROW:
-        keys = random_keys(rows, columns, block.dtype, random)
-        from_input = position_hash(block.reshape(rows, columns), keys.rows, keys.columns, keys)
-        # In the output the axes that rows and columns are made of run the other way round.
-        row_keys, column_keys = _turned(keys.rows, shape[:split]), _turned(keys.columns, shape[split:])
-        if position_hash(found.reshape(columns, rows), column_keys, row_keys, keys) == from_input:
-            return Checked((), found.size, ESCAPE)
-    return Checked(_differing(found, block.T, region), found.size)
-
-
-def _turned(keys: NDArray[np.float64], shape: tuple[int, ...]) -> NDArray[np.float64]:
-    axes = range(len(shape))
-    return keys.reshape(*shape, -1).transpose(*axes[::-1], len(axes)).reshape(len(keys), -1)
+    return Checked(() if is_transpose(found, block) else _differing(found, block.T, region), found.size)
 
 
 def _differing(found: NDArray[Any], expected: NDArray[Any], region: Bounds) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ from pipeline.devices import find_devices
 from pipeline.engine import run
 from pipeline.generate import generate
 from pipeline.report import to_json
+from pipeline.settings import Settings
 from pipeline.sources import open_source
 from tests.benchmarks.common import save
 from workflows import WORKFLOWS
@@ -116,7 +117,7 @@ def measure(gib: int) -> dict[str, Any]:
             for key, value in variables.items():
                 os.environ.pop(key, None) if value is None else os.environ.update({key: value})
             for turn, verify in enumerate(("sample", "off", "sample") if name != "CPU" else ("off",)):
-                outcome = run(job, HistogramOptions(), source, placement=placement, verify=verify)
+                outcome = run(job, HistogramOptions(), source, Settings(placement=placement, verify=verify))
                 report = to_json(outcome)
                 results.add(str(report["result"]))
                 rows.append({"where": name, "turn": turn, "verify": verify, **report["performance"]})

@@ -21,6 +21,7 @@ from pipeline.cluster import Placement
 from pipeline.devices import find_devices
 from pipeline.engine import run
 from pipeline.report import to_json
+from pipeline.settings import Settings
 from pipeline.sources import open_source
 from tests.benchmarks.common import save
 from workflows import WORKFLOWS
@@ -64,12 +65,12 @@ def one_run(name: str, options: Any, paths: list[tuple[str, ...]], folder: Path,
     chosen = workflow.options(**options)
     if not isinstance(workflow, ArrayWorkflow):
         how.pop("memory_limit")
-        report = to_json(run(workflow, chosen, open_source(paths[0]), **how))
+        report = to_json(run(workflow, chosen, open_source(paths[0]), Settings(**how)))
         digest = hashlib.sha256(repr(report["result"]).encode()).hexdigest()
     else:
         output = folder / "output.npy"
         sources = [open_source(path, samples=False) for path in paths]
-        report = to_json(run_array(workflow, chosen, sources, str(output), **how))
+        report = to_json(run_array(workflow, chosen, sources, str(output), Settings(**how)))
         with open(output, "rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
         output.unlink()

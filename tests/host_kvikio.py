@@ -1,0 +1,93 @@
+"""What streams, events, pinned memory and kvikio's files are on a machine without a GPU: everything is done at once."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import nullcontext
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from host_array import DeviceArray
+
+from pipeline import array_device, read_device, transfer
+
+
+class HostStream(nullcontext[Any]):
+    """A stream on which nothing is ever under way."""
+
+    def __init__(self, non_blocking: bool = False) -> None:
+        super().__init__(self)
+
+    def synchronize(self) -> None:
+        """Nothing is under way."""
+
+
+class HostEvent:
+    """An event that has always happened."""
+
+    def __init__(self, disable_timing: bool = False) -> None:
+        pass
+
+    def record(self, stream: Any = None) -> None:
+        """At once."""
+
+    def synchronize(self) -> None:
+        """Nothing is under way."""
+
+
+class HostFile:
+    """A file as kvikio opens it; read only when somebody waits for it, as late as can be."""
+
+    opened = 0
+
+    def __init__(self, path: str, flags: str) -> None:
+        assert flags == "r"
+        self.path, self.closed = path, False
+
+    def __enter__(self) -> HostFile:
+        HostFile.opened += 1
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        HostFile.opened -= 1
+        self.closed = True
+
+    def pread(self, target: Any, size: int, offset: int, task_size: int | None = None) -> Any:
+        """A future that knows how much it read."""
+
+        def get() -> int:
+            assert not self.closed
+            found = np.fromfile(self.path, np.uint8, size, offset=offset)
+            target[: len(found)] = found
+            return len(found)
+
+        return SimpleNamespace(get=get)
+
+
+def install(cp: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the place of what CuPy and kvikio have, where there is no GPU."""
+    monkeypatch.setattr(cp.cuda, "Stream", HostStream, raising=False)
+    monkeypatch.setattr(cp.cuda, "Event", HostEvent, raising=False)
+    monkeypatch.setattr(cp.cuda, "get_current_stream", HostStream)
+    monkeypatch.setattr(cp.cuda, "get_elapsed_time", lambda began, ended: 1.0, raising=False)
+    kvikio: Any = ModuleType("kvikio")
+    kvikio.CuFile = HostFile
+    kvikio.defaults = ModuleType("kvikio.defaults")
+    kvikio.defaults.set = lambda values: None
+    monkeypatch.setitem(sys.modules, "kvikio", kvikio)
+    monkeypatch.setitem(sys.modules, "kvikio.defaults", kvikio.defaults)
+    cupyx: Any = ModuleType("cupyx")
+    cupyx.empty_pinned = np.empty
+    monkeypatch.setitem(sys.modules, "cupyx", cupyx)
+    monkeypatch.setattr(transfer, "find_devices", lambda: SimpleNamespace(usable=1))
+    for module in (transfer, read_device, array_device):
+        monkeypatch.setattr(module, "way", lambda: transfer.PINNED)
+    monkeypatch.setattr(read_device, "_ready", {})
+    monkeypatch.setattr(read_device, "_range", lambda name: nullcontext())
+    monkeypatch.setattr(
+        DeviceArray, "set", lambda self, block, stream=None: self.__setitem__(..., block), raising=False
+    )
+    get = DeviceArray.get
+    monkeypatch.setattr(DeviceArray, "get", lambda self, stream=None, out=None: get(self))
