@@ -4,6 +4,7 @@
 //   largest_in_columns   the same of each column of B
 //   split                every number scaled and rounded to an integer, and that to its residues, a plane for each modulus
 //   multiply             one plane of A times one of B, modulo the modulus
+//   multiply_warpgroups  the same of all planes, by Hopper's own instructions
 //   wild_terms           which elements have infinite or undefined terms, where rows or columns have infinities or NaN
 //   finish_floats        residues to the integer that they belong to, scaled back, rounded once
 //   finish_integers      the same without scales; says whether all fit
@@ -13,6 +14,7 @@
 // A line is a row of A or a column of B; lines of all matrices of a stack are numbered through. In planes a line is
 // contiguous. modular.py has formats and moduli, modular_device.py calls these kernels, docs/matmul.md says why it works.
 
+#include "modular_blocks.cuh"
 #include "modular_bound.cuh"
 #include "modular_tile.cuh"
 
@@ -20,7 +22,6 @@
 // it spilled registers.
 constexpr int THREADS = 256;
 constexpr int ROWS_AT_A_TIME = 64;  // of a column, by a thread that has it for itself
-constexpr int RASTER = 8;           // tiles below one another that are multiplied together, for the sake of the cache
 constexpr int LOOKED_AT = 2048;     // elements in which a block of dot_products looks for doubtful ones
 constexpr int STEP = 64;            // terms that it takes where they may not be zero, or leaves out
 
@@ -61,22 +62,26 @@ largest_in_columns(const typename F::Storage* __restrict__ values, i64 lines, i6
 // Each thread some numbers of a line, a block as many of 32 lines as a stage of `multiply` takes: so that all lines of
 // memory are read and written whole. Those past `length` are zeros; `block` numbers of each line are in memory, and
 // `before` it in earlier parts. Floats have one more plane, of their magnitudes, and each line adds up what it is like.
-template <typename F, int COUNT, bool COLUMNS>
+// Each of the matrices has `own` lines, and in planes room for some more: in pieces (modular_blocks.cuh) or side by side.
+template <typename F, int COUNT, bool COLUMNS, bool IN_PIECES>
 __global__ void __launch_bounds__(THREADS, F::PIECES == 3 ? 4 : 3)
-split(const typename F::Storage* __restrict__ values, const typename F::Large* __restrict__ largest, i64 lines, i64 columns,
-      i64 block, i64 before, i64 first, int length, int padded, i8* __restrict__ planes, u64* __restrict__ seen) {
+split(const typename F::Storage* __restrict__ values, const typename F::Large* __restrict__ largest, i64 matrices, int own,
+      int room, i64 block, i64 before, i64 first, int length, int padded, i8* __restrict__ planes, u64* __restrict__ seen) {
     constexpr int SIZE = 8, GROUPS = DEPTH / SIZE;
     static_assert(GROUPS == 8 && THREADS == 32 * GROUPS, "a block has 32 lines");
     const int thread = int(threadIdx.x), warp = thread / 32, lane = thread % 32;
     // Neighbouring lanes have neighbouring groups of rows, but neighbouring columns.
     const int own_line = COLUMNS ? warp % 4 * 8 + lane % 8 : thread / GROUPS;
     const int own_group = COLUMNS ? warp / 4 * 4 + lane / 8 : thread % GROUPS;
-    const i64 line = i64(blockIdx.x) * 32 + own_line;
-    const int start = int(blockIdx.y) * DEPTH + own_group * SIZE, count = line < lines ? length - start : 0;
-    const i64 step = COLUMNS ? columns : 1;
-    const i64 begin = COLUMNS ? line / columns * block * columns + line % columns : line * block;
+    const i64 number = i64(blockIdx.x) * 32 + own_line, matrix = number / room;
+    const int line_of_matrix = int(number % room), start = int(blockIdx.y) * DEPTH + own_group * SIZE;
+    const bool exists = matrix < matrices && line_of_matrix < own;
+    const i64 line = matrix * own + line_of_matrix;
+    const int count = exists ? length - start : 0;
+    const i64 step = COLUMNS ? own : 1;
+    const i64 begin = COLUMNS ? matrix * block * own + line_of_matrix : line * block;
     const typename F::Storage* const from = values + begin + (first + start) * step;
-    const int exponent = line < lines ? F::exponent(largest[line]) : 0;
+    const int exponent = exists ? F::exponent(largest[line]) : 0;
 
     float pieces[SIZE][F::PIECES];
     u32 magnitudes[SIZE];
@@ -100,7 +105,13 @@ split(const typename F::Storage* __restrict__ values, const typename F::Large* _
         if constexpr (COLUMNS) part.gather<8, 16>();
         else part.gather<1, 2, 4>();
     }
-    if (line >= lines) return;
+    if (matrix >= matrices) return;
+    i8* to = planes + number * padded + start;
+    if constexpr (IN_PIECES) {
+        const int place = COLUMNS ? interleaved(line_of_matrix) : line_of_matrix;
+        to = planes + (matrix * (padded / WIDE) + start / WIDE) * room * WIDE + swizzled(place, start % WIDE / 16) + start % 16;
+    }
+    const i64 plane = matrices * room * padded;
 #pragma unroll
     for (int modulus = 0; modulus < COUNT; ++modulus) {
         float powers[F::PIECES];
@@ -112,13 +123,13 @@ split(const typename F::Storage* __restrict__ values, const typename F::Large* _
 #pragma unroll
         for (int i = 0; i < SIZE; i += 4)
             words[i / 4] = last_bytes(residues[i], residues[i + 1], residues[i + 2], residues[i + 3]);
-        *reinterpret_cast<uint2*>(planes + (modulus * lines + line) * padded + start) = make_uint2(words[0], words[1]);
+        *reinterpret_cast<uint2*>(to + modulus * plane) = make_uint2(words[0], words[1]);
     }
     if constexpr (F::SCALED) {
-        *reinterpret_cast<uint2*>(planes + (COUNT * lines + line) * padded + start) =
+        *reinterpret_cast<uint2*>(to + COUNT * plane) =
             make_uint2(last_bytes(magnitudes[0], magnitudes[1], magnitudes[2], magnitudes[3]),
                        last_bytes(magnitudes[4], magnitudes[5], magnitudes[6], magnitudes[7]));
-        if (COLUMNS ? lane < 8 : own_group == 0) part.add_to(seen + Line::WORDS * line);
+        if (exists && (COLUMNS ? lane < 8 : own_group == 0)) part.add_to(seen + Line::WORDS * line);
     }
 }
 
@@ -147,6 +158,19 @@ multiply(const i8* __restrict__ a, const i8* __restrict__ b, const int* __restri
     tile.reduce(modulus);
     u8* const result = products + blockIdx.z * stride + matrix * rows * columns;
     tile.store(result, rows, columns, row, column, modulus, add, columns % CHUNK == 0);
+}
+
+// Clusters of BLOCKS blocks, as many as there is room for at once, take the tiles of the planes by turns.
+template <int CONSUMERS, int BN, int STAGES, int BLOCKS>
+__cluster_dims__(BLOCKS, 1, 1) __global__ void __launch_bounds__(Pipeline<CONSUMERS, BN, STAGES, BLOCKS>::THREADS, 1)
+multiply_warpgroups(const i8* __restrict__ a, const i8* __restrict__ b, const int* __restrict__ a_of,
+                    const int* __restrict__ b_of, int matrices_a, int matrices_b, int rows, int columns, int room_a,
+                    int room_b, int pieces, int matrices, int first, int count, int moduli, u32 enough, i64 stride, int add,
+                    int* lacking, u8* products, u32* totals) {
+    extern __shared__ __align__(1024) u8 stages[];
+    const Planes planes{a, b, a_of, b_of, matrices_a, matrices_b, rows, columns, room_a, room_b, pieces};
+    multiply_tiles<CONSUMERS, BN, STAGES, BLOCKS>(stages, planes, matrices, first, count, moduli, enough, stride, add,
+                                                  lacking, products, totals);
 }
 
 // Where an element of the stack of products comes from: a line of A and one of B.

@@ -132,6 +132,9 @@ __device__ inline u32 reduced(int sum, int modulus, float inverse) {
     return u32(rest < 0 ? rest + modulus : rest);
 }
 
+// No larger than a u32 can be.
+__device__ inline u32 limited_sum(u32 a, u32 b) { return a + b < a ? ~u32(0) : a + b; }
+
 // --- from residues back to the integer ---------------------------------------------------------------------------------
 
 // With M the product of the moduli, an integer is the sum of residues times weights, less a multiple of M. Each weight

@@ -14,6 +14,7 @@
 #define __forceinline__ inline
 #define __align__(bytes) alignas(bytes)
 #define __launch_bounds__(...)
+#define __cluster_dims__(...)
 
 // Constant for a thread, whatever other threads run in between: the compiler may keep them.
 #define threadIdx host_thread_index()
