@@ -58,7 +58,7 @@ class Limits:
     registers_per_multiprocessor: int
     shared_per_multiprocessor: int
     shared_per_block: int
-    hopper: bool
+    hopper: bool = False
 
     def resident_blocks(self, threads: int, registers: int, shared: int) -> int:
         """Blocks that fit on the whole device at once (at least one a multiprocessor).

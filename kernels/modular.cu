@@ -16,6 +16,7 @@
 
 #include "modular_blocks.cuh"
 #include "modular_bound.cuh"
+#include "modular_residue.cuh"
 #include "modular_tile.cuh"
 
 // Some kernels name the blocks that a multiprocessor is to hold at least, 0 for none: where the compiler chose for itself
@@ -64,7 +65,7 @@ largest_in_columns(const typename F::Storage* __restrict__ values, i64 lines, i6
 // `before` it in earlier parts. Floats have one more plane, of their magnitudes, and each line adds up what it is like.
 // Each of the matrices has `own` lines, and in planes room for some more: in pieces (modular_blocks.cuh) or side by side.
 template <typename F, int COUNT, bool COLUMNS, bool IN_PIECES>
-__global__ void __launch_bounds__(THREADS, F::PIECES == 3 ? 4 : 3)
+__global__ void __launch_bounds__(THREADS, 4)
 split(const typename F::Storage* __restrict__ values, const typename F::Large* __restrict__ largest, i64 matrices, int own,
       int room, i64 block, i64 before, i64 first, int length, int padded, i8* __restrict__ planes, u64* __restrict__ seen) {
     constexpr int SIZE = 8, GROUPS = DEPTH / SIZE;
@@ -83,25 +84,27 @@ split(const typename F::Storage* __restrict__ values, const typename F::Large* _
     const typename F::Storage* const from = values + begin + (first + start) * step;
     const int exponent = exists ? F::exponent(largest[line]) : 0;
 
-    float pieces[SIZE][F::PIECES];
-    u32 magnitudes[SIZE];
+    u32 low[SIZE], high[SIZE], magnitudes[SIZE];
     Part part;
 #pragma unroll
     for (int i = 0; i < SIZE; ++i) {
-        const typename F::Storage value = i < count ? from[i * step] : 0;
-        const typename F::Whole whole = F::whole(value, exponent);
+        typename F::Storage value = i < count ? from[i * step] : 0;
+        typename F::Whole whole;
         if constexpr (F::SCALED) {
+            int moved;
+            if (F::wild(value & (F::SIGN - 1))) value = 0;
+            whole = F::whole(value, typename F::Scale(exponent), moved);
             magnitudes[i] = F::magnitude(whole);
-            part.add<F>(i, value, whole, magnitudes[i], exponent);
+            part.add(i, value & (F::SIGN - 1), magnitudes[i], moved);
+        } else {
+            whole = value;
         }
-#pragma unroll
-        for (int k = 0; k < F::PIECES; ++k) {
-            const typename F::Whole upper = whole >> (PIECE * k);
-            pieces[i][k] = float(k < F::PIECES - 1 ? int(upper & ((1 << PIECE) - 1)) : int(upper));
-        }
+        const u64 bits = F::biased(whole);
+        low[i] = u32(bits);
+        high[i] = u32(bits >> 32);
     }
     if constexpr (F::SCALED) {
-        part.place(int(before + first) + start);
+        part.close<F>(int(before + first) + start);
         if constexpr (COLUMNS) part.gather<8, 16>();
         else part.gather<1, 2, 4>();
     }
@@ -114,12 +117,9 @@ split(const typename F::Storage* __restrict__ values, const typename F::Large* _
     const i64 plane = matrices * room * padded;
 #pragma unroll
     for (int modulus = 0; modulus < COUNT; ++modulus) {
-        float powers[F::PIECES];
-#pragma unroll
-        for (int k = 0; k < F::PIECES; ++k) powers[k] = float(power(k, MODULI[modulus]));
         u32 residues[SIZE], words[SIZE / 4];
 #pragma unroll
-        for (int i = 0; i < SIZE; ++i) residues[i] = residue(pieces[i], MODULI[modulus], powers);
+        for (int i = 0; i < SIZE; ++i) residues[i] = residue<F>(low[i], high[i], modulus);
 #pragma unroll
         for (int i = 0; i < SIZE; i += 4)
             words[i / 4] = last_bytes(residues[i], residues[i + 1], residues[i + 2], residues[i + 3]);
@@ -142,9 +142,10 @@ multiply(const i8* __restrict__ a, const i8* __restrict__ b, const int* __restri
          u8* products, u32* totals) {
     extern __shared__ uint4 shared[];
     const int down = (rows + BM - 1) / BM, across = (columns + BN - 1) / BN;
-    const int band = int(blockIdx.x) / (RASTER * across), height = min(RASTER, down - band * RASTER);
-    const int inside = int(blockIdx.x) - band * RASTER * across;
-    const int row = (band * RASTER + inside % height) * BM, column = inside / height * BN;
+    constexpr int BAND = 8;  // tiles below one another that are multiplied together, for the sake of the cache
+    const int band = int(blockIdx.x) / (BAND * across), height = min(BAND, down - band * BAND);
+    const int inside = int(blockIdx.x) - band * BAND * across;
+    const int row = (band * BAND + inside % height) * BM, column = inside / height * BN;
     const i64 matrix = first + blockIdx.y;
     const int modulus = MODULI[blockIdx.z];
     Tile<BM, BN, WM, WN, STAGES> tile(
@@ -160,27 +161,43 @@ multiply(const i8* __restrict__ a, const i8* __restrict__ b, const int* __restri
     tile.store(result, rows, columns, row, column, modulus, add, columns % CHUNK == 0);
 }
 
-// Clusters of BLOCKS blocks, as many as there is room for at once, take the tiles of the planes by turns.
-template <int CONSUMERS, int BN, int STAGES, int BLOCKS>
-__cluster_dims__(BLOCKS, 1, 1) __global__ void __launch_bounds__(Pipeline<CONSUMERS, BN, STAGES, BLOCKS>::THREADS, 1)
+// As many blocks as there is room for at once take the tiles of the planes by turns.
+template <int BM, int BN, int STAGES>
+__global__ void __maxnreg__(224)
 multiply_warpgroups(const i8* __restrict__ a, const i8* __restrict__ b, const int* __restrict__ a_of,
                     const int* __restrict__ b_of, int matrices_a, int matrices_b, int rows, int columns, int room_a,
                     int room_b, int pieces, int matrices, int first, int count, int moduli, u32 enough, i64 stride, int add,
                     int* lacking, u8* products, u32* totals) {
     extern __shared__ __align__(1024) u8 stages[];
     const Planes planes{a, b, a_of, b_of, matrices_a, matrices_b, rows, columns, room_a, room_b, pieces};
-    multiply_tiles<CONSUMERS, BN, STAGES, BLOCKS>(stages, planes, matrices, first, count, moduli, enough, stride, add,
+    multiply_tiles<BM, BN, STAGES>(stages, planes, matrices, first, count, moduli, enough, stride, add,
                                                   lacking, products, totals);
 }
 
-// Where an element of the stack of products comes from: a line of A and one of B.
+// Where an element of the stack of products comes from: a line of A and one of B. They go on to the next element.
 struct Lines {
-    i64 a, b;
-    __device__ Lines(i64 element, i64 rows, i64 columns, const int* a_of, const int* b_of) {
-        const i64 matrix = element / (rows * columns), place = element % (rows * columns);
-        a = a_of[matrix] * rows + place / columns;
-        b = b_of[matrix] * columns + place % columns;
+    const int rows, columns, *const a_of, *const b_of;
+    i64 matrix;
+    int row, column;
+
+    __device__ Lines(i64 element, i64 rows, i64 columns, const int* a_of, const int* b_of)
+        : rows(int(rows)), columns(int(columns)), a_of(a_of), b_of(b_of), matrix(quotient(element, rows * columns)) {
+        const i64 place = element - matrix * rows * columns;
+        row = int(quotient(place, columns));
+        column = int(place - row * columns);
     }
+    // Half as many instructions where words do.
+    __device__ static i64 quotient(i64 a, i64 b) { return (a | b) >> 32 ? a / b : i64(u32(a) / u32(b)); }
+
+    __device__ void next() {
+        if (++column < columns) return;
+        column = 0;
+        if (++row < rows) return;
+        row = 0;
+        ++matrix;
+    }
+    __device__ i64 a() const { return i64(a_of[matrix]) * rows + row; }
+    __device__ i64 b() const { return i64(b_of[matrix]) * columns + column; }
 };
 
 enum Term : u8 { UPWARDS = 1, DOWNWARDS = 2, UNDEFINED = 4, DOUBTFUL = 8 };  // the last one alone
@@ -199,15 +216,16 @@ wild_terms(const typename F::Storage* __restrict__ a, const typename F::Storage*
            const typename F::Large* __restrict__ largest_a, const typename F::Large* __restrict__ largest_b,
            const int* __restrict__ a_of, const int* __restrict__ b_of, const int* __restrict__ some_wild, i64 size, i64 rows,
            i64 inner, i64 columns, int add, u8* terms) {
-    const i64 element = thread_number();
-    if (!*some_wild || element >= size) return;
-    const Lines lines(element, rows, columns, a_of, b_of);
-    if (!F::wild(largest_a[lines.a]) && !F::wild(largest_b[lines.b])) return;
-    const typename F::Storage* const row = a + lines.a * inner;
-    const typename F::Storage* const column = b + lines.b / columns * inner * columns + lines.b % columns;
-    int found = add ? terms[element] : 0;
-    for (i64 k = 0; k < inner; ++k) found |= term<F>(row[k], column[k * columns]);
-    terms[element] = u8(found);
+    if (!*some_wild) return;
+    for (i64 element = thread_number(); element < size; element += i64(gridDim.x) * THREADS) {
+        const Lines lines(element, rows, columns, a_of, b_of);
+        if (!F::wild(largest_a[lines.a()]) && !F::wild(largest_b[lines.b()])) continue;
+        const typename F::Storage* const row = a + lines.a() * inner;
+        const typename F::Storage* const column = b + b_of[lines.matrix] * inner * columns + lines.column;
+        int found = add ? terms[element] : 0;
+        for (i64 k = 0; k < inner; ++k) found |= term<F>(row[k], column[k * columns]);
+        terms[element] = u8(found);
+    }
 }
 
 template <typename F, int COUNT>
@@ -215,9 +233,11 @@ __global__ void __launch_bounds__(THREADS, 3)
 finish_floats(const u8* __restrict__ products, i64 stride, i64 size, i64 rows, i64 columns, const int* __restrict__ a_of,
               const int* __restrict__ b_of, const typename F::Large* __restrict__ largest_a,
               const typename F::Large* __restrict__ largest_b, const u8* __restrict__ terms, typename F::Storage* result) {
-    with_integers<COUNT>(products, stride, size, [=](i64 element, u32(&words)[Weights<COUNT>::WORDS]) {
-        const Lines lines(element, rows, columns, a_of, b_of);
-        const u64 a = largest_a[lines.a], b = largest_b[lines.b];
+    const i64 first = 4 * thread_number();
+    if (first >= size) return;
+    Lines lines(first, rows, columns, a_of, b_of);
+    with_integers<COUNT>(products, stride, size, first, [&](i64 element, u32(&words)[Weights<COUNT>::WORDS]) {
+        const u64 a = largest_a[lines.a()], b = largest_b[lines.b()];
         if (F::wild(a) || F::wild(b)) {
             const int found = terms[element];
             const bool undefined = found != UPWARDS && found != DOWNWARDS;
@@ -227,13 +247,14 @@ finish_floats(const u8* __restrict__ products, i64 stride, i64 size, i64 rows, i
         } else {
             result[element] = to_float<F>(words, F::exponent(a) + F::exponent(b) - 2 * F::KEPT);
         }
+        lines.next();
     });
 }
 
 template <typename T, int COUNT>
 __global__ void __launch_bounds__(THREADS, COUNT == MOST_MODULI ? 2 : 3)
 finish_integers(const u8* __restrict__ products, i64 stride, i64 size, T* result, int* too_large) {
-    with_integers<COUNT>(products, stride, size, [=](i64 element, u32(&words)[Weights<COUNT>::WORDS]) {
+    with_integers<COUNT>(products, stride, size, 4 * thread_number(), [=](i64 element, u32(&words)[Weights<COUNT>::WORDS]) {
         T value;
         if (!to_fitting(words, value)) atomicOr(too_large, 1);
         result[element] = value;
@@ -243,7 +264,7 @@ finish_integers(const u8* __restrict__ products, i64 stride, i64 size, T* result
 // Marks the elements whose bound is not certain among the terms, and counts them. A thread for some rows of each column.
 template <typename F>
 __global__ void __launch_bounds__(THREADS, 3)
-find_doubtful(i64 matrices, i64 rows, i64 inner, i64 columns, double share, const int* __restrict__ a_of,
+find_doubtful(i64 matrices, i64 rows, i64 inner, i64 columns, double share, u32 enough, const int* __restrict__ a_of,
               const int* __restrict__ b_of, const typename F::Large* __restrict__ largest_a,
               const typename F::Large* __restrict__ largest_b, const u64* __restrict__ seen_a,
               const u64* __restrict__ seen_b, const u32* __restrict__ totals, u8* terms, u64* doubtful) {
@@ -258,6 +279,7 @@ find_doubtful(i64 matrices, i64 rows, i64 inner, i64 columns, double share, cons
         const u32* const total = totals + matrix * rows * columns + column;
 #pragma unroll 4
         for (i64 row = first; row < last; ++row) {
+            if (total[row * columns] >= enough) continue;  // mostly: no line can lose so much
             const Line of_a(seen_a, rows_of_a + row);
             const double moved_a = of_a.template moved<F>();
             const double error = size_b * moved_a + double(of_a.size) * moved_b + both_b * moved_a;
@@ -290,13 +312,13 @@ dot_products(const typename F::Storage* __restrict__ a, const typename F::Storag
     for (int i = int(threadIdx.x); i < count; i += THREADS) {
         const i64 element = base + chosen[i];
         const Lines lines(element, rows, columns, a_of, b_of);
-        const int of_a = F::exponent(largest_a[lines.a]), of_b = F::exponent(largest_b[lines.b]);
+        const int of_a = F::exponent(largest_a[lines.a()]), of_b = F::exponent(largest_b[lines.b()]);
         const double scale_a = scaled ? power_of_two(HALF_WAY - of_a) : 1;
         const double scale_b = scaled ? power_of_two(HALF_WAY - of_b) : 1;
-        const Span span(Line(seen_a, lines.a), Line(seen_b, lines.b));
+        const Span span(Line(seen_a, lines.a()), Line(seen_b, lines.b()));
         const i64 start = max(span.first - before, i64(0)), end = min(span.end - before, inner);
-        const typename F::Storage* const row = a + lines.a * inner;
-        const typename F::Storage* const column = b + lines.b / columns * inner * columns + lines.b % columns;
+        const typename F::Storage* const row = a + lines.a() * inner;
+        const typename F::Storage* const column = b + b_of[lines.matrix] * inner * columns + lines.column;
         double sum = before ? sums[element] : 0;
         // Lanes stay at the same terms: they read whole lines of memory. Terms outside of the span add zeros.
         for (i64 step = 0; step < inner; step += STEP) {

@@ -7,7 +7,7 @@
 
 #include "modular_warpgroup.cuh"
 
-constexpr int RASTER = 8;  // tiles below one another that are multiplied together, for the sake of the cache
+constexpr int RASTER = 2048;  // rows of C that are multiplied together, for the sake of the cache
 constexpr int FEW = 4;     // stages, after which sums of magnitudes mostly are large enough
 
 // Where a line of B is.
@@ -30,30 +30,32 @@ struct Planes {
     }
 };
 
-// The tiles of a launch, those of a plane together: BM rows and BN columns for each block, BLOCKS below one another for a
-// cluster.
-template <int BM, int BN, int BLOCKS> struct Tiles {
+// The tiles of a launch, those of a plane together.
+template <int BM, int BN> struct Tiles {
+    static constexpr int BAND = RASTER / BM;
     const int down, across, of_matrix, of_plane;
 
     __device__ Tiles(int rows, int columns, int matrices)
-        : down((rows + BM * cluster_size<BLOCKS>() - 1) / (BM * cluster_size<BLOCKS>())), across((columns + BN - 1) / BN),
-          of_matrix(down * across), of_plane(of_matrix * matrices) {}
+        : down((rows + BM - 1) / BM), across((columns + BN - 1) / BN), of_matrix(down * across),
+          of_plane(of_matrix * matrices) {}
 
     // Where the one with a number is.
     __device__ int plane(int number) const { return number / of_plane; }
     __device__ int matrix(int number) const { return number % of_plane / of_matrix; }
     __device__ void place(int number, int& row, int& column) const {
-        const int inside = number % of_matrix, band = inside / (RASTER * across), place = inside - band * RASTER * across;
-        const int height = min(RASTER, down - band * RASTER);
-        row = ((band * RASTER + place % height) * cluster_size<BLOCKS>() + rank_in_cluster<BLOCKS>()) * BM;
+        const int inside = number % of_matrix, band = inside / (BAND * across), place = inside - band * BAND * across;
+        const int height = min(BAND, down - band * BAND);
+        row = (band * BAND + place % height) * BM;
         column = place / height * BN;
     }
 };
 
-// CONSUMERS warpgroups have 64 rows of a tile each, and the warp after them brings STAGES of WIDE bytes of each line.
-template <int CONSUMERS, int BN, int STAGES, int BLOCKS> struct Pipeline {
-    static constexpr int BM = 64 * CONSUMERS, THREADS = 128 * CONSUMERS + 32, STAGE = (BM + BN) * WIDE;
-    static constexpr int SHARED = STAGES * (STAGE + 16);
+// Two warpgroups share the BM rows of a tile and its BN columns, and the warp after them brings STAGES of WIDE bytes of
+// each line.
+template <int BM, int BN, int STAGES> struct Pipeline {
+    static constexpr int THREADS = 256 + 32, STAGE = (BM + BN) * WIDE, PARTS = BM / 128;
+    static_assert(PARTS * 128 == BM && BN % 64 == 0, "whole instructions");
+    using Sums = int[PARTS][BN / 8][4];
 
     u8* const memory;
     u64 *const full, *const free;  // a barrier of each stage
@@ -61,15 +63,13 @@ template <int CONSUMERS, int BN, int STAGES, int BLOCKS> struct Pipeline {
     u32 parity = 0;
 
     __device__ explicit Pipeline(u8* memory)
-        : memory(memory), full(reinterpret_cast<u64*>(memory + STAGES * STAGE)), free(full + STAGES) {}
-
-    __device__ void begin() {
+        : memory(memory), full(reinterpret_cast<u64*>(memory + STAGES * STAGE)), free(full + STAGES) {
         if (threadIdx.x == 0)
             for (int i = 0; i < STAGES; ++i) {
                 begin_barrier(full + i, 1);
-                begin_barrier(free + i, 4 * CONSUMERS * BLOCKS);
+                begin_barrier(free + i, 8);
             }
-        synchronize_cluster<BLOCKS>();
+        __syncthreads();
     }
     __device__ void next() {
         if (++stage == STAGES) {
@@ -78,34 +78,34 @@ template <int CONSUMERS, int BN, int STAGES, int BLOCKS> struct Pipeline {
         }
     }
 
-    // The producer's: pieces of the lines from these on, each to its stage. Of B a block of the cluster brings its part.
+    // The producer's: pieces of the lines from these on, each to its stage.
     __device__ void bring(const i8* a, const i8* b, i64 step_a, i64 step_b, int pieces) {
-        constexpr int PARTS = cluster_size<BLOCKS>(), PART = BN / PARTS * WIDE;
-        const int own = rank_in_cluster<BLOCKS>() * PART;
         for (int i = 0; i < pieces; ++i) {
             wait_for_phase(free + stage, parity ^ 1);
-            if (threadIdx.x == 128 * CONSUMERS) {
+            if (threadIdx.x % 32 == 0) {
                 u8* const to = memory + stage * STAGE;
                 expect_bytes(full + stage, STAGE);
-                copy_bulk<BLOCKS>(to, a + i * step_a, BM * WIDE, full + stage, false);
-                copy_bulk<BLOCKS>(to + BM * WIDE + own, b + i * step_b + own, PART, full + stage, true);
+                copy_bulk(to, a + i * step_a, BM * WIDE, full + stage);
+                copy_bulk(to + BM * WIDE, b + i * step_b, BN * WIDE, full + stage);
             }
             stage_is_sent();
             next();
         }
     }
 
-    // A consumer's: the sums of products of its 64 rows and all columns.
-    __device__ void multiply(int (&sums)[BN / 8][4], int pieces) {
-        const int own = int(threadIdx.x) / 128 * 64 * WIDE;
+    // A consumer's: the sums of products of its rows, 64 in each part, and all columns.
+    __device__ void multiply(Sums& sums, int pieces) {
         int last = 0;
         for (int i = 0; i < pieces; ++i) {
             const u8* const from = memory + stage * STAGE;
             wait_for_stage(full + stage, parity);
-            const u64 a = lines_at(from + own), b = lines_at(from + BM * WIDE);
+            const u64 b = lines_at(from + BM * WIDE);
             begin_multiplying();
 #pragma unroll
-            for (int step = 0; step < WIDE / 32; ++step) multiply_lines(sums, a, b, step, i > 0 || step > 0);
+            for (int step = 0; step < WIDE / 32; ++step)
+#pragma unroll
+                for (int part = 0; part < PARTS; ++part)
+                    multiply_lines(sums[part], lines_at(from + first_row(part) * WIDE), b, step, i > 0 || step > 0);
             commit_multiplying();
             wait_for_multiplying<1>();
             if (i > 0) release(last);
@@ -114,10 +114,12 @@ template <int CONSUMERS, int BN, int STAGES, int BLOCKS> struct Pipeline {
         }
         wait_for_multiplying<0>();
         release(last);
-        hold(sums);
+#pragma unroll
+        for (int part = 0; part < PARTS; ++part) hold(sums[part]);
     }
+    __device__ static int first_row(int part) { return (int(threadIdx.x) / 128 * PARTS + part) * 64; }
     __device__ void release(int stage) {
-        if (threadIdx.x % 32 == 0) arrive_everywhere<BLOCKS>(free + stage);
+        if (threadIdx.x % 32 == 0) arrive(free + stage);
     }
 };
 
@@ -126,9 +128,9 @@ template <int BN> struct Sums {
     static constexpr int STRETCH = 16;
     int rows, columns, row, column;  // of the matrix; where the first sum belongs
 
-    __device__ Sums(int rows, int columns, int tile_row, int tile_column)
-        : rows(rows), columns(columns), row(tile_row + int(threadIdx.x) / 32 * 16 + int(threadIdx.x) % 32 / 4),
-          column(tile_column + int(threadIdx.x) % 4 * STRETCH) {}
+    __device__ Sums(int rows, int columns, int first_row, int first_column)
+        : rows(rows), columns(columns), row(first_row + int(threadIdx.x) % 128 / 32 * 16 + int(threadIdx.x) % 32 / 4),
+          column(first_column + int(threadIdx.x) % 4 * STRETCH) {}
 
     // Calls use(place in the matrix, how many of the stretch exist, function of the number in it that gives the sum).
     template <typename Use> __device__ void each(const int (&sums)[BN / 8][4], Use use) const {
@@ -150,30 +152,40 @@ template <int BN> struct Sums {
         const float inverse = 1.0f / float(modulus);
         each(sums, [&](i64 place, int count, auto sum) {
             u8* const to = results + place;
-            const bool whole = count == STRETCH && columns % STRETCH == 0;
-            alignas(16) u32 words[4] = {}, old[4] = {};
-            if (add && whole) *reinterpret_cast<uint4*>(old) = *reinterpret_cast<const uint4*>(to);
+            u32 words[STRETCH / 4];
 #pragma unroll
-            for (int i = 0; i < STRETCH; i += 4) {
-                u32 found[4];
-#pragma unroll
-                for (int k = 0; k < 4; ++k) {
-                    found[k] = reduced(sum(i + k), modulus, inverse);
-                    if (add && (whole || i + k < count)) {
-                        found[k] += whole ? old[i / 4] >> 8 * k & 0xff : to[i + k];
-                        found[k] = min(found[k], found[k] - u32(modulus));
-                    }
+            for (int i = 0; i < STRETCH; i += 4)
+                words[i / 4] = last_bytes(reduced(sum(i), modulus, inverse), reduced(sum(i + 1), modulus, inverse),
+                                          reduced(sum(i + 2), modulus, inverse), reduced(sum(i + 3), modulus, inverse));
+            if (count == STRETCH && columns % STRETCH == 0) {
+                uint4& there = *reinterpret_cast<uint4*>(to);
+                if (add) {
+                    const uint4 old = there;
+                    words[0] = modular_sum(words[0], old.x, modulus);
+                    words[1] = modular_sum(words[1], old.y, modulus);
+                    words[2] = modular_sum(words[2], old.z, modulus);
+                    words[3] = modular_sum(words[3], old.w, modulus);
                 }
-                words[i / 4] = last_bytes(found[0], found[1], found[2], found[3]);
+                there = make_uint4(words[0], words[1], words[2], words[3]);
+                return;
             }
-            if (whole) {
-                *reinterpret_cast<uint4*>(to) = make_uint4(words[0], words[1], words[2], words[3]);
-            } else {
 #pragma unroll
-                for (int i = 0; i < STRETCH; ++i)
-                    if (i < count) to[i] = u8(words[i / 4] >> 8 * (i % 4));
+            for (int i = 0; i < STRETCH; ++i) {
+                if (i >= count) break;
+                const u32 found = words[i / 4] >> 8 * (i % 4) & 0xff;
+                to[i] = u8(add ? modular_sum(found, to[i], modulus) : found);
             }
         });
+    }
+    // Of four bytes each.
+    __device__ static u32 modular_sum(u32 a, u32 b, int modulus) {
+        u32 found[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            const u32 sum = (a >> 8 * i & 0xff) + (b >> 8 * i & 0xff);
+            found[i] = min(sum, sum - u32(modulus));
+        }
+        return last_bytes(found[0], found[1], found[2], found[3]);
     }
 
     // As they are, none negative; whether one is less than enough.
@@ -202,17 +214,14 @@ template <int BN> struct Sums {
 
 // Some planes: residues, and the magnitudes after them. Of magnitudes the first time FEW pieces are multiplied; tiles
 // with less than enough in a sum are `lacking`, and multiplied as a whole when magnitudes alone are asked for.
-template <int CONSUMERS, int BN, int STAGES, int BLOCKS>
+template <int BM, int BN, int STAGES>
 __device__ void multiply_tiles(u8* memory, const Planes& planes, int matrices, int first, int count, int moduli, u32 enough,
                                i64 stride, bool add, int* lacking, u8* products, u32* totals) {
-    using Stages = Pipeline<CONSUMERS, BN, STAGES, BLOCKS>;
-    constexpr int BM = Stages::BM;
-    const Tiles<BM, BN, BLOCKS> tiles(planes.rows, planes.columns, matrices);
-    const int clusters = int(gridDim.x) / cluster_size<BLOCKS>(), own = int(blockIdx.x) / cluster_size<BLOCKS>();
-    const int all = tiles.of_plane * count;
+    using Stages = Pipeline<BM, BN, STAGES>;
+    const Tiles<BM, BN> tiles(planes.rows, planes.columns, matrices);
     const i64 step_a = i64(planes.room_a) * WIDE, step_b = i64(planes.room_b) * WIDE;
     const auto each = [&](auto use) {
-        for (int number = own; number < all; number += clusters) {
+        for (int number = int(blockIdx.x); number < tiles.of_plane * count; number += int(gridDim.x)) {
             const int plane = first + tiles.plane(number);
             int row, column, pieces = planes.pieces;
             tiles.place(number, row, column);
@@ -225,26 +234,26 @@ __device__ void multiply_tiles(u8* memory, const Planes& planes, int matrices, i
         }
     };
     Stages stages(memory);
-    stages.begin();
-    if (int(threadIdx.x) / 128 == CONSUMERS) {
+    if (threadIdx.x >= 256) {
         each([&](int plane, int matrix, int row, int column, int pieces, int*) {
-            // A block without rows of its own brings what others share, and some lines that it does not need.
-            stages.bring(planes.of_a(plane, matrix) + i64(min(row, planes.room_a - BM)) * WIDE,
-                         planes.of_b(plane, matrix) + i64(column) * WIDE, step_a, step_b, pieces);
+            stages.bring(planes.of_a(plane, matrix) + i64(row) * WIDE, planes.of_b(plane, matrix) + i64(column) * WIDE, step_a,
+                         step_b, pieces);
         });
-    } else {
-        each([&](int plane, int matrix, int row, int column, int pieces, int* mark) {
-            int sums[BN / 8][4];
-            stages.multiply(sums, pieces);
-            const Sums<BN> found(planes.rows, planes.columns, row, column);
-            const i64 place = i64(matrix) * planes.rows * planes.columns;
+        return;
+    }
+    each([&](int plane, int matrix, int row, int column, int pieces, int* mark) {
+        typename Stages::Sums sums;
+        stages.multiply(sums, pieces);
+        const i64 place = i64(matrix) * planes.rows * planes.columns;
+#pragma unroll
+        for (int part = 0; part < Stages::PARTS; ++part) {
+            const Sums<BN> found(planes.rows, planes.columns, row + Stages::first_row(part), column);
             if (plane < moduli) {
-                found.reduce(sums, products + plane * stride + place, MODULI[plane], add);
+                found.reduce(sums[part], products + plane * stride + place, MODULI[plane], add);
             } else {
-                const bool some = found.add_up(sums, totals + place, first < moduli ? enough : 0, add);
+                const bool some = found.add_up(sums[part], totals + place, first < moduli ? enough : 0, add);
                 if (__any_sync(~0u, some) && threadIdx.x % 32 == 0) atomicOr(mark, 1);
             }
-        });
-    }
-    synchronize_cluster<BLOCKS>();  // nobody sends to a block that has ended
+        }
+    });
 }

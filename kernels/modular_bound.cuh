@@ -1,7 +1,7 @@
 // How far an element may be from the product that was asked for: which elements are doubtful, and what becomes of them.
 #pragma once
 
-#include "modular_number.cuh"
+#include "modular_combine.cuh"
 
 // BITS, LOST and HALF_WAY of modular.py.
 constexpr int BITS = 7, LOST = 512, HALF_WAY = 497;
@@ -23,25 +23,25 @@ struct Line {
     template <typename F> __device__ double moved() const { return loss ? power_of_two(loss - LOST + F::PRECISION) : 0; }
 };
 
-// What a thread has seen of a line, in the same terms; places are those of the thread's own numbers until `place`.
+// What a thread has seen of a line, of some numbers next to each other.
 struct Part {
     int size = 0, loss = 0, early = 0, late = 0;
+    u32 there = 0;  // a bit for each number that is not zero
 
-    // Its number i, the integer that it became, and the first bits of that.
-    template <typename F>
-    __device__ void add(int i, typename F::Storage value, typename F::Whole whole, u32 magnitude, int exponent) {
-        if (!(value & (F::SIGN - 1))) return;
-        early = max(early, MOST_INNER - i);
-        late = i + 1;
-        size += int(magnitude) + 1;
-        loss = max(loss, F::lost(value, whole, exponent));
+    // Its number i, the first bits of the integer that it became, and how far it has moved.
+    __device__ void add(int i, bool is_there, u32 magnitude, int moved) {
+        there |= u32(is_there) << i;
+        size += int(magnitude);
+        loss = max(loss, moved);
     }
 
-    // Number 0 is at place `start`.
-    __device__ void place(int start) {
-        if (!size) return;
-        early -= start;
-        late += start;
+    // Those were all; number 0 is at place `start`.
+    template <typename F> __device__ void close(int start) {
+        loss = F::lost(loss);
+        if (!there) return;
+        size += __popc(there);
+        early = MOST_INNER - start - (__ffs(int(there)) - 1);
+        late = start + 32 - __clz(int(there));
     }
 
     // That of all lanes whose numbers differ in these bits.

@@ -19,6 +19,7 @@ C_TYPES = {
     "int32": "Integer<int>", "uint32": "Integer<u32>", "int64": "Integer<i64>", "uint64": "Integer<u64>",
     "float16": "Float16", "float32": "Float32", "float64": "Float64",
 }  # fmt: skip
+MOST_BLOCKS = 4096  # of a kernel that mostly has nothing to do
 RESULTS = {"int32": "int", "int64": "i64"}
 THREADS, ROWS_AT_A_TIME, LOOKED_AT, LINES, SPLIT = 256, 64, 2048, 32, 64  # of modular.cu
 
@@ -74,7 +75,8 @@ class ProductOnDevice:
             sizes = (self.size, self.rows, a.shape[-1], self.columns)
             lines = (self.largest_a, self.largest_b, self.a_of, self.b_of, self.some_wild)
             arguments = (a, b, *lines, *map(np.int64, sizes), np.int32(self.added > 0), self.terms)
-            _launch(f"wild_terms<{C_TYPES[self.result.name]}>", (ceil_div(self.size, THREADS),), arguments)
+            blocks = min(ceil_div(self.size, THREADS), MOST_BLOCKS)
+            _launch(f"wild_terms<{C_TYPES[self.result.name]}>", (blocks,), arguments)
         self.added += a.shape[-1]
 
     def finish(self) -> Any:
@@ -115,9 +117,10 @@ class ProductOnDevice:
 
         self.doubts = cupy.zeros(2, np.uint64)  # elements that are doubtful, and those whose sums overflow
         sizes = map(np.int64, (self.matrices, self.rows, self.inner, self.columns))
-        share = np.float64(FORMATS[self.result.name].share(self.inner))
+        format = FORMATS[self.result.name]
+        share, enough = np.float64(format.share(self.inner)), np.uint32(format.enough(self.inner))
         grid = (ceil_div(self.matrices * self.columns, THREADS), ceil_div(self.rows, ROWS_AT_A_TIME))
-        arguments = (*sizes, share, *self._lines(), self.totals, self.terms, self.doubts)
+        arguments = (*sizes, share, enough, *self._lines(), self.totals, self.terms, self.doubts)
         _launch(f"find_doubtful<{C_TYPES[self.result.name]}>", grid, arguments)
 
     @property

@@ -69,29 +69,22 @@ class Warps:
 
 @dataclass(frozen=True)
 class Warpgroups:
-    """Tiles of `multiply_warpgroups`: 64 rows of C by each of so many warpgroups, columns, stages of its copies, blocks in
-    a cluster.
+    """Tiles of `multiply_warpgroups`: rows and columns of C by a block of threads; stages of its copies.
 
     In planes a line has a multiple of WIDE bytes, in pieces of WIDE bytes: of a piece all lines lie together.
     """
 
-    consumers: int
+    rows: int
     columns: int
     stages: int
-    blocks: int
 
     in_pieces = True
     depth = WIDE
 
     @property
-    def rows(self) -> int:
-        """Of a block of threads."""
-        return 64 * self.consumers
-
-    @property
     def kernel(self) -> str:
         """Instance."""
-        return f"multiply_warpgroups<{self.consumers}, {self.columns}, {self.stages}, {self.blocks}>"
+        return f"multiply_warpgroups<{self.rows}, {self.columns}, {self.stages}>"
 
     @property
     def shared(self) -> int:
@@ -111,8 +104,7 @@ class Warpgroups:
 
         tiles = ceil_div(work.rows, self.rows) * ceil_div(work.columns, self.columns) * work.matrices
         if not add:
-            self_marks = cupy.zeros(tiles, np.int32)
-            work.lacking = self_marks
+            work.lacking = cupy.zeros(tiles, np.int32)
         pieces, moduli = padded // WIDE, work.moduli
         enough = FORMATS[work.result.name].enough(work.inner) if work.scaled else 0
         self._launch(work, planes, pieces, (0, moduli + (work.scaled and not add)), enough, add)
@@ -124,8 +116,8 @@ class Warpgroups:
     ) -> None:
         sizes = (*work.stacks, work.rows, work.columns, *self.room(work.rows, work.columns), pieces, work.matrices)
         build.load("modular", self.kernel)(
-            (build.limits().multiprocessors // self.blocks * self.blocks,),
-            (128 * self.consumers + 32,),
+            (build.limits().multiprocessors,),
+            (288,),
             (
                 *planes, work.a_of, work.b_of, *map(np.int32, (*sizes, *chosen, work.moduli)), np.uint32(enough),
                 np.int64(work.stride), np.int32(add), work.lacking, work.products, work.totals,
@@ -137,7 +129,7 @@ class Warpgroups:
 Tile = Warps | Warpgroups
 # Rows and columns of C by a block of threads, and by each of its warps.
 LARGE, SMALL = (128, 256, 64, 64), (64, 64, 32, 32)
-HOPPER = Warpgroups(2, 256, 4, 2)
+HOPPER = Warpgroups(128, 256, 4)
 
 
 def stages_of(tile: tuple[int, int, int, int]) -> int:

@@ -10,7 +10,7 @@ from kernels.modular import FORMATS, bits_of, moduli_for
 
 DEPTH = 64  # bytes of a line in a stage, of modular_tile.cuh
 WIDE = 128  # the same of modular_warpgroup.cuh
-INNER = 4096  # products of a sum at a time: a sum of residues stays below 2**26
+INNER = 8192  # products of a sum at a time: a sum of residues stays below 2**27
 WORDS = 4  # that a line is described in, of modular_bound.cuh
 
 

@@ -9,36 +9,6 @@ constexpr int WIDE = 128;  // bytes of each line in a stage: four instructions t
 // Where a chunk of 16 bytes of a line is among WIDE bytes for each line: eight lines are in all banks.
 __device__ inline int swizzled(int line, int chunk) { return line * WIDE + (chunk ^ line % 8) * 16; }
 
-// Blocks that share what they copy; one where there is nothing to share through.
-template <int BLOCKS> __device__ int rank_in_cluster() {
-#if defined(__CUDA_ARCH__)
-    if (BLOCKS == 1) return 0;
-    u32 rank;
-    asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-    return int(rank);
-#else
-    return 0;
-#endif
-}
-template <int BLOCKS> constexpr int cluster_size() {
-#if defined(__CUDA_ARCH__)
-    return BLOCKS;
-#else
-    return 1;
-#endif
-}
-
-// All threads of the cluster.
-template <int BLOCKS> __device__ void synchronize_cluster() {
-#if defined(__CUDA_ARCH__)
-    if (BLOCKS > 1) {
-        asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
-        return;
-    }
-#endif
-    __syncthreads();
-}
-
 // A barrier in shared memory that so many arrivals, and the bytes they announce, complete: each time another phase.
 __device__ inline void begin_barrier(u64* barrier, int arrivals) {
 #if defined(__CUDA_ARCH__)
@@ -81,36 +51,20 @@ __device__ inline void expect_bytes(u64* barrier, int bytes) {
 #endif
 }
 
-// At the same barrier of every block of the cluster, by a thread.
-template <int BLOCKS> __device__ void arrive_everywhere(u64* barrier) {
+// By a thread.
+__device__ inline void arrive(u64* barrier) {
 #if defined(__CUDA_ARCH__)
-    if constexpr (BLOCKS == 1) {
-        asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
-    } else {
-#pragma unroll
-        for (int block = 0; block < BLOCKS; ++block)
-            asm volatile("{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %0, %1;\n"
-                         "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [there];\n}" ::"r"(
-                             shared_address(barrier)),
-                         "r"(block)
-                         : "memory");
-    }
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
 #endif
 }
 
-// Bytes from global to shared memory, of every block of the cluster with `all`; their barriers count them.
-template <int BLOCKS> __device__ void copy_bulk(u8* to, const i8* from, int bytes, u64* barrier, bool all) {
+// Bytes from global to shared memory; the barrier counts them.
+__device__ inline void copy_bulk(u8* to, const i8* from, int bytes, u64* barrier) {
 #if defined(__CUDA_ARCH__)
-    if (BLOCKS > 1 && all)
-        asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
-                     "[%0], [%1], %2, [%3], %4;" ::"r"(shared_address(to)),
-                     "l"(from), "r"(bytes), "r"(shared_address(barrier)), "h"(u16((1 << BLOCKS) - 1))
-                     : "memory");
-    else
-        asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
-                         shared_address(to)),
-                     "l"(from), "r"(bytes), "r"(shared_address(barrier))
-                     : "memory");
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+                     shared_address(to)),
+                 "l"(from), "r"(bytes), "r"(shared_address(barrier))
+                 : "memory");
 #else
     for (int i = 0; i < bytes; i += 16) *reinterpret_cast<uint4*>(to + i) = *reinterpret_cast<const uint4*>(from + i);
 #endif
@@ -157,21 +111,33 @@ template <int BUT> __device__ void wait_for_multiplying() {
 // lines 16 w + g and 16 w + g + 8 of A.
 template <int GROUPS> __device__ void multiply_lines(int (&sums)[GROUPS][4], u64 a, u64 b, int step, bool add) {
 #if defined(__CUDA_ARCH__)
-    static_assert(GROUPS == 32, "256 lines of B");
+    static_assert(GROUPS == 32 || GROUPS == 24, "256 lines of B, or 192");
 #define FOUR(j) "+r"(sums[j][0]), "+r"(sums[j][1]), "+r"(sums[j][2]), "+r"(sums[j][3])
 #define SIXTEEN(j) FOUR(j), FOUR(j + 1), FOUR(j + 2), FOUR(j + 3)
-    asm volatile(
-        "{\n.reg .pred add;\nsetp.ne.b32 add, %130, 0;\n"
-        "wgmma.mma_async.sync.aligned.m64n256k32.s32.s8.s8 {"
-        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, "
-        "%22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, "
-        "%42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, "
-        "%62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, "
-        "%82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, %100, %101, "
-        "%102, %103, %104, %105, %106, %107, %108, %109, %110, %111, %112, %113, %114, %115, %116, %117, %118, "
-        "%119, %120, %121, %122, %123, %124, %125, %126, %127}, %128, %129, add;\n}"
-        : SIXTEEN(0), SIXTEEN(4), SIXTEEN(8), SIXTEEN(12), SIXTEEN(16), SIXTEEN(20), SIXTEEN(24), SIXTEEN(28)
-        : "l"(a + 2 * step), "l"(b + 2 * step), "r"(int(add)));
+    if constexpr (GROUPS == 32)
+        asm volatile(
+            "{\n.reg .pred add;\nsetp.ne.b32 add, %130, 0;\n"
+            "wgmma.mma_async.sync.aligned.m64n256k32.s32.s8.s8 {"
+            "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, "
+            "%21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, "
+            "%40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, "
+            "%59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, "
+            "%78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, "
+            "%97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, %112, "
+            "%113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127}, %128, %129, add;\n}"
+            : SIXTEEN(0), SIXTEEN(4), SIXTEEN(8), SIXTEEN(12), SIXTEEN(16), SIXTEEN(20), SIXTEEN(24), SIXTEEN(28)
+            : "l"(a + 2 * step), "l"(b + 2 * step), "r"(int(add)));
+    else
+        asm volatile(
+            "{\n.reg .pred add;\nsetp.ne.b32 add, %98, 0;\n"
+            "wgmma.mma_async.sync.aligned.m64n192k32.s32.s8.s8 {"
+            "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, "
+            "%21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, "
+            "%40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, "
+            "%59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, "
+            "%78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95}, %96, %97, add;\n}"
+            : SIXTEEN(0), SIXTEEN(4), SIXTEEN(8), SIXTEEN(12), SIXTEEN(16), SIXTEEN(20)
+            : "l"(a + 2 * step), "l"(b + 2 * step), "r"(int(add)));
 #undef SIXTEEN
 #undef FOUR
 #else

@@ -18,7 +18,7 @@ from host_build import compile_runtime, compile_unit, flatten, unit
 from kernels import build
 
 # A small device: few multiprocessors keep grids small, the rest is that of the H200.
-LIMITS = build.Limits(2, 1024, 2048, 65536, 233472, 232448, False)
+LIMITS = build.Limits(2, 1024, 2048, 65536, 233472, 232448)
 BUDGET = 200_000_000  # accesses of a launch that ends
 POINTER, CONST_POINTER = 4, 5
 KINDS = {0: "u", 1: "i", 2: "f", 3: "b"}  # HostParameterKind to NumPy's

@@ -11,10 +11,13 @@ from unittest.mock import patch
 import numpy as np
 from host_case import Case
 from numpy.typing import NDArray
+from sizes import ON_GPU
 
+from kernels import modular_device
 from kernels.modular import FORMATS, INTEGERS, multiplied, result_dtype
 from kernels.modular_cpu import ProductOnCpu
 from kernels.modular_device import ProductOnDevice, exact_matmul
+from kernels.modular_planes import Tile, Warpgroups, Warps
 from workflows.matmul_exact import exact_float, exact_integer
 
 Array = NDArray[Any]
@@ -182,9 +185,11 @@ def same_bits(found: Array, expected: Array) -> None:
 
 
 # Tiles that no wrapper chooses, and how many of their stages: few threads, so that a CPU runs them in no time.
-WARPS = ((32, 32, 16, 16), 2)
-ONE_WARP = ((16, 16, 16, 16), 3)
-Chosen = tuple[tuple[int, int, int, int], int] | None
+WARPS = Warps(32, 32, 16, 16, 2)
+ONE_WARP = Warps(16, 16, 16, 16, 3)
+# On a GPU the widths of an instruction alone.
+GROUPS = Warpgroups(128, 192 if ON_GPU else 64, 2)
+Chosen = Tile | None
 
 
 def _case(
@@ -198,7 +203,7 @@ def _case(
 
 
 def _tiled(tile: Chosen) -> AbstractContextManager[Any]:
-    return patch.object(ProductOnDevice, "_tile", lambda *_: tile) if tile else nullcontext()
+    return patch.object(modular_device, "choose_tile", lambda *_: tile) if tile else nullcontext()
 
 
 def _parts_case(pair: tuple[Array, Array], result: str | None, tile: Chosen, cp: Any) -> None:
@@ -235,6 +240,10 @@ def modular_cases() -> Iterator[Case]:
         ("multiply", "extreme", "int8", (66, 40, 16), ((2,), ()), None),
         ("multiply", "mixed", "int8", (17, 450, 9), ((), ()), ONE_WARP),
         ("multiply", "mixed", "int8", (130, 9, 18), ((), ()), ONE_WARP),
+        ("multiply_warpgroups", "ordinary", "float64", (37, 150, 21), ((), ()), GROUPS),
+        ("multiply_warpgroups", "ordinary", "float32", (30, 700, 20), ((), ()), GROUPS),
+        ("multiply_warpgroups", "mixed", "uint8", (3, 130, 32), ((3, 1), (2,)), GROUPS),
+        ("multiply_warpgroups", "mixed", "int8", (130, 300, 70), ((), ()), GROUPS),
         ("split", "close", "float64", (5, 19, 7), ((), ()), WARPS),
         ("split", "mixed", "int64", (4, 17, 3), ((), ()), WARPS),
         ("split", "mixed", "uint64", (4, 17, 3), ((), ()), WARPS),
@@ -251,13 +260,17 @@ def modular_cases() -> Iterator[Case]:
     ):
         check: Callable[[Any], None] = partial(_case, kind, dtype, sizes, batches, tile)
         yield Case("modular", kernel, f"{kind} {dtype}, {sizes}, {batches}", check)
-    for kernel, kind, dtype, sizes, result in (
-        ("multiply", "special", "float32", (9, 200, 10), None), ("multiply", "special", "int16", (20, 70, 7), "int64"),
-        ("find_doubtful", "mixed", "float16", (70, 30, 9), None),
-        ("find_doubtful", "ordinary", "float64", (21, 8, 20), None),
-        ("dot_products", "blocks", "float64", (9, 40, 9), None),
+    for kernel, kind, dtype, sizes, result, tile in (
+        ("multiply", "special", "float32", (9, 200, 10), None, WARPS),
+        ("multiply", "special", "int16", (20, 70, 7), "int64", WARPS),
+        ("multiply_warpgroups", "special", "float32", (9, 200, 16), None, GROUPS),
+        ("multiply_warpgroups", "huge", "float64", (20, 1800, 15), None, GROUPS),
+        ("multiply_warpgroups", "special", "int16", (20, 70, 7), "int64", GROUPS),
+        ("find_doubtful", "mixed", "float16", (70, 30, 9), None, WARPS),
+        ("find_doubtful", "ordinary", "float64", (21, 8, 20), None, WARPS),
+        ("dot_products", "blocks", "float64", (9, 40, 9), None, WARPS),
     ):  # fmt: skip
-        parts = partial(_parts_case, factors(kind, dtype, *sizes), result, WARPS)
+        parts = partial(_parts_case, factors(kind, dtype, *sizes), result, tile)
         yield Case("modular", kernel, f"parts of {kind} {dtype}, {sizes}", parts)
     parts = partial(_parts_case, overflowing(40, 30, 60), None, WARPS)
     yield Case("modular", "dot_products", "parts of sums that overflow", parts)
