@@ -15,7 +15,7 @@
 // contiguous. modular.py has formats and moduli, modular_device.py calls these kernels, docs/matmul.md says why it works.
 
 #include "modular_blocks.cuh"
-#include "modular_bound.cuh"
+#include "modular_dots.cuh"
 #include "modular_residue.cuh"
 #include "modular_tile.cuh"
 
@@ -23,8 +23,6 @@
 // it spilled registers.
 constexpr int THREADS = 256;
 constexpr int ROWS_AT_A_TIME = 64;  // of a column, by a thread that has it for itself
-constexpr int LOOKED_AT = 2048;     // elements in which a block of dot_products looks for doubtful ones
-constexpr int STEP = 64;            // terms that it takes where they may not be zero, or leaves out
 
 __device__ inline i64 thread_number() { return i64(blockIdx.x) * blockDim.x + threadIdx.x; }
 
@@ -163,7 +161,7 @@ multiply(const i8* __restrict__ a, const i8* __restrict__ b, const int* __restri
 
 // As many blocks as there is room for at once take the tiles of the planes by turns.
 template <int BM, int BN, int STAGES>
-__global__ void __maxnreg__(224)
+__global__ void __launch_bounds__(Pipeline<BM, BN, STAGES>::THREADS, 1)
 multiply_warpgroups(const i8* __restrict__ a, const i8* __restrict__ b, const int* __restrict__ a_of,
                     const int* __restrict__ b_of, int matrices_a, int matrices_b, int rows, int columns, int room_a,
                     int room_b, int pieces, int matrices, int first, int count, int moduli, u32 enough, i64 stride, int add,
@@ -173,34 +171,6 @@ multiply_warpgroups(const i8* __restrict__ a, const i8* __restrict__ b, const in
     multiply_tiles<BM, BN, STAGES>(stages, planes, matrices, first, count, moduli, enough, stride, add,
                                                   lacking, products, totals);
 }
-
-// Where an element of the stack of products comes from: a line of A and one of B. They go on to the next element.
-struct Lines {
-    const int rows, columns, *const a_of, *const b_of;
-    i64 matrix;
-    int row, column;
-
-    __device__ Lines(i64 element, i64 rows, i64 columns, const int* a_of, const int* b_of)
-        : rows(int(rows)), columns(int(columns)), a_of(a_of), b_of(b_of), matrix(quotient(element, rows * columns)) {
-        const i64 place = element - matrix * rows * columns;
-        row = int(quotient(place, columns));
-        column = int(place - row * columns);
-    }
-    // Half as many instructions where words do.
-    __device__ static i64 quotient(i64 a, i64 b) { return (a | b) >> 32 ? a / b : i64(u32(a) / u32(b)); }
-
-    __device__ void next() {
-        if (++column < columns) return;
-        column = 0;
-        if (++row < rows) return;
-        row = 0;
-        ++matrix;
-    }
-    __device__ i64 a() const { return i64(a_of[matrix]) * rows + row; }
-    __device__ i64 b() const { return i64(b_of[matrix]) * columns + column; }
-};
-
-enum Term : u8 { UPWARDS = 1, DOWNWARDS = 2, UNDEFINED = 4, DOUBTFUL = 8 };  // the last one alone
 
 // Which of them a product is: none where it is finite.
 template <typename F> __device__ int term(typename F::Storage a, typename F::Storage b) {
@@ -293,48 +263,39 @@ find_doubtful(i64 matrices, i64 rows, i64 inner, i64 columns, double share, u32 
     if (threadIdx.x % 32 == 0 && found) atomicAdd(doubtful, u64(found));
 }
 
-// Adds the terms of a part to the sums of doubtful elements, one by one from the first on, in float64. After the last
-// part they are rounded; those that overflowed on the way are counted, and come again, `scaled` to where they cannot.
+// Adds the terms of a part to the sums of doubtful elements, one by one from the first on, in float64: a block for each
+// square of C. After the last part they are rounded; those that overflowed on the way are counted, and come again,
+// `scaled` to where they cannot.
 template <typename F>
-__global__ void __launch_bounds__(THREADS)
+__global__ void __launch_bounds__(THREADS, 2)
 dot_products(const typename F::Storage* __restrict__ a, const typename F::Storage* __restrict__ b,
              const int* __restrict__ a_of, const int* __restrict__ b_of, const typename F::Large* __restrict__ largest_a,
              const typename F::Large* __restrict__ largest_b, const u64* __restrict__ seen_a,
-             const u64* __restrict__ seen_b, i64 size, i64 rows, i64 inner, i64 columns, i64 before, int last, int scaled,
-             u8* terms, double* sums, typename F::Storage* result, u64* overflowed) {
-    __shared__ int chosen[LOOKED_AT], count;
-    const i64 base = i64(blockIdx.x) * LOOKED_AT;
-    if (threadIdx.x == 0) count = 0;
-    __syncthreads();
-    for (int i = int(threadIdx.x); i < LOOKED_AT; i += THREADS)
-        if (base + i < size && terms[base + i] == DOUBTFUL) chosen[atomicAdd(&count, 1)] = i;
-    __syncthreads();
-    for (int i = int(threadIdx.x); i < count; i += THREADS) {
-        const i64 element = base + chosen[i];
-        const Lines lines(element, rows, columns, a_of, b_of);
-        const int of_a = F::exponent(largest_a[lines.a()]), of_b = F::exponent(largest_b[lines.b()]);
-        const double scale_a = scaled ? power_of_two(HALF_WAY - of_a) : 1;
-        const double scale_b = scaled ? power_of_two(HALF_WAY - of_b) : 1;
-        const Span span(Line(seen_a, lines.a()), Line(seen_b, lines.b()));
-        const i64 start = max(span.first - before, i64(0)), end = min(span.end - before, inner);
-        const typename F::Storage* const row = a + lines.a() * inner;
-        const typename F::Storage* const column = b + b_of[lines.matrix] * inner * columns + lines.column;
-        double sum = before ? sums[element] : 0;
-        // Lanes stay at the same terms: they read whole lines of memory. Terms outside of the span add zeros.
-        for (i64 step = 0; step < inner; step += STEP) {
-            if (step + STEP <= start || step >= end) continue;
-            const i64 stop = min(step + STEP, inner);
-#pragma unroll 4
-            for (i64 k = step; k < stop; ++k)
-                sum += F::real(row[k]) * scale_a * (F::real(column[k * columns]) * scale_b);
-        }
-        sums[element] = sum;
-        if (!last) continue;
-        if (is_finite(sum)) {
-            result[element] = rounded<F>(sum, scaled ? of_a + of_b - 2 * HALF_WAY : 0);
-            terms[element] = 0;
-        } else {
-            atomicAdd(overflowed, u64(1));
-        }
-    }
+             const u64* __restrict__ seen_b, i64 rows, i64 inner, i64 columns, i64 before, int last, int scaled, u8* terms,
+             double* sums, typename F::Storage* result, u64* overflowed) {
+    __shared__ Doubtful found;
+    __shared__ Slices slices;
+    const i64 across = (columns + SIDE - 1) / SIDE, squares = (rows + SIDE - 1) / SIDE * across;
+    const i64 matrix = blockIdx.x / squares, square = blockIdx.x % squares;
+    const Dots<F> dots{a + a_of[matrix] * rows * inner,
+                       b + b_of[matrix] * inner * columns,
+                       largest_a + a_of[matrix] * rows,
+                       largest_b + b_of[matrix] * columns,
+                       seen_a + Line::WORDS * a_of[matrix] * rows,
+                       seen_b + Line::WORDS * b_of[matrix] * columns,
+                       rows,
+                       inner,
+                       columns,
+                       before,
+                       square / across * SIDE,
+                       square % across * SIDE,
+                       last != 0,
+                       scaled != 0,
+                       terms + matrix * rows * columns,
+                       sums + matrix * rows * columns,
+                       result + matrix * rows * columns,
+                       overflowed};
+    dots.find(found);
+    if (found.count >= MANY) dots.all(found, slices);
+    else dots.some(found);
 }

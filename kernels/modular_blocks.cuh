@@ -53,7 +53,7 @@ template <int BM, int BN> struct Tiles {
 // Two warpgroups share the BM rows of a tile and its BN columns, and the warp after them brings STAGES of WIDE bytes of
 // each line.
 template <int BM, int BN, int STAGES> struct Pipeline {
-    static constexpr int THREADS = 256 + 32, STAGE = (BM + BN) * WIDE, PARTS = BM / 128;
+    static constexpr int THREADS = BM > 128 ? 384 : 288, STAGE = (BM + BN) * WIDE, PARTS = BM / 128;
     static_assert(PARTS * 128 == BM && BN % 64 == 0, "whole instructions");
     using Sums = int[PARTS][BN / 8][4];
 
@@ -82,7 +82,7 @@ template <int BM, int BN, int STAGES> struct Pipeline {
     __device__ void bring(const i8* a, const i8* b, i64 step_a, i64 step_b, int pieces) {
         for (int i = 0; i < pieces; ++i) {
             wait_for_phase(free + stage, parity ^ 1);
-            if (threadIdx.x % 32 == 0) {
+            if (threadIdx.x == 256) {
                 u8* const to = memory + stage * STAGE;
                 expect_bytes(full + stage, STAGE);
                 copy_bulk(to, a + i * step_a, BM * WIDE, full + stage);
@@ -235,12 +235,13 @@ __device__ void multiply_tiles(u8* memory, const Planes& planes, int matrices, i
     };
     Stages stages(memory);
     if (threadIdx.x >= 256) {
+        if constexpr (BM > 128) change_registers<24, false>();
         each([&](int plane, int matrix, int row, int column, int pieces, int*) {
             stages.bring(planes.of_a(plane, matrix) + i64(row) * WIDE, planes.of_b(plane, matrix) + i64(column) * WIDE, step_a,
                          step_b, pieces);
         });
-        return;
-    }
+    } else {
+    if constexpr (BM > 128) change_registers<240, true>();
     each([&](int plane, int matrix, int row, int column, int pieces, int* mark) {
         typename Stages::Sums sums;
         stages.multiply(sums, pieces);
@@ -256,4 +257,5 @@ __device__ void multiply_tiles(u8* memory, const Planes& planes, int matrices, i
             }
         }
     });
+    }
 }

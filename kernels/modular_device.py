@@ -21,7 +21,7 @@ C_TYPES = {
 }  # fmt: skip
 MOST_BLOCKS = 4096  # of a kernel that mostly has nothing to do
 RESULTS = {"int32": "int", "int64": "i64"}
-THREADS, ROWS_AT_A_TIME, LOOKED_AT, LINES, SPLIT = 256, 64, 2048, 32, 64  # of modular.cu
+THREADS, ROWS_AT_A_TIME, SIDE, LINES, SPLIT = 256, 64, 64, 32, 64  # of modular.cu
 
 
 class ProductOnDevice:
@@ -139,11 +139,12 @@ class ProductOnDevice:
         a, b = self._checked(a, b)
         inner = a.shape[-1]
         last = self.again + inner == self.inner
-        numbers = map(np.int64, (self.size, self.rows, inner, self.columns, self.again))
+        numbers = map(np.int64, (self.rows, inner, self.columns, self.again))
+        squares = ceil_div(self.rows, SIDE) * ceil_div(self.columns, SIDE) * self.matrices
         # Residues have done their work: in their place are sums, one for every element.
         state = (self.terms, self.products.view(np.float64), self.product, self.doubts[1:])
         arguments = (a, b, *self._lines(), *numbers, np.int32(last), np.int32(self.rounds), *state)
-        _launch(f"dot_products<{C_TYPES[self.result.name]}>", (ceil_div(self.size, LOOKED_AT),), arguments)
+        _launch(f"dot_products<{C_TYPES[self.result.name]}>", (squares,), arguments)
         self.again = 0 if last else self.again + inner
         self.rounds += last
 

@@ -117,7 +117,7 @@ class Warpgroups:
         sizes = (*work.stacks, work.rows, work.columns, *self.room(work.rows, work.columns), pieces, work.matrices)
         build.load("modular", self.kernel)(
             (build.limits().multiprocessors,),
-            (288,),
+            (384 if self.rows > 128 else 288,),
             (
                 *planes, work.a_of, work.b_of, *map(np.int32, (*sizes, *chosen, work.moduli)), np.uint32(enough),
                 np.int64(work.stride), np.int32(add), work.lacking, work.products, work.totals,

@@ -80,6 +80,14 @@ __device__ inline u64 lines_at(const u8* memory) {
 #endif
 }
 
+// Registers of each thread of this warpgroup from here on, fewer or more than at first.
+template <int COUNT, bool MORE> __device__ void change_registers() {
+#if defined(__CUDA_ARCH__)
+    if constexpr (MORE) asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(COUNT));
+    else asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(COUNT));
+#endif
+}
+
 // Sums of a warpgroup begin, or are read: the compiler may not move what is done with them across.
 template <int GROUPS> __device__ void hold(int (&sums)[GROUPS][4]) {
 #if defined(__CUDA_ARCH__)

@@ -13,11 +13,11 @@ from host_case import Case
 from numpy.typing import NDArray
 from sizes import ON_GPU
 
-from kernels import modular_device
+from kernels import build, modular_device
 from kernels.modular import FORMATS, INTEGERS, multiplied, result_dtype
 from kernels.modular_cpu import ProductOnCpu
 from kernels.modular_device import ProductOnDevice, exact_matmul
-from kernels.modular_planes import Tile, Warpgroups, Warps
+from kernels.modular_planes import HOPPER, Tile, Warpgroups, Warps
 from workflows.matmul_exact import exact_float, exact_integer
 
 Array = NDArray[Any]
@@ -187,8 +187,7 @@ def same_bits(found: Array, expected: Array) -> None:
 # Tiles that no wrapper chooses, and how many of their stages: few threads, so that a CPU runs them in no time.
 WARPS = Warps(32, 32, 16, 16, 2)
 ONE_WARP = Warps(16, 16, 16, 16, 3)
-# On a GPU the widths of an instruction alone.
-GROUPS = Warpgroups(128, 192 if ON_GPU else 64, 2)
+GROUPS = Warpgroups(128, 64, 2) if not ON_GPU else HOPPER if build.limits().hopper else WARPS
 Chosen = Tile | None
 
 
