@@ -49,8 +49,10 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Limits:
-    """What a device allows: threads, registers and bytes of shared memory, per block and per multiprocessor; whether it has
-    the instructions that only Hopper has."""
+    """What a device allows: threads, registers and bytes of shared memory, per block and per multiprocessor.
+
+    `hopper`: it has the instructions that only Hopper has.
+    """
 
     multiprocessors: int
     threads_per_block: int
@@ -96,7 +98,6 @@ def load(stem: str | Path, instance: str) -> Kernel:
 
 @cache
 def _load(stem: str | Path, instance: str, device: int) -> Kernel:
-    import cupy
     from cupy.cuda import driver
     from cupy.cuda.function import Module
 

@@ -110,7 +110,8 @@ split(const typename F::Storage* __restrict__ values, const typename F::Large* _
     i8* to = planes + number * padded + start;
     if constexpr (IN_PIECES) {
         const int place = COLUMNS ? interleaved(line_of_matrix) : line_of_matrix;
-        to = planes + (matrix * (padded / WIDE) + start / WIDE) * room * WIDE + swizzled(place, start % WIDE / 16) + start % 16;
+        const i64 piece = (matrix * (padded / WIDE) + start / WIDE) * room * WIDE;
+        to = planes + piece + swizzled(place, start % WIDE / 16) + start % 16;
     }
     const i64 plane = matrices * room * padded;
 #pragma unroll
@@ -160,24 +161,16 @@ multiply(const i8* __restrict__ a, const i8* __restrict__ b, const int* __restri
 }
 
 // As many blocks as there is room for at once take the tiles of the planes by turns.
-template <int BM, int BN, int STAGES>
-__global__ void __launch_bounds__(Pipeline<BM, BN, STAGES>::THREADS, 1)
+template <int BN, int STAGES>
+__global__ void __launch_bounds__(Pipeline<BN, STAGES>::THREADS, 1)
 multiply_warpgroups(const i8* __restrict__ a, const i8* __restrict__ b, const int* __restrict__ a_of,
                     const int* __restrict__ b_of, int matrices_a, int matrices_b, int rows, int columns, int room_a,
                     int room_b, int pieces, int matrices, int first, int count, int moduli, u32 enough, i64 stride, int add,
                     int* lacking, u8* products, u32* totals) {
     extern __shared__ __align__(1024) u8 stages[];
     const Planes planes{a, b, a_of, b_of, matrices_a, matrices_b, rows, columns, room_a, room_b, pieces};
-    multiply_tiles<BM, BN, STAGES>(stages, planes, matrices, first, count, moduli, enough, stride, add,
-                                                  lacking, products, totals);
-}
-
-// Which of them a product is: none where it is finite.
-template <typename F> __device__ int term(typename F::Storage a, typename F::Storage b) {
-    const u64 large = a & (F::SIGN - 1), other = b & (F::SIGN - 1);
-    if (!F::wild(large) && !F::wild(other)) return 0;
-    if (large > F::INFINITE || other > F::INFINITE || large == 0 || other == 0) return UNDEFINED;
-    return (a ^ b) & F::SIGN ? DOWNWARDS : UPWARDS;
+    multiply_tiles<BN, STAGES>(stages, planes, matrices, first, count, moduli, enough, stride, add, lacking, products,
+                               totals);
 }
 
 template <typename F>
@@ -206,29 +199,32 @@ finish_floats(const u8* __restrict__ products, i64 stride, i64 size, i64 rows, i
     const i64 first = 4 * thread_number();
     if (first >= size) return;
     Lines lines(first, rows, columns, a_of, b_of);
-    with_integers<COUNT>(products, stride, size, first, [&](i64 element, u32(&words)[Weights<COUNT>::WORDS]) {
+    typename F::Storage found[4];
+    with_integers<COUNT>(products, stride, size, first, [&](int i, u32(&words)[Weights<COUNT>::WORDS]) {
         const u64 a = largest_a[lines.a()], b = largest_b[lines.b()];
         if (F::wild(a) || F::wild(b)) {
-            const int found = terms[element];
-            const bool undefined = found != UPWARDS && found != DOWNWARDS;
-            result[element] = typename F::Storage(undefined           ? F::NOT_A_NUMBER
-                                                  : found == UPWARDS ? F::INFINITE
-                                                                     : F::SIGN | F::INFINITE);
+            const int term = terms[first + i];
+            const bool undefined = term != UPWARDS && term != DOWNWARDS;
+            found[i] = typename F::Storage(undefined          ? F::NOT_A_NUMBER
+                                           : term == UPWARDS ? F::INFINITE
+                                                              : F::SIGN | F::INFINITE);
         } else {
-            result[element] = to_float<F>(words, F::exponent(a) + F::exponent(b) - 2 * F::KEPT);
+            found[i] = to_float<F>(words, F::exponent(a) + F::exponent(b) - 2 * F::KEPT);
         }
         lines.next();
     });
+    store_four(result, first, size, found);
 }
 
 template <typename T, int COUNT>
 __global__ void __launch_bounds__(THREADS, COUNT == MOST_MODULI ? 2 : 3)
 finish_integers(const u8* __restrict__ products, i64 stride, i64 size, T* result, int* too_large) {
-    with_integers<COUNT>(products, stride, size, 4 * thread_number(), [=](i64 element, u32(&words)[Weights<COUNT>::WORDS]) {
-        T value;
-        if (!to_fitting(words, value)) atomicOr(too_large, 1);
-        result[element] = value;
+    const i64 first = 4 * thread_number();
+    T found[4];
+    with_integers<COUNT>(products, stride, size, first, [&](int i, u32(&words)[Weights<COUNT>::WORDS]) {
+        if (!to_fitting(words, found[i])) atomicOr(too_large, 1);
     });
+    store_four(result, first, size, found);
 }
 
 // Marks the elements whose bound is not certain among the terms, and counts them. A thread for some rows of each column.
@@ -247,9 +243,11 @@ find_doubtful(i64 matrices, i64 rows, i64 inner, i64 columns, double share, u32 
         const double both_b = moved_b * double(inner) * power_of_two(-F::PRECISION);
         const i64 rows_of_a = a_of[matrix] * rows;
         const u32* const total = totals + matrix * rows * columns + column;
-#pragma unroll 4
-        for (i64 row = first; row < last; ++row) {
-            if (total[row * columns] >= enough) continue;  // mostly: no line can lose so much
+        u32 least = ~u32(0);
+#pragma unroll 16
+        for (i64 row = first; row < last; ++row) least = min(least, total[row * columns]);
+        // Mostly all have enough: no line can lose so much.
+        for (i64 row = least < enough ? first : last; row < last; ++row) {
             const Line of_a(seen_a, rows_of_a + row);
             const double moved_a = of_a.template moved<F>();
             const double error = size_b * moved_a + double(of_a.size) * moved_b + both_b * moved_a;
@@ -277,24 +275,11 @@ dot_products(const typename F::Storage* __restrict__ a, const typename F::Storag
     __shared__ Slices slices;
     const i64 across = (columns + SIDE - 1) / SIDE, squares = (rows + SIDE - 1) / SIDE * across;
     const i64 matrix = blockIdx.x / squares, square = blockIdx.x % squares;
-    const Dots<F> dots{a + a_of[matrix] * rows * inner,
-                       b + b_of[matrix] * inner * columns,
-                       largest_a + a_of[matrix] * rows,
-                       largest_b + b_of[matrix] * columns,
-                       seen_a + Line::WORDS * a_of[matrix] * rows,
-                       seen_b + Line::WORDS * b_of[matrix] * columns,
-                       rows,
-                       inner,
-                       columns,
-                       before,
-                       square / across * SIDE,
-                       square % across * SIDE,
-                       last != 0,
-                       scaled != 0,
-                       terms + matrix * rows * columns,
-                       sums + matrix * rows * columns,
-                       result + matrix * rows * columns,
-                       overflowed};
+    const i64 of_a = a_of[matrix], of_b = b_of[matrix], first = matrix * rows * columns;
+    const Dots<F> dots{a + of_a * rows * inner, b + of_b * inner * columns, largest_a + of_a * rows, largest_b + of_b * columns,
+                       seen_a + Line::WORDS * of_a * rows, seen_b + Line::WORDS * of_b * columns, rows, inner, columns, before,
+                       square / across * SIDE, square % across * SIDE, last != 0, scaled != 0, terms + first, sums + first,
+                       result + first, overflowed};
     dots.find(found);
     if (found.count >= MANY) dots.all(found, slices);
     else dots.some(found);

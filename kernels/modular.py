@@ -59,7 +59,6 @@ class Format:
         """How far off elements may be before they are rounded: a share of that sum, in units of 2**-precision."""
         return (self.gamma_terms(inner) - 1) / 2
 
-
     def enough(self, inner: int) -> int:
         """The sum of products of first bits (docs/matmul.md: L) from which an element of so many products is certain,
         whatever rounding has moved: no number by more than half a unit, and no line has larger ones than it can."""

@@ -50,12 +50,10 @@ template <int BM, int BN> struct Tiles {
     }
 };
 
-// Two warpgroups share the BM rows of a tile and its BN columns, and the warp after them brings STAGES of WIDE bytes of
-// each line.
-template <int BM, int BN, int STAGES> struct Pipeline {
-    static constexpr int THREADS = BM > 128 ? 384 : 288, STAGE = (BM + BN) * WIDE, PARTS = BM / 128;
-    static_assert(PARTS * 128 == BM && BN % 64 == 0, "whole instructions");
-    using Sums = int[PARTS][BN / 8][4];
+// Two warpgroups have BM / 2 rows of a tile each, and the warp after them brings STAGES of WIDE bytes of each line.
+template <int BN, int STAGES> struct Pipeline {
+    static constexpr int BM = 128, CONSUMERS = 256, THREADS = CONSUMERS + 32, STAGE = (BM + BN) * WIDE;
+    using Sums = int[BN / 8][4];
 
     u8* const memory;
     u64 *const full, *const free;  // a barrier of each stage
@@ -67,7 +65,7 @@ template <int BM, int BN, int STAGES> struct Pipeline {
         if (threadIdx.x == 0)
             for (int i = 0; i < STAGES; ++i) {
                 begin_barrier(full + i, 1);
-                begin_barrier(free + i, 8);
+                begin_barrier(free + i, CONSUMERS / 32);
             }
         __syncthreads();
     }
@@ -82,7 +80,7 @@ template <int BM, int BN, int STAGES> struct Pipeline {
     __device__ void bring(const i8* a, const i8* b, i64 step_a, i64 step_b, int pieces) {
         for (int i = 0; i < pieces; ++i) {
             wait_for_phase(free + stage, parity ^ 1);
-            if (threadIdx.x == 256) {
+            if (threadIdx.x == CONSUMERS) {
                 u8* const to = memory + stage * STAGE;
                 expect_bytes(full + stage, STAGE);
                 copy_bulk(to, a + i * step_a, BM * WIDE, full + stage);
@@ -93,19 +91,16 @@ template <int BM, int BN, int STAGES> struct Pipeline {
         }
     }
 
-    // A consumer's: the sums of products of its rows, 64 in each part, and all columns.
+    // A consumer's: the sums of products of its rows and all columns.
     __device__ void multiply(Sums& sums, int pieces) {
         int last = 0;
         for (int i = 0; i < pieces; ++i) {
             const u8* const from = memory + stage * STAGE;
             wait_for_stage(full + stage, parity);
-            const u64 b = lines_at(from + BM * WIDE);
+            const u64 a = lines_at(from + first_row() * WIDE), b = lines_at(from + BM * WIDE);
             begin_multiplying();
 #pragma unroll
-            for (int step = 0; step < WIDE / 32; ++step)
-#pragma unroll
-                for (int part = 0; part < PARTS; ++part)
-                    multiply_lines(sums[part], lines_at(from + first_row(part) * WIDE), b, step, i > 0 || step > 0);
+            for (int step = 0; step < WIDE / 32; ++step) multiply_lines(sums, a, b, step, i > 0 || step > 0);
             commit_multiplying();
             wait_for_multiplying<1>();
             if (i > 0) release(last);
@@ -114,10 +109,9 @@ template <int BM, int BN, int STAGES> struct Pipeline {
         }
         wait_for_multiplying<0>();
         release(last);
-#pragma unroll
-        for (int part = 0; part < PARTS; ++part) hold(sums[part]);
+        hold(sums);
     }
-    __device__ static int first_row(int part) { return (int(threadIdx.x) / 128 * PARTS + part) * 64; }
+    __device__ static int first_row() { return int(threadIdx.x) / 128 * (BM / 2); }
     __device__ void release(int stage) {
         if (threadIdx.x % 32 == 0) arrive(free + stage);
     }
@@ -214,11 +208,11 @@ template <int BN> struct Sums {
 
 // Some planes: residues, and the magnitudes after them. Of magnitudes the first time FEW pieces are multiplied; tiles
 // with less than enough in a sum are `lacking`, and multiplied as a whole when magnitudes alone are asked for.
-template <int BM, int BN, int STAGES>
+template <int BN, int STAGES>
 __device__ void multiply_tiles(u8* memory, const Planes& planes, int matrices, int first, int count, int moduli, u32 enough,
                                i64 stride, bool add, int* lacking, u8* products, u32* totals) {
-    using Stages = Pipeline<BM, BN, STAGES>;
-    const Tiles<BM, BN> tiles(planes.rows, planes.columns, matrices);
+    using Stages = Pipeline<BN, STAGES>;
+    const Tiles<Stages::BM, BN> tiles(planes.rows, planes.columns, matrices);
     const i64 step_a = i64(planes.room_a) * WIDE, step_b = i64(planes.room_b) * WIDE;
     const auto each = [&](auto use) {
         for (int number = int(blockIdx.x); number < tiles.of_plane * count; number += int(gridDim.x)) {
@@ -234,28 +228,23 @@ __device__ void multiply_tiles(u8* memory, const Planes& planes, int matrices, i
         }
     };
     Stages stages(memory);
-    if (threadIdx.x >= 256) {
-        if constexpr (BM > 128) change_registers<24, false>();
+    if (threadIdx.x >= Stages::CONSUMERS) {
         each([&](int plane, int matrix, int row, int column, int pieces, int*) {
             stages.bring(planes.of_a(plane, matrix) + i64(row) * WIDE, planes.of_b(plane, matrix) + i64(column) * WIDE, step_a,
                          step_b, pieces);
         });
-    } else {
-    if constexpr (BM > 128) change_registers<240, true>();
+        return;
+    }
     each([&](int plane, int matrix, int row, int column, int pieces, int* mark) {
         typename Stages::Sums sums;
         stages.multiply(sums, pieces);
         const i64 place = i64(matrix) * planes.rows * planes.columns;
-#pragma unroll
-        for (int part = 0; part < Stages::PARTS; ++part) {
-            const Sums<BN> found(planes.rows, planes.columns, row + Stages::first_row(part), column);
-            if (plane < moduli) {
-                found.reduce(sums[part], products + plane * stride + place, MODULI[plane], add);
-            } else {
-                const bool some = found.add_up(sums[part], totals + place, first < moduli ? enough : 0, add);
-                if (__any_sync(~0u, some) && threadIdx.x % 32 == 0) atomicOr(mark, 1);
-            }
+        const Sums<BN> found(planes.rows, planes.columns, row + Stages::first_row(), column);
+        if (plane < moduli) {
+            found.reduce(sums, products + plane * stride + place, MODULI[plane], add);
+        } else {
+            const bool some = found.add_up(sums, totals + place, first < moduli ? enough : 0, add);
+            if (__any_sync(~0u, some) && threadIdx.x % 32 == 0) atomicOr(mark, 1);
         }
     });
-    }
 }

@@ -94,6 +94,16 @@ struct Lines {
     __device__ i64 b() const { return i64(b_of[matrix]) * columns + column; }
 };
 
+enum Term : u8 { UPWARDS = 1, DOWNWARDS = 2, UNDEFINED = 4, DOUBTFUL = 8 };  // the last one alone
+
+// Which of them a product is: none where it is finite.
+template <typename F> __device__ int term(typename F::Storage a, typename F::Storage b) {
+    const u64 large = a & (F::SIGN - 1), other = b & (F::SIGN - 1);
+    if (!F::wild(large) && !F::wild(other)) return 0;
+    if (large > F::INFINITE || other > F::INFINITE || large == 0 || other == 0) return UNDEFINED;
+    return (a ^ b) & F::SIGN ? DOWNWARDS : UPWARDS;
+}
+
 __device__ inline bool is_finite(double value) {
     return (__double_as_longlong(value) >> 52 & 0x7ff) != 0x7ff;
 }

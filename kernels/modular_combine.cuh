@@ -81,7 +81,7 @@ template <int COUNT, int WORDS> __device__ void to_integer(const u64 (&sums)[WOR
     }
 }
 
-// The integers of four elements from this one on, each handed to a function of its number and its words.
+// The integers of four elements from this one on, each handed to a function of its number from 0 on and its words.
 template <int COUNT, typename Use>
 __device__ void with_integers(const u8* products, i64 stride, i64 size, i64 element, Use use) {
     constexpr Weights<COUNT> table;
@@ -113,7 +113,26 @@ __device__ void with_integers(const u8* products, i64 stride, i64 size, i64 elem
         if (element + i >= size) return;
         u32 words[WORDS];
         to_integer<COUNT>(sums[i], words);
-        use(element + i, words);
+        use(i, words);
+    }
+}
+
+// Results of four elements, those past `size` not; their array begins at a multiple of 16 bytes.
+template <typename T> __device__ void store_four(T* results, i64 element, i64 size, const T (&found)[4]) {
+    if (element + 4 > size) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+            if (element + i < size) results[element + i] = found[i];
+    } else if constexpr (sizeof(T) == 8) {
+        auto* const to = reinterpret_cast<ulonglong2*>(results + element);
+        to[0] = make_ulonglong2(u64(found[0]), u64(found[1]));
+        to[1] = make_ulonglong2(u64(found[2]), u64(found[3]));
+    } else if constexpr (sizeof(T) == 4) {
+        *reinterpret_cast<uint4*>(results + element) =
+            make_uint4(u32(found[0]), u32(found[1]), u32(found[2]), u32(found[3]));
+    } else {
+        *reinterpret_cast<uint2*>(results + element) =
+            make_uint2(found[0] | u32(found[1]) << 16, found[2] | u32(found[3]) << 16);
     }
 }
 

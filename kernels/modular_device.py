@@ -42,6 +42,7 @@ class ProductOnDevice:
         self.scaled = result.name in FORMATS
         self.inner, self.moduli = inner, moduli_for(sum(map(bits_of, dtypes)), inner)
         self.started = self.added = self.again = self.rounds = 0
+        self.lacking: Any = None  # of each tile whether its magnitudes were not enough; what multiplies keeps it
 
     def measure(self, a: Any, b: Any) -> None:
         """See the next part for the largest magnitudes of rows of A and columns of B.

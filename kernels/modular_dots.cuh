@@ -10,8 +10,6 @@ constexpr int SLICE = 16;        // terms at a time of all
 constexpr int STEP = 64;         // terms that a thread takes where they may not be zero, or leaves out
 constexpr int DOT_THREADS = 256;
 
-enum Term : u8 { UPWARDS = 1, DOWNWARDS = 2, UNDEFINED = 4, DOUBTFUL = 8 };  // the last one alone
-
 // The doubtful elements of a square, and where its rows and columns have numbers that are not zero (Line).
 struct Doubtful {
     int count, early[2], late[2];
@@ -125,7 +123,8 @@ template <typename F> struct Dots {
 #pragma unroll
             for (int i = 0; i < LOADS; ++i) {
                 const i64 own_row = row + down + 16 * i, place = k + thread / SIDE + i * (DOT_THREADS / SIDE);
-                const bool has_a = own_row < rows && k + across < inner, has_b = own_column < columns && place < inner;
+                const bool has_a = own_row < rows && k + across < inner;
+                const bool has_b = own_column < columns && place < inner;
                 next_a[i] = has_a ? F::real(a[own_row * inner + k + across]) * scale_a[i] : 0;
                 next_b[i] = has_b ? F::real(b[place * columns + own_column]) * scale_b : 0;
             }

@@ -9,7 +9,7 @@ import numpy as np
 
 from kernels import build
 from kernels.modular import FORMATS
-from kernels.modular_room import DEPTH, WIDE, ceil_div
+from kernels.modular_room import DEPTH, WHOLE, WIDE, ceil_div, fits
 from kernels.variant import check_shared
 
 if TYPE_CHECKING:
@@ -69,22 +69,22 @@ class Warps:
 
 @dataclass(frozen=True)
 class Warpgroups:
-    """Tiles of `multiply_warpgroups`: rows and columns of C by a block of threads; stages of its copies.
+    """Tiles of `multiply_warpgroups`: 128 rows of C and so many columns by a block of threads; stages of its copies.
 
     In planes a line has a multiple of WIDE bytes, in pieces of WIDE bytes: of a piece all lines lie together.
     """
 
-    rows: int
     columns: int
     stages: int
 
+    rows = WHOLE[0]
     in_pieces = True
     depth = WIDE
 
     @property
     def kernel(self) -> str:
         """Instance."""
-        return f"multiply_warpgroups<{self.rows}, {self.columns}, {self.stages}>"
+        return f"multiply_warpgroups<{self.columns}, {self.stages}>"
 
     @property
     def shared(self) -> int:
@@ -117,7 +117,7 @@ class Warpgroups:
         sizes = (*work.stacks, work.rows, work.columns, *self.room(work.rows, work.columns), pieces, work.matrices)
         build.load("modular", self.kernel)(
             (build.limits().multiprocessors,),
-            (384 if self.rows > 128 else 288,),
+            (288,),
             (
                 *planes, work.a_of, work.b_of, *map(np.int32, (*sizes, *chosen, work.moduli)), np.uint32(enough),
                 np.int64(work.stride), np.int32(add), work.lacking, work.products, work.totals,
@@ -129,7 +129,7 @@ class Warpgroups:
 Tile = Warps | Warpgroups
 # Rows and columns of C by a block of threads, and by each of its warps.
 LARGE, SMALL = (128, 256, 64, 64), (64, 64, 32, 32)
-HOPPER = Warpgroups(128, 256, 4)
+HOPPER = Warpgroups(WHOLE[1], 4)
 
 
 def stages_of(tile: tuple[int, int, int, int]) -> int:
@@ -139,9 +139,9 @@ def stages_of(tile: tuple[int, int, int, int]) -> int:
 
 def choose_tile(rows: int, columns: int, matrices: int, moduli: int) -> Tile:
     """Large tiles where they leave no multiprocessor idle and do not reach far beyond the edges."""
-    blocks = ceil_div(rows, LARGE[0]) * ceil_div(columns, LARGE[1])
-    covered = blocks * LARGE[0] * LARGE[1]
-    busy = blocks * matrices * moduli >= build.limits().multiprocessors
-    if not busy or covered > 2 * rows * columns:
+    hopper = build.limits().hopper
+    large = WHOLE if hopper else LARGE[:2]
+    blocks = ceil_div(rows, large[0]) * ceil_div(columns, large[1]) * matrices * moduli
+    if blocks < build.limits().multiprocessors or not fits(rows, columns, large):
         return Warps(*SMALL, stages_of(SMALL))
-    return HOPPER if build.limits().hopper else Warps(*LARGE, stages_of(LARGE))
+    return HOPPER if hopper else Warps(*LARGE, stages_of(LARGE))

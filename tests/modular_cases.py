@@ -187,7 +187,7 @@ def same_bits(found: Array, expected: Array) -> None:
 # Tiles that no wrapper chooses, and how many of their stages: few threads, so that a CPU runs them in no time.
 WARPS = Warps(32, 32, 16, 16, 2)
 ONE_WARP = Warps(16, 16, 16, 16, 3)
-GROUPS = Warpgroups(128, 64, 2) if not ON_GPU else HOPPER if build.limits().hopper else WARPS
+GROUPS = Warpgroups(64, 2) if not ON_GPU else HOPPER if build.limits().hopper else WARPS
 Chosen = Tile | None
 
 
@@ -252,6 +252,7 @@ def modular_cases() -> Iterator[Case]:
         ("largest_in_columns", "mixed", "float32", (2, 70, 9), ((), ()), WARPS),
         ("wild_terms", "special", "float32", (19, 33, 17), ((), ()), WARPS),
         ("dot_products", "mixed", "float32", (5, 33, 6), ((3, 1), (2,)), WARPS),
+        ("dot_products", "mixed", "float32", (66, 40, 34), ((), ()), WARPS),
         ("find_doubtful", "huge", "float64", (7, 19, 6), ((2,), ()), WARPS),
         ("finish_floats", "subnormal", "float64", (5, 3, 9), ((), ()), ONE_WARP),
         ("finish_floats", "extreme", "float16", (7, 2, 3), ((), ()), ONE_WARP),
@@ -268,6 +269,7 @@ def modular_cases() -> Iterator[Case]:
         ("find_doubtful", "mixed", "float16", (70, 30, 9), None, WARPS),
         ("find_doubtful", "ordinary", "float64", (21, 8, 20), None, WARPS),
         ("dot_products", "blocks", "float64", (9, 40, 9), None, WARPS),
+        ("dot_products", "huge", "float64", (40, 50, 36), None, WARPS),
     ):  # fmt: skip
         parts = partial(_parts_case, factors(kind, dtype, *sizes), result, tile)
         yield Case("modular", kernel, f"parts of {kind} {dtype}, {sizes}", parts)

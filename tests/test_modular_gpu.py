@@ -72,7 +72,7 @@ def test_any_tile_and_any_number_of_stages(cp: Any, monkeypatch: pytest.MonkeyPa
 def test_any_stages_of_warpgroups(cp: Any, monkeypatch: pytest.MonkeyPatch, stages: int) -> None:
     if ON_GPU and not build.limits().hopper:
         pytest.skip("there are no such instructions")
-    multiplied_with(cp, monkeypatch, replace(HOPPER, stages=stages) if ON_GPU else Warpgroups(128, 64, stages))
+    multiplied_with(cp, monkeypatch, replace(HOPPER, stages=stages) if ON_GPU else Warpgroups(64, stages))
 
 
 def multiplied_with(cp: Any, monkeypatch: pytest.MonkeyPatch, tile: Any) -> None:
