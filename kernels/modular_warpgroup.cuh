@@ -130,20 +130,22 @@ template <int GROUPS> __device__ void multiply_lines(int (&sums)[GROUPS][4], u64
 #undef FOUR
 #else
     const int lane = int(threadIdx.x) % 32, warp = int(threadIdx.x) / 32 % 4;
-    const auto bytes = [=](u64 memory, int line, i8(&found)[32]) {
-        for (int i = 0; i < 2; ++i)
-            *reinterpret_cast<uint4*>(found + 16 * i) =
-                *reinterpret_cast<const uint4*>(memory + swizzled(line, 2 * step + i));
+    const auto half = [=](u64 memory, int line, int i) {
+        return *reinterpret_cast<const uint4*>(memory + swizzled(line, 2 * step + i));
     };
-    alignas(16) i8 of_a[2][32], of_b[32];
-    for (int k = 0; k < 2; ++k) bytes(a, 16 * warp + lane / 4 + 8 * k, of_a[k]);
+    const auto dot = [](uint4 a, uint4 b, int sum) {
+        sum = __dp4a(int(a.y), int(b.y), __dp4a(int(a.x), int(b.x), sum));
+        return __dp4a(int(a.w), int(b.w), __dp4a(int(a.z), int(b.z), sum));
+    };
+    const int upper = 16 * warp + lane / 4, lower = upper + 8;
+    const uint4 upper_0 = half(a, upper, 0), upper_1 = half(a, upper, 1);
+    const uint4 lower_0 = half(a, lower, 0), lower_1 = half(a, lower, 1);
     for (int j = 0; j < GROUPS; ++j)
-        for (int i = 0; i < 4; ++i) {  // the first two with one line of B, then with the other
-            const int k = i / 2 + i % 2 * 2;
-            if (i % 2 == 0) bytes(b, 8 * j + lane % 4 * 2 + i / 2, of_b);
-            int sum = 0;
-            for (int place = 0; place < 32; ++place) sum += of_a[i % 2][place] * of_b[place];
-            sums[j][k] = (add ? sums[j][k] : 0) + sum;
+        for (int k = 0; k < 2; ++k) {
+            const int line = 8 * j + lane % 4 * 2 + k;
+            const uint4 b_0 = half(b, line, 0), b_1 = half(b, line, 1);
+            sums[j][k] = dot(upper_0, b_0, dot(upper_1, b_1, add ? sums[j][k] : 0));
+            sums[j][2 + k] = dot(lower_0, b_0, dot(lower_1, b_1, add ? sums[j][2 + k] : 0));
         }
 #endif
 }
