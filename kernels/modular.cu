@@ -197,7 +197,6 @@ finish_floats(const u8* __restrict__ products, i64 stride, i64 size, i64 rows, i
               const int* __restrict__ b_of, const typename F::Large* __restrict__ largest_a,
               const typename F::Large* __restrict__ largest_b, const u8* __restrict__ terms, typename F::Storage* result) {
     const i64 first = 4 * thread_number();
-    if (first >= size) return;
     Lines lines(first, rows, columns, a_of, b_of);
     typename F::Storage found[4];
     with_integers<COUNT>(products, stride, size, first, [&](int i, u32(&words)[Weights<COUNT>::WORDS]) {

@@ -52,9 +52,9 @@ template <typename F> struct Dots {
             if (exists(own_row, own_column) && terms[own_row * columns + own_column] == DOUBTFUL)
                 found.chosen[atomicAdd(&found.count, 1)] = u16(i);
         }
-        if (thread < 2 * SIDE) {
-            const bool of_b = thread >= SIDE;
-            const i64 line = of_b ? column + thread - SIDE : row + thread;
+        for (int i = thread; i < 2 * SIDE; i += DOT_THREADS) {
+            const bool of_b = i >= SIDE;
+            const i64 line = of_b ? column + i - SIDE : row + i;
             if (line < (of_b ? columns : rows)) {
                 const Line is(of_b ? seen_b : seen_a, line);
                 atomicMax(&found.early[of_b], is.early);
@@ -132,7 +132,7 @@ template <typename F> struct Dots {
         const i64 first = MOST_INNER - min(found.early[0], found.early[1]), past = min(found.late[0], found.late[1]);
         const i64 start = max(first - before, i64(0)) / SLICE * SLICE, end = min(past - before, inner);
         if (thread < 6) slices.some[thread / 2][thread % 2] = 0;
-        if (start < end) load(start);
+        load(start);
         __syncthreads();
         int number = 0;
         for (i64 k = start; k < end; k += SLICE, ++number) {
@@ -159,7 +159,7 @@ template <typename F> struct Dots {
             __syncthreads();
             const u32 not_zero = some[0] & some[1];
             if (thread < 2) slices.some[(number + 2) % 3][thread] = 0;
-            if (k + SLICE < end) load(k + SLICE);
+            load(k + SLICE);
 #pragma unroll
             for (int place = 0; place < SLICE; ++place) {
                 if (!(not_zero >> place & 1)) continue;

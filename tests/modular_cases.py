@@ -151,7 +151,7 @@ def overflowing(rows: int, inner: int, columns: int) -> tuple[Array, Array]:
 
 
 def late(rows: int, inner: int, columns: int) -> tuple[Array, Array]:
-    """In float16, numbers of which the last few alone are large: what rounding has moved shows when they are added up."""
+    """In float16, numbers of which the last alone are large: what rounding has moved shows when they are added up."""
     random = generator("late", rows, inner, columns)
     powers = np.where(np.arange(inner) < inner - 40, -13, 7)
     a, b = (np.ldexp(random.standard_normal((lines, inner)), powers).astype("float16") for lines in (rows, columns))
