@@ -19,6 +19,7 @@ from typing import Any
 
 OPTIONS = ("--std=c++17", "-default-device", "--ftz=false", "--prec-div=true", "--prec-sqrt=true", "--fmad=false")
 SOURCES = Path(__file__).parent
+HOPPER = "sm_90a"
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,10 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Limits:
-    """What a device allows: threads, registers and bytes of shared memory, per block and per multiprocessor."""
+    """What a device allows: threads, registers and bytes of shared memory, per block and per multiprocessor.
+
+    `hopper`: it has the instructions that only Hopper has.
+    """
 
     multiprocessors: int
     threads_per_block: int
@@ -56,6 +60,7 @@ class Limits:
     registers_per_multiprocessor: int
     shared_per_multiprocessor: int
     shared_per_block: int
+    hopper: bool = False
 
     def resident_blocks(self, threads: int, registers: int, shared: int) -> int:
         """Blocks that fit on the whole device at once (at least one a multiprocessor).
@@ -93,11 +98,10 @@ def load(stem: str | Path, instance: str) -> Kernel:
 
 @cache
 def _load(stem: str | Path, instance: str, device: int) -> Kernel:
-    import cupy
     from cupy.cuda import driver
     from cupy.cuda.function import Module
 
-    name, cubin = _cached(stem, instance, f"sm_{cupy.cuda.Device(device).compute_capability}")
+    name, cubin = _cached(stem, instance, architecture_of(device))
     module = Module()
     module.load(cubin)
     function = module.get_function(name)
@@ -111,6 +115,14 @@ def _load(stem: str | Path, instance: str, device: int) -> Kernel:
 
 # Modules have to be unloaded while CuPy still can, not when the interpreter takes itself apart.
 atexit.register(_load.cache_clear)
+
+
+def architecture_of(device: int) -> str:
+    """What machine code for a device is compiled for: for Hopper with instructions that no later device has."""
+    import cupy
+
+    found = f"sm_{cupy.cuda.Device(device).compute_capability}"
+    return HOPPER if found == "sm_90" else found
 
 
 def compile_source(stem: str | Path, instances: Sequence[str], architecture: str) -> tuple[dict[str, str], bytes, str]:
@@ -237,4 +249,5 @@ def _limits(device: int) -> Limits:
         registers_per_multiprocessor=attributes["MaxRegistersPerMultiprocessor"],
         shared_per_multiprocessor=attributes["MaxSharedMemoryPerMultiprocessor"],
         shared_per_block=attributes["MaxSharedMemoryPerBlockOptin"],
+        hopper=architecture_of(device) == HOPPER,
     )

@@ -4,6 +4,7 @@
 //   largest_in_columns   the same of each column of B
 //   split                every number scaled and rounded to an integer, and that to its residues, a plane for each modulus
 //   multiply             one plane of A times one of B, modulo the modulus
+//   multiply_warpgroups  the same of all planes, by Hopper's own instructions
 //   wild_terms           which elements have infinite or undefined terms, where rows or columns have infinities or NaN
 //   finish_floats        residues to the integer that they belong to, scaled back, rounded once
 //   finish_integers      the same without scales; says whether all fit
@@ -13,7 +14,9 @@
 // A line is a row of A or a column of B; lines of all matrices of a stack are numbered through. In planes a line is
 // contiguous. modular.py has formats and moduli, modular_device.py calls these kernels, docs/matmul.md says why it works.
 
-#include "modular_bound.cuh"
+#include "modular_blocks.cuh"
+#include "modular_dots.cuh"
+#include "modular_residue.cuh"
 #include "modular_tile.cuh"
 #include "modular_wild.cuh"
 
@@ -21,9 +24,6 @@
 // it spilled registers.
 constexpr int THREADS = 256;
 constexpr int ROWS_AT_A_TIME = 64;  // of a column, by a thread that has it for itself
-constexpr int RASTER = 8;           // tiles below one another that are multiplied together, for the sake of the cache
-constexpr int LOOKED_AT = 2048;     // elements in which a block of dot_products looks for doubtful ones
-constexpr int STEP = 64;            // terms that it takes where they may not be zero, or leaves out
 
 __device__ inline i64 thread_number() { return i64(blockIdx.x) * blockDim.x + threadIdx.x; }
 
@@ -62,64 +62,74 @@ largest_in_columns(const typename F::Storage* __restrict__ values, i64 lines, i6
 // Each thread some numbers of a line, a block as many of 32 lines as a stage of `multiply` takes: so that all lines of
 // memory are read and written whole. Those past `length` are zeros; `block` numbers of each line are in memory, and
 // `before` it in earlier parts. Floats have one more plane, of their magnitudes, and each line adds up what it is like.
-template <typename F, int COUNT, bool COLUMNS>
-__global__ void __launch_bounds__(THREADS, F::PIECES == 3 ? 4 : 3)
-split(const typename F::Storage* __restrict__ values, const typename F::Large* __restrict__ largest, i64 lines, i64 columns,
-      i64 block, i64 before, i64 first, int length, int padded, i8* __restrict__ planes, u64* __restrict__ seen) {
+// Each of the matrices has `own` lines, and in planes room for some more: in pieces (modular_blocks.cuh) or side by side.
+template <typename F, int COUNT, bool COLUMNS, bool IN_PIECES>
+__global__ void __launch_bounds__(THREADS, 4)
+split(const typename F::Storage* __restrict__ values, const typename F::Large* __restrict__ largest, i64 matrices, int own,
+      int room, i64 block, i64 before, i64 first, int length, int padded, i8* __restrict__ planes, u64* __restrict__ seen) {
     constexpr int SIZE = 8, GROUPS = DEPTH / SIZE;
     static_assert(GROUPS == 8 && THREADS == 32 * GROUPS, "a block has 32 lines");
     const int thread = int(threadIdx.x), warp = thread / 32, lane = thread % 32;
     // Neighbouring lanes have neighbouring groups of rows, but neighbouring columns.
     const int own_line = COLUMNS ? warp % 4 * 8 + lane % 8 : thread / GROUPS;
     const int own_group = COLUMNS ? warp / 4 * 4 + lane / 8 : thread % GROUPS;
-    const i64 line = i64(blockIdx.x) * 32 + own_line;
-    const int start = int(blockIdx.y) * DEPTH + own_group * SIZE, count = line < lines ? length - start : 0;
-    const i64 step = COLUMNS ? columns : 1;
-    const i64 begin = COLUMNS ? line / columns * block * columns + line % columns : line * block;
+    const i64 number = i64(blockIdx.x) * 32 + own_line, matrix = number / room;
+    const int line_of_matrix = int(number % room), start = int(blockIdx.y) * DEPTH + own_group * SIZE;
+    const bool exists = matrix < matrices && line_of_matrix < own;
+    const i64 line = matrix * own + line_of_matrix;
+    const int count = exists ? length - start : 0;
+    const i64 step = COLUMNS ? own : 1;
+    const i64 begin = COLUMNS ? matrix * block * own + line_of_matrix : line * block;
     const typename F::Storage* const from = values + begin + (first + start) * step;
-    const int exponent = line < lines ? F::exponent(largest[line]) : 0;
+    const int exponent = exists ? F::exponent(largest[line]) : 0;
 
-    float pieces[SIZE][F::PIECES];
-    u32 magnitudes[SIZE];
+    u32 low[SIZE], high[SIZE], magnitudes[SIZE];
     Part part;
 #pragma unroll
     for (int i = 0; i < SIZE; ++i) {
-        const typename F::Storage value = i < count ? from[i * step] : 0;
-        const typename F::Whole whole = F::whole(value, exponent);
+        typename F::Storage value = i < count ? from[i * step] : 0;
+        typename F::Whole whole;
         if constexpr (F::SCALED) {
+            int moved;
+            if (F::wild(value & (F::SIGN - 1))) value = 0;
+            whole = F::whole(value, typename F::Scale(exponent), moved);
             magnitudes[i] = F::magnitude(whole);
-            part.add<F>(i, value, whole, magnitudes[i], exponent);
+            part.add(i, value & (F::SIGN - 1), magnitudes[i], moved);
+        } else {
+            whole = value;
         }
-#pragma unroll
-        for (int k = 0; k < F::PIECES; ++k) {
-            const typename F::Whole upper = whole >> (PIECE * k);
-            pieces[i][k] = float(k < F::PIECES - 1 ? int(upper & ((1 << PIECE) - 1)) : int(upper));
-        }
+        const u64 bits = F::biased(whole);
+        low[i] = u32(bits);
+        high[i] = u32(bits >> 32);
     }
     if constexpr (F::SCALED) {
-        part.place(int(before + first) + start);
+        part.close<F>(int(before + first) + start);
         if constexpr (COLUMNS) part.gather<8, 16>();
         else part.gather<1, 2, 4>();
     }
-    if (line >= lines) return;
+    if (matrix >= matrices) return;
+    i8* to = planes + number * padded + start;
+    if constexpr (IN_PIECES) {
+        const int place = COLUMNS ? interleaved(line_of_matrix) : line_of_matrix;
+        const i64 piece = (matrix * (padded / WIDE) + start / WIDE) * room * WIDE;
+        to = planes + piece + swizzled(place, start % WIDE / 16) + start % 16;
+    }
+    const i64 plane = matrices * room * padded;
 #pragma unroll
     for (int modulus = 0; modulus < COUNT; ++modulus) {
-        float powers[F::PIECES];
-#pragma unroll
-        for (int k = 0; k < F::PIECES; ++k) powers[k] = float(power(k, MODULI[modulus]));
         u32 residues[SIZE], words[SIZE / 4];
 #pragma unroll
-        for (int i = 0; i < SIZE; ++i) residues[i] = residue(pieces[i], MODULI[modulus], powers);
+        for (int i = 0; i < SIZE; ++i) residues[i] = residue<F>(low[i], high[i], modulus);
 #pragma unroll
         for (int i = 0; i < SIZE; i += 4)
             words[i / 4] = last_bytes(residues[i], residues[i + 1], residues[i + 2], residues[i + 3]);
-        *reinterpret_cast<uint2*>(planes + (modulus * lines + line) * padded + start) = make_uint2(words[0], words[1]);
+        *reinterpret_cast<uint2*>(to + modulus * plane) = make_uint2(words[0], words[1]);
     }
     if constexpr (F::SCALED) {
-        *reinterpret_cast<uint2*>(planes + (COUNT * lines + line) * padded + start) =
+        *reinterpret_cast<uint2*>(to + COUNT * plane) =
             make_uint2(last_bytes(magnitudes[0], magnitudes[1], magnitudes[2], magnitudes[3]),
                        last_bytes(magnitudes[4], magnitudes[5], magnitudes[6], magnitudes[7]));
-        if (COLUMNS ? lane < 8 : own_group == 0) part.add_to(seen + Line::WORDS * line);
+        if (exists && (COLUMNS ? lane < 8 : own_group == 0)) part.add_to(seen + Line::WORDS * line);
     }
 }
 
@@ -132,9 +142,10 @@ multiply(const i8* __restrict__ a, const i8* __restrict__ b, const int* __restri
          u8* products, u32* totals) {
     extern __shared__ uint4 shared[];
     const int down = (rows + BM - 1) / BM, across = (columns + BN - 1) / BN;
-    const int band = int(blockIdx.x) / (RASTER * across), height = min(RASTER, down - band * RASTER);
-    const int inside = int(blockIdx.x) - band * RASTER * across;
-    const int row = (band * RASTER + inside % height) * BM, column = inside / height * BN;
+    constexpr int BAND = 8;  // tiles below one another that are multiplied together, for the sake of the cache
+    const int band = int(blockIdx.x) / (BAND * across), height = min(BAND, down - band * BAND);
+    const int inside = int(blockIdx.x) - band * BAND * across;
+    const int row = (band * BAND + inside % height) * BM, column = inside / height * BN;
     const i64 matrix = first + blockIdx.y;
     const int modulus = MODULI[blockIdx.z];
     Tile<BM, BN, WM, WN, STAGES> tile(
@@ -150,15 +161,18 @@ multiply(const i8* __restrict__ a, const i8* __restrict__ b, const int* __restri
     tile.store(result, rows, columns, row, column, modulus, add, columns % CHUNK == 0);
 }
 
-// Where an element of the stack of products comes from: a line of A and one of B.
-struct Lines {
-    i64 a, b;
-    __device__ Lines(i64 element, i64 rows, i64 columns, const int* a_of, const int* b_of) {
-        const i64 matrix = element / (rows * columns), place = element % (rows * columns);
-        a = a_of[matrix] * rows + place / columns;
-        b = b_of[matrix] * columns + place % columns;
-    }
-};
+// As many blocks as there is room for at once take the tiles of the planes by turns.
+template <int BN, int STAGES>
+__global__ void __launch_bounds__(Pipeline<BN, STAGES>::THREADS, 1)
+multiply_warpgroups(const i8* __restrict__ a, const i8* __restrict__ b, const int* __restrict__ a_of,
+                    const int* __restrict__ b_of, int matrices_a, int matrices_b, int rows, int columns, int room_a,
+                    int room_b, int pieces, int matrices, int first, int count, int moduli, u32 enough, i64 stride, int add,
+                    int* lacking, u8* products, u32* totals) {
+    extern __shared__ __align__(1024) u8 stages[];
+    const Planes planes{a, b, a_of, b_of, matrices_a, matrices_b, rows, columns, room_a, room_b, pieces};
+    multiply_tiles<BN, STAGES>(stages, planes, matrices, first, count, moduli, enough, stride, add, lacking, products,
+                               totals);
+}
 
 template <typename F>
 __global__ void __launch_bounds__(THREADS)
@@ -166,15 +180,16 @@ wild_terms(const typename F::Storage* __restrict__ a, const typename F::Storage*
            const typename F::Large* __restrict__ largest_a, const typename F::Large* __restrict__ largest_b,
            const int* __restrict__ a_of, const int* __restrict__ b_of, const int* __restrict__ some_wild, i64 size, i64 rows,
            i64 inner, i64 columns, int add, u8* terms) {
-    const i64 element = thread_number();
-    if (!*some_wild || element >= size) return;
-    const Lines lines(element, rows, columns, a_of, b_of);
-    if (!F::wild(largest_a[lines.a]) && !F::wild(largest_b[lines.b])) return;
-    const typename F::Storage* const row = a + lines.a * inner;
-    const typename F::Storage* const column = b + lines.b / columns * inner * columns + lines.b % columns;
-    int found = add ? terms[element] : 0;
-    for (i64 k = 0; k < inner; ++k) found |= term<F>(row[k], column[k * columns]);
-    terms[element] = u8(found);
+    if (!*some_wild) return;
+    for (i64 element = thread_number(); element < size; element += i64(gridDim.x) * THREADS) {
+        const Lines lines(element, rows, columns, a_of, b_of);
+        if (!F::wild(largest_a[lines.a()]) && !F::wild(largest_b[lines.b()])) continue;
+        const typename F::Storage* const row = a + lines.a() * inner;
+        const typename F::Storage* const column = b + b_of[lines.matrix] * inner * columns + lines.column;
+        int found = add ? terms[element] : 0;
+        for (i64 k = 0; k < inner; ++k) found |= term<F>(row[k], column[k * columns]);
+        terms[element] = u8(found);
+    }
 }
 
 template <typename F, int COUNT>
@@ -182,31 +197,36 @@ __global__ void __launch_bounds__(THREADS, 3)
 finish_floats(const u8* __restrict__ products, i64 stride, i64 size, i64 rows, i64 columns, const int* __restrict__ a_of,
               const int* __restrict__ b_of, const typename F::Large* __restrict__ largest_a,
               const typename F::Large* __restrict__ largest_b, const u8* __restrict__ terms, typename F::Storage* result) {
-    with_integers<COUNT>(products, stride, size, [=](i64 element, u32(&words)[Weights<COUNT>::WORDS]) {
-        const Lines lines(element, rows, columns, a_of, b_of);
-        const u64 a = largest_a[lines.a], b = largest_b[lines.b];
+    const i64 first = 4 * thread_number();
+    Lines lines(first, rows, columns, a_of, b_of);
+    typename F::Storage found[4];
+    with_integers<COUNT>(products, stride, size, first, [&](int i, u32(&words)[Weights<COUNT>::WORDS]) {
+        const u64 a = largest_a[lines.a()], b = largest_b[lines.b()];
         if (F::wild(a) || F::wild(b)) {
-            result[element] = sum_of_terms<F>(terms[element]);
+            found[i] = sum_of_terms<F>(terms[first + i]);
         } else {
-            result[element] = to_float<F>(words, F::exponent(a) + F::exponent(b) - 2 * F::KEPT);
+            found[i] = to_float<F>(words, F::exponent(a) + F::exponent(b) - 2 * F::KEPT);
         }
+        lines.next();
     });
+    store_four(result, first, size, found);
 }
 
 template <typename T, int COUNT>
 __global__ void __launch_bounds__(THREADS, COUNT == MOST_MODULI ? 2 : 3)
 finish_integers(const u8* __restrict__ products, i64 stride, i64 size, T* result, int* too_large) {
-    with_integers<COUNT>(products, stride, size, [=](i64 element, u32(&words)[Weights<COUNT>::WORDS]) {
-        T value;
-        if (!to_fitting(words, value)) atomicOr(too_large, 1);
-        result[element] = value;
+    const i64 first = 4 * thread_number();
+    T found[4];
+    with_integers<COUNT>(products, stride, size, first, [&](int i, u32(&words)[Weights<COUNT>::WORDS]) {
+        if (!to_fitting(words, found[i])) atomicOr(too_large, 1);
     });
+    store_four(result, first, size, found);
 }
 
 // Marks the elements whose bound is not certain among the terms, and counts them. A thread for some rows of each column.
 template <typename F>
 __global__ void __launch_bounds__(THREADS, 3)
-find_doubtful(i64 matrices, i64 rows, i64 inner, i64 columns, double share, const int* __restrict__ a_of,
+find_doubtful(i64 matrices, i64 rows, i64 inner, i64 columns, double share, u32 enough, const int* __restrict__ a_of,
               const int* __restrict__ b_of, const typename F::Large* __restrict__ largest_a,
               const typename F::Large* __restrict__ largest_b, const u64* __restrict__ seen_a,
               const u64* __restrict__ seen_b, const u32* __restrict__ totals, u8* terms, u64* doubtful) {
@@ -217,8 +237,11 @@ find_doubtful(i64 matrices, i64 rows, i64 inner, i64 columns, double share, cons
         const Line of_b(seen_b, b_of[matrix] * columns + column);
         const i64 rows_of_a = a_of[matrix] * rows;
         const u32* const total = totals + matrix * rows * columns + column;
-#pragma unroll 4
-        for (i64 row = first; row < last; ++row) {
+        u32 least = ~u32(0);
+#pragma unroll 16
+        for (i64 row = first; row < last; ++row) least = min(least, total[row * columns]);
+        // Mostly all have enough: no line can lose so much.
+        for (i64 row = least < enough ? first : last; row < last; ++row) {
             const Line of_a(seen_a, rows_of_a + row);
             if (certain<F>(of_a, of_b, inner, total[row * columns], share)) continue;
             if (F::wild(largest_a[rows_of_a + row])) continue;
@@ -230,48 +253,26 @@ find_doubtful(i64 matrices, i64 rows, i64 inner, i64 columns, double share, cons
     if (threadIdx.x % 32 == 0 && found) atomicAdd(doubtful, u64(found));
 }
 
-// Adds the terms of a part to the sums of doubtful elements, one by one from the first on, in float64. After the last
-// part they are rounded; those that overflowed on the way are counted, and come again, `scaled` to where they cannot.
+// Adds the terms of a part to the sums of doubtful elements, one by one from the first on, in float64: a block for each
+// square of C. After the last part they are rounded; those that overflowed on the way are counted, and come again,
+// `scaled` to where they cannot.
 template <typename F>
-__global__ void __launch_bounds__(THREADS)
+__global__ void __launch_bounds__(THREADS, 2)
 dot_products(const typename F::Storage* __restrict__ a, const typename F::Storage* __restrict__ b,
              const int* __restrict__ a_of, const int* __restrict__ b_of, const typename F::Large* __restrict__ largest_a,
              const typename F::Large* __restrict__ largest_b, const u64* __restrict__ seen_a,
-             const u64* __restrict__ seen_b, i64 size, i64 rows, i64 inner, i64 columns, i64 before, int last, int scaled,
-             u8* terms, double* sums, typename F::Storage* result, u64* overflowed) {
-    __shared__ int chosen[LOOKED_AT], count;
-    const i64 base = i64(blockIdx.x) * LOOKED_AT;
-    if (threadIdx.x == 0) count = 0;
-    __syncthreads();
-    for (int i = int(threadIdx.x); i < LOOKED_AT; i += THREADS)
-        if (base + i < size && terms[base + i] == DOUBTFUL) chosen[atomicAdd(&count, 1)] = i;
-    __syncthreads();
-    for (int i = int(threadIdx.x); i < count; i += THREADS) {
-        const i64 element = base + chosen[i];
-        const Lines lines(element, rows, columns, a_of, b_of);
-        const int of_a = F::exponent(largest_a[lines.a]), of_b = F::exponent(largest_b[lines.b]);
-        const double scale_a = scaled ? power_of_two(HALF_WAY - of_a) : 1;
-        const double scale_b = scaled ? power_of_two(HALF_WAY - of_b) : 1;
-        const Span span(Line(seen_a, lines.a), Line(seen_b, lines.b));
-        const i64 start = max(span.first - before, i64(0)), end = min(span.end - before, inner);
-        const typename F::Storage* const row = a + lines.a * inner;
-        const typename F::Storage* const column = b + lines.b / columns * inner * columns + lines.b % columns;
-        double sum = before ? sums[element] : 0;
-        // Lanes stay at the same terms: they read whole lines of memory. Terms outside of the span add zeros.
-        for (i64 step = 0; step < inner; step += STEP) {
-            if (step + STEP <= start || step >= end) continue;
-            const i64 stop = min(step + STEP, inner);
-#pragma unroll 4
-            for (i64 k = step; k < stop; ++k)
-                sum += F::real(row[k]) * scale_a * (F::real(column[k * columns]) * scale_b);
-        }
-        sums[element] = sum;
-        if (!last) continue;
-        if (is_finite(sum)) {
-            result[element] = rounded<F>(sum, scaled ? of_a + of_b - 2 * HALF_WAY : 0);
-            terms[element] = 0;
-        } else {
-            atomicAdd(overflowed, u64(1));
-        }
-    }
+             const u64* __restrict__ seen_b, i64 rows, i64 inner, i64 columns, i64 before, int last, int scaled, u8* terms,
+             double* sums, typename F::Storage* result, u64* overflowed) {
+    __shared__ Doubtful found;
+    __shared__ Slices slices;
+    const i64 across = (columns + SIDE - 1) / SIDE, squares = (rows + SIDE - 1) / SIDE * across;
+    const i64 matrix = blockIdx.x / squares, square = blockIdx.x % squares;
+    const i64 of_a = a_of[matrix], of_b = b_of[matrix], first = matrix * rows * columns;
+    const Dots<F> dots{a + of_a * rows * inner, b + of_b * inner * columns, largest_a + of_a * rows, largest_b + of_b * columns,
+                       seen_a + Line::WORDS * of_a * rows, seen_b + Line::WORDS * of_b * columns, rows, inner, columns, before,
+                       square / across * SIDE, square % across * SIDE, last != 0, scaled != 0, terms + first, sums + first,
+                       result + first, overflowed};
+    dots.find(found);
+    if (found.count >= MANY) dots.all(found, slices);
+    else dots.some(found);
 }

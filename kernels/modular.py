@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from math import ceil
 from operator import mul
 from typing import Any
 
@@ -20,6 +21,7 @@ MODULI = (
 # rounding moved a number is told by an exponent above -LOST, relative to their unit.
 BITS, LOST = 7, 512
 HALF_WAY = 497  # factors below 2**HALF_WAY: no sum of products overflows in float64
+MOST_TOTAL = 2**32 - 1  # sums of products of such bits are not counted further
 MOST_PRODUCTS = 2**28  # in a sum: keeps the sums of 64-bit integers below the product of all moduli
 
 
@@ -56,6 +58,14 @@ class Format:
     def share(self, inner: int) -> float:
         """How far off elements may be before they are rounded: a share of that sum, in units of 2**-precision."""
         return (self.gamma_terms(inner) - 1) / 2
+
+    def enough(self, inner: int) -> int:
+        """The sum of products of first bits (docs/matmul.md: L) from which an element of so many products is certain,
+        whatever rounding has moved: no number by more than half a unit, and no line has larger ones than it can."""
+        units = 2.0 ** (BITS - self.kept + self.precision)  # of a line, by which a number moves
+        moved = inner * units * (2 * 2**BITS + 2.0 ** (BITS - self.kept))
+        share = self.share(inner)
+        return min(MOST_TOTAL, ceil(1.01 * moved / share)) if share else MOST_TOTAL
 
 
 FORMATS = {

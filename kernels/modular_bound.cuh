@@ -1,7 +1,7 @@
 // How far an element may be from the product that was asked for: which elements are doubtful, and what becomes of them.
 #pragma once
 
-#include "modular_number.cuh"
+#include "modular_combine.cuh"
 
 // BITS, LOST and HALF_WAY of modular.py.
 constexpr int BITS = 7, LOST = 512, HALF_WAY = 497;
@@ -25,25 +25,25 @@ struct Line {
     template <typename F> __device__ double moved() const { return loss ? power_of_two(loss - LOST + F::PRECISION) : 0; }
 };
 
-// What a thread has seen of a line, in the same terms; places are those of the thread's own numbers until `place`.
+// What a thread has seen of a line, of some numbers next to each other.
 struct Part {
     int size = 0, loss = 0, early = 0, late = 0;
+    u32 there = 0;  // a bit for each number that is not zero
 
-    // Its number i, the integer that it became, and the first bits of that.
-    template <typename F>
-    __device__ void add(int i, typename F::Storage value, typename F::Whole whole, u32 magnitude, int exponent) {
-        if (!(value & (F::SIGN - 1))) return;
-        early = max(early, MOST_INNER - i);
-        late = i + 1;
-        size += int(magnitude) + 1;
-        loss = max(loss, F::lost(value, whole, exponent));
+    // Its number i, the first bits of the integer that it became, and how far it has moved.
+    __device__ void add(int i, bool is_there, u32 magnitude, int moved) {
+        there |= u32(is_there) << i;
+        size += int(magnitude);
+        loss = max(loss, moved);
     }
 
-    // Number 0 is at place `start`.
-    __device__ void place(int start) {
-        if (!size) return;
-        early -= start;
-        late += start;
+    // Those were all; number 0 is at place `start`.
+    template <typename F> __device__ void close(int start) {
+        loss = F::lost(loss);
+        if (!there) return;
+        size += __popc(there);
+        early = MOST_INNER - start - (__ffs(int(there)) - 1);
+        late = start + 32 - __clz(int(there));
     }
 
     // That of all lanes whose numbers differ in these bits.
@@ -78,6 +78,32 @@ __device__ bool certain(const Line& a, const Line& b, i64 inner, u32 total, doub
     const double error = double(b.size) * moved_a + double(a.size) * moved_b + both_b * moved_a;
     return error <= double(total) * share || !Span(a, b).some();
 }
+
+// Where an element of the stack of products comes from: a line of A and one of B. They go on to the next element.
+struct Lines {
+    const int rows, columns, *const a_of, *const b_of;
+    i64 matrix;
+    int row, column;
+
+    __device__ Lines(i64 element, i64 rows, i64 columns, const int* a_of, const int* b_of)
+        : rows(int(rows)), columns(int(columns)), a_of(a_of), b_of(b_of), matrix(quotient(element, rows * columns)) {
+        const i64 place = element - matrix * rows * columns;
+        row = int(quotient(place, columns));
+        column = int(place - row * columns);
+    }
+    // Half as many instructions where words do.
+    __device__ static i64 quotient(i64 a, i64 b) { return (a | b) >> 32 ? a / b : i64(u32(a) / u32(b)); }
+
+    __device__ void next() {
+        if (++column < columns) return;
+        column = 0;
+        if (++row < rows) return;
+        row = 0;
+        ++matrix;
+    }
+    __device__ i64 a() const { return i64(a_of[matrix]) * rows + row; }
+    __device__ i64 b() const { return i64(b_of[matrix]) * columns + column; }
+};
 
 __device__ inline bool is_finite(double value) {
     return (__double_as_longlong(value) >> 52 & 0x7ff) != 0x7ff;

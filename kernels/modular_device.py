@@ -8,28 +8,21 @@ import numpy as np
 
 from kernels import build
 from kernels.modular import FORMATS, bits_of, moduli_for, multiplied, result_dtype
-from kernels.modular_room import DEPTH, INNER, WORDS, ceil_div, empty, matrices_of, numbered
+from kernels.modular_planes import LARGE, MOST_STAGES, SMALL, Tile, Warps, choose_tile
+from kernels.modular_room import INNER, WORDS, ceil_div, empty, matrices_of, numbered
 from kernels.modular_round import too_large
 from kernels.modular_small import ProductOfSmall, suits
 from kernels.promotion import converted
-from kernels.variant import check_array, check_shared
+from kernels.variant import check_array
 
 C_TYPES = {
     "int8": "Integer<i8>", "uint8": "Integer<u8>", "int16": "Integer<short>", "uint16": "Integer<u16>",
     "int32": "Integer<int>", "uint32": "Integer<u32>", "int64": "Integer<i64>", "uint64": "Integer<u64>",
     "float16": "Float16", "float32": "Float32", "float64": "Float64",
 }  # fmt: skip
+MOST_BLOCKS = 4096  # of a kernel that mostly has nothing to do
 RESULTS = {"int32": "int", "int64": "i64"}
-THREADS, ROWS_AT_A_TIME, LOOKED_AT, LINES = 256, 64, 2048, 32  # of modular.cu
-# Rows and columns of C by a block of threads, and by each of its warps.
-LARGE, SMALL = (128, 256, 64, 64), (64, 64, 32, 32)
-MOST_STAGES = 4
-MAX_MATRICES = 65535  # blocks along y on every device
-
-
-def stages_of(tile: tuple[int, int, int, int]) -> int:
-    """How many stages of a tile fit into the shared memory of the current device, at most MOST_STAGES."""
-    return min(MOST_STAGES, build.limits().shared_per_block // ((tile[0] + tile[1]) * DEPTH))
+THREADS, ROWS_AT_A_TIME, SIDE, LINES, SPLIT = 256, 64, 64, 32, 64  # of modular.cu
 
 
 class ProductOnDevice:
@@ -50,6 +43,7 @@ class ProductOnDevice:
         self.scaled = result.name in FORMATS
         self.inner, self.moduli = inner, moduli_for(sum(map(bits_of, dtypes)), inner)
         self.started = self.added = self.again = self.rounds = 0
+        self.lacking: Any = None  # of each tile whether its magnitudes were not enough; what multiplies keeps it
 
     def measure(self, a: Any, b: Any) -> None:
         """See the next part for the largest magnitudes of rows of A and columns of B.
@@ -83,7 +77,8 @@ class ProductOnDevice:
             sizes = (self.size, self.rows, a.shape[-1], self.columns)
             lines = (self.largest_a, self.largest_b, self.a_of, self.b_of, self.some_wild)
             arguments = (a, b, *lines, *map(np.int64, sizes), np.int32(self.added > 0), self.terms)
-            _launch(f"wild_terms<{C_TYPES[self.result.name]}>", (ceil_div(self.size, THREADS),), arguments)
+            blocks = min(ceil_div(self.size, THREADS), MOST_BLOCKS)
+            _launch(f"wild_terms<{C_TYPES[self.result.name]}>", (blocks,), arguments)
         self.added += a.shape[-1]
 
     def finish(self) -> Any:
@@ -123,11 +118,11 @@ class ProductOnDevice:
         import cupy
 
         self.doubts = cupy.zeros(2, np.uint64)  # elements that are doubtful, and those whose sums overflow
-        matrices = self.size // (self.rows * self.columns)
-        sizes = map(np.int64, (matrices, self.rows, self.inner, self.columns))
-        share = np.float64(FORMATS[self.result.name].share(self.inner))
-        grid = (ceil_div(matrices * self.columns, THREADS), ceil_div(self.rows, ROWS_AT_A_TIME))
-        arguments = (*sizes, share, *self._lines(), self.totals, self.terms, self.doubts)
+        sizes = map(np.int64, (self.matrices, self.rows, self.inner, self.columns))
+        format = FORMATS[self.result.name]
+        share, enough = np.float64(format.share(self.inner)), np.uint32(format.enough(self.inner))
+        grid = (ceil_div(self.matrices * self.columns, THREADS), ceil_div(self.rows, ROWS_AT_A_TIME))
+        arguments = (*sizes, share, enough, *self._lines(), self.totals, self.terms, self.doubts)
         _launch(f"find_doubtful<{C_TYPES[self.result.name]}>", grid, arguments)
 
     @property
@@ -146,11 +141,12 @@ class ProductOnDevice:
         a, b = self._checked(a, b)
         inner = a.shape[-1]
         last = self.again + inner == self.inner
-        numbers = map(np.int64, (self.size, self.rows, inner, self.columns, self.again))
+        numbers = map(np.int64, (self.rows, inner, self.columns, self.again))
+        squares = ceil_div(self.rows, SIDE) * ceil_div(self.columns, SIDE) * self.matrices
         # Residues have done their work: in their place are sums, one for every element.
         state = (self.terms, self.products.view(np.float64), self.product, self.doubts[1:])
         arguments = (a, b, *self._lines(), *numbers, np.int32(last), np.int32(self.rounds), *state)
-        _launch(f"dot_products<{C_TYPES[self.result.name]}>", (ceil_div(self.size, LOOKED_AT),), arguments)
+        _launch(f"dot_products<{C_TYPES[self.result.name]}>", (squares,), arguments)
         self.again = 0 if last else self.again + inner
         self.rounds += last
 
@@ -178,14 +174,15 @@ class ProductOnDevice:
         self.started = 1
         self.rows, self.columns = a.shape[-2], b.shape[-1]
         self.batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-        stacks = (matrices_of(a), matrices_of(b))
-        self.lines_a, self.lines_b = stacks[0] * self.rows, stacks[1] * self.columns
-        matrices = int(np.prod(self.batch, dtype=np.int64))
-        self.size = matrices * self.rows * self.columns
+        self.stacks = (matrices_of(a), matrices_of(b))
+        self.lines_a, self.lines_b = self.stacks[0] * self.rows, self.stacks[1] * self.columns
+        self.matrices = int(np.prod(self.batch, dtype=np.int64))
+        self.size = self.matrices * self.rows * self.columns
         self.a_of, self.b_of = (
             cupy.asarray(np.ascontiguousarray(numbered(stack, array.shape[:-2], self.batch)))
-            for stack, array in zip(stacks, (a, b), strict=True)
+            for stack, array in zip(self.stacks, (a, b), strict=True)
         )
+        self.tile: Tile = choose_tile(self.rows, self.columns, self.matrices, self.moduli)
         # A plane of residues of C for each modulus, each from a multiple of 16 bytes on.
         self.stride = ceil_div(self.size, 16) * 16
         self.products = empty((self.moduli * self.stride,), np.uint8)
@@ -203,46 +200,28 @@ class ProductOnDevice:
 
     def planes(self, a: Any, b: Any, first: int, length: int) -> list[Any]:
         """Residues of so many columns of A and rows of B, a plane for each modulus, and of floats one of magnitudes;
-        lines filled up with zeros."""
-        padded = ceil_div(length, DEPTH) * DEPTH
+        filled up with zeros as tiles want it."""
+        padded, room = self._padded(length), self.tile.room(self.rows, self.columns)
         planes = []
-        for array, dtype, lines, largest, seen, columns in (
-            (a, self.dtypes[0], self.lines_a, self.largest_a, self.seen_a, 0),
-            (b, self.dtypes[1], self.lines_b, self.largest_b, self.seen_b, self.columns),
+        for number, (array, largest, seen, own) in enumerate(
+            ((a, self.largest_a, self.seen_a, self.rows), (b, self.largest_b, self.seen_b, self.columns))
         ):
+            lines = self.stacks[number] * room[number]
             planes.append(empty(((self.moduli + self.scaled) * lines * padded,), np.int8))
-            sizes = map(np.int64, (lines, columns, a.shape[-1], self.added, first))
-            arguments = (array, largest, *sizes, np.int32(length), np.int32(padded), planes[-1], seen)
-            kernel = f"split<{C_TYPES[dtype.name]}, {self.moduli}, {str(columns > 0).lower()}>"
-            _launch(kernel, (ceil_div(lines, LINES), padded // DEPTH), arguments)
+            counts = (np.int64(self.stacks[number]), *map(np.int32, (own, room[number])))
+            places = (*map(np.int64, (a.shape[-1], self.added, first)), *map(np.int32, (length, padded)))
+            layout = ", ".join(str(is_so).lower() for is_so in (number > 0, self.tile.in_pieces))
+            kernel = f"split<{C_TYPES[self.dtypes[number].name]}, {self.moduli}, {layout}>"
+            grid = (ceil_div(lines, LINES), padded // SPLIT)
+            _launch(kernel, grid, (array, largest, *counts, *places, planes[-1], seen))
         return planes
 
     def multiply(self, planes: list[Any], length: int, add: bool) -> None:
         """Multiply planes; `add` to the products of earlier ones."""
-        matrices = self.size // (self.rows * self.columns)
-        tile, stages = self._tile(matrices)
-        blocks = ceil_div(self.rows, tile[0]) * ceil_div(self.columns, tile[1])
-        shared = (tile[0] + tile[1]) * DEPTH * stages
-        check_shared(f"{stages} stages of {tile[0]} rows and {tile[1]} columns", shared)
-        kernel = build.load("modular", f"multiply<{', '.join(map(str, (*tile, stages)))}>")
-        lines = (self.a_of, self.b_of, np.int64(self.lines_a), np.int64(self.lines_b))
-        sizes = map(np.int32, (self.rows, self.columns, ceil_div(length, DEPTH) * DEPTH))
-        arguments, results = (*planes, *lines, *sizes), (self.products, self.totals)
-        for start in range(0, matrices, MAX_MATRICES):
-            kernel(
-                (blocks, min(MAX_MATRICES, matrices - start), self.moduli + self.scaled),
-                (32 * (tile[0] // tile[2]) * (tile[1] // tile[3]),),
-                (*arguments, *map(np.int64, (start, self.stride)), *map(np.int32, (add, self.moduli)), *results),
-                shared_mem=shared,
-            )
+        self.tile.multiply(self, planes, self._padded(length), add)
 
-    def _tile(self, matrices: int) -> tuple[tuple[int, int, int, int], int]:
-        """Large tiles where they leave no multiprocessor idle and do not reach far beyond the edges."""
-        blocks = ceil_div(self.rows, LARGE[0]) * ceil_div(self.columns, LARGE[1])
-        covered = blocks * LARGE[0] * LARGE[1]
-        busy = blocks * matrices * self.moduli >= build.limits().multiprocessors
-        tile = LARGE if busy and covered <= 2 * self.rows * self.columns else SMALL
-        return tile, stages_of(tile)
+    def _padded(self, length: int) -> int:
+        return ceil_div(length, self.tile.depth) * self.tile.depth
 
 
 def exact_matmul(a: Any, b: Any) -> Any:
@@ -280,11 +259,11 @@ def _launch(kernel: str, grid: tuple[int, ...], arguments: tuple[Any, ...]) -> N
 # One of each kernel and kind, for those who look at machine code.
 INSTANCES = (
     *(f"largest_in_{lines}<Float{bits}>" for lines in ("rows", "columns") for bits in (16, 32, 64)),
-    *(f"split<{c_type}, {10 if size < 8 else 19}, {columns}>"
+    *(f"split<{c_type}, {10 if size < 8 else 19}, {columns}, false>"
       for c_type, size in ((C_TYPES[name], np.dtype(name).itemsize) for name in ("int8", "int32", "uint64", "float32"))
       for columns in ("true", "false")),
-    *(f"split<Float64, 16, {columns}>" for columns in ("true", "false")),
-    *(f"multiply<{', '.join(map(str, (*tile, stages)))}>" for tile in (LARGE, SMALL) for stages in (2, MOST_STAGES)),
+    *(f"split<Float64, 16, {columns}, {pieces}>" for columns in ("true", "false") for pieces in ("true", "false")),
+    *(Warps(*tile, stages).kernel for tile in (LARGE, SMALL) for stages in (2, MOST_STAGES)),
     *(f"{kernel}<Float{bits}>" for kernel in ("wild_terms", "find_doubtful", "dot_products") for bits in (16, 32, 64)),
     *(f"finish_floats<Float{bits}, {moduli}>" for bits, moduli in ((16, 9), (32, 10), (64, 16))),
     "finish_integers<int, 10>", "finish_integers<i64, 19>",

@@ -9,7 +9,9 @@ import numpy as np
 from kernels.modular import FORMATS, bits_of, moduli_for
 
 DEPTH = 64  # bytes of a line in a stage, of modular_tile.cuh
-INNER = 4096  # products of a sum at a time: a sum of residues stays below 2**26
+WIDE = 128  # the same of modular_warpgroup.cuh
+WHOLE = (128, 256)  # rows and columns of C that a block of `multiply_warpgroups` has, in planes filled up with zeros
+INNER = 8192  # products of a sum at a time: a sum of residues stays below 2**27
 WORDS = 4  # that a line is described in, of modular_bound.cuh
 MOST_SMALL = 64  # rows, columns and products in a sum of matrices that modular_small.cu multiplies
 
@@ -44,13 +46,25 @@ def room_for(
     small = is_small(result, rows, inner, columns)
     floats = result.name in FORMATS and not small
     moduli = 0 if small else moduli_for(sum(map(bits_of, dtypes)), inner)
-    padded = ceil_div(min(part, INNER), DEPTH) * DEPTH
+    padded = ceil_div(min(part, INNER), WIDE) * WIDE
+    lines_of = whole_tiles(rows, columns) if fits(rows, columns, WHOLE) else (rows, columns)
     nbytes = 8 * matrices  # which matrices of the stacks
-    for lines, own, dtype in zip((rows, columns), given, dtypes, strict=True):
+    for lines, in_planes, own, dtype in zip((rows, columns), lines_of, given, dtypes, strict=True):
         of_number = own.itemsize + (dtype.itemsize + 8 if own != dtype else 0)  # 8 while they are converted
-        of_line = of_number * part + (moduli + floats) * padded + (0 if small else 8 * (1 + WORDS * floats))
-        nbytes += matrices * lines * of_line
+        of_line = of_number * part + (0 if small else 8 * (1 + WORDS * floats))
+        nbytes += matrices * (lines * of_line + in_planes * (moduli + floats) * padded)
+    nbytes += 4 * matrices * ceil_div(rows, WHOLE[0]) * ceil_div(columns, WHOLE[1])  # a mark for each tile
     return nbytes + matrices * rows * columns * (moduli + result.itemsize + 5 * floats)
+
+
+def fits(rows: int, columns: int, tile: tuple[int, int]) -> bool:
+    """Whether such tiles do not reach far beyond the edges."""
+    return ceil_div(rows, tile[0]) * tile[0] * ceil_div(columns, tile[1]) * tile[1] <= 2 * rows * columns
+
+
+def whole_tiles(rows: int, columns: int) -> tuple[int, int]:
+    """As many of both as whole tiles have."""
+    return ceil_div(rows, WHOLE[0]) * WHOLE[0], ceil_div(columns, WHOLE[1]) * WHOLE[1]
 
 
 def matrices_of(stack: Any) -> int:

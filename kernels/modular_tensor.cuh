@@ -49,12 +49,33 @@ __device__ inline void load_matrices(u32 (&matrices)[4], const void* row) {
 #endif
 }
 
+// Adds the products of four bytes without a sign and four with one.
+__device__ inline u32 dot_bytes(u32 a, u32 b, u32 sum) {
+#if defined(__CUDA_ARCH__)
+    asm("dp4a.u32.s32 %0, %1, %2, %0;" : "+r"(sum) : "r"(a), "r"(b));
+    return sum;
+#else
+    for (int i = 0; i < 32; i += 8) sum += (a >> i & 0xff) * u32(int(i8(b >> i)));
+    return sum;
+#endif
+}
+
 // The last bytes of four words in one, the first word's lowest: three instructions in place of seven.
 __device__ inline u32 last_bytes(u32 a, u32 b, u32 c, u32 d) {
 #if defined(__CUDA_ARCH__)
     return __byte_perm(__byte_perm(a, b, 0x0040), __byte_perm(c, d, 0x0040), 0x5410);
 #else
     return (a & 0xff) | (b & 0xff) << 8 | (c & 0xff) << 16 | d << 24;
+#endif
+}
+
+// Bytes of two words by turns: of the lower halves, of the upper ones.
+__device__ inline uint2 paired_bytes(u32 a, u32 b) {
+#if defined(__CUDA_ARCH__)
+    return make_uint2(__byte_perm(a, b, 0x5140), __byte_perm(a, b, 0x7362));
+#else
+    const auto pair = [=](int i) { return (a >> 8 * i & 0xff) | (b >> 8 * i & 0xff) << 8; };
+    return make_uint2(pair(0) | pair(1) << 16, pair(2) | pair(3) << 16);
 #endif
 }
 

@@ -177,7 +177,4 @@ template <int BM, int BN, int WM, int WN, int STAGES> struct Tile {
                 }
             }
     }
-
-    // No larger than a u32 can be.
-    __device__ static u32 limited_sum(u32 a, u32 b) { return a + b < a ? ~u32(0) : a + b; }
 };

@@ -148,7 +148,7 @@ def inspect(family: str, instances: Mapping[str, str], architecture: str) -> lis
         path.write_bytes(cubin)
         resources = _resources(_run(tools, "--dump-resource-usage", path))
         listings = _listings(_run(tools, "--dump-sass", path))
-    reserved = RESERVED if int(architecture.removeprefix("sm_")) >= 90 else 0
+    reserved = RESERVED if int(architecture.strip("sm_a")) >= 90 else 0
     found = []
     for variant, instance in instances.items():
         used, listing = resources[names[instance]], listings[names[instance]]
@@ -229,7 +229,7 @@ def _check_architecture(architecture: str) -> None:
         status, numbers = nvrtc.nvrtcGetSupportedArchs()
     except (ImportError, RuntimeError) as error:
         raise UsageError(f"inspect needs NVRTC, got {error}; install the extra inspect") from error
-    known = [f"sm_{number}" for number in numbers]
+    known = [*(f"sm_{number}" for number in numbers), build.HOPPER]
     if int(status) or architecture not in known:
         raise UsageError(f"expected an architecture out of {', '.join(known)}, got {architecture}")
 

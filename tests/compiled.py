@@ -20,6 +20,7 @@ from kernels import (
     elementwise,
     matmul,
     modular_device,
+    modular_planes,
     modular_small,
     reduce_device,
     reduction,
@@ -104,21 +105,24 @@ def _transpose() -> list[str]:
 def _reduce(architecture: str) -> list[str]:
     """All of them on one architecture; on the others those that compute everything, which have all parts."""
     return [name for name in reduce_device.INSTANCES
-            if architecture == "sm_90" or "<" not in name or name.endswith(", 7>")]  # fmt: skip
+            if architecture == build.HOPPER or "<" not in name or name.endswith(", 7>")]  # fmt: skip
 
 
 def _modular(architecture: str) -> list[str]:
     """One of each kind, and on one architecture more: splitting into the fewest and the most moduli that a dtype needs,
     putting together from any number. Other numbers of moduli make no other code, but loops of other lengths."""
     found = list(modular_device.INSTANCES)
-    if architecture != "sm_90":
+    if architecture != build.HOPPER:
         return found
+    found += [modular_planes.HOPPER.kernel]
     for name, c_type in modular_device.C_TYPES.items():
         own = bits_of(np.dtype(name))
         others = (own, own) if name in FORMATS else (7, 64)
         counts = [moduli_for(own + other, inner) for other, inner in zip(others, (1, MOST_PRODUCTS), strict=True)]
         found += [
-            f"split<{c_type}, {count}, {columns}>" for count, columns in zip(counts, ("true", "false"), strict=True)
+            f"split<{c_type}, {count}, {columns}, {in_pieces}>"
+            for count, columns in zip(counts, ("true", "false"), strict=True)
+            for in_pieces in ("true", "false")
         ]
         if name in FORMATS:
             found += [f"finish_floats<{c_type}, {count}>" for count in range(counts[0], counts[1] + 1)]
@@ -178,7 +182,7 @@ def _compile(stem: str, instances: list[str], architecture: str) -> tuple[str, d
         file.write(cubin)
         file.flush()
         used = _resources(_run(find_tools(), "--dump-resource-usage", Path(file.name)))
-    reserved = RESERVED if int(architecture.removeprefix("sm_")) >= 90 else 0
+    reserved = RESERVED if int(architecture.strip("sm_a")) >= 90 else 0
     taken = {}
     for instance, name in names.items():
         of = used[name]

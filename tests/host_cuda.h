@@ -14,6 +14,7 @@
 #define __forceinline__ inline
 #define __align__(bytes) alignas(bytes)
 #define __launch_bounds__(...)
+#define __maxnreg__(...)
 
 // Constant for a thread, whatever other threads run in between: the compiler may keep them.
 #define threadIdx host_thread_index()
@@ -124,6 +125,7 @@ inline int __dp2a_lo(int a, int b, int sum) { return host_dot<short, signed char
 inline unsigned __dp2a_lo(unsigned a, unsigned b, unsigned sum) {
     return host_dot<unsigned short, unsigned char>(a, b, sum);
 }
+inline unsigned __dp2a_hi(unsigned a, unsigned b, unsigned sum) { return __dp2a_lo(a, b >> 16, sum); }
 #define HOST_PAIRS(name, T, choose)                                                                     \
     inline unsigned name(unsigned a, unsigned b) {                                                      \
         unsigned pairs = 0;                                                                             \

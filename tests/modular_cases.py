@@ -11,10 +11,13 @@ from unittest.mock import patch
 import numpy as np
 from host_case import Case
 from numpy.typing import NDArray
+from sizes import ON_GPU
 
+from kernels import build, modular_device
 from kernels.modular import FORMATS, INTEGERS, multiplied, result_dtype
 from kernels.modular_cpu import ProductOnCpu
-from kernels.modular_device import ProductOnDevice
+from kernels.modular_device import ProductOnDevice, exact_matmul
+from kernels.modular_planes import HOPPER, Tile, Warpgroups, Warps
 from workflows.matmul_exact import exact_float, exact_integer
 
 Array = NDArray[Any]
@@ -147,6 +150,14 @@ def overflowing(rows: int, inner: int, columns: int) -> tuple[Array, Array]:
     return a, b
 
 
+def late(rows: int, inner: int, columns: int) -> tuple[Array, Array]:
+    """In float16, numbers of which the last alone are large: what rounding has moved shows when they are added up."""
+    random = generator("late", rows, inner, columns)
+    powers = np.where(np.arange(inner) < inner - 40, -13, 7)
+    a, b = (np.ldexp(random.standard_normal((lines, inner)), powers).astype("float16") for lines in (rows, columns))
+    return a, np.ascontiguousarray(b.T)
+
+
 def on_cpu(a: Array, b: Array, result: str | None = None) -> Array:
     """The product by the CPU's own way."""
     return with_doubtful(a, b, result)[0]
@@ -189,9 +200,10 @@ def same_bits(found: Array, expected: Array) -> None:
 
 
 # Tiles that no wrapper chooses, and how many of their stages: few threads, so that a CPU runs them in no time.
-WARPS = ((32, 32, 16, 16), 2)
-ONE_WARP = ((16, 16, 16, 16), 3)
-Chosen = tuple[tuple[int, int, int, int], int] | None
+WARPS = Warps(32, 32, 16, 16, 2)
+ONE_WARP = Warps(16, 16, 16, 16, 3)
+GROUPS = Warpgroups(64, 2) if not ON_GPU else HOPPER if build.limits().hopper else WARPS
+Chosen = Tile | None
 
 
 def _case(
@@ -205,7 +217,7 @@ def _case(
 
 
 def _tiled(tile: Chosen) -> AbstractContextManager[Any]:
-    return patch.object(ProductOnDevice, "_tile", lambda *_: tile) if tile else nullcontext()
+    return patch.object(modular_device, "choose_tile", lambda *_: tile) if tile else nullcontext()
 
 
 def _parts_case(pair: tuple[Array, Array], result: str | None, tile: Chosen, cp: Any) -> None:
@@ -242,6 +254,9 @@ def modular_cases() -> Iterator[Case]:
         ("multiply", "extreme", "int8", (66, 40, 16), ((2,), ()), None),
         ("multiply", "mixed", "int8", (17, 450, 9), ((), ()), ONE_WARP),
         ("multiply", "mixed", "int8", (130, 9, 18), ((), ()), ONE_WARP),
+        ("multiply_warpgroups", "ordinary", "float16", (20, 600, 12), ((), ()), GROUPS),
+        ("multiply_warpgroups", "mixed", "uint8", (3, 130, 32), ((2,), ()), GROUPS),
+        ("multiply_warpgroups", "mixed", "int8", (130, 130, 70), ((), ()), GROUPS),
         ("split", "close", "float64", (5, 19, 7), ((), ()), WARPS),
         ("split", "mixed", "int64", (4, 17, 3), ((), ()), WARPS),
         ("split", "mixed", "uint64", (4, 17, 3), ((), ()), WARPS),
@@ -251,21 +266,31 @@ def modular_cases() -> Iterator[Case]:
         ("largest_in_columns", "mixed", "float32", (2, 70, 9), ((), ()), WARPS),
         ("wild_terms", "special", "float32", (19, 33, 17), ((), ()), WARPS),
         ("dot_products", "mixed", "float32", (5, 33, 6), ((3, 1), (2,)), WARPS),
+        ("dot_products", "mixed", "float32", (66, 40, 34), ((), ()), WARPS),
         ("find_doubtful", "huge", "float64", (7, 19, 6), ((2,), ()), WARPS),
         ("finish_floats", "subnormal", "float64", (5, 3, 9), ((), ()), ONE_WARP),
+        ("finish_floats", "subnormal", "float32", (5, 3, 9), ((), ()), ONE_WARP),
         ("finish_floats", "extreme", "float16", (7, 2, 3), ((), ()), ONE_WARP),
         ("finish_floats", "cancelling", "float64", (4, 64, 4), ((), ()), ONE_WARP),
     ):
         check: Callable[[Any], None] = partial(_case, kind, dtype, sizes, batches, tile)
         yield Case("modular", kernel, f"{kind} {dtype}, {sizes}, {batches}", check)
-    for kernel, kind, dtype, sizes, result in (
-        ("multiply", "special", "float32", (9, 200, 10), None), ("multiply", "special", "int16", (20, 70, 7), "int64"),
-        ("find_doubtful", "mixed", "float16", (70, 30, 9), None),
-        ("find_doubtful", "ordinary", "float64", (21, 8, 20), None),
-        ("dot_products", "blocks", "float64", (9, 40, 9), None),
+    for kernel, kind, dtype, sizes, result, tile in (
+        ("multiply", "special", "float32", (9, 200, 10), None, WARPS),
+        ("multiply", "special", "int16", (20, 70, 7), "int64", WARPS),
+        ("multiply_warpgroups", "special", "int16", (20, 70, 7), "int64", GROUPS),
+        ("find_doubtful", "mixed", "float16", (70, 30, 9), None, WARPS),
+        ("find_doubtful", "ordinary", "float64", (21, 8, 20), None, WARPS),
+        ("dot_products", "blocks", "float64", (9, 40, 9), None, WARPS),
+        ("dot_products", "huge", "float64", (40, 50, 36), None, WARPS),
     ):  # fmt: skip
-        parts = partial(_parts_case, factors(kind, dtype, *sizes), result, WARPS)
+        parts = partial(_parts_case, factors(kind, dtype, *sizes), result, tile)
         yield Case("modular", kernel, f"parts of {kind} {dtype}, {sizes}", parts)
+    parts = partial(_parts_case, late(9, 900, 16), None, GROUPS)
+    yield Case("modular", "multiply_warpgroups", "parts of late numbers", parts)
+    # Nothing was rounded, though no two of the first bits meet.
+    apart = np.array([[1.0, 2.0**-10, 0.0]]), np.array([[2.0**-10], [1.0], [0.0]])
+    yield Case("modular", "split", "parts of numbers far apart", partial(_parts_case, apart, None, WARPS))
     parts = partial(_parts_case, overflowing(40, 30, 60), None, WARPS)
     yield Case("modular", "dot_products", "parts of sums that overflow", parts)
     yield Case("modular", "finish_integers", "too large", _too_large)

@@ -18,7 +18,7 @@ from kernels.binning import MAX_BINS
 from kernels.histogram import C_TYPES, VARIANTS, counter_copies
 
 # KiB of shared memory that a block may have (CUDA C++ Programming Guide, technical specifications).
-SHARED = {"sm_75": 64, "sm_80": 163, "sm_86": 99, "sm_89": 99, "sm_90": 227, "sm_100": 227, "sm_120": 99}
+SHARED = {"sm_75": 64, "sm_80": 163, "sm_86": 99, "sm_89": 99, "sm_90a": 227, "sm_100": 227, "sm_120": 99}
 # Here everything is compiled; elsewhere not what differs from the rest in a constant, which would take minutes more.
 EVERYTHING = "sm_80"
 ORDER = sorted(SHARED, key=lambda architecture: architecture != EVERYTHING)  # what takes longest comes first

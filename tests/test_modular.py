@@ -13,14 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from modular_cases import FLOATS, KINDS, defined, factors, on_cpu, same_bits
 
-from kernels import build, modular_cpu, modular_device
+from kernels import build, modular_cpu, modular_device, modular_planes
 from kernels.modular import DTYPES, FORMATS, MODULI, MOST_PRODUCTS, bits_of, moduli_for, multiplied, result_dtype
 from kernels.modular_cpu import ProductOnCpu
 from kernels.modular_round import WORDS, to_float, to_integer
 from workflows.matmul_exact import rounded
 
 KERNELS = (build.SOURCES / "modular.cu").read_text()
-NUMBERS = (build.SOURCES / "modular_number.cuh").read_text()
+NUMBERS, DOTS, BLOCKS, WARPGROUPS = (
+    (build.SOURCES / f"modular_{part}.cuh").read_text() for part in ("number", "dots", "blocks", "warpgroup")
+)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -126,23 +128,34 @@ def test_moduli() -> None:
 
 
 def test_residues_are_found_in_float32() -> None:
-    """The quotient in `residue` of modular_number.cuh: its error never moves a rest out of eight bits."""
+    """The quotient in `residue` of modular_residue.cuh, next to a multiple of the modulus and 256: what is left of any
+    sum of bytes fits into eight bits, since the quotient is never too small by so much that 128 of an odd one are."""
+    largest = 8 * 255 * 128 + 255
+    assert largest < 2**19 and 2**23 + 2**19 + 256 * 256 + largest < 2**24
     for modulus in MODULI:
-        inverse = Fraction(float(np.float32(1) / np.float32(modulus)))
-        powers = [pow(2, 14 * i, modulus) for i in range(5)]
-        largest = sum((2**14 - 1) * min(power, modulus - power) for power in powers)
-        assert largest < 2**23 and abs(inverse - Fraction(1, modulus)) * largest * modulus < Fraction(1, 4)
+        nearest = np.float32(1) / np.float32(modulus)
+        exact = Fraction(1, modulus)
+        inverse = Fraction(float(nearest if float(nearest) * modulus >= 1 else np.nextafter(nearest, np.float32(1))))
+        assert Fraction(0) <= inverse - exact and np.float32(float(inverse)) == float(inverse)
+        base = 256 * modulus * ((2**23 + 2**19) // (256 * modulus) + 1)
+        # How much too large the quotient is, before it is rounded: times the modulus, of what is left.
+        most = (inverse - exact) * (base + largest) * modulus
+        least = (inverse - exact) * (base - largest) * modulus
+        assert least >= 0 and Fraction(modulus, 2) + most < (129 if modulus % 2 else Fraction(257, 2))
+        assert modulus % 2 or most == 0
 
 
 def test_source_says_what_it_holds() -> None:
     header, _, rest = KERNELS.partition("#include")
     listed = re.findall(r"^//   (\w+) ", header, re.MULTILINE)
-    assert listed == re.findall(r"__global__ void __launch_bounds__\([^\n]*\)\n(\w+)\(", rest) and len(listed) == 9
+    assert listed == re.findall(r"__global__ void __launch_bounds__\([^\n]*\)\n(\w+)\(", rest) and len(listed) == 10
     for format in FORMATS.values():
         bits = f"{format.precision}, {format.least}, {format.kept}>"
         assert re.search(rf"using F{format.dtype[1:]} = Float<\w+, \w+, {bits}", NUMBERS)
-    for name in ("THREADS", "ROWS_AT_A_TIME", "LOOKED_AT"):
-        assert f"constexpr int {name} = {getattr(modular_device, name)};" in KERNELS
+    for name, source in (("THREADS", KERNELS), ("ROWS_AT_A_TIME", KERNELS), ("SIDE", DOTS)):
+        assert f"constexpr int {name} = {getattr(modular_device, name)};" in source
+    for name, source in (("WIDE", WARPGROUPS), ("FEW", BLOCKS)):
+        assert f"constexpr int {name} = {getattr(modular_planes, name)};" in source
 
 
 def test_dtypes() -> None:

@@ -24,7 +24,8 @@ from modular_cases import (
 )
 
 from kernels import modular_bound
-from kernels.modular import BITS, FORMATS, HALF_WAY, LOST, MOST_PRODUCTS
+from kernels.modular import BITS, FORMATS, HALF_WAY, LOST, MOST_PRODUCTS, MOST_TOTAL
+from kernels.modular_bound import Certificate
 from kernels.modular_cpu import ProductOnCpu
 from kernels.modular_device import ProductOnDevice
 
@@ -157,3 +158,18 @@ def test_as_many_on_a_device(cp: Any, dtype: str, kind: str) -> None:
     alone.measure(cp.asarray(a[:, :0].copy()), cp.asarray(b[:0].copy()))
     alone.add(cp.asarray(a[:, :0].copy()), cp.asarray(b[:0].copy()))
     assert not alone.finish().get().any() and alone.doubtful == 0 and not alone.unsettled()
+
+
+@pytest.mark.parametrize("inner", [1, 2, 3, 64, 4096, 10**6])
+@pytest.mark.parametrize("dtype", FORMATS)
+def test_enough_is_enough(dtype: str, inner: int) -> None:
+    """Lines of the largest numbers, all of them moved by half a unit: certain from that total on."""
+    format = FORMATS[dtype]
+    enough = format.enough(inner)
+    certificate = Certificate(format)
+    certificate.inner, certificate.totals = inner, np.array([float(enough)])
+    for line in certificate.lines:
+        line.size, line.loss = np.array([2.0**BITS * inner]), np.array([float(BITS - format.kept)])
+        line.first, line.end = np.array([0]), np.array([inner])
+    assert enough == MOST_TOTAL or certificate.certain().all()
+    assert inner < 64 or enough <= 2**15

@@ -22,9 +22,10 @@ from modular_cases import (
 from sizes import ON_GPU
 
 import workflows.matmul
-from kernels import build, modular_device
+from kernels import build, modular_device, modular_planes
 from kernels.modular import DTYPES, multiplied
-from kernels.modular_device import LARGE, SMALL, ProductOnDevice, exact_matmul
+from kernels.modular_device import ProductOnDevice, exact_matmul
+from kernels.modular_planes import HOPPER, LARGE, SMALL, Warpgroups, Warps
 from tests.benchmarks import matmul_kernel
 from workflows.array_workflow import Bounds, Spec
 from workflows.matmul import MATMUL, MatmulOptions
@@ -71,17 +72,31 @@ def test_any_parts(cp: Any, monkeypatch: pytest.MonkeyPatch, dtype: str, inner: 
 def test_any_tile_and_any_number_of_stages(cp: Any, monkeypatch: pytest.MonkeyPatch, tile: Any, shared: int) -> None:
     limits = replace(build.limits(), shared_per_block=min(shared, build.limits().shared_per_block))
     monkeypatch.setattr(build, "limits", lambda: limits)
-    stages = modular_device.stages_of(tile)
+    stages = modular_planes.stages_of(tile)
     assert stages == (2 if tile == LARGE and shared == 65536 else 4)
-    monkeypatch.setattr(ProductOnDevice, "_tile", lambda *_: (tile, stages))
-    for sizes in ((65, 64, 80), (70, 200, 67)):
-        a, b = factors("mixed", "int8", *sizes)
+    multiplied_with(cp, monkeypatch, Warps(*tile, stages))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("stages", [2, 3, 4])
+def test_any_stages_of_warpgroups(cp: Any, monkeypatch: pytest.MonkeyPatch, stages: int) -> None:
+    if ON_GPU and not build.limits().hopper:
+        pytest.skip("there are no such instructions")
+    multiplied_with(cp, monkeypatch, replace(HOPPER, stages=stages) if ON_GPU else Warpgroups(64, stages))
+
+
+def multiplied_with(cp: Any, monkeypatch: pytest.MonkeyPatch, tile: Any) -> None:
+    monkeypatch.setattr(modular_device, "choose_tile", lambda *_: tile)
+    for kind, dtype, sizes in (
+        ("mixed", "int8", (65, 64, 80)), ("mixed", "int8", (70, 200, 67)), ("ordinary", "float64", (150, 600, 48)),
+    ):  # fmt: skip
+        a, b = factors(kind, dtype, *sizes)
         same_bits(exact_matmul(cp.asarray(a), cp.asarray(b)).get(), on_cpu(a, b))
 
 
 @pytest.mark.gpu
 def test_more_matrices_than_a_grid_has_blocks_along_y(cp: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(modular_device, "MAX_MATRICES", 2)
+    monkeypatch.setattr(modular_planes, "MAX_MATRICES", 2)
     random = generator("matrices")
     a, b = random.standard_normal((5, 1, 3, 4)), random.standard_normal((3, 4, 2))
     same_bits(in_residues(cp.asarray(a), cp.asarray(b)).get(), on_cpu(a, b))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,12 +17,14 @@ from kernels.limits import product, read_stream
 from kernels.modular import multiplied
 from kernels.modular_cpu import ProductOnCpu
 from kernels.modular_device import ProductOnDevice, exact_matmul
+from kernels.modular_planes import HOPPER, Tile, Warps
 from tests.benchmarks.common import device_medians, save
 
 DTYPES = ("float64", "float32")
-SIZES = (4096, 8192)
+SIZES = (4096, 8192, 16384)
+STACKED = 256  # matrices of as many rows and columns in a stack
 # Other ways to cut C, for the multiply step alone.
-TILES = ((128, 256, 64, 64), (256, 128, 64, 64), (128, 128, 64, 32), (128, 128, 64, 64), (64, 64, 32, 32))
+BY_WARPS = ((128, 256, 64, 64), (256, 128, 64, 64), (128, 128, 64, 64), (64, 64, 32, 32))
 
 
 def matrices(size: int, dtype: str) -> tuple[Any, Any]:
@@ -74,10 +77,10 @@ def verified(a: Any, b: Any) -> bool:
 
 def steps(a: Any, b: Any) -> dict[str, Callable[[], Any]]:
     """Each of the steps of `exact_matmul` alone."""
-    work = ProductOnDevice((a.dtype, b.dtype), a.dtype, len(b))
+    work = ProductOnDevice((a.dtype, b.dtype), a.dtype, b.shape[-2])
     work.measure(a, b)
     work.add(a, b)
-    length = min(modular_device.INNER, len(b))
+    length = min(modular_device.INNER, b.shape[-2])
     planes = work.planes(a, b, 0, length)
     return {
         "measure": lambda: work.measure(a, b),
@@ -116,8 +119,30 @@ def measure(repeats: int = 10, sizes: tuple[int, ...] = SIZES) -> dict[str, Any]
             rows.append(row)
             del a, b, out
             cupy.get_default_memory_pool().free_all_blocks()
+    stacks = [stack(dtype, min(STACKED, sizes[0]), repeats) for dtype in DTYPES]
     hard_rows = [hard_case(kind, sizes[0], repeats) for kind in HARD]
-    return {"repeats": repeats, "cases": rows, "hard cases": hard_rows, "TOP/s by tile": tiles(repeats, sizes[0])}
+    rates_of_tiles = {str(size): tiles(repeats, size) for size in sizes[:2]}
+    return {
+        "repeats": repeats, "cases": rows, "stacks": stacks, "hard cases": hard_rows, "TOP/s by tile": rates_of_tiles,
+    }  # fmt: skip
+
+
+def stack(dtype: str, size: int, repeats: int) -> dict[str, Any]:
+    """What a stack of matrices takes, beside cuBLAS."""
+    import cupy
+
+    a, b = (cupy.ascontiguousarray(cupy.stack([matrix] * size)) for matrix in matrices(size, dtype))
+    out, ahead = cupy.empty_like(a), cupy.zeros(2**28, cupy.uint32)
+    works: dict[str, Callable[[], Any]] = {
+        "cublas": lambda: cupy.matmul(a, b, out=out), "ours": lambda: exact_matmul(a, b), **steps(a, b),
+    }  # fmt: skip
+    seconds = device_medians(works, repeats, lambda: read_stream(ahead))
+    row = {
+        "dtype": dtype, "matrices": size, "size": size, "share of cublas": seconds["cublas"] / seconds["ours"],
+        "milliseconds": {name: 1000 * taken for name, taken in seconds.items()},
+    }  # fmt: skip
+    print(row, flush=True)
+    return row
 
 
 def hard_case(kind: str, size: int, repeats: int) -> dict[str, Any]:
@@ -144,25 +169,25 @@ def hard_case(kind: str, size: int, repeats: int) -> dict[str, Any]:
 
 
 def tiles(repeats: int, size: int) -> dict[str, float]:
-    """Rates of the multiply step by tile, in float64."""
+    """Rates of the multiply step by tile, in float64, where they fit into shared memory."""
     import cupy
 
     a, b = matrices(size, "float64")
     ahead = cupy.zeros(2**28, cupy.uint32)
-    rates = {}
-    chosen = ProductOnDevice._tile
+    rates, limits = {}, build.limits()
+    found: list[Tile] = [Warps(*tile, stages) for tile in BY_WARPS for stages in (3, 4)]
+    found += [replace(HOPPER, stages=stages) for stages in (2, 3, 4) if limits.hopper]
+    chosen = modular_device.choose_tile
     try:
-        for tile in TILES:
-            for stages in (3, 4):
-                taken = (tile[0] + tile[1]) * modular_device.DEPTH * stages
-                if taken > build.limits().shared_per_block:
-                    continue
-                ProductOnDevice._tile = lambda *_, found=(tile, stages): found  # type: ignore[method-assign]
-                seconds = device_medians({"it": steps(a, b)["multiply"]}, repeats, lambda: read_stream(ahead))["it"]
-                rates[f"{tile}, {stages} stages"] = 2 * size**2 * min(size, modular_device.INNER) * 16 / seconds / 1e12
-                print(tile, stages, rates[f"{tile}, {stages} stages"], flush=True)
+        for tile in found:
+            if tile.shared > limits.shared_per_block:
+                continue
+            modular_device.choose_tile = lambda *_, tile=tile: tile
+            seconds = device_medians({"it": steps(a, b)["multiply"]}, repeats, lambda: read_stream(ahead))["it"]
+            rates[tile.kernel] = 2 * size**2 * min(size, modular_device.INNER) * 16 / seconds / 1e12
+            print(tile, rates[tile.kernel], flush=True)
     finally:
-        ProductOnDevice._tile = chosen  # type: ignore[method-assign]
+        modular_device.choose_tile = chosen
     return rates
 
 
