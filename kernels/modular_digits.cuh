@@ -1,7 +1,7 @@
 // Scaled integers in digits of eight bits: cut as tensor cores take them, multiplied, put together, rounded.
 #pragma once
 
-#include "modular_tensor.cuh"
+#include "modular_combine.cuh"
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
 #define BYTES_16(A, B)                                                                                            \

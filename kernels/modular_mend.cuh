@@ -9,7 +9,8 @@ template <typename F> struct Known {
     u64 largest = 0;
     Part part;
 
-    // Lane by lane: numbers that are `step` apart; none where the line does not exist.
+    // Lane by lane: numbers that are `step` apart; none where the line does not exist. Of a line with infinities or NaN only
+    // `wild` says anything.
     __device__ Known(const typename F::Storage* line, int step, int inner) {
         const int half = int(threadIdx.x) / 16 % 2;
 #pragma unroll 1
@@ -18,9 +19,15 @@ template <typename F> struct Known {
 #pragma unroll 1
         for (int k = half; k < inner; k += 2) {
             const typename F::Storage value = line[k * step];
-            const i64 whole = F::whole(value, exponent());
-            part.template add<F>(k, value, whole, F::magnitude(whole), exponent());
+            if (!(value & (F::SIGN - 1))) continue;
+            int moved;
+            const typename F::Whole whole = F::whole(value, typename F::Scale(exponent()), moved);
+            part.size += int(F::magnitude(whole)) + 1;
+            part.loss = max(part.loss, moved);
+            part.early = max(part.early, MOST_INNER - k);
+            part.late = k + 1;
         }
+        part.loss = F::lost(part.loss);
         part.template gather<16>();
     }
 
@@ -44,8 +51,12 @@ template <typename F> struct Element {
     int step, inner;
     const Known<F>&of_row, &of_column;
 
-    __device__ i64 whole_of_row(int k) const { return F::whole(row[k], of_row.exponent()); }
-    __device__ i64 whole_of_column(int k) const { return F::whole(column[k * step], of_column.exponent()); }
+    static __device__ typename F::Whole whole(typename F::Storage value, const Known<F>& of) {
+        int moved;
+        return F::whole(value, typename F::Scale(of.exponent()), moved);
+    }
+    __device__ typename F::Whole whole_of_row(int k) const { return whole(row[k], of_row); }
+    __device__ typename F::Whole whole_of_column(int k) const { return whole(column[k * step], of_column); }
 
     // With no more than the sum of products of magnitudes; where that is not enough, with the sum.
     __device__ bool is_certain(u32 least, double share) const {

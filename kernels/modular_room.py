@@ -43,18 +43,19 @@ def room_for(
         Dtypes of the factors; floats of another one are converted.
     """
     matrices, rows, part, columns = sizes
-    small = is_small(result, rows, inner, columns)
-    floats = result.name in FORMATS and not small
-    moduli = 0 if small else moduli_for(sum(map(bits_of, dtypes)), inner)
+    nbytes = matrices * (8 + rows * columns * result.itemsize)  # and which matrices of the stacks
+    for lines, own, dtype in zip((rows, columns), given, dtypes, strict=True):
+        nbytes += matrices * lines * part * (own.itemsize + (dtype.itemsize + 8 if own != dtype else 0))  # converted
+    if is_small(result, rows, inner, columns):
+        return nbytes
+    floats = result.name in FORMATS
+    moduli = moduli_for(sum(map(bits_of, dtypes)), inner)
     padded = ceil_div(min(part, INNER), WIDE) * WIDE
     lines_of = whole_tiles(rows, columns) if fits(rows, columns, WHOLE) else (rows, columns)
-    nbytes = 8 * matrices  # which matrices of the stacks
-    for lines, in_planes, own, dtype in zip((rows, columns), lines_of, given, dtypes, strict=True):
-        of_number = own.itemsize + (dtype.itemsize + 8 if own != dtype else 0)  # 8 while they are converted
-        of_line = of_number * part + (0 if small else 8 * (1 + WORDS * floats))
-        nbytes += matrices * (lines * of_line + in_planes * (moduli + floats) * padded)
+    nbytes += matrices * sum(lines_of) * (moduli + floats) * padded
+    nbytes += matrices * (rows + columns) * 8 * (1 + WORDS * floats)
     nbytes += 4 * matrices * ceil_div(rows, WHOLE[0]) * ceil_div(columns, WHOLE[1])  # a mark for each tile
-    return nbytes + matrices * rows * columns * (moduli + result.itemsize + 5 * floats)
+    return nbytes + matrices * rows * columns * (moduli + 5 * floats)
 
 
 def fits(rows: int, columns: int, tile: tuple[int, int]) -> bool:

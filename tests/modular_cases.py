@@ -16,7 +16,7 @@ from sizes import ON_GPU
 from kernels import build, modular_device
 from kernels.modular import FORMATS, INTEGERS, multiplied, result_dtype
 from kernels.modular_cpu import ProductOnCpu
-from kernels.modular_device import ProductOnDevice, exact_matmul
+from kernels.modular_device import ProductOnDevice
 from kernels.modular_planes import HOPPER, Tile, Warpgroups, Warps
 from workflows.matmul_exact import exact_float, exact_integer
 
