@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from kernels import build
 from kernels.binning import Binning, Edges
+from kernels.tally import tally
 
 VARIANTS = ("histogram_shift", "histogram_regular", "histogram_search", "histogram_bytes")
 
@@ -100,6 +101,12 @@ def _count_shifted(block: NDArray[Any], binning: Binning, total: NDArray[np.int6
     """Integers in bins 2**k wide: subtract, shift, count; the few outside take the general way."""
     first = int(binning.thresholds[0])
     end = first + (binning.bins << (binning.shift or 0))
+    if not binning.shift and block.dtype == np.int32 and end < 2**31:
+        counts = tally(block, first, binning.bins)
+        total[: binning.bins + 1] += counts[:-1]
+        if counts[-1]:  # above, or in the last bin, which may be a wider one
+            total += np.bincount(binning.find(block[block >= end]), minlength=len(total))
+        return
     if int(block.min()) < first or int(block.max()) >= end:
         inside = block >= binning.thresholds[0]
         if end <= np.iinfo(block.dtype).max:

@@ -30,7 +30,7 @@ FULL_UP_TO_BYTES = 2**28
 
 # Chunk sizes in bytes: large, so that Dask's millisecond per task does not matter, and at least four for each thread
 # or GPU, so that all of them are busy to the end.
-CHUNK_BYTES = {"cpu": (2**24, 2**28), "gpu": (2**28, 2**32)}
+CHUNK_BYTES = {"cpu": (2**24, 2**30), "gpu": (2**28, 2**32)}
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.chunks import Chunk, Region
+from pipeline.common_part import CommonPart
 from pipeline.read import read_blocks
 from pipeline.timeline import Timeline
 from workflows.workflow import Workflow
@@ -43,7 +44,7 @@ class ChunkResult:
 
 
 @dataclass(frozen=True)
-class Job:
+class Job(CommonPart):
     """A workflow with its options: what every task of a pass has in common."""
 
     workflow: Workflow[Any]
