@@ -1,7 +1,7 @@
 """How often each integer of a range occurs, counted on the CPU by boost-histogram, without Python's lock.
 
-`numpy.bincount` and what it needs, smallest, largest and difference, are a quarter faster on one core but hold the lock,
-so that threads wait for each other: on two cores they get through 2.8 GB/s of int32, boost-histogram 4.2.
+`numpy.bincount` and what it needs (smallest, largest, difference) are a quarter faster on one core but hold the lock,
+so that threads wait: on two cores they get through 2.8 GB/s of int32, boost-histogram 4.2.
 """
 
 from __future__ import annotations

@@ -33,18 +33,18 @@ class Entry:
 
 
 ENTRIES = {
-    "histogram_kernel": Entry("gpu", {"nbytes": 2**16, "repeats": 1}),
-    "reduce_kernel": Entry("gpu", {"nbytes": 2**16, "repeats": 1}),
-    "stencil_kernel": Entry("gpu", {"nbytes": 2**16, "repeats": 1}),
+    "histogram_kernel": Entry("gpu", {"nbytes": 2**20, "repeats": 1}),
+    "reduce_kernel": Entry("gpu", {"nbytes": 2**27, "repeats": 1}),
+    "stencil_kernel": Entry("gpu", {"repeats": 1}),
     "copy_kernel": Entry("gpu", {"nbytes": 2**16, "repeats": 1}),
     "matmul_kernel": Entry("gpu", {"repeats": 1, "sizes": (256,)}),
-    "matmul_small": Entry("gpu", {"nbytes": 2**16, "repeats": 1}),
+    "matmul_small": Entry("gpu", {"repeats": 1, "cases": ((10, 16), (10, 32))}),
     "histogram_file": Entry("gpus", {"gib": 1}),
     "jobs": Entry("gpus", {"mebibytes": 1}),
     "waiting": Entry("any", {"samples": 2**12, "chunks": 100, "planned": 1000, "repeats": 1}),
-    "command": Entry("cpu", {"mebibytes": 1, "repeats": 1}),
-    "growth": Entry("any", {"most": 2**16}),
-    "on_gpu": Entry("gpus"),
+    "command": Entry("cpu", {"mebibytes": 1, "repeats": 1, "jobs": ("histogram", "matmul")}),
+    "growth": Entry("any", {"most": 2**16, "least": 2**14}),
+    "on_gpu": Entry("gpus"),  # runs all tests, so that no test can run it
 }
 
 

@@ -5,6 +5,7 @@ python -m tests.benchmarks OUT_FOLDER --only waiting
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import tempfile
@@ -15,46 +16,50 @@ from typing import Any
 import numpy as np
 
 from pipeline.chunks import plan
-from pipeline.cluster import SMALL_BYTES, Placement
 from pipeline.devices import find_devices
-from pipeline.engine import CHUNK_BYTES, run
+from pipeline.engine import CHUNK_BYTES
 from pipeline.generate import generate
-from pipeline.sources import Source, SourceFile, open_source
+from pipeline.sources import Source, SourceFile
 from tests.benchmarks.common import process
-from workflows import WORKFLOWS
-from workflows.histogram import HistogramOptions
 
 TINY_CHUNK = 4096  # bytes: a chunk of which all the time is that of its scheduling
 
 
+def job(*options: str, every_gpu: bool = False) -> list[str]:
+    """The command; small files stay in one process, unless every GPU is to take part."""
+    if not every_gpu:
+        return [sys.executable, "-m", "pipeline", "histogram", "-q", *options]
+    code = (
+        "import sys, pipeline.cli, pipeline.cluster; pipeline.cluster.SMALL_BYTES = 0; pipeline.cli.main(sys.argv[1:])"
+    )
+    return [sys.executable, "-c", code, "histogram", "-q", *options]
+
+
+def environment(folder: str, cache: str = "cache") -> dict[str, str]:
+    """With a folder of their own for machine code and for Python's."""
+    kept = {key: text for key, text in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+    return kept | {"XDG_CACHE_HOME": str(Path(folder, cache)), "PYTHONPYCACHEPREFIX": str(Path(folder, "pyc"))}
+
+
 def commands(samples: int, repeats: int, folder: str) -> dict[str, float]:
-    """Seconds of whole commands, the least of several: others compute on this machine, too."""
+    """Seconds of whole commands, the least of several: others may compute on this machine, too."""
     path = str(Path(folder, "data.bin"))
     generate(path, samples)
-    cache = Path(folder, "cache")
     gpus = find_devices().usable
-    job = [sys.executable, "-m", "pipeline", "histogram", "-q", path]
-    # Small files stay in one process; so that every GPU takes part in one, the limit is passed by.
-    every = [sys.executable, "-c", "import sys, pipeline.cluster, pipeline.cli; pipeline.cluster.SMALL_BYTES = 0; "
-             "pipeline.cli.main(sys.argv[1:])", *job[3:]]  # fmt: skip
-    works: dict[str, list[str]] = {"help": [sys.executable, "-m", "pipeline", "--help"], "warm": job}
+    works = {"help": [sys.executable, "-m", "pipeline", "--help"], "warm": job(path, every_gpu=gpus > 1)}
     if gpus > 1:
-        works |= {"warm": every, "warm, one GPU": job}
-    environment = os.environ | {
-        "XDG_CACHE_HOME": str(cache), "PYTHONPYCACHEPREFIX": str(Path(folder, "pyc")), "PYTHONDONTWRITEBYTECODE": "",
-    }  # fmt: skip
+        works["warm, one GPU"] = job(path)
     taken: dict[str, list[float]] = {name: [] for name in works}
     for turn in range(repeats + 1):
         for name, work in works.items():
-            seconds = process(work, environment).seconds
+            seconds = process(work, environment(folder)).seconds
             if turn:  # the first compiles, Python as well
                 taken[name].append(seconds)
     found = {name: min(seconds) for name, seconds in taken.items()}
     if gpus:
         one = "warm, one GPU" if gpus > 1 else "warm"
-        compiled = [process(job, environment | {"XDG_CACHE_HOME": str(Path(folder, f"empty{n}"))}).seconds
-                    for n in range(min(repeats, 3))]  # fmt: skip
-        found["compiling"] = min(compiled) - found[one]
+        cold = [process(job(path), environment(folder, f"empty{n}")).seconds for n in range(min(repeats, 3))]
+        found["compiling"] = min(cold) - found[one]
     return found
 
 
@@ -77,24 +82,22 @@ def resident() -> int:
 def scheduling(chunks: int, folder: str) -> dict[str, float]:
     """Seconds that a chunk costs besides its data, and those that a chunk of a large file takes here.
 
-    Both by runs over sparse files in one process: of chunks so small that their data is read and counted in no time,
-    and of whole ones. They overlap where cores are idle, which is not counted as a gain.
+    Both by runs over sparse files: of chunks so small that their data is read and counted in no time, and of whole
+    ones. Where cores are idle they overlap, which is not counted as a gain.
     """
-    device = "gpu" if find_devices().usable else "cpu"
+    gpus = find_devices().usable
     path = str(Path(folder, "sparse.bin"))
-    placement = Placement(device)
 
     def wall(number: int, nbytes: int) -> float:
         Path(path).write_bytes(b"")
         os.truncate(path, number * nbytes)
-        source = open_source((path,))
-        outcome = run(WORKFLOWS["histogram"], HistogramOptions(), source, placement=placement, verify="sample",
-                      chunk_bytes=nbytes)  # fmt: skip
-        return outcome.stages.wall / outcome.verdict.chunks
+        command = job("--json", "--verify", "sample", "-c", str(nbytes), path, every_gpu=gpus > 1)
+        report = json.loads(process(command, environment(folder)).printed)
+        assert report["verification"]["chunks"] == number
+        return float(report["performance"]["seconds"]) / number
 
-    large = CHUNK_BYTES[device][1] if chunks >= 10_000 else 2**20
-    few = max(4, SMALL_BYTES // large)
-    whole = min(wall(few, large) for _ in range(2))
+    large = CHUNK_BYTES["gpu" if gpus else "cpu"][1] if chunks >= 10_000 else 2**20
+    whole = min(wall(8 * max(1, gpus), large) for _ in range(2))
     tiny = min(wall(chunks, TINY_CHUNK) for _ in range(2))
     return {"chunks": chunks, "seconds a chunk": tiny, "bytes of a whole chunk": large,
             "seconds a whole chunk": whole, "share": tiny / whole}  # fmt: skip
