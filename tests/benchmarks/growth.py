@@ -39,7 +39,7 @@ def measure(most: int | None = None, least: int = LEAST) -> dict[str, Any]:
     job = [sys.executable, "-m", "pipeline", "histogram", "-q", "--json"]
     places: dict[str, tuple[list[str], str]] = {"CPU": (["--device", "cpu"], "")}
     places |= {f"{n} GPU": ([], ",".join(map(str, range(n)))) for n in (1, 2, 4) if n <= gpus}
-    runs = []
+    runs: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
         path = str(Path(folder, "data.bin"))
         if 4 * samples > PART:
@@ -48,20 +48,25 @@ def measure(most: int | None = None, least: int = LEAST) -> dict[str, Any]:
             generate(path, samples)
         environment = {key: text for key, text in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
         environment["PYTHONPYCACHEPREFIX"] = str(Path(folder, "pyc"))
-        for warm in (True, False):
-            while samples >= least or warm:
-                for place, (options, visible) in places.items():
-                    shown = {"CUDA_VISIBLE_DEVICES": visible} if visible else {}
-                    done = process([*job, *options, path], environment | shown)
-                    if not warm:
-                        seconds = json.loads(done.printed)["performance"]["seconds"]
-                        runs.append({"where": place, "samples": samples, "seconds": done.seconds,
-                                     "seconds after the start": seconds, "peak bytes": done.peak_bytes})  # fmt: skip
-                        print(runs[-1], flush=True)
-                if warm:  # Python and the kernels compiled, the file seen once
-                    break
-                samples //= STEP
-                os.truncate(path, 4 * max(samples, 1))
+
+        def timed(place: str, file: str) -> dict[str, Any]:
+            options, visible = places[place]
+            shown = {"CUDA_VISIBLE_DEVICES": visible} if visible else {}
+            done = process([*job, *options, file], environment | shown)
+            seconds = json.loads(done.printed)["performance"]["seconds"]
+            return {"where": place, "seconds": done.seconds, "seconds after the start": seconds,
+                    "peak bytes": done.peak_bytes}  # fmt: skip
+
+        small = str(Path(folder, "small.bin"))
+        generate(small, least)
+        for place in places:  # compile Python and the kernels
+            timed(place, small)
+        while samples >= least:
+            for place in places:
+                runs.append({"samples": samples, **timed(place, path)})
+                print(runs[-1], flush=True)
+            samples //= STEP
+            os.truncate(path, 4 * samples)
     return {"runs": runs}
 
 

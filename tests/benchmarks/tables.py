@@ -33,6 +33,8 @@ def table(columns: list[str], rows: list[list[str]]) -> str:
 
 def amount(number: float, need: Need) -> str:
     """To the precision of its need, rounded away from it: what is short never looks as if it were not."""
+    if math.isnan(number):
+        return "nan"
     if number >= 100:
         return f"{number:,.0f}"
     step = 1000 if need.limit < 1.5 and not need.unit.startswith("s") else 10

@@ -7,6 +7,7 @@ distributions, dtypes and sizes the worst counts. A row that is short of what is
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -133,6 +134,9 @@ def worst(found: Iterable[Found], need: Need) -> Found:
     listed = list(found)
     if not listed:
         raise NotMeasured("no such case")
+    for one in listed:
+        if math.isnan(one.number):
+            return one
     return max(listed) if need.at_most else min(listed)
 
 
