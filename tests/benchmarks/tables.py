@@ -37,7 +37,7 @@ def amount(number: float, need: Need) -> str:
         return "nan"
     if number >= 100:
         return f"{number:,.0f}"
-    step = 1000 if need.limit < 1.5 and not need.unit.startswith("s") else 10
+    step = 100 if need.unit.startswith("s") else 1000 if need.limit < 1.5 else 10
     return f"{(math.ceil if need.at_most else math.floor)(number * step) / step:g}"
 
 
@@ -63,8 +63,9 @@ def speed(rows: Sequence[Row] = ROWS) -> str:
             bounds.append(f"- **{row.what}**: {row.bound}")
     machines = f"{environment_of(GPU)}, or four of them; CPU rows on {CORES.removesuffix('cores')} cores"
     text = (
-        f"Measured on {machines}; ratios within one process, the worst of all distributions, dtypes and sizes of a "
-        "row. Of a peer: what was measured; what is required.\n\n" + table(["", "required", "measured", "peer"], lines)
+        f"Measured on {machines}. Ratios are those within one process,\nof all distributions, dtypes and sizes of a "
+        "row the worst. Of a peer: what was measured; what is required.\n\n"
+        + table(["", "required", "measured", "peer"], lines)
     )
     return f"{text}\n\nShort of it, in bold:\n\n" + "\n".join(bounds) if bounds else text
 
