@@ -8,7 +8,6 @@ rounding, in any order. For squares each number is cut into a multiple of 2**(to
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,20 +20,20 @@ ALONE = 2**13  # up to 10,000 numbers OpenBLAS computes a dot product itself; fo
 _ONES = np.ones(ALONE)
 
 
-def sums_of_narrow(values: NDArray[Any], squares: bool) -> tuple[int, int] | None:
+def sums_of_narrow(values: NDArray[np.float32], squares: bool) -> tuple[int, int] | None:
     """Sum and sum of squares in units of 2**-SUM_BITS and 2**-SQUARE_BITS; None where a number is not finite.
 
     Parameters
     ----------
-    values : float16 or float32 array, shape (n,)
+    values : float32 array, shape (n,)
     squares
         Whether these are asked for; else their sum is 0.
     """
     total = total_squares = 0
-    aside: list[NDArray[Any]] = []
+    aside: list[NDArray[np.float32]] = []
     for start in range(0, len(values), BLOCK):
         with np.errstate(invalid="ignore"):  # a signalling NaN is a NaN like any other
-            block = values[start : start + BLOCK].astype(np.float32, copy=False)
+            block = values[start : start + BLOCK]
             size = np.abs(block)
             greatest = float(size.max())
         if not greatest < math.inf:

@@ -102,7 +102,7 @@ def reduce_cpu(samples: NDArray[Any], parts: int) -> Partial:
     """
     partial = empty(samples.dtype, parts, len(samples))
     total = squares = 0
-    narrow = samples.dtype.kind == "f" and samples.itemsize < 8 and parts & SUM
+    narrow = samples.dtype == np.float32 and parts & SUM
     sums = sums_of_narrow(samples, bool(parts & SQUARES)) if narrow else None
     if sums:
         total, squares = sums
