@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from kernels import build
 from kernels.binning import Binning, Edges
-from kernels.tally import tally
+from kernels.tally import can_tally, tally
 
 VARIANTS = ("histogram_shift", "histogram_regular", "histogram_search", "histogram_bytes")
 
@@ -27,9 +27,8 @@ INSTANCES = {
 }  # fmt: skip
 
 THREADS = 1024  # THREADS in stream.cuh
-CACHED_BYTES = (
-    2**19
-)  # what the CPU counts at a time: half of a typical second-level cache, so that a pass finds it there
+# What the CPU counts at a time: half of a typical second-level cache, so that a pass finds it there.
+CACHED_BYTES = 2**19
 
 # C type of the samples in histogram.cu, by NumPy dtype; keys are compared in KEYS where they differ from the samples.
 C_TYPES = {
@@ -77,7 +76,8 @@ def histogram_cpu(samples: NDArray[Any], binning: Binning) -> NDArray[np.int64]:
         Underflow, the bins, overflow, NaN.
     """
     narrow = binning.dtype.itemsize <= 2
-    count = _count_patterns if narrow else _count_shifted if binning.shift is not None else _count_found
+    exact = tally if can_tally(binning) else _count_shifted if binning.shift is not None else _count_found
+    count = _count_patterns if narrow else exact
     total = np.zeros(2 ** (8 * binning.dtype.itemsize) if narrow else binning.slots, np.int64)
     step = CACHED_BYTES // binning.dtype.itemsize
     with np.errstate(invalid="ignore"):
@@ -101,12 +101,6 @@ def _count_shifted(block: NDArray[Any], binning: Binning, total: NDArray[np.int6
     """Integers in bins 2**k wide: subtract, shift, count; the few outside take the general way."""
     first = int(binning.thresholds[0])
     end = first + (binning.bins << (binning.shift or 0))
-    if not binning.shift and block.dtype == np.int32 and end < 2**31:
-        counts = tally(block, first, binning.bins)
-        total[: binning.bins + 1] += counts[:-1]
-        if counts[-1]:  # above, or in the last bin, which may be a wider one
-            total += np.bincount(binning.find(block[block >= end]), minlength=len(total))
-        return
     if int(block.min()) < first or int(block.max()) >= end:
         inside = block >= binning.thresholds[0]
         if end <= np.iinfo(block.dtype).max:
