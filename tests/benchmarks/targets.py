@@ -214,6 +214,12 @@ def waiting(machine: str, *keys: str) -> Found:
     return Found(value(read(f"waiting_{machine}"), *keys))
 
 
+def compiling(machine: str) -> Found:
+    """Seconds that a command takes longer where no kernel was compiled before."""
+    taken = value(read(f"waiting_{machine}"), "command, seconds")
+    return Found(max(0.0, value(taken, "cold, one GPU") - value(taken, "warm, one GPU")))
+
+
 def kernel(what: str, need: Need, name: str, *keys: Any, bound: str = "", peer: Need | None = None,
            peers: Find | None = None, **wanted: Any) -> Row:  # fmt: skip
     """A row of which every case of a kernel's figures has a share."""

@@ -47,20 +47,16 @@ def commands(samples: int, repeats: int, folder: str) -> dict[str, float]:
     generate(path, samples)
     gpus = find_devices().usable
     works = {"help": [sys.executable, "-m", "pipeline", "--help"], "warm": job(path, every_gpu=gpus > 1)}
-    if gpus > 1:
-        works["warm, one GPU"] = job(path)
+    if gpus:
+        works |= {"warm, one GPU": job(path), "cold, one GPU": job(path)}
     taken: dict[str, list[float]] = {name: [] for name in works}
     for turn in range(repeats + 1):
         for name, work in works.items():
-            seconds = process(work, environment(folder)).seconds
+            cache = f"cache{turn}" if name.startswith("cold") else "cache"
+            seconds = process(work, environment(folder, cache)).seconds
             if turn:  # the first compiles, Python as well
                 taken[name].append(seconds)
-    found = {name: min(seconds) for name, seconds in taken.items()}
-    if gpus:
-        one = "warm, one GPU" if gpus > 1 else "warm"
-        cold = [process(job(path), environment(folder, f"empty{n}")).seconds for n in range(min(repeats, 3))]
-        found["compiling"] = min(cold) - found[one]
-    return found
+    return {name: min(seconds) for name, seconds in taken.items()}
 
 
 def planning(chunks: int) -> dict[str, float]:
@@ -86,24 +82,25 @@ def resident() -> int:
 def scheduling(chunks: int, large: int, folder: str) -> dict[str, float]:
     """Seconds that a chunk costs besides its data, and those that a chunk of a large file takes here.
 
-    Both by runs over sparse files: of chunks so small that their data is read and counted in no time, and of whole
-    ones. Where cores are idle they overlap, which is not counted as a gain.
+    Both by runs over sparse files: of chunks so small that their data takes next to no time, of which the stage that is
+    busy the longest is taken off, and of whole ones. Where cores are idle they overlap, which is not counted as a gain.
     """
     gpus = find_devices().usable
     path = str(Path(folder, "sparse.bin"))
 
-    def wall(number: int, nbytes: int) -> float:
+    def wall(number: int, nbytes: int) -> tuple[float, float]:
         Path(path).write_bytes(b"")
         os.truncate(path, number * nbytes)
         command = job("--json", "--verify", "sample", "-c", str(nbytes), path, every_gpu=gpus > 1)
         report = json.loads(process(command, environment(folder)).printed)
         assert report["verification"]["chunks"] == number
-        return float(report["performance"]["seconds"]) / number
+        busy = max(stage["busy_seconds"] for stage in report["performance"]["stages"].values())
+        return float(report["performance"]["seconds"]) / number, busy / number
 
-    whole = min(wall(8 * max(1, gpus), large) for _ in range(2))
-    tiny = wall(chunks, TINY_CHUNK)
-    return {"chunks": chunks, "seconds a chunk": tiny, "bytes of a whole chunk": large,
-            "seconds a whole chunk": whole, "share": tiny / whole}  # fmt: skip
+    whole, _ = min(wall(8 * max(1, gpus), large) for _ in range(2))
+    tiny, busy = wall(chunks, TINY_CHUNK)
+    return {"chunks": chunks, "seconds a chunk": tiny - busy, "seconds of its data": busy, "bytes of a whole chunk": large,
+            "seconds a whole chunk": whole, "share": (tiny - busy) / whole}  # fmt: skip
 
 
 def measure(
