@@ -100,7 +100,8 @@ def scheduling(chunks: int, large: int, folder: str) -> dict[str, float]:
     whole, _ = min(wall(8 * max(1, gpus), large) for _ in range(2))
     tiny, busy = wall(chunks, TINY_CHUNK)
     return {"chunks": chunks, "seconds a chunk": tiny - busy, "seconds of its data": busy,
-            "bytes of a whole chunk": large, "seconds a whole chunk": whole, "share": (tiny - busy) / whole}  # fmt: skip
+            "bytes of a whole chunk": large, "seconds a whole chunk": whole,
+            "share": (tiny - busy) / whole}  # fmt: skip
 
 
 def measure(
