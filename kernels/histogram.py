@@ -26,9 +26,8 @@ INSTANCES = {
 }  # fmt: skip
 
 THREADS = 1024  # THREADS in stream.cuh
-CACHED_BYTES = (
-    2**19
-)  # what the CPU counts at a time: half of a typical second-level cache, so that a pass finds it there
+# What the CPU counts at a time: half of a typical second-level cache, so that a pass finds it there.
+CACHED_BYTES = 2**19
 
 # C type of the samples in histogram.cu, by NumPy dtype; keys are compared in KEYS where they differ from the samples.
 C_TYPES = {

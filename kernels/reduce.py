@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from kernels import exact_sum
 from kernels.exact_sum import SQUARE_WORDS, STEP, SUM_WORDS
 from kernels.extent import array_module
+from kernels.narrow_sum import sums_of_narrow
 
 DTYPES = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64")
 
@@ -101,7 +102,11 @@ def reduce_cpu(samples: NDArray[Any], parts: int) -> Partial:
     """
     partial = empty(samples.dtype, parts, len(samples))
     total = squares = 0
-    for start in range(0, len(samples), STEP):
+    narrow = samples.dtype == np.float32 and parts & SUM
+    sums = sums_of_narrow(samples, bool(parts & SQUARES)) if narrow else None
+    if sums:
+        total, squares = sums
+    for start in range(0, 0 if sums else len(samples), STEP):
         values = samples[start : start + STEP]
         if values.dtype.kind == "f":
             # One number that is not finite makes the sum one; a sum may overflow without, and then nothing is found.

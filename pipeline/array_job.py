@@ -12,6 +12,7 @@ import numpy as np
 
 from pipeline.array_output import OutputFile
 from pipeline.arrays import ArrayFile
+from pipeline.common_part import CommonPart
 from pipeline.errors import PipelineError
 from pipeline.timeline import Timeline
 from workflows.array_workflow import ArrayWorkflow, Bounds, Counted, Spec, sizes
@@ -21,7 +22,7 @@ SAMPLED_SHARE = 256
 
 
 @dataclass(frozen=True)
-class ArrayJob:
+class ArrayJob(CommonPart):
     """A workflow with its options, where its inputs are, and the file that its output goes to."""
 
     workflow: ArrayWorkflow[Any]

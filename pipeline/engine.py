@@ -24,7 +24,7 @@ from workflows.workflow import Workflow
 
 # Chunk sizes in bytes: large, so that Dask's millisecond per task does not matter, and at least four for each thread
 # or GPU, so that all of them are busy to the end.
-CHUNK_BYTES = {"cpu": (2**24, 2**28), "gpu": (2**28, 2**32)}
+CHUNK_BYTES = {"cpu": (2**24, 2**30), "gpu": (2**28, 2**32)}
 
 
 def run(workflow: Workflow[Any], options: Any, source: Source, settings: Settings = Settings()) -> Outcome:

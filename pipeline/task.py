@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.chunks import Chunk, Region
+from pipeline.common_part import CommonPart
 from pipeline.devices import find_devices
 from pipeline.read import read_blocks
 from pipeline.read_device import BLOCK_BYTES, device_blocks
@@ -50,7 +51,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Pass:
+class Pass(CommonPart):
     """What every task of one pass over the data has in common.
 
     All of it travels with the tasks: a worker that replaces another one knows nothing else.

@@ -7,12 +7,13 @@ import json
 import os
 import platform
 import statistics
-from collections.abc import Callable
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
-from pipeline.devices import find_devices
+from pipeline.devices import Gpu, find_devices
 from pipeline.report import versions
 
 RESULTS = Path(__file__).parent / "results"
@@ -49,6 +50,43 @@ def host_medians(works: dict[str, Callable[[], Any]], repeats: int) -> dict[str,
             if turn:
                 taken[name].append(perf_counter() - began)
     return {name: statistics.median(seconds) for name, seconds in taken.items()}
+
+
+class Process(NamedTuple):
+    """Wall seconds and peak resident bytes of a process that ended, and what it printed."""
+
+    seconds: float
+    peak_bytes: int
+    printed: str
+
+
+def process(command: Sequence[str], environment: Mapping[str, str] | None = None) -> Process:
+    """Run a command as a whole.
+
+    Raises
+    ------
+    RuntimeError
+        If it fails.
+    """
+    began = perf_counter()
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True)
+    assert child.stdout
+    printed = child.stdout.read()
+    _, status, usage = os.wait4(child.pid, 0)
+    seconds = perf_counter() - began
+    child.stdout.close()
+    child.returncode = status
+    if status:
+        raise RuntimeError(f"{command} ended with status {status}")
+    return Process(seconds, 1024 * usage.ru_maxrss, printed)
+
+
+def machine_name(gpus: Sequence[Gpu], one: bool) -> str:
+    """What figures are filed under: ``H200``, ``4xH200``; ``2cores`` where no GPU was used."""
+    if not gpus:
+        return f"{len(os.sched_getaffinity(0))}cores"
+    name = gpus[0].name.split()[-1]
+    return name if one or len(gpus) == 1 else f"{len(gpus)}x{name}"
 
 
 def environment() -> dict[str, Any]:

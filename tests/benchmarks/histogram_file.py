@@ -97,7 +97,7 @@ def dask_array(path: str, nbytes: int) -> float:
     return 4 * sum(chunks[0]) / (perf_counter() - began)
 
 
-def measure(gib: int) -> dict[str, Any]:
+def measure(gib: int = 16) -> dict[str, Any]:
     """End-to-end rates on one GPU in this process and on all of them."""
     gpus = find_devices().usable
     with tempfile.TemporaryDirectory(dir=MEMORY) as folder:

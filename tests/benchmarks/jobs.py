@@ -77,7 +77,7 @@ def one_run(name: str, options: Any, paths: list[tuple[str, ...]], folder: Path,
     return digest, report["performance"] | {"where": report["environment"]["where"]}
 
 
-def measure(mebibytes: int) -> Iterator[dict[str, Any]]:
+def rows(mebibytes: int) -> Iterator[dict[str, Any]]:
     """Each job in every place, with limits of memory, of the host and of each GPU, that its arrays do not fit into."""
     gpus = find_devices().usable
     cluster.SMALL_BYTES = 0  # small or not, every GPU has to take part
@@ -107,8 +107,13 @@ def measure(mebibytes: int) -> Iterator[dict[str, Any]]:
             yield row
 
 
+def measure(mebibytes: int = 1024) -> dict[str, Any]:
+    """All rows."""
+    return {"jobs": list(rows(mebibytes))}
+
+
 if __name__ == "__main__":
-    rows: list[dict[str, Any]] = []
-    for row in measure(int(sys.argv[2]) if len(sys.argv) > 2 else 1024):
-        rows.append(row)
-        save({"jobs": rows}, sys.argv[1])  # what there is, also when it is interrupted
+    found: list[dict[str, Any]] = []
+    for row in rows(int(sys.argv[2]) if len(sys.argv) > 2 else 1024):
+        found.append(row)
+        save({"jobs": found}, sys.argv[1])  # what there is, also when it is interrupted

@@ -1,0 +1,59 @@
+"""The benchmarks by name: what each needs, and sizes at which it runs within the ordinary tests."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from pipeline.devices import find_devices
+from tests.benchmarks.common import machine_name, save
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One module of this folder, whose `measure` returns its figures.
+
+    Attributes
+    ----------
+    needs
+        ``"gpu"``: one; ``"gpus"``: all there are, and at least one; ``"cpu"``: a machine without; ``"any"``.
+    tiny
+        What `measure` is given in the tests.
+    """
+
+    needs: str
+    tiny: dict[str, Any] = field(default_factory=dict)
+
+    def fits(self) -> bool:
+        """Whether this machine is one for it."""
+        gpus = find_devices().usable
+        return self.needs == "any" or (self.needs != "cpu") == (gpus > 0)
+
+
+ENTRIES = {
+    "histogram_kernel": Entry("gpu", {"nbytes": 2**20, "repeats": 1}),
+    "reduce_kernel": Entry("gpu", {"nbytes": 2**27, "repeats": 1}),
+    "stencil_kernel": Entry("gpu", {"repeats": 1}),
+    "copy_kernel": Entry("gpu", {"nbytes": 2**16, "repeats": 1}),
+    "matmul_kernel": Entry("gpu", {"repeats": 1, "sizes": (256,)}),
+    "matmul_small": Entry("gpu", {"repeats": 1, "cases": ((10, 16), (10, 32))}),
+    "histogram_file": Entry("gpus", {"gib": 1}),
+    "jobs": Entry("gpus", {"mebibytes": 1}),
+    "waiting": Entry("any", {"samples": 2**12, "chunks": 100, "planned": 1000, "repeats": 1, "whole": 2**20}),
+    "command": Entry("cpu", {"mebibytes": 1, "repeats": 1, "jobs": ("histogram", "matmul")}),
+    "growth": Entry("any", {"most": 2**16, "least": 2**14}),
+    "on_gpu": Entry("gpus"),  # runs all tests, so that no test can run it
+}
+
+
+def machine(name: str) -> str:
+    """What the file of an entry's figures is called by: the GPUs that it used, or the cores."""
+    return machine_name(find_devices().gpus if ENTRIES[name].needs != "cpu" else (), ENTRIES[name].needs == "gpu")
+
+
+def measure(name: str, path: Path, tiny: bool = False) -> None:
+    """Run one entry here and write its figures."""
+    module = import_module(f"tests.benchmarks.{name}")
+    save(module.measure(**(ENTRIES[name].tiny if tiny else {})), path)

@@ -1,0 +1,125 @@
+"""What a user waits for besides the data: `--help`, a small file, kernels that are compiled first, many chunks.
+
+python -m tests.benchmarks OUT_FOLDER --only waiting
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from pipeline.chunks import plan
+from pipeline.devices import find_devices
+from pipeline.engine import CHUNK_BYTES
+from pipeline.generate import generate
+from pipeline.sources import Source, SourceFile
+from tests.benchmarks.common import process
+
+TINY_CHUNK = 4096  # bytes: a chunk of which all the time is that of its scheduling
+
+
+def job(*options: str, every_gpu: bool = False) -> list[str]:
+    """The command; small files stay in one process, unless every GPU is to take part."""
+    if not every_gpu:
+        return [sys.executable, "-m", "pipeline", "histogram", "-q", *options]
+    code = (
+        "import sys, pipeline.cli, pipeline.cluster; pipeline.cluster.SMALL_BYTES = 0; pipeline.cli.main(sys.argv[1:])"
+    )
+    return [sys.executable, "-c", code, "histogram", "-q", *options]
+
+
+def environment(folder: str, cache: str = "cache") -> dict[str, str]:
+    """With a folder of their own for machine code and for Python's."""
+    kept = {key: text for key, text in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+    return kept | {"XDG_CACHE_HOME": str(Path(folder, cache)), "PYTHONPYCACHEPREFIX": str(Path(folder, "pyc"))}
+
+
+def commands(samples: int, repeats: int, folder: str) -> dict[str, float]:
+    """Seconds of whole commands, the least of several: others may compute on this machine, too."""
+    path = str(Path(folder, "data.bin"))
+    generate(path, samples)
+    gpus = find_devices().usable
+    works = {"help": [sys.executable, "-m", "pipeline", "--help"], "warm": job(path, every_gpu=gpus > 1)}
+    if gpus:
+        works |= {"warm, one GPU": job(path), "cold, one GPU": job(path)}
+    taken: dict[str, list[float]] = {name: [] for name in works}
+    for turn in range(repeats + 1):
+        for name, work in works.items():
+            cache = f"cache{turn}" if name.startswith("cold") else "cache"
+            seconds = process(work, environment(folder, cache)).seconds
+            if turn:  # the first compiles, Python as well
+                taken[name].append(seconds)
+    return {name: min(seconds) for name, seconds in taken.items()}
+
+
+def planning(chunks: int) -> dict[str, float]:
+    """Seconds and megabytes of a plan of so many chunks, whose samples are checked in part."""
+    nbytes = chunks * 2**28
+    source = Source((SourceFile("/data.bin", 0, nbytes, nbytes, 0, (nbytes // 4,)),), np.dtype("<i4"))
+    before, taken = resident(), []
+    for _ in range(3):
+        began = perf_counter()
+        planned = plan(source, 2**28, "sample", 0)
+        taken.append(perf_counter() - began)
+        if len(taken) == 1:
+            megabytes = (resident() - before) / 1e6
+        assert len(planned) == chunks
+    return {"chunks": chunks, "seconds": min(taken), "megabytes": megabytes}
+
+
+def resident() -> int:
+    """Bytes of this process that are in memory."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def scheduling(chunks: int, large: int, folder: str) -> dict[str, float]:
+    """Seconds that a chunk costs besides its data, and those that a chunk of a large file takes here.
+
+    Both by runs over sparse files: of chunks so small that their data takes next to no time, of which the stage that is
+    busy the longest is taken off, and of whole ones. Where cores are idle they overlap, which is not counted as a gain.
+    """
+    gpus = find_devices().usable
+    path = str(Path(folder, "sparse.bin"))
+
+    def wall(number: int, nbytes: int) -> tuple[float, float]:
+        Path(path).write_bytes(b"")
+        os.truncate(path, number * nbytes)
+        command = job("--json", "--verify", "sample", "-c", str(nbytes), path, every_gpu=gpus > 1)
+        report = json.loads(process(command, environment(folder)).printed)
+        assert report["verification"]["chunks"] == number
+        busy = max(stage["busy_seconds"] for stage in report["performance"]["stages"].values())
+        return float(report["performance"]["seconds"]) / number, busy / number
+
+    whole, _ = min(wall(8 * max(1, gpus), large) for _ in range(2))
+    tiny, busy = wall(chunks, TINY_CHUNK)
+    return {"chunks": chunks, "seconds a chunk": tiny - busy, "seconds of its data": busy,
+            "bytes of a whole chunk": large, "seconds a whole chunk": whole,
+            "share": (tiny - busy) / whole}  # fmt: skip
+
+
+def measure(
+    samples: int = 2**25, chunks: int = 10_000, planned: int = 100_000, repeats: int = 5, whole: int | None = None
+) -> dict[str, Any]:
+    """All of it on this machine; `whole`: bytes of a chunk of a large file, by default what the engine takes."""
+    found: dict[str, Any] = {"samples": samples, "repeats": repeats}
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        for name, work in {
+            "planning": lambda: planning(planned),
+            "command, seconds": lambda: commands(samples, repeats, folder),
+            "scheduling": lambda: scheduling(chunks, whole or CHUNK_BYTES[device()][1], folder),
+        }.items():
+            found[name] = work()
+            print(name, found[name], flush=True)
+    return found
+
+
+def device() -> str:
+    """What jobs run on here."""
+    return "gpu" if find_devices().usable else "cpu"

@@ -1,0 +1,66 @@
+"""Every benchmark runs, with sizes of which no figure counts; what they say of each other is asserted, speed never."""
+
+from __future__ import annotations
+
+import json
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.benchmarks import __main__ as command
+from tests.benchmarks import entries, growth
+from tests.benchmarks.common import machine_name
+from tests.benchmarks.entries import ENTRIES
+
+
+def marks(name: str) -> list[Any]:
+    """Those for GPUs run on them alone: most of what they measure is CuPy's own."""
+    missing = find_spec(f"tests.benchmarks.{name}") is None
+    found = [pytest.mark.skipif(missing, reason="is not there yet"), pytest.mark.timeout(600)]
+    return [*found, pytest.mark.gpu, pytest.mark.hardware] if ENTRIES[name].needs.startswith("gpu") else found
+
+
+def verified(figures: Any) -> bool:
+    """Every number that a benchmark compared was right."""
+    if isinstance(figures, dict):
+        told = [figures.get(key, True) for key in ("verified", "identical", "agrees")]
+        return all(told) and all(map(verified, figures.values()))
+    return all(map(verified, figures)) if isinstance(figures, list) else True
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=marks(name)) for name in ENTRIES if name != "on_gpu"])
+def test_runs(name: str, tmp_path: Path) -> None:
+    assert command.main([str(tmp_path), "--only", name, "--tiny"]) == 0
+    (path,) = tmp_path.iterdir()
+    assert path.name == f"{name}_{entries.machine(name)}.json"
+    figures = json.loads(path.read_text(encoding="utf-8"))
+    assert figures["environment"]["date"] and len(figures) > 1
+    assert verified(figures)
+
+
+def test_one_that_fails_does_not_keep_others_from_running(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    ran = []
+
+    def run(words: list[str]) -> Any:
+        ran.append(words[words.index("--only") + 1])
+        return type("Done", (), {"returncode": len(ran) == 1})
+
+    monkeypatch.setattr("subprocess.run", run)
+    assert command.main([str(tmp_path), "--only", "waiting", "command", "growth"]) == 1
+    assert ran == ["waiting", "command", "growth"]
+
+
+def test_names_of_machines() -> None:
+    gpu = type("Gpu", (), {"name": "NVIDIA H200"})
+    assert machine_name([gpu], True) == machine_name([gpu] * 4, True) == "H200"  # type: ignore[list-item]
+    assert machine_name([gpu] * 4, False) == "4xH200"  # type: ignore[list-item]
+    assert machine_name([], False).endswith("cores")
+
+
+def test_growth_is_drawn(tmp_path: Path) -> None:
+    runs = [{"where": where, "samples": 2**n, "seconds": n, "peak bytes": 1e8} for where in ("CPU", "1 GPU")
+            for n in (20, 22)]  # fmt: skip
+    (tmp_path / "growth_X.json").write_text(json.dumps({"environment": {"cores": 2}, "runs": runs}))
+    assert growth.draw(tmp_path).read_bytes().startswith(b"\x89PNG")
