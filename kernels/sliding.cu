@@ -8,7 +8,7 @@
 //             count them
 //   weighted  weights in shared memory, a few outputs per thread in registers; each product and each sum is rounded
 
-#include "sliding_tile.cuh"
+#include "sliding_chain.cuh"
 #include "sliding_weighted.cuh"
 
 // Threads of a block; those of plain sums have more where windows take so much shared memory that few blocks have room.
@@ -24,11 +24,30 @@ constexpr int FEWER = 0;
 template <typename T, int SIZE> constexpr int ITEMS = (sizeof(T) == 8 ? 7 : 9) - (SIZE == BLOCK ? 0 : 2);
 template <typename T, int SIZE>
 constexpr int BLOCKS = (SIZE == BLOCK ? Float<T>::IS ? 5 : 6 : Float<T>::IS ? 2 : 3) - FEWER;
-constexpr int WIDE_ITEMS = 5;
+constexpr int WIDE_ITEMS = 7;
+constexpr int ROOM = 4;  // elements may be 2^ROOM times as large as those that box_range has seen
+constexpr int CHAIN = 256;  // threads of a block of box_chain
+template <typename T> constexpr int CHAIN_ITEMS = sizeof(T) == 8 ? 5 : 9;
 
-// `spans` of a row, of `step` outputs each, one for a block. left[0]: how many spans of at most `unit` outputs were
-// left; behind it the first output of each, counted through all rows, and how many it has. Of integers: in how many threads a
-// sum does not fit.
+// Outputs that are left to another kernel: how many times `unit` of them, or less; then the first one of each, counted
+// through all rows, and how many. Here all of the tile's unit and those before it are.
+struct Left {
+    u64* list;
+    i64 first;
+    int unit, count;
+    __device__ int operator()(int tile) const {
+        const int from = tile - tile % unit, to = min(from + unit, count);
+        if (threadIdx.x == 0) {
+            const u64 number = atomicAdd(list, u64(1));
+            list[1 + 2 * number] = u64(first + from);
+            list[2 + 2 * number] = u64(to - from);
+        }
+        return to;
+    }
+};
+
+// `spans` of a row, of `step` outputs each, one for a block. Of integers left[0] gets in how many threads a sum does not
+// fit.
 template <typename T, typename Out, int SIZE>
 __global__ void __launch_bounds__(SIZE, BLOCKS<T, SIZE>)
 box(const T* x, Out* out, u64* left, i64 length, i64 outputs, i64 start, i64 radius, int outside, i64 spans, i64 step,
@@ -36,16 +55,8 @@ box(const T* x, Out* out, u64* left, i64 length, i64 outputs, i64 start, i64 rad
     const i64 first = blockIdx.x % spans * step;
     const i64 row = blockIdx.x / spans;
     const Span<T, Out> span({x, length, start, outside}, out, outputs, row, first, min(step, outputs - first));
-    const auto leave = [&](int tile) {
-        const int from = tile - tile % unit, to = min(from + unit, span.count);
-        if (threadIdx.x == 0) {
-            const u64 number = atomicAdd(left, u64(1));
-            left[1 + 2 * number] = u64(row * outputs + first + from);
-            left[2 + 2 * number] = u64(to - from);
-        }
-        return to;
-    };
-    const bool hold = slide<SIZE, ITEMS<T, SIZE>>(span, radius, ring, Terms<T>{}, leave);
+    const Left leave{left, row * outputs + first, unit, span.count};
+    const bool hold = slide<SIZE, ITEMS<T, SIZE>>(span, int(radius), ring, Terms<T>{}, leave);
     if (!hold) atomicAdd(left, u64(1));
 }
 
@@ -56,28 +67,55 @@ __device__ Span<T, Out> left_span(const u64* left, u64 number, const Row<T>& row
     return {row, out, outputs, first / outputs, first % outputs, i64(left[2 + 2 * number])};
 }
 
-template <typename S, typename T>
-__device__ void slide_fixed(const Span<T, double>& span, i64 radius, int ring, int base) {
-    slide<BLOCK, WIDE_ITEMS>(span, radius, ring, FixedTerms<S, T>{base}, [](int tile) { return tile; });
-}
-
-// In as few bits as hold the sums. What is done has no outputs any more.
 template <typename T>
 __global__ void __launch_bounds__(BLOCK, 4)
-box_wide(const T* x, double* out, u64* left, i64 length, i64 outputs, i64 start, i64 radius, int outside, int ring) {
+box_wide(const T* x, double* out, const u64* left, u64* far, i64 length, i64 outputs, i64 start, i64 radius,
+         int outside, int unit, int ring) {
     for (u64 k = blockIdx.x; k < left[0]; k += gridDim.x) {
         const Span<T, double> span = left_span(left, k, Row<T>{x, length, start, outside}, out, outputs);
-        int least, largest;
-        const auto for_each = [&](i64 count, auto apply) { span.x.template for_each<BLOCK>(0, count, apply); };
-        const bool finite = places<T>(for_each, span.count + 2 * radius, least, largest);
-        // Below 2^bits in magnitude, and one bit for the sign.
-        const int bits = largest - least + Float<T>::BITS + 64 - __clzll(2 * radius + 1);
-        if (bits >= 128 || (!finite && 2 * radius + 1 >> Marks::BITS)) continue;
-        if (bits < 64) slide_fixed<u64>(span, radius, ring, least);
-        else slide_fixed<Wide>(span, radius, ring, least);
-        if (!finite) slide_fixed<Marks>(span, radius, ring, 0);
-        if (threadIdx.x == 0) left[2 + 2 * k] = 0;
+        const Left leave{far, i64(left[1 + 2 * k]), unit, span.count};
+        slide<BLOCK, WIDE_ITEMS>(span, int(radius), ring, TwoGrids<T>{}, leave);
     }
+}
+
+// Which places elements have, of some of them: `stride` times 32 for 32 of them.
+template <typename T> __global__ void __launch_bounds__(CHAIN) box_range(const T* x, u64* words, i64 count, i64 stride) {
+    int low = 0, high = 0;
+    const i64 thread = i64(blockIdx.x) * CHAIN + threadIdx.x;
+    for (i64 k = thread / 32 * 32 * stride + thread % 32; k < count; k += i64(gridDim.x) * CHAIN * stride) {
+        const T element = x[k];
+        if (!is_finite(element) || !size_of(element)) continue;
+        low = max(low, Float<T>::PLACES + 1 - place_of(element)), high = max(high, place_of(element));
+    }
+#pragma unroll
+    for (int k = 16; k > 0; k /= 2) low = max(low, lane_across(low, k)), high = max(high, lane_across(high, k));
+    if (threadIdx.x % 32 == 0) atomicMax(words + 1, u64(high)), atomicMax(words + 2, u64(low));
+}
+
+template <typename T, bool FLOAT = Float<T>::IS> struct ChainTerms : Terms<T> {};
+template <typename T> struct ChainTerms<T, true> : TwoGrids<T> {};
+
+template <typename T, typename Out>
+__global__ void __launch_bounds__(CHAIN, (Float<T>::IS ? 3 : 4) - FEWER)
+box_chain(const T* x, Out* out, u64* left, u64* words, i64 length, i64 outputs, i64 start, i64 radius, int outside,
+          i64 tiles, i64 all, i64 unit) {
+    ChainTerms<T> terms;
+    if constexpr (Float<T>::IS) {
+        const int high = int(words[1]), low = Float<T>::PLACES + 1 - int(words[2]);
+        terms.choose(low, high, ROOM, radius, 1);
+    }
+    u64* const units = words + 3 + all * Parts<typename Link<ChainTerms<T>, T>::State>::COUNT;
+    const auto leave = [&](i64 row, i64 from, i64 to) {
+        const i64 of_row = (outputs + unit - 1) / unit;
+        for (i64 k = from / unit; k * unit < to; ++k) {
+            if (atomicExch(units + row * of_row + k, u64(1))) continue;
+            const u64 number = atomicAdd(left, u64(1));
+            left[1 + 2 * number] = u64(row * outputs + k * unit);
+            left[2 + 2 * number] = u64(min(unit, outputs - k * unit));
+        }
+    };
+    const Row<T> rows{x, length, start, outside};
+    if (!chain<CHAIN, CHAIN_ITEMS<T>>(rows, out, words, outputs, radius, tiles, all, terms, leave)) atomicAdd(left, u64(1));
 }
 
 // Each thread has outputs that follow one another, and the sum of their window in digits of its own. Where windows are

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,14 +20,15 @@ RESULTS = {"int64": "i64", "uint64": "u64", "float64": "double"}
 THREADS, MANY_THREADS = 128, 256  # of a block: BLOCK in sliding.cu; where few blocks have room
 # Plain sums of a thread at a time: ITEMS of 8-byte elements and of others by threads, WIDE_ITEMS in sliding.cu.
 ITEMS: dict[int, dict[bool, int]] = {THREADS: {True: 7, False: 9}, MANY_THREADS: {True: 5, False: 7}}
-WIDE_ITEMS = 5
+WIDE_ITEMS = 7
+CHAIN, CHAIN_ITEMS = 256, {True: 5, False: 9}  # threads of a block of box_chain, and sums of each as in ITEMS
 PACKS, CHUNK = 5, 20  # of weighted ones: packs of 16 bytes of a thread, and taps at a time, in sliding_weighted.cuh
 MAX_GRID, MAX_STEP = 2**31 - 1, 2**30
 # Blocks for each that is resident, as far as a block slides over so many windows for one that it adds up first. Of
 # integers, the more there are, the closer to each other in memory is what they read and write at a time; of floats each
 # has to look at its elements first. Weighted sums have no first window.
 INTEGER_WAVES, FLOAT_WAVES, WEIGHTED_WAVES, WINDOWS_PER_SUM = 16, 1, 16, 4
-WIDE_RADIUS = 2**14  # from there on few float64 elements fit
+SAMPLE = 2**20  # elements that say which exponents an array has
 
 # Blocks of a multiprocessor that there has to be room for, of few threads; of many, with all that a window has.
 RESIDENT, LARGE_RESIDENT = 4, 2
@@ -34,7 +36,9 @@ RESIDENT, LARGE_RESIDENT = 4, 2
 INSTANCES = (
     *(f"box<{c_type}, {RESULTS[str(box_dtype(np.dtype(name)))]}, {threads}>"
       for name, c_type in C_TYPES.items() for threads in ITEMS),
-    *(f"{kernel}<{c_type}>" for kernel in ("box_wide", "box_far") for c_type in ("Half", "float", "double")),
+    *(f"box_chain<{c_type}, {RESULTS[str(box_dtype(np.dtype(name)))]}>" for name, c_type in C_TYPES.items()),
+    "box_wide<float>",
+    *(f"{kernel}<{c_type}>" for kernel in ("box_range", "box_far") for c_type in ("Half", "float", "double")),
     "weighted<float, float>",
     *(f"weighted<{c_type}, double>" for c_type in C_TYPES.values() if c_type != "Half"),
 )  # fmt: skip
@@ -111,34 +115,89 @@ def box(x: Any, radius: int, before: int = 0, after: int = 0, outside: str = "ze
     out = _empty((rows, outputs), dtype)
     if not out.size:
         return out
-    c_type = C_TYPES[str(x.dtype)]
-    size = x.dtype.itemsize
-    threads, ring, shared = _shape_of_block(radius, size)
-    kernel = build.load("sliding", f"box<{c_type}, {RESULTS[str(dtype)]}, {threads}>")
-    tile = threads * ITEMS[threads][size == 8]
-    resident = build.limits().resident_blocks(threads, kernel.registers, kernel.static_shared + shared)
-    waves = FLOAT_WAVES if dtype.kind == "f" else INTEGER_WAVES if size > 2 else 4 * INTEGER_WAVES
-    step = _step(rows * outputs, radius, resident, tile, waves)
-    # What is left to the next kernel at a time: few windows to add up first, and work for many blocks.
-    unit = min((2 if radius > WIDE_RADIUS else 1) * radius // tile + 1, MAX_STEP // tile) * tile
-    spans = -(-outputs // step)
-    blocks = _blocks(rows * spans)
-    left = _empty((1 + 2 * blocks * -(-step // unit),), np.dtype(np.uint64))
-    left[:1].fill(0)
-    arguments = (np.int64(length), np.int64(outputs), np.int64(-before), np.int64(radius),
-                 np.int32(OUTSIDE.index(outside)))  # fmt: skip
-    cutting = (np.int64(spans), np.int64(step), np.int32(unit), np.int32(ring))
-    kernel((blocks,), (threads,), (x, out, left, *arguments, *cutting), shared_mem=shared)
-    if dtype.kind == "f":
-        few = min(blocks * -(-step // unit), resident)
-        wide = build.load("sliding", f"box_wide<{c_type}>")
-        ring, shared = _rings(radius, THREADS * WIDE_ITEMS, WIDE_ITEMS, size, 2)
-        wide((few,), (THREADS,), (x, out, left, *arguments, np.int32(ring)), shared_mem=shared)
-        build.load("sliding", f"box_far<{c_type}>")((few,), (THREADS,), (x, out, left, *arguments))
-    elif size == 8 and int(left[0]):
+    placed = _Placed(x, out, rows, radius, (np.int64(length), np.int64(outputs), np.int64(-before), np.int64(radius),
+                                            np.int32(OUTSIDE.index(outside))))  # fmt: skip
+    shape = _shape_of_block(radius, x.dtype.itemsize)
+    left = _in_order(placed) if shape is None else _in_spans(placed, *shape)
+    if x.dtype.itemsize == 8 and dtype.kind != "f" and int(left[0]):
         box_cpu(x.get(), radius, before, after, outside)  # raises, with the sum
         raise AssertionError("expected a sum that does not fit, as the device said")
     return out
+
+
+@dataclass(frozen=True)
+class _Placed:
+    """Arrays on a device, and what each kernel has to know of them."""
+
+    x: Any
+    out: Any
+    rows: int
+    radius: int
+    arguments: tuple[Any, ...]
+
+    @property
+    def outputs(self) -> int:
+        return int(self.out.shape[1])
+
+    @property
+    def floats(self) -> bool:
+        return bool(self.out.dtype.kind == "f")
+
+    def kernel(self, name: str, *others: object) -> build.Kernel:
+        return build.load("sliding", f"{name}<{', '.join(map(str, (C_TYPES[str(self.x.dtype)], *others)))}>")
+
+
+def _in_spans(placed: _Placed, threads: int, ring: int, shared: int) -> Any:
+    """Windows of which shared memory holds some; what is left, as `box` says."""
+    size = placed.x.dtype.itemsize
+    kernel = placed.kernel("box", RESULTS[str(placed.out.dtype)], threads)
+    tile = threads * ITEMS[threads][size == 8]
+    resident = build.limits().resident_blocks(threads, kernel.registers, kernel.static_shared + shared)
+    waves = FLOAT_WAVES if placed.floats else INTEGER_WAVES if size > 2 else 4 * INTEGER_WAVES
+    step = _step(placed.rows * placed.outputs, placed.radius, resident, tile, waves)
+    unit = (placed.radius // tile + 1) * tile  # what is left at a time: few windows to add up first, and many blocks
+    spans = -(-placed.outputs // step)
+    blocks = _blocks(placed.rows * spans)
+    units = blocks * -(-step // unit)
+    left = _zeros(1 + 2 * units, 1)
+    kernel((blocks,), (threads,), (placed.x, placed.out, left, *placed.arguments, np.int64(spans), np.int64(step),
+                                   np.int32(unit), np.int32(ring)), shared_mem=shared)  # fmt: skip
+    if not placed.floats or size == 2:  # which fit, all of them
+        return left
+    few = min(units, resident)
+    if size == 4:
+        near, left = left, _zeros(1 + 2 * units, 1)
+        ring, shared = _ring(placed.radius, THREADS * WIDE_ITEMS, WIDE_ITEMS, size)
+        placed.kernel("box_wide")((few,), (THREADS,), (placed.x, placed.out, near, left, *placed.arguments,
+                                                       np.int32(unit), np.int32(ring)), shared_mem=shared)  # fmt: skip
+    placed.kernel("box_far")((few,), (THREADS,), (placed.x, placed.out, left, *placed.arguments))
+    return left
+
+
+def _in_order(placed: _Placed) -> Any:
+    """Windows of any width; what is left, as `box` says."""
+    items = CHAIN_ITEMS[placed.x.dtype.itemsize == 8]
+    tile = CHAIN * items
+    kernel = placed.kernel("box_chain", RESULTS[str(placed.out.dtype)])
+    runs = 2 * (-(-tile * placed.x.dtype.itemsize // 16) * 16 + 16)
+    shared = 2 * max(runs, 8 * tile)
+    resident = build.limits().resident_blocks(CHAIN, kernel.registers, kernel.static_shared + shared)
+    tiles = -(-(2 * placed.radius + placed.outputs) // tile)
+    unit = (2 * placed.radius // tile + 1) * tile
+    units = placed.rows * -(-placed.outputs // unit)
+    state = 8 if placed.floats else 4 if placed.x.dtype.itemsize == 8 else 2  # words of a tile
+    words = _zeros(3 + placed.rows * tiles * state + units)
+    left = _zeros(1 + 2 * units, 1)
+    if placed.floats:
+        stride = max(1, placed.x.size // SAMPLE)
+        placed.kernel("box_range")((build.limits().multiprocessors,), (CHAIN,), (placed.x, words, np.int64(placed.x.size),
+                                                                                 np.int64(stride)))
+    few = min(placed.rows * tiles, resident)
+    kernel((few,), (CHAIN,), (placed.x, placed.out, left, words, *placed.arguments, np.int64(tiles),
+                              np.int64(placed.rows * tiles), np.int64(unit)), shared_mem=shared)  # fmt: skip
+    if placed.floats:
+        placed.kernel("box_far")((min(units, resident),), (THREADS,), (placed.x, placed.out, left, *placed.arguments))
+    return left
 
 
 def weighted(x: Any, weights: Any, before: int = 0, after: int = 0, outside: str = "zero") -> Any:
@@ -202,32 +261,34 @@ def _step(outputs: int, radius: int, resident: int, tile: int, waves: int) -> in
     return tile * min(tiles, MAX_STEP // tile)
 
 
-def _shape_of_block(radius: int, itemsize: int) -> tuple[int, int, int]:
-    """Threads of a block, and the rings of it."""
+def _shape_of_block(radius: int, itemsize: int) -> tuple[int, int, int] | None:
+    """Threads of a block, elements of its ring and bytes of its shared memory; None where windows do not fit in there."""
     for threads, resident in ((THREADS, RESIDENT), (MANY_THREADS, LARGE_RESIDENT)):
         items = ITEMS[threads][itemsize == 8]
-        ring, shared = _rings(radius, threads * items, items, itemsize, resident)
-        if ring > 2 * (radius + threads * items):
-            break
-    return threads, ring, shared
+        ring, shared = _ring(radius, threads * items, items, itemsize)
+        if (shared + 1024) * resident <= build.limits().shared_per_multiprocessor:
+            return threads, ring, shared
+    return None
 
 
-def _rings(radius: int, tile: int, items: int, itemsize: int, resident: int) -> tuple[int, int]:
-    """Elements of a ring in shared memory, and bytes: of all of a window and two tiles, or of two tiles twice."""
+def _ring(radius: int, tile: int, items: int, itemsize: int) -> tuple[int, int]:
+    """Elements of a ring in shared memory, all of a window and of two tiles, and bytes with the sums of a tile."""
     pack = 16 // itemsize
-    extra = -(-items // pack) * pack
-    few, sums = 2 * tile + pack, 8 * tile
-    all_ = -(-2 * radius // pack) * pack + few + pack
-    shared = sums + itemsize * (all_ + extra)
-    if (shared + 1024) * resident <= build.limits().shared_per_multiprocessor:
-        return all_, shared
-    return few, sums + 2 * itemsize * (few + extra)
+    ring = -(-2 * radius // pack) * pack + 2 * tile + 2 * pack
+    return ring, 8 * tile + itemsize * (ring + -(-items // pack) * pack)
 
 
 def _blocks(blocks: int) -> int:
     if blocks > MAX_GRID:
         raise ValueError(f"expected rows that take at most {MAX_GRID} blocks, got {blocks}; pass fewer at a time")
     return blocks
+
+
+def _zeros(words: int, first: int | None = None) -> Any:
+    """Integers of 64 bits, of which the first ones (None: all) are 0."""
+    array = _empty((words,), np.dtype(np.uint64))
+    array[:first].fill(0)
+    return array
 
 
 def _empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
