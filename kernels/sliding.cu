@@ -1,14 +1,15 @@
 // Sums of the elements within a radius of each, along the rows of an array.
 //
-//   box       plain sums, exact, in the same time for every radius: a block adds up the first window of its span, then
-//             the differences between what comes into the window and what goes out of it
-//   box_wide  what box leaves of floats: those whose exponents are too far apart for two float64 numbers, in 64 or 128
-//             bits, and NaN and infinities, which are counted
-//   box_far   what box_wide leaves: exponents too far apart for 128 bits, or NaN and infinities in windows too wide to
-//             count them
-//   weighted  weights in shared memory, a few outputs per thread in registers; each product and each sum is rounded
+//   box        plain sums, exact, in the same time for every radius: a block adds up the first window of its span, then
+//              the differences between what comes into the window and what goes out of it
+//   box_wide   what box leaves of float32 elements: exponents too far apart for one grid, on two
+//   box_range  exponents of some elements, from which box_chain chooses its grids
+//   box_chain  windows too wide for shared memory, tile by tile, each from what all before it have added up
+//   box_far    what the others leave of floats: exponents too far apart for two grids, in any number of digits
+//   weighted   weights in shared memory, a few outputs per thread in registers; each product and each sum is rounded
 
 #include "sliding_chain.cuh"
+#include "sliding_digits.cuh"
 #include "sliding_weighted.cuh"
 
 // Threads of a block; those of plain sums have more where windows take so much shared memory that few blocks have room.
@@ -79,7 +80,9 @@ box_wide(const T* x, double* out, const u64* left, u64* far, i64 length, i64 out
 }
 
 // Which places elements have, of some of them: `stride` times 32 for 32 of them.
-template <typename T> __global__ void __launch_bounds__(CHAIN) box_range(const T* x, u64* words, i64 count, i64 stride) {
+template <typename T>
+__global__ void __launch_bounds__(CHAIN)
+box_range(const T* x, u64* words, i64 count, i64 stride) {
     int low = 0, high = 0;
     const i64 thread = i64(blockIdx.x) * CHAIN + threadIdx.x;
     for (i64 k = thread / 32 * 32 * stride + thread % 32; k < count; k += i64(gridDim.x) * CHAIN * stride) {
@@ -123,26 +126,31 @@ box_chain(const T* x, Out* out, u64* left, u64* words, i64 length, i64 outputs, 
 template <typename T>
 __global__ void __launch_bounds__(BLOCK)
 box_far(const T* x, double* out, const u64* left, i64 length, i64 outputs, i64 start, i64 radius, int outside) {
+    using Sum = Digits<T, BLOCK>;
+    __shared__ u64 first_window[Sum::ALL];
+    Sum sum{dynamic_shared<i64>()};
     for (u64 k = blockIdx.x; k < left[0]; k += gridDim.x) {
         const Span<T, double> span = left_span(left, k, Row<T>{x, length, start, outside}, out, outputs);
         const int share = (span.count + BLOCK - 1) / BLOCK;
         const int first = min(int(threadIdx.x) * share, span.count), last = min(first + share, span.count);
-        Digits<T> sum;
         sum.clear();
         if (2 * radius <= BLOCK) {
             for (i64 i = first; i < first + 2 * radius; ++i) sum.add(span.x[i], 1);
         } else {
-            Digits<T> change;
-            change.clear();
-            for (i64 i = threadIdx.x; i < 2 * radius; i += BLOCK) sum.add(span.x[i], 1);
-            for (i64 i = first; i < last; ++i) change.add(span.x[i + 2 * radius], 1), change.add(span.x[i], -1);
-            for (int digit = 0; digit < Digits<T>::ALL; ++digit)
-                sum.digits[digit] = i64(sum_of_all<BLOCK>(u64(sum.digits[digit])) +
-                                        sum_before_all<BLOCK>(u64(change.digits[digit])));
+            for (int digit = threadIdx.x; digit < Sum::ALL; digit += BLOCK) first_window[digit] = 0;
+            __syncthreads();
+            for (i64 i = threadIdx.x; i < 2 * radius; i += BLOCK)
+                Sum::split(span.x[i], 1, [&](int digit, i64 by) { atomicAdd(first_window + digit, u64(by)); });
+            for (i64 i = first; i < last; ++i) sum.add(span.x[i + 2 * radius], 1), sum.add(span.x[i], -1);
+            for (int digit = 0; digit < Sum::ALL; ++digit) {
+                __syncthreads();
+                sum.set(digit, i64(first_window[digit] + sum_before_all<BLOCK>(u64(sum[digit]))));
+            }
+            __syncthreads();
         }
         for (i64 i = first; i < last; ++i) {
             sum.add(span.x[i + 2 * radius], 1);
-            span.out[i] = sum.sum();
+            span.out[i] = sum.sum(2 * radius + 1);
             sum.add(span.x[i], -1);
         }
     }

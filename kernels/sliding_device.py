@@ -28,6 +28,8 @@ MAX_GRID, MAX_STEP = 2**31 - 1, 2**30
 # integers, the more there are, the closer to each other in memory is what they read and write at a time; of floats each
 # has to look at its elements first. Weighted sums have no first window.
 INTEGER_WAVES, FLOAT_WAVES, WEIGHTED_WAVES, WINDOWS_PER_SUM = 16, 1, 16, 4
+DIGITS = {2: 7, 4: 14, 8: 71}  # Digits::ALL in sliding_digits.cuh by bytes of an element
+LEFT_TILES = 4  # of a block of which one did not fit, at least
 SAMPLE = 2**20  # elements that say which exponents an array has
 
 # Blocks of a multiprocessor that there has to be room for, of few threads; of many, with all that a window has.
@@ -155,7 +157,7 @@ def _in_spans(placed: _Placed, threads: int, ring: int, shared: int) -> Any:
     resident = build.limits().resident_blocks(threads, kernel.registers, kernel.static_shared + shared)
     waves = FLOAT_WAVES if placed.floats else INTEGER_WAVES if size > 2 else 4 * INTEGER_WAVES
     step = _step(placed.rows * placed.outputs, placed.radius, resident, tile, waves)
-    unit = (placed.radius // tile + 1) * tile  # what is left at a time: few windows to add up first, and many blocks
+    unit = (placed.radius // tile + LEFT_TILES) * tile  # what is left at a time: few windows to add up first, and many blocks
     spans = -(-placed.outputs // step)
     blocks = _blocks(placed.rows * spans)
     units = blocks * -(-step // unit)
@@ -170,7 +172,7 @@ def _in_spans(placed: _Placed, threads: int, ring: int, shared: int) -> Any:
         ring, shared = _ring(placed.radius, THREADS * WIDE_ITEMS, WIDE_ITEMS, size)
         placed.kernel("box_wide")((few,), (THREADS,), (placed.x, placed.out, near, left, *placed.arguments,
                                                        np.int32(unit), np.int32(ring)), shared_mem=shared)  # fmt: skip
-    placed.kernel("box_far")((few,), (THREADS,), (placed.x, placed.out, left, *placed.arguments))
+    _far(placed, left, few)
     return left
 
 
@@ -196,8 +198,15 @@ def _in_order(placed: _Placed) -> Any:
     kernel((few,), (CHAIN,), (placed.x, placed.out, left, words, *placed.arguments, np.int64(tiles),
                               np.int64(placed.rows * tiles), np.int64(unit)), shared_mem=shared)  # fmt: skip
     if placed.floats:
-        placed.kernel("box_far")((min(units, resident),), (THREADS,), (placed.x, placed.out, left, *placed.arguments))
+        _far(placed, left, min(units, resident))
     return left
+
+
+def _far(placed: _Placed, left: Any, blocks: int) -> None:
+    """What no grid fits."""
+    shared = 8 * THREADS * DIGITS[placed.x.dtype.itemsize]
+    arguments = (placed.x, placed.out, left, *placed.arguments)
+    placed.kernel("box_far")((blocks,), (THREADS,), arguments, shared_mem=shared)
 
 
 def weighted(x: Any, weights: Any, before: int = 0, after: int = 0, outside: str = "zero") -> Any:

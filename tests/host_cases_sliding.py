@@ -32,8 +32,8 @@ def _in_one_span(check: Callable[[Any], None], cp: Any) -> None:
         check(cp)
 
 
-def _apart(check: Callable[[Any], None], cp: Any) -> None:
-    """Where a window is said to be too wide for shared memory."""
+def _in_order(check: Callable[[Any], None], cp: Any) -> None:
+    """Where windows are said to be too wide for shared memory."""
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setattr(sliding_device, "RESIDENT", 10**6)
         monkeypatch.setattr(sliding_device, "LARGE_RESIDENT", 10**6)
@@ -79,6 +79,29 @@ def _middle(count: int) -> NDArray[Any]:
     return factors
 
 
+def _chain_cases() -> Iterator[Case]:
+    """Tiles that start from those before them, also where what they add up does not fit or is not finite."""
+    for dtype in ("int8", "int16", "int32", "int64", "uint64", "float16", "float32", "float64"):
+        for length, radius, where in ((2600, 900, (3, 0, "zero")), (400, 380, (400, 400, "reflect"))):
+            x = numbers(dtype, (2, length))
+            if dtype.startswith("float") and length > 400:
+                x[0, 70:73], x[1, 2500], x[1, 9] = (np.nan, np.inf, -np.inf), np.inf, -np.inf
+            check = partial(_in_order, partial(_box, x, radius, where))
+            yield Case("sliding", "box_chain", f"{dtype}, {length}, {radius}", check)
+    for dtype, factor in (("float32", 2.0**-80), ("float64", 2.0**-300), ("float64", 2.0**300)):
+        x = numbers(dtype, (2, 6000))
+        x[0, 100:110] *= factor
+        x[1, 4000] *= factor
+        check = partial(_in_order, partial(_box, x, 20, (20, 20, "nearest")))
+        yield Case("sliding", "box_chain", f"{dtype}, some of 2^{np.log2(factor):.0f}", check)
+    for at in (1, 1500):
+        x = np.zeros((2, 3000), np.int64)
+        x[1, at - 1], x[1, at] = np.iinfo(np.int64).max, 1
+        yield Case("sliding", "box_chain", f"that do not fit at {at}", partial(_in_order, partial(_overflow, x)))
+    x = np.where(np.arange(4500) < 4000, 0, numbers("float64", (1, 4500)))
+    yield Case("sliding", "box_range", "zeros at first", partial(_in_order, partial(_box, x, 40, (0, 0, "zero"))))
+
+
 def sliding_cases() -> Iterator[Case]:
     """Spans of one tile and of several, rows in several spans; every neighbourhood; floats of every kind."""
     for what, x, radius, where in (
@@ -102,10 +125,8 @@ def sliding_cases() -> Iterator[Case]:
         yield Case("sliding", "box", what, partial(_in_one_span, partial(_box, x, radius, where)))
     for dtype in ("int16", "float32"):
         check = partial(_in_one_span, partial(_box, numbers(dtype, (1, 2100)), 2000, (2000, 2000, "reflect")))
-        yield Case("sliding", "box", f"{dtype}, apart", partial(_apart, check))
         yield Case("sliding", "box", f"{dtype}, large", partial(_large, check))
-    check = partial(_apart, partial(_box, numbers("float32", (1, 400)), 380, (400, 400, "reflect")))
-    yield Case("sliding", "box", "less than a tile, apart", check)
+    yield from _chain_cases()
     for dtype in ("int64", "uint64"):
         for at in (1, 150, 299):
             x = np.zeros((2, 301), dtype)
@@ -114,14 +135,15 @@ def sliding_cases() -> Iterator[Case]:
         x[:, 150:152] = np.iinfo(dtype).max, 1
         yield Case("sliding", "box", f"{dtype} that do not fit in two blocks", partial(_overflow, x))
     for case, radius in (("two words", 700), ("specials", 3), ("specials", 1100)):
-        x = adversarial(case, (2, 3000)) * np.resize([1.0, 2.0**-40], 3000)
+        x = adversarial(case, (2, 3000), "float32") * np.resize(np.float32([1, 2.0**-40]), 3000)
         check = partial(_in_one_span, partial(_box, x, radius, (0, 0, "zero")))
         yield Case("sliding", "box_wide", f"{case}, {radius}", check)
-    for dtype in ("float32", "float64"):
-        x = numbers(dtype, (2, 700))
-        x[0, 90], x[0, 95], x[0, 300], x[1, 699] = np.nan, np.inf, -np.inf, np.inf
-        check = partial(_in_one_span, partial(_box, x, 3, (0, 0, "zero")))
-        yield Case("sliding", "box_wide", f"{dtype}, not all finite", check)
+    for dtype in ("float16", "float32", "float64"):
+        x = numbers(dtype, (2, 3700))
+        x[0, 90], x[0, 95], x[0, 300], x[0, 3000], x[1, 3699] = np.nan, np.inf, -np.inf, np.nan, np.inf
+        for radius in (3, 150):
+            check = partial(_in_one_span, partial(_box, x, radius, (0, 0, "zero")))
+            yield Case("sliding", "box", f"{dtype}, not all finite, {radius}", check)
     for dtype in ("float16", "float32", "float64"):
         x = _far(dtype)
         for radius in (20, 100, 140):

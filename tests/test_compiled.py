@@ -23,8 +23,6 @@ PRODUCTION = {
     "stencil": "production", "transpose": "production", "reduction": "production", "elementwise": "production",
     "limits": r"\w+", "modular": r"\w+", "sliding": r"\w+",
 }  # fmt: skip
-# Kernels whose threads have an array of which the data choose the element: that cannot be in registers.
-INDEXED = {("sliding", "box_far")}
 
 
 def launch(stem: str, instance: str, architecture: str) -> tuple[int, int]:
@@ -51,6 +49,9 @@ def launch(stem: str, instance: str, architecture: str) -> tuple[int, int]:
         if kernel == "box":
             few, more = (2, 5) if c_type in ("Half", "float", "double") else (3, 6)
             return int(others[-1]), (few if others[-1] == "256" else more) - (architecture == "sm_120")
+        if kernel in ("box_chain", "box_range"):
+            few = 3 if c_type in ("Half", "float", "double") else 4
+            return 256, few - (architecture == "sm_120") if kernel == "box_chain" else 1
         same = others == [c_type]
         return 128, {"box_wide": 4, "box_far": 1, "weighted": 6 if same else 5}[kernel]
     if stem in ("histogram", "reduction", "limits"):
@@ -88,7 +89,7 @@ def excesses(stem: str, architecture: str, kernels: dict[str, Taken]) -> list[st
             found.append(f"{what}: expected at most 49152 bytes of static shared memory, takes {taken.shared}")
         if not re.fullmatch(PRODUCTION[stem], instance.partition("<")[0]):
             continue
-        if taken.local and (stem, instance.partition("<")[0]) not in INDEXED:
+        if taken.local:
             found.append(
                 f"{what}: expected everything in registers, {taken.local} bytes per thread are in local memory"
             )

@@ -13,6 +13,8 @@ from kernels import build
 from kernels.sliding import OUTSIDE, box_cpu, weighted_cpu
 from kernels.sliding_device import (
     C_TYPES,
+    CHAIN,
+    CHAIN_ITEMS,
     CHUNK,
     INSTANCES,
     ITEMS,
@@ -47,7 +49,7 @@ def check_box(cp: Any, x: NDArray[Any], radius: int, before: int = 0, after: int
 
 def test_header_names_the_kernels() -> None:
     listed = re.findall(r"^//   (\w+)  +", SOURCE, re.MULTILINE)
-    assert listed == re.findall(r"__global__ void __launch_bounds__\((?:BLOCK|SIZE).*\)\n(\w+)\(", SOURCE)
+    assert listed == re.findall(r"__global__ void __launch_bounds__\((?:BLOCK|SIZE|CHAIN).*\)\n(\w+)\(", SOURCE)
     assert len(listed) == SOURCE.count("__global__")
     assert {instance.partition("<")[0] for instance in INSTANCES} == set(listed)
     assert f"BLOCK = {THREADS};" in SOURCE
@@ -56,6 +58,8 @@ def test_header_names_the_kernels() -> None:
     assert f"ITEMS = (sizeof(T) == 8 ? {few[True]} : {few[False]}) - " in SOURCE
     assert {few[key] - many[key] for key in few} == {2}
     assert f"WIDE_ITEMS = {WIDE_ITEMS};" in SOURCE
+    assert f"CHAIN = {CHAIN};" in SOURCE
+    assert f"CHAIN_ITEMS = sizeof(T) == 8 ? {CHAIN_ITEMS[True]} : {CHAIN_ITEMS[False]};" in SOURCE
 
 
 @pytest.mark.gpu
