@@ -102,10 +102,10 @@ template <typename T, typename Out>
 __global__ void __launch_bounds__(CHAIN, (Float<T>::IS ? 3 : 4) - FEWER)
 box_chain(const T* x, Out* out, u64* left, u64* words, i64 length, i64 outputs, i64 start, i64 radius, int outside,
           i64 tiles, i64 all, i64 unit) {
-    ChainTerms<T> terms;
+    __shared__ ChainTerms<T> terms;  // not in registers, of which there are too few
     if constexpr (Float<T>::IS) {
         const int high = int(words[1]), low = Float<T>::PLACES + 1 - int(words[2]);
-        terms.choose(low, high, ROOM, radius, 1);
+        if (threadIdx.x == 0) terms.choose(low, high, ROOM, radius, 1);
     }
     u64* const units = words + 3 + all * Parts<typename Link<ChainTerms<T>, T>::State>::COUNT;
     const auto leave = [&](i64 row, i64 from, i64 to) {

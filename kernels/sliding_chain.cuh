@@ -125,13 +125,12 @@ __device__ bool chain(const Row<T>& rows, Out* out, u64* words, i64 outputs, i64
     using State = typename Links::State;
     constexpr int TILE = BLOCK * COUNT, WARPS = BLOCK / 32;
     constexpr int RUN = (TILE * sizeof(T) + 15) / 16 * 16 / sizeof(T) + 16 / sizeof(T);
-    constexpr int BUFFER = 2 * RUN * sizeof(T) > TILE * sizeof(Out) ? 2 * RUN * sizeof(T) : TILE * sizeof(Out);
     static_assert(COUNT % 2 == 1, "an odd stride keeps lanes on different banks of shared memory");
     __shared__ i64 taken[2];
     __shared__ Part parts[WARPS];
     __shared__ State start_of_tile, counted[WARPS];
-    unsigned char* here = dynamic_shared<unsigned char>();
-    unsigned char* other = here + BUFFER;
+    Out* const ordered = dynamic_shared<Out>();
+    T *here = reinterpret_cast<T*>(ordered + TILE), *other = here + 2 * RUN;  // what leaves, and what comes in
     const int warp = threadIdx.x / 32, own = threadIdx.x * COUNT;
     const bool marks = 2 * radius + 1 < i64(1) << Marks::BITS;
     const i64 last = outputs + 2 * radius;
@@ -141,11 +140,11 @@ __device__ bool chain(const Row<T>& rows, Out* out, u64* words, i64 outputs, i64
     };
     const auto first_of = [&](i64 tile) { return tile % tiles * TILE - 2 * radius; };  // output
     int leaves = 0, enters = 0, next_leaves = 0, next_enters = 0;
-    const auto fetch_tile = [&](unsigned char* to, i64 tile) {
+    const auto fetch_tile = [&](T* to, i64 tile) {
         const Row<T> row = row_of(tile);
         const i64 first = first_of(tile);
-        next_leaves = fetch_run<BLOCK, TILE>(reinterpret_cast<T*>(to), row, first, last);
-        next_enters = fetch_run<BLOCK, TILE>(reinterpret_cast<T*>(to) + RUN, row, first + 2 * radius, last);
+        next_leaves = fetch_run<BLOCK, TILE>(to, row, first, last);
+        next_enters = fetch_run<BLOCK, TILE>(to + RUN, row, first + 2 * radius, last);
     };
 
     if (threadIdx.x == 0) taken[0] = i64(atomicAdd(words, u64(1))), taken[1] = i64(atomicAdd(words, u64(1)));
@@ -158,8 +157,7 @@ __device__ bool chain(const Row<T>& rows, Out* out, u64* words, i64 outputs, i64
         wait_for_fetched();
         __syncthreads();
         if (next < all) fetch_tile(other, next);
-        const T *const leaving = reinterpret_cast<T*>(here) + leaves + own;
-        const T *const entering = reinterpret_cast<T*>(here) + RUN + enters + own;
+        const T *const leaving = here + leaves + own, *const entering = here + RUN + enters + own;
         Part sums[COUNT], before;
         bool plain = add_up<false>(terms, entering, leaving, sums, before, parts);
         if constexpr (Terms::ADAPTS) {
@@ -193,7 +191,6 @@ __device__ bool chain(const Row<T>& rows, Out* out, u64* words, i64 outputs, i64
         __syncthreads();
         State start = start_of_tile;
         const i64 first = first_of(tile);
-        Out* const ordered = reinterpret_cast<Out*>(here);
         if (plain && Links::plain(start)) {
             Whole sum = Links::sum(start) + before;
 #pragma unroll
@@ -201,26 +198,25 @@ __device__ bool chain(const Row<T>& rows, Out* out, u64* words, i64 outputs, i64
                 if (k < warp) sum = sum + parts[k];
 #pragma unroll
             for (int j = 0; j < COUNT; ++j) {
+                if constexpr (Terms::ADAPTS) sums[j] = terms.term(entering[j]);
                 const Whole of_window = sum + sums[j];
+                if constexpr (Terms::ADAPTS) sum = of_window - terms.term(leaving[j]);
                 ordered[own + j] = terms.result(of_window);
                 all_hold = all_hold & (u64(first + own + j) >= u64(outputs) | terms.holds(of_window));
             }
         } else if constexpr (Terms::ADAPTS) {
             for (int k = 0; k < warp; ++k) start = start + part_of(k);
             start = start + counted_before;
-            Out results[COUNT];
             bool some = false;
-#pragma unroll
+#pragma unroll 1
             for (int j = 0; j < COUNT; ++j) {
                 start = start + Links::count(terms, entering[j], marks);
-                results[j] = start.marks.counts ? start.marks.value() : terms.result(start.sum);
+                ordered[own + j] = start.marks.counts ? start.marks.value() : terms.result(start.sum);
                 some = some | (start.others && u64(first + own + j) < u64(outputs));
                 start = start - Links::count(terms, leaving[j], marks);
             }
             if (__syncthreads_or(some) && threadIdx.x == 0)
                 leave(tile / tiles, max(first, i64(0)), min(first + TILE, outputs));
-#pragma unroll
-            for (int j = 0; j < COUNT; ++j) ordered[own + j] = results[j];
         }
         __syncthreads();
         Out* const to = out + tile / tiles * outputs;
@@ -228,7 +224,7 @@ __device__ bool chain(const Row<T>& rows, Out* out, u64* words, i64 outputs, i64
         if (first >= 0) store<BLOCK, TILE>(to + first, ordered, int(count));
         else if (first + count > 0) store<BLOCK, TILE>(to, ordered - first, int(first + count));
         tile = next, next = taken[0];
-        unsigned char* const swapped = here;
+        T* const swapped = here;
         here = other, other = swapped;
     }
     return all_hold;

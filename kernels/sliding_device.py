@@ -181,8 +181,7 @@ def _in_order(placed: _Placed) -> Any:
     items = CHAIN_ITEMS[placed.x.dtype.itemsize == 8]
     tile = CHAIN * items
     kernel = placed.kernel("box_chain", RESULTS[str(placed.out.dtype)])
-    runs = 2 * (-(-tile * placed.x.dtype.itemsize // 16) * 16 + 16)
-    shared = 2 * max(runs, 8 * tile)
+    shared = 8 * tile + 4 * (-(-tile * placed.x.dtype.itemsize // 16) * 16 + 16)  # sums, and two tiles twice
     resident = build.limits().resident_blocks(CHAIN, kernel.registers, kernel.static_shared + shared)
     tiles = -(-(2 * placed.radius + placed.outputs) // tile)
     unit = (2 * placed.radius // tile + 1) * tile
