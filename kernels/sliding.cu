@@ -27,7 +27,7 @@ template <typename T, int SIZE>
 constexpr int BLOCKS = (SIZE == BLOCK ? Float<T>::IS ? 5 : 6 : Float<T>::IS ? 2 : 3) - FEWER;
 constexpr int WIDE_ITEMS = 7;
 constexpr int ROOM = 4;  // elements may be 2^ROOM times as large as those that box_range has seen
-constexpr int CHAIN = 256;  // threads of a block of box_chain
+template <typename T> constexpr int CHAIN = Float<T>::IS ? 384 : 512;  // threads of a block of box_chain
 template <typename T> constexpr int CHAIN_ITEMS = sizeof(T) == 8 ? 5 : 9;
 
 // Outputs that are left to another kernel: how many times `unit` of them, or less; then the first one of each, counted
@@ -47,17 +47,41 @@ struct Left {
     }
 };
 
+// Which places elements have, of some of them: `stride` times 32 for 32 of them. words[0] is not used here.
+template <typename T>
+__global__ void __launch_bounds__(BLOCK)
+box_range(const T* x, u64* words, i64 count, i64 stride) {
+    int low = 0, high = 0;
+    const i64 thread = i64(blockIdx.x) * BLOCK + threadIdx.x;
+    for (i64 k = thread / 32 * 32 * stride + thread % 32; k < count; k += i64(gridDim.x) * BLOCK * stride) {
+        const T element = x[k];
+        if (!is_finite(element) || !size_of(element)) continue;
+        low = max(low, Float<T>::PLACES + 1 - place_of(element)), high = max(high, place_of(element));
+    }
+#pragma unroll
+    for (int k = 16; k > 0; k /= 2) low = max(low, lane_across(low, k)), high = max(high, lane_across(high, k));
+    if (threadIdx.x % 32 == 0) atomicMax(words + 1, u64(high)), atomicMax(words + 2, u64(low));
+}
+
+template <typename T> __device__ int largest(const u64* words) { return int(words[1]); }
+template <typename T> __device__ int least(const u64* words) { return Float<T>::PLACES + 1 - int(words[2]); }
+
 // `spans` of a row, of `step` outputs each, one for a block. Of integers left[0] gets in how many threads a sum does not
 // fit.
 template <typename T, typename Out, int SIZE>
 __global__ void __launch_bounds__(SIZE, BLOCKS<T, SIZE>)
-box(const T* x, Out* out, u64* left, i64 length, i64 outputs, i64 start, i64 radius, int outside, i64 spans, i64 step,
-    int unit, int ring) {
+box(const T* x, Out* out, u64* left, const u64* words, i64 length, i64 outputs, i64 start, i64 radius, int outside,
+    i64 spans, i64 step, int unit, int ring) {
     const i64 first = blockIdx.x % spans * step;
     const i64 row = blockIdx.x / spans;
     const Span<T, Out> span({x, length, start, outside}, out, outputs, row, first, min(step, outputs - first));
     const Left leave{left, row * outputs + first, unit, span.count};
-    const bool hold = slide<SIZE, ITEMS<T, SIZE>>(span, int(radius), ring, Terms<T>{}, leave);
+    constexpr int COUNT = ITEMS<T, SIZE>;
+    Terms<T> terms;
+    bool chosen = false;
+    if constexpr (Float<T>::IS)
+        chosen = terms.choose(least<T>(words), largest<T>(words), SPARE, radius, 2 * radius + 1, SIZE * COUNT);
+    const bool hold = slide<SIZE, COUNT>(span, int(radius), ring, terms, chosen, leave);
     if (!hold) atomicAdd(left, u64(1));
 }
 
@@ -75,39 +99,22 @@ box_wide(const T* x, double* out, const u64* left, u64* far, i64 length, i64 out
     for (u64 k = blockIdx.x; k < left[0]; k += gridDim.x) {
         const Span<T, double> span = left_span(left, k, Row<T>{x, length, start, outside}, out, outputs);
         const Left leave{far, i64(left[1 + 2 * k]), unit, span.count};
-        slide<BLOCK, WIDE_ITEMS>(span, int(radius), ring, TwoGrids<T>{}, leave);
+        slide<BLOCK, WIDE_ITEMS>(span, int(radius), ring, TwoGrids<T>{}, false, leave);
     }
-}
-
-// Which places elements have, of some of them: `stride` times 32 for 32 of them.
-template <typename T>
-__global__ void __launch_bounds__(CHAIN)
-box_range(const T* x, u64* words, i64 count, i64 stride) {
-    int low = 0, high = 0;
-    const i64 thread = i64(blockIdx.x) * CHAIN + threadIdx.x;
-    for (i64 k = thread / 32 * 32 * stride + thread % 32; k < count; k += i64(gridDim.x) * CHAIN * stride) {
-        const T element = x[k];
-        if (!is_finite(element) || !size_of(element)) continue;
-        low = max(low, Float<T>::PLACES + 1 - place_of(element)), high = max(high, place_of(element));
-    }
-#pragma unroll
-    for (int k = 16; k > 0; k /= 2) low = max(low, lane_across(low, k)), high = max(high, lane_across(high, k));
-    if (threadIdx.x % 32 == 0) atomicMax(words + 1, u64(high)), atomicMax(words + 2, u64(low));
 }
 
 template <typename T, bool FLOAT = Float<T>::IS> struct ChainTerms : Terms<T> {};
 template <typename T> struct ChainTerms<T, true> : TwoGrids<T> {};
 
 template <typename T, typename Out>
-__global__ void __launch_bounds__(CHAIN, (Float<T>::IS ? 3 : 4) - FEWER)
+__global__ void __launch_bounds__(CHAIN<T>, 2 - FEWER)
 box_chain(const T* x, Out* out, u64* left, u64* words, i64 length, i64 outputs, i64 start, i64 radius, int outside,
-          i64 tiles, i64 all, i64 unit) {
+          int tiles, int all, i64 unit) {
     __shared__ ChainTerms<T> terms;  // not in registers, of which there are too few
     if constexpr (Float<T>::IS) {
-        const int high = int(words[1]), low = Float<T>::PLACES + 1 - int(words[2]);
-        if (threadIdx.x == 0) terms.choose(low, high, ROOM, radius, 1);
+        if (threadIdx.x == 0) terms.choose(least<T>(words), largest<T>(words), ROOM, radius, 1, 0);
     }
-    u64* const units = words + 3 + all * Parts<typename Link<ChainTerms<T>, T>::State>::COUNT;
+    u64* const units = words + 3 + i64(all) * Parts<typename Link<ChainTerms<T>, T>::State>::COUNT;
     const auto leave = [&](i64 row, i64 from, i64 to) {
         const i64 of_row = (outputs + unit - 1) / unit;
         for (i64 k = from / unit; k * unit < to; ++k) {
@@ -118,7 +125,8 @@ box_chain(const T* x, Out* out, u64* left, u64* words, i64 length, i64 outputs, 
         }
     };
     const Row<T> rows{x, length, start, outside};
-    if (!chain<CHAIN, CHAIN_ITEMS<T>>(rows, out, words, outputs, radius, tiles, all, terms, leave)) atomicAdd(left, u64(1));
+    if (!chain<CHAIN<T>, CHAIN_ITEMS<T>>(rows, out, words, outputs, radius, tiles, all, terms, leave))
+        atomicAdd(left, u64(1));
 }
 
 // Each thread has outputs that follow one another, and the sum of their window in digits of its own. Where windows are

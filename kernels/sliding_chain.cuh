@@ -22,59 +22,6 @@ inline __device__ u64 get_word(u64* from) {
 #endif
 }
 
-// What a tile adds, or what all up to it add: each 32 bits of it in a word that says which of both it is, so that no
-// word has to come before another one. Words of tiles that follow one another are next to each other.
-constexpr u64 OWN = 1, ALL = 2;
-template <typename S> union Parts {
-    static constexpr int COUNT = sizeof(S) / 4;
-    S sum;
-    u32 part[COUNT];
-    __device__ Parts() {}
-};
-template <typename S> __device__ void publish(u64* words, i64 tiles, i64 tile, S sum, u64 what) {
-    Parts<S> parts;
-    parts.sum = sum;
-#pragma unroll
-    for (int k = 0; k < Parts<S>::COUNT; ++k)
-        if (threadIdx.x % 32 == k) put_word(words + k * tiles + tile, what << 32 | parts.part[k]);
-}
-template <typename S> __device__ u64 await(u64* words, i64 tiles, i64 tile, S& sum) {
-    Parts<S> parts;
-    while (true) {
-        const u64 word = get_word(words + tile);
-        u64 what = word >> 32;
-        parts.part[0] = u32(word);
-#pragma unroll
-        for (int k = 1; k < Parts<S>::COUNT; ++k) {
-            const u64 word = get_word(words + k * tiles + tile);
-            if (word >> 32 != what) what = 0;
-            parts.part[k] = u32(word);
-        }
-        sum = parts.sum;
-        if (what) return what;
-    }
-}
-
-// What all tiles of a row before this one add, of which the first is `first`; by the lanes of a warp, which publish
-// what this tile adds.
-template <typename S> __device__ S sum_of_tiles(u64* words, i64 tiles, i64 first, i64 tile, S own) {
-    if (tile > first) publish(words, tiles, tile, own, OWN);
-    S sum{};
-    for (i64 last = tile - 1; last >= first; last -= 32) {
-        const i64 other = last - threadIdx.x % 32;
-        S value{};
-        const u64 what = other >= first ? await(words, tiles, other, value) : ALL;
-        const u32 ends = __ballot_sync(~0u, what == ALL);
-        if (ends && int(threadIdx.x % 32) >= __ffs(int(ends))) value = S{};
-#pragma unroll
-        for (int k = 16; k > 0; k /= 2) value = value + lane_across(value, k);
-        sum = sum + value;
-        if (ends) break;
-    }
-    publish(words, tiles, tile, sum + own, ALL);
-    return sum;
-}
-
 // Of floats also how many elements of the windows are not finite, and how many do not fit into the grid.
 template <typename S> struct Counted {
     S sum;
@@ -92,6 +39,103 @@ template <typename S> __device__ Counted<S> lane_before(Counted<S> a, int lanes)
 }
 template <typename S> __device__ Counted<S> lane_across(Counted<S> a, int lanes) {
     return {lane_across(a.sum, lanes), lane_across(a.marks, lanes), lane_across(a.others, lanes)};
+}
+
+// What a tile adds, or what all up to it add: each 32 bits of it in a word that says which of both it is, so that no
+// word has to come before another one. Words of tiles that follow one another are next to each other. Where only the
+// first FEW are not zero (see Few), the others are not there.
+constexpr u64 OWN = 1, ALL = 2, MORE = 4;
+template <typename S> struct Few {
+    static constexpr int COUNT = sizeof(S) / 4;
+    static __device__ bool enough(const S&) { return true; }
+};
+template <typename S> struct Few<Counted<S>> {
+    static constexpr int COUNT = sizeof(S) / 4;
+    static __device__ bool enough(const Counted<S>& a) { return !a.marks.counts && !a.others; }
+};
+template <typename S> union Parts {
+    static constexpr int COUNT = sizeof(S) / 4;
+    S sum;
+    u32 part[COUNT];
+    __device__ Parts() : sum{} {}
+};
+template <typename S> __device__ void publish(u64* words, int tiles, int tile, S sum, u64 what) {
+    Parts<S> parts;
+    parts.sum = sum;
+    const int count = Few<S>::enough(sum) ? Few<S>::COUNT : Parts<S>::COUNT;
+    if (count > Few<S>::COUNT) what |= MORE;
+#pragma unroll
+    for (int k = 0; k < Parts<S>::COUNT; ++k)
+        if (threadIdx.x % 32 == k && k < count) put_word(words + i64(k) * tiles + tile, what << 32 | parts.part[k]);
+}
+template <typename S> __device__ u64 await(u64* words, int tiles, int tile, S& sum) {
+    constexpr int FEW = Few<S>::COUNT, MOST = Parts<S>::COUNT;
+    while (true) {
+        Parts<S> parts;
+        u64 word[MOST];
+#pragma unroll
+        for (int k = 0; k < FEW; ++k) word[k] = get_word(words + i64(k) * tiles + tile);
+        const u64 what = word[0] >> 32;
+        bool same = what != 0;
+        if (FEW < MOST && (what & MORE)) {
+#pragma unroll
+            for (int k = FEW; k < MOST; ++k) {
+                word[k] = get_word(words + i64(k) * tiles + tile);
+                same = same & word[k] >> 32 == what;
+                parts.part[k] = u32(word[k]);
+            }
+        }
+#pragma unroll
+        for (int k = 0; k < FEW; ++k) {
+            same = same & word[k] >> 32 == what;
+            parts.part[k] = u32(word[k]);
+        }
+        sum = parts.sum;
+        if (same) return what;
+    }
+}
+
+// Sum over the lanes of a warp, in all of them.
+template <typename S> __device__ S sum_of_warp(S value) {
+#pragma unroll
+    for (int k = 16; k > 0; k /= 2) value = value + lane_across(value, k);
+    return value;
+}
+
+// What all tiles of a row before this one add, of which the first is `first`, for the lanes of the first warp; `own` is
+// what this tile adds, in these lanes. It and the sum of both are published. Each thread waits for one of the tiles
+// before, as many as are on their way.
+template <int BLOCK, typename S> __device__ S sum_of_tiles(u64* words, int tiles, int first, int tile, S own) {
+    constexpr int WARPS = BLOCK / 32;
+    __shared__ S sums[WARPS];
+    __shared__ int ended[WARPS];
+    __shared__ int done;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const int near = min(BLOCK, int(gridDim.x + 63) / 32 * 32);
+    if (warp == 0 && tile > first) publish(words, tiles, tile, own, OWN);
+    S sum{};
+    for (int last = tile - 1; last >= first; last -= near) {
+        if (int(threadIdx.x) < near) {
+            const int other = last - int(threadIdx.x);
+            S value{};
+            const u64 what = other >= first ? await(words, tiles, other, value) : ALL;
+            const u32 ends = __ballot_sync(~0u, (what & ALL) != 0);
+            if (ends && lane >= __ffs(int(ends))) value = S{};
+            value = sum_of_warp(value);
+            if (lane == 0) sums[warp] = value, ended[warp] = ends != 0;
+        }
+        __syncthreads();
+        if (warp == 0) {
+            const bool takes_part = lane < near / 32;
+            const u32 ends = __ballot_sync(~0u, takes_part && ended[lane]);
+            sum = sum + sum_of_warp(takes_part && (!ends || lane < __ffs(int(ends))) ? sums[lane] : S{});
+            if (lane == 0) done = ends != 0;
+        }
+        __syncthreads();
+        if (done) break;
+    }
+    if (warp == 0) publish(words, tiles, tile, sum + own, ALL);
+    return sum;
 }
 
 // What a tile of a chain starts from, and how an element counts in it.
@@ -117,7 +161,7 @@ template <typename Terms, typename T> struct Link<Terms, T, true> {
 // places elements have, as far as somebody has looked. Returns false if a sum does not fit (integers). Outputs of which
 // windows have elements that do not fit (floats) are handed to `leave`.
 template <int BLOCK, int COUNT, typename Terms, typename T, typename Out, typename Leave>
-__device__ bool chain(const Row<T>& rows, Out* out, u64* words, i64 outputs, i64 radius, i64 tiles, i64 all,
+__device__ bool chain(const Row<T>& rows, Out* out, u64* words, i64 outputs, i64 radius, int tiles, int all,
                       const Terms& terms, Leave leave) {
     using Part = typename Terms::Part;
     using Whole = typename Terms::Whole;
@@ -125,39 +169,42 @@ __device__ bool chain(const Row<T>& rows, Out* out, u64* words, i64 outputs, i64
     using State = typename Links::State;
     constexpr int TILE = BLOCK * COUNT, WARPS = BLOCK / 32;
     constexpr int RUN = (TILE * sizeof(T) + 15) / 16 * 16 / sizeof(T) + 16 / sizeof(T);
+    constexpr bool AGAIN = sizeof(Part) > 8;  // sums are made again, where there are not the registers to keep them
     static_assert(COUNT % 2 == 1, "an odd stride keeps lanes on different banks of shared memory");
-    __shared__ i64 taken[2];
+    __shared__ int taken[2];
     __shared__ Part parts[WARPS];
-    __shared__ State start_of_tile, counted[WARPS];
+    __shared__ State starts[WARPS], counted[WARPS];
     Out* const ordered = dynamic_shared<Out>();
     T *here = reinterpret_cast<T*>(ordered + TILE), *other = here + 2 * RUN;  // what leaves, and what comes in
     const int warp = threadIdx.x / 32, own = threadIdx.x * COUNT;
     const bool marks = 2 * radius + 1 < i64(1) << Marks::BITS;
     const i64 last = outputs + 2 * radius;
 
-    const auto row_of = [&](i64 tile) {
-        return Row<T>{rows.x + tile / tiles * rows.length, rows.length, rows.start, rows.outside};
+    struct Place {
+        int row, tile;  // of the row
+        int leaves, enters;
     };
-    const auto first_of = [&](i64 tile) { return tile % tiles * TILE - 2 * radius; };  // output
-    int leaves = 0, enters = 0, next_leaves = 0, next_enters = 0;
-    const auto fetch_tile = [&](T* to, i64 tile) {
-        const Row<T> row = row_of(tile);
-        const i64 first = first_of(tile);
-        next_leaves = fetch_run<BLOCK, TILE>(to, row, first, last);
-        next_enters = fetch_run<BLOCK, TILE>(to + RUN, row, first + 2 * radius, last);
+    const auto fetch_tile = [&](T* to, int tile) {
+        Place place{tile / tiles, tile % tiles, 0, 0};
+        const Row<T> row{rows.x + i64(place.row) * rows.length, rows.length, rows.start, rows.outside};
+        const i64 first = i64(place.tile) * TILE;
+        place.leaves = fetch_run<BLOCK, TILE>(to, row, first - 2 * radius, last);
+        place.enters = RUN + fetch_run<BLOCK, TILE>(to + RUN, row, first, last);
+        return place;
     };
 
-    if (threadIdx.x == 0) taken[0] = i64(atomicAdd(words, u64(1))), taken[1] = i64(atomicAdd(words, u64(1)));
+    if (threadIdx.x == 0) taken[0] = int(atomicAdd(words, u64(1))), taken[1] = int(atomicAdd(words, u64(1)));
     __syncthreads();
-    i64 tile = taken[0], next = taken[1];
-    if (tile < all) fetch_tile(here, tile);
+    int tile = taken[0], next = taken[1];
+    Place place{}, next_place{};
+    if (tile < all) next_place = fetch_tile(here, tile);
     bool all_hold = true;
     while (tile < all) {
-        leaves = next_leaves, enters = next_enters;
+        place = next_place;
         wait_for_fetched();
         __syncthreads();
-        if (next < all) fetch_tile(other, next);
-        const T *const leaving = here + leaves + own, *const entering = here + RUN + enters + own;
+        if (next < all) next_place = fetch_tile(other, next);
+        const T *const leaving = here + place.leaves + own, *const entering = here + place.enters + own;
         Part sums[COUNT], before;
         bool plain = add_up<false>(terms, entering, leaving, sums, before, parts);
         if constexpr (Terms::ADAPTS) {
@@ -178,34 +225,37 @@ __device__ bool chain(const Row<T>& rows, Out* out, u64* words, i64 outputs, i64
                 counted_before = sum_before(run, counted);
                 __syncthreads();
             }
-        const auto part_of = [&](int k) { return plain ? Links::of(parts[k]) : counted[k]; };
+        State of_warp{}, all_before{};  // in a lane of the first warp what a warp adds, and those before it
         if (warp == 0) {
-            State sum{};
+            const int lane = threadIdx.x;
+            if (lane < WARPS) of_warp = plain ? Links::of(parts[lane]) : counted[lane];
+            all_before = of_warp;
 #pragma unroll
-            for (int k = 0; k < WARPS; ++k) sum = sum + part_of(k);
-            sum = sum_of_tiles(words + 3, all, tile - tile % tiles, tile, sum);
-            if (threadIdx.x == 0) start_of_tile = sum;
+            for (int k = 1; k < WARPS; k *= 2) {
+                const State others = lane_before(all_before, k);
+                if (lane >= k) all_before = all_before + others;
+            }
+            all_before = all_before - of_warp;
+            of_warp = sum_of_warp(of_warp);
         } else if (threadIdx.x == 32) {
-            taken[0] = i64(atomicAdd(words, u64(1)));
+            taken[0] = int(atomicAdd(words, u64(1)));
         }
+        all_before = all_before + sum_of_tiles<BLOCK>(words + 3, all, tile - place.tile, tile, of_warp);
+        if (threadIdx.x < WARPS) starts[threadIdx.x] = all_before;
         __syncthreads();
-        State start = start_of_tile;
-        const i64 first = first_of(tile);
-        if (plain && Links::plain(start)) {
+        State start = starts[warp];
+        const i64 first = i64(place.tile) * TILE - 2 * radius;  // output
+        if (__syncthreads_and(plain && Links::plain(start))) {
             Whole sum = Links::sum(start) + before;
 #pragma unroll
-            for (int k = 0; k < WARPS - 1; ++k)
-                if (k < warp) sum = sum + parts[k];
-#pragma unroll
             for (int j = 0; j < COUNT; ++j) {
-                if constexpr (Terms::ADAPTS) sums[j] = terms.term(entering[j]);
+                if constexpr (AGAIN) sums[j] = terms.term(entering[j]);
                 const Whole of_window = sum + sums[j];
-                if constexpr (Terms::ADAPTS) sum = of_window - terms.term(leaving[j]);
+                if constexpr (AGAIN) sum = of_window - terms.term(leaving[j]);
                 ordered[own + j] = terms.result(of_window);
                 all_hold = all_hold & (u64(first + own + j) >= u64(outputs) | terms.holds(of_window));
             }
         } else if constexpr (Terms::ADAPTS) {
-            for (int k = 0; k < warp; ++k) start = start + part_of(k);
             start = start + counted_before;
             bool some = false;
 #pragma unroll 1
@@ -216,10 +266,10 @@ __device__ bool chain(const Row<T>& rows, Out* out, u64* words, i64 outputs, i64
                 start = start - Links::count(terms, leaving[j], marks);
             }
             if (__syncthreads_or(some) && threadIdx.x == 0)
-                leave(tile / tiles, max(first, i64(0)), min(first + TILE, outputs));
+                leave(i64(place.row), max(first, i64(0)), min(first + TILE, outputs));
         }
         __syncthreads();
-        Out* const to = out + tile / tiles * outputs;
+        Out* const to = out + i64(place.row) * outputs;
         const i64 count = min(outputs - first, i64(TILE));
         if (first >= 0) store<BLOCK, TILE>(to + first, ordered, int(count));
         else if (first + count > 0) store<BLOCK, TILE>(to, ordered - first, int(first + count));

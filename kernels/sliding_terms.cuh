@@ -85,7 +85,7 @@ template <typename T> struct OneGrid : Grid<T> {
 
     // Chooses the grid for elements of these places, and as many larger ones as it has room for, but at most 2^spare
     // times as large; false if there is none. In a sum are `terms` elements more than have been taken out of it.
-    __device__ bool choose(int low, int high, int spare, i64 radius, i64 terms) {
+    __device__ bool choose(int low, int high, int spare, i64 radius, i64 terms, int) {
         const int bits = this->bits(radius), edge = Float<T>::BIAS + Float<T>::BITS - bits;
         const int grid = max(min(high + spare, Float<T>::PLACES) + edge, this->LEAST);
         this->reach(grid - Float<T>::BIAS, min(grid - edge, Float<T>::PLACES));
@@ -118,7 +118,7 @@ template <typename T> struct TwoGrids : Grid<T> {
     u64 offset_high, offset_low;
     int split;
 
-    __device__ bool choose(int low, int high, int spare, i64 radius, i64 terms) {
+    __device__ bool choose(int low, int high, int spare, i64 radius, i64 terms, int) {
         const int bits = this->bits(radius), edge = Float<T>::BIAS + Float<T>::BITS - bits;
         split = min(SPLIT, bits + 1);
         const int wanted = max(min(high + spare, Float<T>::PLACES) + edge - split, this->LEAST);
@@ -145,4 +145,42 @@ template <typename T> struct TwoGrids : Grid<T> {
 };
 
 template <typename T, int SIZE> struct Terms<T, SIZE, true> : OneGrid<T> {};
-template <typename T> struct Terms<T, 8, true> : TwoGrids<T> {};
+// Two float64 numbers, each a multiple of a power of two so large that sums of them are exact.
+struct Cuts {
+    double high, low;
+};
+inline __device__ Cuts operator+(Cuts a, Cuts b) { return {a.high + b.high, a.low + b.low}; }
+inline __device__ Cuts operator-(Cuts a, Cuts b) { return {a.high - b.high, a.low - b.low}; }
+inline __device__ Cuts lane_before(Cuts value, int lanes) {
+    return {__shfl_up_sync(~0u, value.high, lanes), __shfl_up_sync(~0u, value.low, lanes)};
+}
+inline __device__ Cuts lane_across(Cuts value, int lanes) {
+    return {__shfl_xor_sync(~0u, value.high, lanes), __shfl_xor_sync(~0u, value.low, lanes)};
+}
+
+// Cut at a grid 2^g into a multiple of it and what is left, for which integers are not needed. Every sum on the way is
+// one of at most 2^b elements: a window, or what comes into a tile and goes out of it, the difference of two windows.
+// With elements below 2^k and g = k + b - 53 it is a float64 number. What is left is at most 2^(g - 1): its sums are
+// float64 numbers if no element has a bit below 2^(g - 1 + b - 53). The sum of both is then rounded for the first time.
+template <typename T> struct Terms<T, 8, true> : Grid<T> {
+    using Part = Cuts;
+    using Whole = Cuts;
+    double magic;  // adding it rounds to the grid
+
+    __device__ bool choose(int low, int high, int spare, i64 radius, i64, int tile) {
+        const i64 width = 2 * radius + 1, most = max(width, min(2 * width, i64(2 * tile)));
+        const int bits = max(64 - __clzll(most - 1), 2);  // 2: `magic` has to be larger than any element
+        const int above = min(max(high, 1) + spare, Float<T>::PLACES);
+        const int grid = max(above + Float<T>::BIAS + Float<T>::BITS + bits - 53, -1074);
+        const int below = max(grid + bits - 54 - Float<T>::BIAS, 1);
+        magic = 1.5 * power_of_two(min(grid + 52, 1023));
+        this->reach(below, above);
+        return grid <= 970 && low >= below;
+    }
+    __device__ bool holds(Cuts) const { return true; }
+    __device__ Part term(T x) const {
+        const double high = x + magic - magic;
+        return {high, x - high};
+    }
+    __device__ double result(Whole sum) const { return sum.high + sum.low; }
+};

@@ -81,10 +81,12 @@ __device__ bool put_marks(const T* entering, const T* leaving, const Marks& star
 }
 
 // Sums of the windows of a span; false if one does not fit (integers). Where a tile does not fit into `terms`, `leave`
-// gets its first output, and says with which to go on. In the ring of `ring` elements is what the windows of a tile
-// and the next one have.
+// gets its first output, and says with which to go on. Whether it has been `chosen` what they are added up in is tried
+// before anybody looks at the elements. In the ring of `ring` elements is what the windows of a tile and the next one
+// have.
 template <int BLOCK, int COUNT, typename Terms, typename T, typename Out, typename Leave>
-__device__ bool slide(const Span<T, Out>& span, int radius, int ring, Terms terms, Leave leave) {
+__device__ bool slide(const Span<T, Out>& span, int radius, int ring, Terms terms, bool chosen,
+                      Leave leave) {
     using Part = typename Terms::Part;
     using Whole = typename Terms::Whole;
     constexpr int TILE = BLOCK * COUNT, WARPS = BLOCK / 32;
@@ -113,24 +115,36 @@ __device__ bool slide(const Span<T, Out>& span, int radius, int ring, Terms term
         };
         int marked = tile;  // the first output from which on all elements may be taken for finite
         if constexpr (Terms::ADAPTS) {
-            int low, high;
-            const bool finite = places<T>(for_each, 2 * radius + min(span.count - tile, TILE), low, high);
-            if (!terms.choose(low, high, SPARE, radius, 2 * radius + 1)) {
-                tile = leave(tile);
-                continue;
+            if (!chosen) {
+                int low, high;
+                places<T>(for_each, 2 * radius + min(span.count - tile, TILE), low, high);
+                if (!terms.choose(low, high, SPARE, radius, 2 * radius + 1, TILE)) {
+                    tile = leave(tile);
+                    continue;
+                }
             }
-            if (!finite) {
-                Marks first{};
-                for_each(2 * radius, [&](T x) { first = first + mark_of(x); });
-                first = sum_of_all<BLOCK>(first);
-                if (threadIdx.x == BLOCK - 1) marks[turn] = first;
+            chosen = false;  // if it is tried again
+        }
+        Whole first{};
+        [[maybe_unused]] bool fit = true;
+        [[maybe_unused]] Marks first_marks{};
+        for_each(2 * radius, [&](T x) {
+            if constexpr (Terms::ADAPTS) {
+                fit = fit & terms.fits(finite_part<true>(x));
+                first_marks = first_marks + mark_of(x);
+            }
+            first = first + terms.term(finite_part<Terms::ADAPTS>(x));
+        });
+        first = sum_of_all<BLOCK>(first);
+        if (threadIdx.x == BLOCK - 1) windows[turn] = first;
+        if constexpr (Terms::ADAPTS) {
+            if (!__syncthreads_and(fit)) continue;
+            if (__syncthreads_or(first_marks.counts != 0)) {
+                first_marks = sum_of_all<BLOCK>(first_marks);
+                if (threadIdx.x == BLOCK - 1) marks[turn] = first_marks;
                 marked += 2 * radius;
             }
         }
-        Whole first{};
-        for_each(2 * radius, [&](T x) { first = first + terms.term(finite_part<Terms::ADAPTS>(x)); });
-        first = sum_of_all<BLOCK>(first);
-        if (threadIdx.x == BLOCK - 1) windows[turn] = first;
         for (; tile < span.count; tile += TILE) {
             wait_for_fetched();
             __syncthreads();
@@ -140,7 +154,6 @@ __device__ bool slide(const Span<T, Out>& span, int radius, int ring, Terms term
             enters = in.after(enters, TILE), leaves = in.after(leaves, TILE);
             bool with_marks = tile < marked;
             if constexpr (Terms::ADAPTS) {
-                bool fit;
                 while (true) {
                     fit = with_marks ? add_up<true>(terms, entering, leaving, sums, before, parts)
                                      : add_up<false>(terms, entering, leaving, sums, before, parts);

@@ -12,7 +12,7 @@ from host_case import RANDOM, Case
 from numpy.typing import NDArray
 from stencil_cases import adversarial, numbers, same
 
-from kernels import sliding_device
+from kernels import sliding_box, sliding_device
 from kernels.sliding import box_cpu, weighted_cpu
 from kernels.sliding_device import box, weighted
 
@@ -27,7 +27,7 @@ def _in_one_span(check: Callable[[Any], None], cp: Any) -> None:
     """Rows that one block computes, tile by tile, as on a device where they are many times as long."""
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setattr(
-            sliding_device, "_step", lambda outputs, _radius, _resident, tile, _: -(-outputs // tile) * tile
+            sliding_box, "step_of", lambda outputs, _radius, _resident, tile, _: -(-outputs // tile) * tile
         )
         check(cp)
 
@@ -35,15 +35,15 @@ def _in_one_span(check: Callable[[Any], None], cp: Any) -> None:
 def _in_order(check: Callable[[Any], None], cp: Any) -> None:
     """Where windows are said to be too wide for shared memory."""
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(sliding_device, "RESIDENT", 10**6)
-        monkeypatch.setattr(sliding_device, "LARGE_RESIDENT", 10**6)
+        monkeypatch.setattr(sliding_box, "RESIDENT", 10**6)
+        monkeypatch.setattr(sliding_box, "LARGE_RESIDENT", 10**6)
         check(cp)
 
 
 def _large(check: Callable[[Any], None], cp: Any) -> None:
     """In blocks of many threads."""
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(sliding_device, "RESIDENT", 10**6)
+        monkeypatch.setattr(sliding_box, "RESIDENT", 10**6)
         check(cp)
 
 
