@@ -1,9 +1,9 @@
 // Sums of the elements within a radius of each, along the rows of an array.
 //
+//   box_range  exponents of some elements, from which the others choose what they add floats up in
 //   box        plain sums, exact, in the same time for every radius: a block adds up the first window of its span, then
 //              the differences between what comes into the window and what goes out of it
 //   box_wide   what box leaves of float32 elements: exponents too far apart for one grid, on two
-//   box_range  exponents of some elements, from which box_chain chooses its grids
 //   box_chain  windows too wide for shared memory, tile by tile, each from what all before it have added up
 //   box_far    what the others leave of floats: exponents too far apart for two grids, in any number of digits
 //   weighted   weights in shared memory, a few outputs per thread in registers; each product and each sum is rounded
@@ -47,7 +47,7 @@ struct Left {
     }
 };
 
-// Which places elements have, of some of them: `stride` times 32 for 32 of them. words[0] is not used here.
+// To words[1] and [2] which places elements have, of some of them: 32 of each `stride` times 32.
 template <typename T>
 __global__ void __launch_bounds__(BLOCK)
 box_range(const T* x, u64* words, i64 count, i64 stride) {

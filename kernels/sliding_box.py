@@ -111,8 +111,8 @@ def _in_spans(placed: _Placed, threads: int, ring: int, shared: int) -> Any:
     left, words = _zeros(1 + 2 * units, 1), _zeros(3)
     if placed.floats and size > 2:  # those of 2 bytes all fit
         _range(placed, words)
-    kernel((blocks,), (threads,), (placed.x, placed.out, left, words, *placed.arguments, np.int64(spans), np.int64(step),
-                                   np.int32(unit), np.int32(ring)), shared_mem=shared)  # fmt: skip
+    cutting = (np.int64(spans), np.int64(step), np.int32(unit), np.int32(ring))
+    kernel((blocks,), (threads,), (placed.x, placed.out, left, words, *placed.arguments, *cutting), shared_mem=shared)
     if not placed.floats or size == 2:
         return left
     few = min(units, resident)
@@ -142,8 +142,9 @@ def _in_order(placed: _Placed) -> Any:
     left = _zeros(1 + 2 * units, 1)
     if placed.floats:
         _range(placed, words)
-    kernel((min(all_tiles, resident),), (threads,), (placed.x, placed.out, left, words, *placed.arguments, np.int32(tiles),
-                                np.int32(all_tiles), np.int64(unit)), shared_mem=shared)  # fmt: skip
+    cutting = (np.int32(tiles), np.int32(all_tiles), np.int64(unit))
+    blocks = min(all_tiles, resident)
+    kernel((blocks,), (threads,), (placed.x, placed.out, left, words, *placed.arguments, *cutting), shared_mem=shared)
     if placed.floats:
         _far(placed, left, min(units, resident))
     return left

@@ -12,7 +12,7 @@ from host_case import RANDOM, Case
 from numpy.typing import NDArray
 from stencil_cases import adversarial, numbers, same
 
-from kernels import sliding_box, sliding_device
+from kernels import sliding_box
 from kernels.sliding import box_cpu, weighted_cpu
 from kernels.sliding_device import box, weighted
 
@@ -148,6 +148,9 @@ def sliding_cases() -> Iterator[Case]:
         x = _far(dtype)
         for radius in (20, 100, 140):
             yield Case("sliding", "box_far", f"{dtype}, {radius}", partial(_box, x, radius, (radius, 7, "reflect")))
+    x = RANDOM(7).choice([1, -1, 2.0**-53, -(2.0**-53), 2.0**-600, -(2.0**-600), 0], (2, 900))
+    for radius in (1, 2, 80):
+        yield Case("sliding", "box_far", f"halfway, {radius}", partial(_box, x, radius, (radius, 0, "zero")))
     check = partial(_box, adversarial("both ends", (1, 4000)), 3, (0, 0, "zero"))
     yield Case("sliding", "box_far", "several spans", check)
     yield Case("sliding", "box_far", "one span", partial(_in_one_span, check))

@@ -49,11 +49,10 @@ def launch(stem: str, instance: str, architecture: str) -> tuple[int, int]:
         if kernel == "box":
             few, more = (2, 5) if c_type in ("Half", "float", "double") else (3, 6)
             return int(others[-1]), (few if others[-1] == "256" else more) - (architecture == "sm_120")
-        if kernel in ("box_chain", "box_range"):
-            few = 3 if c_type in ("Half", "float", "double") else 4
-            return 256, few - (architecture == "sm_120") if kernel == "box_chain" else 1
+        if kernel == "box_chain":
+            return 384 if c_type in ("Half", "float", "double") else 512, 2 - (architecture == "sm_120")
         same = others == [c_type]
-        return 128, {"box_wide": 4, "box_far": 1, "weighted": 6 if same else 5}[kernel]
+        return 128, {"box_wide": 4, "box_range": 1, "box_far": 1, "weighted": 6 if same else 5}[kernel]
     if stem in ("histogram", "reduction", "limits"):
         two = architecture in LARGE and kernel not in ("histogram_regular", "histogram_search", "histogram_bytes")
         return 1024, 2 if two else 1

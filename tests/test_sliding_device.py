@@ -9,22 +9,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from kernels import build
+from kernels import build, sliding_box
 from kernels.sliding import OUTSIDE, box_cpu, weighted_cpu
-from kernels.sliding_device import (
-    C_TYPES,
-    CHAIN,
-    CHAIN_ITEMS,
-    CHUNK,
-    INSTANCES,
-    ITEMS,
-    MANY_THREADS,
-    PACKS,
-    THREADS,
-    WIDE_ITEMS,
-    box,
-    weighted,
-)
+from kernels.sliding_box import CHAIN, CHAIN_ITEMS, DIGITS, ITEMS, MANY_THREADS, WIDE_ITEMS
+from kernels.sliding_device import CHUNK, INSTANCES, PACKS, box, weighted
+from kernels.sliding_launch import C_TYPES, THREADS
 
 SOURCE = (build.SOURCES / "sliding.cu").read_text()
 HEADERS = "".join(path.read_text() for path in sorted(build.SOURCES.glob("sliding_*.cuh")))
@@ -58,8 +47,16 @@ def test_header_names_the_kernels() -> None:
     assert f"ITEMS = (sizeof(T) == 8 ? {few[True]} : {few[False]}) - " in SOURCE
     assert {few[key] - many[key] for key in few} == {2}
     assert f"WIDE_ITEMS = {WIDE_ITEMS};" in SOURCE
-    assert f"CHAIN = {CHAIN};" in SOURCE
+    assert f"CHAIN = Float<T>::IS ? {CHAIN[True]} : {CHAIN[False]};" in SOURCE
     assert f"CHAIN_ITEMS = sizeof(T) == 8 ? {CHAIN_ITEMS[True]} : {CHAIN_ITEMS[False]};" in SOURCE
+
+
+def test_digits_of_a_dtype() -> None:
+    """As many of 32 bits as its largest number and the sum of 2**31 of them have, and three counts."""
+    for size, count in DIGITS.items():
+        limits = np.finfo(f"f{size}")
+        bits = limits.maxexp - limits.minexp + limits.nmant + 1
+        assert 32 * (count - 3) >= bits + 31
 
 
 @pytest.mark.gpu
@@ -105,6 +102,21 @@ def test_box_of_adversarial_floats(cp: Any, case: str, dtype: str) -> None:
     }[case].astype(dtype)
     for radius in (0, 2, 40):
         check_box(cp, x, radius, 1, radius)
+
+
+@pytest.mark.hardware
+@pytest.mark.parametrize("dtype", ("int8", "int16", "int32", "int64", "float16", "float32", "float64"))
+def test_box_in_order(cp: Any, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tiles that wait for those before them on other multiprocessors, for windows of any width."""
+    monkeypatch.setattr(sliding_box, "_shape_of_block", lambda *_: None)
+    x = numbers(dtype, (3, 1_500_001))
+    for radius, shift in ((0, 1), (3, 0), (4096, 3), (50_000, 0), (700_000, 2)):
+        check_box(cp, np.ascontiguousarray(x[:, shift:]), radius, radius)
+    if x.dtype.kind == "f":
+        x[0, ::9973], x[1, 5::70001], x[2, 900_000] = np.nan, np.inf, -np.inf
+        x[1, 400_000:400_100] *= x.dtype.type(2.0**-13)
+        for radius in (3, 50_000):
+            check_box(cp, x, radius)
 
 
 @pytest.mark.hardware
