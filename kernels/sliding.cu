@@ -20,6 +20,11 @@ constexpr int FEWER = 1;
 #else
 constexpr int FEWER = 0;
 #endif
+#if defined(__CUDA_ARCH__) && (__CUDA_ARCH__ < 900 || __CUDA_ARCH__ >= 1200)  // and less shared memory
+constexpr int CHAIN_BLOCKS = 1;
+#else
+constexpr int CHAIN_BLOCKS = 2;
+#endif
 
 // Plain sums of a thread at a time, and how many blocks are to have the registers that it takes.
 template <typename T, int SIZE> constexpr int ITEMS = (sizeof(T) == 8 ? 7 : 9) - (SIZE == BLOCK ? 0 : 2);
@@ -28,7 +33,6 @@ constexpr int BLOCKS = (SIZE == BLOCK ? Float<T>::IS ? 5 : 6 : Float<T>::IS ? 2 
 constexpr int WIDE_ITEMS = 7;
 constexpr int ROOM = 4;  // elements may be 2^ROOM times as large as those that box_range has seen
 template <typename T> constexpr int CHAIN = Float<T>::IS ? 384 : 512;  // threads of a block of box_chain
-template <typename T> constexpr int CHAIN_ITEMS = sizeof(T) == 8 ? 5 : 9;
 
 // Outputs that are left to another kernel: how many times `unit` of them, or less; then the first one of each, counted
 // through all rows, and how many. Here all of the tile's unit and those before it are.
@@ -106,8 +110,8 @@ box_wide(const T* x, double* out, const u64* left, u64* far, i64 length, i64 out
 template <typename T, bool FLOAT = Float<T>::IS> struct ChainTerms : Terms<T> {};
 template <typename T> struct ChainTerms<T, true> : TwoGrids<T> {};
 
-template <typename T, typename Out>
-__global__ void __launch_bounds__(CHAIN<T>, 2 - FEWER)
+template <typename T, typename Out, int COUNT>
+__global__ void __launch_bounds__(CHAIN<T>, CHAIN_BLOCKS)
 box_chain(const T* x, Out* out, u64* left, u64* words, i64 length, i64 outputs, i64 start, i64 radius, int outside,
           int tiles, int all, i64 unit) {
     __shared__ ChainTerms<T> terms;  // not in registers, of which there are too few
@@ -125,7 +129,7 @@ box_chain(const T* x, Out* out, u64* left, u64* words, i64 length, i64 outputs, 
         }
     };
     const Row<T> rows{x, length, start, outside};
-    if (!chain<CHAIN<T>, CHAIN_ITEMS<T>>(rows, out, words, outputs, radius, tiles, all, terms, leave))
+    if (!chain<CHAIN<T>, COUNT>(rows, out, words, outputs, radius, tiles, all, terms, leave))
         atomicAdd(left, u64(1));
 }
 

@@ -16,12 +16,14 @@ MANY_THREADS = 256  # of a block where few have room
 # Plain sums of a thread at a time: ITEMS of 8-byte elements and of others by threads, WIDE_ITEMS in sliding.cu.
 ITEMS: dict[int, dict[bool, int]] = {THREADS: {True: 7, False: 9}, MANY_THREADS: {True: 5, False: 7}}
 WIDE_ITEMS = 7
-# Threads of a block of box_chain, of floats and of integers, and sums of each as in ITEMS.
-CHAIN, CHAIN_ITEMS = {True: 384, False: 512}, {True: 5, False: 9}
-DIGITS = {2: 7, 4: 14, 8: 71}  # Digits::ALL in sliding_digits.cuh by bytes of an element
+# Threads of a block of box_chain, of floats and of integers, and sums of each as in ITEMS, fewer for little shared memory.
+CHAIN, CHAIN_ITEMS = {True: 384, False: 512}, {True: (5, 3), False: (9, 5)}
+DIGITS = {4: 14, 8: 71}  # Digits::ALL in sliding_digits.cuh by bytes of an element
 WAVES = 16  # blocks for each that is resident: the more, the closer in memory is what they read and write at a time
 LEFT_TILES = 4  # are left together, at least
 SAMPLE = 2**20  # elements that say which exponents an array has
+
+COUNTED = 2**20  # radius from which on elements that are not finite are not counted: Marks::BITS in sliding_sum.cuh
 
 # Blocks of a multiprocessor that there has to be room for, of few threads; of many, with all that a window has.
 RESIDENT, LARGE_RESIDENT = 4, 2
@@ -29,9 +31,11 @@ RESIDENT, LARGE_RESIDENT = 4, 2
 INSTANCES = (
     *(f"box<{c_type}, {RESULTS[str(box_dtype(np.dtype(name)))]}, {threads}>"
       for name, c_type in C_TYPES.items() for threads in ITEMS),
-    *(f"box_chain<{c_type}, {RESULTS[str(box_dtype(np.dtype(name)))]}>" for name, c_type in C_TYPES.items()),
+    *(f"box_chain<{c_type}, {RESULTS[str(box_dtype(np.dtype(name)))]}, {items}>"
+      for name, c_type in C_TYPES.items() for items in CHAIN_ITEMS[np.dtype(name).itemsize == 8]),
     "box_wide<float>",
-    *(f"{kernel}<{c_type}>" for kernel in ("box_range", "box_far") for c_type in ("Half", "float", "double")),
+    *(f"{kernel}<{c_type}>" for kernel in ("box_range", "box_far") for c_type in ("float", "double")),
+    "box_range<Half>",
 )  # fmt: skip
 
 
@@ -63,6 +67,8 @@ def box(x: Any, radius: int, before: int = 0, after: int = 0, outside: str = "ze
     out = empty((rows, outputs), dtype)
     if not out.size:
         return out
+    if x.dtype == np.float16 and radius >= COUNTED:  # for which there is no other kernel
+        x = x.astype(np.float32)
     placed = _Placed(x, out, rows, radius, (np.int64(length), np.int64(outputs), np.int64(-before), np.int64(radius),
                                             np.int32(OUTSIDE.index(outside))))  # fmt: skip
     shape = _shape_of_block(radius, x.dtype.itemsize)
@@ -127,17 +133,19 @@ def _in_spans(placed: _Placed, threads: int, ring: int, shared: int) -> Any:
 
 def _in_order(placed: _Placed) -> Any:
     """Windows of any width; what is left, as `box` says."""
-    items = CHAIN_ITEMS[placed.x.dtype.itemsize == 8]
-    threads = CHAIN[placed.floats]
-    tile = threads * items
-    kernel = placed.kernel("box_chain", RESULTS[str(placed.out.dtype)])
-    shared = 8 * tile + 4 * (-(-tile * placed.x.dtype.itemsize // 16) * 16 + 16)  # sums, and two tiles twice
+    threads, size = CHAIN[placed.floats], placed.x.dtype.itemsize
+    for items in CHAIN_ITEMS[size == 8]:
+        tile = threads * items
+        shared = 8 * tile + 4 * (-(-tile * size // 16) * 16 + 16)  # sums, and two tiles twice
+        kernel = placed.kernel("box_chain", RESULTS[str(placed.out.dtype)], items)
+        if kernel.static_shared + shared <= build.limits().shared_per_block:
+            break
     resident = build.limits().resident_blocks(threads, kernel.registers, kernel.static_shared + shared)
     tiles = -(-(2 * placed.radius + placed.outputs) // tile)
     all_tiles = checked_blocks(placed.rows * tiles)
     unit = (2 * placed.radius // tile + 1) * tile
     units = placed.rows * -(-placed.outputs // unit)
-    state = 8 if placed.floats else 4 if placed.x.dtype.itemsize == 8 else 2  # words of a tile
+    state = 8 if placed.floats else 4 if size == 8 else 2  # words of a tile
     words = _zeros(3 + all_tiles * state + units)
     left = _zeros(1 + 2 * units, 1)
     if placed.floats:
@@ -145,7 +153,7 @@ def _in_order(placed: _Placed) -> Any:
     cutting = (np.int32(tiles), np.int32(all_tiles), np.int64(unit))
     blocks = min(all_tiles, resident)
     kernel((blocks,), (threads,), (placed.x, placed.out, left, words, *placed.arguments, *cutting), shared_mem=shared)
-    if placed.floats:
+    if placed.floats and size > 2:
         _far(placed, left, min(units, resident))
     return left
 

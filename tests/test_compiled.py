@@ -50,7 +50,10 @@ def launch(stem: str, instance: str, architecture: str) -> tuple[int, int]:
             few, more = (2, 5) if c_type in ("Half", "float", "double") else (3, 6)
             return int(others[-1]), (few if others[-1] == "256" else more) - (architecture == "sm_120")
         if kernel == "box_chain":
-            return 384 if c_type in ("Half", "float", "double") else 512, 2 - (architecture == "sm_120")
+            return 384 if c_type in ("Half", "float", "double") else 512, 2 if architecture in (
+                "sm_90",
+                "sm_100",
+            ) else 1
         same = others == [c_type]
         return 128, {"box_wide": 4, "box_range": 1, "box_far": 1, "weighted": 6 if same else 5}[kernel]
     if stem in ("histogram", "reduction", "limits"):

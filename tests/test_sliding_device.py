@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from kernels import build, sliding_box
 from kernels.sliding import OUTSIDE, box_cpu, weighted_cpu
-from kernels.sliding_box import CHAIN, CHAIN_ITEMS, DIGITS, ITEMS, MANY_THREADS, WIDE_ITEMS
+from kernels.sliding_box import CHAIN, DIGITS, ITEMS, MANY_THREADS, WIDE_ITEMS
 from kernels.sliding_device import CHUNK, INSTANCES, PACKS, box, weighted
 from kernels.sliding_launch import C_TYPES, THREADS
 
@@ -48,7 +48,6 @@ def test_header_names_the_kernels() -> None:
     assert {few[key] - many[key] for key in few} == {2}
     assert f"WIDE_ITEMS = {WIDE_ITEMS};" in SOURCE
     assert f"CHAIN = Float<T>::IS ? {CHAIN[True]} : {CHAIN[False]};" in SOURCE
-    assert f"CHAIN_ITEMS = sizeof(T) == 8 ? {CHAIN_ITEMS[True]} : {CHAIN_ITEMS[False]};" in SOURCE
 
 
 def test_digits_of_a_dtype() -> None:
