@@ -3,9 +3,9 @@
 //   box_range  exponents of some elements, from which the others choose what they add floats up in
 //   box        plain sums, exact, in the same time for every radius: a block adds up the first window of its span, then
 //              the differences between what comes into the window and what goes out of it
-//   box_wide   what box leaves of float32 elements: exponents too far apart for one grid, on two
+//   box_wide   what box leaves of floats: exponents too far apart for it
 //   box_chain  windows too wide for shared memory, tile by tile, each from what all before it have added up
-//   box_far    what the others leave of floats: exponents too far apart for two grids, in any number of digits
+//   box_far    what the others leave of floats: exponents too far apart for any grids, in any number of digits
 //   weighted   weights in shared memory, a few outputs per thread in registers; each product and each sum is rounded
 
 #include "sliding_chain.cuh"
@@ -174,10 +174,10 @@ template <typename T> constexpr bool SAME<T, T> = true;
 // Taps are staged MOST at a time, with the elements that a block multiplies with them; outputs stay in registers. While
 // it does one chunk of one tile, the next is on its way.
 template <typename In, typename T>
-__global__ void __launch_bounds__(BLOCK, SAME<In, T> ? 6 : 5)
+__global__ void __launch_bounds__(BLOCK, SAME<In, T> ? sizeof(T) == 4 ? 10 : 7 : 5)
 weighted(const In* x, const T* weights, T* out, i64 length, i64 outputs, i64 start, int taps, int outside, i64 spans,
          i64 step) {
-    constexpr int SIZE = Pack<T>::SIZE, OUTPUTS = Pack<T>::OUTPUTS, TILE = BLOCK * OUTPUTS, MOST = CHUNK * SIZE;
+    constexpr int SIZE = Pack<T>::SIZE, OUTPUTS = Pack<T>::OUTPUTS, TILE = BLOCK * OUTPUTS, MOST = Pack<T>::CHUNK * SIZE;
     const i64 first_output = blockIdx.x % spans * step;
     const Span<In, T> span({x, length, start, outside}, out, outputs, blockIdx.x / spans, first_output,
                            min(step, outputs - first_output));

@@ -16,10 +16,12 @@ MANY_THREADS = 256  # of a block where few have room
 # Plain sums of a thread at a time: ITEMS of 8-byte elements and of others by threads, WIDE_ITEMS in sliding.cu.
 ITEMS: dict[int, dict[bool, int]] = {THREADS: {True: 7, False: 9}, MANY_THREADS: {True: 5, False: 7}}
 WIDE_ITEMS = 7
-# Threads of a block of box_chain, of floats and of integers, and sums of each as in ITEMS, fewer for little shared memory.
+# Threads of a block of box_chain, of floats and of integers, and sums of each as in ITEMS; fewer if they do not fit.
 CHAIN, CHAIN_ITEMS = {True: 384, False: 512}, {True: (5, 3), False: (9, 5)}
 DIGITS = {4: 14, 8: 71}  # Digits::ALL in sliding_digits.cuh by bytes of an element
-WAVES = 16  # blocks for each that is resident: the more, the closer in memory is what they read and write at a time
+# Blocks for each that is resident: the more, the closer in memory is what they read and write at a time. Of floats and
+# 8-byte integers; of others.
+WAVES, MANY_WAVES = 16, 64
 LEFT_TILES = 4  # are left together, at least
 SAMPLE = 2**20  # elements that say which exponents an array has
 
@@ -33,8 +35,7 @@ INSTANCES = (
       for name, c_type in C_TYPES.items() for threads in ITEMS),
     *(f"box_chain<{c_type}, {RESULTS[str(box_dtype(np.dtype(name)))]}, {items}>"
       for name, c_type in C_TYPES.items() for items in CHAIN_ITEMS[np.dtype(name).itemsize == 8]),
-    "box_wide<float>",
-    *(f"{kernel}<{c_type}>" for kernel in ("box_range", "box_far") for c_type in ("float", "double")),
+    *(f"{kernel}<{c_type}>" for kernel in ("box_range", "box_wide", "box_far") for c_type in ("float", "double")),
     "box_range<Half>",
 )  # fmt: skip
 
@@ -107,7 +108,7 @@ def _in_spans(placed: _Placed, threads: int, ring: int, shared: int) -> Any:
     kernel = placed.kernel("box", RESULTS[str(placed.out.dtype)], threads)
     tile = threads * ITEMS[threads][size == 8]
     resident = build.limits().resident_blocks(threads, kernel.registers, kernel.static_shared + shared)
-    waves = WAVES if size > 2 else 4 * WAVES
+    waves = WAVES if placed.floats or size == 8 else MANY_WAVES
     step = step_of(placed.rows * placed.outputs, placed.radius, resident, tile, waves)
     # What is left at a time: few windows to add up first, and work for many blocks.
     unit = min(placed.radius // tile + LEFT_TILES, MAX_STEP // tile) * tile
@@ -122,11 +123,10 @@ def _in_spans(placed: _Placed, threads: int, ring: int, shared: int) -> Any:
     if not placed.floats or size == 2:
         return left
     few = min(units, resident)
-    if size == 4:
-        near, left = left, _zeros(1 + 2 * units, 1)
-        ring, shared = _ring(placed.radius, THREADS * WIDE_ITEMS, WIDE_ITEMS, size)
-        placed.kernel("box_wide")((few,), (THREADS,), (placed.x, placed.out, near, left, *placed.arguments,
-                                                       np.int32(unit), np.int32(ring)), shared_mem=shared)  # fmt: skip
+    near, left = left, _zeros(1 + 2 * units, 1)
+    ring, shared = _ring(placed.radius, THREADS * WIDE_ITEMS, WIDE_ITEMS, size)
+    arguments = (placed.x, placed.out, near, left, *placed.arguments, np.int32(unit), np.int32(ring))
+    placed.kernel("box_wide")((few,), (THREADS,), arguments, shared_mem=shared)
     _far(placed, left, few)
     return left
 

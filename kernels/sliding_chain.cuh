@@ -193,11 +193,18 @@ __device__ bool chain(const Row<T>& rows, Out* out, u64* words, i64 outputs, i64
         return place;
     };
 
-    if (threadIdx.x == 0) taken[0] = int(atomicAdd(words, u64(1))), taken[1] = int(atomicAdd(words, u64(1)));
+    if (threadIdx.x == 0) taken[0] = int(atomicAdd(words, u64(1)));
     __syncthreads();
-    int tile = taken[0], next = taken[1];
+    int tile = taken[0];
     Place place{}, next_place{};
     if (tile < all) next_place = fetch_tile(here, tile);
+    // The second one when all blocks have their first one: of two that follow one another, taken by one block, all others
+    // would wait for the second until it has done with the first, again and again.
+    wait_for_fetched();
+    __syncthreads();
+    if (threadIdx.x == 0) taken[1] = int(atomicAdd(words, u64(1)));
+    __syncthreads();
+    int next = taken[1];
     bool all_hold = true;
     while (tile < all) {
         place = next_place;

@@ -13,7 +13,8 @@ from kernels.sliding_box import INSTANCES as BOX_INSTANCES
 from kernels.sliding_box import box
 from kernels.sliding_launch import C_TYPES, THREADS, check, checked_blocks, empty, step_of
 
-PACKS, CHUNK = 5, 20  # packs of 16 bytes of a thread, and taps at a time, in sliding_weighted.cuh
+# Packs of 16 bytes of a thread by bytes of a number, and taps at a time, in sliding_weighted.cuh.
+PACKS, CHUNK = {4: 3, 8: 5}, 20
 WEIGHTED_WAVES = 16  # blocks for each that is resident
 
 INSTANCES = (
@@ -95,7 +96,8 @@ def weighted(x: Any, weights: Any, before: int = 0, after: int = 0, outside: str
         x = x.astype(np.float32)
     kernel = build.load("sliding", f"weighted<{C_TYPES[str(x.dtype)]}, {C_TYPES[str(dtype)]}>")
     pack = 16 // dtype.itemsize
-    tile, chunk = THREADS * PACKS * pack, CHUNK * (PACKS + 1) * pack
+    packs = PACKS[dtype.itemsize]
+    tile, chunk = THREADS * packs * pack, CHUNK * (packs + 1) * pack
     shared = 2 * dtype.itemsize * (tile + 2 * min(chunk, -(-taps // pack) * pack))
     resident = build.limits().resident_blocks(THREADS, kernel.registers, shared)
     step = step_of(rows * outputs, 0, resident, tile, WEIGHTED_WAVES)

@@ -144,7 +144,8 @@ template <typename T> struct TwoGrids : Grid<T> {
     }
 };
 
-template <typename T, int SIZE> struct Terms<T, SIZE, true> : OneGrid<T> {};
+template <typename T> struct Terms<T, 2, true> : OneGrid<T> {};
+
 // Two float64 numbers, each a multiple of a power of two so large that sums of them are exact.
 struct Cuts {
     double high, low;
@@ -162,7 +163,7 @@ inline __device__ Cuts lane_across(Cuts value, int lanes) {
 // one of at most 2^b elements: a window, or what comes into a tile and goes out of it, the difference of two windows.
 // With elements below 2^k and g = k + b - 53 it is a float64 number. What is left is at most 2^(g - 1): its sums are
 // float64 numbers if no element has a bit below 2^(g - 1 + b - 53). The sum of both is then rounded for the first time.
-template <typename T> struct Terms<T, 8, true> : Grid<T> {
+template <typename T, int SIZE> struct Terms<T, SIZE, true> : Grid<T> {
     using Part = Cuts;
     using Whole = Cuts;
     double magic;  // adding it rounds to the grid
@@ -179,8 +180,8 @@ template <typename T> struct Terms<T, 8, true> : Grid<T> {
     }
     __device__ bool holds(Cuts) const { return true; }
     __device__ Part term(T x) const {
-        const double high = x + magic - magic;
-        return {high, x - high};
+        const double all = x, high = all + magic - magic;
+        return {high, all - high};
     }
     __device__ double result(Whole sum) const { return sum.high + sum.low; }
 };

@@ -3,7 +3,7 @@
 
 #include "sliding_terms.cuh"
 
-constexpr int SPARE = 2;  // elements may become 2^SPARE times as large before grids are chosen anew
+constexpr int SPARE = 1;  // elements may become 2^SPARE times as large before grids are chosen anew
 
 // Outputs of a row that follow one another: `x` and `out` are what they are computed from and where they go.
 template <typename T, typename Out> struct Span {

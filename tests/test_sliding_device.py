@@ -42,7 +42,7 @@ def test_header_names_the_kernels() -> None:
     assert len(listed) == SOURCE.count("__global__")
     assert {instance.partition("<")[0] for instance in INSTANCES} == set(listed)
     assert f"BLOCK = {THREADS};" in SOURCE
-    assert f"PACKS = {PACKS}, CHUNK = {CHUNK} * " in HEADERS
+    assert f"PACKS = sizeof(T) == 4 ? {PACKS[4]} : {PACKS[8]}, CHUNK = {CHUNK} * " in HEADERS
     few, many = ITEMS[THREADS], ITEMS[MANY_THREADS]
     assert f"ITEMS = (sizeof(T) == 8 ? {few[True]} : {few[False]}) - " in SOURCE
     assert {few[key] - many[key] for key in few} == {2}

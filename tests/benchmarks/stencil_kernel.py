@@ -56,7 +56,7 @@ def products_rate(dtype: str) -> float:
     return 2 * 16 * rounds * out.size / device_medians(work, 5, lambda: None)["products"]
 
 
-def measure(nbytes: int = 2**29, repeats: int = 20) -> dict[str, Any]:
+def measure(nbytes: int = 2**29, repeats: int = 10) -> dict[str, Any]:
     """Rates of reading and writing together, as a share of that of a copy measured beside it."""
     import cupy
     from cupyx.scipy import ndimage
