@@ -20,6 +20,11 @@ constexpr int FEWER = 1;
 #else
 constexpr int FEWER = 0;
 #endif
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 750  // of 1024 threads
+constexpr int NARROW_BLOCKS = 8;
+#else
+constexpr int NARROW_BLOCKS = 10;
+#endif
 #if defined(__CUDA_ARCH__) && (__CUDA_ARCH__ < 900 || __CUDA_ARCH__ >= 1200)  // and less shared memory
 constexpr int CHAIN_BLOCKS = 1;
 #else
@@ -31,6 +36,7 @@ template <typename T, int SIZE> constexpr int ITEMS = (sizeof(T) == 8 ? 7 : 9) -
 template <typename T, int SIZE>
 constexpr int BLOCKS = (SIZE == BLOCK ? Float<T>::IS ? 5 : 6 : Float<T>::IS ? 2 : 3) - FEWER;
 constexpr int WIDE_ITEMS = 7;
+template <typename T> constexpr int FAR = sizeof(T) == 8 ? 64 : 128;  // threads of a block of box_far
 constexpr int ROOM = 4;  // elements may be 2^ROOM times as large as those that box_range has seen
 template <typename T> constexpr int CHAIN = Float<T>::IS ? 384 : 512;  // threads of a block of box_chain
 
@@ -136,27 +142,28 @@ box_chain(const T* x, Out* out, u64* left, u64* words, i64 length, i64 outputs, 
 // Each thread has outputs that follow one another, and the sum of their window in digits of its own. Where windows are
 // wide, it gets the first one from what all threads have added up.
 template <typename T>
-__global__ void __launch_bounds__(BLOCK)
+__global__ void __launch_bounds__(FAR<T>, 3)
 box_far(const T* x, double* out, const u64* left, i64 length, i64 outputs, i64 start, i64 radius, int outside) {
-    using Sum = Digits<T, BLOCK>;
+    constexpr int SIZE = FAR<T>;
+    using Sum = Digits<T, SIZE>;
     __shared__ u64 first_window[Sum::ALL];
     Sum sum{dynamic_shared<i64>()};
     for (u64 k = blockIdx.x; k < left[0]; k += gridDim.x) {
         const Span<T, double> span = left_span(left, k, Row<T>{x, length, start, outside}, out, outputs);
-        const int share = (span.count + BLOCK - 1) / BLOCK;
+        const int share = (span.count + SIZE - 1) / SIZE;
         const int first = min(int(threadIdx.x) * share, span.count), last = min(first + share, span.count);
         sum.clear();
-        if (2 * radius <= BLOCK) {
+        if (2 * radius <= SIZE) {
             for (i64 i = first; i < first + 2 * radius; ++i) sum.add(span.x[i], 1);
         } else {
-            for (int digit = threadIdx.x; digit < Sum::ALL; digit += BLOCK) first_window[digit] = 0;
+            for (int digit = threadIdx.x; digit < Sum::ALL; digit += SIZE) first_window[digit] = 0;
             __syncthreads();
-            for (i64 i = threadIdx.x; i < 2 * radius; i += BLOCK)
+            for (i64 i = threadIdx.x; i < 2 * radius; i += SIZE)
                 Sum::split(span.x[i], 1, [&](int digit, i64 by) { atomicAdd(first_window + digit, u64(by)); });
             for (i64 i = first; i < last; ++i) sum.add(span.x[i + 2 * radius], 1), sum.add(span.x[i], -1);
             for (int digit = 0; digit < Sum::ALL; ++digit) {
                 __syncthreads();
-                sum.set(digit, i64(first_window[digit] + sum_before_all<BLOCK>(u64(sum[digit]))));
+                sum.set(digit, i64(first_window[digit] + sum_before_all<SIZE>(u64(sum[digit]))));
             }
             __syncthreads();
         }
@@ -174,7 +181,7 @@ template <typename T> constexpr bool SAME<T, T> = true;
 // Taps are staged MOST at a time, with the elements that a block multiplies with them; outputs stay in registers. While
 // it does one chunk of one tile, the next is on its way.
 template <typename In, typename T>
-__global__ void __launch_bounds__(BLOCK, SAME<In, T> ? sizeof(T) == 4 ? 10 : 7 : 5)
+__global__ void __launch_bounds__(BLOCK, SAME<In, T> ? sizeof(T) == 4 ? NARROW_BLOCKS : 7 : 5)
 weighted(const In* x, const T* weights, T* out, i64 length, i64 outputs, i64 start, int taps, int outside, i64 spans,
          i64 step) {
     constexpr int SIZE = Pack<T>::SIZE, OUTPUTS = Pack<T>::OUTPUTS, TILE = BLOCK * OUTPUTS, MOST = Pack<T>::CHUNK * SIZE;

@@ -18,7 +18,8 @@ ITEMS: dict[int, dict[bool, int]] = {THREADS: {True: 7, False: 9}, MANY_THREADS:
 WIDE_ITEMS = 7
 # Threads of a block of box_chain, of floats and of integers, and sums of each as in ITEMS; fewer if they do not fit.
 CHAIN, CHAIN_ITEMS = {True: 384, False: 512}, {True: (5, 3), False: (9, 5)}
-DIGITS = {4: 14, 8: 71}  # Digits::ALL in sliding_digits.cuh by bytes of an element
+# By bytes of an element threads of a block of box_far, and Digits::ALL in sliding_digits.cuh.
+FAR, DIGITS = {4: 128, 8: 64}, {4: 14, 8: 71}
 # Blocks for each that is resident: the more, the closer in memory is what they read and write at a time. Of floats and
 # 8-byte integers; of others.
 WAVES, MANY_WAVES = 16, 64
@@ -166,9 +167,10 @@ def _range(placed: _Placed, words: Any) -> None:
 
 def _far(placed: _Placed, left: Any, blocks: int) -> None:
     """What no grid fits."""
-    shared = 8 * THREADS * DIGITS[placed.x.dtype.itemsize]
+    size = placed.x.dtype.itemsize
+    threads, shared = FAR[size], 8 * FAR[size] * DIGITS[size]
     arguments = (placed.x, placed.out, left, *placed.arguments)
-    placed.kernel("box_far")((blocks,), (THREADS,), arguments, shared_mem=shared)
+    placed.kernel("box_far")((blocks,), (threads,), arguments, shared_mem=shared)
 
 
 def _shape_of_block(radius: int, itemsize: int) -> tuple[int, int, int] | None:

@@ -21,7 +21,9 @@ template <typename T, int BLOCK> struct Digits {
         }
     }
     __device__ void clear() {
-        for (int k = 0; k < ALL; ++k) set(k, 0);
+        for (int k = 0; k < ALL; ++k) (*this)[k] = 0;
+#pragma unroll
+        for (int k = 0; k < WORDS; ++k) some[k] = 0;
     }
 
     // `apply` to the number of each digit that an element has, and to that digit. `sign` is 1 or -1.
@@ -63,20 +65,18 @@ template <typename T, int BLOCK> struct Digits {
         int last = below(COUNT);
         if (last < 0) return 0;
         Wide high = wide(last);
-        while (true) {
-            const bool negative = i64(high.high) < 0;
-            const Wide size = negative ? Wide{} - high : high;
-            const int next = below(last);
-            if (next < 0 || size.high >> 30) {
-                const i64 rest = i64(size.low & ((u64(1) << 40) - 1));
-                if (next >= 0 && (rest <= 2 * most || rest >= (i64(1) << 40) - 2 * most)) return carried();
-                const double result = rounded(size.high, size.low, false, 32 * last + 1 + Float<T>::BIAS);
-                return negative ? -result : result;
-            }
+        int next = below(last);
+        while (next >= 0 && !((high.high ^ u64(i64(high.high) >> 63)) >> 30)) {
             last = high.high | high.low ? last - 1 : next;
             high = {high.low << 32, high.high << 32 | high.low >> 32};
-            if (last == next) high = high + wide(next);
+            if (last == next) high = high + wide(next), next = below(next);
         }
+        const bool negative = i64(high.high) < 0;
+        const Wide size = negative ? Wide{} - high : high;
+        const i64 rest = i64(size.low & ((u64(1) << 40) - 1));
+        if (next >= 0 && (rest <= 2 * most || rest >= (i64(1) << 40) - 2 * most)) return carried();
+        const double result = rounded(size.high, size.low, false, 32 * last + 1 + Float<T>::BIAS);
+        return negative ? -result : result;
     }
 
     // The same with all digits, from the lowest one on.

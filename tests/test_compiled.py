@@ -54,8 +54,12 @@ def launch(stem: str, instance: str, architecture: str) -> tuple[int, int]:
                 "sm_90",
                 "sm_100",
             ) else 1
-        of_weighted = {("float", "float"): 10, ("double", "double"): 7}.get((c_type, *others), 5)
-        return 128, {"box_wide": 4, "box_range": 1, "box_far": 1, "weighted": of_weighted}[kernel]
+        if kernel == "box_far":
+            return 64 if c_type == "double" else 128, 3
+        of_weighted = {("float", "float"): 8 if architecture == "sm_75" else 10, ("double", "double"): 7}.get(
+            (c_type, *others), 5
+        )
+        return 128, {"box_wide": 4, "box_range": 1, "weighted": of_weighted}[kernel]
     if stem in ("histogram", "reduction", "limits"):
         two = architecture in LARGE and kernel not in ("histogram_regular", "histogram_search", "histogram_bytes")
         return 1024, 2 if two else 1

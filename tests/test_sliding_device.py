@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from kernels import build, sliding_box
 from kernels.sliding import OUTSIDE, box_cpu, weighted_cpu
-from kernels.sliding_box import CHAIN, DIGITS, ITEMS, MANY_THREADS, WIDE_ITEMS
+from kernels.sliding_box import CHAIN, DIGITS, FAR, ITEMS, MANY_THREADS, WIDE_ITEMS
 from kernels.sliding_device import CHUNK, INSTANCES, PACKS, box, weighted
 from kernels.sliding_launch import C_TYPES, THREADS
 
@@ -38,7 +38,7 @@ def check_box(cp: Any, x: NDArray[Any], radius: int, before: int = 0, after: int
 
 def test_header_names_the_kernels() -> None:
     listed = re.findall(r"^//   (\w+)  +", SOURCE, re.MULTILINE)
-    assert listed == re.findall(r"__global__ void __launch_bounds__\((?:BLOCK|SIZE|CHAIN).*\)\n(\w+)\(", SOURCE)
+    assert listed == re.findall(r"__global__ void __launch_bounds__\((?:BLOCK|SIZE|CHAIN|FAR).*\)\n(\w+)\(", SOURCE)
     assert len(listed) == SOURCE.count("__global__")
     assert {instance.partition("<")[0] for instance in INSTANCES} == set(listed)
     assert f"BLOCK = {THREADS};" in SOURCE
@@ -47,6 +47,7 @@ def test_header_names_the_kernels() -> None:
     assert f"ITEMS = (sizeof(T) == 8 ? {few[True]} : {few[False]}) - " in SOURCE
     assert {few[key] - many[key] for key in few} == {2}
     assert f"WIDE_ITEMS = {WIDE_ITEMS};" in SOURCE
+    assert f"FAR = sizeof(T) == 8 ? {FAR[8]} : {FAR[4]};" in SOURCE
     assert f"CHAIN = Float<T>::IS ? {CHAIN[True]} : {CHAIN[False]};" in SOURCE
 
 
