@@ -16,8 +16,10 @@ MANY_THREADS = 256  # of a block where few have room
 # Plain sums of a thread at a time: ITEMS of 8-byte elements and of others by threads, WIDE_ITEMS in sliding.cu.
 ITEMS: dict[int, dict[bool, int]] = {THREADS: {True: 7, False: 9}, MANY_THREADS: {True: 5, False: 7}}
 WIDE_ITEMS = 7
-# Threads of a block of box_chain, of floats and of integers, and sums of each as in ITEMS; fewer if they do not fit.
-CHAIN, CHAIN_ITEMS = {True: 384, False: 512}, {True: (5, 3), False: (9, 5)}
+# Threads of a block of box_chain, of floats and of integers; sums of each by bytes of an element, fewer where there is no
+# room.
+CHAIN = {True: 384, False: 512}
+CHAIN_ITEMS = {True: {2: (9, 5), 4: (7, 3), 8: (5, 1)}, False: {1: (9, 5), 2: (9, 5), 4: (5, 3), 8: (3, 1)}}
 # By bytes of an element threads of a block of box_far, and Digits::ALL in sliding_digits.cuh.
 FAR, DIGITS = {4: 128, 8: 64}, {4: 14, 8: 71}
 # Blocks for each that is resident: the more, the closer in memory is what they read and write at a time. Of floats and
@@ -34,8 +36,8 @@ RESIDENT, LARGE_RESIDENT = 4, 2
 INSTANCES = (
     *(f"box<{c_type}, {RESULTS[str(box_dtype(np.dtype(name)))]}, {threads}>"
       for name, c_type in C_TYPES.items() for threads in ITEMS),
-    *(f"box_chain<{c_type}, {RESULTS[str(box_dtype(np.dtype(name)))]}, {items}>"
-      for name, c_type in C_TYPES.items() for items in CHAIN_ITEMS[np.dtype(name).itemsize == 8]),
+    *(f"box_chain<{C_TYPES[name]}, {RESULTS[str(box_dtype(np.dtype(name)))]}, {items}>" for name in C_TYPES
+      for items in CHAIN_ITEMS[np.dtype(name).kind == "f"][np.dtype(name).itemsize]),
     *(f"{kernel}<{c_type}>" for kernel in ("box_range", "box_wide", "box_far") for c_type in ("float", "double")),
     "box_range<Half>",
 )  # fmt: skip
@@ -135,9 +137,9 @@ def _in_spans(placed: _Placed, threads: int, ring: int, shared: int) -> Any:
 def _in_order(placed: _Placed) -> Any:
     """Windows of any width; what is left, as `box` says."""
     threads, size = CHAIN[placed.floats], placed.x.dtype.itemsize
-    for items in CHAIN_ITEMS[size == 8]:
+    for items in CHAIN_ITEMS[placed.floats][size]:
         tile = threads * items
-        shared = 8 * tile + 4 * (-(-tile * size // 16) * 16 + 16)  # sums, and two tiles twice
+        shared = 8 * tile + 6 * (-(-tile * size // 16) * 16 + 16)  # sums, and two tiles three times
         kernel = placed.kernel("box_chain", RESULTS[str(placed.out.dtype)], items)
         if kernel.static_shared + shared <= build.limits().shared_per_block:
             break

@@ -68,32 +68,40 @@ template <typename S> __device__ void publish(u64* words, int tiles, int tile, S
     for (int k = 0; k < Parts<S>::COUNT; ++k)
         if (threadIdx.x % 32 == k && k < count) put_word(words + i64(k) * tiles + tile, what << 32 | parts.part[k]);
 }
-template <typename S> __device__ u64 await(u64* words, int tiles, int tile, S& sum) {
-    constexpr int FEW = Few<S>::COUNT, MOST = Parts<S>::COUNT;
-    while (true) {
-        Parts<S> parts;
-        u64 word[MOST];
+// What has been published of a tile: the words that are looked at first, and later what is in them.
+template <typename S> struct Awaited {
+    static constexpr int FEW = Few<S>::COUNT, MOST = Parts<S>::COUNT;
+    u64 word[FEW];
+
+    __device__ void look(u64* words, int tiles, int tile) {
 #pragma unroll
         for (int k = 0; k < FEW; ++k) word[k] = get_word(words + i64(k) * tiles + tile);
-        const u64 what = word[0] >> 32;
-        bool same = what != 0;
-        if (FEW < MOST && (what & MORE)) {
+    }
+    // Waits for it; returns which of both it is.
+    __device__ u64 wait(u64* words, int tiles, int tile, S& sum) {
+        while (true) {
+            Parts<S> parts;
+            const u64 what = word[0] >> 32;
+            bool same = what != 0;
 #pragma unroll
-            for (int k = FEW; k < MOST; ++k) {
-                word[k] = get_word(words + i64(k) * tiles + tile);
+            for (int k = 0; k < FEW; ++k) {
                 same = same & word[k] >> 32 == what;
                 parts.part[k] = u32(word[k]);
             }
-        }
+            if (FEW < MOST && (what & MORE)) {
 #pragma unroll
-        for (int k = 0; k < FEW; ++k) {
-            same = same & word[k] >> 32 == what;
-            parts.part[k] = u32(word[k]);
+                for (int k = FEW; k < MOST; ++k) {
+                    const u64 more = get_word(words + i64(k) * tiles + tile);
+                    same = same & more >> 32 == what;
+                    parts.part[k] = u32(more);
+                }
+            }
+            sum = parts.sum;
+            if (same) return what;
+            look(words, tiles, tile);
         }
-        sum = parts.sum;
-        if (same) return what;
     }
-}
+};
 
 // Sum over the lanes of a warp, in all of them.
 template <typename S> __device__ S sum_of_warp(S value) {
@@ -102,40 +110,13 @@ template <typename S> __device__ S sum_of_warp(S value) {
     return value;
 }
 
-// What all tiles of a row before this one add, of which the first is `first`, for the lanes of the first warp; `own` is
-// what this tile adds, in these lanes. It and the sum of both are published. Each thread waits for one of the tiles
-// before, as many as are on their way.
-template <int BLOCK, typename S> __device__ S sum_of_tiles(u64* words, int tiles, int first, int tile, S own) {
-    constexpr int WARPS = BLOCK / 32;
-    __shared__ S sums[WARPS];
-    __shared__ int ended[WARPS];
-    __shared__ int done;
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const int near = min(BLOCK, int(gridDim.x + 63) / 32 * 32);
-    if (warp == 0 && tile > first) publish(words, tiles, tile, own, OWN);
-    S sum{};
-    for (int last = tile - 1; last >= first; last -= near) {
-        if (int(threadIdx.x) < near) {
-            const int other = last - int(threadIdx.x);
-            S value{};
-            const u64 what = other >= first ? await(words, tiles, other, value) : ALL;
-            const u32 ends = __ballot_sync(~0u, (what & ALL) != 0);
-            if (ends && lane >= __ffs(int(ends))) value = S{};
-            value = sum_of_warp(value);
-            if (lane == 0) sums[warp] = value, ended[warp] = ends != 0;
-        }
-        __syncthreads();
-        if (warp == 0) {
-            const bool takes_part = lane < near / 32;
-            const u32 ends = __ballot_sync(~0u, takes_part && ended[lane]);
-            sum = sum + sum_of_warp(takes_part && (!ends || lane < __ffs(int(ends))) ? sums[lane] : S{});
-            if (lane == 0) done = ends != 0;
-        }
-        __syncthreads();
-        if (done) break;
-    }
-    if (warp == 0) publish(words, tiles, tile, sum + own, ALL);
-    return sum;
+// Of what the lanes have of the tiles before, the nearest in the first lane, up to the first with all before it; and
+// whether there is such a one.
+template <typename S> __device__ bool sum_of_nearest(S& value, bool ends) {
+    const u32 those = __ballot_sync(~0u, ends);
+    if (those && int(threadIdx.x % 32) >= __ffs(int(those))) value = S{};
+    value = sum_of_warp(value);
+    return those != 0;
 }
 
 // What a tile of a chain starts from, and how an element counts in it.
@@ -155,11 +136,19 @@ template <typename Terms, typename T> struct Link<Terms, T, true> {
         const bool finite = is_finite(x), fits = finite && terms.fits(x);
         return {terms.term(fits ? x : T{}), finite || !marks ? Marks{0} : mark_of(x), u64(finite || !marks) & u64(!fits)};
     }
+    // What the elements of a thread add.
+    template <int COUNT> static __device__ State run(const Terms& terms, const T* entering, const T* leaving, bool marks) {
+        State sum{};
+#pragma unroll 1
+        for (int j = 0; j < COUNT; ++j) sum = sum + count(terms, entering[j], marks) - count(terms, leaving[j], marks);
+        return sum;
+    }
 };
 
-// Sums of windows from `first_output` on; words[0] counts the tiles that have been taken, words[1] and [2] say which
-// places elements have, as far as somebody has looked. Returns false if a sum does not fit (integers). Outputs of which
-// windows have elements that do not fit (floats) are handed to `leave`.
+// Sums of all windows; words[0] counts the tiles that have been taken. Returns false if a sum does not fit (integers).
+// Outputs of which windows have elements that do not fit (floats) are handed to `leave`. While a tile is added up, the
+// next one is on its way, and each thread looks at what one of the tiles before the last one has published, which gets
+// its sums then: all others had time to.
 template <int BLOCK, int COUNT, typename Terms, typename T, typename Out, typename Leave>
 __device__ bool chain(const Row<T>& rows, Out* out, u64* words, i64 outputs, i64 radius, int tiles, int all,
                       const Terms& terms, Leave leave) {
@@ -169,120 +158,150 @@ __device__ bool chain(const Row<T>& rows, Out* out, u64* words, i64 outputs, i64
     using State = typename Links::State;
     constexpr int TILE = BLOCK * COUNT, WARPS = BLOCK / 32;
     constexpr int RUN = (TILE * sizeof(T) + 15) / 16 * 16 / sizeof(T) + 16 / sizeof(T);
-    constexpr bool AGAIN = sizeof(Part) > 8;  // sums are made again, where there are not the registers to keep them
     static_assert(COUNT % 2 == 1, "an odd stride keeps lanes on different banks of shared memory");
-    __shared__ int taken[2];
+    __shared__ int taken;
     __shared__ Part parts[WARPS];
-    __shared__ State starts[WARPS], counted[WARPS];
+    __shared__ State starts[WARPS], counted[WARPS], near_sums[WARPS];
+    __shared__ int near_ends[WARPS];
+    __shared__ State totals[2], of_warps[2][WARPS];  // what a tile and the one before add, and the warps before one
     Out* const ordered = dynamic_shared<Out>();
-    T *here = reinterpret_cast<T*>(ordered + TILE), *other = here + 2 * RUN;  // what leaves, and what comes in
-    const int warp = threadIdx.x / 32, own = threadIdx.x * COUNT;
+    T* buffers = reinterpret_cast<T*>(ordered + TILE);  // three times what leaves, and what comes in
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, own = threadIdx.x * COUNT;
+    const int near = min(BLOCK, int(gridDim.x + 63) / 32 * 32);
     const bool marks = 2 * radius + 1 < i64(1) << Marks::BITS;
     const i64 last = outputs + 2 * radius;
+    u64* const published = words + 3;
 
     struct Place {
-        int row, tile;  // of the row
-        int leaves, enters;
+        int number, row, tile;  // among all, and in the row
+        int leaves, enters;     // in shared memory
+        __device__ int first() const { return number - tile; }
     };
-    const auto fetch_tile = [&](T* to, int tile) {
-        Place place{tile / tiles, tile % tiles, 0, 0};
+    const auto fetch_tile = [&](int number, int buffer) {
+        Place place{number, number / tiles, number % tiles, 0, 0};
         const Row<T> row{rows.x + i64(place.row) * rows.length, rows.length, rows.start, rows.outside};
         const i64 first = i64(place.tile) * TILE;
-        place.leaves = fetch_run<BLOCK, TILE>(to, row, first - 2 * radius, last);
-        place.enters = RUN + fetch_run<BLOCK, TILE>(to + RUN, row, first, last);
+        const int at = 2 * RUN * buffer;
+        place.leaves = own + at + fetch_run<BLOCK, TILE>(buffers + at, row, first - 2 * radius, last);
+        place.enters = own + at + RUN + fetch_run<BLOCK, TILE>(buffers + at + RUN, row, first, last);
         return place;
     };
+    const auto take = [&] { taken = int(min(atomicAdd(words, u64(1)), u64(all))); };
 
-    if (threadIdx.x == 0) taken[0] = int(atomicAdd(words, u64(1)));
+    if (threadIdx.x == 0) take();
     __syncthreads();
-    int tile = taken[0];
-    Place place{}, next_place{};
-    if (tile < all) next_place = fetch_tile(here, tile);
+    Place place{taken, 0, 0, 0, 0}, before_it{all, 0, 0, 0, 0}, next{all, 0, 0, 0, 0};
+    if (place.number < all) place = fetch_tile(place.number, 0);
     // The second one when all blocks have their first one: of two that follow one another, taken by one block, all others
     // would wait for the second until it has done with the first, again and again.
     wait_for_fetched();
     __syncthreads();
-    if (threadIdx.x == 0) taken[1] = int(atomicAdd(words, u64(1)));
-    __syncthreads();
-    int next = taken[1];
-    bool all_hold = true;
-    while (tile < all) {
-        place = next_place;
+    if (threadIdx.x == 0) take();
+
+    bool all_hold = true, plain = true, plain_before = true;
+    Part before{}, last_before{};  // what threads of the warp before this one add to a tile, and to the one before
+    for (int turn = 1, odd = 0; place.number < all || before_it.number < all; turn = turn == 2 ? 0 : turn + 1, odd ^= 1) {
         wait_for_fetched();
         __syncthreads();
-        if (next < all) next_place = fetch_tile(other, next);
-        const T *const leaving = here + place.leaves + own, *const entering = here + place.enters + own;
-        Part sums[COUNT], before;
-        bool plain = add_up<false>(terms, entering, leaving, sums, before, parts);
-        if constexpr (Terms::ADAPTS) {
+        next.number = taken;
+        const int other = before_it.number - 1 - int(threadIdx.x);
+        const bool looks = before_it.number < all && int(threadIdx.x) < near && other >= before_it.first();
+        Awaited<State> awaited;
+        if (looks) awaited.look(published, all, other);
+        if (next.number < all) next = fetch_tile(next.number, turn);
+        const bool here = place.number < all;
+        plain = true;
+        if (here) {
+            Part sums[COUNT];
+            plain = add_up<false>(terms, buffers + place.enters, buffers + place.leaves, sums, before, parts);
+            if constexpr (Terms::ADAPTS) {
 #pragma unroll
-            for (int j = 0; j < COUNT; ++j) plain = plain & terms.fits(leaving[j]);
-            plain = __syncthreads_and(plain);
-        } else {
-            __syncthreads();
-            plain = true;
+                for (int j = 0; j < COUNT; ++j) plain = plain & terms.fits(buffers[place.leaves + j]);
+            } else {
+                plain = true;
+            }
         }
-        State counted_before = Links::of(before);
+        if (before_it.number < all && int(threadIdx.x) < near) {
+            State value{};
+            const bool ends = looks ? (awaited.wait(published, all, other, value) & ALL) != 0 : true;
+            const bool ended = sum_of_nearest(value, ends);
+            if (lane == 0) near_sums[warp] = value, near_ends[warp] = ended;
+        }
+        plain = __syncthreads_and(plain);
         if constexpr (Terms::ADAPTS)
             if (!plain) {
-                State run{};
-#pragma unroll 1
-                for (int j = 0; j < COUNT; ++j)
-                    run = run + Links::count(terms, entering[j], marks) - Links::count(terms, leaving[j], marks);
-                counted_before = sum_before(run, counted);
+                sum_before(Links::template run<COUNT>(terms, buffers + place.enters, buffers + place.leaves, marks), counted);
                 __syncthreads();
             }
-        State of_warp{}, all_before{};  // in a lane of the first warp what a warp adds, and those before it
         if (warp == 0) {
-            const int lane = threadIdx.x;
-            if (lane < WARPS) of_warp = plain ? Links::of(parts[lane]) : counted[lane];
-            all_before = of_warp;
+            if (here) {
+                State total{};
+                if (lane < WARPS) total = plain ? Links::of(parts[lane]) : counted[lane];
+                State sum = total;
 #pragma unroll
-            for (int k = 1; k < WARPS; k *= 2) {
-                const State others = lane_before(all_before, k);
-                if (lane >= k) all_before = all_before + others;
+                for (int k = 1; k < WARPS; k *= 2) {
+                    const State others = lane_before(sum, k);
+                    if (lane >= k) sum = sum + others;
+                }
+                if (lane < WARPS) of_warps[odd][lane] = sum - total;
+                total = sum_of_warp(total);
+                if (lane == 0) totals[odd] = total;
+                publish(published, all, place.number, total, place.tile ? OWN : ALL);
             }
-            all_before = all_before - of_warp;
-            of_warp = sum_of_warp(of_warp);
-        } else if (threadIdx.x == 32) {
-            taken[0] = int(atomicAdd(words, u64(1)));
+            if (before_it.number < all) {
+                const bool takes_part = lane < near / 32;
+                State sum = takes_part ? near_sums[lane] : State{};
+                bool done = sum_of_nearest(sum, takes_part && near_ends[lane]);
+                for (int far = before_it.number - 1 - near; !done; far -= 32) {
+                    State value{};
+                    bool ends = true;
+                    if (far - lane >= before_it.first()) {
+                        Awaited<State> further;
+                        further.look(published, all, far - lane);
+                        ends = (further.wait(published, all, far - lane, value) & ALL) != 0;
+                    }
+                    done = sum_of_nearest(value, ends);
+                    sum = sum + value;
+                }
+                if (before_it.tile) publish(published, all, before_it.number, sum + totals[odd ^ 1], ALL);
+                if (lane < WARPS) starts[lane] = sum + of_warps[odd ^ 1][lane];
+            }
+            if (lane == 0 && next.number < all) take();
         }
-        all_before = all_before + sum_of_tiles<BLOCK>(words + 3, all, tile - place.tile, tile, of_warp);
-        if (threadIdx.x < WARPS) starts[threadIdx.x] = all_before;
         __syncthreads();
-        State start = starts[warp];
-        const i64 first = i64(place.tile) * TILE - 2 * radius;  // output
-        if (__syncthreads_and(plain && Links::plain(start))) {
-            Whole sum = Links::sum(start) + before;
+        if (before_it.number < all) {
+            const T *const entering = buffers + before_it.enters, *const leaving = buffers + before_it.leaves;
+            State start = starts[warp];
+            const i64 first = i64(before_it.tile) * TILE - 2 * radius;  // output
+            if (plain_before && Links::plain(start)) {
+                Whole sum = Links::sum(start) + last_before;
 #pragma unroll
-            for (int j = 0; j < COUNT; ++j) {
-                if constexpr (AGAIN) sums[j] = terms.term(entering[j]);
-                const Whole of_window = sum + sums[j];
-                if constexpr (AGAIN) sum = of_window - terms.term(leaving[j]);
-                ordered[own + j] = terms.result(of_window);
-                all_hold = all_hold & (u64(first + own + j) >= u64(outputs) | terms.holds(of_window));
-            }
-        } else if constexpr (Terms::ADAPTS) {
-            start = start + counted_before;
-            bool some = false;
+                for (int j = 0; j < COUNT; ++j) {
+                    const Whole of_window = sum + terms.term(entering[j]);
+                    sum = of_window - terms.term(leaving[j]);
+                    ordered[own + j] = terms.result(of_window);
+                    all_hold = all_hold & (u64(first + own + j) >= u64(outputs) | terms.holds(of_window));
+                }
+            } else if constexpr (Terms::ADAPTS) {
+                __shared__ State unused[WARPS];
+                start = start + sum_before(Links::template run<COUNT>(terms, entering, leaving, marks), unused);
+                bool some = false;
 #pragma unroll 1
-            for (int j = 0; j < COUNT; ++j) {
-                start = start + Links::count(terms, entering[j], marks);
-                ordered[own + j] = start.marks.counts ? start.marks.value() : terms.result(start.sum);
-                some = some | (start.others && u64(first + own + j) < u64(outputs));
-                start = start - Links::count(terms, leaving[j], marks);
+                for (int j = 0; j < COUNT; ++j) {
+                    start = start + Links::count(terms, entering[j], marks);
+                    ordered[own + j] = start.marks.counts ? start.marks.value() : terms.result(start.sum);
+                    some = some | (start.others && u64(first + own + j) < u64(outputs));
+                    start = start - Links::count(terms, leaving[j], marks);
+                }
+                if (some) leave(i64(before_it.row), max(first + own, i64(0)), min(first + own + COUNT, outputs));
             }
-            if (__syncthreads_or(some) && threadIdx.x == 0)
-                leave(i64(place.row), max(first, i64(0)), min(first + TILE, outputs));
+            __syncthreads();
+            Out* const to = out + i64(before_it.row) * outputs;
+            const i64 count = min(outputs - first, i64(TILE));
+            if (first >= 0) store<BLOCK, TILE>(to + first, ordered, int(count));
+            else if (first + count > 0) store<BLOCK, TILE>(to, ordered - first, int(first + count));
         }
-        __syncthreads();
-        Out* const to = out + i64(place.row) * outputs;
-        const i64 count = min(outputs - first, i64(TILE));
-        if (first >= 0) store<BLOCK, TILE>(to + first, ordered, int(count));
-        else if (first + count > 0) store<BLOCK, TILE>(to, ordered - first, int(first + count));
-        tile = next, next = taken[0];
-        T* const swapped = here;
-        here = other, other = swapped;
+        before_it = place, place = next, last_before = before, plain_before = plain;
     }
     return all_hold;
 }

@@ -15,7 +15,7 @@ C_TYPES = {
 }  # fmt: skip
 THREADS = 128  # of a block: BLOCK in sliding.cu
 MAX_GRID, MAX_STEP = 2**31 - 1, 2**30
-WINDOWS_PER_SUM = 16  # over which a block slides at least for one that it adds up first
+WINDOWS_PER_SUM = 32  # over which a block slides at least for one that it adds up first
 
 
 def check(x: Any, width: int, before: int, after: int, outside: str) -> tuple[int, int, int]:
