@@ -76,8 +76,8 @@ box_range(const T* x, u64* words, i64 count, i64 stride) {
 template <typename T> __device__ int largest(const u64* words) { return int(words[1]); }
 template <typename T> __device__ int least(const u64* words) { return Float<T>::PLACES + 1 - int(words[2]); }
 
-// `spans` of a row, of `step` outputs each, one for a block. Of integers left[0] gets in how many threads a sum does not
-// fit.
+// `spans` of a row, of `step` outputs each, one for a block. Of integers left[0] gets in how many threads a sum is too
+// large.
 template <typename T, typename Out, int SIZE>
 __global__ void __launch_bounds__(SIZE, BLOCKS<T, SIZE>)
 box(const T* x, Out* out, u64* left, const u64* words, i64 length, i64 outputs, i64 start, i64 radius, int outside,
@@ -184,7 +184,8 @@ template <typename In, typename T>
 __global__ void __launch_bounds__(BLOCK, SAME<In, T> ? sizeof(T) == 4 ? NARROW_BLOCKS : 7 : 5)
 weighted(const In* x, const T* weights, T* out, i64 length, i64 outputs, i64 start, int taps, int outside, i64 spans,
          i64 step) {
-    constexpr int SIZE = Pack<T>::SIZE, OUTPUTS = Pack<T>::OUTPUTS, TILE = BLOCK * OUTPUTS, MOST = Pack<T>::CHUNK * SIZE;
+    constexpr int SIZE = Pack<T>::SIZE, OUTPUTS = Pack<T>::OUTPUTS;
+    constexpr int TILE = BLOCK * OUTPUTS, MOST = Pack<T>::CHUNK * SIZE;
     const i64 first_output = blockIdx.x % spans * step;
     const Span<In, T> span({x, length, start, outside}, out, outputs, blockIdx.x / spans, first_output,
                            min(step, outputs - first_output));

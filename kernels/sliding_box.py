@@ -16,8 +16,7 @@ MANY_THREADS = 256  # of a block where few have room
 # Plain sums of a thread at a time: ITEMS of 8-byte elements and of others by threads, WIDE_ITEMS in sliding.cu.
 ITEMS: dict[int, dict[bool, int]] = {THREADS: {True: 7, False: 9}, MANY_THREADS: {True: 5, False: 7}}
 WIDE_ITEMS = 7
-# Threads of a block of box_chain, of floats and of integers; sums of each by bytes of an element, fewer where there is no
-# room.
+# Threads of a block of box_chain, of floats and of integers; sums of each by bytes of an element, and with less memory.
 CHAIN = {True: 384, False: 512}
 CHAIN_ITEMS = {True: {2: (9, 5), 4: (7, 3), 8: (5, 1)}, False: {1: (9, 5), 2: (9, 5), 4: (5, 3), 8: (3, 1)}}
 # By bytes of an element threads of a block of box_far, and Digits::ALL in sliding_digits.cuh.

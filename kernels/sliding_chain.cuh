@@ -134,10 +134,12 @@ template <typename Terms, typename T> struct Link<Terms, T, true> {
     // `marks`: windows are narrow enough to count what is not finite.
     static __device__ State count(const Terms& terms, T x, bool marks) {
         const bool finite = is_finite(x), fits = finite && terms.fits(x);
-        return {terms.term(fits ? x : T{}), finite || !marks ? Marks{0} : mark_of(x), u64(finite || !marks) & u64(!fits)};
+        const bool marked = marks && !finite;
+        return {terms.term(fits ? x : T{}), marked ? mark_of(x) : Marks{0}, u64(!marked && !fits)};
     }
     // What the elements of a thread add.
-    template <int COUNT> static __device__ State run(const Terms& terms, const T* entering, const T* leaving, bool marks) {
+    template <int COUNT>
+    static __device__ State run(const Terms& terms, const T* entering, const T* leaving, bool marks) {
         State sum{};
 #pragma unroll 1
         for (int j = 0; j < COUNT; ++j) sum = sum + count(terms, entering[j], marks) - count(terms, leaving[j], marks);
@@ -192,15 +194,15 @@ __device__ bool chain(const Row<T>& rows, Out* out, u64* words, i64 outputs, i64
     __syncthreads();
     Place place{taken, 0, 0, 0, 0}, before_it{all, 0, 0, 0, 0}, next{all, 0, 0, 0, 0};
     if (place.number < all) place = fetch_tile(place.number, 0);
-    // The second one when all blocks have their first one: of two that follow one another, taken by one block, all others
-    // would wait for the second until it has done with the first, again and again.
+    // The second one when all blocks have their first one: of two that follow one another, taken by one block, all
+    // others would wait for the second until it has done with the first, again and again.
     wait_for_fetched();
     __syncthreads();
     if (threadIdx.x == 0) take();
 
     bool all_hold = true, plain = true, plain_before = true;
     Part before{}, last_before{};  // what threads of the warp before this one add to a tile, and to the one before
-    for (int turn = 1, odd = 0; place.number < all || before_it.number < all; turn = turn == 2 ? 0 : turn + 1, odd ^= 1) {
+    for (int turn = 1, odd = 0; place.number < all || before_it.number < all; turn = (turn + 1) % 3, odd ^= 1) {
         wait_for_fetched();
         __syncthreads();
         next.number = taken;
@@ -230,7 +232,8 @@ __device__ bool chain(const Row<T>& rows, Out* out, u64* words, i64 outputs, i64
         plain = __syncthreads_and(plain);
         if constexpr (Terms::ADAPTS)
             if (!plain) {
-                sum_before(Links::template run<COUNT>(terms, buffers + place.enters, buffers + place.leaves, marks), counted);
+                const T *const entering = buffers + place.enters, *const leaving = buffers + place.leaves;
+                sum_before(Links::template run<COUNT>(terms, entering, leaving, marks), counted);
                 __syncthreads();
             }
         if (warp == 0) {

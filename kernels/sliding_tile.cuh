@@ -150,7 +150,8 @@ __device__ bool slide(const Span<T, Out>& span, int radius, int ring, Terms term
             __syncthreads();
             if (span.count - tile > TILE) in.template fetch_tile<TILE>(span.x, last);
             Part sums[COUNT], before;
-            const T *const entering = in.elements + in.after(enters, own), *const leaving = in.elements + in.after(leaves, own);
+            const T* const entering = in.elements + in.after(enters, own);
+            const T* const leaving = in.elements + in.after(leaves, own);
             enters = in.after(enters, TILE), leaves = in.after(leaves, TILE);
             bool with_marks = tile < marked;
             if constexpr (Terms::ADAPTS) {
@@ -183,8 +184,11 @@ __device__ bool slide(const Span<T, Out>& span, int radius, int ring, Terms term
                 all_hold = all_hold & (own + j >= count | terms.holds(sum));
             }
             if constexpr (Terms::ADAPTS)
-                if (with_marks && put_marks<WARPS, COUNT>(entering, leaving, marks[turn ^ 1], marks[turn], ordered + own))
-                    marked = tile + TILE + 2 * radius;
+                if (with_marks) {
+                    auto &here = marks[turn ^ 1], &next = marks[turn];
+                    const bool any = put_marks<WARPS, COUNT>(entering, leaving, here, next, ordered + own);
+                    if (any) marked = tile + TILE + 2 * radius;
+                }
             __syncthreads();
             store<BLOCK, TILE>(span.out + tile, ordered, count);
         }
