@@ -1,15 +1,14 @@
 // Sums of the elements within a radius of each, along the rows of an array.
 //
-//   box_range  exponents of some elements, from which the others choose what they add floats up in
+//   box_range  exponents of some elements, from which box chooses what it adds floats up in
 //   box        plain sums, exact, in the same time for every radius: a block adds up the first window of its span, then
 //              the differences between what comes into the window and what goes out of it
 //   box_wide   what box leaves of floats: exponents too far apart for it
-//   box_chain  windows too wide for shared memory, tile by tile, each from what all before it have added up
 //   box_far    what the others leave of floats: exponents too far apart for any grids, in any number of digits
 //   weighted   weights in shared memory, a few outputs per thread in registers; each product and each sum is rounded
 
-#include "sliding_chain.cuh"
 #include "sliding_digits.cuh"
+#include "sliding_tile.cuh"
 #include "sliding_weighted.cuh"
 
 // Threads of a block; those of plain sums have more where windows take so much shared memory that few blocks have room.
@@ -25,20 +24,13 @@ constexpr int NARROW_BLOCKS = 8;
 #else
 constexpr int NARROW_BLOCKS = 10;
 #endif
-#if defined(__CUDA_ARCH__) && (__CUDA_ARCH__ < 900 || __CUDA_ARCH__ >= 1200)  // and less shared memory
-constexpr int CHAIN_BLOCKS = 1;
-#else
-constexpr int CHAIN_BLOCKS = 2;
-#endif
 
 // Plain sums of a thread at a time, and how many blocks are to have the registers that it takes.
 template <typename T, int SIZE> constexpr int ITEMS = (sizeof(T) == 8 ? 7 : 9) - (SIZE == BLOCK ? 0 : 2);
 template <typename T, int SIZE>
-constexpr int BLOCKS = (SIZE == BLOCK ? Float<T>::IS ? 5 : 6 : Float<T>::IS ? 2 : 3) - FEWER;
+constexpr int BLOCKS = (SIZE == BLOCK ? Float<T>::IS ? 5 : 6 : Float<T>::IS || sizeof(T) == 8 ? 2 : 3) - FEWER;
 constexpr int WIDE_ITEMS = 7;
 template <typename T> constexpr int FAR = sizeof(T) == 8 ? 64 : 128;  // threads of a block of box_far
-constexpr int ROOM = 4;  // elements may be 2^ROOM times as large as those that box_range has seen
-template <typename T> constexpr int CHAIN = Float<T>::IS ? 384 : 512;  // threads of a block of box_chain
 
 // Outputs that are left to another kernel: how many times `unit` of them, or less; then the first one of each, counted
 // through all rows, and how many. Here all of the tile's unit and those before it are.
@@ -78,7 +70,7 @@ template <typename T> __device__ int least(const u64* words) { return Float<T>::
 
 // `spans` of a row, of `step` outputs each, one for a block. Of integers left[0] gets in how many threads a sum is too
 // large.
-template <typename T, typename Out, int SIZE>
+template <typename T, typename Out, int SIZE, typename Sums = Terms<T>>
 __global__ void __launch_bounds__(SIZE, BLOCKS<T, SIZE>)
 box(const T* x, Out* out, u64* left, const u64* words, i64 length, i64 outputs, i64 start, i64 radius, int outside,
     i64 spans, i64 step, int unit, int ring) {
@@ -87,11 +79,11 @@ box(const T* x, Out* out, u64* left, const u64* words, i64 length, i64 outputs, 
     const Span<T, Out> span({x, length, start, outside}, out, outputs, row, first, min(step, outputs - first));
     const Left leave{left, row * outputs + first, unit, span.count};
     constexpr int COUNT = ITEMS<T, SIZE>;
-    Terms<T> terms;
+    Sums terms;
     bool chosen = false;
     if constexpr (Float<T>::IS)
-        chosen = terms.choose(least<T>(words), largest<T>(words), SPARE, radius, 2 * radius + 1, SIZE * COUNT);
-    const bool hold = slide<SIZE, COUNT>(span, int(radius), ring, terms, chosen, leave);
+        chosen = words[1] && terms.choose(least<T>(words), largest<T>(words), SPARE, radius, 2 * radius + 1, SIZE * COUNT);
+    const bool hold = slide<SIZE, COUNT>(span, radius, ring, terms, chosen, leave);
     if (!hold) atomicAdd(left, u64(1));
 }
 
@@ -109,34 +101,8 @@ box_wide(const T* x, double* out, const u64* left, u64* far, i64 length, i64 out
     for (u64 k = blockIdx.x; k < left[0]; k += gridDim.x) {
         const Span<T, double> span = left_span(left, k, Row<T>{x, length, start, outside}, out, outputs);
         const Left leave{far, i64(left[1 + 2 * k]), unit, span.count};
-        slide<BLOCK, WIDE_ITEMS>(span, int(radius), ring, TwoGrids<T>{}, false, leave);
+        slide<BLOCK, WIDE_ITEMS>(span, radius, ring, TwoGrids<T>{}, false, leave);
     }
-}
-
-template <typename T, bool FLOAT = Float<T>::IS> struct ChainTerms : Terms<T> {};
-template <typename T> struct ChainTerms<T, true> : TwoGrids<T> {};
-
-template <typename T, typename Out, int COUNT>
-__global__ void __launch_bounds__(CHAIN<T>, CHAIN_BLOCKS)
-box_chain(const T* x, Out* out, u64* left, u64* words, i64 length, i64 outputs, i64 start, i64 radius, int outside,
-          int tiles, int all, i64 unit) {
-    __shared__ ChainTerms<T> terms;  // not in registers, of which there are too few
-    if constexpr (Float<T>::IS) {
-        if (threadIdx.x == 0) terms.choose(least<T>(words), largest<T>(words), ROOM, radius, 1, 0);
-    }
-    u64* const units = words + 3 + i64(all) * Parts<typename Link<ChainTerms<T>, T>::State>::COUNT;
-    const auto leave = [&](i64 row, i64 from, i64 to) {
-        const i64 of_row = (outputs + unit - 1) / unit;
-        for (i64 k = from / unit; k * unit < to; ++k) {
-            if (atomicExch(units + row * of_row + k, u64(1))) continue;
-            const u64 number = atomicAdd(left, u64(1));
-            left[1 + 2 * number] = u64(row * outputs + k * unit);
-            left[2 + 2 * number] = u64(min(unit, outputs - k * unit));
-        }
-    };
-    const Row<T> rows{x, length, start, outside};
-    if (!chain<CHAIN<T>, COUNT>(rows, out, words, outputs, radius, tiles, all, terms, leave))
-        atomicAdd(left, u64(1));
 }
 
 // Each thread has outputs that follow one another, and the sum of their window in digits of its own. Where windows are

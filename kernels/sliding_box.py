@@ -12,20 +12,20 @@ from kernels.sliding import OUTSIDE, box_cpu, box_dtype
 from kernels.sliding_launch import C_TYPES, MAX_STEP, THREADS, check, checked_blocks, empty, step_of
 
 RESULTS = {"int64": "i64", "uint64": "u64", "float64": "double"}
-MANY_THREADS = 256  # of a block where few have room
-# Plain sums of a thread at a time: ITEMS of 8-byte elements and of others by threads, WIDE_ITEMS in sliding.cu.
-ITEMS: dict[int, dict[bool, int]] = {THREADS: {True: 7, False: 9}, MANY_THREADS: {True: 5, False: 7}}
+MANY_THREADS = {True: 384, False: 256}  # of a block where few have room: of 8-byte elements and of others
+# Plain sums of a thread at a time, of 8-byte elements and of others: ITEMS of few threads and of many, WIDE_ITEMS in
+# sliding.cu.
+ITEMS, MANY_ITEMS = {True: 7, False: 9}, {True: 5, False: 7}
 WIDE_ITEMS = 7
-# Threads of a block of box_chain, of floats and of integers; sums of each by bytes of an element, and with less memory.
-CHAIN = {True: 384, False: 512}
-CHAIN_ITEMS = {True: {2: (9, 5), 4: (7, 3), 8: (5, 1)}, False: {1: (9, 5), 2: (9, 5), 4: (5, 3), 8: (3, 1)}}
 # By bytes of an element threads of a block of box_far, and Digits::ALL in sliding_digits.cuh.
 FAR, DIGITS = {4: 128, 8: 64}, {4: 14, 8: 71}
 # Blocks for each that is resident: the more, the closer in memory is what they read and write at a time. Of floats and
 # 8-byte integers; of others.
 WAVES, MANY_WAVES = 16, 64
 LEFT_TILES = 4  # are left together, at least
-SAMPLE = 2**20  # elements that say which exponents an array has
+SAMPLE = 2**20  # elements that say which exponents an array has, where spans are shorter than SPAN tiles
+SPAN = 40
+STATIC = 2048  # bytes of shared memory that a kernel declares itself, at most
 
 COUNTED = 2**20  # radius from which on elements that are not finite are not counted: Marks::BITS in sliding_sum.cuh
 
@@ -34,11 +34,9 @@ RESIDENT, LARGE_RESIDENT = 4, 2
 
 INSTANCES = (
     *(f"box<{c_type}, {RESULTS[str(box_dtype(np.dtype(name)))]}, {threads}>"
-      for name, c_type in C_TYPES.items() for threads in ITEMS),
-    *(f"box_chain<{C_TYPES[name]}, {RESULTS[str(box_dtype(np.dtype(name)))]}, {items}>" for name in C_TYPES
-      for items in CHAIN_ITEMS[np.dtype(name).kind == "f"][np.dtype(name).itemsize]),
+      for name, c_type in C_TYPES.items() for threads in (THREADS, MANY_THREADS[np.dtype(name).itemsize == 8])),
+    *(f"box<double, double, {threads}, TwoGrids<double>>" for threads in (THREADS, MANY_THREADS[True])),
     *(f"{kernel}<{c_type}>" for kernel in ("box_range", "box_wide", "box_far") for c_type in ("float", "double")),
-    "box_range<Half>",
 )  # fmt: skip
 
 
@@ -74,8 +72,7 @@ def box(x: Any, radius: int, before: int = 0, after: int = 0, outside: str = "ze
         x = x.astype(np.float32)
     placed = _Placed(x, out, rows, radius, (np.int64(length), np.int64(outputs), np.int64(-before), np.int64(radius),
                                             np.int32(OUTSIDE.index(outside))))  # fmt: skip
-    shape = _shape_of_block(radius, x.dtype.itemsize)
-    left = _in_order(placed) if shape is None else _in_spans(placed, *shape)
+    left = _slide(placed)
     if x.dtype.itemsize == 8 and dtype.kind != "f" and int(left[0]):
         box_cpu(x.get(), radius, before, after, outside)  # raises, with the sum
         raise AssertionError("expected a sum that does not fit, as the device said")
@@ -104,59 +101,36 @@ class _Placed:
         return build.load("sliding", f"{name}<{', '.join(map(str, (C_TYPES[str(self.x.dtype)], *others)))}>")
 
 
-def _in_spans(placed: _Placed, threads: int, ring: int, shared: int) -> Any:
-    """Windows of which shared memory holds some; what is left, as `box` says."""
-    size = placed.x.dtype.itemsize
-    kernel = placed.kernel("box", RESULTS[str(placed.out.dtype)], threads)
-    tile = threads * ITEMS[threads][size == 8]
+def _slide(placed: _Placed) -> Any:
+    """All sums; what is left, as `box` says."""
+    size, radius = placed.x.dtype.itemsize, placed.radius
+    threads, items, ring, shared = _shape_of_block(radius, size)
+    tile = threads * items
+    apart = ring <= 2 * (radius + tile)
+    others = ("TwoGrids<double>",) if apart and placed.x.dtype == np.float64 else ()  # one grid would do for few
+    kernel = placed.kernel("box", RESULTS[str(placed.out.dtype)], threads, *others)
     resident = build.limits().resident_blocks(threads, kernel.registers, kernel.static_shared + shared)
     waves = WAVES if placed.floats or size == 8 else MANY_WAVES
-    step = step_of(placed.rows * placed.outputs, placed.radius, resident, tile, waves)
+    step = step_of(placed.rows * placed.outputs, radius, resident, tile, waves)
     # What is left at a time: few windows to add up first, and work for many blocks.
-    unit = min(placed.radius // tile + LEFT_TILES, MAX_STEP // tile) * tile
+    unit = min(radius // tile + LEFT_TILES, MAX_STEP // tile) * tile
     spans = -(-placed.outputs // step)
     blocks = checked_blocks(placed.rows * spans)
     units = blocks * -(-step // unit)
     left, words = _zeros(1 + 2 * units, 1), _zeros(3)
-    if placed.floats and size > 2:  # those of 2 bytes all fit
+    if placed.floats and size > 2 and step < SPAN * tile:
         _range(placed, words)
     cutting = (np.int64(spans), np.int64(step), np.int32(unit), np.int32(ring))
     kernel((blocks,), (threads,), (placed.x, placed.out, left, words, *placed.arguments, *cutting), shared_mem=shared)
-    if not placed.floats or size == 2:
+    if not placed.floats or size == 2:  # of which all fit
         return left
     few = min(units, resident)
-    near, left = left, _zeros(1 + 2 * units, 1)
-    ring, shared = _ring(placed.radius, THREADS * WIDE_ITEMS, WIDE_ITEMS, size)
-    arguments = (placed.x, placed.out, near, left, *placed.arguments, np.int32(unit), np.int32(ring))
-    placed.kernel("box_wide")((few,), (THREADS,), arguments, shared_mem=shared)
+    if not others:
+        near, left = left, _zeros(1 + 2 * units, 1)
+        ring, shared = _ring(radius, THREADS * WIDE_ITEMS, WIDE_ITEMS, size, LARGE_RESIDENT)
+        arguments = (placed.x, placed.out, near, left, *placed.arguments, np.int32(unit), np.int32(ring))
+        placed.kernel("box_wide")((few,), (THREADS,), arguments, shared_mem=shared)
     _far(placed, left, few)
-    return left
-
-
-def _in_order(placed: _Placed) -> Any:
-    """Windows of any width; what is left, as `box` says."""
-    threads, size = CHAIN[placed.floats], placed.x.dtype.itemsize
-    for items in CHAIN_ITEMS[placed.floats][size]:
-        tile = threads * items
-        shared = 8 * tile + 6 * (-(-tile * size // 16) * 16 + 16)  # sums, and two tiles three times
-        kernel = placed.kernel("box_chain", RESULTS[str(placed.out.dtype)], items)
-        if kernel.static_shared + shared <= build.limits().shared_per_block:
-            break
-    resident = build.limits().resident_blocks(threads, kernel.registers, kernel.static_shared + shared)
-    tiles = -(-(2 * placed.radius + placed.outputs) // tile)
-    all_tiles = checked_blocks(placed.rows * tiles)
-    unit = (2 * placed.radius // tile + 1) * tile
-    units = placed.rows * -(-placed.outputs // unit)
-    state = 8 if placed.floats else 4 if size == 8 else 2  # words of a tile
-    words = _zeros(3 + all_tiles * state + units)
-    left = _zeros(1 + 2 * units, 1)
-    if placed.floats:
-        _range(placed, words)
-    cutting = (np.int32(tiles), np.int32(all_tiles), np.int64(unit))
-    blocks = min(all_tiles, resident)
-    kernel((blocks,), (threads,), (placed.x, placed.out, left, words, *placed.arguments, *cutting), shared_mem=shared)
-    if placed.floats and size > 2:
-        _far(placed, left, min(units, resident))
     return left
 
 
@@ -174,21 +148,30 @@ def _far(placed: _Placed, left: Any, blocks: int) -> None:
     placed.kernel("box_far")((blocks,), (threads,), arguments, shared_mem=shared)
 
 
-def _shape_of_block(radius: int, itemsize: int) -> tuple[int, int, int] | None:
-    """Threads of a block, elements of its ring and bytes of its shared memory; None where windows do not fit."""
-    for threads, resident in ((THREADS, RESIDENT), (MANY_THREADS, LARGE_RESIDENT)):
-        items = ITEMS[threads][itemsize == 8]
-        ring, shared = _ring(radius, threads * items, items, itemsize)
-        if (shared + 1024) * resident <= build.limits().shared_per_multiprocessor:
-            return threads, ring, shared
-    return None
+def _shape_of_block(radius: int, itemsize: int) -> tuple[int, int, int, int]:
+    """Threads of a block, sums of each, elements of its ring, and bytes of its shared memory."""
+    long = itemsize == 8
+    shapes = ((THREADS, ITEMS[long], RESIDENT), (MANY_THREADS[long], MANY_ITEMS[long], LARGE_RESIDENT))
+    for threads, items, resident in shapes:
+        ring, shared = _ring(radius, threads * items, items, itemsize, resident)
+        if ring > 2 * (radius + threads * items):
+            return threads, items, ring, shared
+    if shared + STATIC > build.limits().shared_per_block:  # where there is little of it
+        threads, items, resident = shapes[0]
+        ring, shared = _ring(radius, threads * items, items, itemsize, resident)
+    return threads, items, ring, shared
 
 
-def _ring(radius: int, tile: int, items: int, itemsize: int) -> tuple[int, int]:
-    """Elements of a ring in shared memory, all of a window and of two tiles, and bytes with the sums of a tile."""
+def _ring(radius: int, tile: int, items: int, itemsize: int, resident: int) -> tuple[int, int]:
+    """Elements of a ring in shared memory, and bytes: of all of a window and two tiles, or of two tiles twice."""
     pack = 16 // itemsize
-    ring = -(-2 * radius // pack) * pack + 2 * tile + 2 * pack
-    return ring, 8 * tile + itemsize * (ring + -(-items // pack) * pack)
+    extra = -(-items // pack) * pack
+    few, sums = 2 * tile + pack, 8 * tile
+    all_ = -(-2 * radius // pack) * pack + few + pack
+    shared = sums + itemsize * (all_ + extra)
+    if (shared + 1024) * resident <= build.limits().shared_per_multiprocessor:
+        return all_, shared
+    return few, sums + 2 * itemsize * (few + extra)
 
 
 def _zeros(words: int, first: int | None = None) -> Any:

@@ -119,29 +119,6 @@ template <typename T, int COUNT, int BLOCK> struct Ring {
     }
 };
 
-// Elements first .. first + COUNT - 1, or zeros for those before the first of all and from `last` on, to shared
-// memory, in packs of 16 bytes as they are in global memory; returns the place of the first one.
-template <int BLOCK, int COUNT, typename T> __device__ int fetch_run(T* to, const Row<T>& row, i64 first, i64 last) {
-    constexpr int PER_PACK = 16 / sizeof(T), PACKS = (COUNT + PER_PACK - 1) / PER_PACK + 1;
-    const int misaligned = row.misaligned(first);
-    first -= misaligned;
-    const i64 begin = first + row.start;
-    if (first >= 0 && begin >= 0 && begin + PACKS * PER_PACK <= row.length) {
-        const T* const from = row.x + begin;
-#pragma unroll
-        for (int k = 0; k < PACKS; k += BLOCK)
-            if (k + BLOCK <= PACKS || int(threadIdx.x) < PACKS - k) {
-                const int place = (k + threadIdx.x) * PER_PACK;
-                fetch(to + place, from + place);
-            }
-    } else {
-#pragma unroll 1
-        for (int k = threadIdx.x; k < PACKS * PER_PACK; k += BLOCK)
-            to[k] = first + k >= 0 && first + k < last ? row[first + k] : T{};
-    }
-    return misaligned;
-}
-
 // Sum over all threads, which gets to all of them; before the next call there has to be a barrier.
 template <int BLOCK, typename S> __device__ S sum_of_all(S sum) {
     constexpr int WARPS = BLOCK / 32;

@@ -5,7 +5,7 @@
 
 // Least and largest place of the finite elements but zeros, and whether all are finite.
 template <typename T, typename ForEach>
-__device__ bool places(const ForEach& for_each, int count, int& least, int& largest) {
+__device__ bool places(const ForEach& for_each, i64 count, int& least, int& largest) {
     __shared__ int found[2];
     if (threadIdx.x == 0) found[0] = Float<T>::PLACES, found[1] = 0;
     int low = Float<T>::PLACES, high = 0;

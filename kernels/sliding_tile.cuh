@@ -82,11 +82,10 @@ __device__ bool put_marks(const T* entering, const T* leaving, const Marks& star
 
 // Sums of the windows of a span; false if one does not fit (integers). Where a tile does not fit into `terms`, `leave`
 // gets its first output, and says with which to go on. Whether it has been `chosen` what they are added up in is tried
-// before anybody looks at the elements. In the ring of `ring` elements is what the windows of a tile and the next one
-// have.
+// before anybody looks at the elements. In the ring is what the windows of a tile and the next one have; where `ring`
+// elements are too few for that, what leaves them comes once more, through a ring of its own.
 template <int BLOCK, int COUNT, typename Terms, typename T, typename Out, typename Leave>
-__device__ bool slide(const Span<T, Out>& span, int radius, int ring, Terms terms, bool chosen,
-                      Leave leave) {
+__device__ bool slide(const Span<T, Out>& span, i64 radius, int ring, Terms terms, bool chosen, Leave leave) {
     using Part = typename Terms::Part;
     using Whole = typename Terms::Whole;
     constexpr int TILE = BLOCK * COUNT, WARPS = BLOCK / 32;
@@ -98,27 +97,37 @@ __device__ bool slide(const Span<T, Out>& span, int radius, int ring, Terms term
     int turn = 0;
     Out* const ordered = dynamic_shared<Out>();
     Ring<T, COUNT, BLOCK> in{reinterpret_cast<T*>(ordered + TILE), ring};
-    const i64 last = i64(span.count) + 2 * radius;
+    Ring<T, COUNT, BLOCK> gone{in.elements + ring + in.EXTRA, ring};
+    const bool together = 2 * radius + 2 * TILE + 2 * in.PER_PACK <= ring;
+    [[maybe_unused]] const bool counted = 2 * radius + 1 < i64(1) << Marks::BITS;  // as many marks as there may be
+    const i64 last = span.count + 2 * radius;
     const int own = threadIdx.x * COUNT;
 
     bool all_hold = true;
     int tile = 0;
     while (tile < span.count) {  // once, but for floats that do not fit into what they are added up in
-        int leaves = in.start(span.x, tile), enters = leaves + 2 * radius;
-        in.fetch_packs(span.x, (enters + TILE + in.PER_PACK - 1) / in.PER_PACK * in.PER_PACK, last);
+        int leaves = in.start(span.x, tile), enters = leaves + int(2 * radius);
+        if (together) {
+            in.fetch_packs(span.x, (enters + TILE + in.PER_PACK - 1) / in.PER_PACK * in.PER_PACK, last);
+        } else {
+            leaves = gone.start(span.x, tile), enters = in.start(span.x, tile + 2 * radius);
+            in.fetch_packs(span.x, TILE + in.PER_PACK, last);
+            gone.fetch_packs(span.x, TILE + in.PER_PACK, last);
+        }
         wait_for_fetched();
         __syncthreads();
         // `apply` to the first elements.
-        const auto for_each = [&](int elements, auto apply) {
+        const auto for_each = [&](i64 elements, auto apply) {
+            if (!together) return span.x.template for_each<BLOCK>(tile, elements, apply);
 #pragma unroll 4
-            for (int k = threadIdx.x; k < elements; k += BLOCK) apply(in.elements[leaves + k]);
+            for (int k = threadIdx.x; k < int(elements); k += BLOCK) apply(in.elements[leaves + k]);
         };
-        int marked = tile;  // the first output from which on all elements may be taken for finite
+        i64 marked = tile;  // the first output from which on all elements may be taken for finite
         if constexpr (Terms::ADAPTS) {
             if (!chosen) {
                 int low, high;
-                places<T>(for_each, 2 * radius + min(span.count - tile, TILE), low, high);
-                if (!terms.choose(low, high, SPARE, radius, 2 * radius + 1, TILE)) {
+                const bool finite = places<T>(for_each, 2 * radius + min(span.count - tile, TILE), low, high);
+                if (!terms.choose(low, high, SPARE, radius, 2 * radius + 1, TILE) || !(finite || counted)) {
                     tile = leave(tile);
                     continue;
                 }
@@ -138,7 +147,7 @@ __device__ bool slide(const Span<T, Out>& span, int radius, int ring, Terms term
         first = sum_of_all<BLOCK>(first);
         if (threadIdx.x == BLOCK - 1) windows[turn] = first;
         if constexpr (Terms::ADAPTS) {
-            if (!__syncthreads_and(fit)) continue;
+            if (!__syncthreads_and(fit & (counted | !first_marks.counts))) continue;
             if (__syncthreads_or(first_marks.counts != 0)) {
                 first_marks = sum_of_all<BLOCK>(first_marks);
                 if (threadIdx.x == BLOCK - 1) marks[turn] = first_marks;
@@ -148,10 +157,13 @@ __device__ bool slide(const Span<T, Out>& span, int radius, int ring, Terms term
         for (; tile < span.count; tile += TILE) {
             wait_for_fetched();
             __syncthreads();
-            if (span.count - tile > TILE) in.template fetch_tile<TILE>(span.x, last);
+            if (span.count - tile > TILE) {
+                in.template fetch_tile<TILE>(span.x, last);
+                if (!together) gone.template fetch_tile<TILE>(span.x, last);
+            }
             Part sums[COUNT], before;
             const T* const entering = in.elements + in.after(enters, own);
-            const T* const leaving = in.elements + in.after(leaves, own);
+            const T* const leaving = (together ? in.elements : gone.elements) + in.after(leaves, own);
             enters = in.after(enters, TILE), leaves = in.after(leaves, TILE);
             bool with_marks = tile < marked;
             if constexpr (Terms::ADAPTS) {
@@ -159,7 +171,7 @@ __device__ bool slide(const Span<T, Out>& span, int radius, int ring, Terms term
                     fit = with_marks ? add_up<true>(terms, entering, leaving, sums, before, parts)
                                      : add_up<false>(terms, entering, leaving, sums, before, parts);
                     fit = __syncthreads_and(fit);
-                    if (fit || with_marks) break;
+                    if (fit || with_marks || !counted) break;
                     if (threadIdx.x == BLOCK - 1) marks[turn] = {};
                     with_marks = true;
                 }

@@ -32,8 +32,8 @@ def _in_one_span(check: Callable[[Any], None], cp: Any) -> None:
         check(cp)
 
 
-def _in_order(check: Callable[[Any], None], cp: Any) -> None:
-    """Where windows are said to be too wide for shared memory."""
+def _apart(check: Callable[[Any], None], cp: Any) -> None:
+    """Where a window is said to be too wide for shared memory."""
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setattr(sliding_box, "RESIDENT", 10**6)
         monkeypatch.setattr(sliding_box, "LARGE_RESIDENT", 10**6)
@@ -79,27 +79,27 @@ def _middle(count: int) -> NDArray[Any]:
     return factors
 
 
-def _chain_cases() -> Iterator[Case]:
-    """Tiles that start from those before them, also where what they add up does not fit or is not finite."""
+def _apart_cases() -> Iterator[Case]:
+    """Windows of which shared memory holds two tiles, also where elements do not fit or are not finite."""
     for dtype in ("int8", "int16", "int32", "int64", "uint64", "float16", "float32", "float64"):
         for length, radius, where in ((2600, 900, (3, 0, "zero")), (400, 380, (400, 400, "reflect"))):
             x = numbers(dtype, (2, length))
             if dtype.startswith("float") and length > 400:
                 x[0, 70:73], x[1, 2500], x[1, 9] = (np.nan, np.inf, -np.inf), np.inf, -np.inf
-            check = partial(_in_order, partial(_box, x, radius, where))
-            yield Case("sliding", "box_chain", f"{dtype}, {length}, {radius}", check)
+            check = partial(_apart, partial(_box, x, radius, where))
+            yield Case("sliding", "box", f"{dtype}, {length}, apart", check)
     for dtype, factor in (("float32", 2.0**-80), ("float64", 2.0**-300), ("float64", 2.0**300)):
         x = numbers(dtype, (2, 6000))
         x[0, 100:110] *= factor
         x[1, 4000] *= factor
-        check = partial(_in_order, partial(_box, x, 20, (20, 20, "nearest")))
-        yield Case("sliding", "box_chain", f"{dtype}, some of 2^{np.log2(factor):.0f}", check)
+        check = partial(_apart, partial(_box, x, 20, (20, 20, "nearest")))
+        yield Case("sliding", "box_wide", f"{dtype}, some of 2^{np.log2(factor):.0f}", check)
     for at in (1, 1500):
         x = np.zeros((2, 3000), np.int64)
         x[1, at - 1], x[1, at] = np.iinfo(np.int64).max, 1
-        yield Case("sliding", "box_chain", f"that do not fit at {at}", partial(_in_order, partial(_overflow, x)))
+        yield Case("sliding", "box", f"that do not fit at {at}, apart", partial(_apart, partial(_overflow, x)))
     x = np.where(np.arange(4500) < 4000, 0, numbers("float64", (1, 4500)))
-    yield Case("sliding", "box_range", "zeros at first", partial(_in_order, partial(_box, x, 40, (0, 0, "zero"))))
+    yield Case("sliding", "box_range", "zeros at first", partial(_box, x, 40, (0, 0, "zero")))
 
 
 def sliding_cases() -> Iterator[Case]:
@@ -126,7 +126,7 @@ def sliding_cases() -> Iterator[Case]:
     for dtype in ("int16", "float32"):
         check = partial(_in_one_span, partial(_box, numbers(dtype, (1, 2100)), 2000, (2000, 2000, "reflect")))
         yield Case("sliding", "box", f"{dtype}, large", partial(_large, check))
-    yield from _chain_cases()
+    yield from _apart_cases()
     for dtype in ("int64", "uint64"):
         for at in (1, 150, 299):
             x = np.zeros((2, 301), dtype)
