@@ -82,7 +82,8 @@ box(const T* x, Out* out, u64* left, const u64* words, i64 length, i64 outputs, 
     Sums terms;
     bool chosen = false;
     if constexpr (Float<T>::IS)
-        chosen = words[1] && terms.choose(least<T>(words), largest<T>(words), SPARE, radius, 2 * radius + 1, SIZE * COUNT);
+        if (sizeof(T) == 2 || words[1])  // all of 2 bytes fit; of others somebody has looked at some
+            chosen = terms.choose(least<T>(words), largest<T>(words), SPARE, radius, 2 * radius + 1, SIZE * COUNT);
     const bool hold = slide<SIZE, COUNT>(span, radius, ring, terms, chosen, leave);
     if (!hold) atomicAdd(left, u64(1));
 }
