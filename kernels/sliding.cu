@@ -14,7 +14,7 @@
 // Threads of a block; those of plain sums have more where windows take so much shared memory that few blocks have room.
 constexpr int BLOCK = 128;
 
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1200  // where it takes more registers, and 1536 threads are all
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ != 900  // where it takes more registers, or fewer threads are all
 constexpr int FEWER = 1;
 #else
 constexpr int FEWER = 0;
