@@ -1,51 +1,90 @@
 // Sums of the elements within a radius of each, along the rows of an array.
 //
-//   box       plain sums, exact, in the same time for every radius: a block adds up the first window of its span, then
-//             the differences between what comes into the window and what goes out of it
-//   box_wide  what box leaves of floats: those whose exponents are too far apart for two float64 numbers, in 64 or 128
-//             bits, and NaN and infinities, which are counted
-//   box_far   what box_wide leaves: exponents too far apart for 128 bits, or NaN and infinities in windows too wide to
-//             count them
-//   weighted  weights in shared memory, a few outputs per thread in registers; each product and each sum is rounded
+//   box_range  exponents of some elements, from which box chooses what it adds floats up in
+//   box        plain sums, exact, in the same time for every radius: a block adds up the first window of its span, then
+//              the differences between what comes into the window and what goes out of it
+//   box_wide   what box leaves of floats: exponents too far apart for it
+//   box_far    what the others leave of floats: exponents too far apart for any grids, in any number of digits
+//   weighted   weights in shared memory, a few outputs per thread in registers; each product and each sum is rounded
 
+#include "sliding_digits.cuh"
 #include "sliding_tile.cuh"
 #include "sliding_weighted.cuh"
 
 // Threads of a block; those of plain sums have more where windows take so much shared memory that few blocks have room.
 constexpr int BLOCK = 128;
 
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1200  // where it takes more registers, and 1536 threads are all
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ != 900  // where it takes more registers, or fewer threads are all
 constexpr int FEWER = 1;
 #else
 constexpr int FEWER = 0;
+#endif
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 750  // of 1024 threads
+constexpr int NARROW_BLOCKS = 8;
+#else
+constexpr int NARROW_BLOCKS = 10;
 #endif
 
 // Plain sums of a thread at a time, and how many blocks are to have the registers that it takes.
 template <typename T, int SIZE> constexpr int ITEMS = (sizeof(T) == 8 ? 7 : 9) - (SIZE == BLOCK ? 0 : 2);
 template <typename T, int SIZE>
-constexpr int BLOCKS = (SIZE == BLOCK ? Float<T>::IS ? 5 : 6 : Float<T>::IS ? 2 : 3) - FEWER;
-constexpr int WIDE_ITEMS = 5;
+constexpr int BLOCKS = (SIZE == BLOCK ? Float<T>::IS ? 5 : 6 : Float<T>::IS || sizeof(T) == 8 ? 2 : 3) - FEWER;
+constexpr int WIDE_ITEMS = 7;
+template <typename T> constexpr int FAR = sizeof(T) == 8 ? 64 : 128;  // threads of a block of box_far
 
-// `spans` of a row, of `step` outputs each, one for a block. left[0]: how many spans of at most `unit` outputs were
-// left; behind it the first output of each, counted through all rows, and how many it has. Of integers: in how many threads a
-// sum does not fit.
-template <typename T, typename Out, int SIZE>
+// Outputs that are left to another kernel: how many times `unit` of them, or less; then the first one of each, counted
+// through all rows, and how many. Here all of the tile's unit and those before it are.
+struct Left {
+    u64* list;
+    i64 first;
+    int unit, count;
+    __device__ int operator()(int tile) const {
+        const int from = tile - tile % unit, to = min(from + unit, count);
+        if (threadIdx.x == 0) {
+            const u64 number = atomicAdd(list, u64(1));
+            list[1 + 2 * number] = u64(first + from);
+            list[2 + 2 * number] = u64(to - from);
+        }
+        return to;
+    }
+};
+
+// To words[1] and [2] which places elements have, of some of them: 32 of each `stride` times 32.
+template <typename T>
+__global__ void __launch_bounds__(BLOCK)
+box_range(const T* x, u64* words, i64 count, i64 stride) {
+    int low = 0, high = 0;
+    const i64 thread = i64(blockIdx.x) * BLOCK + threadIdx.x;
+    for (i64 k = thread / 32 * 32 * stride + thread % 32; k < count; k += i64(gridDim.x) * BLOCK * stride) {
+        const T element = x[k];
+        if (!is_finite(element) || !size_of(element)) continue;
+        low = max(low, Float<T>::PLACES + 1 - place_of(element)), high = max(high, place_of(element));
+    }
+#pragma unroll
+    for (int k = 16; k > 0; k /= 2) low = max(low, lane_across(low, k)), high = max(high, lane_across(high, k));
+    if (threadIdx.x % 32 == 0) atomicMax(words + 1, u64(high)), atomicMax(words + 2, u64(low));
+}
+
+template <typename T> __device__ int largest(const u64* words) { return int(words[1]); }
+template <typename T> __device__ int least(const u64* words) { return Float<T>::PLACES + 1 - int(words[2]); }
+
+// `spans` of a row, of `step` outputs each, one for a block. Of integers left[0] gets in how many threads a sum is too
+// large.
+template <typename T, typename Out, int SIZE, typename Sums = Terms<T>>
 __global__ void __launch_bounds__(SIZE, BLOCKS<T, SIZE>)
-box(const T* x, Out* out, u64* left, i64 length, i64 outputs, i64 start, i64 radius, int outside, i64 spans, i64 step,
-    int unit, int ring) {
+box(const T* x, Out* out, u64* left, const u64* words, i64 length, i64 outputs, i64 start, i64 radius, int outside,
+    i64 spans, i64 step, int unit, int ring) {
     const i64 first = blockIdx.x % spans * step;
     const i64 row = blockIdx.x / spans;
     const Span<T, Out> span({x, length, start, outside}, out, outputs, row, first, min(step, outputs - first));
-    const auto leave = [&](int tile) {
-        const int from = tile - tile % unit, to = min(from + unit, span.count);
-        if (threadIdx.x == 0) {
-            const u64 number = atomicAdd(left, u64(1));
-            left[1 + 2 * number] = u64(row * outputs + first + from);
-            left[2 + 2 * number] = u64(to - from);
-        }
-        return to;
-    };
-    const bool hold = slide<SIZE, ITEMS<T, SIZE>>(span, radius, ring, Terms<T>{}, leave);
+    const Left leave{left, row * outputs + first, unit, span.count};
+    constexpr int COUNT = ITEMS<T, SIZE>;
+    Sums terms;
+    bool chosen = false;
+    if constexpr (Float<T>::IS)
+        if (sizeof(T) == 2 || words[1])  // all of 2 bytes fit; of others somebody has looked at some
+            chosen = terms.choose(least<T>(words), largest<T>(words), SPARE, radius, 2 * radius + 1, SIZE * COUNT);
+    const bool hold = slide<SIZE, COUNT>(span, radius, ring, terms, chosen, leave);
     if (!hold) atomicAdd(left, u64(1));
 }
 
@@ -56,55 +95,48 @@ __device__ Span<T, Out> left_span(const u64* left, u64 number, const Row<T>& row
     return {row, out, outputs, first / outputs, first % outputs, i64(left[2 + 2 * number])};
 }
 
-template <typename S, typename T>
-__device__ void slide_fixed(const Span<T, double>& span, i64 radius, int ring, int base) {
-    slide<BLOCK, WIDE_ITEMS>(span, radius, ring, FixedTerms<S, T>{base}, [](int tile) { return tile; });
-}
-
-// In as few bits as hold the sums. What is done has no outputs any more.
 template <typename T>
 __global__ void __launch_bounds__(BLOCK, 4)
-box_wide(const T* x, double* out, u64* left, i64 length, i64 outputs, i64 start, i64 radius, int outside, int ring) {
+box_wide(const T* x, double* out, const u64* left, u64* far, i64 length, i64 outputs, i64 start, i64 radius,
+         int outside, int unit, int ring) {
     for (u64 k = blockIdx.x; k < left[0]; k += gridDim.x) {
         const Span<T, double> span = left_span(left, k, Row<T>{x, length, start, outside}, out, outputs);
-        int least, largest;
-        const auto for_each = [&](i64 count, auto apply) { span.x.template for_each<BLOCK>(0, count, apply); };
-        const bool finite = places<T>(for_each, span.count + 2 * radius, least, largest);
-        // Below 2^bits in magnitude, and one bit for the sign.
-        const int bits = largest - least + Float<T>::BITS + 64 - __clzll(2 * radius + 1);
-        if (bits >= 128 || (!finite && 2 * radius + 1 >> Marks::BITS)) continue;
-        if (bits < 64) slide_fixed<u64>(span, radius, ring, least);
-        else slide_fixed<Wide>(span, radius, ring, least);
-        if (!finite) slide_fixed<Marks>(span, radius, ring, 0);
-        if (threadIdx.x == 0) left[2 + 2 * k] = 0;
+        const Left leave{far, i64(left[1 + 2 * k]), unit, span.count};
+        slide<BLOCK, WIDE_ITEMS>(span, radius, ring, TwoGrids<T>{}, false, leave);
     }
 }
 
 // Each thread has outputs that follow one another, and the sum of their window in digits of its own. Where windows are
 // wide, it gets the first one from what all threads have added up.
 template <typename T>
-__global__ void __launch_bounds__(BLOCK)
+__global__ void __launch_bounds__(FAR<T>, 3)
 box_far(const T* x, double* out, const u64* left, i64 length, i64 outputs, i64 start, i64 radius, int outside) {
+    constexpr int SIZE = FAR<T>;
+    using Sum = Digits<T, SIZE>;
+    __shared__ u64 first_window[Sum::ALL];
+    Sum sum{dynamic_shared<i64>()};
     for (u64 k = blockIdx.x; k < left[0]; k += gridDim.x) {
         const Span<T, double> span = left_span(left, k, Row<T>{x, length, start, outside}, out, outputs);
-        const int share = (span.count + BLOCK - 1) / BLOCK;
+        const int share = (span.count + SIZE - 1) / SIZE;
         const int first = min(int(threadIdx.x) * share, span.count), last = min(first + share, span.count);
-        Digits<T> sum;
         sum.clear();
-        if (2 * radius <= BLOCK) {
+        if (2 * radius <= SIZE) {
             for (i64 i = first; i < first + 2 * radius; ++i) sum.add(span.x[i], 1);
         } else {
-            Digits<T> change;
-            change.clear();
-            for (i64 i = threadIdx.x; i < 2 * radius; i += BLOCK) sum.add(span.x[i], 1);
-            for (i64 i = first; i < last; ++i) change.add(span.x[i + 2 * radius], 1), change.add(span.x[i], -1);
-            for (int digit = 0; digit < Digits<T>::ALL; ++digit)
-                sum.digits[digit] = i64(sum_of_all<BLOCK>(u64(sum.digits[digit])) +
-                                        sum_before_all<BLOCK>(u64(change.digits[digit])));
+            for (int digit = threadIdx.x; digit < Sum::ALL; digit += SIZE) first_window[digit] = 0;
+            __syncthreads();
+            for (i64 i = threadIdx.x; i < 2 * radius; i += SIZE)
+                Sum::split(span.x[i], 1, [&](int digit, i64 by) { atomicAdd(first_window + digit, u64(by)); });
+            for (i64 i = first; i < last; ++i) sum.add(span.x[i + 2 * radius], 1), sum.add(span.x[i], -1);
+            for (int digit = 0; digit < Sum::ALL; ++digit) {
+                __syncthreads();
+                sum.set(digit, i64(first_window[digit] + sum_before_all<SIZE>(u64(sum[digit]))));
+            }
+            __syncthreads();
         }
         for (i64 i = first; i < last; ++i) {
             sum.add(span.x[i + 2 * radius], 1);
-            span.out[i] = sum.sum();
+            span.out[i] = sum.sum(2 * radius + 1);
             sum.add(span.x[i], -1);
         }
     }
@@ -116,10 +148,11 @@ template <typename T> constexpr bool SAME<T, T> = true;
 // Taps are staged MOST at a time, with the elements that a block multiplies with them; outputs stay in registers. While
 // it does one chunk of one tile, the next is on its way.
 template <typename In, typename T>
-__global__ void __launch_bounds__(BLOCK, SAME<In, T> ? 6 : 5)
+__global__ void __launch_bounds__(BLOCK, SAME<In, T> ? sizeof(T) == 4 ? NARROW_BLOCKS : 7 : 5)
 weighted(const In* x, const T* weights, T* out, i64 length, i64 outputs, i64 start, int taps, int outside, i64 spans,
          i64 step) {
-    constexpr int SIZE = Pack<T>::SIZE, OUTPUTS = Pack<T>::OUTPUTS, TILE = BLOCK * OUTPUTS, MOST = CHUNK * SIZE;
+    constexpr int SIZE = Pack<T>::SIZE, OUTPUTS = Pack<T>::OUTPUTS;
+    constexpr int TILE = BLOCK * OUTPUTS, MOST = Pack<T>::CHUNK * SIZE;
     const i64 first_output = blockIdx.x % spans * step;
     const Span<In, T> span({x, length, start, outside}, out, outputs, blockIdx.x / spans, first_output,
                            min(step, outputs - first_output));

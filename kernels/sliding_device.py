@@ -8,36 +8,20 @@ from typing import Any
 import numpy as np
 
 from kernels import build
-from kernels.sliding import OUTSIDE, Weights, box_cpu, box_dtype, from_rows, to_rows, weighted_cpu, weighted_dtype
-from kernels.variant import check_array
+from kernels.sliding import OUTSIDE, Weights, box_cpu, from_rows, to_rows, weighted_cpu, weighted_dtype
+from kernels.sliding_box import INSTANCES as BOX_INSTANCES
+from kernels.sliding_box import box
+from kernels.sliding_launch import C_TYPES, THREADS, check, checked_blocks, empty, step_of
 
-C_TYPES = {
-    "int8": "signed char", "uint8": "u8", "int16": "short", "uint16": "u16", "int32": "int", "uint32": "u32",
-    "int64": "i64", "uint64": "u64", "float16": "Half", "float32": "float", "float64": "double",
-}  # fmt: skip
-RESULTS = {"int64": "i64", "uint64": "u64", "float64": "double"}
-THREADS, MANY_THREADS = 128, 256  # of a block: BLOCK in sliding.cu; where few blocks have room
-# Plain sums of a thread at a time: ITEMS of 8-byte elements and of others by threads, WIDE_ITEMS in sliding.cu.
-ITEMS: dict[int, dict[bool, int]] = {THREADS: {True: 7, False: 9}, MANY_THREADS: {True: 5, False: 7}}
-WIDE_ITEMS = 5
-PACKS, CHUNK = 5, 20  # of weighted ones: packs of 16 bytes of a thread, and taps at a time, in sliding_weighted.cuh
-MAX_GRID, MAX_STEP = 2**31 - 1, 2**30
-# Blocks for each that is resident, as far as a block slides over so many windows for one that it adds up first. Of
-# integers, the more there are, the closer to each other in memory is what they read and write at a time; of floats each
-# has to look at its elements first. Weighted sums have no first window.
-INTEGER_WAVES, FLOAT_WAVES, WEIGHTED_WAVES, WINDOWS_PER_SUM = 16, 1, 16, 4
-WIDE_RADIUS = 2**14  # from there on few float64 elements fit
-
-# Blocks of a multiprocessor that there has to be room for, of few threads; of many, with all that a window has.
-RESIDENT, LARGE_RESIDENT = 4, 2
+# Packs of 16 bytes of a thread by bytes of a number, and taps at a time, in sliding_weighted.cuh.
+PACKS, CHUNK = {4: 3, 8: 5}, 20
+WEIGHTED_WAVES = 16  # blocks for each that is resident
 
 INSTANCES = (
-    *(f"box<{c_type}, {RESULTS[str(box_dtype(np.dtype(name)))]}, {threads}>"
-      for name, c_type in C_TYPES.items() for threads in ITEMS),
-    *(f"{kernel}<{c_type}>" for kernel in ("box_wide", "box_far") for c_type in ("Half", "float", "double")),
+    *BOX_INSTANCES,
     "weighted<float, float>",
     *(f"weighted<{c_type}, double>" for c_type in C_TYPES.values() if c_type != "Half"),
-)  # fmt: skip
+)
 
 
 def slide(
@@ -83,64 +67,6 @@ def _shape(x: Any, axis: int, sums: Any) -> tuple[int, ...]:
     return tuple(shape)
 
 
-def box(x: Any, radius: int, before: int = 0, after: int = 0, outside: str = "zero") -> Any:
-    """Sums of all windows that lie within a row and what is taken for its neighbourhood.
-
-    Parameters
-    ----------
-    x : CuPy array, shape (rows, length), C-contiguous, of integers or floats
-    radius, before, after, outside
-        As for `kernels.sliding.box_cpu`.
-
-    Returns
-    -------
-    CuPy array, shape (rows, before + length + after - 2 * radius)
-        On the current stream; the same bits as from `box_cpu`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If the array is none that the kernels read, or a window is longer than a row with its neighbourhood.
-    OverflowError
-        If a sum of int64 or uint64 does not fit.
-    MemoryError
-        If the device has no room for the result.
-    """
-    rows, length, outputs = _check(x, 2 * radius + 1, before, after, outside)
-    dtype = box_dtype(x.dtype)
-    out = _empty((rows, outputs), dtype)
-    if not out.size:
-        return out
-    c_type = C_TYPES[str(x.dtype)]
-    size = x.dtype.itemsize
-    threads, ring, shared = _shape_of_block(radius, size)
-    kernel = build.load("sliding", f"box<{c_type}, {RESULTS[str(dtype)]}, {threads}>")
-    tile = threads * ITEMS[threads][size == 8]
-    resident = build.limits().resident_blocks(threads, kernel.registers, kernel.static_shared + shared)
-    waves = FLOAT_WAVES if dtype.kind == "f" else INTEGER_WAVES if size > 2 else 4 * INTEGER_WAVES
-    step = _step(rows * outputs, radius, resident, tile, waves)
-    # What is left to the next kernel at a time: few windows to add up first, and work for many blocks.
-    unit = min((2 if radius > WIDE_RADIUS else 1) * radius // tile + 1, MAX_STEP // tile) * tile
-    spans = -(-outputs // step)
-    blocks = _blocks(rows * spans)
-    left = _empty((1 + 2 * blocks * -(-step // unit),), np.dtype(np.uint64))
-    left[:1].fill(0)
-    arguments = (np.int64(length), np.int64(outputs), np.int64(-before), np.int64(radius),
-                 np.int32(OUTSIDE.index(outside)))  # fmt: skip
-    cutting = (np.int64(spans), np.int64(step), np.int32(unit), np.int32(ring))
-    kernel((blocks,), (threads,), (x, out, left, *arguments, *cutting), shared_mem=shared)
-    if dtype.kind == "f":
-        few = min(blocks * -(-step // unit), resident)
-        wide = build.load("sliding", f"box_wide<{c_type}>")
-        ring, shared = _rings(radius, THREADS * WIDE_ITEMS, WIDE_ITEMS, size, 2)
-        wide((few,), (THREADS,), (x, out, left, *arguments, np.int32(ring)), shared_mem=shared)
-        build.load("sliding", f"box_far<{c_type}>")((few,), (THREADS,), (x, out, left, *arguments))
-    elif size == 8 and int(left[0]):
-        box_cpu(x.get(), radius, before, after, outside)  # raises, with the sum
-        raise AssertionError("expected a sum that does not fit, as the device said")
-    return out
-
-
 def weighted(x: Any, weights: Any, before: int = 0, after: int = 0, outside: str = "zero") -> Any:
     """Weighted sums of the windows of `box`.
 
@@ -161,82 +87,22 @@ def weighted(x: Any, weights: Any, before: int = 0, after: int = 0, outside: str
         As for `box`.
     """
     taps = int(weights.size)
-    rows, length, outputs = _check(x, taps, before, after, outside)
+    rows, length, outputs = check(x, taps, before, after, outside)
     dtype = weighted_dtype(x.dtype, weights.dtype)
-    out = _empty((rows, outputs), dtype)
+    out = empty((rows, outputs), dtype)
     if not out.size:
         return out
     if x.dtype == np.float16:
         x = x.astype(np.float32)
     kernel = build.load("sliding", f"weighted<{C_TYPES[str(x.dtype)]}, {C_TYPES[str(dtype)]}>")
     pack = 16 // dtype.itemsize
-    tile, chunk = THREADS * PACKS * pack, CHUNK * (PACKS + 1) * pack
+    packs = PACKS[dtype.itemsize]
+    tile, chunk = THREADS * packs * pack, CHUNK * (packs + 1) * pack
     shared = 2 * dtype.itemsize * (tile + 2 * min(chunk, -(-taps // pack) * pack))
     resident = build.limits().resident_blocks(THREADS, kernel.registers, shared)
-    step = _step(rows * outputs, 0, resident, tile, WEIGHTED_WAVES)
+    step = step_of(rows * outputs, 0, resident, tile, WEIGHTED_WAVES)
     spans = -(-outputs // step)
     arguments = (np.int64(length), np.int64(outputs), np.int64(-before), np.int32(taps),
                  np.int32(OUTSIDE.index(outside)), np.int64(spans), np.int64(step))  # fmt: skip
-    kernel((_blocks(rows * spans),), (THREADS,), (x, weights.astype(dtype), out, *arguments), shared_mem=shared)
+    kernel((checked_blocks(rows * spans),), (THREADS,), (x, weights.astype(dtype), out, *arguments), shared_mem=shared)
     return out
-
-
-def _check(x: Any, width: int, before: int, after: int, outside: str) -> tuple[int, int, int]:
-    """Rows, their length, and the windows in one."""
-    check_array("x", x, tuple(C_TYPES), 2)
-    rows, length = map(int, x.shape)
-    if outside not in OUTSIDE:
-        raise ValueError(f"outside: expected one of {', '.join(OUTSIDE)}, got {outside!r}")
-    if min(before, after) < 0 or (outside == "reflect" and max(before, after) > length):
-        raise ValueError(f"expected from 0 to {length} elements before and after a row, got {before} and {after}")
-    if width > before + length + after or (before + after and not length):
-        raise ValueError(f"expected windows of at most {before + length + after} elements, got {width}")
-    return rows, length, before + length + after - width + 1
-
-
-def _step(outputs: int, radius: int, resident: int, tile: int, waves: int) -> int:
-    """Outputs of a block: many enough to make up for its first window, few enough for all blocks to have as many."""
-    if radius:
-        waves = max(1, min(waves, outputs // (resident * WINDOWS_PER_SUM * 2 * radius)))
-    tiles = max(1, 2 * radius // tile, -(-outputs // (resident * waves * tile)))
-    return tile * min(tiles, MAX_STEP // tile)
-
-
-def _shape_of_block(radius: int, itemsize: int) -> tuple[int, int, int]:
-    """Threads of a block, and the rings of it."""
-    for threads, resident in ((THREADS, RESIDENT), (MANY_THREADS, LARGE_RESIDENT)):
-        items = ITEMS[threads][itemsize == 8]
-        ring, shared = _rings(radius, threads * items, items, itemsize, resident)
-        if ring > 2 * (radius + threads * items):
-            break
-    return threads, ring, shared
-
-
-def _rings(radius: int, tile: int, items: int, itemsize: int, resident: int) -> tuple[int, int]:
-    """Elements of a ring in shared memory, and bytes: of all of a window and two tiles, or of two tiles twice."""
-    pack = 16 // itemsize
-    extra = -(-items // pack) * pack
-    few, sums = 2 * tile + pack, 8 * tile
-    all_ = -(-2 * radius // pack) * pack + few + pack
-    shared = sums + itemsize * (all_ + extra)
-    if (shared + 1024) * resident <= build.limits().shared_per_multiprocessor:
-        return all_, shared
-    return few, sums + 2 * itemsize * (few + extra)
-
-
-def _blocks(blocks: int) -> int:
-    if blocks > MAX_GRID:
-        raise ValueError(f"expected rows that take at most {MAX_GRID} blocks, got {blocks}; pass fewer at a time")
-    return blocks
-
-
-def _empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
-    """Room on the device, or how much was missing."""
-    import cupy
-
-    try:
-        return cupy.empty(shape, dtype)
-    except cupy.cuda.memory.OutOfMemoryError as error:
-        nbytes = int(np.prod(shape, dtype=object)) * dtype.itemsize
-        free, _ = cupy.cuda.runtime.memGetInfo()
-        raise MemoryError(f"sliding: needs {nbytes} bytes of device memory, {free} are free") from error

@@ -14,16 +14,23 @@ inline __device__ Wide operator+(Wide a, Wide b) {
 }
 inline __device__ Wide operator-(Wide a, Wide b) { return {a.low - b.low, a.high - b.high - (a.low < b.low)}; }
 
+constexpr i64 NAN_BITS = 0x7ff8000000000000, INFINITY_BITS = 0x7ff0000000000000;
+
+// What a window sums to that is not finite.
+inline __device__ double not_finite(bool nan, bool above, bool below) {
+    if (nan || (above && below)) return __longlong_as_double(NAN_BITS);
+    return above ? __longlong_as_double(INFINITY_BITS) : -__longlong_as_double(INFINITY_BITS);
+}
+
 // How many elements of a window are NaN, infinite and minus infinite: three counts of 21 bits.
 struct Marks {
     static constexpr int BITS = 21;
     u64 counts;
     __device__ bool has(int kind) const { return counts >> kind * BITS & ((1 << BITS) - 1); }
+    __device__ double value() const { return not_finite(has(0), has(1), has(2)); }
 };
 inline __device__ Marks operator+(Marks a, Marks b) { return {a.counts + b.counts}; }
 inline __device__ Marks operator-(Marks a, Marks b) { return {a.counts - b.counts}; }
-
-template <typename S> __device__ S none() { return S{}; }
 
 inline __device__ u64 lane_before(u64 value, int lanes) { return __shfl_up_sync(~0u, value, lanes); }
 inline __device__ Wide lane_before(Wide value, int lanes) {
@@ -31,6 +38,7 @@ inline __device__ Wide lane_before(Wide value, int lanes) {
 }
 inline __device__ Marks lane_before(Marks value, int lanes) { return {lane_before(value.counts, lanes)}; }
 inline __device__ int lane_before(int value, int lanes) { return __shfl_up_sync(~0u, value, lanes); }
+inline __device__ int lane_across(int value, int lanes) { return __shfl_xor_sync(~0u, value, lanes); }
 inline __device__ u64 lane_across(u64 value, int lanes) { return __shfl_xor_sync(~0u, value, lanes); }
 inline __device__ Wide lane_across(Wide value, int lanes) {
     return {lane_across(value.low, lanes), lane_across(value.high, lanes)};
@@ -40,7 +48,7 @@ inline __device__ Marks lane_across(Marks value, int lanes) { return {lane_acros
 enum Half : u16 {};  // float16 by its bits
 
 // The parts of a finite float: it is its `size` times 2^(place + BIAS), with its sign. Its `key` is in the same order,
-// for each place 2^KEY_BITS of them.
+// for each place 2^KEY_BITS of them. `scaled` is it divided by 2^SCALE.
 template <typename T> struct Float {
     static constexpr bool IS = false;
 };
@@ -52,10 +60,11 @@ template <> struct Float<Half> {
     static __device__ bool negative(Half x) { return x >> 15; }
     static __device__ u32 key(Half x) { return x & 0x7fff; }
     static __device__ bool is_zero(Half x) { return !key(x); }
-    // By its bits in a float64 number and the difference of the biases; subnormal ones, too.
-    static __device__ double to_double(Half x) {
+    // By its bits in a float64 number, without the difference of the biases; subnormal ones, too.
+    static constexpr int SCALE = 1008;
+    static __device__ double scaled(Half x) {
         const u32 high = u32(x & 0x8000) << 16 | key(x) << 10;
-        return __longlong_as_double(i64(u64(high) << 32)) * 0x1p1008;
+        return __longlong_as_double(i64(u64(high) << 32));
     }
 };
 template <> struct Float<float> {
@@ -63,7 +72,8 @@ template <> struct Float<float> {
     static constexpr int BITS = 24, BIAS = -150, PLACES = 254, KEY_BITS = 23;
     static __device__ u32 key(float x) { return __float_as_uint(x) & 0x7fffffff; }
     static __device__ bool is_zero(float x) { return !key(x); }
-    static __device__ double to_double(float x) { return x; }
+    static constexpr int SCALE = 0;
+    static __device__ double scaled(float x) { return x; }
     static __device__ int exponent(float x) { return (__float_as_int(x) >> 23) & 0xff; }
     static __device__ u64 fraction(float x) { return __float_as_int(x) & 0x7fffff; }
     static __device__ bool negative(float x) { return __float_as_int(x) < 0; }
@@ -73,7 +83,8 @@ template <> struct Float<double> {
     static constexpr int BITS = 53, BIAS = -1075, PLACES = 2046, KEY_BITS = 20;
     static __device__ u32 key(double x) { return u32(u64(__double_as_longlong(x)) >> 32) & 0x7fffffff; }
     static __device__ bool is_zero(double x) { return x == 0; }
-    static __device__ double to_double(double x) { return x; }
+    static constexpr int SCALE = 0;
+    static __device__ double scaled(double x) { return x; }
     static __device__ int exponent(double x) { return int(__double_as_longlong(x) >> 52) & 0x7ff; }
     static __device__ u64 fraction(double x) { return __double_as_longlong(x) & ((u64(1) << 52) - 1); }
     static __device__ bool negative(double x) { return __double_as_longlong(x) < 0; }
@@ -84,45 +95,13 @@ template <typename T> __device__ u64 size_of(T x) {
     return Float<T>::fraction(x) | u64(Float<T>::exponent(x) != 0) << (Float<T>::BITS - 1);
 }
 
-// Element as a sum of type S, in units of 2^(base + BIAS); `base` is at most the place of any finite element but zeros.
-// One that is not finite is zero, but for Marks.
-template <typename S, typename T, bool FLOAT = Float<T>::IS> struct Element;
-template <typename T> struct Element<u64, T, false> {
-    static __device__ u64 of(T x, int) { return u64(i64(x)); }
-};
-template <typename T> struct Element<Wide, T, false> {
-    static __device__ Wide of(T x, int) { return {u64(x), x < T(0) ? ~u64(0) : 0}; }
-};
-template <typename T> struct Element<u64, T, true> {
-    static __device__ u64 of(T x, int base) {
-        const u64 size = is_finite(x) ? size_of(x) << ((place_of(x) - base) & 63) : 0;
-        return Float<T>::negative(x) ? 0 - size : size;
-    }
-};
-template <typename T> struct Element<Wide, T, true> {
-    static __device__ Wide of(T x, int base) {
-        const u64 size = is_finite(x) ? size_of(x) : 0;
-        const int shift = (place_of(x) - base) & 127;  // of a zero any
-        Wide wide{size << (shift & 63), 0};
-        if (shift >= 64) wide = {0, wide.low};
-        else if (shift) wide.high = size >> (64 - shift);
-        return Float<T>::negative(x) ? none<Wide>() - wide : wide;
-    }
-};
-
-template <typename T> struct Element<Marks, T, true> {
-    static __device__ Marks of(T x, int) {
-        if (is_finite(x)) return {0};
-        return {u64(1) << (Float<T>::fraction(x) ? 0 : Float<T>::negative(x) ? 2 * Marks::BITS : Marks::BITS)};
-    }
-};
-
-constexpr i64 NAN_BITS = 0x7ff8000000000000, INFINITY_BITS = 0x7ff0000000000000, NO_MARK = NAN_BITS + 1;
-
-// What a window sums to that is not finite.
-inline __device__ double not_finite(bool nan, bool above, bool below) {
-    if (nan || (above && below)) return __longlong_as_double(NAN_BITS);
-    return above ? __longlong_as_double(INFINITY_BITS) : -__longlong_as_double(INFINITY_BITS);
+template <typename T> __device__ Marks mark_of(T x) {
+    if (is_finite(x)) return {0};
+    return {u64(1) << (Float<T>::fraction(x) ? 0 : Float<T>::negative(x) ? 2 * Marks::BITS : Marks::BITS)};
+}
+template <bool MARKED, typename T> __device__ T finite_part(T x) {
+    if constexpr (MARKED) return is_finite(x) ? x : T{};
+    return x;
 }
 
 inline __device__ double power_of_two(int exponent) {  // from -1074 to 1023
@@ -141,70 +120,3 @@ inline __device__ double rounded(u64 high, u64 low, bool rest, int unit) {
     if (exponent < -1074) top >>= -1074 - exponent, exponent = -1074;
     return double(top) * power_of_two(exponent);
 }
-
-// A window's sum as what is written.
-template <typename T> struct Result {
-    static __device__ double of(u64 sum, int base) {
-        const u64 size = i64(sum) < 0 ? 0 - sum : sum;
-        const double result = double(size) * power_of_two(base + Float<T>::BIAS);
-        return i64(sum) < 0 ? -result : result;
-    }
-    static __device__ double of(Wide sum, int base) {
-        const bool negative = i64(sum.high) < 0;
-        const Wide size = negative ? none<Wide>() - sum : sum;
-        const double result = rounded(size.high, size.low, false, base + Float<T>::BIAS);
-        return negative ? -result : result;
-    }
-    static __device__ double of(Marks sum, int) {
-        return sum.counts ? not_finite(sum.has(0), sum.has(1), sum.has(2)) : __longlong_as_double(NO_MARK);
-    }
-};
-
-// Any finite floats, of which at most 2^31 are in it at a time: digits of 32 bits with whatever carries they have left.
-template <typename T> struct Digits {
-    static constexpr int COUNT = (Float<T>::PLACES + Float<T>::BITS + 31) / 32 + 2;
-    static constexpr int NANS = COUNT, ABOVE = COUNT + 1, BELOW = COUNT + 2, ALL = COUNT + 3;
-    i64 digits[ALL];  // and how many elements are not finite
-
-    __device__ void clear() {
-        for (int k = 0; k < ALL; ++k) digits[k] = 0;
-    }
-
-    // `sign` is 1 for an element that comes in, -1 for one that goes out.
-    __device__ void add(T x, int sign) {
-        if (!is_finite(x)) {
-            digits[Float<T>::fraction(x) ? NANS : Float<T>::negative(x) ? BELOW : ABOVE] += sign;
-            return;
-        }
-        const int place = place_of(x) - 1, shift = place % 32;
-        const u64 size = size_of(x), low = size << shift;
-        if (Float<T>::negative(x)) sign = -sign;
-        i64* const at = digits + place / 32;
-        at[0] += sign * i64(u32(low));
-        at[1] += sign * i64(low >> 32);
-        if (shift) at[2] += sign * i64(size >> (64 - shift));
-    }
-
-    __device__ double sum() const {
-        if (digits[NANS] || digits[ABOVE] || digits[BELOW])
-            return not_finite(digits[NANS], digits[ABOVE], digits[BELOW]);
-        i64 carry = 0;
-        for (int k = 0; k < COUNT; ++k) carry = (digits[k] + carry) >> 32;
-        const bool negative = carry < 0;
-        u32 size[COUNT];
-        carry = 0;
-        int top = 3;  // of the four digits that count
-        for (int k = 0; k < COUNT; ++k) {
-            carry += negative ? -digits[k] : digits[k];
-            size[k] = u32(carry);
-            carry >>= 32;
-            if (size[k]) top = max(k, 3);
-        }
-        u64 parts[2] = {0, 0};
-        for (int k = 0; k < 4; ++k) parts[k / 2] |= u64(size[top - k]) << (k % 2 ? 0 : 32);
-        bool rest = false;
-        for (int k = 0; k <= top - 4; ++k) rest = rest || size[k];
-        const double result = rounded(parts[0], parts[1], rest, 32 * (top - 3) + 1 + Float<T>::BIAS);
-        return negative ? -result : result;
-    }
-};

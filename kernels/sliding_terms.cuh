@@ -32,8 +32,6 @@ template <typename T, int SIZE = sizeof(T), bool FLOAT = Float<T>::IS> struct Te
     static constexpr bool ADAPTS = false;
     using Part = int;
     using Whole = u64;
-    template <typename ForEach> __device__ bool open(const ForEach&, i64, int, int) const { return true; }
-    __device__ bool fits(T) const { return true; }
     __device__ Part term(T x) const { return x; }
     __device__ bool holds(Whole) const { return true; }
     __device__ i64 result(Whole sum) const { return i64(sum); }
@@ -42,8 +40,6 @@ template <typename T> struct Terms<T, 4, false> {
     static constexpr bool ADAPTS = false;
     using Part = u64;
     using Whole = u64;
-    template <typename ForEach> __device__ bool open(const ForEach&, i64, int, int) const { return true; }
-    __device__ bool fits(T) const { return true; }
     __device__ Part term(T x) const { return u64(i64(x)); }
     __device__ bool holds(Whole) const { return true; }
     __device__ i64 result(Whole sum) const { return i64(sum); }
@@ -52,25 +48,103 @@ template <typename T> struct Terms<T, 8, false> {
     static constexpr bool ADAPTS = false;
     using Part = Wide;
     using Whole = Wide;
-    template <typename ForEach> __device__ bool open(const ForEach&, i64, int, int) const { return true; }
-    __device__ bool fits(T) const { return true; }
-    __device__ Part term(T x) const { return Element<Wide, T>::of(x, 0); }
+    __device__ Part term(T x) const { return {u64(x), x < T(0) ? ~u64(0) : 0}; }
     __device__ bool holds(Whole sum) const { return sum.high == (T(-1) < T(0) && i64(sum.low) < 0 ? ~u64(0) : 0); }
     __device__ T result(Whole sum) const { return T(sum.low); }
 };
 
-// Floats in units of the last bit of the smallest one, or how many of them are not finite.
-template <typename S, typename T> struct FixedTerms {
-    static constexpr bool ADAPTS = false;
-    using Part = S;
-    using Whole = S;
-    int base;
-    template <typename ForEach> __device__ bool open(const ForEach&, i64, int, int) const { return true; }
-    __device__ bool fits(T) const { return true; }
-    __device__ Part term(T x) const { return Element<S, T>::of(x, base); }
-    __device__ bool holds(Whole) const { return true; }
-    __device__ double result(Whole sum) const { return Result<T>::of(sum, base); }
+// Floats that are multiples of a power of two, the grid, and not too large for it: a float64 number so large that the
+// grid is the distance from one to the next counts it in its bits when they are added to it. These are added up as
+// integers, which may wrap on the way; the large number itself is in them as often as there are elements in the sum,
+// and is taken out in the end.
+template <typename T> struct Grid {
+    static constexpr bool ADAPTS = true;
+    static constexpr int LEAST = 1 + Float<T>::BIAS;
+    static constexpr int MOST = 50;  // bits of an element: that many can be counted
+    u32 least, range;                // keys of the elements that fit
+
+    __device__ bool fits(T x) const { return Float<T>::key(x) - least <= range | Float<T>::is_zero(x); }
+    __device__ bool holds(u64) const { return true; }
+    // Elements from places `below` to `above` fit.
+    __device__ void reach(int below, int above) {
+        least = below > 1 ? u32(below) << Float<T>::KEY_BITS : 0;
+        range = (u32(above + 1) << Float<T>::KEY_BITS) - 1 - least;
+    }
+    // Adding it rounds to the grid.
+    static __device__ double counter(int grid) { return 1.5 * power_of_two(grid + 52 - Float<T>::SCALE); }
+    // Bits of an element, for a sum of all of a window in 62.
+    static __device__ int bits(i64 radius) { return min(MOST, __clzll(2 * radius) - 2); }
 };
+
+// On one grid.
+template <typename T> struct OneGrid : Grid<T> {
+    using Part = u64;
+    using Whole = u64;
+    double counter, unit;
+    u64 offset;
+
+    // Chooses the grid for elements of these places, and as many larger ones as it has room for, but at most 2^spare
+    // times as large; false if there is none. In a sum are `terms` elements more than have been taken out of it.
+    __device__ bool choose(int low, int high, int spare, i64 radius, i64 terms, int) {
+        const int bits = this->bits(radius), edge = Float<T>::BIAS + Float<T>::BITS - bits;
+        const int grid = max(min(high + spare, Float<T>::PLACES) + edge, this->LEAST);
+        this->reach(grid - Float<T>::BIAS, min(grid - edge, Float<T>::PLACES));
+        counter = Grid<T>::counter(grid), unit = power_of_two(grid);
+        offset = u64(terms) * u64(__double_as_longlong(counter));
+        return low >= grid - Float<T>::BIAS;
+    }
+    __device__ Part term(T x) const { return u64(__double_as_longlong(Float<T>::scaled(x) + counter)); }
+    __device__ double result(Whole sum) const { return double(i64(sum - offset)) * unit; }
+};
+
+struct Pair {
+    u64 high, low;
+};
+inline __device__ Pair operator+(Pair a, Pair b) { return {a.high + b.high, a.low + b.low}; }
+inline __device__ Pair operator-(Pair a, Pair b) { return {a.high - b.high, a.low - b.low}; }
+inline __device__ Pair lane_before(Pair value, int lanes) {
+    return {lane_before(value.high, lanes), lane_before(value.low, lanes)};
+}
+inline __device__ Pair lane_across(Pair value, int lanes) {
+    return {lane_across(value.high, lanes), lane_across(value.low, lanes)};
+}
+
+// On two grids: what the coarse one leaves of an element is counted on a fine one, 2^split times as fine.
+template <typename T> struct TwoGrids : Grid<T> {
+    using Part = Pair;
+    using Whole = Pair;
+    static constexpr int SPLIT = 42;  // with the last 11 bits of the coarse sum a float64 number
+    double coarse, fine, unit, ratio;
+    u64 offset_high, offset_low;
+    int split;
+
+    __device__ bool choose(int low, int high, int spare, i64 radius, i64 terms, int) {
+        const int bits = this->bits(radius), edge = Float<T>::BIAS + Float<T>::BITS - bits;
+        split = min(SPLIT, bits + 1);
+        const int wanted = max(min(high + spare, Float<T>::PLACES) + edge - split, this->LEAST);
+        const int grid = min(wanted, 971 - split), above = min(grid + split - edge, Float<T>::PLACES);
+        this->reach(grid - Float<T>::BIAS, above);
+        unit = power_of_two(grid), ratio = power_of_two(split);
+        coarse = this->counter(grid + split), fine = this->counter(grid);
+        offset_high = u64(terms) * u64(__double_as_longlong(coarse));
+        offset_low = u64(terms) * u64(__double_as_longlong(fine));
+        return low >= grid - Float<T>::BIAS && high <= above;
+    }
+    __device__ bool holds(Pair) const { return true; }
+    __device__ Part term(T x) const {
+        const double all = Float<T>::scaled(x), counted = all + coarse;
+        const double rest = all - (counted - coarse) + fine;
+        return {u64(__double_as_longlong(counted)), u64(__double_as_longlong(rest))};
+    }
+    // The one addition that rounds: both terms are exact.
+    __device__ double result(Whole sum) const {
+        const i64 low = i64(sum.low - offset_low), high = i64(sum.high - offset_high) + (low >> split);
+        const i64 last = (high & 2047) << split | (low & ((i64(1) << split) - 1));
+        return fma(double(high & ~i64(2047)), ratio, double(last)) * unit;
+    }
+};
+
+template <typename T> struct Terms<T, 2, true> : OneGrid<T> {};
 
 // Two float64 numbers, each a multiple of a power of two so large that sums of them are exact.
 struct Cuts {
@@ -85,38 +159,29 @@ inline __device__ Cuts lane_across(Cuts value, int lanes) {
     return {__shfl_xor_sync(~0u, value.high, lanes), __shfl_xor_sync(~0u, value.low, lanes)};
 }
 
-// Floats cut at a grid 2^g into a multiple of it and what is left. Every sum on the way is one of at most 2^b elements:
-// a window, or what comes into a tile and goes out of it, the difference of two windows. With elements below 2^k and
-// g = k + b - 53 it is a float64 number. What is left is at most 2^(g - 1): its sums are float64 numbers if no element
-// has a bit below 2^(g - 1 + b - 53). The sum of both is then rounded for the first time.
-template <typename T, int SIZE> struct Terms<T, SIZE, true> {
-    static constexpr bool ADAPTS = true;
-    static constexpr int SPARE = 1;  // so much larger may elements become before the grid is chosen anew
+// Cut at a grid 2^g into a multiple of it and what is left, for which integers are not needed. Every sum on the way is
+// one of at most 2^b elements: a window, or what comes into a tile and goes out of it, the difference of two windows.
+// With elements below 2^k and g = k + b - 53 it is a float64 number. What is left is at most 2^(g - 1): its sums are
+// float64 numbers if no element has a bit below 2^(g - 1 + b - 53). The sum of both is then rounded for the first time.
+template <typename T, int SIZE> struct Terms<T, SIZE, true> : Grid<T> {
     using Part = Cuts;
     using Whole = Cuts;
-    double magic;      // adding it rounds to the grid
-    u32 least, range;  // keys of the elements that fit
+    double magic;  // adding it rounds to the grid
 
-    // Chooses a grid for the windows of a tile; false if there is none.
-    template <typename ForEach> __device__ bool open(const ForEach& for_each, i64 radius, int count, int tile) {
-        int low, high;
-        const bool finite = places<T>(for_each, 2 * radius + count, low, high);
+    __device__ bool choose(int low, int high, int spare, i64 radius, i64, int tile) {
         const i64 width = 2 * radius + 1, most = max(width, min(2 * width, i64(2 * tile)));
         const int bits = max(64 - __clzll(most - 1), 2);  // 2: `magic` has to be larger than any element
-        if (!high) low = high = 1;  // only zeros: any grid
-        const int above = min(high + SPARE, Float<T>::PLACES);
+        const int above = min(max(high, 1) + spare, Float<T>::PLACES);
         const int grid = max(above + Float<T>::BIAS + Float<T>::BITS + bits - 53, -1074);
         const int below = max(grid + bits - 54 - Float<T>::BIAS, 1);
         magic = 1.5 * power_of_two(min(grid + 52, 1023));
-        least = below > 1 ? u32(below) << Float<T>::KEY_BITS : 0;
-        range = (u32(above + 1) << Float<T>::KEY_BITS) - 1 - least;
-        return finite && grid <= 970 && low >= below;
+        this->reach(below, above);
+        return grid <= 970 && low >= below;
     }
-    __device__ bool fits(T x) const { return Float<T>::key(x) - least <= range | Float<T>::is_zero(x); }
+    __device__ bool holds(Cuts) const { return true; }
     __device__ Part term(T x) const {
-        const double all = Float<T>::to_double(x), high = all + magic - magic;
+        const double all = x, high = all + magic - magic;
         return {high, all - high};
     }
-    __device__ bool holds(Whole) const { return true; }
     __device__ double result(Whole sum) const { return sum.high + sum.low; }
 };

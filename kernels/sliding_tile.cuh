@@ -3,6 +3,8 @@
 
 #include "sliding_terms.cuh"
 
+constexpr int SPARE = 1;  // elements may become 2^SPARE times as large before grids are chosen anew
+
 // Outputs of a row that follow one another: `x` and `out` are what they are computed from and where they go.
 template <typename T, typename Out> struct Span {
     Row<T> x;
@@ -16,16 +18,9 @@ template <typename T, typename Out> struct Span {
     }
 };
 
-// Whether a window has no element that is not finite, and so keeps the sum that it has.
-template <typename Part> constexpr bool SPARSE = false;
-template <> constexpr bool SPARSE<Marks> = true;
-template <typename Part, typename Out> __device__ bool is_no_mark(Out) { return false; }
-template <> inline __device__ bool is_no_mark<Marks>(double mark) { return __double_as_longlong(mark) == NO_MARK; }
-
 // Results of a tile from shared memory, as many as there are outputs left.
-template <int BLOCK, typename Part, int TILE, typename Out>
-__device__ void store(Out* out, const Out* from, int count) {
-    if (count >= TILE && !SPARSE<Part> && reinterpret_cast<u64>(out) % 16 == 0) {
+template <int BLOCK, int TILE, typename Out> __device__ void store(Out* out, const Out* from, int count) {
+    if (count >= TILE && reinterpret_cast<u64>(out) % 16 == 0) {
         auto* const to = reinterpret_cast<uint4*>(out) + threadIdx.x;
         const auto* const packs = reinterpret_cast<const uint4*>(from) + threadIdx.x;
 #pragma unroll
@@ -33,35 +28,64 @@ __device__ void store(Out* out, const Out* from, int count) {
             if (k + BLOCK <= TILE / 2 || int(threadIdx.x) < TILE / 2 - k) __stcs(to + k, packs[k]);
     } else {
 #pragma unroll 1
-        for (int k = threadIdx.x; k < min(count, TILE); k += BLOCK)
-            if (!is_no_mark<Part>(from[k])) out[k] = from[k];
+        for (int k = threadIdx.x; k < min(count, TILE); k += BLOCK) out[k] = from[k];
     }
 }
 
 // What is added to a window's sum from the first output of a tile to each of a thread; false if an element does not
-// fit. `before` is what threads of the warp before this one add, `parts` gets what each warp adds.
-template <typename Terms, typename T, int COUNT>
+// fit. Where there may be elements that are not finite (MARKED), they count as zeros. `before` is what threads of the
+// warp before this one add, `parts` gets what each warp adds.
+template <bool MARKED, typename Terms, typename T, int COUNT>
 __device__ bool add_up(const Terms& terms, const T* entering, const T* leaving, typename Terms::Part (&sums)[COUNT],
                        typename Terms::Part& before, typename Terms::Part* parts) {
     bool fits = true;
     typename Terms::Part run{};
 #pragma unroll
     for (int j = 0; j < COUNT; ++j) {
-        const T x = entering[j];
-        fits = fits & terms.fits(x);
+        const T x = finite_part<MARKED>(entering[j]);
+        if constexpr (Terms::ADAPTS) fits = fits & terms.fits(x);
         run = run + terms.term(x);
         sums[j] = run;
-        run = run - terms.term(leaving[j]);
+        run = run - terms.term(finite_part<MARKED>(leaving[j]));
     }
     before = sum_before(run, parts);
     return fits;
 }
 
+// Windows with elements that are not finite get what they sum to. `start` has those of the tile's first window, `next`
+// gets those of the next tile's, both in shared memory. Returns whether one came in.
+template <int WARPS, int COUNT, typename T>
+__device__ bool put_marks(const T* entering, const T* leaving, const Marks& start, Marks& next, double* results) {
+    __shared__ Marks parts[WARPS];
+    Marks sums[COUNT], run{}, in{};
+#pragma unroll
+    for (int j = 0; j < COUNT; ++j) {
+        const Marks mark = mark_of(entering[j]);
+        in = in + mark, run = run + mark;
+        sums[j] = run;
+        run = run - mark_of(leaving[j]);
+    }
+    Marks before = sum_before(run, parts);
+    const bool any = __syncthreads_or(in.counts != 0);
+    before = before + start;
+#pragma unroll
+    for (int k = 0; k < WARPS - 1; ++k)
+        if (k < int(threadIdx.x) / 32) before = before + parts[k];
+    if (threadIdx.x == WARPS * 32 - 1) next = before + run;
+#pragma unroll
+    for (int j = 0; j < COUNT; ++j) {
+        const Marks sum = before + sums[j];
+        if (sum.counts) results[j] = sum.value();
+    }
+    return any;
+}
+
 // Sums of the windows of a span; false if one does not fit (integers). Where a tile does not fit into `terms`, `leave`
-// gets its first output, and says with which to go on. In the ring is what the windows of a tile and the next one
-// have; where `ring` elements are too few for that, what leaves them comes once more, through a ring of its own.
+// gets its first output, and says with which to go on. Whether it has been `chosen` what they are added up in is tried
+// before anybody looks at the elements. In the ring is what the windows of a tile and the next one have; where `ring`
+// elements are too few for that, what leaves them comes once more, through a ring of its own.
 template <int BLOCK, int COUNT, typename Terms, typename T, typename Out, typename Leave>
-__device__ bool slide(const Span<T, Out>& span, i64 radius, int ring, Terms terms, Leave leave) {
+__device__ bool slide(const Span<T, Out>& span, i64 radius, int ring, Terms terms, bool chosen, Leave leave) {
     using Part = typename Terms::Part;
     using Whole = typename Terms::Whole;
     constexpr int TILE = BLOCK * COUNT, WARPS = BLOCK / 32;
@@ -69,12 +93,15 @@ __device__ bool slide(const Span<T, Out>& span, i64 radius, int ring, Terms term
     __shared__ Part parts[WARPS];
     // All elements of a tile's first window but the one that comes in last; and of the next tile's.
     __shared__ Whole windows[2];
+    __shared__ Marks marks[2];
     int turn = 0;
     Out* const ordered = dynamic_shared<Out>();
     Ring<T, COUNT, BLOCK> in{reinterpret_cast<T*>(ordered + TILE), ring};
     Ring<T, COUNT, BLOCK> gone{in.elements + ring + in.EXTRA, ring};
     const bool together = 2 * radius + 2 * TILE + 2 * in.PER_PACK <= ring;
+    [[maybe_unused]] const bool counted = 2 * radius + 1 < i64(1) << Marks::BITS;  // as many marks as there may be
     const i64 last = span.count + 2 * radius;
+    const int own = threadIdx.x * COUNT;
 
     bool all_hold = true;
     int tile = 0;
@@ -89,20 +116,44 @@ __device__ bool slide(const Span<T, Out>& span, i64 radius, int ring, Terms term
         }
         wait_for_fetched();
         __syncthreads();
-        // `apply` to the elements of the first windows.
+        // `apply` to the first elements.
         const auto for_each = [&](i64 elements, auto apply) {
             if (!together) return span.x.template for_each<BLOCK>(tile, elements, apply);
 #pragma unroll 4
             for (int k = threadIdx.x; k < int(elements); k += BLOCK) apply(in.elements[leaves + k]);
         };
-        if (!terms.open(for_each, radius, min(span.count - tile, TILE), TILE)) {
-            tile = leave(tile);
-            continue;
+        i64 marked = tile;  // the first output from which on all elements may be taken for finite
+        if constexpr (Terms::ADAPTS) {
+            if (!chosen) {
+                int low, high;
+                const bool finite = places<T>(for_each, 2 * radius + min(span.count - tile, TILE), low, high);
+                if (!terms.choose(low, high, SPARE, radius, 2 * radius + 1, TILE) || !(finite || counted)) {
+                    tile = leave(tile);
+                    continue;
+                }
+            }
+            chosen = false;  // if it is tried again
         }
         Whole first{};
-        for_each(2 * radius, [&](T x) { first = first + terms.term(x); });
+        [[maybe_unused]] bool fit = true;
+        [[maybe_unused]] Marks first_marks{};
+        for_each(2 * radius, [&](T x) {
+            if constexpr (Terms::ADAPTS) {
+                fit = fit & terms.fits(finite_part<true>(x));
+                first_marks = first_marks + mark_of(x);
+            }
+            first = first + terms.term(finite_part<Terms::ADAPTS>(x));
+        });
         first = sum_of_all<BLOCK>(first);
         if (threadIdx.x == BLOCK - 1) windows[turn] = first;
+        if constexpr (Terms::ADAPTS) {
+            if (!__syncthreads_and(fit & (counted | !first_marks.counts))) continue;
+            if (__syncthreads_or(first_marks.counts != 0)) {
+                first_marks = sum_of_all<BLOCK>(first_marks);
+                if (threadIdx.x == BLOCK - 1) marks[turn] = first_marks;
+                marked += 2 * radius;
+            }
+        }
         for (; tile < span.count; tile += TILE) {
             wait_for_fetched();
             __syncthreads();
@@ -110,15 +161,23 @@ __device__ bool slide(const Span<T, Out>& span, i64 radius, int ring, Terms term
                 in.template fetch_tile<TILE>(span.x, last);
                 if (!together) gone.template fetch_tile<TILE>(span.x, last);
             }
-            const int own = threadIdx.x * COUNT;
             Part sums[COUNT], before;
-            const T* const leaving = together ? in.elements : gone.elements;
-            const bool fits = add_up(terms, in.elements + in.after(enters, own), leaving + in.after(leaves, own), sums,
-                                     before, parts);
+            const T* const entering = in.elements + in.after(enters, own);
+            const T* const leaving = (together ? in.elements : gone.elements) + in.after(leaves, own);
             enters = in.after(enters, TILE), leaves = in.after(leaves, TILE);
+            bool with_marks = tile < marked;
             if constexpr (Terms::ADAPTS) {
-                if (!__syncthreads_and(fits)) break;
+                while (true) {
+                    fit = with_marks ? add_up<true>(terms, entering, leaving, sums, before, parts)
+                                     : add_up<false>(terms, entering, leaving, sums, before, parts);
+                    fit = __syncthreads_and(fit);
+                    if (fit || with_marks || !counted) break;
+                    if (threadIdx.x == BLOCK - 1) marks[turn] = {};
+                    with_marks = true;
+                }
+                if (!fit) break;
             } else {
+                add_up<false>(terms, entering, leaving, sums, before, parts);
                 __syncthreads();
             }
 
@@ -136,8 +195,14 @@ __device__ bool slide(const Span<T, Out>& span, i64 radius, int ring, Terms term
                 ordered[own + j] = terms.result(sum);
                 all_hold = all_hold & (own + j >= count | terms.holds(sum));
             }
+            if constexpr (Terms::ADAPTS)
+                if (with_marks) {
+                    auto &here = marks[turn ^ 1], &next = marks[turn];
+                    const bool any = put_marks<WARPS, COUNT>(entering, leaving, here, next, ordered + own);
+                    if (any) marked = tile + TILE + 2 * radius;
+                }
             __syncthreads();
-            store<BLOCK, Part, TILE>(span.out + tile, ordered, count);
+            store<BLOCK, TILE>(span.out + tile, ordered, count);
         }
         wait_for_fetched();  // what is on its way has to be there before anything else comes to its place
         __syncthreads();

@@ -12,7 +12,7 @@ from host_case import RANDOM, Case
 from numpy.typing import NDArray
 from stencil_cases import adversarial, numbers, same
 
-from kernels import sliding_device
+from kernels import sliding_box
 from kernels.sliding import box_cpu, weighted_cpu
 from kernels.sliding_device import box, weighted
 
@@ -27,7 +27,7 @@ def _in_one_span(check: Callable[[Any], None], cp: Any) -> None:
     """Rows that one block computes, tile by tile, as on a device where they are many times as long."""
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setattr(
-            sliding_device, "_step", lambda outputs, _radius, _resident, tile, _: -(-outputs // tile) * tile
+            sliding_box, "step_of", lambda outputs, _radius, _resident, tile, _: -(-outputs // tile) * tile
         )
         check(cp)
 
@@ -35,15 +35,15 @@ def _in_one_span(check: Callable[[Any], None], cp: Any) -> None:
 def _apart(check: Callable[[Any], None], cp: Any) -> None:
     """Where a window is said to be too wide for shared memory."""
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(sliding_device, "RESIDENT", 10**6)
-        monkeypatch.setattr(sliding_device, "LARGE_RESIDENT", 10**6)
+        monkeypatch.setattr(sliding_box, "RESIDENT", 10**6)
+        monkeypatch.setattr(sliding_box, "LARGE_RESIDENT", 10**6)
         check(cp)
 
 
 def _large(check: Callable[[Any], None], cp: Any) -> None:
     """In blocks of many threads."""
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(sliding_device, "RESIDENT", 10**6)
+        monkeypatch.setattr(sliding_box, "RESIDENT", 10**6)
         check(cp)
 
 
@@ -79,6 +79,29 @@ def _middle(count: int) -> NDArray[Any]:
     return factors
 
 
+def _apart_cases() -> Iterator[Case]:
+    """Windows of which shared memory holds two tiles, also where elements do not fit or are not finite."""
+    for dtype in ("int8", "int16", "int32", "int64", "uint64", "float16", "float32", "float64"):
+        for length, radius, where in ((2600, 900, (3, 0, "zero")), (400, 380, (400, 400, "reflect"))):
+            x = numbers(dtype, (2, length))
+            if dtype.startswith("float") and length > 400:
+                x[0, 70:73], x[1, 2500], x[1, 9] = (np.nan, np.inf, -np.inf), np.inf, -np.inf
+            check = partial(_apart, partial(_box, x, radius, where))
+            yield Case("sliding", "box", f"{dtype}, {length}, apart", check)
+    for dtype, factor in (("float32", 2.0**-80), ("float64", 2.0**-300), ("float64", 2.0**300)):
+        x = numbers(dtype, (2, 6000))
+        x[0, 100:110] *= factor
+        x[1, 4000] *= factor
+        check = partial(_apart, partial(_box, x, 20, (20, 20, "nearest")))
+        yield Case("sliding", "box_wide", f"{dtype}, some of 2^{np.log2(factor):.0f}", check)
+    for at in (1, 1500):
+        x = np.zeros((2, 3000), np.int64)
+        x[1, at - 1], x[1, at] = np.iinfo(np.int64).max, 1
+        yield Case("sliding", "box", f"that do not fit at {at}, apart", partial(_apart, partial(_overflow, x)))
+    x = np.where(np.arange(4500) < 4000, 0, numbers("float64", (1, 4500)))
+    yield Case("sliding", "box_range", "zeros at first", partial(_box, x, 40, (0, 0, "zero")))
+
+
 def sliding_cases() -> Iterator[Case]:
     """Spans of one tile and of several, rows in several spans; every neighbourhood; floats of every kind."""
     for what, x, radius, where in (
@@ -102,10 +125,8 @@ def sliding_cases() -> Iterator[Case]:
         yield Case("sliding", "box", what, partial(_in_one_span, partial(_box, x, radius, where)))
     for dtype in ("int16", "float32"):
         check = partial(_in_one_span, partial(_box, numbers(dtype, (1, 2100)), 2000, (2000, 2000, "reflect")))
-        yield Case("sliding", "box", f"{dtype}, apart", partial(_apart, check))
         yield Case("sliding", "box", f"{dtype}, large", partial(_large, check))
-    check = partial(_apart, partial(_box, numbers("float32", (1, 400)), 380, (400, 400, "reflect")))
-    yield Case("sliding", "box", "less than a tile, apart", check)
+    yield from _apart_cases()
     for dtype in ("int64", "uint64"):
         for at in (1, 150, 299):
             x = np.zeros((2, 301), dtype)
@@ -114,18 +135,22 @@ def sliding_cases() -> Iterator[Case]:
         x[:, 150:152] = np.iinfo(dtype).max, 1
         yield Case("sliding", "box", f"{dtype} that do not fit in two blocks", partial(_overflow, x))
     for case, radius in (("two words", 700), ("specials", 3), ("specials", 1100)):
-        x = adversarial(case, (2, 3000)) * np.resize([1.0, 2.0**-40], 3000)
+        x = adversarial(case, (2, 3000), "float32") * np.resize(np.float32([1, 2.0**-40]), 3000)
         check = partial(_in_one_span, partial(_box, x, radius, (0, 0, "zero")))
         yield Case("sliding", "box_wide", f"{case}, {radius}", check)
-    for dtype in ("float32", "float64"):
-        x = numbers(dtype, (2, 700))
-        x[0, 90], x[0, 95], x[0, 300], x[1, 699] = np.nan, np.inf, -np.inf, np.inf
-        check = partial(_in_one_span, partial(_box, x, 3, (0, 0, "zero")))
-        yield Case("sliding", "box_wide", f"{dtype}, not all finite", check)
+    for dtype in ("float16", "float32", "float64"):
+        x = numbers(dtype, (2, 3700))
+        x[0, 90], x[0, 95], x[0, 300], x[0, 3000], x[1, 3699] = np.nan, np.inf, -np.inf, np.nan, np.inf
+        for radius in (3, 150):
+            check = partial(_in_one_span, partial(_box, x, radius, (0, 0, "zero")))
+            yield Case("sliding", "box", f"{dtype}, not all finite, {radius}", check)
     for dtype in ("float16", "float32", "float64"):
         x = _far(dtype)
         for radius in (20, 100, 140):
             yield Case("sliding", "box_far", f"{dtype}, {radius}", partial(_box, x, radius, (radius, 7, "reflect")))
+    x = RANDOM(7).choice([1, -1, 2.0**-53, -(2.0**-53), 2.0**-600, -(2.0**-600), 0], (2, 900))
+    for radius in (1, 2, 80):
+        yield Case("sliding", "box_far", f"halfway, {radius}", partial(_box, x, radius, (radius, 0, "zero")))
     check = partial(_box, adversarial("both ends", (1, 4000)), 3, (0, 0, "zero"))
     yield Case("sliding", "box_far", "several spans", check)
     yield Case("sliding", "box_far", "one span", partial(_in_one_span, check))

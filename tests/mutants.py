@@ -52,8 +52,10 @@ EQUIVALENT: Mapping[tuple[str, str, str], str] = MappingProxyType({
     ("sliding_terms.cuh", "places", "threadIdx.x % 32 == 0"): "every lane has the same to say",
     ("sliding_tile.cuh", "slide", "span.count - tile > TILE"): "one more tile, without outputs",
     ("sliding_tile.cuh", "slide", "__syncthreads()"): "what others fetch is there at once on a host",
-    ("sliding.cu", "box_wide", "bits >= 128 || (!finite && 2 * radius + 1 >> Marks::BITS)"): "box_far is as exact",
-    ("sliding.cu", "box_far", "2 * radius <= BLOCK"): "another way to the same digits",
+    ("sliding.cu", "box_range", "threadIdx.x % 32 == 0"): "every lane has the same to say",
+    ("sliding.cu", "box_far", "2 * radius <= SIZE"): "another way to the same digits",
+    ("sliding_digits.cuh", "sum", "next >= 0"): "all digits are as exact as the highest",
+    ("sliding_digits.cuh", "sum", "(rest <= 2 * most || rest >= (i64(1) << 40) - 2 * most)"): "as exact",
     ("sliding.cu", "weighted", "span.count"): "one more tile, without outputs",
     ("sliding.cu", "weighted", "next_tile < span.count"): "one more tile, without outputs",
 })  # fmt: skip

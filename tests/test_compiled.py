@@ -23,9 +23,7 @@ PRODUCTION = {
     "stencil": "production", "transpose": "production", "reduction": "production", "elementwise": "production",
     "limits": r"\w+", "modular": r"\w+", "modular_small": r"\w+", "sliding": r"\w+",
 }  # fmt: skip
-# Kernels whose threads have an array of which the data choose the element: that cannot be in registers.
-INDEXED = {("sliding", "box_far")}
-# Kernels that keep there what they seldom need: bytes per thread at most.
+# Kernels that keep in local memory what they seldom need: bytes per thread at most.
 SELDOM = {("modular_small", "multiply_small"): 32}
 
 
@@ -58,10 +56,14 @@ def launch(stem: str, instance: str, architecture: str) -> tuple[int, int]:
     if stem == "sliding":
         c_type, *others = rest.rstrip(">").split(", ")
         if kernel == "box":
-            few, more = (2, 5) if c_type in ("Half", "float", "double") else (3, 6)
-            return int(others[-1]), (few if others[-1] == "256" else more) - (architecture == "sm_120")
-        same = others == [c_type]
-        return 128, {"box_wide": 4, "box_far": 1, "weighted": 6 if same else 5}[kernel]
+            few, more = (2, 5) if c_type in ("Half", "float", "double") else (2 if others[1] == "384" else 3, 6)
+            return int(others[1]), (more if others[1] == "128" else few) - (architecture != "sm_90")
+        if kernel == "box_far":
+            return 64 if c_type == "double" else 128, 3
+        of_weighted = {("float", "float"): 8 if architecture == "sm_75" else 10, ("double", "double"): 7}.get(
+            (c_type, *others), 5
+        )
+        return 128, {"box_wide": 4, "box_range": 1, "weighted": of_weighted}[kernel]
     if stem in ("histogram", "reduction", "limits"):
         two = architecture in LARGE and kernel not in ("histogram_regular", "histogram_search", "histogram_bytes")
         return 1024, 2 if two else 1
@@ -97,8 +99,7 @@ def excesses(stem: str, architecture: str, kernels: dict[str, Taken]) -> list[st
             found.append(f"{what}: expected at most 49152 bytes of static shared memory, takes {taken.shared}")
         if not re.fullmatch(PRODUCTION[stem], instance.partition("<")[0]):
             continue
-        kernel = (stem, instance.partition("<")[0])
-        if taken.local > SELDOM.get(kernel, 0) and kernel not in INDEXED:
+        if taken.local > SELDOM.get((stem, instance.partition("<")[0]), 0):
             found.append(
                 f"{what}: expected everything in registers, {taken.local} bytes per thread are in local memory"
             )

@@ -11,18 +11,9 @@ from numpy.typing import NDArray
 
 from kernels import build
 from kernels.sliding import OUTSIDE, box_cpu, weighted_cpu
-from kernels.sliding_device import (
-    C_TYPES,
-    CHUNK,
-    INSTANCES,
-    ITEMS,
-    MANY_THREADS,
-    PACKS,
-    THREADS,
-    WIDE_ITEMS,
-    box,
-    weighted,
-)
+from kernels.sliding_box import DIGITS, FAR, ITEMS, MANY_ITEMS, WIDE_ITEMS
+from kernels.sliding_device import CHUNK, INSTANCES, PACKS, box, weighted
+from kernels.sliding_launch import C_TYPES, THREADS
 
 SOURCE = (build.SOURCES / "sliding.cu").read_text()
 HEADERS = "".join(path.read_text() for path in sorted(build.SOURCES.glob("sliding_*.cuh")))
@@ -47,15 +38,23 @@ def check_box(cp: Any, x: NDArray[Any], radius: int, before: int = 0, after: int
 
 def test_header_names_the_kernels() -> None:
     listed = re.findall(r"^//   (\w+)  +", SOURCE, re.MULTILINE)
-    assert listed == re.findall(r"__global__ void __launch_bounds__\((?:BLOCK|SIZE).*\)\n(\w+)\(", SOURCE)
+    assert listed == re.findall(r"__global__ void __launch_bounds__\((?:BLOCK|SIZE|FAR).*\)\n(\w+)\(", SOURCE)
     assert len(listed) == SOURCE.count("__global__")
     assert {instance.partition("<")[0] for instance in INSTANCES} == set(listed)
     assert f"BLOCK = {THREADS};" in SOURCE
-    assert f"PACKS = {PACKS}, CHUNK = {CHUNK} * " in HEADERS
-    few, many = ITEMS[THREADS], ITEMS[MANY_THREADS]
-    assert f"ITEMS = (sizeof(T) == 8 ? {few[True]} : {few[False]}) - " in SOURCE
-    assert {few[key] - many[key] for key in few} == {2}
+    assert f"PACKS = sizeof(T) == 4 ? {PACKS[4]} : {PACKS[8]}, CHUNK = {CHUNK} * " in HEADERS
+    assert f"ITEMS = (sizeof(T) == 8 ? {ITEMS[True]} : {ITEMS[False]}) - (SIZE == BLOCK ? 0 : 2)" in SOURCE
+    assert {ITEMS[key] - MANY_ITEMS[key] for key in ITEMS} == {2}
     assert f"WIDE_ITEMS = {WIDE_ITEMS};" in SOURCE
+    assert f"FAR = sizeof(T) == 8 ? {FAR[8]} : {FAR[4]};" in SOURCE
+
+
+def test_digits_of_a_dtype() -> None:
+    """As many of 32 bits as its largest number and the sum of 2**31 of them have, and three counts."""
+    for size, count in DIGITS.items():
+        limits = np.finfo(f"f{size}")
+        bits = limits.maxexp - limits.minexp + limits.nmant + 1
+        assert 32 * (count - 3) >= bits + 31
 
 
 @pytest.mark.gpu
@@ -101,6 +100,17 @@ def test_box_of_adversarial_floats(cp: Any, case: str, dtype: str) -> None:
     }[case].astype(dtype)
     for radius in (0, 2, 40):
         check_box(cp, x, radius, 1, radius)
+
+
+@pytest.mark.hardware
+@pytest.mark.parametrize("dtype", ("float16", "float32", "float64"))
+def test_box_of_wide_windows_with_some_not_finite(cp: Any, dtype: str) -> None:
+    """Counted, and too many to be counted."""
+    x = numbers(dtype, (2, 2_300_001))
+    x[0, 5::70001], x[1, 900_000] = np.inf, np.nan
+    x[1, 400_000:400_100] *= x.dtype.type(2.0**-13)
+    for radius in (3, 50_000, 2**20 + 5):
+        check_box(cp, x, radius)
 
 
 @pytest.mark.hardware

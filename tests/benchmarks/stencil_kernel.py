@@ -6,19 +6,21 @@ python -m tests.benchmarks.stencil_kernel OUT.json
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from kernels import build
 from kernels.limits import copy
 from kernels.sliding import box_cpu, weighted_cpu
 from kernels.sliding_device import box, weighted
 from tests.benchmarks.common import device_medians, save
 
-RADII = (3, 16, 100, 1000, 4096, 100_000)
+RADII = (3, 16, 100, 1000, 4096, 100_000, 1_000_000)
 WEIGHTED_RADII = (1, 3, 8, 16, 100, 1000, 4096)
 PART = 2**24  # elements that are generated; they are repeated
-HEAD = 2**18  # elements of which the sums are compared with those of the CPU
+HEAD = 2**18  # elements of which the sums are compared with those of the CPU, and a window and a half
 
 
 def elements_of(dtype: str, kind: str, nbytes: int) -> Any:
@@ -35,13 +37,26 @@ def elements_of(dtype: str, kind: str, nbytes: int) -> Any:
     return cupy.tile(cupy.asarray(part.astype(dtype)), nbytes // np.dtype(dtype).itemsize // PART)[None]
 
 
-def verified(x: Any, compute: Any, on_cpu: Any) -> bool:
+def verified(x: Any, radius: int, compute: Any, on_cpu: Any) -> bool:
     """The same bits as from the CPU, at the beginning."""
-    head = x[:, :HEAD]
+    head = x[:, : HEAD + 3 * radius].copy()
     return bool(compute(head).get().tobytes() == on_cpu(head.get()).tobytes())
 
 
-def measure(nbytes: int = 2**29, repeats: int = 20) -> dict[str, Any]:
+def products_rate(dtype: str) -> float:
+    """Products and sums a second, each rounded by itself, in registers."""
+    import cupy
+
+    c_type = {"float32": "float", "float64": "double"}[dtype]
+    kernel = build.load(Path(__file__).parent / "products.cu", f"products<{c_type}>")
+    blocks, threads, rounds = 16 * build.limits().multiprocessors, 256, 4000
+    of, out = np.dtype(dtype).type, cupy.empty(blocks * threads, dtype)
+    arguments = (out, of(0.5), of(1), np.int32(rounds))
+    work = {"products": lambda: kernel((blocks,), (threads,), arguments)}
+    return 2 * 16 * rounds * out.size / device_medians(work, 5, lambda: None)["products"]
+
+
+def measure(nbytes: int = 2**29, repeats: int = 10) -> dict[str, Any]:
     """Rates of reading and writing together, as a share of that of a copy measured beside it."""
     import cupy
     from cupyx.scipy import ndimage
@@ -58,10 +73,11 @@ def measure(nbytes: int = 2**29, repeats: int = 20) -> dict[str, Any]:
 
     for dtype, kind in (
         ("int32", "normal"), ("int16", "normal"), ("int8", "normal"), ("int64", "normal"), ("float16", "normal"),
-        ("float32", "normal"), ("float64", "normal"), ("float32", "far"), ("float64", "far"), ("float32", "with NaN"),
+        ("float32", "normal"), ("float64", "normal"), ("float32", "far"), ("float64", "far"), ("float16", "with NaN"),
+        ("float32", "with NaN"), ("float64", "with NaN"),
     ):  # fmt: skip
         x = elements_of(dtype, kind, nbytes)
-        for radius in RADII if kind == "normal" else (3, 1000):
+        for radius in RADII if kind == "normal" else (3, 1000, 100_000):
             works: dict[str, Any] = {"ours": lambda x=x, r=radius: box(x, r)}
             if kind == "normal" and radius <= 100 and dtype in ("float32", "float64"):
                 works["uniform_filter1d"] = lambda x=x, r=radius: ndimage.uniform_filter1d(x[0], 2 * r + 1)
@@ -69,13 +85,14 @@ def measure(nbytes: int = 2**29, repeats: int = 20) -> dict[str, Any]:
             moved = x.nbytes + box(x, radius).nbytes
             copied = 2 * one.nbytes / seconds.pop("copy")
             rates = {name: moved / one_time / 1e9 for name, one_time in seconds.items()}
-            right = verified(x, lambda part, r=radius: box(part, r), lambda part, r=radius: box_cpu(part, r))
+            right = verified(x, radius, lambda part, r=radius: box(part, r), lambda part, r=radius: box_cpu(part, r))
             plain.append({"dtype": dtype, "elements": kind, "radius": radius, "GB/s": rates,
                           "share of copy": rates["ours"] * 1e9 / copied, "verified": right})  # fmt: skip
             print(dtype, kind, radius, {k: round(v) for k, v in rates.items()},
                   f"{plain[-1]['share of copy']:.3f}", right, flush=True)  # fmt: skip
     for dtype in ("float32", "float64"):
         x = elements_of(dtype, "normal", nbytes // 4)
+        limit = products_rate(dtype)
         for radius in WEIGHTED_RADII:
             weights = cupy.asarray(np.random.default_rng(2).standard_normal(2 * radius + 1).astype(dtype))
             works = {"ours": lambda x=x, w=weights: weighted(x, w)}
@@ -84,13 +101,15 @@ def measure(nbytes: int = 2**29, repeats: int = 20) -> dict[str, Any]:
             seconds = taken(works)
             copied = 2 * one.nbytes / seconds.pop("copy")
             operations = {name: 2 * weights.size * x.size / one_time / 1e12 for name, one_time in seconds.items()}
-            right = verified(x, lambda part, w=weights: weighted(part, w),
+            right = verified(x, radius, lambda part, w=weights: weighted(part, w),
                              lambda part, w=weights.get(): weighted_cpu(part, w))  # fmt: skip
+            of_products = operations["ours"] * 1e12 / limit
             share = 2 * x.nbytes / seconds["ours"] / copied
             with_weights.append({"dtype": dtype, "radius": radius, "Tflop/s": operations, "share of copy": share,
-                                 "verified": right})  # fmt: skip
+                                 "products and sums in registers, Tflop/s": limit / 1e12,
+                                 "share of these": of_products, "verified": right})  # fmt: skip
             print(dtype, radius, {k: f"{v:.2f} Tflop/s" for k, v in operations.items()},
-                  f"{share:.3f}", right, flush=True)  # fmt: skip
+                  f"{share:.3f} {of_products:.3f}", right, flush=True)  # fmt: skip
     return {"bytes": nbytes, "repeats": repeats, "plain": plain, "weighted": with_weights}
 
 
