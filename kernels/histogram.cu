@@ -30,70 +30,79 @@
 // where all samples are equal.
 // Thresholds are exact in the type of the key (kernels/binning.py), so nothing here rounds, whatever the edges.
 
+#include "counters.cuh"
 #include "histogram_ladder.cuh"
 #include "locate.cuh"
-#include "stream.cuh"
 
-// The slots that a launch counts.
-struct Window {
-    u32 first, last;
-    u64* slots;
-};
-
-// COPIES > 1 spreads the counters of one slot over lanes: lanes that increment the same bank wait for each other.
-// WHOLE: the window is all slots; asking costs narrow samples a third of their rate.
-template <typename T, int COPIES, bool WHOLE, typename Locate>
-__device__ void count_samples(const T* samples, i64 n, Locate locate, Window window, const u32* slot_of) {
-    static_assert((COPIES & (COPIES - 1)) == 0 && COPIES <= 32, "a copy is chosen by the low bits of the lane");
-    extern __shared__ u32 counted[];
-    const u32 counters = window.last - window.first;
-    for (u32 i = threadIdx.x; i < counters * COPIES; i += THREADS) counted[i] = 0;
+// WHOLE: the window is all slots, and nobody asks which ones it has.
+template <typename T, bool WHOLE, typename Counters, typename Locate>
+__device__ void count_samples(const T* samples, i64 n, Locate locate, Window window, const u32* slot_of, u32* shared) {
+    for (u32 i = threadIdx.x; i < Counters::size(window); i += THREADS) shared[i] = 0;
+    Counters counters(shared, window);
     __syncthreads();
-    u32* const mine = counted + threadIdx.x % COPIES;
-    for_each_sample(samples, n, [&](T x) {
-        const u32 counter = locate(Key<T>::of(x)) - window.first;  // below the window it wraps to far above
-        if (WHOLE || counter < counters) atomicAdd(mine + counter * COPIES, 1u);
-    });
+    const u32 first = WHOLE ? 0 : window.first, length = window.length();
+    const auto quick = [&](T x) {
+        u32 slot;
+        const bool found = locate.quick(Key<T>::of(x), slot);
+        // Below the window it wraps to far above.
+        counters.add(WHOLE ? slot : min(slot - first, length), found);
+        return found;
+    };
+    const auto slow = [&](T x) { counters.add(min(locate.slow(Key<T>::of(x)) - first, length), true); };
+    scan_samples<Counters::template loads<T>()>(samples, n, quick, slow, [&] { counters.turn(); });
     __syncthreads();
-    for (u32 i = threadIdx.x; i < counters; i += THREADS) {
-        u64 sum = 0;
-        for (int k = 0; k < COPIES; ++k) sum += counted[i * COPIES + (threadIdx.x + k) % COPIES];
-        if (sum) atomicAdd(window.slots + (slot_of ? slot_of[i] : window.first + i), sum);
+    // Blocks begin at different slots: all of them would wait for the same few cells otherwise.
+    const u32 rotated = u32(u64(length) * blockIdx.x / gridDim.x) / 32 * 32;
+    for (u32 i = threadIdx.x; i < length; i += THREADS) {
+        const u32 counter = i + rotated < length ? i + rotated : i + rotated - length;
+        const u64 sum = counters.total(counter);
+        if (sum) atomicAdd(window.slots + (slot_of ? slot_of[counter] : first + counter), sum);
     }
 }
 
-template <typename T, int COPIES, bool WHOLE>
-__global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
+template <typename T, typename Counters, bool WHOLE>
+__global__ void __launch_bounds__(THREADS, 1)
 histogram_shift(const T* samples, i64 n, u64* slots, u32 first, u32 last, u32 bins, typename Key<T>::type start,
                 typename Unsigned<typename Key<T>::type>::type reach, int shift, typename Key<T>::type end,
                 bool has_end) {
+    extern __shared__ u32 shared[];
     const Shift<typename Key<T>::type> locate{start, reach, shift, end, has_end, bins};
-    count_samples<T, COPIES, WHOLE>(samples, n, locate, Window{first, last, slots}, nullptr);
+    count_samples<T, WHOLE, Counters>(samples, n, locate, Window{first, last, slots}, nullptr, shared);
 }
 
-template <typename T, int COPIES, bool WHOLE>
+template <typename T, typename Counters, bool WHOLE, bool SURE>
 __global__ void __launch_bounds__(THREADS, 1)
 histogram_regular(const T* samples, i64 n, u64* slots, u32 first, u32 last, u32 bins,
                   const typename Key<T>::type* thresholds, int count, typename Key<T>::type start,
-                  typename Key<T>::type end, bool has_end, typename Guess<typename Key<T>::type>::type scale,
-                  typename Guess<typename Key<T>::type>::type offset,
-                  typename Guess<typename Key<T>::type>::type below,
-                  typename Guess<typename Key<T>::type>::type above) {
-    const Regular<typename Key<T>::type> locate{thresholds, count, start,  end,  has_end,
-                                                scale,      offset, below, above, bins};
-    count_samples<T, COPIES, WHOLE>(samples, n, locate, Window{first, last, slots}, nullptr);
+                  typename LineOf<T>::type::Reach reach, typename LineOf<T>::type::Scale scale,
+                  typename LineOf<T>::type::Offset offset, int fraction, u32 below, u32 doubtful) {
+    extern __shared__ u32 shared[];
+    const Regular<T, SURE> locate{{start, reach, scale, offset}, fraction, below, doubtful, {thresholds, count, bins}};
+    count_samples<T, WHOLE, Counters>(samples, n, locate, Window{first, last, slots}, nullptr, shared);
 }
 
-template <typename T, int COPIES, bool WHOLE>
+// The table and, where `held`, the thresholds are copied to shared memory, behind the counters.
+template <typename T, typename Counters, bool WHOLE, typename Map>
 __global__ void __launch_bounds__(THREADS, 1)
 histogram_search(const T* samples, i64 n, u64* slots, u32 first, u32 last, u32 bins,
-                 const typename Key<T>::type* thresholds, int count) {
-    const Search<typename Key<T>::type> locate{thresholds, count, bins, first, last};
-    count_samples<T, COPIES, WHOLE>(samples, n, locate, Window{first, last, slots}, nullptr);
+                 const typename Key<T>::type* thresholds, int count, bool held, const u32* cells, int cell_count,
+                 typename Map::type start, typename Line<typename Map::type>::Reach reach,
+                 typename Line<typename Map::type>::Scale scale, typename Line<typename Map::type>::Offset offset) {
+    extern __shared__ u32 shared[];
+    using K = typename Key<T>::type;
+    const Window window{first, last, slots};
+    u32* const table = shared + Counters::size(window);
+    K* const kept = reinterpret_cast<K*>(table + (cell_count + 1) / 2 * 2);
+    for (int i = threadIdx.x; i < cell_count; i += THREADS) table[i] = cells[i];
+    if (held)
+        for (int i = threadIdx.x; i < count; i += THREADS) kept[i] = thresholds[i];
+    const Search<K, Map> locate{{start, reach, scale, offset}, table, {held ? kept : thresholds, count, bins}};
+    count_samples<T, WHOLE, Counters>(samples, n, locate, window, nullptr, shared);
 }
 
-template <typename T, int COPIES>
+template <typename T, typename Counters>
 __global__ void __launch_bounds__(THREADS, 1)
 histogram_bytes(const T* samples, i64 n, u64* slots, u32 first, u32 last, const u32* slot_of) {
-    count_samples<T, COPIES, true>(samples, n, Value{}, Window{first, last, slots}, slot_of);
+    extern __shared__ u32 shared[];
+    count_samples<T, true, Counters>(samples, n, Value{}, Window{first, last, slots}, slot_of, shared);
 }

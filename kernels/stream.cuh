@@ -19,8 +19,11 @@ constexpr int BLOCKS_PER_SM = 2;
 #endif
 
 // Every thread counts its share of the samples: whole tiles by 16-byte loads, what is before and after them one by one.
-template <typename T, typename Count>
-__device__ void for_each_sample(const T* samples, i64 n, Count count) {
+// `quick` says of a sample whether it is done with it. Those it is not done with are given to `slow`, read anew, because
+// kept they would cost registers. `turn` is called by all threads of a block together, before each tile and once after
+// the last.
+template <int LOADS, typename T, typename Quick, typename Slow, typename Turn>
+__device__ void scan_samples(const T* samples, i64 n, Quick quick, Slow slow, Turn turn) {
     constexpr int PER_LOAD = 16 / sizeof(T);
     constexpr int TILE = THREADS * LOADS;  // 16-byte packs that a block counts at a time
     const i64 misaligned = i64(reinterpret_cast<u64>(samples) % 16 / sizeof(T));
@@ -35,12 +38,33 @@ __device__ void for_each_sample(const T* samples, i64 n, Count count) {
         } loaded;
 #pragma unroll
         for (int k = 0; k < LOADS; ++k) loaded.pack[k] = __ldcs(packs + tile * TILE + k * THREADS);
+        turn();
+        u64 left = 0;  // a bit for each sample
 #pragma unroll
-        for (int j = 0; j < LOADS * PER_LOAD; ++j) count(loaded.item[j]);
+        for (int j = 0; j < LOADS * PER_LOAD; ++j)
+            if (!quick(loaded.item[j])) left |= u64(1) << j;
+        for (; left; left &= left - 1) {
+            const int j = __ffsll(i64(left)) - 1;
+            slow(reinterpret_cast<const T*>(packs + tile * TILE + j / PER_LOAD * THREADS)[j % PER_LOAD]);
+        }
     }
+    turn();
 
     const i64 thread = i64(blockIdx.x) * THREADS + threadIdx.x;
-    if (thread < head) count(samples[thread]);
+    const auto one = [&](T x) {
+        if (!quick(x)) slow(x);
+    };
+    if (thread < head) one(samples[thread]);
 #pragma unroll 1  // a tail is short; unrolled it costs registers that 32 a thread do not leave
-    for (i64 i = head + tiles * TILE * PER_LOAD + thread; i < n; i += i64(gridDim.x) * THREADS) count(samples[i]);
+    for (i64 i = head + tiles * TILE * PER_LOAD + thread; i < n; i += i64(gridDim.x) * THREADS) one(samples[i]);
+}
+
+// The same for what is done with every sample at once.
+template <typename T, typename Count>
+__device__ void for_each_sample(const T* samples, i64 n, Count count) {
+    const auto quick = [&](T x) {
+        count(x);
+        return true;
+    };
+    scan_samples<LOADS>(samples, n, quick, [](T) {}, [] {});
 }

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from kernels import build
 from kernels.binning import Binning, Edges
 from kernels.histogram import (
-    C_TYPES,
     histogram,
     histogram_cpu,
     histogram_reference,
 )
+from kernels.histogram_plan import C_TYPES
 from workflows.histogram import HistogramOptions
 
 DTYPES = tuple(C_TYPES)
