@@ -10,14 +10,14 @@ from numpy.typing import NDArray
 from kernels.binning import Binning, Edges
 from kernels.histogram_plan import THREADS, launch_plan
 
-VARIANTS = ("histogram_shift", "histogram_regular", "histogram_search", "histogram_bytes")
+VARIANTS = ("histogram_shift", "histogram_regular", "histogram_search", "histogram_narrow", "histogram_bytes")
 
 # One instance of each kernel in histogram.cu, to look at: those of the job, those of the ladder.
 INSTANCES = {
-    "production": "histogram_shift<int, Copies<4>, true>", "histogram_shift": "histogram_shift<int, Copies<4>, true>",
-    "histogram_regular": "histogram_regular<float, Copies<4>, true, true>",
-    "histogram_search": "histogram_search<float, Copies<4>, true, ByValue<float>>",
-    "histogram_bytes": "histogram_bytes<u8, Copies<32>>",
+    "production": "histogram_shift<int, 4, true>", "histogram_shift": "histogram_shift<int, 4, true>",
+    "histogram_regular": "histogram_regular<float, 4, true, true>",
+    "histogram_search": "histogram_search<float, 4, true, ByValue<float>>",
+    "histogram_narrow": "histogram_narrow<short, 16>", "histogram_bytes": "histogram_bytes<u8, 32>",
 } | {name: f"{name}<int>" for name in ("global_atomics", "unrolled", "ilp", "one_per_thread", "inverse", "plain_add",
                                        "past_the_end")} | {
     "shared": "shared<int, true>", "no_barrier": "shared<int, false>",
@@ -169,10 +169,10 @@ def histogram(samples: Any, binning: Binning) -> Any:
                          f"{samples.strides}; pass cupy.ascontiguousarray(samples).ravel()")  # fmt: skip
     plan = launch_plan(binning, int(cupy.cuda.runtime.getDevice()))
     slots = cupy.zeros(binning.slots, cupy.uint64)
-    # A block counts in u32: no more than 2**31 samples for each of them in one launch.
-    most = plan.grid * 2**31
-    for part in [samples] if len(samples) <= most else [samples[i : i + most] for i in range(0, len(samples), most)]:
-        for window in plan.windows if len(part) else ():
-            arguments = (part, np.int64(len(part)), slots, *window, *plan.arguments)
-            plan.kernel((plan.grid,), (THREADS,), arguments, shared_mem=plan.shared_mem)
+    parts = [samples] if len(samples) <= plan.most else [
+        samples[start : start + plan.most] for start in range(0, len(samples), plan.most)
+    ]  # fmt: skip
+    for part in parts if len(samples) else ():
+        arguments = (part, np.int64(len(part)), slots, *plan.arguments)
+        plan.kernel((plan.grid,), (THREADS,), arguments, shared_mem=plan.shared_mem)
     return slots.view(cupy.int64)

@@ -11,7 +11,7 @@ import numpy as np
 from kernels import build
 from kernels.binning import Binning
 from kernels.cells import table
-from kernels.line import KEYS, Line, RegularLine, regular_line
+from kernels.line import KEYS, Line, NarrowLine, RegularLine, narrow_line, regular_line
 
 THREADS = 1024  # THREADS in stream.cuh
 
@@ -23,18 +23,32 @@ C_TYPES = {
 # And of what lies on a line, by its own.
 KEY_TYPES = {"i4": "int", "u4": "u32", "i8": "i64", "u8": "u64", "f4": "float", "f8": "double"}
 # Copies of the counters in a block, by bytes of a sample: the narrower it is, the more increments come with each byte.
-COPIES = {1: 32, 2: 16, 4: 4, 8: 4}
-CELLS_PER_THRESHOLD = 8
+COPIES = {1: 32, 2: 16, 4: 2, 8: 2}
+SEARCH_COPIES = 32  # a search is kept waiting by banks twice before it counts
+CELLS_PER_THRESHOLD = 16
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Launches of one binning on one device: everything that does not depend on the samples, ready to be passed."""
+    """Launch of one binning on one device: everything that does not depend on the samples, ready to be passed.
+
+    Attributes
+    ----------
+    kernel, grid, shared_mem
+        Of the launch.
+    most
+        Samples that a launch may count: a block counts in 32 bits.
+    slots
+        That are written.
+    arguments
+        After the slots.
+    """
 
     kernel: build.Kernel
     grid: int
     shared_mem: int
-    windows: tuple[tuple[np.uint32, np.uint32], ...]
+    most: int
+    slots: int
     arguments: tuple[Any, ...]
 
 
@@ -42,62 +56,65 @@ class Plan:
 def launch_plan(binning: Binning, device: int) -> Plan:
     """Kept, because a stream counts block after block and the thresholds of many bins take a while to copy."""
     itemsize, shared_per_block = binning.dtype.itemsize, build.limits().shared_per_block
-    c_type, map_type, held = C_TYPES[binning.dtype.name], "", 0
+    narrow = _narrow(binning, shared_per_block)
+    line = regular_line(binning) if binning.regular and itemsize > 1 and binning.shift is None else None
+    counters, table_bytes, last, may_divide = binning.slots, 0, "", True
     if itemsize == 1:
-        stem, slots = "histogram_bytes", 256
+        kernel, counters, may_divide = "histogram_bytes", 256, False
+    elif narrow is not None:
+        kernel, counters, may_divide = "histogram_narrow", len(narrow.slot_of), False
+    elif binning.shift is not None:
+        kernel = "histogram_shift"
     else:
-        stem, slots = "histogram_search", binning.slots
-    line = None
-    if itemsize > 1 and binning.shift is not None:
-        stem = "histogram_shift"
-    elif itemsize > 1 and binning.regular:
-        line = regular_line(binning)
-        stem = "histogram_search" if line is None else "histogram_regular"
-    counters, window, counted = counter_layout(slots, itemsize, shared_per_block, stem == "histogram_search")
-    if stem == "histogram_search":
-        arguments, held, map_type = _search(binning, shared_per_block - counted)
+        kernel = "histogram_search" if line is None else "histogram_regular"
+    copies, window = counter_layout(counters, itemsize, shared_per_block, kernel == "histogram_search")
+    shared_mem = counter_bytes(window, copies)
+    if kernel == "histogram_search":
+        arguments, table_bytes, last = _search(binning, shared_per_block - shared_mem)
+    elif line is not None and narrow is None:
+        arguments, last = _regular(binning, line), f", {str(line.doubtful == 0).lower()}"
+    elif narrow is not None:
+        arguments = _clamped(narrow)
     else:
-        arguments = _bytes(binning) if itemsize == 1 else _shift(binning) if line is None else _regular(binning, line)
-    whole = "" if stem == "histogram_bytes" else f", {str(window == slots).lower()}"
-    sure = "" if line is None else f", {str(line.doubtful == 0).lower()}"
-    instance = f"{stem}<{c_type}, {counters}{whole}{sure}{map_type}>"
-    shared_mem = counted + held
-    kernel = build.load("histogram", instance)
-    grid = build.limits().resident_blocks(THREADS, kernel.registers, shared_mem)
-    ends = ((first, min(first + window, slots)) for first in range(0, slots, window))
-    windows = tuple((np.uint32(first), np.uint32(last)) for first, last in ends)
-    return Plan(kernel, grid, shared_mem, windows, arguments)
+        arguments = _bytes(binning) if itemsize == 1 else _shift(binning)
+    whole = f", {str(window == counters).lower()}" if may_divide else ""
+    loaded = build.load("histogram", f"{kernel}<{C_TYPES[binning.dtype.name]}, {copies}{whole}{last}>")
+    shared_mem += table_bytes
+    windows = -(-counters // window)
+    shares = max(1, build.limits().resident_blocks(THREADS, loaded.registers, shared_mem) // windows)
+    arguments = (np.uint32(counters), np.uint32(window), *arguments)
+    return Plan(loaded, shares * windows, shared_mem, shares * 2**31, binning.slots, arguments)
 
 
-def counter_layout(slots: int, itemsize: int, shared_per_block: int, search: bool) -> tuple[str, int, int]:
-    """Kind of the counters of a block, how many of them it has at a time, and their bytes.
+def counter_layout(counters: int, itemsize: int, shared_per_block: int, search: bool) -> tuple[int, int]:
+    """Copies of its counters that a block keeps in shared memory, and how many counters it keeps.
 
     Parameters
     ----------
-    slots
-        All that are to be counted.
+    counters
+        All of them.
     itemsize
         Bytes of a sample.
     shared_per_block
         Bytes that a block may have.
     search
-        Half of that is left to a table.
+        A third of that is left to a table.
     """
-    room = shared_per_block // 2 if search else shared_per_block
-    copies = COPIES.get(itemsize, 1)
-    while copies > 1 and _bytes_of(slots, copies) > room * 2 // 3:
+    room = shared_per_block * 2 // 3 if search else shared_per_block
+    copies = SEARCH_COPIES if search and itemsize < 8 else COPIES[itemsize]
+    while copies > 1 and counter_bytes(counters, copies) > room * 2 // (2 if search else 3):
         copies //= 2
-    if _bytes_of(slots, copies) <= room:
-        return f"Copies<{copies}>", slots, _bytes_of(slots, copies)
-    # Windows of equal size: the data is read once for each, whatever its size.
-    fits = room // 128 * 64
-    window = -(-slots // -(-slots // fits))
-    return "Halves", window, (window + 63) // 64 * 128
+    fits = counters
+    while counter_bytes(fits, copies) > room:
+        fits -= -(-(counter_bytes(fits, copies) - room) // 5)  # a counter takes a little more than four bytes
+    # Windows of equal size: all samples are read for each, whatever its size.
+    return copies, -(-counters // -(-counters // fits))
 
 
-def _bytes_of(counters: int, copies: int) -> int:
-    """With one more counter, and in whole rows of 32: see counters.cuh."""
-    return (counters + 32) // 32 * 128 * copies
+def counter_bytes(counters: int, copies: int) -> int:
+    """Shared memory of counters and one more: Counters.size in counters.cuh."""
+    last = counters if copies >= 16 else counters + (counters >> 5) + (counters >> 10)
+    return ((last + 1) * copies + 1) // 2 * 8
 
 
 def _keys(binning: Binning) -> Any:
@@ -108,6 +125,20 @@ def _bytes(binning: Binning) -> tuple[Any, ...]:
     import cupy
 
     return (cupy.asarray(binning.slot_of_pattern),)
+
+
+def _narrow(binning: Binning, shared_per_block: int) -> NarrowLine | None:
+    if binning.dtype.itemsize != 2 or binning.dtype.kind == "f":
+        return None
+    found = narrow_line(binning)
+    return found if found is not None and counter_bytes(len(found.slot_of), 1) <= shared_per_block else None
+
+
+def _clamped(line: NarrowLine) -> tuple[Any, ...]:
+    import cupy
+
+    return (np.int32(line.low), np.int32(line.high), line.scale, line.offset, np.int32(line.fraction),
+            cupy.asarray(line.slot_of))  # fmt: skip
 
 
 def _shift(binning: Binning) -> tuple[Any, ...]:

@@ -144,37 +144,6 @@ struct Line<i64> : WideLine<i64> {};
 template <>
 struct Line<u64> : WideLine<u64> {};
 
-// Samples of 16 bits: 32 bits hold the product of a distance and the scale.
-struct NarrowLine {
-    using Scale = u32;
-    using Offset = u32;
-    using Reach = u32;
-    int start;
-    Reach reach;
-    Scale scale;
-    Offset offset;
-
-    __device__ bool at(int x, u32& position) const {
-        const u32 far = distance(x, start);
-        position = far * scale + offset;
-        return far <= reach;
-    }
-};
-
-// The line of evenly spaced bins, by type of the samples.
-template <typename T>
-struct LineOf {
-    using type = Line<typename Key<T>::type>;
-};
-template <>
-struct LineOf<short> {
-    using type = NarrowLine;
-};
-template <>
-struct LineOf<u16> {
-    using type = NarrowLine;
-};
-
 // What of a sample lies on the line that a table's cells are cut from: itself, or the place of a float among all floats,
 // where thresholds of every magnitude are apart.
 template <typename K>

@@ -43,8 +43,8 @@ class Line:
     def positions(self, keys: NDArray[Any]) -> NDArray[np.int64]:
         """Of keys at or above `start` if they are integers, and of any floats; 2**62 beyond the line, -1 before it."""
         if keys.dtype.kind != "f" and keys.itemsize == 4:
-            fixed = _distance(keys, self.start).astype(np.uint64) * np.uint64(self.scale) + np.uint64(self.offset)
-            return np.asarray(fixed >> np.uint64(0 if self.offset.itemsize == 4 else 32)).astype(np.int64)
+            fixed = _distance(keys, self.start).astype(np.uint64) * np.uint64(self.scale) + self.offset
+            return np.asarray(fixed >> np.uint64(32)).astype(np.int64)
         with np.errstate(all="ignore"):
             far = keys - self.start if keys.dtype.kind == "f" else _distance(keys, self.start).astype(np.float64)
             place = np.floor(far * self.scale + self.offset).astype(np.float64)
@@ -60,10 +60,8 @@ def _distance(keys: NDArray[Any], start: Any) -> NDArray[Any]:
     return np.asarray(keys.view(unsigned) - np.asarray(start).view(unsigned))
 
 
-def make_line(
-    start: Any, last: Any, scale: Fraction, offset: Fraction, positions: int, narrow: bool = False
-) -> Line | None:
-    """Line in the arithmetic of the keys, of 16-bit integers if `narrow`, to the key `last`; None if there is none."""
+def make_line(start: Any, last: Any, scale: Fraction, offset: Fraction, positions: int) -> Line | None:
+    """Line in the arithmetic of the keys, to the key `last`; None where there is none."""
     key = np.asarray(start).dtype
     if key.kind == "f":
         if abs(scale) > _most(key) or abs(offset) > _most(key):
@@ -74,10 +72,6 @@ def make_line(
         if scale > _most(np.dtype(np.float64)) or offset > 2**62:
             return None
         return Line(start, np.uint64(far), np.float64(scale), np.float64(offset))
-    if narrow:
-        if scale >= 2**31 or far * round(scale) + round(offset) >= 2**32:
-            return None
-        return Line(start, np.uint32(far), np.uint32(round(scale)), np.uint32(round(offset)))
     fixed, shift = int(scale * 2**32), int(offset * 2**32)
     if not 0 <= fixed < 2**32 or not 0 <= shift < 2**63 or far * fixed + shift >= 2**64:
         return None
@@ -97,7 +91,7 @@ class RegularLine:
 def regular_line(binning: Binning) -> RegularLine | None:
     """Line of evenly spaced bins; None where the position says too little of the bin."""
     key = np.dtype(KEYS.get(binning.dtype.name, binning.dtype))
-    bins, keys, narrow = binning.bins, binning.thresholds.astype(key), binning.dtype.itemsize == 2
+    bins, keys = binning.bins, binning.thresholds.astype(key)
     if not len(keys) or not keys[0] < keys[-1]:
         return None
     lower, upper = Fraction(float(binning.edges[0])), Fraction(float(binning.edges[-1]))
@@ -112,7 +106,7 @@ def regular_line(binning: Binning) -> RegularLine | None:
         shift = (Fraction(float(start)) - lower) * per_unit
     else:
         start = keys[0]
-        if key.itemsize == 4 and not narrow:  # positions are at most one apart, so that the scale has 32 bits
+        if key.itemsize == 4:  # positions are at most one apart, so that the scale has 32 bits
             fraction = min(fraction, (int(1 / per_unit) + 1).bit_length() - 1)
             while fraction >= 0 and per_unit * 2**fraction >= 1:
                 fraction -= 1
@@ -120,7 +114,7 @@ def regular_line(binning: Binning) -> RegularLine | None:
                 return None
         # Integers are apart: in the middle between two of them a border is safe from rounding.
         shift = max((int(start) - lower) * per_unit + _slack(binning, per_unit), Fraction(0))
-    line = make_line(start, last, per_unit * 2**fraction, shift * 2**fraction, bins << fraction, narrow)
+    line = make_line(start, last, per_unit * 2**fraction, shift * 2**fraction, bins << fraction)
     return None if line is None else _measured(binning, keys, line, fraction)
 
 
@@ -181,3 +175,49 @@ def _shortened(line: Line, most: int) -> Line:
         key = np.asarray(int(line.start) + middle, np.asarray(line.start).dtype)
         low, high = (middle, high) if int(line.positions(key[None])[0]) <= most else (low, middle - 1)
     return Line(line.start, type(line.reach)(low), line.scale, line.offset)
+
+
+@dataclass(frozen=True)
+class NarrowLine:
+    """Integers of 16 bits on a line of counters: see Narrow in locate.cuh.
+
+    Attributes
+    ----------
+    low, high
+        Samples that all below and above count as.
+    scale, offset, fraction
+        counter = (sample * scale + offset) >> fraction, modulo 2**32.
+    slot_of : uint32 array
+        Slot of each counter.
+    """
+
+    low: int
+    high: int
+    scale: np.uint32
+    offset: np.uint32
+    fraction: int
+    slot_of: NDArray[np.uint32]
+
+
+def narrow_line(binning: Binning) -> NarrowLine | None:
+    """Line on which no counter is that of two slots; None where the one that is looked at is not so."""
+    keys = binning.thresholds.astype(np.int64)
+    if not len(keys) or not keys[0] < keys[-1]:
+        return None
+    bounds = np.iinfo(binning.dtype)
+    low, high = max(int(keys[0]) - 1, int(bounds.min)), int(keys[-1]) if len(keys) > binning.bins else int(bounds.max)
+    lower, upper = Fraction(float(binning.edges[0])), Fraction(float(binning.edges[-1]))
+    per_unit = binning.bins / (upper - lower)
+    fraction = 31 - binning.bins.bit_length()
+    offset = (1 - lower * per_unit + _slack(binning, per_unit)) * 2**fraction
+    scale = round(per_unit * 2**fraction)
+    if scale >= 2**31:
+        return None
+    values = np.arange(int(bounds.min), int(bounds.max) + 1)
+    counters = (np.clip(values, low, high) * scale + round(offset) % 2**32) % 2**32 >> fraction
+    slots = binning.slot_of_pattern[values % 2**16]
+    slot_of = np.zeros(int(counters.max()) + 1, np.uint32)
+    slot_of[counters] = slots
+    if len(slot_of) > 2 * binning.slots or (slot_of[counters] != slots).any():
+        return None
+    return NarrowLine(low, high, np.uint32(scale), np.uint32(round(offset) % 2**32), fraction, slot_of)

@@ -1,4 +1,4 @@
-// Where a sample falls: the slot of a value among exact thresholds (kernels/binning.py), by shift, line or search.
+// Where a sample falls: its slot among exact thresholds (kernels/binning.py), by shift, line or table.
 //
 // Each way has two halves. `quick` finds the slot of nearly every sample with no branch; of the others it says that it
 // did not, and `slow` finds those.
@@ -52,10 +52,9 @@ struct Thresholds {
 // Evenly spaced bins are 2^fraction positions of the line wide, up to rounding. The first sample of bin i is at least at
 // i * 2^fraction - below, the last of bin i - 1 less than `doubtful` beyond that: between the two a threshold decides,
 // and elsewhere the position does. The host finds both bounds in the arithmetic of the line. SURE: both are zero.
-template <typename T, bool SURE>
+template <typename K, bool SURE>
 struct Regular {
-    using K = typename Key<T>::type;
-    typename LineOf<T>::type line;
+    Line<K> line;
     int fraction;
     u32 below, doubtful;
     Thresholds<K> thresholds;
@@ -95,6 +94,19 @@ struct Search {
         return near;
     }
     __device__ u32 slow(K x) const { return thresholds.find(x); }
+};
+
+// What is beyond either end counts as the first or the last there; every result is a counter, none is doubtful.
+struct Narrow {
+    int low, high;
+    u32 scale, offset;
+    int fraction;
+
+    __device__ bool quick(int x, u32& counter) const {
+        counter = (u32(min(max(x, low), high)) * scale + offset) >> fraction;
+        return true;
+    }
+    __device__ u32 slow(int x) const { return 0; }
 };
 
 struct Value {

@@ -39,16 +39,6 @@ def _histogram(
     same(found, histogram_reference(samples[start:], edges))
 
 
-def _full(dtype: str, cp: Any) -> None:
-    """More in a counter than 16 bits hold, and in the one that shares its word; lanes that agree and not."""
-    alternating = np.arange(40_001) % 2 + 100
-    samples = np.concatenate((alternating, np.full(70_003, 101), np.arange(200), alternating)).astype(dtype)
-    edges = np.arange(201.0)
-    with patch.object(build, "limits", lambda: replace(LIMITS, multiprocessors=1, shared_per_block=512)):
-        found = histogram(cp.asarray(samples), Binning(np.dtype(dtype), edges, True))
-    same(found, histogram_reference(samples, edges))
-
-
 def _neighbours(values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
     """The next value below and above each."""
     kind = values.dtype
@@ -64,6 +54,7 @@ def histogram_cases() -> Iterator[Case]:
     thirds = np.linspace(100, 133.3, 38)
     for kernel, dtypes, edges, regular in (
         ("histogram_bytes", ("uint8", "int8"), np.linspace(0, 100, 33), False),
+        ("histogram_narrow", ("int16", "uint16"), np.arange(41.0) * 3 - 20.5, True),
         ("histogram_shift", ("int16", "int32", "uint64"), even, True),
         ("histogram_regular", ("float16", "int32", "float64"), thirds, True),
         ("histogram_search", ("uint16", "float32", "int64"), uneven, False),
@@ -79,8 +70,6 @@ def histogram_cases() -> Iterator[Case]:
     yield Case(
         "histogram", "histogram_bytes", "uint8, 3 from 1", partial(_histogram, "uint8", even, False, 3, 1, 2**16)
     )
-    for dtype in ("int32", "uint16"):
-        yield Case("histogram", "histogram_shift", f"{dtype}, counters that fill", partial(_full, dtype))
     # Cells by bits; with more thresholds than an entry can say; thresholds that shared memory does not hold; none.
     crowded = np.append(np.arange(2500.0), 1e18)
     for dtype, edges, shared in (

@@ -51,23 +51,22 @@ def histogram_instances(architecture: str) -> list[str]:
         if kind.itemsize == 1:
             names.add(f"histogram_bytes<{c_type}, {counter_layout(256, 1, shared_per_block, False)[0]}>")
             continue
-        key = np.dtype(KEYS.get(dtype, dtype))
-        maps = [
-            f"ByValue<{KEY_TYPES[key.str[1:]]}>",
-            *([f"ByBits<{KEY_TYPES[key.str[1:]]}>"] if kind.kind == "f" else []),
-        ]
+        of_key = KEY_TYPES[np.dtype(KEYS.get(dtype, dtype)).str[1:]]
+        maps = ("ByValue", "ByBits") if kind.kind == "f" else ("ByValue",)
         # Copies halve where the counters double, so powers of two meet each number of copies.
         asked = [2**k + 3 for k in range(MAX_BINS.bit_length())]
         some = asked[:1] if kind.itemsize == 2 else [asked[0], asked[-1]]
         for slots in asked if architecture == EVERYTHING else some:
-            for search in (False, True):
-                counters, window, _ = counter_layout(slots, kind.itemsize, shared_per_block, search)
-                start = f"{c_type}, {counters}, {str(window == slots).lower()}"
-                if search:
-                    names |= {f"histogram_search<{start}, {of}>" for of in maps}
-                else:
-                    names |= {f"histogram_regular<{start}, {sure}>" for sure in ("true", "false")}
-                    names |= {f"histogram_shift<{start}>"} if kind.kind in "iu" else set()
+            copies, window = counter_layout(slots, kind.itemsize, shared_per_block, False)
+            start = f"{c_type}, {copies}, {str(window == slots).lower()}"
+            names |= {f"histogram_regular<{start}, {sure}>" for sure in ("true", "false")}
+            if kind.kind in "iu":
+                names.add(f"histogram_shift<{start}>")
+                names |= {f"histogram_narrow<{c_type}, {copies}>"} if kind.itemsize == 2 and window == slots else set()
+            copies, window = counter_layout(slots, kind.itemsize, shared_per_block, True)
+            names |= {
+                f"histogram_search<{c_type}, {copies}, {str(window == slots).lower()}, {of}<{of_key}>>" for of in maps
+            }
     return sorted(names)
 
 
@@ -77,19 +76,20 @@ def test_every_kernel_and_type_is_compiled() -> None:
         names = histogram_instances(architecture)
         for dtype, c_type in C_TYPES.items():
             kind = np.dtype(dtype)
+            stems = ["histogram_regular", *(["histogram_shift"] if kind.kind in "iu" else [])]
             if kind.itemsize == 1:
                 continue
-            stems = ["histogram_regular", "histogram_search", *(["histogram_shift"] if kind.kind in "iu" else [])]
-            expected = {f"Copies<{COPIES[kind.itemsize]}>, true"}
+            expected = {f"{COPIES[kind.itemsize]}, true"}
             if kind.itemsize > 2 or architecture == EVERYTHING:
-                expected.add("Halves, false")
+                expected.add("1, false")
             if architecture == EVERYTHING:
-                expected |= {f"Copies<{2**k}>, true" for k in range(5) if 2**k <= COPIES[kind.itemsize]}
-            for stem in stems:
-                start = f"{stem}<{c_type}, "
-                for text in expected:
-                    assert any(name.startswith(start + text) for name in names), (architecture, start, text)
-        assert "histogram_bytes<u8, Copies<32>>" in names
+                expected |= {f"{2**k}, true" for k in range(5) if 2**k <= COPIES[kind.itemsize]}
+            for start in (f"{stem}<{c_type}, {text}" for stem in stems for text in expected):
+                assert any(name.startswith(start) for name in names), (architecture, start)
+            assert any(name.startswith(f"histogram_search<{c_type}, ") for name in names)
+        assert {"histogram_bytes<u8, 32>", "histogram_narrow<short, 16>", "histogram_narrow<u16, 16>"} <= set(
+            names
+        ) or (architecture == "sm_75")
 
 
 @pytest.fixture

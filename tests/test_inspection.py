@@ -16,8 +16,8 @@ from pipeline.inspection import choose_instances, count, find_tools
 from workflows.studies import STUDIES
 
 INSTANCES = {
-    "one copy": "histogram_shift<int, Copies<1>, true>",
-    "eight copies": "histogram_shift<int, Copies<8>, true>",
+    "one copy": "histogram_shift<int, 1, true>",
+    "eight copies": "histogram_shift<int, 8, true>",
 }
 TINY = """
 template <typename T> struct Box { T value; };
