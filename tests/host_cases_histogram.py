@@ -30,7 +30,7 @@ def _histogram(
     samples = np.clip(RANDOM(size).uniform(low, high, size + start), limit.min, most).astype(dtype)
     samples[::7] = samples[0]  # many meet in one bin
     on_edges = np.clip(edges, limit.min, most).astype(dtype)
-    special = np.concatenate((on_edges, *_neighbours(on_edges)))[: size // 2]
+    special = RANDOM(2).permutation(np.concatenate((on_edges, *_neighbours(on_edges))))[: size // 2]
     samples[size // 2 :][: len(special)] = special
     if kind.kind == "f":
         samples[3::101] = np.nan
