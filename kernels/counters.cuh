@@ -7,8 +7,8 @@
 
 #include "stream.cuh"
 
-// Adds one to words[number * STRIDE]. By the plain expression the compiler takes three instructions to the address, of
-// the kind that there are too many of already; this is one multiplication and addition.
+// Adds one to words[number * STRIDE]. By the plain statement the compiler takes three instructions to the address, of the
+// kind that there are too many of already; this is one multiplication and addition.
 template <int STRIDE>
 __device__ void increment(u32* words, u32 number) {
 #ifdef __CUDA_ARCH__
@@ -22,8 +22,8 @@ __device__ void increment(u32* words, u32 number) {
 }
 
 // A counter has COPIES words, spread over lanes: lanes that increment the same bank wait for each other. One more counter
-// takes what is not to be counted: that costs less than a branch.
-template <int COPIES>
+// takes what is not to be counted: that costs less than a branch. FEW: so few counters that those next to each other may well be all that are counted.
+template <int COPIES, bool FEW>
 struct Counters {
     static_assert((COPIES & (COPIES - 1)) == 0 && COPIES <= 32, "a copy is chosen by the low bits of the lane");
     u32* words;
@@ -36,7 +36,7 @@ struct Counters {
     // Where a counter is. Counters a power of two apart, as round numbers are, would be in one bank; where a counter has
     // words in many banks they keep lanes apart well enough.
     static __device__ u32 place(u32 counter) {
-        return COPIES >= 16 ? counter : counter + (counter >> 5) + (counter >> 10);
+        return COPIES >= 16 ? counter : counter + (FEW ? counter >> 5 : 0) + (counter >> 10);
     }
     // Words in all, an even number.
     static __device__ u32 size(u32 length) { return ((place(length) + 1) * COPIES + 1) / 2 * 2; }

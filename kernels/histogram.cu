@@ -33,8 +33,6 @@
 #include "histogram_ladder.cuh"
 #include "locate.cuh"
 
-constexpr int FEW_LOADS = 4;  // of tiles that are loaded ahead
-
 // The slots there are, and how many of them a block counts. WHOLE: all.
 struct Windows {
     u64* slots;
@@ -46,8 +44,8 @@ __device__ void count_samples(const T* samples, i64 n, Locate locate, Windows wi
     const u32 number = WHOLE ? 1 : (windows.all + windows.length - 1) / windows.length;
     const u32 first = WHOLE ? 0 : blockIdx.x % number * windows.length;
     const u32 length = min(windows.length, windows.all - first);
-    for (u32 i = threadIdx.x; i < Counters<COPIES>::size(length); i += THREADS) shared[i] = 0;
-    Counters<COPIES> counters(shared, length);
+    for (u32 i = threadIdx.x; i < Counters<COPIES, WHOLE>::size(length); i += THREADS) shared[i] = 0;
+    Counters<COPIES, WHOLE> counters(shared, length);
     __syncthreads();
     const auto quick = [&](T x) {
         u32 slot;
@@ -58,7 +56,8 @@ __device__ void count_samples(const T* samples, i64 n, Locate locate, Windows wi
     };
     const auto slow = [&](T x) { counters.add(min(locate.slow(Key<T>::of(x)) - first, length), true); };
     const Share share{blockIdx.x / number, gridDim.x / number};
-    scan_samples<FEW_LOADS, true, WHOLE>(samples, n, share, quick, slow);
+    // What other blocks read too is there sooner than it is counted, and needs no register of its own meanwhile.
+    scan_samples<WHOLE ? 4 : 8, WHOLE, WHOLE>(samples, n, share, quick, slow);
     __syncthreads();
     for (u32 i = threadIdx.x; i < length; i += THREADS) {
         const u64 sum = counters.total(i);
@@ -98,7 +97,7 @@ histogram_search(const T* samples, i64 n, u64* slots, u32 all, u32 window, u32 b
                  typename Line<typename Map::type>::Scale scale, typename Line<typename Map::type>::Offset offset) {
     extern __shared__ u32 shared[];
     using K = typename Key<T>::type;
-    u32* const table = shared + Counters<COPIES>::size(window);
+    u32* const table = shared + Counters<COPIES, WHOLE>::size(window);
     K* const kept = reinterpret_cast<K*>(table + (cell_count + 1) / 2 * 2);
     for (int i = threadIdx.x; i < cell_count; i += THREADS) table[i] = cells[i];
     if (held)
@@ -109,10 +108,10 @@ histogram_search(const T* samples, i64 n, u64* slots, u32 all, u32 window, u32 b
 
 template <typename T, int COPIES>
 __global__ void __launch_bounds__(THREADS, 1)
-histogram_narrow(const T* samples, i64 n, u64* slots, u32 all, u32 window, int low, int high, u32 scale, u32 offset,
-                 int fraction, const u32* slot_of) {
+histogram_narrow(const T* samples, i64 n, u64* slots, u32 all, u32 window, int low, int last, int beyond, u32 scale,
+                 u32 offset, int fraction, const u32* slot_of) {
     extern __shared__ u32 shared[];
-    const Narrow locate{low, high, scale, offset, fraction};
+    const Narrow locate{low, last, beyond, scale, offset, fraction};
     count_samples<T, COPIES, true>(samples, n, locate, Windows{slots, all, window}, slot_of, shared);
 }
 

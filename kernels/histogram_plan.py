@@ -112,7 +112,7 @@ def counter_layout(counters: int, itemsize: int, shared_per_block: int, search: 
 
 
 def counter_bytes(counters: int, copies: int) -> int:
-    """Shared memory of counters and one more: Counters.size in counters.cuh."""
+    """Shared memory of counters and one more, at most: Counters.size in counters.cuh."""
     last = counters if copies >= 16 else counters + (counters >> 5) + (counters >> 10)
     return ((last + 1) * copies + 1) // 2 * 8
 
@@ -137,8 +137,8 @@ def _narrow(binning: Binning, shared_per_block: int) -> NarrowLine | None:
 def _clamped(line: NarrowLine) -> tuple[Any, ...]:
     import cupy
 
-    return (np.int32(line.low), np.int32(line.high), line.scale, line.offset, np.int32(line.fraction),
-            cupy.asarray(line.slot_of))  # fmt: skip
+    samples = np.int32(line.low), np.int32(line.last), np.int32(line.beyond)
+    return *samples, line.scale, line.offset, np.int32(line.fraction), cupy.asarray(line.slot_of)
 
 
 def _shift(binning: Binning) -> tuple[Any, ...]:

@@ -183,8 +183,8 @@ class NarrowLine:
 
     Attributes
     ----------
-    low, high
-        Samples that all below and above count as.
+    low, last, beyond
+        What is below `low` counts as that, what is above `last` as `beyond`.
     scale, offset, fraction
         counter = (sample * scale + offset) >> fraction, modulo 2**32.
     slot_of : uint32 array
@@ -192,7 +192,8 @@ class NarrowLine:
     """
 
     low: int
-    high: int
+    last: int
+    beyond: int
     scale: np.uint32
     offset: np.uint32
     fraction: int
@@ -205,19 +206,24 @@ def narrow_line(binning: Binning) -> NarrowLine | None:
     if not len(keys) or not keys[0] < keys[-1]:
         return None
     bounds = np.iinfo(binning.dtype)
-    low, high = max(int(keys[0]) - 1, int(bounds.min)), int(keys[-1]) if len(keys) > binning.bins else int(bounds.max)
+    low, last = max(int(keys[0]) - 1, int(bounds.min)), int(bounds.max)
+    if len(keys) > binning.bins:
+        last = int(keys[-1]) - 1
     lower, upper = Fraction(float(binning.edges[0])), Fraction(float(binning.edges[-1]))
     per_unit = binning.bins / (upper - lower)
-    fraction = 31 - binning.bins.bit_length()
+    fraction = 31 - (binning.bins + 2).bit_length()
     offset = (1 - lower * per_unit + _slack(binning, per_unit)) * 2**fraction
     scale = round(per_unit * 2**fraction)
-    if scale >= 2**31:
+    beyond = last + 2 + int(1 / per_unit)
+    if scale >= 2**31 or beyond >= 2**31:
         return None
     values = np.arange(int(bounds.min), int(bounds.max) + 1)
-    counters = (np.clip(values, low, high) * scale + round(offset) % 2**32) % 2**32 >> fraction
+    counters = (
+        np.where(values > last, beyond, np.maximum(values, low)) * scale + round(offset) % 2**32
+    ) % 2**32 >> fraction
     slots = binning.slot_of_pattern[values % 2**16]
     slot_of = np.zeros(int(counters.max()) + 1, np.uint32)
     slot_of[counters] = slots
     if len(slot_of) > 2 * binning.slots or (slot_of[counters] != slots).any():
         return None
-    return NarrowLine(low, high, np.uint32(scale), np.uint32(round(offset) % 2**32), fraction, slot_of)
+    return NarrowLine(low, last, beyond, np.uint32(scale), np.uint32(round(offset) % 2**32), fraction, slot_of)

@@ -96,14 +96,15 @@ struct Search {
     __device__ u32 slow(K x) const { return thresholds.find(x); }
 };
 
-// What is beyond either end counts as the first or the last there; every result is a counter, none is doubtful.
+// What is below `low` counts as that, what is above `last` as `beyond`, which is far enough from the last edge, where the
+// last bin is closed. Every result is a counter, and none is doubtful.
 struct Narrow {
-    int low, high;
+    int low, last, beyond;
     u32 scale, offset;
     int fraction;
 
     __device__ bool quick(int x, u32& counter) const {
-        counter = (u32(min(max(x, low), high)) * scale + offset) >> fraction;
+        counter = (u32(x > last ? beyond : max(x, low)) * scale + offset) >> fraction;
         return true;
     }
     __device__ u32 slow(int x) const { return 0; }

@@ -112,8 +112,8 @@ def test_gpu_counts_on_and_beside_every_edge(cp: Any, dtype: str) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", ["int32", "uint32", "float32", "int16"])
-def test_gpu_counts_above_16_bits_where_two_counters_share_a_word(cp: Any, dtype: str) -> None:
-    """More bins than words of shared memory; few of them full, some far above 16 bits, lanes that agree or do not."""
+def test_gpu_counts_where_blocks_share_the_bins(cp: Any, dtype: str) -> None:
+    """More bins than a block has counters; few of them full, in lanes that agree or do not."""
     edges = np.arange(-30_000, 30_001) * (1.0 if dtype == "int16" else 3.0)
     samples = np.repeat(np.arange(8) * 2001, sizes(4001, 300_007)[-1]).astype(dtype)
     mixed = np.random.default_rng(0).permutation(samples)
