@@ -29,7 +29,7 @@ CASES: tuple[tuple[str, int, tuple[float, float] | None], ...] = (
     ("float64", 1024, (0, 1024)), ("float64", 1000, (0, 1023)), ("float64", 1024, None), ("int64", 1024, (0, 1024)),
 )  # fmt: skip
 MOST_TIMED = 2**17  # bins; above, a pass takes so long that two distributions have to do
-PART = 16  # of the bytes generated, the rest being copies
+PART = 64  # of them one is generated, the rest are copies
 
 
 def part_of(dtype: str, distribution: str, nbytes: int) -> Any:
