@@ -22,7 +22,8 @@ __device__ void increment(u32* words, u32 number) {
 }
 
 // A counter has COPIES words, spread over lanes: lanes that increment the same bank wait for each other. One more counter
-// takes what is not to be counted: that costs less than a branch. FEW: so few counters that those next to each other may well be all that are counted.
+// takes what is not to be counted: that costs less than a branch. FEW: so few counters that some next to each other may be
+// all that samples fall into.
 template <int COPIES, bool FEW>
 struct Counters {
     static_assert((COPIES & (COPIES - 1)) == 0 && COPIES <= 32, "a copy is chosen by the low bits of the lane");
