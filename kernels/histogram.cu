@@ -18,82 +18,106 @@
 // The production kernels count into slots (0 underflow, 1..bins, bins + 1 overflow, bins + 2 NaN), each with the same
 // result:
 //   histogram_shift    integers, bins 2^k values wide: subtract, compare, shift
-//   histogram_regular  evenly spaced edges: guess by one multiplication, correct near a border against the thresholds
-//   histogram_search   any edges: binary search in the thresholds
+//   histogram_regular  evenly spaced edges: the place on a line says the bin, near a border the threshold there does
+//   histogram_search   any edges: a table of cells on a line says which threshold to compare with
+//   histogram_narrow   16-bit integers: a place on a line is a counter; the host has looked at all 65536 values
 //   histogram_bytes    8-bit samples: count all 256 values, bin them at the end
 //
-// All of them count in u32 counters private to the block. u32 and a constant 1 with the old value unused is what the
-// compiler turns into the fused shared-memory increment, which also merges equal addresses in a warp (sm_80 and newer);
-// a wider counter would become a compare-and-swap loop. The wrapper keeps the samples of a block below 2^32.
-// A launch counts a window of slots, [first, last): where shared memory does not hold them all, the wrapper launches once
-// per window. On H200 a pass over the data costs 1/4400 s per GB; u64 atomics in global memory reached 43 GB/s, and 5
-// where all samples are equal.
-// Thresholds are exact in the type of the key (kernels/binning.py), so nothing here rounds, whatever the edges.
+// Each is three parts: where a sample falls (locate.cuh), how a block counts (counters.cuh), how samples are read
+// (stream.cuh). Thresholds are exact in the type of the key (kernels/binning.py), and where a position is not sure of a
+// bin, a threshold decides: so nothing here rounds, whatever the edges.
+// A block counts a window of slots: where shared memory does not hold them all, each block has one window, and blocks of
+// every window read the same samples at the same time, most of them from the second-level cache.
 
+#include "counters.cuh"
 #include "histogram_ladder.cuh"
 #include "locate.cuh"
-#include "stream.cuh"
 
-// The slots that a launch counts.
-struct Window {
-    u32 first, last;
+// The slots there are, and how many of them a block counts. WHOLE: all.
+struct Windows {
     u64* slots;
+    u32 all, length;
 };
 
-// COPIES > 1 spreads the counters of one slot over lanes: lanes that increment the same bank wait for each other.
-// WHOLE: the window is all slots; asking costs narrow samples a third of their rate.
 template <typename T, int COPIES, bool WHOLE, typename Locate>
-__device__ void count_samples(const T* samples, i64 n, Locate locate, Window window, const u32* slot_of) {
-    static_assert((COPIES & (COPIES - 1)) == 0 && COPIES <= 32, "a copy is chosen by the low bits of the lane");
-    extern __shared__ u32 counted[];
-    const u32 counters = window.last - window.first;
-    for (u32 i = threadIdx.x; i < counters * COPIES; i += THREADS) counted[i] = 0;
+__device__ void count_samples(const T* samples, i64 n, Locate locate, Windows windows, const u32* slot_of, u32* shared) {
+    const u32 number = WHOLE ? 1 : (windows.all + windows.length - 1) / windows.length;
+    const u32 first = WHOLE ? 0 : blockIdx.x % number * windows.length;
+    const u32 length = min(windows.length, windows.all - first);
+    for (u32 i = threadIdx.x; i < Counters<COPIES, WHOLE>::size(length); i += THREADS) shared[i] = 0;
+    Counters<COPIES, WHOLE> counters(shared, length);
     __syncthreads();
-    u32* const mine = counted + threadIdx.x % COPIES;
-    for_each_sample(samples, n, [&](T x) {
-        const u32 counter = locate(Key<T>::of(x)) - window.first;  // below the window it wraps to far above
-        if (WHOLE || counter < counters) atomicAdd(mine + counter * COPIES, 1u);
-    });
+    const auto quick = [&](T x) {
+        u32 slot;
+        const bool found = locate.quick(Key<T>::of(x), slot);
+        // Below the window it wraps to far above.
+        counters.add(WHOLE ? slot : min(slot - first, length), found);
+        return found;
+    };
+    const auto slow = [&](T x) { counters.add(min(locate.slow(Key<T>::of(x)) - first, length), true); };
+    const Share share{blockIdx.x / number, gridDim.x / number};
+    // What blocks of other windows read too comes from the cache: more loads at a time pay there, not loads ahead.
+    scan_samples<WHOLE ? 4 : 8, WHOLE, WHOLE>(samples, n, share, quick, slow);
     __syncthreads();
-    for (u32 i = threadIdx.x; i < counters; i += THREADS) {
-        u64 sum = 0;
-        for (int k = 0; k < COPIES; ++k) sum += counted[i * COPIES + (threadIdx.x + k) % COPIES];
-        if (sum) atomicAdd(window.slots + (slot_of ? slot_of[i] : window.first + i), sum);
+    for (u32 i = threadIdx.x; i < length; i += THREADS) {
+        const u64 sum = counters.total(i);
+        if (sum) atomicAdd(windows.slots + (slot_of ? slot_of[i] : first + i), sum);
     }
 }
 
 template <typename T, int COPIES, bool WHOLE>
-__global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
-histogram_shift(const T* samples, i64 n, u64* slots, u32 first, u32 last, u32 bins, typename Key<T>::type start,
+__global__ void __launch_bounds__(THREADS, 1)
+histogram_shift(const T* samples, i64 n, u64* slots, u32 all, u32 window, u32 bins, typename Key<T>::type start,
                 typename Unsigned<typename Key<T>::type>::type reach, int shift, typename Key<T>::type end,
                 bool has_end) {
+    extern __shared__ u32 shared[];
     const Shift<typename Key<T>::type> locate{start, reach, shift, end, has_end, bins};
-    count_samples<T, COPIES, WHOLE>(samples, n, locate, Window{first, last, slots}, nullptr);
+    count_samples<T, COPIES, WHOLE>(samples, n, locate, Windows{slots, all, window}, nullptr, shared);
 }
 
-template <typename T, int COPIES, bool WHOLE>
+template <typename T, int COPIES, bool WHOLE, bool SURE>
 __global__ void __launch_bounds__(THREADS, 1)
-histogram_regular(const T* samples, i64 n, u64* slots, u32 first, u32 last, u32 bins,
+histogram_regular(const T* samples, i64 n, u64* slots, u32 all, u32 window, u32 bins,
                   const typename Key<T>::type* thresholds, int count, typename Key<T>::type start,
-                  typename Key<T>::type end, bool has_end, typename Guess<typename Key<T>::type>::type scale,
-                  typename Guess<typename Key<T>::type>::type offset,
-                  typename Guess<typename Key<T>::type>::type below,
-                  typename Guess<typename Key<T>::type>::type above) {
-    const Regular<typename Key<T>::type> locate{thresholds, count, start,  end,  has_end,
-                                                scale,      offset, below, above, bins};
-    count_samples<T, COPIES, WHOLE>(samples, n, locate, Window{first, last, slots}, nullptr);
+                  typename Line<typename Key<T>::type>::Reach reach,
+                  typename Line<typename Key<T>::type>::Scale scale,
+                  typename Line<typename Key<T>::type>::Offset offset, int fraction, u32 below, u32 doubtful) {
+    extern __shared__ u32 shared[];
+    using K = typename Key<T>::type;
+    const Regular<K, SURE> locate{{start, reach, scale, offset}, fraction, below, doubtful, {thresholds, count, bins}};
+    count_samples<T, COPIES, WHOLE>(samples, n, locate, Windows{slots, all, window}, nullptr, shared);
 }
 
-template <typename T, int COPIES, bool WHOLE>
+// The table and, where `held`, the thresholds are copied to shared memory, behind the counters.
+template <typename T, int COPIES, bool WHOLE, typename Map>
 __global__ void __launch_bounds__(THREADS, 1)
-histogram_search(const T* samples, i64 n, u64* slots, u32 first, u32 last, u32 bins,
-                 const typename Key<T>::type* thresholds, int count) {
-    const Search<typename Key<T>::type> locate{thresholds, count, bins, first, last};
-    count_samples<T, COPIES, WHOLE>(samples, n, locate, Window{first, last, slots}, nullptr);
+histogram_search(const T* samples, i64 n, u64* slots, u32 all, u32 window, u32 bins,
+                 const typename Key<T>::type* thresholds, int count, bool held, const u32* cells, int cell_count,
+                 typename Map::type start, typename Line<typename Map::type>::Reach reach,
+                 typename Line<typename Map::type>::Scale scale, typename Line<typename Map::type>::Offset offset) {
+    extern __shared__ u32 shared[];
+    using K = typename Key<T>::type;
+    u32* const table = shared + Counters<COPIES, WHOLE>::size(window);
+    K* const kept = reinterpret_cast<K*>(table + (cell_count + 1) / 2 * 2);
+    for (int i = threadIdx.x; i < cell_count; i += THREADS) table[i] = cells[i];
+    if (held)
+        for (int i = threadIdx.x; i < count; i += THREADS) kept[i] = thresholds[i];
+    const Search<K, Map> locate{{start, reach, scale, offset}, table, {held ? kept : thresholds, count, bins}};
+    count_samples<T, COPIES, WHOLE>(samples, n, locate, Windows{slots, all, window}, nullptr, shared);
 }
 
 template <typename T, int COPIES>
 __global__ void __launch_bounds__(THREADS, 1)
-histogram_bytes(const T* samples, i64 n, u64* slots, u32 first, u32 last, const u32* slot_of) {
-    count_samples<T, COPIES, true>(samples, n, Value{}, Window{first, last, slots}, slot_of);
+histogram_narrow(const T* samples, i64 n, u64* slots, u32 all, u32 window, int low, int last, int beyond, u32 scale,
+                 u32 offset, int fraction, const u32* slot_of) {
+    extern __shared__ u32 shared[];
+    const Narrow locate{low, last, beyond, scale, offset, fraction};
+    count_samples<T, COPIES, true>(samples, n, locate, Windows{slots, all, window}, slot_of, shared);
+}
+
+template <typename T, int COPIES>
+__global__ void __launch_bounds__(THREADS, 1)
+histogram_bytes(const T* samples, i64 n, u64* slots, u32 all, u32 window, const u32* slot_of) {
+    extern __shared__ u32 shared[];
+    count_samples<T, COPIES, true>(samples, n, Value{}, Windows{slots, all, window}, slot_of, shared);
 }

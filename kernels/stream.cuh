@@ -18,9 +18,17 @@ constexpr int BLOCKS_PER_SM = 1;
 constexpr int BLOCKS_PER_SM = 2;
 #endif
 
+// What of an array the threads of a block see: with `blocks` of them each sees another part.
+struct Share {
+    i64 block, blocks;
+};
+
 // Every thread counts its share of the samples: whole tiles by 16-byte loads, what is before and after them one by one.
-template <typename T, typename Count>
-__device__ void for_each_sample(const T* samples, i64 n, Count count) {
+// `quick` says of a sample whether it is done with it. Those it is not done with are given to `slow`, read anew, because
+// kept they would cost registers. AHEAD: the next tile is on its way while this one is counted. ONCE: nobody else reads
+// the samples.
+template <int LOADS, bool AHEAD, bool ONCE, typename T, typename Quick, typename Slow>
+__device__ void scan_samples(const T* samples, i64 n, Share share, Quick quick, Slow slow) {
     constexpr int PER_LOAD = 16 / sizeof(T);
     constexpr int TILE = THREADS * LOADS;  // 16-byte packs that a block counts at a time
     const i64 misaligned = i64(reinterpret_cast<u64>(samples) % 16 / sizeof(T));
@@ -28,19 +36,50 @@ __device__ void for_each_sample(const T* samples, i64 n, Count count) {
     const i64 tiles = (n - head) / (TILE * PER_LOAD);
 
     const auto* packs = reinterpret_cast<const uint4*>(samples + head) + threadIdx.x;
-    for (i64 tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
-        union {
-            uint4 pack[LOADS];
-            T item[LOADS * PER_LOAD];
-        } loaded;
+    union Tile {
+        uint4 pack[LOADS];
+        T item[LOADS * PER_LOAD];
+    } loaded, next;
+    const auto load = [&](Tile& into, i64 tile) {
 #pragma unroll
-        for (int k = 0; k < LOADS; ++k) loaded.pack[k] = __ldcs(packs + tile * TILE + k * THREADS);
+        for (int k = 0; k < LOADS; ++k) {
+            const uint4* const pack = packs + tile * TILE + k * THREADS;
+            into.pack[k] = ONCE ? __ldcs(pack) : *pack;
+        }
+    };
+    if (AHEAD && share.block < tiles) load(next, share.block);
+    for (i64 tile = share.block; tile < tiles; tile += share.blocks) {
+        if (AHEAD) {
+            loaded = next;
+            if (tile + share.blocks < tiles) load(next, tile + share.blocks);
+        } else {
+            load(loaded, tile);
+        }
+        u64 left = 0;  // a bit for each sample
 #pragma unroll
-        for (int j = 0; j < LOADS * PER_LOAD; ++j) count(loaded.item[j]);
+        for (int j = 0; j < LOADS * PER_LOAD; ++j)
+            if (!quick(loaded.item[j])) left |= u64(1) << j;
+        for (; left; left &= left - 1) {
+            const int j = __ffsll(i64(left)) - 1;
+            slow(reinterpret_cast<const T*>(packs + tile * TILE + j / PER_LOAD * THREADS)[j % PER_LOAD]);
+        }
     }
 
-    const i64 thread = i64(blockIdx.x) * THREADS + threadIdx.x;
-    if (thread < head) count(samples[thread]);
+    const i64 thread = share.block * THREADS + threadIdx.x;
+    const auto one = [&](T x) {
+        if (!quick(x)) slow(x);
+    };
+    if (thread < head) one(samples[thread]);
 #pragma unroll 1  // a tail is short; unrolled it costs registers that 32 a thread do not leave
-    for (i64 i = head + tiles * TILE * PER_LOAD + thread; i < n; i += i64(gridDim.x) * THREADS) count(samples[i]);
+    for (i64 i = head + tiles * TILE * PER_LOAD + thread; i < n; i += share.blocks * THREADS) one(samples[i]);
+}
+
+// The same for what is done with every sample at once.
+template <typename T, typename Count>
+__device__ void for_each_sample(const T* samples, i64 n, Count count) {
+    const auto quick = [&](T x) {
+        count(x);
+        return true;
+    };
+    scan_samples<LOADS, false, true>(samples, n, Share{blockIdx.x, gridDim.x}, quick, [](T) {});
 }

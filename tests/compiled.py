@@ -135,7 +135,7 @@ def _modular(architecture: str) -> list[str]:
 def _modular_small(architecture: str) -> list[str]:
     """All of them on one architecture; on the others the smallest and the largest."""
     return [name for name in modular_small.INSTANCES
-            if architecture == "sm_90" or re.search(r"(32, 1, 1|64, 4, 4), true|64, 1, 1, false", name)]  # fmt: skip
+            if architecture == "sm_90a" or re.search(r"(32, 1, 1|64, 4, 4), true|64, 1, 1, false", name)]  # fmt: skip
 
 
 # By the stem of the source, what its wrappers can ask for on an architecture.

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from kernels import build
 from kernels.binning import Binning, Edges
 from kernels.histogram import (
-    C_TYPES,
     histogram,
     histogram_cpu,
     histogram_reference,
 )
+from kernels.histogram_plan import C_TYPES
 from workflows.histogram import HistogramOptions
 
 DTYPES = tuple(C_TYPES)
@@ -143,6 +143,8 @@ def gpu_edges(dtype: str, stem: str, bins: int) -> tuple[Edges, bool]:
         k = max(0, min(kind.itemsize * 8, 53) - 1 - (bins - 1).bit_length())
         start = max(int(np.iinfo(kind).min), -(bins << k) // 2 // 2**k * 2**k)
         return start + np.arange(bins + 1) * 2.0**k, True
+    if stem == "histogram_narrow":
+        return np.arange(bins + 1) - bins // 2 + (32768 - 0.5 if kind.kind == "u" else -0.5), True
     if stem == "histogram_search":
         return irregular(bins, bins, lower, upper), False
     return np.linspace(lower, upper, bins + 1), True
@@ -153,6 +155,8 @@ def stems(dtype: str, bins: int = 1024) -> Iterator[str]:
     if np.dtype(dtype).itemsize == 1:
         yield "histogram_bytes"
         return
+    if np.dtype(dtype).kind in "iu" and np.dtype(dtype).itemsize == 2 and 1 < bins <= 2**15:
+        yield "histogram_narrow"
     if np.dtype(dtype).kind in "iu" and bins > 1:  # one bin has no width to shift by
         yield "histogram_shift"
     yield from ("histogram_regular", "histogram_search")

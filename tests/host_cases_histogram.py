@@ -26,10 +26,11 @@ def _histogram(
     kind = np.dtype(dtype)
     limit: Any = np.finfo(kind) if kind.kind == "f" else np.iinfo(kind)
     most = np.nextafter(float(limit.max), 0)  # the greatest integer of 64 bits is none of float64's
-    samples = np.clip(RANDOM(size).uniform(edges[0] - 3, edges[-1] + 3, size + start), limit.min, most).astype(dtype)
+    low, high = np.clip((edges[0] - 3, edges[-1] + 3), float(limit.min) / 2, float(most) / 2)
+    samples = np.clip(RANDOM(size).uniform(low, high, size + start), limit.min, most).astype(dtype)
     samples[::7] = samples[0]  # many meet in one bin
     on_edges = np.clip(edges, limit.min, most).astype(dtype)
-    special = np.concatenate((on_edges, *_neighbours(on_edges)))[: size // 2]
+    special = RANDOM(2).permutation(np.concatenate((on_edges, *_neighbours(on_edges))))[: size // 2]
     samples[size // 2 :][: len(special)] = special
     if kind.kind == "f":
         samples[3::101] = np.nan
@@ -53,6 +54,7 @@ def histogram_cases() -> Iterator[Case]:
     thirds = np.linspace(100, 133.3, 38)
     for kernel, dtypes, edges, regular in (
         ("histogram_bytes", ("uint8", "int8"), np.linspace(0, 100, 33), False),
+        ("histogram_narrow", ("int16", "uint16"), np.arange(41.0) * 3 - 20.5, True),
         ("histogram_shift", ("int16", "int32", "uint64"), even, True),
         ("histogram_regular", ("float16", "int32", "float64"), thirds, True),
         ("histogram_search", ("uint16", "float32", "int64"), uneven, False),
@@ -62,18 +64,30 @@ def histogram_cases() -> Iterator[Case]:
             for size, start in ((tile + 517, 1), (1025, 0))[number % 2 :]:
                 check = partial(_histogram, dtype, edges, regular, size, start, LIMITS.shared_per_block)
                 yield Case("histogram", kernel, f"{dtype}, {size} from {start}", check)
-    # Edges that no sample reaches, and windows of 32 slots and fewer.
+    # Edges that no sample reaches, and several windows.
     check = partial(_histogram, "uint64", np.linspace(100, 2.5e19, 38), True, 1025, 0, LIMITS.shared_per_block)
     yield Case("histogram", "histogram_regular", "uint64, edges beyond", check)
     yield Case(
         "histogram", "histogram_bytes", "uint8, 3 from 1", partial(_histogram, "uint8", even, False, 3, 1, 2**16)
     )
+    # Cells by bits; with more thresholds than an entry can say; thresholds that shared memory does not hold; none.
+    crowded = np.append(np.arange(2500.0), 1e18)
+    for dtype, edges, shared in (
+        ("float32", np.geomspace(1e-40, 1e30, 60), LIMITS.shared_per_block),
+        ("float64", np.geomspace(1e-300, 1e300, 60), 2560),
+        ("int64", crowded, LIMITS.shared_per_block),
+        ("int32", np.array([1e300, 2e300]), LIMITS.shared_per_block),
+    ):
+        check = partial(_histogram, dtype, edges, False, 1025, 0, shared)
+        yield Case("histogram", "histogram_search", f"{dtype}, {len(edges)} edges, {shared} bytes", check)
+    many = np.cumsum(1.0 + np.arange(400) % 5) + 90
     for kernel, dtype, edges, regular in (
-        ("histogram_search", "uint16", np.append(uneven, 1e6 + np.arange(90.0)), False),
-        ("histogram_search", "float32", uneven, False), ("histogram_regular", "float64", thirds, True),
-        ("histogram_shift", "int32", even, True),
-    ):  # fmt: skip
-        check = partial(_histogram, dtype, edges, regular, 1025, 0, 128)
+        ("histogram_search", "uint16", np.append(many, 1e6 + np.arange(300.0)), False),
+        ("histogram_search", "float32", many, False),
+        ("histogram_regular", "float64", np.linspace(100, 133.3, 400), True),
+        ("histogram_shift", "int32", np.arange(400.0) * 2 + 100, True),
+    ):
+        check = partial(_histogram, dtype, edges, regular, 1025, 0, 512)
         yield Case("histogram", kernel, f"{dtype} in windows", check)
 
 

@@ -107,6 +107,16 @@ inline int __clz(int x) { return x ? __builtin_clz(unsigned(x)) : 32; }
 inline int __clzll(long long x) { return x ? __builtin_clzll((unsigned long long)x) : 64; }
 inline int __ffs(int x) { return __builtin_ffs(x); }
 inline int __ffsll(long long x) { return __builtin_ffsll(x); }
+// Sums rounded down: what they are, and no more than that.
+inline float host_below(float x) { return __builtin_nextafterf(x, -__builtin_inff()); }
+inline double host_below(double x) { return __builtin_nextafter(x, -__builtin_inf()); }
+template <typename T> T host_add_down(T a, T b) {
+    const T sum = a + b;
+    const T back = sum - a, lost = (a - (sum - back)) + (b - back);  // exactly what rounding took away
+    return lost < 0 ? host_below(sum) : sum;
+}
+inline float __fadd_rd(float a, float b) { return host_add_down(a, b); }
+inline double __dadd_rd(double a, double b) { return host_add_down(a, b); }
 inline unsigned __umulhi(unsigned a, unsigned b) { return unsigned(((unsigned long long)a * b) >> 32); }
 inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b) {
     return (unsigned long long)(((unsigned __int128)a * b) >> 64);
@@ -155,6 +165,11 @@ inline int __all_sync(unsigned mask, int predicate) { return __ballot_sync(mask,
 template <typename T> T host_shuffle(unsigned mask, T value, int source) {
     host_warp(HOST_SHUFFLE, mask, &value, sizeof value, source);
     return value;
+}
+template <typename T> unsigned __match_all_sync(unsigned mask, T value, int* same) {
+    const T first = host_shuffle(mask, value, __builtin_ctz(mask));
+    *same = __all_sync(mask, value == first);
+    return *same ? mask : 0;
 }
 // A lane stays within its group of `width`; beyond the group's ends it keeps its own value.
 template <typename T> T __shfl_sync(unsigned mask, T value, int lane, int width = 32) {

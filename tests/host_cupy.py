@@ -13,7 +13,7 @@ from host_array import DeviceArray, allocate, to_device, unwrap
 from host_device import HOST, LIMITS
 
 from kernels import build
-from kernels.histogram import _launch_plan
+from kernels.histogram_plan import launch_plan
 
 MEMORY = 2**30  # bytes that the device says it has
 # Functions of NumPy that make an array, and what is the same on either device.
@@ -73,6 +73,6 @@ def on_host(monkeypatch: Any) -> Iterator[Any]:
     monkeypatch.setattr(build, "limits", lambda: LIMITS)
     HOST.seed, HOST.mutant = 0, 0
     HOST.launched.clear()
-    _launch_plan.cache_clear()  # plans hold arrays of the device that they were made for
+    launch_plan.cache_clear()  # plans hold arrays of the device that they were made for
     yield cupy
-    _launch_plan.cache_clear()
+    launch_plan.cache_clear()

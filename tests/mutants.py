@@ -30,7 +30,7 @@ FLOOR = 0.95
 STEMS = sorted(path.stem for path in build.SOURCES.glob("*.cu"))
 # (file, function, text) of a mutant that changes no result, and why.
 EQUIVALENT: Mapping[tuple[str, str, str], str] = MappingProxyType({
-    ("locate.cuh", "operator()", "i > 0"): "no sample here is below the first threshold, where the loop ends",
+    ("locate.cuh", "quick", "inside == MANY"): "a search among more thresholds than a cell holds ends at the same one",
     ("reduce_float.cuh", "open", "lowest > 1"): "windows are opened more often than they have to be",
     ("reduce_float.cuh", "constexpr", "smallest == 0"): "zeros fit into every window",
     ("reduce_float.cuh", "constexpr", "left == 0"): "sums are emptied more often than they have to be",

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from kernels import build
 from kernels.binning import MAX_BINS
-from kernels.histogram import C_TYPES, VARIANTS, counter_copies
+from kernels.histogram_plan import C_TYPES, COPIES, KEY_TYPES, counter_layout
+from kernels.line import KEYS
 
 # KiB of shared memory that a block may have (CUDA C++ Programming Guide, technical specifications).
 SHARED = {"sm_75": 64, "sm_80": 163, "sm_86": 99, "sm_89": 99, "sm_90a": 227, "sm_100": 227, "sm_120": 99}
@@ -46,18 +47,26 @@ def histogram_instances(architecture: str) -> list[str]:
     """
     shared_per_block, names = SHARED[architecture] * 1024, set()
     for dtype, c_type in C_TYPES.items():
-        itemsize = np.dtype(dtype).itemsize
-        if itemsize == 1:
-            names.add(f"histogram_bytes<{c_type}, {counter_copies(256, 1, shared_per_block)[0]}>")
+        kind = np.dtype(dtype)
+        if kind.itemsize == 1:
+            names.add(f"histogram_bytes<{c_type}, {counter_layout(256, 1, shared_per_block, False)[0]}>")
             continue
+        of_key = KEY_TYPES[np.dtype(KEYS.get(dtype, dtype)).str[1:]]
+        maps = ("ByValue", "ByBits") if kind.kind == "f" else ("ByValue",)
         # Copies halve where the counters double, so powers of two meet each number of copies.
         asked = [2**k + 3 for k in range(MAX_BINS.bit_length())]
-        some = asked[:1] if itemsize == 2 else [asked[0], asked[-1]]
-        for counters in asked if architecture == EVERYTHING else some:
-            copies, window = counter_copies(counters, itemsize, shared_per_block)
-            for stem in VARIANTS:
-                if stem != "histogram_bytes" and (stem != "histogram_shift" or np.dtype(dtype).kind in "iu"):
-                    names.add(f"{stem}<{c_type}, {copies}, {str(window == counters).lower()}>")
+        some = asked[:1] if kind.itemsize == 2 else [asked[0], asked[-1]]
+        for slots in asked if architecture == EVERYTHING else some:
+            copies, window = counter_layout(slots, kind.itemsize, shared_per_block, False)
+            start = f"{c_type}, {copies}, {str(window == slots).lower()}"
+            names |= {f"histogram_regular<{start}, {sure}>" for sure in ("true", "false")}
+            if kind.kind in "iu":
+                names.add(f"histogram_shift<{start}>")
+                names |= {f"histogram_narrow<{c_type}, {copies}>"} if kind.itemsize == 2 and window == slots else set()
+            copies, window = counter_layout(slots, kind.itemsize, shared_per_block, True)
+            names |= {
+                f"histogram_search<{c_type}, {copies}, {str(window == slots).lower()}, {of}<{of_key}>>" for of in maps
+            }
     return sorted(names)
 
 
@@ -65,19 +74,22 @@ def test_every_kernel_and_type_is_compiled() -> None:
     """The list is what it says: nothing above would fail if it were empty."""
     for architecture in SHARED:
         names = histogram_instances(architecture)
-        for c_type in set(C_TYPES.values()) - {"u8"}:
-            floating = c_type in ("float16", "float", "double")
-            stems = [stem for stem in VARIANTS[:3] if not (floating and stem == "histogram_shift")]
-            most = {"short": 16, "u16": 16, "float16": 16, "int": 8, "u32": 8, "float": 8}.get(c_type, 1)
-            expected = {f"{most}, true>"}
-            if most < 16 or architecture == EVERYTHING:
-                expected.add("1, false>")
+        for dtype, c_type in C_TYPES.items():
+            kind = np.dtype(dtype)
+            stems = ["histogram_regular", *(["histogram_shift"] if kind.kind in "iu" else [])]
+            if kind.itemsize == 1:
+                continue
+            expected = {f"{COPIES[kind.itemsize]}, true"}
+            if kind.itemsize > 2 or architecture == EVERYTHING:
+                expected.add("1, false")
             if architecture == EVERYTHING:
-                expected |= {f"{2**k}, true>" for k in range(5) if 2**k <= most}
-            for stem in stems:
-                start = f"{stem}<{c_type}, "
-                assert {name.removeprefix(start) for name in names if name.startswith(start)} == expected
-        assert f"histogram_bytes<u8, {16 if architecture == 'sm_75' else 32}>" in names
+                expected |= {f"{2**k}, true" for k in range(5) if 2**k <= COPIES[kind.itemsize]}
+            for start in (f"{stem}<{c_type}, {text}" for stem in stems for text in expected):
+                assert any(name.startswith(start) for name in names), (architecture, start)
+            assert any(name.startswith(f"histogram_search<{c_type}, ") for name in names)
+        assert {"histogram_bytes<u8, 32>", "histogram_narrow<short, 16>", "histogram_narrow<u16, 16>"} <= set(
+            names
+        ) or (architecture == "sm_75")
 
 
 @pytest.fixture

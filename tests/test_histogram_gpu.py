@@ -87,7 +87,8 @@ def test_gpu_counts_in_any_number_of_bins(cp: Any, loaded: list[str], dtype: str
         samples = nasty(dtype, sizes(4099, 100_003)[-1], edges, seed=bins)
         expected = histogram_reference(samples, edges)
         assert_device_counts(cp.asarray(samples), Binning(np.dtype(dtype), edges, regular), expected)
-        assert loaded.pop() == stem
+        # Any edges can be searched, where a line says too little; and some lines of 16-bit integers say all.
+        assert loaded.pop() in (stem, "histogram_search", "histogram_narrow")
 
 
 @pytest.mark.gpu
@@ -107,6 +108,18 @@ def test_gpu_counts_on_and_beside_every_edge(cp: Any, dtype: str) -> None:
         samples = points(np.dtype(dtype), edges, len(edges))
         found = histogram(cp.asarray(samples), Binning(np.dtype(dtype), edges, True))
         np.testing.assert_array_equal(found.get(), histogram_reference(samples, edges), err_msg=name)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", ["int32", "uint32", "float32", "int16"])
+def test_gpu_counts_where_blocks_share_the_bins(cp: Any, dtype: str) -> None:
+    """More bins than a block has counters; few of them full, in lanes that agree or do not."""
+    edges = np.arange(-30_000, 30_001) * (1.0 if dtype == "int16" else 3.0)
+    samples = np.repeat(np.arange(8) * 2001, sizes(4001, 300_007)[-1]).astype(dtype)
+    mixed = np.random.default_rng(0).permutation(samples)
+    for values in (samples, mixed, samples[: len(samples) // 8]):
+        found = histogram(cp.asarray(values), Binning(np.dtype(dtype), edges, True))
+        np.testing.assert_array_equal(found.get(), histogram_reference(values, edges))
 
 
 @pytest.mark.gpu

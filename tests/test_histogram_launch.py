@@ -21,13 +21,9 @@ from histogram_cases import (
 
 from kernels import build
 from kernels.binning import Binning
-from kernels.histogram import (
-    C_TYPES,
-    KEYS,
-    THREADS,
-    VARIANTS,
-    histogram,
-)
+from kernels.histogram import VARIANTS, histogram
+from kernels.histogram_plan import C_TYPES, THREADS, counter_bytes
+from kernels.line import KEYS
 from workflows.histogram import HistogramOptions
 
 SOURCE, STREAM = ((build.SOURCES / name).read_text(encoding="utf-8") for name in ("histogram.cu", "stream.cuh"))
@@ -95,9 +91,10 @@ def declared(stem: str) -> list[str]:
     return [" ".join(parameter.split()).rpartition(" ")[0] for parameter in found[1].split(",")]
 
 
-def numpy_type(text: str, dtype: str) -> tuple[np.dtype[Any], bool]:
+def numpy_type(text: str, dtype: str, instance: str) -> tuple[np.dtype[Any], bool]:
     """What a parameter of the source is for samples of a dtype, and whether it is a pointer."""
     key = np.dtype(KEYS.get(dtype, dtype))
+    mapped = np.dtype(f"u{key.itemsize}") if "ByBits" in instance else key
     types: dict[str, Any] = {
         "T": dtype,
         "u8": dtype,
@@ -108,55 +105,84 @@ def numpy_type(text: str, dtype: str) -> tuple[np.dtype[Any], bool]:
         "bool": "?",
         "typename Key<T>::type": key,
         "typename Unsigned<typename Key<T>::type>::type": f"u{key.itemsize}",
-        "typename Guess<typename Key<T>::type>::type": "f4" if key.itemsize == 4 else "f8",
+        "typename Map::type": mapped,
     }
+    for of, kind in (("typename Key<T>::type", key), ("typename Map::type", mapped)):
+        whole = kind.kind in "iu"
+        types |= {
+            f"typename Line<{of}>::Reach": "u8" if whole and kind.itemsize == 8 else "u4",
+            f"typename Line<{of}>::Scale": "f8" if kind.itemsize == 8 else "u4" if whole else "f4",
+            f"typename Line<{of}>::Offset": "f8" if kind.itemsize == 8 else "u8" if whole else "f4",
+        }
     return np.dtype(types[text.removeprefix("const ").removesuffix("*")]), text.endswith("*")
 
 
 @pytest.mark.parametrize(("dtype", "stem"), CASES)
 def test_wrapper_passes_what_the_kernel_declares(launches: list[Launch], dtype: str, stem: str) -> None:
     """CuPy checks nothing: an argument of another size would be read as garbage."""
-    for bins in (2, 1024, 2**16):
-        edges, regular = gpu_edges(dtype, stem, bins)
-        samples = np.zeros(1025, dtype)
-        slots = histogram(samples, Binning(samples.dtype, edges, regular))
-        assert (slots.dtype, slots.shape) == (np.int64, (bins + 3,))
-        for launch in launches:
-            assert launch.instance.partition("<")[0] == stem
+    for bins in (2, 1024, 2**15):
+        for edges, regular in (gpu_edges(dtype, stem, bins), (np.geomspace(1e-3, 1e3, bins + 1), False)):
+            samples = np.zeros(1025, dtype)
+            slots = histogram(samples, Binning(samples.dtype, edges, regular))
+            assert (slots.dtype, slots.shape) == (np.int64, (bins + 3,))
+            (launch,) = launches
+            name = launch.instance.partition("<")[0]
+            assert name in (stem, "histogram_search", "histogram_narrow")
             assert launch.arguments[0].ctypes.data == samples.ctypes.data
             assert launch.arguments[1] == 1025
             assert launch.arguments[2].ctypes.data == slots.ctypes.data
-            for argument, text in zip(launch.arguments, declared(stem), strict=True):
-                expected, pointer = numpy_type(text, dtype)
+            for argument, text in zip(launch.arguments, declared(name), strict=True):
+                expected, pointer = numpy_type(text, dtype, launch.instance)
                 assert argument.dtype == expected, text
                 assert isinstance(argument, np.ndarray if pointer else np.generic), text
-        launches.clear()
+            launches.clear()
 
 
 @pytest.mark.parametrize(("dtype", "stem"), CASES)
-def test_windows_hold_every_counter_once(launches: list[Launch], dtype: str, stem: str) -> None:
-    """What a block counts at a time fits into its shared memory, whatever the number of bins."""
-    for bins in (2, 256, 1000, 1024, 4096, 16384, 2**16, 2**18):
+def test_windows_hold_every_counter(launches: list[Launch], dtype: str, stem: str) -> None:
+    """What a block counts fits into its shared memory, whatever the number of bins, and blocks see all windows."""
+    for bins in (2, 256, 1000, 1024, 4096, 16384, 2**15, 2**18):
         edges, regular = gpu_edges(dtype, stem, bins)
-        histogram(np.zeros(1, dtype), Binning(np.dtype(dtype), edges, regular))
-        counters = 256 if stem == "histogram_bytes" else bins + 3
-        (instance,) = {launch.instance for launch in launches}
-        _, name, copies, *whole = re.findall(r"\w+", instance)
+        binning = Binning(np.dtype(dtype), edges, regular)
+        histogram(np.zeros(1, dtype), binning)
+        (launch,) = launches
+        found, name, copies, whole = re.findall(r"(\w+)<(\w+), (\d+)(?:, (\w+))?", launch.instance)[0]
         assert name == C_TYPES[dtype]
-        # Bytes are counted by value, in one window always, so their kernel does not ask.
-        assert whole == [str(len(launches) == 1).lower()][: len(whole)]
-        assert len(launches) == 1 or stem != "histogram_bytes"
-        covered = 0
-        for launch in launches:
-            first, last = (int(end) for end in launch.arguments[3:5])
-            assert first == covered < last
-            covered = last
-            assert (last - first) * int(copies) * 4 <= launch.shared_mem <= H200.shared_per_block
-            assert launch.block == (1024,)
-            assert launch.grid == (H200.resident_blocks(1024, 32, launch.shared_mem),)
-        assert covered == counters
-        assert len(launches) == -(-counters * 4 // H200.shared_per_block)
+        counters, window = (int(number) for number in launch.arguments[3:5])
+        if found == "histogram_bytes":
+            assert counters == 256
+        elif found == "histogram_narrow":
+            assert bins <= counters <= 2 * binning.slots
+        else:
+            assert counters == binning.slots
+        windows = -(-counters // window)
+        # Bytes and narrow samples are counted by value, in one window always, so their kernels do not ask.
+        assert whole == ("" if found in ("histogram_bytes", "histogram_narrow") else str(windows == 1).lower())
+        assert windows == 1 or whole
+        assert (window + 1) * int(copies) * 4 <= launch.shared_mem <= H200.shared_per_block
+        assert launch.block == (1024,)
+        (blocks,) = launch.grid
+        assert blocks % windows == 0
+        assert 0 <= H200.resident_blocks(1024, 32, launch.shared_mem) - blocks < windows
+        # A search leaves a third of the memory to its table; a counter takes a little more than four bytes.
+        assert windows <= -(-counters * 5 // (H200.shared_per_block * 2 // 3))
         launches.clear()
+
+
+@pytest.mark.parametrize("copies", [1, 2, 4, 8, 16, 32])
+def test_counters_fit_where_they_are_placed(copies: int) -> None:
+    """One word for each copy of each counter and of one more, at places that differ."""
+    for counters in (1, 2, 31, 32, 33, 1027, 16387, 57001):
+        number = np.arange(counters + 1)
+        places = number if copies >= 16 else number + (number >> 5) + (number >> 10)
+        assert len(np.unique(places)) == counters + 1
+        assert 0 <= counter_bytes(counters, copies) - (places.max() + 1) * copies * 4 <= 4
+        if copies < 16:  # in windows, where counters are many
+            assert len(np.unique(number + (number >> 10))) == counters + 1
+        if copies == 1 and counters > 1024:  # round numbers are in different banks
+            for step in (32, 64, 128, 256, 512, 1024):
+                some = places[::step][:8] % 32
+                assert len(np.unique(some)) >= min(4, len(some))
 
 
 def test_wrapper_splits_what_would_overflow_a_counter(launches: list[Launch], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,10 @@ from pipeline.errors import PipelineError, UsageError
 from pipeline.inspection import choose_instances, count, find_tools
 from workflows.studies import STUDIES
 
-INSTANCES = {"one copy": "histogram_shift<int, 1, true>", "eight copies": "histogram_shift<int, 8, true>"}
+INSTANCES = {
+    "one copy": "histogram_shift<int, 1, true>",
+    "eight copies": "histogram_shift<int, 8, true>",
+}
 TINY = """
 template <typename T> struct Box { T value; };
 template <typename T, int N>
