@@ -1,4 +1,4 @@
-"""The histogram kernel on one GPU beside the read stream and CuPy's histograms.
+"""The histogram kernel on one GPU beside the read stream, CuPy's histograms and CUB's.
 
 python -m tests.benchmarks.histogram_kernel OUT.json
 """
@@ -17,6 +17,7 @@ from kernels.histogram import histogram, histogram_reference
 from kernels.limits import read_stream
 from pipeline.generate import DISTRIBUTIONS, generate
 from tests.benchmarks.common import device_medians, save
+from tests.benchmarks.cub import cub_histogram
 from workflows.histogram import HistogramOptions
 
 # (dtype, bins, range); None: irregular edges over [0, 1024)
@@ -86,6 +87,9 @@ def measure(nbytes: int = 2**30, repeats: int = 20) -> dict[str, Any]:
             if (dtype, bins, bool(limits)) == ("int32", 1024, True):
                 works["cupy.bincount"] = lambda s=samples: cupy.bincount(s, minlength=1024)
                 works["cupy.histogram"] = lambda s=samples: cupy.histogram(s, 1024, (0, 1024))
+            peer = cub_histogram(samples, bins, limits or (0, 1024), edges) if bins <= 2**16 else None
+            if peer:
+                works["CUB"] = peer
             seconds = device_medians(works, repeats, lead)
             head = samples[: 2**16]
             right = bool((histogram(head, binning).get() == histogram_reference(head.get(), options.all_edges)).all())
