@@ -21,148 +21,192 @@
 //   no loads ahead, but more threads                            float64 all 0.79 to 0.82 (moments alone)
 //   columns of cells, for sums of any bits                      float32 0.17 to 0.88, float64 0.27 to 0.51
 
-#include "reduce_integer.cuh"
+#include "reduce_extremes.cuh"
 #include "reduce_float.cuh"
+#include "reduce_integer.cuh"
 
 // Threads of a multiprocessor: 768 have 80 registers each, 640 have 96. Either keep the memory busy, as long as nothing
 // is spilled.
 template <typename T, int PARTS> constexpr int REDUCE_RESIDENT = 768;
 template <> constexpr int REDUCE_RESIDENT<float, SUM | SQUARES> = 640;
 template <> constexpr int REDUCE_RESIDENT<float, SUM | SQUARES | EXTREMES> = 640;
+template <int PARTS> constexpr int REDUCE_RESIDENT<double, PARTS> = 640;
 template <typename T, int PARTS>
 constexpr int REDUCE_BLOCKS = REDUCE_RESIDENT<T, PARTS> / REDUCE_THREADS<T>;
 
-// Place of a sample in a partial: twice the index, and one for -0.0.
-template <typename T> __device__ i64 position(const T* samples, i64 index) {
-    return 2 * index + negative_zero(samples[index]);
-}
-
-// The least sample that a thread has seen, by the order of Order, and where. Of tiles it only knows the first place
-// where it was; which of the tile's samples it is, is looked up in the end.
-template <typename T, typename Order> struct Extreme {
-    using Value = typename Wide<T>::type;
-    Value best = {};
-    i64 at = NOWHERE;
-    bool in_tile = false;
-
-    __device__ void see(Value value, i64 index, bool tile) {
-        if (Order::before(value, best) || at == NOWHERE) {
-            best = value;
-            at = index;
-            in_tile = tile;
-        }
-    }
-
-    // What comes first in the block. Only threads that have seen the least of all, in the first row of tiles where it
-    // is, look up where: in all that they loaded there, at once.
-    __device__ Found of_block(const T* samples) const {
-        const Found mine{at == NOWHERE ? NOWHERE : Order::rank(to_key(best)), at}, row = first_of_block(mine);
-        i64 index = at;
-        if (at == NOWHERE || mine.key != row.key || at - row.at >= REDUCE_THREADS<T> * Tile<T>::PER_LOAD) {
-            index = NOWHERE;
-        } else if (in_tile) {
-            Tile<T> again;
-            again.load(samples + at);
-            int place = Tile<T>::SIZE - 1;
-#pragma unroll
-            for (int i = Tile<T>::SIZE - 2; i >= 0; --i)
-                if (wide(again.item[i]) == best) place = i;
-            index += Tile<T>::offset(place);
-        }
-        Found found{NOWHERE, NOWHERE};
-        if (index != NOWHERE) found = {Order::rank(to_key(number(samples[index]))), position(samples, index)};
-        return first_of_block(found);
-    }
-};
+template <typename T> constexpr bool HAS_NAN = false;
+template <> constexpr bool HAS_NAN<float16> = true;
+template <> constexpr bool HAS_NAN<float> = true;
+template <> constexpr bool HAS_NAN<double> = true;
 
 template <typename T, int PARTS> struct Visitor {
     const T* samples;
     Counters<PARTS>& shared;
     Sums<T, PARTS> sums;
-    Extreme<T, Least> least;
-    Extreme<T, Greatest> greatest;
-    i64 first_nan = NOWHERE;
+    Extremes<T, PARTS> extremes;
 
     __device__ Visitor(const T* samples, Counters<PARTS>& shared) : samples(samples), shared(shared) {}
 
-    __device__ void one(const T* at) {
-        if (is_nan(*at)) first_nan = min(first_nan, i64(at - samples));
-        else if (PARTS & EXTREMES) see(wide(*at), wide(*at), at - samples, false);
-        sums.one(*at, shared);
+    __device__ void one(i64 index, u32 number) {
+        const T x = samples[index];
+        if (is_nan(x)) return shared.count_special(0, 1, u32(index));
+        if constexpr (PARTS & EXTREMES) extremes.one(wide(x), number);
+        if constexpr (HAS_NAN<T>) {
+            if (!sums.finite(x)) return shared.count_special(wide(x) > 0 ? 1 : 2, 1, 0);
+        }
+        sums.one(x, shared);
     }
 
-    __device__ void tile(const Tile<T>& tile, const T* at) {
-        const Extent<T, PARTS> extent(tile);
-        if (sums.tile(tile, at, extent, shared)) {
-            if (PARTS & EXTREMES) see(extent.low, extent.high, at - samples, true);
-            return;
+    // All lanes.
+    __device__ void tile(Tile<T>& tile, i64 index, u32 number) {
+        Extent<T, PARTS> extent(tile);
+        bool seen = false;
+        if constexpr (HAS_NAN<T>) {
+            seen = !extent.finite;
+            if (seen) {
+                clean(tile, index, number);
+                extent = Extent<T, PARTS>(tile);
+            }
         }
-        // Some are not numbers or not finite; read again, because registers have no index.
-#pragma unroll 1
-        for (int i = 0; i < Tile<T>::SIZE; ++i) one(at + Tile<T>::offset(i));
+        if constexpr (PARTS & EXTREMES) extremes.tile(tile, extent, seen, number);
+        sums.tile(tile, samples + index, extent, shared);
     }
 
   private:
-    using Value = typename Wide<T>::type;
-    __device__ void see(Value low, Value high, i64 index, bool tile) {
-        least.see(low, index, tile);
-        greatest.see(high, index, tile);
+    // Of a tile with NaN or infinities: counts them, puts zeros in their place, and sees its extremes.
+    __device__ void clean(Tile<T>& tile, i64 index, u32 number) {
+        u32 nan = 0, positive = 0, negative = 0, first = NONE;
+#pragma unroll
+        for (int i = Tile<T>::SIZE - 1; i >= 0; --i) {
+            const T x = tile.item[i];
+            if (is_nan(x)) {
+                ++nan;
+                first = u32(index + Tile<T>::offset(i));
+            } else {
+                if constexpr (PARTS & EXTREMES) extremes.one(wide(x), number);
+                if (!sums.finite(x)) wide(x) > 0 ? ++positive : ++negative;
+            }
+            if (!sums.finite(x)) tile.item[i] = T{};
+        }
+        shared.count_special(0, nan, first);
+        shared.count_special(1, positive, 0);
+        shared.count_special(2, negative, 0);
     }
 };
 
 template <typename T, int PARTS>
 __global__ void __launch_bounds__(REDUCE_THREADS<T>, (REDUCE_BLOCKS<T, PARTS>))
-moments(const T* samples, i64 n, i64* counts, i64* rows) {
+moments(const T* samples, i64 n, i64* rows) {
     __shared__ Counters<PARTS> shared;
+    const Walk<T> walk(samples, n);
+    Tile<T> first;
+    walk.start(first);  // it comes while the block prepares itself
     shared.clear();
     Columns<T, PARTS>::clear();
     __syncthreads();
 
     Visitor<T, PARTS> visitor(samples, shared);
-    for_each_tile(samples, n, visitor);
+    walk.visit(first, visitor);
     visitor.sums.close(shared);
-
-    if (PARTS & EXTREMES) {
-        const Found least = visitor.least.of_block(samples);
-        const Found greatest = visitor.greatest.of_block(samples);
-        const i64 nan = first_of_block({visitor.first_nan, 0}).key;
-        if (threadIdx.x == 0) {
-            i64* const row = rows + 5 * i64(blockIdx.x);
-            row[0] = nan == NOWHERE ? nan : 2 * nan;
-            row[1] = least.at;
-            row[2] = greatest.at;
-            row[3] = least.key;
-            row[4] = greatest.key;
-        }
-    }
-    __syncthreads();
-    shared.store(counts);
+    shared.store(visitor.extremes.least.found(), visitor.extremes.greatest.found(), rows + ROW * i64(blockIdx.x));
 }
 
-// One block; `counts` as Counters::store leaves them, as many rows as there were blocks.
-__global__ void finish(const i64* counts, const i64* rows, int count, i64 code, i64 parts, i64 samples, i64* partial) {
-    const int warp = threadIdx.x / 32;
+// Index of the first sample of a rank, from the beginning of its tile; NONE if the thread has not seen it.
+template <typename T, typename Order> __device__ u32 look_up(const Walk<T>& walk, Found found) {
+    u32 place = NONE;
+    if (found.at == NOWHERE) return place;
+    const i64 start = walk.start_of(found.at), end = walk.start_of(found.at + 1);
+#pragma unroll 8
+    for (i64 i = start + threadIdx.x; i < end; i += blockDim.x)
+        if (Order::rank(to_key(wide(walk.samples[i]))) == found.key) place = min(place, u32(i - start));
+    return place;
+}
+
+template <typename T, typename Order> __device__ Found exact_place(const T* samples, i64 index) {
+    return {Order::rank(to_key(number(samples[index]))), position(samples, index)};
+}
+
+// One block; the rows of all blocks to a partial.
+template <typename T>
+__global__ void __launch_bounds__(FINISH_THREADS)
+finish(const T* samples, i64 n, const i64* rows, int count, i64 code, i64 parts, i64* partial) {
+    constexpr int WARPS = FINISH_THREADS / 32;
+    __shared__ Found least_of[WARPS], greatest_of[WARPS];
+    __shared__ u32 special[3], mask[MASKS], place[2];
+    __shared__ u64 first_nan;
+    __shared__ i64 sums[FINISH_THREADS], digits[DIGITS];
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    if (threadIdx.x < DIGITS) digits[threadIdx.x] = 0;
+    if (threadIdx.x < MASKS) mask[threadIdx.x] = 0;
+    if (threadIdx.x < 3) special[threadIdx.x] = 0;
+    if (threadIdx.x < 2) place[threadIdx.x] = NONE;
+    if (threadIdx.x == 0) first_nan = NOWHERE;
+    __syncthreads();
+
+    Found least{NOWHERE, NOWHERE}, greatest = least;
+    u32 bits[MASKS] = {};
+    for (int i = threadIdx.x; i < count; i += FINISH_THREADS) {
+        const i64* const row = rows + ROW * i64(i);
+        least = first(least, {row[ROW_LEAST], row[ROW_LEAST + 1]});
+        greatest = first(greatest, {row[ROW_GREATEST], row[ROW_GREATEST + 1]});
+#pragma unroll
+        for (int k = 0; k < MASKS; ++k) bits[k] |= u32(row[ROW_MASKS + k]);
+        for (int k = 0; k < 3; ++k)
+            if (row[k]) atomicAdd(&special[k], u32(row[k]));
+        if (row[ROW_NAN] != NOWHERE) atomicMin(&first_nan, u64(row[ROW_NAN]));
+    }
+    least = first_of_warp(least);
+    greatest = first_of_warp(greatest);
+#pragma unroll
+    for (int k = 0; k < MASKS; ++k) {
+        bits[k] = bits_of_warp(bits[k]);
+        if (lane == k && bits[k]) atomicOr(&mask[k], bits[k]);
+    }
+    if (lane == 0) least_of[warp] = least, greatest_of[warp] = greatest;
+    __syncthreads();
+
+    least = first_of_warp(least_of[lane % WARPS]);
+    greatest = first_of_warp(greatest_of[lane % WARPS]);
+    int begin = DIGITS, end = 0;
+    for (int k = 0; k < MASKS; ++k) {
+        if (!mask[k]) continue;
+        begin = min(begin, 32 * k + __ffs(int(mask[k])) - 1);
+        end = 32 * k + 32 - __clz(int(mask[k]));
+    }
+    // Digits that some block has, as many threads to each as there are.
+    const int wide = max(end - begin, 0), groups = wide > 0 ? FINISH_THREADS / wide : 0;
+    const int group = wide > 0 ? threadIdx.x / wide : 0, digit = wide > 0 ? threadIdx.x % wide : 0;
+    i64 sum = 0;
+    if (group < groups) {
+#pragma unroll 8
+        for (int i = group; i < count; i += groups) sum += rows[ROW * i64(i) + ROW_DIGITS + begin + digit];
+    }
+    const Walk<T> walk(samples, n);
+    const u32 low = look_up<T, Least>(walk, least), high = look_up<T, Greatest>(walk, greatest);
+    sums[threadIdx.x] = sum;
+    if (low != NONE) atomicMin(&place[0], low);
+    if (high != NONE) atomicMin(&place[1], high);
+    __syncthreads();
+    if (threadIdx.x < wide) {
+        for (int i = 1; i < groups; ++i) sum += sums[threadIdx.x + i * wide];
+        digits[begin + threadIdx.x] = sum;
+    }
+    __syncthreads();
     if (warp == 0) {
-        to_words<SUM_DIGITS, SUM_WORDS>(counts + 3, reinterpret_cast<u64*>(partial) + SUM_AT);
+        to_words<SUM_DIGITS, SUM_WORDS>(digits, reinterpret_cast<u64*>(partial) + SUM_AT);
     } else if (warp == 1) {
-        to_words<SQUARE_DIGITS, SQUARE_WORDS>(counts + 3 + SUM_DIGITS, reinterpret_cast<u64*>(partial) + SQUARES_AT);
+        to_words<SQUARE_DIGITS, SQUARE_WORDS>(digits + SUM_DIGITS, reinterpret_cast<u64*>(partial) + SQUARES_AT);
     } else if (threadIdx.x == 64) {
         partial[0] = code;
         partial[1] = parts;
-        partial[2] = samples;
-        for (int i = 0; i < 3; ++i) partial[3 + i] = counts[i];
+        partial[2] = n;
+        for (int i = 0; i < 3; ++i) partial[3 + i] = special[i];
+        if (least.at != NOWHERE) {
+            least = exact_place<T, Least>(samples, walk.start_of(least.at) + place[0]);
+            greatest = exact_place<T, Greatest>(samples, walk.start_of(greatest.at) + place[1]);
+        }
+        store_found(i64(first_nan) == NOWHERE ? NOWHERE : 2 * i64(first_nan), least, greatest, partial);
     }
-    Found least{NOWHERE, NOWHERE}, greatest{NOWHERE, NOWHERE}, nan{NOWHERE, 0};
-    for (int i = threadIdx.x; i < count; i += blockDim.x) {
-        const i64* const row = rows + 5 * i64(i);
-        nan.key = min(nan.key, row[0]);
-        least = first(least, {row[3], row[1]});
-        greatest = first(greatest, {row[4], row[2]});
-    }
-    least = first_of_block(least);
-    greatest = first_of_block(greatest);
-    nan = first_of_block(nan);
-    if (threadIdx.x == 0) store_found(nan.key, least, greatest, partial);
 }
 
 // Two warps' worth of threads.

@@ -39,11 +39,11 @@ template <int PARTS> struct Columns<float, PARTS> {
 
     __device__ static void empty(Counters<PARTS>& counters) {
         for (int i = 0; i < SUMS; ++i) {
-            counters.sum.add(cell<float, double>(i), SUM_BITS - 1074);
+            counters.digits.add(cell<float, double>(i), SUM_PLACE - 1074);
             cell<float, double>(i) = 0;
         }
         for (int i = 0; i < SQUARED; ++i) {
-            counters.squares.add(cell<float, u64>(SUMS + i), 0, SQUARE_BITS - 2 * 149 + i * SQUARE_BITS_OF_CELL, false);
+            counters.digits.add(cell<float, u64>(SUMS + i), 0, SQUARE_PLACE - 2 * 149 + i * SQUARE_BITS_OF_CELL, false);
             cell<float, u64>(SUMS + i) = 0;
         }
     }
@@ -71,7 +71,7 @@ template <int PARTS> struct Columns<double, PARTS> {
     __device__ static void empty(Counters<PARTS>& counters) {
         for (int i = 0; i < CELLS; ++i) {
             const i64 sum = cell<double, i64>(i);
-            counters.sum.add(u64(sum < 0 ? -sum : sum), 0, SUM_BITS - 1074 + i * BITS, sum < 0);
+            counters.digits.add(u64(sum < 0 ? -sum : sum), 0, SUM_PLACE - 1074 + i * BITS, sum < 0);
             cell<double, i64>(i) = 0;
         }
     }
