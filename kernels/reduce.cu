@@ -22,17 +22,16 @@
 //   columns of cells, for sums of any bits                      float32 0.17 to 0.88, float64 0.27 to 0.51
 
 #include "reduce_extremes.cuh"
+#include "reduce_finish.cuh"
 #include "reduce_float.cuh"
 #include "reduce_integer.cuh"
 
-// Threads of a multiprocessor: 768 have 80 registers each, 640 have 96. Either keep the memory busy, as long as nothing
-// is spilled.
-template <typename T, int PARTS> constexpr int REDUCE_RESIDENT = 768;
-template <> constexpr int REDUCE_RESIDENT<float, SUM | SQUARES> = 640;
-template <> constexpr int REDUCE_RESIDENT<float, SUM | SQUARES | EXTREMES> = 640;
-template <int PARTS> constexpr int REDUCE_RESIDENT<double, PARTS> = 640;
-template <typename T, int PARTS>
-constexpr int REDUCE_BLOCKS = REDUCE_RESIDENT<T, PARTS> / REDUCE_THREADS<T>;
+// Blocks of a multiprocessor: three of 256 threads have 80 registers a thread, two 128. Either keep the memory busy, as
+// long as nothing is spilled.
+template <typename T, int PARTS> constexpr int REDUCE_BLOCKS = 3;
+template <> constexpr int REDUCE_BLOCKS<float, SUM | SQUARES> = 2;
+template <> constexpr int REDUCE_BLOCKS<float, SUM | SQUARES | EXTREMES> = 2;
+template <int PARTS> constexpr int REDUCE_BLOCKS<double, PARTS> = 2;
 
 template <typename T> constexpr bool HAS_NAN = false;
 template <> constexpr bool HAS_NAN<float16> = true;
@@ -75,18 +74,24 @@ template <typename T, int PARTS> struct Visitor {
   private:
     // Of a tile with NaN or infinities: counts them, puts zeros in their place, and sees its extremes.
     __device__ void clean(Tile<T>& tile, i64 index, u32 number) {
+        using Value = typename Wide<T>::type;
         u32 nan = 0, positive = 0, negative = 0, first = NONE;
+        Value low = wide(infinite<T>(false)), high = wide(infinite<T>(true));
 #pragma unroll
         for (int i = Tile<T>::SIZE - 1; i >= 0; --i) {
             const T x = tile.item[i];
-            if (is_nan(x)) {
-                ++nan;
-                first = u32(index + Tile<T>::offset(i));
-            } else {
-                if constexpr (PARTS & EXTREMES) extremes.one(wide(x), number);
-                if (!sums.finite(x)) wide(x) > 0 ? ++positive : ++negative;
+            if (sums.finite(x)) {
+                low = wide(x) < low ? wide(x) : low;
+                high = wide(x) > high ? wide(x) : high;
+                continue;
             }
-            if (!sums.finite(x)) tile.item[i] = T{};
+            if (is_nan(x)) ++nan, first = u32(index + Tile<T>::offset(i));
+            else wide(x) > 0 ? ++positive : ++negative;
+            tile.item[i] = T{};
+        }
+        if (PARTS & EXTREMES && nan < Tile<T>::SIZE) {
+            extremes.least.see(negative ? wide(infinite<T>(true)) : low, number);
+            extremes.greatest.see(positive ? wide(infinite<T>(false)) : high, number);
         }
         shared.count_special(0, nan, first);
         shared.count_special(1, positive, 0);
@@ -95,7 +100,7 @@ template <typename T, int PARTS> struct Visitor {
 };
 
 template <typename T, int PARTS>
-__global__ void __launch_bounds__(REDUCE_THREADS<T>, (REDUCE_BLOCKS<T, PARTS>))
+__global__ void __launch_bounds__(REDUCE_THREADS, (REDUCE_BLOCKS<T, PARTS>))
 moments(const T* samples, i64 n, i64* rows) {
     __shared__ Counters<PARTS> shared;
     const Walk<T> walk(samples, n);
@@ -111,30 +116,15 @@ moments(const T* samples, i64 n, i64* rows) {
     shared.store(visitor.extremes.least.found(), visitor.extremes.greatest.found(), rows + ROW * i64(blockIdx.x));
 }
 
-// Index of the first sample of a rank, from the beginning of its tile; NONE if the thread has not seen it.
-template <typename T, typename Order> __device__ u32 look_up(const Walk<T>& walk, Found found) {
-    u32 place = NONE;
-    if (found.at == NOWHERE) return place;
-    const i64 start = walk.start_of(found.at), end = walk.start_of(found.at + 1);
-#pragma unroll 8
-    for (i64 i = start + threadIdx.x; i < end; i += blockDim.x)
-        if (Order::rank(to_key(wide(walk.samples[i]))) == found.key) place = min(place, u32(i - start));
-    return place;
-}
-
-template <typename T, typename Order> __device__ Found exact_place(const T* samples, i64 index) {
-    return {Order::rank(to_key(number(samples[index]))), position(samples, index)};
-}
-
 // One block; the rows of all blocks to a partial.
 template <typename T>
 __global__ void __launch_bounds__(FINISH_THREADS)
 finish(const T* samples, i64 n, const i64* rows, int count, i64 code, i64 parts, i64* partial) {
-    constexpr int WARPS = FINISH_THREADS / 32;
-    __shared__ Found least_of[WARPS], greatest_of[WARPS];
+    __shared__ Found least_of[FINISH_WARPS], greatest_of[FINISH_WARPS];
     __shared__ u32 special[3], mask[MASKS], place[2];
     __shared__ u64 first_nan;
-    __shared__ i64 sums[FINISH_THREADS], digits[DIGITS];
+    __shared__ i64 digits[DIGITS];
+    constexpr int COUNTING = FINISH_WARPS / 2;  // warps; the others look the extremes up
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     if (threadIdx.x < DIGITS) digits[threadIdx.x] = 0;
     if (threadIdx.x < MASKS) mask[threadIdx.x] = 0;
@@ -146,14 +136,17 @@ finish(const T* samples, i64 n, const i64* rows, int count, i64 code, i64 parts,
     Found least{NOWHERE, NOWHERE}, greatest = least;
     u32 bits[MASKS] = {};
     for (int i = threadIdx.x; i < count; i += FINISH_THREADS) {
-        const i64* const row = rows + ROW * i64(i);
-        least = first(least, {row[ROW_LEAST], row[ROW_LEAST + 1]});
-        greatest = first(greatest, {row[ROW_GREATEST], row[ROW_GREATEST + 1]});
+        i64 head[ROW_DIGITS];
 #pragma unroll
-        for (int k = 0; k < MASKS; ++k) bits[k] |= u32(row[ROW_MASKS + k]);
+        for (int k = 0; k < ROW_DIGITS; ++k) head[k] = rows[ROW * i64(i) + k];
+        least = first(least, {head[ROW_LEAST], head[ROW_LEAST + 1]});
+        greatest = first(greatest, {head[ROW_GREATEST], head[ROW_GREATEST + 1]});
+#pragma unroll
+        for (int k = 0; k < MASKS; ++k) bits[k] |= u32(head[ROW_MASKS + k]);
+#pragma unroll
         for (int k = 0; k < 3; ++k)
-            if (row[k]) atomicAdd(&special[k], u32(row[k]));
-        if (row[ROW_NAN] != NOWHERE) atomicMin(&first_nan, u64(row[ROW_NAN]));
+            if (head[k]) atomicAdd(&special[k], u32(head[k]));
+        if (head[ROW_NAN] != NOWHERE) atomicMin(&first_nan, u64(head[ROW_NAN]));
     }
     least = first_of_warp(least);
     greatest = first_of_warp(greatest);
@@ -165,37 +158,32 @@ finish(const T* samples, i64 n, const i64* rows, int count, i64 code, i64 parts,
     if (lane == 0) least_of[warp] = least, greatest_of[warp] = greatest;
     __syncthreads();
 
-    least = first_of_warp(least_of[lane % WARPS]);
-    greatest = first_of_warp(greatest_of[lane % WARPS]);
-    int begin = DIGITS, end = 0;
-    for (int k = 0; k < MASKS; ++k) {
-        if (!mask[k]) continue;
-        begin = min(begin, 32 * k + __ffs(int(mask[k])) - 1);
-        end = 32 * k + 32 - __clz(int(mask[k]));
-    }
-    // Digits that some block has, as many threads to each as there are.
-    const int wide = max(end - begin, 0), groups = wide > 0 ? FINISH_THREADS / wide : 0;
-    const int group = wide > 0 ? threadIdx.x / wide : 0, digit = wide > 0 ? threadIdx.x % wide : 0;
-    i64 sum = 0;
-    if (group < groups) {
-#pragma unroll 8
-        for (int i = group; i < count; i += groups) sum += rows[ROW * i64(i) + ROW_DIGITS + begin + digit];
-    }
+    least = first_of_warp(least_of[lane % FINISH_WARPS]);
+    greatest = first_of_warp(greatest_of[lane % FINISH_WARPS]);
     const Walk<T> walk(samples, n);
-    const u32 low = look_up<T, Least>(walk, least), high = look_up<T, Greatest>(walk, greatest);
-    sums[threadIdx.x] = sum;
-    if (low != NONE) atomicMin(&place[0], low);
-    if (high != NONE) atomicMin(&place[1], high);
-    __syncthreads();
-    if (threadIdx.x < wide) {
-        for (int i = 1; i < groups; ++i) sum += sums[threadIdx.x + i * wide];
-        digits[begin + threadIdx.x] = sum;
+    if (warp < COUNTING) {
+        // A warp for each digit that some block has.
+        const Range of_sum(mask, SQUARES_FROM / 32, 0);
+        const Range of_squares(mask + SQUARES_FROM / 32, MASKS - SQUARES_FROM / 32, SQUARES_FROM);
+        for (int k = warp; k < of_sum.size + of_squares.size; k += COUNTING) {
+            const int digit = k < of_sum.size ? of_sum.begin + k : of_squares.begin + k - of_sum.size;
+            i64 sum = 0;
+#pragma unroll 8
+            for (int i = lane; i < count; i += 32) sum += rows[ROW * i64(i) + ROW_DIGITS + digit];
+#pragma unroll
+            for (int lanes = 16; lanes > 0; lanes /= 2) sum += __shfl_xor_sync(ALL_LANES, sum, lanes);
+            if (lane == 0) digits[digit] = sum;
+        }
+    } else if (least.at != NOWHERE) {
+        const u32 low = look_up<T, Least>(walk, least), high = look_up<T, Greatest>(walk, greatest);
+        if (low != NONE) atomicMin(&place[0], low);
+        if (high != NONE) atomicMin(&place[1], high);
     }
     __syncthreads();
     if (warp == 0) {
         to_words<SUM_DIGITS, SUM_WORDS>(digits, reinterpret_cast<u64*>(partial) + SUM_AT);
     } else if (warp == 1) {
-        to_words<SQUARE_DIGITS, SQUARE_WORDS>(digits + SUM_DIGITS, reinterpret_cast<u64*>(partial) + SQUARES_AT);
+        to_words<SQUARE_DIGITS, SQUARE_WORDS>(digits + SQUARES_FROM, reinterpret_cast<u64*>(partial) + SQUARES_AT);
     } else if (threadIdx.x == 64) {
         partial[0] = code;
         partial[1] = parts;

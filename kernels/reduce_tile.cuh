@@ -12,37 +12,35 @@ constexpr u32 NONE = 0xffffffff, ALL_LANES = 0xffffffff;
 static_assert(SUM_WORDS * 64 <= SUM_DIGITS * DIGIT_BITS && SQUARE_WORDS * 64 <= SQUARE_DIGITS * DIGIT_BITS,
               "digits cover the words");
 
-// Of a block. With fewer the cells of reduce_wide.cuh fit where a multiprocessor has 64 KiB of shared memory.
-template <typename T> constexpr int REDUCE_THREADS = 256;
-template <> constexpr int REDUCE_THREADS<float> = 128;
-template <> constexpr int REDUCE_THREADS<double> = 128;
-constexpr int REDUCE_LOADS = 4;
+constexpr int REDUCE_THREADS = 256;  // of a block
+template <typename T> constexpr int REDUCE_LOADS = 4;
 
 template <bool CONDITION, typename A, typename B> struct Choose { using type = A; };
 template <typename A, typename B> struct Choose<false, A, B> { using type = B; };
 
 // The samples that a thread loads at once, in the order of their indices.
 template <typename T> struct Tile {
-    static constexpr int PER_LOAD = 16 / sizeof(T), SIZE = REDUCE_LOADS * PER_LOAD, WORDS = 4 * REDUCE_LOADS;
+    static constexpr int PER_LOAD = 16 / sizeof(T), LOADS = REDUCE_LOADS<T>;
+    static constexpr int SIZE = LOADS * PER_LOAD, WORDS = 4 * LOADS;
     union {
-        uint4 pack[REDUCE_LOADS];
+        uint4 pack[LOADS];
         u32 word[WORDS];
         T item[SIZE];
     };
 
-    static __device__ i64 offset(int i) { return i64(i / PER_LOAD) * (REDUCE_THREADS<T> * PER_LOAD) + i % PER_LOAD; }
+    static __device__ i64 offset(int i) { return i64(i / PER_LOAD) * (REDUCE_THREADS * PER_LOAD) + i % PER_LOAD; }
 
     __device__ void load(const T* first) {
 #pragma unroll
-        for (int k = 0; k < REDUCE_LOADS; ++k)
-            pack[k] = __ldcs(reinterpret_cast<const uint4*>(first) + k * REDUCE_THREADS<T>);
+        for (int k = 0; k < LOADS; ++k)
+            pack[k] = __ldcs(reinterpret_cast<const uint4*>(first) + k * REDUCE_THREADS);
     }
 };
 
 // What a block visits: whole tiles of all its threads, and single samples before the first and after the last. In the
 // order of their indices samples before the tiles have number 0, tiles numbers from 1 on, samples after them the next.
 template <typename T> struct Walk {
-    static constexpr int PER_LOAD = Tile<T>::PER_LOAD, SIZE = REDUCE_THREADS<T> * Tile<T>::SIZE;
+    static constexpr int PER_LOAD = Tile<T>::PER_LOAD, SIZE = REDUCE_THREADS * Tile<T>::SIZE;
     const T* samples;
     i64 n, head, tiles;
 
@@ -73,8 +71,8 @@ template <typename T> struct Walk {
         }
         const i64 single = n - tiles * SIZE;
 #pragma unroll 1
-        for (i64 s = i64(blockIdx.x) * REDUCE_THREADS<T> + threadIdx.x; s < single;
-             s += i64(gridDim.x) * REDUCE_THREADS<T>)
+        for (i64 s = i64(blockIdx.x) * REDUCE_THREADS + threadIdx.x; s < single;
+             s += i64(gridDim.x) * REDUCE_THREADS)
             visitor.one(s < head ? s : s + tiles * SIZE, s < head ? 0 : u32(tiles) + 1);
     }
 
@@ -113,6 +111,13 @@ template <typename T> __device__ bool is_nan(T) { return false; }
 inline __device__ bool is_nan(float16 x) { return (x.bits & 0x7fff) > 0x7c00; }
 inline __device__ bool is_nan(float x) { return x != x; }
 inline __device__ bool is_nan(double x) { return x != x; }
+
+template <typename T> __device__ T infinite(bool negative);
+template <> inline __device__ float16 infinite(bool negative) { return {u16(negative ? 0xfc00 : 0x7c00)}; }
+template <> inline __device__ float infinite(bool negative) { return __uint_as_float(negative ? 0xff800000 : 0x7f800000); }
+template <> inline __device__ double infinite(bool negative) {
+    return __longlong_as_double(i64(negative ? 0xfff0000000000000 : 0x7ff0000000000000));
+}
 
 template <typename T> __device__ bool negative_zero(T) { return false; }
 inline __device__ bool negative_zero(float16 x) { return x.bits == 0x8000; }
@@ -173,29 +178,15 @@ struct Greatest {
     static __device__ i64 rank(i64 key) { return ~key; }
 };
 
-// Place of a sample in a partial: twice the index, and one for -0.0.
-template <typename T> __device__ i64 position(const T* samples, i64 index) {
-    return 2 * index + negative_zero(samples[index]);
-}
-
-inline __device__ void store_found(i64 nan, Found least, Found greatest, i64* partial) {
-    partial[6] = nan;
-    partial[7] = least.at;
-    partial[8] = greatest.at;
-    partial[9] = least.key;
-    partial[10] = ~greatest.key;
-}
-
-constexpr int FINISH_THREADS = 512;
-
+// Digits of a block: those of the sum, and from a whole number of warps on those of the squares.
+constexpr int SQUARES_FROM = (SUM_DIGITS + 31) / 32 * 32, DIGITS = SQUARES_FROM + SQUARE_DIGITS;
 // What a block leaves: counts of NaN, +inf and -inf; index of the first NaN; least and greatest sample, each as its
-// rank and the number of its tile; which digits are not zero; the digits.
-constexpr int DIGITS = SUM_DIGITS + SQUARE_DIGITS;
+// rank and the number of its tile; for every 32 digits which are not zero; the digits.
 constexpr int ROW_NAN = 3, ROW_LEAST = 4, ROW_GREATEST = 6, ROW_MASKS = 8;
 constexpr int MASKS = (DIGITS + 31) / 32, ROW_DIGITS = ROW_MASKS + MASKS, ROW = ROW_DIGITS + DIGITS;
 
-// Places of 1 in the digits of a block: those of the sum come first, those of the squares behind them.
-constexpr int SUM_PLACE = SUM_BITS, SQUARE_PLACE = SUM_DIGITS * DIGIT_BITS + SQUARE_BITS;
+// Places of 1 in the digits of a block.
+constexpr int SUM_PLACE = SUM_BITS, SQUARE_PLACE = SQUARES_FROM * DIGIT_BITS + SQUARE_BITS;
 
 // Infinities and NaN, the sums as digits, and the extremes of the warps.
 template <int PARTS> struct Counters {

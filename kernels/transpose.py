@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import product
 from math import prod
 from typing import Any
@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels import build
+from kernels.transpose_axes import Matrices, matrices
 from kernels.variant import Variant, by_name, check_array, check_block
 
 # C type that carries an element, by its bytes: bits are moved, whatever they stand for.
@@ -21,12 +22,13 @@ DTYPES = (
     "int64", "uint64", "float64", "complex64", "complex128",
 )  # fmt: skip
 TILES = (8, 16, 32)
-# Side of the production kernel's tile, by bytes of an element: 128 bytes or more of a row, at most 33 KiB in all.
-SIDES = {1: 128, 2: 128, 4: 64, 8: 32, 16: 32}
-THREADS = 256  # THREADS in transpose.cu
+# Rows, columns and threads of the production kernel's tile, by bytes of an element.
+SHAPES = {1: (256, 256, 1024), 2: (128, 128, 512), 4: (64, 64, 256), 8: (32, 32, 256), 16: (32, 32, 512)}
+SECTOR = 32  # transpose_tile.cuh
 MAX_GRID = 2**31 - 1
 # dtype that stands for one that CuPy does not have, by its bytes.
 STAND_INS: dict[int, Any] = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64, 16: np.complex128}
+NARROW = 16  # rows or columns of matrices, below which most of a tile would be empty
 BOX = 2**15  # elements that the CPU transposes at a time, in its second-level cache
 PADDING = 64  # bytes: a line of the cache
 
@@ -65,18 +67,43 @@ def transpose(array: Any) -> Any:
     MemoryError
         If the device has no room for the result.
     """
-    side = SIDES[_checked(array)]
+    _checked(array)
     rows, columns = array.shape
-    _tiles(rows, columns, side)
+    found = Matrices(rows, columns, columns, rows)
+    _blocks(found, array.dtype.itemsize)
     _check_address(array)
     out = _empty((columns, rows), array.dtype)
     if 1 in array.shape:  # the elements are in order already, and a tile would be almost empty
         out[...] = array.reshape(columns, rows)
-        return out
-    per_pack = 16 // array.dtype.itemsize
-    packs_in = np.bool_(columns % per_pack == 0 and array.data.ptr % 16 == 0)
-    packs_out = np.bool_(rows % per_pack == 0 and out.data.ptr % 16 == 0)
-    _launch("production", side, (THREADS,), array, out, packs_in, packs_out)
+    elif array.size:
+        _turn(array, out, found)
+    return out
+
+
+def permute_axes(array: Any, axes: Sequence[int]) -> Any:
+    """Put the axes of an array into another order on the device that holds it.
+
+    Parameters
+    ----------
+    array : CuPy array, C-contiguous, not empty
+    axes
+        Of the array, in the order that they shall have.
+
+    Returns
+    -------
+    CuPy array of the same dtype, C-contiguous
+        On the current stream: by transposing matrices where that is what it amounts to, else by CuPy's copy.
+    """
+    import cupy
+
+    shape = tuple(array.shape[axis] for axis in axes)
+    found = matrices(array.shape, axes)
+    itemsize = array.dtype.itemsize
+    if found is None or itemsize not in SHAPES or min(found.rows, found.columns) < NARROW:
+        return cupy.ascontiguousarray(array.transpose(axes)).reshape(shape)  # also where there is no axis
+    out = _empty(shape, array.dtype)
+    _check_address(array)
+    _turn(array, out, found)
     return out
 
 
@@ -99,11 +126,8 @@ def reverse_axes(array: Any, as_bytes: bool = False) -> Any:
         return reverse_axes(items).reshape(-1).view(np.uint8).reshape(shape)
     if array.ndim == 2 and not as_bytes:
         return transpose(array)
-    import cupy
-
     axes = range(array.ndim - as_bytes)
-    turned = array.transpose(*axes[::-1], *range(len(axes), array.ndim))
-    return cupy.ascontiguousarray(turned).reshape(turned.shape)  # also where there is no axis
+    return permute_axes(array, (*axes[::-1], *range(len(axes), array.ndim)))
 
 
 def transpose_cpu(array: NDArray[Any]) -> NDArray[Any]:
@@ -157,18 +181,51 @@ def boxes(shape: tuple[int, ...], lengths: tuple[int, ...]) -> Iterator[tuple[sl
     )  # fmt: skip
 
 
+def _turn(array: Any, out: Any, found: Matrices) -> None:
+    """Launch the production kernel."""
+    itemsize = array.dtype.itemsize
+    rows, columns, threads = SHAPES[itemsize]
+    places_in = [array.data.ptr, *(step * itemsize for step in found.steps_in)]
+    places_out = [out.data.ptr, *(step * itemsize for step in found.steps_out)]
+    aligned = all(place % 16 == 0 for place in places_in) and all(place % SECTOR == 0 for place in places_out)
+    kernel = build.load("transpose", production(itemsize, aligned))
+    sizes = (found.rows, found.columns, found.pitch_in, found.pitch_out,
+             found.inner, found.in_inner, found.in_outer, found.out_inner, found.out_outer)  # fmt: skip
+    kernel((_blocks(found, itemsize),), (threads,), (array, out, *map(np.int64, sizes)),
+           shared_mem=stage_bytes(itemsize, aligned))  # fmt: skip
+
+
+def production(itemsize: int, aligned: bool) -> str:
+    """Instance of the production kernel."""
+    sizes = ", ".join(map(str, SHAPES[itemsize]))
+    return f"production<{C_TYPES[itemsize]}, {sizes}, {str(aligned).lower()}>"
+
+
+def stage_bytes(itemsize: int, aligned: bool) -> int:
+    """Shared memory of a block: Stage in transpose_tile.cuh."""
+    rows, columns, _ = SHAPES[itemsize]
+    per_word = max(1, 4 // itemsize)
+    more = 0 if aligned else max(4, SECTOR // itemsize)
+    return (columns * ((rows + more) // per_word + 1) + columns // 32 * 4) * itemsize * per_word
+
+
+def _blocks(found: Matrices, itemsize: int) -> int:
+    rows, columns, _ = SHAPES[itemsize]
+    return _tiles(found.rows, found.columns, rows, columns, found.outer * found.inner)
+
+
 def _checked(array: Any) -> int:
     """Bytes of an element, once the array is one that can be transposed."""
     check_array("transpose", array, DTYPES, 2)
     return int(array.dtype.itemsize)
 
 
-def _tiles(rows: int, columns: int, side: int) -> int:
-    """Tiles that cover a matrix: the blocks of the grid."""
-    tiles = -(-rows // side) * -(-columns // side)
+def _tiles(rows: int, columns: int, height: int, width: int, count: int = 1) -> int:
+    """Tiles that cover so many matrices: the blocks of the grid."""
+    tiles = -(-rows // height) * -(-columns // width) * count
     if tiles > MAX_GRID:
-        raise ValueError(f"transpose: {rows} x {columns} takes {tiles} blocks of {side} x {side}, the limit of a grid "
-                         f"is {MAX_GRID}; transpose it in parts")  # fmt: skip
+        raise ValueError(f"transpose: {rows} x {columns} takes {tiles} blocks of {height} x {width}, the limit of a "
+                         f"grid is {MAX_GRID}; transpose it in parts")  # fmt: skip
     return tiles
 
 
@@ -181,12 +238,13 @@ def _check_address(array: Any) -> None:
         )
 
 
-def _launch(kernel: str, side: int, block: tuple[int, ...], array: Any, out: Any, *flags: Any) -> None:
+def _launch(kernel: str, tile: int, array: Any, out: Any) -> None:
     rows, columns = array.shape
     if not rows * columns:
         return
-    loaded = build.load("transpose", f"{kernel}<{C_TYPES[array.dtype.itemsize]}, {side}>")
-    loaded((_tiles(rows, columns, side),), block, (array, out, np.int64(rows), np.int64(columns), *flags))
+    loaded = build.load("transpose", f"{kernel}<{C_TYPES[array.dtype.itemsize]}, {tile}>")
+    grid = _tiles(rows, columns, tile, tile)
+    loaded((grid,), (tile, tile), (array, out, np.int64(rows), np.int64(columns)))
 
 
 def _in_tiles(kernel: str, array: Any, tile: int) -> Any:
@@ -196,10 +254,10 @@ def _in_tiles(kernel: str, array: Any, tile: int) -> Any:
     if tile not in TILES:
         raise ValueError(f"tile: expected one of {TILES}, got {tile}")
     rows, columns = array.shape
-    _tiles(rows, columns, tile)
+    _tiles(rows, columns, tile, tile)
     _check_address(array)
     out = _empty((columns, rows), array.dtype)
-    _launch(kernel, tile, (tile, tile), array, out)
+    _launch(kernel, tile, array, out)
     return out
 
 
@@ -227,14 +285,14 @@ def _past_the_end(array: Any) -> Any:
     _checked(array)
     check_block(32, 32)
     rows, columns = array.shape
-    _tiles(rows, columns, 32)
+    _tiles(rows, columns, 32, 32)
     _check_address(array)
     last_row, last_column = -(-rows // 32) * 32 - 1, -(-columns // 32) * 32 - 1
     source = _empty((last_row * columns + last_column + 1,), array.dtype)
     source[rows * columns :] = 0
     source[: rows * columns] = array.ravel()
     out = _empty((last_column * rows + last_row + 1,), array.dtype)
-    _launch("past_the_end", 32, (32, 32), source[: rows * columns].reshape(rows, columns), out)
+    _launch("past_the_end", 32, source[: rows * columns].reshape(rows, columns), out)
     return out[: rows * columns].reshape(columns, rows)
 
 
@@ -266,4 +324,4 @@ VARIANTS = by_name(
 )  # fmt: skip
 
 # Of each kernel the instance whose machine code is looked at: that of the seed, float on tiles of 32.
-INSTANCES = {name: f"{name}<{C_TYPES[4]}, {SIDES[4] if name == 'production' else 32}>" for name in VARIANTS}
+INSTANCES = {name: production(4, True) if name == "production" else f"{name}<{C_TYPES[4]}, 32>" for name in VARIANTS}

@@ -92,7 +92,7 @@ def _stencil() -> list[str]:
 def _transpose() -> list[str]:
     found = []
     for itemsize, c_type in transpose.C_TYPES.items():
-        found.append(f"production<{c_type}, {transpose.SIDES[itemsize]}>")
+        found += [transpose.production(itemsize, aligned) for aligned in (True, False)]
         found += [f"{name}<{c_type}, 32>" for name in ("missing_barrier", "past_the_end")]
         for tile in transpose.TILES:
             found += [f"{name}<{c_type}, {tile}>" for name in ("naive", "shared_tile", "padded_tile")]

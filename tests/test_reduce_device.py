@@ -186,7 +186,7 @@ def test_constants_are_those_of_the_source() -> None:
              "SQUARES": SQUARES, "EXTREMES": EXTREMES, "REDUCE_THREADS": reduce_device.THREADS,
              "DIGIT_BITS": reduce_device.DIGIT_BITS}  # fmt: skip
     assert {name: int(constant(name)) for name in names} == names
-    assert reduce_device.ROW == 16 + 78 + 154
+    assert reduce_device.ROW == 8 + 8 + 96 + 154
     assert set(C_TYPES) == set(reduce.DTYPES)
 
 
