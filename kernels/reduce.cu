@@ -31,7 +31,8 @@
 template <typename T, int PARTS> constexpr int REDUCE_BLOCKS = 3;
 template <> constexpr int REDUCE_BLOCKS<float, SUM | SQUARES> = 2;
 template <> constexpr int REDUCE_BLOCKS<float, SUM | SQUARES | EXTREMES> = 2;
-template <int PARTS> constexpr int REDUCE_BLOCKS<double, PARTS> = 2;
+template <> constexpr int REDUCE_BLOCKS<double, SUM> = 2;  // more have no room for their cells
+template <> constexpr int REDUCE_BLOCKS<double, SUM | EXTREMES> = 2;
 
 template <typename T> constexpr bool HAS_NAN = false;
 template <> constexpr bool HAS_NAN<float16> = true;

@@ -62,41 +62,36 @@ constexpr int RESIDENT = 1024;
 #else
 constexpr int RESIDENT = 2048;
 #endif
+constexpr int RAGGED_RESIDENT = 1024;
 
 // Any number of matrices, of `inner` and the rest: where each of them begins, and its rows, is for the caller to say.
-// ALIGNED: all rows, of `in` and of `out`, begin and end on 16 bytes. Else rows of `in` are put together from packs that
-// do, and tiles begin in each row of `out` where a sector does; ends of the array go element by element.
-template <typename T, int ROWS, int COLUMNS, int THREADS, bool ALIGNED>
-__global__ void __launch_bounds__(THREADS, ALIGNED ? RESIDENT / THREADS : 1024 / THREADS)
+// ALIGNED_IN: rows of `in` begin and end on 16 bytes; else they are put together from packs that do. ALIGNED_OUT: rows of
+// `out` begin and end with a sector; else tiles begin in each row where a sector does. Ends of an array that is not
+// aligned go element by element. Tile after tile goes down: what is written next lies behind what was.
+template <typename T, int ROWS, int COLUMNS, int THREADS, bool ALIGNED_IN, bool ALIGNED_OUT>
+__global__ void __launch_bounds__(THREADS, ALIGNED_IN && ALIGNED_OUT ? RESIDENT / THREADS : RAGGED_RESIDENT / THREADS)
 production(const T* __restrict__ in, T* __restrict__ out, i64 rows, i64 columns, i64 pitch_in, i64 pitch_out, i64 inner,
            i64 in_inner, i64 in_outer, i64 out_inner, i64 out_outer) {
-    using S = Stage<T, ROWS, COLUMNS, ALIGNED>;
+    using S = Stage<T, ROWS, COLUMNS, ALIGNED_OUT>;
     extern __shared__ uint4 room[];
     S& stage = *reinterpret_cast<S*>(room);
     const u32 across = u32((columns + COLUMNS - 1) / COLUMNS), down = u32((rows + ROWS - 1) / ROWS);
     const u32 matrix = blockIdx.x / (across * down), tile = blockIdx.x % (across * down);
-    const i64 row = i64(tile / across) * ROWS, column = i64(tile % across) * COLUMNS;
+    const i64 row = i64(tile % down) * ROWS, column = i64(tile / down) * COLUMNS;
     const i64 height = min(rows - row, i64(ROWS + S::MORE)), width = min(columns - column, i64(COLUMNS));
-    const T* const begin = in;
-    const T* const end = in + rows * columns * (gridDim.x / (across * down));
+    const u64 begin = reinterpret_cast<u64>(in);
+    const u64 end = reinterpret_cast<u64>(in + rows * columns * (gridDim.x / (across * down)));
     in += matrix / inner * in_outer + matrix % inner * in_inner + row * pitch_in + column;
     out += matrix / inner * out_outer + matrix % inner * out_inner + column * pitch_out + row;
-    if constexpr (ALIGNED) {
-        load_packs<THREADS, true>(stage, in, pitch_in, height, width);
-        __syncthreads();
-        store_packs<THREADS, true>(stage, out, pitch_out, height, width);
-    } else {
-        const T* const last = in + (height - 1) * pitch_in + width;
-        const bool within = (reinterpret_cast<u64>(in) & ~u64(15)) >= reinterpret_cast<u64>(begin) &&
-                            (reinterpret_cast<u64>(last) + 15 & ~u64(15)) <= reinterpret_cast<u64>(end);
-        if (within) load_packs<THREADS, false>(stage, in, pitch_in, height, width);
-        else load_items<THREADS>(stage, in, pitch_in, height, width);
-        __syncthreads();
-        if (within) store_packs<THREADS, false>(stage, out, pitch_out, height, width);
-        if (within && (row == 0 || height < ROWS + S::MORE))
+    const u64 first = reinterpret_cast<u64>(in), behind = reinterpret_cast<u64>(in + (height - 1) * pitch_in + width);
+    const bool within = ALIGNED_IN || (first / 16 * 16 >= begin && (behind + 15) / 16 * 16 <= end);
+    if (within) load_packs<THREADS, ALIGNED_IN>(stage, in, pitch_in, height, width);
+    else load_items<THREADS>(stage, in, pitch_in, height, width);
+    __syncthreads();
+    store_packs<THREADS, ALIGNED_OUT>(stage, out, pitch_out, height, width);
+    if constexpr (!ALIGNED_OUT)
+        if (row == 0 || height < ROWS + S::MORE)
             store_ends<THREADS>(stage, out, pitch_out, height, width, row == 0);
-        if (!within) store_items<THREADS>(stage, out, pitch_out, height, width, row == 0);
-    }
 }
 
 template <typename T, int TILE>

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Iterator, Sequence
-from itertools import product
-from math import prod
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +10,7 @@ from numpy.typing import NDArray
 
 from kernels import build
 from kernels.transpose_axes import Matrices, matrices
+from kernels.transpose_cpu import STAND_INS
 from kernels.variant import Variant, by_name, check_array, check_block
 
 # C type that carries an element, by its bytes: bits are moved, whatever they stand for.
@@ -23,14 +21,10 @@ DTYPES = (
 )  # fmt: skip
 TILES = (8, 16, 32)
 # Rows, columns and threads of the production kernel's tile, by bytes of an element.
-SHAPES = {1: (256, 256, 1024), 2: (128, 128, 512), 4: (64, 64, 256), 8: (32, 32, 256), 16: (32, 32, 512)}
+SHAPES = {1: (256, 256, 1024), 2: (128, 128, 512), 4: (64, 64, 512), 8: (32, 32, 256), 16: (32, 32, 512)}
 SECTOR = 32  # transpose_tile.cuh
 MAX_GRID = 2**31 - 1
-# dtype that stands for one that CuPy does not have, by its bytes.
-STAND_INS: dict[int, Any] = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64, 16: np.complex128}
-NARROW = 16  # rows or columns of matrices, below which most of a tile would be empty
-BOX = 2**15  # elements that the CPU transposes at a time, in its second-level cache
-PADDING = 64  # bytes: a line of the cache
+NARROW = 8  # parts of a tile; a matrix in less than one would leave most of it empty
 
 
 def transpose_reference(array: NDArray[Any]) -> NDArray[Any]:
@@ -73,10 +67,12 @@ def transpose(array: Any) -> Any:
     _blocks(found, array.dtype.itemsize)
     _check_address(array)
     out = _empty((columns, rows), array.dtype)
-    if 1 in array.shape:  # the elements are in order already, and a tile would be almost empty
+    if 1 in array.shape:  # the elements are in order already
         out[...] = array.reshape(columns, rows)
-    elif array.size:
+    elif array.size and _fills(found, array.dtype.itemsize):
         _turn(array, out, found)
+    elif array.size:
+        out[...] = array.T
     return out
 
 
@@ -99,7 +95,7 @@ def permute_axes(array: Any, axes: Sequence[int]) -> Any:
     shape = tuple(array.shape[axis] for axis in axes)
     found = matrices(array.shape, axes)
     itemsize = array.dtype.itemsize
-    if found is None or itemsize not in SHAPES or min(found.rows, found.columns) < NARROW:
+    if found is None or itemsize not in SHAPES or not _fills(found, itemsize):
         return cupy.ascontiguousarray(array.transpose(axes)).reshape(shape)  # also where there is no axis
     out = _empty(shape, array.dtype)
     _check_address(array)
@@ -130,83 +126,37 @@ def reverse_axes(array: Any, as_bytes: bool = False) -> Any:
     return permute_axes(array, (*axes[::-1], *range(len(axes), array.ndim)))
 
 
-def transpose_cpu(array: NDArray[Any]) -> NDArray[Any]:
-    """Reverse all axes of an array on the CPU, C-contiguous, box by box.
-
-    A box is first copied to where its rows do not begin at the same place of the cache: along a column of it, a power
-    of two apart, they would drive each other out.
-    """
-    out = np.empty(array.shape[::-1], array.dtype)
-    if not array.size:
-        return out
-    # NumPy copies numbers faster than bytes.
-    dtype = STAND_INS.get(array.dtype.itemsize, array.dtype)
-    array, result = array.view(dtype), out.view(dtype)
-    lengths = balanced(array.shape, BOX)
-    padded = bool(lengths) and lengths[-1] * array.itemsize >= 4 * PADDING
-    room = np.empty((*lengths[:-1], lengths[-1] + -(-PADDING // array.itemsize)) if padded else (), array.dtype)
-    for box in boxes(array.shape, lengths):
-        part = array[box]
-        if padded:
-            part = room[tuple(slice(length) for length in part.shape)]
-            part[...] = array[box]
-        result[box[::-1]] = part.T
-    return out
-
-
-def balanced(shape: tuple[int, ...], elements: int, ratio: int = 1) -> tuple[int, ...]:
-    """Lengths of a box of at most so many elements that lies in long runs in an array, not empty, and its transpose.
-
-    In the array the runs are `ratio` times as long as in the transpose, where both have room for it.
-    """
-
-    def lengths(run: int) -> list[int]:
-        rows, columns = _one_run(shape, run * ratio), _one_run(shape[::-1], run)
-        return [max(pair) for pair in zip(rows, columns[::-1], strict=True)]
-
-    runs = range(1, prod(shape) + 1)
-    return tuple(lengths(max(1, bisect_right(runs, elements, key=lambda run: prod(lengths(run))))))
-
-
-def _one_run(shape: tuple[int, ...], run: int) -> list[int]:
-    """Lengths of a box of elements that lie one after another, at most so many of them."""
-    return [min(length, max(1, run // prod(shape[axis + 1 :]))) for axis, length in enumerate(shape)]
-
-
-def boxes(shape: tuple[int, ...], lengths: tuple[int, ...]) -> Iterator[tuple[slice, ...]]:
-    """Boxes that cover a shape, in C order."""
-    return product(
-        *([slice(start, min(start + step, length)) for start in range(0, length, step)]
-          for length, step in zip(shape, lengths, strict=True))
-    )  # fmt: skip
-
-
 def _turn(array: Any, out: Any, found: Matrices) -> None:
     """Launch the production kernel."""
     itemsize = array.dtype.itemsize
-    rows, columns, threads = SHAPES[itemsize]
+    threads = SHAPES[itemsize][2]
     places_in = [array.data.ptr, *(step * itemsize for step in found.steps_in)]
     places_out = [out.data.ptr, *(step * itemsize for step in found.steps_out)]
-    aligned = all(place % 16 == 0 for place in places_in) and all(place % SECTOR == 0 for place in places_out)
-    kernel = build.load("transpose", production(itemsize, aligned))
+    aligned = all(place % 16 == 0 for place in places_in), all(place % SECTOR == 0 for place in places_out)
+    kernel = build.load("transpose", production(itemsize, *aligned))
     sizes = (found.rows, found.columns, found.pitch_in, found.pitch_out,
              found.inner, found.in_inner, found.in_outer, found.out_inner, found.out_outer)  # fmt: skip
     kernel((_blocks(found, itemsize),), (threads,), (array, out, *map(np.int64, sizes)),
-           shared_mem=stage_bytes(itemsize, aligned))  # fmt: skip
+           shared_mem=stage_bytes(itemsize, aligned[1]))  # fmt: skip
 
 
-def production(itemsize: int, aligned: bool) -> str:
+def production(itemsize: int, aligned_in: bool, aligned_out: bool) -> str:
     """Instance of the production kernel."""
     sizes = ", ".join(map(str, SHAPES[itemsize]))
-    return f"production<{C_TYPES[itemsize]}, {sizes}, {str(aligned).lower()}>"
+    return f"production<{C_TYPES[itemsize]}, {sizes}, {str(aligned_in).lower()}, {str(aligned_out).lower()}>"
 
 
-def stage_bytes(itemsize: int, aligned: bool) -> int:
+def stage_bytes(itemsize: int, aligned_out: bool) -> int:
     """Shared memory of a block: Stage in transpose_tile.cuh."""
     rows, columns, _ = SHAPES[itemsize]
     per_word = max(1, 4 // itemsize)
-    more = 0 if aligned else max(4, SECTOR // itemsize)
+    more = 0 if aligned_out else max(4, SECTOR // itemsize)
     return (columns * ((rows + more) // per_word + 1) + columns // 32 * 4) * itemsize * per_word
+
+
+def _fills(found: Matrices, itemsize: int) -> bool:
+    rows, columns, _ = SHAPES[itemsize]
+    return NARROW * found.rows >= rows and NARROW * found.columns >= columns
 
 
 def _blocks(found: Matrices, itemsize: int) -> int:
@@ -324,4 +274,6 @@ VARIANTS = by_name(
 )  # fmt: skip
 
 # Of each kernel the instance whose machine code is looked at: that of the seed, float on tiles of 32.
-INSTANCES = {name: production(4, True) if name == "production" else f"{name}<{C_TYPES[4]}, 32>" for name in VARIANTS}
+INSTANCES = {
+    name: production(4, True, True) if name == "production" else f"{name}<{C_TYPES[4]}, 32>" for name in VARIANTS
+}

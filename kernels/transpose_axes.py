@@ -72,7 +72,7 @@ def matrices(shape: Sequence[int], axes: Sequence[int]) -> Matrices | None:
     others = [axis for axis in range(len(lengths)) if axis not in (row, column)]
     if len(others) > 2:
         return None
-    found = {}
+    found: dict[str, int] = {}
     for name, axis in zip(("inner", "outer"), reversed(others), strict=False):
         found |= {name: lengths[axis], f"in_{name}": steps_in[axis], f"out_{name}": steps_out[axis]}
     return Matrices(lengths[row], lengths[column], steps_in[row], steps_out[column], **found)

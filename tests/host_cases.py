@@ -89,13 +89,27 @@ def transpose_cases() -> Iterator[Case]:
     for name, variant in transpose.VARIANTS.items():
         chosen: list[tuple[str, tuple[int, int], dict[str, int]]] = [("int32", (33, 35), {}), ("int16", (40, 31), {})]
         if name == "production":
-            chosen = [("uint8", (144, 16), {}), ("int16", (8, 130), {}), ("float32", (67, 68), {}),
-                      ("float64", (34, 3), {}), ("complex128", (5, 33), {}), ("float32", (68, 66), {})]  # fmt: skip
+            chosen = [("uint8", (144, 32), {}), ("uint8", (289, 67), {}), ("int16", (16, 130), {}),
+                      ("int16", (145, 33), {}), ("float32", (72, 68), {}), ("float32", (83, 61), {}),
+                      ("float64", (34, 5), {}), ("float64", (36, 34), {}), ("complex128", (6, 33), {}),
+                      ("complex128", (37, 5), {})]  # fmt: skip
         elif variant.parameters:
             chosen.append(("float64", (9, 17), {"tile": 8}))
         for dtype, shape, own in chosen:
             check = partial(_transpose, variant, dtype, shape, own)
             yield Case("transpose", name, f"{dtype}, {shape}, {own}", check, variant.broken is not None)
+    for dtype, shape, axes in (
+        ("uint8", (2, 40, 33), (0, 2, 1)), ("float32", (17, 3, 68), (2, 1, 0)),
+        ("float64", (16, 2, 3, 20), (3, 2, 1, 0)), ("float32", (32, 3, 64), (2, 1, 0)),
+    ):  # fmt: skip
+        check = partial(_permute, dtype, shape, axes)
+        yield Case("transpose", "production", f"{dtype}, {shape} to {axes}", check)
+
+
+def _permute(dtype: str, shape: tuple[int, ...], axes: tuple[int, ...], cp: Any) -> None:
+    array = np.frombuffer(RANDOM(2).bytes(int(np.prod(shape)) * np.dtype(dtype).itemsize), dtype).reshape(shape)
+    found = transpose.permute_axes(cp.asarray(array), axes)
+    same(found.view(np.uint8), np.ascontiguousarray(array.transpose(axes)).view(np.uint8))
 
 
 def _matmul(variant: Variant, dtype: str, sizes: tuple[int, int, int], own: dict[str, int], cp: Any) -> None:
@@ -168,8 +182,17 @@ def _keep(name: str, cp: Any) -> None:
     same(sink, np.array([70]))
 
 
+def _merge(sources: int, cp: Any) -> None:
+    arrays = [integers(4100, "uint32", seed) for seed in range(sources)]
+    target = cp.empty(4100, np.uint32)
+    limits.merge(target, *map(cp.asarray, arrays))
+    same(target, np.bitwise_xor.reduce(arrays))
+
+
 def limits_cases() -> Iterator[Case]:
-    """Nothing is kept of them, so that there is no result to check."""
+    """Nothing is kept of what is only read, so that there is no result to check."""
+    for sources in (1, 2, 3):
+        yield Case("limits", "merge", f"{sources} x 4100", partial(_merge, sources))
     for name in ("read_stream", "displace_cache"):
         for size, start in ((17_003, 0), (101, 1), (3, 1)):
             yield Case("limits", name, f"uint32, {size} from {start}", partial(_read, name, size, start))

@@ -35,9 +35,12 @@ def launch(stem: str, instance: str, architecture: str) -> tuple[int, int]:
         return 256, 2 if int(micro) ** 2 * {"float": 4, "double": 8}[c_type] <= 256 else 1
     if kernel == "moments":
         c_type, parts = rest.rstrip(">").split(", ")
-        threads = 128 if c_type in ("float", "double") else 256
-        blocks = (640 if c_type == "float" and int(parts) & 2 else 768) // threads
-        return threads, min(blocks, 4) if architecture == "sm_75" else blocks  # whose shared memory holds no more
+        return 256, 2 if (c_type, parts) in (("float", "3"), ("float", "7"), ("double", "1"), ("double", "5")) else 3
+    if (stem, kernel) == ("reduce", "finish"):
+        return 512, 1
+    if (stem, kernel) == ("transpose", "production"):
+        threads = int(rest.split(", ")[3])
+        return threads, (2048 if architecture in LARGE else 1024) // threads
     if stem == "modular" and kernel == "multiply":
         rows, columns, of_warp, across, _ = map(int, rest.rstrip(">").split(", "))
         return 32 * (rows // of_warp) * (columns // across), 1

@@ -137,14 +137,17 @@ def test_launches(launches: list[Any]) -> None:
         assert (instance, block) == (f"naive<unsigned short, {tile}>", (tile, tile))
         assert grid == (-(-rows // tile) * -(-columns // tile),)
         assert out.shape == (columns, rows) and [type(a) for a in arguments[2:]] == [np.int64, np.int64]
-    for rows, columns, aligned in ((64, 68, "true"), (60, 68, "false"), (63, 68, "false"), (64, 69, "false")):
+    for rows, columns, aligned in ((64, 68, "true, true"), (60, 68, "true, false"), (64, 69, "false, true"),
+                                   (63, 69, "false, false")):  # fmt: skip
         transpose.transpose(fake(np.zeros((rows, columns), np.float32)))
         instance, grid, block, arguments = launches.pop()
-        assert (instance, grid, block) == (f"production<unsigned int, 64, 64, 256, {aligned}>", (2,), (256,))
+        assert (instance, grid, block) == (f"production<unsigned int, 64, 64, 512, {aligned}>", (2,), (512,))
         assert arguments[2:] == (rows, columns, columns, rows, 1, 0, 0, 0, 0)
         assert {type(a) for a in arguments[2:]} == {np.int64}
-    transpose.transpose(fake(np.zeros(4 * 8 + 1, np.float32))[1:].reshape(4, 8))
-    assert launches.pop()[0].endswith("false>")
+    transpose.transpose(fake(np.zeros(8 * 8 + 1, np.float32))[1:].reshape(8, 8))
+    assert launches.pop()[0].endswith("false, true>")
+    narrow = fake(np.arange(24).reshape(8, 3))
+    assert transpose.transpose(narrow).tolist() == narrow.T.tolist()  # by a copy
     row = fake(np.arange(5))
     assert transpose.transpose(row.reshape(1, 5)).tolist() == [[0], [1], [2], [3], [4]]
     assert transpose.transpose(fake(np.zeros((0, 3)))).shape == (3, 0)
@@ -157,9 +160,10 @@ def test_every_instance_is_compiled(launches: list[Any]) -> None:
         for name, variant in VARIANTS.items():
             for tile in TILES if name in TILED else (None,):
                 variant.run(matrix, **({} if tile is None else {"tile": tile}))
-        transpose.transpose(fake(np.zeros((32, 32), dtype)))
+        for shape in ((32, 32), (32, 33), (33, 32), (33, 33)):
+            transpose.transpose(fake(np.zeros(shape, dtype)))
     instances = sorted({launch[0] for launch in launches})
-    assert len(instances) == 5 * (len(TILED) * len(TILES) + 4)
+    assert len(instances) == 5 * (len(TILED) * len(TILES) + 6) - 2  # rows of elements of 16 bytes are aligned
     assert list(INSTANCES) == list(VARIANTS) and set(INSTANCES.values()) <= set(instances)
     assert instances == sorted(compiled.INSTANCES["transpose"]("sm_90"))
 

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels.position_hash import ESCAPE, position_hash, random_keys
-from kernels.transpose import balanced, boxes, reverse_axes, transpose_cpu
+from kernels.transpose import reverse_axes
+from kernels.transpose_cpu import balanced, boxes, transpose_cpu
 from workflows.array_workflow import ArrayWorkflow, Bounds, Checked, Read, Spec, sizes
 
 # Sides of a region are a multiple of so many elements: rows of it begin on 16 bytes, as the kernel likes them.
