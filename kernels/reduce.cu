@@ -1,25 +1,26 @@
 // Reduce: exact sum, exact sum of squares, minimum and maximum with their places, NaN and infinities, in one pass.
 //
-//   moments     every block reads its share, counts what it sums in digits of its own, and leaves a row of extremes
-//   finish      digits and rows of all blocks to a partial (kernels/reduce.py)
+//   moments     every block reads its share, and leaves a row: what it summed in digits, and its extremes
+//   finish      rows of all blocks to a partial (kernels/reduce.py)
 //   combine     two partials to one
 //
 // Integers add up in registers, as wide as it takes. Floats do, too, as long as the exponents of what a thread sees are
-// close (Levels): it keeps a window of exponents and moves it where a tile lies outside but fits into one. Only tiles
-// that no window holds go elsewhere: to cells of the thread's own in shared memory (Columns), or, as infinities and NaN
-// do, number by number to the digits of the block (Digits). Either way nothing is rounded, so windows, blocks and order
-// do not show in the result. A tile is the 16-byte loads that a thread has in flight; single samples come before the
-// first and after the last.
+// close (Levels): it keeps a window of exponents and moves it where a tile lies outside but fits into one, together with
+// the other lanes of its warp if one window holds what all of them see. Only tiles that no window holds go elsewhere: to
+// cells of the thread's own in shared memory (Columns), or number by number to the digits of the block (Digits). Either
+// way nothing is rounded, so windows, blocks and order do not show in the result. A tile is the 16-byte loads that a
+// thread has in flight; single samples come before the first and after the last.
 //
 // What it gained on an H200, as shares of the read stream; "all" is everything in one pass:
-//   packed minima, dot products, carries by multiply-add, loads ahead,
-//   a finish by warps, together                                 uint8 all 0.67 to 0.90, int64 all 0.51 to 0.87
-//   extremes looked up by those threads only that have one      int16 all 0.86 to 0.93
-//   that, and plain sums of a tile's squares                    float16 all 0.79 to 0.89
+//   packed minima, dot products, carries by multiply-add, loads ahead    uint8 all 0.67 to 0.90, int64 all 0.51 to 0.87
+//   plain sums of a tile's squares                                       float16 all 0.79 to 0.89
 //   loads ahead into registers of their own, and
-//   one sum a tile for what the first level leaves              float32 all 0.83 to 0.87
-//   no loads ahead, but more threads                            float64 all 0.79 to 0.82 (moments alone)
-//   columns of cells, for sums of any bits                      float32 0.17 to 0.88, float64 0.27 to 0.51
+//   one sum a tile for what the first level leaves                       float32 all 0.83 to 0.87
+//   columns of cells, for sums of any bits                               float32 0.17 to 0.88, float64 0.27 to 0.51
+//   extremes and magnitudes from integer minima of the bits,
+//   of float64 looked at in full only where one may be new               float64 all 0.79 to 0.92, float32 0.86 to 0.91
+//   places looked up once, by the finish                                 uint8 all 0.91 to 0.94, int64 all 0.90 to 0.91
+//   loads ahead for float64, too                                         float64 sum 0.89 to 0.92
 
 #include "reduce_extremes.cuh"
 #include "reduce_finish.cuh"
@@ -33,6 +34,9 @@ template <> constexpr int REDUCE_BLOCKS<float, SUM | SQUARES> = 2;
 template <> constexpr int REDUCE_BLOCKS<float, SUM | SQUARES | EXTREMES> = 2;
 template <> constexpr int REDUCE_BLOCKS<double, SUM> = 2;  // more have no room for their cells
 template <> constexpr int REDUCE_BLOCKS<double, SUM | EXTREMES> = 2;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ != 900
+template <> constexpr int REDUCE_BLOCKS<double, SUM | SQUARES | EXTREMES> = 2;  // with 80 registers two are spilled
+#endif
 
 template <typename T> constexpr bool HAS_NAN = false;
 template <> constexpr bool HAS_NAN<float16> = true;
@@ -86,8 +90,14 @@ template <typename T, int PARTS> struct Visitor {
                 high = wide(x) > high ? wide(x) : high;
                 continue;
             }
-            if (is_nan(x)) ++nan, first = u32(index + Tile<T>::offset(i));
-            else wide(x) > 0 ? ++positive : ++negative;
+            if (is_nan(x)) {
+                ++nan;
+                first = u32(index + Tile<T>::offset(i));
+            } else if (wide(x) > 0) {
+                ++positive;
+            } else {
+                ++negative;
+            }
             tile.item[i] = T{};
         }
         if (PARTS & EXTREMES && nan < Tile<T>::SIZE) {
@@ -114,7 +124,7 @@ moments(const T* samples, i64 n, i64* rows) {
     Visitor<T, PARTS> visitor(samples, shared);
     walk.visit(first, visitor);
     visitor.sums.close(shared);
-    shared.store(visitor.extremes.least.found(), visitor.extremes.greatest.found(), rows + ROW * i64(blockIdx.x));
+    shared.store(visitor.extremes.least.found(), visitor.extremes.greatest.found(), rows + blockIdx.x);
 }
 
 // One block; the rows of all blocks to a partial.
@@ -139,7 +149,7 @@ finish(const T* samples, i64 n, const i64* rows, int count, i64 code, i64 parts,
     for (int i = threadIdx.x; i < count; i += FINISH_THREADS) {
         i64 head[ROW_DIGITS];
 #pragma unroll
-        for (int k = 0; k < ROW_DIGITS; ++k) head[k] = rows[ROW * i64(i) + k];
+        for (int k = 0; k < ROW_DIGITS; ++k) head[k] = rows[k * i64(count) + i];
         least = first(least, {head[ROW_LEAST], head[ROW_LEAST + 1]});
         greatest = first(greatest, {head[ROW_GREATEST], head[ROW_GREATEST + 1]});
 #pragma unroll
@@ -170,7 +180,9 @@ finish(const T* samples, i64 n, const i64* rows, int count, i64 code, i64 parts,
             const int digit = k < of_sum.size ? of_sum.begin + k : of_squares.begin + k - of_sum.size;
             i64 sum = 0;
 #pragma unroll 8
-            for (int i = lane; i < count; i += 32) sum += rows[ROW * i64(i) + ROW_DIGITS + digit];
+            for (int i = lane; i < count; i += 32)
+                if (u32(rows[(ROW_MASKS + digit / 32) * i64(count) + i]) >> digit % 32 & 1)
+                    sum += rows[(ROW_DIGITS + digit) * i64(count) + i];
 #pragma unroll
             for (int lanes = 16; lanes > 0; lanes /= 2) sum += __shfl_xor_sync(ALL_LANES, sum, lanes);
             if (lane == 0) digits[digit] = sum;

@@ -99,14 +99,14 @@ template <int PARTS> struct Extent<float, PARTS> {
         if constexpr (PARTS & EXTREMES) {
             Signed bits;
 #pragma unroll
-            for (int i = 0; i < Tile<float>::SIZE; ++i) bits.see(tile.word[i]);
+            for (int i = Tile<float>::SIZE - 1; i >= 0; --i) bits.see(tile.word[i]);
             low = __uint_as_float(bits.low());
             high = __uint_as_float(bits.high());
             largest = bits.largest();
             smallest = bits.nearest;
         } else {
 #pragma unroll
-            for (int i = 0; i < Tile<float>::SIZE; ++i) {
+            for (int i = Tile<float>::SIZE - 1; i >= 0; --i) {
                 largest = max(largest, tile.word[i] & 0x7fffffffu);
                 smallest = min(smallest, tile.word[i] & 0x7fffffffu);
             }
@@ -127,14 +127,14 @@ template <int PARTS> struct Extent<double, PARTS> {
         if constexpr (PARTS & EXTREMES) {
             Signed bits;
 #pragma unroll
-            for (int i = 0; i < Tile<double>::SIZE; ++i) bits.see(tile.word[2 * i + 1]);
+            for (int i = Tile<double>::SIZE - 1; i >= 0; --i) bits.see(tile.word[2 * i + 1]);
             least = ordered(bits.low());
             greatest = ordered(bits.high());
             largest = bits.largest();
             smallest = bits.nearest;
         } else {
 #pragma unroll
-            for (int i = 0; i < Tile<double>::SIZE; ++i) {
+            for (int i = Tile<double>::SIZE - 1; i >= 0; --i) {
                 largest = max(largest, tile.word[2 * i + 1] & 0x7fffffffu);
                 smallest = min(smallest, tile.word[2 * i + 1] & 0x7fffffffu);
             }

@@ -15,6 +15,11 @@ template <typename T, typename Order> struct Extreme {
             at = number;
         }
     }
+    // Of samples before the tiles, which are seen after them: the same value comes first there.
+    __device__ void see_late(Value value, u32 number) {
+        see(value, number);
+        if (value == best) at = min(at, number);
+    }
     __device__ Found found() const {
         return at == NONE ? Found{NOWHERE, NOWHERE} : Found{Order::rank(to_key(best)), i64(at)};
     }
@@ -25,8 +30,8 @@ template <typename T, int PARTS> struct Extremes {
     Extreme<T, Greatest> greatest;
 
     template <typename Value> __device__ void one(Value value, u32 number) {
-        least.see(value, number);
-        greatest.see(value, number);
+        least.see_late(value, number);
+        greatest.see_late(value, number);
     }
     // All lanes; those whose tile has been `seen` already only take part.
     __device__ void tile(const Tile<T>&, const Extent<T, PARTS>& extent, bool seen, u32 number) {
@@ -44,8 +49,8 @@ template <int PARTS> struct Extremes<double, PARTS> {
     int below = 0x7fffffff, above = -0x7fffffff - 1;  // upper halves that may matter, those of the limits included
 
     __device__ void one(double value, u32 number) {
-        least.see(value, number);
-        greatest.see(value, number);
+        least.see_late(value, number);
+        greatest.see_late(value, number);
     }
     __device__ void tile(const Tile<double>& tile, const Extent<double, PARTS>& extent, bool seen, u32 number) {
         const bool matters = !seen && (extent.least <= below || extent.greatest >= above);

@@ -181,7 +181,8 @@ struct Greatest {
 // Digits of a block: those of the sum, and from a whole number of warps on those of the squares.
 constexpr int SQUARES_FROM = (SUM_DIGITS + 31) / 32 * 32, DIGITS = SQUARES_FROM + SQUARE_DIGITS;
 // What a block leaves: counts of NaN, +inf and -inf; index of the first NaN; least and greatest sample, each as its
-// rank and the number of its tile; for every 32 digits which are not zero; the digits.
+// rank and the number of its tile; for every 32 digits which are not zero; those digits. It is a row of a table that lies
+// column by column, so that the lanes of a warp read one of many blocks together.
 constexpr int ROW_NAN = 3, ROW_LEAST = 4, ROW_GREATEST = 6, ROW_MASKS = 8;
 constexpr int MASKS = (DIGITS + 31) / 32, ROW_DIGITS = ROW_MASKS + MASKS, ROW = ROW_DIGITS + DIGITS;
 
@@ -209,9 +210,10 @@ template <int PARTS> struct Counters {
         if (kind == 0 && PARTS & EXTREMES) atomicMin(&first_nan, place);
     }
 
-    // All threads; what they found of extremes, and no more to come.
+    // All threads; what they found of extremes, and no more to come. `row`: the block's of the first column.
     __device__ void store(Found lowest, Found highest, i64* row) {
         const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = blockDim.x / 32;
+        const i64 column = gridDim.x;
         if (PARTS & EXTREMES) {
             lowest = first_of_warp(lowest);
             highest = first_of_warp(highest);
@@ -223,16 +225,16 @@ template <int PARTS> struct Counters {
                 lowest = first_of_warp(lane < warps ? least[lane] : Found{NOWHERE, NOWHERE});
                 highest = first_of_warp(lane < warps ? greatest[lane] : Found{NOWHERE, NOWHERE});
             }
-            if (lane < 3) row[lane] = special[lane];
-            if (lane == 3) row[ROW_NAN] = first_nan == NONE ? NOWHERE : i64(first_nan);
-            if (lane == 4) row[ROW_LEAST] = lowest.key, row[ROW_LEAST + 1] = lowest.at;
-            if (lane == 5) row[ROW_GREATEST] = highest.key, row[ROW_GREATEST + 1] = highest.at;
+            if (lane < 3) row[lane * column] = special[lane];
+            if (lane == 3) row[ROW_NAN * column] = first_nan == NONE ? NOWHERE : i64(first_nan);
+            if (lane == 4) row[ROW_LEAST * column] = lowest.key, row[(ROW_LEAST + 1) * column] = lowest.at;
+            if (lane == 5) row[ROW_GREATEST * column] = highest.key, row[(ROW_GREATEST + 1) * column] = highest.at;
         }
         for (int i = threadIdx.x; i < 32 * MASKS; i += blockDim.x) {
             const i64 digit = i < COUNT ? digits.digit(i) : 0;
             const u32 mask = __ballot_sync(ALL_LANES, digit != 0);
-            if (lane == 0) row[ROW_MASKS + i / 32] = mask;
-            if (i < DIGITS) row[ROW_DIGITS + i] = digit;
+            if (lane == 0) row[(ROW_MASKS + i / 32) * column] = mask;
+            if (digit) row[(ROW_DIGITS + i) * column] = digit;
         }
     }
 };

@@ -55,21 +55,22 @@ __global__ void __launch_bounds__(TILE * TILE) padded_tile(const T* in, T* out, 
     if (out_row < columns && out_column < rows) out[out_row * rows + out_column] = tile[threadIdx.x][threadIdx.y];
 }
 
-// Threads of a multiprocessor: where it holds 2048 they have 32 registers each.
+// Threads of a multiprocessor: 2048 have 32 registers each, which is enough where rows are aligned. Rows that are not take
+// more, bytes most of all.
+template <typename T, bool ALIGNED_IN, bool ALIGNED_OUT>
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ == 750 || __CUDA_ARCH__ == 860 || __CUDA_ARCH__ == 890 || \
     __CUDA_ARCH__ >= 1200
 constexpr int RESIDENT = 1024;
 #else
-constexpr int RESIDENT = 2048;
+constexpr int RESIDENT = ALIGNED_IN && ALIGNED_OUT ? 2048 : sizeof(T) < 4 && !ALIGNED_OUT ? 1024 : 1536;
 #endif
-constexpr int RAGGED_RESIDENT = 1024;
 
 // Any number of matrices, of `inner` and the rest: where each of them begins, and its rows, is for the caller to say.
 // ALIGNED_IN: rows of `in` begin and end on 16 bytes; else they are put together from packs that do. ALIGNED_OUT: rows of
-// `out` begin and end with a sector; else tiles begin in each row where a sector does. Ends of an array that is not
+// `out` do, too; else tiles begin in each row where a sector does. Ends of an array that is not
 // aligned go element by element. Tile after tile goes down: what is written next lies behind what was.
 template <typename T, int ROWS, int COLUMNS, int THREADS, bool ALIGNED_IN, bool ALIGNED_OUT>
-__global__ void __launch_bounds__(THREADS, ALIGNED_IN && ALIGNED_OUT ? RESIDENT / THREADS : RAGGED_RESIDENT / THREADS)
+__global__ void __launch_bounds__(THREADS, RESIDENT<T, ALIGNED_IN, ALIGNED_OUT> / THREADS)
 production(const T* __restrict__ in, T* __restrict__ out, i64 rows, i64 columns, i64 pitch_in, i64 pitch_out, i64 inner,
            i64 in_inner, i64 in_outer, i64 out_inner, i64 out_outer) {
     using S = Stage<T, ROWS, COLUMNS, ALIGNED_OUT>;

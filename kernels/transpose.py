@@ -20,8 +20,10 @@ DTYPES = (
     "int64", "uint64", "float64", "complex64", "complex128",
 )  # fmt: skip
 TILES = (8, 16, 32)
-# Rows, columns and threads of the production kernel's tile, by bytes of an element.
+# Rows, columns and threads of the production kernel's tile, by bytes of an element; where rows of both arrays begin and
+# end on 16 bytes, and where they do not.
 SHAPES = {1: (256, 256, 1024), 2: (128, 128, 512), 4: (64, 64, 512), 8: (32, 32, 256), 16: (32, 32, 512)}
+RAGGED = {1: (128, 128, 256), 2: (64, 128, 256), 4: (32, 128, 256), 8: (32, 32, 256)}
 SECTOR = 32  # transpose_tile.cuh
 MAX_GRID = 2**31 - 1
 NARROW = 8  # parts of a tile; a matrix in less than one would leave most of it empty
@@ -64,7 +66,7 @@ def transpose(array: Any) -> Any:
     _checked(array)
     rows, columns = array.shape
     found = Matrices(rows, columns, columns, rows)
-    _blocks(found, array.dtype.itemsize)
+    _blocks(found, RAGGED.get(array.dtype.itemsize, SHAPES[16]))
     _check_address(array)
     out = _empty((columns, rows), array.dtype)
     if 1 in array.shape:  # the elements are in order already
@@ -129,29 +131,33 @@ def reverse_axes(array: Any, as_bytes: bool = False) -> Any:
 def _turn(array: Any, out: Any, found: Matrices) -> None:
     """Launch the production kernel."""
     itemsize = array.dtype.itemsize
-    threads = SHAPES[itemsize][2]
     places_in = [array.data.ptr, *(step * itemsize for step in found.steps_in)]
     places_out = [out.data.ptr, *(step * itemsize for step in found.steps_out)]
-    aligned = all(place % 16 == 0 for place in places_in), all(place % SECTOR == 0 for place in places_out)
-    kernel = build.load("transpose", production(itemsize, *aligned))
+    aligned_in, aligned_out = (all(place % 16 == 0 for place in places) for places in (places_in, places_out))
+    shape = _shape(itemsize, aligned_in and aligned_out)
+    kernel = build.load("transpose", production(itemsize, aligned_in, aligned_out))
     sizes = (found.rows, found.columns, found.pitch_in, found.pitch_out,
              found.inner, found.in_inner, found.in_outer, found.out_inner, found.out_outer)  # fmt: skip
-    kernel((_blocks(found, itemsize),), (threads,), (array, out, *map(np.int64, sizes)),
-           shared_mem=stage_bytes(itemsize, aligned[1]))  # fmt: skip
+    kernel((_blocks(found, shape),), (shape[2],), (array, out, *map(np.int64, sizes)),
+           shared_mem=stage_bytes(itemsize, aligned_in, aligned_out))  # fmt: skip
 
 
 def production(itemsize: int, aligned_in: bool, aligned_out: bool) -> str:
-    """Instance of the production kernel."""
-    sizes = ", ".join(map(str, SHAPES[itemsize]))
+    """Instance of the production kernel; elements of 16 bytes are aligned."""
+    sizes = ", ".join(map(str, _shape(itemsize, aligned_in and aligned_out)))
     return f"production<{C_TYPES[itemsize]}, {sizes}, {str(aligned_in).lower()}, {str(aligned_out).lower()}>"
 
 
-def stage_bytes(itemsize: int, aligned_out: bool) -> int:
+def stage_bytes(itemsize: int, aligned_in: bool, aligned_out: bool) -> int:
     """Shared memory of a block: Stage in transpose_tile.cuh."""
-    rows, columns, _ = SHAPES[itemsize]
+    rows, columns, _ = _shape(itemsize, aligned_in and aligned_out)
     per_word = max(1, 4 // itemsize)
-    more = 0 if aligned_out else max(4, SECTOR // itemsize)
+    more = 0 if aligned_out else SECTOR // itemsize
     return (columns * ((rows + more) // per_word + 1) + columns // 32 * 4) * itemsize * per_word
+
+
+def _shape(itemsize: int, aligned: bool) -> tuple[int, int, int]:
+    return (SHAPES if aligned else RAGGED)[itemsize]
 
 
 def _fills(found: Matrices, itemsize: int) -> bool:
@@ -159,9 +165,8 @@ def _fills(found: Matrices, itemsize: int) -> bool:
     return NARROW * found.rows >= rows and NARROW * found.columns >= columns
 
 
-def _blocks(found: Matrices, itemsize: int) -> int:
-    rows, columns, _ = SHAPES[itemsize]
-    return _tiles(found.rows, found.columns, rows, columns, found.outer * found.inner)
+def _blocks(found: Matrices, shape: tuple[int, int, int]) -> int:
+    return _tiles(found.rows, found.columns, *shape[:2], found.outer * found.inner)
 
 
 def _checked(array: Any) -> int:

@@ -7,7 +7,6 @@ using i64 = long long;
 
 constexpr int LANES_ACROSS = 8, LANES_DOWN = 4;  // 8 packs of 16 bytes are a whole line of global memory
 constexpr int SECTOR = 32;                       // bytes that memory writes at once; less takes it longer
-constexpr int RAGGED_UNITS = 1;
 
 // Shared memory does no better with one or two bytes than with four: a word holds as many rows of a column as fit.
 template <typename T> struct Word { using type = T; };
@@ -20,7 +19,7 @@ template <typename T, int ROWS, int COLUMNS, bool ALIGNED_OUT> struct Stage {
     using W = typename Word<T>::type;
     static constexpr int PER_WORD = sizeof(W) / sizeof(T), PER_PACK = 16 / sizeof(T);
     static constexpr int WORDS_PER_PACK = PER_PACK / PER_WORD;
-    static constexpr int MORE = ALIGNED_OUT ? 0 : sizeof(T) == 16 ? 4 : SECTOR / sizeof(T);
+    static constexpr int MORE = ALIGNED_OUT ? 0 : SECTOR / sizeof(T);
     static constexpr int HEIGHT = ROWS, WIDTH = COLUMNS;
     static constexpr int PACKS_IN = COLUMNS / PER_PACK, PACKS_OUT = ROWS / PER_PACK;  // along a row of `in`, of `out`
     static constexpr int GROUPS = (ROWS + MORE) / PER_WORD;                           // words of a column
@@ -72,50 +71,46 @@ template <int SIZE> __device__ uint4 shifted(uint4 lower, uint4 upper, u32 shift
 template <int THREADS, bool ALIGNED, typename S, typename T>
 __device__ void load_packs(S& stage, const T* __restrict__ in, i64 pitch, i64 rows, i64 columns) {
     constexpr int COUNT = S::PACKS_IN * S::GROUPS, UNITS = (COUNT + THREADS - 1) / THREADS, SIZE = sizeof(T);
-    constexpr int ONCE = ALIGNED ? UNITS : RAGGED_UNITS;  // in flight together
+    uint4 lower[UNITS][S::PER_WORD], upper[UNITS][S::PER_WORD];
+    u32 shift[UNITS][S::PER_WORD];
 #pragma unroll
-    for (int u = 0; u < UNITS; u += ONCE) {
-        uint4 lower[ONCE][S::PER_WORD], upper[ONCE][S::PER_WORD];
-        u32 shift[ONCE][S::PER_WORD];
+    for (int k = 0; k < UNITS; ++k) {
+        const Spot to = spot<S::PACKS_IN>(threadIdx.x + k * THREADS);
+        const int row = to.down * S::PER_WORD, column = to.across * S::PER_PACK;
 #pragma unroll
-        for (int k = 0; k < ONCE; ++k) {
-            const Spot to = spot<S::PACKS_IN>(threadIdx.x + (u + k) * THREADS);
-            const int row = to.down * S::PER_WORD, column = to.across * S::PER_PACK;
-#pragma unroll
-            for (int r = 0; r < S::PER_WORD; ++r) {
-                // Outside of the matrix any pack will do, it is not stored: loads without a branch are in flight together.
-                const bool inside = row + r < rows && column < columns;
-                const u64 from = reinterpret_cast<u64>(in + (inside ? (row + r) * pitch + column : 0));
-                const auto* const packs = reinterpret_cast<const uint4*>(from & ~u64(15));
-                lower[k][r] = __ldg(packs);
-                if (ALIGNED) continue;
-                shift[k][r] = u32(from & 15);
-                const bool both = shift[k][r] && (columns - column) * SIZE > 16 - shift[k][r];
-                upper[k][r] = __ldg(packs + both);
-            }
+        for (int r = 0; r < S::PER_WORD; ++r) {
+            // Outside of the matrix any pack will do, it is not stored: loads without a branch are in flight together.
+            const bool inside = row + r < rows && column < columns;
+            const u64 from = reinterpret_cast<u64>(in + (inside ? (row + r) * pitch + column : 0));
+            const auto* const packs = reinterpret_cast<const uint4*>(from & ~u64(15));
+            lower[k][r] = __ldg(packs);
+            if (ALIGNED) continue;
+            shift[k][r] = u32(from & 15);
+            const bool both = shift[k][r] && (columns - column) * SIZE > 16 - shift[k][r];
+            upper[k][r] = __ldg(packs + both);
         }
+    }
 #pragma unroll
-        for (int k = 0; k < ONCE; ++k) {
-            const int unit = threadIdx.x + (u + k) * THREADS;
-            const Spot to = spot<S::PACKS_IN>(unit);
+    for (int k = 0; k < UNITS; ++k) {
+        const int unit = threadIdx.x + k * THREADS;
+        const Spot to = spot<S::PACKS_IN>(unit);
+        union {
+            uint4 pack[S::PER_WORD];
+            T item[S::PER_WORD][S::PER_PACK];
+        } loaded;
+#pragma unroll
+        for (int r = 0; r < S::PER_WORD; ++r)
+            loaded.pack[r] = ALIGNED ? lower[k][r] : shifted<SIZE>(lower[k][r], upper[k][r], shift[k][r]);
+        if (COUNT % THREADS && unit >= COUNT) break;
+#pragma unroll
+        for (int j = 0; j < S::PER_PACK; ++j) {
             union {
-                uint4 pack[S::PER_WORD];
-                T item[S::PER_WORD][S::PER_PACK];
-            } loaded;
+                T item[S::PER_WORD];
+                typename S::W word;
+            } of_column;
 #pragma unroll
-            for (int r = 0; r < S::PER_WORD; ++r)
-                loaded.pack[r] = ALIGNED ? lower[k][r] : shifted<SIZE>(lower[k][r], upper[k][r], shift[k][r]);
-            if (COUNT % THREADS && unit >= COUNT) break;
-#pragma unroll
-            for (int j = 0; j < S::PER_PACK; ++j) {
-                union {
-                    T item[S::PER_WORD];
-                    typename S::W word;
-                } of_column;
-#pragma unroll
-                for (int r = 0; r < S::PER_WORD; ++r) of_column.item[r] = loaded.item[r][j];
-                stage.word[S::at(to.across * S::PER_PACK + j, to.down)] = of_column.word;
-            }
+            for (int r = 0; r < S::PER_WORD; ++r) of_column.item[r] = loaded.item[r][j];
+            stage.word[S::at(to.across * S::PER_PACK + j, to.down)] = of_column.word;
         }
     }
 }
@@ -171,7 +166,7 @@ __device__ void store_ends(const S& stage, T* __restrict__ out, i64 pitch, i64 r
         T* const to = out + column * pitch;
         const int before = before_sector(to), stop = int(rows < S::HEIGHT + before ? rows : S::HEIGHT + before);
         const bool head = end < S::MORE;
-        const int whole = stop > before ? (stop - before) / S::PER_PACK * S::PER_PACK : 0;
+        const int whole = max(stop - before, 0) / S::PER_PACK * S::PER_PACK;
         const int row = head ? end : before + whole + end - S::MORE;
         if (column < columns && row < stop && (head ? top && row < before : true))
             to[row] = stage.item[S::at_item(column, row)];

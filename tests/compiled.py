@@ -92,10 +92,8 @@ def _stencil() -> list[str]:
 def _transpose() -> list[str]:
     found = []
     for itemsize, c_type in transpose.C_TYPES.items():
-        both = (True, False)
-        found += [
-            transpose.production(itemsize, of_in, of_out) for of_in in both[: 2 - itemsize // 16] for of_out in both
-        ]
+        both = (True, False) if itemsize in transpose.RAGGED else (True,)
+        found += [transpose.production(itemsize, of_in, of_out) for of_in in both for of_out in both]
         found += [f"{name}<{c_type}, 32>" for name in ("missing_barrier", "past_the_end")]
         for tile in transpose.TILES:
             found += [f"{name}<{c_type}, {tile}>" for name in ("naive", "shared_tile", "padded_tile")]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import reduce_cases
@@ -205,6 +206,12 @@ def _reduce(dtype: str, parts: int, size: int, start: int, name: str, cp: Any) -
     same(got, reduce_reference(samples[start:], parts))
 
 
+def _many_blocks(cp: Any) -> None:
+    """More than a warp of them."""
+    with mock.patch.object(build, "limits", lambda: build.Limits(40, 1024, 2048, 65536, 233472, 232448)):
+        _reduce("int64", reduce.SUM, 80_001, 0, "any", cp)
+
+
 def _combine(dtype: str, cp: Any) -> None:
     samples = reduce_cases.case("specials", dtype, 700)
     if dtype == "float64":
@@ -223,16 +230,26 @@ def exact_cases() -> Iterator[Case]:
         ("float16", "specials"), ("float32", "rising"), ("float32", "specials"), ("float64", "cancelling"),
         ("float64", "steps"), ("float64", "specials"), ("float64", "subnormal"), ("float32", "zeros"),
         ("float32", "subnormal"), ("float16", "negative"), ("float16", "equal"), ("int8", "negative"),
+        ("float32", "negative"), ("float64", "negative"), ("float64", "late"), ("float32", "late"),
+        ("float64", "nothing"), ("float64", "lanes"), ("float32", "lanes"), ("int8", "negative"),
     )):  # fmt: skip
-        size, start, parts = (8209, 501)[number % 2], number % 3, reduce.PARTS[-1 - number % 3 % len(reduce.PARTS)]
-        if name in ("specials", "subnormal", "zeros", "negative", "equal"):
-            size, parts = 9001, reduce.PARTS[-1]
+        tile = 256 * 64 // np.dtype(dtype).itemsize
+        size, start, parts = tile + (1, 501)[number % 2], number % 3, reduce.PARTS[-1 - number % 3]
+        if name in ("specials", "subnormal", "zeros", "negative", "equal", "nothing"):
+            size, parts = 2 * tile + 809, reduce.PARTS[-1]
+        if name in ("lanes", "late"):  # as the lanes of a warp see them, and several tiles of a thread
+            start, size, parts = 0, {"lanes": 2, "late": 20}[name] * tile, {"lanes": 1, "late": 7}[name]
         if name == "steps":
             parts = reduce.SUM | reduce.SQUARES
         check = partial(_reduce, dtype, parts, size, start, name)
         yield Case("reduce", "moments", f"{dtype}, {name}, {size} from {start}, parts {parts}", check)
-    check = partial(_reduce, "int32", reduce.SUM, 2, 1, "any")
-    yield Case("reduce", "moments", "int32, 2 from 1", check)
+    for dtype, parts, size, start, name in (
+        ("int32", reduce.PARTS[-1], 2, 1, "any"), ("float64", reduce.SUM, 9001, 0, "specials"),
+        ("float64", reduce.EXTREMES, 9001, 0, "ordinary"),
+    ):  # fmt: skip
+        check = partial(_reduce, dtype, parts, size, start, name)
+        yield Case("reduce", "moments", f"{dtype}, {name}, {size} from {start}, parts {parts}", check)
+    yield Case("reduce", "moments", "40 blocks", _many_blocks)
     for dtype in ("int32", "float64"):
         yield Case("reduce", "combine", dtype, partial(_combine, dtype))
 

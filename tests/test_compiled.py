@@ -35,12 +35,15 @@ def launch(stem: str, instance: str, architecture: str) -> tuple[int, int]:
         return 256, 2 if int(micro) ** 2 * {"float": 4, "double": 8}[c_type] <= 256 else 1
     if kernel == "moments":
         c_type, parts = rest.rstrip(">").split(", ")
-        return 256, 2 if (c_type, parts) in (("float", "3"), ("float", "7"), ("double", "1"), ("double", "5")) else 3
+        two = (c_type == "float" and parts in "37") or (c_type == "double" and parts in "15")
+        return 256, 2 if two or ((c_type, parts) == ("double", "7") and architecture != "sm_90") else 3
     if (stem, kernel) == ("reduce", "finish"):
         return 512, 1
     if (stem, kernel) == ("transpose", "production"):
-        threads = int(rest.split(", ")[3])
-        return threads, (2048 if architecture in LARGE else 1024) // threads
+        c_type, _, _, threads, *aligned = rest.rstrip(">").split(", ")
+        more = c_type in ("unsigned char", "unsigned short") and aligned[1] == "false"
+        resident = 2048 if aligned == ["true", "true"] else 1024 if more else 1536
+        return int(threads), (resident if architecture in LARGE else 1024) // int(threads)
     if stem == "modular" and kernel == "multiply":
         rows, columns, of_warp, across, _ = map(int, rest.rstrip(">").split(", "))
         return 32 * (rows // of_warp) * (columns // across), 1
