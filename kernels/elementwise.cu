@@ -6,7 +6,7 @@
 //   grid          many blocks: one element per thread
 //   matrix_2d     blocks and grid in two dimensions: thread (x, y) adds element (row y, column x)
 //   product       element by element product in one block with as many threads as elements
-//   production    any operation; 16-byte loads and stores, 4 of each array in flight per thread
+//   production    any operation; 16-byte loads and stores, one of each array per thread
 //   no_index      one_block without an index; broken: every thread adds every element, in place, over the others
 //   past_the_end  grid without its guard; broken: threads beyond the last element write into what lies behind it
 //
@@ -108,48 +108,35 @@ __global__ void product(const T* a, const T* b, T* out, i64 n) {
 }
 
 constexpr int THREADS = 256;  // of the production kernel
-constexpr int LOADS = 4;      // 16-byte loads in flight per thread, of each array
-// Blocks on a multiprocessor at least; 0: as the compiler likes, which spills registers for the sake of a sixth block.
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 1200
-template <typename T> constexpr int BLOCKS = sizeof(T) == 2 ? 5 : 0;
-#else
-template <typename T> constexpr int BLOCKS = 0;
-#endif
 
 // head: elements before the first that lies on 16 bytes in every array; n where the arrays never do together.
-// Whole tiles go by 16-byte loads, one to a block; what is before and after them goes element by element.
+// Whole tiles go by 16-byte loads, one to a thread and one tile to a block: many threads that come and go keep the memory
+// busier than few with several loads each. What is before and after them goes element by element.
 // c is not read where the operation has two operands.
 template <typename T, typename Op>
-__global__ void __launch_bounds__(THREADS, BLOCKS<T>)
+__global__ void __launch_bounds__(THREADS)
 production(const T* __restrict__ a, const T* __restrict__ b, const T* __restrict__ c, T* __restrict__ out, i64 n,
            i64 head) {
     constexpr int PER_PACK = 16 / sizeof(T);
-    constexpr i64 TILE = THREADS * LOADS * PER_PACK;
+    constexpr i64 TILE = THREADS * PER_PACK;
     union Pack {
         uint4 bits;
         T item[PER_PACK];
     };
     const i64 tiles = (n - head) / TILE;
     if (blockIdx.x < tiles) {
-        const i64 first = head + blockIdx.x * TILE + threadIdx.x * PER_PACK;
-        Pack x[LOADS], y[LOADS], z[LOADS];
+        const i64 at = head + blockIdx.x * TILE + threadIdx.x * PER_PACK;
+        Pack x, y, z;
+        x.bits = __ldcs(reinterpret_cast<const uint4*>(a + at));
+        y.bits = __ldcs(reinterpret_cast<const uint4*>(b + at));
+        if constexpr (Op::OPERANDS == 3) z.bits = __ldcs(reinterpret_cast<const uint4*>(c + at));
 #pragma unroll
-        for (int k = 0; k < LOADS; ++k) {
-            const i64 at = first + k * THREADS * PER_PACK;
-            x[k].bits = __ldcs(reinterpret_cast<const uint4*>(a + at));
-            y[k].bits = __ldcs(reinterpret_cast<const uint4*>(b + at));
-            if constexpr (Op::OPERANDS == 3) z[k].bits = __ldcs(reinterpret_cast<const uint4*>(c + at));
+        for (int j = 0; j < PER_PACK; ++j) {
+            T third{};
+            if constexpr (Op::OPERANDS == 3) third = z.item[j];
+            x.item[j] = one_nan(Op::of(x.item[j], y.item[j], third));
         }
-#pragma unroll
-        for (int k = 0; k < LOADS; ++k) {
-#pragma unroll
-            for (int j = 0; j < PER_PACK; ++j) {
-                T third{};
-                if constexpr (Op::OPERANDS == 3) third = z[k].item[j];
-                x[k].item[j] = one_nan(Op::of(x[k].item[j], y[k].item[j], third));
-            }
-            __stcs(reinterpret_cast<uint4*>(out + first + k * THREADS * PER_PACK), x[k].bits);
-        }
+        __stcs(reinterpret_cast<uint4*>(out + at), x.bits);
     }
 
     const i64 single = n - tiles * TILE;

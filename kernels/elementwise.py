@@ -20,7 +20,7 @@ OPERATIONS = {  # functor in elementwise.cu, operands
     "add": ("Add", 2), "subtract": ("Subtract", 2), "multiply": ("Multiply", 2),
     "multiply_add": ("MultiplyAdd", 3), "minimum": ("Minimum", 2), "maximum": ("Maximum", 2),
 }  # fmt: skip
-THREADS, LOADS = 256, 4  # as in elementwise.cu
+THREADS = 256  # as in elementwise.cu
 MAX_GRID, MAX_GRID_Y = 2**31 - 1, 65535
 
 
@@ -128,7 +128,7 @@ def elementwise(*arrays: Any, operation: str = "add") -> Any:
     _check_addresses(arrays)
     skew = {int(array.data.ptr) % 16 for array in (*arrays, out)}
     head = min(n, -min(skew) % 16 // itemsize) if len(skew) == 1 else n
-    tile = THREADS * LOADS * 16 // itemsize
+    tile = THREADS * 16 // itemsize
     tiles = (n - head) // tile
     blocks = _blocks(n - tiles * tile, THREADS)
     kernel = build.load("elementwise", f"production<{PRODUCTION_TYPES[str(first.dtype)]}, {functor}>")
@@ -265,7 +265,7 @@ VARIANTS = by_name(
     Variant("matrix_2d", "blocks and grid in two dimensions: thread (x, y) adds element (row y, column x)",
             _matrix_2d, {"block_x": 32, "block_y": 32}),
     Variant("product", "element by element product in one block with as many threads as elements", _product),
-    Variant("production", "any operation; 16-byte loads and stores, 4 of each array in flight per thread",
+    Variant("production", "any operation; 16-byte loads and stores, one of each array per thread",
             elementwise, {"operation": "add"}),
     Variant("no_index", "one_block without an index", _no_index, {"block": 256},
             broken="every thread adds every element, in place, over the others"),

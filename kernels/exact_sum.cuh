@@ -46,14 +46,12 @@ template <int N> struct Digits {
         else if (fraction) add(fraction, 0, place, bits < 0);
     }
 
-    // What the copies have counted, added to the digits of all blocks.
-    __device__ void store(i64* digits) const {
-        for (int i = threadIdx.x; i < N; i += blockDim.x) {
-            i64 sum = 0;
-            for (int k = 0; k < COPIES; ++k)
-                sum += i64(u64(upper[i * COPIES + k]) << 32) + lower[i * COPIES + k] - MIDDLE;
-            if (sum) atomicAdd(reinterpret_cast<u64*>(digits) + i, u64(sum));
-        }
+    // What the copies of digit i have counted.
+    __device__ i64 digit(int i) const {
+        i64 sum = 0;
+        for (int k = 0; k < COPIES; ++k)
+            sum += i64(u64(upper[i * COPIES + k]) << 32) + lower[i * COPIES + k] - MIDDLE;
+        return sum;
     }
 
   private:
@@ -108,14 +106,22 @@ template <int K> struct Levels {
         return fma(a, b, before - sum[0]);
     }
 
-    // `top` as when it was opened.
-    template <int N> __device__ void empty(int top, Digits<N>& digits, int place) {
+    // What they hold as integers, each a multiple of 2^place; `top` as when they were opened. Levels that stay between
+    // two powers of two are compared with where they began bit by bit; the last one is a float64 number of whole last
+    // bits, scaled in two steps because 2^-place alone may be too large or too small for one.
+    __device__ void take(int top, i64* value, int* place) const {
 #pragma unroll
-        for (int k = 0; k < K - 1; ++k) digits.add(sum[k] - start(top, k), place);
-        digits.add(sum[K - 1], place);
+        for (int k = 0; k < K - 1; ++k) {
+            value[k] = __double_as_longlong(sum[k]) - __double_as_longlong(start(top, k));
+            place[k] = top + ROOM + 1 - k * LEVEL_BITS - 52;
+        }
+        place[K - 1] = top - level_bits(K);
+        const int half = -place[K - 1] / 2;
+        value[K - 1] = i64(sum[K - 1] * power(half) * power(-place[K - 1] - half));
     }
 
   private:
+    static __device__ double power(int exponent) { return __longlong_as_double(i64(exponent + 1023) << 52); }
     static __device__ double start(int top, int level) {
         return __longlong_as_double((i64(top + ROOM + 1 - level * LEVEL_BITS + 1023) << 52) | (i64(1) << 51));
     }

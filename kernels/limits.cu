@@ -2,6 +2,7 @@
 //
 //   read_stream     reads an array once as histogram.cu does: the limit of every kernel that reads its input once
 //   displace_cache  reads an array once by ordinary loads, so that it takes the place of whatever was in the cache
+//   merge           reads some arrays once and writes one: the limit of every kernel that has as many of them
 
 #include "stream.cuh"
 
@@ -22,4 +23,20 @@ __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) displace_cache(const u
 #pragma unroll 8
     for (i64 i = i64(blockIdx.x) * THREADS + threadIdx.x; i < n; i += stride) seen ^= data[i];
     keep(seen, sink);
+}
+
+// In packs of 16 bytes, one of each array to a thread. What is not a source is not read.
+template <int SOURCES>
+__global__ void __launch_bounds__(THREADS)
+merge(const u32* a, const u32* b, const u32* c, u32* out, i64 packs) {
+    const i64 i = i64(blockIdx.x) * THREADS + threadIdx.x;
+    if (i >= packs) return;
+    const u32* const sources[] = {a, b, c};
+    uint4 read[SOURCES], sum{};
+#pragma unroll
+    for (int k = 0; k < SOURCES; ++k) read[k] = __ldcs(reinterpret_cast<const uint4*>(sources[k]) + i);
+#pragma unroll
+    for (int k = 0; k < SOURCES; ++k)
+        sum = {sum.x ^ read[k].x, sum.y ^ read[k].y, sum.z ^ read[k].z, sum.w ^ read[k].w};
+    __stcs(reinterpret_cast<uint4*>(out) + i, sum);
 }

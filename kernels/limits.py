@@ -54,6 +54,33 @@ def copy(target: Any, source: Any) -> None:
     target.data.copy_from_device_async(source.data, source.nbytes, cupy.cuda.get_current_stream())
 
 
+def merge(target: Any, *sources: Any) -> None:
+    """Read one to three arrays once and write their exclusive or, at the speed of the device's memory.
+
+    Parameters
+    ----------
+    target, sources : CuPy uint32 arrays, shape (n,), C-contiguous, n a multiple of 4, on 16 bytes
+
+    Raises
+    ------
+    TypeError, ValueError
+        If they are anything else, differ in size, or are more.
+    """
+    if not 1 <= len(sources) <= 3:
+        raise ValueError(f"merge: expected 1 to 3 sources, got {len(sources)}")
+    for array in (target, *sources):
+        check_array("merge", array, ("uint32",), 1)
+        if array.size != target.size or array.size % 4 or array.data.ptr % 16:
+            raise ValueError(f"merge: expected arrays of one size in packs of 16 bytes, got {array.size} numbers of "
+                             f"{target.size} at {array.data.ptr:#x}")  # fmt: skip
+    if not target.size:
+        return
+    packs = target.size // 4
+    kernel = build.load("limits", f"merge<{len(sources)}>")
+    three = (*sources, *sources, *sources)[:3]
+    kernel((-(-packs // THREADS),), (THREADS,), (*three, target, np.int64(packs)))
+
+
 def product(a: Any, b: Any, out: Any) -> None:
     """Matrix product by cuBLAS, in the arithmetic of the dtype: without TF32.
 

@@ -1,168 +1,213 @@
 // Reduce: exact sum, exact sum of squares, minimum and maximum with their places, NaN and infinities, in one pass.
 //
-//   moments     every block reads its share, counts what it sums in digits of its own, and leaves a row of extremes
-//   finish      digits and rows of all blocks to a partial (kernels/reduce.py)
+//   moments     every block reads its share, and leaves a row: what it summed in digits, and its extremes
+//   finish      rows of all blocks to a partial (kernels/reduce.py)
 //   combine     two partials to one
 //
 // Integers add up in registers, as wide as it takes. Floats do, too, as long as the exponents of what a thread sees are
-// close (Levels): it keeps a window of exponents and moves it where a tile lies outside but fits into one. Only tiles
-// that no window holds go elsewhere: to cells of the thread's own in shared memory (Columns), or, as infinities and NaN
-// do, number by number to the digits of the block (Digits). Either way nothing is rounded, so windows, blocks and order
-// do not show in the result. A tile is the 16-byte loads that a thread has in flight; single samples come before the
-// first and after the last.
+// close (Levels): it keeps a window of exponents and moves it where a tile lies outside but fits into one, together with
+// the other lanes of its warp if one window holds what all of them see. Only tiles that no window holds go elsewhere: to
+// cells of the thread's own in shared memory (Columns), or number by number to the digits of the block (Digits). Either
+// way nothing is rounded, so windows, blocks and order do not show in the result. A tile is the 16-byte loads that a
+// thread has in flight; single samples come before the first and after the last.
 //
 // What it gained on an H200, as shares of the read stream; "all" is everything in one pass:
-//   packed minima, dot products, carries by multiply-add, loads ahead,
-//   a finish by warps, together                                 uint8 all 0.67 to 0.90, int64 all 0.51 to 0.87
-//   extremes looked up by those threads only that have one      int16 all 0.86 to 0.93
-//   that, and plain sums of a tile's squares                    float16 all 0.79 to 0.89
+//   packed minima, dot products, carries by multiply-add, loads ahead    uint8 all 0.67 to 0.90, int64 all 0.51 to 0.87
+//   plain sums of a tile's squares                                       float16 all 0.79 to 0.89
 //   loads ahead into registers of their own, and
-//   one sum a tile for what the first level leaves              float32 all 0.83 to 0.87
-//   no loads ahead, but more threads                            float64 all 0.79 to 0.82 (moments alone)
-//   columns of cells, for sums of any bits                      float32 0.17 to 0.88, float64 0.27 to 0.51
+//   one sum a tile for what the first level leaves                       float32 all 0.83 to 0.87
+//   columns of cells, for sums of any bits                               float32 0.17 to 0.88, float64 0.27 to 0.51
+//   extremes and magnitudes from integer minima of the bits,
+//   of float64 looked at in full only where one may be new               float64 all 0.79 to 0.92, float32 0.86 to 0.91
+//   places looked up once, by the finish                                 uint8 all 0.91 to 0.94, int64 all 0.90 to 0.91
+//   loads ahead for float64, too                                         float64 sum 0.89 to 0.92
 
-#include "reduce_integer.cuh"
+#include "reduce_extremes.cuh"
+#include "reduce_finish.cuh"
 #include "reduce_float.cuh"
+#include "reduce_integer.cuh"
 
-// Threads of a multiprocessor: 768 have 80 registers each, 640 have 96. Either keep the memory busy, as long as nothing
-// is spilled.
-template <typename T, int PARTS> constexpr int REDUCE_RESIDENT = 768;
-template <> constexpr int REDUCE_RESIDENT<float, SUM | SQUARES> = 640;
-template <> constexpr int REDUCE_RESIDENT<float, SUM | SQUARES | EXTREMES> = 640;
-template <typename T, int PARTS>
-constexpr int REDUCE_BLOCKS = REDUCE_RESIDENT<T, PARTS> / REDUCE_THREADS<T>;
+// Blocks of a multiprocessor: three of 256 threads have 80 registers a thread, two 128. Either keep the memory busy, as
+// long as nothing is spilled.
+template <typename T, int PARTS> constexpr int REDUCE_BLOCKS = 3;
+template <> constexpr int REDUCE_BLOCKS<float, SUM | SQUARES> = 2;
+template <> constexpr int REDUCE_BLOCKS<float, SUM | SQUARES | EXTREMES> = 2;
+template <> constexpr int REDUCE_BLOCKS<double, SUM> = 2;  // more have no room for their cells
+template <> constexpr int REDUCE_BLOCKS<double, SUM | EXTREMES> = 2;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ != 900
+template <> constexpr int REDUCE_BLOCKS<double, SUM | SQUARES | EXTREMES> = 2;  // with 80 registers two are spilled
+#endif
 
-// Place of a sample in a partial: twice the index, and one for -0.0.
-template <typename T> __device__ i64 position(const T* samples, i64 index) {
-    return 2 * index + negative_zero(samples[index]);
-}
-
-// The least sample that a thread has seen, by the order of Order, and where. Of tiles it only knows the first place
-// where it was; which of the tile's samples it is, is looked up in the end.
-template <typename T, typename Order> struct Extreme {
-    using Value = typename Wide<T>::type;
-    Value best = {};
-    i64 at = NOWHERE;
-    bool in_tile = false;
-
-    __device__ void see(Value value, i64 index, bool tile) {
-        if (Order::before(value, best) || at == NOWHERE) {
-            best = value;
-            at = index;
-            in_tile = tile;
-        }
-    }
-
-    // What comes first in the block. Only threads that have seen the least of all, in the first row of tiles where it
-    // is, look up where: in all that they loaded there, at once.
-    __device__ Found of_block(const T* samples) const {
-        const Found mine{at == NOWHERE ? NOWHERE : Order::rank(to_key(best)), at}, row = first_of_block(mine);
-        i64 index = at;
-        if (at == NOWHERE || mine.key != row.key || at - row.at >= REDUCE_THREADS<T> * Tile<T>::PER_LOAD) {
-            index = NOWHERE;
-        } else if (in_tile) {
-            Tile<T> again;
-            again.load(samples + at);
-            int place = Tile<T>::SIZE - 1;
-#pragma unroll
-            for (int i = Tile<T>::SIZE - 2; i >= 0; --i)
-                if (wide(again.item[i]) == best) place = i;
-            index += Tile<T>::offset(place);
-        }
-        Found found{NOWHERE, NOWHERE};
-        if (index != NOWHERE) found = {Order::rank(to_key(number(samples[index]))), position(samples, index)};
-        return first_of_block(found);
-    }
-};
+template <typename T> constexpr bool HAS_NAN = false;
+template <> constexpr bool HAS_NAN<float16> = true;
+template <> constexpr bool HAS_NAN<float> = true;
+template <> constexpr bool HAS_NAN<double> = true;
 
 template <typename T, int PARTS> struct Visitor {
     const T* samples;
     Counters<PARTS>& shared;
     Sums<T, PARTS> sums;
-    Extreme<T, Least> least;
-    Extreme<T, Greatest> greatest;
-    i64 first_nan = NOWHERE;
+    Extremes<T, PARTS> extremes;
 
     __device__ Visitor(const T* samples, Counters<PARTS>& shared) : samples(samples), shared(shared) {}
 
-    __device__ void one(const T* at) {
-        if (is_nan(*at)) first_nan = min(first_nan, i64(at - samples));
-        else if (PARTS & EXTREMES) see(wide(*at), wide(*at), at - samples, false);
-        sums.one(*at, shared);
+    __device__ void one(i64 index, u32 number) {
+        const T x = samples[index];
+        if (is_nan(x)) return shared.count_special(0, 1, u32(index));
+        if constexpr (PARTS & EXTREMES) extremes.one(wide(x), number);
+        if constexpr (HAS_NAN<T>) {
+            if (!sums.finite(x)) return shared.count_special(wide(x) > 0 ? 1 : 2, 1, 0);
+        }
+        sums.one(x, shared);
     }
 
-    __device__ void tile(const Tile<T>& tile, const T* at) {
-        const Extent<T, PARTS> extent(tile);
-        if (sums.tile(tile, at, extent, shared)) {
-            if (PARTS & EXTREMES) see(extent.low, extent.high, at - samples, true);
-            return;
+    // All lanes.
+    __device__ void tile(Tile<T>& tile, i64 index, u32 number) {
+        Extent<T, PARTS> extent(tile);
+        bool seen = false;
+        if constexpr (HAS_NAN<T>) {
+            seen = !extent.finite;
+            if (seen) {
+                clean(tile, index, number);
+                extent = Extent<T, PARTS>(tile);
+            }
         }
-        // Some are not numbers or not finite; read again, because registers have no index.
-#pragma unroll 1
-        for (int i = 0; i < Tile<T>::SIZE; ++i) one(at + Tile<T>::offset(i));
+        if constexpr (PARTS & EXTREMES) extremes.tile(tile, extent, seen, number);
+        sums.tile(tile, samples + index, extent, shared);
     }
 
   private:
-    using Value = typename Wide<T>::type;
-    __device__ void see(Value low, Value high, i64 index, bool tile) {
-        least.see(low, index, tile);
-        greatest.see(high, index, tile);
+    // Of a tile with NaN or infinities: counts them, puts zeros in their place, and sees its extremes.
+    __device__ void clean(Tile<T>& tile, i64 index, u32 number) {
+        using Value = typename Wide<T>::type;
+        u32 nan = 0, positive = 0, negative = 0, first = NONE;
+        Value low = wide(infinite<T>(false)), high = wide(infinite<T>(true));
+#pragma unroll
+        for (int i = Tile<T>::SIZE - 1; i >= 0; --i) {
+            const T x = tile.item[i];
+            if (sums.finite(x)) {
+                low = wide(x) < low ? wide(x) : low;
+                high = wide(x) > high ? wide(x) : high;
+                continue;
+            }
+            if (is_nan(x)) {
+                ++nan;
+                first = u32(index + Tile<T>::offset(i));
+            } else if (wide(x) > 0) {
+                ++positive;
+            } else {
+                ++negative;
+            }
+            tile.item[i] = T{};
+        }
+        if (PARTS & EXTREMES && nan < Tile<T>::SIZE) {
+            extremes.least.see(negative ? wide(infinite<T>(true)) : low, number);
+            extremes.greatest.see(positive ? wide(infinite<T>(false)) : high, number);
+        }
+        shared.count_special(0, nan, first);
+        shared.count_special(1, positive, 0);
+        shared.count_special(2, negative, 0);
     }
 };
 
 template <typename T, int PARTS>
-__global__ void __launch_bounds__(REDUCE_THREADS<T>, (REDUCE_BLOCKS<T, PARTS>))
-moments(const T* samples, i64 n, i64* counts, i64* rows) {
+__global__ void __launch_bounds__(REDUCE_THREADS, (REDUCE_BLOCKS<T, PARTS>))
+moments(const T* samples, i64 n, i64* rows) {
     __shared__ Counters<PARTS> shared;
+    const Walk<T> walk(samples, n);
+    Tile<T> first;
+    walk.start(first);  // it comes while the block prepares itself
     shared.clear();
     Columns<T, PARTS>::clear();
     __syncthreads();
 
     Visitor<T, PARTS> visitor(samples, shared);
-    for_each_tile(samples, n, visitor);
+    walk.visit(first, visitor);
     visitor.sums.close(shared);
-
-    if (PARTS & EXTREMES) {
-        const Found least = visitor.least.of_block(samples);
-        const Found greatest = visitor.greatest.of_block(samples);
-        const i64 nan = first_of_block({visitor.first_nan, 0}).key;
-        if (threadIdx.x == 0) {
-            i64* const row = rows + 5 * i64(blockIdx.x);
-            row[0] = nan == NOWHERE ? nan : 2 * nan;
-            row[1] = least.at;
-            row[2] = greatest.at;
-            row[3] = least.key;
-            row[4] = greatest.key;
-        }
-    }
-    __syncthreads();
-    shared.store(counts);
+    shared.store(visitor.extremes.least.found(), visitor.extremes.greatest.found(), rows + blockIdx.x);
 }
 
-// One block; `counts` as Counters::store leaves them, as many rows as there were blocks.
-__global__ void finish(const i64* counts, const i64* rows, int count, i64 code, i64 parts, i64 samples, i64* partial) {
-    const int warp = threadIdx.x / 32;
+// One block; the rows of all blocks to a partial.
+template <typename T>
+__global__ void __launch_bounds__(FINISH_THREADS)
+finish(const T* samples, i64 n, const i64* rows, int count, i64 code, i64 parts, i64* partial) {
+    __shared__ Found least_of[FINISH_WARPS], greatest_of[FINISH_WARPS];
+    __shared__ u32 special[3], mask[MASKS], place[2];
+    __shared__ u64 first_nan;
+    __shared__ i64 digits[DIGITS];
+    constexpr int COUNTING = FINISH_WARPS / 2;  // warps; the others look the extremes up
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    if (threadIdx.x < DIGITS) digits[threadIdx.x] = 0;
+    if (threadIdx.x < MASKS) mask[threadIdx.x] = 0;
+    if (threadIdx.x < 3) special[threadIdx.x] = 0;
+    if (threadIdx.x < 2) place[threadIdx.x] = NONE;
+    if (threadIdx.x == 0) first_nan = NOWHERE;
+    __syncthreads();
+
+    Found least{NOWHERE, NOWHERE}, greatest = least;
+    u32 bits[MASKS] = {};
+    for (int i = threadIdx.x; i < count; i += FINISH_THREADS) {
+        i64 head[ROW_DIGITS];
+#pragma unroll
+        for (int k = 0; k < ROW_DIGITS; ++k) head[k] = rows[k * i64(count) + i];
+        least = first(least, {head[ROW_LEAST], head[ROW_LEAST + 1]});
+        greatest = first(greatest, {head[ROW_GREATEST], head[ROW_GREATEST + 1]});
+#pragma unroll
+        for (int k = 0; k < MASKS; ++k) bits[k] |= u32(head[ROW_MASKS + k]);
+#pragma unroll
+        for (int k = 0; k < 3; ++k)
+            if (head[k]) atomicAdd(&special[k], u32(head[k]));
+        if (head[ROW_NAN] != NOWHERE) atomicMin(&first_nan, u64(head[ROW_NAN]));
+    }
+    least = first_of_warp(least);
+    greatest = first_of_warp(greatest);
+#pragma unroll
+    for (int k = 0; k < MASKS; ++k) {
+        bits[k] = bits_of_warp(bits[k]);
+        if (lane == k && bits[k]) atomicOr(&mask[k], bits[k]);
+    }
+    if (lane == 0) least_of[warp] = least, greatest_of[warp] = greatest;
+    __syncthreads();
+
+    least = first_of_warp(least_of[lane % FINISH_WARPS]);
+    greatest = first_of_warp(greatest_of[lane % FINISH_WARPS]);
+    const Walk<T> walk(samples, n);
+    if (warp < COUNTING) {
+        // A warp for each digit that some block has.
+        const Range of_sum(mask, SQUARES_FROM / 32, 0);
+        const Range of_squares(mask + SQUARES_FROM / 32, MASKS - SQUARES_FROM / 32, SQUARES_FROM);
+        for (int k = warp; k < of_sum.size + of_squares.size; k += COUNTING) {
+            const int digit = k < of_sum.size ? of_sum.begin + k : of_squares.begin + k - of_sum.size;
+            i64 sum = 0;
+#pragma unroll 8
+            for (int i = lane; i < count; i += 32)
+                if (u32(rows[(ROW_MASKS + digit / 32) * i64(count) + i]) >> digit % 32 & 1)
+                    sum += rows[(ROW_DIGITS + digit) * i64(count) + i];
+#pragma unroll
+            for (int lanes = 16; lanes > 0; lanes /= 2) sum += __shfl_xor_sync(ALL_LANES, sum, lanes);
+            if (lane == 0) digits[digit] = sum;
+        }
+    } else if (least.at != NOWHERE) {
+        const u32 low = look_up<T, Least>(walk, least), high = look_up<T, Greatest>(walk, greatest);
+        if (low != NONE) atomicMin(&place[0], low);
+        if (high != NONE) atomicMin(&place[1], high);
+    }
+    __syncthreads();
     if (warp == 0) {
-        to_words<SUM_DIGITS, SUM_WORDS>(counts + 3, reinterpret_cast<u64*>(partial) + SUM_AT);
+        to_words<SUM_DIGITS, SUM_WORDS>(digits, reinterpret_cast<u64*>(partial) + SUM_AT);
     } else if (warp == 1) {
-        to_words<SQUARE_DIGITS, SQUARE_WORDS>(counts + 3 + SUM_DIGITS, reinterpret_cast<u64*>(partial) + SQUARES_AT);
+        to_words<SQUARE_DIGITS, SQUARE_WORDS>(digits + SQUARES_FROM, reinterpret_cast<u64*>(partial) + SQUARES_AT);
     } else if (threadIdx.x == 64) {
         partial[0] = code;
         partial[1] = parts;
-        partial[2] = samples;
-        for (int i = 0; i < 3; ++i) partial[3 + i] = counts[i];
+        partial[2] = n;
+        for (int i = 0; i < 3; ++i) partial[3 + i] = special[i];
+        if (least.at != NOWHERE) {
+            least = exact_place<T, Least>(samples, walk.start_of(least.at) + place[0]);
+            greatest = exact_place<T, Greatest>(samples, walk.start_of(greatest.at) + place[1]);
+        }
+        store_found(i64(first_nan) == NOWHERE ? NOWHERE : 2 * i64(first_nan), least, greatest, partial);
     }
-    Found least{NOWHERE, NOWHERE}, greatest{NOWHERE, NOWHERE}, nan{NOWHERE, 0};
-    for (int i = threadIdx.x; i < count; i += blockDim.x) {
-        const i64* const row = rows + 5 * i64(i);
-        nan.key = min(nan.key, row[0]);
-        least = first(least, {row[3], row[1]});
-        greatest = first(greatest, {row[4], row[2]});
-    }
-    least = first_of_block(least);
-    greatest = first_of_block(greatest);
-    nan = first_of_block(nan);
-    if (threadIdx.x == 0) store_found(nan.key, least, greatest, partial);
 }
 
 // Two warps' worth of threads.

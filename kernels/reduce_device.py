@@ -10,13 +10,14 @@ from kernels import build, reduce
 from kernels.exact_sum import SQUARE_BITS, SQUARE_WORDS, SUM_BITS, SUM_WORDS
 from kernels.variant import check_array
 
-# REDUCE_THREADS in reduce_tile.cuh
-THREADS = 256
-THREADS_OF = {"float32": 128, "float64": 128}
+THREADS, FINISH_THREADS = 256, 512  # REDUCE_THREADS in reduce_tile.cuh, and in reduce.cu
 TILE_BYTES = 64  # that a thread loads at a time
+MOST_BLOCKS = 3  # of a multiprocessor: they keep the memory busy, and more would leave more rows
 DIGIT_BITS = 28  # exact_sum.cuh
-COUNTS = 3 + -(-(SUM_BITS + 1088) // DIGIT_BITS) + -(-(SQUARE_BITS + 2112) // DIGIT_BITS)
-ROW = 5
+SUM_DIGITS, SQUARE_DIGITS = -(-(SUM_BITS + 1088) // DIGIT_BITS), -(-(SQUARE_BITS + 2112) // DIGIT_BITS)
+# What a block leaves, as in reduce_tile.cuh: the head, a mask of every 32 digits, the digits.
+DIGITS = -(-SUM_DIGITS // 32) * 32 + SQUARE_DIGITS
+ROW = 8 + -(-DIGITS // 32) + DIGITS
 MOST_SAMPLES = 2**31  # of a launch: what is counted in 32 bits, and digits in 64, does not overflow
 
 C_TYPES = {
@@ -24,7 +25,7 @@ C_TYPES = {
     "int64": "i64", "uint64": "u64", "float16": "float16", "float32": "float", "float64": "double",
 }  # fmt: skip
 MOMENTS = tuple(f"moments<{c_type}, {parts}>" for c_type in C_TYPES.values() for parts in reduce.PARTS)
-INSTANCES = (*MOMENTS, "finish", "combine")
+INSTANCES = (*MOMENTS, *(f"finish<{c_type}>" for c_type in C_TYPES.values()), "combine")
 
 
 def reduce_on_device(samples: Any, parts: int) -> Any:
@@ -57,22 +58,22 @@ def reduce_on_device(samples: Any, parts: int) -> Any:
                          f"{samples.data.ptr:#x}; pass a copy")  # fmt: skip
     if parts not in reduce.PARTS:
         raise ValueError(f"reduce: expected parts out of {', '.join(map(str, reduce.PARTS))}, got {parts}")
-    kernel = build.load("reduce", f"moments<{C_TYPES[str(samples.dtype)]}, {parts}>")
-    threads = THREADS_OF.get(str(samples.dtype), THREADS)
-    columns = 8 * threads * cells(str(samples.dtype), parts)
-    resident = build.limits().resident_blocks(threads, kernel.registers, kernel.static_shared + columns)
+    c_type = C_TYPES[str(samples.dtype)]
+    kernel, finish = build.load("reduce", f"moments<{c_type}, {parts}>"), build.load("reduce", f"finish<{c_type}>")
+    columns = 8 * THREADS * cells(str(samples.dtype), parts)
+    limits = build.limits()
+    resident = min(limits.resident_blocks(THREADS, kernel.registers, kernel.static_shared + columns),
+                   MOST_BLOCKS * limits.multiprocessors)  # fmt: skip
     code = reduce.DTYPES.index(str(samples.dtype))
     total = None
     for start in range(0, samples.size, MOST_SAMPLES):
         part = samples[start : start + MOST_SAMPLES]
-        grid = min(resident, -(-part.nbytes // (threads * TILE_BYTES)))
-        counts = cupy.zeros(COUNTS, cupy.int64)
-        rows = cupy.empty(grid * ROW if parts & reduce.EXTREMES else 1, cupy.int64)
-        kernel((grid,), (threads,), (part, np.int64(part.size), counts, rows), shared_mem=columns)
+        grid = min(resident, -(-part.nbytes // (THREADS * TILE_BYTES)))
+        rows = cupy.empty(grid * ROW, cupy.int64)
+        kernel((grid,), (THREADS,), (part, np.int64(part.size), rows), shared_mem=columns)
         partial = cupy.empty(reduce.SIZE, cupy.int64)
-        found = np.int32(grid if parts & reduce.EXTREMES else 0)
-        header = (np.int64(code), np.int64(parts), np.int64(part.size))
-        build.load("reduce", "finish")((1,), (THREADS,), (counts, rows, found, *header, partial))
+        header = (np.int64(code), np.int64(parts))
+        finish((1,), (FINISH_THREADS,), (part, np.int64(part.size), rows, np.int32(grid), *header, partial))
         partial = reduce.place(partial, start) if start else partial
         total = partial if total is None else combine_on_device(total, partial)
     return total
@@ -80,6 +81,8 @@ def reduce_on_device(samples: Any, parts: int) -> Any:
 
 def cells(dtype: str, parts: int) -> int:
     """Cells that a thread has in shared memory, of 8 bytes: CELLS in reduce_wide.cuh."""
+    if build.limits().shared_per_block <= 2**16:
+        return 0
     if dtype == "float32":
         return 16 * bool(parts & reduce.SUM) + 12 * bool(parts & reduce.SQUARES)
     return 41 * (dtype == "float64" and parts & (reduce.SUM | reduce.SQUARES) == reduce.SUM)

@@ -73,49 +73,71 @@ template <int PARTS> struct Extent<float16, PARTS> {
     }
 };
 
+// Of 32 bits of floats, which have the sign first, what of the order of the numbers there is in that of integers: four
+// instructions for two numbers. From the bottom up: the greatest one as a signed number is the greatest of the positive
+// ones, as an unsigned number the furthest of the negative ones; the nearest to zero stands for what is on neither side.
+struct Signed {
+    u32 furthest = 0, nearest = NONE;
+    int last = -0x7fffffff - 1;
+
+    __device__ void see(u32 bits) {
+        furthest = max(furthest, bits);
+        nearest = min(nearest, bits & 0x7fffffffu);
+        last = max(last, int(bits));
+    }
+    __device__ u32 largest() const { return u32(max(last, int(furthest & 0x7fffffffu))); }
+    __device__ u32 low() const { return furthest >> 31 ? furthest : nearest; }
+    __device__ u32 high() const { return last >= 0 ? u32(last) : nearest | 0x80000000u; }
+};
+
 template <int PARTS> struct Extent<float, PARTS> {
     float low, high;
-    u32 largest, smallest;
+    u32 largest = 0, smallest = NONE;
     bool finite;
 
     __device__ Extent(const Tile<float>& tile) {
-        constexpr int SIZE = Tile<float>::SIZE;
-        low = high = PARTS & EXTREMES ? tile.item[0] : 0;
-        float least = fabsf(tile.item[0]), odd = 0;
+        if constexpr (PARTS & EXTREMES) {
+            Signed bits;
 #pragma unroll
-        for (int i = 0; i < SIZE; ++i) {
-            const float x = tile.item[i];
-            if (PARTS & EXTREMES) low = min(low, x);
-            high = max(high, PARTS & EXTREMES ? x : fabsf(x));
-            if (PARTS & SUM) least = min(least, fabsf(x));
-            odd = fmaf(x, 0, odd);  // NaN where x is not finite; minimum and maximum pass over it
+            for (int i = Tile<float>::SIZE - 1; i >= 0; --i) bits.see(tile.word[i]);
+            low = __uint_as_float(bits.low());
+            high = __uint_as_float(bits.high());
+            largest = bits.largest();
+            smallest = bits.nearest;
+        } else {
+#pragma unroll
+            for (int i = Tile<float>::SIZE - 1; i >= 0; --i) {
+                largest = max(largest, tile.word[i] & 0x7fffffffu);
+                smallest = min(smallest, tile.word[i] & 0x7fffffffu);
+            }
         }
-        largest = __float_as_uint(PARTS & EXTREMES ? max(fabsf(low), fabsf(high)) : high);
-        smallest = __float_as_uint(least);
-        finite = odd == 0;
+        finite = largest < 0x7f800000u;
     }
 };
 
+// Upper halves only: of two numbers that differ in the lower half the extremes are looked for where they matter.
 template <int PARTS> struct Extent<double, PARTS> {
-    double low, high;
-    u32 largest, smallest;
+    int least, greatest;  // upper halves in the order of the numbers
+    u32 largest = 0, smallest = NONE;
     bool finite;
 
+    static __device__ int ordered(u32 bits) { return int(bits) < 0 ? int(bits ^ 0x7fffffffu) : int(bits); }
+
     __device__ Extent(const Tile<double>& tile) {
-        constexpr int SIZE = Tile<double>::SIZE;
-        low = high = tile.item[0];
-        largest = 0, smallest = ~0u;
+        if constexpr (PARTS & EXTREMES) {
+            Signed bits;
 #pragma unroll
-        for (int i = 0; i < SIZE; ++i) {
-            const double x = tile.item[i];
-            if (PARTS & EXTREMES) {
-                // One comparison each; min and max are longer for NaN, with which low and high are not used.
-                low = x < low ? x : low;
-                high = x > high ? x : high;
+            for (int i = Tile<double>::SIZE - 1; i >= 0; --i) bits.see(tile.word[2 * i + 1]);
+            least = ordered(bits.low());
+            greatest = ordered(bits.high());
+            largest = bits.largest();
+            smallest = bits.nearest;
+        } else {
+#pragma unroll
+            for (int i = Tile<double>::SIZE - 1; i >= 0; --i) {
+                largest = max(largest, tile.word[2 * i + 1] & 0x7fffffffu);
+                smallest = min(smallest, tile.word[2 * i + 1] & 0x7fffffffu);
             }
-            const u32 magnitude = tile.word[2 * i + 1] & 0x7fffffffu;
-            largest = max(largest, magnitude);
-            if (PARTS & SUM) smallest = min(smallest, magnitude);
         }
         finite = largest < 0x7ff00000u;
     }

@@ -35,7 +35,6 @@ template <typename T, int PARTS> struct FloatSums {
     static constexpr int TOP = HIGHEST < F::BIAS + 1 ? HIGHEST : F::BIAS + 1;
     static constexpr int BOTTOM = SQUARED ? 52 + RANGE - 1074 / 2 : level_bits(2) - 1074;
     static constexpr int TILES = (1 << ROOM) / Tile<T>::SIZE;
-    static constexpr int SUM_PLACE = SUM_BITS - 1074, SQUARE_PLACE = SQUARE_BITS - 1074;
     static_assert(RANGE > 8, "numbers of one tile differ in size");
 
     Window<T, PARTS> window;
@@ -45,56 +44,85 @@ template <typename T, int PARTS> struct FloatSums {
 
     __device__ FloatSums() { window.open(TOP); }
 
-    __device__ void one(T x, Counters<PARTS>& counters) {
-        if (F::magnitude(x) >= u32(2 * F::BIAS + 1) << F::SHIFT) {
-            atomicAdd(&counters.special[is_nan(x) ? 0 : wide(x) > 0 ? 1 : 2], 1u);
-            return;
-        }
+    static __device__ bool finite(T x) { return F::magnitude(x) < u32(2 * F::BIAS + 1) << F::SHIFT; }
+
+    // A finite number, digit by digit.
+    static __device__ void one(T x, Counters<PARTS>& counters) {
         const double value = number(x);
-        if (PARTS & SUM) counters.sum.add(value, SUM_PLACE);
+        if (PARTS & SUM) counters.digits.add(value, SUM_PLACE - 1074);
         if (SQUARED) add_square(value, counters);
     }
 
-    // False, and nothing is counted, where some are not finite.
-    __device__ bool tile(const Tile<T>& tile, const T* at, const Extent<T, PARTS>& extent, Counters<PARTS>& counters) {
-        if (!extent.finite) return false;
+    // All lanes: finite numbers, or zeros in place of others. `at`: where they came from.
+    __device__ void tile(const Tile<T>& tile, const T* at, const Extent<T, PARTS>& extent, Counters<PARTS>& counters) {
         if constexpr (PARTS & SUM) {
             u32 smallest = extent.smallest;
+            bool fits = true, moves = false;
             if constexpr (!ALWAYS) {
                 if (!holds(extent.largest, smallest)) {
                     smallest = smallest_but_zero(tile);
-                    if (smallest == 0) return true;
-                    if (!holds(extent.largest, smallest)) {
-                        int above = 0;
-                        if (!fit(extent.largest, smallest, above)) {
-                            scatter(tile, at, counters);
-                            return true;
-                        }
-                        empty(counters);
-                        open(above);
+                    fits = smallest != 0;
+                    if (fits && !holds(extent.largest, smallest)) {
+                        int above;
+                        fits = moves = fit(extent.largest, smallest, above);
+                        if (!fits) scatter(tile, at, counters);
                     }
                 }
             }
-            if (left == 0) {
+            if (__any_sync(ALL_LANES, moves || left == 0)) {
                 empty(counters);
-                window.open(top);
-                left = TILES;
+                reopen(fits ? extent.largest : 0, fits ? smallest : NONE, moves);
             }
             --left;
-            window.add(tile, window.narrow(extent.largest, smallest, top));
+            if (fits) window.add(tile, window.narrow(extent.largest, smallest, top));
         }
-        return true;
     }
 
+    // All lanes.
     __device__ void close(Counters<PARTS>& counters) {
         if constexpr (PARTS & SUM && !ALWAYS)
             if (scattered) Columns<T, PARTS>::empty(counters);
-        empty(counters);
+        if constexpr (PARTS & SUM) empty(counters);
     }
 
   private:
+    // All lanes. Those of a warp add up what they hold where their windows are the same, as they are for the most part;
+    // then a lane takes one level of them all to the digits, else each all of its own.
     __device__ void empty(Counters<PARTS>& counters) {
-        if constexpr (PARTS & SUM) window.close(top, counters.sum, counters.squares, SUM_PLACE, SQUARE_PLACE);
+        constexpr int LEVELS = Window<T, PARTS>::LEVELS;
+        static_assert(53 + 5 < 63, "an integer holds a level of 32 lanes");
+        i64 value[LEVELS];
+        int place[LEVELS];
+        window.take(top, value, place);
+        const bool same = ALWAYS || __all_sync(ALL_LANES, top == __shfl_sync(ALL_LANES, top, 0));
+        if (same) {
+#pragma unroll
+            for (int k = 0; k < LEVELS; ++k)
+#pragma unroll
+                for (int lanes = 16; lanes > 0; lanes /= 2) value[k] += __shfl_xor_sync(ALL_LANES, value[k], lanes);
+        }
+#pragma unroll 1
+        for (int j = 0; j < (same ? 1 : LEVELS); ++j) {
+            const int chosen = same ? threadIdx.x % 32 : j;
+            i64 sum = 0;
+            int at = 0;
+#pragma unroll
+            for (int k = 0; k < LEVELS; ++k)
+                if (k == chosen) sum = value[k], at = place[k];
+            if (sum) counters.digits.add(u64(sum < 0 ? -sum : sum), 0, at, sum < 0);
+        }
+    }
+
+    // All lanes; what a lane has at hand. One window for all of them if there is one.
+    __device__ void reopen(u32 largest, u32 smallest, bool moves) {
+        int above = top;
+        if constexpr (!ALWAYS) {
+            const u32 most = greatest_of_warp(largest), least = least_of_warp(smallest);
+            int common;
+            if (most && fit(most, least, common)) above = common;
+            else if (moves) fit(largest, smallest, above);
+        }
+        open(above);
     }
 
     // What no window holds.
@@ -102,7 +130,10 @@ template <typename T, int PARTS> struct FloatSums {
         using Wide = Columns<T, PARTS>;
         if constexpr (Wide::CELLS == 0) {
 #pragma unroll 1
-            for (int i = 0; i < Tile<T>::SIZE; ++i) one(at[Tile<T>::offset(i)], counters);
+            for (int i = 0; i < Tile<T>::SIZE; ++i) {
+                const T x = at[Tile<T>::offset(i)];  // again, because registers have no index
+                if (finite(x)) one(x, counters);
+            }
             return;
         }
         if (scattered == Wide::MOST / Tile<T>::SIZE) {
@@ -136,6 +167,7 @@ template <typename T, int PARTS> struct FloatSums {
         top = above;
         window.open(top);
         left = TILES;
+        if constexpr (ALWAYS) return;
         high = u32(top + F::BIAS) << F::SHIFT;
         const int lowest = top - RANGE + F::BIAS;
         low = lowest > 1 ? u32(lowest) << F::SHIFT : 0;
@@ -146,8 +178,8 @@ template <typename T, int PARTS> struct FloatSums {
         const int exponent = int(bits >> 52) & 0x7ff;
         const u64 fraction = (bits & ((u64(1) << 52) - 1)) | (exponent ? u64(1) << 52 : 0);
         if (fraction)
-            counters.squares.add(fraction * fraction, __umul64hi(fraction, fraction),
-                                 SQUARE_BITS - 2 * 1074 + 2 * (max(exponent, 1) - 1), false);
+            counters.digits.add(fraction * fraction, __umul64hi(fraction, fraction),
+                                SQUARE_PLACE - 2 * 1074 + 2 * (max(exponent, 1) - 1), false);
     }
 };
 

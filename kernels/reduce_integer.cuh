@@ -26,16 +26,19 @@ struct Long {
         word[2] += upper + (sum < x);
     }
 
-    // Adds those of a warp's lanes up, and them to the digits from `place` on.
-    template <int N> __device__ void close(Digits<N>& digits, int place) {
+    // Of all lanes of a warp together.
+    __device__ void join() {
 #pragma unroll
         for (int lanes = 16; lanes > 0; lanes /= 2) {
             u32 other[3];
 #pragma unroll
-            for (int i = 0; i < 3; ++i) other[i] = __shfl_xor_sync(0xffffffff, word[i], lanes);
+            for (int i = 0; i < 3; ++i) other[i] = __shfl_xor_sync(ALL_LANES, word[i], lanes);
             add(u64(other[1]) << 32 | other[0], other[2]);
         }
-        if (threadIdx.x % 32) return;
+    }
+
+    // Adds it to the digits from `place` on.
+    template <int N> __device__ void close(Digits<N>& digits, int place) const {
         const bool negative = word[2] >> 31;
         const u64 low = u64(word[1]) << 32 | word[0];
         const u64 size = negative ? 0 - low : low;
@@ -56,22 +59,27 @@ template <typename T, int PARTS> struct Sums {
         if (PARTS & SQUARES) add_square(x);
     }
 
-    // True: there are none that are not finite.
-    __device__ bool tile(const Tile<T>& tile, const T*, const Extent<T, PARTS>&, Counters<PARTS>&) {
+    __device__ void tile(const Tile<T>& tile, const T*, const Extent<T, PARTS>&, Counters<PARTS>&) {
         if constexpr (sizeof(T) <= 2) add_narrow(tile);
         else add_wide(tile);
-        return true;
     }
 
+    // All lanes. A lane for each number.
     __device__ void close(Counters<PARTS>& counters) {
-        if constexpr (PARTS & SUM) sum.close(counters.sum, SUM_BITS);
-        if constexpr (PARTS & SQUARES) {
-            squares[0].close(counters.squares, SQUARE_BITS);
-            if constexpr (sizeof(T) == 8) {
-                squares[1].close(counters.squares, SQUARE_BITS + 33);
-                squares[2].close(counters.squares, SQUARE_BITS + 64);
+        constexpr int COUNT = PARTS & SQUARES ? sizeof(T) == 8 ? 4 : 2 : PARTS & SUM ? 1 : 0;
+        Long total = sum;
+        int place = SUM_PLACE;
+        if constexpr (COUNT > 0) total.join();
+#pragma unroll
+        for (int k = 1; k < COUNT; ++k) {
+            Long other = squares[k - 1];
+            other.join();
+            if (threadIdx.x % 32 == k) {
+                total = other;
+                place = SQUARE_PLACE + (k == 1 ? 0 : k == 2 ? 33 : 64);
             }
         }
+        if (threadIdx.x % 32 < COUNT) total.close(counters.digits, place);
     }
 
   private:

@@ -8,64 +8,78 @@
 constexpr int SUM = 1, SQUARES = 2, EXTREMES = 4;
 constexpr int SUM_WORDS = 34, SQUARE_WORDS = 67, SUM_AT = 11, SQUARES_AT = SUM_AT + SUM_WORDS;
 constexpr i64 NOWHERE = 0x7fffffffffffffff;
+constexpr u32 NONE = 0xffffffff, ALL_LANES = 0xffffffff;
 static_assert(SUM_WORDS * 64 <= SUM_DIGITS * DIGIT_BITS && SQUARE_WORDS * 64 <= SQUARE_DIGITS * DIGIT_BITS,
               "digits cover the words");
 
-// Of a block. With fewer the cells of reduce_wide.cuh fit where a multiprocessor has 64 KiB of shared memory.
-template <typename T> constexpr int REDUCE_THREADS = 256;
-template <> constexpr int REDUCE_THREADS<float> = 128;
-template <> constexpr int REDUCE_THREADS<double> = 128;
-constexpr int REDUCE_LOADS = 4;
+constexpr int REDUCE_THREADS = 256;  // of a block
+template <typename T> constexpr int REDUCE_LOADS = 4;
 
 template <bool CONDITION, typename A, typename B> struct Choose { using type = A; };
 template <typename A, typename B> struct Choose<false, A, B> { using type = B; };
 
 // The samples that a thread loads at once, in the order of their indices.
 template <typename T> struct Tile {
-    static constexpr int PER_LOAD = 16 / sizeof(T), SIZE = REDUCE_LOADS * PER_LOAD, WORDS = 4 * REDUCE_LOADS;
+    static constexpr int PER_LOAD = 16 / sizeof(T), LOADS = REDUCE_LOADS<T>;
+    static constexpr int SIZE = LOADS * PER_LOAD, WORDS = 4 * LOADS;
     union {
-        uint4 pack[REDUCE_LOADS];
+        uint4 pack[LOADS];
         u32 word[WORDS];
         T item[SIZE];
     };
 
-    static __device__ i64 offset(int i) { return i64(i / PER_LOAD) * (REDUCE_THREADS<T> * PER_LOAD) + i % PER_LOAD; }
+    static __device__ i64 offset(int i) { return i64(i / PER_LOAD) * (REDUCE_THREADS * PER_LOAD) + i % PER_LOAD; }
 
     __device__ void load(const T* first) {
 #pragma unroll
-        for (int k = 0; k < REDUCE_LOADS; ++k)
-            pack[k] = __ldcs(reinterpret_cast<const uint4*>(first) + k * REDUCE_THREADS<T>);
+        for (int k = 0; k < LOADS; ++k)
+            pack[k] = __ldcs(reinterpret_cast<const uint4*>(first) + k * REDUCE_THREADS);
     }
 };
 
-// Whether the next tile is on its way while one is looked at. Sums of float64 need the registers for themselves.
-template <typename T> constexpr bool REDUCE_AHEAD = true;
-template <> constexpr bool REDUCE_AHEAD<double> = false;
+// What a block visits: whole tiles of all its threads, and single samples before the first and after the last. In the
+// order of their indices samples before the tiles have number 0, tiles numbers from 1 on, samples after them the next.
+template <typename T> struct Walk {
+    static constexpr int PER_LOAD = Tile<T>::PER_LOAD, SIZE = REDUCE_THREADS * Tile<T>::SIZE;
+    const T* samples;
+    i64 n, head, tiles;
 
-// Samples in ascending order for every thread.
-template <typename T, typename Visitor> __device__ void for_each_tile(const T* samples, i64 n, Visitor& visitor) {
-    constexpr int PER_LOAD = Tile<T>::PER_LOAD, PACKS = REDUCE_THREADS<T> * REDUCE_LOADS;
-    const i64 misaligned = i64(reinterpret_cast<u64>(samples) % 16 / sizeof(T));
-    const i64 head = min(n, misaligned ? PER_LOAD - misaligned : i64(0));
-    const i64 tiles = (n - head) / (PACKS * PER_LOAD);
-    const i64 thread = i64(blockIdx.x) * REDUCE_THREADS<T> + threadIdx.x;
-    if (thread < head) visitor.one(samples + thread);
-    const T* at = samples + head + (i64(blockIdx.x) * PACKS + threadIdx.x) * PER_LOAD;
-    const i64 stride = i64(gridDim.x) * PACKS * PER_LOAD;
-    constexpr bool AHEAD = REDUCE_AHEAD<T>;
-    Tile<T> loaded;
-    if (AHEAD && blockIdx.x < tiles) loaded.load(at);
-    for (i64 tile = blockIdx.x; tile < tiles; tile += gridDim.x, at += stride) {
-        Tile<T> next;  // of its own: the compiler would wait for one that may be loaded or not
-        if constexpr (!AHEAD) loaded.load(at);
-        else if (tile + gridDim.x < tiles) next.load(at + stride);
-        visitor.tile(loaded, at);
-        if constexpr (AHEAD) loaded = next;
+    __device__ Walk(const T* samples, i64 n) : samples(samples), n(n), head(head_of(samples, n)), tiles((n - head) / SIZE) {}
+
+    // Loads the block's first tile, if there is one.
+    __device__ void start(Tile<T>& tile) const {
+        if (blockIdx.x < tiles) tile.load(samples + first_of(blockIdx.x));
     }
+
+    // Index of the first sample with a number, or one higher than all of a lower number.
+    __device__ i64 start_of(i64 number) const {
+        return number == 0 ? 0 : number > tiles + 1 ? n : head + (number - 1) * SIZE;
+    }
+
+    static __device__ i64 head_of(const T* samples, i64 n) {
+        const i64 misaligned = i64(reinterpret_cast<u64>(samples) % 16 / sizeof(T));
+        return min(n, misaligned ? PER_LOAD - misaligned : i64(0));
+    }
+
+    // `loaded` as by start. The next tile is on its way while one is looked at.
+    template <typename Visitor> __device__ void visit(Tile<T>& loaded, Visitor& visitor) const {
+        for (i64 tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+            Tile<T> next;  // of its own: the compiler would wait for one that may be loaded or not
+            if (tile + gridDim.x < tiles) next.load(samples + first_of(tile + gridDim.x));
+            visitor.tile(loaded, first_of(tile), u32(tile) + 1);
+            loaded = next;
+        }
+        const i64 single = n - tiles * SIZE;
 #pragma unroll 1
-    for (i64 i = head + tiles * PACKS * PER_LOAD + thread; i < n; i += i64(gridDim.x) * REDUCE_THREADS<T>)
-        visitor.one(samples + i);
-}
+        for (i64 s = i64(blockIdx.x) * REDUCE_THREADS + threadIdx.x; s < single;
+             s += i64(gridDim.x) * REDUCE_THREADS)
+            visitor.one(s < head ? s : s + tiles * SIZE, s < head ? 0 : u32(tiles) + 1);
+    }
+
+  private:
+    // Index of the thread's first sample of a tile.
+    __device__ i64 first_of(i64 tile) const { return head + tile * SIZE + threadIdx.x * PER_LOAD; }
+};
 
 // The type that samples are compared in, where both zeros are the same.
 template <typename T> struct Wide { using type = T; };
@@ -98,6 +112,13 @@ inline __device__ bool is_nan(float16 x) { return (x.bits & 0x7fff) > 0x7c00; }
 inline __device__ bool is_nan(float x) { return x != x; }
 inline __device__ bool is_nan(double x) { return x != x; }
 
+template <typename T> __device__ T infinite(bool negative);
+template <> inline __device__ float16 infinite(bool negative) { return {u16(negative ? 0xfc00 : 0x7c00)}; }
+template <> inline __device__ float infinite(bool negative) { return __uint_as_float(negative ? 0xff800000 : 0x7f800000); }
+template <> inline __device__ double infinite(bool negative) {
+    return __longlong_as_double(i64(negative ? 0xfff0000000000000 : 0x7ff0000000000000));
+}
+
 template <typename T> __device__ bool negative_zero(T) { return false; }
 inline __device__ bool negative_zero(float16 x) { return x.bits == 0x8000; }
 inline __device__ bool negative_zero(float x) { return __float_as_uint(x) == 0x80000000; }
@@ -114,6 +135,22 @@ inline __device__ i64 to_key(double x) {
 }
 inline __device__ i64 to_key(float x) { return to_key(double(x)); }
 
+// Of a warp's lanes the least, the greatest, all bits that any of them has.
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+inline __device__ u32 least_of_warp(u32 x) { return __reduce_min_sync(ALL_LANES, x); }
+inline __device__ u32 greatest_of_warp(u32 x) { return __reduce_max_sync(ALL_LANES, x); }
+inline __device__ u32 bits_of_warp(u32 x) { return __reduce_or_sync(ALL_LANES, x); }
+#else
+template <typename Join> __device__ u32 joined_of_warp(u32 x, Join join) {
+#pragma unroll
+    for (int lanes = 16; lanes > 0; lanes /= 2) x = join(x, __shfl_xor_sync(ALL_LANES, x, lanes));
+    return x;
+}
+inline __device__ u32 least_of_warp(u32 x) { return joined_of_warp(x, [](u32 a, u32 b) { return min(a, b); }); }
+inline __device__ u32 greatest_of_warp(u32 x) { return joined_of_warp(x, [](u32 a, u32 b) { return max(a, b); }); }
+inline __device__ u32 bits_of_warp(u32 x) { return joined_of_warp(x, [](u32 a, u32 b) { return a | b; }); }
+#endif
+
 // Where something was found, by the rank of its key: the lowest comes first.
 struct Found {
     i64 key, at;
@@ -123,56 +160,81 @@ inline __device__ Found first(Found a, Found b) {
     return b.key < a.key || (b.key == a.key && b.at < a.at) ? b : a;
 }
 
+inline __device__ Found first_of_warp(Found mine) {
+#pragma unroll
+    for (int lanes = 16; lanes > 0; lanes /= 2)
+        mine = first(mine, {__shfl_xor_sync(ALL_LANES, mine.key, lanes), __shfl_xor_sync(ALL_LANES, mine.at, lanes)});
+    return mine;
+}
+
 struct Least {
+    static constexpr int BETTER = -1;
     template <typename V> static __device__ bool before(V a, V b) { return a < b; }
     static __device__ i64 rank(i64 key) { return key; }
 };
 struct Greatest {
+    static constexpr int BETTER = 1;
     template <typename V> static __device__ bool before(V a, V b) { return a > b; }
     static __device__ i64 rank(i64 key) { return ~key; }
 };
 
-// What comes first in the block; all threads, and at most 32 warps.
-inline __device__ Found first_of_block(Found mine) {
-    __shared__ Found of_warp[32];
-#pragma unroll
-    for (int lanes = 16; lanes > 0; lanes /= 2) {
-        const Found other{__shfl_xor_sync(0xffffffff, mine.key, lanes), __shfl_xor_sync(0xffffffff, mine.at, lanes)};
-        mine = first(mine, other);
-    }
-    if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = mine;
-    __syncthreads();
-    for (int i = 0; i < blockDim.x / 32; ++i) mine = first(mine, of_warp[i]);
-    __syncthreads();
-    return mine;
-}
+// Digits of a block: those of the sum, and from a whole number of warps on those of the squares.
+constexpr int SQUARES_FROM = (SUM_DIGITS + 31) / 32 * 32, DIGITS = SQUARES_FROM + SQUARE_DIGITS;
+// What a block leaves: counts of NaN, +inf and -inf; index of the first NaN; least and greatest sample, each as its
+// rank and the number of its tile; for every 32 digits which are not zero; those digits. It is a row of a table that lies
+// column by column, so that the lanes of a warp read one of many blocks together.
+constexpr int ROW_NAN = 3, ROW_LEAST = 4, ROW_GREATEST = 6, ROW_MASKS = 8;
+constexpr int MASKS = (DIGITS + 31) / 32, ROW_DIGITS = ROW_MASKS + MASKS, ROW = ROW_DIGITS + DIGITS;
 
-inline __device__ void store_found(i64 nan, Found least, Found greatest, i64* partial) {
-    partial[6] = nan;
-    partial[7] = least.at;
-    partial[8] = greatest.at;
-    partial[9] = least.key;
-    partial[10] = ~greatest.key;
-}
+// Places of 1 in the digits of a block.
+constexpr int SUM_PLACE = SUM_BITS, SQUARE_PLACE = SQUARES_FROM * DIGIT_BITS + SQUARE_BITS;
 
-// Infinities and NaN, and the sums of a block as digits.
+// Infinities and NaN, the sums as digits, and the extremes of the warps.
 template <int PARTS> struct Counters {
-    static constexpr int SPECIAL = 3;
-    u32 special[SPECIAL];  // NaN, +inf, -inf: a launch has less than 2^32 samples
-    Digits<PARTS & SUM ? SUM_DIGITS : 1> sum;
-    Digits<PARTS & SQUARES ? SQUARE_DIGITS : 1> squares;
+    static constexpr int COUNT = PARTS & SQUARES ? DIGITS : PARTS & SUM ? SUM_DIGITS : 0;
+    u32 special[3];  // NaN, +inf, -inf: a launch has less than 2^32 samples
+    u32 first_nan;
+    Found least[32], greatest[32];
+    Digits<COUNT ? COUNT : 1> digits;
 
     __device__ void clear() {
-        if (threadIdx.x < SPECIAL) special[threadIdx.x] = 0;
-        sum.clear();
-        squares.clear();
+        if (threadIdx.x < 3) special[threadIdx.x] = 0;
+        if (threadIdx.x == 0) first_nan = NONE;
+        digits.clear();
     }
 
-    // counts: SPECIAL of them, SUM_DIGITS, SQUARE_DIGITS.
-    __device__ void store(i64* counts) const {
-        if (threadIdx.x < SPECIAL && special[threadIdx.x])
-            atomicAdd(reinterpret_cast<u64*>(counts) + threadIdx.x, u64(special[threadIdx.x]));
-        if (PARTS & SUM) sum.store(counts + SPECIAL);
-        if (PARTS & SQUARES) squares.store(counts + SPECIAL + SUM_DIGITS);
+    // Of NaN one is the first, of infinities none.
+    __device__ void count_special(int kind, u32 count, u32 place) {
+        if (!count) return;
+        atomicAdd(&special[kind], count);
+        if (kind == 0 && PARTS & EXTREMES) atomicMin(&first_nan, place);
+    }
+
+    // All threads; what they found of extremes, and no more to come. `row`: the block's of the first column.
+    __device__ void store(Found lowest, Found highest, i64* row) {
+        const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = blockDim.x / 32;
+        const i64 column = gridDim.x;
+        if (PARTS & EXTREMES) {
+            lowest = first_of_warp(lowest);
+            highest = first_of_warp(highest);
+            if (lane == 0) least[warp] = lowest, greatest[warp] = highest;
+        }
+        __syncthreads();
+        if (warp == 0) {
+            if (PARTS & EXTREMES) {
+                lowest = first_of_warp(lane < warps ? least[lane] : Found{NOWHERE, NOWHERE});
+                highest = first_of_warp(lane < warps ? greatest[lane] : Found{NOWHERE, NOWHERE});
+            }
+            if (lane < 3) row[lane * column] = special[lane];
+            if (lane == 3) row[ROW_NAN * column] = first_nan == NONE ? NOWHERE : i64(first_nan);
+            if (lane == 4) row[ROW_LEAST * column] = lowest.key, row[(ROW_LEAST + 1) * column] = lowest.at;
+            if (lane == 5) row[ROW_GREATEST * column] = highest.key, row[(ROW_GREATEST + 1) * column] = highest.at;
+        }
+        for (int i = threadIdx.x; i < 32 * MASKS; i += blockDim.x) {
+            const i64 digit = i < COUNT ? digits.digit(i) : 0;
+            const u32 mask = __ballot_sync(ALL_LANES, digit != 0);
+            if (lane == 0) row[(ROW_MASKS + i / 32) * column] = mask;
+            if (digit) row[(ROW_DIGITS + i) * column] = digit;
+        }
     }
 };

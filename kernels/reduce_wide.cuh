@@ -7,16 +7,23 @@
 // and nothing is waited for, which the digits of the block cannot say.
 template <typename T, typename C> __device__ C& cell(int number) {
     extern __shared__ u64 columns[];
-    return reinterpret_cast<C&>(columns[number * REDUCE_THREADS<T> + threadIdx.x]);
+    return reinterpret_cast<C&>(columns[number * REDUCE_THREADS + threadIdx.x]);
 }
 
 template <typename T, int PARTS> struct Columns;
 
+// Where a block may have no more than 64 KiB of shared memory, there are none.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+constexpr bool ROOMY = false;
+#else
+constexpr bool ROOMY = true;
+#endif
+
 // Sixteen exponents share a sum in float64, which rounds none of 2^14 numbers. A square of 48 bits becomes two numbers
 // of 48, of which 2^15 add up.
 template <int PARTS> struct Columns<float, PARTS> {
-    static constexpr int SUMS = PARTS & SUM ? 16 : 0, SQUARE_BITS_OF_CELL = 48;
-    static constexpr int SQUARED = PARTS & SQUARES ? 2 * 254 / SQUARE_BITS_OF_CELL + 2 : 0;
+    static constexpr int SUMS = ROOMY && PARTS & SUM ? 16 : 0, SQUARE_BITS_OF_CELL = 48;
+    static constexpr int SQUARED = ROOMY && PARTS & SQUARES ? 2 * 254 / SQUARE_BITS_OF_CELL + 2 : 0;
     static constexpr int CELLS = SUMS + SQUARED, MOST = 1 << 14;
 
     __device__ static void clear() {
@@ -39,11 +46,11 @@ template <int PARTS> struct Columns<float, PARTS> {
 
     __device__ static void empty(Counters<PARTS>& counters) {
         for (int i = 0; i < SUMS; ++i) {
-            counters.sum.add(cell<float, double>(i), SUM_BITS - 1074);
+            counters.digits.add(cell<float, double>(i), SUM_PLACE - 1074);
             cell<float, double>(i) = 0;
         }
         for (int i = 0; i < SQUARED; ++i) {
-            counters.squares.add(cell<float, u64>(SUMS + i), 0, SQUARE_BITS - 2 * 149 + i * SQUARE_BITS_OF_CELL, false);
+            counters.digits.add(cell<float, u64>(SUMS + i), 0, SQUARE_PLACE - 2 * 149 + i * SQUARE_BITS_OF_CELL, false);
             cell<float, u64>(SUMS + i) = 0;
         }
     }
@@ -52,7 +59,7 @@ template <int PARTS> struct Columns<float, PARTS> {
 // A number of 53 bits is two of 52, of which 2^11 add up. With squares, for which there is no room, all goes to the
 // digits.
 template <int PARTS> struct Columns<double, PARTS> {
-    static constexpr int BITS = 52, CELLS = PARTS & SUM && !(PARTS & SQUARES) ? 2045 / BITS + 2 : 0, MOST = 1 << 11;
+    static constexpr int BITS = 52, CELLS = ROOMY && PARTS & SUM && !(PARTS & SQUARES) ? 2045 / BITS + 2 : 0, MOST = 1 << 11;
 
     __device__ static void clear() {
         for (int i = 0; i < CELLS; ++i) cell<double, i64>(i) = 0;
@@ -71,7 +78,7 @@ template <int PARTS> struct Columns<double, PARTS> {
     __device__ static void empty(Counters<PARTS>& counters) {
         for (int i = 0; i < CELLS; ++i) {
             const i64 sum = cell<double, i64>(i);
-            counters.sum.add(u64(sum < 0 ? -sum : sum), 0, SUM_BITS - 1074 + i * BITS, sum < 0);
+            counters.digits.add(u64(sum < 0 ? -sum : sum), 0, SUM_PLACE - 1074 + i * BITS, sum < 0);
             cell<double, i64>(i) = 0;
         }
     }

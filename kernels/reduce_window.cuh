@@ -3,8 +3,21 @@
 
 #include "reduce_tile.cuh"
 
-// Registers of a thread for sums whose window is open, by dtype.
+// Registers of a thread for sums whose window is open, by dtype. `take` tells what each holds as an integer, and its
+// place in the digits of a block.
 template <typename T, int PARTS> struct Window;
+
+template <int K> __device__ void take_sums(const Levels<K>& levels, int top, i64* value, int* place) {
+    levels.take(top, value, place);
+#pragma unroll
+    for (int k = 0; k < K; ++k) place[k] += SUM_PLACE;
+}
+
+template <int K> __device__ void take_squares(const Levels<K>& levels, int top, i64* value, int* place, int twice = 0) {
+    levels.take(top, value, place);
+#pragma unroll
+    for (int k = 0; k < K; ++k) place[k] += SQUARE_PLACE + twice;
+}
 
 // All of float16: a number has 40 bits, a square 80.
 template <int PARTS> struct Window<float16, PARTS> {
@@ -19,9 +32,10 @@ template <int PARTS> struct Window<float16, PARTS> {
         sums.open(TOP);
         if (PARTS & SQUARES) squares.open(2 * TOP);
     }
-    template <typename S, typename Q> __device__ void close(int, S& sum, Q& square, int at, int at2) {
-        sums.empty(TOP, sum, at);
-        if constexpr (PARTS & SQUARES) squares.empty(2 * TOP, square, at2);
+    static constexpr int LEVELS = PARTS & SQUARES ? 3 : 1;
+    __device__ void take(int, i64* value, int* place) const {
+        take_sums(sums, TOP, value, place);
+        if constexpr (PARTS & SQUARES) take_squares(squares, 2 * TOP, value + 1, place + 1);
     }
     // Whether the exponents of a tile are so close that float64 adds its squares up exactly.
     static __device__ bool narrow(u32 largest, u32 smallest, int) {
@@ -61,9 +75,10 @@ template <int PARTS> struct Window<float, PARTS> {
         sums.open(top);
         if (PARTS & SQUARES) squares.open(2 * top);
     }
-    template <typename S, typename Q> __device__ void close(int top, S& sum, Q& square, int at, int at2) {
-        sums.empty(top, sum, at);
-        if constexpr (PARTS & SQUARES) squares.empty(2 * top, square, at2);
+    static constexpr int LEVELS = PARTS & SQUARES ? 5 : 2;
+    __device__ void take(int top, i64* value, int* place) const {
+        take_sums(sums, top, value, place);
+        if constexpr (PARTS & SQUARES) take_squares(squares, 2 * top, value + 2, place + 2);
     }
     // Whether the exponents of a tile are so close that float64 adds it up exactly, and all that the first level leaves
     // of its squares: 16 times half a unit of that, and the last bit of the smallest square, are not 2^53 apart.
@@ -109,12 +124,13 @@ template <int PARTS> struct Window<double, PARTS> {
             lower.open(2 * top - 2 * CUT);
         }
     }
-    template <typename S, typename Q> __device__ void close(int top, S& sum, Q& square, int at, int at2) {
-        sums.empty(top, sum, at);
+    static constexpr int LEVELS = PARTS & SQUARES ? 8 : 2;
+    __device__ void take(int top, i64* value, int* place) const {
+        take_sums(sums, top, value, place);
         if constexpr (PARTS & SQUARES) {
-            upper.empty(2 * top, square, at2);
-            mixed.empty(2 * top - CUT, square, at2 + 1);
-            lower.empty(2 * top - 2 * CUT, square, at2);
+            take_squares(upper, 2 * top, value + 2, place + 2);
+            take_squares(mixed, 2 * top - CUT, value + 4, place + 4, 1);
+            take_squares(lower, 2 * top - 2 * CUT, value + 6, place + 6);
         }
     }
     static __device__ bool narrow(u32, u32, int) { return true; }

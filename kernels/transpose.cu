@@ -13,7 +13,7 @@
 // The grid has one dimension, tile after tile along the rows of `in`, so that no shape meets the limit of 65535 blocks
 // that a second dimension has.
 
-using i64 = long long;
+#include "transpose_tile.cuh"
 
 struct Place {
     i64 row, column;
@@ -55,139 +55,44 @@ __global__ void __launch_bounds__(TILE * TILE) padded_tile(const T* in, T* out, 
     if (out_row < columns && out_column < rows) out[out_row * rows + out_column] = tile[threadIdx.x][threadIdx.y];
 }
 
-constexpr int THREADS = 256;  // of the production kernel
-constexpr int LANES_ACROSS = 8, LANES_DOWN = 4;  // 8 packs of 16 bytes are a whole line of global memory
+// Threads of a multiprocessor: 2048 have 32 registers each, which is enough where rows are aligned. Rows that are not take
+// more, bytes most of all.
+template <typename T, bool ALIGNED_IN, bool ALIGNED_OUT>
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ == 750 || __CUDA_ARCH__ == 860 || __CUDA_ARCH__ == 890 || \
+    __CUDA_ARCH__ >= 1200
+constexpr int RESIDENT = 1024;
+#else
+constexpr int RESIDENT = ALIGNED_IN && ALIGNED_OUT ? 2048 : sizeof(T) < 4 && !ALIGNED_OUT ? 1024 : 1536;
+#endif
 
-// Shared memory does no better with one or two bytes than with four: a word holds as many rows of a column as fit.
-template <typename T> struct Word { using type = T; };
-template <> struct Word<unsigned char> { using type = unsigned int; };
-template <> struct Word<unsigned short> { using type = unsigned int; };
-
-// The tile of the production kernel, column by column: PER_WORD rows to a word.
-template <typename T, int SIDE>
-struct Stage {
-    static constexpr int PER_WORD = sizeof(typename Word<T>::type) / sizeof(T);
-    static constexpr int PER_PACK = 16 / sizeof(T);
-    static constexpr int WORDS_PER_PACK = PER_PACK / PER_WORD;
-    static constexpr int PACKS = SIDE / PER_PACK;   // along a row, of `in` and of `out`
-    static constexpr int GROUPS = SIDE / PER_WORD;  // words of a column
-    static constexpr int WORDS = SIDE * (GROUPS + 1) + SIDE / 32 * 4;
-    static_assert(PACKS % LANES_ACROSS == 0, "a warp covers 8 whole packs of a row");
-    static_assert(GROUPS % LANES_DOWN == 0, "a warp covers 4 whole groups of rows");
-    static_assert(PACKS * GROUPS % THREADS == 0, "every thread moves as many packs as any other");
-    static_assert(WORDS * sizeof(typename Word<T>::type) <= 48 * 1024, "static shared memory ends at 48 KiB");
-
-    union {
-        typename Word<T>::type word[WORDS];
-        T item[WORDS * PER_WORD];
-    };
-
-    // One word of padding after a column; after 32 columns the paddings are back in bank 0, and 4 more move on. With
-    // lanes placed as by `spot` no two of them meet in a bank, whatever the size of T, neither writing nor reading.
-    __device__ static int at(int column, int group) { return column * (GROUPS + 1) + column / 32 * 4 + group; }
-    __device__ static int at_item(int column, int row) {
-        return at(column, row / PER_WORD) * PER_WORD + row % PER_WORD;
-    }
-};
-
-struct Spot {
-    int across, down;
-};
-
-// The lanes of a warp side by side: 8 packs of each of 4 rows, patch after patch of a field ACROSS packs wide.
-template <int ACROSS>
-__device__ Spot spot(int unit) {
-    constexpr int PATCHES = ACROSS / LANES_ACROSS;
-    const int patch = unit / 32, lane = unit % 32;
-    return {patch % PATCHES * LANES_ACROSS + lane % LANES_ACROSS, patch / PATCHES * LANES_DOWN + lane / LANES_ACROSS};
-}
-
-template <typename T, int SIDE>
-__device__ void load_packs(Stage<T, SIDE>& stage, const T* __restrict__ in, Place first, i64 rows, i64 columns) {
-    using S = Stage<T, SIDE>;
-    constexpr int UNITS = S::PACKS * S::GROUPS / THREADS;
-    union {
-        uint4 pack[S::PER_WORD];
-        T item[S::PER_WORD][S::PER_PACK];
-    } loaded[UNITS];
-#pragma unroll
-    for (int k = 0; k < UNITS; ++k) {
-        const Spot to = spot<S::PACKS>(threadIdx.x + k * THREADS);
-        const i64 row = first.row + to.down * S::PER_WORD, column = first.column + to.across * S::PER_PACK;
-#pragma unroll
-        for (int r = 0; r < S::PER_WORD; ++r) {
-            // Outside of the matrix any pack will do, it is not stored: loads without a branch are in flight together.
-            const bool inside = row + r < rows && column < columns;
-            const i64 from = inside ? (row + r) * columns + column : 0;
-            loaded[k].pack[r] = __ldcs(reinterpret_cast<const uint4*>(in + from));
-        }
-    }
-#pragma unroll
-    for (int k = 0; k < UNITS; ++k) {
-        const Spot to = spot<S::PACKS>(threadIdx.x + k * THREADS);
-#pragma unroll
-        for (int j = 0; j < S::PER_PACK; ++j) {
-            union {
-                T item[S::PER_WORD];
-                typename Word<T>::type word;
-            } rows_of_one_column;
-#pragma unroll
-            for (int r = 0; r < S::PER_WORD; ++r) rows_of_one_column.item[r] = loaded[k].item[r][j];
-            stage.word[S::at(to.across * S::PER_PACK + j, to.down)] = rows_of_one_column.word;
-        }
-    }
-}
-
-template <typename T, int SIDE>
-__device__ void store_packs(const Stage<T, SIDE>& stage, T* __restrict__ out, Place first, i64 rows, i64 columns) {
-    using S = Stage<T, SIDE>;
-#pragma unroll
-    for (int k = 0; k < S::PACKS * SIDE / THREADS; ++k) {
-        const Spot from = spot<S::PACKS>(threadIdx.x + k * THREADS);
-        const i64 out_row = first.column + from.down, out_column = first.row + from.across * S::PER_PACK;
-        union {
-            typename Word<T>::type word[S::WORDS_PER_PACK];
-            uint4 bits;
-        } pack;
-#pragma unroll
-        for (int j = 0; j < S::WORDS_PER_PACK; ++j) {
-            pack.word[j] = stage.word[S::at(from.down, from.across * S::WORDS_PER_PACK + j)];
-        }
-        // A plain store of a uint4 would be taken apart into four here.
-        const bool inside = out_row < columns && out_column < rows;
-        if (inside) __stcs(reinterpret_cast<uint4*>(out + out_row * rows + out_column), pack.bits);
-    }
-}
-
-// packs_in, packs_out: rows of `in`, of `out`, begin and end on 16 bytes. Else that side goes element by element.
-template <typename T, int SIDE>
-__global__ void __launch_bounds__(THREADS)
-production(const T* __restrict__ in, T* __restrict__ out, i64 rows, i64 columns, bool packs_in, bool packs_out) {
-    __shared__ Stage<T, SIDE> stage;
-    const Place first = first_of_tile<SIDE>(columns);
-    if (packs_in) {
-        load_packs(stage, in, first, rows, columns);
-    } else {
-#pragma unroll 8
-        for (int i = threadIdx.x; i < SIDE * SIDE; i += THREADS) {
-            const i64 row = first.row + i / SIDE, column = first.column + i % SIDE;
-            if (row < rows && column < columns) {
-                stage.item[stage.at_item(i % SIDE, i / SIDE)] = in[row * columns + column];
-            }
-        }
-    }
+// Any number of matrices, of `inner` and the rest: where each of them begins, and its rows, is for the caller to say.
+// ALIGNED_IN: rows of `in` begin and end on 16 bytes; else they are put together from packs that do. ALIGNED_OUT: rows of
+// `out` do, too; else tiles begin in each row where a sector does. Ends of an array that is not
+// aligned go element by element. Tile after tile goes down: what is written next lies behind what was.
+template <typename T, int ROWS, int COLUMNS, int THREADS, bool ALIGNED_IN, bool ALIGNED_OUT>
+__global__ void __launch_bounds__(THREADS, RESIDENT<T, ALIGNED_IN, ALIGNED_OUT> / THREADS)
+production(const T* __restrict__ in, T* __restrict__ out, i64 rows, i64 columns, i64 pitch_in, i64 pitch_out, i64 inner,
+           i64 in_inner, i64 in_outer, i64 out_inner, i64 out_outer) {
+    using S = Stage<T, ROWS, COLUMNS, ALIGNED_OUT>;
+    extern __shared__ uint4 room[];
+    S& stage = *reinterpret_cast<S*>(room);
+    const u32 across = u32((columns + COLUMNS - 1) / COLUMNS), down = u32((rows + ROWS - 1) / ROWS);
+    const u32 matrix = blockIdx.x / (across * down), tile = blockIdx.x % (across * down);
+    const i64 row = i64(tile % down) * ROWS, column = i64(tile / down) * COLUMNS;
+    const i64 height = min(rows - row, i64(ROWS + S::MORE)), width = min(columns - column, i64(COLUMNS));
+    const u64 begin = reinterpret_cast<u64>(in);
+    const u64 end = reinterpret_cast<u64>(in + rows * columns * (gridDim.x / (across * down)));
+    in += matrix / inner * in_outer + matrix % inner * in_inner + row * pitch_in + column;
+    out += matrix / inner * out_outer + matrix % inner * out_inner + column * pitch_out + row;
+    const u64 first = reinterpret_cast<u64>(in), behind = reinterpret_cast<u64>(in + (height - 1) * pitch_in + width);
+    const bool within = ALIGNED_IN || (first / 16 * 16 >= begin && (behind + 15) / 16 * 16 <= end);
+    if (within) load_packs<THREADS, ALIGNED_IN>(stage, in, pitch_in, height, width);
+    else load_items<THREADS>(stage, in, pitch_in, height, width);
     __syncthreads();
-    if (packs_out) {
-        store_packs(stage, out, first, rows, columns);
-    } else {
-#pragma unroll 8
-        for (int i = threadIdx.x; i < SIDE * SIDE; i += THREADS) {
-            const i64 out_row = first.column + i / SIDE, out_column = first.row + i % SIDE;
-            if (out_row < columns && out_column < rows) {
-                out[out_row * rows + out_column] = stage.item[stage.at_item(i / SIDE, i % SIDE)];
-            }
-        }
-    }
+    store_packs<THREADS, ALIGNED_OUT>(stage, out, pitch_out, height, width);
+    if constexpr (!ALIGNED_OUT)
+        if (row == 0 || height < ROWS + S::MORE)
+            store_ends<THREADS>(stage, out, pitch_out, height, width, row == 0);
 }
 
 template <typename T, int TILE>

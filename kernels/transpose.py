@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Iterator
-from itertools import product
-from math import prod
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kernels import build
+from kernels.transpose_axes import Matrices, matrices
+from kernels.transpose_cpu import STAND_INS
 from kernels.variant import Variant, by_name, check_array, check_block
 
 # C type that carries an element, by its bytes: bits are moved, whatever they stand for.
@@ -21,14 +20,13 @@ DTYPES = (
     "int64", "uint64", "float64", "complex64", "complex128",
 )  # fmt: skip
 TILES = (8, 16, 32)
-# Side of the production kernel's tile, by bytes of an element: 128 bytes or more of a row, at most 33 KiB in all.
-SIDES = {1: 128, 2: 128, 4: 64, 8: 32, 16: 32}
-THREADS = 256  # THREADS in transpose.cu
+# Rows, columns and threads of the production kernel's tile, by bytes of an element; where rows of both arrays begin and
+# end on 16 bytes, and where they do not.
+SHAPES = {1: (256, 256, 1024), 2: (128, 128, 512), 4: (64, 64, 512), 8: (32, 32, 256), 16: (32, 32, 512)}
+RAGGED = {1: (128, 128, 256), 2: (64, 128, 256), 4: (32, 128, 256), 8: (32, 32, 256)}
+SECTOR = 32  # transpose_tile.cuh
 MAX_GRID = 2**31 - 1
-# dtype that stands for one that CuPy does not have, by its bytes.
-STAND_INS: dict[int, Any] = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64, 16: np.complex128}
-BOX = 2**15  # elements that the CPU transposes at a time, in its second-level cache
-PADDING = 64  # bytes: a line of the cache
+NARROW = 8  # parts of a tile; a matrix in less than one would leave most of it empty
 
 
 def transpose_reference(array: NDArray[Any]) -> NDArray[Any]:
@@ -65,18 +63,45 @@ def transpose(array: Any) -> Any:
     MemoryError
         If the device has no room for the result.
     """
-    side = SIDES[_checked(array)]
+    _checked(array)
     rows, columns = array.shape
-    _tiles(rows, columns, side)
+    found = Matrices(rows, columns, columns, rows)
+    _blocks(found, RAGGED.get(array.dtype.itemsize, SHAPES[16]))
     _check_address(array)
     out = _empty((columns, rows), array.dtype)
-    if 1 in array.shape:  # the elements are in order already, and a tile would be almost empty
+    if 1 in array.shape:  # the elements are in order already
         out[...] = array.reshape(columns, rows)
-        return out
-    per_pack = 16 // array.dtype.itemsize
-    packs_in = np.bool_(columns % per_pack == 0 and array.data.ptr % 16 == 0)
-    packs_out = np.bool_(rows % per_pack == 0 and out.data.ptr % 16 == 0)
-    _launch("production", side, (THREADS,), array, out, packs_in, packs_out)
+    elif array.size and _fills(found, array.dtype.itemsize):
+        _turn(array, out, found)
+    elif array.size:
+        out[...] = array.T
+    return out
+
+
+def permute_axes(array: Any, axes: Sequence[int]) -> Any:
+    """Put the axes of an array into another order on the device that holds it.
+
+    Parameters
+    ----------
+    array : CuPy array, C-contiguous, not empty
+    axes
+        Of the array, in the order that they shall have.
+
+    Returns
+    -------
+    CuPy array of the same dtype, C-contiguous
+        On the current stream: by transposing matrices where that is what it amounts to, else by CuPy's copy.
+    """
+    import cupy
+
+    shape = tuple(array.shape[axis] for axis in axes)
+    found = matrices(array.shape, axes)
+    itemsize = array.dtype.itemsize
+    if found is None or itemsize not in SHAPES or not _fills(found, itemsize):
+        return cupy.ascontiguousarray(array.transpose(axes)).reshape(shape)  # also where there is no axis
+    out = _empty(shape, array.dtype)
+    _check_address(array)
+    _turn(array, out, found)
     return out
 
 
@@ -99,62 +124,49 @@ def reverse_axes(array: Any, as_bytes: bool = False) -> Any:
         return reverse_axes(items).reshape(-1).view(np.uint8).reshape(shape)
     if array.ndim == 2 and not as_bytes:
         return transpose(array)
-    import cupy
-
     axes = range(array.ndim - as_bytes)
-    turned = array.transpose(*axes[::-1], *range(len(axes), array.ndim))
-    return cupy.ascontiguousarray(turned).reshape(turned.shape)  # also where there is no axis
+    return permute_axes(array, (*axes[::-1], *range(len(axes), array.ndim)))
 
 
-def transpose_cpu(array: NDArray[Any]) -> NDArray[Any]:
-    """Reverse all axes of an array on the CPU, C-contiguous, box by box.
-
-    A box is first copied to where its rows do not begin at the same place of the cache: along a column of it, a power
-    of two apart, they would drive each other out.
-    """
-    out = np.empty(array.shape[::-1], array.dtype)
-    if not array.size:
-        return out
-    # NumPy copies numbers faster than bytes.
-    dtype = STAND_INS.get(array.dtype.itemsize, array.dtype)
-    array, result = array.view(dtype), out.view(dtype)
-    lengths = balanced(array.shape, BOX)
-    padded = bool(lengths) and lengths[-1] * array.itemsize >= 4 * PADDING
-    room = np.empty((*lengths[:-1], lengths[-1] + -(-PADDING // array.itemsize)) if padded else (), array.dtype)
-    for box in boxes(array.shape, lengths):
-        part = array[box]
-        if padded:
-            part = room[tuple(slice(length) for length in part.shape)]
-            part[...] = array[box]
-        result[box[::-1]] = part.T
-    return out
+def _turn(array: Any, out: Any, found: Matrices) -> None:
+    """Launch the production kernel."""
+    itemsize = array.dtype.itemsize
+    places_in = [array.data.ptr, *(step * itemsize for step in found.steps_in)]
+    places_out = [out.data.ptr, *(step * itemsize for step in found.steps_out)]
+    aligned_in, aligned_out = (all(place % 16 == 0 for place in places) for places in (places_in, places_out))
+    shape = _shape(itemsize, aligned_in and aligned_out)
+    kernel = build.load("transpose", production(itemsize, aligned_in, aligned_out))
+    sizes = (found.rows, found.columns, found.pitch_in, found.pitch_out,
+             found.inner, found.in_inner, found.in_outer, found.out_inner, found.out_outer)  # fmt: skip
+    kernel((_blocks(found, shape),), (shape[2],), (array, out, *map(np.int64, sizes)),
+           shared_mem=stage_bytes(itemsize, aligned_in, aligned_out))  # fmt: skip
 
 
-def balanced(shape: tuple[int, ...], elements: int, ratio: int = 1) -> tuple[int, ...]:
-    """Lengths of a box of at most so many elements that lies in long runs in an array, not empty, and its transpose.
-
-    In the array the runs are `ratio` times as long as in the transpose, where both have room for it.
-    """
-
-    def lengths(run: int) -> list[int]:
-        rows, columns = _one_run(shape, run * ratio), _one_run(shape[::-1], run)
-        return [max(pair) for pair in zip(rows, columns[::-1], strict=True)]
-
-    runs = range(1, prod(shape) + 1)
-    return tuple(lengths(max(1, bisect_right(runs, elements, key=lambda run: prod(lengths(run))))))
+def production(itemsize: int, aligned_in: bool, aligned_out: bool) -> str:
+    """Instance of the production kernel; elements of 16 bytes are aligned."""
+    sizes = ", ".join(map(str, _shape(itemsize, aligned_in and aligned_out)))
+    return f"production<{C_TYPES[itemsize]}, {sizes}, {str(aligned_in).lower()}, {str(aligned_out).lower()}>"
 
 
-def _one_run(shape: tuple[int, ...], run: int) -> list[int]:
-    """Lengths of a box of elements that lie one after another, at most so many of them."""
-    return [min(length, max(1, run // prod(shape[axis + 1 :]))) for axis, length in enumerate(shape)]
+def stage_bytes(itemsize: int, aligned_in: bool, aligned_out: bool) -> int:
+    """Shared memory of a block: Stage in transpose_tile.cuh."""
+    rows, columns, _ = _shape(itemsize, aligned_in and aligned_out)
+    per_word = max(1, 4 // itemsize)
+    more = 0 if aligned_out else SECTOR // itemsize
+    return (columns * ((rows + more) // per_word + 1) + columns // 32 * 4) * itemsize * per_word
 
 
-def boxes(shape: tuple[int, ...], lengths: tuple[int, ...]) -> Iterator[tuple[slice, ...]]:
-    """Boxes that cover a shape, in C order."""
-    return product(
-        *([slice(start, min(start + step, length)) for start in range(0, length, step)]
-          for length, step in zip(shape, lengths, strict=True))
-    )  # fmt: skip
+def _shape(itemsize: int, aligned: bool) -> tuple[int, int, int]:
+    return (SHAPES if aligned else RAGGED)[itemsize]
+
+
+def _fills(found: Matrices, itemsize: int) -> bool:
+    rows, columns, _ = SHAPES[itemsize]
+    return NARROW * found.rows >= rows and NARROW * found.columns >= columns
+
+
+def _blocks(found: Matrices, shape: tuple[int, int, int]) -> int:
+    return _tiles(found.rows, found.columns, *shape[:2], found.outer * found.inner)
 
 
 def _checked(array: Any) -> int:
@@ -163,12 +175,12 @@ def _checked(array: Any) -> int:
     return int(array.dtype.itemsize)
 
 
-def _tiles(rows: int, columns: int, side: int) -> int:
-    """Tiles that cover a matrix: the blocks of the grid."""
-    tiles = -(-rows // side) * -(-columns // side)
+def _tiles(rows: int, columns: int, height: int, width: int, count: int = 1) -> int:
+    """Tiles that cover so many matrices: the blocks of the grid."""
+    tiles = -(-rows // height) * -(-columns // width) * count
     if tiles > MAX_GRID:
-        raise ValueError(f"transpose: {rows} x {columns} takes {tiles} blocks of {side} x {side}, the limit of a grid "
-                         f"is {MAX_GRID}; transpose it in parts")  # fmt: skip
+        raise ValueError(f"transpose: {rows} x {columns} takes {tiles} blocks of {height} x {width}, the limit of a "
+                         f"grid is {MAX_GRID}; transpose it in parts")  # fmt: skip
     return tiles
 
 
@@ -181,12 +193,13 @@ def _check_address(array: Any) -> None:
         )
 
 
-def _launch(kernel: str, side: int, block: tuple[int, ...], array: Any, out: Any, *flags: Any) -> None:
+def _launch(kernel: str, tile: int, array: Any, out: Any) -> None:
     rows, columns = array.shape
     if not rows * columns:
         return
-    loaded = build.load("transpose", f"{kernel}<{C_TYPES[array.dtype.itemsize]}, {side}>")
-    loaded((_tiles(rows, columns, side),), block, (array, out, np.int64(rows), np.int64(columns), *flags))
+    loaded = build.load("transpose", f"{kernel}<{C_TYPES[array.dtype.itemsize]}, {tile}>")
+    grid = _tiles(rows, columns, tile, tile)
+    loaded((grid,), (tile, tile), (array, out, np.int64(rows), np.int64(columns)))
 
 
 def _in_tiles(kernel: str, array: Any, tile: int) -> Any:
@@ -196,10 +209,10 @@ def _in_tiles(kernel: str, array: Any, tile: int) -> Any:
     if tile not in TILES:
         raise ValueError(f"tile: expected one of {TILES}, got {tile}")
     rows, columns = array.shape
-    _tiles(rows, columns, tile)
+    _tiles(rows, columns, tile, tile)
     _check_address(array)
     out = _empty((columns, rows), array.dtype)
-    _launch(kernel, tile, (tile, tile), array, out)
+    _launch(kernel, tile, array, out)
     return out
 
 
@@ -227,14 +240,14 @@ def _past_the_end(array: Any) -> Any:
     _checked(array)
     check_block(32, 32)
     rows, columns = array.shape
-    _tiles(rows, columns, 32)
+    _tiles(rows, columns, 32, 32)
     _check_address(array)
     last_row, last_column = -(-rows // 32) * 32 - 1, -(-columns // 32) * 32 - 1
     source = _empty((last_row * columns + last_column + 1,), array.dtype)
     source[rows * columns :] = 0
     source[: rows * columns] = array.ravel()
     out = _empty((last_column * rows + last_row + 1,), array.dtype)
-    _launch("past_the_end", 32, (32, 32), source[: rows * columns].reshape(rows, columns), out)
+    _launch("past_the_end", 32, source[: rows * columns].reshape(rows, columns), out)
     return out[: rows * columns].reshape(columns, rows)
 
 
@@ -266,4 +279,6 @@ VARIANTS = by_name(
 )  # fmt: skip
 
 # Of each kernel the instance whose machine code is looked at: that of the course, float on tiles of 32.
-INSTANCES = {name: f"{name}<{C_TYPES[4]}, {SIDES[4] if name == 'production' else 32}>" for name in VARIANTS}
+INSTANCES = {
+    name: production(4, True, True) if name == "production" else f"{name}<{C_TYPES[4]}, 32>" for name in VARIANTS
+}

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.transpose import balanced, boxes
+from kernels.transpose_cpu import balanced, boxes
 
 # Elements, and bytes, compared at a time at most: with what is copied of them they stay in the second-level cache, and
 # they are enough for a thread to spend its time in NumPy's loops, which hold no lock.

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.transpose import transpose_cpu
+from kernels.transpose_cpu import transpose_cpu
 from pipeline.chunks import Piece
 from pipeline.errors import UsageError
 from pipeline.read import fill, open_planned

@@ -95,7 +95,8 @@ def _stencil() -> list[str]:
 def _transpose() -> list[str]:
     found = []
     for itemsize, c_type in transpose.C_TYPES.items():
-        found.append(f"production<{c_type}, {transpose.SIDES[itemsize]}>")
+        both = (True, False) if itemsize in transpose.RAGGED else (True,)
+        found += [transpose.production(itemsize, of_in, of_out) for of_in in both for of_out in both]
         found += [f"{name}<{c_type}, 32>" for name in ("missing_barrier", "past_the_end")]
         for tile in transpose.TILES:
             found += [f"{name}<{c_type}, {tile}>" for name in ("naive", "shared_tile", "padded_tile")]
@@ -150,7 +151,7 @@ INSTANCES: dict[str, Callable[[str], list[str]]] = {
     "transpose": lambda _: _transpose(),
     "reduction": lambda _: _reduction(),
     "elementwise": lambda _: _elementwise(),
-    "limits": lambda _: ["read_stream", "displace_cache"],
+    "limits": lambda _: ["read_stream", "displace_cache", *(f"merge<{count}>" for count in (1, 2, 3))],
 }
 # What takes longest comes first.
 TASKS = [(stem, architecture) for stem in INSTANCES for architecture in ORDER]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import reduce_cases
@@ -90,13 +91,27 @@ def transpose_cases() -> Iterator[Case]:
     for name, variant in transpose.VARIANTS.items():
         chosen: list[tuple[str, tuple[int, int], dict[str, int]]] = [("int32", (33, 35), {}), ("int16", (40, 31), {})]
         if name == "production":
-            chosen = [("uint8", (144, 16), {}), ("int16", (8, 130), {}), ("float32", (67, 68), {}),
-                      ("float64", (34, 3), {}), ("complex128", (5, 33), {}), ("float32", (68, 66), {})]  # fmt: skip
+            chosen = [("uint8", (144, 32), {}), ("uint8", (289, 67), {}), ("int16", (16, 130), {}),
+                      ("int16", (145, 33), {}), ("float32", (72, 68), {}), ("float32", (83, 61), {}),
+                      ("float64", (34, 5), {}), ("float64", (36, 34), {}), ("complex128", (6, 33), {}),
+                      ("complex128", (37, 5), {})]  # fmt: skip
         elif variant.parameters:
             chosen.append(("float64", (9, 17), {"tile": 8}))
         for dtype, shape, own in chosen:
             check = partial(_transpose, variant, dtype, shape, own)
             yield Case("transpose", name, f"{dtype}, {shape}, {own}", check, variant.broken is not None)
+    for dtype, shape, axes in (
+        ("uint8", (2, 40, 33), (0, 2, 1)), ("float32", (17, 3, 68), (2, 1, 0)),
+        ("float64", (16, 2, 3, 20), (3, 2, 1, 0)), ("float32", (32, 3, 64), (2, 1, 0)),
+    ):  # fmt: skip
+        check = partial(_permute, dtype, shape, axes)
+        yield Case("transpose", "production", f"{dtype}, {shape} to {axes}", check)
+
+
+def _permute(dtype: str, shape: tuple[int, ...], axes: tuple[int, ...], cp: Any) -> None:
+    array = np.frombuffer(RANDOM(2).bytes(int(np.prod(shape)) * np.dtype(dtype).itemsize), dtype).reshape(shape)
+    found = transpose.permute_axes(cp.asarray(array), axes)
+    same(found.view(np.uint8), np.ascontiguousarray(array.transpose(axes)).view(np.uint8))
 
 
 def _matmul(variant: Variant, dtype: str, sizes: tuple[int, int, int], own: dict[str, int], cp: Any) -> None:
@@ -169,8 +184,17 @@ def _keep(name: str, cp: Any) -> None:
     same(sink, np.array([70]))
 
 
+def _merge(sources: int, cp: Any) -> None:
+    arrays = [integers(4100, "uint32", seed) for seed in range(sources)]
+    target = cp.empty(4100, np.uint32)
+    limits.merge(target, *map(cp.asarray, arrays))
+    same(target, np.bitwise_xor.reduce(arrays))
+
+
 def limits_cases() -> Iterator[Case]:
-    """Nothing is kept of them, so that there is no result to check."""
+    """Nothing is kept of what is only read, so that there is no result to check."""
+    for sources in (1, 2, 3):
+        yield Case("limits", "merge", f"{sources} x 4100", partial(_merge, sources))
     for name in ("read_stream", "displace_cache"):
         for size, start in ((17_003, 0), (101, 1), (3, 1)):
             yield Case("limits", name, f"uint32, {size} from {start}", partial(_read, name, size, start))
@@ -181,6 +205,12 @@ def _reduce(dtype: str, parts: int, size: int, start: int, name: str, cp: Any) -
     samples = reduce_cases.case(name, dtype, size + start)
     got = reduce_device.reduce_on_device(cp.asarray(samples)[start:], parts)
     same(got, reduce_reference(samples[start:], parts))
+
+
+def _many_blocks(cp: Any) -> None:
+    """More than a warp of them."""
+    with mock.patch.object(build, "limits", lambda: build.Limits(40, 1024, 2048, 65536, 233472, 232448)):
+        _reduce("int64", reduce.SUM, 80_001, 0, "any", cp)
 
 
 def _combine(dtype: str, cp: Any) -> None:
@@ -201,16 +231,26 @@ def exact_cases() -> Iterator[Case]:
         ("float16", "specials"), ("float32", "rising"), ("float32", "specials"), ("float64", "cancelling"),
         ("float64", "steps"), ("float64", "specials"), ("float64", "subnormal"), ("float32", "zeros"),
         ("float32", "subnormal"), ("float16", "negative"), ("float16", "equal"), ("int8", "negative"),
+        ("float32", "negative"), ("float64", "negative"), ("float64", "late"), ("float32", "late"),
+        ("float64", "nothing"), ("float64", "lanes"), ("float32", "lanes"), ("int8", "negative"),
     )):  # fmt: skip
-        size, start, parts = (8209, 501)[number % 2], number % 3, reduce.PARTS[-1 - number % 3 % len(reduce.PARTS)]
-        if name in ("specials", "subnormal", "zeros", "negative", "equal"):
-            size, parts = 9001, reduce.PARTS[-1]
+        tile = 256 * 64 // np.dtype(dtype).itemsize
+        size, start, parts = tile + (1, 501)[number % 2], number % 3, reduce.PARTS[-1 - number % 3]
+        if name in ("specials", "subnormal", "zeros", "negative", "equal", "nothing"):
+            size, parts = 2 * tile + 809, reduce.PARTS[-1]
+        if name in ("lanes", "late"):  # as the lanes of a warp see them, and several tiles of a thread
+            start, size, parts = 0, {"lanes": 2, "late": 20}[name] * tile, {"lanes": 1, "late": 7}[name]
         if name == "steps":
             parts = reduce.SUM | reduce.SQUARES
         check = partial(_reduce, dtype, parts, size, start, name)
         yield Case("reduce", "moments", f"{dtype}, {name}, {size} from {start}, parts {parts}", check)
-    check = partial(_reduce, "int32", reduce.SUM, 2, 1, "any")
-    yield Case("reduce", "moments", "int32, 2 from 1", check)
+    for dtype, parts, size, start, name in (
+        ("int32", reduce.PARTS[-1], 2, 1, "any"), ("float64", reduce.SUM, 9001, 0, "specials"),
+        ("float64", reduce.EXTREMES, 9001, 0, "ordinary"),
+    ):  # fmt: skip
+        check = partial(_reduce, dtype, parts, size, start, name)
+        yield Case("reduce", "moments", f"{dtype}, {name}, {size} from {start}, parts {parts}", check)
+    yield Case("reduce", "moments", "40 blocks", _many_blocks)
     for dtype in ("int32", "float64"):
         yield Case("reduce", "combine", dtype, partial(_combine, dtype))
 

@@ -117,6 +117,9 @@ template <typename T> T host_add_down(T a, T b) {
 }
 inline float __fadd_rd(float a, float b) { return host_add_down(a, b); }
 inline double __dadd_rd(double a, double b) { return host_add_down(a, b); }
+inline unsigned __funnelshift_r(unsigned low, unsigned high, unsigned shift) {
+    return unsigned(((unsigned long long)high << 32 | low) >> (shift & 31));
+}
 inline unsigned __umulhi(unsigned a, unsigned b) { return unsigned(((unsigned long long)a * b) >> 32); }
 inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b) {
     return (unsigned long long)(((unsigned __int128)a * b) >> 64);

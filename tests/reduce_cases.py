@@ -118,10 +118,38 @@ def specials(dtype: str, size: int) -> NDArray[Any]:
     return samples
 
 
+def lanes(dtype: str, size: int) -> NDArray[Any]:
+    """Each thread of a warp sees numbers of one size, and no two the same: their windows are apart."""
+    if np.dtype(dtype).kind != "f":
+        return any_bits(dtype, size)
+    info = np.finfo(dtype)
+    lane = np.arange(size) * info.dtype.itemsize // 16 % 32
+    exponents = info.minexp + (info.maxexp - info.minexp) * lane // 33
+    return np.ldexp(generator("lanes", dtype).uniform(1, 2, size), exponents).astype(dtype)
+
+
+def late(dtype: str, size: int) -> NDArray[Any]:
+    """Nothing but NaN at first, some later; extremes that come late and differ in their last bits only."""
+    if np.dtype(dtype).kind != "f":
+        return np.arange(size)[::-1].astype(dtype)
+    eps = np.finfo(dtype).eps
+    away = np.arange(size) // 7 % 1000 * eps
+    samples = np.where(generator("late", size).random(size) < 0.5, 3 + 2 * away, 2 - away).astype(dtype)
+    samples[: size // 3] = np.nan
+    samples[size // 2 :: 301] = np.nan
+    samples[np.arange(size) * samples.itemsize // 16 % 32 == 5] = np.nan  # all that one lane sees
+    return samples
+
+
+def nothing(dtype: str, size: int) -> NDArray[Any]:
+    """Nothing but NaN; of integers nothing but one."""
+    return np.full(size, np.nan if np.dtype(dtype).kind == "f" else 1, dtype)
+
+
 CASES = {
     "any": any_bits, "ordinary": ordinary, "extreme": extreme, "subnormal": subnormal, "cancelling": cancelling,
     "rising": rising, "steps": steps, "borders": borders, "equal": equal, "zeros": zeros, "negative": negative,
-    "specials": specials,
+    "specials": specials, "lanes": lanes, "late": late, "nothing": nothing,
 }  # fmt: skip
 
 

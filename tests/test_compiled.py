@@ -35,12 +35,18 @@ def launch(stem: str, instance: str, architecture: str) -> tuple[int, int]:
         return 256, 2 if int(micro) ** 2 * {"float": 4, "double": 8}[c_type] <= 256 else 1
     if kernel == "moments":
         c_type, parts = rest.rstrip(">").split(", ")
-        threads = 128 if c_type in ("float", "double") else 256
-        blocks = (640 if c_type == "float" and int(parts) & 2 else 768) // threads
-        return threads, min(blocks, 4) if architecture == "sm_75" else blocks  # whose shared memory holds no more
     if stem == "modular_small":
         warps = int(rest.split(", ")[1])
         return (128, 1) if warps == 1 else (32 * warps, 1)
+        two = (c_type == "float" and parts in "37") or (c_type == "double" and parts in "15")
+        return 256, 2 if two or ((c_type, parts) == ("double", "7") and architecture != "sm_90a") else 3
+    if (stem, kernel) == ("reduce", "finish"):
+        return 512, 1
+    if (stem, kernel) == ("transpose", "production"):
+        c_type, _, _, threads, *aligned = rest.rstrip(">").split(", ")
+        more = c_type in ("unsigned char", "unsigned short") and aligned[1] == "false"
+        resident = 2048 if aligned == ["true", "true"] else 1024 if more else 1536
+        return int(threads), (resident if architecture in LARGE else 1024) // int(threads)
     if stem == "modular" and kernel == "multiply":
         rows, columns, of_warp, across, _ = map(int, rest.rstrip(">").split(", "))
         return 32 * (rows // of_warp) * (columns // across), 1

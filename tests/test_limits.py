@@ -32,6 +32,13 @@ def test_copy_refuses_another_size() -> None:
         limits.copy(np.zeros(4, np.uint32), np.zeros(5, np.uint32))
 
 
+def test_merge_refuses() -> None:
+    with pytest.raises(ValueError, match="expected 1 to 3 sources, got 0"):
+        limits.merge(np.zeros(4, np.uint32))
+    with pytest.raises(TypeError, match="expected uint32, got float32"):
+        limits.merge(np.zeros(4, np.float32), np.zeros(4, np.float32))
+
+
 def test_product_refuses() -> None:
     square = np.zeros((3, 3))
     with pytest.raises(TypeError, match="expected float32 or float64, got int64"):
@@ -52,6 +59,11 @@ def test_on_the_device() -> None:
     target = cupy.empty_like(data)
     limits.copy(target, data)
     assert (target == data).all()
+    packs = data[: data.size // 4 * 4]
+    limits.merge(target[: packs.size], packs, packs, packs)
+    assert (target == data).all()
+    with pytest.raises(ValueError, match="expected arrays of one size in packs of 16 bytes, got 4998 numbers"):
+        limits.merge(target[:4998], packs[:4998])
     a = cupy.asarray(np.random.default_rng(0).standard_normal((257, 257)))
     out = cupy.empty_like(a)
     limits.product(a, a, out)

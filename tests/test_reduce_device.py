@@ -76,6 +76,16 @@ def test_views_that_begin_anywhere(cp: Any, dtype: str) -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_equal_extremes_before_and_in_the_tiles(cp: Any, dtype: str) -> None:
+    """Of equal samples the first counts: also one before the tiles, whose thread has seen another in a tile."""
+    samples = np.full(20_001, 5, dtype)
+    on_device = cp.asarray(samples)
+    for start in (1, 2, 3):
+        same(reduce_on_device(on_device[start:], ALL).get(), reduce_reference(samples[start:], ALL))
+
+
+@pytest.mark.gpu
 @pytest.mark.usefixtures("one_block")
 @pytest.mark.parametrize("excess", [-1, 0, 1, 4, 6, 14])
 @pytest.mark.parametrize(("dtype", "parts"), RANGES)
@@ -186,7 +196,7 @@ def test_constants_are_those_of_the_source() -> None:
              "SQUARES": SQUARES, "EXTREMES": EXTREMES, "REDUCE_THREADS": reduce_device.THREADS,
              "DIGIT_BITS": reduce_device.DIGIT_BITS}  # fmt: skip
     assert {name: int(constant(name)) for name in names} == names
-    assert reduce_device.COUNTS == 3 + 78 + 154
+    assert reduce_device.ROW == 8 + 8 + 96 + 154
     assert set(C_TYPES) == set(reduce.DTYPES)
 
 

@@ -45,7 +45,7 @@ def test_header_is_the_registry() -> None:
     ends = {name: f"; broken: {variant.broken}" if variant.broken else "" for name, variant in VARIANTS.items()}
     assert lines == [(name, variant.idea + ends[name]) for name, variant in VARIANTS.items()]
     assert re.findall(r"__global__ void\s+(?:__launch_bounds__\([^)]*\)\s*)?(\w+)\(", SOURCE) == list(VARIANTS)
-    assert f"constexpr int THREADS = {transpose.THREADS};" in SOURCE
+    assert f"constexpr int SECTOR = {transpose.SECTOR};" in (build.SOURCES / "transpose_tile.cuh").read_text("utf-8")
 
 
 # --- wrappers, on arrays of NumPy that stand for those of CuPy --------------------------------------------------------
@@ -60,10 +60,10 @@ class Fake(np.ndarray[Any, Any]):
 
 
 def fake(array: Any) -> Any:
-    """The array at an address on 16 bytes, as every allocation on a device begins."""
+    """The array at an address on 32 bytes, as every allocation on a device begins."""
     array = np.asarray(array)
-    room = np.zeros(array.nbytes + 16, np.uint8)
-    start = -room.ctypes.data % 16
+    room = np.zeros(array.nbytes + 32, np.uint8)
+    start = -room.ctypes.data % 32
     found = room[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
     found[...] = array
     return found.view(Fake)
@@ -76,7 +76,7 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[Any, ...]]]
 
     def load(stem: str, instance: str) -> Any:
         assert stem == "transpose"
-        return lambda grid, block, arguments: found.append((instance, grid, block, arguments))
+        return lambda grid, block, arguments, shared_mem=0: found.append((instance, grid, block, arguments))
 
     class OutOfMemoryError(MemoryError):
         pass
@@ -137,14 +137,19 @@ def test_launches(launches: list[Any]) -> None:
         assert (instance, block) == (f"naive<unsigned short, {tile}>", (tile, tile))
         assert grid == (-(-rows // tile) * -(-columns // tile),)
         assert out.shape == (columns, rows) and [type(a) for a in arguments[2:]] == [np.int64, np.int64]
-    for rows, columns, packs in ((64, 68, (True, True)), (63, 68, (True, False)), (64, 69, (False, True))):
+    for rows, columns, aligned in ((64, 68, "true, true"), (63, 68, "true, false"), (64, 69, "false, true"),
+                                   (63, 69, "false, false")):  # fmt: skip
         transpose.transpose(fake(np.zeros((rows, columns), np.float32)))
         instance, grid, block, arguments = launches.pop()
-        assert (instance, grid, block) == ("production<unsigned int, 64>", (2,), (256,))
-        assert arguments[2:] == (rows, columns, *packs)
-        assert [type(a) for a in arguments[2:]] == [np.int64, np.int64, np.bool_, np.bool_]
-    transpose.transpose(fake(np.zeros(4 * 8 + 1, np.float32))[1:].reshape(4, 8))
-    assert launches.pop()[3][4:] == (False, True)
+        shape = "64, 64, 512" if aligned == "true, true" else "32, 128, 256"
+        assert (instance, grid) == (f"production<unsigned int, {shape}, {aligned}>", (2,))
+        assert block == (int(shape.split()[2]),)
+        assert arguments[2:] == (rows, columns, columns, rows, 1, 0, 0, 0, 0)
+        assert {type(a) for a in arguments[2:]} == {np.int64}
+    transpose.transpose(fake(np.zeros(8 * 8 + 1, np.float32))[1:].reshape(8, 8))
+    assert launches.pop()[0].endswith("false, true>")
+    narrow = fake(np.arange(24).reshape(8, 3))
+    assert transpose.transpose(narrow).tolist() == narrow.T.tolist()  # by a copy
     row = fake(np.arange(5))
     assert transpose.transpose(row.reshape(1, 5)).tolist() == [[0], [1], [2], [3], [4]]
     assert transpose.transpose(fake(np.zeros((0, 3)))).shape == (3, 0)
@@ -157,8 +162,10 @@ def test_every_instance_is_compiled(launches: list[Any]) -> None:
         for name, variant in VARIANTS.items():
             for tile in TILES if name in TILED else (None,):
                 variant.run(matrix, **({} if tile is None else {"tile": tile}))
+        for shape in ((32, 32), (32, 33), (33, 32), (33, 33)):
+            transpose.transpose(fake(np.zeros(shape, dtype)))
     instances = sorted({launch[0] for launch in launches})
-    assert len(instances) == 5 * (len(TILED) * len(TILES) + 3)
+    assert len(instances) == 5 * (len(TILED) * len(TILES) + 6) - 3  # rows of elements of 16 bytes are aligned
     assert list(INSTANCES) == list(VARIANTS) and set(INSTANCES.values()) <= set(instances)
     assert instances == sorted(compiled.INSTANCES["transpose"]("sm_90"))
 

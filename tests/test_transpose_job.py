@@ -12,7 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from kernels.transpose import balanced, boxes, reverse_axes, transpose_cpu
+from kernels.transpose import reverse_axes
+from kernels.transpose_cpu import balanced, boxes, transpose_cpu
 from pipeline.array_run import run_array
 from pipeline.cluster import Placement
 from pipeline.errors import UsageError

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.transpose import balanced, boxes, reverse_axes, transpose_cpu
+from kernels.transpose import reverse_axes
+from kernels.transpose_cpu import balanced, boxes, transpose_cpu
 from kernels.transposed import is_transpose
 from workflows.array_workflow import ArrayWorkflow, Bounds, Checked, Read, Spec, sizes
 

@@ -1,0 +1,68 @@
+"""Transpose on the CPU, box by box; how an array is cut into boxes that lie in long runs in it and in its transpose."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from itertools import product
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+# dtype of the same bytes that is copied as numbers are, by its bytes.
+STAND_INS: dict[int, Any] = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64, 16: np.complex128}
+BOX = 2**15  # elements that the CPU transposes at a time, in its second-level cache
+PADDING = 64  # bytes: a line of the cache
+
+
+def transpose_cpu(array: NDArray[Any]) -> NDArray[Any]:
+    """Reverse all axes of an array on the CPU, C-contiguous, box by box.
+
+    A box is first copied to where its rows do not begin at the same place of the cache: along a column of it, a power
+    of two apart, they would drive each other out.
+    """
+    out = np.empty(array.shape[::-1], array.dtype)
+    if not array.size:
+        return out
+    # NumPy copies numbers faster than bytes.
+    dtype = STAND_INS.get(array.dtype.itemsize, array.dtype)
+    array, result = array.view(dtype), out.view(dtype)
+    lengths = balanced(array.shape, BOX)
+    padded = bool(lengths) and lengths[-1] * array.itemsize >= 4 * PADDING
+    room = np.empty((*lengths[:-1], lengths[-1] + -(-PADDING // array.itemsize)) if padded else (), array.dtype)
+    for box in boxes(array.shape, lengths):
+        part = array[box]
+        if padded:
+            part = room[tuple(slice(length) for length in part.shape)]
+            part[...] = array[box]
+        result[box[::-1]] = part.T
+    return out
+
+
+def balanced(shape: tuple[int, ...], elements: int, ratio: int = 1) -> tuple[int, ...]:
+    """Lengths of a box of at most so many elements that lies in long runs in an array, not empty, and its transpose.
+
+    In the array the runs are `ratio` times as long as in the transpose, where both have room for it.
+    """
+
+    def lengths(run: int) -> list[int]:
+        rows, columns = _one_run(shape, run * ratio), _one_run(shape[::-1], run)
+        return [max(pair) for pair in zip(rows, columns[::-1], strict=True)]
+
+    runs = range(1, prod(shape) + 1)
+    return tuple(lengths(max(1, bisect_right(runs, elements, key=lambda run: prod(lengths(run))))))
+
+
+def _one_run(shape: tuple[int, ...], run: int) -> list[int]:
+    """Lengths of a box of elements that lie one after another, at most so many of them."""
+    return [min(length, max(1, run // prod(shape[axis + 1 :]))) for axis, length in enumerate(shape)]
+
+
+def boxes(shape: tuple[int, ...], lengths: tuple[int, ...]) -> Iterator[tuple[slice, ...]]:
+    """Boxes that cover a shape, in C order."""
+    return product(
+        *([slice(start, min(start + step, length)) for start in range(0, length, step)]
+          for length, step in zip(shape, lengths, strict=True))
+    )  # fmt: skip
