@@ -56,8 +56,8 @@ __device__ void count_samples(const T* samples, i64 n, Locate locate, Windows wi
     };
     const auto slow = [&](T x) { counters.add(min(locate.slow(Key<T>::of(x)) - first, length), true); };
     const Share share{blockIdx.x / number, gridDim.x / number};
-    // What blocks of other windows read too comes from the cache: more loads at a time pay there, not loads ahead.
-    scan_samples<WHOLE ? 4 : 8, WHOLE, WHOLE>(samples, n, share, quick, slow);
+    // Eight loads of a thread under way: half of them ahead, unless the cache has what blocks of other windows read.
+    scan_samples<8 / (1 + WHOLE), WHOLE, WHOLE>(samples, n, share, quick, slow);
     __syncthreads();
     for (u32 i = threadIdx.x; i < length; i += THREADS) {
         const u64 sum = counters.total(i);

@@ -169,11 +169,6 @@ template <typename T> T host_shuffle(unsigned mask, T value, int source) {
     host_warp(HOST_SHUFFLE, mask, &value, sizeof value, source);
     return value;
 }
-template <typename T> unsigned __match_all_sync(unsigned mask, T value, int* same) {
-    const T first = host_shuffle(mask, value, __builtin_ctz(mask));
-    *same = __all_sync(mask, value == first);
-    return *same ? mask : 0;
-}
 // A lane stays within its group of `width`; beyond the group's ends it keeps its own value.
 template <typename T> T __shfl_sync(unsigned mask, T value, int lane, int width = 32) {
     return host_shuffle(mask, value, (host_lane() & -width) + (lane & (width - 1)));

@@ -73,7 +73,7 @@ def test_gpu_counts_of_every_size(cp: Any, loaded: list[str], dtype: str, stem: 
         for start in (0, 1, 3) if size <= 65_537 else ((1, 3)[number % 2],):
             expected = histogram_reference(samples[start : start + size], edges)
             assert_device_counts(on_device[start : start + size], binning, expected)
-    assert set(loaded) == {stem}
+    assert set(loaded) in ({stem}, {"histogram_narrow"})  # which takes most lines of 16-bit integers
 
 
 @pytest.mark.gpu
