@@ -129,16 +129,30 @@ def lanes(dtype: str, size: int) -> NDArray[Any]:
 
 
 def late(dtype: str, size: int) -> NDArray[Any]:
-    """Nothing but NaN at first, some later; extremes that come late and differ in their last bits only."""
+    """Nothing but NaN at first, some later; extremes that come last and differ in their last bits only."""
     if np.dtype(dtype).kind != "f":
         return np.arange(size)[::-1].astype(dtype)
     eps = np.finfo(dtype).eps
-    away = np.arange(size) // 7 % 1000 * eps
+    away = np.arange(size) // 7 * eps
     samples = np.where(generator("late", size).random(size) < 0.5, 3 + 2 * away, 2 - away).astype(dtype)
     samples[: size // 3] = np.nan
-    samples[size // 2 :: 301] = np.nan
+    samples[size // 2 :: 301] = samples[3 * size // 4 :: 3] = np.nan
     samples[np.arange(size) * samples.itemsize // 16 % 32 == 5] = np.nan  # all that one lane sees
     return samples
+
+
+def falling(dtype: str, size: int) -> NDArray[Any]:
+    """The greatest at first, and then less and less."""
+    samples = -np.arange(size) // 7
+    samples[: size // 3] = 5
+    return samples.astype(dtype)
+
+
+def climbing(dtype: str, size: int) -> NDArray[Any]:
+    """The least at first, and then more and more."""
+    samples = np.arange(size) // 7
+    samples[: size // 3] = -5
+    return samples.astype(dtype)
 
 
 def nothing(dtype: str, size: int) -> NDArray[Any]:
@@ -149,8 +163,11 @@ def nothing(dtype: str, size: int) -> NDArray[Any]:
 CASES = {
     "any": any_bits, "ordinary": ordinary, "extreme": extreme, "subnormal": subnormal, "cancelling": cancelling,
     "rising": rising, "steps": steps, "borders": borders, "equal": equal, "zeros": zeros, "negative": negative,
-    "specials": specials, "lanes": lanes, "late": late, "nothing": nothing,
+    "specials": specials, "lanes": lanes, "late": late, "nothing": nothing, "falling": falling,
+    "climbing": climbing,
 }  # fmt: skip
+# Those without NaN and infinities.
+FINITE = tuple(name for name in CASES if name not in ("specials", "late", "nothing"))
 
 
 def case(name: str, dtype: str, size: int) -> NDArray[Any]:

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
-from reduce_cases import CASES, DTYPES, FLOATS, case, generator
+from reduce_cases import CASES, DTYPES, FINITE, FLOATS, case, generator
 
 from kernels import reduce
 from kernels.exact_sum import quotient, square_root
@@ -110,7 +110,7 @@ def test_float_sum_is_fsum(samples: NDArray[np.float64]) -> None:
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize("name", [name for name in CASES if name != "specials"])
+@pytest.mark.parametrize("name", FINITE)
 def test_sum_of_many_is_fsum(dtype: str, name: str) -> None:
     samples = case(name, dtype, 20_001).tolist()
     try:
