@@ -18,9 +18,8 @@
 //   one sum a tile for what the first level leaves                       float32 all 0.83 to 0.87
 //   columns of cells, for sums of any bits                               float32 0.17 to 0.88, float64 0.27 to 0.51
 //   extremes and magnitudes from integer minima of the bits,
-//   of float64 looked at in full only where one may be new               float64 all 0.79 to 0.92, float32 0.86 to 0.91
-//   places looked up once, by the finish                                 uint8 all 0.91 to 0.94, int64 all 0.90 to 0.91
-//   loads ahead for float64, too                                         float64 sum 0.89 to 0.92
+//   of float64 looked at in full only where one may be new               float64 all 0.79 to 0.90, float32 0.86 to 0.89
+//   loads ahead for float64, too                                         float64 sum 0.89 to 0.91
 
 #include "reduce_extremes.cuh"
 #include "reduce_finish.cuh"

@@ -62,7 +62,7 @@ template <typename T, bool ALIGNED_IN, bool ALIGNED_OUT>
     __CUDA_ARCH__ >= 1200
 constexpr int RESIDENT = 1024;
 #else
-constexpr int RESIDENT = ALIGNED_IN && ALIGNED_OUT ? 2048 : sizeof(T) < 4 && !ALIGNED_OUT ? 1024 : 1536;
+constexpr int RESIDENT = ALIGNED_OUT ? (ALIGNED_IN ? 2048 : 1536) : ALIGNED_IN && sizeof(T) >= 4 ? 1536 : 1024;
 #endif
 
 // Any number of matrices, of `inner` and the rest: where each of them begins, and its rows, is for the caller to say.

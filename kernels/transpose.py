@@ -22,7 +22,7 @@ DTYPES = (
 TILES = (8, 16, 32)
 # Rows, columns and threads of the production kernel's tile, by bytes of an element; where rows of both arrays begin and
 # end on 16 bytes, and where they do not.
-SHAPES = {1: (256, 256, 1024), 2: (128, 128, 512), 4: (64, 64, 512), 8: (32, 32, 256), 16: (32, 32, 512)}
+SHAPES = {1: (128, 256, 512), 2: (128, 128, 512), 4: (64, 64, 512), 8: (32, 32, 256), 16: (32, 32, 512)}
 RAGGED = {1: (128, 128, 256), 2: (64, 128, 256), 4: (32, 128, 256), 8: (32, 32, 256)}
 SECTOR = 32  # transpose_tile.cuh
 MAX_GRID = 2**31 - 1

@@ -44,8 +44,9 @@ def launch(stem: str, instance: str, architecture: str) -> tuple[int, int]:
         return 512, 1
     if (stem, kernel) == ("transpose", "production"):
         c_type, _, _, threads, *aligned = rest.rstrip(">").split(", ")
-        more = c_type in ("unsigned char", "unsigned short") and aligned[1] == "false"
-        resident = 2048 if aligned == ["true", "true"] else 1024 if more else 1536
+        of_in, of_out = (flag == "true" for flag in aligned)
+        wide = c_type not in ("unsigned char", "unsigned short")
+        resident = (2048 if of_in else 1536) if of_out else 1536 if of_in and wide else 1024
         return int(threads), (resident if architecture in LARGE else 1024) // int(threads)
     if stem == "modular" and kernel == "multiply":
         rows, columns, of_warp, across, _ = map(int, rest.rstrip(">").split(", "))

@@ -45,7 +45,8 @@ def kvikio_alone(path: str, nbytes: int) -> float:
     import cupy
     import kvikio
 
-    from pipeline.read_device import BLOCK_BYTES, TASK_BYTES
+    from pipeline.read_device import BLOCK_BYTES
+    from pipeline.transfer import task_bytes
 
     slots = [cupy.empty(BLOCK_BYTES, cupy.uint8) for _ in range(3)]
     with kvikio.CuFile(path, "r") as file:
@@ -54,7 +55,7 @@ def kvikio_alone(path: str, nbytes: int) -> float:
         for number, start in enumerate(range(0, nbytes, BLOCK_BYTES)):
             if len(futures) == 3:
                 futures.pop(0).get()
-            futures.append(file.pread(slots[number % 3], BLOCK_BYTES, start, task_size=TASK_BYTES))
+            futures.append(file.pread(slots[number % 3], BLOCK_BYTES, start, task_size=task_bytes(1)))
         for future in futures:
             future.get()
     return nbytes / (perf_counter() - began)
