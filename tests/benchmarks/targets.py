@@ -146,6 +146,7 @@ def named(case: Case) -> str:
     if "bins" in case:
         words.append(f"{case['bins']:,} bins")
     words += [f"{field} {case[field]:,}" for field in ("radius", "size") if field in case]
+    words += [" × ".join(map(str, case[field])) for field in ("shape",) if field in case]
     return ", ".join(map(str, words))
 
 
@@ -165,6 +166,17 @@ def against(name: str, need: Need, peer: str, ours: str = "ours", under: str = "
     return worst(found, need)
 
 
+def slowest(name: str, need: Need, peer: str, **wanted: Iterable[Any]) -> Found:
+    """Of each dtype and number of bins our rate on our worst distribution over the peer's on its worst."""
+    rates: dict[tuple[Any, ...], list[tuple[float, float]]] = {}
+    for case in cases(name, **wanted):
+        if peer in case["GB/s"]:
+            rates.setdefault((case["dtype"], case["bins"]), []).append((case["GB/s"]["ours"], case["GB/s"][peer]))
+    found = [Found(min(ours for ours, _ in of) / min(theirs for _, theirs in of), f"{dtype}, {bins:,} bins")
+             for (dtype, bins), of in rates.items()]  # fmt: skip
+    return worst(found, need)
+
+
 def spread(name: str, **wanted: Iterable[Any]) -> Found:
     """Of each dtype and number of bins the best distribution over the worst; the largest of these."""
     shares: dict[tuple[Any, ...], list[float]] = {}
@@ -175,11 +187,11 @@ def spread(name: str, **wanted: Iterable[Any]) -> Found:
 
 
 def small_histogram() -> Found:
-    """Milliseconds of 2^25 samples, launch included, over those of reading them at the best rate of the run."""
-    name = f"histogram_kernel_{GPU}"
-    rate = max((value(case, "GB/s", "read") for case in cases(name)), default=0)
-    taken = value(read(name), "milliseconds of 2^25 int32", "launch included")
-    return Found(taken / (4 * 2**25 / rate / 1e6))
+    """Time of 2^25 samples over that of reading them: queued, or launched on an idle device, the worse of both."""
+    taken = value(read(f"histogram_kernel_{GPU}"), "milliseconds of 2^25 int32")
+    pairs = (("kernel", "read", "queued"), ("launch included", "read, launch included", "launch included"))
+    found = [Found(value(taken, ours) / value(taken, floor), case) for ours, floor, case in pairs]
+    return worst(found, Need(0, "", at_most=True))
 
 
 def from_file(machine: str, where: str, beside: str) -> Found:
