@@ -164,7 +164,8 @@ multiply_small(const typename F::Storage* __restrict__ a, const typename F::Stor
             if (t == 0) shared_scales[warp][j][g] = pair_b.scales[j];
         }
     }
-    if constexpr (GROUPS > 0) moderate = __syncthreads_and(moderate);
+    if constexpr (GROUPS > 0)
+        moderate = __syncthreads_and(moderate);
     if (own >= rows) return;
     moderate &= pair_a.split(values_a);
     int found = 0;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -12,7 +13,7 @@ from host_case import RANDOM, Case
 from numpy.typing import NDArray
 from stencil_cases import adversarial, numbers, same
 
-from kernels import sliding_box
+from kernels import build, sliding_box
 from kernels.sliding import box_cpu, weighted_cpu
 from kernels.sliding_device import box, weighted
 
@@ -44,6 +45,21 @@ def _large(check: Callable[[Any], None], cp: Any) -> None:
     """In blocks of many threads."""
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setattr(sliding_box, "RESIDENT", 10**6)
+        check(cp)
+
+
+def _one_multiprocessor(check: Callable[[Any], None], cp: Any) -> None:
+    """So few blocks that each has several spans."""
+    few = dataclasses.replace(build.limits(), multiprocessors=1)
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(build, "limits", lambda: few)
+        check(cp)
+
+
+def _sampled(check: Callable[[Any], None], cp: Any) -> None:
+    """Where few elements say which exponents there are."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(sliding_box, "SAMPLE", 64)
         check(cp)
 
 
@@ -88,12 +104,20 @@ def _apart_cases() -> Iterator[Case]:
                 x[0, 70:73], x[1, 2500], x[1, 9] = (np.nan, np.inf, -np.inf), np.inf, -np.inf
             check = partial(_apart, partial(_box, x, radius, where))
             yield Case("sliding", "box", f"{dtype}, {length}, apart", check)
+    check = partial(_in_one_span, partial(_box, numbers("float32", (1, 6500)), 3000, (3000, 3000, "nearest")))
+    yield Case("sliding", "box", "float32, tiles before the row begins, apart", partial(_apart, check))
     for dtype, factor in (("float32", 2.0**-80), ("float64", 2.0**-300), ("float64", 2.0**300)):
         x = numbers(dtype, (2, 6000))
         x[0, 100:110] *= factor
+        x[1, 9] *= factor
         x[1, 4000] *= factor
         check = partial(_apart, partial(_box, x, 20, (20, 20, "nearest")))
         yield Case("sliding", "box_wide", f"{dtype}, some of 2^{np.log2(factor):.0f}", check)
+    x = RANDOM(8).integers(1, 100, (1, 6000)).astype("float64")
+    x[0, 45] = 2.0**300
+    yield Case(
+        "sliding", "box_range", "one that it misses", partial(_sampled, partial(_box, x, 1500, (1500, 0, "nearest")))
+    )
     for at in (1, 1500):
         x = np.zeros((2, 3000), np.int64)
         x[1, at - 1], x[1, at] = np.iinfo(np.int64).max, 1
@@ -154,6 +178,8 @@ def sliding_cases() -> Iterator[Case]:
     check = partial(_box, adversarial("both ends", (1, 4000)), 3, (0, 0, "zero"))
     yield Case("sliding", "box_far", "several spans", check)
     yield Case("sliding", "box_far", "one span", partial(_in_one_span, check))
+    check = partial(_box, adversarial("both ends", (30, 300)), 100, (0, 0, "zero"))
+    yield Case("sliding", "box_far", "several spans of wide windows", partial(_one_multiprocessor, check))
     for shape, radius, where in (((60, 40), 3, (0, 0, "zero")), ((1, 20), 20, (20, 20, "reflect"))):
         check = partial(_box, adversarial("both ends", shape), radius, where)
         yield Case("sliding", "box_far", f"{shape}, {radius}", check)

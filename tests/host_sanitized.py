@@ -56,10 +56,12 @@ def run_fault(name: str, n: int, threads: int) -> None:
 
 def main(*words: str) -> None:
     """Every case, or a fault: its name, size and threads."""
+    import host_cases  # before there is something in CuPy's place: it looks for GPUs
     import pytest
     from host_cupy import on_host
     from host_device import HOST
 
+    assert host_cases.CASES
     with pytest.MonkeyPatch.context() as monkeypatch, on_host(monkeypatch):
         HOST.flavour = "sanitized"
         if words:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from host_case import Case
-from modular_cases import Array, Sizes, factors, generator, overflowing, same_bits, with_doubtful
+from modular_cases import Array, Sizes, apart, factors, generator, overflowing, same_bits, tiny, with_doubtful
 
 from kernels.modular import FORMATS, multiplied
 from kernels.modular_small import ProductOfSmall
@@ -59,7 +59,7 @@ def check(cp: Any, a: Array, b: Array) -> None:
 
 
 def _case(kind: str, dtype: str, sizes: tuple[int, int, int], batches: tuple[Sizes, Sizes], cp: Any) -> None:
-    pair = {"by lines": by_lines, "vanishing": vanishing}.get(kind)
+    pair = {"by lines": by_lines, "vanishing": vanishing, "tiny": tiny, "apart": apart}.get(kind)
     a, b = pair(dtype, *sizes) if pair else factors(kind, dtype, *sizes)
     if batches[0]:
         a = np.stack([np.roll(a, i, 0) for i in range(int(np.prod(batches[0])))]).reshape(*batches[0], *a.shape)
@@ -90,7 +90,9 @@ def small_cases() -> Iterator[Case]:
         ("special", "float16", (7, 9, 20), ((), ())), ("by lines", "float32", (16, 16, 16), ((), ())),
         ("by lines", "float64", (18, 33, 20), ((), ())), ("vanishing", "float32", (16, 64, 16), ((), ())),
         ("vanishing", "float64", (9, 20, 9), ((), ())), ("blocks", "float64", (20, 20, 20), ((), ())),
-        ("subnormal", "float32", (4, 5, 6), ((), ())), ("ordinary", "float32", (16, 16, 32), ((), (2,))),
+        ("subnormal", "float32", (4, 5, 6), ((), ())), ("tiny", "float32", (6, 5, 7), ((), ())),
+        ("tiny", "float64", (6, 5, 7), ((), ())), ("apart", "float32", (16, 2, 3), ((), ())),
+        ("apart", "float64", (5, 4, 16), ((), ())), ("ordinary", "float32", (16, 16, 32), ((), (2,))),
     ):  # fmt: skip
         yield Case("modular_small", "multiply_small", f"{kind} {dtype}, {sizes}, {batches}",
                    partial(_case, kind, dtype, sizes, batches))  # fmt: skip

@@ -9,7 +9,7 @@ import pytest
 from host_build import flatten
 from host_cases import CASES
 from host_mutants import mutate, without_comments
-from mutants import EQUIVALENT, FLOOR, STEMS, Outcome, run_mutants, score
+from mutants import EQUIVALENT, FASTER, FLOOR, STEMS, Outcome, run_mutants, score
 
 from kernels import build
 
@@ -68,7 +68,8 @@ def test_every_mutant_is_caught_or_explained(stem: str, host: Any, outcomes: dic
 
 
 def test_score(host: Any, outcomes: dict[str, list[Outcome]], capsys: pytest.CaptureFixture[str]) -> None:
-    """Of all mutants, those with an explanation counted as not caught; no explanation is left over."""
+    """Of all mutants, those with an explanation counted as not caught, but for what only chooses the faster way; no
+    explanation is left over."""
     if set(outcomes) != set(STEMS):
         pytest.skip("needs the mutants of all sources")
     every = [outcome for stem in STEMS for outcome in outcomes[stem]]
@@ -76,7 +77,7 @@ def test_score(host: Any, outcomes: dict[str, list[Outcome]], capsys: pytest.Cap
     with capsys.disabled():
         print(f"\n{len(every) - len(survivors)} of {len(every)} mutants caught: {score(every):.1%}")
     assert score(every) >= FLOOR
-    assert {(mutant.file, mutant.function, mutant.text) for mutant in survivors} == set(EQUIVALENT)
+    assert {(mutant.file, mutant.function, mutant.text) for mutant in survivors} == set(EQUIVALENT | FASTER)
 
 
 def test_mutants_leave_the_kernels_as_they_are(host: Any) -> None:

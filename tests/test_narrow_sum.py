@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from reduce_cases import CASES, case, generator
+from reduce_cases import FINITE, case, generator
 
 from kernels.exact_sum import SQUARE_BITS, SUM_BITS
 from kernels.narrow_sum import BLOCK, sums_of_narrow
@@ -21,7 +21,7 @@ def check(values: NDArray[Any]) -> None:
     assert sums_of_narrow(values, False) == (expected[0], 0)
 
 
-@pytest.mark.parametrize("name", [name for name in CASES if name != "specials"])
+@pytest.mark.parametrize("name", FINITE)
 def test_cases(name: str) -> None:
     check(case(name, "float32", 2 * BLOCK + 4321))
 

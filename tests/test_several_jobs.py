@@ -93,7 +93,7 @@ def test_references_run_beside_computing(path: str, monkeypatch: pytest.MonkeyPa
         in_time.append(REFERRED.wait(10))
         return pipeline.read.read_blocks(chunk, timeline)
 
-    monkeypatch.setattr(pipeline.cluster, "_cores", lambda: 8)
+    monkeypatch.setattr(pipeline.cluster, "cores", lambda: 8)
     monkeypatch.setattr(pipeline.cluster, "_warm_up", lambda: None)
     monkeypatch.setattr(pipeline.engine, "_get_ready", lambda *_: None)
     monkeypatch.setattr(pipeline.task, "device_blocks", blocks)
