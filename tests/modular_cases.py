@@ -158,23 +158,6 @@ def late(rows: int, inner: int, columns: int) -> tuple[Array, Array]:
     return a, np.ascontiguousarray(b.T)
 
 
-def tiny(dtype: str, rows: int, inner: int, columns: int) -> tuple[Array, Array]:
-    """Ordinary numbers so small that their products are subnormal."""
-    a, b = factors("ordinary", dtype, rows, inner, columns)
-    scale = np.ldexp(1.0, FORMATS[dtype].least // 2 + 2)
-    return (a * scale).astype(dtype), (b * scale).astype(dtype)
-
-
-def apart(dtype: str, rows: int, inner: int, columns: int) -> tuple[Array, Array]:
-    """Small whole numbers, of which those that are 2^-20 times as large meet the others: exact, but of magnitudes that
-    tell nothing of their products."""
-    random = generator("apart", dtype, rows, inner, columns)
-    low = np.arange(inner) % 2 == 0
-    a = np.where(low, 2.0**-20, 1) * random.integers(1, 64, (rows, inner))
-    b = np.where(low, 1, 2.0**-20)[:, None] * random.integers(1, 64, (inner, columns))
-    return a.astype(dtype), b.astype(dtype)
-
-
 def on_cpu(a: Array, b: Array, result: str | None = None) -> Array:
     """The product by the CPU's own way."""
     return with_doubtful(a, b, result)[0]
@@ -303,13 +286,6 @@ def modular_cases() -> Iterator[Case]:
     ):  # fmt: skip
         parts = partial(_parts_case, factors(kind, dtype, *sizes), result, tile)
         yield Case("modular", kernel, f"parts of {kind} {dtype}, {sizes}", parts)
-    for dtype in ("float32", "float64"):
-        yield Case(
-            "modular",
-            "finish_floats",
-            f"parts of tiny {dtype}",
-            partial(_parts_case, tiny(dtype, 6, 5, 7), None, WARPS),
-        )
     parts = partial(_parts_case, late(9, 900, 16), None, GROUPS)
     yield Case("modular", "multiply_warpgroups", "parts of late numbers", parts)
     # Nothing was rounded, though no two of the first bits meet.

@@ -46,7 +46,6 @@ EQUIVALENT: Mapping[tuple[str, str, str], str] = MappingProxyType({
     ("sliding_row.cuh", "fetch_packs", "count"): "one more, which the next tile brings again",
     ("sliding_tile.cuh", "slide", "span.count - tile > TILE"): "one more tile, without outputs",
     ("sliding_tile.cuh", "slide", "__syncthreads()"): "what others fetch is there at once on a host",
-    ("sliding.cu", "weighted", "span.count"): "one more tile, without outputs",
     ("sliding.cu", "weighted", "next_tile < span.count"): "one more tile, without outputs",
     ("sliding_terms.cuh", "places", "__syncthreads()"): "the next call is behind other barriers",
     ("sliding_tile.cuh", "slide", "2 * radius + 1 < i64(1) << Marks::BITS"): "only on GPUs: test_sliding_device.py",

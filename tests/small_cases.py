@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from host_case import Case
-from modular_cases import Array, Sizes, apart, factors, generator, overflowing, same_bits, tiny, with_doubtful
+from modular_cases import Array, Sizes, factors, generator, overflowing, same_bits, with_doubtful
 
 from kernels.modular import FORMATS, multiplied
 from kernels.modular_small import ProductOfSmall
@@ -43,6 +43,23 @@ def vanishing(dtype: str, rows: int, inner: int, columns: int) -> tuple[Array, A
     return a, b / np.array(2**9 if dtype == "float16" else 1, dtype)
 
 
+def tiny(dtype: str, rows: int, inner: int, columns: int) -> tuple[Array, Array]:
+    """Ordinary numbers so small that their products are subnormal."""
+    a, b = factors("ordinary", dtype, rows, inner, columns)
+    scale = np.ldexp(1.0, FORMATS[dtype].least // 2 + 2)
+    return (a * scale).astype(dtype), (b * scale).astype(dtype)
+
+
+def apart(dtype: str, rows: int, inner: int, columns: int) -> tuple[Array, Array]:
+    """Small whole numbers, of which those that are 2^-20 times as large meet the others: exact, but of magnitudes that
+    tell nothing of their products."""
+    random = generator("apart", dtype, rows, inner, columns)
+    low = np.arange(inner) % 2 == 0
+    a = np.where(low, 2.0**-20, 1) * random.integers(1, 64, (rows, inner))
+    b = np.where(low, 1, 2.0**-20)[:, None] * random.integers(1, 64, (inner, columns))
+    return a.astype(dtype), b.astype(dtype)
+
+
 def by_small(cp: Any, a: Array, b: Array) -> tuple[Array, int]:
     """The product by the kernel, and how many elements it computed term by term."""
     product = ProductOfSmall(np.result_type(a, b))
@@ -59,7 +76,7 @@ def check(cp: Any, a: Array, b: Array) -> None:
 
 
 def _case(kind: str, dtype: str, sizes: tuple[int, int, int], batches: tuple[Sizes, Sizes], cp: Any) -> None:
-    pair = {"by lines": by_lines, "vanishing": vanishing, "tiny": tiny, "apart": apart}.get(kind)
+    pair = {"by lines": by_lines, "vanishing": vanishing, "tiny": "apart": apart}.get(kind)
     a, b = pair(dtype, *sizes) if pair else factors(kind, dtype, *sizes)
     if batches[0]:
         a = np.stack([np.roll(a, i, 0) for i in range(int(np.prod(batches[0])))]).reshape(*batches[0], *a.shape)
