@@ -76,7 +76,7 @@ def check(cp: Any, a: Array, b: Array) -> None:
 
 
 def _case(kind: str, dtype: str, sizes: tuple[int, int, int], batches: tuple[Sizes, Sizes], cp: Any) -> None:
-    pair = {"by lines": by_lines, "vanishing": vanishing, "tiny": "apart": apart}.get(kind)
+    pair = {"by lines": by_lines, "vanishing": vanishing, "tiny": tiny, "apart": apart}.get(kind)
     a, b = pair(dtype, *sizes) if pair else factors(kind, dtype, *sizes)
     if batches[0]:
         a = np.stack([np.roll(a, i, 0) for i in range(int(np.prod(batches[0])))]).reshape(*batches[0], *a.shape)
