@@ -15,8 +15,7 @@ from workflows.matmul_float import FloatCheck, of_batch
 from workflows.matmul_shape import Matrices, matrices
 
 HELD = 2**22  # elements of A and B that are looked at at a time, about
-# Elements of a region that are computed anew: one of so many, at least one, at most that many.
-RECOMPUTED_SHARE, RECOMPUTED = 2**14, 4
+RECOMPUTED = 4  # elements of a region, at most
 RECOMPUTED_PRODUCTS = 2**16  # in all of them together, as long as that is one element
 
 # Integers are compared modulo primes. No difference, below 2**158, is a multiple of more than 13 of them, and a vector
@@ -87,7 +86,7 @@ def _modulo(values: Array, prime: int) -> Array:
 
 
 def _chosen(found: Array, inner: int, random: np.random.Generator) -> list[tuple[int, ...]]:
-    count = max(1, min(RECOMPUTED, RECOMPUTED_PRODUCTS // max(1, inner), found.size // RECOMPUTED_SHARE))
+    count = max(1, min(RECOMPUTED, RECOMPUTED_PRODUCTS // max(1, inner)))
     return [tuple(int(random.integers(length)) for length in found.shape) for _ in range(count)]
 
 
