@@ -1,14 +1,11 @@
 """The command, and the one thing that has to happen before NumPy is imported."""
 
-import os
-
-from pipeline.threads import BLAS_VARIABLES, blas_threads
+from pipeline.threads import share_cores
 
 
 def main() -> None:
     """Run the command line with as many threads of BLAS as leave each thread of a worker its share of the cores."""
-    for name in BLAS_VARIABLES:
-        os.environ.setdefault(name, str(blas_threads()))
+    share_cores()
     from pipeline.cli import main as run
 
     run()

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.generate import generate
-from tests.benchmarks.common import Process, process
+from tests.benchmarks.common import Process, command, process
 from tests.benchmarks.peers import PEERS
 
 PEERS_FILE = str(Path(__file__).with_name("peers.py"))
@@ -50,7 +50,7 @@ def inputs(job: str, mebibytes: int, folder: Path) -> list[str]:
 def ours(job: str, files: Sequence[str], out: str) -> list[str]:
     """The command."""
     options = {"reduce": ["--op", "sum,mean,var,min,max", "--dtype", "float32"], "matmul": ["-o", out]}.get(job, [])
-    return [sys.executable, "-m", "pipeline", job, "--device", "cpu", "-q", "--json", *options, *files]
+    return command(job, "--device", "cpu", "-q", "--json", *options, *files)
 
 
 def numbers(job: str, printed: str, out: str) -> Any:

@@ -8,6 +8,7 @@ import os
 import platform
 import statistics
 import subprocess
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from time import perf_counter
@@ -79,6 +80,17 @@ def process(command: Sequence[str], environment: Mapping[str, str] | None = None
     if status:
         raise RuntimeError(f"{command} ended with status {status}")
     return Process(seconds, 1024 * usage.ru_maxrss, printed)
+
+
+def command(*words: str, every_gpu: bool = False) -> list[str]:
+    """The command as a process; small inputs stay on one GPU, unless every one is to take part."""
+    if not every_gpu:
+        return [sys.executable, "-m", "pipeline", *words]
+    code = (
+        "import pipeline.threads; pipeline.threads.share_cores(); "
+        "import pipeline.cli, pipeline.cluster; pipeline.cluster.SMALL_BYTES = 0; pipeline.cli.main()"
+    )
+    return [sys.executable, "-c", code, *words]
 
 
 def machine_name(gpus: Sequence[Gpu], one: bool) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 
 from pipeline.devices import find_devices
 from pipeline.generate import generate
-from tests.benchmarks.common import RESULTS, process
+from tests.benchmarks.common import RESULTS, command, process
 from tests.benchmarks.histogram_file import PART, write_file
 
 LEAST, MOST = 2**20, 2**34  # samples of int32
@@ -36,7 +36,7 @@ def measure(most: int | None = None, least: int = LEAST) -> dict[str, Any]:
     """One run of each size in each place; the file is cut shorter from size to size."""
     gpus = find_devices().usable
     samples = most or largest()
-    job = [sys.executable, "-m", "pipeline", "histogram", "-q", "--json"]
+    job = command("histogram", "-q", "--json")
     places: dict[str, tuple[list[str], str]] = {"CPU": (["--device", "cpu"], "")}
     places |= {f"{n} GPU": ([], ",".join(map(str, range(n)))) for n in (1, 2, 4) if n <= gpus}
     runs: list[dict[str, Any]] = []

@@ -8,7 +8,8 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from multiprocessing import get_context
 from time import perf_counter
 from typing import Any
 
@@ -61,19 +62,25 @@ def kvikio_alone(path: str, nbytes: int) -> float:
     return nbytes / (perf_counter() - began)
 
 
-def pinned_copy() -> float:
-    """Bytes per second from pinned memory to one GPU."""
+def pinned_copies(gpus: int) -> float:
+    """Bytes per second from pinned memory to so many GPUs at once."""
     import cupy
 
-    pinned = cupy.cuda.alloc_pinned_memory(2**28)
-    target = cupy.empty(2**28, cupy.uint8)
-    stream = cupy.cuda.Stream(non_blocking=True)
+    nbytes, copies = 2**28, 20
+    lanes = []
+    for number in range(gpus):
+        with cupy.cuda.Device(number):
+            lanes.append((cupy.cuda.alloc_pinned_memory(nbytes), cupy.empty(nbytes, cupy.uint8),
+                          cupy.cuda.Stream(non_blocking=True)))  # fmt: skip
     for _ in range(2):
         began = perf_counter()
-        for _ in range(20):
-            cupy.cuda.runtime.memcpyAsync(target.data.ptr, pinned.ptr, 2**28, 1, stream.ptr)
-        stream.synchronize()
-    return 20 * 2**28 / (perf_counter() - began)
+        for _ in range(copies):
+            for number, (pinned, target, stream) in enumerate(lanes):
+                with cupy.cuda.Device(number):
+                    cupy.cuda.runtime.memcpyAsync(target.data.ptr, pinned.ptr, nbytes, 1, stream.ptr)
+        for _, _, stream in lanes:
+            stream.synchronize()
+    return gpus * copies * nbytes / (perf_counter() - began)
 
 
 def dask_array(path: str, nbytes: int) -> float:
@@ -108,25 +115,24 @@ def measure(gib: int = 16) -> dict[str, Any]:
         job = WORKFLOWS["histogram"]
         rows = []
         results = set()
-        plans: list[tuple[str, dict[str, str | None], Placement]] = [
-            ("one GPU", {"CUDA_VISIBLE_DEVICES": "0"}, Placement("gpu")),
-            ("CPU", {}, Placement("cpu")),
-        ]
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(gpus))))
+        plans = [("one GPU", visible.partition(",")[0], Placement("gpu")), ("CPU", visible, Placement("cpu"))]
         if gpus > 1:
-            plans.insert(1, (f"{gpus} GPUs", {"CUDA_VISIBLE_DEVICES": None}, Placement("gpu")))
-        for name, variables, placement in plans:
-            for key, value in variables.items():
-                os.environ.pop(key, None) if value is None else os.environ.update({key: value})
+            plans.insert(1, (f"{gpus} GPUs", visible, Placement("gpu")))
+        for name, seen, placement in plans:
+            os.environ["CUDA_VISIBLE_DEVICES"] = seen
             for turn, verify in enumerate(("sample", "off", "sample") if name != "CPU" else ("off",)):
                 outcome = run(job, HistogramOptions(), source, Settings(placement=placement, verify=verify))
                 report = to_json(outcome)
                 results.add(str(report["result"]))
                 rows.append({"where": name, "turn": turn, "verify": verify, **report["performance"]})
                 print(name, verify, f"{report['performance']['bytes_per_second'] / 1e9:.1f} GB/s", flush=True)
-        peers = {}
+        # In a process that has not seen fewer GPUs.
+        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+            peers = {"pinned to device": pool.submit(pinned_copies, gpus).result()}
         if gpus == 1:
-            peers = {"kvikio alone": kvikio_alone(path, source.nbytes), "pinned to device": pinned_copy(),
-                     "dask.array.histogram over CuPy": dask_array(path, source.nbytes)}  # fmt: skip
+            peers |= {"kvikio alone": kvikio_alone(path, source.nbytes),
+                      "dask.array.histogram over CuPy": dask_array(path, source.nbytes)}  # fmt: skip
         return {"bytes": source.nbytes, "runs": rows, "peers, bytes per second": peers, "identical": len(results) == 1}
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import tempfile
 from pathlib import Path
 from time import perf_counter
@@ -20,19 +19,14 @@ from pipeline.devices import find_devices
 from pipeline.engine import CHUNK_BYTES
 from pipeline.generate import generate
 from pipeline.sources import Source, SourceFile
-from tests.benchmarks.common import process
+from tests.benchmarks.common import command, process
 
 TINY_CHUNK = 4096  # bytes: a chunk of which all the time is that of its scheduling
 
 
 def job(*options: str, every_gpu: bool = False) -> list[str]:
-    """The command; small files stay in one process, unless every GPU is to take part."""
-    if not every_gpu:
-        return [sys.executable, "-m", "pipeline", "histogram", "-q", *options]
-    code = (
-        "import sys, pipeline.cli, pipeline.cluster; pipeline.cluster.SMALL_BYTES = 0; pipeline.cli.main(sys.argv[1:])"
-    )
-    return [sys.executable, "-c", code, "histogram", "-q", *options]
+    """The command."""
+    return command("histogram", "-q", *options, every_gpu=every_gpu)
 
 
 def environment(folder: str, cache: str = "cache") -> dict[str, str]:
@@ -46,7 +40,7 @@ def commands(samples: int, repeats: int, folder: str) -> dict[str, float]:
     path = str(Path(folder, "data.bin"))
     generate(path, samples)
     gpus = find_devices().usable
-    works = {"help": [sys.executable, "-m", "pipeline", "--help"], "warm": job(path, every_gpu=gpus > 1)}
+    works = {"help": command("--help"), "warm": job(path, every_gpu=gpus > 1)}
     if gpus:
         works |= {"warm, one GPU": job(path), "cold, one GPU": job(path)}
     taken: dict[str, list[float]] = {name: [] for name in works}
@@ -91,8 +85,8 @@ def scheduling(chunks: int, large: int, folder: str) -> dict[str, float]:
     def wall(number: int, nbytes: int) -> tuple[float, float]:
         Path(path).write_bytes(b"")
         os.truncate(path, number * nbytes)
-        command = job("--json", "--verify", "sample", "-c", str(nbytes), path, every_gpu=gpus > 1)
-        report = json.loads(process(command, environment(folder)).printed)
+        words = job("--json", "--verify", "sample", "-c", str(nbytes), path, every_gpu=gpus > 1)
+        report = json.loads(process(words, environment(folder)).printed)
         assert report["verification"]["chunks"] == number
         busy = max(stage["busy_seconds"] for stage in report["performance"]["stages"].values())
         return float(report["performance"]["seconds"]) / number, busy / number
