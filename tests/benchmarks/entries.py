@@ -40,6 +40,7 @@ ENTRIES = {
     "matmul_kernel": Entry("gpu", {"repeats": 1, "sizes": (256,)}),
     "matmul_small": Entry("gpu", {"repeats": 1, "cases": ((10, 16), (10, 32))}),
     "histogram_file": Entry("gpus", {"gib": 1}),
+    "cold_file": Entry("any", {"mebibytes": 4, "repeats": 1}),
     "jobs": Entry("gpus", {"mebibytes": 16}),
     "waiting": Entry("any", {"samples": 2**12, "chunks": 100, "planned": 1000, "repeats": 1, "whole": 2**20}),
     "command": Entry("cpu", {"mebibytes": 1, "repeats": 1, "jobs": ("histogram", "matmul")}),

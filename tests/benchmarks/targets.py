@@ -210,6 +210,16 @@ def from_file(machine: str, where: str, beside: str) -> Found:
     return Found(best.number / max(theirs), best.case)
 
 
+def from_disk(machine: str) -> Found:
+    """Rate of a run over a file that is not in the page cache, over that of the fastest direct reads."""
+    figures = read(f"cold_file_{machine}")
+    if not figures["identical"]:
+        raise ValueError("the recorded runs differ in their results: that is no figure to show but a bug to find")
+    rates = figures["bytes per second"]
+    best = max(rate for name, rate in rates.items() if name.startswith("direct"))
+    return Found(rates["ours"] / best, f"{rates['ours'] / 1e9:.2f} GB/s")
+
+
 def command(job: str) -> Found:
     """Seconds of the fastest peer over those of the whole command, on one file."""
     taken = value(read(f"command_{CORES}"), "whole command", job)

@@ -1,0 +1,88 @@
+"""A file that is on disk only: how fast its histogram comes, beside direct reads of it by several threads.
+
+python -m tests.benchmarks OUT_FOLDER --only cold_file
+
+TMPDIR says on which disk.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import statistics
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from pipeline.devices import find_devices
+from pipeline.engine import run
+from pipeline.report import to_json
+from pipeline.settings import Settings
+from pipeline.sources import open_source
+from workflows.histogram import HISTOGRAM, HistogramOptions
+
+BLOCK = 2**22  # of a direct read, one for each thread at a time
+THREADS = (4, 16)
+
+
+def write(path: str, mebibytes: int) -> None:
+    """Random samples, each MiB another: what a disk might compress or recognise is not measured."""
+    random = np.random.default_rng(0)
+    with open(path, "wb") as file:
+        for _ in range(mebibytes):
+            file.write(random.integers(0, 1024, 2**18, dtype=np.int32))
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def forget(path: str) -> None:
+    """Take the file out of the page cache."""
+    fd = os.open(path, os.O_RDONLY)
+    os.fsync(fd)
+    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    os.close(fd)
+
+
+def direct(path: str, threads: int) -> float:
+    """Bytes per second of reads past the page cache."""
+    size = os.path.getsize(path)
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECT)
+    buffers = [mmap.mmap(-1, BLOCK) for _ in range(threads)]  # direct reads ask for whole pages
+
+    def stripe(number: int) -> int:
+        return sum(os.preadv(fd, [buffers[number]], start) for start in range(number * BLOCK, size, threads * BLOCK))
+
+    began = perf_counter()
+    with ThreadPoolExecutor(threads) as pool:
+        got = sum(pool.map(stripe, range(threads)))
+    seconds = perf_counter() - began
+    os.close(fd)
+    assert got == size
+    return size / seconds
+
+
+def measure(mebibytes: int = 8192, repeats: int = 3) -> dict[str, Any]:
+    """Bytes per second, the ways taking turns; of ours without its start-up, which reads nothing."""
+    found: dict[str, list[float]] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        path = str(Path(folder, "data.bin"))
+        write(path, mebibytes)
+        results = set()
+        for turn in range(repeats + 1):
+            for threads in THREADS:
+                forget(path)
+                found.setdefault(f"direct, {threads} threads", []).append(direct(path, threads))
+            forget(path)
+            report = to_json(run(HISTOGRAM, HistogramOptions(), open_source((path,)), Settings()))
+            results.add(str(report["result"]))
+            found.setdefault("ours", []).append(report["performance"]["bytes_per_second"])
+            print({name: f"{rates[-1] / 1e9:.2f} GB/s" for name, rates in found.items()}, flush=True)
+            if not turn:  # kernels are compiled
+                found.clear()
+    return {"bytes": mebibytes * 2**20, "device": "gpu" if find_devices().usable else "cpu",
+            "bytes per second": {name: statistics.median(rates) for name, rates in found.items()},
+            "all": found, "identical": len(results) == 1}  # fmt: skip
