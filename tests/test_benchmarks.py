@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from shutil import which
 from typing import Any
 
 import pytest
@@ -17,7 +18,9 @@ from tests.benchmarks.entries import ENTRIES
 def marks(name: str) -> list[Any]:
     """Those for GPUs run on them alone: most of what they measure is CuPy's own."""
     on_gpu = [pytest.mark.gpu, pytest.mark.hardware] if ENTRIES[name].needs.startswith("gpu") else []
-    return [pytest.mark.timeout(600), *on_gpu]
+    tool = ENTRIES[name].tool
+    missing = [pytest.mark.skipif(not which(tool), reason=f"needs {tool}")] if tool else []
+    return [pytest.mark.timeout(600), *on_gpu, *missing]
 
 
 def verified(figures: Any) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
+from shutil import which
 from typing import Any
 
 from pipeline.devices import find_devices
@@ -21,14 +22,19 @@ class Entry:
         ``"gpu"``: one; ``"gpus"``: all there are, and at least one; ``"cpu"``: a machine without; ``"any"``.
     tiny
         What `measure` is given in the tests.
+    tool
+        The program that it runs besides, if any.
     """
 
     needs: str
     tiny: dict[str, Any] = field(default_factory=dict)
+    tool: str | None = None
 
     def fits(self) -> bool:
         """Whether this machine is one for it."""
         gpus = find_devices().usable
+        if self.tool and not which(self.tool):
+            return False
         return self.needs == "any" or (self.needs != "cpu") == (gpus > 0)
 
 
@@ -39,13 +45,14 @@ ENTRIES = {
     "copy_kernel": Entry("gpu", {"nbytes": 2**16, "repeats": 1}),
     "matmul_kernel": Entry("gpu", {"repeats": 1, "sizes": (256,)}),
     "matmul_small": Entry("gpu", {"repeats": 1, "cases": ((10, 16), (10, 32))}),
+    "counters": Entry("gpu", {"nbytes": 2**24, "names": ("sum float32", "transpose float64, 10001 x 12345")}, "ncu"),
     "histogram_file": Entry("gpus", {"gib": 1}),
     "cold_file": Entry("any", {"mebibytes": 4, "repeats": 1}),
     "jobs": Entry("gpus", {"mebibytes": 16}),
     "waiting": Entry("any", {"samples": 2**12, "chunks": 100, "planned": 1000, "repeats": 1, "whole": 2**20}),
     "command": Entry("cpu", {"mebibytes": 1, "repeats": 1, "jobs": ("histogram", "matmul")}),
     "growth": Entry("any", {"most": 2**16, "least": 2**14}),
-    "on_gpu": Entry("gpus"),  # runs all tests, so that no test can run it
+    "on_gpu": Entry("gpus", tool="compute-sanitizer"),  # runs all tests, so that no test can run it
 }
 
 

@@ -33,6 +33,11 @@ MOST_TIMED = 2**17  # bins; above, a pass takes so long that two distributions h
 PART = 64  # of them one is generated, the rest are copies
 
 
+def edges_of(bins: int) -> Any:
+    """Irregular ones, over [0, 1024)."""
+    return 1024 * np.sort(np.random.default_rng(0).random(bins + 1))
+
+
 def part_of(dtype: str, distribution: str, nbytes: int) -> Any:
     """Samples of a distribution, as `generate` writes them."""
     with tempfile.TemporaryDirectory() as folder:
@@ -68,7 +73,7 @@ def measure(nbytes: int = 2**30, repeats: int = 20) -> dict[str, Any]:
         read_stream(ahead)
 
     for dtype, bins, limits in CASES:
-        edges = None if limits else 1024 * np.sort(np.random.default_rng(0).random(bins + 1))
+        edges = None if limits else edges_of(bins)
         options = HistogramOptions(bins=bins, range=limits or (0, 1024), edges=edges)
         binning = options.binning(np.dtype(dtype))
         width = max(1, int(limits[1]) // 1024) if limits else 1

@@ -1,0 +1,203 @@
+"""What bounds the kernels of rows that are short of what is required: counters that Nsight Compute reads.
+
+python -m tests.benchmarks OUT_FOLDER --only counters
+
+Needs ncu, with leave to read the counters. Its clocks are left as they are.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+PERCENT, RATE = "avg.pct_of_peak_sustained_elapsed", "avg.pct_of_peak_sustained_active"
+# By the name that the README's reasons call them.
+METRICS = {
+    "microseconds": "gpu__time_duration.sum",
+    "memory, % of peak": f"dram__throughput.{PERCENT}",
+    "second-level cache, % of peak": f"lts__throughput.{PERCENT}",
+    "shared memory, % of peak": f"l1tex__data_pipe_lsu_wavefronts_mem_shared.{PERCENT}",
+    "instructions issued, % of peak": f"smsp__issue_active.{RATE}",
+    "integer units, % of peak": f"sm__inst_executed_pipe_alu.{RATE}",
+    "float32 units, % of peak": f"sm__inst_executed_pipe_fma.{RATE}",
+    "float64 units, % of peak": f"sm__inst_executed_pipe_fp64.{RATE}",
+    "tensor cores, % of peak": f"sm__pipe_tensor_op_imma_cycles_active.{RATE}",
+    "warps, % of the most": f"sm__warps_active.{RATE}",
+    "bytes read": "dram__bytes_read.sum",
+    "bytes written": "dram__bytes_write.sum",
+}
+STALLS = {
+    f"waiting for {what}, warps": f"smsp__average_warps_issue_stalled_{name}_per_issue_active.ratio"
+    for name, what in {
+        "long_scoreboard": "memory", "short_scoreboard": "shared memory", "barrier": "barriers",
+        "math_pipe_throttle": "an arithmetic unit", "mio_throttle": "the queue of shared memory",
+        "lg_throttle": "the queue of memory", "wait": "a fixed latency",
+    }.items()
+}  # fmt: skip
+MARK = "between_cases"
+UNITS = {
+    "ns": 1e-3, "nsecond": 1e-3, "us": 1.0, "usecond": 1.0, "ms": 1e3, "msecond": 1e3,
+    "byte": 1.0, "Kbyte": 1e3, "Mbyte": 1e6, "Gbyte": 1e9,
+}  # fmt: skip
+
+Make = Callable[[int], Callable[[], Any]]
+
+
+def _histogram(dtype: str, bins: int, limits: Any, distribution: str, nbytes: int) -> Callable[[], Any]:
+    from kernels.histogram import histogram
+    from tests.benchmarks.histogram_kernel import edges_of, part_of, samples_of
+    from workflows.histogram import HistogramOptions
+
+    options = HistogramOptions(bins=bins, range=limits or (0, 1024), edges=None if limits else edges_of(bins))
+    width = max(1, int(limits[1]) // 1024) if limits else 1
+    samples = samples_of(part_of(dtype, distribution, nbytes), distribution, width)
+    return partial(histogram, samples, options.binning(np.dtype(dtype)))
+
+
+def _reduce(dtype: str, kind: str, parts: int, nbytes: int) -> Callable[[], Any]:
+    from kernels.reduce_device import reduce_on_device
+    from tests.benchmarks.reduce_kernel import samples_of
+
+    return partial(reduce_on_device, samples_of(dtype, kind, nbytes), parts)
+
+
+def _transpose(dtype: str, shape: tuple[int, ...], axes: tuple[int, ...], nbytes: int) -> Callable[[], Any]:
+    from kernels.transpose import permute_axes, transpose
+    from tests.benchmarks.copy_kernel import numbers
+
+    shape = (max(1, shape[0] * nbytes // 2**30), *shape[1:])
+    array = numbers("uint8", int(np.prod(shape)) * np.dtype(dtype).itemsize).view(dtype).reshape(shape)
+    return partial(transpose, array) if axes == (1, 0) else partial(permute_axes, array, axes)
+
+
+def _box(dtype: str, kind: str, radius: int, nbytes: int) -> Callable[[], Any]:
+    from kernels.sliding_device import box
+    from tests.benchmarks.stencil_kernel import elements_of
+
+    return partial(box, elements_of(dtype, kind, nbytes // 2), radius)
+
+
+def _weighted(dtype: str, radius: int, nbytes: int) -> Callable[[], Any]:
+    import cupy
+
+    from kernels.sliding_device import weighted
+    from tests.benchmarks.stencil_kernel import elements_of
+
+    weights = cupy.asarray(np.random.default_rng(2).standard_normal(2 * radius + 1).astype(dtype))
+    return partial(weighted, elements_of(dtype, "normal", nbytes // 8), weights)
+
+
+def _matmul(dtype: str, matrices: int, size: int, nbytes: int) -> Callable[[], Any]:
+    from kernels.modular_device import exact_matmul
+    from tests.benchmarks.matmul_small import stacks
+
+    return partial(exact_matmul, *stacks(max(1, matrices * nbytes // 2**30), size, dtype))
+
+
+CASES: dict[str, Make] = {
+    "histogram int32, zipf, 16,384 bins": partial(_histogram, "int32", 16384, (0, 16384), "zipf"),
+    "histogram int32, uniform, 1,024 bins": partial(_histogram, "int32", 1024, (0, 1024), "uniform"),
+    "histogram int32, zipf, 65,536 bins": partial(_histogram, "int32", 65536, (0, 65536), "zipf"),
+    "histogram uint8, constant, 256 bins": partial(_histogram, "uint8", 256, (0, 256), "constant"),
+    "histogram float32, sorted, 1,000 bins": partial(_histogram, "float32", 1000, (0, 1023), "sorted"),
+    "histogram float32, zipf, irregular": partial(_histogram, "float32", 1024, None, "zipf"),
+    "histogram float32, uniform, irregular": partial(_histogram, "float32", 1024, None, "uniform"),
+    "sum float32": partial(_reduce, "float32", "ordinary", 1),
+    "sum float32, any bits": partial(_reduce, "float32", "any bits", 1),
+    "sum float64, any bits": partial(_reduce, "float64", "any bits", 1),
+    "everything float32": partial(_reduce, "float32", "ordinary", 7),
+    "everything float32, any bits": partial(_reduce, "float32", "any bits", 7),
+    "everything float64": partial(_reduce, "float64", "ordinary", 7),
+    "everything float64, any bits": partial(_reduce, "float64", "any bits", 7),
+    "transpose float64, 10001 x 12345": partial(_transpose, "float64", (10001, 12345), (1, 0)),
+    "transpose float32, 10001 x 12345": partial(_transpose, "float32", (10001, 12345), (1, 0)),
+    "transpose uint8, 30001 x 32345": partial(_transpose, "uint8", (30001, 32345), (1, 0)),
+    "transpose complex128, 6001 x 8001": partial(_transpose, "complex128", (6001, 8001), (1, 0)),
+    "box int64, radius 4,096": partial(_box, "int64", "normal", 4096),
+    "box float64, radius 4,096": partial(_box, "float64", "normal", 4096),
+    "box float32, radius 3": partial(_box, "float32", "normal", 3),
+    "box float16 with NaN, radius 3": partial(_box, "float16", "with NaN", 3),
+    "box float64, exponents far apart, radius 3": partial(_box, "float64", "far", 3),
+    "weighted float32, radius 16": partial(_weighted, "float32", 16),
+    "matmul float32, 4,096 x 4,096": partial(_matmul, "float32", 1, 4096),
+    "matmul float64, 256 of 256 x 256": partial(_matmul, "float64", 256, 256),
+    "matmul float64, 10,000 of 64 x 64": partial(_matmul, "float64", 10_000, 64),
+    "matmul float64, 100,000 of 16 x 16": partial(_matmul, "float64", 100_000, 16),
+}
+
+
+def launch(names: Sequence[str], nbytes: int) -> None:
+    """Runs under ncu: each case once, after a warm-up that is not profiled, and a kernel that stands between cases."""
+    import cupy
+
+    mark = cupy.ElementwiseKernel("", "int32 x", "x = 0", MARK)
+    for name in names:
+        work = CASES[name](nbytes)
+        work()
+        cupy.cuda.runtime.deviceSynchronize()
+        with cupy.cuda.profile():
+            mark(size=1)
+            work()
+            cupy.cuda.runtime.deviceSynchronize()
+        del work
+        cupy.get_default_memory_pool().free_all_blocks()
+
+
+def launches(table: str) -> Iterator[tuple[str, dict[str, float]]]:
+    """Kernels in the order of their launches, with their counters, from the CSV that ncu prints, one counter a row."""
+    rows = csv.DictReader(io.StringIO(table[table.index('"ID"') :]))
+    found: dict[str, tuple[str, dict[str, float]]] = {}
+    for row in rows:
+        _, counters = found.setdefault(row["ID"], (row["Kernel Name"], {}))
+        text = row["Metric Value"].replace(",", "")
+        if text not in ("", "n/a"):
+            counters[row["Metric Name"]] = float(text) * UNITS.get(row["Metric Unit"], 1.0)
+    yield from found.values()
+
+
+def by_case(names: Sequence[str], table: str) -> dict[str, dict[str, dict[str, float]]]:
+    """Of each case its kernels, of those that were launched more than once the launch that took longest."""
+    titles = {metric: title for title, metric in (METRICS | STALLS).items()}
+    left, found = iter(names), {}
+    kernels: dict[str, dict[str, float]] = {}
+    for kernel, counters in launches(table):
+        if MARK in kernel:
+            kernels = found[next(left)] = {}
+            continue
+        named = {titles[metric]: number for metric, number in counters.items()}
+        before = kernels.get(kernel)
+        if not before or before["microseconds"] < named["microseconds"]:
+            kernels[kernel] = named
+    return found
+
+
+def measure(nbytes: int = 2**30, names: Sequence[str] = tuple(CASES)) -> dict[str, Any]:
+    """Counters of the kernels of every case.
+
+    Raises
+    ------
+    RuntimeError
+        If ncu fails.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder, "counters.csv")
+        metrics = ",".join([*METRICS.values(), *STALLS.values()])
+        own = [sys.executable, "-m", "tests.benchmarks.counters", str(nbytes), *names]
+        done = subprocess.run(["ncu", "--clock-control", "none", "--profile-from-start", "off", "--metrics", metrics,
+                               "--csv", "--log-file", str(log), *own])  # fmt: skip
+        if done.returncode or not log.exists():
+            raise RuntimeError(f"ncu ended with status {done.returncode}")
+        return {"bytes": nbytes, "cases": by_case(names, log.read_text(encoding="utf-8"))}
+
+
+if __name__ == "__main__":
+    launch(sys.argv[2:], int(sys.argv[1]))
