@@ -108,7 +108,7 @@ def _load(stem: str | Path, instance: str, device: int) -> Kernel:
     static_shared = driver.funcGetAttribute(driver.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, function.ptr)
     registers = driver.funcGetAttribute(driver.CU_FUNC_ATTRIBUTE_NUM_REGS, function.ptr)
     # Above 48 KiB dynamic shared memory has to be asked for once per kernel.
-    dynamic = limits().shared_per_block - static_shared
+    dynamic = _limits(device).shared_per_block - static_shared
     driver.funcSetAttribute(function.ptr, driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, dynamic)
     return Kernel(function, registers, static_shared)
 

@@ -80,8 +80,9 @@ def test_bits_do_not_depend_on_the_cut(tmp_path: Path, monkeypatch: pytest.Monke
     """Regions of any size, slabs of any depth."""
     a, b = factors(kind, dtype, 50, 70, 41)
     expected = multiplied(tmp_path, a, b)
-    for slab, held in ((8192, 2**22), (32, 1000), (7, 100)):
+    for slab, tile, held in ((8192, 128, 2**22), (32, 128, 1000), (7, 128, 100), (8192, 4, 1000)):
         monkeypatch.setattr(workflows.matmul, "SLAB", slab)
+        monkeypatch.setattr(workflows.matmul, "TILE", tile)
         monkeypatch.setattr(workflows.matmul_check, "HELD", held)
         for nbytes in (2**20, 50_000, 20_000):
             same_bits(multiplied(tmp_path, a, b, chunk_bytes=nbytes), expected)

@@ -28,10 +28,10 @@ def rooms(specs: list[Spec], region: Bounds) -> int:
     """Bytes of a device for a region of one matrix."""
     output = MATMUL.outline(specs, MatmulOptions()).dtype
     rows, columns = sizes(region)
-    inner = specs[0].shape[-1]
-    given = specs[0].dtype, specs[1].dtype
+    inner, given = specs[0].shape[-1], (specs[0].dtype, specs[1].dtype)
     dtypes = (output, output) if output.kind == "f" else given
-    return room_for(dtypes, output, (1, rows, min(inner, workflows.matmul.SLAB), columns), inner, given)
+    (*_, read), _ = (sizes(needed) for needed in MATMUL.needs(region, specs, MatmulOptions()))
+    return room_for(dtypes, output, (1, rows, read, columns), inner, given)
 
 
 @pytest.mark.parametrize("pair", PAIRS)

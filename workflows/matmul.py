@@ -16,7 +16,9 @@ from workflows.array_workflow import ArrayWorkflow, Bounds, Counted, Read, Spec,
 from workflows.matmul_check import check
 from workflows.matmul_shape import Matrices, matrices
 
-SLAB = 8192  # columns of A and rows of B that are read at a time
+# Columns of A and rows of B that are read at a time. For a tile of C no more than `SLAB_OF_TILE` times its side: then
+# what is read of its rows and columns takes no more room than a few tiles, and tiles can be larger, and fewer.
+SLAB, SLAB_OF_TILE = 8192, 2
 LINE = 8  # elements of C that a row of A or a column of B counts as: short ones take more room than they need
 # What a task may take of a GPU, as a multiple of its inputs and output: pipeline.array_run counts on it. Of small
 # tasks, as a limit of memory asks for, less: allocations of different sizes leave gaps.
@@ -99,7 +101,13 @@ def _room(specs: Sequence[Spec], result: np.dtype[Any], found: Matrices, rows: i
     """Bytes of a GPU that a matrix of so many rows and columns takes."""
     given = (specs[0].dtype, specs[1].dtype)
     dtypes = (result, result) if result.kind == "f" else given
-    return room_for(dtypes, result, (1, rows, min(found.inner, SLAB), columns), found.inner, given)
+    return room_for(dtypes, result, (1, rows, _slab(found, rows, columns), columns), found.inner, given)
+
+
+def _slab(found: Matrices, rows: int, columns: int) -> int:
+    """Products of a sum that are read at a time for so many rows and columns of C."""
+    whole = (rows, columns) == (found.rows, found.columns)
+    return min(found.inner, SLAB if whole else min(SLAB, SLAB_OF_TILE * max(TILE, rows, columns)))
 
 
 def _tile(length: int, limit: int) -> int:
@@ -109,14 +117,20 @@ def _tile(length: int, limit: int) -> int:
 def needs(region: Bounds, specs: Sequence[Spec], options: MatmulOptions) -> tuple[Bounds, ...]:
     """The first columns of its rows of A, the first rows of its columns of B."""
     found = matrices(specs)
-    return found.needs(region, (0, min(found.inner, SLAB)))
+    return found.needs(region, (0, _slab_of(found, region)))
+
+
+def _slab_of(found: Matrices, region: Bounds) -> int:
+    _, rows, columns = found.parts(region)
+    return _slab(found, rows[1] - rows[0], columns[1] - columns[0])
 
 
 def compute(read: Read, region: Bounds, specs: Sequence[Spec], options: MatmulOptions) -> Counted:
     """Multiply, slab by slab. Scales come from whole rows and columns, so what does not fit in a slab is read twice,
     and once more where elements are computed term by term."""
     found = matrices(specs)
-    parts = [(first, min(first + SLAB, found.inner)) for first in range(0, found.inner, SLAB)] or [(0, 0)]
+    step = max(1, _slab_of(found, region))
+    parts = [(first, min(first + step, found.inner)) for first in range(0, found.inner, step)] or [(0, 0)]
 
     kept: list[tuple[Any, Any]] = []  # where it is all there is
 

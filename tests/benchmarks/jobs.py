@@ -22,6 +22,7 @@ from workflows import WORKFLOWS
 from workflows.array_workflow import ArrayWorkflow
 
 MEMORY = "/dev/shm"
+MATRIX_SHARE = 8  # of the bytes of other inputs that a matrix has: its product takes the cube of its side
 # Job, its words on the command line, and the dtypes of its inputs, each of so many bytes.
 JOBS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     ("matmul", (), ("float32 matrix", "float32 matrix")),
@@ -36,12 +37,12 @@ JOBS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
 
 
 def inputs(folder: Path, dtypes: tuple[str, ...], nbytes: int) -> list[str]:
-    """A `.npy` file for each dtype, as paths; a matrix is a square of the eighth of the bytes."""
+    """A `.npy` file for each dtype, as paths; a matrix is a square of a small part of the bytes."""
     paths = []
     for number, kind in enumerate(dtypes):
         dtype, _, matrix = kind.partition(" ")
         random = np.random.default_rng(number)
-        size = int((nbytes // 8 // np.dtype(dtype).itemsize) ** 0.5) if matrix else 0
+        size = int((nbytes // MATRIX_SHARE // np.dtype(dtype).itemsize) ** 0.5) if matrix else 0
         shape = (size, size) if matrix else (nbytes // 2**14, 2**14 // np.dtype(dtype).itemsize)
         path = folder / f"{number}.npy"
         array = np.lib.format.open_memmap(path, "w+", dtype, shape)
@@ -80,8 +81,7 @@ def rows(mebibytes: int) -> Iterator[dict[str, Any]]:
             folder = Path(scratch)
             paths = inputs(folder, dtypes, mebibytes * 2**20)
             nbytes = sum(map(os.path.getsize, paths))
-            # A limit that a matrix product is cut by costs it more: each tile reads whole rows and columns.
-            limit = nbytes * 3 // 4 if name == "matmul" else nbytes // 2
+            limit = nbytes // 2
             is_array = isinstance(WORKFLOWS[name], ArrayWorkflow)
             row: dict[str, Any] = {"job": name, "options": options, "dtypes": dtypes, "bytes": nbytes, "limit": limit}
             taken = row["performance"] = {}
@@ -93,7 +93,7 @@ def rows(mebibytes: int) -> Iterator[dict[str, Any]]:
                 output = folder / "output.npy" if is_array else None
                 digest, taken[place] = one_run([name, *options, *paths], output, visible, limits)
                 digests.add(digest)
-                print(name, options, dtypes, place, f"{taken[place]['bytes_per_second'] / 1e9:.2f} GB/s", flush=True)
+                print(name, options, dtypes, place, f"{taken[place]['seconds']:.2f} s", flush=True)
             row["identical"] = len(digests) == 1
             print("identical:", row["identical"], flush=True)
             yield row
