@@ -94,7 +94,7 @@ def _weighted(dtype: str, radius: int, nbytes: int) -> Callable[[], Any]:
     from tests.benchmarks.stencil_kernel import elements_of
 
     weights = cupy.asarray(np.random.default_rng(2).standard_normal(2 * radius + 1).astype(dtype))
-    return partial(weighted, elements_of(dtype, "normal", nbytes // 8), weights)
+    return partial(weighted, elements_of(dtype, "normal", nbytes // 2), weights)
 
 
 def _matmul(dtype: str, matrices: int, size: int, nbytes: int) -> Callable[[], Any]:

@@ -10,6 +10,7 @@ import json
 import os
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,34 +19,30 @@ from pipeline.generate import generate
 from tests.benchmarks.common import RESULTS, command, process
 from tests.benchmarks.histogram_file import PART, write_file
 
-LEAST, MOST = 2**20, 2**34  # samples of int32
-STEP = 4
+SIZES = tuple(2**exponent for exponent in (34, 32, 30, 28, 24, 20))  # samples of int32
 MEMORY = "/dev/shm"
 
 
-def largest() -> int:
-    """Samples of the largest file that leaves half of the memory free."""
+def that_fit() -> list[int]:
+    """Sizes of files that leave half of the memory free."""
     free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    samples = MOST
-    while 2 * 4 * samples > free:
-        samples //= 2
-    return samples
+    return [samples for samples in SIZES if 2 * 4 * samples <= free]
 
 
-def measure(most: int | None = None, least: int = LEAST) -> dict[str, Any]:
-    """One run of each size in each place; the file is cut shorter from size to size."""
+def measure(sizes: Sequence[int] = ()) -> dict[str, Any]:
+    """One run of each size in each place, or of those that fit; the file is cut shorter from size to size."""
     gpus = find_devices().usable
-    samples = most or largest()
+    sizes = sorted(sizes or that_fit(), reverse=True)
     job = command("histogram", "-q", "--json")
-    places: dict[str, tuple[list[str], str]] = {"CPU": (["--device", "cpu"], "")}
-    places |= {f"{n} GPU": ([], ",".join(map(str, range(n)))) for n in (1, 2, 4) if n <= gpus}
+    places = {f"{n} GPU": ([], ",".join(map(str, range(n)))) for n in (1, 2, 4) if n <= gpus}
+    places = places or {"CPU": (["--device", "cpu"], "")}
     runs: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
         path = str(Path(folder, "data.bin"))
-        if 4 * samples > PART:
-            write_file(path, 4 * samples // PART)
+        if 4 * sizes[0] > PART:
+            write_file(path, 4 * sizes[0] // PART)
         else:
-            generate(path, samples)
+            generate(path, sizes[0])
         environment = {key: text for key, text in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
         environment["PYTHONPYCACHEPREFIX"] = str(Path(folder, "pyc"))
 
@@ -58,15 +55,14 @@ def measure(most: int | None = None, least: int = LEAST) -> dict[str, Any]:
                     "peak bytes": done.peak_bytes}  # fmt: skip
 
         small = str(Path(folder, "small.bin"))
-        generate(small, least)
+        generate(small, sizes[-1])
         for place in places:  # compile Python and the kernels
             timed(place, small)
-        while samples >= least:
+        for samples in sizes:
+            os.truncate(path, 4 * samples)
             for place in places:
                 runs.append({"samples": samples, **timed(place, path)})
                 print(runs[-1], flush=True)
-            samples //= STEP
-            os.truncate(path, 4 * samples)
     return {"runs": runs}
 
 
