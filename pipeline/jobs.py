@@ -125,7 +125,8 @@ def _run(
     if values["trace"] is not None:
         for source in sources:
             check_place(values["trace"], source)
-    placement = Placement(*(values[name] for name in ("device", "scheduler", "scheduler_file", "dashboard_address")))
+    where = {name: values[name] for name in ("device", "scheduler", "scheduler_file", "dashboard_address")}
+    placement = Placement(**where, own_process=True)
     with show_progress(name, values["quiet"]) as progress:
         outcomes = run(
             Settings(

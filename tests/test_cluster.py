@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -109,6 +110,25 @@ def test_cluster_by_gpus_and_size(
         pass
     computing = {"process": "gpu" if gpus and device != "cpu" else "cpu", "cores": 2, "gpus": (GPU,) * gpus}[kind]
     assert opened == [(kind, computing)]
+
+
+@pytest.mark.parametrize("before", [None, "1,0"])
+@pytest.mark.parametrize(("own", "gpus", "shown"), [(True, 2, GPU.uuid), (True, 1, None), (False, 2, None)])
+def test_a_command_on_one_of_several_gpus_hides_the_others(
+    monkeypatch: pytest.MonkeyPatch, own: bool, gpus: int, shown: str | None, before: str | None
+) -> None:
+    @contextmanager
+    def cluster(*_: Any) -> Iterator[Any]:
+        yield os.environ.get("CUDA_VISIBLE_DEVICES")
+
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if before is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", before)
+    monkeypatch.setattr(pipeline.cluster, "find_devices", lambda: Devices((GPU,) * gpus, "1", "1", None))
+    monkeypatch.setattr(pipeline.cluster, "_in_this_process", cluster)
+    with open_workers(Placement(own_process=own), 0) as seen:
+        assert seen == (shown or before)
+    assert os.environ.get("CUDA_VISIBLE_DEVICES") == before
 
 
 def test_processes_fit_into_memory(monkeypatch: pytest.MonkeyPatch) -> None:
