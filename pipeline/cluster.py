@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import tempfile
 from collections.abc import Iterator
@@ -10,7 +9,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, cast
 
-from pipeline.devices import Devices, Gpu, find_devices
+from pipeline.devices import Devices, Gpu, find_devices, only_visible
 from pipeline.errors import PipelineError, UsageError
 from pipeline.threads import THREADS, cores
 
@@ -111,23 +110,9 @@ def open_workers(placement: Placement, nbytes: int) -> Iterator[Workers]:
         with _several_processes(placement, number) as workers:
             yield workers
     else:
-        alone = _one_visible(cast(Devices, devices).gpus[0]) if placement.own_process and gpus > 1 else nullcontext()
+        alone = only_visible(cast(Devices, devices).gpus[0]) if placement.own_process and gpus > 1 else nullcontext()
         with alone, _in_this_process(placement, "gpu" if gpus else "cpu") as workers:
             yield workers
-
-
-@contextmanager
-def _one_visible(gpu: Gpu) -> Iterator[None]:
-    """Hide all other GPUs from CUDA, which otherwise gets them ready, too: with four of them that takes a second."""
-    before = os.environ.get("CUDA_VISIBLE_DEVICES")
-    os.environ["CUDA_VISIBLE_DEVICES"] = gpu.uuid
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["CUDA_VISIBLE_DEVICES"]
-        else:
-            os.environ["CUDA_VISIBLE_DEVICES"] = before
 
 
 def _processes() -> int:
