@@ -19,7 +19,23 @@ INNER = 2**11
 Array = NDArray[Any]
 
 
-class ProductOnCpu:
+class Scales:
+    """Rows of A and columns of B, whose parts come one after another: how large their numbers are."""
+
+    def __init__(self) -> None:
+        self.largest: list[Array] = []  # finite magnitudes of the rows of A, of the columns of B
+        self.exponents: list[Array] = []  # above these
+        self.wild: list[Array] = []  # whether they hold infinities or NaN
+
+    def measure(self, a: Array, b: Array) -> None:
+        """See the next part, columns of A and rows of B."""
+        largest, wild = map(list, zip(_largest(a, -1), _largest(b, -2), strict=True))
+        self.largest = list(map(np.maximum, self.largest, largest)) if self.largest else largest
+        self.wild = list(map(np.logical_or, self.wild, wild)) if self.wild else wild
+        self.exponents = [np.frexp(of.astype(np.float64))[1].astype(np.int64) for of in self.largest]
+
+
+class ProductOnCpu(Scales):
     """The product of two stacks of matrices, whose columns and rows come in parts one after another.
 
     Parameters
@@ -31,11 +47,10 @@ class ProductOnCpu:
     """
 
     def __init__(self, dtypes: tuple[np.dtype[Any], np.dtype[Any]], result: np.dtype[Any]) -> None:
+        super().__init__()
         self.result = result
         self.format: Format | None = FORMATS.get(result.name)
         self.counts = tuple(-(-(bits_of(dtype) + 1) // PIECE) for dtype in dtypes)
-        self.exponents: list[Array] = []  # of the rows of A, of the columns of B
-        self.wild: list[Array] = []  # whether they hold infinities or NaN
         self.sums: list[Array] = []  # of the products, by multiples of 2**PIECE
         self.terms: list[Array] = []  # infinite ones, the sum of their signs, those that are NaN
         self.certificate = Certificate(self.format) if self.format else None
@@ -48,13 +63,9 @@ class ProductOnCpu:
         return self.format is not None
 
     def measure(self, a: Array, b: Array) -> None:
-        """See the next part, columns of A and rows of B, for the largest magnitudes of rows of A and columns of B."""
-        if self.format is None:
-            return
-        a, b = a.astype(self.result, copy=False), b.astype(self.result, copy=False)
-        exponents, wild = map(list, zip(_largest(a, -1), _largest(b, -2), strict=True))
-        self.exponents = list(map(np.maximum, self.exponents, exponents)) if self.exponents else exponents
-        self.wild = list(map(np.logical_or, self.wild, wild)) if self.wild else wild
+        """See the next part; integers have no scales."""
+        if self.format:
+            super().measure(a.astype(self.result, copy=False), b.astype(self.result, copy=False))
 
     def add(self, a: Array, b: Array) -> None:
         """Add the products of the next part; every part was measured before."""
@@ -145,14 +156,14 @@ class ProductOnCpu:
 
 
 def _largest(values: Array, axis: int) -> tuple[Array, Array]:
-    """Exponents above the finite magnitudes along an axis, and whether there are others."""
-    magnitudes = np.abs(values)
-    largest = magnitudes.max(axis, keepdims=True, initial=0)
+    """The largest finite magnitude along an axis, and whether there are others."""
+    # Two passes, and no copy of all magnitudes.
+    most, least = values.max(axis, keepdims=True, initial=0), values.min(axis, keepdims=True, initial=0)
+    largest = np.maximum(most, -least)
     wild = ~np.isfinite(largest)
     if wild.any():
-        magnitudes[~np.isfinite(magnitudes)] = 0
-        largest = magnitudes.max(axis, keepdims=True, initial=0)
-    return np.frexp(largest.astype(np.float64))[1].astype(np.int64), wild
+        largest = np.abs(values).max(axis, keepdims=True, initial=0, where=np.isfinite(values))
+    return largest, wild
 
 
 def _wild_terms(a: Array, b: Array) -> list[Array]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from kernels.modular import FORMATS, MOST_PRODUCTS, bits_of, moduli_for, result_dtype
-from kernels.modular_cpu import ProductOnCpu
+from kernels.modular_narrow import product_on_cpu
 from kernels.modular_room import is_small, room_for
 from workflows.array_workflow import ArrayWorkflow, Bounds, Counted, Read, Spec, in_rows, sizes
 from workflows.matmul_check import check
@@ -151,7 +151,7 @@ def _product(first: tuple[Any, Any], specs: Sequence[Spec], options: MatmulOptio
     result, inner = outline(specs, options).dtype, matrices(specs).inner
     dtypes = tuple(result if result.kind == "f" else spec.dtype for spec in specs)
     if isinstance(first[0], np.ndarray):
-        return ProductOnCpu((dtypes[0], dtypes[1]), result)
+        return product_on_cpu((dtypes[0], dtypes[1]), result)
     from kernels.modular_device import ProductOnDevice
     from kernels.modular_small import ProductOfSmall, suits
 
