@@ -1,8 +1,8 @@
 """Products of float16 and of float32 matrices on the CPU: one product in float64, and exactly what that leaves open.
 
-The integers of docs/matmul.md, multiplied and added up in float64, are off by no more than a bound that is far below half
-a unit of what they are rounded to. Where both ends of what an element may be round to the same number, that is it. The few
-others are computed once more, exactly, and so are those that are not certain to be near enough.
+Sums of products of the integers of docs/matmul.md are off in float64 by no more than a bound, which is far below half a
+unit of what they are rounded to. Where both ends of what an element may be round to the same number, that is it. The
+few others are computed once more, exactly, and so are those that are not certain to be near enough.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class NarrowProductOnCpu(Scales):
         self.parts += max(1, -(-a.shape[-1] // SUMMED))
 
     def _least(self, a: Array, b: Array, exponents: Array) -> Array:
-        """By row, the least sum of products of magnitudes of BITS bits: of the first, or of more where it takes them."""
+        """By row, the least sum of products of magnitudes of BITS bits: of the first ones, or where needed of more."""
         # Sums of zeros are certain, and of infinities and NaN others take care.
         other = (self.largest[1] == 0) | self.wild[1]
         least: Array = np.zeros(0)
@@ -142,7 +142,7 @@ class NarrowProductOnCpu(Scales):
 
 
 class _Again:
-    """Some elements of a product, or rows of a single matrix, or matrices of a stack: computed exactly, put in place."""
+    """Some elements of a product, or rows of a matrix, or matrices of a stack: computed exactly and put in place."""
 
     def __init__(self, product: Array, places: tuple[Array, ...], exponents: list[Array], wild: list[Array]) -> None:
         self.product, self.places = product, places
