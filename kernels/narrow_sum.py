@@ -1,8 +1,8 @@
 """Exact sums of float32 numbers, and of their squares, with few passes over them: the ordinary case of `exact_sum`.
 
-Numbers below 2**top are multiples of 2**(top - DIGITS), but for the few below 2**(top - DIGITS + 23), set aside. So no sum
-of a row of them reaches 2**53 of these units: float64 adds it up without rounding, in any order. Squares, which float64
-holds, are cut into a multiple of 2**(2 * top - DIGITS) and a rest, which adds up in the same way.
+Numbers below 2**top are multiples of 2**(top - DIGITS), but for the few below 2**(top - DIGITS + 23), set aside. So no
+sum of a row of them reaches 2**53 of these units: float64 adds it up without rounding, in any order. Squares, which
+float64 holds, are cut into a multiple of 2**(2 * top - DIGITS) and a rest, which adds up in the same way.
 """
 
 from __future__ import annotations
@@ -89,5 +89,8 @@ def sums_of_narrow(values: NDArray[np.float32], squares: bool) -> Sums | None:
 def _sum(values: NDArray[np.float64], unit: int) -> int:
     """Sum in units of 2**unit, row by row: by einsum, faster than NumPy's own sum, and BLAS would wake threads."""
     whole = len(values) // ROW * ROW
-    rows = np.append(np.einsum("ij->i", values[:whole].reshape(-1, ROW)), values[whole:].sum())
-    return int(np.ldexp(rows, -unit).astype(np.int64).sum())
+    rows = np.einsum("ij->i", values[:whole].reshape(-1, ROW)).tolist()
+    if whole < len(values):
+        rows.append(float(values[whole:].sum()))
+    scale = math.ldexp(1.0, -unit)
+    return sum(int(row * scale) for row in rows)
