@@ -170,7 +170,9 @@ def notes(specs: Sequence[Spec], options: MatmulOptions) -> dict[str, str]:
     found = matrices(specs)
     small = is_small(dtype, found.rows, found.inner, found.columns)
     on_gpu = "in digits" if small else f"modulo {moduli_for(sum(bits), found.inner)} numbers"
-    how = f"on a GPU {on_gpu} of 8 bits, on a CPU in pieces of 19 bits"
+    narrow = dtype.kind == "f" and dtype.itemsize < 8
+    on_cpu = "in float64 where that is certain, else " * narrow + "in pieces of 19 bits"
+    how = f"on a GPU {on_gpu} of 8 bits, on a CPU {on_cpu}"
     if dtype.kind != "f":
         return {"arithmetic": f"exact, of integers; {how}"}
     kept = FORMATS[dtype.name].kept
