@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -12,6 +13,7 @@ from kernels.modular import FORMATS, Format, bits_of
 from kernels.modular_bound import Certificate, Dots
 from kernels.modular_round import WORDS, to_float, to_integer
 
+ROWS = 256  # of A and of the product at a time: what is made of them stays in the cache
 PIECE = 19  # bits of a piece: 2**18 in magnitude at most
 # Products at a time. Of a sum of 4 * 2**11 products of pieces every part is below 2**53: BLAS may add in any order.
 INNER = 2**11
@@ -86,17 +88,21 @@ class ProductOnCpu(Scales):
         count_a, count_b = self.counts
         # Pieces side by side, those of A upwards and those of B downwards: sums of products whose places add up to the
         # same come out of one product of matrices.
-        upwards = np.concatenate(_pieces(a, count_a), axis=-1)
         downwards = np.concatenate(_pieces(b, count_b)[::-1], axis=-2)
-        inner, sums = a.shape[-1], []
-        for place in range(count_a + count_b - 1):
-            first, last = max(0, place - count_b + 1), min(place, count_a - 1)
-            of_a = slice(first * inner, (last + 1) * inner)
-            beginning = (count_b - 1 - place + first) * inner
-            of_b = slice(beginning, beginning + of_a.stop - of_a.start)
-            sums.append(np.matmul(upwards[..., of_a], downwards[..., of_b, :]).astype(np.int64))
-        self.sums = [old + new for old, new in zip(self.sums, sums, strict=True)] if self.sums else sums
-        _carry(self.sums)
+        inner, places = a.shape[-1], count_a + count_b - 1
+        if not self.sums:
+            outer = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+            self.sums = [np.zeros((*outer, a.shape[-2], b.shape[-1]), np.int64) for _ in range(places)]
+        for rows in tiles(self.sums[0].shape, ROWS):
+            upwards = np.concatenate(_pieces(a[rows], count_a), axis=-1)
+            sums = [of_place[rows] for of_place in self.sums]
+            for place, of_place in enumerate(sums):
+                first, last = max(0, place - count_b + 1), min(place, count_a - 1)
+                of_a = slice(first * inner, (last + 1) * inner)
+                beginning = (count_b - 1 - place + first) * inner
+                of_b = slice(beginning, beginning + of_a.stop - of_a.start)
+                of_place += np.matmul(upwards[..., of_a], downwards[..., of_b, :]).astype(np.int64)
+            _carry(sums)
 
     def _rounded(self, values: Array, exponents: Array) -> Array:
         """Times a power of two, rounded to integers, ties to even; zero for what is not finite."""
@@ -119,21 +125,29 @@ class ProductOnCpu(Scales):
         OverflowError
             If an integer does not fit.
         """
-        words = _words(self.sums)
-        if self.format is None:
-            return to_integer(words, self.result)
-        product = to_float(words, self.exponents[0] + self.exponents[1] - 2 * self.format.kept, self.format)
+        shape = self.sums[0].shape
+        self.product, doubtful = np.empty(shape, self.result), np.zeros(shape, np.bool_)
+        for rows in tiles(shape, ROWS):
+            words = _words([sums[rows] for sums in self.sums])
+            if self.format is None:
+                self.product[rows] = to_integer(words, self.result)
+            else:
+                self.product[rows], doubtful[rows] = self._finished(words, rows)
+        self.doubtful = int(np.count_nonzero(doubtful))
+        self._again(np.nonzero(doubtful), False)
+        return self.product
+
+    def _finished(self, words: list[Array], rows: tuple[Any, ...]) -> tuple[Array, Array]:
+        """Rows of the product of floats, and which of their elements are doubtful."""
+        assert self.format and self.certificate
+        product = to_float(words, self.exponents[0][rows] + self.exponents[1] - 2 * self.format.kept, self.format)
+        wild = np.broadcast_to(self.wild[0][rows] | self.wild[1], product.shape)
         if self.terms:
-            infinite, signs, undefined = self.terms
-            wild = np.broadcast_to(self.wild[0] | self.wild[1], product.shape)
+            infinite, signs, undefined = (of[rows] for of in self.terms)
             product[wild] = np.where((undefined > 0) | (np.abs(signs) < infinite), np.nan, np.copysign(np.inf, signs))[
                 wild
             ].astype(product.dtype)
-        assert self.certificate
-        doubtful = ~(self.certificate.certain() | self.wild[0] | self.wild[1])
-        self.product, self.doubtful = product, int(np.count_nonzero(doubtful))
-        self._again(np.nonzero(np.broadcast_to(doubtful, product.shape)), False)
-        return product
+        return product, ~(self.certificate.certain(rows) | wild)
 
     def _again(self, places: tuple[Array, ...], scaled: bool) -> None:
         exponents = [np.broadcast_to(of, self.product.shape)[places] for of in self.exponents] if scaled else None
@@ -153,6 +167,15 @@ class ProductOnCpu(Scales):
         right = np.isfinite(self.dots.sums)
         self.product[tuple(index[right] for index in self.dots.places)] = self.dots.rounded(self.result)[right]
         self._again(tuple(index[~right] for index in self.dots.places), True)
+
+
+def tiles(shape: tuple[int, ...], height: int) -> Iterator[tuple[Any, ...]]:
+    """So many rows of a matrix at a time; stacks as they are."""
+    if len(shape) > 2:
+        yield (...,)
+        return
+    for start in range(0, shape[0], height):
+        yield (slice(start, start + height),)
 
 
 def _largest(values: Array, axis: int) -> tuple[Array, Array]:

@@ -7,16 +7,14 @@ few others are computed once more, exactly, and so are those that are not certai
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kernels.modular import BITS, FORMATS
-from kernels.modular_cpu import ProductOnCpu, Scales
+from kernels.modular_cpu import ROWS, ProductOnCpu, Scales, tiles
 
-ROWS = 256  # of A at a time: what is made of them stays in the cache
 SUMMED = 256  # products that BLAS adds up at a time: fewer leave less open, and take more time each
 FIRST, MORE = 32, 1024  # products that mostly tell, and those that may, that an element is certain; exact in float32
 ROUNDED = 2**15  # elements that are rounded at a time
@@ -64,7 +62,7 @@ class NarrowProductOnCpu(Scales):
             self.squares = [np.zeros(exponents.shape) for exponents in self.exponents]
         self.squares[1] += np.square(b).sum(-2, keepdims=True)
         product = np.empty((min(ROWS, shape[0]), shape[1]) if len(shape) == 2 else shape)
-        for rows in _tiles(shape, ROWS):
+        for rows in tiles(shape, ROWS):
             tile, near = _on_grid(a[rows], grids[0][rows]), self.near[rows]
             self.squares[0][rows] += np.einsum("...k,...k->...", tile, tile)[..., None]
             if not self.parts:
@@ -99,7 +97,7 @@ class NarrowProductOnCpu(Scales):
         left = ~(self.least >= self.format.enough(self.inner)) | self.wild[0] | self.wild[1]
         left = np.broadcast_to(left, self.near.shape).copy()
         product, bits = np.empty(self.near.shape, self.result), f"u{self.result.itemsize}"
-        for rows in _tiles(product.shape, max(1, ROUNDED // max(1, product.shape[-1]))):
+        for rows in tiles(product.shape, max(1, ROUNDED // max(1, product.shape[-1]))):
             off = of_a[rows] * of_b
             low, high = (end.astype(self.result) for end in (self.near[rows] - off, self.near[rows] + off))
             left[rows] |= low.view(bits) != high.view(bits)
@@ -180,15 +178,6 @@ def product_on_cpu(dtypes: tuple[np.dtype[Any], np.dtype[Any]], result: np.dtype
     """The faster one of the products on the CPU, of factors of these dtypes."""
     narrow = result.kind == "f" and result.itemsize < 8
     return NarrowProductOnCpu(result) if narrow else ProductOnCpu(dtypes, result)
-
-
-def _tiles(shape: tuple[int, ...], height: int) -> Iterator[tuple[Any, ...]]:
-    """So many rows of a matrix at a time; stacks as they are."""
-    if len(shape) > 2:
-        yield (...,)
-        return
-    for start in range(0, shape[0], height):
-        yield (slice(start, start + height),)
 
 
 def _on_grid(values: Array, grid: Array) -> Array:
