@@ -80,7 +80,7 @@ class Certificate:
             self.totals = np.minimum(self.totals + total.astype(np.float64), MOST)
 
     def certain(self, rows: tuple[Any, ...] = (...,)) -> Array:
-        """Which elements of some rows are no further off, before rounding, than a share of what their terms amount to."""
+        """Which elements of some rows are no further off, before rounding, than a share of what their terms come to."""
         of_a, of_b = self.lines
         size, lost = of_a.size[rows], of_a.loss[rows]
         precision = self.format.precision
