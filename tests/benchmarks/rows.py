@@ -170,5 +170,5 @@ ROWS: tuple[Row, ...] = (
         partial(command, "matmul"),
         bound="one product of BLAS in float64, which takes twice as long as in float32, is 33 % of the CPU time; its "
               "bound, rounding and what that leaves open 25 %, the check of every element 10 %, starting Dask 11 %, "
-              "files and memory the rest. A quarter of the time that four products and carries in int64 took."),
+              "files and memory the rest. A sixth of the CPU time that four products and carries in int64 took."),
 )  # fmt: skip
