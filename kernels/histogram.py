@@ -85,19 +85,20 @@ def _bin_patterns(patterns: NDArray[np.int64], binning: Binning) -> NDArray[np.i
 
 def _count_shifted(block: NDArray[Any], binning: Binning, total: NDArray[np.int64]) -> None:
     """Integers in bins 2**k wide: subtract, shift, count; the few outside take the general way."""
-    first = int(binning.thresholds[0])
-    end = first + (binning.bins << (binning.shift or 0))
-    if int(block.min()) < first or int(block.max()) >= end:
-        inside = block >= binning.thresholds[0]
-        if end <= np.iinfo(block.dtype).max:
-            inside &= block < block.dtype.type(end)
+    first, shift = int(binning.thresholds[0]), binning.shift or 0
+    span = min(binning.bins << shift, int(np.iinfo(block.dtype).max) - first + 1)
+    unsigned = np.dtype(f"u{block.itemsize}").type
+    # Modulo 2**n what is below the first bin is far above the last one: one pass finds what is outside.
+    offsets = block.view(unsigned)
+    if first:
+        offsets = offsets - unsigned(first % 2 ** (8 * block.itemsize))
+    if int(offsets.max()) >= span:
+        inside = offsets < unsigned(span)
         total += np.bincount(binning.find(block[~inside]), minlength=len(total))
-        block = block[inside]
-    # Modulo 2**64 the offset is right also for uint64, and it is below 2**62 here.
-    offsets = np.subtract(block, np.uint64(first % 2**64).astype(np.int64), dtype=np.int64, casting="unsafe")
-    if binning.shift:
-        offsets >>= binning.shift
-    total[1 : binning.bins + 1] += np.bincount(offsets, minlength=binning.bins)
+        offsets = offsets[inside]
+    if shift:
+        offsets = offsets >> unsigned(shift)
+    total[1 : binning.bins + 1] += np.bincount(offsets.astype(np.intp), minlength=binning.bins)
 
 
 def _count_found(block: NDArray[Any], binning: Binning, total: NDArray[np.int64]) -> None:

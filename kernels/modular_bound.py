@@ -79,17 +79,18 @@ class Certificate:
             total = np.matmul(a[..., start : start + INNER], b[..., start : start + INNER, :])
             self.totals = np.minimum(self.totals + total.astype(np.float64), MOST)
 
-    def certain(self) -> Array:
-        """Which elements are no further off, before they are rounded, than a share of what their terms amount to."""
+    def certain(self, rows: tuple[Any, ...] = (...,)) -> Array:
+        """Which elements of some rows are no further off, before rounding, than a share of what their terms come to."""
         of_a, of_b = self.lines
+        size, lost = of_a.size[rows], of_a.loss[rows]
         precision = self.format.precision
-        moved = np.ldexp(of_b.size, _whole(of_a.loss + precision)) * (of_a.loss > -np.inf)
-        moved = moved + np.ldexp(of_a.size, _whole(of_b.loss + precision)) * (of_b.loss > -np.inf)
-        both = of_a.loss + of_b.loss
+        moved = np.ldexp(of_b.size, _whole(lost + precision)) * (lost > -np.inf)
+        moved = moved + np.ldexp(size, _whole(of_b.loss + precision)) * (of_b.loss > -np.inf)
+        both = lost + of_b.loss
         moved = moved + np.ldexp(float(self.inner), _whole(both + precision)) * (both > -np.inf)
-        found = moved <= self.totals * self.format.share(self.inner)
-        exact = (of_a.loss == -np.inf) & (of_b.loss == -np.inf)
-        empty = np.maximum(of_a.first, of_b.first) >= np.minimum(of_a.end, of_b.end)
+        found = moved <= self.totals[rows] * self.format.share(self.inner)
+        exact = (lost == -np.inf) & (of_b.loss == -np.inf)
+        empty = np.maximum(of_a.first[rows], of_b.first) >= np.minimum(of_a.end[rows], of_b.end)
         return np.asarray(found | exact | empty)
 
 

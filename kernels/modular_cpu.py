@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -12,6 +13,7 @@ from kernels.modular import FORMATS, Format, bits_of
 from kernels.modular_bound import Certificate, Dots
 from kernels.modular_round import WORDS, to_float, to_integer
 
+ROWS = 256  # of A and of the product at a time: what is made of them stays in the cache
 PIECE = 19  # bits of a piece: 2**18 in magnitude at most
 # Products at a time. Of a sum of 4 * 2**11 products of pieces every part is below 2**53: BLAS may add in any order.
 INNER = 2**11
@@ -19,7 +21,23 @@ INNER = 2**11
 Array = NDArray[Any]
 
 
-class ProductOnCpu:
+class Scales:
+    """Rows of A and columns of B, whose parts come one after another: how large their numbers are."""
+
+    def __init__(self) -> None:
+        self.largest: list[Array] = []  # finite magnitudes of the rows of A, of the columns of B
+        self.exponents: list[Array] = []  # above these
+        self.wild: list[Array] = []  # whether they hold infinities or NaN
+
+    def measure(self, a: Array, b: Array) -> None:
+        """See the next part, columns of A and rows of B."""
+        largest, wild = map(list, zip(_largest(a, -1), _largest(b, -2), strict=True))
+        self.largest = list(map(np.maximum, self.largest, largest)) if self.largest else largest
+        self.wild = list(map(np.logical_or, self.wild, wild)) if self.wild else wild
+        self.exponents = [np.frexp(of.astype(np.float64))[1].astype(np.int64) for of in self.largest]
+
+
+class ProductOnCpu(Scales):
     """The product of two stacks of matrices, whose columns and rows come in parts one after another.
 
     Parameters
@@ -31,11 +49,10 @@ class ProductOnCpu:
     """
 
     def __init__(self, dtypes: tuple[np.dtype[Any], np.dtype[Any]], result: np.dtype[Any]) -> None:
+        super().__init__()
         self.result = result
         self.format: Format | None = FORMATS.get(result.name)
         self.counts = tuple(-(-(bits_of(dtype) + 1) // PIECE) for dtype in dtypes)
-        self.exponents: list[Array] = []  # of the rows of A, of the columns of B
-        self.wild: list[Array] = []  # whether they hold infinities or NaN
         self.sums: list[Array] = []  # of the products, by multiples of 2**PIECE
         self.terms: list[Array] = []  # infinite ones, the sum of their signs, those that are NaN
         self.certificate = Certificate(self.format) if self.format else None
@@ -48,13 +65,9 @@ class ProductOnCpu:
         return self.format is not None
 
     def measure(self, a: Array, b: Array) -> None:
-        """See the next part, columns of A and rows of B, for the largest magnitudes of rows of A and columns of B."""
-        if self.format is None:
-            return
-        a, b = a.astype(self.result, copy=False), b.astype(self.result, copy=False)
-        exponents, wild = map(list, zip(_largest(a, -1), _largest(b, -2), strict=True))
-        self.exponents = list(map(np.maximum, self.exponents, exponents)) if self.exponents else exponents
-        self.wild = list(map(np.logical_or, self.wild, wild)) if self.wild else wild
+        """See the next part; integers have no scales."""
+        if self.format:
+            super().measure(a.astype(self.result, copy=False), b.astype(self.result, copy=False))
 
     def add(self, a: Array, b: Array) -> None:
         """Add the products of the next part; every part was measured before."""
@@ -75,17 +88,21 @@ class ProductOnCpu:
         count_a, count_b = self.counts
         # Pieces side by side, those of A upwards and those of B downwards: sums of products whose places add up to the
         # same come out of one product of matrices.
-        upwards = np.concatenate(_pieces(a, count_a), axis=-1)
         downwards = np.concatenate(_pieces(b, count_b)[::-1], axis=-2)
-        inner, sums = a.shape[-1], []
-        for place in range(count_a + count_b - 1):
-            first, last = max(0, place - count_b + 1), min(place, count_a - 1)
-            of_a = slice(first * inner, (last + 1) * inner)
-            beginning = (count_b - 1 - place + first) * inner
-            of_b = slice(beginning, beginning + of_a.stop - of_a.start)
-            sums.append(np.matmul(upwards[..., of_a], downwards[..., of_b, :]).astype(np.int64))
-        self.sums = [old + new for old, new in zip(self.sums, sums, strict=True)] if self.sums else sums
-        _carry(self.sums)
+        inner, places = a.shape[-1], count_a + count_b - 1
+        if not self.sums:
+            outer = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+            self.sums = [np.zeros((*outer, a.shape[-2], b.shape[-1]), np.int64) for _ in range(places)]
+        for rows in tiles(self.sums[0].shape, ROWS):
+            upwards = np.concatenate(_pieces(a[rows], count_a), axis=-1)
+            sums = [of_place[rows] for of_place in self.sums]
+            for place, of_place in enumerate(sums):
+                first, last = max(0, place - count_b + 1), min(place, count_a - 1)
+                of_a = slice(first * inner, (last + 1) * inner)
+                beginning = (count_b - 1 - place + first) * inner
+                of_b = slice(beginning, beginning + of_a.stop - of_a.start)
+                of_place += np.matmul(upwards[..., of_a], downwards[..., of_b, :]).astype(np.int64)
+            _carry(sums)
 
     def _rounded(self, values: Array, exponents: Array) -> Array:
         """Times a power of two, rounded to integers, ties to even; zero for what is not finite."""
@@ -108,21 +125,29 @@ class ProductOnCpu:
         OverflowError
             If an integer does not fit.
         """
-        words = _words(self.sums)
-        if self.format is None:
-            return to_integer(words, self.result)
-        product = to_float(words, self.exponents[0] + self.exponents[1] - 2 * self.format.kept, self.format)
+        shape = self.sums[0].shape
+        self.product, doubtful = np.empty(shape, self.result), np.zeros(shape, np.bool_)
+        for rows in tiles(shape, ROWS):
+            words = _words([sums[rows] for sums in self.sums])
+            if self.format is None:
+                self.product[rows] = to_integer(words, self.result)
+            else:
+                self.product[rows], doubtful[rows] = self._finished(words, rows)
+        self.doubtful = int(np.count_nonzero(doubtful))
+        self._again(np.nonzero(doubtful), False)
+        return self.product
+
+    def _finished(self, words: list[Array], rows: tuple[Any, ...]) -> tuple[Array, Array]:
+        """Rows of the product of floats, and which of their elements are doubtful."""
+        assert self.format and self.certificate
+        product = to_float(words, self.exponents[0][rows] + self.exponents[1] - 2 * self.format.kept, self.format)
+        wild = np.broadcast_to(self.wild[0][rows] | self.wild[1], product.shape)
         if self.terms:
-            infinite, signs, undefined = self.terms
-            wild = np.broadcast_to(self.wild[0] | self.wild[1], product.shape)
+            infinite, signs, undefined = (of[rows] for of in self.terms)
             product[wild] = np.where((undefined > 0) | (np.abs(signs) < infinite), np.nan, np.copysign(np.inf, signs))[
                 wild
             ].astype(product.dtype)
-        assert self.certificate
-        doubtful = ~(self.certificate.certain() | self.wild[0] | self.wild[1])
-        self.product, self.doubtful = product, int(np.count_nonzero(doubtful))
-        self._again(np.nonzero(np.broadcast_to(doubtful, product.shape)), False)
-        return product
+        return product, ~(self.certificate.certain(rows) | wild)
 
     def _again(self, places: tuple[Array, ...], scaled: bool) -> None:
         exponents = [np.broadcast_to(of, self.product.shape)[places] for of in self.exponents] if scaled else None
@@ -144,15 +169,24 @@ class ProductOnCpu:
         self._again(tuple(index[~right] for index in self.dots.places), True)
 
 
+def tiles(shape: tuple[int, ...], height: int) -> Iterator[tuple[Any, ...]]:
+    """So many rows of a matrix at a time; stacks as they are."""
+    if len(shape) > 2:
+        yield (...,)
+        return
+    for start in range(0, shape[0], height):
+        yield (slice(start, start + height),)
+
+
 def _largest(values: Array, axis: int) -> tuple[Array, Array]:
-    """Exponents above the finite magnitudes along an axis, and whether there are others."""
-    magnitudes = np.abs(values)
-    largest = magnitudes.max(axis, keepdims=True, initial=0)
+    """The largest finite magnitude along an axis, and whether there are others."""
+    # Two passes, and no copy of all magnitudes.
+    most, least = values.max(axis, keepdims=True, initial=0), values.min(axis, keepdims=True, initial=0)
+    largest = np.maximum(most, -least)
     wild = ~np.isfinite(largest)
     if wild.any():
-        magnitudes[~np.isfinite(magnitudes)] = 0
-        largest = magnitudes.max(axis, keepdims=True, initial=0)
-    return np.frexp(largest.astype(np.float64))[1].astype(np.int64), wild
+        largest = np.abs(values).max(axis, keepdims=True, initial=0, where=np.isfinite(values))
+    return largest, wild
 
 
 def _wild_terms(a: Array, b: Array) -> list[Array]:

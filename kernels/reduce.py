@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from kernels import exact_sum
 from kernels.exact_sum import SQUARE_WORDS, STEP, SUM_WORDS
 from kernels.extent import array_module
-from kernels.narrow_sum import sums_of_narrow
+from kernels.narrow_sum import BLOCK, Sums, sums_of_narrow
 
 DTYPES = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64")
 
@@ -105,7 +105,7 @@ def reduce_cpu(samples: NDArray[Any], parts: int) -> Partial:
     narrow = samples.dtype == np.float32 and parts & SUM
     sums = sums_of_narrow(samples, bool(parts & SQUARES)) if narrow else None
     if sums:
-        total, squares = sums
+        total, squares = sums.total, sums.squares
     for start in range(0, 0 if sums else len(samples), STEP):
         values = samples[start : start + STEP]
         if values.dtype.kind == "f":
@@ -126,7 +126,7 @@ def reduce_cpu(samples: NDArray[Any], parts: int) -> Partial:
             if parts & SQUARES:
                 squares += exact_sum.sum_squares_of_integers(values) << exact_sum.SQUARE_BITS
     if parts & EXTREMES:
-        _find_extremes(partial, samples)
+        _find_extremes(partial, samples, sums)
     partial[SUM_AT] = exact_sum.to_words(total, SUM_WORDS)
     partial[SQUARES_AT] = exact_sum.to_words(squares, SQUARE_WORDS)
     return partial
@@ -139,8 +139,8 @@ def _count_special(partial: Partial, values: NDArray[np.float64], start: int, pa
         partial[FIRST_NAN] = 2 * (start + int(nan.argmax()))
 
 
-def _find_extremes(partial: Partial, samples: NDArray[Any]) -> None:
-    """The first of the least and of the greatest samples; NaN is neither."""
+def _find_extremes(partial: Partial, samples: NDArray[Any], sums: Sums | None) -> None:
+    """The first of the least and of the greatest samples; NaN is neither. Sums may know in which blocks they are."""
     numbers: NDArray[Any] | None = None
     if partial[NAN]:
         numbers = np.flatnonzero(~np.isnan(samples))
@@ -149,7 +149,11 @@ def _find_extremes(partial: Partial, samples: NDArray[Any]) -> None:
         samples = samples[numbers]
     if samples.dtype == np.float16:
         samples = samples.astype(np.float32)  # which NumPy compares ten times as fast
-    for found, at, key in ((samples.argmin(), MIN_AT, MIN_KEY), (samples.argmax(), MAX_AT, MAX_KEY)):
+    for find, start, at, key in (
+        (np.argmin, sums.least if sums else 0, MIN_AT, MIN_KEY),
+        (np.argmax, sums.greatest if sums else 0, MAX_AT, MAX_KEY),
+    ):
+        found = start + int(find(samples[start : start + BLOCK] if sums else samples))
         value = samples[found]
         partial[key] = to_key(value, samples.dtype)
         index = int(found if numbers is None else numbers[found])

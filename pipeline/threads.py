@@ -23,9 +23,3 @@ def blas_threads() -> int:
     A product of matrices of 1024 x 1024 in small parts took 15 s with two on two cores, 6 s with one.
     """
     return max(1, cores() // THREADS["cpu"])
-
-
-def share_cores() -> None:
-    """Give BLAS so many threads in this process and those that it starts; has to come before NumPy is imported."""
-    for name in BLAS_VARIABLES:
-        os.environ.setdefault(name, str(blas_threads()))

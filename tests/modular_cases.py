@@ -15,8 +15,8 @@ from sizes import ON_GPU
 
 from kernels import build, modular_device
 from kernels.modular import FORMATS, INTEGERS, multiplied, result_dtype
-from kernels.modular_cpu import ProductOnCpu
 from kernels.modular_device import ProductOnDevice
+from kernels.modular_narrow import product_on_cpu
 from kernels.modular_planes import HOPPER, Tile, Warpgroups, Warps
 from workflows.matmul_exact import exact_float, exact_integer
 
@@ -166,7 +166,7 @@ def on_cpu(a: Array, b: Array, result: str | None = None) -> Array:
 def with_doubtful(a: Array, b: Array, result: str | None = None) -> tuple[Array, int]:
     """The same, and how many of its elements are computed term by term."""
     dtype = np.dtype(result) if result else result_dtype((a.dtype, b.dtype))
-    product = ProductOnCpu((dtype, dtype) if dtype.kind == "f" else (a.dtype, b.dtype), dtype)
+    product = product_on_cpu((dtype, dtype) if dtype.kind == "f" else (a.dtype, b.dtype), dtype)
     with np.errstate(all="ignore"):
         return multiplied(product, lambda: [(a, b)]), product.doubtful
 

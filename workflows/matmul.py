@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from kernels.modular import FORMATS, MOST_PRODUCTS, bits_of, moduli_for, result_dtype
-from kernels.modular_cpu import ProductOnCpu
+from kernels.modular_narrow import product_on_cpu
 from kernels.modular_room import is_small, room_for
 from workflows.array_workflow import ArrayWorkflow, Bounds, Counted, Read, Spec, in_rows, sizes
 from workflows.matmul_check import check
@@ -165,7 +165,7 @@ def _product(first: tuple[Any, Any], specs: Sequence[Spec], options: MatmulOptio
     result, inner = outline(specs, options).dtype, matrices(specs).inner
     dtypes = tuple(result if result.kind == "f" else spec.dtype for spec in specs)
     if isinstance(first[0], np.ndarray):
-        return ProductOnCpu((dtypes[0], dtypes[1]), result)
+        return product_on_cpu((dtypes[0], dtypes[1]), result)
     from kernels.modular_device import ProductOnDevice
     from kernels.modular_small import ProductOfSmall, suits
 
@@ -184,7 +184,9 @@ def notes(specs: Sequence[Spec], options: MatmulOptions) -> dict[str, str]:
     found = matrices(specs)
     small = is_small(dtype, found.rows, found.inner, found.columns)
     on_gpu = "in digits" if small else f"modulo {moduli_for(sum(bits), found.inner)} numbers"
-    how = f"on a GPU {on_gpu} of 8 bits, on a CPU in pieces of 19 bits"
+    narrow = dtype.kind == "f" and dtype.itemsize < 8
+    on_cpu = "in float64 where that is certain, else " * narrow + "in pieces of 19 bits"
+    how = f"on a GPU {on_gpu} of 8 bits, on a CPU {on_cpu}"
     if dtype.kind != "f":
         return {"arithmetic": f"exact, of integers; {how}"}
     kept = FORMATS[dtype.name].kept

@@ -14,7 +14,7 @@ from workflows.matmul_exact import exact_float, exact_integer
 from workflows.matmul_float import FloatCheck, of_batch
 from workflows.matmul_shape import Matrices, matrices
 
-HELD = 2**22  # elements of A and B that are looked at at a time, about
+HELD = 2**23  # elements of A and B that are looked at at a time, about
 RECOMPUTED = 4  # elements of a region, at most
 RECOMPUTED_PRODUCTS = 2**16  # in all of them together, as long as that is one element
 
@@ -47,17 +47,25 @@ def check(
 
 
 def _slabs(read: Read, region: Bounds, factors: Matrices, dtype: np.dtype[Any]) -> Slabs:
-    """What goes into a region, part by part; floats in their common dtype."""
+    """What goes into a region, part by part; floats in their common dtype. A single part is read once."""
     _, rows, columns = factors.parts(region)
     step = max(1, HELD // (rows[1] - rows[0] + columns[1] - columns[0]))
 
+    kept: list[tuple[Array, Array]] = []
+
     def slabs() -> Iterator[tuple[Array, Array]]:
+        if kept:
+            yield kept[0]
+            return
         for first in range(0, max(1, factors.inner), step):
             bounds = factors.needs(region, (first, min(first + step, factors.inner)))
             blocks = [read(number, bounds[number]) for number in (0, 1)]
             if dtype.kind == "f":
                 blocks = [block.astype(dtype, copy=False) for block in blocks]
-            yield factors.as_matrices(blocks)
+            part = factors.as_matrices(blocks)
+            if step >= factors.inner:
+                kept.append(part)
+            yield part
 
     return slabs
 

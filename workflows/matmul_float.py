@@ -18,6 +18,8 @@ LEAST_EXPONENT = -500
 # Above what all underflows in here add up to; and what rounding the bound itself takes away.
 UNDERFLOW, UPWARDS = 2.0**-1000, 1 + 2.0**-20
 
+HEIGHT = 256  # rows of a matrix at a time: what is made of them stays in the cache
+
 Array = NDArray[Any]
 Slabs = Callable[[], Iterator[tuple[Array, Array]]]
 
@@ -50,18 +52,20 @@ class FloatCheck:
             self.parts += 1
             self.inner += blocks[0].shape[-1]
             for number, (block, axis) in enumerate(zip(blocks, (-1, -2), strict=True)):
-                largest = np.max(np.abs(block), axis, keepdims=True, initial=0)
-                if not np.isfinite(largest).all():
-                    wild[number] |= ~np.isfinite(largest)
+                most, least = block.max(axis, keepdims=True, initial=0), block.min(axis, keepdims=True, initial=0)
+                largest = np.maximum(most, -least)
+                finite = np.isfinite(largest)
+                wild[number] = wild[number] | ~finite
+                if not finite.all():
                     largest = np.max(np.abs(block), axis, keepdims=True, initial=0, where=np.isfinite(block))
                 tops[number] = np.maximum(tops[number], largest)
         self.scales = [np.maximum(np.frexp(top)[1], LEAST_EXPONENT) for top in tops]
         self.wild = wild
         self.wild_rows, self.wild_columns = wild
-        overflowed = ~np.isfinite(found) & ~(wild[0] | wild[1])
+        beyond = ~np.isfinite(found)
+        overflowed = beyond & ~(wild[0] | wild[1]) if beyond.any() else beyond
         self.single_rows = overflowed.any(-1, keepdims=True) & ~self.wild_rows
-        self.c = _scaled_back(found.astype(np.float64), self.scales[0] + self.scales[1])
-        self.c[np.broadcast_to(self.wild_columns | self.wild_rows | self.single_rows, self.c.shape)] = 0
+        self.largest = np.zeros((*found.shape[:-1], 1))  # magnitudes in the rows of C that were compared
         self.signs = random.choice([-1.0, 1.0], (found.shape[-1], VECTORS))
 
     def scaled(self, a: Array, b: Array) -> tuple[Array, Array]:
@@ -74,19 +78,43 @@ class FloatCheck:
 
     def compare(self) -> tuple[Array, Array]:
         """Differences by row and vector, and the bound of each row; in its scale times those of the columns."""
-        *batch, rows, columns = self.c.shape
-        sums = np.zeros((*batch, rows, VECTORS))
-        magnitudes: Any = 0.0
-        ones = np.ones((columns, 1))
+        *batch, rows, columns = self.found.shape
+        sums, magnitudes = np.zeros((*batch, rows, VECTORS)), np.zeros((*batch, rows, 1))
         for a, b in self.slabs():
-            a, b = self.scaled(a, b)
-            sums += a @ (b @ self.signs)
-            np.abs(a, out=a), np.abs(b, out=b)
-            magnitudes = magnitudes + a @ (b @ ones)
-        differences = np.abs(sums - self.c @ self.signs)
+            b = self._in_scale(1, b, (...,))
+            of_signs, of_ones = b @ self.signs, np.abs(b) @ np.ones((columns, 1))
+            for part in _tiles(batch, rows):
+                tile = self._in_scale(0, a[part], part)
+                sums[part] += tile @ of_signs
+                magnitudes[part] += np.abs(tile, out=tile) @ of_ones
+        for part in _tiles(batch, rows):
+            tile = self._found_in_scale(part)
+            sums[part] -= tile @ self.signs
+            self.largest[part] = np.maximum(
+                tile.max(-1, keepdims=True, initial=0), -tile.min(-1, keepdims=True, initial=0)
+            )
         bound = (self.gamma + _gamma(self.inner + 2 * columns + self.parts)) * magnitudes
-        bound = bound + self.underflow().sum(-1, keepdims=True)
-        return differences, np.broadcast_to(bound * UPWARDS, (*batch, rows, 1))
+        # As `underflow` has it, added up along a row.
+        halves = self._halves() * np.ldexp(1.0, -self.scales[1]).sum(-1, keepdims=True)
+        bound += np.ldexp(halves, self.format.least - 1 - self.scales[0]) + columns * UNDERFLOW * (self.inner + 1)
+        return np.abs(sums, out=sums), bound * UPWARDS
+
+    def _in_scale(self, number: int, block: Array, part: tuple[Any, ...]) -> Array:
+        """Rows of A, or B, in their scale, with zeros for what is looked at elsewhere."""
+        scaled: Array = np.multiply(block, np.ldexp(1.0, -self.scales[number][part]), dtype=np.float64)
+        wild = self.wild[number][part]
+        return np.where(wild, 0, scaled) if wild.any() else scaled
+
+    def _found_in_scale(self, part: tuple[Any, ...]) -> Array:
+        """The same of rows of C."""
+        found, scales = self.found[part], (self.scales[0][part], self.scales[1])
+        if self.format.precision < 53:  # neither step over- or underflows
+            scaled = np.multiply(found, np.ldexp(1.0, -scales[0]), dtype=np.float64)
+            scaled *= np.ldexp(1.0, -scales[1])
+        else:
+            scaled = _scaled_back(found, scales[0] + scales[1])
+        elsewhere = self.wild_rows[part] | self.single_rows[part] | self.wild_columns
+        return np.where(elsewhere, 0, scaled) if elsewhere.any() else scaled
 
     @property
     def gamma(self) -> float:
@@ -95,9 +123,13 @@ class FloatCheck:
 
     def underflow(self) -> Array:
         """How far an element, and the check, may be off where products underflow; in the scales of row and column."""
-        halves = self.inner if self.format.precision == 53 else 1  # the products of others do not underflow in float64
-        least = np.ldexp(float(max(1, halves)), self.format.least - 1 - (self.scales[0] + self.scales[1]))
+        least = np.ldexp(self._halves(), self.format.least - 1 - (self.scales[0] + self.scales[1]))
         return np.asarray(least + UNDERFLOW * (self.inner + 1))
+
+    def _halves(self) -> float:
+        """Of the least number: by how many of them an element may be off. Products of others than float64 do not
+        underflow."""
+        return float(max(1, self.inner)) if self.format.precision == 53 else 1.0
 
     def wrong(self) -> list[str]:
         """What is wrong, row by row."""
@@ -110,9 +142,9 @@ class FloatCheck:
             lines.append(f"row {place} of the region: a sum with random signs is off by {difference:.3g} in its scale, "
                          f"expected {most:.3g} at most")  # fmt: skip
         # No sum of products is larger than this; what is, overflows above and hides in its own magnitude.
-        for place in np.argwhere(~(np.abs(self.c) <= 2 * self.inner + 1))[:3].tolist():
-            lines.append(f"element {place} of the region: expected a sum of {self.inner} products, got "
-                         f"{self.found[*place]}")  # fmt: skip
+        for place in np.argwhere(~(self.largest[..., 0] <= 2 * self.inner + 1))[:3].tolist():
+            lines.append(f"row {place} of the region: expected sums of {self.inner} products, got one of "
+                         f"{self.largest[*place, 0]:.3g} in its scale")  # fmt: skip
         return lines + self._wrong_singly()
 
     def _wrong_singly(self) -> list[str]:
@@ -163,6 +195,15 @@ class FloatCheck:
 def _gamma(count: int, unit: float = UNIT) -> float:
     """How far the sum of so many products may be off, as a share of the sum of their magnitudes; in any order."""
     return count * unit / (1 - count * unit)
+
+
+def _tiles(batch: Sequence[int], rows: int) -> Iterator[tuple[Any, ...]]:
+    """Some rows of a matrix at a time; stacks as they are."""
+    if batch:
+        yield (...,)
+        return
+    for start in range(0, rows, HEIGHT):
+        yield (slice(start, start + HEIGHT),)
 
 
 def _scaled_back(values: Array, scales: Array) -> Array:

@@ -87,7 +87,7 @@ def command(*words: str, every_gpu: bool = False) -> list[str]:
     if not every_gpu:
         return [sys.executable, "-m", "pipeline", *words]
     code = (
-        "import pipeline.threads; pipeline.threads.share_cores(); "
+        "import pipeline.__main__; pipeline.__main__.prepare(); "
         "import pipeline.cli, pipeline.cluster; pipeline.cluster.SMALL_BYTES = 0; pipeline.cli.main()"
     )
     return [sys.executable, "-c", code, *words]
