@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels import build
-from kernels.transpose_axes import Matrices, matrices
+from kernels.runs import copy_runs
+from kernels.transpose_axes import Matrices, matrices, merged, runs
 from kernels.transpose_cpu import STAND_INS
 from kernels.variant import Variant, by_name, check_array, check_block
 
@@ -90,19 +91,31 @@ def permute_axes(array: Any, axes: Sequence[int]) -> Any:
     Returns
     -------
     CuPy array of the same dtype, C-contiguous
-        On the current stream: by transposing matrices where that is what it amounts to, else by CuPy's copy.
+        On the current stream: by transposing matrices, or by copying runs, where that is what it amounts to, else by
+        CuPy's copy.
     """
     import cupy
 
     shape = tuple(array.shape[axis] for axis in axes)
-    found = matrices(array.shape, axes)
+    lengths, order = merged(array.shape, axes)
     itemsize = array.dtype.itemsize
-    if found is None or itemsize not in SHAPES or not _fills(found, itemsize):
-        return cupy.ascontiguousarray(array.transpose(axes)).reshape(shape)  # also where there is no axis
-    out = _empty(shape, array.dtype)
-    _check_address(array)
-    _turn(array, out, found)
-    return out
+    if itemsize in SHAPES and len(order) > 1:
+        _check_address(array)
+        nbytes = lengths[-1] * itemsize
+        if order[-1] == len(order) - 1 and nbytes in SHAPES and array.data.ptr % nbytes == 0:
+            # Runs that are as long as an element can be are elements.
+            items = array.reshape(-1).view(STAND_INS[nbytes]).reshape(lengths[:-1])
+            return permute_axes(items, order[:-1]).reshape(-1).view(array.dtype).reshape(shape)
+        found, kept = matrices(array.shape, axes), runs(lengths, order)
+        if found is not None and _fills(found, itemsize):
+            out = _empty(shape, array.dtype)
+            _turn(array, out, found)
+            return out
+        if kept is not None:
+            out = _empty(shape, array.dtype)
+            if copy_runs(array, out, kept):
+                return out
+    return cupy.ascontiguousarray(array.transpose(axes)).reshape(shape)  # also where there is no axis
 
 
 def reverse_axes(array: Any, as_bytes: bool = False) -> Any:
@@ -118,10 +131,6 @@ def reverse_axes(array: Any, as_bytes: bool = False) -> Any:
     -------
     CuPy array of the same dtype with the other axes the other way round, C-contiguous
     """
-    if as_bytes and array.shape[-1] in STAND_INS:
-        items = array.reshape(-1).view(STAND_INS[array.shape[-1]]).reshape(array.shape[:-1])
-        shape = (*items.shape[::-1], array.shape[-1])
-        return reverse_axes(items).reshape(-1).view(np.uint8).reshape(shape)
     if array.ndim == 2 and not as_bytes:
         return transpose(array)
     axes = range(array.ndim - as_bytes)

@@ -24,6 +24,7 @@ from kernels import (
     modular_small,
     reduce_device,
     reduction,
+    runs,
     sliding_device,
     stencil,
     transpose,
@@ -151,6 +152,7 @@ INSTANCES: dict[str, Callable[[str], list[str]]] = {
     "transpose": lambda _: _transpose(),
     "reduction": lambda _: _reduction(),
     "elementwise": lambda _: _elementwise(),
+    "runs": lambda _: [runs.instance(unit) for unit in runs.C_TYPES],
     "limits": lambda _: ["read_stream", "displace_cache", *(f"merge<{count}>" for count in (1, 2, 3))],
 }
 # What takes longest comes first.

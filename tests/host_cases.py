@@ -108,6 +108,16 @@ def transpose_cases() -> Iterator[Case]:
         yield Case("transpose", "production", f"{dtype}, {shape} to {axes}", check)
 
 
+def runs_cases() -> Iterator[Case]:
+    """Units of every size; runs shorter than a group of lanes, and of several pieces; up to three axes before them."""
+    for dtype, shape, axes in (
+        ("uint8", (3, 5, 7), (1, 0, 2)), ("int16", (2, 3, 2, 43), (2, 1, 0, 3)), ("float32", (3, 2, 2100), (1, 0, 2)),
+        ("float64", (2, 3, 2, 2, 9), (2, 0, 3, 1, 4)), ("complex128", (5, 3, 33), (1, 0, 2)),
+    ):  # fmt: skip
+        check = partial(_permute, dtype, shape, axes)
+        yield Case("runs", "copy_runs", f"{dtype}, {shape} to {axes}", check)
+
+
 def _permute(dtype: str, shape: tuple[int, ...], axes: tuple[int, ...], cp: Any) -> None:
     array = np.frombuffer(RANDOM(2).bytes(int(np.prod(shape)) * np.dtype(dtype).itemsize), dtype).reshape(shape)
     found = transpose.permute_axes(cp.asarray(array), axes)
@@ -257,7 +267,7 @@ def exact_cases() -> Iterator[Case]:
 
 CASES = [
     case
-    for cases in (histogram_cases, ladder_cases, reduction_cases, stencil_cases, transpose_cases, matmul_cases,
-                  elementwise_cases, limits_cases, exact_cases, modular_cases, small_cases, sliding_cases)
+    for cases in (histogram_cases, ladder_cases, reduction_cases, stencil_cases, transpose_cases, runs_cases,
+                  matmul_cases, elementwise_cases, limits_cases, exact_cases, modular_cases, small_cases, sliding_cases)
     for case in cases()
 ]  # fmt: skip

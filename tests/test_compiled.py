@@ -22,6 +22,7 @@ PRODUCTION = {
     "histogram": r"histogram_\w+", "reduce": r"moments|finish|combine", "matmul": "register_tiled",
     "stencil": "production", "transpose": "production", "reduction": "production", "elementwise": "production",
     "limits": r"\w+", "modular": r"\w+", "modular_small": r"\w+", "sliding": r"\w+",
+    "runs": r"\w+",
 }  # fmt: skip
 # Kernels that keep in local memory what they seldom need: bytes per thread at most.
 SELDOM = {("modular_small", "multiply_small"): 32}
