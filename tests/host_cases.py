@@ -108,6 +108,17 @@ def transpose_cases() -> Iterator[Case]:
         yield Case("transpose", "production", f"{dtype}, {shape} to {axes}", check)
 
 
+def ragged_cases() -> Iterator[Case]:
+    """Tiles that end anywhere; columns of several matrices behind each other, and matrices that are not."""
+    for dtype, shape, axes in (
+        ("float32", (83, 61), (1, 0)), ("float32", (131, 9), (1, 0)), ("float32", (8, 259), (1, 0)),
+        ("float64", (133, 70), (1, 0)), ("float64", (65, 67), (1, 0)), ("float32", (17, 3, 67), (2, 1, 0)),
+        ("float64", (9, 40, 5), (2, 1, 0)), ("float32", (3, 21, 19), (0, 2, 1)), ("float64", (33, 2, 3, 9), (3, 2, 1, 0)),
+    ):  # fmt: skip
+        check = partial(_permute, dtype, shape, axes)
+        yield Case("transpose_ragged", "ragged", f"{dtype}, {shape} to {axes}", check)
+
+
 def runs_cases() -> Iterator[Case]:
     """Units of every size; runs shorter than a group of lanes, and of several pieces; up to three axes before them."""
     for dtype, shape, axes in (
@@ -267,7 +278,7 @@ def exact_cases() -> Iterator[Case]:
 
 CASES = [
     case
-    for cases in (histogram_cases, ladder_cases, reduction_cases, stencil_cases, transpose_cases, runs_cases,
+    for cases in (histogram_cases, ladder_cases, reduction_cases, stencil_cases, transpose_cases, ragged_cases, runs_cases,
                   matmul_cases, elementwise_cases, limits_cases, exact_cases, modular_cases, small_cases, sliding_cases)
     for case in cases()
 ]  # fmt: skip

@@ -22,7 +22,7 @@ PRODUCTION = {
     "histogram": r"histogram_\w+", "reduce": r"moments|finish|combine", "matmul": "register_tiled",
     "stencil": "production", "transpose": "production", "reduction": "production", "elementwise": "production",
     "limits": r"\w+", "modular": r"\w+", "modular_small": r"\w+", "sliding": r"\w+",
-    "runs": r"\w+",
+    "runs": r"\w+", "transpose_ragged": r"\w+",
 }  # fmt: skip
 # Kernels that keep in local memory what they seldom need: bytes per thread at most.
 SELDOM = {("modular_small", "multiply_small"): 32}
@@ -44,11 +44,11 @@ def launch(stem: str, instance: str, architecture: str) -> tuple[int, int]:
     if (stem, kernel) == ("reduce", "finish"):
         return 512, 1
     if (stem, kernel) == ("transpose", "production"):
-        c_type, _, _, threads, *aligned = rest.rstrip(">").split(", ")
-        of_in, of_out = (flag == "true" for flag in aligned)
-        wide = c_type not in ("unsigned char", "unsigned short")
-        resident = (2048 if of_in else 1536) if of_out else 1536 if of_in and wide else 1024
-        return int(threads), (resident if architecture in LARGE else 1024) // int(threads)
+        _, _, _, threads, *aligned = rest.rstrip(">").split(", ")
+        resident = 2048 if architecture in LARGE and aligned == ["true", "true"] else 1024
+        return int(threads), resident // int(threads)
+    if stem == "transpose_ragged":
+        return 256, 4
     if stem == "modular" and kernel == "multiply":
         rows, columns, of_warp, across, _ = map(int, rest.rstrip(">").split(", "))
         return 32 * (rows // of_warp) * (columns // across), 1
