@@ -23,7 +23,8 @@ DTYPES = (
 )  # fmt: skip
 TILES = (8, 16, 32)
 # Rows, columns and threads of the production kernel's tile, by bytes of an element: where rows of both arrays begin and
-# end on 16 bytes, where those of the second one do, and where they do not. Wider elements are for `transpose_ragged` then.
+# end on 16 bytes, where those of the second one do, and where they do not. Elements of 4 and 8 bytes are for
+# `transpose_ragged` then.
 SHAPES = {1: (128, 256, 512), 2: (128, 128, 512), 4: (64, 64, 512), 8: (32, 32, 256), 16: (32, 32, 512)}
 RAGGED_IN = {1: (256, 256, 512), 2: (256, 128, 512)}
 RAGGED = {1: (128, 128, 320), 2: (64, 128, 320)}

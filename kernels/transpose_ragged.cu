@@ -13,7 +13,13 @@ using u64 = unsigned long long;
 using i64 = long long;
 
 constexpr int SECTOR = 32;
-constexpr int RESIDENT = 1024;  // threads of a multiprocessor, each with 64 registers: half of them hold what it loads
+// Threads of a multiprocessor: half of a thread's registers hold what it loads, and 64 of them are not enough for what
+// the compiler does for the oldest.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 860
+constexpr int RESIDENT = 768;
+#else
+constexpr int RESIDENT = 1024;
+#endif
 
 // Elements before the first sector that begins in a row of `out`, from an address on.
 template <typename T> __device__ int before_sector(const T* at) {

@@ -51,18 +51,17 @@ template <int ACROSS> __device__ Spot spot(int unit) {
     return {patch % PATCHES * LANES_ACROSS + lane % LANES_ACROSS, patch / PATCHES * LANES_DOWN + lane / LANES_ACROSS};
 }
 
-// The 16 bytes that begin `shift` bytes behind the first of 32, a multiple of SIZE.
-template <int SIZE> __device__ uint4 shifted(uint4 lower, uint4 upper, u32 shift) {
+// The 16 bytes that begin `shift` bytes behind the first of 32.
+__device__ uint4 shifted(uint4 lower, uint4 upper, u32 shift) {
     u32 word[8] = {lower.x, lower.y, lower.z, lower.w, upper.x, upper.y, upper.z, upper.w};
 #pragma unroll
     for (int i = 0; i < 6; ++i)
-        if (SIZE < 16 && shift & 8) word[i] = word[i + 2];
+        if (shift & 8) word[i] = word[i + 2];
 #pragma unroll
     for (int i = 0; i < 5; ++i)
-        if (SIZE < 8 && shift & 4) word[i] = word[i + 1];
+        if (shift & 4) word[i] = word[i + 1];
 #pragma unroll
-    for (int i = 0; i < 4; ++i)
-        if (SIZE < 4) word[i] = __funnelshift_r(word[i], word[i + 1], shift % 4 * 8);
+    for (int i = 0; i < 4; ++i) word[i] = __funnelshift_r(word[i], word[i + 1], shift % 4 * 8);
     return {word[0], word[1], word[2], word[3]};
 }
 
@@ -100,7 +99,7 @@ __device__ void load_packs(S& stage, const T* __restrict__ in, i64 pitch, i64 ro
         } loaded;
 #pragma unroll
         for (int r = 0; r < S::PER_WORD; ++r)
-            loaded.pack[r] = ALIGNED ? lower[k][r] : shifted<SIZE>(lower[k][r], upper[k][r], shift[k][r]);
+            loaded.pack[r] = ALIGNED ? lower[k][r] : shifted(lower[k][r], upper[k][r], shift[k][r]);
 #pragma unroll
         for (int j = 0; j < S::PER_PACK; ++j) {
             union {

@@ -48,7 +48,8 @@ def launch(stem: str, instance: str, architecture: str) -> tuple[int, int]:
         resident = 2048 if architecture in LARGE and aligned == ["true", "true"] else 1024
         return int(threads), resident // int(threads)
     if stem == "transpose_ragged":
-        return 256, 4
+        threads = int(rest.rstrip(">").split(", ")[-1])
+        return threads, (768 if architecture in ("sm_75", "sm_80") else 1024) // threads
     if stem == "modular" and kernel == "multiply":
         rows, columns, of_warp, across, _ = map(int, rest.rstrip(">").split(", "))
         return 32 * (rows // of_warp) * (columns // across), 1
