@@ -15,6 +15,8 @@ from kernels.transpose_cpu import STAND_INS
 C_TYPES = {1: "unsigned char", 2: "unsigned short", 4: "unsigned int", 8: "unsigned long long", 16: "ulonglong2"}
 THREADS, IN_FLIGHT = 256, 32  # runs.cu
 MOST_RUNS = 2**31
+# Bytes that a lane has to move for where it finds them to be worth working out; with less CuPy's copy is as fast.
+WORTH = 8
 MAX_GRID = 2**31 - 1
 
 
@@ -29,7 +31,7 @@ def copy_runs(array: Any, out: Any, found: Runs) -> bool:
 
     Returns
     -------
-    Whether it was done: there may be more runs than the kernel counts.
+    Whether it was done: runs may be too short for it, or more than the kernel counts.
     """
     itemsize = array.dtype.itemsize
     nbytes = found.length * itemsize
@@ -37,7 +39,7 @@ def copy_runs(array: Any, out: Any, found: Runs) -> bool:
     units, runs = nbytes // unit, prod(found.counts)
     shift, pieces = _shared_out(units, unit)
     grid = -(-runs * pieces // (THREADS >> shift))
-    if runs > MOST_RUNS or grid > MAX_GRID:
+    if nbytes < WORTH * (pieces << shift) or runs > MOST_RUNS or grid > MAX_GRID:
         return False
     of_units = (each.reshape(-1).view(STAND_INS[unit]) for each in (array, out))
     steps = (np.int64(step * itemsize // unit) for step in found.steps)

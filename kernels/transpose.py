@@ -26,8 +26,8 @@ TILES = (8, 16, 32)
 # end on 16 bytes, where those of the second one do, and where they do not. Elements of 4 and 8 bytes are for
 # `transpose_ragged` then.
 SHAPES = {1: (128, 256, 512), 2: (128, 128, 512), 4: (64, 64, 512), 8: (32, 32, 256), 16: (32, 32, 512)}
-RAGGED_IN = {1: (256, 256, 512), 2: (256, 128, 512)}
-RAGGED = {1: (128, 128, 320), 2: (64, 128, 320)}
+RAGGED_IN = {1: (128, 128, 256), 2: (256, 64, 256)}
+RAGGED = {1: (128, 128, 160), 2: (128, 128, 288)}
 SECTOR = 32  # transpose_tile.cuh
 MAX_GRID = 2**31 - 1
 NARROW = 8  # parts of a tile; a matrix in less than one would leave most of it empty

@@ -13,13 +13,7 @@ using u64 = unsigned long long;
 using i64 = long long;
 
 constexpr int SECTOR = 32;
-// Threads of a multiprocessor: half of a thread's registers hold what it loads, and 64 of them are not enough for what
-// the compiler does for the oldest.
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 860
-constexpr int RESIDENT = 768;
-#else
-constexpr int RESIDENT = 1024;
-#endif
+constexpr int RESIDENT = 1024;  // threads of a multiprocessor, each with 64 registers: half of them hold what it loads
 
 // Elements before the first sector that begins in a row of `out`, from an address on.
 template <typename T> __device__ int before_sector(const T* at) {
@@ -46,7 +40,8 @@ ragged(const T* __restrict__ in, T* __restrict__ out, i64 rows, i64 columns, i64
     in += matrix / inner * in_outer + matrix % inner * in_inner + row * pitch_in + column;
     out += matrix / inner * out_outer + matrix % inner * out_inner + row;
 
-    T item[LOADS][PIECES];
+    // What is stored does not depend on what there is: else the compiler would put each load beside its store.
+    T item[LOADS][PIECES] = {};
     const T* from = in + warp * pitch_in + lane;
 #pragma unroll
     for (int n = 0; n < LOADS; ++n) {
@@ -59,8 +54,7 @@ ragged(const T* __restrict__ in, T* __restrict__ out, i64 rows, i64 columns, i64
     for (int n = 0; n < LOADS; ++n)
 #pragma unroll
         for (int p = 0; p < PIECES; ++p)
-            if (warp + n * WARPS < height && p * 32 + lane < width)
-                stage[(warp + n * WARPS) * PITCH + p * 32 + lane] = item[n][p];
+            if (warp + n * WARPS < HEIGHT) stage[(warp + n * WARPS) * PITCH + p * 32 + lane] = item[n][p];
     __syncthreads();
 
     const i64 first = column / span;

@@ -77,7 +77,6 @@ FASTER: Mapping[tuple[str, str, str], str] = MappingProxyType({
     ("modular_blocks.cuh", "multiply_tiles", "threadIdx.x % 32 == 0"): "every lane has the same to say",
     ("modular_combine.cuh", "store_four", "element + 4 > size"): "one after another",
     ("modular_combine.cuh", "constexpr", "lowest >= F::LEAST"): "the slower way rounds the same",
-    ("transpose_ragged.cu", "ragged", "p * 32 + lane < width"): "nobody reads what is stored behind the last column",
     ("sliding_digits.cuh", "below", "here >= 64"): "all digits are added up instead",
     ("sliding_digits.cuh", "below", "here > 0"): "all digits are added up instead",
 })  # fmt: skip

@@ -12,7 +12,7 @@ import pytest
 from compiled import ARCHITECTURES, INSTANCES, REGISTERS, TASKS, Taken, compiled
 from test_build import SHARED, require_compiler
 
-from kernels import build
+from kernels import build, transpose_ragged
 from pipeline.inspection import inspect
 
 # Multiprocessors that hold 2048 threads; the others hold 1024 or 1536.
@@ -48,8 +48,7 @@ def launch(stem: str, instance: str, architecture: str) -> tuple[int, int]:
         resident = 2048 if architecture in LARGE and aligned == ["true", "true"] else 1024
         return int(threads), resident // int(threads)
     if stem == "transpose_ragged":
-        threads = int(rest.rstrip(">").split(", ")[-1])
-        return threads, (768 if architecture in ("sm_75", "sm_80") else 1024) // threads
+        return 256, 4
     if stem == "modular" and kernel == "multiply":
         rows, columns, of_warp, across, _ = map(int, rest.rstrip(">").split(", "))
         return 32 * (rows // of_warp) * (columns // across), 1
@@ -150,6 +149,16 @@ def test_histogram_increments_by_one_instruction(architecture: str) -> None:
         atomics = [line.split("  ")[1] for line in kernel.listing if "ATOMS" in line]
         fused = [line for line in atomics if "ATOMS.POPC.INC" in line]
         assert fused and fused == atomics, f"{kernel.instance}, {architecture}: expected ATOMS.POPC.INC, got {atomics}"
+
+
+@pytest.mark.parametrize("itemsize", transpose_ragged.C_TYPES)
+def test_ragged_transposes_load_before_they_store(itemsize: int) -> None:
+    """The loads of a tile are in flight together: none of them waits behind what is done with another."""
+    require_compiler()
+    (kernel,) = inspect("transpose_ragged", {"ragged": transpose_ragged.instance(itemsize)}, "sm_90a")
+    found = re.findall(r"\b(LDG|STS)\b", "\n".join(kernel.listing))
+    loads = found.count("LDG")
+    assert loads > 8 and found == ["LDG"] * loads + ["STS"] * loads, found
 
 
 def test_every_source_is_compiled() -> None:

@@ -60,8 +60,8 @@ def test_launches(monkeypatch: pytest.MonkeyPatch) -> None:
         build, "load", lambda stem, instance: lambda *launch: launches.append((stem, instance, *launch))
     )
     for dtype, length, start, unit in (
-        ("uint8", 7, 0, 1), ("uint8", 32, 0, 16), ("uint8", 32, 2, 2), ("int16", 6, 0, 4), ("float32", 2, 0, 8),
-        ("float32", 100_000, 0, 16), ("float64", 3, 0, 8), ("complex128", 1, 0, 16),
+        ("uint8", 257, 0, 1), ("uint8", 32, 0, 16), ("uint8", 258, 2, 2), ("int16", 130, 0, 4), ("float32", 66, 0, 8),
+        ("float32", 100_000, 0, 16), ("float64", 4, 0, 16), ("complex128", 1, 0, 16),
     ):  # fmt: skip
         itemsize = np.dtype(dtype).itemsize
         array = fake(np.zeros(6 * length * itemsize + start, np.uint8))[start:].view(dtype).reshape(2, 3, length)
@@ -77,8 +77,11 @@ def test_launches(monkeypatch: pytest.MonkeyPatch) -> None:
         each = min(runs.IN_FLIGHT // unit, 16)
         assert units <= pieces * (each << shift) and units > (pieces - 1) * (each << shift)
         assert grid * (threads >> shift) >= count * pieces > (grid - 1) * (threads >> shift)
-    array = fake(np.zeros(8, np.uint8))
-    assert not runs.copy_runs(array, array, Runs(1, (2**16, 2**16, 1), (1, 1, 0)))
+    for length in (7, 255):
+        array = fake(np.zeros((2, 3, length), np.uint8))
+        assert not runs.copy_runs(array, array, Runs(length, (2, 3, 1), (3 * length, length, 0)))
+    array = fake(np.zeros(16, np.uint8))
+    assert not runs.copy_runs(array, array, Runs(16, (2**16, 2**16, 1), (16, 16, 0)))
     assert launches == []
 
 
@@ -92,7 +95,7 @@ def test_source_is_what_is_launched() -> None:
 CASES: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = (
     ((40, 3, 50), (1, 0, 2)), ((33, 17, 1), (1, 0, 2)), ((33, 17, 2), (1, 0, 2)), ((33, 17, 3), (1, 0, 2)),
     ((9, 8, 16), (1, 0, 2)), ((5, 4, 3, 77), (2, 1, 0, 3)), ((2, 3, 4, 5, 6), (3, 1, 0, 2, 4)),
-    ((3, 2, 9001), (1, 0, 2)), ((2, 3, 2, 5, 4, 7), (4, 3, 2, 1, 0, 5)),
+    ((3, 2, 9001), (1, 0, 2)), ((5, 3, 260), (1, 0, 2)), ((2, 3, 2, 5, 4, 7), (4, 3, 2, 1, 0, 5)),
 )  # fmt: skip
 
 
