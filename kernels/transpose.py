@@ -114,10 +114,8 @@ def permute_axes(array: Any, axes: Sequence[int]) -> Any:
             out = _empty(shape, array.dtype)
             _turn(array, out, found)
             return out
-        if kept is not None:
-            out = _empty(shape, array.dtype)
-            if copy_runs(array, out, kept):
-                return out
+        if kept is not None and copy_runs(array, out := _empty(shape, array.dtype), kept):
+            return out
     return cupy.ascontiguousarray(array.transpose(axes)).reshape(shape)  # also where there is no axis
 
 
