@@ -91,11 +91,11 @@ ROWS: tuple[Row, ...] = (
                  "bounds the kernel at about 0.56."),
     transposes("transpose, items of 4 and 8 bytes", Need(0.97, COPY), ["float32", "float64"],
                "by the profiler's counters what the two halves of the second-level cache send each other takes 88 to "
-               "92 % of its cycles, in a copy 90 %, while memory moves no byte twice. A sector that two tiles touch counts "
-               "twice there: one in eight to one in six of those read where rows begin anywhere. Tiles walked down with "
-               "a ring of rows gave 0.87 and 0.91, lines in place of sectors 0.89, asynchronous copies of 4 bytes 0.7 "
-               "(the queue of the load and store unit). Going across gave 0.94 for 0.91 with pitches of a power of two, "
-               "and less with others."),
+               "92 % of its cycles, in a copy 90 %, while memory moves no byte twice. A sector that two tiles touch "
+               "counts twice there: one in eight to one in six of those read where rows begin anywhere. Tiles walked "
+               "down with a ring of rows gave 0.87 and 0.91, lines in place of sectors 0.89, asynchronous copies of "
+               "4 bytes 0.7 (the queue of the load and store unit). Going across gave 0.94 for 0.91 with pitches of "
+               "a power of two, and less with others."),
     transposes("transpose, items of 1, 2 and 16 bytes", Need(0.90, COPY), ["uint8", "uint16", "complex128"],
                "the same link takes 85 to 92 %: of rows that begin anywhere half as many sectors more are read of "
                "bytes, a quarter more of 16-bit elements. Tiles in which every thread loads as much as any other gave "
