@@ -56,10 +56,11 @@ __global__ void __launch_bounds__(TILE * TILE) padded_tile(const T* in, T* out, 
 }
 
 // Threads of a multiprocessor: 2048 have 32 registers each, which is enough where rows are aligned. Rows that are not take
-// twice as many.
+// twice as many, of the latest architecture more.
 template <bool ALIGNED>
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ == 750 || __CUDA_ARCH__ == 860 || __CUDA_ARCH__ == 890 || \
-    __CUDA_ARCH__ >= 1200
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1200
+constexpr int RESIDENT = ALIGNED ? 1024 : 896;
+#elif !defined(__CUDA_ARCH__) || __CUDA_ARCH__ == 750 || __CUDA_ARCH__ == 860 || __CUDA_ARCH__ == 890
 constexpr int RESIDENT = 1024;
 #else
 constexpr int RESIDENT = ALIGNED ? 2048 : 1024;

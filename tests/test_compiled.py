@@ -45,8 +45,9 @@ def launch(stem: str, instance: str, architecture: str) -> tuple[int, int]:
         return 512, 1
     if (stem, kernel) == ("transpose", "production"):
         _, _, _, threads, *aligned = rest.rstrip(">").split(", ")
-        resident = 2048 if architecture in LARGE and aligned == ["true", "true"] else 1024
-        return int(threads), resident // int(threads)
+        of_ragged = 896 if architecture == "sm_120" else 1024
+        of_aligned = 2048 if architecture in LARGE else 1024
+        return int(threads), (of_aligned if aligned == ["true", "true"] else of_ragged) // int(threads)
     if stem == "transpose_ragged":
         return 256, 4
     if stem == "modular" and kernel == "multiply":
