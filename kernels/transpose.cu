@@ -56,13 +56,14 @@ __global__ void __launch_bounds__(TILE * TILE) padded_tile(const T* in, T* out, 
 }
 
 // Threads of a multiprocessor: 2048 have 32 registers each, which is enough where rows are aligned. Rows that are not take
-// more, bytes most of all.
-template <typename T, bool ALIGNED_IN, bool ALIGNED_OUT>
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ == 750 || __CUDA_ARCH__ == 860 || __CUDA_ARCH__ == 890 || \
-    __CUDA_ARCH__ >= 1200
+// twice as many, of the latest architecture more.
+template <bool ALIGNED>
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1200
+constexpr int RESIDENT = ALIGNED ? 1024 : 896;
+#elif !defined(__CUDA_ARCH__) || __CUDA_ARCH__ == 750 || __CUDA_ARCH__ == 860 || __CUDA_ARCH__ == 890
 constexpr int RESIDENT = 1024;
 #else
-constexpr int RESIDENT = ALIGNED_OUT ? (ALIGNED_IN ? 2048 : 1536) : ALIGNED_IN && sizeof(T) >= 4 ? 1536 : 1024;
+constexpr int RESIDENT = ALIGNED ? 2048 : 1024;
 #endif
 
 // Any number of matrices, of `inner` and the rest: where each of them begins, and its rows, is for the caller to say.
@@ -70,7 +71,7 @@ constexpr int RESIDENT = ALIGNED_OUT ? (ALIGNED_IN ? 2048 : 1536) : ALIGNED_IN &
 // `out` do, too; else tiles begin in each row where a sector does. Ends of an array that is not
 // aligned go element by element. Tile after tile goes down: what is written next lies behind what was.
 template <typename T, int ROWS, int COLUMNS, int THREADS, bool ALIGNED_IN, bool ALIGNED_OUT>
-__global__ void __launch_bounds__(THREADS, RESIDENT<T, ALIGNED_IN, ALIGNED_OUT> / THREADS)
+__global__ void __launch_bounds__(THREADS, RESIDENT<ALIGNED_IN && ALIGNED_OUT> / THREADS)
 production(const T* __restrict__ in, T* __restrict__ out, i64 rows, i64 columns, i64 pitch_in, i64 pitch_out, i64 inner,
            i64 in_inner, i64 in_outer, i64 out_inner, i64 out_outer) {
     using S = Stage<T, ROWS, COLUMNS, ALIGNED_OUT>;

@@ -9,8 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels import build
-from kernels.transpose_axes import Matrices, matrices
+from kernels.runs import copy_runs
+from kernels.transpose_axes import Matrices, matrices, merged, runs
 from kernels.transpose_cpu import STAND_INS
+from kernels.transpose_ragged import turn_ragged
 from kernels.variant import Variant, by_name, check_array, check_block
 
 # C type that carries an element, by its bytes: bits are moved, whatever they stand for.
@@ -20,10 +22,12 @@ DTYPES = (
     "int64", "uint64", "float64", "complex64", "complex128",
 )  # fmt: skip
 TILES = (8, 16, 32)
-# Rows, columns and threads of the production kernel's tile, by bytes of an element; where rows of both arrays begin and
-# end on 16 bytes, and where they do not.
+# Rows, columns and threads of the production kernel's tile, by bytes of an element: where rows of both arrays begin and
+# end on 16 bytes, where those of the second one do, and where they do not. Elements of 4 and 8 bytes are for
+# `transpose_ragged` then.
 SHAPES = {1: (128, 256, 512), 2: (128, 128, 512), 4: (64, 64, 512), 8: (32, 32, 256), 16: (32, 32, 512)}
-RAGGED = {1: (128, 128, 256), 2: (64, 128, 256), 4: (32, 128, 256), 8: (32, 32, 256)}
+RAGGED_IN = {1: (128, 128, 256), 2: (256, 64, 256)}
+RAGGED = {1: (128, 128, 160), 2: (128, 128, 288)}
 SECTOR = 32  # transpose_tile.cuh
 MAX_GRID = 2**31 - 1
 NARROW = 8  # parts of a tile; a matrix in less than one would leave most of it empty
@@ -90,19 +94,29 @@ def permute_axes(array: Any, axes: Sequence[int]) -> Any:
     Returns
     -------
     CuPy array of the same dtype, C-contiguous
-        On the current stream: by transposing matrices where that is what it amounts to, else by CuPy's copy.
+        On the current stream: by transposing matrices, or by copying runs, where that is what it amounts to, else by
+        CuPy's copy.
     """
     import cupy
 
     shape = tuple(array.shape[axis] for axis in axes)
-    found = matrices(array.shape, axes)
+    lengths, order = merged(array.shape, axes)
     itemsize = array.dtype.itemsize
-    if found is None or itemsize not in SHAPES or not _fills(found, itemsize):
-        return cupy.ascontiguousarray(array.transpose(axes)).reshape(shape)  # also where there is no axis
-    out = _empty(shape, array.dtype)
-    _check_address(array)
-    _turn(array, out, found)
-    return out
+    if itemsize in SHAPES and len(order) > 1:
+        _check_address(array)
+        nbytes = lengths[-1] * itemsize
+        if order[-1] == len(order) - 1 and nbytes in SHAPES and array.data.ptr % nbytes == 0:
+            # Runs that are as long as an element can be are elements.
+            items = array.reshape(-1).view(STAND_INS[nbytes]).reshape(lengths[:-1])
+            return permute_axes(items, order[:-1]).reshape(-1).view(array.dtype).reshape(shape)
+        found, kept = matrices(array.shape, axes), runs(lengths, order)
+        if found is not None and _fills(found, itemsize):
+            out = _empty(shape, array.dtype)
+            _turn(array, out, found)
+            return out
+        if kept is not None and copy_runs(array, out := _empty(shape, array.dtype), kept):
+            return out
+    return cupy.ascontiguousarray(array.transpose(axes)).reshape(shape)  # also where there is no axis
 
 
 def reverse_axes(array: Any, as_bytes: bool = False) -> Any:
@@ -118,10 +132,6 @@ def reverse_axes(array: Any, as_bytes: bool = False) -> Any:
     -------
     CuPy array of the same dtype with the other axes the other way round, C-contiguous
     """
-    if as_bytes and array.shape[-1] in STAND_INS:
-        items = array.reshape(-1).view(STAND_INS[array.shape[-1]]).reshape(array.shape[:-1])
-        shape = (*items.shape[::-1], array.shape[-1])
-        return reverse_axes(items).reshape(-1).view(np.uint8).reshape(shape)
     if array.ndim == 2 and not as_bytes:
         return transpose(array)
     axes = range(array.ndim - as_bytes)
@@ -129,12 +139,15 @@ def reverse_axes(array: Any, as_bytes: bool = False) -> Any:
 
 
 def _turn(array: Any, out: Any, found: Matrices) -> None:
-    """Launch the production kernel."""
+    """Launch the kernel for rows that begin where these do."""
     itemsize = array.dtype.itemsize
     places_in = [array.data.ptr, *(step * itemsize for step in found.steps_in)]
     places_out = [out.data.ptr, *(step * itemsize for step in found.steps_out)]
     aligned_in, aligned_out = (all(place % 16 == 0 for place in places) for places in (places_in, places_out))
-    shape = _shape(itemsize, aligned_in and aligned_out)
+    if itemsize > 2 and not (aligned_in and aligned_out):
+        turn_ragged(array, out, found)
+        return
+    shape = _shape(itemsize, aligned_in, aligned_out)
     kernel = build.load("transpose", production(itemsize, aligned_in, aligned_out))
     sizes = (found.rows, found.columns, found.pitch_in, found.pitch_out,
              found.inner, found.in_inner, found.in_outer, found.out_inner, found.out_outer)  # fmt: skip
@@ -143,21 +156,23 @@ def _turn(array: Any, out: Any, found: Matrices) -> None:
 
 
 def production(itemsize: int, aligned_in: bool, aligned_out: bool) -> str:
-    """Instance of the production kernel; elements of 16 bytes are aligned."""
-    sizes = ", ".join(map(str, _shape(itemsize, aligned_in and aligned_out)))
+    """Instance of the production kernel; elements of more than 2 bytes are aligned."""
+    sizes = ", ".join(map(str, _shape(itemsize, aligned_in, aligned_out)))
     return f"production<{C_TYPES[itemsize]}, {sizes}, {str(aligned_in).lower()}, {str(aligned_out).lower()}>"
 
 
 def stage_bytes(itemsize: int, aligned_in: bool, aligned_out: bool) -> int:
     """Shared memory of a block: Stage in transpose_tile.cuh."""
-    rows, columns, _ = _shape(itemsize, aligned_in and aligned_out)
+    rows, columns, _ = _shape(itemsize, aligned_in, aligned_out)
     per_word = max(1, 4 // itemsize)
     more = 0 if aligned_out else SECTOR // itemsize
     return (columns * ((rows + more) // per_word + 1) + columns // 32 * 4) * itemsize * per_word
 
 
-def _shape(itemsize: int, aligned: bool) -> tuple[int, int, int]:
-    return (SHAPES if aligned else RAGGED)[itemsize]
+def _shape(itemsize: int, aligned_in: bool, aligned_out: bool) -> tuple[int, int, int]:
+    if not aligned_out:
+        return RAGGED[itemsize]
+    return (SHAPES if aligned_in else RAGGED_IN)[itemsize]
 
 
 def _fills(found: Matrices, itemsize: int) -> bool:

@@ -47,6 +47,46 @@ class Matrices:
         return (self.rows, self.pitch_out, *outer, *inner)
 
 
+@dataclass(frozen=True)
+class Runs:
+    """Runs of elements to copy, in elements of two C-contiguous arrays; in the second one they lie one after another.
+
+    Attributes
+    ----------
+    length
+        Of each.
+    counts
+        How many there are along the axes of the second array before the last one, the latest first: three numbers.
+    steps
+        From one run to the next along those, in the first array.
+    """
+
+    length: int
+    counts: tuple[int, int, int]
+    steps: tuple[int, int, int]
+
+
+def runs(lengths: Sequence[int], order: Sequence[int]) -> Runs | None:
+    """What ``ascontiguousarray(array.transpose(axes))`` is where the last axis stays the last one.
+
+    Parameters
+    ----------
+    lengths, order
+        As `merged` gives them.
+
+    Returns
+    -------
+    Runs, or None
+        If it does not stay, if all axes do, or if more than three change places before it.
+    """
+    if not 2 < len(order) < 5 or order[-1] != len(order) - 1:
+        return None
+    places = [*reversed(order[:-1])]
+    counts = [lengths[axis] for axis in places] + [1] * (3 - len(places))
+    steps = [prod(lengths[axis + 1 :]) for axis in places] + [0] * (3 - len(places))
+    return Runs(lengths[-1], (counts[0], counts[1], counts[2]), (steps[0], steps[1], steps[2]))
+
+
 def matrices(shape: Sequence[int], axes: Sequence[int]) -> Matrices | None:
     """What ``ascontiguousarray(array.transpose(axes))`` is.
 

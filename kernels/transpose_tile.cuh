@@ -51,18 +51,17 @@ template <int ACROSS> __device__ Spot spot(int unit) {
     return {patch % PATCHES * LANES_ACROSS + lane % LANES_ACROSS, patch / PATCHES * LANES_DOWN + lane / LANES_ACROSS};
 }
 
-// The 16 bytes that begin `shift` bytes behind the first of 32, a multiple of SIZE.
-template <int SIZE> __device__ uint4 shifted(uint4 lower, uint4 upper, u32 shift) {
+// The 16 bytes that begin `shift` bytes behind the first of 32.
+__device__ uint4 shifted(uint4 lower, uint4 upper, u32 shift) {
     u32 word[8] = {lower.x, lower.y, lower.z, lower.w, upper.x, upper.y, upper.z, upper.w};
 #pragma unroll
     for (int i = 0; i < 6; ++i)
-        if (SIZE < 16 && shift & 8) word[i] = word[i + 2];
+        if (shift & 8) word[i] = word[i + 2];
 #pragma unroll
     for (int i = 0; i < 5; ++i)
-        if (SIZE < 8 && shift & 4) word[i] = word[i + 1];
+        if (shift & 4) word[i] = word[i + 1];
 #pragma unroll
-    for (int i = 0; i < 4; ++i)
-        if (SIZE < 4) word[i] = __funnelshift_r(word[i], word[i + 1], shift % 4 * 8);
+    for (int i = 0; i < 4; ++i) word[i] = __funnelshift_r(word[i], word[i + 1], shift % 4 * 8);
     return {word[0], word[1], word[2], word[3]};
 }
 
@@ -70,7 +69,8 @@ template <int SIZE> __device__ uint4 shifted(uint4 lower, uint4 upper, u32 shift
 // which may reach out of the array. `rows` and `columns`: how many of the tile's there are.
 template <int THREADS, bool ALIGNED, typename S, typename T>
 __device__ void load_packs(S& stage, const T* __restrict__ in, i64 pitch, i64 rows, i64 columns) {
-    constexpr int COUNT = S::PACKS_IN * S::GROUPS, UNITS = (COUNT + THREADS - 1) / THREADS, SIZE = sizeof(T);
+    constexpr int COUNT = S::PACKS_IN * S::GROUPS, UNITS = COUNT / THREADS, SIZE = sizeof(T);
+    static_assert(COUNT % THREADS == 0, "every thread loads as many packs as any other");
     uint4 lower[UNITS][S::PER_WORD], upper[UNITS][S::PER_WORD];
     u32 shift[UNITS][S::PER_WORD];
 #pragma unroll
@@ -92,16 +92,14 @@ __device__ void load_packs(S& stage, const T* __restrict__ in, i64 pitch, i64 ro
     }
 #pragma unroll
     for (int k = 0; k < UNITS; ++k) {
-        const int unit = threadIdx.x + k * THREADS;
-        const Spot to = spot<S::PACKS_IN>(unit);
+        const Spot to = spot<S::PACKS_IN>(threadIdx.x + k * THREADS);
         union {
             uint4 pack[S::PER_WORD];
             T item[S::PER_WORD][S::PER_PACK];
         } loaded;
 #pragma unroll
         for (int r = 0; r < S::PER_WORD; ++r)
-            loaded.pack[r] = ALIGNED ? lower[k][r] : shifted<SIZE>(lower[k][r], upper[k][r], shift[k][r]);
-        if (COUNT % THREADS && unit >= COUNT) break;
+            loaded.pack[r] = ALIGNED ? lower[k][r] : shifted(lower[k][r], upper[k][r], shift[k][r]);
 #pragma unroll
         for (int j = 0; j < S::PER_PACK; ++j) {
             union {
@@ -124,10 +122,11 @@ template <typename T> __device__ int before_sector(const T* at) {
 template <int THREADS, bool ALIGNED, typename S, typename T>
 __device__ void store_packs(const S& stage, T* __restrict__ out, i64 pitch, i64 rows, i64 columns) {
     constexpr int COUNT = S::PACKS_OUT * S::WIDTH, WORDS = S::WORDS_PER_PACK;
-    static_assert(COUNT % THREADS == 0, "every thread stores as many packs as any other");
 #pragma unroll
-    for (int k = 0; k < COUNT / THREADS; ++k) {
-        const Spot from = spot<S::PACKS_OUT>(threadIdx.x + k * THREADS);
+    for (int k = 0; k < (COUNT + THREADS - 1) / THREADS; ++k) {
+        const int unit = threadIdx.x + k * THREADS;
+        if (COUNT % THREADS && unit >= COUNT) break;
+        const Spot from = spot<S::PACKS_OUT>(unit);
         T* const to = out + from.down * pitch;
         const int first = from.across * S::PER_PACK + (ALIGNED ? 0 : before_sector(to));
         union {

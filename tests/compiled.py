@@ -24,9 +24,11 @@ from kernels import (
     modular_small,
     reduce_device,
     reduction,
+    runs,
     sliding_device,
     stencil,
     transpose,
+    transpose_ragged,
 )
 from kernels.modular import FORMATS, MOST_PRODUCTS, bits_of, moduli_for
 from pipeline.inspection import RESERVED, _resources, _run, find_tools
@@ -149,8 +151,10 @@ INSTANCES: dict[str, Callable[[str], list[str]]] = {
     "matmul": lambda _: _matmul(),
     "stencil": lambda _: _stencil(),
     "transpose": lambda _: _transpose(),
+    "transpose_ragged": lambda _: [transpose_ragged.instance(itemsize) for itemsize in transpose_ragged.C_TYPES],
     "reduction": lambda _: _reduction(),
     "elementwise": lambda _: _elementwise(),
+    "runs": lambda _: [runs.instance(unit) for unit in runs.C_TYPES],
     "limits": lambda _: ["read_stream", "displace_cache", *(f"merge<{count}>" for count in (1, 2, 3))],
 }
 # What takes longest comes first.

@@ -27,6 +27,8 @@ from kernels import (
     transpose,
 )
 from kernels.reduce_reference import reduce_reference
+from kernels.transpose_axes import Matrices
+from kernels.transpose_ragged import turn_ragged
 from kernels.variant import Variant
 
 
@@ -106,6 +108,37 @@ def transpose_cases() -> Iterator[Case]:
     ):  # fmt: skip
         check = partial(_permute, dtype, shape, axes)
         yield Case("transpose", "production", f"{dtype}, {shape} to {axes}", check)
+
+
+def ragged_cases() -> Iterator[Case]:
+    """Tiles that end anywhere; columns of several matrices behind each other, and matrices that are not."""
+    for dtype, shape, axes in (
+        ("float32", (83, 61), (1, 0)), ("float32", (131, 9), (1, 0)), ("float32", (8, 259), (1, 0)),
+        ("float64", (133, 70), (1, 0)), ("float64", (65, 67), (1, 0)), ("float32", (17, 3, 67), (2, 1, 0)),
+        ("float64", (9, 40, 5), (2, 1, 0)), ("float32", (3, 21, 19), (0, 2, 1)),
+        ("float64", (33, 2, 3, 9), (3, 2, 1, 0)),
+    ):  # fmt: skip
+        check = partial(_permute, dtype, shape, axes)
+        yield Case("transpose_ragged", "ragged", f"{dtype}, {shape} to {axes}", check)
+    yield Case("transpose_ragged", "ragged", "fewer rows than before a sector", _few_rows)
+
+
+def _few_rows(cp: Any) -> None:
+    array = np.arange(3 * 41, dtype=np.float32).reshape(3, 41)
+    found = cp.empty((41, 3), np.float32)
+    turn_ragged(cp.asarray(array), found, Matrices(3, 41, 41, 3))
+    same(found, array.T)
+
+
+def runs_cases() -> Iterator[Case]:
+    """Units of every size; runs shorter than a group of lanes, and of several pieces; up to three axes before them."""
+    for dtype, shape, axes in (
+        ("uint8", (3, 2, 263), (1, 0, 2)), ("int16", (2, 3, 2, 131), (2, 1, 0, 3)),
+        ("float32", (3, 2, 2100), (1, 0, 2)), ("float64", (2, 3, 2, 2, 33), (2, 0, 3, 1, 4)),
+        ("complex128", (5, 3, 3), (1, 0, 2)),
+    ):  # fmt: skip
+        check = partial(_permute, dtype, shape, axes)
+        yield Case("runs", "copy_runs", f"{dtype}, {shape} to {axes}", check)
 
 
 def _permute(dtype: str, shape: tuple[int, ...], axes: tuple[int, ...], cp: Any) -> None:
@@ -257,7 +290,8 @@ def exact_cases() -> Iterator[Case]:
 
 CASES = [
     case
-    for cases in (histogram_cases, ladder_cases, reduction_cases, stencil_cases, transpose_cases, matmul_cases,
-                  elementwise_cases, limits_cases, exact_cases, modular_cases, small_cases, sliding_cases)
+    for cases in (histogram_cases, ladder_cases, reduction_cases, stencil_cases, transpose_cases, ragged_cases,
+                  runs_cases, matmul_cases, elementwise_cases, limits_cases, exact_cases, modular_cases, small_cases,
+                  sliding_cases)
     for case in cases()
 ]  # fmt: skip

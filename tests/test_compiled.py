@@ -12,7 +12,7 @@ import pytest
 from compiled import ARCHITECTURES, INSTANCES, REGISTERS, TASKS, Taken, compiled
 from test_build import SHARED, require_compiler
 
-from kernels import build
+from kernels import build, transpose_ragged
 from pipeline.inspection import inspect
 
 # Multiprocessors that hold 2048 threads; the others hold 1024 or 1536.
@@ -22,6 +22,7 @@ PRODUCTION = {
     "histogram": r"histogram_\w+", "reduce": r"moments|finish|combine", "matmul": "register_tiled",
     "stencil": "production", "transpose": "production", "reduction": "production", "elementwise": "production",
     "limits": r"\w+", "modular": r"\w+", "modular_small": r"\w+", "sliding": r"\w+",
+    "runs": r"\w+", "transpose_ragged": r"\w+",
 }  # fmt: skip
 # Kernels that keep in local memory what they seldom need: bytes per thread at most.
 SELDOM = {("modular_small", "multiply_small"): 32}
@@ -43,11 +44,12 @@ def launch(stem: str, instance: str, architecture: str) -> tuple[int, int]:
     if (stem, kernel) == ("reduce", "finish"):
         return 512, 1
     if (stem, kernel) == ("transpose", "production"):
-        c_type, _, _, threads, *aligned = rest.rstrip(">").split(", ")
-        of_in, of_out = (flag == "true" for flag in aligned)
-        wide = c_type not in ("unsigned char", "unsigned short")
-        resident = (2048 if of_in else 1536) if of_out else 1536 if of_in and wide else 1024
-        return int(threads), (resident if architecture in LARGE else 1024) // int(threads)
+        _, _, _, threads, *aligned = rest.rstrip(">").split(", ")
+        of_ragged = 896 if architecture == "sm_120" else 1024
+        of_aligned = 2048 if architecture in LARGE else 1024
+        return int(threads), (of_aligned if aligned == ["true", "true"] else of_ragged) // int(threads)
+    if stem == "transpose_ragged":
+        return 256, 4
     if stem == "modular" and kernel == "multiply":
         rows, columns, of_warp, across, _ = map(int, rest.rstrip(">").split(", "))
         return 32 * (rows // of_warp) * (columns // across), 1
@@ -148,6 +150,16 @@ def test_histogram_increments_by_one_instruction(architecture: str) -> None:
         atomics = [line.split("  ")[1] for line in kernel.listing if "ATOMS" in line]
         fused = [line for line in atomics if "ATOMS.POPC.INC" in line]
         assert fused and fused == atomics, f"{kernel.instance}, {architecture}: expected ATOMS.POPC.INC, got {atomics}"
+
+
+@pytest.mark.parametrize("itemsize", transpose_ragged.C_TYPES)
+def test_ragged_transposes_load_before_they_store(itemsize: int) -> None:
+    """The loads of a tile are in flight together: none of them waits behind what is done with another."""
+    require_compiler()
+    (kernel,) = inspect("transpose_ragged", {"ragged": transpose_ragged.instance(itemsize)}, "sm_90a")
+    found = re.findall(r"\b(LDG|STS)\b", "\n".join(kernel.listing))
+    loads = found.count("LDG")
+    assert loads > 8 and found == ["LDG"] * loads + ["STS"] * loads, found
 
 
 def test_every_source_is_compiled() -> None:

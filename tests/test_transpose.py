@@ -17,7 +17,7 @@ from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
 from sizes import sizes
 
-from kernels import build, transpose
+from kernels import build, transpose, transpose_ragged
 from kernels.transpose import DTYPES, INSTANCES, TILES, VARIANTS, transpose_reference
 from workflows.study import Case
 from workflows.study_transpose import BROKEN, STUDY
@@ -45,7 +45,8 @@ def test_header_is_the_registry() -> None:
     ends = {name: f"; broken: {variant.broken}" if variant.broken else "" for name, variant in VARIANTS.items()}
     assert lines == [(name, variant.idea + ends[name]) for name, variant in VARIANTS.items()]
     assert re.findall(r"__global__ void\s+(?:__launch_bounds__\([^)]*\)\s*)?(\w+)\(", SOURCE) == list(VARIANTS)
-    assert f"constexpr int SECTOR = {transpose.SECTOR};" in (build.SOURCES / "transpose_tile.cuh").read_text("utf-8")
+    for name, sector in (("transpose_tile.cuh", transpose.SECTOR), ("transpose_ragged.cu", transpose_ragged.SECTOR)):
+        assert f"constexpr int SECTOR = {sector};" in (build.SOURCES / name).read_text("utf-8")
 
 
 # --- wrappers, on arrays of NumPy that stand for those of CuPy --------------------------------------------------------
@@ -75,7 +76,7 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[Any, ...]]]
     found: list[tuple[Any, ...]] = []
 
     def load(stem: str, instance: str) -> Any:
-        assert stem == "transpose"
+        assert stem in ("transpose", "transpose_ragged")
         return lambda grid, block, arguments, shared_mem=0: found.append((instance, grid, block, arguments))
 
     class OutOfMemoryError(MemoryError):
@@ -137,17 +138,24 @@ def test_launches(launches: list[Any]) -> None:
         assert (instance, block) == (f"naive<unsigned short, {tile}>", (tile, tile))
         assert grid == (-(-rows // tile) * -(-columns // tile),)
         assert out.shape == (columns, rows) and [type(a) for a in arguments[2:]] == [np.int64, np.int64]
-    for rows, columns, aligned in ((64, 68, "true, true"), (63, 68, "true, false"), (64, 69, "false, true"),
-                                   (63, 69, "false, false")):  # fmt: skip
-        transpose.transpose(fake(np.zeros((rows, columns), np.float32)))
+    for rows, columns, aligned, shape, blocks in (
+        (144, 272, "true, true", (128, 256, 512), 4), (143, 272, "true, false", (128, 128, 160), 6),
+        (144, 271, "false, true", (128, 128, 256), 6), (143, 271, "false, false", (128, 128, 160), 6),
+    ):  # fmt: skip
+        transpose.transpose(fake(np.zeros((rows, columns), np.uint8)))
         instance, grid, block, arguments = launches.pop()
-        shape = "64, 64, 512" if aligned == "true, true" else "32, 128, 256"
-        assert (instance, grid) == (f"production<unsigned int, {shape}, {aligned}>", (2,))
-        assert block == (int(shape.split()[2]),)
+        sizes = ", ".join(map(str, shape))
+        assert (instance, grid, block) == (f"production<unsigned char, {sizes}, {aligned}>", (blocks,), shape[2:])
         assert arguments[2:] == (rows, columns, columns, rows, 1, 0, 0, 0, 0)
         assert {type(a) for a in arguments[2:]} == {np.int64}
-    transpose.transpose(fake(np.zeros(8 * 8 + 1, np.float32))[1:].reshape(8, 8))
+    transpose.transpose(fake(np.zeros(16 * 32 + 1, np.uint8))[1:].reshape(16, 32))
     assert launches.pop()[0].endswith("false, true>")
+    for rows, columns in ((63, 260), (64, 259), (63, 259)):
+        transpose.transpose(fake(np.zeros((rows, columns), np.float32)))
+        instance, grid, block, arguments = launches.pop()
+        assert (instance, grid, block) == (transpose_ragged.instance(4), (3,), (256,))
+        assert arguments[2:] == (rows, columns, columns, rows, columns, 0, 1, 0, 0, 0, 0)
+        assert {type(a) for a in arguments[2:]} == {np.int64}
     narrow = fake(np.arange(24).reshape(8, 3))
     assert transpose.transpose(narrow).tolist() == narrow.T.tolist()  # by a copy
     row = fake(np.arange(5))
@@ -165,9 +173,11 @@ def test_every_instance_is_compiled(launches: list[Any]) -> None:
         for shape in ((32, 32), (32, 33), (33, 32), (33, 33)):
             transpose.transpose(fake(np.zeros(shape, dtype)))
     instances = sorted({launch[0] for launch in launches})
-    assert len(instances) == 5 * (len(TILED) * len(TILES) + 6) - 3  # rows of elements of 16 bytes are aligned
+    ragged = [name for name in instances if name.startswith("ragged")]
+    assert len(instances) == 5 * (len(TILED) * len(TILES) + 3) + 3 * len(transpose.RAGGED) + len(ragged)
     assert list(INSTANCES) == list(VARIANTS) and set(INSTANCES.values()) <= set(instances)
-    assert instances == sorted(compiled.INSTANCES["transpose"]("sm_90"))
+    assert ragged == sorted(compiled.INSTANCES["transpose_ragged"]("sm_90"))
+    assert [name for name in instances if name not in ragged] == sorted(compiled.INSTANCES["transpose"]("sm_90"))
 
 
 # --- on a GPU ---------------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from sizes import sizes
 
 from kernels import transpose
 from kernels.transpose_axes import Matrices, matrices, merged
+from kernels.transpose_ragged import in_spans
 
 SHAPES_AND_AXES = st.lists(st.integers(1, 5), max_size=6).flatmap(
     lambda shape: st.tuples(st.just(tuple(shape)), st.permutations(range(len(shape))).map(tuple))
@@ -52,6 +53,15 @@ def test_what_it_amounts_to() -> None:
     for axes in ((0, 1, 2), (1, 0, 2)):
         assert matrices((2, 3, 4), axes) is None
     assert matrices((2, 2, 2, 2, 2), (4, 3, 2, 1, 0)) is None
+
+
+def test_columns_that_lie_behind_each_other_are_those_of_one_matrix() -> None:
+    turned = matrices((5, 3, 7), (2, 1, 0))
+    assert turned and in_spans(turned) == (Matrices(5, 21, 21, 15), 7, 5)
+    behind = matrices((2, 5, 7), (0, 2, 1))
+    assert behind and in_spans(behind) == (behind, 7, 0)
+    both = matrices((5, 2, 3, 7), (3, 2, 1, 0))
+    assert both and in_spans(both) == (Matrices(5, 21, 42, 30, outer=2, in_outer=21, out_outer=5), 7, 10)
 
 
 CASES: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = (
