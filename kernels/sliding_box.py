@@ -17,6 +17,7 @@ MANY_THREADS = {True: 384, False: 256}  # of a block where few have room: of 8-b
 # sliding.cu.
 ITEMS, MANY_ITEMS = {True: 7, False: 9}, {True: 5, False: 7}
 WIDE_ITEMS = 7
+AHEAD = 1  # tiles on their way while one is added up, in sliding_tile.cuh
 # By bytes of an element threads of a block of box_far, and Digits::ALL in sliding_digits.cuh.
 FAR, DIGITS = {4: 128, 8: 64}, {4: 14, 8: 71}
 # Blocks for each that is resident: the more, the closer in memory is what they read and write at a time. Of floats and
@@ -106,7 +107,7 @@ def _slide(placed: _Placed) -> Any:
     size, radius = placed.x.dtype.itemsize, placed.radius
     threads, items, ring, shared = _shape_of_block(radius, size)
     tile = threads * items
-    apart = ring <= 2 * (radius + tile)
+    apart = ring <= 2 * radius + (1 + AHEAD) * tile
     others = ("TwoGrids<double>",) if apart and placed.x.dtype == np.float64 else ()  # one grid would do for few
     kernel = placed.kernel("box", RESULTS[str(placed.out.dtype)], threads, *others)
     resident = build.limits().resident_blocks(threads, kernel.registers, kernel.static_shared + shared)
@@ -154,7 +155,7 @@ def _shape_of_block(radius: int, itemsize: int) -> tuple[int, int, int, int]:
     shapes = ((THREADS, ITEMS[long], RESIDENT), (MANY_THREADS[long], MANY_ITEMS[long], LARGE_RESIDENT))
     for threads, items, resident in shapes:
         ring, shared = _ring(radius, threads * items, items, itemsize, resident)
-        if ring > 2 * (radius + threads * items):
+        if ring > 2 * radius + (1 + AHEAD) * threads * items:
             return threads, items, ring, shared
     if shared + STATIC > build.limits().shared_per_block:  # where there is little of it
         threads, items, resident = shapes[0]
@@ -166,7 +167,7 @@ def _ring(radius: int, tile: int, items: int, itemsize: int, resident: int) -> t
     """Elements of a ring in shared memory, and bytes: of all of a window and two tiles, or of two tiles twice."""
     pack = 16 // itemsize
     extra = -(-items // pack) * pack
-    few, sums = 2 * tile + pack, 8 * tile
+    few, sums = (1 + AHEAD) * tile + pack, 8 * tile
     all_ = -(-2 * radius // pack) * pack + few + pack
     shared = sums + itemsize * (all_ + extra)
     if (shared + 1024) * resident <= build.limits().shared_per_multiprocessor:
