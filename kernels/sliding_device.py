@@ -14,7 +14,7 @@ from kernels.sliding_box import box
 from kernels.sliding_launch import C_TYPES, THREADS, check, checked_blocks, empty, step_of
 
 # Packs of 16 bytes of a thread by bytes of a number, and taps at a time, in sliding_weighted.cuh.
-PACKS, CHUNK = {4: 3, 8: 5}, 20
+PACKS, CHUNK = {4: 3, 8: 5}, 6
 WEIGHTED_WAVES = 16  # blocks for each that is resident
 
 INSTANCES = (
@@ -98,7 +98,7 @@ def weighted(x: Any, weights: Any, before: int = 0, after: int = 0, outside: str
     pack = 16 // dtype.itemsize
     packs = PACKS[dtype.itemsize]
     tile, chunk = THREADS * packs * pack, CHUNK * (packs + 1) * pack
-    shared = 2 * dtype.itemsize * (tile + 2 * min(chunk, -(-taps // pack) * pack))
+    shared = 2 * dtype.itemsize * (tile + THREADS // 32 * 2 * min(chunk, -(-taps // pack) * pack))
     resident = build.limits().resident_blocks(THREADS, kernel.registers, shared)
     step = step_of(rows * outputs, 0, resident, tile, WEIGHTED_WAVES)
     spans = -(-outputs // step)

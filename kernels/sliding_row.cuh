@@ -153,7 +153,7 @@ template <typename S> __device__ S sum_before(S value, S* warps) {
 
 // Sum of what the warps before this one have.
 template <int BLOCK, typename S> __device__ S sum_of_warps_before(const S* warps) {
-    constexpr int WARPS = BLOCK / 32, LANES = WARPS > 8 ? 16 : 8;
+    constexpr int WARPS = BLOCK / 32, LANES = WARPS > 16 ? 32 : WARPS > 8 ? 16 : 8;
     static_assert(WARPS <= LANES);
     S sum{};
     if (WARPS <= 4) {

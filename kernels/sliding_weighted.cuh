@@ -4,13 +4,20 @@
 
 #include "sliding_row.cuh"
 
-inline __device__ float one_nan(float x) { return x != x ? __int_as_float(0x7fc00000) : x; }
+// The same bits for every NaN, of which additions on a GPU give a larger one.
+inline __device__ float one_nan(float x) {
+#ifdef __CUDA_ARCH__
+    return __int_as_float(min(__float_as_int(x), 0x7fc00000));
+#else
+    return x != x ? __int_as_float(0x7fc00000) : x;
+#endif
+}
 inline __device__ double one_nan(double x) { return x != x ? __longlong_as_double(0x7ff8000000000000) : x; }
 
 // 16 bytes. A thread has PACKS of outputs, an odd number to keep the lanes on different banks; CHUNK packs of taps are
 // staged at a time.
 template <typename T> struct __align__(16) Pack {
-    static constexpr int PACKS = sizeof(T) == 4 ? 3 : 5, CHUNK = 20 * (PACKS + 1);
+    static constexpr int PACKS = sizeof(T) == 4 ? 3 : 5, CHUNK = 6 * (PACKS + 1);
     static constexpr int SIZE = 16 / sizeof(T), OUTPUTS = PACKS * SIZE, RING = OUTPUTS + SIZE;
     T item[SIZE];
 };
