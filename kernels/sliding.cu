@@ -24,6 +24,7 @@ constexpr int NARROW_BLOCKS = 8;
 #else
 constexpr int NARROW_BLOCKS = 10;
 #endif
+constexpr int FEW_BLOCKS = 7;
 
 // Plain sums of a thread at a time, and how many blocks are to have the registers that it takes.
 template <typename T, int SIZE> constexpr int ITEMS = (sizeof(T) == 8 ? 7 : 9) - (SIZE == BLOCK ? 0 : 2);
@@ -82,8 +83,15 @@ box(const T* x, Out* out, u64* left, const u64* words, i64 length, i64 outputs, 
     Sums terms;
     bool chosen = false;
     if constexpr (Float<T>::IS)
-        if (sizeof(T) == 2 || words[1])  // all of 2 bytes fit; of others somebody has looked at some
-            chosen = terms.choose(least<T>(words), largest<T>(words), SPARE, radius, 2 * radius + 1, SIZE * COUNT);
+        if (sizeof(T) == 2 || words[1]) {  // of 2 bytes there are few exponents; of others somebody has looked at some
+            const int low = sizeof(T) == 2 ? 1 : least<T>(words), high = sizeof(T) == 2 ? 30 : largest<T>(words);
+            if constexpr (sizeof(T) <= 4)
+                if (Plain<T> plain; plain.choose(low, high, SPARE, radius, 2 * radius + 1, SIZE * COUNT)) {
+                    slide<SIZE, COUNT>(span, radius, ring, plain, true, leave);
+                    return;
+                }
+            chosen = terms.choose(low, high, SPARE, radius, 2 * radius + 1, SIZE * COUNT);
+        }
     const bool hold = slide<SIZE, COUNT>(span, radius, ring, terms, chosen, leave);
     if (!hold) atomicAdd(left, u64(1));
 }
@@ -145,89 +153,116 @@ box_far(const T* x, double* out, const u64* left, i64 length, i64 outputs, i64 s
 template <typename In, typename T> constexpr bool SAME = false;
 template <typename T> constexpr bool SAME<T, T> = true;
 
-// Taps are staged MOST at a time, with the elements that a warp multiplies with them; outputs stay in registers. While
-// it does one chunk of one tile, the next is on its way. Warps of a block take turns at the tiles of its span, and wait
-// for nobody else.
+// Taps are staged MOST at a time, with the elements that a block multiplies with them; outputs stay in registers. While
+// it does one chunk of one tile, the next is on its way.
 template <typename In, typename T>
 __global__ void __launch_bounds__(BLOCK, SAME<In, T> ? sizeof(T) == 4 ? NARROW_BLOCKS : 7 : 5)
 weighted(const In* x, const T* weights, T* out, i64 length, i64 outputs, i64 start, int taps, int outside, i64 spans,
          i64 step) {
-    constexpr int SIZE = Pack<T>::SIZE, OUTPUTS = Pack<T>::OUTPUTS, WARPS = BLOCK / 32;
-    constexpr int TILE = 32 * OUTPUTS, MOST = Pack<T>::CHUNK * SIZE;
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    constexpr int SIZE = Pack<T>::SIZE, OUTPUTS = Pack<T>::OUTPUTS;
+    constexpr int TILE = BLOCK * OUTPUTS, MOST = Pack<T>::CHUNK * SIZE;
     const i64 first_output = blockIdx.x % spans * step;
     const Span<In, T> span({x, length, start, outside}, out, outputs, blockIdx.x / spans, first_output,
                            min(step, outputs - first_output));
-    const int staged = min(MOST, (taps + SIZE - 1) / SIZE * SIZE);
-    T* here = dynamic_shared<T>() + warp * 2 * (TILE + 2 * staged);
-    T* other = here + TILE + 2 * staged;
+    T* here = dynamic_shared<T>();
+    T* other = here + TILE + 2 * min(MOST, (taps + SIZE - 1) / SIZE * SIZE);
     const int shift = SAME<In, T> ? span.x.misaligned(0) : 0;  // so many outputs before the first there are none
 
     const auto stage = [&](T* to, int tile, int first) {
         const int here_taps = min(MOST, taps - first), all = TILE + (here_taps + SIZE - 1) / SIZE * SIZE;
         const i64 begin = i64(tile) + first + span.x.start;
         if (SAME<In, T> && begin >= 0 && begin + all <= length) {
-            const In* const from = span.x.x + begin;
+            const In* const from = span.x.x + begin + threadIdx.x * SIZE;
+            T* const own = to + threadIdx.x * SIZE;
 #pragma unroll
-            for (int k = 0; k < TILE; k += 32 * SIZE) fetch(to + k + lane * SIZE, from + k + lane * SIZE);
-            for (int k = TILE + lane * SIZE; k < all; k += 32 * SIZE) fetch(to + k, from + k);
+            for (int k = 0; k < TILE; k += BLOCK * SIZE) fetch(own + k, from + k);
+            for (int k = TILE; k + int(threadIdx.x) * SIZE < all; k += BLOCK * SIZE) fetch(own + k, from + k);
         } else if (begin >= 0 && begin + all <= length) {
 #pragma unroll 8
-            for (int k = lane; k < all; k += 32) to[k] = T(span.x.x[begin + k]);
+            for (int k = threadIdx.x; k < all; k += BLOCK) to[k] = T(span.x.x[begin + k]);
         } else {
 #pragma unroll 1
-            for (int k = lane; k < all; k += 32) {
+            for (int k = threadIdx.x; k < all; k += BLOCK) {
                 const i64 place = i64(tile) + first + k;
                 to[k] = place >= 0 && place < i64(span.count) + taps - 1 ? T(span.x[place]) : T(0);
             }
         }
-        if (taps <= MOST && tile >= 2 * WARPS * TILE - shift) return;  // they are where they were
-        for (int k = lane; k < all - TILE; k += 32) to[all + k] = k < here_taps ? weights[first + k] : T(0);
+        if (taps <= MOST && tile >= 2 * TILE - shift) return;  // weights are where they were
+        for (int k = threadIdx.x; k < all - TILE; k += BLOCK) to[all + k] = k < here_taps ? weights[first + k] : T(0);
     };
 
     T sum[OUTPUTS];
-    int tile = warp * TILE - shift;
-    if (tile < span.count) stage(here, tile, 0);
-    for (int first = 0; tile < span.count;) {
+    stage(here, -shift, 0);
+    for (int tile = -shift, first = 0; tile < span.count;) {
         const bool ends = taps - first <= MOST;
-        const int next_tile = ends ? tile + WARPS * TILE : tile, next = ends ? 0 : first + MOST;
+        const int next_tile = ends ? tile + TILE : tile, next = ends ? 0 : first + MOST;
         wait_for_fetched();
-        __syncwarp();
+        __syncthreads();
         if (next_tile < span.count) stage(other, next_tile, next);
         if (first == 0) {
 #pragma unroll
             for (int j = 0; j < OUTPUTS; ++j) sum[j] = T(-0.0);  // to which anything can be added without a change
         }
         const int here_taps = min(MOST, taps - first), all = TILE + (here_taps + SIZE - 1) / SIZE * SIZE;
-        multiply(sum, here + lane * OUTPUTS, here + all, here_taps);
+        multiply(sum, here + threadIdx.x * OUTPUTS, here + all, here_taps);
         if (ends) {
-            __syncwarp();
+            __syncthreads();
 #pragma unroll
-            for (int j = 0; j < OUTPUTS; j += SIZE) {
-                Pack<T> pack;
-#pragma unroll
-                for (int i = 0; i < SIZE; ++i) pack.item[i] = one_nan(sum[j + i]);
-                *reinterpret_cast<Pack<T>*>(here + lane * OUTPUTS + j) = pack;
-            }
-            __syncwarp();
-            T* const to = span.out + tile;
-            const bool whole = tile >= 0 && tile + TILE <= span.count;
-            if (whole && reinterpret_cast<u64>(to) % 16 == 0) {
-                auto* const packs = reinterpret_cast<uint4*>(to) + lane;
-                const auto* const from = reinterpret_cast<const uint4*>(here) + lane;
-#pragma unroll
-                for (int k = 0; k < TILE / SIZE; k += 32) __stcs(packs + k, from[k]);
-            } else if (whole) {
-#pragma unroll
-                for (int k = 0; k < TILE; k += 32) __stcs(to + lane + k, here[lane + k]);
-            } else {
-#pragma unroll 1
-                for (int k = lane; k < TILE; k += 32)
-                    if (u32(tile + k) < u32(span.count)) to[k] = here[k];
-            }
+            for (int j = 0; j < OUTPUTS; j += SIZE) put_pack(here + threadIdx.x * OUTPUTS + j, sum + j);
+            store_packs<OUTPUTS>(span.out, here, tile, span.count);
         }
         T* const swapped = here;
         here = other, other = swapped;
         tile = next_tile, first = next;
+    }
+}
+
+// The same with a number of taps that the compiler knows.
+template <typename T, int TAPS>
+__global__ void __launch_bounds__(BLOCK, sizeof(T) == 4 ? FEW_BLOCKS : 7)
+weighted_few(const T* x, const T* weights, T* out, i64 length, i64 outputs, i64 start, int outside, i64 spans,
+             i64 step) {
+    constexpr int SIZE = Few<T>::SIZE, OUTPUTS = Few<T>::OUTPUTS, TILE = BLOCK * OUTPUTS;
+    constexpr int ALL = TILE + (TAPS - 1 + SIZE - 1) / SIZE * SIZE;
+    const i64 first_output = blockIdx.x % spans * step;
+    const Span<T, T> span({x, length, start, outside}, out, outputs, blockIdx.x / spans, first_output,
+                          min(step, outputs - first_output));
+    constexpr int FACTORS = (TAPS + SIZE - 1) / SIZE * SIZE;
+    __shared__ __align__(16) T factors[FACTORS];
+    T* here = dynamic_shared<T>();
+    T* other = here + ALL;
+    for (int k = threadIdx.x; k < FACTORS; k += BLOCK) factors[k] = k < TAPS ? weights[k] : T(0);
+
+    const auto stage = [&](T* to, int tile) {
+        const i64 begin = i64(tile) + span.x.start;
+        if (begin >= 0 && begin + ALL <= length) {
+            const T* const from = span.x.x + begin + threadIdx.x * SIZE;
+            T* const own = to + threadIdx.x * SIZE;
+#pragma unroll
+            for (int k = 0; k < ALL; k += BLOCK * SIZE)
+                if (k + BLOCK * SIZE <= ALL || k + int(threadIdx.x) * SIZE < ALL) fetch(own + k, from + k);
+        } else {
+#pragma unroll 1
+            for (int k = threadIdx.x; k < ALL; k += BLOCK) {
+                const i64 place = i64(tile) + k;
+                to[k] = place >= 0 && place < i64(span.count) + TAPS - 1 ? span.x[place] : T(0);
+            }
+        }
+    };
+
+    int tile = -span.x.misaligned(0);  // so many outputs before the first there are none
+    stage(here, tile);
+    for (; tile < span.count; tile += TILE) {
+        wait_for_fetched();
+        __syncthreads();
+        if (tile + TILE < span.count) stage(other, tile + TILE);
+        T sum[OUTPUTS];
+        multiply_all<TAPS>(sum, here + threadIdx.x * OUTPUTS, factors);
+        __syncthreads();
+#pragma unroll
+        for (int j = 0; j < OUTPUTS; j += SIZE) put_pack(here + threadIdx.x * OUTPUTS + j, sum + j);
+        store_packs<OUTPUTS>(span.out, here, tile, span.count);
+        T* const swapped = here;
+        here = other, other = swapped;
     }
 }
