@@ -6,6 +6,7 @@
 //   box_wide   what box leaves of floats: exponents too far apart for it
 //   box_far    what the others leave of floats: exponents too far apart for any grids, in any number of digits
 //   weighted   weights in shared memory, a few outputs per thread in registers; each product and each sum is rounded
+//   few_taps   the same, with a number of taps that the compiler knows
 
 #include "sliding_digits.cuh"
 #include "sliding_tile.cuh"
@@ -85,11 +86,14 @@ box(const T* x, Out* out, u64* left, const u64* words, i64 length, i64 outputs, 
     if constexpr (Float<T>::IS)
         if (sizeof(T) == 2 || words[1]) {  // of 2 bytes there are few exponents; of others somebody has looked at some
             const int low = sizeof(T) == 2 ? 1 : least<T>(words), high = sizeof(T) == 2 ? 30 : largest<T>(words);
-            if constexpr (sizeof(T) <= 4)
-                if (Plain<T> plain; plain.choose(low, high, SPARE, radius, 2 * radius + 1, SIZE * COUNT)) {
+            if constexpr (sizeof(T) <= 4) {
+                Plain<T> plain;
+                const bool fit = plain.choose(low, high, SPARE, radius, 2 * radius + 1, SIZE * COUNT);
+                if (fit) {
                     slide<SIZE, COUNT>(span, radius, ring, plain, true, leave);
                     return;
                 }
+            }
             chosen = terms.choose(low, high, SPARE, radius, 2 * radius + 1, SIZE * COUNT);
         }
     const bool hold = slide<SIZE, COUNT>(span, radius, ring, terms, chosen, leave);
@@ -220,7 +224,7 @@ weighted(const In* x, const T* weights, T* out, i64 length, i64 outputs, i64 sta
 // The same with a number of taps that the compiler knows.
 template <typename T, int TAPS>
 __global__ void __launch_bounds__(BLOCK, sizeof(T) == 4 ? FEW_BLOCKS : 7)
-weighted_few(const T* x, const T* weights, T* out, i64 length, i64 outputs, i64 start, int outside, i64 spans,
+few_taps(const T* x, const T* weights, T* out, i64 length, i64 outputs, i64 start, int outside, i64 spans,
              i64 step) {
     constexpr int SIZE = Few<T>::SIZE, OUTPUTS = Few<T>::OUTPUTS, TILE = BLOCK * OUTPUTS;
     constexpr int ALL = TILE + (TAPS - 1 + SIZE - 1) / SIZE * SIZE;

@@ -30,6 +30,8 @@ STATIC = 2048  # bytes of shared memory that a kernel declares itself, at most
 
 COUNTED = 2**20  # radius from which on elements that are not finite are not counted: Marks::BITS in sliding_sum.cuh
 
+LONG = 2**31  # radius of windows that hold too many elements for the counts of Long in sliding_sum.cuh
+
 # Blocks of a multiprocessor that there has to be room for, of few threads; of many, with all that a window has.
 RESIDENT, LARGE_RESIDENT = 4, 2
 
@@ -58,7 +60,8 @@ def box(x: Any, radius: int, before: int = 0, after: int = 0, outside: str = "ze
     Raises
     ------
     TypeError, ValueError
-        If the array is none that the kernels read, or a window is longer than a row with its neighbourhood.
+        If the array is none that the kernels read, or a window is longer than a row with its neighbourhood, or the
+        radius is 2**31 or more.
     OverflowError
         If a sum of int64 or uint64 does not fit.
     MemoryError
@@ -66,6 +69,8 @@ def box(x: Any, radius: int, before: int = 0, after: int = 0, outside: str = "ze
     """
     rows, length, outputs = check(x, 2 * radius + 1, before, after, outside)
     dtype = box_dtype(x.dtype)
+    if radius >= LONG:
+        raise ValueError(f"expected a radius below {LONG}, got {radius}")
     out = empty((rows, outputs), dtype)
     if not out.size:
         return out
@@ -125,28 +130,26 @@ def _slide(placed: _Placed) -> Any:
     kernel((blocks,), (threads,), (placed.x, placed.out, left, words, *placed.arguments, *cutting), shared_mem=shared)
     if not placed.floats or size == 2:  # of which all fit
         return left
-    few = min(units, resident)
     if not others:
         near, left = left, _zeros(1 + 2 * units, 1)
         ring, shared = _ring(radius, THREADS * WIDE_ITEMS, WIDE_ITEMS, size, LARGE_RESIDENT)
         arguments = (placed.x, placed.out, near, left, *placed.arguments, np.int32(unit), np.int32(ring))
-        placed.kernel("box_wide")((few,), (THREADS,), arguments, shared_mem=shared)
-    _far(placed, left, few)
+        _launch(placed.kernel("box_wide"), units, THREADS, shared, arguments)
+    threads, shared = FAR[size], 8 * FAR[size] * DIGITS[size]
+    _launch(placed.kernel("box_far"), units, threads, shared, (placed.x, placed.out, left, *placed.arguments))
     return left
+
+
+def _launch(kernel: build.Kernel, units: int, threads: int, shared: int, arguments: tuple[Any, ...]) -> None:
+    """As many blocks as are resident, which take turns at all units."""
+    blocks = build.limits().resident_blocks(threads, kernel.registers, kernel.static_shared + shared)
+    kernel((min(units, blocks),), (threads,), arguments, shared_mem=shared)
 
 
 def _range(placed: _Placed, words: Any) -> None:
     """Exponents of a sample, to words[1] and [2]."""
     arguments = (placed.x, words, np.int64(placed.x.size), np.int64(max(1, placed.x.size // SAMPLE)))
     placed.kernel("box_range")((4 * build.limits().multiprocessors,), (THREADS,), arguments)
-
-
-def _far(placed: _Placed, left: Any, blocks: int) -> None:
-    """What no grid fits."""
-    size = placed.x.dtype.itemsize
-    threads, shared = FAR[size], 8 * FAR[size] * DIGITS[size]
-    arguments = (placed.x, placed.out, left, *placed.arguments)
-    placed.kernel("box_far")((blocks,), (threads,), arguments, shared_mem=shared)
 
 
 def _shape_of_block(radius: int, itemsize: int) -> tuple[int, int, int, int]:

@@ -20,7 +20,7 @@ WEIGHTED_WAVES = 16  # blocks for each that is resident
 
 INSTANCES = (
     *BOX_INSTANCES,
-    *(f"weighted_few<{c_type}, {taps}>" for c_type in ("float", "double") for taps in range(1, FEW + 1, 2)),
+    *(f"few_taps<{c_type}, {taps}>" for c_type in ("float", "double") for taps in range(1, FEW + 1, 2)),
     "weighted<float, float>",
     *(f"weighted<{c_type}, double>" for c_type in C_TYPES.values() if c_type != "Half"),
 )
@@ -98,7 +98,7 @@ def weighted(x: Any, weights: Any, before: int = 0, after: int = 0, outside: str
         x = x.astype(np.float32)
     few = x.dtype == dtype and taps <= FEW
     of = (C_TYPES[str(x.dtype)], taps if few else C_TYPES[str(dtype)])
-    kernel = build.load("sliding", f"{'weighted_few' if few else 'weighted'}<{of[0]}, {of[1]}>")
+    kernel = build.load("sliding", f"{'few_taps' if few else 'weighted'}<{of[0]}, {of[1]}>")
     pack, packs = 16 // dtype.itemsize, FEW_PACKS if few else PACKS[dtype.itemsize]
     tile, chunk = THREADS * packs * pack, CHUNK * (packs + 1) * pack
     staged = -(-(taps - 1) // pack) * pack if few else 2 * min(chunk, -(-taps // pack) * pack)

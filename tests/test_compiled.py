@@ -70,7 +70,7 @@ def launch(stem: str, instance: str, architecture: str) -> tuple[int, int]:
         of_weighted = {("float", "float"): 8 if architecture == "sm_75" else 10, ("double", "double"): 7}.get(
             (c_type, *others), 5
         )
-        return 128, {"box_wide": 4, "box_range": 1, "weighted": of_weighted}[kernel]
+        return 128, {"box_wide": 4, "box_range": 1, "weighted": of_weighted, "few_taps": 7}[kernel]
     if stem in ("histogram", "reduction", "limits"):
         two = architecture in LARGE and not kernel.startswith("histogram_")
         return 1024, 2 if two else 1
