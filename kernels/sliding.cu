@@ -27,10 +27,6 @@ constexpr int NARROW_BLOCKS = 10;
 #endif
 constexpr int FEW_BLOCKS = 7;
 
-// Plain sums of a thread at a time, and how many blocks are to have the registers that it takes.
-template <typename T, int SIZE> constexpr int ITEMS = (sizeof(T) == 8 ? 7 : 9) - (SIZE == BLOCK ? 0 : 2);
-template <typename T, int SIZE>
-constexpr int BLOCKS = (SIZE == BLOCK ? Float<T>::IS ? 5 : 6 : Float<T>::IS || sizeof(T) == 8 ? 2 : 3) - FEWER;
 constexpr int WIDE_ITEMS = 7;
 template <typename T> constexpr int FAR = sizeof(T) == 8 ? 64 : 128;  // threads of a block of box_far
 
@@ -70,17 +66,17 @@ box_range(const T* x, u64* words, i64 count, i64 stride) {
 template <typename T> __device__ int largest(const u64* words) { return int(words[1]); }
 template <typename T> __device__ int least(const u64* words) { return Float<T>::PLACES + 1 - int(words[2]); }
 
-// `spans` of a row, of `step` outputs each, one for a block. Of integers left[0] gets in how many threads a sum is too
+// `spans` of a row, of `step` outputs each, one for a block of SIZE threads with COUNT sums each at a time; the tiles
+// AHEAD are on their way. BLOCKS are to have the registers that it takes. Of integers left[0] gets in how many threads a sum is too
 // large.
-template <typename T, typename Out, int SIZE, typename Sums = Terms<T>>
-__global__ void __launch_bounds__(SIZE, BLOCKS<T, SIZE>)
+template <typename T, typename Out, int SIZE, int COUNT, int AHEAD, int BLOCKS, typename Sums = Terms<T>>
+__global__ void __launch_bounds__(SIZE, BLOCKS - FEWER)
 box(const T* x, Out* out, u64* left, const u64* words, i64 length, i64 outputs, i64 start, i64 radius, int outside,
     i64 spans, i64 step, int unit, int ring) {
     const i64 first = blockIdx.x % spans * step;
     const i64 row = blockIdx.x / spans;
     const Span<T, Out> span({x, length, start, outside}, out, outputs, row, first, min(step, outputs - first));
     const Left leave{left, row * outputs + first, unit, span.count};
-    constexpr int COUNT = ITEMS<T, SIZE>;
     Sums terms;
     bool chosen = false;
     if constexpr (Float<T>::IS)
@@ -90,13 +86,13 @@ box(const T* x, Out* out, u64* left, const u64* words, i64 length, i64 outputs, 
                 Plain<T> plain;
                 const bool fit = plain.choose(low, high, SPARE, radius, 2 * radius + 1, SIZE * COUNT);
                 if (fit) {
-                    slide<SIZE, COUNT>(span, radius, ring, plain, true, leave);
+                    slide<SIZE, COUNT, AHEAD>(span, radius, ring, plain, true, leave);
                     return;
                 }
             }
             chosen = terms.choose(low, high, SPARE, radius, 2 * radius + 1, SIZE * COUNT);
         }
-    const bool hold = slide<SIZE, COUNT>(span, radius, ring, terms, chosen, leave);
+    const bool hold = slide<SIZE, COUNT, AHEAD>(span, radius, ring, terms, chosen, leave);
     if (!hold) atomicAdd(left, u64(1));
 }
 
@@ -114,7 +110,7 @@ box_wide(const T* x, double* out, const u64* left, u64* far, i64 length, i64 out
     for (u64 k = blockIdx.x; k < left[0]; k += gridDim.x) {
         const Span<T, double> span = left_span(left, k, Row<T>{x, length, start, outside}, out, outputs);
         const Left leave{far, i64(left[1 + 2 * k]), unit, span.count};
-        slide<BLOCK, WIDE_ITEMS>(span, radius, ring, TwoGrids<T>{}, false, leave);
+        slide<BLOCK, WIDE_ITEMS, 1>(span, radius, ring, TwoGrids<T>{}, false, leave);
     }
 }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,12 +12,25 @@ from kernels.sliding import OUTSIDE, box_cpu, box_dtype
 from kernels.sliding_launch import C_TYPES, MAX_STEP, THREADS, check, checked_blocks, empty, step_of
 
 RESULTS = {"int64": "i64", "uint64": "u64", "float64": "double"}
-MANY_THREADS = {True: 384, False: 256}  # of a block where few have room: of 8-byte elements and of others
-# Plain sums of a thread at a time, of 8-byte elements and of others: ITEMS of few threads and of many, WIDE_ITEMS in
-# sliding.cu.
-ITEMS, MANY_ITEMS = {True: 7, False: 9}, {True: 5, False: 7}
-WIDE_ITEMS = 7
-AHEAD = 1  # tiles on their way while one is added up, in sliding_tile.cuh
+
+
+class Shape(NamedTuple):
+    """Threads of a block, sums of each at a time, tiles on their way meanwhile, blocks that are to have registers."""
+
+    threads: int
+    items: int
+    ahead: int
+    blocks: int
+
+
+# By whether elements are floats and have 8 bytes: small blocks, and those where few have room for a window.
+SHAPES = {
+    (False, False): (Shape(128, 9, 1, 6), Shape(256, 7, 1, 3)),
+    (False, True): (Shape(128, 5, 1, 6), Shape(256, 7, 1, 2)),
+    (True, False): (Shape(128, 9, 2, 5), Shape(256, 7, 1, 2)),
+    (True, True): (Shape(64, 7, 1, 10), Shape(256, 7, 1, 2)),
+}
+WIDE = Shape(THREADS, 7, 1, 4)  # of box_wide
 # By bytes of an element threads of a block of box_far, and Digits::ALL in sliding_digits.cuh.
 FAR, DIGITS = {4: 128, 8: 64}, {4: 14, 8: 71}
 # Blocks for each that is resident: the more, the closer in memory is what they read and write at a time. Of floats and
@@ -32,13 +45,24 @@ COUNTED = 2**20  # radius from which on elements that are not finite are not cou
 
 LONG = 2**31  # radius of windows that hold too many elements for the counts of Long in sliding_sum.cuh
 
-# Blocks of a multiprocessor that there has to be room for, of few threads; of many, with all that a window has.
-RESIDENT, LARGE_RESIDENT = 4, 2
+# Threads of a multiprocessor that there has to be room for, in small blocks and in large ones, with all of a window.
+RESIDENT, LARGE_RESIDENT = 512, 512
+
+
+def _shapes(dtype: np.dtype[Any]) -> tuple[Shape, Shape]:
+    return SHAPES[dtype.kind == "f", dtype.itemsize == 8]
+
+
+def _instance(dtype: np.dtype[Any], shape: Shape, *sums: str) -> str:
+    """Template arguments of box behind the type of an element."""
+    return ", ".join(map(str, (RESULTS[str(box_dtype(dtype))], *shape, *sums)))
+
 
 INSTANCES = (
-    *(f"box<{c_type}, {RESULTS[str(box_dtype(np.dtype(name)))]}, {threads}>"
-      for name, c_type in C_TYPES.items() for threads in (THREADS, MANY_THREADS[np.dtype(name).itemsize == 8])),
-    *(f"box<double, double, {threads}, TwoGrids<double>>" for threads in (THREADS, MANY_THREADS[True])),
+    *(f"box<{c_type}, {_instance(np.dtype(name), shape)}>"
+      for name, c_type in C_TYPES.items() for shape in _shapes(np.dtype(name))),
+    *(f"box<double, {_instance(np.dtype(np.float64), shape, 'TwoGrids<double>')}>"
+      for shape in _shapes(np.dtype(np.float64))),
     *(f"{kernel}<{c_type}>" for kernel in ("box_range", "box_wide", "box_far") for c_type in ("float", "double")),
 )  # fmt: skip
 
@@ -110,11 +134,11 @@ class _Placed:
 def _slide(placed: _Placed) -> Any:
     """All sums; what is left, as `box` says."""
     size, radius = placed.x.dtype.itemsize, placed.radius
-    threads, items, ring, shared = _shape_of_block(radius, size)
-    tile = threads * items
-    apart = ring <= 2 * radius + (1 + AHEAD) * tile
-    others = ("TwoGrids<double>",) if apart and placed.x.dtype == np.float64 else ()  # one grid would do for few
-    kernel = placed.kernel("box", RESULTS[str(placed.out.dtype)], threads, *others)
+    shape, ring, shared = _shape_of_block(radius, placed.x.dtype)
+    threads, tile = shape.threads, shape.threads * shape.items
+    # One grid would do for few float64 elements.
+    wide = not _holds_window(radius, shape, ring) and placed.x.dtype == np.float64
+    kernel = placed.kernel("box", _instance(placed.x.dtype, shape, *(("TwoGrids<double>",) if wide else ())))
     resident = build.limits().resident_blocks(threads, kernel.registers, kernel.static_shared + shared)
     waves = WAVES if placed.floats or size == 8 else MANY_WAVES
     step = step_of(placed.rows * placed.outputs, radius, resident, tile, waves)
@@ -130,9 +154,9 @@ def _slide(placed: _Placed) -> Any:
     kernel((blocks,), (threads,), (placed.x, placed.out, left, words, *placed.arguments, *cutting), shared_mem=shared)
     if not placed.floats or size == 2:  # of which all fit
         return left
-    if not others:
+    if not wide:
         near, left = left, _zeros(1 + 2 * units, 1)
-        ring, shared = _ring(radius, THREADS * WIDE_ITEMS, WIDE_ITEMS, size, LARGE_RESIDENT)
+        ring, shared = _ring(radius, WIDE, size, LARGE_RESIDENT)
         arguments = (placed.x, placed.out, near, left, *placed.arguments, np.int32(unit), np.int32(ring))
         _launch(placed.kernel("box_wide"), units, THREADS, shared, arguments)
     threads, shared = FAR[size], 8 * FAR[size] * DIGITS[size]
@@ -152,28 +176,31 @@ def _range(placed: _Placed, words: Any) -> None:
     placed.kernel("box_range")((4 * build.limits().multiprocessors,), (THREADS,), arguments)
 
 
-def _shape_of_block(radius: int, itemsize: int) -> tuple[int, int, int, int]:
-    """Threads of a block, sums of each, elements of its ring, and bytes of its shared memory."""
-    long = itemsize == 8
-    shapes = ((THREADS, ITEMS[long], RESIDENT), (MANY_THREADS[long], MANY_ITEMS[long], LARGE_RESIDENT))
-    for threads, items, resident in shapes:
-        ring, shared = _ring(radius, threads * items, items, itemsize, resident)
-        if ring > 2 * radius + (1 + AHEAD) * threads * items:
-            return threads, items, ring, shared
+def _shape_of_block(radius: int, dtype: np.dtype[Any]) -> tuple[Shape, int, int]:
+    """Shape of a block, elements of its ring, and bytes of its shared memory."""
+    shapes = _shapes(dtype)
+    for shape, resident in zip(shapes, (RESIDENT, LARGE_RESIDENT), strict=True):
+        ring, shared = _ring(radius, shape, dtype.itemsize, resident)
+        if _holds_window(radius, shape, ring):
+            return shape, ring, shared
     if shared + STATIC > build.limits().shared_per_block:  # where there is little of it
-        threads, items, resident = shapes[0]
-        ring, shared = _ring(radius, threads * items, items, itemsize, resident)
-    return threads, items, ring, shared
+        shape = shapes[0]
+        ring, shared = _ring(radius, shape, dtype.itemsize, RESIDENT)
+    return shape, ring, shared
 
 
-def _ring(radius: int, tile: int, items: int, itemsize: int, resident: int) -> tuple[int, int]:
-    """Elements of a ring in shared memory, and bytes: of all of a window and two tiles, or of two tiles twice."""
-    pack = 16 // itemsize
-    extra = -(-items // pack) * pack
-    few, sums = (1 + AHEAD) * tile + pack, 8 * tile
+def _holds_window(radius: int, shape: Shape, ring: int) -> bool:
+    return ring > 2 * radius + (1 + shape.ahead) * shape.threads * shape.items
+
+
+def _ring(radius: int, shape: Shape, itemsize: int, resident: int) -> tuple[int, int]:
+    """Elements of a ring in shared memory, and bytes: of all of a window and the tiles, or of the tiles twice."""
+    pack, tile = 16 // itemsize, shape.threads * shape.items
+    extra = -(-shape.items // pack) * pack
+    few, sums = (1 + shape.ahead) * tile + pack, 8 * tile
     all_ = -(-2 * radius // pack) * pack + few + pack
     shared = sums + itemsize * (all_ + extra)
-    if (shared + 1024) * resident <= build.limits().shared_per_multiprocessor:
+    if (shared + 1024) * (resident // shape.threads) <= build.limits().shared_per_multiprocessor:
         return all_, shared
     return few, sums + 2 * itemsize * (few + extra)
 

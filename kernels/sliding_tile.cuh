@@ -3,7 +3,6 @@
 
 #include "sliding_terms.cuh"
 
-constexpr int AHEAD = 1;  // tiles that are on their way while one is added up
 constexpr int SPARE = 1;  // elements may become 2^SPARE times as large before grids are chosen anew
 
 // Outputs of a row that follow one another: `x` and `out` are what they are computed from and where they go.
@@ -99,7 +98,7 @@ __device__ bool put_marks(const T* entering, const T* leaving, const Marks& star
 // gets its first output, and says with which to go on. Whether it has been `chosen` what they are added up in is tried
 // before anybody looks at the elements. In the ring is what the windows of a tile and the next one have; where `ring`
 // elements are too few for that, what leaves them comes once more, through a ring of its own.
-template <int BLOCK, int COUNT, typename Terms, typename T, typename Out, typename Leave>
+template <int BLOCK, int COUNT, int AHEAD, typename Terms, typename T, typename Out, typename Leave>
 __device__ bool slide(const Span<T, Out>& span, i64 radius, int ring, Terms terms, bool chosen, Leave leave) {
     using Part = typename Terms::Part;
     using Whole = typename Terms::Whole;

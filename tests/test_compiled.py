@@ -63,8 +63,7 @@ def launch(stem: str, instance: str, architecture: str) -> tuple[int, int]:
     if stem == "sliding":
         c_type, *others = rest.rstrip(">").split(", ")
         if kernel == "box":
-            few, more = (2, 5) if c_type in ("Half", "float", "double") else (2 if others[1] == "384" else 3, 6)
-            return int(others[1]), (more if others[1] == "128" else few) - (architecture != "sm_90a")
+            return int(others[1]), int(others[4]) - (architecture != "sm_90a")
         if kernel == "box_far":
             return 64 if c_type == "double" else 128, 3
         of_weighted = {("float", "float"): 8 if architecture == "sm_75" else 10, ("double", "double"): 7}.get(
