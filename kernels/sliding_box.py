@@ -36,14 +36,13 @@ FAR, DIGITS = {4: 128, 8: 64}, {4: 14, 8: 71}
 # Blocks for each that is resident: the more, the closer in memory is what they read and write at a time. Of floats and
 # 8-byte integers; of others.
 WAVES, MANY_WAVES = 16, 64
-LEFT_TILES = 4  # are left together, at least
+LEFT = 4096  # outputs that are left together, at least
 SAMPLE = 2**20  # elements that say which exponents an array has, where spans are shorter than SPAN tiles
 SPAN = 40
 STATIC = 2048  # bytes of shared memory that a kernel declares itself, at most
 
 COUNTED = 2**20  # radius from which on elements that are not finite are not counted: Marks::BITS in sliding_sum.cuh
-
-LONG = 2**31  # radius of windows that hold too many elements for the counts of Long in sliding_sum.cuh
+LONG = 2**31  # radius from which on 96 bits may not hold a sum: Long in sliding_sum.cuh
 
 # Threads of a multiprocessor that there has to be room for, in small blocks and in large ones, with all of a window.
 RESIDENT, LARGE_RESIDENT = 512, 512
@@ -143,7 +142,7 @@ def _slide(placed: _Placed) -> Any:
     waves = WAVES if placed.floats or size == 8 else MANY_WAVES
     step = step_of(placed.rows * placed.outputs, radius, resident, tile, waves)
     # What is left at a time: few windows to add up first, and work for many blocks.
-    unit = min(radius // tile + LEFT_TILES, MAX_STEP // tile) * tile
+    unit = min(-(-(radius + LEFT) // tile), MAX_STEP // tile) * tile
     spans = -(-placed.outputs // step)
     blocks = checked_blocks(placed.rows * spans)
     units = blocks * -(-step // unit)
