@@ -25,7 +25,6 @@ constexpr int NARROW_BLOCKS = 8;
 #else
 constexpr int NARROW_BLOCKS = 10;
 #endif
-constexpr int FEW_BLOCKS = 7;
 
 constexpr int WIDE_ITEMS = 7;
 template <typename T> constexpr int FAR = sizeof(T) == 8 ? 64 : 128;  // threads of a block of box_far
@@ -70,7 +69,7 @@ template <typename T> __device__ int least(const u64* words) { return Float<T>::
 // AHEAD are on their way. BLOCKS are to have the registers that it takes. Of integers left[0] gets in how many threads a sum is too
 // large.
 template <typename T, typename Out, int SIZE, int COUNT, int AHEAD, int BLOCKS, typename Sums = Terms<T>>
-__global__ void __launch_bounds__(SIZE, BLOCKS - FEWER)
+__global__ void __launch_bounds__(SIZE, BLOCKS > FEWER ? BLOCKS - FEWER : 1)
 box(const T* x, Out* out, u64* left, const u64* words, i64 length, i64 outputs, i64 start, i64 radius, int outside,
     i64 spans, i64 step, int unit, int ring) {
     const i64 first = blockIdx.x % spans * step;
@@ -80,18 +79,8 @@ box(const T* x, Out* out, u64* left, const u64* words, i64 length, i64 outputs, 
     Sums terms;
     bool chosen = false;
     if constexpr (Float<T>::IS)
-        if (sizeof(T) == 2 || words[1]) {  // of 2 bytes there are few exponents; of others somebody has looked at some
-            const int low = sizeof(T) == 2 ? 1 : least<T>(words), high = sizeof(T) == 2 ? 30 : largest<T>(words);
-            if constexpr (sizeof(T) <= 4) {
-                Plain<T> plain;
-                const bool fit = plain.choose(low, high, SPARE, radius, 2 * radius + 1, SIZE * COUNT);
-                if (fit) {
-                    slide<SIZE, COUNT, AHEAD>(span, radius, ring, plain, true, leave);
-                    return;
-                }
-            }
-            chosen = terms.choose(low, high, SPARE, radius, 2 * radius + 1, SIZE * COUNT);
-        }
+        if (sizeof(T) == 2 || words[1])  // all of 2 bytes fit; of others somebody has looked at some
+            chosen = terms.choose(least<T>(words), largest<T>(words), SPARE, radius, 2 * radius + 1, SIZE * COUNT);
     const bool hold = slide<SIZE, COUNT, AHEAD>(span, radius, ring, terms, chosen, leave);
     if (!hold) atomicAdd(left, u64(1));
 }
@@ -219,10 +208,10 @@ weighted(const In* x, const T* weights, T* out, i64 length, i64 outputs, i64 sta
 
 // The same with a number of taps that the compiler knows.
 template <typename T, int TAPS>
-__global__ void __launch_bounds__(BLOCK, sizeof(T) == 4 ? FEW_BLOCKS : 7)
+__global__ void __launch_bounds__(BLOCK, sizeof(T) == 4 ? NARROW_BLOCKS : 7)
 few_taps(const T* x, const T* weights, T* out, i64 length, i64 outputs, i64 start, int outside, i64 spans,
              i64 step) {
-    constexpr int SIZE = Few<T>::SIZE, OUTPUTS = Few<T>::OUTPUTS, TILE = BLOCK * OUTPUTS;
+    constexpr int SIZE = Pack<T>::SIZE, OUTPUTS = Pack<T>::OUTPUTS, TILE = BLOCK * OUTPUTS;
     constexpr int ALL = TILE + (TAPS - 1 + SIZE - 1) / SIZE * SIZE;
     const i64 first_output = blockIdx.x % spans * step;
     const Span<T, T> span({x, length, start, outside}, out, outputs, blockIdx.x / spans, first_output,
@@ -231,7 +220,6 @@ few_taps(const T* x, const T* weights, T* out, i64 length, i64 outputs, i64 star
     __shared__ __align__(16) T factors[FACTORS];
     T* here = dynamic_shared<T>();
     T* other = here + ALL;
-    for (int k = threadIdx.x; k < FACTORS; k += BLOCK) factors[k] = k < TAPS ? weights[k] : T(0);
 
     const auto stage = [&](T* to, int tile) {
         const i64 begin = i64(tile) + span.x.start;
@@ -252,6 +240,7 @@ few_taps(const T* x, const T* weights, T* out, i64 length, i64 outputs, i64 star
 
     int tile = -span.x.misaligned(0);  // so many outputs before the first there are none
     stage(here, tile);
+    for (int k = threadIdx.x; k < FACTORS; k += BLOCK) factors[k] = k < TAPS ? weights[k] : T(0);
     for (; tile < span.count; tile += TILE) {
         wait_for_fetched();
         __syncthreads();

@@ -23,12 +23,19 @@ class Shape(NamedTuple):
     blocks: int
 
 
-# By whether elements are floats and have 8 bytes: small blocks, and those where few have room for a window.
+# By kind and bytes of an element: for windows of less than NARROW, for others, for those that few blocks have room for,
+# and for those that none has.
+NARROW = 512
+_INTEGERS = (Shape(128, 9, 1, 6), Shape(128, 9, 1, 6), Shape(256, 7, 1, 3), Shape(256, 7, 1, 3))
+_FLOATS = (Shape(128, 9, 2, 5), Shape(128, 9, 1, 5), Shape(256, 7, 1, 2), Shape(256, 7, 1, 2))
 SHAPES = {
-    (False, False): (Shape(128, 9, 1, 6), Shape(256, 7, 1, 3)),
-    (False, True): (Shape(128, 5, 1, 6), Shape(256, 7, 1, 2)),
-    (True, False): (Shape(128, 9, 2, 5), Shape(256, 7, 1, 2)),
-    (True, True): (Shape(64, 7, 1, 10), Shape(256, 7, 1, 2)),
+    (False, 1): _INTEGERS,
+    (False, 2): _INTEGERS,
+    (False, 4): (Shape(32, 9, 2, 24), *_INTEGERS[1:]),
+    (False, 8): (Shape(128, 5, 1, 6), Shape(128, 5, 1, 6), Shape(512, 7, 2, 1), Shape(256, 7, 1, 2)),
+    (True, 2): _FLOATS,
+    (True, 4): _FLOATS,
+    (True, 8): (Shape(64, 7, 1, 10), Shape(128, 5, 1, 6), Shape(512, 7, 2, 1), Shape(256, 7, 1, 2)),
 }
 WIDE = Shape(THREADS, 7, 1, 4)  # of box_wide
 # By bytes of an element threads of a block of box_far, and Digits::ALL in sliding_digits.cuh.
@@ -48,8 +55,8 @@ LONG = 2**31  # radius from which on 96 bits may not hold a sum: Long in sliding
 RESIDENT, LARGE_RESIDENT = 512, 512
 
 
-def _shapes(dtype: np.dtype[Any]) -> tuple[Shape, Shape]:
-    return SHAPES[dtype.kind == "f", dtype.itemsize == 8]
+def _shapes(dtype: np.dtype[Any]) -> tuple[Shape, ...]:
+    return SHAPES[dtype.kind == "f", dtype.itemsize]
 
 
 def _instance(dtype: np.dtype[Any], shape: Shape, *sums: str) -> str:
@@ -58,8 +65,8 @@ def _instance(dtype: np.dtype[Any], shape: Shape, *sums: str) -> str:
 
 
 INSTANCES = (
-    *(f"box<{c_type}, {_instance(np.dtype(name), shape)}>"
-      for name, c_type in C_TYPES.items() for shape in _shapes(np.dtype(name))),
+    *dict.fromkeys(f"box<{c_type}, {_instance(np.dtype(name), shape)}>"
+                   for name, c_type in C_TYPES.items() for shape in _shapes(np.dtype(name))),
     *(f"box<double, {_instance(np.dtype(np.float64), shape, 'TwoGrids<double>')}>"
       for shape in _shapes(np.dtype(np.float64))),
     *(f"{kernel}<{c_type}>" for kernel in ("box_range", "box_wide", "box_far") for c_type in ("float", "double")),
@@ -177,15 +184,16 @@ def _range(placed: _Placed, words: Any) -> None:
 
 def _shape_of_block(radius: int, dtype: np.dtype[Any]) -> tuple[Shape, int, int]:
     """Shape of a block, elements of its ring, and bytes of its shared memory."""
-    shapes = _shapes(dtype)
-    for shape, resident in zip(shapes, (RESIDENT, LARGE_RESIDENT), strict=True):
+    narrow, small, large, apart = _shapes(dtype)
+    small = narrow if 2 * radius + 1 < NARROW else small
+    for shape, resident in ((small, RESIDENT), (large, LARGE_RESIDENT)):
         ring, shared = _ring(radius, shape, dtype.itemsize, resident)
         if _holds_window(radius, shape, ring):
             return shape, ring, shared
-    if shared + STATIC > build.limits().shared_per_block:  # where there is little of it
-        shape = shapes[0]
-        ring, shared = _ring(radius, shape, dtype.itemsize, RESIDENT)
-    return shape, ring, shared
+    ring, shared = _ring(radius, apart, dtype.itemsize, LARGE_RESIDENT)
+    if shared + STATIC <= build.limits().shared_per_block:
+        return apart, ring, shared
+    return small, *_ring(radius, small, dtype.itemsize, RESIDENT)  # where there is little of it
 
 
 def _holds_window(radius: int, shape: Shape, ring: int) -> bool:
@@ -199,7 +207,8 @@ def _ring(radius: int, shape: Shape, itemsize: int, resident: int) -> tuple[int,
     few, sums = (1 + shape.ahead) * tile + pack, 8 * tile
     all_ = -(-2 * radius // pack) * pack + few + pack
     shared = sums + itemsize * (all_ + extra)
-    if (shared + 1024) * (resident // shape.threads) <= build.limits().shared_per_multiprocessor:
+    limits, blocks = build.limits(), resident // shape.threads
+    if (shared + 1024) * blocks <= limits.shared_per_multiprocessor and shared + STATIC <= limits.shared_per_block:
         return all_, shared
     return few, sums + 2 * itemsize * (few + extra)
 

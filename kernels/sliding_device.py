@@ -15,7 +15,7 @@ from kernels.sliding_launch import C_TYPES, THREADS, check, checked_blocks, empt
 
 # Packs of 16 bytes of a thread by bytes of a number, and taps at a time, in sliding_weighted.cuh.
 PACKS, CHUNK = {4: 3, 8: 5}, 20
-FEW, FEW_PACKS = 33, 5  # taps that are compiled into a kernel at most, and packs of a thread of it
+FEW = 33  # taps that are compiled into a kernel, at most
 WEIGHTED_WAVES = 16  # blocks for each that is resident
 
 INSTANCES = (
@@ -99,7 +99,7 @@ def weighted(x: Any, weights: Any, before: int = 0, after: int = 0, outside: str
     few = x.dtype == dtype and taps <= FEW
     of = (C_TYPES[str(x.dtype)], taps if few else C_TYPES[str(dtype)])
     kernel = build.load("sliding", f"{'few_taps' if few else 'weighted'}<{of[0]}, {of[1]}>")
-    pack, packs = 16 // dtype.itemsize, FEW_PACKS if few else PACKS[dtype.itemsize]
+    pack, packs = 16 // dtype.itemsize, PACKS[dtype.itemsize]
     tile, chunk = THREADS * packs * pack, CHUNK * (packs + 1) * pack
     staged = -(-(taps - 1) // pack) * pack if few else 2 * min(chunk, -(-taps // pack) * pack)
     shared = 2 * dtype.itemsize * (tile + staged)

@@ -63,8 +63,6 @@ inline __device__ Long lane_before(Long value, int lanes) {
     return {lane_before(value.low, lanes), __shfl_up_sync(~0u, value.high, lanes)};
 }
 inline __device__ Marks lane_before(Marks value, int lanes) { return {lane_before(value.counts, lanes)}; }
-inline __device__ double lane_before(double value, int lanes) { return __shfl_up_sync(~0u, value, lanes); }
-inline __device__ double lane_across(double value, int lanes) { return __shfl_xor_sync(~0u, value, lanes); }
 inline __device__ int lane_before(int value, int lanes) { return __shfl_up_sync(~0u, value, lanes); }
 inline __device__ int lane_across(int value, int lanes) { return __shfl_xor_sync(~0u, value, lanes); }
 inline __device__ u64 lane_across(u64 value, int lanes) { return __shfl_xor_sync(~0u, value, lanes); }

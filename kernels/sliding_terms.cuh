@@ -72,12 +72,6 @@ template <typename T> struct Grid {
     }
     // Adding it rounds to the grid.
     static __device__ double counter(int grid) { return 1.5 * power_of_two(grid + 52 - Float<T>::SCALE); }
-    // Of at most 2^that many elements is every sum on the way: of a window, or what comes into a tile and goes out of it,
-    // the difference of two windows. At least 2, so that what rounds to a grid is larger than any element.
-    static __device__ int bits_of_count(i64 radius, int tile) {
-        const i64 width = 2 * radius + 1, most = max(width, min(2 * width, i64(2 * tile)));
-        return max(64 - __clzll(most - 1), 2);
-    }
     // Bits of an element, for a sum of all of a window in 62.
     static __device__ int bits(i64 radius) { return min(MOST, __clzll(2 * radius) - 2); }
 };
@@ -158,22 +152,6 @@ template <typename T> struct TwoGrids : Grid<T> {
 
 template <typename T> struct Terms<T, 2, true> : OneGrid<T> {};
 
-// As they are: multiples of 2^g, so few and so small that each sum on the way is a float64 number.
-template <typename T> struct Plain : Grid<T> {
-    using Part = double;
-    using Whole = double;
-
-    __device__ bool choose(int low, int high, int spare, i64 radius, i64, int tile) {
-        const int above = min(max(high, 1) + spare, Float<T>::PLACES);
-        const int below = max(above + Float<T>::BITS + this->bits_of_count(radius, tile) - 53, 1);
-        this->reach(below, above);
-        return low >= below;
-    }
-    __device__ bool holds(double) const { return true; }
-    __device__ Part term(T x) const { return Float<T>::scaled(x); }
-    __device__ double result(Whole sum) const { return Float<T>::SCALE ? sum * power_of_two(Float<T>::SCALE) : sum; }
-};
-
 // Two float64 numbers, each a multiple of a power of two so large that sums of them are exact.
 struct Cuts {
     double high, low;
@@ -203,7 +181,8 @@ template <typename T, int SIZE> struct Terms<T, SIZE, true> : Grid<T> {
     double magic;  // adding it rounds to the grid
 
     __device__ bool choose(int low, int high, int spare, i64 radius, i64, int tile) {
-        const int bits = this->bits_of_count(radius, tile);
+        const i64 width = 2 * radius + 1, most = max(width, min(2 * width, i64(2 * tile)));
+        const int bits = max(64 - __clzll(most - 1), 2);  // 2: `magic` has to be larger than any element
         const int above = min(max(high, 1) + spare, Float<T>::PLACES);
         const int grid = max(above + Float<T>::BIAS + Float<T>::BITS + bits - 53, -1074);
         const int below = max(grid + bits - 54 - Float<T>::BIAS, 1);

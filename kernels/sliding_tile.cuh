@@ -61,35 +61,22 @@ __device__ bool add_up(const Terms& terms, const T* entering, const T* leaving, 
 template <int WARPS, int COUNT, typename T>
 __device__ bool put_marks(const T* entering, const T* leaving, const Marks& start, Marks& next, double* results) {
     __shared__ Marks parts[WARPS];
-    Marks run{}, in{}, before{};
-    bool own = false;
+    Marks sums[COUNT], run{}, in{};
 #pragma unroll
-    for (int j = 0; j < COUNT; ++j) own = own | !is_finite(entering[j]) | !is_finite(leaving[j]);
-    const bool changes = __any_sync(~0u, own);  // in most warps nothing comes in or goes out
-    if (changes) {
-#pragma unroll
-        for (int j = 0; j < COUNT; ++j) {
-            in = in + mark_of(entering[j]);
-            run = run + mark_of(entering[j]) - mark_of(leaving[j]);
-        }
-        before = sum_before(run, parts);
-    } else if (threadIdx.x % 32 == 31) {
-        parts[threadIdx.x / 32] = {};
+    for (int j = 0; j < COUNT; ++j) {
+        const Marks mark = mark_of(entering[j]);
+        in = in + mark, run = run + mark;
+        sums[j] = run;
+        run = run - mark_of(leaving[j]);
     }
+    Marks before = sum_before(run, parts);
     const bool any = __syncthreads_or(in.counts != 0);
     before = before + start + sum_of_warps_before<WARPS * 32>(parts);
     if (threadIdx.x == WARPS * 32 - 1) next = before + run;
-    if (changes) {
 #pragma unroll
-        for (int j = 0; j < COUNT; ++j) {
-            before = before + mark_of(entering[j]);
-            if (before.counts) results[j] = before.value();
-            before = before - mark_of(leaving[j]);
-        }
-    } else if (before.counts) {
-        const double value = before.value();
-#pragma unroll
-        for (int j = 0; j < COUNT; ++j) results[j] = value;
+    for (int j = 0; j < COUNT; ++j) {
+        const Marks sum = before + sums[j];
+        if (sum.counts) results[j] = sum.value();
     }
     return any;
 }

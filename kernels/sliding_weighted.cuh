@@ -61,11 +61,6 @@ __device__ void multiply(T (&sum)[Pack<T>::OUTPUTS], const T* elements, const T*
         if (!multiply_pack<false>(sum, ring, k, elements + k, factors + k, taps - k)) return;
 }
 
-// Outputs of a thread where all taps are known to the compiler.
-template <typename T> struct Few {
-    static constexpr int PACKS = 5, SIZE = Pack<T>::SIZE, OUTPUTS = PACKS * SIZE;
-};
-
 template <typename T> __device__ void get_pack(T* to, const T* from) {
     const auto pack = *reinterpret_cast<const Pack<T>*>(from);
 #pragma unroll

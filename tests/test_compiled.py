@@ -63,13 +63,14 @@ def launch(stem: str, instance: str, architecture: str) -> tuple[int, int]:
     if stem == "sliding":
         c_type, *others = rest.rstrip(">").split(", ")
         if kernel == "box":
-            return int(others[1]), int(others[4]) - (architecture != "sm_90a")
+            return int(others[1]), max(1, int(others[4]) - (architecture != "sm_90a"))
         if kernel == "box_far":
             return 64 if c_type == "double" else 128, 3
         of_weighted = {("float", "float"): 8 if architecture == "sm_75" else 10, ("double", "double"): 7}.get(
             (c_type, *others), 5
         )
-        return 128, {"box_wide": 4, "box_range": 1, "weighted": of_weighted, "few_taps": 7}[kernel]
+        of_few = 7 if c_type == "double" else 8 if architecture == "sm_75" else 10
+        return 128, {"box_wide": 4, "box_range": 1, "weighted": of_weighted, "few_taps": of_few}[kernel]
     if stem in ("histogram", "reduction", "limits"):
         two = architecture in LARGE and not kernel.startswith("histogram_")
         return 1024, 2 if two else 1

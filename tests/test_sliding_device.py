@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from kernels import build
 from kernels.sliding import OUTSIDE, box_cpu, weighted_cpu
 from kernels.sliding_box import DIGITS, FAR, WIDE
-from kernels.sliding_device import CHUNK, FEW_PACKS, INSTANCES, PACKS, box, weighted
+from kernels.sliding_device import CHUNK, INSTANCES, PACKS, box, weighted
 from kernels.sliding_launch import C_TYPES, THREADS
 
 SOURCE = (build.SOURCES / "sliding.cu").read_text()
@@ -43,7 +43,6 @@ def test_header_names_the_kernels() -> None:
     assert {instance.partition("<")[0] for instance in INSTANCES} == set(listed)
     assert f"BLOCK = {THREADS};" in SOURCE
     assert f"PACKS = sizeof(T) == 4 ? {PACKS[4]} : {PACKS[8]}, CHUNK = {CHUNK} * " in HEADERS
-    assert f"PACKS = {FEW_PACKS}, SIZE = Pack<T>::SIZE" in HEADERS
     assert f"WIDE_ITEMS = {WIDE.items};" in SOURCE
     assert f"slide<BLOCK, WIDE_ITEMS, {WIDE.ahead}>(" in SOURCE
     assert f"FAR = sizeof(T) == 8 ? {FAR[8]} : {FAR[4]};" in SOURCE
