@@ -15,11 +15,16 @@
 // Threads of a block; those of plain sums have more where windows take so much shared memory that few blocks have room.
 constexpr int BLOCK = 128;
 
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ != 900  // where it takes more registers, or fewer threads are all
-constexpr int FEWER = 1;
+// Blocks that are to have the registers that they take: fewer where it takes more, or fewer threads are all.
+constexpr int registered(int blocks) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ == 900
+    return blocks;
+#elif __CUDA_ARCH__ >= 1200
+    return blocks > 1 ? 3 * blocks / 4 : 1;
 #else
-constexpr int FEWER = 0;
+    return blocks > 1 ? blocks - 1 : 1;
 #endif
+}
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 750  // of 1024 threads
 constexpr int NARROW_BLOCKS = 8;
 #else
@@ -69,7 +74,7 @@ template <typename T> __device__ int least(const u64* words) { return Float<T>::
 // AHEAD are on their way. BLOCKS are to have the registers that it takes. Of integers left[0] gets in how many threads a sum is too
 // large.
 template <typename T, typename Out, int SIZE, int COUNT, int AHEAD, int BLOCKS, typename Sums = Terms<T>>
-__global__ void __launch_bounds__(SIZE, BLOCKS > FEWER ? BLOCKS - FEWER : 1)
+__global__ void __launch_bounds__(SIZE, registered(BLOCKS))
 box(const T* x, Out* out, u64* left, const u64* words, i64 length, i64 outputs, i64 start, i64 radius, int outside,
     i64 spans, i64 step, int unit, int ring) {
     const i64 first = blockIdx.x % spans * step;

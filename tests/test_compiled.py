@@ -63,7 +63,9 @@ def launch(stem: str, instance: str, architecture: str) -> tuple[int, int]:
     if stem == "sliding":
         c_type, *others = rest.rstrip(">").split(", ")
         if kernel == "box":
-            return int(others[1]), max(1, int(others[4]) - (architecture != "sm_90a"))
+            blocks = int(others[4])
+            fewer = {"sm_90a": blocks, "sm_120": 3 * blocks // 4}.get(architecture, blocks - 1)
+            return int(others[1]), max(1, fewer)
         if kernel == "box_far":
             return 64 if c_type == "double" else 128, 3
         of_weighted = {("float", "float"): 8 if architecture == "sm_75" else 10, ("double", "double"): 7}.get(
