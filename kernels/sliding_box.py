@@ -23,9 +23,8 @@ class Shape(NamedTuple):
     blocks: int
 
 
-# By kind and bytes of an element: for windows of less than NARROW, for others, for those that few blocks have room for,
-# and for those that none has.
-NARROW = 512
+# By kind and bytes of an element: for windows of less than a quarter of a tile, for others, for those that few blocks
+# have room for, and for those that none has.
 _INTEGERS = (Shape(128, 9, 1, 6), Shape(128, 9, 1, 6), Shape(256, 7, 1, 3), Shape(256, 7, 1, 3))
 _FLOATS = (Shape(128, 9, 2, 5), Shape(128, 9, 1, 5), Shape(256, 7, 1, 2), Shape(256, 7, 1, 2))
 SHAPES = {
@@ -35,11 +34,12 @@ SHAPES = {
     (False, 8): (Shape(128, 5, 1, 6), Shape(128, 5, 1, 6), Shape(512, 7, 2, 1), Shape(256, 7, 1, 2)),
     (True, 2): _FLOATS,
     (True, 4): _FLOATS,
-    (True, 8): (Shape(64, 7, 1, 10), Shape(128, 5, 1, 6), Shape(512, 7, 2, 1), Shape(256, 7, 1, 2)),
+    (True, 8): (Shape(64, 7, 1, 10), Shape(128, 7, 1, 5), Shape(512, 7, 2, 1), Shape(256, 7, 1, 2)),
 }
 WIDE = Shape(THREADS, 7, 1, 4)  # of box_wide
 # By bytes of an element threads of a block of box_far, and Digits::ALL in sliding_digits.cuh.
 FAR, DIGITS = {4: 128, 8: 64}, {4: 14, 8: 71}
+FAR_BLOCKS = 6  # of it on a multiprocessor at most: what they read at a time has to stay in its first-level cache
 # Blocks for each that is resident: the more, the closer in memory is what they read and write at a time. Of floats and
 # 8-byte integers; of others.
 WAVES, MANY_WAVES = 16, 64
@@ -166,14 +166,15 @@ def _slide(placed: _Placed) -> Any:
         arguments = (placed.x, placed.out, near, left, *placed.arguments, np.int32(unit), np.int32(ring))
         _launch(placed.kernel("box_wide"), units, THREADS, shared, arguments)
     threads, shared = FAR[size], 8 * FAR[size] * DIGITS[size]
-    _launch(placed.kernel("box_far"), units, threads, shared, (placed.x, placed.out, left, *placed.arguments))
+    most = min(units, FAR_BLOCKS * build.limits().multiprocessors)
+    _launch(placed.kernel("box_far"), most, threads, shared, (placed.x, placed.out, left, *placed.arguments))
     return left
 
 
-def _launch(kernel: build.Kernel, units: int, threads: int, shared: int, arguments: tuple[Any, ...]) -> None:
-    """As many blocks as are resident, which take turns at all units."""
+def _launch(kernel: build.Kernel, most: int, threads: int, shared: int, arguments: tuple[Any, ...]) -> None:
+    """As many blocks as are resident, which take turns at what is left."""
     blocks = build.limits().resident_blocks(threads, kernel.registers, kernel.static_shared + shared)
-    kernel((min(units, blocks),), (threads,), arguments, shared_mem=shared)
+    kernel((min(most, blocks),), (threads,), arguments, shared_mem=shared)
 
 
 def _range(placed: _Placed, words: Any) -> None:
@@ -185,7 +186,8 @@ def _range(placed: _Placed, words: Any) -> None:
 def _shape_of_block(radius: int, dtype: np.dtype[Any]) -> tuple[Shape, int, int]:
     """Shape of a block, elements of its ring, and bytes of its shared memory."""
     narrow, small, large, apart = _shapes(dtype)
-    small = narrow if 2 * radius + 1 < NARROW else small
+    if 8 * radius < narrow.threads * narrow.items:
+        small = narrow
     for shape, resident in ((small, RESIDENT), (large, LARGE_RESIDENT)):
         ring, shared = _ring(radius, shape, dtype.itemsize, resident)
         if _holds_window(radius, shape, ring):

@@ -15,12 +15,13 @@ from kernels.sliding_launch import C_TYPES, THREADS, check, checked_blocks, empt
 
 # Packs of 16 bytes of a thread by bytes of a number, and taps at a time, in sliding_weighted.cuh.
 PACKS, CHUNK = {4: 3, 8: 5}, 20
-FEW = 33  # taps that are compiled into a kernel, at most
+# By bytes of a number, how many taps are compiled into a kernel of their own, where that is faster.
+FEW = {4: range(1, 34, 2), 8: range(19, 34, 2)}
 WEIGHTED_WAVES = 16  # blocks for each that is resident
 
 INSTANCES = (
     *BOX_INSTANCES,
-    *(f"few_taps<{c_type}, {taps}>" for c_type in ("float", "double") for taps in range(1, FEW + 1, 2)),
+    *(f"few_taps<{c_type}, {taps}>" for c_type, size in (("float", 4), ("double", 8)) for taps in FEW[size]),
     "weighted<float, float>",
     *(f"weighted<{c_type}, double>" for c_type in C_TYPES.values() if c_type != "Half"),
 )
@@ -96,7 +97,7 @@ def weighted(x: Any, weights: Any, before: int = 0, after: int = 0, outside: str
         return out
     if x.dtype == np.float16:
         x = x.astype(np.float32)
-    few = x.dtype == dtype and taps <= FEW
+    few = x.dtype == dtype and taps in FEW[dtype.itemsize]
     of = (C_TYPES[str(x.dtype)], taps if few else C_TYPES[str(dtype)])
     kernel = build.load("sliding", f"{'few_taps' if few else 'weighted'}<{of[0]}, {of[1]}>")
     pack, packs = 16 // dtype.itemsize, PACKS[dtype.itemsize]

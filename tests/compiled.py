@@ -141,9 +141,9 @@ def _modular_small(architecture: str) -> list[str]:
 
 def _sliding(architecture: str) -> list[str]:
     """All of them on one architecture; on the others those with the fewest and the most taps."""
-    most = f", {sliding_device.FEW}>"
+    ends = tuple(f", {taps}>" for taps in (sliding_device.FEW[4][0], sliding_device.FEW[4][-1]))
     return [name for name in sliding_device.INSTANCES
-            if architecture == build.HOPPER or "few_taps" not in name or name.endswith((", 1>", most))]  # fmt: skip
+            if architecture == build.HOPPER or "few_taps" not in name or name.endswith(ends)]  # fmt: skip
 
 
 # By the stem of the source, what its wrappers can ask for on an architecture.
