@@ -20,9 +20,9 @@ constexpr int registered(int blocks) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ == 900
     return blocks;
 #elif __CUDA_ARCH__ >= 1200
-    return blocks > 1 ? 3 * blocks / 4 : 1;
+    return blocks > 1 ? blocks / 2 : 1;
 #else
-    return blocks > 1 ? blocks - 1 : 1;
+    return blocks > 16 ? 16 : blocks > 1 ? blocks - 1 : 1;
 #endif
 }
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 750  // of 1024 threads

@@ -31,7 +31,7 @@ SHAPES = {
     (False, 1): _INTEGERS,
     (False, 2): _INTEGERS,
     (False, 4): (Shape(32, 9, 2, 24), *_INTEGERS[1:]),
-    (False, 8): (Shape(128, 5, 1, 6), Shape(128, 5, 1, 6), Shape(512, 7, 2, 1), Shape(256, 7, 1, 2)),
+    (False, 8): (Shape(128, 5, 1, 8), Shape(128, 5, 1, 8), Shape(512, 7, 2, 1), Shape(256, 7, 1, 2)),
     (True, 2): _FLOATS,
     (True, 4): _FLOATS,
     (True, 8): (Shape(64, 7, 1, 10), Shape(128, 7, 1, 5), Shape(512, 7, 2, 1), Shape(256, 7, 1, 2)),

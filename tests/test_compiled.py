@@ -64,7 +64,7 @@ def launch(stem: str, instance: str, architecture: str) -> tuple[int, int]:
         c_type, *others = rest.rstrip(">").split(", ")
         if kernel == "box":
             blocks = int(others[4])
-            fewer = {"sm_90a": blocks, "sm_120": 3 * blocks // 4}.get(architecture, blocks - 1)
+            fewer = {"sm_90a": blocks, "sm_120": blocks // 2}.get(architecture, min(16, blocks - 1))
             return int(others[1]), max(1, fewer)
         if kernel == "box_far":
             return 64 if c_type == "double" else 128, 3
