@@ -6,6 +6,7 @@
 //   box_wide   what box leaves of floats: exponents too far apart for it
 //   box_far    what the others leave of floats: exponents too far apart for any grids, in any number of digits
 //   weighted   weights in shared memory, a few outputs per thread in registers; each product and each sum is rounded
+//   few_taps   the same, with a number of taps that the compiler knows
 
 #include "sliding_digits.cuh"
 #include "sliding_tile.cuh"
@@ -14,21 +15,22 @@
 // Threads of a block; those of plain sums have more where windows take so much shared memory that few blocks have room.
 constexpr int BLOCK = 128;
 
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ != 900  // where it takes more registers, or fewer threads are all
-constexpr int FEWER = 1;
+// Blocks that are to have the registers that they take: fewer where it takes more, or fewer threads are all.
+constexpr int registered(int blocks) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ == 900
+    return blocks;
+#elif __CUDA_ARCH__ >= 1200
+    return blocks > 1 ? blocks / 2 : 1;
 #else
-constexpr int FEWER = 0;
+    return blocks > 16 ? 16 : blocks > 1 ? blocks - 1 : 1;
 #endif
+}
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 750  // of 1024 threads
 constexpr int NARROW_BLOCKS = 8;
 #else
 constexpr int NARROW_BLOCKS = 10;
 #endif
 
-// Plain sums of a thread at a time, and how many blocks are to have the registers that it takes.
-template <typename T, int SIZE> constexpr int ITEMS = (sizeof(T) == 8 ? 7 : 9) - (SIZE == BLOCK ? 0 : 2);
-template <typename T, int SIZE>
-constexpr int BLOCKS = (SIZE == BLOCK ? Float<T>::IS ? 5 : 6 : Float<T>::IS || sizeof(T) == 8 ? 2 : 3) - FEWER;
 constexpr int WIDE_ITEMS = 7;
 template <typename T> constexpr int FAR = sizeof(T) == 8 ? 64 : 128;  // threads of a block of box_far
 
@@ -68,23 +70,23 @@ box_range(const T* x, u64* words, i64 count, i64 stride) {
 template <typename T> __device__ int largest(const u64* words) { return int(words[1]); }
 template <typename T> __device__ int least(const u64* words) { return Float<T>::PLACES + 1 - int(words[2]); }
 
-// `spans` of a row, of `step` outputs each, one for a block. Of integers left[0] gets in how many threads a sum is too
+// `spans` of a row, of `step` outputs each, one for a block of SIZE threads with COUNT sums each at a time; the tiles
+// AHEAD are on their way. BLOCKS are to have the registers that it takes. Of integers left[0] gets in how many threads a sum is too
 // large.
-template <typename T, typename Out, int SIZE, typename Sums = Terms<T>>
-__global__ void __launch_bounds__(SIZE, BLOCKS<T, SIZE>)
+template <typename T, typename Out, int SIZE, int COUNT, int AHEAD, int BLOCKS, typename Sums = Terms<T>>
+__global__ void __launch_bounds__(SIZE, registered(BLOCKS))
 box(const T* x, Out* out, u64* left, const u64* words, i64 length, i64 outputs, i64 start, i64 radius, int outside,
     i64 spans, i64 step, int unit, int ring) {
     const i64 first = blockIdx.x % spans * step;
     const i64 row = blockIdx.x / spans;
     const Span<T, Out> span({x, length, start, outside}, out, outputs, row, first, min(step, outputs - first));
     const Left leave{left, row * outputs + first, unit, span.count};
-    constexpr int COUNT = ITEMS<T, SIZE>;
     Sums terms;
     bool chosen = false;
     if constexpr (Float<T>::IS)
         if (sizeof(T) == 2 || words[1])  // all of 2 bytes fit; of others somebody has looked at some
             chosen = terms.choose(least<T>(words), largest<T>(words), SPARE, radius, 2 * radius + 1, SIZE * COUNT);
-    const bool hold = slide<SIZE, COUNT>(span, radius, ring, terms, chosen, leave);
+    const bool hold = slide<SIZE, COUNT, AHEAD>(span, radius, ring, terms, chosen, leave);
     if (!hold) atomicAdd(left, u64(1));
 }
 
@@ -102,7 +104,7 @@ box_wide(const T* x, double* out, const u64* left, u64* far, i64 length, i64 out
     for (u64 k = blockIdx.x; k < left[0]; k += gridDim.x) {
         const Span<T, double> span = left_span(left, k, Row<T>{x, length, start, outside}, out, outputs);
         const Left leave{far, i64(left[1 + 2 * k]), unit, span.count};
-        slide<BLOCK, WIDE_ITEMS>(span, radius, ring, TwoGrids<T>{}, false, leave);
+        slide<BLOCK, WIDE_ITEMS, 1>(span, radius, ring, TwoGrids<T>{}, false, leave);
     }
 }
 
@@ -164,8 +166,11 @@ weighted(const In* x, const T* weights, T* out, i64 length, i64 outputs, i64 sta
         const int here_taps = min(MOST, taps - first), all = TILE + (here_taps + SIZE - 1) / SIZE * SIZE;
         const i64 begin = i64(tile) + first + span.x.start;
         if (SAME<In, T> && begin >= 0 && begin + all <= length) {
-#pragma unroll 4
-            for (int k = threadIdx.x * SIZE; k < all; k += BLOCK * SIZE) fetch(to + k, span.x.x + begin + k);
+            const In* const from = span.x.x + begin + threadIdx.x * SIZE;
+            T* const own = to + threadIdx.x * SIZE;
+#pragma unroll
+            for (int k = 0; k < TILE; k += BLOCK * SIZE) fetch(own + k, from + k);
+            for (int k = TILE; k + int(threadIdx.x) * SIZE < all; k += BLOCK * SIZE) fetch(own + k, from + k);
         } else if (begin >= 0 && begin + all <= length) {
 #pragma unroll 8
             for (int k = threadIdx.x; k < all; k += BLOCK) to[k] = T(span.x.x[begin + k]);
@@ -176,6 +181,7 @@ weighted(const In* x, const T* weights, T* out, i64 length, i64 outputs, i64 sta
                 to[k] = place >= 0 && place < i64(span.count) + taps - 1 ? T(span.x[place]) : T(0);
             }
         }
+        if (taps <= MOST && tile >= 2 * TILE - shift) return;  // weights are where they were
         for (int k = threadIdx.x; k < all - TILE; k += BLOCK) to[all + k] = k < here_taps ? weights[first + k] : T(0);
     };
 
@@ -196,26 +202,61 @@ weighted(const In* x, const T* weights, T* out, i64 length, i64 outputs, i64 sta
         if (ends) {
             __syncthreads();
 #pragma unroll
-            for (int j = 0; j < OUTPUTS; j += SIZE) {
-                Pack<T> pack;
-#pragma unroll
-                for (int i = 0; i < SIZE; ++i) pack.item[i] = one_nan(sum[j + i]);
-                *reinterpret_cast<Pack<T>*>(here + threadIdx.x * OUTPUTS + j) = pack;
-            }
-            __syncthreads();
-            T* const to = span.out + tile + threadIdx.x;
-            const T* const from = here + threadIdx.x;
-            if (tile >= 0 && tile + TILE <= span.count) {
-#pragma unroll
-                for (int k = 0; k < TILE; k += BLOCK) __stcs(to + k, from[k]);
-            } else {
-#pragma unroll 1
-                for (int k = 0; k < TILE; k += BLOCK)
-                    if (u32(tile + k + int(threadIdx.x)) < u32(span.count)) to[k] = from[k];
-            }
+            for (int j = 0; j < OUTPUTS; j += SIZE) put_pack(here + threadIdx.x * OUTPUTS + j, sum + j);
+            store_packs<OUTPUTS>(span.out, here, tile, span.count);
         }
         T* const swapped = here;
         here = other, other = swapped;
         tile = next_tile, first = next;
+    }
+}
+
+// The same with a number of taps that the compiler knows.
+template <typename T, int TAPS>
+__global__ void __launch_bounds__(BLOCK, sizeof(T) == 4 ? NARROW_BLOCKS : 7)
+few_taps(const T* x, const T* weights, T* out, i64 length, i64 outputs, i64 start, int outside, i64 spans,
+             i64 step) {
+    constexpr int SIZE = Pack<T>::SIZE, OUTPUTS = Pack<T>::OUTPUTS, TILE = BLOCK * OUTPUTS;
+    constexpr int ALL = TILE + (TAPS - 1 + SIZE - 1) / SIZE * SIZE;
+    const i64 first_output = blockIdx.x % spans * step;
+    const Span<T, T> span({x, length, start, outside}, out, outputs, blockIdx.x / spans, first_output,
+                          min(step, outputs - first_output));
+    constexpr int FACTORS = (TAPS + SIZE - 1) / SIZE * SIZE;
+    __shared__ __align__(16) T factors[FACTORS];
+    T* here = dynamic_shared<T>();
+    T* other = here + ALL;
+
+    const auto stage = [&](T* to, int tile) {
+        const i64 begin = i64(tile) + span.x.start;
+        if (begin >= 0 && begin + ALL <= length) {
+            const T* const from = span.x.x + begin + threadIdx.x * SIZE;
+            T* const own = to + threadIdx.x * SIZE;
+#pragma unroll
+            for (int k = 0; k < ALL; k += BLOCK * SIZE)
+                if (k + BLOCK * SIZE <= ALL || k + int(threadIdx.x) * SIZE < ALL) fetch(own + k, from + k);
+        } else {
+#pragma unroll 1
+            for (int k = threadIdx.x; k < ALL; k += BLOCK) {
+                const i64 place = i64(tile) + k;
+                to[k] = place >= 0 && place < i64(span.count) + TAPS - 1 ? span.x[place] : T(0);
+            }
+        }
+    };
+
+    int tile = -span.x.misaligned(0);  // so many outputs before the first there are none
+    stage(here, tile);
+    for (int k = threadIdx.x; k < FACTORS; k += BLOCK) factors[k] = k < TAPS ? weights[k] : T(0);
+    for (; tile < span.count; tile += TILE) {
+        wait_for_fetched();
+        __syncthreads();
+        if (tile + TILE < span.count) stage(other, tile + TILE);
+        T sum[OUTPUTS];
+        multiply_all<TAPS>(sum, here + threadIdx.x * OUTPUTS, factors);
+        __syncthreads();
+#pragma unroll
+        for (int j = 0; j < OUTPUTS; j += SIZE) put_pack(here + threadIdx.x * OUTPUTS + j, sum + j);
+        store_packs<OUTPUTS>(span.out, here, tile, span.count);
+        T* const swapped = here;
+        here = other, other = swapped;
     }
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,30 +12,63 @@ from kernels.sliding import OUTSIDE, box_cpu, box_dtype
 from kernels.sliding_launch import C_TYPES, MAX_STEP, THREADS, check, checked_blocks, empty, step_of
 
 RESULTS = {"int64": "i64", "uint64": "u64", "float64": "double"}
-MANY_THREADS = {True: 384, False: 256}  # of a block where few have room: of 8-byte elements and of others
-# Plain sums of a thread at a time, of 8-byte elements and of others: ITEMS of few threads and of many, WIDE_ITEMS in
-# sliding.cu.
-ITEMS, MANY_ITEMS = {True: 7, False: 9}, {True: 5, False: 7}
-WIDE_ITEMS = 7
+
+
+class Shape(NamedTuple):
+    """Threads of a block, sums of each at a time, tiles on their way meanwhile, blocks that are to have registers."""
+
+    threads: int
+    items: int
+    ahead: int
+    blocks: int
+
+
+# By kind and bytes of an element: for windows of less than a quarter of a tile, for others, for those that few blocks
+# have room for, and for those that none has.
+_INTEGERS = (Shape(128, 9, 1, 6), Shape(128, 9, 1, 6), Shape(256, 7, 1, 3), Shape(256, 7, 1, 3))
+_FLOATS = (Shape(128, 9, 2, 5), Shape(128, 9, 1, 5), Shape(256, 7, 1, 2), Shape(256, 7, 1, 2))
+SHAPES = {
+    (False, 1): _INTEGERS,
+    (False, 2): _INTEGERS,
+    (False, 4): (Shape(32, 9, 2, 24), *_INTEGERS[1:]),
+    (False, 8): (Shape(128, 5, 1, 8), Shape(128, 5, 1, 8), Shape(512, 7, 2, 1), Shape(256, 7, 1, 2)),
+    (True, 2): _FLOATS,
+    (True, 4): _FLOATS,
+    (True, 8): (Shape(64, 7, 1, 10), Shape(128, 7, 1, 5), Shape(512, 7, 2, 1), Shape(256, 7, 1, 2)),
+}
+WIDE = Shape(THREADS, 7, 1, 4)  # of box_wide
 # By bytes of an element threads of a block of box_far, and Digits::ALL in sliding_digits.cuh.
 FAR, DIGITS = {4: 128, 8: 64}, {4: 14, 8: 71}
+FAR_BLOCKS = 6  # of it on a multiprocessor at most: what they read at a time has to stay in its first-level cache
 # Blocks for each that is resident: the more, the closer in memory is what they read and write at a time. Of floats and
 # 8-byte integers; of others.
 WAVES, MANY_WAVES = 16, 64
-LEFT_TILES = 4  # are left together, at least
+LEFT = 4096  # outputs that are left together, at least
 SAMPLE = 2**20  # elements that say which exponents an array has, where spans are shorter than SPAN tiles
 SPAN = 40
 STATIC = 2048  # bytes of shared memory that a kernel declares itself, at most
 
 COUNTED = 2**20  # radius from which on elements that are not finite are not counted: Marks::BITS in sliding_sum.cuh
+LONG = 2**31  # radius from which on 96 bits may not hold a sum: Long in sliding_sum.cuh
 
-# Blocks of a multiprocessor that there has to be room for, of few threads; of many, with all that a window has.
-RESIDENT, LARGE_RESIDENT = 4, 2
+# Threads of a multiprocessor that there has to be room for, in small blocks and in large ones, with all of a window.
+RESIDENT, LARGE_RESIDENT = 512, 512
+
+
+def _shapes(dtype: np.dtype[Any]) -> tuple[Shape, ...]:
+    return SHAPES[dtype.kind == "f", dtype.itemsize]
+
+
+def _instance(dtype: np.dtype[Any], shape: Shape, *sums: str) -> str:
+    """Template arguments of box behind the type of an element."""
+    return ", ".join(map(str, (RESULTS[str(box_dtype(dtype))], *shape, *sums)))
+
 
 INSTANCES = (
-    *(f"box<{c_type}, {RESULTS[str(box_dtype(np.dtype(name)))]}, {threads}>"
-      for name, c_type in C_TYPES.items() for threads in (THREADS, MANY_THREADS[np.dtype(name).itemsize == 8])),
-    *(f"box<double, double, {threads}, TwoGrids<double>>" for threads in (THREADS, MANY_THREADS[True])),
+    *dict.fromkeys(f"box<{c_type}, {_instance(np.dtype(name), shape)}>"
+                   for name, c_type in C_TYPES.items() for shape in _shapes(np.dtype(name))),
+    *(f"box<double, {_instance(np.dtype(np.float64), shape, 'TwoGrids<double>')}>"
+      for shape in _shapes(np.dtype(np.float64))),
     *(f"{kernel}<{c_type}>" for kernel in ("box_range", "box_wide", "box_far") for c_type in ("float", "double")),
 )  # fmt: skip
 
@@ -57,7 +90,8 @@ def box(x: Any, radius: int, before: int = 0, after: int = 0, outside: str = "ze
     Raises
     ------
     TypeError, ValueError
-        If the array is none that the kernels read, or a window is longer than a row with its neighbourhood.
+        If the array is none that the kernels read, or a window is longer than a row with its neighbourhood, or the
+        radius is 2**31 or more.
     OverflowError
         If a sum of int64 or uint64 does not fit.
     MemoryError
@@ -65,6 +99,8 @@ def box(x: Any, radius: int, before: int = 0, after: int = 0, outside: str = "ze
     """
     rows, length, outputs = check(x, 2 * radius + 1, before, after, outside)
     dtype = box_dtype(x.dtype)
+    if radius >= LONG:
+        raise ValueError(f"expected a radius below {LONG}, got {radius}")
     out = empty((rows, outputs), dtype)
     if not out.size:
         return out
@@ -104,16 +140,16 @@ class _Placed:
 def _slide(placed: _Placed) -> Any:
     """All sums; what is left, as `box` says."""
     size, radius = placed.x.dtype.itemsize, placed.radius
-    threads, items, ring, shared = _shape_of_block(radius, size)
-    tile = threads * items
-    apart = ring <= 2 * (radius + tile)
-    others = ("TwoGrids<double>",) if apart and placed.x.dtype == np.float64 else ()  # one grid would do for few
-    kernel = placed.kernel("box", RESULTS[str(placed.out.dtype)], threads, *others)
+    shape, ring, shared = _shape_of_block(radius, placed.x.dtype)
+    threads, tile = shape.threads, shape.threads * shape.items
+    # One grid would do for few float64 elements.
+    wide = not _holds_window(radius, shape, ring) and placed.x.dtype == np.float64
+    kernel = placed.kernel("box", _instance(placed.x.dtype, shape, *(("TwoGrids<double>",) if wide else ())))
     resident = build.limits().resident_blocks(threads, kernel.registers, kernel.static_shared + shared)
     waves = WAVES if placed.floats or size == 8 else MANY_WAVES
     step = step_of(placed.rows * placed.outputs, radius, resident, tile, waves)
     # What is left at a time: few windows to add up first, and work for many blocks.
-    unit = min(radius // tile + LEFT_TILES, MAX_STEP // tile) * tile
+    unit = min(-(-(radius + LEFT) // tile), MAX_STEP // tile) * tile
     spans = -(-placed.outputs // step)
     blocks = checked_blocks(placed.rows * spans)
     units = blocks * -(-step // unit)
@@ -124,14 +160,21 @@ def _slide(placed: _Placed) -> Any:
     kernel((blocks,), (threads,), (placed.x, placed.out, left, words, *placed.arguments, *cutting), shared_mem=shared)
     if not placed.floats or size == 2:  # of which all fit
         return left
-    few = min(units, resident)
-    if not others:
+    if not wide:
         near, left = left, _zeros(1 + 2 * units, 1)
-        ring, shared = _ring(radius, THREADS * WIDE_ITEMS, WIDE_ITEMS, size, LARGE_RESIDENT)
+        ring, shared = _ring(radius, WIDE, size, LARGE_RESIDENT)
         arguments = (placed.x, placed.out, near, left, *placed.arguments, np.int32(unit), np.int32(ring))
-        placed.kernel("box_wide")((few,), (THREADS,), arguments, shared_mem=shared)
-    _far(placed, left, few)
+        _launch(placed.kernel("box_wide"), units, THREADS, shared, arguments)
+    threads, shared = FAR[size], 8 * FAR[size] * DIGITS[size]
+    most = min(units, FAR_BLOCKS * build.limits().multiprocessors)
+    _launch(placed.kernel("box_far"), most, threads, shared, (placed.x, placed.out, left, *placed.arguments))
     return left
+
+
+def _launch(kernel: build.Kernel, most: int, threads: int, shared: int, arguments: tuple[Any, ...]) -> None:
+    """As many blocks as are resident, which take turns at what is left."""
+    blocks = build.limits().resident_blocks(threads, kernel.registers, kernel.static_shared + shared)
+    kernel((min(most, blocks),), (threads,), arguments, shared_mem=shared)
 
 
 def _range(placed: _Placed, words: Any) -> None:
@@ -140,36 +183,34 @@ def _range(placed: _Placed, words: Any) -> None:
     placed.kernel("box_range")((4 * build.limits().multiprocessors,), (THREADS,), arguments)
 
 
-def _far(placed: _Placed, left: Any, blocks: int) -> None:
-    """What no grid fits."""
-    size = placed.x.dtype.itemsize
-    threads, shared = FAR[size], 8 * FAR[size] * DIGITS[size]
-    arguments = (placed.x, placed.out, left, *placed.arguments)
-    placed.kernel("box_far")((blocks,), (threads,), arguments, shared_mem=shared)
+def _shape_of_block(radius: int, dtype: np.dtype[Any]) -> tuple[Shape, int, int]:
+    """Shape of a block, elements of its ring, and bytes of its shared memory."""
+    narrow, small, large, apart = _shapes(dtype)
+    if 8 * radius < narrow.threads * narrow.items:
+        small = narrow
+    for shape, resident in ((small, RESIDENT), (large, LARGE_RESIDENT)):
+        ring, shared = _ring(radius, shape, dtype.itemsize, resident)
+        if _holds_window(radius, shape, ring):
+            return shape, ring, shared
+    ring, shared = _ring(radius, apart, dtype.itemsize, LARGE_RESIDENT)
+    if shared + STATIC <= build.limits().shared_per_block:
+        return apart, ring, shared
+    return small, *_ring(radius, small, dtype.itemsize, RESIDENT)  # where there is little of it
 
 
-def _shape_of_block(radius: int, itemsize: int) -> tuple[int, int, int, int]:
-    """Threads of a block, sums of each, elements of its ring, and bytes of its shared memory."""
-    long = itemsize == 8
-    shapes = ((THREADS, ITEMS[long], RESIDENT), (MANY_THREADS[long], MANY_ITEMS[long], LARGE_RESIDENT))
-    for threads, items, resident in shapes:
-        ring, shared = _ring(radius, threads * items, items, itemsize, resident)
-        if ring > 2 * (radius + threads * items):
-            return threads, items, ring, shared
-    if shared + STATIC > build.limits().shared_per_block:  # where there is little of it
-        threads, items, resident = shapes[0]
-        ring, shared = _ring(radius, threads * items, items, itemsize, resident)
-    return threads, items, ring, shared
+def _holds_window(radius: int, shape: Shape, ring: int) -> bool:
+    return ring > 2 * radius + (1 + shape.ahead) * shape.threads * shape.items
 
 
-def _ring(radius: int, tile: int, items: int, itemsize: int, resident: int) -> tuple[int, int]:
-    """Elements of a ring in shared memory, and bytes: of all of a window and two tiles, or of two tiles twice."""
-    pack = 16 // itemsize
-    extra = -(-items // pack) * pack
-    few, sums = 2 * tile + pack, 8 * tile
+def _ring(radius: int, shape: Shape, itemsize: int, resident: int) -> tuple[int, int]:
+    """Elements of a ring in shared memory, and bytes: of all of a window and the tiles, or of the tiles twice."""
+    pack, tile = 16 // itemsize, shape.threads * shape.items
+    extra = -(-shape.items // pack) * pack
+    few, sums = (1 + shape.ahead) * tile + pack, 8 * tile
     all_ = -(-2 * radius // pack) * pack + few + pack
     shared = sums + itemsize * (all_ + extra)
-    if (shared + 1024) * resident <= build.limits().shared_per_multiprocessor:
+    limits, blocks = build.limits(), resident // shape.threads
+    if (shared + 1024) * blocks <= limits.shared_per_multiprocessor and shared + STATIC <= limits.shared_per_block:
         return all_, shared
     return few, sums + 2 * itemsize * (few + extra)
 

@@ -15,10 +15,13 @@ from kernels.sliding_launch import C_TYPES, THREADS, check, checked_blocks, empt
 
 # Packs of 16 bytes of a thread by bytes of a number, and taps at a time, in sliding_weighted.cuh.
 PACKS, CHUNK = {4: 3, 8: 5}, 20
+# By bytes of a number, how many taps are compiled into a kernel of their own, where that is faster.
+FEW = {4: range(1, 34, 2), 8: range(19, 34, 2)}
 WEIGHTED_WAVES = 16  # blocks for each that is resident
 
 INSTANCES = (
     *BOX_INSTANCES,
+    *(f"few_taps<{c_type}, {taps}>" for c_type, size in (("float", 4), ("double", 8)) for taps in FEW[size]),
     "weighted<float, float>",
     *(f"weighted<{c_type}, double>" for c_type in C_TYPES.values() if c_type != "Half"),
 )
@@ -94,15 +97,18 @@ def weighted(x: Any, weights: Any, before: int = 0, after: int = 0, outside: str
         return out
     if x.dtype == np.float16:
         x = x.astype(np.float32)
-    kernel = build.load("sliding", f"weighted<{C_TYPES[str(x.dtype)]}, {C_TYPES[str(dtype)]}>")
-    pack = 16 // dtype.itemsize
-    packs = PACKS[dtype.itemsize]
+    few = x.dtype == dtype and taps in FEW[dtype.itemsize]
+    of = (C_TYPES[str(x.dtype)], taps if few else C_TYPES[str(dtype)])
+    kernel = build.load("sliding", f"{'few_taps' if few else 'weighted'}<{of[0]}, {of[1]}>")
+    pack, packs = 16 // dtype.itemsize, PACKS[dtype.itemsize]
     tile, chunk = THREADS * packs * pack, CHUNK * (packs + 1) * pack
-    shared = 2 * dtype.itemsize * (tile + 2 * min(chunk, -(-taps // pack) * pack))
-    resident = build.limits().resident_blocks(THREADS, kernel.registers, shared)
+    staged = -(-(taps - 1) // pack) * pack if few else 2 * min(chunk, -(-taps // pack) * pack)
+    shared = 2 * dtype.itemsize * (tile + staged)
+    resident = build.limits().resident_blocks(THREADS, kernel.registers, kernel.static_shared + shared)
     step = step_of(rows * outputs, 0, resident, tile, WEIGHTED_WAVES)
     spans = -(-outputs // step)
-    arguments = (np.int64(length), np.int64(outputs), np.int64(-before), np.int32(taps),
-                 np.int32(OUTSIDE.index(outside)), np.int64(spans), np.int64(step))  # fmt: skip
+    counts = () if few else (np.int32(taps),)
+    arguments = (np.int64(length), np.int64(outputs), np.int64(-before), *counts, np.int32(OUTSIDE.index(outside)),
+                 np.int64(spans), np.int64(step))  # fmt: skip
     kernel((checked_blocks(rows * spans),), (THREADS,), (x, weights.astype(dtype), out, *arguments), shared_mem=shared)
     return out

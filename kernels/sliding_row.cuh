@@ -10,7 +10,7 @@ template <typename T> __device__ T* dynamic_shared() {
     return reinterpret_cast<T*>(bytes);
 }
 
-// 16 bytes from global to shared memory; there when a wait of the same thread returns.
+// 16 bytes from global to shared memory; there when a wait of the same thread returns that does not leave their batch.
 inline __device__ void fetch(void* to, const void* from) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(u32(__cvta_generic_to_shared(to))), "l"(from)
@@ -19,9 +19,18 @@ inline __device__ void fetch(void* to, const void* from) {
     *static_cast<uint4*>(to) = *static_cast<const uint4*>(from);
 #endif
 }
-inline __device__ void wait_for_fetched() {
+inline __device__ void end_batch() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-    asm volatile("cp.async.wait_all;" ::: "memory");
+    asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+// For all batches but the last ones.
+template <int LAST = 0> __device__ void wait_for_fetched() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    if (LAST == 0)
+        asm volatile("cp.async.wait_all;" ::: "memory");
+    else
+        asm volatile("cp.async.wait_group %0;" ::"n"(LAST) : "memory");
 #endif
 }
 
@@ -135,25 +144,34 @@ template <int BLOCK, typename S> __device__ S sum_of_all(S sum) {
 
 // Sum over the threads of the warp before this one; `warps` gets the sum of all of them.
 template <typename S> __device__ S sum_before(S value, S* warps) {
-    const int lane = threadIdx.x % 32;
     S sum = value;
 #pragma unroll
-    for (int k = 1; k < 32; k *= 2) {
-        const S other = lane_before(sum, k);
-        if (lane >= k) sum = sum + other;
-    }
-    if (lane == 31) warps[threadIdx.x / 32] = sum;
+    for (int k = 1; k < 32; k *= 2) add_lane_before(sum, k);
+    if (threadIdx.x % 32 == 31) warps[threadIdx.x / 32] = sum;
     return sum - value;
+}
+
+// Sum of what the warps before this one have.
+template <int BLOCK, typename S> __device__ S sum_of_warps_before(const S* warps) {
+    constexpr int WARPS = BLOCK / 32, LANES = WARPS > 16 ? 32 : WARPS > 8 ? 16 : 8;
+    static_assert(WARPS <= LANES);
+    S sum{};
+    if (WARPS <= 4) {
+#pragma unroll
+        for (int k = 0; k < WARPS - 1; ++k)
+            if (k < int(threadIdx.x) / 32) sum = sum + warps[k];
+    } else {  // by lanes, of which each group has all
+        if (threadIdx.x % LANES < threadIdx.x / 32) sum = warps[threadIdx.x % LANES];
+#pragma unroll
+        for (int k = LANES / 2; k > 0; k /= 2) sum = sum + lane_across(sum, k);
+    }
+    return sum;
 }
 
 // Sum over all threads before this one.
 template <int BLOCK, typename S> __device__ S sum_before_all(S value) {
-    constexpr int WARPS = BLOCK / 32;
-    __shared__ S warps[WARPS];
-    S sum = sum_before(value, warps);
+    __shared__ S warps[BLOCK / 32];
+    const S sum = sum_before(value, warps);
     __syncthreads();
-#pragma unroll
-    for (int k = 0; k < WARPS - 1; ++k)
-        if (k < int(threadIdx.x) / 32) sum = sum + warps[k];
-    return sum;
+    return sum_of_warps_before<BLOCK>(warps) + sum;
 }

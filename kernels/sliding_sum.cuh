@@ -14,6 +14,29 @@ inline __device__ Wide operator+(Wide a, Wide b) {
 }
 inline __device__ Wide operator-(Wide a, Wide b) { return {a.low - b.low, a.high - b.high - (a.low < b.low)}; }
 
+// 96 bits: sums of fewer than 2^32 integers of 64 bits.
+struct Long {
+    u64 low;
+    u32 high;
+};
+inline __device__ Long operator+(Long a, Long b) {
+#ifdef __CUDA_ARCH__  // the carry goes from one instruction to the next: no comparison
+    asm("add.cc.u64 %0, %0, %2; addc.u32 %1, %1, %3;" : "+l"(a.low), "+r"(a.high) : "l"(b.low), "r"(b.high));
+    return a;
+#else
+    const u64 low = a.low + b.low;
+    return {low, a.high + b.high + (low < a.low)};
+#endif
+}
+inline __device__ Long operator-(Long a, Long b) {
+#ifdef __CUDA_ARCH__
+    asm("sub.cc.u64 %0, %0, %2; subc.u32 %1, %1, %3;" : "+l"(a.low), "+r"(a.high) : "l"(b.low), "r"(b.high));
+    return a;
+#else
+    return {a.low - b.low, a.high - b.high - (a.low < b.low)};
+#endif
+}
+
 constexpr i64 NAN_BITS = 0x7ff8000000000000, INFINITY_BITS = 0x7ff0000000000000;
 
 // What a window sums to that is not finite.
@@ -36,6 +59,9 @@ inline __device__ u64 lane_before(u64 value, int lanes) { return __shfl_up_sync(
 inline __device__ Wide lane_before(Wide value, int lanes) {
     return {lane_before(value.low, lanes), lane_before(value.high, lanes)};
 }
+inline __device__ Long lane_before(Long value, int lanes) {
+    return {lane_before(value.low, lanes), __shfl_up_sync(~0u, value.high, lanes)};
+}
 inline __device__ Marks lane_before(Marks value, int lanes) { return {lane_before(value.counts, lanes)}; }
 inline __device__ int lane_before(int value, int lanes) { return __shfl_up_sync(~0u, value, lanes); }
 inline __device__ int lane_across(int value, int lanes) { return __shfl_xor_sync(~0u, value, lanes); }
@@ -43,7 +69,47 @@ inline __device__ u64 lane_across(u64 value, int lanes) { return __shfl_xor_sync
 inline __device__ Wide lane_across(Wide value, int lanes) {
     return {lane_across(value.low, lanes), lane_across(value.high, lanes)};
 }
+inline __device__ Long lane_across(Long value, int lanes) {
+    return {lane_across(value.low, lanes), __shfl_xor_sync(~0u, value.high, lanes)};
+}
 inline __device__ Marks lane_across(Marks value, int lanes) { return {lane_across(value.counts, lanes)}; }
+
+// Adds what the lane so many before this one has, if there is one.
+#ifdef __CUDA_ARCH__  // whether there is one the shuffle says: it takes no comparison, and sums stay where they are
+inline __device__ void add_lane_before(u64& sum, int lanes) {
+    asm volatile("{.reg .b32 low, high; .reg .u64 other; .reg .pred is; mov.b64 {low, high}, %0;"
+                 "shfl.sync.up.b32 low, low, %1, 0, -1; shfl.sync.up.b32 high|is, high, %1, 0, -1;"
+                 "mov.b64 other, {low, high}; @is add.u64 %0, %0, other;}"
+                 : "+l"(sum)
+                 : "r"(lanes));
+}
+inline __device__ void add_lane_before(int& sum, int lanes) {
+    asm volatile("{.reg .s32 other; .reg .pred is; shfl.sync.up.b32 other|is, %0, %1, 0, -1; @is add.s32 %0, %0, other;}"
+                 : "+r"(sum)
+                 : "r"(lanes));
+}
+inline __device__ void add_lane_before(double& sum, int lanes) {
+    asm volatile("{.reg .b32 low, high; .reg .f64 other; .reg .pred is; mov.b64 {low, high}, %0;"
+                 "shfl.sync.up.b32 low, low, %1, 0, -1; shfl.sync.up.b32 high|is, high, %1, 0, -1;"
+                 "mov.b64 other, {low, high}; @is add.f64 %0, %0, other;}"
+                 : "+d"(sum)
+                 : "r"(lanes));
+}
+inline __device__ void add_lane_before(Long& sum, int lanes) {
+    asm volatile("{.reg .b32 low, high, top; .reg .u64 other; .reg .pred is; mov.b64 {low, high}, %0;"
+                 "shfl.sync.up.b32 low, low, %2, 0, -1; shfl.sync.up.b32 high, high, %2, 0, -1;"
+                 "shfl.sync.up.b32 top|is, %1, %2, 0, -1; mov.b64 other, {low, high};"
+                 "@is add.cc.u64 %0, %0, other; @is addc.u32 %1, %1, top;}"
+                 : "+l"(sum.low), "+r"(sum.high)
+                 : "r"(lanes));
+}
+inline __device__ void add_lane_before(Marks& sum, int lanes) { add_lane_before(sum.counts, lanes); }
+#else
+template <typename S> __device__ void add_lane_before(S& sum, int lanes) {
+    const S other = lane_before(sum, lanes);
+    if (int(threadIdx.x) % 32 >= lanes) sum = sum + other;
+}
+#endif
 
 enum Half : u16 {};  // float16 by its bits
 

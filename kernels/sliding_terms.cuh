@@ -46,10 +46,10 @@ template <typename T> struct Terms<T, 4, false> {
 };
 template <typename T> struct Terms<T, 8, false> {
     static constexpr bool ADAPTS = false;
-    using Part = Wide;
-    using Whole = Wide;
-    __device__ Part term(T x) const { return {u64(x), x < T(0) ? ~u64(0) : 0}; }
-    __device__ bool holds(Whole sum) const { return sum.high == (T(-1) < T(0) && i64(sum.low) < 0 ? ~u64(0) : 0); }
+    using Part = Long;
+    using Whole = Long;
+    __device__ Part term(T x) const { return {u64(x), x < T(0) ? ~0u : 0}; }
+    __device__ bool holds(Whole sum) const { return sum.high == (T(-1) < T(0) && i64(sum.low) < 0 ? ~0u : 0); }
     __device__ T result(Whole sum) const { return T(sum.low); }
 };
 
@@ -109,6 +109,12 @@ inline __device__ Pair lane_across(Pair value, int lanes) {
     return {lane_across(value.high, lanes), lane_across(value.low, lanes)};
 }
 
+#ifdef __CUDA_ARCH__
+inline __device__ void add_lane_before(Pair& sum, int lanes) {
+    add_lane_before(sum.high, lanes), add_lane_before(sum.low, lanes);
+}
+#endif
+
 // On two grids: what the coarse one leaves of an element is counted on a fine one, 2^split times as fine.
 template <typename T> struct TwoGrids : Grid<T> {
     using Part = Pair;
@@ -158,6 +164,12 @@ inline __device__ Cuts lane_before(Cuts value, int lanes) {
 inline __device__ Cuts lane_across(Cuts value, int lanes) {
     return {__shfl_xor_sync(~0u, value.high, lanes), __shfl_xor_sync(~0u, value.low, lanes)};
 }
+
+#ifdef __CUDA_ARCH__
+inline __device__ void add_lane_before(Cuts& sum, int lanes) {
+    add_lane_before(sum.high, lanes), add_lane_before(sum.low, lanes);
+}
+#endif
 
 // Cut at a grid 2^g into a multiple of it and what is left, for which integers are not needed. Every sum on the way is
 // one of at most 2^b elements: a window, or what comes into a tile and goes out of it, the difference of two windows.

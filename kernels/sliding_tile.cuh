@@ -18,17 +18,21 @@ template <typename T, typename Out> struct Span {
     }
 };
 
-// Results of a tile from shared memory, as many as there are outputs left.
-template <int BLOCK, int TILE, typename Out> __device__ void store(Out* out, const Out* from, int count) {
-    if (count >= TILE && reinterpret_cast<u64>(out) % 16 == 0) {
-        auto* const to = reinterpret_cast<uint4*>(out) + threadIdx.x;
-        const auto* const packs = reinterpret_cast<const uint4*>(from) + threadIdx.x;
+// Results of a warp's part of a tile from shared memory, as many as there are outputs left.
+template <int COUNT, typename Out> __device__ void store(Out* out, const Out* from, int left) {
+    constexpr int PART = 32 * COUNT;
+    const int lane = threadIdx.x % 32, first = int(threadIdx.x) / 32 * PART;
+    out += first, from += first, left -= first;
+    __syncwarp();
+    if (left >= PART && reinterpret_cast<u64>(out) % 16 == 0) {
+        auto* const to = reinterpret_cast<uint4*>(out) + lane;
+        const auto* const packs = reinterpret_cast<const uint4*>(from) + lane;
 #pragma unroll
-        for (int k = 0; k < TILE / 2; k += BLOCK)
-            if (k + BLOCK <= TILE / 2 || int(threadIdx.x) < TILE / 2 - k) __stcs(to + k, packs[k]);
+        for (int k = 0; k < PART / 2; k += 32)
+            if (k + 32 <= PART / 2 || lane < PART / 2 - k) __stcs(to + k, packs[k]);
     } else {
 #pragma unroll 1
-        for (int k = threadIdx.x; k < min(count, TILE); k += BLOCK) out[k] = from[k];
+        for (int k = lane; k < min(left, PART); k += 32) out[k] = from[k];
     }
 }
 
@@ -67,10 +71,7 @@ __device__ bool put_marks(const T* entering, const T* leaving, const Marks& star
     }
     Marks before = sum_before(run, parts);
     const bool any = __syncthreads_or(in.counts != 0);
-    before = before + start;
-#pragma unroll
-    for (int k = 0; k < WARPS - 1; ++k)
-        if (k < int(threadIdx.x) / 32) before = before + parts[k];
+    before = before + start + sum_of_warps_before<WARPS * 32>(parts);
     if (threadIdx.x == WARPS * 32 - 1) next = before + run;
 #pragma unroll
     for (int j = 0; j < COUNT; ++j) {
@@ -84,7 +85,7 @@ __device__ bool put_marks(const T* entering, const T* leaving, const Marks& star
 // gets its first output, and says with which to go on. Whether it has been `chosen` what they are added up in is tried
 // before anybody looks at the elements. In the ring is what the windows of a tile and the next one have; where `ring`
 // elements are too few for that, what leaves them comes once more, through a ring of its own.
-template <int BLOCK, int COUNT, typename Terms, typename T, typename Out, typename Leave>
+template <int BLOCK, int COUNT, int AHEAD, typename Terms, typename T, typename Out, typename Leave>
 __device__ bool slide(const Span<T, Out>& span, i64 radius, int ring, Terms terms, bool chosen, Leave leave) {
     using Part = typename Terms::Part;
     using Whole = typename Terms::Whole;
@@ -98,7 +99,7 @@ __device__ bool slide(const Span<T, Out>& span, i64 radius, int ring, Terms term
     Out* const ordered = dynamic_shared<Out>();
     Ring<T, COUNT, BLOCK> in{reinterpret_cast<T*>(ordered + TILE), ring};
     Ring<T, COUNT, BLOCK> gone{in.elements + ring + in.EXTRA, ring};
-    const bool together = 2 * radius + 2 * TILE + 2 * in.PER_PACK <= ring;
+    const bool together = 2 * radius + (1 + AHEAD) * TILE + 2 * in.PER_PACK <= ring;
     [[maybe_unused]] const bool counted = 2 * radius + 1 < i64(1) << Marks::BITS;  // as many marks as there may be
     const i64 last = span.count + 2 * radius;
     const int own = threadIdx.x * COUNT;
@@ -154,13 +155,19 @@ __device__ bool slide(const Span<T, Out>& span, i64 radius, int ring, Terms term
                 marked += 2 * radius;
             }
         }
-        for (; tile < span.count; tile += TILE) {
-            wait_for_fetched();
-            __syncthreads();
-            if (span.count - tile > TILE) {
+        const auto fetch_tile = [&](int at) {
+            if (span.count - tile > at) {
                 in.template fetch_tile<TILE>(span.x, last);
                 if (!together) gone.template fetch_tile<TILE>(span.x, last);
             }
+            end_batch();
+        };
+#pragma unroll
+        for (int k = 1; k < AHEAD; ++k) fetch_tile(k * TILE);
+        for (; tile < span.count; tile += TILE) {
+            wait_for_fetched<AHEAD - 1>();
+            __syncthreads();
+            fetch_tile(AHEAD * TILE);
             Part sums[COUNT], before;
             const T* const entering = in.elements + in.after(enters, own);
             const T* const leaving = (together ? in.elements : gone.elements) + in.after(leaves, own);
@@ -181,10 +188,7 @@ __device__ bool slide(const Span<T, Out>& span, i64 radius, int ring, Terms term
                 __syncthreads();
             }
 
-            Whole start = windows[turn];
-#pragma unroll
-            for (int k = 0; k < WARPS - 1; ++k)
-                if (k < int(threadIdx.x) / 32) start = start + parts[k];
+            Whole start = windows[turn] + sum_of_warps_before<BLOCK>(parts);
             turn ^= 1;
             if (threadIdx.x == BLOCK - 1) windows[turn] = start + parts[WARPS - 1];
             start = start + before;
@@ -201,8 +205,7 @@ __device__ bool slide(const Span<T, Out>& span, i64 radius, int ring, Terms term
                     const bool any = put_marks<WARPS, COUNT>(entering, leaving, here, next, ordered + own);
                     if (any) marked = tile + TILE + 2 * radius;
                 }
-            __syncthreads();
-            store<BLOCK, TILE>(span.out + tile, ordered, count);
+            store<COUNT>(span.out + tile, ordered, count);
         }
         wait_for_fetched();  // what is on its way has to be there before anything else comes to its place
         __syncthreads();

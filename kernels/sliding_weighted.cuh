@@ -4,7 +4,14 @@
 
 #include "sliding_row.cuh"
 
-inline __device__ float one_nan(float x) { return x != x ? __int_as_float(0x7fc00000) : x; }
+// The same bits for every NaN, of which additions on a GPU give a larger one.
+inline __device__ float one_nan(float x) {
+#ifdef __CUDA_ARCH__
+    return __int_as_float(min(__float_as_int(x), 0x7fc00000));
+#else
+    return x != x ? __int_as_float(0x7fc00000) : x;
+#endif
+}
 inline __device__ double one_nan(double x) { return x != x ? __longlong_as_double(0x7ff8000000000000) : x; }
 
 // 16 bytes. A thread has PACKS of outputs, an odd number to keep the lanes on different banks; CHUNK packs of taps are
@@ -52,4 +59,61 @@ __device__ void multiply(T (&sum)[Pack<T>::OUTPUTS], const T* elements, const T*
 #pragma unroll
     for (int k = 0; k < RING; k += SIZE)
         if (!multiply_pack<false>(sum, ring, k, elements + k, factors + k, taps - k)) return;
+}
+
+template <typename T> __device__ void get_pack(T* to, const T* from) {
+    const auto pack = *reinterpret_cast<const Pack<T>*>(from);
+#pragma unroll
+    for (int i = 0; i < Pack<T>::SIZE; ++i) to[i] = pack.item[i];
+}
+
+// Of each output the products of all taps, one after another.
+template <int TAPS, typename T, int OUTPUTS>
+__device__ void multiply_all(T (&sum)[OUTPUTS], const T* elements, const T* factors) {
+    constexpr int SIZE = Pack<T>::SIZE, MORE = (OUTPUTS + TAPS - 1 + SIZE - 1) / SIZE * SIZE;
+    T window[MORE];
+    Pack<T> factor;
+#pragma unroll
+    for (int k = 0; k < OUTPUTS; k += SIZE) get_pack(window + k, elements + k);
+#pragma unroll
+    for (int tap = 0; tap < TAPS; ++tap) {
+        if (tap % SIZE == 0) {
+            factor = *reinterpret_cast<const Pack<T>*>(factors + tap);
+            if (OUTPUTS + tap < MORE) get_pack(window + OUTPUTS + tap, elements + OUTPUTS + tap);
+        }
+#pragma unroll
+        for (int j = 0; j < OUTPUTS; ++j) {
+            const T product = window[tap + j] * factor.item[tap % SIZE];
+            sum[j] = tap ? sum[j] + product : product;
+        }
+    }
+}
+
+template <typename T> __device__ void put_pack(T* to, const T* from) {
+    Pack<T> pack;
+#pragma unroll
+    for (int i = 0; i < Pack<T>::SIZE; ++i) pack.item[i] = one_nan(from[i]);
+    *reinterpret_cast<Pack<T>*>(to) = pack;
+}
+
+// What a warp has put into shared memory, to the outputs of a tile: they follow one another.
+template <int OUTPUTS, typename T> __device__ void store_packs(T* out, const T* from, int tile, int count) {
+    constexpr int PART = 32 * OUTPUTS, SIZE = Pack<T>::SIZE;
+    const int lane = threadIdx.x % 32, warp = int(threadIdx.x) / 32 * PART;
+    const int first = tile + warp;
+    out += first, from += warp;
+    __syncwarp();
+    const bool whole = first >= 0 && first + PART <= count;
+    if (whole && reinterpret_cast<u64>(out) % 16 == 0) {
+#pragma unroll
+        for (int k = 0; k < PART / SIZE; k += 32)
+            __stcs(reinterpret_cast<uint4*>(out) + lane + k, reinterpret_cast<const uint4*>(from)[lane + k]);
+    } else if (whole) {
+#pragma unroll
+        for (int k = 0; k < PART; k += 32) __stcs(out + lane + k, from[lane + k]);
+    } else {
+#pragma unroll 1
+        for (int k = lane; k < PART; k += 32)
+            if (u32(first + k) < u32(count)) out[k] = from[k];
+    }
 }

@@ -141,13 +141,20 @@ def _modular_small(architecture: str) -> list[str]:
             if architecture == "sm_90a" or re.search(r"(32, 1, 1|64, 4, 4), true|64, 1, 1, false", name)]  # fmt: skip
 
 
+def _sliding(architecture: str) -> list[str]:
+    """All of them on one architecture; on the others those with the fewest and the most taps."""
+    ends = tuple(f", {taps}>" for taps in (sliding_device.FEW[4][0], sliding_device.FEW[4][-1]))
+    return [name for name in sliding_device.INSTANCES
+            if architecture == build.HOPPER or "few_taps" not in name or name.endswith(ends)]  # fmt: skip
+
+
 # By the stem of the source, what its wrappers can ask for on an architecture.
 INSTANCES: dict[str, Callable[[str], list[str]]] = {
     "histogram": lambda architecture: sorted({*histogram_instances(architecture), *LADDER.values()}),
     "modular": _modular,
     "modular_small": _modular_small,
     "reduce": _reduce,
-    "sliding": lambda _: list(sliding_device.INSTANCES),
+    "sliding": _sliding,
     "matmul": lambda _: _matmul(),
     "stencil": lambda _: _stencil(),
     "transpose": lambda _: _transpose(),

@@ -13,7 +13,7 @@ from host_case import RANDOM, Case
 from numpy.typing import NDArray
 from stencil_cases import adversarial, numbers, same
 
-from kernels import build, sliding_box
+from kernels import build, sliding_box, sliding_device
 from kernels.sliding import box_cpu, weighted_cpu
 from kernels.sliding_device import box, weighted
 
@@ -27,9 +27,10 @@ def _box(x: NDArray[Any], radius: int, where: Where, cp: Any) -> None:
 def _in_one_span(check: Callable[[Any], None], cp: Any) -> None:
     """Rows that one block computes, tile by tile, as on a device where they are many times as long."""
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(
-            sliding_box, "step_of", lambda outputs, _radius, _resident, tile, _: -(-outputs // tile) * tile
-        )
+        for module in (sliding_box, sliding_device):
+            monkeypatch.setattr(
+                module, "step_of", lambda outputs, _radius, _resident, tile, _: -(-outputs // tile) * tile
+            )
         check(cp)
 
 
@@ -65,6 +66,13 @@ def _sampled(check: Callable[[Any], None], cp: Any) -> None:
 
 def _weighted(x: NDArray[Any], weights: NDArray[Any], where: Where, cp: Any) -> None:
     same(weighted(cp.asarray(x), cp.asarray(weights), *where).get(), weighted_cpu(x, weights, *where))
+
+
+def _any_taps(check: Callable[[Any], None], cp: Any) -> None:
+    """By the kernel that does not know how many taps there are."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(sliding_device, "FEW", {4: (), 8: ()})
+        check(cp)
 
 
 def _overflow(x: NDArray[Any], cp: Any) -> None:
@@ -195,9 +203,16 @@ def sliding_cases() -> Iterator[Case]:
         ("uint8", "float64", (1, 6000), 15, (15, 0, "zero")),
         ("float64", "float64", (1, 5), 5, (5, 5, "reflect")),
         ("float32", "float32", (1, 5200), 239, (0, 0, "zero")),
+        ("float32", "float32", (1, 5000), 330, (0, 0, "zero")),
+        ("float64", "float64", (1, 3000), 16, (3, 0, "zero")),
+        ("float32", "float32", (1, 1538), 1, (0, 0, "zero")),  # a whole tile of either kernel
+        ("float32", "float32", (1, 2562), 1, (0, 0, "zero")),
+        ("float32", "float32", (1, 2900), 17, (0, 3, "nearest")),
     ):
         x, weights = numbers(dtype, shape), RANDOM(1).standard_normal(2 * radius + 1).astype(kind)
         if dtype == "float32":
             x[0, ::97], x[0, 5:9] = -0.0, (np.inf, np.nan, 1e-40, -np.inf)
         check = partial(_in_one_span, partial(_weighted, x, weights, where))
         yield Case("sliding", "weighted", f"{dtype}, {shape}, {radius}", check)
+        if dtype == kind and radius <= 16:
+            yield Case("sliding", "weighted", f"{dtype}, {shape}, {radius}, any taps", partial(_any_taps, check))

@@ -65,14 +65,16 @@ def launch(stem: str, instance: str, architecture: str) -> tuple[int, int]:
     if stem == "sliding":
         c_type, *others = rest.rstrip(">").split(", ")
         if kernel == "box":
-            few, more = (2, 5) if c_type in ("Half", "float", "double") else (2 if others[1] == "384" else 3, 6)
-            return int(others[1]), (more if others[1] == "128" else few) - (architecture != "sm_90a")
+            blocks = int(others[4])
+            fewer = {"sm_90a": blocks, "sm_120": blocks // 2}.get(architecture, min(16, blocks - 1))
+            return int(others[1]), max(1, fewer)
         if kernel == "box_far":
             return 64 if c_type == "double" else 128, 3
         of_weighted = {("float", "float"): 8 if architecture == "sm_75" else 10, ("double", "double"): 7}.get(
             (c_type, *others), 5
         )
-        return 128, {"box_wide": 4, "box_range": 1, "weighted": of_weighted}[kernel]
+        of_few = 7 if c_type == "double" else 8 if architecture == "sm_75" else 10
+        return 128, {"box_wide": 4, "box_range": 1, "weighted": of_weighted, "few_taps": of_few}[kernel]
     if stem in ("histogram", "reduction", "limits"):
         two = architecture in LARGE and not kernel.startswith("histogram_")
         return 1024, 2 if two else 1

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from kernels import build
 from kernels.sliding import OUTSIDE, box_cpu, weighted_cpu
-from kernels.sliding_box import DIGITS, FAR, ITEMS, MANY_ITEMS, WIDE_ITEMS
+from kernels.sliding_box import DIGITS, FAR, WIDE
 from kernels.sliding_device import CHUNK, INSTANCES, PACKS, box, weighted
 from kernels.sliding_launch import C_TYPES, THREADS
 
@@ -43,9 +43,8 @@ def test_header_names_the_kernels() -> None:
     assert {instance.partition("<")[0] for instance in INSTANCES} == set(listed)
     assert f"BLOCK = {THREADS};" in SOURCE
     assert f"PACKS = sizeof(T) == 4 ? {PACKS[4]} : {PACKS[8]}, CHUNK = {CHUNK} * " in HEADERS
-    assert f"ITEMS = (sizeof(T) == 8 ? {ITEMS[True]} : {ITEMS[False]}) - (SIZE == BLOCK ? 0 : 2)" in SOURCE
-    assert {ITEMS[key] - MANY_ITEMS[key] for key in ITEMS} == {2}
-    assert f"WIDE_ITEMS = {WIDE_ITEMS};" in SOURCE
+    assert f"WIDE_ITEMS = {WIDE.items};" in SOURCE
+    assert f"slide<BLOCK, WIDE_ITEMS, {WIDE.ahead}>(" in SOURCE
     assert f"FAR = sizeof(T) == 8 ? {FAR[8]} : {FAR[4]};" in SOURCE
 
 
@@ -161,7 +160,7 @@ def test_weighted_of_every_dtype(cp: Any, dtype: str, kind: str) -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("radius", (3, 7, 8, 250, 1000))
+@pytest.mark.parametrize("radius", (3, 7, 8, 16, 17, 250, 1000))
 def test_weighted_of_several_chunks_of_taps(cp: Any, radius: int) -> None:
     """Products that are not finite, zeros of both signs, and sums that underflow come out as on the CPU."""
     x, weights = numbers("float32", (2, 800)), numbers("float32", 2 * radius + 1, 1)
@@ -175,16 +174,19 @@ def test_weighted_of_several_chunks_of_taps(cp: Any, radius: int) -> None:
 @pytest.mark.parametrize("kind", ("float32", "float64"))
 def test_weighted_of_long_rows(cp: Any, kind: str) -> None:
     for dtype in (kind, "int16"):
-        x, weights = numbers(dtype, (2, 200_003)), numbers(kind, 2 * 8 + 1, 1)
-        for shift in range(4):
-            part = np.ascontiguousarray(x[:, shift:])
-            found = weighted(cp.asarray(part), cp.asarray(weights), 8).get()
-            assert found.tobytes() == weighted_cpu(part, weights, 8).tobytes()
+        for radius in (8, 20):
+            x, weights = numbers(dtype, (2, 200_003)), numbers(kind, 2 * radius + 1, 1)
+            for shift in range(4):
+                part = np.ascontiguousarray(x[:, shift:])
+                found = weighted(cp.asarray(part), cp.asarray(weights), 8).get()
+                assert found.tobytes() == weighted_cpu(part, weights, 8).tobytes()
 
 
 @pytest.mark.gpu
 def test_what_is_refused(cp: Any) -> None:
     x = cp.asarray(np.zeros((2, 10), np.float32))
+    with pytest.raises(ValueError, match=f"expected a radius below {2**31}, got {2**31}"):
+        box(x, 2**31, 2**31, 2**31)
     with pytest.raises(ValueError, match="outside: expected one of zero, nearest, reflect, got 'wrap'"):
         box(x, 1, outside="wrap")
     with pytest.raises(ValueError, match="from 0 to 10 elements before and after a row, got 11 and 0"):
