@@ -29,10 +29,8 @@ struct Counters {
     static_assert((COPIES & (COPIES - 1)) == 0 && COPIES <= 32, "a copy is chosen by the low bits of the lane");
     u32* words;
     u32* mine;
-    u32 length;
 
-    __device__ Counters(u32* shared, u32 length)
-        : words(shared), mine(shared + threadIdx.x % COPIES), length(length) {}
+    __device__ explicit Counters(u32* shared) : words(shared), mine(shared + threadIdx.x % COPIES) {}
 
     // Where a counter is. Counters a power of two apart, as round numbers are, would be in one bank; where a counter has
     // words in many banks they keep lanes apart well enough.
@@ -42,8 +40,7 @@ struct Counters {
     // Words in all, an even number.
     static __device__ u32 size(u32 length) { return ((place(length) + 1) * COPIES + 1) / 2 * 2; }
 
-    // `wanted`: this sample is to be counted, unless its counter is the one after the last.
-    __device__ void add(u32 counter, bool wanted) { increment<COPIES>(mine, place(wanted ? counter : length)); }
+    __device__ void add(u32 counter) { increment<COPIES>(mine, place(counter)); }
     __device__ u64 total(u32 counter) const {
         u64 sum = 0;
         for (int k = 0; k < COPIES; ++k) sum += words[place(counter) * COPIES + (threadIdx.x + k) % COPIES];

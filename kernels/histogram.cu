@@ -33,35 +33,53 @@
 #include "histogram_ladder.cuh"
 #include "locate.cuh"
 
-// The slots there are, and how many of them a block counts. WHOLE: all.
+// Where counts go: counter i of `all` is that of slot i + `first`. What is beyond them (overflow, NaN), or before
+// (underflow), has a counter of its own. A block counts `length`. WHOLE: all.
 struct Windows {
     u64* slots;
     u32 all, length;
 };
 
+constexpr u32 APART = 4;  // counters of a block that are none of its window: of nothing, of overflow, NaN, underflow
+
 template <typename T, int COPIES, bool WHOLE, typename Locate>
 __device__ void count_samples(const T* samples, i64 n, Locate locate, Windows windows, const u32* slot_of, u32* shared) {
+    constexpr u32 FIRST = Locate::FIRST_SLOT;
     const u32 number = WHOLE ? 1 : (windows.all + windows.length - 1) / windows.length;
     const u32 first = WHOLE ? 0 : blockIdx.x % number * windows.length;
     const u32 length = min(windows.length, windows.all - first);
-    for (u32 i = threadIdx.x; i < Counters<COPIES, WHOLE>::size(length); i += THREADS) shared[i] = 0;
-    Counters<COPIES, WHOLE> counters(shared, length);
+    for (u32 i = threadIdx.x; i < Counters<COPIES, WHOLE>::size(length + APART - 1); i += THREADS) shared[i] = 0;
+    Counters<COPIES, WHOLE> counters(shared);
     __syncthreads();
     const auto quick = [&](T x) {
-        u32 slot;
-        const bool found = locate.quick(Key<T>::of(x), slot);
-        // Below the window it wraps to far above.
-        counters.add(WHOLE ? slot : min(slot - first, length), found);
+        u32 counter;
+        const bool found = locate.quick(Key<T>::of(x), counter);
+        // Below the window it wraps to far above. What is not to be counted here has the counter after the window.
+        if (!WHOLE) counter -= first;
+        if (Locate::MISSES && !found) counter = length;
+        if (!WHOLE || Locate::BEYOND) counter = min(counter, length);
+        counters.add(counter);
         return found;
     };
-    const auto slow = [&](T x) { counters.add(min(locate.slow(Key<T>::of(x)) - first, length), true); };
+    const auto slow = [&](T x) {
+        u32 counter;
+        if (locate.quick(Key<T>::of(x), counter)) return;
+        const u32 slot = locate.slow(Key<T>::of(x));
+        if (slot - FIRST < windows.all) {
+            if (slot - FIRST - first < length) counters.add(slot - FIRST - first);
+        } else if (first == 0) {
+            counters.add(length + (slot < FIRST ? 3 : slot - FIRST - windows.all + 1));
+        }
+    };
     const Share share{blockIdx.x / number, gridDim.x / number};
     // Eight loads of a thread under way: half of them ahead, unless the cache has what blocks of other windows read.
     scan_samples<8 / (1 + WHOLE), WHOLE, WHOLE>(samples, n, share, quick, slow);
     __syncthreads();
-    for (u32 i = threadIdx.x; i < length; i += THREADS) {
+    for (u32 i = threadIdx.x; i < length + APART; i += THREADS) {
+        if (i == length) continue;
         const u64 sum = counters.total(i);
-        if (sum) atomicAdd(windows.slots + (slot_of ? slot_of[i] : first + i), sum);
+        const u32 slot = i < length ? FIRST + first + i : i == length + 3 ? 0 : FIRST + windows.all + i - length - 1;
+        if (sum) atomicAdd(windows.slots + (slot_of ? slot_of[i] : slot), sum);
     }
 }
 
@@ -84,25 +102,26 @@ histogram_regular(const T* samples, i64 n, u64* slots, u32 all, u32 window, u32 
                   typename Line<typename Key<T>::type>::Offset offset, int fraction, u32 below, u32 doubtful) {
     extern __shared__ u32 shared[];
     using K = typename Key<T>::type;
-    const Regular<K, SURE> locate{{start, reach, scale, offset}, fraction, below, doubtful, {thresholds, count, bins}};
+    const Regular<K, SURE> locate{{{start, reach, scale, offset}}, fraction, below, doubtful, {thresholds, count, bins}};
     count_samples<T, COPIES, WHOLE>(samples, n, locate, Windows{slots, all, window}, nullptr, shared);
 }
 
-// The table and, where `held`, the thresholds are copied to shared memory, behind the counters.
-template <typename T, int COPIES, bool WHOLE, typename Map>
+// The table and, where HELD, the thresholds are copied to shared memory, behind the counters.
+template <typename T, int COPIES, bool WHOLE, typename Map, bool HELD>
 __global__ void __launch_bounds__(THREADS, 1)
 histogram_search(const T* samples, i64 n, u64* slots, u32 all, u32 window, u32 bins,
-                 const typename Key<T>::type* thresholds, int count, bool held, const u32* cells, int cell_count,
+                 const typename Key<T>::type* thresholds, int count, const u32* cells, int cell_count,
                  typename Map::type start, typename Line<typename Map::type>::Reach reach,
                  typename Line<typename Map::type>::Scale scale, typename Line<typename Map::type>::Offset offset) {
     extern __shared__ u32 shared[];
     using K = typename Key<T>::type;
-    u32* const table = shared + Counters<COPIES, WHOLE>::size(window);
+    u32* const table = shared + Counters<COPIES, WHOLE>::size(window + APART - 1);
     K* const kept = reinterpret_cast<K*>(table + (cell_count + 1) / 2 * 2);
     for (int i = threadIdx.x; i < cell_count; i += THREADS) table[i] = cells[i];
-    if (held)
+    if (HELD)
         for (int i = threadIdx.x; i < count; i += THREADS) kept[i] = thresholds[i];
-    const Search<K, Map> locate{{start, reach, scale, offset}, table, {held ? kept : thresholds, count, bins}};
+    const Search<K, Map, HELD> locate{{{start, reach, scale, offset}}, u32(cell_count - 1), table,
+                                      {HELD ? kept : thresholds, count, bins}};
     count_samples<T, COPIES, WHOLE>(samples, n, locate, Windows{slots, all, window}, nullptr, shared);
 }
 

@@ -15,9 +15,11 @@ struct Shift {
     bool has_end;
     u32 bins;
 
-    __device__ bool quick(K x, u32& slot) const {
+    static constexpr u32 FIRST_SLOT = 1;
+    static constexpr bool MISSES = false, BEYOND = true;
+    __device__ bool quick(K x, u32& counter) const {
         const auto offset = distance(x, start);
-        slot = u32(offset >> shift) + 1;
+        counter = u32(min(offset >> shift, decltype(offset)(0xffffffffu)));
         return offset <= reach;
     }
     __device__ u32 slow(K x) const {
@@ -25,6 +27,27 @@ struct Shift {
         return has_end && x >= end ? bins + 1 : bins;  // the last edge is closed: what lies on it is in the last bin
     }
 };
+
+// Reads a word or two of shared memory into `value`, if `wanted`, without a branch.
+template <typename K>
+__device__ void load_shared_if(K& value, const K* from, bool wanted) {
+#ifdef __CUDA_ARCH__
+    const u32 address = u32(__cvta_generic_to_shared(from));
+    if (sizeof(K) == 4) {
+        u32 word = reinterpret_cast<const u32&>(value);
+        asm("{\n\t.reg .pred p;\n\tsetp.ne.u32 p, %2, 0;\n\t@p ld.shared.u32 %0, [%1];\n\t}"
+            : "+r"(word) : "r"(address), "r"(u32(wanted)));
+        value = reinterpret_cast<const K&>(word);
+    } else {
+        u64 word = reinterpret_cast<const u64&>(value);
+        asm("{\n\t.reg .pred p;\n\tsetp.ne.u32 p, %2, 0;\n\t@p ld.shared.u64 %0, [%1];\n\t}"
+            : "+l"(word) : "r"(address), "r"(u32(wanted)));
+        value = reinterpret_cast<const K&>(word);
+    }
+#else
+    if (wanted) value = *from;
+#endif
+}
 
 // The thresholds themselves: as many as there are, ascending.
 template <typename K>
@@ -59,10 +82,12 @@ struct Regular {
     u32 below, doubtful;
     Thresholds<K> thresholds;
 
-    __device__ bool quick(K x, u32& slot) const {
+    static constexpr u32 FIRST_SLOT = 1;
+    static constexpr bool MISSES = true, BEYOND = false;
+    __device__ bool quick(K x, u32& counter) const {
         u32 position;
         const bool near = line.at(x, position);
-        slot = (position >> fraction) + 1;
+        counter = position >> fraction;
         return near && (SURE || ((position + below) & ((1u << fraction) - 1)) >= doubtful);
     }
     __device__ u32 slow(K x) const {
@@ -73,27 +98,40 @@ struct Regular {
     }
 };
 
-// Any edges: positions are cells. Of each cell a table says how many thresholds lie before it; the next one is compared,
-// which is all there is to do where the cell holds no more than that. Elsewhere the table also says how many it holds.
-template <typename K, typename Map>
+// Any edges: the line is cut into cells, and of each a table says how many thresholds lie before it and how many in it.
+// Where there are none, that is the slot; where there is one, it is compared; elsewhere there is a search among them. So
+// each sample is found at once. The first cell is all that is before the line, and the last all that is beyond it.
+template <typename K, typename Map, bool HELD>
 struct Search {
+    static constexpr u32 FIRST_SLOT = 0;
+    static constexpr bool MISSES = false, BEYOND = false;
     static constexpr u32 FIRST_BITS = 21, MANY = (1u << (32 - FIRST_BITS)) - 1;  // MANY: so many or more
     Line<typename Map::type> line;
+    u32 last;
     const u32* cells;
     Thresholds<K> thresholds;
 
-    __device__ bool quick(K x, u32& slot) const {
-        u32 cell;
-        const bool near = line.at(Map::of(x), cell);
-        const u32 entry = cells[near ? cell : 0], first = entry & ((1u << FIRST_BITS) - 1);
-        slot = first + (x >= thresholds.values[first]);
-        if (entry > first) {
-            const u32 inside = entry >> FIRST_BITS;
-            slot = thresholds.between(int(first), inside == MANY ? thresholds.count : int(first + inside), x);
+    // The threshold is read where it is `wanted`: lanes that want none wait for no bank. HELD: in shared memory.
+    __device__ bool reaches(K x, u32 number, bool wanted) const {
+#ifdef __CUDA_ARCH__
+        if (HELD) {
+            K value = x;
+            load_shared_if(value, thresholds.values + number, wanted);
+            return wanted && x >= value;
         }
-        return near;
+#endif
+        return wanted && x >= thresholds.values[number];
     }
-    __device__ u32 slow(K x) const { return thresholds.find(x); }
+    __device__ bool quick(K x, u32& slot) const {
+        const u32 entry = cells[cell_on(line, last, Map::of(x))], first = entry & ((1u << FIRST_BITS) - 1);
+        slot = first + reaches(x, first, entry != first);
+        if (entry >> FIRST_BITS > 1) {
+            const u32 inside = entry >> FIRST_BITS;
+            slot = inside == MANY ? thresholds.find(x) : thresholds.between(int(first), int(first + inside), x);
+        }
+        return true;
+    }
+    __device__ u32 slow(K x) const { return 0; }
 };
 
 // What is below `low` counts as that, what is above `last` as `beyond`, which is far enough from the last edge, where the
@@ -103,6 +141,8 @@ struct Narrow {
     u32 scale, offset;
     int fraction;
 
+    static constexpr u32 FIRST_SLOT = 0;
+    static constexpr bool MISSES = false, BEYOND = false;
     __device__ bool quick(int x, u32& counter) const {
         counter = (u32(x > last ? beyond : max(x, low)) * scale + offset) >> fraction;
         return true;
@@ -111,6 +151,8 @@ struct Narrow {
 };
 
 struct Value {
+    static constexpr u32 FIRST_SLOT = 0;
+    static constexpr bool MISSES = false, BEYOND = false;
     __device__ bool quick(u8 x, u32& slot) const {
         slot = x;
         return true;
