@@ -54,7 +54,7 @@ def histogram_instances(architecture: str) -> list[str]:
         of_key = KEY_TYPES[np.dtype(KEYS.get(dtype, dtype)).str[1:]]
         maps = ("ByValue", "ByBits") if kind.kind == "f" else ("ByValue",)
         # Copies halve where the counters double, so powers of two meet each number of copies.
-        asked = [2**k + 3 for k in range(MAX_BINS.bit_length())]
+        asked = [2**k for k in range(MAX_BINS.bit_length())]
         some = asked[:1] if kind.itemsize == 2 else [asked[0], asked[-1]]
         for slots in asked if architecture == EVERYTHING else some:
             copies, window = counter_layout(slots, kind.itemsize, shared_per_block, False)
@@ -64,9 +64,8 @@ def histogram_instances(architecture: str) -> list[str]:
                 names.add(f"histogram_shift<{start}>")
                 names |= {f"histogram_narrow<{c_type}, {copies}>"} if kind.itemsize == 2 and window == slots else set()
             copies, window = counter_layout(slots, kind.itemsize, shared_per_block, True)
-            names |= {
-                f"histogram_search<{c_type}, {copies}, {str(window == slots).lower()}, {of}<{of_key}>>" for of in maps
-            }
+            start = f"histogram_search<{c_type}, {copies}, {str(window == slots).lower()}"
+            names |= {f"{start}, {of}<{of_key}>, {held}>" for of in maps for held in ("true", "false")}
     return sorted(names)
 
 
