@@ -14,9 +14,9 @@ VARIANTS = ("histogram_shift", "histogram_regular", "histogram_search", "histogr
 
 # One instance of each kernel in histogram.cu, to look at: those of the job, those of the ladder.
 INSTANCES = {
-    "production": "histogram_shift<int, 4, true>", "histogram_shift": "histogram_shift<int, 4, true>",
-    "histogram_regular": "histogram_regular<float, 4, true, true>",
-    "histogram_search": "histogram_search<float, 4, true, ByValue<float>>",
+    "production": "histogram_shift<int, 4, 1>", "histogram_shift": "histogram_shift<int, 4, 1>",
+    "histogram_regular": "histogram_regular<float, 4, 1, true>",
+    "histogram_search": "histogram_search<float, 4, 1, ByValue<float>, true>",
     "histogram_narrow": "histogram_narrow<short, 16>", "histogram_bytes": "histogram_bytes<u8, 32>",
 } | {name: f"{name}<int>" for name in ("global_atomics", "unrolled", "ilp", "one_per_thread", "inverse", "plain_add",
                                        "past_the_end")} | {

@@ -81,10 +81,10 @@ def launch_plan(binning: Binning, device: int) -> Plan:
         arguments = _clamped(narrow)
     else:
         arguments = _bytes(binning) if itemsize == 1 else _shift(binning)
-    whole = f", {str(window == counters).lower()}" if may_divide else ""
-    loaded = build.load("histogram", f"{kernel}<{C_TYPES[binning.dtype.name]}, {copies}{whole}{last}>")
-    shared_mem += table_bytes
     windows = -(-counters // window)
+    divided = f", {windows if windows <= 2 else 0}" if may_divide else ""
+    loaded = build.load("histogram", f"{kernel}<{C_TYPES[binning.dtype.name]}, {copies}{divided}{last}>")
+    shared_mem += table_bytes
     shares = max(1, build.limits().resident_blocks(THREADS, loaded.registers, shared_mem) // windows)
     arguments = (np.uint32(counters), np.uint32(window), *arguments)
     return Plan(loaded, shares * windows, shared_mem, shares * 2**31, binning.slots, arguments)
@@ -185,7 +185,7 @@ def _thresholds(binning: Binning) -> tuple[Any, ...]:
     keys = _keys(binning)
     # Where there is no threshold at all, one that no sample reaches is looked at.
     looked_at = keys if len(keys) else np.full(1, np.iinfo(keys.dtype).max, keys.dtype)
-    return np.uint32(binning.bins), cupy.asarray(looked_at), np.int32(len(keys))
+    return np.uint32(binning.bins), cupy.asarray(looked_at), np.int32(len(keys)), looked_at[0], looked_at[-1]
 
 
 def _line(line: Line) -> tuple[Any, ...]:

@@ -49,11 +49,12 @@ __device__ void load_shared_if(K& value, const K* from, bool wanted) {
 #endif
 }
 
-// The thresholds themselves: as many as there are, ascending.
+// The thresholds themselves: as many as there are, ascending, and the first and the last of them.
 template <typename K>
 struct Thresholds {
     const K* values;
     int count;
+    K lowest, highest;
     u32 bins;
 
     // How many of those from `low` on, but below `high`, a sample reaches, and with them all below `low`.
@@ -67,8 +68,8 @@ struct Thresholds {
     }
     __device__ u32 find(K x) const {
         if (x != x) return bins + 2;
-        if (!count || x < values[0]) return 0;
-        return x >= values[count - 1] ? u32(count) : between(1, count - 1, x);
+        if (!count || x < lowest) return 0;
+        return x >= highest ? u32(count) : between(1, count - 1, x);
     }
 };
 
