@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from kernels.binning import Binning, Edges
 from kernels.histogram_plan import THREADS, launch_plan
+from kernels.zeroed import zeros
 
 VARIANTS = ("histogram_shift", "histogram_regular", "histogram_search", "histogram_narrow", "histogram_bytes")
 
@@ -167,7 +168,7 @@ def histogram(samples: Any, binning: Binning) -> Any:
         raise ValueError(f"histogram: expected one contiguous dimension, got shape {samples.shape}, strides "
                          f"{samples.strides}; pass cupy.ascontiguousarray(samples).ravel()")  # fmt: skip
     plan = launch_plan(binning, int(cupy.cuda.runtime.getDevice()))
-    slots = cupy.zeros(binning.slots, cupy.uint64)
+    slots = zeros(binning.slots)
     parts = [samples] if len(samples) <= plan.most else [
         samples[start : start + plan.most] for start in range(0, len(samples), plan.most)
     ]  # fmt: skip

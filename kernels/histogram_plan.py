@@ -149,7 +149,7 @@ def _clamped(line: NarrowLine) -> tuple[Any, ...]:
 def _shift(binning: Binning) -> tuple[Any, ...]:
     keys, unsigned = _keys(binning), np.dtype(f"u{_keys(binning).itemsize}").type
     has_end = np.bool_(len(keys) > binning.bins)
-    return np.uint32(binning.bins), keys[0], unsigned(_reach(binning)), np.int32(binning.shift), keys[-1], has_end
+    return np.uint32(binning.bins), keys[0], unsigned(_reach(binning)), np.int32(binning.shift or 0), keys[-1], has_end
 
 
 def _reach(binning: Binning) -> int:

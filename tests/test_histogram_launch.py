@@ -69,9 +69,11 @@ class Launch:
 def launches(monkeypatch: pytest.MonkeyPatch) -> list[Launch]:
     """What the wrapper launches on an H200; NumPy stands for CuPy, under the few names that the wrapper asks for."""
     seen: list[Launch] = []
-    runtime = SimpleNamespace(getDevice=lambda: 0)
+    runtime = SimpleNamespace(getDevice=lambda: 0, streamIsCapturing=lambda stream: False)
+    stream = SimpleNamespace(ptr=0)
+    cuda = SimpleNamespace(runtime=runtime, get_current_stream=lambda: stream)
     names = {name: getattr(np, name) for name in ("zeros", "asarray", "uint64", "int64")}
-    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=SimpleNamespace(runtime=runtime), **names))
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=cuda, **names))
     monkeypatch.setattr(build, "limits", lambda: H200)
 
     def load(stem: str, instance: str) -> build.Kernel:
