@@ -7,17 +7,16 @@
 
 #include "stream.cuh"
 
-// Adds one to words[number * STRIDE]. By the plain statement the compiler takes three instructions to the address, of the
-// kind that there are too many of already; this is one multiplication and addition.
-template <int STRIDE>
-__device__ void increment(u32* words, u32 number) {
+// Adds one to words[number * stride / 4]. By the plain statement the compiler takes three instructions to the address, of
+// the kind that there are too many of already, and one where it knows the stride. This is a multiplication and addition.
+inline __device__ void increment(u32* words, u32 number, u32 stride) {
 #ifdef __CUDA_ARCH__
     u32 address;
     asm("mad.lo.u32 %0, %1, %2, %3;"
-        : "=r"(address) : "r"(number), "n"(STRIDE * 4), "r"(u32(__cvta_generic_to_shared(words))));
+        : "=r"(address) : "r"(number), "r"(stride), "r"(u32(__cvta_generic_to_shared(words))));
     asm volatile("red.shared.add.u32 [%0], 1;" : : "r"(address) : "memory");
 #else
-    atomicAdd(words + number * STRIDE, 1u);
+    atomicAdd(words + number * (stride / 4), 1u);
 #endif
 }
 
@@ -29,8 +28,10 @@ struct Counters {
     static_assert((COPIES & (COPIES - 1)) == 0 && COPIES <= 32, "a copy is chosen by the low bits of the lane");
     u32* words;
     u32* mine;
+    u32 stride;  // bytes; that nothing is added to it is what the compiler cannot know
 
-    __device__ explicit Counters(u32* shared) : words(shared), mine(shared + threadIdx.x % COPIES) {}
+    __device__ explicit Counters(u32* shared)
+        : words(shared), mine(shared + threadIdx.x % COPIES), stride(COPIES * 4 + (gridDim.x >> 31)) {}
 
     // Where a counter is. Counters a power of two apart, as round numbers are, would be in one bank; where a counter has
     // words in many banks they keep lanes apart well enough.
@@ -40,7 +41,7 @@ struct Counters {
     // Words in all, an even number.
     static __device__ u32 size(u32 length) { return ((place(length) + 1) * COPIES + 1) / 2 * 2; }
 
-    __device__ void add(u32 counter) { increment<COPIES>(mine, place(counter)); }
+    __device__ void add(u32 counter) { increment(mine, place(counter), stride); }
     __device__ u64 total(u32 counter) const {
         u64 sum = 0;
         for (int k = 0; k < COPIES; ++k) sum += words[place(counter) * COPIES + (threadIdx.x + k) % COPIES];

@@ -51,9 +51,11 @@ __device__ void count_samples(const T* samples, i64 n, Locate locate, Windows wi
     const u32 mine = WINDOWS == 1 ? 0 : blockIdx.x % number;
     const u32 first = WINDOWS ? 0 : mine * windows.length;
     const u32 length = WINDOWS == 2 ? (windows.all + 1 - mine) / 2 : min(windows.length, windows.all - first);
-    for (u32 i = threadIdx.x; i < Counters<COPIES, WINDOWS == 1>::size(length + APART - 1); i += THREADS) shared[i] = 0;
     Counters<COPIES, WINDOWS == 1> counters(shared);
-    __syncthreads();
+    const auto prepare = [&] {
+        for (u32 i = threadIdx.x; i < counters.size(length + APART - 1); i += THREADS) shared[i] = 0;
+        __syncthreads();
+    };
     // Where in the window a counter is; of others a number far above it.
     const auto place = [&](u32 counter) {
         if (WINDOWS == 2) return __funnelshift_r(counter, counter, 1) - (mine << 31);
@@ -68,14 +70,18 @@ __device__ void count_samples(const T* samples, i64 n, Locate locate, Windows wi
         return found;
     };
     const auto slow = [&](T x) {
-        const u32 slot = locate.slow(Key<T>::of(x)), counter = slot - FIRST;
+        u32 counter;
+        if (locate.quick(Key<T>::of(x), counter)) return;
+        const u32 slot = locate.slow(Key<T>::of(x));
+        counter = slot - FIRST;
         if (counter < windows.all) {
             if (place(counter) < length) counters.add(place(counter));
         } else if (mine == 0) {
             counters.add(length + (slot < FIRST ? 3 : counter - windows.all + 1));
         }
     };
-    scan_samples<8, WINDOWS == 1>(samples, n, Share{blockIdx.x / number, gridDim.x / number}, quick, slow);
+    const Share share{blockIdx.x / number, gridDim.x / number};
+    scan_samples<LOADS, true, WINDOWS == 1, Locate::SELDOM_SLOW ? LOADS : 1>(samples, n, share, prepare, quick, slow);
     __syncthreads();
     for (u32 i = threadIdx.x; i < length + APART; i += THREADS) {
         if (i == length) continue;

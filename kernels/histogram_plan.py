@@ -25,8 +25,8 @@ C_TYPES = {
 KEY_TYPES = {"i4": "int", "u4": "u32", "i8": "i64", "u8": "u64", "f4": "float", "f8": "double"}
 # Copies of the counters in a block, by bytes of a sample: the narrower it is, the more increments come with each byte.
 COPIES = {1: 32, 2: 16, 4: 2, 8: 2}
-SEARCH_COPIES = 32  # a search is kept waiting by banks twice before it counts
-CELLS_PER_THRESHOLD = 16
+SEARCH_COPIES = 16  # a search is kept waiting by banks twice before it counts
+CELLS_PER_THRESHOLD = 32
 
 
 @dataclass(frozen=True)

@@ -87,24 +87,24 @@ struct Line : LineOf<K, u32, u32, u64> {
     }
 };
 
-// Rounding down next to 2^23, where numbers are one apart, leaves the whole part in the low bits: what is not in
-// [0, 2^23), NaN included, is beyond `reach`.
+// `offset` is a whole number more than 2^23: rounding down there, where numbers are one apart, leaves the whole part in the
+// low bits. What is not in [0, 2^23), NaN included, is beyond `reach`.
 template <>
 struct Line<float> : LineOf<float, u32, float, float> {
     __device__ bool at(float x, u32& position) const {
-        position = __float_as_uint(__fadd_rd((x - start) * scale + offset, 8388608.0f)) - 0x4b000000u;
+        position = __float_as_uint(__fadd_rd((x - start) * scale, offset)) - 0x4b000000u;
         return position <= reach;
     }
 };
 
 // The same next to 2^52.
-inline __device__ u64 whole_part(double x) {
-    return u64(__double_as_longlong(__dadd_rd(x, 4503599627370496.0))) - 0x4330000000000000ull;
+inline __device__ u64 whole_part(double x, double offset) {
+    return u64(__double_as_longlong(__dadd_rd(x, offset))) - 0x4330000000000000ull;
 }
 template <>
 struct Line<double> : LineOf<double, u32, double, double> {
     __device__ bool at(double x, u32& position) const {
-        const u64 whole = whole_part((x - start) * scale + offset);
+        const u64 whole = whole_part((x - start) * scale, offset);
         position = u32(whole);
         return whole <= reach;
     }
@@ -115,7 +115,7 @@ template <typename K>
 struct WideLine : LineOf<K, u64, double, double> {
     __device__ bool at(K x, u32& position) const {
         const u64 far = distance(x, this->start);
-        position = u32(whole_part(double(far) * this->scale + this->offset));
+        position = u32(whole_part(double(far) * this->scale, this->offset));
         return far <= this->reach;
     }
 };
@@ -134,7 +134,7 @@ __device__ u32 cell_on(const Line<K>& line, u32 last, K x) {
 // By signed comparisons of what the sum's bits are: those of numbers below 2^23, negative ones included, are below its
 // bits, and those of larger ones and of NaN above.
 inline __device__ u32 cell_on(const Line<float>& line, u32 last, float x) {
-    const float sum = __fadd_rd((x - line.start) * line.scale + line.offset, 8388608.0f);
+    const float sum = __fadd_rd((x - line.start) * line.scale, line.offset);
 #ifdef __CUDA_ARCH__
     const int bits = __float_as_int(sum);  // every NaN that a GPU calculates is 0x7fffffff
 #else

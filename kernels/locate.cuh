@@ -16,7 +16,7 @@ struct Shift {
     u32 bins;
 
     static constexpr u32 FIRST_SLOT = 1;
-    static constexpr bool MISSES = false, BEYOND = true;
+    static constexpr bool MISSES = false, BEYOND = true, SELDOM_SLOW = true;
     __device__ bool quick(K x, u32& counter) const {
         const auto offset = distance(x, start);
         counter = u32(min(offset >> shift, decltype(offset)(0xffffffffu)));
@@ -84,7 +84,7 @@ struct Regular {
     Thresholds<K> thresholds;
 
     static constexpr u32 FIRST_SLOT = 1;
-    static constexpr bool MISSES = true, BEYOND = false;
+    static constexpr bool MISSES = true, BEYOND = false, SELDOM_SLOW = SURE;
     __device__ bool quick(K x, u32& counter) const {
         u32 position;
         const bool near = line.at(x, position);
@@ -105,7 +105,7 @@ struct Regular {
 template <typename K, typename Map, bool HELD>
 struct Search {
     static constexpr u32 FIRST_SLOT = 0;
-    static constexpr bool MISSES = false, BEYOND = false;
+    static constexpr bool MISSES = false, BEYOND = false, SELDOM_SLOW = true;
     static constexpr u32 FIRST_BITS = 21, MANY = (1u << (32 - FIRST_BITS)) - 1;  // MANY: so many or more
     Line<typename Map::type> line;
     u32 last;
@@ -143,7 +143,7 @@ struct Narrow {
     int fraction;
 
     static constexpr u32 FIRST_SLOT = 0;
-    static constexpr bool MISSES = false, BEYOND = false;
+    static constexpr bool MISSES = false, BEYOND = false, SELDOM_SLOW = true;
     __device__ bool quick(int x, u32& counter) const {
         counter = (u32(x > last ? beyond : max(x, low)) * scale + offset) >> fraction;
         return true;
@@ -153,7 +153,7 @@ struct Narrow {
 
 struct Value {
     static constexpr u32 FIRST_SLOT = 0;
-    static constexpr bool MISSES = false, BEYOND = false;
+    static constexpr bool MISSES = false, BEYOND = false, SELDOM_SLOW = true;
     __device__ bool quick(u8 x, u32& slot) const {
         slot = x;
         return true;

@@ -23,11 +23,24 @@ struct Share {
     i64 block, blocks;
 };
 
+// The items of a pack move down by one.
+template <typename T>
+__device__ void drop_first(uint4& pack) {
+    if (sizeof(T) == 8) pack = {pack.z, pack.w, pack.x, pack.y};
+    else if (sizeof(T) == 4) pack = {pack.y, pack.z, pack.w, pack.x};
+    else {
+        constexpr int BITS = 8 * (sizeof(T) % 4);
+        pack = {__funnelshift_r(pack.x, pack.y, BITS), __funnelshift_r(pack.y, pack.z, BITS),
+                __funnelshift_r(pack.z, pack.w, BITS), pack.w >> BITS};
+    }
+}
+
 // Every thread counts its share of the samples: whole tiles by 16-byte loads, what is before and after them one by one.
-// `quick` says of a sample whether it is done with it; those it is not done with are given to `slow`. As soon as a load is
-// counted, the same of the next tile is on its way. ONCE: nobody else reads the samples.
-template <int LOADS, bool ONCE, typename T, typename Quick, typename Slow>
-__device__ void scan_samples(const T* samples, i64 n, Share share, Quick quick, Slow slow) {
+// `prepare` is called while the first loads are under way. `quick` says of a sample whether it is done with it, and where
+// it is not with one of TOGETHER packs, `slow` is given all of them. AHEAD: the next tile is on its way while this one is
+// counted. ONCE: nobody else reads the samples.
+template <int LOADS, bool AHEAD, bool ONCE, int TOGETHER, typename T, typename Prepare, typename Quick, typename Slow>
+__device__ void scan_samples(const T* samples, i64 n, Share share, Prepare prepare, Quick quick, Slow slow) {
     constexpr int PER_LOAD = 16 / sizeof(T);
     constexpr int TILE = THREADS * LOADS;  // 16-byte packs that a block counts at a time
     const i64 misaligned = i64(reinterpret_cast<u64>(samples) % 16 / sizeof(T));
@@ -38,26 +51,45 @@ __device__ void scan_samples(const T* samples, i64 n, Share share, Quick quick, 
     union Pack {
         uint4 words;
         T item[PER_LOAD];
-    } loaded[LOADS];
-    const auto load = [&](int k, i64 tile) {
-        const uint4* const pack = packs + tile * TILE + k * THREADS;
-        loaded[k].words = ONCE ? __ldcs(pack) : *pack;
-    };
-    if (share.block < tiles)
-#pragma unroll
-        for (int k = 0; k < LOADS; ++k) load(k, share.block);
-    for (i64 tile = share.block; tile < tiles; tile += share.blocks) {
-        const bool more = tile + share.blocks < tiles;
+    } loaded[LOADS], next[LOADS];
+    const auto load = [&](Pack* into, i64 tile) {
 #pragma unroll
         for (int k = 0; k < LOADS; ++k) {
-            bool done[PER_LOAD], all = true;
+            const uint4* const pack = packs + tile * TILE + k * THREADS;
+            into[k].words = ONCE ? __ldcs(pack) : *pack;
+        }
+    };
+    const auto count = [&](Pack* tile) {
 #pragma unroll
-            for (int j = 0; j < PER_LOAD; ++j) all = (done[j] = quick(loaded[k].item[j])) && all;
-            if (!all)
+        for (int first = 0; first < LOADS; first += TOGETHER) {
+            bool done = true;
 #pragma unroll
-                for (int j = 0; j < PER_LOAD; ++j)
-                    if (!done[j]) slow(loaded[k].item[j]);
-            if (more) load(k, tile + share.blocks);
+            for (int i = 0; i < TOGETHER * PER_LOAD; ++i)
+                done = quick(tile[first + i / PER_LOAD].item[i % PER_LOAD]) && done;
+            if (done) continue;
+#pragma unroll
+            for (int k = first; k < first + TOGETHER; ++k)
+#pragma unroll 1  // seldom needed; unrolled it would be most of the code
+                for (int j = 0; j < PER_LOAD; ++j) {
+                    slow(tile[k].item[0]);
+                    drop_first<T>(tile[k].words);
+                }
+        }
+    };
+    i64 tile = share.block;
+    if (tile < tiles) load(loaded, tile);
+    prepare();
+    for (; tile < tiles; tile += share.blocks) {
+        const i64 second = tile + share.blocks;
+        if (AHEAD && second < tiles) load(next, second);
+        count(loaded);
+        if (AHEAD) {  // two tiles take turns: copied from the one to the other they would cost an instruction a word
+            if (second >= tiles) break;
+            tile = second;
+            if (tile + share.blocks < tiles) load(loaded, tile + share.blocks);
+            count(next);
+        } else if (second < tiles) {
+            load(loaded, second);
         }
     }
 
@@ -77,5 +109,5 @@ __device__ void for_each_sample(const T* samples, i64 n, Count count) {
         count(x);
         return true;
     };
-    scan_samples<LOADS, true>(samples, n, Share{blockIdx.x, gridDim.x}, quick, [](T) {});
+    scan_samples<LOADS, false, true, 1>(samples, n, Share{blockIdx.x, gridDim.x}, [] {}, quick, [](T) {});
 }
