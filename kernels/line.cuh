@@ -138,7 +138,7 @@ inline __device__ u32 cell_on(const Line<float>& line, u32 last, float x) {
 #ifdef __CUDA_ARCH__
     const int bits = __float_as_int(sum);  // every NaN that a GPU calculates is 0x7fffffff
 #else
-    const int bits = sum != sum ? 0x7fffffff : __float_as_int(sum);
+    const int bits = sum == sum ? __float_as_int(sum) : 0x7fffffff;
 #endif
     return u32(min(max(bits, 0x4affffff), 0x4affffff + int(last)) - 0x4affffff);
 }
