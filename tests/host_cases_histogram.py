@@ -20,7 +20,14 @@ from kernels.variant import Variant
 
 
 def _histogram(
-    dtype: str, edges: NDArray[np.float64], regular: bool, size: int, start: int, shared: int, cp: Any, few: bool = False
+    dtype: str,
+    edges: NDArray[np.float64],
+    regular: bool,
+    size: int,
+    start: int,
+    shared: int,
+    cp: Any,
+    few: bool = False,
 ) -> None:
     """`shared` is what a block may have, so that few slots take several windows. `few`: one multiprocessor."""
     kind = np.dtype(dtype)
