@@ -1,4 +1,4 @@
-// The counters of a block in its shared memory, one for each slot that it counts.
+// The counters of a block in its shared memory, one for each bin that it counts.
 //
 // u32 and a constant 1 with the old value unused is what the compiler turns into the fused shared-memory increment,
 // which also merges equal addresses in a warp (sm_80 and newer); a wider counter would become a compare-and-swap loop.
@@ -20,9 +20,8 @@ inline __device__ void increment(u32* words, u32 number, u32 stride) {
 #endif
 }
 
-// A counter has COPIES words, spread over lanes: lanes that increment the same bank wait for each other. One more counter
-// takes what is not to be counted: that costs less than a branch. FEW: so few counters that some next to each other may be
-// all that samples fall into.
+// A counter has COPIES words, spread over lanes: lanes that increment the same bank wait for each other. FEW: so few
+// counters that some next to each other may be all that samples fall into.
 template <int COPIES, bool FEW>
 struct Counters {
     static_assert((COPIES & (COPIES - 1)) == 0 && COPIES <= 32, "a copy is chosen by the low bits of the lane");

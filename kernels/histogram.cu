@@ -19,14 +19,14 @@
 // result:
 //   histogram_shift    integers, bins 2^k values wide: subtract, compare, shift
 //   histogram_regular  evenly spaced edges: the place on a line says the bin, near a border the threshold there does
-//   histogram_search   any edges: a table of cells on a line says which threshold to compare with
+//   histogram_search   any edges: a table of cells on a line says the slot, or which threshold to compare with
 //   histogram_narrow   16-bit integers: a place on a line is a counter; the host has looked at all 65536 values
 //   histogram_bytes    8-bit samples: count all 256 values, bin them at the end
 //
 // Each is three parts: where a sample falls (locate.cuh), how a block counts (counters.cuh), how samples are read
 // (stream.cuh). Thresholds are exact in the type of the key (kernels/binning.py), and where a position is not sure of a
 // bin, a threshold decides: so nothing here rounds, whatever the edges.
-// A block counts a window of slots: where shared memory does not hold them all, each block has one window, and blocks of
+// A block counts a window of bins: where shared memory does not hold them all, each block has one window, and blocks of
 // every window read the same samples at the same time, most of them from the second-level cache.
 
 #include "counters.cuh"
