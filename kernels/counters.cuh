@@ -7,8 +7,9 @@
 
 #include "stream.cuh"
 
-// Adds one to words[number * stride / 4]. By the plain statement the compiler takes three instructions to the address, of
-// the kind that there are too many of already, and one where it knows the stride. This is a multiplication and addition.
+// Adds one to words[number * stride / 4]. By the plain statement the compiler takes three instructions to the address; this
+// is one: a shift and addition, or, where it does not know the stride, a multiplication and addition, which are done where
+// more time is left.
 inline __device__ void increment(u32* words, u32 number, u32 stride) {
 #ifdef __CUDA_ARCH__
     u32 address;
@@ -27,10 +28,10 @@ struct Counters {
     static_assert((COPIES & (COPIES - 1)) == 0 && COPIES <= 32, "a copy is chosen by the low bits of the lane");
     u32* words;
     u32* mine;
-    u32 stride;  // bytes; that nothing is added to it is what the compiler cannot know
+    u32 stride;  // bytes; of single words the compiler cannot know that nothing is added to it
 
     __device__ explicit Counters(u32* shared)
-        : words(shared), mine(shared + threadIdx.x % COPIES), stride(COPIES * 4 + (gridDim.x >> 31)) {}
+        : words(shared), mine(shared + threadIdx.x % COPIES), stride(COPIES * 4 + (COPIES == 1 ? gridDim.x >> 31 : 0)) {}
 
     // Where a counter is. Counters a power of two apart, as round numbers are, would be in one bank; where a counter has
     // words in many banks they keep lanes apart well enough.

@@ -81,7 +81,8 @@ __device__ void count_samples(const T* samples, i64 n, Locate locate, Windows wi
         }
     };
     const Share share{blockIdx.x / number, gridDim.x / number};
-    scan_samples<LOADS, true, WINDOWS == 1, Locate::SELDOM_SLOW ? LOADS : 1>(samples, n, share, prepare, quick, slow);
+    constexpr int TOGETHER = Locate::SELDOM_SLOW ? LOADS : 1;
+    scan_samples<LOADS, Locate::NEXT, WINDOWS == 1, TOGETHER>(samples, n, share, prepare, quick, slow);
     __syncthreads();
     for (u32 i = threadIdx.x; i < length + APART; i += THREADS) {
         if (i == length) continue;

@@ -2,6 +2,9 @@
 //
 // Each way has two halves. `quick` finds the slot of nearly every sample with no branch; of the others it says that it
 // did not, and `slow` finds those.
+//
+// FIRST_SLOT: slot of the counter 0. MISSES: what is not found may have any counter; else it has one, or, where there are
+// some BEYOND the last, one of those. SELDOM_SLOW: on most data nothing is left to `slow`. NEXT: the faster, as measured.
 #pragma once
 
 #include "line.cuh"
@@ -17,6 +20,7 @@ struct Shift {
 
     static constexpr u32 FIRST_SLOT = 1;
     static constexpr bool MISSES = false, BEYOND = true, SELDOM_SLOW = true;
+    static constexpr Next NEXT = Next::COPIED;
     __device__ bool quick(K x, u32& counter) const {
         const auto offset = distance(x, start);
         counter = u32(min(offset >> shift, decltype(offset)(0xffffffffu)));
@@ -85,6 +89,7 @@ struct Regular {
 
     static constexpr u32 FIRST_SLOT = 1;
     static constexpr bool MISSES = true, BEYOND = false, SELDOM_SLOW = SURE;
+    static constexpr Next NEXT = SURE || sizeof(K) == 8 ? Next::COPIED : Next::IN_TURNS;
     __device__ bool quick(K x, u32& counter) const {
         u32 position;
         const bool near = line.at(x, position);
@@ -106,6 +111,7 @@ template <typename K, typename Map, bool HELD>
 struct Search {
     static constexpr u32 FIRST_SLOT = 0;
     static constexpr bool MISSES = false, BEYOND = false, SELDOM_SLOW = true;
+    static constexpr Next NEXT = Next::IN_TURNS;
     static constexpr u32 FIRST_BITS = 21, MANY = (1u << (32 - FIRST_BITS)) - 1;  // MANY: so many or more
     Line<typename Map::type> line;
     u32 last;
@@ -144,6 +150,7 @@ struct Narrow {
 
     static constexpr u32 FIRST_SLOT = 0;
     static constexpr bool MISSES = false, BEYOND = false, SELDOM_SLOW = true;
+    static constexpr Next NEXT = Next::COPIED;
     __device__ bool quick(int x, u32& counter) const {
         counter = (u32(x > last ? beyond : max(x, low)) * scale + offset) >> fraction;
         return true;
@@ -154,6 +161,7 @@ struct Narrow {
 struct Value {
     static constexpr u32 FIRST_SLOT = 0;
     static constexpr bool MISSES = false, BEYOND = false, SELDOM_SLOW = true;
+    static constexpr Next NEXT = Next::COPIED;
     __device__ bool quick(u8 x, u32& slot) const {
         slot = x;
         return true;

@@ -35,11 +35,14 @@ __device__ void drop_first(uint4& pack) {
     }
 }
 
+// When the next tile is asked for: once this one is counted, or before that. Then it is either copied to where this one was,
+// or the two take turns, which saves an instruction a word and takes twice as much code.
+enum class Next { LATER, COPIED, IN_TURNS };
+
 // Every thread counts its share of the samples: whole tiles by 16-byte loads, what is before and after them one by one.
 // `prepare` is called while the first loads are under way. `quick` says of a sample whether it is done with it, and where
-// it is not with one of TOGETHER packs, `slow` is given all of them. AHEAD: the next tile is on its way while this one is
-// counted. ONCE: nobody else reads the samples.
-template <int LOADS, bool AHEAD, bool ONCE, int TOGETHER, typename T, typename Prepare, typename Quick, typename Slow>
+// it is not with one of TOGETHER packs, `slow` is given all of them. ONCE: nobody else reads the samples.
+template <int LOADS, Next NEXT, bool ONCE, int TOGETHER, typename T, typename Prepare, typename Quick, typename Slow>
 __device__ void scan_samples(const T* samples, i64 n, Share share, Prepare prepare, Quick quick, Slow slow) {
     constexpr int PER_LOAD = 16 / sizeof(T);
     constexpr int TILE = THREADS * LOADS;  // 16-byte packs that a block counts at a time
@@ -81,13 +84,16 @@ __device__ void scan_samples(const T* samples, i64 n, Share share, Prepare prepa
     prepare();
     for (; tile < tiles; tile += share.blocks) {
         const i64 second = tile + share.blocks;
-        if (AHEAD && second < tiles) load(next, second);
+        if (NEXT != Next::LATER && second < tiles) load(next, second);
         count(loaded);
-        if (AHEAD) {  // two tiles take turns: copied from the one to the other they would cost an instruction a word
+        if (NEXT == Next::IN_TURNS) {
             if (second >= tiles) break;
             tile = second;
             if (tile + share.blocks < tiles) load(loaded, tile + share.blocks);
             count(next);
+        } else if (NEXT == Next::COPIED) {
+#pragma unroll
+            for (int k = 0; k < LOADS; ++k) loaded[k] = next[k];
         } else if (second < tiles) {
             load(loaded, second);
         }
@@ -109,5 +115,5 @@ __device__ void for_each_sample(const T* samples, i64 n, Count count) {
         count(x);
         return true;
     };
-    scan_samples<LOADS, false, true, 1>(samples, n, Share{blockIdx.x, gridDim.x}, [] {}, quick, [](T) {});
+    scan_samples<LOADS, Next::LATER, true, 1>(samples, n, Share{blockIdx.x, gridDim.x}, [] {}, quick, [](T) {});
 }
