@@ -20,7 +20,7 @@ class Table:
 
     by_bits: bool
     line: Line
-    cells: NDArray[np.uint32]
+    cells: NDArray[np.uint32]  # the first before the line, the last beyond it
     crowd: float  # thresholds in the cell of a threshold, on average
 
 
@@ -55,10 +55,13 @@ def _cut(keys: NDArray[Any], places: NDArray[Any], cells: int, by_bits: bool) ->
     if places.dtype.kind == "f" and len(finite):  # no further than a threshold that can be compared
         line = Line(line.start, np.uint32(line.positions(finite[-1:])[0]), line.scale, line.offset)
     of_threshold = line.positions(places)
-    first = np.searchsorted(of_threshold, np.arange(cells), side="left")
-    inside = np.searchsorted(of_threshold, np.arange(cells), side="right") - first
+    first = np.searchsorted(of_threshold, np.arange(-1, cells), side="left")
+    inside = np.searchsorted(of_threshold, np.arange(-1, cells), side="right") - first
     many = 2 ** (32 - FIRST_BITS) - 1
-    entries = (first | np.where(inside > 1, np.minimum(inside, many), 0) << FIRST_BITS).astype(np.uint32)
+    beyond = many << FIRST_BITS
+    entries = np.append(first | np.minimum(inside, many) << FIRST_BITS, beyond).astype(np.uint32)
+    if by_bits:
+        entries[0] = beyond  # there may be a NaN, whose sign is the highest bit
     crowd = float((inside.astype(np.float64) ** 2).sum() / max(1, len(keys)))
     return Table(by_bits, line, entries, crowd)
 

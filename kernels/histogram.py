@@ -9,14 +9,15 @@ from numpy.typing import NDArray
 
 from kernels.binning import Binning, Edges
 from kernels.histogram_plan import THREADS, launch_plan
+from kernels.zeroed import zeros
 
 VARIANTS = ("histogram_shift", "histogram_regular", "histogram_search", "histogram_narrow", "histogram_bytes")
 
 # One instance of each kernel in histogram.cu, to look at: those of the job, those of the ladder.
 INSTANCES = {
-    "production": "histogram_shift<int, 4, true>", "histogram_shift": "histogram_shift<int, 4, true>",
-    "histogram_regular": "histogram_regular<float, 4, true, true>",
-    "histogram_search": "histogram_search<float, 4, true, ByValue<float>>",
+    "production": "histogram_shift<int, 4, 1>", "histogram_shift": "histogram_shift<int, 4, 1>",
+    "histogram_regular": "histogram_regular<float, 4, 1, true>",
+    "histogram_search": "histogram_search<float, 4, 1, ByValue<float>, true>",
     "histogram_narrow": "histogram_narrow<short, 16>", "histogram_bytes": "histogram_bytes<u8, 32>",
 } | {name: f"{name}<int>" for name in ("global_atomics", "unrolled", "ilp", "one_per_thread", "inverse", "plain_add",
                                        "past_the_end")} | {
@@ -168,7 +169,7 @@ def histogram(samples: Any, binning: Binning) -> Any:
         raise ValueError(f"histogram: expected one contiguous dimension, got shape {samples.shape}, strides "
                          f"{samples.strides}; pass cupy.ascontiguousarray(samples).ravel()")  # fmt: skip
     plan = launch_plan(binning, int(cupy.cuda.runtime.getDevice()))
-    slots = cupy.zeros(binning.slots, cupy.uint64)
+    slots = zeros(binning.slots)
     parts = [samples] if len(samples) <= plan.most else [
         samples[start : start + plan.most] for start in range(0, len(samples), plan.most)
     ]  # fmt: skip

@@ -14,6 +14,7 @@ from kernels.cells import table
 from kernels.line import KEYS, Line, NarrowLine, RegularLine, narrow_line, regular_line
 
 THREADS = 1024  # THREADS in stream.cuh
+APART = 4  # APART in histogram.cu
 
 # C type of the samples in histogram.cu, by NumPy dtype.
 C_TYPES = {
@@ -24,8 +25,8 @@ C_TYPES = {
 KEY_TYPES = {"i4": "int", "u4": "u32", "i8": "i64", "u8": "u64", "f4": "float", "f8": "double"}
 # Copies of the counters in a block, by bytes of a sample: the narrower it is, the more increments come with each byte.
 COPIES = {1: 32, 2: 16, 4: 2, 8: 2}
-SEARCH_COPIES = 32  # a search is kept waiting by banks twice before it counts
-CELLS_PER_THRESHOLD = 16
+SEARCH_COPIES = 16  # a search is kept waiting by banks twice before it counts
+CELLS_PER_THRESHOLD = 32
 
 
 @dataclass(frozen=True)
@@ -57,16 +58,19 @@ def launch_plan(binning: Binning, device: int) -> Plan:
     """Kept, because a stream counts block after block and the thresholds of many bins take a while to copy."""
     itemsize, shared_per_block = binning.dtype.itemsize, build.limits().shared_per_block
     narrow = _narrow(binning, shared_per_block)
-    line = regular_line(binning) if binning.regular and itemsize > 1 and binning.shift is None else None
-    counters, table_bytes, last, may_divide = binning.slots, 0, "", True
+    shifted = binning.shift is not None and _reach(binning) + 1 == binning.bins << binning.shift
+    line = regular_line(binning) if binning.regular and itemsize > 1 and not shifted else None
+    counters, table_bytes, last, may_divide = binning.bins, 0, "", True
     if itemsize == 1:
         kernel, counters, may_divide = "histogram_bytes", 256, False
     elif narrow is not None:
         kernel, counters, may_divide = "histogram_narrow", len(narrow.slot_of), False
-    elif binning.shift is not None:
+    elif shifted:
         kernel = "histogram_shift"
     else:
         kernel = "histogram_search" if line is None else "histogram_regular"
+    if kernel == "histogram_search":
+        counters = binning.slots
     copies, window = counter_layout(counters, itemsize, shared_per_block, kernel == "histogram_search")
     shared_mem = counter_bytes(window, copies)
     if kernel == "histogram_search":
@@ -77,10 +81,10 @@ def launch_plan(binning: Binning, device: int) -> Plan:
         arguments = _clamped(narrow)
     else:
         arguments = _bytes(binning) if itemsize == 1 else _shift(binning)
-    whole = f", {str(window == counters).lower()}" if may_divide else ""
-    loaded = build.load("histogram", f"{kernel}<{C_TYPES[binning.dtype.name]}, {copies}{whole}{last}>")
-    shared_mem += table_bytes
     windows = -(-counters // window)
+    divided = f", {windows if windows <= 2 else 0}" if may_divide else ""
+    loaded = build.load("histogram", f"{kernel}<{C_TYPES[binning.dtype.name]}, {copies}{divided}{last}>")
+    shared_mem += table_bytes
     shares = max(1, build.limits().resident_blocks(THREADS, loaded.registers, shared_mem) // windows)
     arguments = (np.uint32(counters), np.uint32(window), *arguments)
     return Plan(loaded, shares * windows, shared_mem, shares * 2**31, binning.slots, arguments)
@@ -112,8 +116,9 @@ def counter_layout(counters: int, itemsize: int, shared_per_block: int, search: 
 
 
 def counter_bytes(counters: int, copies: int) -> int:
-    """Shared memory of counters and one more, at most: Counters.size in counters.cuh."""
-    last = counters if copies >= 16 else counters + (counters >> 5) + (counters >> 10)
+    """Shared memory of a window of counters and those apart, at most: Counters.size in counters.cuh."""
+    last = counters + APART - 1
+    last += 0 if copies >= 16 else (last >> 5) + (last >> 10)
     return ((last + 1) * copies + 1) // 2 * 8
 
 
@@ -142,11 +147,15 @@ def _clamped(line: NarrowLine) -> tuple[Any, ...]:
 
 
 def _shift(binning: Binning) -> tuple[Any, ...]:
-    keys, shift = _keys(binning), binning.shift or 0
-    reach = min(binning.bins << shift, int(np.iinfo(binning.dtype).max) - int(keys[0]) + 1) - 1
-    unsigned = np.dtype(f"u{keys.itemsize}").type
+    keys, unsigned = _keys(binning), np.dtype(f"u{_keys(binning).itemsize}").type
     has_end = np.bool_(len(keys) > binning.bins)
-    return np.uint32(binning.bins), keys[0], unsigned(reach), np.int32(shift), keys[-1], has_end
+    return np.uint32(binning.bins), keys[0], unsigned(_reach(binning)), np.int32(binning.shift or 0), keys[-1], has_end
+
+
+def _reach(binning: Binning) -> int:
+    """Distance of the last sample that lies in a bin 2**shift wide."""
+    shift, first = binning.shift or 0, int(binning.thresholds[0])
+    return min(binning.bins << shift, int(np.iinfo(binning.dtype).max) - first + 1) - 1
 
 
 def _regular(binning: Binning, found: RegularLine) -> tuple[Any, ...]:
@@ -160,15 +169,14 @@ def _search(binning: Binning, room: int) -> tuple[tuple[Any, ...], int, str]:
 
     keys = _keys(binning)
     cells = 2 ** max(8, (CELLS_PER_THRESHOLD * len(keys)).bit_length() - 1)
-    while cells > 256 and 4 * cells > room - 16:
+    while cells > 256 and 4 * cells > room - 24:
         cells //= 2
     found = table(keys, cells)
     taken = (len(found.cells) + 1) // 2 * 8
     held = 0 < keys.nbytes <= room - taken
-    arguments = (*_thresholds(binning), np.bool_(held), cupy.asarray(found.cells), np.int32(len(found.cells)),
-                 *_line(found.line))  # fmt: skip
+    arguments = (*_thresholds(binning), cupy.asarray(found.cells), np.int32(len(found.cells)), *_line(found.line))
     of_map = f"{'ByBits' if found.by_bits else 'ByValue'}<{KEY_TYPES[keys.dtype.str[1:]]}>"
-    return arguments, taken + (keys.nbytes if held else 0), f", {of_map}"
+    return arguments, taken + (keys.nbytes if held else 0), f", {of_map}, {str(held).lower()}"
 
 
 def _thresholds(binning: Binning) -> tuple[Any, ...]:
@@ -177,7 +185,7 @@ def _thresholds(binning: Binning) -> tuple[Any, ...]:
     keys = _keys(binning)
     # Where there is no threshold at all, one that no sample reaches is looked at.
     looked_at = keys if len(keys) else np.full(1, np.iinfo(keys.dtype).max, keys.dtype)
-    return np.uint32(binning.bins), cupy.asarray(looked_at), np.int32(len(keys))
+    return np.uint32(binning.bins), cupy.asarray(looked_at), np.int32(len(keys)), looked_at[0], looked_at[-1]
 
 
 def _line(line: Line) -> tuple[Any, ...]:

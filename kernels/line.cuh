@@ -65,58 +65,46 @@ __device__ typename Unsigned<K>::type distance(K x, K first) {
     return U(x) - U(first);
 }
 
-// Integers of 32 bits: fixed point. `reach` is the distance of the last sample on the line.
-template <typename K>
-struct Line {
-    using Scale = u32;
-    using Offset = u64;
-    using Reach = u32;
+// What a line is made of; of integers `reach` is the distance of the last sample on it, of floats that one's position.
+template <typename K, typename R, typename S, typename O>
+struct LineOf {
+    using Reach = R;
+    using Scale = S;
+    using Offset = O;
     K start;
     Reach reach;
     Scale scale;
     Offset offset;
+};
 
+// Integers of 32 bits: fixed point.
+template <typename K>
+struct Line : LineOf<K, u32, u32, u64> {
     __device__ bool at(K x, u32& position) const {
-        const u32 far = distance(x, start);
-        position = u32((u64(far) * scale + offset) >> 32);
-        return far <= reach;
+        const u32 far = distance(x, this->start);
+        position = u32((u64(far) * this->scale + this->offset) >> 32);
+        return far <= this->reach;
     }
 };
 
-// Rounding down next to 2^23, where numbers are one apart, leaves the whole part in the low bits: what is not in
-// [0, 2^23), NaN included, is beyond `reach`, the last position on the line.
+// `offset` is a whole number more than 2^23: rounding down there, where numbers are one apart, leaves the whole part in the
+// low bits. What is not in [0, 2^23), NaN included, is beyond `reach`.
 template <>
-struct Line<float> {
-    using Scale = float;
-    using Offset = float;
-    using Reach = u32;
-    float start;
-    Reach reach;
-    Scale scale;
-    Offset offset;
-
+struct Line<float> : LineOf<float, u32, float, float> {
     __device__ bool at(float x, u32& position) const {
-        position = __float_as_uint(__fadd_rd((x - start) * scale + offset, 8388608.0f)) - 0x4b000000u;
+        position = __float_as_uint(__fadd_rd((x - start) * scale, offset)) - 0x4b000000u;
         return position <= reach;
     }
 };
 
 // The same next to 2^52.
-inline __device__ u64 whole_part(double x) {
-    return u64(__double_as_longlong(__dadd_rd(x, 4503599627370496.0))) - 0x4330000000000000ull;
+inline __device__ u64 whole_part(double x, double offset) {
+    return u64(__double_as_longlong(__dadd_rd(x, offset))) - 0x4330000000000000ull;
 }
 template <>
-struct Line<double> {
-    using Scale = double;
-    using Offset = double;
-    using Reach = u32;
-    double start;
-    Reach reach;
-    Scale scale;
-    Offset offset;
-
+struct Line<double> : LineOf<double, u32, double, double> {
     __device__ bool at(double x, u32& position) const {
-        const u64 whole = whole_part((x - start) * scale + offset);
+        const u64 whole = whole_part((x - start) * scale, offset);
         position = u32(whole);
         return whole <= reach;
     }
@@ -124,25 +112,36 @@ struct Line<double> {
 
 // Integers of 64 bits: the distance is exact, and the position rounds as that of double does.
 template <typename K>
-struct WideLine {
-    using Scale = double;
-    using Offset = double;
-    using Reach = u64;
-    K start;
-    Reach reach;
-    Scale scale;
-    Offset offset;
-
+struct WideLine : LineOf<K, u64, double, double> {
     __device__ bool at(K x, u32& position) const {
-        const u64 far = distance(x, start);
-        position = u32(whole_part(double(far) * scale + offset));
-        return far <= reach;
+        const u64 far = distance(x, this->start);
+        position = u32(whole_part(double(far) * this->scale, this->offset));
+        return far <= this->reach;
     }
 };
 template <>
 struct Line<i64> : WideLine<i64> {};
 template <>
 struct Line<u64> : WideLine<u64> {};
+
+// Cells of a line: 0 is all that is before it, then each position is one, and `last` is all that is beyond, NaN included.
+template <typename K>
+__device__ u32 cell_on(const Line<K>& line, u32 last, K x) {
+    u32 position;
+    if (line.at(x, position)) return position + 1;
+    return x < line.start ? 0 : last;
+}
+// By signed comparisons of what the sum's bits are: those of numbers below 2^23, negative ones included, are below its
+// bits, and those of larger ones and of NaN above.
+inline __device__ u32 cell_on(const Line<float>& line, u32 last, float x) {
+    const float sum = __fadd_rd((x - line.start) * line.scale, line.offset);
+#ifdef __CUDA_ARCH__
+    const int bits = __float_as_int(sum);  // every NaN that a GPU calculates is 0x7fffffff
+#else
+    const int bits = sum == sum ? __float_as_int(sum) : 0x7fffffff;
+#endif
+    return u32(min(max(bits, 0x4affffff), 0x4affffff + int(last)) - 0x4affffff);
+}
 
 // What of a sample lies on the line that a table's cells are cut from: itself, or the place of a float among all floats,
 // where thresholds of every magnitude are apart.

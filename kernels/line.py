@@ -18,6 +18,7 @@ from kernels.binning import Binning
 # Keys are samples as they are compared: those of 16 bits widen.
 KEYS = {"int16": np.int32, "uint16": np.int32, "float16": np.float32}
 BITS = {"f4": 23, "f8": 32, "i4": 32, "u4": 32, "i8": 32, "u8": 32}  # of the positions, by key
+ORIGIN = {4: 2.0**23, 8: 2.0**52}  # where floats of so many bytes are one apart
 DOUBTFUL = 1 / 16  # of the positions at most: more of them are not worth the line
 
 
@@ -32,7 +33,8 @@ class Line:
     reach
         Of integers the distance, of floats the position of the last key on the line.
     scale, offset
-        position = distance * scale + offset, rounded down; for integers of 32 bits in units of 2**-32.
+        position = distance * scale + offset, rounded down; for integers of 32 bits in units of 2**-32, for others from
+        ORIGIN on, in whole numbers.
     """
 
     start: Any
@@ -47,7 +49,7 @@ class Line:
             return np.asarray(fixed >> np.uint64(32)).astype(np.int64)
         with np.errstate(all="ignore"):
             far = keys - self.start if keys.dtype.kind == "f" else _distance(keys, self.start).astype(np.float64)
-            place = np.floor(far * self.scale + self.offset).astype(np.float64)
+            place = np.floor(far * self.scale).astype(np.float64) + (float(self.offset) - ORIGIN[keys.itemsize])
         return np.where(place < 2.0**62, np.maximum(place, -1.0), 2.0**62).astype(np.int64)
 
 
@@ -63,15 +65,16 @@ def _distance(keys: NDArray[Any], start: Any) -> NDArray[Any]:
 def make_line(start: Any, last: Any, scale: Fraction, offset: Fraction, positions: int) -> Line | None:
     """Line in the arithmetic of the keys, to the key `last`; None where there is none."""
     key = np.asarray(start).dtype
+    origin = ORIGIN[key.itemsize]
     if key.kind == "f":
-        if abs(scale) > _most(key) or abs(offset) > _most(key):
+        if abs(scale) > _most(key) or abs(offset) > origin / 2:
             return None
-        return Line(start, np.uint32(positions - 1), key.type(float(scale)), key.type(float(offset)))
+        return Line(start, np.uint32(positions - 1), key.type(float(scale)), key.type(origin + round(offset)))
     far = int(last) - int(start)
     if key.itemsize == 8:
-        if scale > _most(np.dtype(np.float64)) or offset > 2**62:
+        if scale > _most(np.dtype(np.float64)) or offset > origin / 2:
             return None
-        return Line(start, np.uint64(far), np.float64(scale), np.float64(offset))
+        return Line(start, np.uint64(far), np.float64(scale), np.float64(origin + round(offset)))
     fixed, shift = int(scale * 2**32), int(offset * 2**32)
     if not 0 <= fixed < 2**32 or not 0 <= shift < 2**63 or far * fixed + shift >= 2**64:
         return None

@@ -23,12 +23,27 @@ struct Share {
     i64 block, blocks;
 };
 
+// The items of a pack move down by one.
+template <typename T>
+__device__ void drop_first(uint4& pack) {
+    if (sizeof(T) == 8) pack = {pack.z, pack.w, pack.x, pack.y};
+    else if (sizeof(T) == 4) pack = {pack.y, pack.z, pack.w, pack.x};
+    else {
+        constexpr int BITS = 8 * (sizeof(T) % 4);
+        pack = {__funnelshift_r(pack.x, pack.y, BITS), __funnelshift_r(pack.y, pack.z, BITS),
+                __funnelshift_r(pack.z, pack.w, BITS), pack.w >> BITS};
+    }
+}
+
+// When the next tile is asked for: once this one is counted, or before that. Then it is either copied to where this one was,
+// or the two take turns, which saves an instruction a word and takes twice as much code.
+enum class Next { LATER, COPIED, IN_TURNS };
+
 // Every thread counts its share of the samples: whole tiles by 16-byte loads, what is before and after them one by one.
-// `quick` says of a sample whether it is done with it. Those it is not done with are given to `slow`, read anew, because
-// kept they would cost registers. AHEAD: the next tile is on its way while this one is counted. ONCE: nobody else reads
-// the samples.
-template <int LOADS, bool AHEAD, bool ONCE, typename T, typename Quick, typename Slow>
-__device__ void scan_samples(const T* samples, i64 n, Share share, Quick quick, Slow slow) {
+// `prepare` is called while the first loads are under way. `quick` says of a sample whether it is done with it, and where
+// it is not with one of TOGETHER packs, `slow` is given all of them. ONCE: nobody else reads the samples.
+template <int LOADS, Next NEXT, bool ONCE, int TOGETHER, typename T, typename Prepare, typename Quick, typename Slow>
+__device__ void scan_samples(const T* samples, i64 n, Share share, Prepare prepare, Quick quick, Slow slow) {
     constexpr int PER_LOAD = 16 / sizeof(T);
     constexpr int TILE = THREADS * LOADS;  // 16-byte packs that a block counts at a time
     const i64 misaligned = i64(reinterpret_cast<u64>(samples) % 16 / sizeof(T));
@@ -36,32 +51,51 @@ __device__ void scan_samples(const T* samples, i64 n, Share share, Quick quick, 
     const i64 tiles = (n - head) / (TILE * PER_LOAD);
 
     const auto* packs = reinterpret_cast<const uint4*>(samples + head) + threadIdx.x;
-    union Tile {
-        uint4 pack[LOADS];
-        T item[LOADS * PER_LOAD];
-    } loaded, next;
-    const auto load = [&](Tile& into, i64 tile) {
+    union Pack {
+        uint4 words;
+        T item[PER_LOAD];
+    } loaded[LOADS], next[LOADS];
+    const auto load = [&](Pack* into, i64 tile) {
 #pragma unroll
         for (int k = 0; k < LOADS; ++k) {
             const uint4* const pack = packs + tile * TILE + k * THREADS;
-            into.pack[k] = ONCE ? __ldcs(pack) : *pack;
+            into[k].words = ONCE ? __ldcs(pack) : *pack;
         }
     };
-    if (AHEAD && share.block < tiles) load(next, share.block);
-    for (i64 tile = share.block; tile < tiles; tile += share.blocks) {
-        if (AHEAD) {
-            loaded = next;
-            if (tile + share.blocks < tiles) load(next, tile + share.blocks);
-        } else {
-            load(loaded, tile);
-        }
-        u64 left = 0;  // a bit for each sample
+    const auto count = [&](Pack* tile) {
 #pragma unroll
-        for (int j = 0; j < LOADS * PER_LOAD; ++j)
-            if (!quick(loaded.item[j])) left |= u64(1) << j;
-        for (; left; left &= left - 1) {
-            const int j = __ffsll(i64(left)) - 1;
-            slow(reinterpret_cast<const T*>(packs + tile * TILE + j / PER_LOAD * THREADS)[j % PER_LOAD]);
+        for (int first = 0; first < LOADS; first += TOGETHER) {
+            bool done = true;
+#pragma unroll
+            for (int i = 0; i < TOGETHER * PER_LOAD; ++i)
+                done = quick(tile[first + i / PER_LOAD].item[i % PER_LOAD]) && done;
+            if (done) continue;
+#pragma unroll
+            for (int k = first; k < first + TOGETHER; ++k)
+#pragma unroll 1  // seldom needed; unrolled it would be most of the code
+                for (int j = 0; j < PER_LOAD; ++j) {
+                    slow(tile[k].item[0]);
+                    drop_first<T>(tile[k].words);
+                }
+        }
+    };
+    i64 tile = share.block;
+    if (tile < tiles) load(loaded, tile);
+    prepare();
+    for (; tile < tiles; tile += share.blocks) {
+        const i64 second = tile + share.blocks;
+        if (NEXT != Next::LATER && second < tiles) load(next, second);
+        count(loaded);
+        if (NEXT == Next::IN_TURNS) {
+            if (second >= tiles) break;
+            tile = second;
+            if (tile + share.blocks < tiles) load(loaded, tile + share.blocks);
+            count(next);
+        } else if (NEXT == Next::COPIED) {
+#pragma unroll
+            for (int k = 0; k < LOADS; ++k) loaded[k] = next[k];
+        } else if (second < tiles) {
+            load(loaded, second);
         }
     }
 
@@ -81,5 +115,5 @@ __device__ void for_each_sample(const T* samples, i64 n, Count count) {
         count(x);
         return true;
     };
-    scan_samples<LOADS, false, true>(samples, n, Share{blockIdx.x, gridDim.x}, quick, [](T) {});
+    scan_samples<LOADS, Next::LATER, true, 1>(samples, n, Share{blockIdx.x, gridDim.x}, [] {}, quick, [](T) {});
 }

@@ -20,9 +20,16 @@ from kernels.variant import Variant
 
 
 def _histogram(
-    dtype: str, edges: NDArray[np.float64], regular: bool, size: int, start: int, shared: int, cp: Any
+    dtype: str,
+    edges: NDArray[np.float64],
+    regular: bool,
+    size: int,
+    start: int,
+    shared: int,
+    cp: Any,
+    few: bool = False,
 ) -> None:
-    """`shared` is what a block may have, so that few slots take several windows."""
+    """`shared` is what a block may have, so that few slots take several windows. `few`: one multiprocessor."""
     kind = np.dtype(dtype)
     limit: Any = np.finfo(kind) if kind.kind == "f" else np.iinfo(kind)
     most = np.nextafter(float(limit.max), 0)  # the greatest integer of 64 bits is none of float64's
@@ -34,7 +41,9 @@ def _histogram(
     samples[size // 2 :][: len(special)] = special
     if kind.kind == "f":
         samples[3::101] = np.nan
-    with patch.object(build, "limits", lambda: replace(LIMITS, shared_per_block=shared)):
+        samples[5::101] = -np.nan
+    limits = replace(LIMITS, shared_per_block=shared, multiprocessors=1 if few else LIMITS.multiprocessors)
+    with patch.object(build, "limits", lambda: limits):
         found = histogram(cp.asarray(samples)[start:], Binning(kind, edges, regular))
     same(found, histogram_reference(samples[start:], edges))
 
@@ -64,6 +73,11 @@ def histogram_cases() -> Iterator[Case]:
             for size, start in ((tile + 517, 1), (1025, 0))[number % 2 :]:
                 check = partial(_histogram, dtype, edges, regular, size, start, LIMITS.shared_per_block)
                 yield Case("histogram", kernel, f"{dtype}, {size} from {start}", check)
+    # Several tiles to a block, an even number of them and an odd one.
+    for tiles in (4, 5):
+        size = tiles * 1024 * 4 * 2 + 5
+        check = partial(_histogram, "int64", even, True, size, 0, LIMITS.shared_per_block, few=True)
+        yield Case("histogram", "histogram_shift", f"int64, {tiles} tiles", check)
     # Edges that no sample reaches, and several windows.
     check = partial(_histogram, "uint64", np.linspace(100, 2.5e19, 38), True, 1025, 0, LIMITS.shared_per_block)
     yield Case("histogram", "histogram_regular", "uint64, edges beyond", check)

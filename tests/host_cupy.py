@@ -12,7 +12,7 @@ import numpy as np
 from host_array import DeviceArray, allocate, to_device, unwrap
 from host_device import HOST, LIMITS
 
-from kernels import build
+from kernels import build, zeroed
 from kernels.histogram_plan import launch_plan
 
 MEMORY = 2**30  # bytes that the device says it has
@@ -58,9 +58,10 @@ def module() -> ModuleType:
     cupy.empty_like = lambda array: empty(array.shape, array.dtype)
     cupy.asnumpy = lambda array: array.get()
     cupy.get_default_memory_pool = lambda: SimpleNamespace(free_all_blocks=lambda: None)
-    runtime = SimpleNamespace(getDevice=lambda: 0, memGetInfo=lambda: (MEMORY, MEMORY))
+    runtime = SimpleNamespace(getDevice=lambda: 0, memGetInfo=lambda: (MEMORY, MEMORY),
+                              streamIsCapturing=lambda stream: False)  # fmt: skip
     memory = SimpleNamespace(OutOfMemoryError=OutOfMemoryError)
-    cupy.cuda = SimpleNamespace(runtime=runtime, memory=memory, get_current_stream=lambda: None)
+    cupy.cuda = SimpleNamespace(runtime=runtime, memory=memory, get_current_stream=lambda: SimpleNamespace(ptr=0))
     return cupy  # type: ignore[no-any-return]
 
 
@@ -71,6 +72,7 @@ def on_host(monkeypatch: Any) -> Iterator[Any]:
     monkeypatch.setitem(sys.modules, "cupy", cupy)
     monkeypatch.setattr(build, "load", HOST.load)
     monkeypatch.setattr(build, "limits", lambda: LIMITS)
+    monkeypatch.setattr(zeroed, "CLEARED", 0)  # a result is an array of its own, whose ends are watched
     HOST.seed, HOST.mutant = 0, 0
     HOST.launched.clear()
     launch_plan.cache_clear()  # plans hold arrays of the device that they were made for

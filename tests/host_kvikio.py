@@ -17,6 +17,8 @@ from pipeline import array_device, read_device, transfer
 class HostStream(nullcontext[Any]):
     """A stream on which nothing is ever under way."""
 
+    ptr = 0
+
     def __init__(self, non_blocking: bool = False) -> None:
         super().__init__(self)
 

@@ -60,6 +60,7 @@ EQUIVALENT: Mapping[tuple[str, str, str], str] = MappingProxyType({
 # would: they are no bounds, so the score leaves them out. Which way it is has to change nothing.
 FASTER: Mapping[tuple[str, str, str], str] = MappingProxyType({
     ("locate.cuh", "quick", "inside == MANY"): "a search among more thresholds than a cell holds ends at the same one",
+    ("locate.cuh", "quick", "entry >> FIRST_BITS > 1"): "a search among none or one ends there, too",
     ("reduce_float.cuh", "open", "lowest > 1"): "windows are opened more often than they have to be",
     ("reduce_float.cuh", "constexpr", "__any_sync(ALL_LANES, moves || left == 0)"): "as often as that",
     ("reduce_extremes.cuh", "tile", "(extent.least <= below || extent.greatest >= above)"): "tiles are looked at more",

@@ -54,20 +54,25 @@ def histogram_instances(architecture: str) -> list[str]:
         of_key = KEY_TYPES[np.dtype(KEYS.get(dtype, dtype)).str[1:]]
         maps = ("ByValue", "ByBits") if kind.kind == "f" else ("ByValue",)
         # Copies halve where the counters double, so powers of two meet each number of copies.
-        asked = [2**k + 3 for k in range(MAX_BINS.bit_length())]
+        asked = [2**k for k in range(MAX_BINS.bit_length())]
         some = asked[:1] if kind.itemsize == 2 else [asked[0], asked[-1]]
         for slots in asked if architecture == EVERYTHING else some:
             copies, window = counter_layout(slots, kind.itemsize, shared_per_block, False)
-            start = f"{c_type}, {copies}, {str(window == slots).lower()}"
+            start = f"{c_type}, {copies}, {divided(slots, window)}"
             names |= {f"histogram_regular<{start}, {sure}>" for sure in ("true", "false")}
             if kind.kind in "iu":
                 names.add(f"histogram_shift<{start}>")
                 names |= {f"histogram_narrow<{c_type}, {copies}>"} if kind.itemsize == 2 and window == slots else set()
             copies, window = counter_layout(slots, kind.itemsize, shared_per_block, True)
-            names |= {
-                f"histogram_search<{c_type}, {copies}, {str(window == slots).lower()}, {of}<{of_key}>>" for of in maps
-            }
+            start = f"histogram_search<{c_type}, {copies}, {divided(slots, window)}"
+            names |= {f"{start}, {of}<{of_key}>, {held}>" for of in maps for held in ("true", "false")}
     return sorted(names)
+
+
+def divided(counters: int, window: int) -> int:
+    """How a kernel is told into how many windows counters are divided."""
+    number = -(-counters // window)
+    return number if number <= 2 else 0
 
 
 def test_every_kernel_and_type_is_compiled() -> None:
@@ -79,11 +84,11 @@ def test_every_kernel_and_type_is_compiled() -> None:
             stems = ["histogram_regular", *(["histogram_shift"] if kind.kind in "iu" else [])]
             if kind.itemsize == 1:
                 continue
-            expected = {f"{COPIES[kind.itemsize]}, true"}
+            expected = {f"{COPIES[kind.itemsize]}, 1"}
             if kind.itemsize > 2 or architecture == EVERYTHING:
-                expected.add("1, false")
+                expected.add("1, 0")
             if architecture == EVERYTHING:
-                expected |= {f"{2**k}, true" for k in range(5) if 2**k <= COPIES[kind.itemsize]}
+                expected |= {"1, 2", *(f"{2**k}, 1" for k in range(5) if 2**k <= COPIES[kind.itemsize])}
             for start in (f"{stem}<{c_type}, {text}" for stem in stems for text in expected):
                 assert any(name.startswith(start) for name in names), (architecture, start)
             assert any(name.startswith(f"histogram_search<{c_type}, ") for name in names)

@@ -23,25 +23,25 @@ def keys_of(dtype: str, edges: Any) -> NDArray[Any]:
 
 
 def assert_brackets(keys: NDArray[Any], samples: NDArray[Any], cells: int) -> None:
-    """Of every sample on the line the number of thresholds that it reaches is one that its entry allows."""
+    """Of every sample the number of thresholds that it reaches is one that the entry of its cell allows."""
     found = table(keys, cells)
-    assert 1 <= len(found.cells) <= max(1, cells)
+    assert 3 <= len(found.cells) <= max(1, cells) + 2
     places = ordered_bits(samples) if found.by_bits else samples
-    line = found.line
+    line, last = found.line, len(found.cells) - 1
     if places.dtype.kind == "f":
         positions = line.positions(places)
         on_line = (positions >= 0) & (positions <= int(line.reach)) & (places == places)
+        before = places < line.start
     else:
         far = np.array([int(place) - int(line.start) for place in places.tolist()], object)
-        on_line = np.array((far >= 0) & (far <= int(line.reach)), bool)
+        on_line, before = (np.array(some, bool) for some in ((far >= 0) & (far <= int(line.reach)), far < 0))
         positions = line.positions(np.where(on_line, places, line.start).astype(places.dtype))
-    entries = found.cells[positions[on_line]]
+    entries = found.cells[np.where(on_line, positions + 1, np.where(before, 0, last))]
     first, inside = entries & (2**FIRST_BITS - 1), entries >> FIRST_BITS
-    many = 2 ** (32 - FIRST_BITS) - 1
-    inside = np.where(inside == many, len(keys), np.where(inside == 0, 1, inside))  # none is said where there is one
-    assert (first < len(keys)).all() or not len(keys)
-    reached = np.searchsorted(keys, samples[on_line], side="right")
-    assert ((first <= reached) & (reached <= first + inside)).all()
+    anything = inside == 2 ** (32 - FIRST_BITS) - 1  # all thresholds are searched
+    reached = np.searchsorted(keys, samples, side="right")
+    assert (anything | (first <= reached) & (reached <= first + inside)).all()
+    assert (anything | (samples == samples)).all()
 
 
 @pytest.mark.parametrize("name", EDGES)
@@ -89,4 +89,4 @@ def test_bits_are_in_the_order_of_the_numbers() -> None:
 def test_nothing_to_reach() -> None:
     for dtype in ("int32", "uint64"):
         found = table(keys_of(dtype, [1e300, 2e300]), 256)
-        assert found.cells.tolist() == [0]
+        assert found.cells.tolist() == [0, 0, (2 ** (32 - FIRST_BITS) - 1) << FIRST_BITS]

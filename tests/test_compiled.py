@@ -128,16 +128,16 @@ def excesses(stem: str, architecture: str, kernels: dict[str, Taken]) -> list[st
 def test_excess_is_named() -> None:
     """Kernel, architecture, limit and value."""
     kernels = {
-        "histogram_shift<int, 8, true>": Taken(65, 16, 50_000),
+        "histogram_shift<int, 8, 1>": Taken(65, 16, 50_000),
         "shared<int, false>": Taken(255, 8, 4096),
     }
-    start = "kernels/histogram.cu, histogram_shift<int, 8, true>, sm_90a: expected "
+    start = "kernels/histogram.cu, histogram_shift<int, 8, 1>, sm_90a: expected "
     assert excesses("histogram", "sm_90a", kernels) == [
         start + "at most 49152 bytes of static shared memory, takes 50000",
         start + "everything in registers, 16 bytes per thread are in local memory",
         start + "at most 64 registers for 1 x 1024 threads, takes 65",
     ]
-    assert excesses("histogram", "sm_86", {"histogram_shift<int, 8, true>": Taken(64, 0, 0)}) == []
+    assert excesses("histogram", "sm_86", {"histogram_shift<int, 8, 1>": Taken(64, 0, 0)}) == []
 
 
 @pytest.mark.parametrize("architecture", [name for name in ARCHITECTURES if name != "sm_75"])
@@ -145,7 +145,7 @@ def test_histogram_increments_by_one_instruction(architecture: str) -> None:
     """Not by a loop that compares and swaps, which is what other counters than 32-bit ones become."""
     require_compiler()
     instances = {
-        "histogram_shift": "histogram_shift<int, 4, true>",
+        "histogram_shift": "histogram_shift<int, 4, 1>",
         "histogram_bytes": "histogram_bytes<u8, 32>",
     }
     for kernel in inspect("histogram", instances, architecture):

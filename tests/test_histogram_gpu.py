@@ -53,10 +53,14 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
-def kernels_for(dtype: str, stem: str) -> set[str]:
-    """The kernel that edges were made for, or the one that takes most lines of 16-bit integers."""
-    narrow = np.dtype(dtype).kind in "iu" and np.dtype(dtype).itemsize == 2
-    return {stem, "histogram_narrow"} if narrow else {stem}
+def kernels_for(dtype: str, stem: str, bins: int) -> set[str]:
+    """The kernel that edges were made for, and what takes them where it does not."""
+    search = {"histogram_search"}  # takes any edges
+    if np.dtype(dtype).kind not in "iu" or np.dtype(dtype).itemsize != 2:
+        return {stem} | (search if stem == "histogram_regular" else set())
+    if stem == "histogram_shift":  # as long as a block holds all counters and there are samples for all bins
+        return {"histogram_narrow"} if bins <= 4096 else {"histogram_narrow", stem} if bins <= 2**16 else search
+    return {stem, "histogram_narrow"} | (search if stem == "histogram_regular" else set())
 
 
 def assert_device_counts(samples: Any, binning: Binning, expected: NDArray[np.int64]) -> None:
@@ -79,7 +83,7 @@ def test_gpu_counts_of_every_size(cp: Any, loaded: list[str], dtype: str, stem: 
         for start in (0, 1, 3) if size <= 65_537 else ((1, 3)[number % 2],):
             expected = histogram_reference(samples[start : start + size], edges)
             assert_device_counts(on_device[start : start + size], binning, expected)
-    assert len(set(loaded)) == 1 and loaded[0] in kernels_for(dtype, stem)
+    assert len(set(loaded)) == 1 and loaded[0] in kernels_for(dtype, stem, 1024)
 
 
 @pytest.mark.gpu
@@ -93,9 +97,7 @@ def test_gpu_counts_in_any_number_of_bins(cp: Any, loaded: list[str], dtype: str
         samples = nasty(dtype, sizes(4099, 100_003)[-1], edges, seed=bins)
         expected = histogram_reference(samples, edges)
         assert_device_counts(cp.asarray(samples), Binning(np.dtype(dtype), edges, regular), expected)
-        # Any edges can be searched, where a line of integers says too little.
-        search = {"histogram_search"} if stem == "histogram_regular" else set()
-        assert loaded.pop() in kernels_for(dtype, stem) | search
+        assert loaded.pop() in kernels_for(dtype, stem, bins)
 
 
 @pytest.mark.gpu

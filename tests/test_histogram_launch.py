@@ -22,7 +22,7 @@ from histogram_cases import (
 from kernels import build
 from kernels.binning import Binning
 from kernels.histogram import VARIANTS, histogram
-from kernels.histogram_plan import C_TYPES, THREADS, counter_bytes
+from kernels.histogram_plan import APART, C_TYPES, THREADS, counter_bytes
 from kernels.line import KEYS
 from workflows.histogram import HistogramOptions
 
@@ -42,6 +42,7 @@ def test_every_kernel_is_a_variant() -> None:
 
 def test_threads_are_those_of_the_source() -> None:
     assert f"constexpr int THREADS = {THREADS};" in STREAM
+    assert f"constexpr u32 APART = {APART};" in SOURCE
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -68,9 +69,11 @@ class Launch:
 def launches(monkeypatch: pytest.MonkeyPatch) -> list[Launch]:
     """What the wrapper launches on an H200; NumPy stands for CuPy, under the few names that the wrapper asks for."""
     seen: list[Launch] = []
-    runtime = SimpleNamespace(getDevice=lambda: 0)
+    runtime = SimpleNamespace(getDevice=lambda: 0, streamIsCapturing=lambda stream: False)
+    stream = SimpleNamespace(ptr=0)
+    cuda = SimpleNamespace(runtime=runtime, get_current_stream=lambda: stream)
     names = {name: getattr(np, name) for name in ("zeros", "asarray", "uint64", "int64")}
-    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=SimpleNamespace(runtime=runtime), **names))
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=cuda, **names))
     monkeypatch.setattr(build, "limits", lambda: H200)
 
     def load(stem: str, instance: str) -> build.Kernel:
@@ -146,20 +149,21 @@ def test_windows_hold_every_counter(launches: list[Launch], dtype: str, stem: st
         binning = Binning(np.dtype(dtype), edges, regular)
         histogram(np.zeros(1, dtype), binning)
         (launch,) = launches
-        found, name, copies, whole = re.findall(r"(\w+)<(\w+), (\d+)(?:, (\w+))?", launch.instance)[0]
+        found, name, copies, divided = re.findall(r"(\w+)<(\w+), (\d+)(?:, (\w+))?", launch.instance)[0]
         assert name == C_TYPES[dtype]
         counters, window = (int(number) for number in launch.arguments[3:5])
         if found == "histogram_bytes":
             assert counters == 256
         elif found == "histogram_narrow":
             assert bins <= counters <= 2 * binning.slots
-        else:
-            assert counters == binning.slots
+        else:  # what lies outside of the bins is counted apart, or found among slots
+            assert counters == (binning.slots if found == "histogram_search" else bins)
         windows = -(-counters // window)
         # Bytes and narrow samples are counted by value, in one window always, so their kernels do not ask.
-        assert whole == ("" if found in ("histogram_bytes", "histogram_narrow") else str(windows == 1).lower())
-        assert windows == 1 or whole
-        assert (window + 1) * int(copies) * 4 <= launch.shared_mem <= H200.shared_per_block
+        known = str(windows) if windows <= 2 else "0"
+        assert divided == ("" if found in ("histogram_bytes", "histogram_narrow") else known)
+        assert windows == 1 or divided
+        assert (window + APART) * int(copies) * 4 <= launch.shared_mem <= H200.shared_per_block
         assert launch.block == (1024,)
         (blocks,) = launch.grid
         assert blocks % windows == 0
@@ -171,14 +175,14 @@ def test_windows_hold_every_counter(launches: list[Launch], dtype: str, stem: st
 
 @pytest.mark.parametrize("copies", [1, 2, 4, 8, 16, 32])
 def test_counters_fit_where_they_are_placed(copies: int) -> None:
-    """One word for each copy of each counter and of one more, at places that differ."""
+    """One word for each copy of each counter and of those apart, at places that differ."""
     for counters in (1, 2, 31, 32, 33, 1027, 16387, 57001):
-        number = np.arange(counters + 1)
+        number = np.arange(counters + APART)
         places = number if copies >= 16 else number + (number >> 5) + (number >> 10)
-        assert len(np.unique(places)) == counters + 1
+        assert len(np.unique(places)) == counters + APART
         assert 0 <= counter_bytes(counters, copies) - (places.max() + 1) * copies * 4 <= 4
         if copies < 16:  # in windows, where counters are many
-            assert len(np.unique(number + (number >> 10))) == counters + 1
+            assert len(np.unique(number + (number >> 10))) == counters + APART
         if copies == 1 and counters > 1024:  # round numbers are in different banks
             for step in (32, 64, 128, 256, 512, 1024):
                 some = places[::step][:8] % 32

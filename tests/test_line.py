@@ -125,9 +125,11 @@ def test_positions_are_those_of_plain_arithmetic(dtype: str) -> None:
     line = found.line
     keys = binning.thresholds.astype(KEYS.get(dtype, dtype))
     if keys.dtype.kind == "f":
-        expected = [math.floor((x - line.start) * line.scale + line.offset) for x in keys]
+        shift = int(line.offset) - 2 ** {4: 23, 8: 52}[keys.itemsize]
+        expected = [math.floor((x - line.start) * line.scale) + shift for x in keys]
     elif keys.itemsize == 8:
-        expected = [math.floor(float(int(x) - int(line.start)) * float(line.scale) + float(line.offset)) for x in keys]
+        shift = int(line.offset) - 2**52
+        expected = [math.floor(float(int(x) - int(line.start)) * float(line.scale)) + shift for x in keys]
     else:
         expected = [(int(x) - int(line.start)) * int(line.scale) + int(line.offset) >> 32 for x in keys]
     assert line.positions(keys).tolist() == expected

@@ -1,0 +1,86 @@
+"""Zeros for many results: each has its own, whatever thread, stream or size asks."""
+
+from __future__ import annotations
+
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kernels import zeroed
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """NumPy stands for CuPy; `cleared` are the launches that write zeros."""
+    state = SimpleNamespace(stream=0, number=0, capturing=False, cleared=[])
+
+    def zeros(shape: Any, dtype: Any) -> Any:
+        state.cleared.append(shape)
+        return np.zeros(shape, dtype)
+
+    runtime = SimpleNamespace(getDevice=lambda: state.number, streamIsCapturing=lambda stream: state.capturing)
+    cuda = SimpleNamespace(runtime=runtime, get_current_stream=lambda: SimpleNamespace(ptr=state.stream))
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=cuda, zeros=zeros, uint64=np.uint64))
+    monkeypatch.setattr(zeroed, "_rows", {})
+    return state
+
+
+def take(count: int) -> Any:
+    """Zeros, which are then something else."""
+    found = zeroed.zeros(count)
+    assert (found.shape, found.dtype, found.flags.c_contiguous) == ((count,), np.uint64, True)
+    assert not found.any()
+    found += np.uint64(1)
+    return found
+
+
+def test_one_launch_clears_many(device: SimpleNamespace) -> None:
+    found = [take(1027) for _ in range(500)]
+    assert len({array.ctypes.data for array in found}) == 500
+    rows = zeroed.CLEARED // (8 * 1040)
+    assert device.cleared == [(rows, 1040)] * -(-500 // rows)
+    starts = {(array.ctypes.data - array.base.ctypes.data) % zeroed.APART for array in found}
+    assert starts == {0}
+
+
+@pytest.mark.parametrize("count", [0, 1, 15, 16, 17, 16387, zeroed.CLEARED // 16, zeroed.CLEARED // 8, 2**20 + 3])
+def test_any_size(device: SimpleNamespace, count: int) -> None:
+    found = [take(count) for _ in range(5)]
+    assert all(not np.shares_memory(one, other) for one in found for other in found if one is not other)
+    if count > zeroed.CLEARED // 16:  # large ones are arrays of their own
+        assert device.cleared == [count] * 5
+
+
+def test_streams_devices_and_threads_have_their_own(device: SimpleNamespace) -> None:
+    take(10)
+    for name in ("stream", "number"):
+        setattr(device, name, 1)
+        take(10)
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(take, 10).result()
+    assert len(device.cleared) == 4
+    device.stream = device.number = 0
+    take(10)
+    assert len(device.cleared) == 4
+
+
+def test_what_is_captured_is_cleared_each_time(device: SimpleNamespace) -> None:
+    take(10)
+    device.capturing = True
+    take(10)
+    assert device.cleared[1:] == [10]
+
+
+def test_few_are_kept(device: SimpleNamespace) -> None:
+    for count in range(1, 3 * zeroed.KINDS):
+        take(count)
+    assert len(zeroed._rows) == zeroed.KINDS
+    before = len(device.cleared)
+    take(3 * zeroed.KINDS - 1)
+    assert len(device.cleared) == before
+    take(1)
+    assert len(device.cleared) == before + 1
