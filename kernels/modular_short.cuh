@@ -1,0 +1,303 @@
+// 64 rows of A and a group of columns of B, cut into digits, multiplied by warpgroups, rounded.
+//
+// Of each digit 64 rows, or the columns of a group, are lines of 128 bytes, swizzled; those of all digits lie one after the
+// other, the magnitudes last, and again for the next 128 numbers. Numbers of a line are in an order in which lanes load many
+// of A at once; the digits of B, of which the last would have a sign, have none: 2^KEPT is added to each number, and what that
+// adds to the sums is taken away before they begin.
+#pragma once
+
+#include "modular_mend.cuh"
+#include "modular_stages.cuh"
+
+constexpr int GROUP = 128;  // threads of a warpgroup
+constexpr int ROOM = 4096;  // bytes of shared memory besides digits, at most
+
+struct InOrder {
+    static __device__ int column(int j, int n) { return 8 * j + n; }
+};
+
+template <typename F, int PIECES> struct Short {
+    using T = typename F::Storage;
+    using D = Digits<F>;
+    using Of = Scaling<sizeof(T)>;
+    static constexpr int INNER = WIDE * PIECES;
+    using Sums = Sum<F, INNER>;
+    using Scale = decltype(Sums::scale(0));
+    static constexpr int ROWS = 64, COLUMNS = D::COUNT > 4 ? 16 : 32, EIGHTS = COLUMNS / 8, PLACES = D::PLACES;
+    static constexpr int EACH = INNER / 32;  // numbers of a row by a lane
+    static constexpr int AT_ONCE = sizeof(T) == 8 ? 2 : 4, LOADS = EACH / AT_ONCE;
+    static constexpr int OF_WARP = COLUMNS / 4, SHARE = INNER * OF_WARP / 32;  // columns; numbers of one by a lane
+    // Steps of 32 products that sums of magnitudes have: mostly enough.
+    static constexpr int STEPS_OF_MAGNITUDES = Nearness<F>::MOVED > 0 ? WIDE / 32 : 2;
+    static constexpr int PIECE_A = D::ALL * ROWS * WIDE, PIECE_B = D::ALL * COLUMNS * WIDE;
+    static constexpr int BYTES = (PIECE_A + 2 * PIECE_B) * PIECES;
+    using Values = T[SHARE];
+
+    // What is known of lines.
+    struct State {
+        Scale scale_a[ROWS], scale_b[4][COLUMNS];  // of B those of a warpgroup's group of columns, and of its next
+        int digits_a[ROWS][D::COUNT];  // sums of each digit
+        int size_a[ROWS], size_b[4][COLUMNS];  // sums of magnitudes
+    };
+    static_assert(sizeof(State) <= ROOM, "ROOM in modular_short.py");
+
+    u8 *const of_a, *const of_b;  // digits; those of B are the ones of this warpgroup
+    State& state;
+    const Matrix<F> of;
+    const int warp, lane, warpgroup;
+
+    __device__ Short(u8* memory, const Matrix<F>& of, int warpgroup)
+        : of_a(memory), of_b(memory + PIECES * (PIECE_A + warpgroup * PIECE_B)),
+          state(*reinterpret_cast<State*>(memory + BYTES)), of(of), warp(int(threadIdx.x) / 32),
+          lane(int(threadIdx.x) % 32), warpgroup(warpgroup) {}
+
+    // Where in a line of B, or of A, the numbers of a thread come from: number i of those from `start` on.
+    static __device__ int place(int start, int i) {
+        return 32 * AT_ONCE * (i % EACH / AT_ONCE) + AT_ONCE * (start / EACH + i / EACH) + i % AT_ONCE;
+    }
+    static __device__ typename Of::Bits bits(T value) {
+        if constexpr (sizeof(T) == 2) return __float_as_uint(float(F::real(value)));
+        else return value;
+    }
+    static __device__ u32 low_word(T value) { return sizeof(T) == 8 ? u32(u64(value)) : 0; }
+
+    // Numbers of a line that has such a key, four of them: digits, magnitudes. Of lines whose exponent is not moderate nothing.
+    static __device__ void cut(const T (&values)[4], u32 key, bool moderate, u32 (&digits)[D::ALL]) {
+        const auto factor = Of::factor(Of::POWER - (key >> Of::FIELD));
+        typename Of::Whole wholes[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) wholes[i] = moderate ? Of::whole(bits(values[i]), factor) : 0;
+        D::cut(wholes, digits);
+    }
+    static __device__ Scale scale(u32 key) {
+        const int field = int(key >> Of::FIELD);
+        return Sums::scale(field ? field - Of::BIAS : 0);
+    }
+
+    // A warp takes one row after the other, so many at a time.
+    template <bool WHOLE> __device__ void cut_rows() {
+        constexpr int TOGETHER = 4, WARPS = 2 * GROUP / 32;
+#pragma unroll 1
+        for (int first = warp; first < ROWS; first += TOGETHER * WARPS) {
+            T values[TOGETHER][EACH];
+#pragma unroll
+            for (int i = 0; i < TOGETHER; ++i) load_row<WHOLE>(first + i * WARPS, values[i]);
+#pragma unroll
+            for (int i = 0; i < TOGETHER; ++i) cut_row(first + i * WARPS, values[i]);
+        }
+    }
+    template <bool WHOLE> __device__ void load_row(int row, T (&values)[EACH]) const {
+#pragma unroll
+        for (int m = 0; m < LOADS; ++m) {
+            const int k = AT_ONCE * (32 * m + lane);
+            const T* const from = of.a + row * of.inner + k;
+            if constexpr (WHOLE) {
+                const auto pack = *reinterpret_cast<const Pack<T, AT_ONCE>*>(from);
+#pragma unroll
+                for (int i = 0; i < AT_ONCE; ++i) values[m * AT_ONCE + i] = pack.items[i];
+            } else {
+#pragma unroll
+                for (int i = 0; i < AT_ONCE; ++i)
+                    values[m * AT_ONCE + i] = row < of.rows && k + i < of.inner ? from[i] : T(0);
+            }
+        }
+    }
+    __device__ void cut_row(int row, const T (&values)[EACH]) {
+        u32 key = 0, low = 0;
+#pragma unroll
+        for (int i = 0; i < EACH; ++i) {
+            key = max(key, Of::key(bits(values[i])));
+            low |= low_word(values[i]);
+        }
+        key = __reduce_max_sync(~0u, key);
+        const bool moderate = Of::is_moderate(key, u32(__any_sync(~0u, low != 0)));
+        u32 digits[EACH / 4][D::ALL];
+        int sums[D::COUNT] = {}, size = 0;
+#pragma unroll
+        for (int i = 0; i < EACH / 4; ++i) {
+            const T four[4] = {values[4 * i], values[4 * i + 1], values[4 * i + 2], values[4 * i + 3]};
+            cut(four, key, moderate, digits[i]);
+            constexpr u32 ONES = 0x01010101;
+#pragma unroll
+            for (int d = 0; d < D::COUNT - 1; ++d) sums[d] = int(__dp4a(digits[i][d], ONES, u32(sums[d])));
+            sums[D::COUNT - 1] = __dp4a(int(digits[i][D::COUNT - 1]), int(ONES), sums[D::COUNT - 1]);
+            size = int(__dp4a(digits[i][D::COUNT], ONES, u32(size)));
+        }
+        const int begin = lane * EACH;
+        u8* const to = of_a + begin / WIDE * PIECE_A + swizzled(row, begin % WIDE / 16) + begin % 16;
+#pragma unroll
+        for (int d = 0; d < D::ALL; ++d) {
+            u8* const of_digit = to + d * ROWS * WIDE;
+            if constexpr (EACH == 8) *reinterpret_cast<uint2*>(of_digit) = make_uint2(digits[0][d], digits[1][d]);
+            else *reinterpret_cast<u32*>(of_digit) = digits[0][d];
+        }
+        publish();
+#pragma unroll
+        for (int d = 0; d < D::COUNT; ++d) sums[d] = int(__reduce_add_sync(~0u, u32(sums[d])));
+        size = int(__reduce_add_sync(~0u, u32(size)));
+        if (lane) return;
+#pragma unroll
+        for (int d = 0; d < D::COUNT; ++d) state.digits_a[row][d] = sums[d];
+        state.size_a[row] = size;
+        state.scale_a[row] = scale(key);
+    }
+
+    // A warp has some columns, a lane some numbers of one of them: neighbours have neighbouring columns.
+    __device__ int column_of_lane() const { return warp % 4 * OF_WARP + lane % OF_WARP; }
+    __device__ int first_of_lane() const { return lane / OF_WARP * SHARE; }
+
+    template <bool WHOLE> __device__ void load_columns(int column, bool some, Values& values) const {
+        const int own = column + column_of_lane(), start = first_of_lane();
+        const T* const from = of.b + own;
+#pragma unroll
+        for (int i = 0; i < SHARE; ++i) {
+            const int k = place(start, i);
+            values[i] = some && (WHOLE || (k < of.inner && own < of.columns)) ? from[k * of.columns] : T(0);
+        }
+    }
+    __device__ void cut_columns(int round, const Values& values) {
+        const int column = column_of_lane(), start = first_of_lane();
+        u32 key = 0, low = 0;
+#pragma unroll
+        for (int i = 0; i < SHARE; ++i) {
+            key = max(key, Of::key(bits(values[i])));
+            low |= low_word(values[i]);
+        }
+        for (int distance = OF_WARP; distance < 32; distance *= 2) {
+            key = max(key, __shfl_xor_sync(~0u, key, distance));
+            low |= __shfl_xor_sync(~0u, low, distance);
+        }
+        const bool moderate = Of::is_moderate(key, low);
+        int size = 0;
+#pragma unroll
+        for (int chunk = 0; chunk < SHARE / 16; ++chunk) {
+            u32 digits[4][D::ALL];
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                const int at = 16 * chunk + 4 * i;
+                const T four[4] = {values[at], values[at + 1], values[at + 2], values[at + 3]};
+                cut(four, key, moderate, digits[i]);
+                size = int(__dp4a(digits[i][D::COUNT], 0x01010101u, u32(size)));
+                digits[i][D::COUNT - 1] ^= 0x80808080;
+            }
+            const int begin = start + 16 * chunk;
+            u8* const to = of_b + begin / WIDE * PIECE_B + swizzled(column, begin % WIDE / 16);
+#pragma unroll
+            for (int d = 0; d < D::ALL; ++d)
+                *reinterpret_cast<uint4*>(to + d * COLUMNS * WIDE) =
+                    make_uint4(digits[0][d], digits[1][d], digits[2][d], digits[3][d]);
+        }
+        publish();
+        for (int distance = OF_WARP; distance < 32; distance *= 2) size += __shfl_xor_sync(~0u, size, distance);
+        if (lane >= OF_WARP) return;
+        state.size_b[slot(round)][column] = size;
+        state.scale_b[slot(round)][column] = scale(key);
+    }
+
+    // The sums of products of all digits of the rows and of this warpgroup's columns, and of some magnitudes.
+    __device__ void multiply(int (&sums)[PLACES * EIGHTS][4], int (&totals)[EIGHTS][4]) const {
+#pragma unroll
+        for (int place = 0; place < PLACES; ++place)
+#pragma unroll
+            for (int j = 0; j < EIGHTS; ++j)
+#pragma unroll
+                for (int e = 0; e < 4; ++e) {
+                    // What it would be too large by, as all numbers of B are.
+                    const int digit = place - (D::COUNT - 1);
+                    sums[place * EIGHTS + j][e] = digit < 0 ? 0 : -128 * state.digits_a[row() + e / 2 * 8][digit];
+                }
+        int found[D::COUNT * EIGHTS][4] = {};  // one for all digits: what each had anew would take other registers
+        multiply_digit<0>(found, sums, totals);
+    }
+    // A digit of A is multiplied with all of B at once: sums at as many places.
+    template <int DIGIT>
+    __device__ void multiply_digit(int (&found)[D::COUNT * EIGHTS][4], int (&sums)[PLACES * EIGHTS][4],
+                                   int (&totals)[EIGHTS][4]) const {
+        begin_multiplying();
+#pragma unroll
+        for (int piece = 0; piece < PIECES; ++piece) {
+            const u8 *const a = of_a + piece * PIECE_A, *const b = of_b + piece * PIECE_B;
+            const u64 digits = lines_at(a + DIGIT * ROWS * WIDE), magnitudes = lines_at(a + D::COUNT * ROWS * WIDE);
+#pragma unroll
+            for (int step = 0; step < WIDE / 32; ++step) {
+                multiply_digits<DIGIT == D::COUNT - 1>(found, digits, lines_at(b), step, piece > 0 || step > 0);
+                if (DIGIT == 0 && piece == 0 && step < STEPS_OF_MAGNITUDES)
+                    multiply_digits<false>(totals, magnitudes, lines_at(b + D::COUNT * COLUMNS * WIDE), step, step > 0);
+            }
+        }
+        commit_multiplying();
+        wait_for_multiplying<0>();
+        hold(found);
+        if (DIGIT == 0) hold(totals);
+#pragma unroll
+        for (int place = 0; place < D::COUNT; ++place)
+#pragma unroll
+            for (int j = 0; j < EIGHTS; ++j)
+#pragma unroll
+                for (int e = 0; e < 4; ++e) sums[(DIGIT + place) * EIGHTS + j][e] += found[place * EIGHTS + j][e];
+        hold(sums);
+        if constexpr (DIGIT + 1 < D::COUNT) multiply_digit<DIGIT + 1>(found, sums, totals);
+    }
+    __device__ int slot(int round) const { return 2 * warpgroup + round % 2; }
+    // Of a lane's sums the first one's row, and its column within eight.
+    __device__ int row() const { return warp % 4 * 16 + lane / 4; }
+    __device__ int column() const { return lane % 4 * 2; }
+
+    // Rounds the elements from this column on; how many are doubtful.
+    template <bool WHOLE>
+    __device__ int finish(int round, int first, const int (&sums)[PLACES * EIGHTS][4], const int (&totals)[EIGHTS][4], double share) {
+        bool sure = true;
+        int least = 1 << 30;
+        const State& known = state;
+        T found[EIGHTS][4];
+#pragma unroll
+        for (int j = 0; j < EIGHTS; ++j)
+#pragma unroll
+            for (int e = 0; e < 4; ++e) {
+                const int own_row = row() + e / 2 * 8, own_column = 8 * j + column() + e % 2;
+                const bool there = WHOLE || (own_row < of.rows && first + own_column < of.columns);
+                Sums sum;
+                sum_up<0>(sum, sums, j, e);
+                bool rounded = true;
+                found[j][e] = sum.round(known.scale_a[own_row], known.scale_b[slot(round)][own_column], rounded);
+                sure &= rounded || !there;
+                int sizes = 0;
+                if constexpr (Nearness<F>::MOVED > 0)
+                    sizes = known.size_a[own_row] + known.size_b[slot(round)][own_column];
+                const int enough = Nearness<F>::share(totals[j][e], sizes, of.inner);
+                least = there ? min(least, enough) : least;
+            }
+        sure &= Nearness<F>::enough(least, of.inner);
+#pragma unroll
+        for (int j = 0; j < EIGHTS; ++j)
+#pragma unroll
+            for (int k = 0; k < 2; ++k) store<WHOLE>(row() + 8 * k, first + 8 * j + column(), found[j][2 * k], found[j][2 * k + 1]);
+        if (__all_sync(~0u, sure)) return 0;
+        int doubtful = 0;
+#pragma unroll
+        for (int j = 0; j < EIGHTS; j += 2) {
+            int both[8];
+#pragma unroll
+            for (int e = 0; e < 8; ++e) both[e] = totals[j + e / 4][e % 4];
+            doubtful += mend<F, InOrder, INNER>(of, row() - lane / 4, first + 8 * j, share, both);
+        }
+        return doubtful;
+    }
+    template <int PART>
+    static __device__ void sum_up(Sums& sum, const int (&sums)[PLACES * EIGHTS][4], int j, int e) {
+        const auto at = [&](int place) { return place < PLACES ? sums[(place < PLACES ? place : 0) * EIGHTS + j][e] : 0; };
+        sum.template add<PART>(at(4 * PART), at(4 * PART + 1), at(4 * PART + 2), at(4 * PART + 3));
+        if constexpr (PART + 1 < D::PARTS) sum_up<PART + 1>(sum, sums, j, e);
+    }
+    template <bool WHOLE> __device__ void store(int row, int column, T left, T right) const {
+        T* const to = of.result + i64(row) * of.columns + column;
+        if constexpr (WHOLE) {
+            if constexpr (sizeof(T) == 8) __stcs(reinterpret_cast<ulonglong2*>(to), make_ulonglong2(left, right));
+            else if constexpr (sizeof(T) == 4) __stcs(reinterpret_cast<uint2*>(to), make_uint2(left, right));
+            else __stcs(reinterpret_cast<u32*>(to), u32(left) | u32(right) << 16);
+        } else if (row < of.rows) {
+            if (column < of.columns) to[0] = left;
+            if (column + 1 < of.columns) to[1] = right;
+        }
+    }
+};
