@@ -45,6 +45,6 @@ multiply_short(const typename F::Storage* __restrict__ a, const typename F::Stor
         work.multiply(sums, totals);
         together(warpgroup);
     }
-    found = int(__reduce_add_sync(~0u, u32(found)));
+    for (int distance = 16; distance; distance /= 2) found += __shfl_xor_sync(~0u, found, distance);
     if (threadIdx.x % 32 == 0 && found) atomicAdd(doubtful, u64(found));
 }
