@@ -166,11 +166,14 @@ template <typename F, int INNER> struct Sum {
     static constexpr bool HALF = sizeof(typename F::Storage) == 2;
     static constexpr int TAIL = INNER > 64 ? 8 : 6;  // bits that are not looked at one by one
     static_assert(INNER <= 256, "what is left of a sum is below 2^62");
-    i64 low;   // from place 0 on
-    i64 high;  // from place 4 on
+    static constexpr bool NARROW = Digits<F>::narrow(4, INNER);
+    i64 low;                                   // from place 0 on
+    typename WholeOf<!NARROW>::Type high = 0;  // from place 4 on, but for what is above
+    int top = 0;                               // from place 6 on
 
     template <int PART> __device__ void add(int a, int b, int c, int d) {
         if constexpr (PART == 0) low = gathered<F, 0, INNER>(0, a, b, c, d);
+        else if constexpr (NARROW) high = a + 256 * b, top = c;
         else high = gathered<F, 4, INNER>(0, a, b, c, 0);
     }
     static __device__ float scale(int exponent) {
@@ -178,17 +181,20 @@ template <typename F, int INNER> struct Sum {
     }
 
     __device__ typename F::Storage round(float a, float b, bool& sure) const {
-        if constexpr (HALF) {
-            const u64 upper = u64((low >> 32) + high);
-            u32 words[3] = {u32(low), u32(upper), u32(upper >> 32)};
-            return to_float<F>(words, __float_as_int(a) + __float_as_int(b) - 2 * F::KEPT);
-        }
+        if constexpr (HALF) return exactly(__float_as_int(a) + __float_as_int(b));
         // Without its last bits, below 2^62; where one of those is set, so is one of the last that are left.
         constexpr int LAST = (1 << TAIL) - 1;
-        const i64 head = (low >> TAIL) + high * (i64(1) << (32 - TAIL));
-        const float value = float(head | i64(low & LAST));
+        const u64 head = u64((low >> TAIL) + i64(high) * (i64(1) << (32 - TAIL))) + (u64(u32(top) << (16 - TAIL)) << 32);
+        const float value = float(i64(head | u64(low & LAST)));
         sure &= fabsf(value) >= 4294967296;
         return typename F::Storage(__float_as_uint(value * a * b));
+    }
+
+    // The same whatever it is and wherever it ends up, from the exponents of both lines.
+    __device__ typename F::Storage exactly(int exponents) const {
+        const u64 upper = u64((low >> 32) + high + i64(top) * 65536);
+        u32 words[3] = {u32(low), u32(upper), u32(upper >> 32)};
+        return to_float<F>(words, exponents - 2 * F::KEPT);
     }
 
     // Whether a result may not have been sure, from the exponents of its lines.
@@ -226,6 +232,10 @@ template <int INNER> struct Sum<Float64, INNER> {
         const double value = fma(double(upper >> OVER), 4294967296.0, rest);
         sure &= fabs(value) >= 36028797018963968.0;  // 2^55: it has 55 bits before its last one
         return u64(__double_as_longlong(value * __longlong_as_double(i64(u64(u32(a) + u32(b)) << 32))));
+    }
+    __device__ u64 exactly(int exponents) const {
+        u32 words[4] = {lowest, low, u32(upper), u32(u64(upper) >> 32)};
+        return to_float<Float64>(words, exponents - 2 * Float64::KEPT);
     }
     static __device__ bool unsure(u64 result, int exponents) {
         const u64 magnitude = result & (Float64::SIGN - 1);

@@ -2,7 +2,6 @@
 #pragma once
 
 #include "modular_bound.cuh"
-#include "modular_lines.cuh"
 #include "modular_wild.cuh"
 
 // What a line is like; of each of 16 lines two lanes know it.
@@ -106,36 +105,3 @@ template <typename F> struct Element {
         return to_float<F>(words, of_row.exponent() + of_column.exponent() - 2 * F::KEPT);
     }
 };
-
-// Looks at the elements of two tiles one by one, whose columns are where Where has them; how many are doubtful.
-template <typename F, typename Where, int INNER>
-__device__ int mend(const Matrix<F>& of, int row, int column, double share, const int (&totals)[8]) {
-    using Of = Scaling<sizeof(typename F::Storage)>;
-    const int lane = int(threadIdx.x) % 32, g = lane / 4, t = lane % 4, line = lane % 16;
-    const Known<F> rows(of.a + (row + line) * of.inner, 1, row + line < of.rows ? of.inner : 0);
-    const Known<F> columns(of.b + column + line, of.columns, column + line < of.columns ? of.inner : 0);
-    int doubtful = 0;
-#pragma unroll 1
-    for (int e = 0; e < 8; ++e) {
-        const int down = g + e / 2 % 2 * 8, across = Where::column(e / 4, 2 * t + e % 2);
-        const Known<F> of_row(rows, down), of_column(columns, across);
-        int total = 0;
-#pragma unroll
-        for (int i = 0; i < 8; ++i) total = i == e ? totals[i] : total;
-        if (row + down >= of.rows || column + across >= of.columns) continue;
-        const Element<F> element{of.a + (row + down) * of.inner, of.b + column + across, of.columns, of.inner, of_row,
-                                 of_column};
-        typename F::Storage* const to = of.result + (row + down) * of.columns + column + across;
-        if (of_row.wild() || of_column.wild()) {
-            *to = element.wild_sum();
-        } else if (!element.is_certain(u32(total), share)) {
-            *to = element.dot_product();
-            ++doubtful;
-        } else {
-            const int first = of_row.exponent(), second = of_column.exponent();
-            const bool moderate = min(first, second) >= Of::LEAST && max(first, second) <= Of::MOST;
-            if (!moderate || Sum<F, INNER>::unsure(*to, first + second)) *to = element.exact();
-        }
-    }
-    return doubtful;
-}

@@ -2,20 +2,20 @@
 //
 //   multiply_short       64 rows of one matrix by a block, some columns after the others
 //
-// A block keeps its rows of A, cut into digits of eight bits, in shared memory. Two warpgroups take groups of columns by turns:
-// while the tensor cores multiply the digits of one, the other rounds what it has multiplied, and loads and cuts its next.
-// Elements that a bound cannot vouch for at once are looked at one by one. modular_short.py calls the kernel,
-// docs/matmul.md says what is computed.
+// A block keeps its rows of A, cut into digits of eight bits, in shared memory. Warpgroups take groups of columns by turns:
+// while the tensor cores multiply the digits of one, others round what they have multiplied, load and cut their next.
+// Where a bound cannot vouch for all elements at once, the kernel says so, and all are computed in another way. modular_short.py
+// calls the kernel, docs/matmul.md says what is computed.
 
 #include "modular_short.cuh"
 
 // Matrix m of the stack of products comes from matrices a_of[m] and b_of[m], where they are listed, else from m and m. A
 // block has so many groups of columns; sums have 128 products, or so many times PIECES.
 template <typename F, int PIECES, bool WHOLE>
-__global__ void __launch_bounds__(2 * GROUP, 1)
+__global__ void __launch_bounds__((Short<F, PIECES>::THREADS), 1)
 multiply_short(const typename F::Storage* __restrict__ a, const typename F::Storage* __restrict__ b,
                const int* __restrict__ a_of, const int* __restrict__ b_of, int listed, int rows, int inner, int columns,
-               int groups_of_block, double share, typename F::Storage* result, u64* doubtful) {
+               int groups_of_block, typename F::Storage* result, u64* uncertain) {
     using S = Short<F, PIECES>;
     extern __shared__ __align__(1024) u8 memory[];
     const int down = (rows + S::ROWS - 1) / S::ROWS, all = (columns + S::COLUMNS - 1) / S::COLUMNS;
@@ -29,22 +29,23 @@ multiply_short(const typename F::Storage* __restrict__ a, const typename F::Stor
     const int warpgroup = __shfl_sync(~0u, int(threadIdx.x) / GROUP, 0);
     S work(memory, of, warpgroup);
     work.template cut_rows<WHOLE>();
-    int sums[S::PLACES * S::EIGHTS][4], totals[S::EIGHTS][4], found = 0;
+    int sums[S::PLACES * S::EIGHTS][4], totals[S::EIGHTS][4];
+    bool certain = true;
     __syncthreads();
-    const int rounds = (groups + 1) / 2;
+    const int rounds = (groups + S::WARPGROUPS - 1) / S::WARPGROUPS;
 #pragma unroll 1
     for (int round = 0; round <= rounds; ++round) {
-        const int group = 2 * round + warpgroup, column = (first + group) * S::COLUMNS;
-        typename S::Values values;
-        if (round > 0 && group - 2 < groups)
-            found += work.template finish<WHOLE>(round - 1, column - 2 * S::COLUMNS, sums, totals, share);
+        const int group = S::WARPGROUPS * round + warpgroup, column = (first + group) * S::COLUMNS;
+        if (round > 0 && group - S::WARPGROUPS < groups)
+            certain &= work.template finish<WHOLE>(round - 1, column - S::WARPGROUPS * S::COLUMNS, sums, totals);
         if (round == rounds) break;
-        work.template load_columns<WHOLE>(column, group < groups, values);
+        typename S::Values values;
+        // Where one warpgroup has a group less, it multiplies the first one for nothing.
+        work.template load_columns<WHOLE>(group < groups ? column : first * S::COLUMNS, values);
         work.cut_columns(round, values);
         together(warpgroup);
         work.multiply(sums, totals);
         together(warpgroup);
     }
-    for (int distance = 16; distance; distance /= 2) found += __shfl_xor_sync(~0u, found, distance);
-    if (threadIdx.x % 32 == 0 && found) atomicAdd(doubtful, u64(found));
+    if (!__all_sync(~0u, certain) && threadIdx.x % 32 == 0) atomicAdd(uncertain, u64(1));
 }

@@ -6,15 +6,11 @@
 // adds to the sums is taken away before they begin.
 #pragma once
 
-#include "modular_mend.cuh"
+#include "modular_lines.cuh"
 #include "modular_stages.cuh"
 
 constexpr int GROUP = 128;  // threads of a warpgroup
 constexpr int ROOM = 4096;  // bytes of shared memory besides digits, at most
-
-struct InOrder {
-    static __device__ int column(int j, int n) { return 8 * j + n; }
-};
 
 template <typename F, int PIECES> struct Short {
     using T = typename F::Storage;
@@ -24,20 +20,23 @@ template <typename F, int PIECES> struct Short {
     using Sums = Sum<F, INNER>;
     using Scale = decltype(Sums::scale(0));
     static constexpr int ROWS = 64, COLUMNS = D::COUNT > 4 ? 16 : 32, EIGHTS = COLUMNS / 8, PLACES = D::PLACES;
+    static constexpr int WARPGROUPS = 2, THREADS = WARPGROUPS * GROUP;
     static constexpr int EACH = INNER / 32;  // numbers of a row by a lane
     static constexpr int AT_ONCE = sizeof(T) == 8 ? 2 : 4, LOADS = EACH / AT_ONCE;
     static constexpr int OF_WARP = COLUMNS / 4, SHARE = INNER * OF_WARP / 32;  // columns; numbers of one by a lane
     // Steps of 32 products that sums of magnitudes have: mostly enough.
     static constexpr int STEPS_OF_MAGNITUDES = Nearness<F>::MOVED > 0 ? WIDE / 32 : 2;
     static constexpr int PIECE_A = D::ALL * ROWS * WIDE, PIECE_B = D::ALL * COLUMNS * WIDE;
-    static constexpr int BYTES = (PIECE_A + 2 * PIECE_B) * PIECES;
+    static constexpr int BYTES = (PIECE_A + WARPGROUPS * PIECE_B) * PIECES;
+    static constexpr int ZERO = -(1 << 20), STRANGE = 1 << 22;  // sizes of lines without numbers, and of those that are not cut
     using Values = T[SHARE];
 
     // What is known of lines.
     struct State {
-        Scale scale_a[ROWS], scale_b[4][COLUMNS];  // of B those of a warpgroup's group of columns, and of its next
+        Scale scale_a[ROWS], scale_b[2 * WARPGROUPS][COLUMNS];  // of B those of a warpgroup's group of columns, and of its next
+        int exponent_a[ROWS], exponent_b[2 * WARPGROUPS][COLUMNS];
         int digits_a[ROWS][D::COUNT];  // sums of each digit
-        int size_a[ROWS], size_b[4][COLUMNS];  // sums of magnitudes
+        int size_a[ROWS], size_b[2 * WARPGROUPS][COLUMNS];  // sums of magnitudes, or ZERO, or STRANGE
     };
     static_assert(sizeof(State) <= ROOM, "ROOM in modular_short.py");
 
@@ -51,10 +50,6 @@ template <typename F, int PIECES> struct Short {
           state(*reinterpret_cast<State*>(memory + BYTES)), of(of), warp(int(threadIdx.x) / 32),
           lane(int(threadIdx.x) % 32), warpgroup(warpgroup) {}
 
-    // Where in a line of B, or of A, the numbers of a thread come from: number i of those from `start` on.
-    static __device__ int place(int start, int i) {
-        return 32 * AT_ONCE * (i % EACH / AT_ONCE) + AT_ONCE * (start / EACH + i / EACH) + i % AT_ONCE;
-    }
     static __device__ typename Of::Bits bits(T value) {
         if constexpr (sizeof(T) == 2) return __float_as_uint(float(F::real(value)));
         else return value;
@@ -69,14 +64,12 @@ template <typename F, int PIECES> struct Short {
         for (int i = 0; i < 4; ++i) wholes[i] = moderate ? Of::whole(bits(values[i]), factor) : 0;
         D::cut(wholes, digits);
     }
-    static __device__ Scale scale(u32 key) {
-        const int field = int(key >> Of::FIELD);
-        return Sums::scale(field ? field - Of::BIAS : 0);
-    }
+    static __device__ int exponent(u32 key) { return key >> Of::FIELD ? int(key >> Of::FIELD) - Of::BIAS : 0; }
+    static __device__ int size_of(int size, u32 key, bool moderate) { return !moderate ? STRANGE : key ? size : ZERO; }
 
     // A warp takes one row after the other, so many at a time.
     template <bool WHOLE> __device__ void cut_rows() {
-        constexpr int TOGETHER = 4, WARPS = 2 * GROUP / 32;
+        constexpr int TOGETHER = 4, WARPS = THREADS / 32;
 #pragma unroll 1
         for (int first = warp; first < ROWS; first += TOGETHER * WARPS) {
             T values[TOGETHER][EACH];
@@ -85,6 +78,7 @@ template <typename F, int PIECES> struct Short {
 #pragma unroll
             for (int i = 0; i < TOGETHER; ++i) cut_row(first + i * WARPS, values[i]);
         }
+        publish();
     }
     template <bool WHOLE> __device__ void load_row(int row, T (&values)[EACH]) const {
 #pragma unroll
@@ -131,28 +125,32 @@ template <typename F, int PIECES> struct Short {
             if constexpr (EACH == 8) *reinterpret_cast<uint2*>(of_digit) = make_uint2(digits[0][d], digits[1][d]);
             else *reinterpret_cast<u32*>(of_digit) = digits[0][d];
         }
-        publish();
 #pragma unroll
         for (int d = 0; d < D::COUNT; ++d) sums[d] = int(__reduce_add_sync(~0u, u32(sums[d])));
         size = int(__reduce_add_sync(~0u, u32(size)));
         if (lane) return;
 #pragma unroll
         for (int d = 0; d < D::COUNT; ++d) state.digits_a[row][d] = sums[d];
-        state.size_a[row] = size;
-        state.scale_a[row] = scale(key);
+        state.size_a[row] = size_of(size, key, moderate);
+        state.exponent_a[row] = exponent(key);
+        state.scale_a[row] = Sums::scale(exponent(key));
     }
 
     // A warp has some columns, a lane some numbers of one of them: neighbours have neighbouring columns.
     __device__ int column_of_lane() const { return warp % 4 * OF_WARP + lane % OF_WARP; }
     __device__ int first_of_lane() const { return lane / OF_WARP * SHARE; }
 
-    template <bool WHOLE> __device__ void load_columns(int column, bool some, Values& values) const {
-        const int own = column + column_of_lane(), start = first_of_lane();
-        const T* const from = of.b + own;
+    // In the order in which lanes have the numbers of a row of A.
+    template <bool WHOLE> __device__ void load_columns(int column, Values& values) const {
+        const int own = column + column_of_lane(), start = AT_ONCE * (first_of_lane() / EACH);
 #pragma unroll
-        for (int i = 0; i < SHARE; ++i) {
-            const int k = place(start, i);
-            values[i] = some && (WHOLE || (k < of.inner && own < of.columns)) ? from[k * of.columns] : T(0);
+        for (int m = 0; m < LOADS; ++m) {
+            int k = 32 * AT_ONCE * m + start;
+            const T* from = of.b + (k * of.columns + own);
+#pragma unroll
+            for (int i = 0; i < SHARE / LOADS; ++i, ++k, from += of.columns)
+                values[i / AT_ONCE * EACH + m * AT_ONCE + i % AT_ONCE] =
+                    WHOLE || (k < of.inner && own < of.columns) ? *from : T(0);
         }
     }
     __device__ void cut_columns(int round, const Values& values) {
@@ -190,22 +188,13 @@ template <typename F, int PIECES> struct Short {
         publish();
         for (int distance = OF_WARP; distance < 32; distance *= 2) size += __shfl_xor_sync(~0u, size, distance);
         if (lane >= OF_WARP) return;
-        state.size_b[slot(round)][column] = size;
-        state.scale_b[slot(round)][column] = scale(key);
+        state.size_b[slot(round)][column] = size_of(size, key, moderate);
+        state.exponent_b[slot(round)][column] = exponent(key);
+        state.scale_b[slot(round)][column] = Sums::scale(exponent(key));
     }
 
     // The sums of products of all digits of the rows and of this warpgroup's columns, and of some magnitudes.
     __device__ void multiply(int (&sums)[PLACES * EIGHTS][4], int (&totals)[EIGHTS][4]) const {
-#pragma unroll
-        for (int place = 0; place < PLACES; ++place)
-#pragma unroll
-            for (int j = 0; j < EIGHTS; ++j)
-#pragma unroll
-                for (int e = 0; e < 4; ++e) {
-                    // What it would be too large by, as all numbers of B are.
-                    const int digit = place - (D::COUNT - 1);
-                    sums[place * EIGHTS + j][e] = digit < 0 ? 0 : -128 * state.digits_a[row() + e / 2 * 8][digit];
-                }
         int found[D::COUNT * EIGHTS][4] = {};  // one for all digits: what each had anew would take other registers
         multiply_digit<0>(found, sums, totals);
     }
@@ -234,7 +223,13 @@ template <typename F, int PIECES> struct Short {
 #pragma unroll
             for (int j = 0; j < EIGHTS; ++j)
 #pragma unroll
-                for (int e = 0; e < 4; ++e) sums[(DIGIT + place) * EIGHTS + j][e] += found[place * EIGHTS + j][e];
+                for (int e = 0; e < 4; ++e) {
+                    int& sum = sums[(DIGIT + place) * EIGHTS + j][e];
+                    const int more = found[place * EIGHTS + j][e];
+                    // The last place of a digit is its first, and too large by what all numbers of B are.
+                    if (place == D::COUNT - 1) sum = more - 128 * state.digits_a[row() + e / 2 * 8][DIGIT];
+                    else sum = DIGIT == 0 ? more : sum + more;
+                }
         hold(sums);
         if constexpr (DIGIT + 1 < D::COUNT) multiply_digit<DIGIT + 1>(found, sums, totals);
     }
@@ -243,45 +238,34 @@ template <typename F, int PIECES> struct Short {
     __device__ int row() const { return warp % 4 * 16 + lane / 4; }
     __device__ int column() const { return lane % 4 * 2; }
 
-    // Rounds the elements from this column on; how many are doubtful.
+    // Rounds the elements from this column on; whether all are certain.
     template <bool WHOLE>
-    __device__ int finish(int round, int first, const int (&sums)[PLACES * EIGHTS][4], const int (&totals)[EIGHTS][4], double share) {
-        bool sure = true;
+    __device__ bool finish(int round, int first, const int (&sums)[PLACES * EIGHTS][4], const int (&totals)[EIGHTS][4]) const {
         int least = 1 << 30;
-        const State& known = state;
-        T found[EIGHTS][4];
+        const auto& known = state;
+        const int own = slot(round);
 #pragma unroll
         for (int j = 0; j < EIGHTS; ++j)
 #pragma unroll
-            for (int e = 0; e < 4; ++e) {
-                const int own_row = row() + e / 2 * 8, own_column = 8 * j + column() + e % 2;
-                const bool there = WHOLE || (own_row < of.rows && first + own_column < of.columns);
-                Sums sum;
-                sum_up<0>(sum, sums, j, e);
-                bool rounded = true;
-                found[j][e] = sum.round(known.scale_a[own_row], known.scale_b[slot(round)][own_column], rounded);
-                sure &= rounded || !there;
-                int sizes = 0;
-                if constexpr (Nearness<F>::MOVED > 0)
-                    sizes = known.size_a[own_row] + known.size_b[slot(round)][own_column];
-                const int enough = Nearness<F>::share(totals[j][e], sizes, of.inner);
-                least = there ? min(least, enough) : least;
+            for (int k = 0; k < 2; ++k) {
+                const int row = this->row() + 8 * k;
+                T found[2];
+#pragma unroll
+                for (int n = 0; n < 2; ++n) {
+                    const int column = 8 * j + this->column() + n;
+                    Sums sum;
+                    sum_up<0>(sum, sums, j, 2 * k + n);
+                    bool sure = true;
+                    found[n] = sum.round(known.scale_a[row], known.scale_b[own][column], sure);
+                    if (!sure) found[n] = sum.exactly(known.exponent_a[row] + known.exponent_b[own][column]);
+                    const int sizes = known.size_a[row] + known.size_b[own][column];
+                    const int total = sizes < 0 ? 1 << 20 : totals[j][2 * k + n];  // a sum of zeros
+                    const int share = Nearness<F>::share(total, max(sizes, 0), of.inner);
+                    if (WHOLE || (row < of.rows && first + column < of.columns)) least = min(least, share);
+                }
+                store<WHOLE>(row, first + 8 * j + column(), found[0], found[1]);
             }
-        sure &= Nearness<F>::enough(least, of.inner);
-#pragma unroll
-        for (int j = 0; j < EIGHTS; ++j)
-#pragma unroll
-            for (int k = 0; k < 2; ++k) store<WHOLE>(row() + 8 * k, first + 8 * j + column(), found[j][2 * k], found[j][2 * k + 1]);
-        if (__all_sync(~0u, sure)) return 0;
-        int doubtful = 0;
-#pragma unroll
-        for (int j = 0; j < EIGHTS; j += 2) {
-            int both[8];
-#pragma unroll
-            for (int e = 0; e < 8; ++e) both[e] = totals[j + e / 4][e % 4];
-            doubtful += mend<F, InOrder, INNER>(of, row() - lane / 4, first + 8 * j, share, both);
-        }
-        return doubtful;
+        return Nearness<F>::enough(least, of.inner);
     }
     template <int PART>
     static __device__ void sum_up(Sums& sum, const int (&sums)[PLACES * EIGHTS][4], int j, int e) {

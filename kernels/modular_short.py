@@ -1,21 +1,32 @@
-"""Exact products of stacks of matrices of floats whose sums are short, on Hopper: the door to the kernel of `modular_short.cu`."""
+"""Exact products of stacks of matrices of floats whose sums are short, on Hopper: the door to `modular_short.cu`."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from kernels import build
-from kernels.modular import FORMATS
-from kernels.modular_room import WIDE, ceil_div, fits, is_small
+from kernels.modular import FORMATS, multiplied
+from kernels.modular_room import MOST_SHORT, MOST_SMALL, WIDE, ceil_div, fits, is_small
 from kernels.modular_small import C_TYPES, ProductOfSmall
-from kernels.variant import check_shared
 
-MOST_SHORT = 256  # products in a sum
+if TYPE_CHECKING:
+    from kernels.modular_device import ProductOnDevice
+
 MOST_COLUMNS = 2**22
 ROWS, ROOM = 64, 4096  # of modular_short.cuh
 AT_LEAST = 2  # groups of columns by a block: one for each warpgroup
+
+
+def suits(result: np.dtype[Any], inner: int, a: Any, b: Any) -> bool:
+    """Whether a part is the whole of two stacks that the kernel is made for, and the device has what it needs."""
+    if not build.limits().hopper or min(a.ndim, b.ndim) < 2 or not a.shape[-1] == b.shape[-2] == inner:
+        return False
+    rows, columns = a.shape[-2], b.shape[-1]
+    if result.name not in FORMATS or not MOST_SMALL <= inner <= MOST_SHORT or not 0 < columns <= MOST_COLUMNS:
+        return False
+    return fits(rows, columns, (ROWS, group_of(result))) and not is_small(result, rows, inner, columns)
 
 
 def digits_of(result: np.dtype[Any]) -> int:
@@ -28,24 +39,14 @@ def group_of(result: np.dtype[Any]) -> int:
     return 16 if digits_of(result) > 4 else 32
 
 
-def is_short(result: np.dtype[Any], rows: int, inner: int, columns: int) -> bool:
-    """Whether the kernel is made for such matrices."""
-    if result.name not in FORMATS or not 0 < inner <= MOST_SHORT or not 0 < columns <= MOST_COLUMNS or not rows:
-        return False
-    return fits(rows, columns, (ROWS, group_of(result))) and not is_small(result, rows, inner, columns)
-
-
-def suits(result: np.dtype[Any], inner: int, a: Any, b: Any) -> bool:
-    """Whether a part is the whole of two stacks of such matrices, and the device has what the kernel needs."""
-    if not build.limits().hopper or min(a.ndim, b.ndim) < 2 or not a.shape[-1] == b.shape[-2] == inner:
-        return False
-    return is_short(result, a.shape[-2], inner, b.shape[-1])
-
-
 class ProductOfShort(ProductOfSmall):
-    """The product of two stacks of matrices with at most MOST_SHORT products in a sum, in one part."""
+    """The product of two stacks of matrices with at most MOST_SHORT products in a sum, in one part.
+
+    Where the kernel is not certain of an element, all are computed by `ProductOnDevice`.
+    """
 
     kind = "short"
+    again: ProductOnDevice | None = None
 
     def _fits(self, rows: int, inner: int, columns: int) -> bool:
         return rows > 0 and 0 < inner <= MOST_SHORT and 0 < columns <= MOST_COLUMNS
@@ -54,18 +55,31 @@ class ProductOfShort(ProductOfSmall):
         (rows, inner), columns = a.shape[-2:], b.shape[-1]
         pieces, group, lines = ceil_div(inner, WIDE), group_of(self.result), digits_of(self.result) + 1
         whole = not (rows % ROWS or columns % group or inner % WIDE or any(x.data.ptr % 16 for x in (a, b)))
-        kernel = f"multiply_short<{C_TYPES[self.result.name]}, {pieces}, {str(whole).lower()}>"
-        shared = lines * (ROWS + 2 * group) * WIDE * pieces + ROOM
-        check_shared(f"{ROWS} rows of {inner} numbers", shared)
         down, groups = ceil_div(rows, ROWS) * matrices, ceil_div(columns, group)
         of_block = min(groups, max(AT_LEAST, ceil_div(down * groups, build.limits().multiprocessors)))
+        kernel = f"multiply_short<{C_TYPES[self.result.name]}, {pieces}, {str(whole).lower()}>"
         build.load("modular_short", kernel)(
             (down * ceil_div(groups, of_block),),
             (256,),
-            (a, b, *lists, *map(np.int32, (rows, inner, columns, of_block)),
-             np.float64(FORMATS[self.result.name].share(inner)), self.product, self.doubts),
-            shared_mem=shared,
-        )  # fmt: skip
+            (a, b, *lists, *map(np.int32, (rows, inner, columns, of_block)), self.product, self.doubts),
+            shared_mem=lines * (ROWS + 2 * group) * WIDE * pieces + ROOM,
+        )
+
+    @property
+    def doubtful(self) -> int:
+        """Elements that were computed term by term."""
+        return self.again.doubtful if self.again else 0
+
+    def unsettled(self) -> bool:
+        """Whether the stacks are to be seen again, by `redo`, before the product is what it should be."""
+        return self.again is None and int(self.doubts.get()[0]) > 0
+
+    def redo(self, a: Any, b: Any) -> None:
+        """Compute all elements in the other way."""
+        from kernels.modular_device import ProductOnDevice
+
+        self.again = ProductOnDevice((self.result, self.result), self.result, a.shape[-1])
+        self.product[...] = multiplied(self.again, lambda: [(a, b)]).view(self.product.dtype)
 
 
 INSTANCES = tuple(

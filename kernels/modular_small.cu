@@ -76,6 +76,39 @@ template <typename F, int CHUNKS> struct Tile {
     }
 };
 
+// Looks at the elements of two tiles one by one; how many are doubtful.
+template <typename F>
+__device__ int mend(const Matrix<F>& of, int row, int column, double share, const int (&totals)[8]) {
+    using Of = Scaling<sizeof(typename F::Storage)>;
+    const int lane = int(threadIdx.x) % 32, g = lane / 4, t = lane % 4, line = lane % 16;
+    const Known<F> rows(of.a + (row + line) * of.inner, 1, row + line < of.rows ? of.inner : 0);
+    const Known<F> columns(of.b + column + line, of.columns, column + line < of.columns ? of.inner : 0);
+    int doubtful = 0;
+#pragma unroll 1
+    for (int e = 0; e < 8; ++e) {
+        const int down = g + e / 2 % 2 * 8, across = Places<F>::column(e / 4, 2 * t + e % 2);
+        const Known<F> of_row(rows, down), of_column(columns, across);
+        int total = 0;
+#pragma unroll
+        for (int i = 0; i < 8; ++i) total = i == e ? totals[i] : total;
+        if (row + down >= of.rows || column + across >= of.columns) continue;
+        const Element<F> element{of.a + (row + down) * of.inner, of.b + column + across, of.columns, of.inner, of_row,
+                                 of_column};
+        typename F::Storage* const to = of.result + (row + down) * of.columns + column + across;
+        if (of_row.wild() || of_column.wild()) {
+            *to = element.wild_sum();
+        } else if (!element.is_certain(u32(total), share)) {
+            *to = element.dot_product();
+            ++doubtful;
+        } else {
+            const int first = of_row.exponent(), second = of_column.exponent();
+            const bool moderate = min(first, second) >= Of::LEAST && max(first, second) <= Of::MOST;
+            if (!moderate || Sum<F, SIDE>::unsure(*to, first + second)) *to = element.exact();
+        }
+    }
+    return doubtful;
+}
+
 // Blocks that a multiprocessor is to hold at least, where more than the compiler would choose were faster.
 template <typename F, int WARPS, int CHUNKS, bool WHOLE> constexpr int BLOCKS =
     !WHOLE || WARPS != CHUNKS || sizeof(typename F::Storage) != 4 ? 0
@@ -188,7 +221,7 @@ multiply_small(const typename F::Storage* __restrict__ a, const typename F::Stor
                     }
             }
         }
-        if (__any_sync(~0u, !sure)) found += mend<F, Places<F>, SIDE * CHUNKS>(of, own, column, share, totals);
+        if (__any_sync(~0u, !sure)) found += mend<F>(of, own, column, share, totals);
     }
     for (int distance = 16; distance; distance /= 2) found += __shfl_xor_sync(~0u, found, distance);
     if (lane == 0 && found) atomicAdd(doubtful, u64(found));

@@ -24,6 +24,8 @@ __device__ inline void together(int warpgroup) {
 #define EIGHT(j) FOUR(j), FOUR(j + 1)
 #define TO_7 "%0, %1, %2, %3, %4, %5, %6, %7"
 #define TO_15 TO_7 ", %8, %9, %10, %11, %12, %13, %14, %15"
+#define TO_31                                                                                                   \
+    TO_15 ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
 #define TO_55                                                                                                          \
     TO_15 ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, " \
           "%37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55"
@@ -34,6 +36,7 @@ __device__ inline void together(int warpgroup) {
                  ", add;\n}"                                                                                        \
                  : __VA_ARGS__                                                                                      \
                  : "l"(a + 2 * step), "l"(b + 2 * step), "r"(int(add)))
+#define MULTIPLY_64(A) MULTIPLY("64", A, TO_31, "%32", "%33", "%34", EIGHT(0), EIGHT(2), EIGHT(4), EIGHT(6))
 #define MULTIPLY_112(A)                                                                                              \
     MULTIPLY("112", A, TO_55, "%56", "%57", "%58", EIGHT(0), EIGHT(2), EIGHT(4), EIGHT(6), EIGHT(8), EIGHT(10), EIGHT(12))
 #define MULTIPLY_128(A)                                                                                               \
@@ -46,9 +49,11 @@ __device__ inline void together(int warpgroup) {
 template <bool SIGNED, int GROUPS>
 __device__ void multiply_digits(int (&sums)[GROUPS][4], u64 a, u64 b, int step, bool add) {
 #if defined(__CUDA_ARCH__)
-    static_assert(GROUPS == 14 || GROUPS == 16 || (!SIGNED && (GROUPS == 2 || GROUPS == 4)), "an instruction for each");
+    static_assert(GROUPS == 8 || GROUPS == 14 || GROUPS == 16 || (!SIGNED && (GROUPS == 2 || GROUPS == 4)), "an instruction for each");
     if constexpr (GROUPS == 2) MULTIPLY("16", "u8", TO_7, "%8", "%9", "%10", EIGHT(0));
     if constexpr (GROUPS == 4) MULTIPLY("32", "u8", TO_15, "%16", "%17", "%18", EIGHT(0), EIGHT(2));
+    if constexpr (GROUPS == 8 && SIGNED) MULTIPLY_64("s8");
+    if constexpr (GROUPS == 8 && !SIGNED) MULTIPLY_64("u8");
     if constexpr (GROUPS == 14 && SIGNED) MULTIPLY_112("s8");
     if constexpr (GROUPS == 14 && !SIGNED) MULTIPLY_112("u8");
     if constexpr (GROUPS == 16 && SIGNED) MULTIPLY_128("s8");
