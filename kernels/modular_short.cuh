@@ -19,15 +19,18 @@ template <typename F, int PIECES> struct Short {
     static constexpr int INNER = WIDE * PIECES;
     using Sums = Sum<F, INNER>;
     using Scale = decltype(Sums::scale(0));
-    static constexpr int ROWS = 64, COLUMNS = D::COUNT > 4 ? 16 : 32, EIGHTS = COLUMNS / 8, PLACES = D::PLACES;
-    static constexpr int WARPGROUPS = 2, THREADS = WARPGROUPS * GROUP;
+    static constexpr int ROWS = 64, COLUMNS = 16, EIGHTS = COLUMNS / 8, PLACES = D::PLACES;
+    // As many as there are registers for, and digits of B that are multiplied at once.
+    static constexpr int WARPGROUPS = D::COUNT > 4 ? 3 : 4, AT_A_TIME = 4, THREADS = WARPGROUPS * GROUP;
     static constexpr int EACH = INNER / 32;  // numbers of a row by a lane
     static constexpr int AT_ONCE = sizeof(T) == 8 ? 2 : 4, LOADS = EACH / AT_ONCE;
     static constexpr int OF_WARP = COLUMNS / 4, SHARE = INNER * OF_WARP / 32;  // columns; numbers of one by a lane
     // Steps of 32 products that sums of magnitudes have: mostly enough.
     static constexpr int STEPS_OF_MAGNITUDES = Nearness<F>::MOVED > 0 ? WIDE / 32 : 2;
-    static constexpr int PIECE_A = D::ALL * ROWS * WIDE, PIECE_B = D::ALL * COLUMNS * WIDE;
-    static constexpr int BYTES = (PIECE_A + WARPGROUPS * PIECE_B) * PIECES;
+    static constexpr int PIECE_A = D::COUNT * ROWS * WIDE, PIECE_B = D::COUNT * COLUMNS * WIDE;
+    // With the magnitudes of the first numbers.
+    static constexpr int BYTES_A = PIECE_A * PIECES + ROWS * WIDE, BYTES_B = PIECE_B * PIECES + COLUMNS * WIDE;
+    static constexpr int BYTES = BYTES_A + WARPGROUPS * BYTES_B;
     static constexpr int ZERO = -(1 << 20), STRANGE = 1 << 22;  // sizes of lines without numbers, and of those that are not cut
     using Values = T[SHARE];
 
@@ -46,7 +49,7 @@ template <typename F, int PIECES> struct Short {
     const int warp, lane, warpgroup;
 
     __device__ Short(u8* memory, const Matrix<F>& of, int warpgroup)
-        : of_a(memory), of_b(memory + PIECES * (PIECE_A + warpgroup * PIECE_B)),
+        : of_a(memory), of_b(memory + BYTES_A + warpgroup * BYTES_B),
           state(*reinterpret_cast<State*>(memory + BYTES)), of(of), warp(int(threadIdx.x) / 32),
           lane(int(threadIdx.x) % 32), warpgroup(warpgroup) {}
 
@@ -69,14 +72,16 @@ template <typename F, int PIECES> struct Short {
 
     // A warp takes one row after the other, so many at a time.
     template <bool WHOLE> __device__ void cut_rows() {
-        constexpr int TOGETHER = 4, WARPS = THREADS / 32;
+        constexpr int WARPS = THREADS / 32, TOGETHER = ROWS % WARPS ? 3 : 4;
 #pragma unroll 1
         for (int first = warp; first < ROWS; first += TOGETHER * WARPS) {
             T values[TOGETHER][EACH];
 #pragma unroll
-            for (int i = 0; i < TOGETHER; ++i) load_row<WHOLE>(first + i * WARPS, values[i]);
+            for (int i = 0; i < TOGETHER; ++i)
+                if (first + i * WARPS < ROWS) load_row<WHOLE>(first + i * WARPS, values[i]);
 #pragma unroll
-            for (int i = 0; i < TOGETHER; ++i) cut_row(first + i * WARPS, values[i]);
+            for (int i = 0; i < TOGETHER; ++i)
+                if (first + i * WARPS < ROWS) cut_row(first + i * WARPS, values[i]);
         }
         publish();
     }
@@ -121,7 +126,8 @@ template <typename F, int PIECES> struct Short {
         u8* const to = of_a + begin / WIDE * PIECE_A + swizzled(row, begin % WIDE / 16) + begin % 16;
 #pragma unroll
         for (int d = 0; d < D::ALL; ++d) {
-            u8* const of_digit = to + d * ROWS * WIDE;
+            if (d == D::COUNT && begin >= WIDE) break;
+            u8* const of_digit = to + (d < D::COUNT ? d * ROWS * WIDE : PIECES * PIECE_A);
             if constexpr (EACH == 8) *reinterpret_cast<uint2*>(of_digit) = make_uint2(digits[0][d], digits[1][d]);
             else *reinterpret_cast<u32*>(of_digit) = digits[0][d];
         }
@@ -181,9 +187,11 @@ template <typename F, int PIECES> struct Short {
             const int begin = start + 16 * chunk;
             u8* const to = of_b + begin / WIDE * PIECE_B + swizzled(column, begin % WIDE / 16);
 #pragma unroll
-            for (int d = 0; d < D::ALL; ++d)
-                *reinterpret_cast<uint4*>(to + d * COLUMNS * WIDE) =
+            for (int d = 0; d < D::ALL; ++d) {
+                if (d == D::COUNT && begin >= WIDE) break;
+                *reinterpret_cast<uint4*>(to + (d < D::COUNT ? d * COLUMNS * WIDE : PIECES * PIECE_B)) =
                     make_uint4(digits[0][d], digits[1][d], digits[2][d], digits[3][d]);
+            }
         }
         publish();
         for (int distance = OF_WARP; distance < 32; distance *= 2) size += __shfl_xor_sync(~0u, size, distance);
@@ -195,43 +203,45 @@ template <typename F, int PIECES> struct Short {
 
     // The sums of products of all digits of the rows and of this warpgroup's columns, and of some magnitudes.
     __device__ void multiply(int (&sums)[PLACES * EIGHTS][4], int (&totals)[EIGHTS][4]) const {
-        int found[D::COUNT * EIGHTS][4] = {};  // one for all digits: what each had anew would take other registers
-        multiply_digit<0>(found, sums, totals);
+        int found[AT_A_TIME * EIGHTS][4] = {};  // one for all: what each had anew would take other registers
+        multiply_digit<0, 0>(found, sums, totals);
     }
-    // A digit of A is multiplied with all of B at once: sums at as many places.
-    template <int DIGIT>
-    __device__ void multiply_digit(int (&found)[D::COUNT * EIGHTS][4], int (&sums)[PLACES * EIGHTS][4],
+    // A digit of A is multiplied with some of B at once: sums at as many places.
+    template <int DIGIT, int FROM>
+    __device__ void multiply_digit(int (&found)[AT_A_TIME * EIGHTS][4], int (&sums)[PLACES * EIGHTS][4],
                                    int (&totals)[EIGHTS][4]) const {
+        constexpr int DONE = FROM + AT_A_TIME - D::COUNT;  // of these before, where as many are not left
+        constexpr int FIRST = DONE > 0 ? FROM - DONE : FROM;
         begin_multiplying();
 #pragma unroll
-        for (int piece = 0; piece < PIECES; ++piece) {
-            const u8 *const a = of_a + piece * PIECE_A, *const b = of_b + piece * PIECE_B;
-            const u64 digits = lines_at(a + DIGIT * ROWS * WIDE), magnitudes = lines_at(a + D::COUNT * ROWS * WIDE);
-#pragma unroll
-            for (int step = 0; step < WIDE / 32; ++step) {
-                multiply_digits<DIGIT == D::COUNT - 1>(found, digits, lines_at(b), step, piece > 0 || step > 0);
-                if (DIGIT == 0 && piece == 0 && step < STEPS_OF_MAGNITUDES)
-                    multiply_digits<false>(totals, magnitudes, lines_at(b + D::COUNT * COLUMNS * WIDE), step, step > 0);
-            }
+        for (int step = 0; step < INNER / 32; ++step) {
+            const int piece = step / (WIDE / 32);
+            const u8 *const a = of_a + piece * PIECE_A + DIGIT * ROWS * WIDE, *const b = of_b + piece * PIECE_B;
+            multiply_digits<DIGIT == D::COUNT - 1>(found, lines_at(a), lines_at(b + FIRST * COLUMNS * WIDE),
+                                                  step % (WIDE / 32), step > 0);
+            if (DIGIT == 0 && FROM == 0 && step < STEPS_OF_MAGNITUDES)
+                multiply_digits<false>(totals, lines_at(of_a + PIECES * PIECE_A), lines_at(of_b + PIECES * PIECE_B), step,
+                                       step > 0);
         }
         commit_multiplying();
         wait_for_multiplying<0>();
         hold(found);
-        if (DIGIT == 0) hold(totals);
+        if (DIGIT == 0 && FROM == 0) hold(totals);
 #pragma unroll
-        for (int place = 0; place < D::COUNT; ++place)
+        for (int digit = FROM; digit < FIRST + AT_A_TIME; ++digit)
 #pragma unroll
             for (int j = 0; j < EIGHTS; ++j)
 #pragma unroll
                 for (int e = 0; e < 4; ++e) {
-                    int& sum = sums[(DIGIT + place) * EIGHTS + j][e];
-                    const int more = found[place * EIGHTS + j][e];
+                    int& sum = sums[(DIGIT + digit) * EIGHTS + j][e];
+                    const int more = found[(digit - FIRST) * EIGHTS + j][e];
                     // The last place of a digit is its first, and too large by what all numbers of B are.
-                    if (place == D::COUNT - 1) sum = more - 128 * state.digits_a[row() + e / 2 * 8][DIGIT];
+                    if (digit == D::COUNT - 1) sum = more - 128 * state.digits_a[row() + e / 2 * 8][DIGIT];
                     else sum = DIGIT == 0 ? more : sum + more;
                 }
         hold(sums);
-        if constexpr (DIGIT + 1 < D::COUNT) multiply_digit<DIGIT + 1>(found, sums, totals);
+        if constexpr (DONE < 0) multiply_digit<DIGIT, FROM + AT_A_TIME>(found, sums, totals);
+        else if constexpr (DIGIT + 1 < D::COUNT) multiply_digit<DIGIT + 1, 0>(found, sums, totals);
     }
     __device__ int slot(int round) const { return 2 * warpgroup + round % 2; }
     // Of a lane's sums the first one's row, and its column within eight.

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from kernels.modular_device import ProductOnDevice
 
 MOST_COLUMNS = 2**22
-ROWS, ROOM = 64, 4096  # of modular_short.cuh
-AT_LEAST = 2  # groups of columns by a block: one for each warpgroup
+ROWS, COLUMNS, GROUP, ROOM = 64, 16, 128, 4096  # of modular_short.cuh, and so are these:
+WARPGROUPS = {"float16": 4, "float32": 4, "float64": 3}
 
 
 def suits(result: np.dtype[Any], inner: int, a: Any, b: Any) -> bool:
@@ -26,17 +26,7 @@ def suits(result: np.dtype[Any], inner: int, a: Any, b: Any) -> bool:
     rows, columns = a.shape[-2], b.shape[-1]
     if result.name not in FORMATS or not MOST_SMALL <= inner <= MOST_SHORT or not 0 < columns <= MOST_COLUMNS:
         return False
-    return fits(rows, columns, (ROWS, group_of(result))) and not is_small(result, rows, inner, columns)
-
-
-def digits_of(result: np.dtype[Any]) -> int:
-    """Of eight bits, of a scaled number."""
-    return (FORMATS[result.name].kept + 8) // 8
-
-
-def group_of(result: np.dtype[Any]) -> int:
-    """Columns that a warpgroup multiplies at a time."""
-    return 16 if digits_of(result) > 4 else 32
+    return fits(rows, columns, (ROWS, COLUMNS)) and not is_small(result, rows, inner, columns)
 
 
 class ProductOfShort(ProductOfSmall):
@@ -53,16 +43,18 @@ class ProductOfShort(ProductOfSmall):
 
     def _launch(self, a: Any, b: Any, lists: tuple[Any, ...], matrices: int) -> None:
         (rows, inner), columns = a.shape[-2:], b.shape[-1]
-        pieces, group, lines = ceil_div(inner, WIDE), group_of(self.result), digits_of(self.result) + 1
-        whole = not (rows % ROWS or columns % group or inner % WIDE or any(x.data.ptr % 16 for x in (a, b)))
-        down, groups = ceil_div(rows, ROWS) * matrices, ceil_div(columns, group)
-        of_block = min(groups, max(AT_LEAST, ceil_div(down * groups, build.limits().multiprocessors)))
+        digits, pieces = (FORMATS[self.result.name].kept + 8) // 8, ceil_div(inner, WIDE)
+        warpgroups = WARPGROUPS[self.result.name]
+        whole = not (rows % ROWS or columns % COLUMNS or inner % WIDE or any(x.data.ptr % 16 for x in (a, b)))
+        down, groups = ceil_div(rows, ROWS) * matrices, ceil_div(columns, COLUMNS)
+        # All groups of columns, so that rows are cut once, or fewer where too many multiprocessors would be idle.
+        of_block = min(groups, max(warpgroups, ceil_div(down * groups, build.limits().multiprocessors)))
         kernel = f"multiply_short<{C_TYPES[self.result.name]}, {pieces}, {str(whole).lower()}>"
         build.load("modular_short", kernel)(
             (down * ceil_div(groups, of_block),),
-            (256,),
+            (warpgroups * GROUP,),
             (a, b, *lists, *map(np.int32, (rows, inner, columns, of_block)), self.product, self.doubts),
-            shared_mem=lines * (ROWS + 2 * group) * WIDE * pieces + ROOM,
+            shared_mem=(digits * pieces + 1) * (ROWS + warpgroups * COLUMNS) * WIDE + ROOM,
         )
 
     @property

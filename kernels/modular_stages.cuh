@@ -24,12 +24,7 @@ __device__ inline void together(int warpgroup) {
 #define EIGHT(j) FOUR(j), FOUR(j + 1)
 #define TO_7 "%0, %1, %2, %3, %4, %5, %6, %7"
 #define TO_15 TO_7 ", %8, %9, %10, %11, %12, %13, %14, %15"
-#define TO_31                                                                                                   \
-    TO_15 ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-#define TO_55                                                                                                          \
-    TO_15 ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, " \
-          "%37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55"
-#define TO_63 TO_55 ", %56, %57, %58, %59, %60, %61, %62, %63"
+#define TO_31 TO_15 ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
 #define MULTIPLY(LINES, A, REGISTERS, OF_A, OF_B, ADD, ...)                                                        \
     asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, " ADD ", 0;\n"                                               \
                  "wgmma.mma_async.sync.aligned.m64n" LINES "k32.s32." A ".u8 {" REGISTERS "}, " OF_A ", " OF_B      \
@@ -37,11 +32,6 @@ __device__ inline void together(int warpgroup) {
                  : __VA_ARGS__                                                                                      \
                  : "l"(a + 2 * step), "l"(b + 2 * step), "r"(int(add)))
 #define MULTIPLY_64(A) MULTIPLY("64", A, TO_31, "%32", "%33", "%34", EIGHT(0), EIGHT(2), EIGHT(4), EIGHT(6))
-#define MULTIPLY_112(A)                                                                                              \
-    MULTIPLY("112", A, TO_55, "%56", "%57", "%58", EIGHT(0), EIGHT(2), EIGHT(4), EIGHT(6), EIGHT(8), EIGHT(10), EIGHT(12))
-#define MULTIPLY_128(A)                                                                                               \
-    MULTIPLY("128", A, TO_63, "%64", "%65", "%66", EIGHT(0), EIGHT(2), EIGHT(4), EIGHT(6), EIGHT(8), EIGHT(10), EIGHT(12),     \
-             EIGHT(14))
 #endif
 
 // The products of 64 lines of A and 8 * GROUPS of B, of the 32 bytes of a step, added to sums or in their place: see
@@ -49,15 +39,10 @@ __device__ inline void together(int warpgroup) {
 template <bool SIGNED, int GROUPS>
 __device__ void multiply_digits(int (&sums)[GROUPS][4], u64 a, u64 b, int step, bool add) {
 #if defined(__CUDA_ARCH__)
-    static_assert(GROUPS == 8 || GROUPS == 14 || GROUPS == 16 || (!SIGNED && (GROUPS == 2 || GROUPS == 4)), "an instruction for each");
+    static_assert(GROUPS == 8 || (GROUPS == 2 && !SIGNED), "an instruction for each");
     if constexpr (GROUPS == 2) MULTIPLY("16", "u8", TO_7, "%8", "%9", "%10", EIGHT(0));
-    if constexpr (GROUPS == 4) MULTIPLY("32", "u8", TO_15, "%16", "%17", "%18", EIGHT(0), EIGHT(2));
     if constexpr (GROUPS == 8 && SIGNED) MULTIPLY_64("s8");
     if constexpr (GROUPS == 8 && !SIGNED) MULTIPLY_64("u8");
-    if constexpr (GROUPS == 14 && SIGNED) MULTIPLY_112("s8");
-    if constexpr (GROUPS == 14 && !SIGNED) MULTIPLY_112("u8");
-    if constexpr (GROUPS == 16 && SIGNED) MULTIPLY_128("s8");
-    if constexpr (GROUPS == 16 && !SIGNED) MULTIPLY_128("u8");
 #else
     const int lane = int(threadIdx.x) % 32, warp = int(threadIdx.x) / 32 % 4;
     const auto load = [=](u64 memory, int line, u32(&words)[8]) {
@@ -66,9 +51,8 @@ __device__ void multiply_digits(int (&sums)[GROUPS][4], u64 a, u64 b, int step, 
             words[4 * i] = half.x, words[4 * i + 1] = half.y, words[4 * i + 2] = half.z, words[4 * i + 3] = half.w;
         }
     };
-    if (!add)
-        for (auto& of_group : sums)
-            for (int& sum : of_group) sum = 0;
+    for (int j = 0; j < GROUPS && !add; ++j)
+        for (int& sum : sums[j]) sum = 0;
     u32 rows[2][8], column[8];
     for (int k = 0; k < 2; ++k) load(a, 16 * warp + lane / 4 + 8 * k, rows[k]);
     for (int j = 0; j < GROUPS; ++j)
@@ -87,9 +71,7 @@ __device__ void multiply_digits(int (&sums)[GROUPS][4], u64 a, u64 b, int step, 
 #undef EIGHT
 #undef TO_7
 #undef TO_15
-#undef TO_55
-#undef TO_63
+#undef TO_31
 #undef MULTIPLY
-#undef MULTIPLY_112
-#undef MULTIPLY_128
+#undef MULTIPLY_64
 #endif
