@@ -109,6 +109,15 @@ template <> struct Scaling<8> {
     }
 };
 
+// A number as it is scaled: of 16 bits as float32, which knows other infinities.
+template <typename F> __device__ auto bits_of(typename F::Storage value) {
+    if constexpr (sizeof(value) == 2) {
+        return F::wild(value & (F::SIGN - 1)) ? u32(Float32::INFINITE) : __float_as_uint(float(F::real(value)));
+    } else {
+        return value;
+    }
+}
+
 // The digits of an integer of a format, the lowest first; the last one has the sign.
 template <typename F> struct Digits {
     static constexpr int COUNT = (F::KEPT + 8) / 8, ALL = COUNT + 1;  // and one of magnitudes

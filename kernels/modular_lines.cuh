@@ -33,8 +33,7 @@ template <typename F, int CHUNKS> struct Pair {
             for (int h = 0; h < 2; ++h)
 #pragma unroll
                 for (int i = 0; i < 4; ++i) {
-                    if constexpr (sizeof(T) == 2) bits[c][h][i] = __float_as_uint(float(F::real(values[c][h][i])));
-                    else bits[c][h][i] = values[c][h][i];
+                    bits[c][h][i] = bits_of<F>(values[c][h][i]);
                     if constexpr (sizeof(T) == 8) low[h] |= u32(bits[c][h][i]);
                 }
         find_keys(bits, keys);

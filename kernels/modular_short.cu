@@ -36,12 +36,14 @@ multiply_short(const typename F::Storage* __restrict__ a, const typename F::Stor
 #pragma unroll 1
     for (int round = 0; round <= rounds; ++round) {
         const int group = S::WARPGROUPS * round + warpgroup, column = (first + group) * S::COLUMNS;
+        // Where one warpgroup has a group less, it multiplies the first one for nothing.
+        const int next = group < groups ? column : first * S::COLUMNS;
+        typename S::Values values;
+        if (S::AHEAD && round < rounds) work.template load_columns<WHOLE>(next, values);
         if (round > 0 && group - S::WARPGROUPS < groups)
             certain &= work.template finish<WHOLE>(round - 1, column - S::WARPGROUPS * S::COLUMNS, sums, totals);
         if (round == rounds) break;
-        typename S::Values values;
-        // Where one warpgroup has a group less, it multiplies the first one for nothing.
-        work.template load_columns<WHOLE>(group < groups ? column : first * S::COLUMNS, values);
+        if (!S::AHEAD) work.template load_columns<WHOLE>(next, values);
         work.cut_columns(round, values);
         together(warpgroup);
         work.multiply(sums, totals);

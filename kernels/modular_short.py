@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 MOST_COLUMNS = 2**22
 ROWS, COLUMNS, GROUP, ROOM = 64, 16, 128, 4096  # of modular_short.cuh, and so are these:
-WARPGROUPS = {"float16": 4, "float32": 4, "float64": 3}
+WARPGROUPS = {"float16": 4, "float32": 4, "float64": 2}
 
 
 def suits(result: np.dtype[Any], inner: int, a: Any, b: Any) -> bool:

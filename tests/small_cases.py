@@ -100,6 +100,14 @@ def _undefined(cp: Any) -> None:
     check(cp, a, b)
 
 
+def _infinite_among_large(how: type[ProductOfSmall], inner: int, cp: Any) -> None:
+    """Infinities in float16 beside numbers that are nearly as large, and zeros that they meet."""
+    a = np.full((3, inner), 6e4, "float16")
+    a[0, 0], a[1, 1], b = np.inf, np.nan, np.full((inner, 5), 1e-3, "float16")
+    b[0, :2] = 0
+    check(cp, a, b, how)
+
+
 def small_cases() -> Iterator[Case]:
     """One warp and several for a matrix, whole and ragged ones, lists of matrices; each way that an element can go."""
     for kind, dtype, sizes, batches in (
@@ -118,6 +126,8 @@ def small_cases() -> Iterator[Case]:
                    partial(_case, kind, dtype, sizes, batches, ProductOfSmall))  # fmt: skip
     yield Case("modular_small", "multiply_small", "sums that overflow", _overflowing)
     yield Case("modular_small", "multiply_small", "infinity times zero", _undefined)
+    among = partial(_infinite_among_large, ProductOfSmall, 16)
+    yield Case("modular_small", "multiply_small", "infinities among large numbers", among)
 
 
 def short_cases() -> Iterator[Case]:
@@ -133,3 +143,5 @@ def short_cases() -> Iterator[Case]:
     ):  # fmt: skip
         yield Case("modular_short", "multiply_short", f"{kind} {dtype}, {sizes}, {batches}",
                    partial(_case, kind, dtype, sizes, batches, ProductOfShort))  # fmt: skip
+    among = partial(_infinite_among_large, ProductOfShort, 65)
+    yield Case("modular_short", "multiply_short", "infinities among large numbers", among)

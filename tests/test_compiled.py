@@ -38,7 +38,7 @@ def launch(stem: str, instance: str, architecture: str) -> tuple[int, int]:
     if kernel == "moments":
         c_type, parts = rest.rstrip(">").split(", ")
     if stem == "modular_short":
-        return 384 if "64" in instance else 512, 1
+        return 256 if "64" in instance else 512, 1
     if stem == "modular_small":
         warps = int(rest.split(", ")[1])
         return (128, 1) if warps == 1 else (32 * warps, 1)

@@ -154,9 +154,9 @@ def test_source_says_what_it_holds() -> None:
     assert "ROWS = 64, COLUMNS = 16," in text and (modular_short.ROWS, modular_short.COLUMNS) == (64, 16)
     for name in ("GROUP", "ROOM"):
         assert f"constexpr int {name} = {getattr(modular_short, name)};" in text
-    assert "WARPGROUPS = D::COUNT > 4 ? 3 : 4," in text
+    assert "WARPGROUPS = D::COUNT > 4 ? 2 : 4," in text
     for name, count in modular_short.WARPGROUPS.items():
-        assert count == (3 if FORMATS[name].kept > 31 else 4)
+        assert count == (2 if FORMATS[name].kept > 31 else 4)
     kernel = (build.SOURCES / "modular_short.cu").read_text()
     listed = re.findall(r"^//   (\w+) ", kernel.partition("#include")[0], re.MULTILINE)
     assert listed == re.findall(r"\n(multiply\w+)\(", kernel) == ["multiply_short"]
