@@ -20,8 +20,8 @@ template <typename F, int PIECES> struct Short {
     using Sums = Sum<F, INNER>;
     using Scale = decltype(Sums::scale(0));
     static constexpr int ROWS = 64, COLUMNS = 16, EIGHTS = COLUMNS / 8, PLACES = D::PLACES;
-    // As many as there are registers for; with few of them it pays to load numbers ahead of time.
-    static constexpr int WARPGROUPS = D::COUNT > 4 ? 2 : 4, THREADS = WARPGROUPS * GROUP;
+    // As many as there are registers for; with few of them it pays to load numbers ahead of time. Digits of B at once.
+    static constexpr int WARPGROUPS = D::COUNT > 4 ? 2 : 4, AT_A_TIME = 4, THREADS = WARPGROUPS * GROUP;
     static constexpr bool AHEAD = WARPGROUPS == 2;
     static constexpr int EACH = INNER / 32;  // numbers of a row by a lane
     static constexpr int AT_ONCE = sizeof(T) == 8 ? 2 : 4, LOADS = EACH / AT_ONCE;
@@ -202,41 +202,45 @@ template <typename F, int PIECES> struct Short {
 
     // The sums of products of all digits of the rows and of this warpgroup's columns, and of some magnitudes.
     __device__ void multiply(int (&sums)[PLACES * EIGHTS][4], int (&totals)[EIGHTS][4]) const {
-        int found[D::COUNT * EIGHTS][4] = {};  // one for all: what each had anew would take other registers
-        multiply_digit<0>(found, sums, totals);
+        int found[AT_A_TIME * EIGHTS][4] = {};  // one for all: what each had anew would take other registers
+        multiply_digit<0, 0>(found, sums, totals);
     }
-    // A digit of A is multiplied with all of B at once: sums at as many places.
-    template <int DIGIT>
-    __device__ void multiply_digit(int (&found)[D::COUNT * EIGHTS][4], int (&sums)[PLACES * EIGHTS][4],
+    // A digit of A is multiplied with some of B at once: sums at as many places.
+    template <int DIGIT, int FROM>
+    __device__ void multiply_digit(int (&found)[AT_A_TIME * EIGHTS][4], int (&sums)[PLACES * EIGHTS][4],
                                    int (&totals)[EIGHTS][4]) const {
+        constexpr int DONE = FROM + AT_A_TIME - D::COUNT;  // of these before, where as many are not left
+        constexpr int FIRST = DONE > 0 ? FROM - DONE : FROM;
         begin_multiplying();
 #pragma unroll
         for (int step = 0; step < INNER / 32; ++step) {
             const int piece = step / (WIDE / 32);
             const u8 *const a = of_a + piece * PIECE_A + DIGIT * ROWS * WIDE, *const b = of_b + piece * PIECE_B;
-            multiply_digits<DIGIT == D::COUNT - 1>(found, lines_at(a), lines_at(b), step % (WIDE / 32), step > 0);
-            if (DIGIT == 0 && step < STEPS_OF_MAGNITUDES)
+            multiply_digits<DIGIT == D::COUNT - 1>(found, lines_at(a), lines_at(b + FIRST * COLUMNS * WIDE),
+                                                  step % (WIDE / 32), step > 0);
+            if (DIGIT == 0 && FROM == 0 && step < STEPS_OF_MAGNITUDES)
                 multiply_digits<false>(totals, lines_at(of_a + PIECES * PIECE_A), lines_at(of_b + PIECES * PIECE_B), step,
                                        step > 0);
         }
         commit_multiplying();
         wait_for_multiplying<0>();
         hold(found);
-        if (DIGIT == 0) hold(totals);
+        if (DIGIT == 0 && FROM == 0) hold(totals);
 #pragma unroll
-        for (int digit = 0; digit < D::COUNT; ++digit)
+        for (int digit = FROM; digit < FIRST + AT_A_TIME; ++digit)
 #pragma unroll
             for (int j = 0; j < EIGHTS; ++j)
 #pragma unroll
                 for (int e = 0; e < 4; ++e) {
                     int& sum = sums[(DIGIT + digit) * EIGHTS + j][e];
-                    const int more = found[digit * EIGHTS + j][e];
+                    const int more = found[(digit - FIRST) * EIGHTS + j][e];
                     // The last place of a digit is its first, and too large by what all numbers of B are.
                     if (digit == D::COUNT - 1) sum = more - 128 * state.digits_a[row() + e / 2 * 8][DIGIT];
                     else sum = DIGIT == 0 ? more : sum + more;
                 }
         hold(sums);
-        if constexpr (DIGIT + 1 < D::COUNT) multiply_digit<DIGIT + 1>(found, sums, totals);
+        if constexpr (DONE < 0) multiply_digit<DIGIT, FROM + AT_A_TIME>(found, sums, totals);
+        else if constexpr (DIGIT + 1 < D::COUNT) multiply_digit<DIGIT + 1, 0>(found, sums, totals);
     }
     __device__ int slot(int round) const { return 2 * warpgroup + round % 2; }
     // Of a lane's sums the first one's row, and its column within eight.

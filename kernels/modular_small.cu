@@ -111,7 +111,8 @@ __device__ int mend(const Matrix<F>& of, int row, int column, double share, cons
 
 // Blocks that a multiprocessor is to hold at least, where more than the compiler would choose were faster.
 template <typename F, int WARPS, int CHUNKS, bool WHOLE> constexpr int BLOCKS =
-    !WHOLE || WARPS != CHUNKS || sizeof(typename F::Storage) != 4 ? 0
+    !WHOLE || WARPS != CHUNKS || sizeof(typename F::Storage) == 2 ? 0
+    : sizeof(typename F::Storage) == 8                            ? (WARPS == 4 ? 3 : 0)
     : WARPS == 1                                                  ? 8
     : WARPS == 2                                                  ? 12
     : WARPS == 4                                                  ? 4

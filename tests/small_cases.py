@@ -131,7 +131,7 @@ def small_cases() -> Iterator[Case]:
 
 
 def short_cases() -> Iterator[Case]:
-    """Blocks that are whole and ragged ones, one and two pieces of a sum; lists of matrices; each way an element can go."""
+    """Whole blocks and ragged ones, one and two pieces of a sum; lists of matrices; each way that an element can go."""
     for kind, dtype, sizes, batches in (
         ("ordinary", "float64", (64, 128, 16), ((2,), (2,))), ("ordinary", "float32", (64, 128, 32), ((), ())),
         ("ordinary", "float64", (9, 140, 35), ((2, 1), (2,))), ("mixed", "float32", (70, 20, 33), ((), ())),

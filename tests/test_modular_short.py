@@ -1,4 +1,4 @@
-"""The kernel for short sums: the bits of the CPU for any numbers and shapes; what it leaves to others, and only that."""
+"""The kernel for short sums: the bits of the CPU for any numbers and shapes; what it leaves to others."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def found_by(cp: Any, a: Any, b: Any) -> ProductOfShort:
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_what_the_kernel_vouches_for(cp: Any, dtype: str) -> None:
-    """Ordinary numbers, sums that nearly cancel, lines of zeros; not infinities, nor numbers that rounding moved too far."""
+    """Ordinary numbers, sums that nearly cancel, lines of zeros; not infinities, nor what rounding moved too far."""
     a, b = factors("cancelling", dtype, 20, 128, 20)
     b[64:] = b[:64]  # of each sum the last bits of A are left
     assert found_by(cp, a, b).again is None
