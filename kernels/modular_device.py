@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from kernels import build
+from kernels import build, modular_short, modular_small
 from kernels.modular import FORMATS, bits_of, moduli_for, multiplied, result_dtype
 from kernels.modular_planes import LARGE, MOST_STAGES, SMALL, Tile, Warps, choose_tile
 from kernels.modular_room import INNER, WORDS, ceil_div, empty, matrices_of, numbered
 from kernels.modular_round import too_large
-from kernels.modular_small import ProductOfSmall, suits
+from kernels.modular_short import ProductOfShort
+from kernels.modular_small import ProductOfSmall
 from kernels.promotion import converted
 from kernels.variant import check_array
 
@@ -247,9 +248,18 @@ def exact_matmul(a: Any, b: Any) -> Any:
     """
     result = result_dtype((a.dtype, b.dtype))
     dtypes = (result, result) if result.kind == "f" else (a.dtype, b.dtype)
-    small = suits(result, a.shape[-1], a, b)
-    product = ProductOfSmall(result) if small else ProductOnDevice(dtypes, result, a.shape[-1])
-    return multiplied(product, lambda: [(a, b)])
+    return multiplied(product_for(dtypes, result, a.shape[-1], a, b), lambda: [(a, b)])
+
+
+def product_for(
+    dtypes: tuple[np.dtype[Any], np.dtype[Any]], result: np.dtype[Any], inner: int, a: Any, b: Any
+) -> ProductOnDevice | ProductOfSmall:
+    """What multiplies two stacks of which these are the first part, the fastest way that there is for them."""
+    if modular_small.suits(result, inner, a, b):
+        return ProductOfSmall(result)
+    if modular_short.suits(result, inner, a, b):
+        return ProductOfShort(result)
+    return ProductOnDevice(dtypes, result, inner)
 
 
 def _launch(kernel: str, grid: tuple[int, ...], arguments: tuple[Any, ...]) -> None:

@@ -1,7 +1,7 @@
 // Scaled integers in digits of eight bits: cut as tensor cores take them, multiplied, put together, rounded.
 #pragma once
 
-#include "modular_combine.cuh"
+#include "modular_bound.cuh"
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
 #define BYTES_16(A, B)                                                                                            \
@@ -76,12 +76,17 @@ __device__ inline u32 signs(u32 bytes) {
 // How numbers of a width are scaled where that takes a product and a conversion. A key orders magnitudes: their bits, or the
 // first 31 of them, times two. Lines whose exponents are moderate need no other care, here or in the end (Sum). Of those that
 // are tiny the factor is no number, unless all of their numbers are lifted first.
+template <typename Of> __device__ bool moderate(u32 key, u32 low) {
+    constexpr u32 FIRST = u32(Of::LEAST + Of::BIAS) << Of::FIELD, END = u32(Of::MOST + Of::BIAS + 1) << Of::FIELD;
+    return key - FIRST < END - FIRST || !(key | low);
+}
 template <int BYTES> struct Scaling {
     using Bits = u32;
     using Whole = int;
     static constexpr int FIELD = 24, BIAS = 126, POWER = 284, LIFT = 100;  // 284 = 127 + BIAS + KEPT
-    static constexpr int LEAST = -51, MOST = 93;                            // exponents that are moderate
+    static constexpr int LEAST = -51, MOST = 92;                            // exponents that are moderate
     static __device__ u32 key(Bits bits) { return bits << 1; }
+    static __device__ bool is_moderate(u32 key, u32 low) { return moderate<Scaling>(key, low); }
     static __device__ float factor(u32 field) { return __uint_as_float(field << 23); }
     static __device__ Bits lift(Bits bits, int by) {
         return __float_as_uint(__uint_as_float(bits) * factor(u32(127 + by)));
@@ -94,6 +99,7 @@ template <> struct Scaling<8> {
     static constexpr int FIELD = 21, BIAS = 1022, POWER = 2100, LIFT = 1000;  // 2100 = 1023 + BIAS + KEPT
     static constexpr int LEAST = -456, MOST = 456;
     static __device__ u32 key(Bits bits) { return u32(bits >> 32) << 1; }
+    static __device__ bool is_moderate(u32 key, u32 low) { return moderate<Scaling>(key, low); }
     static __device__ double factor(u32 field) { return __longlong_as_double(i64(u64(field) << 52)); }
     static __device__ Bits lift(Bits bits, int by) {
         return u64(__double_as_longlong(__longlong_as_double(i64(bits)) * factor(u32(1023 + by))));
@@ -102,6 +108,15 @@ template <> struct Scaling<8> {
         return __double2ll_rn(__longlong_as_double(i64(bits)) * factor);
     }
 };
+
+// A number as it is scaled: of 16 bits as float32, which knows other infinities.
+template <typename F> __device__ auto bits_of(typename F::Storage value) {
+    if constexpr (sizeof(value) == 2) {
+        return F::wild(value & (F::SIGN - 1)) ? u32(Float32::INFINITE) : __float_as_uint(float(F::real(value)));
+    } else {
+        return value;
+    }
+}
 
 // The digits of an integer of a format, the lowest first; the last one has the sign.
 template <typename F> struct Digits {
@@ -156,45 +171,54 @@ template <typename F, int PLACE, int INNER> __device__ i64 gathered(int carry, i
 
 // A sum of products, part by part from the lowest places on, and rounded by a conversion. `scale` of the exponent of a line is
 // what that needs of it. Where `round` is not `sure`, its result may be wrong; so it may be where an exponent is not moderate.
-template <typename F> struct Sum {
+template <typename F, int INNER> struct Sum {
     static constexpr bool HALF = sizeof(typename F::Storage) == 2;
-    i64 low;        // from place 0 on
-    int high, top;  // from places 4 and 6 on
+    static constexpr int TAIL = INNER > 64 ? 8 : 6;  // bits that are not looked at one by one
+    static_assert(INNER <= 256, "what is left of a sum is below 2^62");
+    static constexpr bool NARROW = Digits<F>::narrow(4, INNER);
+    i64 low;                                   // from place 0 on
+    typename WholeOf<!NARROW>::Type high = 0;  // from place 4 on, but for what is above
+    int top = 0;                               // from place 6 on
 
-    template <int PART, int INNER> __device__ void add(int a, int b, int c, int d) {
-        static_assert(Digits<F>::narrow(4, INNER), "from place 4 on it has 32 bits");
+    template <int PART> __device__ void add(int a, int b, int c, int d) {
         if constexpr (PART == 0) low = gathered<F, 0, INNER>(0, a, b, c, d);
-        else high = a + 256 * b, top = c;
+        else if constexpr (NARROW) high = a + 256 * b, top = c;
+        else high = gathered<F, 4, INNER>(0, a, b, c, 0);
     }
     static __device__ float scale(int exponent) {
-        return HALF ? __int_as_float(exponent) : __int_as_float((exponent - (2 * F::KEPT - 6) / 2 + 127) * (1 << 23));
+        return HALF ? __int_as_float(exponent) : __int_as_float((exponent - (2 * F::KEPT - TAIL) / 2 + 127) * (1 << 23));
     }
 
     __device__ typename F::Storage round(float a, float b, bool& sure) const {
-        if constexpr (HALF) {
-            const u64 upper = u64((low >> 32) + high + i64(top) * 65536);
-            u32 words[3] = {u32(low), u32(upper), u32(upper >> 32)};
-            return to_float<F>(words, __float_as_int(a) + __float_as_int(b) - 2 * F::KEPT);
-        }
-        // Without its last six bits, below 2^62; where one of those is set, so is one of the last six that are left.
-        const u64 head = u64((low >> 6) + i64(high) * (1 << 26)) + (u64(u32(top) << 10) << 32);
-        const float value = float(i64(head | u64(low & 63)));
+        if constexpr (HALF) return exactly(__float_as_int(a) + __float_as_int(b));
+        // Without its last bits, below 2^62; where one of those is set, so is one of the last that are left.
+        constexpr int LAST = (1 << TAIL) - 1;
+        const u64 head = u64((low >> TAIL) + i64(high) * (i64(1) << (32 - TAIL))) + (u64(u32(top) << (16 - TAIL)) << 32);
+        const float value = float(i64(head | u64(low & LAST)));
         sure &= fabsf(value) >= 4294967296;
         return typename F::Storage(__float_as_uint(value * a * b));
+    }
+
+    // The same whatever it is and wherever it ends up, from the exponents of both lines.
+    __device__ typename F::Storage exactly(int exponents) const {
+        const u64 upper = u64((low >> 32) + high + i64(top) * 65536);
+        u32 words[3] = {u32(low), u32(upper), u32(upper >> 32)};
+        return to_float<F>(words, exponents - 2 * F::KEPT);
     }
 
     // Whether a result may not have been sure, from the exponents of its lines.
     static __device__ bool unsure(typename F::Storage result, int exponents) {
         const u32 magnitude = result & (F::SIGN - 1);
-        return !HALF && magnitude && magnitude < u32(exponents - 2 * F::KEPT + 6 + 33 + 127) << 23;
+        return !HALF && magnitude && magnitude < u32(exponents - 2 * F::KEPT + TAIL + 33 + 127) << 23;
     }
 };
-template <> struct Sum<Float64> {
-    static constexpr int HEAD = 32;  // bits below it are not looked at one by one
+template <int INNER> struct Sum<Float64, INNER> {
+    static constexpr int OVER = INNER > 128 ? 2 : 0, TAIL = 32 + OVER;  // OVER: bits of `upper` that a float64 has no room for
+    static_assert(INNER <= 256, "sums are below 2^118");
     u32 lowest, low;
     i64 upper;
 
-    template <int PART, int INNER> __device__ void add(int a, int b, int c, int d) {
+    template <int PART> __device__ void add(int a, int b, int c, int d) {
         if constexpr (PART == 3) {
             upper += i64(u64(u32(a)) << 32);
         } else {
@@ -206,18 +230,40 @@ template <> struct Sum<Float64> {
     }
     // The first half of the bits of a power of two, less what the other line's has too many.
     static __device__ int scale(int exponent) {
-        return (exponent - (2 * Float64::KEPT - HEAD) / 2) * (1 << 20) + 1023 * (1 << 19);
+        return (exponent - (2 * Float64::KEPT - TAIL) / 2) * (1 << 20) + 1023 * (1 << 19);
     }
 
     // Of its first 85 bits, the last of which is set where one is beyond them, there are 53 in one number and 32 in another.
     __device__ u64 round(int a, int b, bool& sure) const {
-        const double rest = __longlong_as_double(i64(u64(0x43300000) << 32 | low | min(lowest, 1u))) - 4503599627370496.0;
-        const double value = fma(double(upper), 4294967296.0, rest);
+        const u32 second = OVER ? __funnelshift_r(low, u32(upper), OVER) : low;
+        const u32 beyond = min(lowest | (low & ((1 << OVER) - 1)), 1u);
+        const double rest = __longlong_as_double(i64(u64(0x43300000) << 32 | second | beyond)) - 4503599627370496.0;
+        const double value = fma(double(upper >> OVER), 4294967296.0, rest);
         sure &= fabs(value) >= 36028797018963968.0;  // 2^55: it has 55 bits before its last one
         return u64(__double_as_longlong(value * __longlong_as_double(i64(u64(u32(a) + u32(b)) << 32))));
     }
+    __device__ u64 exactly(int exponents) const {
+        u32 words[4] = {lowest, low, u32(upper), u32(u64(upper) >> 32)};
+        return to_float<Float64>(words, exponents - 2 * Float64::KEPT);
+    }
     static __device__ bool unsure(u64 result, int exponents) {
         const u64 magnitude = result & (Float64::SIGN - 1);
-        return magnitude && magnitude < u64(exponents - 2 * Float64::KEPT + HEAD + 56 + 1023) << 52;
+        return magnitude && magnitude < u64(exponents - 2 * Float64::KEPT + TAIL + 56 + 1023) << 52;
+    }
+};
+
+// Whether the sums of magnitudes alone say that elements are certain. A magnitude is one more than it was counted as where
+// its number is negative, and a number that is not zero counts one more. Rounding has moved no number of a line by more than
+// 2^MOVED / 2 units of that (Line); where that is little, it is enough to know how large lines can be.
+template <typename F> struct Nearness {
+    static constexpr int MOVED = F::PRECISION - F::KEPT + BITS < 0 ? 0 : F::PRECISION - F::KEPT + BITS;
+
+    // Of an element what all are compared by: the sum of products of magnitudes, the sums of both lines' magnitudes.
+    static __device__ int share(int total, int sizes, int inner) {
+        return MOVED > 0 ? (inner - 1) * total - (sizes << (MOVED + 1)) : total;
+    }
+    static __device__ bool enough(int least, int inner) {
+        if constexpr (MOVED > 0) return least > (inner << (MOVED + 3)) + 2;
+        return least > 0 && i64(inner - 1) * least > (inner << (BITS + 2)) + 2;
     }
 };

@@ -21,7 +21,7 @@ template <typename F, int CHUNKS> struct Pair {
     using T = typename F::Storage;
     using Of = Scaling<sizeof(T)>;
     u32 digits[CHUNKS][2][Digits<F>::ALL];
-    decltype(Sum<F>::scale(0)) scales[2];
+    decltype(Sum<F, SIDE * CHUNKS>::scale(0)) scales[2];
 
     // Whether all exponents of lines that the warp has are moderate; those of zeros are.
     __device__ bool split(const T (&values)[CHUNKS][2][4]) {
@@ -33,13 +33,12 @@ template <typename F, int CHUNKS> struct Pair {
             for (int h = 0; h < 2; ++h)
 #pragma unroll
                 for (int i = 0; i < 4; ++i) {
-                    if constexpr (sizeof(T) == 2) bits[c][h][i] = __float_as_uint(float(F::real(values[c][h][i])));
-                    else bits[c][h][i] = values[c][h][i];
+                    bits[c][h][i] = bits_of<F>(values[c][h][i]);
                     if constexpr (sizeof(T) == 8) low[h] |= u32(bits[c][h][i]);
                 }
         find_keys(bits, keys);
         int lifted[2] = {};
-        const bool moderate = __all_sync(~0u, is_moderate(keys[0], low[0]) && is_moderate(keys[1], low[1]));
+        const bool moderate = __all_sync(~0u, Of::is_moderate(keys[0], low[0]) && Of::is_moderate(keys[1], low[1]));
         if (!moderate) {
 #pragma unroll
             for (int h = 0; h < 2; ++h) {
@@ -54,7 +53,7 @@ template <typename F, int CHUNKS> struct Pair {
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
             const u32 field = keys[h] >> Of::FIELD;
-            scales[h] = Sum<F>::scale(field ? int(field) - Of::BIAS - lifted[h] : 0);
+            scales[h] = Sum<F, SIDE * CHUNKS>::scale(field ? int(field) - Of::BIAS - lifted[h] : 0);
             const auto factor = Of::factor(Of::POWER - field);
 #pragma unroll
             for (int c = 0; c < CHUNKS; ++c) {
@@ -65,11 +64,6 @@ template <typename F, int CHUNKS> struct Pair {
             }
         }
         return moderate;
-    }
-
-    __device__ static bool is_moderate(u32 key, u32 low) {
-        constexpr u32 FIRST = u32(Of::LEAST + Of::BIAS) << Of::FIELD, END = u32(Of::MOST + Of::BIAS + 1) << Of::FIELD;
-        return key - FIRST < END - FIRST || !(key | low);
     }
 
     __device__ static void find_keys(const typename Of::Bits (&bits)[CHUNKS][2][4], u32 (&keys)[2]) {

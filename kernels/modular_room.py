@@ -14,6 +14,7 @@ WHOLE = (128, 256)  # rows and columns of C that a block of `multiply_warpgroups
 INNER = 8192  # products of a sum at a time: a sum of residues stays below 2**27
 WORDS = 4  # that a line is described in, of modular_bound.cuh
 MOST_SMALL = 64  # rows, columns and products in a sum of matrices that modular_small.cu multiplies
+MOST_SHORT = 256  # products in a sum that modular_short.cu adds up
 
 
 def is_small(result: np.dtype[Any], rows: int, inner: int, columns: int) -> bool:
@@ -49,6 +50,8 @@ def room_for(
     if is_small(result, rows, inner, columns):
         return nbytes
     floats = result.name in FORMATS
+    if floats and inner <= MOST_SHORT:  # a result that may not do, beside the one that takes its place
+        nbytes += matrices * rows * columns * result.itemsize
     moduli = moduli_for(sum(map(bits_of, dtypes)), inner)
     padded = ceil_div(min(part, INNER), WIDE) * WIDE
     lines_of = whole_tiles(rows, columns) if fits(rows, columns, WHOLE) else (rows, columns)

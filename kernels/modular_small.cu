@@ -14,9 +14,7 @@ constexpr int AT_A_TIME = 4;  // matrices by a block where each has one warp
 // One tile: 16 rows, eight columns. Of each of a lane's four elements the sum of products, and that of magnitudes.
 template <typename F, int CHUNKS> struct Tile {
     using D = Digits<F>;
-    // Rounding has moved no number of a line by more than 2^MOVED / 2 units of that (Line).
-    static constexpr int MOVED = F::PRECISION - F::KEPT + BITS < 0 ? 0 : F::PRECISION - F::KEPT + BITS;
-    Sum<F> sums[4];
+    Sum<F, SIDE * CHUNKS> sums[4];
     int totals[4] = {};
 
     __device__ static void multiply(int (&found)[4], const u32 (&a)[CHUNKS][2][D::ALL], int i,
@@ -46,7 +44,7 @@ template <typename F, int CHUNKS> struct Tile {
             }
 #pragma unroll
         for (int e = 0; e < 4; ++e)
-            sums[e].template add<PART, SIDE * CHUNKS>(places[0][e], places[1][e], places[2][e], places[3][e]);
+            sums[e].template add<PART>(places[0][e], places[1][e], places[2][e], places[3][e]);
         if constexpr (PART + 1 < D::PARTS) run_part<PART + 1>(a, b);
     }
 
@@ -55,13 +53,11 @@ template <typename F, int CHUNKS> struct Tile {
         multiply(totals, a, D::COUNT, b, D::COUNT);
     }
 
-    // Whether the sums of magnitudes alone say that the elements are certain. A magnitude is one more than it was counted as
-    // where its number is negative, and a number that is not zero counts one more. Where numbers move little, it is enough to
-    // know how large lines can be.
+    // Whether the elements are certain by Nearness.
     __device__ bool are_certain(const u32 (&a)[CHUNKS][2][D::ALL], const u32 (&b)[CHUNKS][D::ALL], int inner,
                                 const bool (&there)[4]) const {
         int sizes[4] = {}, least = 1 << 30;
-        if constexpr (MOVED > 0) {
+        if constexpr (Nearness<F>::MOVED > 0) {
             constexpr u32 ONES = 0x01010101;
             const u32 ones[2] = {ONES, ONES};
 #pragma unroll
@@ -73,11 +69,10 @@ template <typename F, int CHUNKS> struct Tile {
         }
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
-            const int share = MOVED > 0 ? (inner - 1) * totals[e] - (sizes[e] << (MOVED + 1)) : totals[e];
+            const int share = Nearness<F>::share(totals[e], sizes[e], inner);
             least = there[e] ? min(least, share) : least;
         }
-        if constexpr (MOVED > 0) return least > (inner << (MOVED + 3)) + 2;
-        return least > 0 && i64(inner - 1) * least > (inner << (BITS + 2)) + 2;
+        return Nearness<F>::enough(least, inner);
     }
 };
 
@@ -108,7 +103,7 @@ __device__ int mend(const Matrix<F>& of, int row, int column, double share, cons
         } else {
             const int first = of_row.exponent(), second = of_column.exponent();
             const bool moderate = min(first, second) >= Of::LEAST && max(first, second) <= Of::MOST;
-            if (!moderate || Sum<F>::unsure(*to, first + second)) *to = element.exact();
+            if (!moderate || Sum<F, SIDE>::unsure(*to, first + second)) *to = element.exact();
         }
     }
     return doubtful;
@@ -116,7 +111,8 @@ __device__ int mend(const Matrix<F>& of, int row, int column, double share, cons
 
 // Blocks that a multiprocessor is to hold at least, where more than the compiler would choose were faster.
 template <typename F, int WARPS, int CHUNKS, bool WHOLE> constexpr int BLOCKS =
-    !WHOLE || WARPS != CHUNKS || sizeof(typename F::Storage) != 4 ? 0
+    !WHOLE || WARPS != CHUNKS || sizeof(typename F::Storage) == 2 ? 0
+    : sizeof(typename F::Storage) == 8                            ? (WARPS == 4 ? 3 : 0)
     : WARPS == 1                                                  ? 8
     : WARPS == 2                                                  ? 12
     : WARPS == 4                                                  ? 4
@@ -130,7 +126,7 @@ multiply_small(const typename F::Storage* __restrict__ a, const typename F::Stor
                int columns, double share, typename F::Storage* result, u64* doubtful) {
     using T = typename F::Storage;
     using D = Digits<F>;
-    using Scale = decltype(Sum<F>::scale(0));
+    using Scale = decltype(Sum<F, SIDE * CHUNKS>::scale(0));
     constexpr int GROUPS = WARPS > 1 ? WARPS : 0, OTHERS = GROUPS ? GROUPS : 1;
     // Of each digit all chunks together, as the tensor cores take them; by sixteen bytes as far as that goes.
     constexpr int WORDS = D::ALL * CHUNKS, FOURS = WORDS / 4, REST = WORDS % 4;

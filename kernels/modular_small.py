@@ -32,7 +32,7 @@ class ProductOfSmall:
         Dtype of the product, to which the factors are converted.
     """
 
-    scaled = True
+    scaled, kind = True, "small"
 
     def __init__(self, result: np.dtype[Any]) -> None:
         self.result = result
@@ -54,8 +54,8 @@ class ProductOfSmall:
         for what, array in (("first", a), ("second", b)):
             check_array(f"matmul, {what} matrix", array, (self.result.name,), max(2, array.ndim))
         (rows, inner), columns = a.shape[-2:], b.shape[-1]
-        if not suits(self.result, inner, a, b):
-            raise ValueError(f"matmul: expected small matrices to multiply, got shapes {a.shape} and {b.shape}")
+        if inner != b.shape[-2] or not self._fits(rows, inner, columns):
+            raise ValueError(f"matmul: expected {self.kind} matrices to multiply, got shapes {a.shape} and {b.shape}")
         batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
         self.product = empty((*batch, rows, columns), f"u{self.result.itemsize}")
         self.doubts = cupy.zeros(1, np.uint64)
@@ -67,7 +67,13 @@ class ProductOfSmall:
                      for array in (a, b)]  # fmt: skip
         else:
             lists = [empty((1,), np.int32)] * 2
-        matrices = matrices_of(self.product)
+        self._launch(a, b, (*lists, np.int32(listed)), matrices_of(self.product))
+
+    def _fits(self, rows: int, inner: int, columns: int) -> bool:
+        return is_small(self.result, rows, inner, columns)
+
+    def _launch(self, a: Any, b: Any, lists: tuple[Any, ...], matrices: int) -> None:
+        (rows, inner), columns = a.shape[-2:], b.shape[-1]
         warps, chunks = ceil_div(max(rows, columns), SIDE), ceil_div(inner, SIDE)
         whole = rows == columns == warps * SIDE and inner == chunks * SIDE and not any(x.data.ptr % 16 for x in (a, b))
         kernel = f"multiply_small<{C_TYPES[self.result.name]}, {warps}, {chunks}, {str(whole).lower()}>"
@@ -75,7 +81,7 @@ class ProductOfSmall:
         build.load("modular_small", kernel)(
             (ceil_div(matrices, at_a_time),),
             (32 * warps * at_a_time,),
-            (a, b, *lists, np.int32(listed), np.int32(matrices), *map(np.int32, (rows, inner, columns)),
+            (a, b, *lists, *map(np.int32, (matrices, rows, inner, columns)),
              np.float64(FORMATS[self.result.name].share(inner)), self.product, self.doubts),
         )  # fmt: skip
 

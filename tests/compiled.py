@@ -21,6 +21,7 @@ from kernels import (
     matmul,
     modular_device,
     modular_planes,
+    modular_short,
     modular_small,
     reduce_device,
     reduction,
@@ -152,6 +153,7 @@ def _sliding(architecture: str) -> list[str]:
 INSTANCES: dict[str, Callable[[str], list[str]]] = {
     "histogram": lambda architecture: sorted({*histogram_instances(architecture), *LADDER.values()}),
     "modular": _modular,
+    "modular_short": lambda architecture: list(modular_short.INSTANCES) if architecture == build.HOPPER else [],
     "modular_small": _modular_small,
     "reduce": _reduce,
     "sliding": _sliding,
@@ -165,7 +167,7 @@ INSTANCES: dict[str, Callable[[str], list[str]]] = {
     "limits": lambda _: ["read_stream", "displace_cache", *(f"merge<{count}>" for count in (1, 2, 3))],
 }
 # What takes longest comes first.
-TASKS = [(stem, architecture) for stem in INSTANCES for architecture in ORDER]
+TASKS = [(stem, architecture) for stem in INSTANCES for architecture in ORDER if INSTANCES[stem](architecture)]
 
 
 def compiled(stem: str, architecture: str) -> tuple[str, dict[str, Taken]]:

@@ -13,7 +13,7 @@ from host_case import RANDOM, Case, integers, same
 from host_cases_histogram import histogram_cases, ladder_cases
 from host_cases_sliding import sliding_cases
 from modular_cases import modular_cases
-from small_cases import small_cases
+from small_cases import short_cases, small_cases
 
 from kernels import (
     build,
@@ -292,6 +292,6 @@ CASES = [
     case
     for cases in (histogram_cases, ladder_cases, reduction_cases, stencil_cases, transpose_cases, ragged_cases,
                   runs_cases, matmul_cases, elementwise_cases, limits_cases, exact_cases, modular_cases, small_cases,
-                  sliding_cases)
+                  short_cases, sliding_cases)
     for case in cases()
 ]  # fmt: skip

@@ -11,6 +11,7 @@ from host_case import Case
 from modular_cases import Array, Sizes, factors, generator, overflowing, same_bits, with_doubtful
 
 from kernels.modular import FORMATS, multiplied
+from kernels.modular_short import ProductOfShort
 from kernels.modular_small import ProductOfSmall
 
 # Of rows of A and of columns of B, from end to end of a format and around what the kernel takes for moderate.
@@ -60,29 +61,31 @@ def apart(dtype: str, rows: int, inner: int, columns: int) -> tuple[Array, Array
     return a.astype(dtype), b.astype(dtype)
 
 
-def by_small(cp: Any, a: Array, b: Array) -> tuple[Array, int]:
-    """The product by the kernel, and how many elements it computed term by term."""
-    product = ProductOfSmall(np.result_type(a, b))
+def by_small(cp: Any, a: Array, b: Array, how: type[ProductOfSmall] = ProductOfSmall) -> tuple[Array, int]:
+    """The product by a kernel, and how many elements it computed term by term."""
+    product = how(np.result_type(a, b))
     found = multiplied(product, lambda: [(cp.asarray(a), cp.asarray(b))])
     return found.get(), product.doubtful
 
 
-def check(cp: Any, a: Array, b: Array) -> None:
+def check(cp: Any, a: Array, b: Array, how: type[ProductOfSmall] = ProductOfSmall) -> None:
     """The bits of the CPU, and as many elements term by term."""
     expected, doubtful = with_doubtful(a, b)
-    found, count = by_small(cp, a, b)
+    found, count = by_small(cp, a, b, how)
     same_bits(found, expected)
     assert count == doubtful, (count, doubtful)
 
 
-def _case(kind: str, dtype: str, sizes: tuple[int, int, int], batches: tuple[Sizes, Sizes], cp: Any) -> None:
+def _case(
+    kind: str, dtype: str, sizes: tuple[int, int, int], batches: tuple[Sizes, Sizes], how: type[ProductOfSmall], cp: Any
+) -> None:
     pair = {"by lines": by_lines, "vanishing": vanishing, "tiny": tiny, "apart": apart}.get(kind)
     a, b = pair(dtype, *sizes) if pair else factors(kind, dtype, *sizes)
     if batches[0]:
         a = np.stack([np.roll(a, i, 0) for i in range(int(np.prod(batches[0])))]).reshape(*batches[0], *a.shape)
     if batches[1]:
         b = np.stack([np.roll(b, i, 1) for i in range(int(np.prod(batches[1])))]).reshape(*batches[1], *b.shape)
-    check(cp, a, b)
+    check(cp, a, b, how)
 
 
 def _overflowing(cp: Any) -> None:
@@ -95,6 +98,14 @@ def _undefined(cp: Any) -> None:
     a[1::2, 2], b[2, 1] = 0, np.inf
     a[0, 3], b[3, 2] = -np.inf, 0
     check(cp, a, b)
+
+
+def _infinite_among_large(how: type[ProductOfSmall], inner: int, cp: Any) -> None:
+    """Infinities in float16 beside numbers that are nearly as large, and zeros that they meet."""
+    a = np.full((3, inner), 6e4, "float16")
+    a[0, 0], a[1, 1], b = np.inf, np.nan, np.full((inner, 5), 1e-3, "float16")
+    b[0, :2] = 0
+    check(cp, a, b, how)
 
 
 def small_cases() -> Iterator[Case]:
@@ -112,6 +123,25 @@ def small_cases() -> Iterator[Case]:
         ("apart", "float64", (5, 4, 16), ((), ())), ("ordinary", "float32", (16, 16, 32), ((), (2,))),
     ):  # fmt: skip
         yield Case("modular_small", "multiply_small", f"{kind} {dtype}, {sizes}, {batches}",
-                   partial(_case, kind, dtype, sizes, batches))  # fmt: skip
+                   partial(_case, kind, dtype, sizes, batches, ProductOfSmall))  # fmt: skip
     yield Case("modular_small", "multiply_small", "sums that overflow", _overflowing)
     yield Case("modular_small", "multiply_small", "infinity times zero", _undefined)
+    among = partial(_infinite_among_large, ProductOfSmall, 16)
+    yield Case("modular_small", "multiply_small", "infinities among large numbers", among)
+
+
+def short_cases() -> Iterator[Case]:
+    """Whole blocks and ragged ones, one and two pieces of a sum; lists of matrices; each way that an element can go."""
+    for kind, dtype, sizes, batches in (
+        ("ordinary", "float64", (64, 128, 16), ((2,), (2,))), ("ordinary", "float32", (64, 128, 32), ((), ())),
+        ("ordinary", "float64", (9, 140, 35), ((2, 1), (2,))), ("mixed", "float32", (70, 20, 33), ((), ())),
+        ("special", "float64", (17, 40, 9), ((), ())), ("cancelling", "float64", (5, 256, 8), ((), ())),
+        ("cancelling", "float32", (5, 200, 8), ((), ())), ("extreme", "float64", (3, 256, 4), ((), ())),
+        ("huge", "float16", (6, 30, 10), ((), ())), ("by lines", "float32", (12, 130, 9), ((), ())),
+        ("by lines", "float64", (12, 20, 9), ((), ())), ("vanishing", "float64", (9, 150, 5), ((), ())),
+        ("apart", "float64", (5, 4, 16), ((), ())), ("tiny", "float32", (6, 5, 7), ((), ())),
+    ):  # fmt: skip
+        yield Case("modular_short", "multiply_short", f"{kind} {dtype}, {sizes}, {batches}",
+                   partial(_case, kind, dtype, sizes, batches, ProductOfShort))  # fmt: skip
+    among = partial(_infinite_among_large, ProductOfShort, 65)
+    yield Case("modular_short", "multiply_short", "infinities among large numbers", among)

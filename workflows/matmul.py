@@ -166,14 +166,9 @@ def _product(first: tuple[Any, Any], specs: Sequence[Spec], options: MatmulOptio
     dtypes = tuple(result if result.kind == "f" else spec.dtype for spec in specs)
     if isinstance(first[0], np.ndarray):
         return product_on_cpu((dtypes[0], dtypes[1]), result)
-    from kernels.modular_device import ProductOnDevice
-    from kernels.modular_small import ProductOfSmall, suits
+    from kernels.modular_device import product_for
 
-    return (
-        ProductOfSmall(result)
-        if suits(result, inner, *first)
-        else ProductOnDevice((dtypes[0], dtypes[1]), result, inner)
-    )
+    return product_for((dtypes[0], dtypes[1]), result, inner, *first)
 
 
 def notes(specs: Sequence[Spec], options: MatmulOptions) -> dict[str, str]:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from kernels import build, modular_device
+from kernels.elementwise import elementwise
 from kernels.limits import product, read_stream
 from kernels.modular import multiplied
 from kernels.modular_cpu import ProductOnCpu
@@ -128,18 +129,20 @@ def measure(repeats: int = 10, sizes: tuple[int, ...] = SIZES) -> dict[str, Any]
 
 
 def stack(dtype: str, size: int, repeats: int) -> dict[str, Any]:
-    """What a stack of matrices takes, beside cuBLAS."""
+    """What a stack of matrices takes, beside cuBLAS and beside reading and writing as much."""
     import cupy
 
     a, b = (cupy.ascontiguousarray(cupy.stack([matrix] * size)) for matrix in matrices(size, dtype))
     out, ahead = cupy.empty_like(a), cupy.zeros(2**28, cupy.uint32)
+    flat = a.reshape(-1), b.reshape(-1)
     works: dict[str, Callable[[], Any]] = {
-        "cublas": lambda: cupy.matmul(a, b, out=out), "ours": lambda: exact_matmul(a, b), **steps(a, b),
+        "cublas": lambda: cupy.matmul(a, b, out=out), "ours": lambda: exact_matmul(a, b),
+        "sum of A and B": lambda: elementwise(*flat, operation="add"),
     }  # fmt: skip
     seconds = device_medians(works, repeats, lambda: read_stream(ahead))
     row = {
         "dtype": dtype, "matrices": size, "size": size, "share of cublas": seconds["cublas"] / seconds["ours"],
-        "milliseconds": {name: 1000 * taken for name, taken in seconds.items()},
+        "milliseconds": {name: 1000 * taken for name, taken in seconds.items()}, "verified": verified(a[0], b[0]),
     }  # fmt: skip
     print(row, flush=True)
     return row
