@@ -1,7 +1,7 @@
 // Reduce: exact sum, exact sum of squares, minimum and maximum with their places, NaN and infinities, in one pass.
 //
-//   moments     every block reads its share, and leaves a row: what it summed in digits, and its extremes
-//   finish      rows of all blocks to a partial (kernels/reduce.py)
+//   moments     every block reads its share, and leaves a row: what it summed in digits, and its extremes; the last
+//               one to do so makes a partial of them all (kernels/reduce.py)
 //   combine     two partials to one
 //
 // Integers add up in registers, as wide as it takes. Floats do, too, as long as the exponents of what a thread sees are
@@ -36,11 +36,6 @@ template <> constexpr int REDUCE_BLOCKS<double, SUM | EXTREMES> = 2;
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ != 900
 template <> constexpr int REDUCE_BLOCKS<double, SUM | SQUARES | EXTREMES> = 2;  // with 80 registers two are spilled
 #endif
-
-template <typename T> constexpr bool HAS_NAN = false;
-template <> constexpr bool HAS_NAN<float16> = true;
-template <> constexpr bool HAS_NAN<float> = true;
-template <> constexpr bool HAS_NAN<double> = true;
 
 template <typename T, int PARTS> struct Visitor {
     const T* samples;
@@ -111,7 +106,7 @@ template <typename T, int PARTS> struct Visitor {
 
 template <typename T, int PARTS>
 __global__ void __launch_bounds__(REDUCE_THREADS, (REDUCE_BLOCKS<T, PARTS>))
-moments(const T* samples, i64 n, i64* rows) {
+moments(const T* samples, i64 n, i64* rows, u32* arrived, i64 code, i64* partial) {
     __shared__ Counters<PARTS> shared;
     const Walk<T> walk(samples, n);
     Tile<T> first;
@@ -124,89 +119,7 @@ moments(const T* samples, i64 n, i64* rows) {
     walk.visit(first, visitor);
     visitor.sums.close(shared);
     shared.store(visitor.extremes.least.found(), visitor.extremes.greatest.found(), rows + blockIdx.x);
-}
-
-// One block; the rows of all blocks to a partial.
-template <typename T>
-__global__ void __launch_bounds__(FINISH_THREADS)
-finish(const T* samples, i64 n, const i64* rows, int count, i64 code, i64 parts, i64* partial) {
-    __shared__ Found least_of[FINISH_WARPS], greatest_of[FINISH_WARPS];
-    __shared__ u32 special[3], mask[MASKS], place[2];
-    __shared__ u64 first_nan;
-    __shared__ i64 digits[DIGITS];
-    constexpr int COUNTING = FINISH_WARPS / 2;  // warps; the others look the extremes up
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    if (threadIdx.x < DIGITS) digits[threadIdx.x] = 0;
-    if (threadIdx.x < MASKS) mask[threadIdx.x] = 0;
-    if (threadIdx.x < 3) special[threadIdx.x] = 0;
-    if (threadIdx.x < 2) place[threadIdx.x] = NONE;
-    if (threadIdx.x == 0) first_nan = NOWHERE;
-    __syncthreads();
-
-    Found least{NOWHERE, NOWHERE}, greatest = least;
-    u32 bits[MASKS] = {};
-    for (int i = threadIdx.x; i < count; i += FINISH_THREADS) {
-        i64 head[ROW_DIGITS];
-#pragma unroll
-        for (int k = 0; k < ROW_DIGITS; ++k) head[k] = rows[k * i64(count) + i];
-        least = first(least, {head[ROW_LEAST], head[ROW_LEAST + 1]});
-        greatest = first(greatest, {head[ROW_GREATEST], head[ROW_GREATEST + 1]});
-#pragma unroll
-        for (int k = 0; k < MASKS; ++k) bits[k] |= u32(head[ROW_MASKS + k]);
-#pragma unroll
-        for (int k = 0; k < 3; ++k)
-            if (head[k]) atomicAdd(&special[k], u32(head[k]));
-        if (head[ROW_NAN] != NOWHERE) atomicMin(&first_nan, u64(head[ROW_NAN]));
-    }
-    least = first_of_warp(least);
-    greatest = first_of_warp(greatest);
-#pragma unroll
-    for (int k = 0; k < MASKS; ++k) {
-        bits[k] = bits_of_warp(bits[k]);
-        if (lane == k && bits[k]) atomicOr(&mask[k], bits[k]);
-    }
-    if (lane == 0) least_of[warp] = least, greatest_of[warp] = greatest;
-    __syncthreads();
-
-    least = first_of_warp(least_of[lane % FINISH_WARPS]);
-    greatest = first_of_warp(greatest_of[lane % FINISH_WARPS]);
-    const Walk<T> walk(samples, n);
-    if (warp < COUNTING) {
-        // A warp for each digit that some block has.
-        const Range of_sum(mask, SQUARES_FROM / 32, 0);
-        const Range of_squares(mask + SQUARES_FROM / 32, MASKS - SQUARES_FROM / 32, SQUARES_FROM);
-        for (int k = warp; k < of_sum.size + of_squares.size; k += COUNTING) {
-            const int digit = k < of_sum.size ? of_sum.begin + k : of_squares.begin + k - of_sum.size;
-            i64 sum = 0;
-#pragma unroll 8
-            for (int i = lane; i < count; i += 32)
-                if (u32(rows[(ROW_MASKS + digit / 32) * i64(count) + i]) >> digit % 32 & 1)
-                    sum += rows[(ROW_DIGITS + digit) * i64(count) + i];
-#pragma unroll
-            for (int lanes = 16; lanes > 0; lanes /= 2) sum += __shfl_xor_sync(ALL_LANES, sum, lanes);
-            if (lane == 0) digits[digit] = sum;
-        }
-    } else if (least.at != NOWHERE) {
-        const u32 low = look_up<T, Least>(walk, least), high = look_up<T, Greatest>(walk, greatest);
-        if (low != NONE) atomicMin(&place[0], low);
-        if (high != NONE) atomicMin(&place[1], high);
-    }
-    __syncthreads();
-    if (warp == 0) {
-        to_words<SUM_DIGITS, SUM_WORDS>(digits, reinterpret_cast<u64*>(partial) + SUM_AT);
-    } else if (warp == 1) {
-        to_words<SQUARE_DIGITS, SQUARE_WORDS>(digits + SQUARES_FROM, reinterpret_cast<u64*>(partial) + SQUARES_AT);
-    } else if (threadIdx.x == 64) {
-        partial[0] = code;
-        partial[1] = parts;
-        partial[2] = n;
-        for (int i = 0; i < 3; ++i) partial[3 + i] = special[i];
-        if (least.at != NOWHERE) {
-            least = exact_place<T, Least>(samples, walk.start_of(least.at) + place[0]);
-            greatest = exact_place<T, Greatest>(samples, walk.start_of(greatest.at) + place[1]);
-        }
-        store_found(i64(first_nan) == NOWHERE ? NOWHERE : 2 * i64(first_nan), least, greatest, partial);
-    }
+    if (is_last(arrived)) finish<T, PARTS>(walk, rows, code, partial);
 }
 
 // Two warps' worth of threads.

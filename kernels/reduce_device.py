@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -10,7 +13,7 @@ from kernels import build, reduce
 from kernels.exact_sum import SQUARE_BITS, SQUARE_WORDS, SUM_BITS, SUM_WORDS
 from kernels.variant import check_array
 
-THREADS, FINISH_THREADS = 256, 512  # REDUCE_THREADS in reduce_tile.cuh, and in reduce.cu
+THREADS = 256  # REDUCE_THREADS in reduce_tile.cuh
 TILE_BYTES = 64  # that a thread loads at a time
 MOST_BLOCKS = 3  # of a multiprocessor: they keep the memory busy, and more would leave more rows
 DIGIT_BITS = 28  # exact_sum.cuh
@@ -18,6 +21,7 @@ SUM_DIGITS, SQUARE_DIGITS = -(-(SUM_BITS + 1088) // DIGIT_BITS), -(-(SQUARE_BITS
 # What a block leaves, as in reduce_tile.cuh: the head, a mask of every 32 digits, the digits.
 DIGITS = -(-SUM_DIGITS // 32) * 32 + SQUARE_DIGITS
 ROW = 8 + -(-DIGITS // 32) + DIGITS
+COUNTERS = 2**16  # far more than launches that can be under way on a device at a time
 MOST_SAMPLES = 2**31  # of a launch: what is counted in 32 bits, and digits in 64, does not overflow
 
 C_TYPES = {
@@ -25,7 +29,7 @@ C_TYPES = {
     "int64": "i64", "uint64": "u64", "float16": "float16", "float32": "float", "float64": "double",
 }  # fmt: skip
 MOMENTS = tuple(f"moments<{c_type}, {parts}>" for c_type in C_TYPES.values() for parts in reduce.PARTS)
-INSTANCES = (*MOMENTS, *(f"finish<{c_type}>" for c_type in C_TYPES.values()), "combine")
+INSTANCES = (*MOMENTS, "combine")
 
 
 def reduce_on_device(samples: Any, parts: int) -> Any:
@@ -59,24 +63,35 @@ def reduce_on_device(samples: Any, parts: int) -> Any:
     if parts not in reduce.PARTS:
         raise ValueError(f"reduce: expected parts out of {', '.join(map(str, reduce.PARTS))}, got {parts}")
     c_type = C_TYPES[str(samples.dtype)]
-    kernel, finish = build.load("reduce", f"moments<{c_type}, {parts}>"), build.load("reduce", f"finish<{c_type}>")
+    kernel = build.load("reduce", f"moments<{c_type}, {parts}>")
     columns = 8 * THREADS * cells(str(samples.dtype), parts)
     limits = build.limits()
     resident = min(limits.resident_blocks(THREADS, kernel.registers, kernel.static_shared + columns),
                    MOST_BLOCKS * limits.multiprocessors)  # fmt: skip
-    code = reduce.DTYPES.index(str(samples.dtype))
+    code = np.int64(reduce.DTYPES.index(str(samples.dtype)))
+    zeros, turns = counters(int(cupy.cuda.runtime.getDevice()))
     total = None
     for start in range(0, samples.size, MOST_SAMPLES):
         part = samples[start : start + MOST_SAMPLES]
         grid = min(resident, -(-part.nbytes // (THREADS * TILE_BYTES)))
         rows = cupy.empty(grid * ROW, cupy.int64)
-        kernel((grid,), (THREADS,), (part, np.int64(part.size), rows), shared_mem=columns)
         partial = cupy.empty(reduce.SIZE, cupy.int64)
-        header = (np.int64(code), np.int64(parts))
-        finish((1,), (FINISH_THREADS,), (part, np.int64(part.size), rows, np.int32(grid), *header, partial))
+        turn = next(turns) % COUNTERS
+        arguments = (part, np.int64(part.size), rows, zeros[turn : turn + 1], code, partial)
+        kernel((grid,), (THREADS,), arguments, shared_mem=columns)
         partial = reduce.place(partial, start) if start else partial
         total = partial if total is None else combine_on_device(total, partial)
     return total
+
+
+@cache
+def counters(device: int) -> tuple[Any, Iterator[int]]:
+    """Zeros on a device, uint32, of which each launch takes the next to count its blocks in, and leaves it zero."""
+    import cupy
+
+    zeros = cupy.zeros(COUNTERS, np.uint32)
+    zeros.get()  # waits: other streams than the current one find them, too
+    return zeros, itertools.count()
 
 
 def cells(dtype: str, parts: int) -> int:

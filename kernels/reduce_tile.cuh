@@ -107,6 +107,10 @@ inline __device__ double widened(u32 word, bool upper) {
 #endif
 }
 
+template <typename T> constexpr bool HAS_NAN = false;
+template <> constexpr bool HAS_NAN<float16> = true;
+template <> constexpr bool HAS_NAN<float> = true;
+template <> constexpr bool HAS_NAN<double> = true;
 template <typename T> __device__ bool is_nan(T) { return false; }
 inline __device__ bool is_nan(float16 x) { return (x.bits & 0x7fff) > 0x7c00; }
 inline __device__ bool is_nan(float x) { return x != x; }
@@ -230,7 +234,7 @@ template <int PARTS> struct Counters {
             if (lane == 4) row[ROW_LEAST * column] = lowest.key, row[(ROW_LEAST + 1) * column] = lowest.at;
             if (lane == 5) row[ROW_GREATEST * column] = highest.key, row[(ROW_GREATEST + 1) * column] = highest.at;
         }
-        for (int i = threadIdx.x; i < 32 * MASKS; i += blockDim.x) {
+        for (int i = threadIdx.x; i < (COUNT + 31) / 32 * 32; i += blockDim.x) {
             const i64 digit = i < COUNT ? digits.digit(i) : 0;
             const u32 mask = __ballot_sync(ALL_LANES, digit != 0);
             if (lane == 0) row[(ROW_MASKS + i / 32) * column] = mask;

@@ -45,10 +45,12 @@ template <int PARTS> struct Columns<float, PARTS> {
     }
 
     __device__ static void empty(Counters<PARTS>& counters) {
+#pragma unroll 1
         for (int i = 0; i < SUMS; ++i) {
             counters.digits.add(cell<float, double>(i), SUM_PLACE - 1074);
             cell<float, double>(i) = 0;
         }
+#pragma unroll 1
         for (int i = 0; i < SQUARED; ++i) {
             counters.digits.add(cell<float, u64>(SUMS + i), 0, SQUARE_PLACE - 2 * 149 + i * SQUARE_BITS_OF_CELL, false);
             cell<float, u64>(SUMS + i) = 0;
@@ -76,6 +78,7 @@ template <int PARTS> struct Columns<double, PARTS> {
     }
 
     __device__ static void empty(Counters<PARTS>& counters) {
+#pragma unroll 1
         for (int i = 0; i < CELLS; ++i) {
             const i64 sum = cell<double, i64>(i);
             counters.digits.add(u64(sum < 0 ? -sum : sum), 0, SUM_PLACE - 1074 + i * BITS, sum < 0);

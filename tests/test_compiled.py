@@ -19,7 +19,7 @@ from pipeline.inspection import inspect
 LARGE = ("sm_80", "sm_90a", "sm_100")
 # Kernels that jobs run: threads of a block, and blocks that a multiprocessor is to hold at least.
 PRODUCTION = {
-    "histogram": r"histogram_\w+", "reduce": r"moments|finish|combine", "matmul": "register_tiled",
+    "histogram": r"histogram_\w+", "reduce": r"moments|combine", "matmul": "register_tiled",
     "stencil": "production", "transpose": "production", "reduction": "production", "elementwise": "production",
     "limits": r"\w+", "modular": r"\w+", "modular_small": r"\w+", "sliding": r"\w+",
 }  # fmt: skip
@@ -40,8 +40,6 @@ def launch(stem: str, instance: str, architecture: str) -> tuple[int, int]:
         return (128, 1) if warps == 1 else (32 * warps, 1)
         two = (c_type == "float" and parts in "37") or (c_type == "double" and parts in "15")
         return 256, 2 if two or ((c_type, parts) == ("double", "7") and architecture != "sm_90a") else 3
-    if (stem, kernel) == ("reduce", "finish"):
-        return 512, 1
     if (stem, kernel) == ("transpose", "production"):
         c_type, _, _, threads, *aligned = rest.rstrip(">").split(", ")
         of_in, of_out = (flag == "true" for flag in aligned)
