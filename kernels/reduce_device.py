@@ -99,7 +99,7 @@ def cells(dtype: str, parts: int) -> int:
     if build.limits().shared_per_block <= 2**16:
         return 0
     if dtype == "float32":
-        return 16 * bool(parts & reduce.SUM) + 12 * bool(parts & reduce.SQUARES)
+        return 16 * bool(parts & reduce.SUM) + 32 * bool(parts & reduce.SQUARES)
     return 41 * (dtype == "float64" and parts & (reduce.SUM | reduce.SQUARES) == reduce.SUM)
 
 

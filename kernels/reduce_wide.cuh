@@ -19,42 +19,46 @@ constexpr bool ROOMY = false;
 constexpr bool ROOMY = true;
 #endif
 
-// Sixteen exponents share a sum in float64, which rounds none of 2^14 numbers. A square of 48 bits becomes two numbers
-// of 48, of which 2^15 add up.
+// Sixteen exponents share a sum in float64, which rounds none of 2^14 numbers. Their squares are float64 numbers, too,
+// and two sums take them as two levels of Levels would: one that stays between two powers of two, and what it leaves,
+// of which 2^26 times the last bit of a square, 2^13 times, do not exceed 2^53.
 template <int PARTS> struct Columns<float, PARTS> {
-    static constexpr int SUMS = ROOMY && PARTS & SUM ? 16 : 0, SQUARE_BITS_OF_CELL = 48;
-    static constexpr int SQUARED = ROOMY && PARTS & SQUARES ? 2 * 254 / SQUARE_BITS_OF_CELL + 2 : 0;
-    static constexpr int CELLS = SUMS + SQUARED, MOST = 1 << 14;
+    static constexpr int BINS = 16, MOST = 1 << 13, KEPT = BINS, LEFT = 2 * BINS;
+    static constexpr int CELLS = ROOMY ? (PARTS & SUM ? BINS : 0) + (PARTS & SQUARES ? 2 * BINS : 0) : 0;
+
+    // Exponent of the power of two that the first sum of the squares of a bin starts above: squares are below 2^-14 of it.
+    __device__ static int level(int bin) { return 32 * bin - 208; }
+    __device__ static double start(int bin) {
+        return __longlong_as_double(i64(level(bin) + 1023) << 52 | i64(1) << 51);
+    }
 
     __device__ static void clear() {
-        for (int i = 0; i < SUMS; ++i) cell<float, double>(i) = 0;
-        for (int i = 0; i < SQUARED; ++i) cell<float, u64>(SUMS + i) = 0;
+        for (int i = 0; i < CELLS; ++i)
+            cell<float, double>(i) = PARTS & SQUARES && i / BINS == 1 ? start(i % BINS) : 0;
     }
 
     __device__ static void add(float x) {
-        const u32 magnitude = __float_as_uint(x) & 0x7fffffffu;
-        cell<float, double>(magnitude >> 27) += x;
+        const int bin = int((__float_as_uint(x) & 0x7fffffffu) >> 27);
+        const double value = x;
+        cell<float, double>(bin) += value;
         if (PARTS & SQUARES) {
-            const u32 exponent = magnitude >> 23, place = 2 * (exponent ? exponent - 1 : 0);
-            const u32 fraction = (magnitude & 0x7fffffu) | (exponent ? 0x800000u : 0);
-            const u64 square = u64(fraction) * fraction;
-            const int first = place / SQUARE_BITS_OF_CELL, shift = place % SQUARE_BITS_OF_CELL;
-            cell<float, u64>(SUMS + first) += (square << shift) & ((u64(1) << SQUARE_BITS_OF_CELL) - 1);
-            cell<float, u64>(SUMS + first + 1) += square >> (SQUARE_BITS_OF_CELL - shift);
+            const double square = value * value, before = cell<float, double>(KEPT + bin), after = before + square;
+            cell<float, double>(KEPT + bin) = after;
+            cell<float, double>(LEFT + bin) += square - (after - before);
         }
     }
 
     __device__ static void empty(Counters<PARTS>& counters) {
 #pragma unroll 1
-        for (int i = 0; i < SUMS; ++i) {
+        for (int i = 0; i < BINS; ++i) {
             counters.digits.add(cell<float, double>(i), SUM_PLACE - 1074);
-            cell<float, double>(i) = 0;
+            if (PARTS & SQUARES) {
+                const i64 kept = __double_as_longlong(cell<float, double>(KEPT + i)) - __double_as_longlong(start(i));
+                counters.digits.add(u64(kept), 0, SQUARE_PLACE + level(i) - 52, false);
+                counters.digits.add(cell<float, double>(LEFT + i), SQUARE_PLACE - 1074);
+            }
         }
-#pragma unroll 1
-        for (int i = 0; i < SQUARED; ++i) {
-            counters.digits.add(cell<float, u64>(SUMS + i), 0, SQUARE_PLACE - 2 * 149 + i * SQUARE_BITS_OF_CELL, false);
-            cell<float, u64>(SUMS + i) = 0;
-        }
+        clear();
     }
 };
 
@@ -69,12 +73,12 @@ template <int PARTS> struct Columns<double, PARTS> {
 
     __device__ static void add(double x) {
         const u64 bits = u64(__double_as_longlong(x)), below = (u64(1) << BITS) - 1;
-        const u32 exponent = u32(bits >> 52) & 0x7ff, place = exponent ? exponent - 1 : 0;
+        const u32 exponent = u32(bits >> 52) & 0x7ff, place = max(exponent, 1u) - 1;
         const u64 fraction = (bits & below) | u64(exponent != 0) << 52;
-        const int first = place / BITS, shift = place % BITS;
-        const i64 sign = i64(bits) >> 63;
-        cell<double, i64>(first) += (i64((fraction << shift) & below) ^ sign) - sign;
-        cell<double, i64>(first + 1) += (i64(fraction >> (BITS - shift)) ^ sign) - sign;
+        const u32 first = place / u32(BITS), shift = place - first * BITS;
+        const i64 sign = i64(bits) >> 63, value = (i64(fraction) ^ sign) - sign;
+        cell<double, i64>(first) += i64((u64(value) << shift) & below);
+        cell<double, i64>(first + 1) += value >> (BITS - shift);
     }
 
     __device__ static void empty(Counters<PARTS>& counters) {
