@@ -1,7 +1,7 @@
 // Reduce: exact sum, exact sum of squares, minimum and maximum with their places, NaN and infinities, in one pass.
 //
-//   moments     every block reads its share, and leaves a row: what it summed in digits, and its extremes; the last
-//               one to do so makes a partial of them all (kernels/reduce.py)
+//   moments     every block reads its share, and leaves what it found: digits of its sums, and its extremes; the last
+//               one to do so makes a partial of it all (kernels/reduce.py)
 //   combine     two partials to one
 //
 // Integers add up in registers, as wide as it takes. Floats do, too, as long as the exponents of what a thread sees are
@@ -106,7 +106,7 @@ template <typename T, int PARTS> struct Visitor {
 
 template <typename T, int PARTS>
 __global__ void __launch_bounds__(REDUCE_THREADS, (REDUCE_BLOCKS<T, PARTS>))
-moments(const T* samples, i64 n, i64* rows, u32* arrived, i64 code, i64* partial) {
+moments(const T* samples, i64 n, i64 code, u64* totals, i64* partial) {
     __shared__ Counters<PARTS> shared;
     const Walk<T> walk(samples, n);
     Tile<T> first;
@@ -118,8 +118,8 @@ moments(const T* samples, i64 n, i64* rows, u32* arrived, i64 code, i64* partial
     Visitor<T, PARTS> visitor(samples, shared);
     walk.visit(first, visitor);
     visitor.sums.close(shared);
-    shared.store(visitor.extremes.least.found(), visitor.extremes.greatest.found(), rows + blockIdx.x);
-    if (is_last(arrived)) finish<T, PARTS>(walk, rows, code, partial);
+    shared.store(visitor.extremes.least.found(), visitor.extremes.greatest.found(), totals);
+    if (is_last(totals)) finish<T, PARTS>(walk, code, totals, partial);
 }
 
 // Two warps' worth of threads.
@@ -128,7 +128,12 @@ __global__ void combine(const i64* a, const i64* b, i64* partial) {
         add_words(reinterpret_cast<const u64*>(a) + SUM_AT, reinterpret_cast<const u64*>(b) + SUM_AT,
                   reinterpret_cast<u64*>(partial) + SUM_AT, SUM_WORDS);
         for (int i = 0; i < 6; ++i) partial[i] = i < 2 ? a[i] : a[i] + b[i];
-        store_found(min(a[6], b[6]), first({a[9], a[7]}, {b[9], b[7]}), first({~a[10], a[8]}, {~b[10], b[8]}), partial);
+        const Found least = first({a[9], a[7]}, {b[9], b[7]}), greatest = first({~a[10], a[8]}, {~b[10], b[8]});
+        partial[6] = min(a[6], b[6]);
+        partial[7] = least.at;
+        partial[8] = greatest.at;
+        partial[9] = least.key;
+        partial[10] = ~greatest.key;
     } else if (threadIdx.x == 32) {
         add_words(reinterpret_cast<const u64*>(a) + SQUARES_AT, reinterpret_cast<const u64*>(b) + SQUARES_AT,
                   reinterpret_cast<u64*>(partial) + SQUARES_AT, SQUARE_WORDS);

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
@@ -18,10 +16,8 @@ TILE_BYTES = 64  # that a thread loads at a time
 MOST_BLOCKS = 3  # of a multiprocessor: they keep the memory busy, and more would leave more rows
 DIGIT_BITS = 28  # exact_sum.cuh
 SUM_DIGITS, SQUARE_DIGITS = -(-(SUM_BITS + 1088) // DIGIT_BITS), -(-(SQUARE_BITS + 2112) // DIGIT_BITS)
-# What a block leaves, as in reduce_tile.cuh: the head, a mask of every 32 digits, the digits.
-DIGITS = -(-SUM_DIGITS // 32) * 32 + SQUARE_DIGITS
-ROW = 8 + -(-DIGITS // 32) + DIGITS
-COUNTERS = 2**16  # far more than launches that can be under way on a device at a time
+# What blocks add to, as in reduce_tile.cuh: 5 numbers and the digits; then 4 numbers of each block.
+TOTALS, OF_BLOCK = 5 + SUM_DIGITS + SQUARE_DIGITS, 4
 MOST_SAMPLES = 2**31  # of a launch: what is counted in 32 bits, and digits in 64, does not overflow
 
 C_TYPES = {
@@ -69,29 +65,28 @@ def reduce_on_device(samples: Any, parts: int) -> Any:
     resident = min(limits.resident_blocks(THREADS, kernel.registers, kernel.static_shared + columns),
                    MOST_BLOCKS * limits.multiprocessors)  # fmt: skip
     code = np.int64(reduce.DTYPES.index(str(samples.dtype)))
-    zeros, turns = counters(int(cupy.cuda.runtime.getDevice()))
+    free = free_totals(int(cupy.cuda.runtime.getDevice()), int(cupy.cuda.get_current_stream().ptr))
     total = None
     for start in range(0, samples.size, MOST_SAMPLES):
         part = samples[start : start + MOST_SAMPLES]
         grid = min(resident, -(-part.nbytes // (THREADS * TILE_BYTES)))
-        rows = cupy.empty(grid * ROW, cupy.int64)
+        try:
+            totals = free.pop()
+        except IndexError:
+            totals = cupy.zeros(TOTALS + OF_BLOCK * MOST_BLOCKS * limits.multiprocessors, np.uint64)
         partial = cupy.empty(reduce.SIZE, cupy.int64)
-        turn = next(turns) % COUNTERS
-        arguments = (part, np.int64(part.size), rows, zeros[turn : turn + 1], code, partial)
-        kernel((grid,), (THREADS,), arguments, shared_mem=columns)
+        kernel((grid,), (THREADS,), (part, np.int64(part.size), code, totals, partial), shared_mem=columns)
+        free.append(totals)
         partial = reduce.place(partial, start) if start else partial
         total = partial if total is None else combine_on_device(total, partial)
     return total
 
 
 @cache
-def counters(device: int) -> tuple[Any, Iterator[int]]:
-    """Zeros on a device, uint32, of which each launch takes the next to count its blocks in, and leaves it zero."""
-    import cupy
-
-    zeros = cupy.zeros(COUNTERS, np.uint32)
-    zeros.get()  # waits: other streams than the current one find them, too
-    return zeros, itertools.count()
+def free_totals(device: int, stream: int) -> list[Any]:
+    """Arrays for blocks to add to, which a launch finds zero and leaves zero: whatever comes next on its stream may have
+    them, as with the memory that it allocates, and on no other stream."""
+    return []
 
 
 def cells(dtype: str, parts: int) -> int:
@@ -100,7 +95,7 @@ def cells(dtype: str, parts: int) -> int:
         return 0
     if dtype == "float32":
         return 16 * bool(parts & reduce.SUM) + 32 * bool(parts & reduce.SQUARES)
-    return 41 * (dtype == "float64" and parts & (reduce.SUM | reduce.SQUARES) == reduce.SUM)
+    return 42 * (dtype == "float64" and parts & (reduce.SUM | reduce.SQUARES) == reduce.SUM)
 
 
 def combine_on_device(a: Any, b: Any) -> Any:

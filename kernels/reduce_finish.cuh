@@ -1,4 +1,4 @@
-// What the last block does: the rows of all blocks to a partial.
+// What the last block does: a partial of what all blocks have left.
 #pragma once
 
 #include "reduce_tile.cuh"
@@ -8,23 +8,14 @@ template <typename T> __device__ i64 position(const T* samples, i64 index) {
     return 2 * index + negative_zero(samples[index]);
 }
 
-inline __device__ void store_found(i64 nan, Found least, Found greatest, i64* partial) {
-    partial[6] = nan;
-    partial[7] = least.at;
-    partial[8] = greatest.at;
-    partial[9] = least.key;
-    partial[10] = ~greatest.key;
-}
-
-// All threads; whether all other blocks have left their rows, which can be read then. The counter is zero before a
-// launch and after it.
-inline __device__ bool is_last(u32* arrived) {
+// All threads; whether all other blocks have left what they have, which can be read then.
+inline __device__ bool is_last(u64* totals) {
     __shared__ bool last;
     __syncthreads();
     if (threadIdx.x == 0) {
         __threadfence();
-        last = atomicAdd(arrived, 1u) == gridDim.x - 1;
-        if (last) atomicExch(arrived, 0u);
+        last = atomicAdd(&totals[ARRIVED], u64(1)) == gridDim.x - 1;
+        if (last) atomicExch(&totals[ARRIVED], u64(0));
         __threadfence();
     }
     __syncthreads();
@@ -58,114 +49,64 @@ template <typename T, typename Order> __device__ u32 look_up(const Walk<T>& walk
     return place;
 }
 
-// From the first to the last of some digits that is not zero for some block: those have `masks`, and begin at `first`.
-struct Range {
-    int begin = 0, size = 0;
-    __device__ Range(const u32* masks, int count, int first) {
-        for (int k = 0; k < count; ++k) {
-            if (!masks[k]) continue;
-            if (size == 0) begin = first + 32 * k + __ffs(int(masks[k])) - 1;
-            size = first + 32 * k + 32 - __clz(int(masks[k])) - begin;
-        }
-    }
-};
-
 template <typename T, typename Order> __device__ Found exact_place(const T* samples, i64 index) {
     return {Order::rank(to_key(number(samples[index]))), position(samples, index)};
 }
 
-// All threads of one block; the rows of all blocks to a partial.
-template <typename T, int PARTS>
-__device__ void finish(const Walk<T>& walk, const i64* rows, i64 code, i64* partial) {
-    constexpr int WARPS = REDUCE_THREADS / 32, COUNT = Counters<PARTS>::COUNT, OWN_MASKS = (COUNT + 31) / 32;
+// All threads of one block.
+template <typename T, int PARTS> __device__ void finish(const Walk<T>& walk, i64 code, u64* totals, i64* partial) {
+    constexpr int WARPS = REDUCE_THREADS / 32, COUNT = Counters<PARTS>::COUNT;
     constexpr bool FINDS = PARTS & EXTREMES;
-    constexpr int COUNTING = FINDS ? WARPS / 2 : WARPS;  // warps; the others look the extremes up
     __shared__ Found least_of[WARPS], greatest_of[WARPS];
-    __shared__ u32 special[3], mask[MASKS], place[2];
-    __shared__ u64 first_nan;
-    __shared__ i64 digits[DIGITS];
+    __shared__ u32 place[2];
+    __shared__ i64 special[4], digits[DIGITS];
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, count = int(gridDim.x);
-    const i64 column = count;
-    if (threadIdx.x < DIGITS) digits[threadIdx.x] = 0;
-    if (threadIdx.x < MASKS) mask[threadIdx.x] = 0;
-    if (threadIdx.x < 3) special[threadIdx.x] = 0;
+    if (threadIdx.x < COUNT) digits[threadIdx.x] = i64(atomicExch(&totals[TOTAL_DIGITS + threadIdx.x], u64(0)));
+    if (threadIdx.x < 4) special[threadIdx.x] = i64(atomicExch(&totals[SPECIAL + threadIdx.x], u64(0)));
     if (threadIdx.x < 2) place[threadIdx.x] = NONE;
-    if (threadIdx.x == 0) first_nan = NOWHERE;
-    __syncthreads();
-
     Found least{NOWHERE, NOWHERE}, greatest = least;
-    u32 bits[OWN_MASKS ? OWN_MASKS : 1] = {};
-#pragma unroll 2
-    for (int i = threadIdx.x; i < count; i += REDUCE_THREADS) {
-        const i64* const row = rows + i;
-#pragma unroll
-        for (int k = 0; k < OWN_MASKS; ++k) bits[k] |= u32(__ldcg(row + (ROW_MASKS + k) * column));
-        if constexpr (FINDS) {
-            least = first(least, {__ldcg(row + ROW_LEAST * column), __ldcg(row + (ROW_LEAST + 1) * column)});
-            greatest = first(greatest, {__ldcg(row + ROW_GREATEST * column), __ldcg(row + (ROW_GREATEST + 1) * column)});
-        }
-        if constexpr (HAS_NAN<T>) {
-#pragma unroll
-            for (int k = 0; k < 3; ++k) {
-                const u32 some = u32(__ldcg(row + k * column));
-                if (some) atomicAdd(&special[k], some);
-            }
-            const i64 nan = FINDS ? __ldcg(row + ROW_NAN * column) : NOWHERE;
-            if (nan != NOWHERE) atomicMin(&first_nan, u64(nan));
-        }
-    }
-#pragma unroll
-    for (int k = 0; k < OWN_MASKS; ++k) {
-        bits[k] = bits_of_warp(bits[k]);
-        if (lane == k && bits[k]) atomicOr(&mask[k], bits[k]);
-    }
     if constexpr (FINDS) {
+        const u64* const found = totals + FOUND;
+#pragma unroll 2
+        for (int i = threadIdx.x; i < count; i += REDUCE_THREADS) {
+            least = first(least, {i64(__ldcg(found + i)), i64(__ldcg(found + count + i))});
+            greatest = first(greatest, {i64(__ldcg(found + 2 * count + i)), i64(__ldcg(found + 3 * count + i))});
+        }
         least = first_of_warp(least);
         greatest = first_of_warp(greatest);
         if (lane == 0) least_of[warp] = least, greatest_of[warp] = greatest;
     }
     __syncthreads();
-
-    if constexpr (FINDS) {
+    if (FINDS && warp >= WARPS / 2) {
         least = first_of_warp(least_of[lane % WARPS]);
         greatest = first_of_warp(greatest_of[lane % WARPS]);
-    }
-    if (warp < COUNTING) {
-        // A warp for each digit that some block has.
-        const Range of_sum(mask, SQUARES_FROM / 32, 0);
-        const Range of_squares(mask + SQUARES_FROM / 32, MASKS - SQUARES_FROM / 32, SQUARES_FROM);
-#pragma unroll 1
-        for (int k = warp; k < of_sum.size + of_squares.size; k += COUNTING) {
-            const int digit = k < of_sum.size ? of_sum.begin + k : of_squares.begin + k - of_sum.size;
-            i64 sum = 0;
-#pragma unroll 4
-            for (int i = lane; i < count; i += 32)
-                if (u32(__ldcg(rows + (ROW_MASKS + digit / 32) * column + i)) >> digit % 32 & 1)
-                    sum += __ldcg(rows + (ROW_DIGITS + digit) * column + i);
-#pragma unroll
-            for (int lanes = 16; lanes > 0; lanes /= 2) sum += __shfl_xor_sync(ALL_LANES, sum, lanes);
-            if (lane == 0) digits[digit] = sum;
+        if (least.at != NOWHERE) {
+            const int thread = threadIdx.x - REDUCE_THREADS / 2;
+            const u32 low = look_up<T, Least>(walk, least, thread), high = look_up<T, Greatest>(walk, greatest, thread);
+            if (low != NONE) atomicMin(&place[0], low);
+            if (high != NONE) atomicMin(&place[1], high);
         }
-    } else if (least.at != NOWHERE) {
-        const int thread = threadIdx.x - 32 * COUNTING;
-        const u32 low = look_up<T, Least>(walk, least, thread), high = look_up<T, Greatest>(walk, greatest, thread);
-        if (low != NONE) atomicMin(&place[0], low);
-        if (high != NONE) atomicMin(&place[1], high);
-    }
-    __syncthreads();
-    if (warp == 0) {
-        to_words<SUM_DIGITS, SUM_WORDS>(digits, reinterpret_cast<u64*>(partial) + SUM_AT);
+    } else if (warp == 0) {
+        if constexpr (PARTS & SUM) to_words<SUM_DIGITS, SUM_WORDS>(digits, reinterpret_cast<u64*>(partial) + SUM_AT);
+        else for (int i = lane; i < SUM_WORDS; i += 32) partial[SUM_AT + i] = 0;
     } else if (warp == 1) {
-        to_words<SQUARE_DIGITS, SQUARE_WORDS>(digits + SQUARES_FROM, reinterpret_cast<u64*>(partial) + SQUARES_AT);
+        if constexpr (PARTS & SQUARES)
+            to_words<SQUARE_DIGITS, SQUARE_WORDS>(digits + SQUARES_FROM, reinterpret_cast<u64*>(partial) + SQUARES_AT);
+        else for (int i = lane; i < SQUARE_WORDS; i += 32) partial[SQUARES_AT + i] = 0;
     } else if (threadIdx.x == 64) {
         partial[0] = code;
         partial[1] = PARTS;
         partial[2] = walk.n;
         for (int i = 0; i < 3; ++i) partial[3 + i] = special[i];
-        if (least.at != NOWHERE) {
-            least = exact_place<T, Least>(walk.samples, walk.start_of(least.at) + place[0]);
-            greatest = exact_place<T, Greatest>(walk.samples, walk.start_of(greatest.at) + place[1]);
+        partial[6] = special[3] ? 2 * (i64(NONE) - special[3]) : NOWHERE;
+    }
+    if constexpr (FINDS) __syncthreads();
+    if (warp >= WARPS / 2 && lane == 0) {
+        if (FINDS && least.at != NOWHERE) {
+            if (warp == WARPS / 2) least = exact_place<T, Least>(walk.samples, walk.start_of(least.at) + place[0]);
+            else greatest = exact_place<T, Greatest>(walk.samples, walk.start_of(greatest.at) + place[1]);
         }
-        store_found(i64(first_nan) == NOWHERE ? NOWHERE : 2 * i64(first_nan), least, greatest, partial);
+        if (warp == WARPS / 2) partial[7] = least.at, partial[9] = least.key;
+        if (warp == WARPS / 2 + 1) partial[8] = greatest.at, partial[10] = ~greatest.key;
     }
 }

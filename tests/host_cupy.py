@@ -60,7 +60,7 @@ def module() -> ModuleType:
     cupy.get_default_memory_pool = lambda: SimpleNamespace(free_all_blocks=lambda: None)
     runtime = SimpleNamespace(getDevice=lambda: 0, memGetInfo=lambda: (MEMORY, MEMORY))
     memory = SimpleNamespace(OutOfMemoryError=OutOfMemoryError)
-    cupy.cuda = SimpleNamespace(runtime=runtime, memory=memory, get_current_stream=lambda: None)
+    cupy.cuda = SimpleNamespace(runtime=runtime, memory=memory, get_current_stream=lambda: SimpleNamespace(ptr=0))
     return cupy  # type: ignore[no-any-return]
 
 
@@ -73,7 +73,7 @@ def on_host(monkeypatch: Any) -> Iterator[Any]:
     monkeypatch.setattr(build, "limits", lambda: LIMITS)
     HOST.seed, HOST.mutant = 0, 0
     HOST.launched.clear()
-    held = launch_plan, reduce_device.counters  # they hold arrays of the device that they were made for
+    held = launch_plan, reduce_device.free_totals  # they hold arrays of the device that they were made for
     for function in held:
         function.cache_clear()
     yield cupy
