@@ -23,8 +23,10 @@ C_TYPES = {
 
 @lru_cache
 def _libraries(source: Path, dtypes: tuple[str, ...]) -> dict[str, Any]:
-    """One for each dtype, compiled all at once for the GPU of this machine; none without nvcc. The sum is that of CuPy's
-    copy of CUB, because the toolkit's may be too old for it."""
+    """One for each dtype, compiled all at once for the GPU of this machine; none without nvcc.
+
+    The sum is that of CuPy's copy of CUB, because the toolkit's may be too old for it.
+    """
     import cupy
 
     bundled = Path(cupy.__file__).with_name("_core") / "include/cupy/_cccl"

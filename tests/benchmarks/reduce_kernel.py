@@ -1,4 +1,4 @@
-"""The exact reductions on one GPU beside the read stream, CUB's sums (through CuPy, and the reproducible one) and minimum.
+"""The exact reductions on one GPU beside the read stream and CUB's sums, plain and reproducible, and minimum.
 
 python -m tests.benchmarks.reduce_kernel OUT.json
 """
