@@ -55,8 +55,9 @@ template <typename T, int PARTS> struct Visitor {
         sums.one(x, shared);
     }
 
-    // All lanes.
-    __device__ void tile(Tile<T>& tile, i64 index, u32 number) {
+    // All lanes. WIDE: no window is tried, but where it is the `last` tile before a pause, looked for.
+    static constexpr bool WIDENS = Sums<T, PARTS>::WIDENS;
+    template <bool WIDE> __device__ void tile(Tile<T>& tile, i64 index, u32 number, bool last) {
         Extent<T, PARTS> extent(tile);
         bool seen = false;
         if constexpr (HAS_NAN<T>) {
@@ -67,7 +68,13 @@ template <typename T, int PARTS> struct Visitor {
             }
         }
         if constexpr (PARTS & EXTREMES) extremes.tile(tile, extent, seen, number);
-        sums.tile(tile, samples + index, extent, shared);
+        if constexpr (WIDE) sums.wide_tile(tile, samples + index, extent, last, shared);
+        else sums.tile(tile, samples + index, extent, shared);
+    }
+
+    // All threads; whether tiles that no window holds are to be expected next, if there are `more`. WIDE: they were.
+    template <bool WIDE> __device__ bool pause(bool more) {
+        return sums.template pause<WIDE>(more, shared);
     }
 
   private:
@@ -113,6 +120,7 @@ moments(const T* samples, i64 n, i64 code, u64* totals, i64* partial) {
     walk.start(first);  // it comes while the block prepares itself
     shared.clear();
     Columns<T, PARTS>::clear();
+    if constexpr (Sums<T, PARTS>::IN_LANES) Lanes<T>::clear();
     __syncthreads();
 
     Visitor<T, PARTS> visitor(samples, shared);
