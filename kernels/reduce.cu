@@ -35,6 +35,7 @@ template <> constexpr int REDUCE_BLOCKS<double, SUM> = 2;  // more have no room 
 template <> constexpr int REDUCE_BLOCKS<double, SUM | EXTREMES> = 2;
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ != 900
 template <> constexpr int REDUCE_BLOCKS<double, SUM | SQUARES | EXTREMES> = 2;  // with 80 registers two are spilled
+template <> constexpr int REDUCE_BLOCKS<float16, SUM | SQUARES | EXTREMES> = 2;
 #endif
 
 template <typename T, int PARTS> struct Visitor {

@@ -84,8 +84,10 @@ def reduce_on_device(samples: Any, parts: int) -> Any:
 
 @cache
 def free_totals(device: int, stream: int) -> list[Any]:
-    """Arrays for blocks to add to, which a launch finds zero and leaves zero: what comes next on its stream may have them,
-    as with any memory that it gives back."""
+    """Arrays for blocks to add to, which a launch finds zero and leaves zero.
+
+    What comes next on its stream may have them, as with any memory that it gives back.
+    """
     return []
 
 

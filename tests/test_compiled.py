@@ -35,11 +35,12 @@ def launch(stem: str, instance: str, architecture: str) -> tuple[int, int]:
         return 256, 2 if int(micro) ** 2 * {"float": 4, "double": 8}[c_type] <= 256 else 1
     if kernel == "moments":
         c_type, parts = rest.rstrip(">").split(", ")
+        two = (c_type == "float" and parts in "37") or (c_type == "double" and parts in "15")
+        elsewhere = (c_type, parts) in (("double", "7"), ("float16", "7")) and architecture != "sm_90a"
+        return 256, 2 if two or elsewhere else 3
     if stem == "modular_small":
         warps = int(rest.split(", ")[1])
         return (128, 1) if warps == 1 else (32 * warps, 1)
-        two = (c_type == "float" and parts in "37") or (c_type == "double" and parts in "15")
-        return 256, 2 if two or ((c_type, parts) == ("double", "7") and architecture != "sm_90a") else 3
     if (stem, kernel) == ("transpose", "production"):
         c_type, _, _, threads, *aligned = rest.rstrip(">").split(", ")
         of_in, of_out = (flag == "true" for flag in aligned)
