@@ -93,6 +93,7 @@ template <typename T, int PARTS> struct FloatSums {
             wild = smallest != 0 && !fit(extent.largest, smallest, above);
         }
         if constexpr (IN_LANES) {
+            static_assert(PACE * (REDUCE_THREADS / 32) * Tile<T>::SIZE <= Lanes<T>::MOST, "so many, and lanes are emptied");
 #pragma unroll 2
             for (int i = 0; i < Tile<T>::SIZE; ++i) {
                 const T x = at[Tile<T>::offset(i)];  // again, because registers have no index

@@ -92,10 +92,10 @@ template <typename T> struct Walk {
         const u32 end = min(to, tiles);
         to += PACE * gridDim.x;
         for (; tile < end; tile += gridDim.x) {
-            const bool more = tile + gridDim.x < tiles, last = tile + gridDim.x >= end;
+            const bool more = tile + gridDim.x < tiles;
             Tile<T> next;  // of its own: the compiler would wait for one that may be loaded or not
             if (!WIDE && more) next.load(samples + first_of(tile + gridDim.x));
-            visitor.template tile<WIDE>(loaded, first_of(tile), tile + 1, last);
+            visitor.template tile<WIDE>(loaded, first_of(tile), tile + 1, tile + gridDim.x >= end);
             if (WIDE && more) next.load(samples + first_of(tile + gridDim.x));
             loaded = next;
         }

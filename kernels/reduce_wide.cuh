@@ -89,7 +89,8 @@ template <typename T, int PARTS> struct Columns {
 // return nothing: digits of 20 bits in 32, for the sum and for the squares, each lane number its own. Between two pauses
 // each lane adds at most 2^11 numbers, so that none overflows.
 template <typename T> struct Lanes {
-    static constexpr int WIDTH = 20, PRECISION = sizeof(T) == 4 ? 24 : 53, TOP = sizeof(T) == 4 ? 253 : 2045;
+    static constexpr int WIDTH = 20, MOST = 1 << (31 - WIDTH);
+    static constexpr int PRECISION = sizeof(T) == 4 ? 24 : 53, TOP = sizeof(T) == 4 ? 253 : 2045;
     static constexpr int UNIT = sizeof(T) == 4 ? 149 : 1074;  // bits behind the binary point
     static constexpr int OF_SUM = (PRECISION + 2 * WIDTH - 2) / WIDTH, OF_SQUARE = (2 * PRECISION + 2 * WIDTH - 2) / WIDTH;
     static constexpr int SUMS = TOP / WIDTH + OF_SUM, CELLS = SUMS + 2 * TOP / WIDTH + OF_SQUARE;
