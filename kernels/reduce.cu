@@ -7,10 +7,9 @@
 // Integers add up in registers, as wide as it takes. Floats do, too, as long as the exponents of what a thread sees are
 // close (Levels): it keeps a window of exponents and moves it where a tile lies outside but fits into one, together with
 // the other lanes of its warp if one window holds what all of them see. Only tiles that no window holds go elsewhere: to
-// cells of the thread's own in shared memory (Columns), or number by number to the digits of the block (Digits). A block
-// that mostly sees such tiles goes over to a loop without windows, with cells or with digits for each lane number (Lanes).
-// Either way nothing is rounded, so windows, blocks and order do not show in the result. A tile is the 16-byte loads that
-// a thread has in flight; single samples come before the first and after the last.
+// cells of the thread's own in shared memory (Columns), or number by number to the digits of the block (Digits). Either
+// way nothing is rounded, so windows, blocks and order do not show in the result. A tile is the 16-byte loads that a
+// thread has in flight; single samples come before the first and after the last.
 //
 // What it gained on an H200, as shares of the read stream; "all" is everything in one pass:
 //   packed minima, dot products, carries by multiply-add, loads ahead    uint8 all 0.67 to 0.90, int64 all 0.51 to 0.87
@@ -36,10 +35,11 @@ template <> constexpr int REDUCE_BLOCKS<double, SUM> = 2;  // more have no room 
 template <> constexpr int REDUCE_BLOCKS<double, SUM | EXTREMES> = 2;
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ != 900
 template <> constexpr int REDUCE_BLOCKS<double, SUM | SQUARES | EXTREMES> = 2;  // with 80 registers two are spilled
-template <> constexpr int REDUCE_BLOCKS<float16, SUM | SQUARES | EXTREMES> = 2;
 #endif
 
 template <typename T, int PARTS> struct Visitor {
+    // Tiles after which warps wait for each other, where that pays: what a block reads stays together.
+    static constexpr int PACE = sizeof(T) == 8 && HAS_NAN<T> && PARTS & SUM && !(PARTS & SQUARES) ? 16 : 0;
     const T* samples;
     Counters<PARTS>& shared;
     Sums<T, PARTS> sums;
@@ -57,9 +57,8 @@ template <typename T, int PARTS> struct Visitor {
         sums.one(x, shared);
     }
 
-    // All lanes. WIDE: no window is tried, but where it is the `last` tile before a pause, looked for.
-    static constexpr bool WIDENS = Sums<T, PARTS>::WIDENS;
-    template <bool WIDE> __device__ void tile(Tile<T>& tile, i64 index, u32 number, bool last) {
+    // All lanes.
+    __device__ void tile(Tile<T>& tile, i64 index, u32 number) {
         Extent<T, PARTS> extent(tile);
         bool seen = false;
         if constexpr (HAS_NAN<T>) {
@@ -70,13 +69,7 @@ template <typename T, int PARTS> struct Visitor {
             }
         }
         if constexpr (PARTS & EXTREMES) extremes.tile(tile, extent, seen, number);
-        if constexpr (WIDE) sums.wide_tile(tile, samples + index, extent, last, shared);
-        else sums.tile(tile, samples + index, extent, shared);
-    }
-
-    // All threads; whether tiles that no window holds are to be expected next, if there are `more`. WIDE: they were.
-    template <bool WIDE> __device__ bool pause(bool more) {
-        return sums.template pause<WIDE>(more, shared);
+        sums.tile(tile, samples + index, extent, shared);
     }
 
   private:
@@ -122,7 +115,6 @@ moments(const T* samples, i64 n, i64 code, u64* totals, i64* partial) {
     walk.start(first);  // it comes while the block prepares itself
     shared.clear();
     Columns<T, PARTS>::clear();
-    if constexpr (Sums<T, PARTS>::IN_LANES) Lanes<T>::clear();
     __syncthreads();
 
     Visitor<T, PARTS> visitor(samples, shared);

@@ -60,7 +60,7 @@ def reduce_on_device(samples: Any, parts: int) -> Any:
         raise ValueError(f"reduce: expected parts out of {', '.join(map(str, reduce.PARTS))}, got {parts}")
     c_type = C_TYPES[str(samples.dtype)]
     kernel = build.load("reduce", f"moments<{c_type}, {parts}>")
-    columns = shared_bytes(str(samples.dtype), parts)
+    columns = 8 * THREADS * cells(str(samples.dtype), parts)
     limits = build.limits()
     resident = min(limits.resident_blocks(THREADS, kernel.registers, kernel.static_shared + columns),
                    MOST_BLOCKS * limits.multiprocessors)  # fmt: skip
@@ -91,15 +91,13 @@ def free_totals(device: int, stream: int) -> list[Any]:
     return []
 
 
-def shared_bytes(dtype: str, parts: int) -> int:
-    """What a block takes for numbers that no window holds: Columns and Lanes in reduce_wide.cuh."""
-    if dtype not in ("float32", "float64") or not parts & reduce.SUM:
-        return 0
-    if parts & reduce.SQUARES:
-        return 0 if (dtype, parts) == ("float64", 7) else 4 * 32 * {"float32": 44, "float64": 317}[dtype]
+def cells(dtype: str, parts: int) -> int:
+    """Cells that a thread has in shared memory, of 8 bytes: CELLS in reduce_wide.cuh."""
     if build.limits().shared_per_block <= 2**16:
         return 0
-    return 8 * THREADS * {"float32": 16, "float64": 42}[dtype]
+    if dtype == "float32":
+        return 16 * bool(parts & reduce.SUM) + 12 * bool(parts & reduce.SQUARES)
+    return 42 * (dtype == "float64" and parts & (reduce.SUM | reduce.SQUARES) == reduce.SUM)
 
 
 def combine_on_device(a: Any, b: Any) -> Any:

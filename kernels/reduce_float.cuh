@@ -29,9 +29,6 @@ template <> struct Format<double> {
 template <typename T, int PARTS> struct FloatSums {
     using F = Format<T>;
     static constexpr bool SQUARED = PARTS & SQUARES, ALWAYS = sizeof(T) == 2;
-    // Float64 with squares and extremes has no registers for it: there all that no window holds goes to the digits.
-    static constexpr bool IN_LANES = SQUARED && !ALWAYS && !(sizeof(T) == 8 && PARTS & EXTREMES);
-    static constexpr bool WIDENS = !ALWAYS && (IN_LANES || Columns<T, PARTS>::CELLS > 0);
     static constexpr int RANGE = Window<T, PARTS>::RANGE;
     // Levels begin at float64 numbers, and no last bit is below 2^-1074.
     static constexpr int HIGHEST = SQUARED ? (1022 - ROOM - 1) / 2 : 1022 - ROOM - 1;
@@ -42,8 +39,8 @@ template <typename T, int PARTS> struct FloatSums {
 
     Window<T, PARTS> window;
     int top = TOP;
-    int paces = 0, scattered = 0;
-    bool wild = false;  // the latest tile: no window holds it
+    u32 low = 0, high = 0;  // magnitudes that the window holds: from low on, below high, and zero
+    int left = TILES, scattered = 0, wide = 0;
 
     __device__ FloatSums() { window.open(TOP); }
 
@@ -62,71 +59,36 @@ template <typename T, int PARTS> struct FloatSums {
             u32 smallest = extent.smallest;
             bool fits = true, moves = false;
             if constexpr (!ALWAYS) {
-                wild = false;
-                if (!holds(extent.largest, smallest)) {
+                bool wild = false;
+                if (wide) {
+                    fits = false;
+                    wild = true;
+                } else if (!holds(extent.largest, smallest)) {
                     smallest = smallest_but_zero(tile);
                     fits = smallest != 0;
                     if (fits && !holds(extent.largest, smallest)) {
                         int above;
                         fits = moves = fit(extent.largest, smallest, above);
                         wild = !fits;
-                        if (wild) scatter(tile, at, counters);
                     }
                 }
+                if (wild) scatter(tile, at, counters);
+                if (Columns<T, PARTS>::CELLS) wide = wide ? wide - 1 : __all_sync(ALL_LANES, wild) ? 15 : 0;
             }
-            if constexpr (!ALWAYS) {
-                if (__any_sync(ALL_LANES, moves)) {
-                    empty(counters);
-                    reopen(fits ? extent.largest : 0, fits ? smallest : NONE, moves);
-                }
+            if (__any_sync(ALL_LANES, moves || left == 0)) {
+                empty(counters);
+                reopen(fits ? extent.largest : 0, fits ? smallest : NONE, moves);
             }
+            --left;
             if (fits) window.add(tile, window.narrow(extent.largest, smallest, top));
         }
-    }
-
-    // As tile, of what is added up without a window; `last`: whether there is one is to be known.
-    __device__ void wide_tile(const Tile<T>& tile, const T* at, const Extent<T, PARTS>& extent, bool last,
-                              Counters<PARTS>& counters) {
-        if (last) {
-            int above;
-            const u32 smallest = smallest_but_zero(tile);
-            wild = smallest != 0 && !fit(extent.largest, smallest, above);
-        }
-        if constexpr (IN_LANES) {
-            static_assert(PACE * (REDUCE_THREADS / 32) * Tile<T>::SIZE <= Lanes<T>::MOST, "so many, and lanes are emptied");
-#pragma unroll 2
-            for (int i = 0; i < Tile<T>::SIZE; ++i) {
-                const T x = at[Tile<T>::offset(i)];  // again, because registers have no index
-                Lanes<T>::add(finite(x) ? x : T(0));
-            }
-        } else {
-            to_columns(tile, counters);
-        }
-    }
-
-    // All threads, after at most PACE tiles; whether most have a tile that no window holds, and there are `more` to come.
-    // WIDE: those before were added up without a window. What windows hold is taken from them before, so that they need
-    // no registers meanwhile, and before it is too much.
-    template <bool WIDE> __device__ bool pause(bool more, Counters<PARTS>& counters) {
-        if constexpr (!(PARTS & SUM)) return __syncthreads(), false;
-        const bool most = 2 * __syncthreads_count(wild) > REDUCE_THREADS && more && WIDENS;
-        if constexpr (WIDE && IN_LANES) {
-            Lanes<T>::empty(counters);
-            __syncthreads();
-        }
-        if (!WIDE && (++paces == TILES / PACE || most || !more)) {
-            empty(counters);
-            open(top);
-            paces = 0;
-        }
-        if (WIDE && !most) open(TOP);
-        return most;
     }
 
     // All lanes.
     __device__ void close(Counters<PARTS>& counters) {
         if constexpr (PARTS & SUM && !ALWAYS)
             if (scattered) Columns<T, PARTS>::empty(counters);
+        if constexpr (PARTS & SUM) empty(counters);
     }
 
   private:
@@ -178,13 +140,8 @@ template <typename T, int PARTS> struct FloatSums {
                 const T x = at[Tile<T>::offset(i)];  // again, because registers have no index
                 if (finite(x)) one(x, counters);
             }
-        } else {
-            to_columns(tile, counters);
+            return;
         }
-    }
-
-    __device__ void to_columns(const Tile<T>& tile, Counters<PARTS>& counters) {
-        using Wide = Columns<T, PARTS>;
         if (scattered == Wide::MOST / Tile<T>::SIZE) {
             Wide::empty(counters);
             scattered = 0;
@@ -194,11 +151,7 @@ template <typename T, int PARTS> struct FloatSums {
         for (int i = 0; i < Tile<T>::SIZE; ++i) Wide::add(tile.item[i]);
     }
 
-    // Magnitudes that the window holds: below one, from another on, and zero.
-    __device__ bool holds(u32 largest, u32 smallest) const {
-        const int lowest = top - RANGE + F::BIAS;
-        return largest < u32(top + F::BIAS) << F::SHIFT && smallest >= (lowest > 1 ? u32(lowest) << F::SHIFT : 0);
-    }
+    __device__ bool holds(u32 largest, u32 smallest) const { return largest < high && smallest >= low; }
 
     static __device__ u32 smallest_but_zero(const Tile<T>& tile) {
         u32 smallest = ~0u;
@@ -219,6 +172,11 @@ template <typename T, int PARTS> struct FloatSums {
     __device__ void open(int above) {
         top = above;
         window.open(top);
+        left = TILES;
+        if constexpr (ALWAYS) return;
+        high = u32(top + F::BIAS) << F::SHIFT;
+        const int lowest = top - RANGE + F::BIAS;
+        low = lowest > 1 ? u32(lowest) << F::SHIFT : 0;
     }
 
     static __device__ void add_square(double value, Counters<PARTS>& counters) {

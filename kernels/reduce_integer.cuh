@@ -49,7 +49,7 @@ struct Long {
 
 // Of a thread.
 template <typename T, int PARTS> struct Sums {
-    static constexpr bool SIGNED = T(-1) < T(0), WIDENS = false, IN_LANES = false;
+    static constexpr bool SIGNED = T(-1) < T(0);
     using Narrow = typename Choose<SIGNED, int, u32>::type;
     Long sum;
     Long squares[sizeof(T) == 8 ? 3 : 1];  // by the places of their products: 0, 33 and 64
@@ -62,12 +62,6 @@ template <typename T, int PARTS> struct Sums {
     __device__ void tile(const Tile<T>& tile, const T*, const Extent<T, PARTS>&, Counters<PARTS>&) {
         if constexpr (sizeof(T) <= 2) add_narrow(tile);
         else add_wide(tile);
-    }
-
-    // All threads.
-    template <bool WIDE> __device__ bool pause(bool, Counters<PARTS>&) {
-        __syncthreads();
-        return false;
     }
 
     // All lanes. A lane for each number.

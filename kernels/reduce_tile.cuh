@@ -14,7 +14,6 @@ static_assert(SUM_WORDS * 64 <= SUM_DIGITS * DIGIT_BITS && SQUARE_WORDS * 64 <= 
 
 constexpr int REDUCE_THREADS = 256;  // of a block
 template <typename T> constexpr int REDUCE_LOADS = 4;
-constexpr int PACE = 16;  // tiles of a thread before the block waits for all its warps
 
 template <bool CONDITION, typename A, typename B> struct Choose { using type = A; };
 template <typename A, typename B> struct Choose<false, A, B> { using type = B; };
@@ -43,11 +42,9 @@ template <typename T> struct Tile {
 template <typename T> struct Walk {
     static constexpr int PER_LOAD = Tile<T>::PER_LOAD, SIZE = REDUCE_THREADS * Tile<T>::SIZE;
     const T* samples;
-    i64 n, head;
-    u32 tiles;  // a launch has at most 2^31 samples
+    i64 n, head, tiles;
 
-    __device__ Walk(const T* samples, i64 n)
-        : samples(samples), n(n), head(head_of(samples, n)), tiles(u32((n - head) / SIZE)) {}
+    __device__ Walk(const T* samples, i64 n) : samples(samples), n(n), head(head_of(samples, n)), tiles((n - head) / SIZE) {}
 
     // Loads the block's first tile, if there is one.
     __device__ void start(Tile<T>& tile) const {
@@ -56,7 +53,7 @@ template <typename T> struct Walk {
 
     // Index of the first sample with a number, or one higher than all of a lower number.
     __device__ i64 start_of(i64 number) const {
-        return number == 0 ? 0 : number > i64(tiles) + 1 ? n : head + (number - 1) * SIZE;
+        return number == 0 ? 0 : number > tiles + 1 ? n : head + (number - 1) * SIZE;
     }
 
     static __device__ i64 head_of(const T* samples, i64 n) {
@@ -64,45 +61,27 @@ template <typename T> struct Walk {
         return min(n, misaligned ? PER_LOAD - misaligned : i64(0));
     }
 
-    // `loaded` as by start. Warps wait for each other now and then: what a block reads stays together, and all of them can
-    // be told to look at tiles in the visitor's other way.
+    // `loaded` as by start. The next tile is on its way while one is looked at.
     template <typename Visitor> __device__ void visit(Tile<T>& loaded, Visitor& visitor) const {
-        u32 tile = blockIdx.x, end = gridDim.x;
-        while (tile < tiles) {
-            pass<false>(tile, end, loaded, visitor);
-            const bool other = visitor.template pause<false>(tile < tiles);
-            if constexpr (Visitor::WIDENS) {
-                if (other) {
-                    do pass<true>(tile, end, loaded, visitor);
-                    while (visitor.template pause<true>(tile < tiles));
-                }
-            }
+        int passed = 0;
+        for (i64 tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+            Tile<T> next;  // of its own: the compiler would wait for one that may be loaded or not
+            if (tile + gridDim.x < tiles) next.load(samples + first_of(tile + gridDim.x));
+            visitor.tile(loaded, first_of(tile), u32(tile) + 1);
+            loaded = next;
+            if constexpr (Visitor::PACE > 0)
+                if (++passed % Visitor::PACE == 0) __syncthreads();
         }
-        const i64 single = n - i64(tiles) * SIZE;
+        const i64 single = n - tiles * SIZE;
 #pragma unroll 1
         for (i64 s = i64(blockIdx.x) * REDUCE_THREADS + threadIdx.x; s < single;
              s += i64(gridDim.x) * REDUCE_THREADS)
-            visitor.one(s < head ? s : s + i64(tiles) * SIZE, s < head ? 0 : tiles + 1);
+            visitor.one(s < head ? s : s + tiles * SIZE, s < head ? 0 : u32(tiles) + 1);
     }
 
   private:
-    // The next tile is on its way while one is looked at, but where the other way takes the registers.
-    template <bool WIDE, typename Visitor>
-    __device__ void pass(u32& tile, u32& to, Tile<T>& loaded, Visitor& visitor) const {
-        const u32 end = min(to, tiles);
-        to += PACE * gridDim.x;
-        for (; tile < end; tile += gridDim.x) {
-            const bool more = tile + gridDim.x < tiles;
-            Tile<T> next;  // of its own: the compiler would wait for one that may be loaded or not
-            if (!WIDE && more) next.load(samples + first_of(tile + gridDim.x));
-            visitor.template tile<WIDE>(loaded, first_of(tile), tile + 1, tile + gridDim.x >= end);
-            if (WIDE && more) next.load(samples + first_of(tile + gridDim.x));
-            loaded = next;
-        }
-    }
-
     // Index of the thread's first sample of a tile.
-    __device__ i64 first_of(u32 tile) const { return head + i64(tile) * SIZE + threadIdx.x * PER_LOAD; }
+    __device__ i64 first_of(i64 tile) const { return head + tile * SIZE + threadIdx.x * PER_LOAD; }
 };
 
 // The type that samples are compared in, where both zeros are the same.
@@ -163,11 +142,11 @@ inline __device__ i64 to_key(double x) {
 }
 inline __device__ i64 to_key(float x) { return to_key(double(x)); }
 
-// Of a warp's lanes the least, the greatest, the sum.
+// Of a warp's lanes the least, the greatest, all bits that any of them has.
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
 inline __device__ u32 least_of_warp(u32 x) { return __reduce_min_sync(ALL_LANES, x); }
 inline __device__ u32 greatest_of_warp(u32 x) { return __reduce_max_sync(ALL_LANES, x); }
-inline __device__ u32 sum_of_warp(u32 x) { return __reduce_add_sync(ALL_LANES, x); }
+inline __device__ u32 bits_of_warp(u32 x) { return __reduce_or_sync(ALL_LANES, x); }
 #else
 template <typename Join> __device__ u32 joined_of_warp(u32 x, Join join) {
 #pragma unroll
@@ -176,7 +155,7 @@ template <typename Join> __device__ u32 joined_of_warp(u32 x, Join join) {
 }
 inline __device__ u32 least_of_warp(u32 x) { return joined_of_warp(x, [](u32 a, u32 b) { return min(a, b); }); }
 inline __device__ u32 greatest_of_warp(u32 x) { return joined_of_warp(x, [](u32 a, u32 b) { return max(a, b); }); }
-inline __device__ u32 sum_of_warp(u32 x) { return joined_of_warp(x, [](u32 a, u32 b) { return a + b; }); }
+inline __device__ u32 bits_of_warp(u32 x) { return joined_of_warp(x, [](u32 a, u32 b) { return a | b; }); }
 #endif
 
 // Where something was found, by the rank of its key: the lowest comes first.

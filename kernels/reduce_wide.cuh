@@ -19,28 +19,49 @@ constexpr bool ROOMY = false;
 constexpr bool ROOMY = true;
 #endif
 
-// Sixteen exponents share a sum in float64, which rounds none of 2^14 numbers.
+// Sixteen exponents share a sum in float64, which rounds none of 2^14 numbers. A square of 48 bits becomes two numbers
+// of 48, of which 2^15 add up.
 template <int PARTS> struct Columns<float, PARTS> {
-    static constexpr int CELLS = ROOMY && PARTS & SUM && !(PARTS & SQUARES) ? 16 : 0, MOST = 1 << 14;
+    static constexpr int SUMS = ROOMY && PARTS & SUM ? 16 : 0, SQUARE_BITS_OF_CELL = 48;
+    static constexpr int SQUARED = ROOMY && PARTS & SQUARES ? 2 * 254 / SQUARE_BITS_OF_CELL + 2 : 0;
+    static constexpr int CELLS = SUMS + SQUARED, MOST = 1 << 14;
 
     __device__ static void clear() {
-        for (int i = 0; i < CELLS; ++i) cell<float, double>(i) = 0;
+        for (int i = 0; i < SUMS; ++i) cell<float, double>(i) = 0;
+        for (int i = 0; i < SQUARED; ++i) cell<float, u64>(SUMS + i) = 0;
     }
 
-    __device__ static void add(float x) { cell<float, double>((__float_as_uint(x) & 0x7fffffffu) >> 27) += x; }
+    __device__ static void add(float x) {
+        const u32 magnitude = __float_as_uint(x) & 0x7fffffffu;
+        cell<float, double>(magnitude >> 27) += x;
+        if (PARTS & SQUARES) {
+            const u32 exponent = magnitude >> 23, place = 2 * (exponent ? exponent - 1 : 0);
+            const u32 fraction = (magnitude & 0x7fffffu) | (exponent ? 0x800000u : 0);
+            const u64 square = u64(fraction) * fraction;
+            const int first = place / SQUARE_BITS_OF_CELL, shift = place % SQUARE_BITS_OF_CELL;
+            cell<float, u64>(SUMS + first) += (square << shift) & ((u64(1) << SQUARE_BITS_OF_CELL) - 1);
+            cell<float, u64>(SUMS + first + 1) += square >> (SQUARE_BITS_OF_CELL - shift);
+        }
+    }
 
     __device__ static void empty(Counters<PARTS>& counters) {
 #pragma unroll 1
-        for (int i = 0; i < CELLS; ++i) {
+        for (int i = 0; i < SUMS; ++i) {
             counters.digits.add(cell<float, double>(i), SUM_PLACE - 1074);
             cell<float, double>(i) = 0;
+        }
+#pragma unroll 1
+        for (int i = 0; i < SQUARED; ++i) {
+            counters.digits.add(cell<float, u64>(SUMS + i), 0, SQUARE_PLACE - 2 * 149 + i * SQUARE_BITS_OF_CELL, false);
+            cell<float, u64>(SUMS + i) = 0;
         }
     }
 };
 
 // Fifty exponents share two integers of 64 bits: a number is rounded to a multiple of the upper one's unit by a number so
 // large that float64 has no finer spacing there, and what is left is a multiple of the lower one's; how far such a sum is
-// from where it began its bits say. 2^10 times at most 2^52 units add up.
+// from where it began its bits say. 2^10 times at most 2^52 units add up. With squares, for which there is no room, all
+// goes to the digits.
 template <int PARTS> struct Columns<double, PARTS> {
     static constexpr int BITS = 50, BINS = 2046 / BITS + 1, LARGE = BITS * (BINS - 1), MOST = 1 << 10;
     static constexpr int CELLS = ROOMY && PARTS & SUM && !(PARTS & SQUARES) ? BINS + 1 : 0;
@@ -83,83 +104,4 @@ template <int PARTS> struct Columns<double, PARTS> {
 template <typename T, int PARTS> struct Columns {
     static constexpr int CELLS = 0;
     __device__ static void clear() {}
-};
-
-// With squares, columns for each thread would leave no room. The warps of a block share them, by atomic operations which
-// return nothing: digits of 20 bits in 32, for the sum and for the squares, each lane number its own. Between two pauses
-// each lane adds at most 2^11 numbers, so that none overflows.
-template <typename T> struct Lanes {
-    static constexpr int WIDTH = 20, MOST = 1 << (31 - WIDTH);
-    static constexpr int PRECISION = sizeof(T) == 4 ? 24 : 53, TOP = sizeof(T) == 4 ? 253 : 2045;
-    static constexpr int UNIT = sizeof(T) == 4 ? 149 : 1074;  // bits behind the binary point
-    static constexpr int OF_SUM = (PRECISION + 2 * WIDTH - 2) / WIDTH, OF_SQUARE = (2 * PRECISION + 2 * WIDTH - 2) / WIDTH;
-    static constexpr int SUMS = TOP / WIDTH + OF_SUM, CELLS = SUMS + 2 * TOP / WIDTH + OF_SQUARE;
-
-    __device__ static u32* own() {
-        extern __shared__ u64 columns[];
-        return reinterpret_cast<u32*>(columns) + threadIdx.x % 32;
-    }
-
-    __device__ static void clear() {
-        for (int i = threadIdx.x / 32; i < CELLS; i += REDUCE_THREADS / 32) own()[32 * i] = 0;
-    }
-
-    // A finite number.
-    __device__ static void add(T x) {
-        u32 exponent;
-        u64 fraction;
-        i64 value;
-        if constexpr (sizeof(T) == 4) {
-            const u32 bits = __float_as_uint(x);
-            exponent = bits >> 23 & 0xff;
-            fraction = (bits & 0x7fffffu) | u32(exponent != 0) << 23;
-            value = int(bits) < 0 ? -int(fraction) : int(fraction);
-        } else {
-            const u64 bits = u64(__double_as_longlong(x));
-            exponent = u32(bits >> 52) & 0x7ff;
-            fraction = (bits & ((u64(1) << 52) - 1)) | u64(exponent != 0) << 52;
-            value = i64(bits) < 0 ? -i64(fraction) : i64(fraction);
-        }
-        const u32 place = max(exponent, 1u) - 1, sign = u32(value >> 63);
-        const u32 number[] = {u32(value), u32(u64(value) >> 32), sign, sign, 0};
-        const u64 low = fraction * fraction, high = sizeof(T) == 4 ? 0 : __umul64hi(fraction, fraction);
-        const u32 square[] = {u32(low), u32(low >> 32), u32(high), u32(high >> 32), 0};
-        deposit<OF_SUM>(number, place, 0);
-        deposit<OF_SQUARE>(square, 2 * place, SUMS);
-    }
-
-    // All threads, behind a barrier. A lane for each of eight cells.
-    template <typename C> __device__ static void empty(C& counters) {
-        const int lane = threadIdx.x % 32;
-#pragma unroll 1
-        for (int first = threadIdx.x / 32 * 8; first < CELLS; first += REDUCE_THREADS / 32 * 8) {
-            i64 mine = 0;
-#pragma unroll 1
-            for (int k = 0; k < min(8, CELLS - first); ++k) {
-                const int digit = int(own()[32 * (first + k)]);
-                own()[32 * (first + k)] = 0;
-                const i64 sum = 0x10000ll * int(sum_of_warp(u32(digit >> 16))) + sum_of_warp(u32(digit) & 0xffff);
-                if (lane == k) mine = sum;
-            }
-            const int cell = first + lane;
-            const int at = cell < SUMS ? SUM_PLACE - UNIT + WIDTH * cell : SQUARE_PLACE - 2 * UNIT + WIDTH * (cell - SUMS);
-            if (mine) counters.digits.add(u64(mine < 0 ? -mine : mine), 0, at, mine < 0);
-        }
-    }
-
-  private:
-    // Adds word * 2^place, of which COUNT digits take all; the highest one has the sign.
-    template <int COUNT> __device__ static void deposit(const u32 (&word)[5], u32 place, int from) {
-        const u32 first = place / WIDTH, shift = place - first * WIDTH;
-        u32* const at = own() + 32 * (from + first);
-        u32 shifted[5] = {word[0] << shift};
-#pragma unroll
-        for (int k = 1; k < 5; ++k) shifted[k] = u32((u64(word[k]) << 32 | word[k - 1]) << shift >> 32);
-#pragma unroll
-        for (int k = 0; k < COUNT; ++k) {
-            const int begin = k * WIDTH;
-            const u32 digit = u32((u64(shifted[begin / 32 + 1]) << 32 | shifted[begin / 32]) >> begin % 32);
-            atomicAdd(&at[32 * k], k < COUNT - 1 ? digit & ((1u << WIDTH) - 1) : digit);
-        }
-    }
 };

@@ -137,17 +137,19 @@ template <int PARTS> struct Window<double, PARTS> {
         return !(PARTS & SQUARES) || int(smallest >> 20) - 1023 >= top - 15;
     }
     __device__ void add(const Tile<double>& tile, bool narrow) {
-        double left[SIZE];
+        double left[SIZE], of_upper = 0, of_mixed = 0;
 #pragma unroll
         for (int i = 0; i < SIZE; ++i) {
             const double value = tile.item[i], kept = sums.add(value);
             left[i] = value - kept;
             if (PARTS & SQUARES) {
-                upper.add_product(kept, kept);
-                mixed.add_product(kept, left[i]);
+                of_upper += upper.add_to_first(kept, kept);
+                of_mixed += mixed.add_to_first(kept, left[i]);
             }
         }
         if (PARTS & SQUARES) {
+            upper.add(of_upper, 1);
+            mixed.add(of_mixed, 1);
             if (narrow) {
                 double total = 0;
 #pragma unroll
