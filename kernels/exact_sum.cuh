@@ -13,7 +13,7 @@ constexpr int SQUARE_DIGITS = (SQUARE_BITS + 2112 + DIGIT_BITS - 1) / DIGIT_BITS
 // shared memory. The lower half starts in the middle, so that the upper one follows only once in about 2^4 additions,
 // and sums that stay around zero do not touch it. Lanes of a warp that add at one place find different copies.
 template <int N> struct Digits {
-    static constexpr int COPIES = 8;
+    static constexpr int COPIES = N > SUM_DIGITS ? 4 : 8;
     static constexpr u32 MIDDLE = 1u << 31, MASK = (1u << DIGIT_BITS) - 1;
     u32 lower[N * COPIES], upper[N * COPIES];
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -10,14 +11,13 @@ from kernels import build, reduce
 from kernels.exact_sum import SQUARE_BITS, SQUARE_WORDS, SUM_BITS, SUM_WORDS
 from kernels.variant import check_array
 
-THREADS, FINISH_THREADS = 256, 512  # REDUCE_THREADS in reduce_tile.cuh, and in reduce.cu
+THREADS = 256  # REDUCE_THREADS in reduce_tile.cuh
 TILE_BYTES = 64  # that a thread loads at a time
 MOST_BLOCKS = 3  # of a multiprocessor: they keep the memory busy, and more would leave more rows
 DIGIT_BITS = 28  # exact_sum.cuh
 SUM_DIGITS, SQUARE_DIGITS = -(-(SUM_BITS + 1088) // DIGIT_BITS), -(-(SQUARE_BITS + 2112) // DIGIT_BITS)
-# What a block leaves, as in reduce_tile.cuh: the head, a mask of every 32 digits, the digits.
-DIGITS = -(-SUM_DIGITS // 32) * 32 + SQUARE_DIGITS
-ROW = 8 + -(-DIGITS // 32) + DIGITS
+# What blocks add to, as in reduce_tile.cuh: 5 numbers and the digits; then 4 numbers of each block.
+TOTALS, OF_BLOCK = 5 + SUM_DIGITS + SQUARE_DIGITS, 4
 MOST_SAMPLES = 2**31  # of a launch: what is counted in 32 bits, and digits in 64, does not overflow
 
 C_TYPES = {
@@ -25,7 +25,7 @@ C_TYPES = {
     "int64": "i64", "uint64": "u64", "float16": "float16", "float32": "float", "float64": "double",
 }  # fmt: skip
 MOMENTS = tuple(f"moments<{c_type}, {parts}>" for c_type in C_TYPES.values() for parts in reduce.PARTS)
-INSTANCES = (*MOMENTS, *(f"finish<{c_type}>" for c_type in C_TYPES.values()), "combine")
+INSTANCES = (*MOMENTS, "combine")
 
 
 def reduce_on_device(samples: Any, parts: int) -> Any:
@@ -59,24 +59,36 @@ def reduce_on_device(samples: Any, parts: int) -> Any:
     if parts not in reduce.PARTS:
         raise ValueError(f"reduce: expected parts out of {', '.join(map(str, reduce.PARTS))}, got {parts}")
     c_type = C_TYPES[str(samples.dtype)]
-    kernel, finish = build.load("reduce", f"moments<{c_type}, {parts}>"), build.load("reduce", f"finish<{c_type}>")
+    kernel = build.load("reduce", f"moments<{c_type}, {parts}>")
     columns = 8 * THREADS * cells(str(samples.dtype), parts)
     limits = build.limits()
     resident = min(limits.resident_blocks(THREADS, kernel.registers, kernel.static_shared + columns),
                    MOST_BLOCKS * limits.multiprocessors)  # fmt: skip
-    code = reduce.DTYPES.index(str(samples.dtype))
+    code = np.int64(reduce.DTYPES.index(str(samples.dtype)))
+    free = free_totals(int(cupy.cuda.runtime.getDevice()), int(cupy.cuda.get_current_stream().ptr))
     total = None
     for start in range(0, samples.size, MOST_SAMPLES):
         part = samples[start : start + MOST_SAMPLES]
         grid = min(resident, -(-part.nbytes // (THREADS * TILE_BYTES)))
-        rows = cupy.empty(grid * ROW, cupy.int64)
-        kernel((grid,), (THREADS,), (part, np.int64(part.size), rows), shared_mem=columns)
+        try:
+            totals = free.pop()
+        except IndexError:
+            totals = cupy.zeros(TOTALS + OF_BLOCK * MOST_BLOCKS * limits.multiprocessors, np.uint64)
         partial = cupy.empty(reduce.SIZE, cupy.int64)
-        header = (np.int64(code), np.int64(parts))
-        finish((1,), (FINISH_THREADS,), (part, np.int64(part.size), rows, np.int32(grid), *header, partial))
+        kernel((grid,), (THREADS,), (part, np.int64(part.size), code, totals, partial), shared_mem=columns)
+        free.append(totals)
         partial = reduce.place(partial, start) if start else partial
         total = partial if total is None else combine_on_device(total, partial)
     return total
+
+
+@cache
+def free_totals(device: int, stream: int) -> list[Any]:
+    """Arrays for blocks to add to, which a launch finds zero and leaves zero.
+
+    What comes next on its stream may have them, as with any memory that it gives back.
+    """
+    return []
 
 
 def cells(dtype: str, parts: int) -> int:
@@ -85,7 +97,7 @@ def cells(dtype: str, parts: int) -> int:
         return 0
     if dtype == "float32":
         return 16 * bool(parts & reduce.SUM) + 12 * bool(parts & reduce.SQUARES)
-    return 41 * (dtype == "float64" and parts & (reduce.SUM | reduce.SQUARES) == reduce.SUM)
+    return 42 * (dtype == "float64" and parts & (reduce.SUM | reduce.SQUARES) == reduce.SUM)
 
 
 def combine_on_device(a: Any, b: Any) -> Any:

@@ -40,7 +40,7 @@ template <typename T, int PARTS> struct FloatSums {
     Window<T, PARTS> window;
     int top = TOP;
     u32 low = 0, high = 0;  // magnitudes that the window holds: from low on, below high, and zero
-    int left = TILES, scattered = 0;
+    int left = TILES, scattered = 0, wide = 0;
 
     __device__ FloatSums() { window.open(TOP); }
 
@@ -59,15 +59,21 @@ template <typename T, int PARTS> struct FloatSums {
             u32 smallest = extent.smallest;
             bool fits = true, moves = false;
             if constexpr (!ALWAYS) {
-                if (!holds(extent.largest, smallest)) {
+                bool wild = false;
+                if (wide) {
+                    fits = false;
+                    wild = true;
+                } else if (!holds(extent.largest, smallest)) {
                     smallest = smallest_but_zero(tile);
                     fits = smallest != 0;
                     if (fits && !holds(extent.largest, smallest)) {
                         int above;
                         fits = moves = fit(extent.largest, smallest, above);
-                        if (!fits) scatter(tile, at, counters);
+                        wild = !fits;
                     }
                 }
+                if (wild) scatter(tile, at, counters);
+                if (Columns<T, PARTS>::CELLS) wide = wide ? wide - 1 : __all_sync(ALL_LANES, wild) ? 15 : 0;
             }
             if (__any_sync(ALL_LANES, moves || left == 0)) {
                 empty(counters);

@@ -63,11 +63,14 @@ template <typename T> struct Walk {
 
     // `loaded` as by start. The next tile is on its way while one is looked at.
     template <typename Visitor> __device__ void visit(Tile<T>& loaded, Visitor& visitor) const {
+        int passed = 0;
         for (i64 tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
             Tile<T> next;  // of its own: the compiler would wait for one that may be loaded or not
             if (tile + gridDim.x < tiles) next.load(samples + first_of(tile + gridDim.x));
             visitor.tile(loaded, first_of(tile), u32(tile) + 1);
             loaded = next;
+            if constexpr (Visitor::PACE > 0)
+                if (++passed % Visitor::PACE == 0) __syncthreads();
         }
         const i64 single = n - tiles * SIZE;
 #pragma unroll 1
@@ -107,6 +110,10 @@ inline __device__ double widened(u32 word, bool upper) {
 #endif
 }
 
+template <typename T> constexpr bool HAS_NAN = false;
+template <> constexpr bool HAS_NAN<float16> = true;
+template <> constexpr bool HAS_NAN<float> = true;
+template <> constexpr bool HAS_NAN<double> = true;
 template <typename T> __device__ bool is_nan(T) { return false; }
 inline __device__ bool is_nan(float16 x) { return (x.bits & 0x7fff) > 0x7c00; }
 inline __device__ bool is_nan(float x) { return x != x; }
@@ -178,13 +185,13 @@ struct Greatest {
     static __device__ i64 rank(i64 key) { return ~key; }
 };
 
-// Digits of a block: those of the sum, and from a whole number of warps on those of the squares.
-constexpr int SQUARES_FROM = (SUM_DIGITS + 31) / 32 * 32, DIGITS = SQUARES_FROM + SQUARE_DIGITS;
-// What a block leaves: counts of NaN, +inf and -inf; index of the first NaN; least and greatest sample, each as its
-// rank and the number of its tile; for every 32 digits which are not zero; those digits. It is a row of a table that lies
-// column by column, so that the lanes of a warp read one of many blocks together.
-constexpr int ROW_NAN = 3, ROW_LEAST = 4, ROW_GREATEST = 6, ROW_MASKS = 8;
-constexpr int MASKS = (DIGITS + 31) / 32, ROW_DIGITS = ROW_MASKS + MASKS, ROW = ROW_DIGITS + DIGITS;
+// Digits of a block: those of the sum, and then those of the squares.
+constexpr int SQUARES_FROM = SUM_DIGITS, DIGITS = SQUARES_FROM + SQUARE_DIGITS;
+static_assert(DIGITS <= REDUCE_THREADS, "a thread for each");
+// What all blocks add to, and the last one leaves zero again: how many have come; counts of NaN, +inf and -inf; what the
+// index of the first NaN leaves of NONE; digits. Then for each block its least and greatest sample, each as its rank and
+// the number of its tile, all ranks of the least ones together and so on.
+constexpr int ARRIVED = 0, SPECIAL = 1, FIRST_NAN = 4, TOTAL_DIGITS = 5, FOUND = TOTAL_DIGITS + DIGITS;
 
 // Places of 1 in the digits of a block.
 constexpr int SUM_PLACE = SUM_BITS, SQUARE_PLACE = SQUARES_FROM * DIGIT_BITS + SQUARE_BITS;
@@ -194,7 +201,7 @@ template <int PARTS> struct Counters {
     static constexpr int COUNT = PARTS & SQUARES ? DIGITS : PARTS & SUM ? SUM_DIGITS : 0;
     u32 special[3];  // NaN, +inf, -inf: a launch has less than 2^32 samples
     u32 first_nan;
-    Found least[32], greatest[32];
+    Found least[REDUCE_THREADS / 32], greatest[REDUCE_THREADS / 32];
     Digits<COUNT ? COUNT : 1> digits;
 
     __device__ void clear() {
@@ -210,31 +217,29 @@ template <int PARTS> struct Counters {
         if (kind == 0 && PARTS & EXTREMES) atomicMin(&first_nan, place);
     }
 
-    // All threads; what they found of extremes, and no more to come. `row`: the block's of the first column.
-    __device__ void store(Found lowest, Found highest, i64* row) {
+    // All threads; what they found of extremes, and no more to come.
+    __device__ void store(Found lowest, Found highest, u64* totals) {
         const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = blockDim.x / 32;
-        const i64 column = gridDim.x;
         if (PARTS & EXTREMES) {
             lowest = first_of_warp(lowest);
             highest = first_of_warp(highest);
             if (lane == 0) least[warp] = lowest, greatest[warp] = highest;
         }
         __syncthreads();
-        if (warp == 0) {
-            if (PARTS & EXTREMES) {
-                lowest = first_of_warp(lane < warps ? least[lane] : Found{NOWHERE, NOWHERE});
-                highest = first_of_warp(lane < warps ? greatest[lane] : Found{NOWHERE, NOWHERE});
-            }
-            if (lane < 3) row[lane * column] = special[lane];
-            if (lane == 3) row[ROW_NAN * column] = first_nan == NONE ? NOWHERE : i64(first_nan);
-            if (lane == 4) row[ROW_LEAST * column] = lowest.key, row[(ROW_LEAST + 1) * column] = lowest.at;
-            if (lane == 5) row[ROW_GREATEST * column] = highest.key, row[(ROW_GREATEST + 1) * column] = highest.at;
+        if (threadIdx.x < COUNT) {
+            const i64 digit = digits.digit(threadIdx.x);
+            if (digit) atomicAdd(&totals[TOTAL_DIGITS + threadIdx.x], u64(digit));
         }
-        for (int i = threadIdx.x; i < 32 * MASKS; i += blockDim.x) {
-            const i64 digit = i < COUNT ? digits.digit(i) : 0;
-            const u32 mask = __ballot_sync(ALL_LANES, digit != 0);
-            if (lane == 0) row[(ROW_MASKS + i / 32) * column] = mask;
-            if (digit) row[(ROW_DIGITS + i) * column] = digit;
+        if (warp > 0) return;
+        if (PARTS & EXTREMES) {
+            lowest = first_of_warp(least[lane % warps]);
+            highest = first_of_warp(greatest[lane % warps]);
+            u64* const found = totals + FOUND + blockIdx.x;
+            const u64 column = gridDim.x;
+            if (lane == 0) found[0] = u64(lowest.key), found[column] = u64(lowest.at);
+            if (lane == 1) found[2 * column] = u64(highest.key), found[3 * column] = u64(highest.at);
         }
+        if (lane < 3 && special[lane]) atomicAdd(&totals[SPECIAL + lane], u64(special[lane]));
+        if (lane == 3 && first_nan != NONE) atomicMax(&totals[FIRST_NAN], u64(NONE - first_nan));
     }
 };

@@ -133,15 +133,31 @@ template <int PARTS> struct Window<double, PARTS> {
             take_squares(lower, 2 * top - 2 * CUT, value + 6, place + 6);
         }
     }
-    static __device__ bool narrow(u32, u32, int) { return true; }
-    __device__ void add(const Tile<double>& tile, bool) {
+    static __device__ bool narrow(u32, u32 smallest, int top) {
+        return !(PARTS & SQUARES) || int(smallest >> 20) - 1023 >= top - 15;
+    }
+    __device__ void add(const Tile<double>& tile, bool narrow) {
+        double left[SIZE], of_upper = 0, of_mixed = 0;
 #pragma unroll
         for (int i = 0; i < SIZE; ++i) {
-            const double value = tile.item[i], kept = sums.add(value), left = value - kept;
+            const double value = tile.item[i], kept = sums.add(value);
+            left[i] = value - kept;
             if (PARTS & SQUARES) {
-                upper.add_product(kept, kept);
-                mixed.add_product(kept, left);
-                lower.add_product(left, left);
+                of_upper += upper.add_to_first(kept, kept);
+                of_mixed += mixed.add_to_first(kept, left[i]);
+            }
+        }
+        if (PARTS & SQUARES) {
+            upper.add(of_upper, 1);
+            mixed.add(of_mixed, 1);
+            if (narrow) {
+                double total = 0;
+#pragma unroll
+                for (int i = 0; i < SIZE; ++i) total = fma(left[i], left[i], total);
+                lower.add(total);
+            } else {
+#pragma unroll
+                for (int i = 0; i < SIZE; ++i) lower.add_product(left[i], left[i]);
             }
         }
     }

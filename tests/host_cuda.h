@@ -27,8 +27,8 @@ constexpr int warpSize = 32;
 #define __syncthreads_or(predicate) (host_barrier_vote(__LINE__, (predicate) != 0) > 0)
 #define __syncthreads_and(predicate) (host_barrier_vote(__LINE__, (predicate) == 0) == 0)
 #define __syncthreads_count(predicate) host_barrier_vote(__LINE__, (predicate) != 0)
-// Fences order what one thread does; the order between threads comes from barriers alone.
-inline void __threadfence() { host_switch_point(); }
+// Fences order what one thread does; the order between threads of a block comes from barriers alone.
+inline void __threadfence() { host_fence(); }
 inline void __threadfence_block() { host_switch_point(); }
 inline i64_ clock64() { return host_clock(); }
 

@@ -12,7 +12,7 @@ import numpy as np
 from host_array import DeviceArray, allocate, to_device, unwrap
 from host_device import HOST, LIMITS
 
-from kernels import build, zeroed
+from kernels import build, reduce_device, zeroed
 from kernels.histogram_plan import launch_plan
 
 MEMORY = 2**30  # bytes that the device says it has
@@ -75,6 +75,9 @@ def on_host(monkeypatch: Any) -> Iterator[Any]:
     monkeypatch.setattr(zeroed, "CLEARED", 0)  # a result is an array of its own, whose ends are watched
     HOST.seed, HOST.mutant = 0, 0
     HOST.launched.clear()
-    launch_plan.cache_clear()  # plans hold arrays of the device that they were made for
+    held = launch_plan, reduce_device.free_totals  # they hold arrays of the device that they were made for
+    for function in held:
+        function.cache_clear()
     yield cupy
-    launch_plan.cache_clear()
+    for function in held:
+        function.cache_clear()

@@ -75,4 +75,6 @@ void count_access(const void* place);  // a launch must not have more than its b
 void switch_sometimes();  // another thread goes on, where the seed wants it
 void** memory_begin();    // guarded copies of the arrays; the arguments, which point to them
 void memory_begin_block(std::uint64_t noise);
+void fences_begin();  // of a launch; of a block
+void fences_begin_block();
 void memory_end();  // what the kernel wrote, back to where the arrays came from

@@ -3,7 +3,9 @@
 // A kernel that was compiled with -fsanitize=thread calls the functions at the end of this file. Two accesses to a cell,
 // one of them a write and not both atomic, are a race unless the first happened before the second: in the same thread;
 // before a barrier of the block that the second comes after; before a __syncwarp that told the second's lane of it. That
-// does not depend on the order in which the threads happened to run.
+// does not depend on the order in which the threads happened to run. Of two blocks the one that runs later knows what an
+// earlier one did before a barrier and then a __threadfence, once it has itself updated a cell atomically and then passed
+// a __threadfence; whether that cell told it to wait no longer, the result has to say.
 
 #include "host_memory.h"
 
@@ -11,6 +13,7 @@
 
 #include <cstdio>
 #include <cstring>
+#include <vector>
 
 namespace {
 
@@ -18,6 +21,15 @@ enum Access { READ, WRITE, ATOMIC };
 constexpr const char* DOES[] = {"reads", "writes", "atomically updates"};
 
 Region* recent = regions;
+std::vector<std::uint32_t> published;  // of each block that has run: what it did before this epoch
+unsigned updater, informed;            // thread of this block plus one that updated a global cell; that then passed a fence
+std::uint32_t informed_at;             // epoch of that
+
+// Whether this thread knows what another block did.
+bool knows(Stamp before) {
+    return informed && (epoch > informed_at || current->number + 1 == informed) &&
+           unsigned(before) >> 12 < published[unsigned((before >> 32) - 1) / MAX_THREADS];
+}
 
 const char* described(const Region& region, std::uintptr_t address) {
     static char text[100];
@@ -57,7 +69,7 @@ unsigned block_of(Stamp stamp) { return (unsigned(stamp >> 32) - 1) / MAX_THREAD
 
 bool collides(Stamp before, Stamp now, bool shared) {
     if (!before || before >> 32 == now >> 32) return false;
-    if (block_of(before) != block_number) return !shared;
+    if (block_of(before) != block_number) return !shared && !knows(before);
     if (unsigned(before) >> 12 < epoch) return false;
     const unsigned thread = thread_of(before);
     return thread / WARP != current->warp || (before & 0xfff) > current->clock[thread % WARP];
@@ -89,6 +101,7 @@ void check_cell(const Region& region, Cell& cell, std::uintptr_t address, Access
     if (access != READ)
         for (const Stamp before : cell.read)
             if (collides(before, now, shared)) race(region, address, before, READ, access, place);
+    if (access == ATOMIC && !shared) updater = current->number + 1;
     if (access == WRITE) cell.write = now;
     else keep(access == READ ? cell.read : cell.atomic, now);
 }
@@ -140,7 +153,16 @@ inline void check_aligned(const void* pointer, unsigned bytes, Access access, co
 
 #define PLACE __builtin_return_address(0)
 
+void fences_begin() { published.assign(std::size_t(launch.grid[0]) * launch.grid[1] * launch.grid[2], 0); }
+void fences_begin_block() { updater = informed = 0; }
+
 extern "C" {
+
+void host_fence() {
+    published[block_number] = epoch;
+    if (updater == current->number + 1 && !informed) informed = updater, informed_at = epoch;
+    switch_sometimes();
+}
 
 void host_atomic(void* cell, unsigned bytes, void* place) { check_aligned(cell, bytes, ATOMIC, place); }
 

@@ -32,6 +32,7 @@ unsigned host_active_lanes();
 unsigned host_existing_lanes();
 i64_ host_clock();
 void host_switch_point();
+void host_fence();
 void host_barrier(int line);
 int host_barrier_vote(int line, int predicate);
 void host_warp(HostWarp operation, unsigned mask, void* value, unsigned bytes, int source);

@@ -145,6 +145,7 @@ void begin_block(unsigned number) {
         prepare(fiber->context, fiber->stack, STACK, host_run_fiber);
     }
     all_ready();
+    fences_begin_block();
     memory_begin_block(source_of_random.next());
 }
 
@@ -168,6 +169,7 @@ void begin_launch() {
     failed = false;
     ticks = 0;
     kernel_arguments = memory_begin();
+    fences_begin();
 }
 
 }  // namespace

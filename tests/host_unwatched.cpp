@@ -2,7 +2,12 @@
 
 #include "host_internal.h"
 
+void fences_begin() {}
+void fences_begin_block() {}
+
 extern "C" {
+
+void host_fence() { switch_sometimes(); }
 
 void host_atomic(void*, unsigned, void*) { switch_sometimes(); }
 

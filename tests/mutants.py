@@ -30,9 +30,11 @@ FLOOR = 0.95
 STEMS = sorted(path.stem for path in build.SOURCES.glob("*.cu"))
 # (file, function, text) of a mutant that changes no result, and why.
 EQUIVALENT: Mapping[tuple[str, str, str], str] = MappingProxyType({
-    ("reduce.cu", "finish", "least.at != NOWHERE"): "nothing is found where nothing is",
-    ("reduce.cu", "finish", "low != NONE"): "the place stays",
-    ("reduce.cu", "finish", "high != NONE"): "the place stays",
+    ("reduce_finish.cuh", "finish", "least.at != NOWHERE"): "nothing is found where nothing is",
+    ("reduce_finish.cuh", "finish", "low != NONE"): "the place stays",
+    ("reduce_finish.cuh", "finish", "high != NONE"): "the place stays",
+    ("reduce_finish.cuh", "finish", "atomicExch("): "all other blocks have gone",
+    ("reduce_finish.cuh", "finish", "warp >= WARPS / 2"): "the warps before it have nothing to write",
     ("matmul.cu", "by_tiles", "inner"): "one more step multiplies what tiles are filled up with, which changes no sum",
     ("matmul_register.cuh", "register_tiled", "inner"): "as in by_tiles",
     ("modular_small.cu", "multiply_small", "own >= rows"): "a warp without rows multiplies zeros for nothing",
@@ -66,7 +68,9 @@ FASTER: Mapping[tuple[str, str, str], str] = MappingProxyType({
     ("reduce_extremes.cuh", "tile", "(extent.least <= below || extent.greatest >= above)"): "tiles are looked at more",
     ("reduce_extremes.cuh", "limit", "u32(bits) == (upper >> 31 ? end : ~end)"): "as often as that",
     ("reduce_extremes.cuh", "limit", "extreme.at == NONE"): "tiles are looked at more",
-    ("reduce.cu", "finish", "lane == k"): "every lane has the same bits",
+    ("reduce_tile.cuh", "visit", "++passed % Visitor::PACE == 0"): "warps wait for each other more often",
+    ("reduce_tile.cuh", "store", "lane == 3"): "every lane has the same to say",
+    ("reduce_tile.cuh", "store", "first_nan != NONE"): "nothing is left of none, and no maximum is below that",
     ("reduce_float.cuh", "scatter", "scattered == Wide::MOST / Tile<T>::SIZE"): "as often as that",
     ("modular_dots.cuh", "all", "thread % 32 == 0"): "every lane has the same to say",
     ("modular.cu", "find_doubtful", "least < enough"): "each element is looked at, to the same end",

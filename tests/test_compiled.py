@@ -19,7 +19,7 @@ from pipeline.inspection import inspect
 LARGE = ("sm_80", "sm_90a", "sm_100")
 # Kernels that jobs run: threads of a block, and blocks that a multiprocessor is to hold at least.
 PRODUCTION = {
-    "histogram": r"histogram_\w+", "reduce": r"moments|finish|combine", "matmul": "register_tiled",
+    "histogram": r"histogram_\w+", "reduce": r"moments|combine", "matmul": "register_tiled",
     "stencil": "production", "transpose": "production", "reduction": "production", "elementwise": "production",
     "limits": r"\w+", "modular": r"\w+", "modular_short": r"\w+", "modular_small": r"\w+",
     "sliding": r"\w+", "runs": r"\w+", "transpose_ragged": r"\w+",
@@ -37,15 +37,14 @@ def launch(stem: str, instance: str, architecture: str) -> tuple[int, int]:
         return 256, 2 if int(micro) ** 2 * {"float": 4, "double": 8}[c_type] <= 256 else 1
     if kernel == "moments":
         c_type, parts = rest.rstrip(">").split(", ")
+        two = (c_type == "float" and parts in "37") or (c_type == "double" and parts in "15")
+        elsewhere = (c_type, parts) in (("double", "7"), ("float16", "7")) and architecture != "sm_90a"
+        return 256, 2 if two or elsewhere else 3
     if stem == "modular_short":
         return 256 if "64" in instance else 512, 1
     if stem == "modular_small":
         warps = int(rest.split(", ")[1])
         return (128, 1) if warps == 1 else (32 * warps, 1)
-        two = (c_type == "float" and parts in "37") or (c_type == "double" and parts in "15")
-        return 256, 2 if two or ((c_type, parts) == ("double", "7") and architecture != "sm_90a") else 3
-    if (stem, kernel) == ("reduce", "finish"):
-        return 512, 1
     if (stem, kernel) == ("transpose", "production"):
         _, _, _, threads, *aligned = rest.rstrip(">").split(", ")
         of_ragged = 896 if architecture == "sm_120" else 1024

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from reduce_cases import CASES, DTYPES, FLOATS, case, generator
+from sizes import ON_GPU
 
 from kernels import build, reduce, reduce_device
 from kernels.reduce import EXTREMES, PARTS, SQUARES, SUM
@@ -21,7 +22,7 @@ ALL = SUM | SQUARES | EXTREMES
 RANGES = {("float16", SUM): 32, ("float16", ALL): 32, ("float32", SUM): 62, ("float32", ALL): 40,
           ("float64", SUM): 33, ("float64", ALL): 32}  # fmt: skip
 # Exponents of a tile that float64 adds up, or the second level of a window.
-NARROW = {("float16", ALL): 14, ("float32", SUM): 26, ("float32", SUM | SQUARES): 23}
+NARROW = {("float16", ALL): 14, ("float32", SUM): 26, ("float32", SUM | SQUARES): 23, ("float64", ALL): 11}
 FILES = ("exact_sum.cuh", "reduce_tile.cuh", "reduce_integer.cuh", "reduce_wide.cuh", "reduce_float.cuh", "reduce.cu")
 SOURCE = "".join((build.SOURCES / name).read_text(encoding="utf-8") for name in FILES)
 
@@ -110,6 +111,8 @@ def test_tiles_at_the_limit_of_a_plain_sum(cp: Any, dtype: str, parts: int, exce
     random, info = generator("narrow", dtype, parts), np.finfo(dtype)
     span, tile = NARROW[dtype, parts] + excess, 64 // np.dtype(dtype).itemsize
     ones = 2.0**info.nmant + 2.0 ** random.integers(info.nmant - 2, info.nmant, 200_000) - 1
+    if dtype == "float64":  # what the first level leaves is as long as can be
+        ones = (random.integers(2**52, 2**53, len(ones)) | 1).astype(dtype)
     exponents = np.where(random.integers(0, tile, len(ones)) == 0, 1 - span, 0)
     exponents += info.maxexp - 1 if dtype == "float16" else 3
     check(cp, np.ldexp(ones, exponents - info.nmant).astype(dtype), parts)
@@ -125,6 +128,31 @@ def test_threads_empty_their_sums_in_time(cp: Any, dtype: str) -> None:
     if dtype != "float16":
         samples[: 256 * 16 : 2] = np.ldexp(samples[: 256 * 16 : 2], 1 - RANGES[dtype, SUM])
     check(cp, samples, SUM)
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("one_block")
+@pytest.mark.parametrize(("dtype", "exponent", "size"), [("float64", 976, 4500), ("float32", 127, 40_000)])
+def test_threads_empty_their_cells_in_time(cp: Any, dtype: str, exponent: int, size: int) -> None:
+    """No window holds a tile, and every other number is the largest of those that share a cell."""
+    samples = np.full(256 * (size if dtype == "float64" or ON_GPU else 500), 2 - np.finfo(dtype).eps, dtype)
+    samples[::2], samples[1::2] = np.ldexp(samples[::2], exponent), np.ldexp(samples[1::2], -exponent + 10)
+    for parts in (SUM, ALL):
+        check(cp, samples, parts)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("parts", [SUM, SUM | EXTREMES, SUM | SQUARES])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_every_exponent_of_cells(cp: Any, dtype: str, parts: int) -> None:
+    """Numbers of both signs at each exponent, subnormal ones as well, with last bits that are and are not zero."""
+    kind = np.dtype(f"u{np.dtype(dtype).itemsize}")
+    nmant, top = np.finfo(dtype).nmant, 2 * np.finfo(dtype).maxexp - 1
+    fractions = np.array([0, 1, 2 ** (nmant - 1), 2**nmant - 1, 2 ** (nmant // 2) + 1], kind)
+    bits = (np.arange(top).astype(kind) << kind.type(nmant))[:, None] | fractions
+    signs = generator("cells", dtype).integers(0, 2, (4, bits.size)).astype(kind) << kind.type(8 * kind.itemsize - 1)
+    for seed, sign in enumerate(signs):
+        check(cp, generator(seed).permutation(bits.ravel() | sign).view(dtype), parts)
 
 
 @pytest.mark.gpu
@@ -196,7 +224,7 @@ def test_constants_are_those_of_the_source() -> None:
              "SQUARES": SQUARES, "EXTREMES": EXTREMES, "REDUCE_THREADS": reduce_device.THREADS,
              "DIGIT_BITS": reduce_device.DIGIT_BITS}  # fmt: skip
     assert {name: int(constant(name)) for name in names} == names
-    assert reduce_device.ROW == 8 + 8 + 96 + 154
+    assert int(constant("TOTAL_DIGITS")) + 78 + 154 == reduce_device.TOTALS
     assert set(C_TYPES) == set(reduce.DTYPES)
 
 

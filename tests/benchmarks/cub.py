@@ -1,4 +1,4 @@
-"""CUB's histograms as a peer, compiled with nvcc where there is one."""
+"""CUB's histograms and its reproducible sum as peers, compiled with nvcc where there is one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-SOURCE = Path(__file__).with_name("cub_histogram.cu")
+HISTOGRAM, SUM = (Path(__file__).with_name(name) for name in ("cub_histogram.cu", "cub_sum.cu"))
 # C types of samples and of levels, by NumPy dtype.
 C_TYPES = {
     "uint8": ("unsigned char", "int"), "int16": ("short", "int"), "uint16": ("unsigned short", "int"),
@@ -22,16 +22,25 @@ C_TYPES = {
 
 
 @lru_cache
-def _libraries() -> dict[str, Any]:
-    """One for each dtype, compiled all at once for the GPU of this machine; none without nvcc."""
+def _libraries(source: Path, dtypes: tuple[str, ...]) -> dict[str, Any]:
+    """One for each dtype, compiled all at once for the GPU of this machine; none without nvcc.
+
+    The sum is that of CuPy's copy of CUB, because the toolkit's may be too old for it.
+    """
+    import cupy
+
+    bundled = Path(cupy.__file__).with_name("_core") / "include/cupy/_cccl"
+    parts = ("cub", "thrust", "libcudacxx") if source == SUM else ()
     nvcc = shutil.which("nvcc") or shutil.which("/usr/local/cuda/bin/nvcc")
     if not nvcc:
         return {}
     with tempfile.TemporaryDirectory() as folder:
         compilers = {}
-        for dtype, (sample, level) in C_TYPES.items():
+        for dtype in dtypes:
+            sample, level = C_TYPES[dtype]
             command = [nvcc, "-O3", "-std=c++17", "-arch=native", "-shared", "-Xcompiler", "-fPIC",
-                       f"-DSAMPLE={sample}", f"-DLEVEL={level}", str(SOURCE), "-o", f"{folder}/{dtype}.so"]  # fmt: skip
+                       *(f"-I{bundled / part}" for part in parts),
+                       f"-DSAMPLE={sample}", f"-DLEVEL={level}", str(source), "-o", f"{folder}/{dtype}.so"]  # fmt: skip
             compilers[dtype] = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         return {dtype: ctypes.CDLL(f"{folder}/{dtype}.so") for dtype, done in compilers.items() if not done.wait()}
 
@@ -50,7 +59,7 @@ def cub_histogram(samples: Any, bins: int, limits: tuple[float, float], edges: A
     """
     import cupy
 
-    library = _libraries().get(samples.dtype.name)
+    library = _libraries(HISTOGRAM, tuple(C_TYPES)).get(samples.dtype.name)
     if library is None or (edges is not None and samples.dtype.kind != "f"):
         return None
     run = library.histogram
@@ -74,8 +83,35 @@ def cub_histogram(samples: Any, bins: int, limits: tuple[float, float], edges: A
     return launch
 
 
+def cub_sum(samples: Any) -> Callable[[], Any] | None:
+    """A launch on the current stream of the sum whose bits are the same on any GPU; None where CUB has none.
+
+    Parameters
+    ----------
+    samples
+        CuPy array of float32 or float64, shape (n,), n < 2**31.
+    """
+    import cupy
+
+    name = samples.dtype.name
+    library = _libraries(SUM, ("float32", "float64")).get(name) if name in ("float32", "float64") else None
+    if library is None:
+        return None
+    total = cupy.empty(1, samples.dtype)
+    kept = (samples, total)  # as long as the function is, which only has their addresses
+
+    def launch() -> Any:
+        assert kept
+        stream = ctypes.c_void_p(cupy.cuda.get_current_stream().ptr)
+        checked(-library.reproducible_sum(ctypes.c_void_p(samples.data.ptr), ctypes.c_int(samples.size),
+                                          ctypes.c_void_p(total.data.ptr), stream))  # fmt: skip
+        return total
+
+    return launch
+
+
 def checked(result: int) -> int:
     """Bytes, where it is no error."""
     if result < 0:
-        raise RuntimeError(f"CUB's histogram: expected success, got CUDA error {-result}")
+        raise RuntimeError(f"CUB: expected success, got CUDA error {-result}")
     return max(1, result)

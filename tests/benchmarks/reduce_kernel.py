@@ -1,4 +1,4 @@
-"""The exact reductions on one GPU beside the read stream, CUB's sum (through CuPy) and CUB's minimum.
+"""The exact reductions on one GPU beside the read stream and CUB's sums, plain and reproducible, and minimum.
 
 python -m tests.benchmarks.reduce_kernel OUT.json
 """
@@ -15,6 +15,7 @@ from kernels.limits import read_stream
 from kernels.reduce_device import reduce_on_device
 from kernels.reduce_reference import reduce_reference
 from tests.benchmarks.common import device_medians, save
+from tests.benchmarks.cub import cub_sum
 
 DTYPES = ("float32", "float64", "int32", "float16", "uint8", "int64")
 NAMES = {1: "sum", 3: "sum, squares", 4: "extremes", 5: "sum, extremes", 7: "everything"}
@@ -50,6 +51,8 @@ def measure(nbytes: int = 2**30, repeats: int = 20) -> dict[str, Any]:
             for parts, name in NAMES.items():
                 works[name] = lambda s=samples, p=parts: reduce_on_device(s, p)
             works["cupy.sum"], works["cupy.min"] = (lambda s=samples: cupy.sum(s)), (lambda s=samples: cupy.min(s))
+            if reproducible := cub_sum(samples):
+                works["CUB, reproducible"] = reproducible
             seconds = device_medians(works, repeats, lambda: read_stream(ahead))
             head = samples[: 2**16 + 1]
             right = all(
