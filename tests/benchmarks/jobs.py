@@ -22,7 +22,7 @@ from workflows import WORKFLOWS
 from workflows.array_workflow import ArrayWorkflow
 
 MEMORY = "/dev/shm"
-MATRIX_SHARE = 8  # of the bytes of other inputs that a matrix has: its product takes the cube of its side
+MATRIX_SHARE = 32  # of the bytes of other inputs that a matrix has: its product takes the cube of its side
 # Job, its words on the command line, and the dtypes of its inputs, each of so many bytes.
 JOBS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     ("matmul", (), ("float32 matrix", "float32 matrix")),
