@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from threading import get_ident
 from typing import Any
 
 import numpy as np
@@ -65,28 +66,31 @@ def reduce_on_device(samples: Any, parts: int) -> Any:
     resident = min(limits.resident_blocks(THREADS, kernel.registers, kernel.static_shared + columns),
                    MOST_BLOCKS * limits.multiprocessors)  # fmt: skip
     code = np.int64(reduce.DTYPES.index(str(samples.dtype)))
-    free = free_totals(int(cupy.cuda.runtime.getDevice()), int(cupy.cuda.get_current_stream().ptr))
+    stream = int(cupy.cuda.get_current_stream().ptr)
+    capturing = cupy.cuda.runtime.streamIsCapturing(stream)
+    free = [] if capturing else free_totals(int(cupy.cuda.runtime.getDevice()), stream, get_ident())
     total = None
     for start in range(0, samples.size, MOST_SAMPLES):
         part = samples[start : start + MOST_SAMPLES]
         grid = min(resident, -(-part.nbytes // (THREADS * TILE_BYTES)))
-        try:
-            totals = free.pop()
-        except IndexError:
-            totals = cupy.zeros(TOTALS + OF_BLOCK * MOST_BLOCKS * limits.multiprocessors, np.uint64)
+        totals = free.pop() if free else cupy.zeros(TOTALS + OF_BLOCK * MOST_BLOCKS * limits.multiprocessors, np.uint64)
         partial = cupy.empty(reduce.SIZE, cupy.int64)
         kernel((grid,), (THREADS,), (part, np.int64(part.size), code, totals, partial), shared_mem=columns)
-        free.append(totals)
+        (_captured if capturing else free).append(totals)
         partial = reduce.place(partial, start) if start else partial
         total = partial if total is None else combine_on_device(total, partial)
     return total
 
 
+_captured: list[Any] = []  # what graphs add to, which may be launched again at any time
+
+
 @cache
-def free_totals(device: int, stream: int) -> list[Any]:
+def free_totals(device: int, stream: int, thread: int) -> list[Any]:
     """Arrays for blocks to add to, which a launch finds zero and leaves zero.
 
-    What comes next on its stream may have them, as with any memory that it gives back.
+    What comes next on its stream may have them, as with any memory that it gives back. A stream of the same number is
+    another one in each thread, if it is the default stream of the thread.
     """
     return []
 

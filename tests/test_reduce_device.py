@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from threading import get_ident
 from typing import Any
 
 import numpy as np
@@ -233,3 +234,20 @@ def test_header_names_every_kernel() -> None:
     listed = re.findall(r"^//   (\w+)  +", text, re.MULTILINE)
     assert listed == re.findall(r"__global__ void\s+(?:__launch_bounds__\([^\n]*\)\s*)?(\w+)\(", text)
     assert {name.partition("<")[0] for name in INSTANCES} == set(listed)
+
+
+@pytest.mark.gpu
+def test_what_a_graph_adds_to_is_nobody_elses(cp: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    samples = cp.asarray(np.arange(100.0))
+    monkeypatch.setattr(reduce_device, "_captured", [])
+    with monkeypatch.context() as patch:
+        patch.setattr(cp.cuda.runtime, "streamIsCapturing", lambda stream: True)
+        for _ in range(2):
+            reduce_on_device(samples, SUM)
+    first, second = reduce_device._captured
+    assert first is not second
+    reduce_on_device(samples, SUM)
+    free = reduce_device.free_totals(
+        int(cp.cuda.runtime.getDevice()), int(cp.cuda.get_current_stream().ptr), get_ident()
+    )
+    assert free and all(totals is not first and totals is not second for totals in free)
