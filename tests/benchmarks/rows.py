@@ -173,16 +173,16 @@ ROWS: tuple[Row, ...] = (
         partial(from_file, GPUS, "4 GPUs", "pinned"),
         bound="as above, and 64 reading threads share memory and last-level cache of the host: kvikio alone gets 0.7, "
               "with nothing counted. Registering the mapped file, so that GPUs read it themselves, is serialised "
-              "by the system: 60 to 70 GB/s for all. With a sample verified 0.45: NumPy's histogram of that sample takes "
-              "1.5 s of the cores that read."),
+              "by the system: 60 to 70 GB/s for all. With a sample verified 0.45: NumPy's histogram of it takes 1.5 s "
+              "of the cores that read."),
     Row("file on disk only, one GPU", Need(0.95, "of direct reads"), partial(from_disk, GPU)),
     Row("file on disk only, two CPU cores", Need(0.95, "of direct reads"), partial(from_disk, CORES)),
     Row("command on 2^25 samples, one GPU", seconds(1.6), partial(waiting, GPU, "command, seconds", "warm")),
     Row("the same, kernels compiled first", seconds(2, "s more"), partial(compiling, GPUS)),
     Row("command on 2^25 samples, four GPUs", seconds(4), partial(waiting, GPUS, "command, seconds", "warm"),
         bound="1.5 s until Dask, dask-cuda and CuPy are imported, 3.4 s until all four processes have done the same "
-              "and have their CUDA contexts, side by side; 0.2 s of work. Such a file goes to one GPU unless all are asked "
-              "for; on the host of this figure that takes 1.5 s."),
+              "and have their CUDA contexts, side by side; 0.2 s of work. Such a file goes to one GPU unless "
+              "all are asked for; on the host of this figure that takes 1.5 s."),
     Row("--help", seconds(0.3), partial(waiting, GPU, "command, seconds", "help")),
     Row("scheduling of 10,000 chunks", Need(0.01, "of the run", at_most=True),
         partial(waiting, CORES, "scheduling", "share")),
