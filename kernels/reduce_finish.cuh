@@ -100,7 +100,9 @@ template <typename T, int PARTS> __device__ void finish(const Walk<T>& walk, i64
         for (int i = 0; i < 3; ++i) partial[3 + i] = special[i];
         partial[6] = special[3] ? 2 * (i64(NONE) - special[3]) : NOWHERE;
     }
-    if constexpr (FINDS) __syncthreads();
+    if constexpr (FINDS) {
+        __syncthreads();
+    }
     if (warp >= WARPS / 2 && lane == 0) {
         if (FINDS && least.at != NOWHERE) {
             if (warp == WARPS / 2) least = exact_place<T, Least>(walk.samples, walk.start_of(least.at) + place[0]);

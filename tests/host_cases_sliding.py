@@ -196,6 +196,7 @@ def sliding_cases() -> Iterator[Case]:
         ("float32", "float32", (1, 3854), 7, (0, 0, "zero")),
         ("uint8", "float64", (1, 2500), 150, (150, 0, "zero")),
         ("float64", "float64", (3, 70), 4, (4, 70, "reflect")),
+        ("float32", "float32", (3, 70), 4, (70, 70, "reflect")),
         ("float32", "float32", (1, 4000), 245, (0, 0, "zero")),
         ("float32", "float32", (2, 11003), 1, (0, 0, "zero")),
         ("int16", "float64", (1, 5003), 3, (0, 0, "zero")),

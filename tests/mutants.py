@@ -57,35 +57,55 @@ EQUIVALENT: Mapping[tuple[str, str, str], str] = MappingProxyType({
     ("sliding.cu", "box_far", "__syncthreads()"): "a host reads the last digit before a barrier",
     ("modular_blocks.cuh", "multiply_tiles", "atomicOr("): "all write the same",
     ("modular_dots.cuh", "all", "end"): "one more slice, behind the end of every span",
+    ("modular_short.cuh", "multiply_digit", "step < STEPS_OF_MAGNITUDES"): "a bound that what follows makes too sure",
+    ("modular_short.cu", "multiply_short", "__syncthreads()"): "what tensor cores read is not watched on a host",
+    ("modular_short.cu", "multiply_short", "rounds"): "the round after the last one ends by itself",
 })  # fmt: skip
 # The same of conditions that only choose the faster of two ways to one result, or the one lane that says what all lanes
 # would: they are no bounds, so the score leaves them out. Which way it is has to change nothing.
-FASTER: Mapping[tuple[str, str, str], str] = MappingProxyType({
-    ("locate.cuh", "quick", "inside == MANY"): "a search among more thresholds than a cell holds ends at the same one",
-    ("locate.cuh", "quick", "entry >> FIRST_BITS > 1"): "a search among none or one ends there, too",
-    ("reduce_float.cuh", "open", "lowest > 1"): "windows are opened more often than they have to be",
-    ("reduce_float.cuh", "constexpr", "__any_sync(ALL_LANES, moves || left == 0)"): "as often as that",
-    ("reduce_extremes.cuh", "tile", "(extent.least <= below || extent.greatest >= above)"): "tiles are looked at more",
-    ("reduce_extremes.cuh", "limit", "u32(bits) == (upper >> 31 ? end : ~end)"): "as often as that",
-    ("reduce_extremes.cuh", "limit", "extreme.at == NONE"): "tiles are looked at more",
-    ("reduce_tile.cuh", "visit", "++passed % Visitor::PACE == 0"): "warps wait for each other more often",
-    ("reduce_tile.cuh", "store", "lane == 3"): "every lane has the same to say",
-    ("reduce_tile.cuh", "store", "first_nan != NONE"): "nothing is left of none, and no maximum is below that",
-    ("reduce_float.cuh", "scatter", "scattered == Wide::MOST / Tile<T>::SIZE"): "as often as that",
-    ("modular_dots.cuh", "all", "thread % 32 == 0"): "every lane has the same to say",
-    ("modular.cu", "find_doubtful", "least < enough"): "each element is looked at, to the same end",
-    ("modular.cu", "dot_products", "found.count >= MANY"): "both ways give the same bits",
-    ("sliding_terms.cuh", "places", "threadIdx.x % 32 == 0"): "every lane has the same to say",
-    ("sliding.cu", "box_range", "threadIdx.x % 32 == 0"): "every lane has the same to say",
-    ("sliding.cu", "box_far", "2 * radius <= SIZE"): "another way to the same digits",
-    ("sliding_digits.cuh", "sum", "next >= 0"): "all digits are as exact as the highest",
-    ("sliding_digits.cuh", "sum", "(rest <= 2 * most || rest >= (i64(1) << 40) - 2 * most)"): "as exact",
-    ("modular_blocks.cuh", "multiply_tiles", "threadIdx.x % 32 == 0"): "every lane has the same to say",
-    ("modular_combine.cuh", "store_four", "element + 4 > size"): "one after another",
-    ("modular_combine.cuh", "constexpr", "lowest >= F::LEAST"): "the slower way rounds the same",
-    ("sliding_digits.cuh", "below", "here >= 64"): "all digits are added up instead",
-    ("sliding_digits.cuh", "below", "here > 0"): "all digits are added up instead",
-})  # fmt: skip
+FASTER: Mapping[tuple[str, str, str], str] = MappingProxyType(
+    {
+        (
+            "locate.cuh",
+            "quick",
+            "inside == MANY",
+        ): "a search among more thresholds than a cell holds ends at the same one",
+        ("locate.cuh", "quick", "entry >> FIRST_BITS > 1"): "a search among none or one ends there, too",
+        ("reduce_float.cuh", "open", "lowest > 1"): "windows are opened more often than they have to be",
+        ("reduce_float.cuh", "constexpr", "__any_sync(ALL_LANES, moves || left == 0)"): "as often as that",
+        (
+            "reduce_extremes.cuh",
+            "tile",
+            "(extent.least <= below || extent.greatest >= above)",
+        ): "tiles are looked at more",
+        ("reduce_extremes.cuh", "limit", "u32(bits) == (upper >> 31 ? end : ~end)"): "as often as that",
+        ("reduce_extremes.cuh", "limit", "extreme.at == NONE"): "tiles are looked at more",
+        ("reduce_tile.cuh", "visit", "++passed % Visitor::PACE == 0"): "warps wait for each other more often",
+        ("reduce_tile.cuh", "store", "lane == 3"): "every lane has the same to say",
+        ("reduce_tile.cuh", "store", "first_nan != NONE"): "nothing is left of none, and no maximum is below that",
+        ("reduce_float.cuh", "scatter", "scattered == Wide::MOST / Tile<T>::SIZE"): "as often as that",
+        ("modular_dots.cuh", "all", "thread % 32 == 0"): "every lane has the same to say",
+        ("modular.cu", "find_doubtful", "least < enough"): "each element is looked at, to the same end",
+        ("modular.cu", "dot_products", "found.count >= MANY"): "both ways give the same bits",
+        ("sliding_terms.cuh", "places", "threadIdx.x % 32 == 0"): "every lane has the same to say",
+        ("sliding.cu", "box_range", "threadIdx.x % 32 == 0"): "every lane has the same to say",
+        ("sliding.cu", "box_far", "2 * radius <= SIZE"): "another way to the same digits",
+        ("sliding_digits.cuh", "sum", "next >= 0"): "all digits are as exact as the highest",
+        ("sliding_digits.cuh", "sum", "(rest <= 2 * most || rest >= (i64(1) << 40) - 2 * most)"): "as exact",
+        ("modular_blocks.cuh", "multiply_tiles", "threadIdx.x % 32 == 0"): "every lane has the same to say",
+        ("modular_combine.cuh", "store_four", "element + 4 > size"): "one after another",
+        ("modular_combine.cuh", "constexpr", "lowest >= F::LEAST"): "the slower way rounds the same",
+        ("sliding_digits.cuh", "below", "here >= 64"): "all digits are added up instead",
+        ("sliding_digits.cuh", "below", "here > 0"): "all digits are added up instead",
+        ("modular_short.cuh", "finish", "WHOLE || (row < of.rows && first + column < of.columns)"): "more is uncertain",
+        ("modular_short.cu", "multiply_short", "round < rounds"): "columns are loaded once more, for nothing",
+        ("modular_short.cu", "multiply_short", "threadIdx.x % 32 == 0"): "every lane has the same to say",
+    }
+)
+# Functions of headers of which a source goes some ways only: those that go the others count them.
+ELSEWHERE = {
+    ("modular_short", "modular_combine.cuh", "to_float")
+}  # numbers there are moderate; modular.cu has all others
 
 
 @dataclass(frozen=True)
@@ -121,8 +141,8 @@ def run_mutants(stem: str) -> list[Outcome]:
         try:
             places = _places(cases, cupy)
             # What is in a header, and not asked for by this source, is asked for by another.
-            own = [mutant for mutant in mutants
-                   if mutant.file == f"{stem}.cu" or any(seen[mutant.number] for _, seen in places)]  # fmt: skip
+            own = [mutant for mutant in mutants if (stem, mutant.file, mutant.function) not in ELSEWHERE
+                   and (mutant.file == f"{stem}.cu" or any(seen[mutant.number] for _, seen in places))]  # fmt: skip
             return [Outcome(mutant, _caught(mutant, places, cupy)) for mutant in own]
         finally:
             del HOST.replaced[stem]

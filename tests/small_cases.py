@@ -108,6 +108,14 @@ def _infinite_among_large(how: type[ProductOfSmall], inner: int, cp: Any) -> Non
     check(cp, a, b, how)
 
 
+def _extreme_rows(how: type[ProductOfSmall], cp: Any) -> None:
+    """Of A alone: subnormal numbers, and those near the end of the format."""
+    a, b = factors("ordinary", "float64", 9, 70, 6)
+    a[0] *= 2.0**-1060
+    a[1] = np.ldexp(a[1], 1000)
+    check(cp, a, np.ldexp(b, -20), how)
+
+
 def small_cases() -> Iterator[Case]:
     """One warp and several for a matrix, whole and ragged ones, lists of matrices; each way that an element can go."""
     for kind, dtype, sizes, batches in (
@@ -134,7 +142,7 @@ def short_cases() -> Iterator[Case]:
     """Whole blocks and ragged ones, one and two pieces of a sum; lists of matrices; each way that an element can go."""
     for kind, dtype, sizes, batches in (
         ("ordinary", "float64", (64, 128, 16), ((2,), (2,))), ("ordinary", "float32", (64, 128, 32), ((), ())),
-        ("ordinary", "float64", (9, 140, 35), ((2, 1), (2,))), ("mixed", "float32", (70, 20, 33), ((), ())),
+        ("ordinary", "float64", (9, 140, 19), ((2, 1), (1,))), ("mixed", "float32", (70, 20, 33), ((), ())),
         ("special", "float64", (17, 40, 9), ((), ())), ("cancelling", "float64", (5, 256, 8), ((), ())),
         ("cancelling", "float32", (5, 200, 8), ((), ())), ("extreme", "float64", (3, 256, 4), ((), ())),
         ("huge", "float16", (6, 30, 10), ((), ())), ("by lines", "float32", (12, 130, 9), ((), ())),
@@ -145,3 +153,4 @@ def short_cases() -> Iterator[Case]:
                    partial(_case, kind, dtype, sizes, batches, ProductOfShort))  # fmt: skip
     among = partial(_infinite_among_large, ProductOfShort, 65)
     yield Case("modular_short", "multiply_short", "infinities among large numbers", among)
+    yield Case("modular_short", "multiply_short", "extreme rows", partial(_extreme_rows, ProductOfShort))
