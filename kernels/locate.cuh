@@ -20,7 +20,7 @@ struct Shift {
 
     static constexpr u32 FIRST_SLOT = 1;
     static constexpr bool MISSES = false, BEYOND = true, SELDOM_SLOW = true;
-    static constexpr Next NEXT = Next::COPIED;
+    static constexpr Next NEXT = AHEAD;
     __device__ bool quick(K x, u32& counter) const {
         const auto offset = distance(x, start);
         counter = u32(min(offset >> shift, decltype(offset)(0xffffffffu)));
@@ -150,7 +150,7 @@ struct Narrow {
 
     static constexpr u32 FIRST_SLOT = 0;
     static constexpr bool MISSES = false, BEYOND = false, SELDOM_SLOW = true;
-    static constexpr Next NEXT = Next::COPIED;
+    static constexpr Next NEXT = AHEAD;
     __device__ bool quick(int x, u32& counter) const {
         counter = (u32(x > last ? beyond : max(x, low)) * scale + offset) >> fraction;
         return true;
@@ -161,7 +161,7 @@ struct Narrow {
 struct Value {
     static constexpr u32 FIRST_SLOT = 0;
     static constexpr bool MISSES = false, BEYOND = false, SELDOM_SLOW = true;
-    static constexpr Next NEXT = Next::COPIED;
+    static constexpr Next NEXT = AHEAD;
     __device__ bool quick(u8 x, u32& slot) const {
         slot = x;
         return true;

@@ -39,6 +39,13 @@ __device__ void drop_first(uint4& pack) {
 // or the two take turns, which saves an instruction a word and takes twice as much code.
 enum class Next { LATER, COPIED, IN_TURNS };
 
+// Architectures after Hopper have fewer registers left for a second tile.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
+constexpr Next AHEAD = Next::LATER;
+#else
+constexpr Next AHEAD = Next::COPIED;
+#endif
+
 // Every thread counts its share of the samples: whole tiles by 16-byte loads, what is before and after them one by one.
 // `prepare` is called while the first loads are under way. `quick` says of a sample whether it is done with it, and where
 // it is not with one of TOGETHER packs, `slow` is given all of them. ONCE: nobody else reads the samples.

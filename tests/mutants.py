@@ -103,9 +103,7 @@ FASTER: Mapping[tuple[str, str, str], str] = MappingProxyType(
     }
 )
 # Functions of headers of which a source goes some ways only: those that go the others count them.
-ELSEWHERE = {
-    ("modular_short", "modular_combine.cuh", "to_float")
-}  # numbers there are moderate; modular.cu has all others
+ELSEWHERE = {("modular_short", "modular_combine.cuh", "to_float")}  # numbers there are moderate; modular.cu has others
 
 
 @dataclass(frozen=True)
