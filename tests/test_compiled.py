@@ -113,8 +113,7 @@ def excesses(stem: str, architecture: str, kernels: dict[str, Taken]) -> list[st
             found.append(f"{what}: expected at most 49152 bytes of static shared memory, takes {taken.shared}")
         if not re.fullmatch(PRODUCTION[stem], instance.partition("<")[0]):
             continue
-        seldom = SELDOM.get((stem, instance.partition("<")[0]), 0)
-        if taken.local > seldom + 8 * (seldom > 0 and architecture == "sm_75"):
+        if taken.local > SELDOM.get((stem, instance.partition("<")[0]), 0):
             found.append(
                 f"{what}: expected everything in registers, {taken.local} bytes per thread are in local memory"
             )
