@@ -34,7 +34,7 @@ multiply_short(const typename F::Storage* __restrict__ a, const typename F::Stor
     __syncthreads();
     const int rounds = (groups + S::WARPGROUPS - 1) / S::WARPGROUPS;
 #pragma unroll 1
-    for (int round = 0; round <= rounds; ++round) {
+    for (int round = 0;; ++round) {
         const int group = S::WARPGROUPS * round + warpgroup, column = (first + group) * S::COLUMNS;
         // Where one warpgroup has a group less, it multiplies the first one for nothing.
         const int next = group < groups ? column : first * S::COLUMNS;

@@ -133,13 +133,13 @@ __global__ void warp_shuffle(const typename Op::Sample* samples, i64 n, typename
 
 // Two accumulators in float64 fit into 32 registers on Hopper alone.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ != 900
-template <typename Sample> constexpr int RESIDENT = sizeof(Sample) == 8 ? 1 : BLOCKS_PER_SM;
+template <typename Op> constexpr int RESIDENT = sizeof(typename Op::Sample) == 8 ? 1 : BLOCKS_PER_SM;
 #else
-template <typename Sample> constexpr int RESIDENT = BLOCKS_PER_SM;
+template <typename Op> constexpr int RESIDENT = BLOCKS_PER_SM;
 #endif
 
 template <typename Op>
-__global__ void __launch_bounds__(THREADS, (RESIDENT<typename Op::Sample>))
+__global__ void __launch_bounds__(THREADS, RESIDENT<Op>)
 production(const typename Op::Sample* samples, i64 n, typename Op::Partial* partials) {
     using Sample = typename Op::Sample;
     using Partial = typename Op::Partial;

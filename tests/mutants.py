@@ -59,7 +59,6 @@ EQUIVALENT: Mapping[tuple[str, str, str], str] = MappingProxyType({
     ("modular_dots.cuh", "all", "end"): "one more slice, behind the end of every span",
     ("modular_short.cuh", "multiply_digit", "step < STEPS_OF_MAGNITUDES"): "a bound that what follows makes too sure",
     ("modular_short.cu", "multiply_short", "__syncthreads()"): "what tensor cores read is not watched on a host",
-    ("modular_short.cu", "multiply_short", "rounds"): "the round after the last one ends by itself",
 })  # fmt: skip
 # The same of conditions that only choose the faster of two ways to one result, or the one lane that says what all lanes
 # would: they are no bounds, so the score leaves them out. Which way it is has to change nothing.
