@@ -3,6 +3,7 @@
 //   moments     every block reads its share, and leaves what it found: digits of its sums, and its extremes; the last
 //               one to do so makes a partial of it all (kernels/reduce.py)
 //   combine     two partials to one
+//   place       a partial counts its places from another index of the samples
 //
 // Integers add up in registers, as wide as it takes. Floats do, too, as long as the exponents of what a thread sees are
 // close (Levels): it keeps a window of exponents and moves it where a tile lies outside but fits into one, together with
@@ -144,4 +145,10 @@ __global__ void combine(const i64* a, const i64* b, i64* partial) {
         add_words(reinterpret_cast<const u64*>(a) + SQUARES_AT, reinterpret_cast<const u64*>(b) + SQUARES_AT,
                   reinterpret_cast<u64*>(partial) + SQUARES_AT, SQUARE_WORDS);
     }
+}
+
+// Three threads: the first NaN, the minimum, the maximum.
+__global__ void place(i64* partial, i64 start) {
+    i64& at = partial[6 + threadIdx.x];
+    if (at != NOWHERE) at += 2 * start;
 }

@@ -70,6 +70,10 @@ def combine(a: Any, b: Any) -> Any:
 
 def place(partial: Any, start: int) -> Any:
     """A partial whose positions count from index `start` of the samples before it: changed in place, and returned."""
+    if array_module(partial).__name__ == "cupy":
+        from kernels.reduce_device import place_on_device
+
+        return place_on_device(partial, start)
     positions = partial[POSITIONS]
     positions += (positions != NOWHERE) * np.int64(2 * start)
     return partial

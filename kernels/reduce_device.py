@@ -26,7 +26,7 @@ C_TYPES = {
     "int64": "i64", "uint64": "u64", "float16": "float16", "float32": "float", "float64": "double",
 }  # fmt: skip
 MOMENTS = tuple(f"moments<{c_type}, {parts}>" for c_type in C_TYPES.values() for parts in reduce.PARTS)
-INSTANCES = (*MOMENTS, "combine")
+INSTANCES = (*MOMENTS, "combine", "place")
 
 
 def reduce_on_device(samples: Any, parts: int) -> Any:
@@ -111,6 +111,12 @@ def combine_on_device(a: Any, b: Any) -> Any:
     total = cupy.empty(reduce.SIZE, cupy.int64)
     build.load("reduce", "combine")((1,), (64,), (a, b, total))
     return total
+
+
+def place_on_device(partial: Any, start: int) -> Any:
+    """`kernels.reduce.place` of a partial on the current device; CuPy would launch, and first load, a kernel a step."""
+    build.load("reduce", "place")((1,), (3,), (partial, np.int64(start)))
+    return partial
 
 
 assert SUM_WORDS + SQUARE_WORDS + 11 == reduce.SIZE

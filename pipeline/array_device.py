@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import mmap
+import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -10,23 +12,29 @@ from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pipeline.array_job import ArrayJob, computed, nbytes_of
 from pipeline.array_output import OutputFile
-from pipeline.arrays import SHORT_RUN, ArrayFile, read_region
+from pipeline.arrays import ArrayFile, read_region
 from pipeline.read import open_planned
 from pipeline.read_device import release, to_native
+from pipeline.threads import cores
 from pipeline.timeline import Timeline
 from pipeline.transfer import finish, prepare_threads, transfer, way
-from workflows.array_workflow import Bounds, along, sizes
+from workflows.array_workflow import Bounds, Spec, along, sizes
 
 ON_DEVICE = "?bBhHiIlLqQefdFD"  # dtypes that CuPy has
 
 # Tasks under way on a GPU: while one computes, others read and write.
 LANES = 4
 
-# Threads that write what a task computed.
-WRITERS = 4
+# Threads that write what tasks computed, and parts of a task's output that they take in turns: one thread cannot fill
+# the pages of a file as fast as the device delivers them.
+WRITERS = 16
+PARTS = 8
+# Shorter runs share their pages, of which several threads at a time wait for each other.
+PAGED_RUN = mmap.PAGESIZE
 
 # Runs that are shorter are gathered in the memory of the host: a transfer for each would cost more than the copy.
 DIRECT_FROM = 2**19
@@ -144,21 +152,34 @@ def _through_host(array: ArrayFile, bounds: Bounds, timeline: Timeline) -> Any:
 
 def _to_file(output: OutputFile, region: Bounds, block: Any, timeline: Timeline) -> None:
     """Write a block on which nobody works any more."""
-    from cupyx import empty_pinned
 
-    with timeline.measure("to host", block.nbytes):
-        host = block.get(out=empty_pinned(block.shape, block.dtype))
-    host = host.reshape(-1).view(output.spec.dtype).reshape(sizes(region))
-    with timeline.measure("write", host.nbytes):
-        # One thread cannot fill the pages of a file as fast as the device delivers them; several that touch the same
-        # pages wait for each other.
-        number = WRITERS if output.readable().run(region) >= SHORT_RUN else 1
-        list(_writers().map(lambda part: output.write(part[0], host[part[1]]), _parts(region, number)))
+    def write(part: tuple[Bounds, tuple[slice, ...]]) -> None:
+        output.write(part[0], block[part[1]], lambda elements: _to_host(elements, output.spec))
+
+    with timeline.measure("write", block.nbytes):
+        number = PARTS if output.readable().run(region) >= PAGED_RUN else 1
+        list(_writers().map(write, _parts(region, number)))
 
 
 @cache
 def _writers() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(LANES * WRITERS, thread_name_prefix="write")
+    return ThreadPoolExecutor(min(WRITERS, max(2, cores())), thread_name_prefix="write")
+
+
+_own = threading.local()  # pinned memory of each thread, and a stream that brings bytes there
+
+
+def _to_host(elements: Any, spec: Spec) -> NDArray[Any]:
+    """Elements on the device, in memory that the next ones of this thread will take."""
+    import cupy
+    from cupyx import empty_pinned
+
+    if getattr(_own, "memory", None) is None or len(_own.memory) < elements.nbytes:
+        _own.memory, _own.stream = empty_pinned(elements.nbytes, np.uint8), cupy.cuda.Stream(non_blocking=True)
+    with _own.stream:
+        flat = cupy.ascontiguousarray(elements).reshape(-1).view(cupy.uint8)
+        host: NDArray[np.uint8] = flat.get(out=_own.memory[: flat.size])
+    return host.view(spec.dtype).reshape(elements.shape[: len(spec.shape)])
 
 
 def _parts(region: Bounds, number: int) -> Iterator[tuple[Bounds, tuple[slice, ...]]]:

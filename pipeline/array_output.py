@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import io
-import mmap
 import os
-import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -20,11 +16,9 @@ from pipeline.arrays import ArrayFile, read_region, runs_of
 from pipeline.chunks import Piece
 from pipeline.errors import PipelineError
 from pipeline.files import whole_file
-from workflows.array_workflow import Bounds, Spec, along, sizes
-
-# What is touched of the output through a mapping before the pages are given back.
-MAPPED_RUNS = 64
-MAPPED_BYTES = 2**22
+from pipeline.mapped import Inside, write_mapped
+from pipeline.promise import promised_room
+from workflows.array_workflow import Bounds, Spec, sizes
 
 
 @dataclass(frozen=True)
@@ -54,62 +48,59 @@ class OutputFile:
 
     def readable(self) -> ArrayFile:
         """It as an input, to check what lies there."""
-        status = os.stat(self.path)
-        piece = Piece(self.path, self.offset, self.spec.nbytes, status.st_size, None)
-        return ArrayFile(self.spec, (piece,))
+        return ArrayFile(self.spec, (Piece(self.path, self.offset, self.spec.nbytes, None, None),))
 
-    def write(self, region: Bounds, block: NDArray[Any]) -> None:
+    def write(self, region: Bounds, block: Any, to_host: Callable[[Any], NDArray[Any]] = np.asarray) -> None:
         """Write a region; several may write at a time, each its own.
+
+        Parameters
+        ----------
+        region
+        block : array of the shape of the region
+            Where it is on a device and CuPy does not have its dtype, with one more axis for bytes.
+        to_host
+            (part of the block) -> its elements as a NumPy array, valid until it is called again.
 
         Raises
         ------
         PipelineError
             If the disk refuses.
         """
-        expected = Spec(sizes(region), self.spec.dtype)
-        if block.shape != expected.shape or block.dtype != expected.dtype:
-            raise PipelineError(f"expected a block of {expected}, got {Spec(block.shape, block.dtype)}")
+        lengths = sizes(region)
+        if block.shape[: len(region)] != lengths:
+            raise _other(Spec(lengths, self.spec.dtype), block)
         if not block.nbytes:
             return
-        if self.mappable:
-            # Writing through a file descriptor would wait for all others who write to the file, also elsewhere in it.
-            with self._mapped() as (array, mapping):
-                for inside, outside in _slabs(region, self.spec.dtype.itemsize):
-                    array[outside] = _bits(block)[inside]
-                    mapping.madvise(mmap.MADV_DONTNEED)
-            return
+
+        def part(inside: Inside) -> NDArray[Any]:
+            found = to_host(block[inside])
+            if found.dtype != self.spec.dtype or found.ndim != len(region):
+                raise _other(Spec(lengths, self.spec.dtype), found)
+            return found
+
+        try:
+            with open(self.path, "r+b", buffering=0) as file:
+                if self.mappable:
+                    run = self.readable().run(region)
+                    write_mapped(file.fileno(), self.offset, self.spec, region, run, part)
+                else:
+                    self._put(file.fileno(), region, part((...,)))
+        except OSError as error:
+            reason = error.strerror
+            raise PipelineError(f"the output: expected to write to {os.path.dirname(self.path)}, got {reason!r}; "
+                                "nothing was kept") from None  # fmt: skip
+
+    def _put(self, fd: int, region: Bounds, block: NDArray[Any]) -> None:
         data = np.ascontiguousarray(block).reshape(-1).view(np.uint8).data
         length, starts = runs_of(self.spec.shape, self.spec.dtype.itemsize, region)
-        with _opened(self.path, os.O_WRONLY) as fd:
-            for number, start in enumerate(starts.tolist()):
-                _put(fd, data[number * length : (number + 1) * length], self.offset + start, self.path)
-
-    @contextlib.contextmanager
-    def _mapped(self) -> Iterator[tuple[NDArray[Any], mmap.mmap]]:
-        """All of it; what was touched counts as memory of the process until it says that it needs it no more."""
-        with _opened(self.path, os.O_RDWR) as fd:
-            mapping = mmap.mmap(fd, 0, access=mmap.ACCESS_WRITE)  # closed with the last array that lies in it
-            array: NDArray[Any] = np.ndarray(self.spec.shape, self.spec.dtype, mapping, self.offset)
-            yield _bits(array), mapping
+        for number, start in enumerate(starts.tolist()):
+            run, done = data[number * length : (number + 1) * length], 0
+            while done < length:
+                done += os.pwrite(fd, run[done:], self.offset + start + done)
 
 
-def _bits(array: NDArray[Any]) -> NDArray[Any]:
-    """An array as what NumPy copies bit for bit."""
-    size = array.dtype.itemsize
-    return array.view(f"u{size}" if size in (1, 2, 4, 8) else f"V{size}")
-
-
-def _slabs(region: Bounds, itemsize: int) -> Iterator[tuple[tuple[slice, ...], tuple[slice, ...]]]:
-    """Parts of a region, not empty, along its first axis that has a length, as indexes of the region and the array."""
-    lengths = sizes(region)
-    axis = next((number for number, length in enumerate(lengths) if length > 1), None)
-    parts: Iterable[tuple[Bounds, tuple[slice, ...]]] = [(region, ())]
-    if axis is not None:
-        runs, nbytes = prod(lengths[axis + 1 : -1]), prod(lengths[axis + 1 :]) * itemsize
-        by_runs = MAPPED_RUNS // runs if axis < len(lengths) - 1 else lengths[axis]
-        parts = along(region, axis, max(1, min(by_runs, MAPPED_BYTES // nbytes)))
-    for part, inside in parts:
-        yield inside, tuple(slice(*ends) for ends in part)
+def _other(expected: Spec, block: Any) -> PipelineError:
+    return PipelineError(f"expected a block of {expected}, got {Spec(block.shape, block.dtype)}")
 
 
 @contextlib.contextmanager
@@ -129,48 +120,9 @@ def output_file(path: str, spec: Spec) -> Iterator[OutputFile]:
         dtype = np.lib.format.dtype_to_descr(spec.dtype.newbyteorder("<"))
         np.lib.format.write_array_header_1_0(text, {"descr": dtype, "fortran_order": False, "shape": spec.shape})
         header = text.getvalue()
-    with whole_file(path, len(header) + spec.nbytes) as file:
+    nbytes = len(header) + spec.nbytes
+    with whole_file(path, nbytes) as file:
         file.write(header)
-        promised = bool(spec.nbytes) and _make_room(file.fileno(), len(header) + spec.nbytes, path)
         file.flush()
-        yield OutputFile(file.name, len(header), spec, promised)
-
-
-def _make_room(fd: int, nbytes: int, path: str) -> bool:
-    """What is promised now is there when the last region is written, hours later. False if nothing is promised."""
-    try:
-        os.posix_fallocate(fd, 0, nbytes)
-    except OSError as error:
-        if error.errno in (errno.EINVAL, errno.EOPNOTSUPP):  # a file system that cannot promise
-            os.ftruncate(fd, nbytes)
-            return False
-        folder = os.path.dirname(os.path.abspath(path))
-        raise PipelineError(f"{path}: expected room for {nbytes} bytes in {folder}, got {error.strerror!r} with "
-                            f"{shutil.disk_usage(folder).free} free; ask for less or free space") from None  # fmt: skip
-    return True
-
-
-@contextlib.contextmanager
-def _opened(path: str, flags: int) -> Iterator[int]:
-    try:
-        fd = os.open(path, flags | os.O_CLOEXEC)
-    except OSError as error:
-        raise _lost(path, error) from None
-    try:
-        yield fd
-    finally:
-        os.close(fd)
-
-
-def _lost(path: str, error: OSError) -> PipelineError:
-    return PipelineError(f"the output: expected to write to {os.path.dirname(path)}, got {error.strerror!r}; "
-                         "nothing was kept")  # fmt: skip
-
-
-def _put(fd: int, data: memoryview, offset: int, path: str) -> None:
-    done = 0
-    while done < len(data):
-        try:
-            done += os.pwrite(fd, data[done:], offset + done)
-        except OSError as error:
-            raise _lost(path, error) from None
+        with promised_room(file, nbytes, path) as promised:
+            yield OutputFile(file.name, len(header), spec, promised)

@@ -174,7 +174,7 @@ def _taken(job: ArrayJob, region: Bounds) -> int:
 
 def _lanes(workers: Workers) -> dict[str, int]:
     """How many threads run each stage at a time."""
-    stages = ("read", "read+copy", "to device", "kernel", "to host", "write")
+    stages = ("read", "read+copy", "to device", "kernel", "write")
     return dict.fromkeys(stages, _computing(workers)) | {"verify": workers.threads}
 
 

@@ -20,13 +20,13 @@ SAMPLED_SHARE = 256
 class Piece:
     """`nbytes` bytes at `offset` of a file; size and mtime are those of the file when it was planned.
 
-    A file that the run itself writes to has no mtime to keep.
+    A file that the run itself writes to has none to keep.
     """
 
     path: str
     offset: int
     nbytes: int
-    size: int
+    size: int | None
     mtime_ns: int | None
 
 

@@ -67,7 +67,7 @@ def open_planned(piece: Piece) -> Iterator[int]:
 
 def _check_unchanged(fd: int, piece: Piece) -> None:
     status = os.fstat(fd)
-    if status.st_size != piece.size:
+    if piece.size is not None and status.st_size != piece.size:
         change = "shrank" if status.st_size < piece.size else "grew"
         raise PipelineError(
             f"{piece.path}: {change} while it was read: expected {piece.size} bytes, got {status.st_size}; "
@@ -90,5 +90,7 @@ def fill(fd: int, block: memoryview, piece: Piece, start: int) -> None:
             ) from None
         if not got:
             _check_unchanged(fd, piece)
-            raise PipelineError(f"{piece.path}: ended at byte {piece.offset + start + filled}, expected {piece.size}")
+            raise PipelineError(
+                f"{piece.path}: ended at byte {piece.offset + start + filled}, expected {piece.offset + piece.nbytes}"
+            )
         filled += got

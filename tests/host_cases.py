@@ -285,7 +285,8 @@ def exact_cases() -> Iterator[Case]:
         yield Case("reduce", "moments", f"{dtype}, {name}, {size} from {start}, parts {parts}", check)
     yield Case("reduce", "moments", "40 blocks", _many_blocks)
     for dtype in ("int32", "float64"):
-        yield Case("reduce", "combine", dtype, partial(_combine, dtype))
+        for kernel in ("combine", "place"):
+            yield Case("reduce", kernel, dtype, partial(_combine, dtype))
 
 
 CASES = [

@@ -19,7 +19,7 @@ from pipeline.inspection import inspect
 LARGE = ("sm_80", "sm_90a", "sm_100")
 # Kernels that jobs run: threads of a block, and blocks that a multiprocessor is to hold at least.
 PRODUCTION = {
-    "histogram": r"histogram_\w+", "reduce": r"moments|combine", "matmul": "register_tiled",
+    "histogram": r"histogram_\w+", "reduce": r"moments|combine|place", "matmul": "register_tiled",
     "stencil": "production", "transpose": "production", "reduction": "production", "elementwise": "production",
     "limits": r"\w+", "modular": r"\w+", "modular_short": r"\w+", "modular_small": r"\w+",
     "sliding": r"\w+", "runs": r"\w+", "transpose_ragged": r"\w+",

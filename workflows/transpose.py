@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -12,12 +13,14 @@ from numpy.typing import NDArray
 from kernels.transpose import reverse_axes
 from kernels.transpose_cpu import balanced, boxes, transpose_cpu
 from kernels.transposed import is_transpose
-from workflows.array_workflow import ArrayWorkflow, Bounds, Checked, Read, Spec, sizes
+from workflows.array_workflow import ArrayWorkflow, Bounds, Checked, Read, Spec, all_of, along, sizes
 
 # Sides of a region are a multiple of so many elements: rows of it begin on 16 bytes, as the kernel likes them.
 ALIGNED = 64
 # A run that is read costs a call, one that is written does not.
 READ_LONGER = 8
+# Bytes of a written run from which on whole rows are read, which is one call.
+WRITTEN_RUN = 2**11
 
 
 @dataclass(frozen=True)
@@ -31,9 +34,13 @@ def outline(specs: Sequence[Spec], options: TransposeOptions) -> Spec:
 
 
 def regions(specs: Sequence[Spec], output: Spec, options: TransposeOptions, elements: int) -> Iterator[Bounds]:
-    """Boxes that are read and written in long runs, in the order in which they are read."""
+    """Boxes that are read and written in long runs, in the order in which they are read; or whole rows."""
     shape = specs[0].shape
     if not output.size:
+        return
+    rows = _even(shape[0], max(1, elements // prod(shape[1:]))) if shape else 0
+    if rows * output.dtype.itemsize >= WRITTEN_RUN:
+        yield from (part for part, _ in along(all_of(output), len(shape) - 1, rows))
         return
     ratio = max(1, min(READ_LONGER, elements // ALIGNED**2))
     lengths = tuple(map(_even, shape, balanced(shape, elements, ratio)))
