@@ -22,17 +22,15 @@ from pipeline.read_device import release, to_native
 from pipeline.threads import cores
 from pipeline.timeline import Timeline
 from pipeline.transfer import finish, prepare_threads, transfer, way
-from workflows.array_workflow import Bounds, Spec, along, sizes
+from workflows.array_workflow import Bounds, Spec, sizes
 
 ON_DEVICE = "?bBhHiIlLqQefdFD"  # dtypes that CuPy has
 
 # Tasks under way on a GPU: while one computes, others read and write.
 LANES = 4
 
-# Threads that write what tasks computed, and parts of a task's output that they take in turns: one thread cannot fill
-# the pages of a file as fast as the device delivers them.
+# Threads that write what tasks computed: one cannot fill the pages of a file as fast as the device delivers them.
 WRITERS = 16
-PARTS = 8
 # Shorter runs share their pages, of which several threads at a time wait for each other.
 PAGED_RUN = mmap.PAGESIZE
 
@@ -153,12 +151,9 @@ def _through_host(array: ArrayFile, bounds: Bounds, timeline: Timeline) -> Any:
 def _to_file(output: OutputFile, region: Bounds, block: Any, timeline: Timeline) -> None:
     """Write a block on which nobody works any more."""
 
-    def write(part: tuple[Bounds, tuple[slice, ...]]) -> None:
-        output.write(part[0], block[part[1]], lambda elements: _to_host(elements, output.spec))
-
     with timeline.measure("write", block.nbytes):
-        number = PARTS if output.readable().run(region) >= PAGED_RUN else 1
-        list(_writers().map(write, _parts(region, number)))
+        spread = _writers().map if output.readable().run(region) >= PAGED_RUN else map
+        output.write(region, block, lambda elements: _to_host(elements, output.spec), spread)
 
 
 @cache
@@ -180,10 +175,3 @@ def _to_host(elements: Any, spec: Spec) -> NDArray[Any]:
         flat = cupy.ascontiguousarray(elements).reshape(-1).view(cupy.uint8)
         host: NDArray[np.uint8] = flat.get(out=_own.memory[: flat.size])
     return host.view(spec.dtype).reshape(elements.shape[: len(spec.shape)])
-
-
-def _parts(region: Bounds, number: int) -> Iterator[tuple[Bounds, tuple[slice, ...]]]:
-    """About so many parts along the first axis that is long enough, and where they lie in the region."""
-    lengths = sizes(region)
-    axis = next((axis for axis, length in enumerate(lengths) if length >= number), None)
-    return iter([(region, ())]) if axis is None else along(region, axis, -(-lengths[axis] // number))

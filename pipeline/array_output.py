@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import os
-from collections.abc import Callable, Iterator
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,8 +19,7 @@ from pipeline.arrays import ArrayFile, read_region, runs_of
 from pipeline.chunks import Piece
 from pipeline.errors import PipelineError
 from pipeline.files import whole_file
-from pipeline.mapped import Inside, write_mapped
-from pipeline.promise import promised_room
+from pipeline.mapped import Inside, mapped, put, slabs
 from workflows.array_workflow import Bounds, Spec, sizes
 
 
@@ -50,7 +52,13 @@ class OutputFile:
         """It as an input, to check what lies there."""
         return ArrayFile(self.spec, (Piece(self.path, self.offset, self.spec.nbytes, None, None),))
 
-    def write(self, region: Bounds, block: Any, to_host: Callable[[Any], NDArray[Any]] = np.asarray) -> None:
+    def write(
+        self,
+        region: Bounds,
+        block: Any,
+        to_host: Callable[[Any], NDArray[Any]] = np.asarray,
+        spread: Callable[..., Iterable[None]] = map,
+    ) -> None:
         """Write a region; several may write at a time, each its own.
 
         Parameters
@@ -59,32 +67,34 @@ class OutputFile:
         block : array of the shape of the region
             Where it is on a device and CuPy does not have its dtype, with one more axis for bytes.
         to_host
-            (part of the block) -> its elements as a NumPy array, valid until it is called again.
+            (part of the block) -> its elements as a NumPy array, valid until it is called again by the same thread.
+        spread
+            Like `map`: calls a function for every part, in threads perhaps.
 
         Raises
         ------
         PipelineError
             If the disk refuses.
         """
-        lengths = sizes(region)
-        if block.shape[: len(region)] != lengths:
-            raise _other(Spec(lengths, self.spec.dtype), block)
+        expected = Spec(sizes(region), self.spec.dtype)
+        if block.shape[: len(region)] != expected.shape:
+            raise _other(expected, block)
         if not block.nbytes:
             return
 
         def part(inside: Inside) -> NDArray[Any]:
             found = to_host(block[inside])
             if found.dtype != self.spec.dtype or found.ndim != len(region):
-                raise _other(Spec(lengths, self.spec.dtype), found)
+                raise _other(expected, found)
             return found
 
         try:
             with open(self.path, "r+b", buffering=0) as file:
-                if self.mappable:
-                    run = self.readable().run(region)
-                    write_mapped(file.fileno(), self.offset, self.spec, region, run, part)
-                else:
+                if not self.mappable:
                     self._put(file.fileno(), region, part((...,)))
+                    return
+                with mapped(file.fileno(), self.offset, self.spec, region) as target:
+                    _fill(target, slabs(expected, self.readable().run(region)), part, spread)
         except OSError as error:
             reason = error.strerror
             raise PipelineError(f"the output: expected to write to {os.path.dirname(self.path)}, got {reason!r}; "
@@ -99,15 +109,40 @@ class OutputFile:
                 done += os.pwrite(fd, run[done:], self.offset + start + done)
 
 
+def _fill(
+    target: NDArray[Any],
+    slabs: Iterable[Inside],
+    part: Callable[[Inside], NDArray[Any]],
+    spread: Callable[..., Iterable[None]],
+) -> None:
+    """Write all slabs; where one fails, the others are done or left out before anything is raised."""
+    failed: list[Exception] = []
+
+    def fill(inside: Inside) -> None:
+        try:
+            if not failed:
+                put(target[inside], part(inside))
+        except Exception as error:
+            failed.append(error)
+
+    for _ in spread(fill, slabs):
+        pass
+    if failed:
+        raise failed[0]
+
+
 def _other(expected: Spec, block: Any) -> PipelineError:
     return PipelineError(f"expected a block of {expected}, got {Spec(block.shape, block.dtype)}")
 
 
 @contextlib.contextmanager
-def output_file(path: str, spec: Spec) -> Iterator[OutputFile]:
+def output_file(path: str, spec: Spec) -> Iterator[Callable[[], OutputFile]]:
     """Make room for an array beside `path`: `.npy`, or raw little endian under any other suffix.
 
-    On success it is flushed to the disk and takes its name, else it is removed.
+    Yields
+    ------
+    Waits for the room, and answers with what can be written to. On success it is flushed to the disk and takes its
+    name, else it is removed.
 
     Raises
     ------
@@ -121,8 +156,29 @@ def output_file(path: str, spec: Spec) -> Iterator[OutputFile]:
         np.lib.format.write_array_header_1_0(text, {"descr": dtype, "fortran_order": False, "shape": spec.shape})
         header = text.getvalue()
     nbytes = len(header) + spec.nbytes
-    with whole_file(path, nbytes) as file:
+    with whole_file(path, nbytes) as file, ThreadPoolExecutor(1, "room") as thread:
         file.write(header)
         file.flush()
-        with promised_room(file, nbytes, path) as promised:
-            yield OutputFile(file.name, len(header), spec, promised)
+        # A file system in memory makes 12 GB/s of room; so it does while workers start. Threads that touch pages before
+        # there is room get half of that, all of them together, and next to those that write it takes several times as
+        # long.
+        room = thread.submit(os.posix_fallocate, file.fileno(), 0, nbytes)
+
+        def ready() -> OutputFile:
+            return OutputFile(file.name, len(header), spec, _promised(room, file.fileno(), nbytes, path))
+
+        yield ready
+
+
+def _promised(room: Future[None], fd: int, nbytes: int, path: str) -> bool:
+    """What is promised now is there when the last region is written, hours later. False if nothing is promised."""
+    try:
+        room.result()
+    except OSError as error:
+        if error.errno in (errno.EINVAL, errno.EOPNOTSUPP):  # a file system that cannot promise
+            os.ftruncate(fd, nbytes)
+            return False
+        folder = os.path.dirname(os.path.abspath(path))
+        raise PipelineError(f"{path}: expected room for {nbytes} bytes in {folder}, got {error.strerror!r} with "
+                            f"{shutil.disk_usage(folder).free} free; ask for less or free space") from None  # fmt: skip
+    return True

@@ -119,8 +119,9 @@ def run_array(
     mode = settings.mode(nbytes)
     began = perf_counter()
     seed = secrets.randbits(32)
-    with output_file(path, spec) as output, open_workers(settings.placement, nbytes) as workers:
+    with output_file(path, spec) as ready, open_workers(settings.placement, nbytes) as workers:
         settings.announce(workers)
+        output = ready()
         started = perf_counter()
         limit = settings.device_memory_limit
         job = ArrayJob(workflow, options, inputs, output, mode, seed, settings.traced, limit)

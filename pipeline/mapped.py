@@ -2,7 +2,8 @@
 
 Writing through a file descriptor would wait for all others who write to the file, also elsewhere in it. Through a
 mapping threads and processes write at a time, as fast as they get pages: asked for in one call, and written to while
-they are in the cache, several times as fast as by a fault for each page.
+they are in the cache, faster than by a fault for each page. System calls go through ctypes, during which the
+interpreter goes on; in the `mmap` module all threads wait.
 """
 
 from __future__ import annotations
@@ -11,19 +12,18 @@ import ctypes
 import errno
 import mmap
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
+from math import prod
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.promise import wait_for_room
 from workflows.array_workflow import Bounds, Spec, in_rows, sizes
 
-Inside = tuple[Any, ...]  # slices and an ellipsis
-
-# What is touched through a mapping before its pages are given back: they count as memory of the process until then.
+# What a thread touches through a mapping before it gives the pages back; until then the process has them in memory.
 MAPPED_BYTES = 2**22
 MAPPED_RUNS = MAPPED_BYTES // mmap.PAGESIZE  # each of them touches a page
 
@@ -31,58 +31,67 @@ MAPPED_RUNS = MAPPED_BYTES // mmap.PAGESIZE  # each of them touches a page
 ASKED_BYTES = 2**20
 MADV_POPULATE_WRITE = 23  # since Linux 5.14; without it pages come one by one
 
+Inside = tuple[Any, ...]  # slices and an ellipsis
 
-def write_mapped(
-    fd: int, offset: int, spec: Spec, region: Bounds, run: int, parts: Callable[[Inside], NDArray[Any]]
-) -> None:
-    """Write a region of an array, not empty, part by part.
+
+@contextmanager
+def mapped(fd: int, offset: int, spec: Spec, region: Bounds) -> Iterator[NDArray[Any]]:
+    """A region of an array in a file, not empty, to be written to.
 
     Parameters
     ----------
     fd, offset, spec
         The file, where in it the array begins, its shape and dtype.
     region
-    run
-        Bytes of it that lie one after another.
-    parts
-        (where in the region) -> the elements there.
 
     Raises
     ------
     OSError
-        If the file cannot be mapped, or gets no longer.
+        If the file cannot be mapped.
     """
-    lengths, itemsize = sizes(region), spec.dtype.itemsize
-    strides = [itemsize * int(np.prod(spec.shape[axis + 1 :], dtype=np.int64)) for axis in range(len(spec.shape))]
+    strides = [spec.dtype.itemsize * prod(spec.shape[axis + 1 :]) for axis in range(len(spec.shape))]
     first = offset + sum(start * stride for (start, _), stride in zip(region, strides, strict=True))
-    stop = first + sum((length - 1) * stride for length, stride in zip(lengths, strides, strict=True)) + itemsize
-    wait_for_room(fd, stop)
+    last = offset + sum((stop - 1) * stride for (_, stop), stride in zip(region, strides, strict=True))
     begin = first // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY
-    mapping = mmap.mmap(fd, stop - begin, offset=begin, access=mmap.ACCESS_WRITE)  # closed with the array in it
-    target = _bits(np.ndarray(lengths, spec.dtype, mapping, first - begin, strides))
-    base = target.ctypes.data - (first - begin)
-    for inside in slabs(lengths, itemsize, run):
-        _copy(target[inside], _bits(parts(inside)))
-        _advise(base, stop - begin, mmap.MADV_DONTNEED)
+    nbytes = last + spec.dtype.itemsize - begin
+    system = _system()
+    address = system.mmap(None, nbytes, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED, fd, begin)
+    if address == ctypes.c_void_p(-1).value:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    try:
+        memory: Any = (ctypes.c_char * nbytes).from_address(address)
+        yield np.ndarray(sizes(region), spec.dtype, memory, first - begin, strides)
+    finally:
+        system.munmap(address, nbytes)
 
 
-def slabs(lengths: tuple[int, ...], itemsize: int, run: int) -> Iterator[Inside]:
-    """Parts of a region that are touched before pages are given back: its lengths, and bytes of a run of it."""
-    elements = max(1, min(MAPPED_BYTES, MAPPED_RUNS * run) // itemsize)
-    for part in in_rows(Spec(lengths, np.dtype(np.uint8)), elements):
+def slabs(spec: Spec, run: int) -> Iterator[Inside]:
+    """Parts of a region of some shape and dtype, with runs of so many bytes, for one thread each."""
+    elements = max(1, min(MAPPED_BYTES, MAPPED_RUNS * run) // spec.dtype.itemsize)
+    for part in in_rows(spec, elements):
         yield (*(slice(*ends) for ends in part), ...)  # an array, also of a single element
 
 
-def _copy(target: NDArray[Any], source: NDArray[Any]) -> None:
-    if not (target.flags.c_contiguous and source.flags.c_contiguous):
+def put(target: NDArray[Any], source: NDArray[Any]) -> None:
+    """Copy a slab, of the same shape and dtype, to where it is mapped, and give the pages back.
+
+    Raises
+    ------
+    OSError
+        If the file system has no room for them.
+    """
+    target, source = _bits(target), _bits(source)
+    begin, end = np.lib.array_utils.byte_bounds(target)
+    if target.flags.c_contiguous and source.flags.c_contiguous:
+        target, source = target.reshape(-1), source.reshape(-1)
+        step = max(1, ASKED_BYTES // target.itemsize)
+        for start in range(0, target.size, step):
+            part = target[start : start + step]
+            _advise(begin + start * target.itemsize, part.nbytes, MADV_POPULATE_WRITE)
+            part[...] = source[start : start + step]
+    else:
         target[...] = source
-        return
-    target, source = target.reshape(-1), source.reshape(-1)
-    step = max(1, ASKED_BYTES // target.itemsize)
-    for start in range(0, target.size, step):
-        part = target[start : start + step]
-        _advise(part.ctypes.data, part.nbytes, MADV_POPULATE_WRITE)
-        part[...] = source[start : start + step]
+    _advise(begin, end - begin, mmap.MADV_DONTNEED)
 
 
 def _bits(array: NDArray[Any]) -> NDArray[Any]:
@@ -92,15 +101,19 @@ def _bits(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def _advise(address: int, nbytes: int, advice: int) -> None:
-    """Of all pages that some bytes lie in; the interpreter goes on meanwhile, as it does not in `mmap.madvise`."""
+    """Of all pages that some bytes lie in."""
     start = address // mmap.PAGESIZE * mmap.PAGESIZE
-    if _madvise()(start, address + nbytes - start, advice) and ctypes.get_errno() != errno.EINVAL:
+    if _system().madvise(start, address + nbytes - start, advice) and ctypes.get_errno() != errno.EINVAL:
         # A page that the file system does not give, for which touching it would end the process.
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
 
 @cache
-def _madvise() -> Any:
-    function = ctypes.CDLL(None, use_errno=True).madvise
-    function.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-    return function
+def _system() -> Any:
+    library = ctypes.CDLL(None, use_errno=True)
+    size, whole = ctypes.c_size_t, ctypes.c_int
+    library.mmap.argtypes = [ctypes.c_void_p, size, whole, whole, whole, ctypes.c_int64]
+    library.mmap.restype = ctypes.c_void_p
+    library.munmap.argtypes = [ctypes.c_void_p, size]
+    library.madvise.argtypes = [ctypes.c_void_p, size, whole]
+    return library

@@ -87,7 +87,8 @@ def test_any_dtype(
     timeline = Timeline(True)
     native = array.astype(array.dtype.newbyteorder("="))
     spec = TRANSPOSE.outline([join(open_source((str(tmp_path / "0.npy"),), samples=False)).spec], TransposeOptions())
-    with output_file(str(tmp_path / "out.npy"), type(spec)(spec.shape, native.dtype)) as output:
+    with output_file(str(tmp_path / "out.npy"), type(spec)(spec.shape, native.dtype)) as ready:
+        output = ready()
         region = tuple((0, length) for length in spec.shape)
         compute_on_device(on(output), region, timeline)
     assert np.load(tmp_path / "out.npy").tobytes() == np.ascontiguousarray(native.T).tobytes()
@@ -108,7 +109,8 @@ def test_runs_of_several_files_go_straight_to_the_device(
     source = open_source((str(tmp_path / "*.raw"),), "int16", "big", 2, samples=False)
     options = StencilOptions(radius=2)
     spec = STENCIL.outline([Spec((240,), np.dtype("i2"))], options)
-    with output_file(str(tmp_path / "out.npy"), spec) as output:
+    with output_file(str(tmp_path / "out.npy"), spec) as ready:
+        output = ready()
         job = ArrayJob(STENCIL, options, (join(source),), output, "off", 0)
         timeline = Timeline(True)
         compute_on_device(job, ((40, 150),), timeline)
@@ -122,7 +124,8 @@ def test_file_that_ends_early_is_told(tmp_path: Path, limits: list[int], monkeyp
     monkeypatch.setattr(pipeline.array_device, "DIRECT_FROM", 1)
     array = np.arange(100, dtype=np.int32)
     on = job_of(tmp_path, MAP, MapOptions("add"), array, array)
-    with output_file(str(tmp_path / "out.npy"), Spec((100,), array.dtype)) as output:
+    with output_file(str(tmp_path / "out.npy"), Spec((100,), array.dtype)) as ready:
+        output = ready()
         job = on(output)
         os.truncate(tmp_path / "1.npy", 300)
         with pytest.raises(PipelineError, match=r"1\.npy: shrank while it was read: .*300"):
@@ -134,7 +137,8 @@ def test_region_of_larger_arrays_and_the_limit_of_the_pool(tmp_path: Path, limit
     a, b = np.arange(600, dtype=np.int32).reshape(20, 30), np.arange(30, dtype=np.int32)
     options = MapOptions("subtract")
     on = job_of(tmp_path, MAP, options, a, b, limit=2**28)
-    with output_file(str(tmp_path / "out.npy"), MAP.outline(on(None).specs, options)) as output:
+    with output_file(str(tmp_path / "out.npy"), MAP.outline(on(None).specs, options)) as ready:
+        output = ready()
         compute_on_device(on(output), ((5, 9), (0, 30)), Timeline())
     expected = np.zeros((20, 30), np.int32)
     expected[5:9] = (a - b)[5:9]

@@ -53,8 +53,9 @@ def test_regions_make_the_array(
     path = tmp_path / f"out.{suffix}"
     with (
         pytest.MonkeyPatch.context() as monkeypatch,
-        output_file(str(path), Spec(array.shape, native.dtype)) as output,
+        output_file(str(path), Spec(array.shape, native.dtype)) as ready,
     ):
+        output = ready()
         monkeypatch.setattr(pipeline.mapped, "MAPPED_RUNS", slab[0])
         monkeypatch.setattr(pipeline.mapped, "MAPPED_BYTES", slab[1])
         assert output.mappable or not native.size
@@ -73,7 +74,8 @@ def test_regions_make_the_array(
 
 @pytest.fixture
 def output(tmp_path: Path) -> Iterator[OutputFile]:
-    with output_file(str(tmp_path / "out.npy"), Spec((4, 6), np.dtype(np.int32))) as output:
+    with output_file(str(tmp_path / "out.npy"), Spec((4, 6), np.dtype(np.int32))) as ready:
+        output = ready()
         yield output
 
 
@@ -110,7 +112,8 @@ def test_refusal_of_the_disk_is_told(output: OutputFile, tmp_path: Path, monkeyp
 @pytest.mark.parametrize("error", [ValueError("planted"), KeyboardInterrupt(), PipelineError("planted")])
 def test_failure_leaves_what_was_there(tmp_path: Path, error: BaseException) -> None:
     (tmp_path / "out.npy").write_bytes(b"old")
-    with pytest.raises(type(error)), output_file(str(tmp_path / "out.npy"), Spec((9,), np.dtype("i4"))) as output:
+    with pytest.raises(type(error)), output_file(str(tmp_path / "out.npy"), Spec((9,), np.dtype("i4"))) as ready:
+        output = ready()
         output.write(((0, 9),), counting((9,), "<i4"))
         assert len(os.listdir(tmp_path)) == 2
         raise error
@@ -137,8 +140,9 @@ def test_limit_of_a_file_is_told_before_anything_is_computed(tmp_path: Path) -> 
     try:
         with (
             pytest.raises(PipelineError, match=text),
-            output_file(str(tmp_path / "out.raw"), Spec((10**6,), np.dtype("i4"))),
+            output_file(str(tmp_path / "out.raw"), Spec((10**6,), np.dtype("i4"))) as ready,
         ):
+            ready()
             raise AssertionError("there is no room")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
@@ -152,6 +156,7 @@ def test_file_system_that_promises_nothing(tmp_path: Path, reason: int, monkeypa
 
     monkeypatch.setattr(os, "posix_fallocate", refuse)
     spec = Spec((3, 4), np.dtype("i4"))
-    with output_file(str(tmp_path / "out.npy"), spec) as output:
+    with output_file(str(tmp_path / "out.npy"), spec) as ready:
+        output = ready()
         same(read_region(output.readable(), all_of(spec)), np.zeros((3, 4), np.int32))
     assert (np.load(tmp_path / "out.npy") == 0).all()
