@@ -30,7 +30,7 @@ ON_DEVICE = "?bBhHiIlLqQefdFD"  # dtypes that CuPy has
 LANES = 4
 
 # Threads that write what tasks computed: one cannot fill the pages of a file as fast as the device delivers them.
-WRITERS = 16
+WRITERS = 12
 # Shorter runs share their pages, of which several threads at a time wait for each other.
 PAGED_RUN = mmap.PAGESIZE
 
@@ -161,7 +161,7 @@ def _writers() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(min(WRITERS, max(2, cores())), thread_name_prefix="write")
 
 
-_own = threading.local()  # pinned memory of each thread, and a stream that brings bytes there
+_own = threading.local()  # pinned memory of each thread, a stream that brings bytes there, an event that says so
 
 
 def _to_host(elements: Any, spec: Spec) -> NDArray[Any]:
@@ -171,7 +171,11 @@ def _to_host(elements: Any, spec: Spec) -> NDArray[Any]:
 
     if getattr(_own, "memory", None) is None or len(_own.memory) < elements.nbytes:
         _own.memory, _own.stream = empty_pinned(elements.nbytes, np.uint8), cupy.cuda.Stream(non_blocking=True)
+        # Waiting for a stream would keep a core busy, which others copy with.
+        _own.there = cupy.cuda.Event(block=True, disable_timing=True)
     with _own.stream:
         flat = cupy.ascontiguousarray(elements).reshape(-1).view(cupy.uint8)
-        host: NDArray[np.uint8] = flat.get(out=_own.memory[: flat.size])
+        host: NDArray[np.uint8] = flat.get(out=_own.memory[: flat.size], blocking=False)
+        _own.there.record()
+    _own.there.synchronize()
     return host.view(spec.dtype).reshape(elements.shape[: len(spec.shape)])

@@ -31,9 +31,9 @@ from workflows.array_workflow import ArrayWorkflow, Bounds, Checked, Spec
 # read and written in runs of several pages, on a GPU for one launch to fill it.
 REGION_BYTES = {"cpu": 2**26, "gpu": 2**28}
 
-# A task takes several regions where memory makes them small, up to so many bytes of the output: scheduling it costs
-# as much as reading some MiB.
-TASK_BYTES = 2**27
+# A task takes several regions, up to so many bytes of the output: what Dask does for a task keeps the threads of its
+# process from Python for milliseconds.
+TASK_BYTES = 2**29
 # Tasks that each thread gets at least, so that all end at about the same time.
 TASKS = 8
 

@@ -1,9 +1,9 @@
 """Writing a region of an array in a file through a mapping of the file.
 
 Writing through a file descriptor would wait for all others who write to the file, also elsewhere in it. Through a
-mapping threads and processes write at a time, as fast as they get pages: asked for in one call, and written to while
-they are in the cache, faster than by a fault for each page. System calls go through ctypes, during which the
-interpreter goes on; in the `mmap` module all threads wait.
+mapping threads and processes write at a time, as fast as they get pages; those asked for in one call cost less
+than a fault for each. System calls go through ctypes, during which the interpreter goes on; in the `mmap` module all
+threads wait.
 """
 
 from __future__ import annotations
@@ -24,11 +24,10 @@ from numpy.typing import NDArray
 from workflows.array_workflow import Bounds, Spec, in_rows, sizes
 
 # What a thread touches through a mapping before it gives the pages back; until then the process has them in memory.
-MAPPED_BYTES = 2**22
+# Less would be better for the cache, but after each call a thread waits for the interpreter.
+MAPPED_BYTES = 2**24
 MAPPED_RUNS = MAPPED_BYTES // mmap.PAGESIZE  # each of them touches a page
 
-# Pages that are asked for at a time, by bytes.
-ASKED_BYTES = 2**20
 MADV_POPULATE_WRITE = 23  # since Linux 5.14; without it pages come one by one
 
 Inside = tuple[Any, ...]  # slices and an ellipsis
@@ -82,15 +81,9 @@ def put(target: NDArray[Any], source: NDArray[Any]) -> None:
     """
     target, source = _bits(target), _bits(source)
     begin, end = np.lib.array_utils.byte_bounds(target)
-    if target.flags.c_contiguous and source.flags.c_contiguous:
-        target, source = target.reshape(-1), source.reshape(-1)
-        step = max(1, ASKED_BYTES // target.itemsize)
-        for start in range(0, target.size, step):
-            part = target[start : start + step]
-            _advise(begin + start * target.itemsize, part.nbytes, MADV_POPULATE_WRITE)
-            part[...] = source[start : start + step]
-    else:
-        target[...] = source
+    if target.flags.c_contiguous:
+        _advise(begin, end - begin, MADV_POPULATE_WRITE)
+    target[...] = source
     _advise(begin, end - begin, mmap.MADV_DONTNEED)
 
 

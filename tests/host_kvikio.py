@@ -29,7 +29,7 @@ class HostStream(nullcontext[Any]):
 class HostEvent:
     """An event that has always happened."""
 
-    def __init__(self, disable_timing: bool = False) -> None:
+    def __init__(self, block: bool = False, disable_timing: bool = False) -> None:
         pass
 
     def record(self, stream: Any = None) -> None:
@@ -92,4 +92,12 @@ def install(cp: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         DeviceArray, "set", lambda self, block, stream=None: self.__setitem__(..., block), raising=False
     )
     get = DeviceArray.get
-    monkeypatch.setattr(DeviceArray, "get", lambda self, stream=None, out=None: get(self))
+
+    def get_into(self: DeviceArray, out: Any = None, blocking: bool = True) -> Any:
+        found = get(self)
+        if out is None:
+            return found
+        out[...] = found
+        return out
+
+    monkeypatch.setattr(DeviceArray, "get", get_into)
