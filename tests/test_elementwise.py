@@ -18,8 +18,6 @@ from sizes import sizes
 
 from kernels import build, elementwise
 from kernels.elementwise import C_TYPES, INSTANCES, OPERATIONS, PRODUCTION_TYPES, VARIANTS, elementwise_reference
-from workflows.study import Case
-from workflows.study_elementwise import BROKEN, STUDY
 
 SOURCE = (build.SOURCES / "elementwise.cu").read_text(encoding="utf-8")
 ONE_DIMENSION = ("one_thread", "one_block", "grid", "product", "no_index", "past_the_end")
@@ -251,13 +249,3 @@ def test_gpu_more_than_2_31_elements(name: str) -> None:
     assert bool((VARIANTS[name].run(a, a) == a + a).all())
     del a
     cupy.get_default_memory_pool().free_all_blocks()
-
-
-@pytest.mark.gpu
-@pytest.mark.hardware
-@pytest.mark.parametrize("case", [case for case in STUDY.cases if case.table == BROKEN], ids=lambda case: case.variant)
-def test_gpu_broken_is_caught(case: Case) -> None:
-    cupy = pytest.importorskip("cupy")
-    given_arrays = STUDY.inputs(case, np.random.default_rng(0))
-    got = VARIANTS[case.variant].run(*map(cupy.asarray, given_arrays)).get()
-    assert STUDY.disagreement(got, STUDY.reference(given_arrays, case), given_arrays, case)
