@@ -171,7 +171,7 @@ ROWS: tuple[Row, ...] = (
                  "the L2 cache at 87 to 88 %: reading and writing as much takes longer than 2.5 × cuBLAS at 16² in "
                  "float64 would."),
     kernel("batched matmul 256²", Need(0.95, "of cuBLAS"), "matmul_kernel", "share of cublas", under="stacks",
-           bound="one kernel that keeps digits in shared memory is twice (float64) and 2.6 times (float32) as fast as "
+           bound="one kernel that keeps digits in shared memory is 1.8 (float64) and 2.5 times (float32) as fast as "
                  "residues in memory. In float32 tensor cores are active for 30 % of the time, issue slots for 33 %: "
                  "sixteen warps wait for loads and their warpgroup; without rounding it takes 0.84 of the time, "
                  "without cutting B 0.73. In float64 the products of digits alone, at the peak of the tensor cores, "
