@@ -20,7 +20,6 @@ from kernels.histogram_ladder import BINNING, VALUES, VARIANTS, ten_bit_referenc
 from workflows.study import Row
 from workflows.study_histogram import BROKEN, CONSTANT, COURSE_SAMPLES, STUDY
 
-HEADER = (build.SOURCES / "histogram.cu").read_text()
 SOURCE = (build.SOURCES / "histogram_ladder.cuh").read_text()
 RIGHT = [name for name, variant in VARIANTS.items() if variant.broken is None]
 SLICED = ("global_atomics", "unrolled", "ilp", "shared", "no_barrier", "plain_add", "past_the_end")
@@ -29,11 +28,6 @@ INSTANCES = {
     "shared": "shared<int, true>", "no_barrier": "shared<int, false>",
     "banks": "banks<int, 1>", "banks2": "banks<int, 2>", "banks4": "banks<int, 4>",
 }  # fmt: skip
-
-
-def test_header_lists_the_variants() -> None:
-    listed = [line for line in re.findall(r"^//   (\w+)  +(.+)$", HEADER, re.MULTILINE) if "histogram_" not in line[0]]
-    assert listed == [(v.name, v.idea + (f"; broken: {v.broken}" if v.broken else "")) for v in VARIANTS.values()]
 
 
 def test_kernels_are_in_the_order_of_the_variants() -> None:

@@ -30,11 +30,6 @@ INSTANCES = [
 ]  # fmt: skip
 
 
-def test_header_lists_the_variants() -> None:
-    listed = re.findall(r"^//   (\w+)  +(.+)$", SOURCE, re.MULTILINE)
-    assert listed == [(v.name, v.idea + (f"; broken: {v.broken}" if v.broken else "")) for v in VARIANTS.values()]
-
-
 def test_kernels_are_in_the_order_of_the_variants() -> None:
     kernels = re.findall(r"__global__ void (?:__launch_bounds__\(\d+\)\n)?(\w+)\(", SOURCE)
     assert len(kernels) == SOURCE.count("__global__")
