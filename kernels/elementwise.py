@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kernels import build
+from kernels.room import empty
 from kernels.variant import Variant, by_name, check_array, check_block
 
 C_TYPES = {"int32": "int", "float32": "float", "float64": "double"}
@@ -22,6 +24,7 @@ OPERATIONS = {  # functor in elementwise.cu, operands
 }  # fmt: skip
 THREADS = 256  # as in elementwise.cu
 MAX_GRID, MAX_GRID_Y = 2**31 - 1, 65535
+_empty = partial(empty, "elementwise")
 
 
 def elementwise_reference(*arrays: NDArray[Any], operation: str = "add") -> NDArray[Any]:
@@ -244,18 +247,6 @@ def _past_the_end(a: Any, b: Any, block: int = 1024) -> Any:
             operands.append(padded)
         _launch("past_the_end", (blocks,), (block,), (*operands, out[start:]))
     return out[:n]
-
-
-def _empty(shape: tuple[int, ...], dtype: Any) -> Any:
-    """Room on the device, or how much was missing."""
-    import cupy
-
-    try:
-        return cupy.empty(shape, dtype)
-    except cupy.cuda.memory.OutOfMemoryError as error:
-        nbytes = int(np.prod(shape, dtype=object)) * dtype.itemsize
-        free, _ = cupy.cuda.runtime.memGetInfo()
-        raise MemoryError(f"elementwise: needs {nbytes} bytes of device memory, {free} are free") from error
 
 
 VARIANTS = by_name(

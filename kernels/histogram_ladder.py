@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from kernels import build
 from kernels.binning import Binning
 from kernels.histogram import histogram
+from kernels.room import zeros
 from kernels.variant import Variant, by_name, check_array, check_block, check_shared
 
 VALUES = 1024  # of a 10-bit sample; VALUES in histogram_ladder.cuh
@@ -19,6 +20,7 @@ REFERENCE_STEP = 2**18  # samples that the reference counts at a time: they stay
 # is planned once.
 BINNING = Binning(np.dtype(np.int32), np.arange(VALUES + 1, dtype=np.float64) - 0.5, True)
 MAX_GRID, MAX_SLICE, MAX_BLOCK_SAMPLES, MAX_COVERED = 2**31 - 1, 2**31 - 1, 2**32 - 1, 2**62
+_zeros = partial(zeros, "histogram")
 
 
 def ten_bit_reference(samples: NDArray[Any]) -> NDArray[np.int64]:
@@ -142,17 +144,6 @@ def _past_the_end(samples: Any, blocks: int = 65, threads: int = 1024, slice: in
     counts = _zeros(VALUES, np.dtype(np.int64))
     build.load("histogram", "past_the_end<int>")((blocks,), (threads,), (padded, counts, np.int32(slice)))
     return counts
-
-
-def _zeros(n: int, dtype: Any) -> Any:
-    """Zeros on the device, or how much room was missing."""
-    import cupy
-
-    try:
-        return cupy.zeros(n, dtype)
-    except cupy.cuda.memory.OutOfMemoryError as error:
-        free, _ = cupy.cuda.runtime.memGetInfo()
-        raise MemoryError(f"histogram: needs {n * dtype.itemsize} bytes of device memory, {free} are free") from error
 
 
 SLICES = {"blocks": 64, "threads": 1024, "slice": 512}

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kernels import build
+from kernels.room import empty
 from kernels.variant import Variant, by_name, check_array, check_block, check_shared
 
 C_TYPES = {"float32": "float", "float64": "double"}
@@ -16,6 +18,7 @@ WIDTHS = (8, 16, 32)  # of a shared tile
 MICROS = (4, 8)  # elements of C per thread along each side of a register tile
 TILED_THREADS = 256  # TILED_THREADS in matmul_register.cuh
 MAX_GRID = (2**31 - 1, 65535)  # blocks along x and y on every device
+_empty = partial(empty, "matmul")
 
 
 def matmul_reference(a: NDArray[Any], b: NDArray[Any]) -> NDArray[np.float64]:
@@ -228,18 +231,6 @@ def _missing_barrier(a: Any, b: Any, x: int = 32) -> Any:
 
 def _ceil_div(a: int, b: int) -> int:
     return -(-a // b)
-
-
-def _empty(shape: tuple[int, ...], dtype: Any) -> Any:
-    """Room on the device, or how much was missing."""
-    import cupy
-
-    try:
-        return cupy.empty(shape, dtype)
-    except cupy.cuda.memory.OutOfMemoryError as error:
-        nbytes = int(np.prod(shape, dtype=object)) * dtype.itemsize
-        free, _ = cupy.cuda.runtime.memGetInfo()
-        raise MemoryError(f"matmul: needs {nbytes} bytes of device memory, {free} are free") from error
 
 
 VARIANTS = by_name(

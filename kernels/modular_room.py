@@ -1,11 +1,13 @@
-"""Room on a device for an exact product: how much of it, and getting it."""
+"""How much room an exact product takes on a device."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from kernels import room
 from kernels.modular import FORMATS, bits_of, moduli_for
 
 DEPTH = 64  # bytes of a line in a stage, of modular_tile.cuh
@@ -15,6 +17,7 @@ INNER = 8192  # products of a sum at a time: a sum of residues stays below 2**27
 WORDS = 4  # that a line is described in, of modular_bound.cuh
 MOST_SMALL = 64  # rows, columns and products in a sum of matrices that modular_small.cu multiplies
 MOST_SHORT = 256  # products in a sum that modular_short.cu adds up
+empty = partial(room.empty, "matmul")
 
 
 def is_small(result: np.dtype[Any], rows: int, inner: int, columns: int) -> bool:
@@ -84,21 +87,3 @@ def numbered(matrices: int, own: tuple[int, ...], batch: tuple[int, ...]) -> Any
 def ceil_div(a: int, b: int) -> int:
     """Their quotient, rounded up."""
     return -(-a // b)
-
-
-def empty(shape: tuple[int, ...], dtype: Any) -> Any:
-    """Room on the device.
-
-    Raises
-    ------
-    MemoryError
-        With what is missing.
-    """
-    import cupy
-
-    try:
-        return cupy.empty(shape, dtype)
-    except cupy.cuda.memory.OutOfMemoryError as error:
-        nbytes = int(np.prod(shape, dtype=object)) * np.dtype(dtype).itemsize
-        free, _ = cupy.cuda.runtime.memGetInfo()
-        raise MemoryError(f"matmul: needs {nbytes} bytes of device memory, {free} are free") from error

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels import build
+from kernels.room import empty
 from kernels.variant import Variant, by_name, check_array, check_block, check_shared
 
 C_TYPES = {"int32": "int", "float32": "float", "float64": "double"}
@@ -33,6 +34,7 @@ THREADS = 1024  # THREADS in stream.cuh
 MAX_GRID = 2**31 - 1
 UNIT = 2.0**-53  # of rounding to float64
 PART = 2**16  # samples that the references take at a time
+_empty = partial(empty, "reduction")
 
 
 def sum_reference(samples: NDArray[Any]) -> int | float:
@@ -260,17 +262,6 @@ def _past_the_end(samples: Any, op: str = "sum", block: int = 1024) -> Any:
     padded[:n] = samples
     padded[n:] = (np.iinfo(dtype) if dtype.kind == "i" else np.finfo(dtype)).max
     return _per_block("past_the_end", padded, op, block)
-
-
-def _empty(size: int, dtype: Any) -> Any:
-    """Room on the device, or how much was missing."""
-    import cupy
-
-    try:
-        return cupy.empty(size, dtype)
-    except cupy.cuda.memory.OutOfMemoryError as error:
-        nbytes, (free, _) = size * dtype.itemsize, cupy.cuda.runtime.memGetInfo()
-        raise MemoryError(f"reduction: needs {nbytes} bytes of device memory, {free} are free") from error
 
 
 VARIANTS = by_name(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
-import numpy as np
-
+from kernels import room
 from kernels.sliding import OUTSIDE
 from kernels.variant import check_array
 
@@ -16,6 +16,7 @@ C_TYPES = {
 THREADS = 128  # of a block: BLOCK in sliding.cu
 MAX_GRID, MAX_STEP = 2**31 - 1, 2**30
 WINDOWS_PER_SUM = 32  # over which a block slides at least for one that it adds up first
+empty = partial(room.empty, "sliding")
 
 
 def check(x: Any, width: int, before: int, after: int, outside: str) -> tuple[int, int, int]:
@@ -43,15 +44,3 @@ def checked_blocks(blocks: int) -> int:
     if blocks > MAX_GRID:
         raise ValueError(f"expected rows that take at most {MAX_GRID} blocks, got {blocks}; pass fewer at a time")
     return blocks
-
-
-def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
-    """Room on the device, or how much was missing."""
-    import cupy
-
-    try:
-        return cupy.empty(shape, dtype)
-    except cupy.cuda.memory.OutOfMemoryError as error:
-        nbytes = int(np.prod(shape, dtype=object)) * dtype.itemsize
-        free, _ = cupy.cuda.runtime.memGetInfo()
-        raise MemoryError(f"sliding: needs {nbytes} bytes of device memory, {free} are free") from error

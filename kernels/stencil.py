@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels import build
+from kernels.room import empty
 from kernels.variant import Variant, by_name, check_array, check_block, check_shared
 
 C_TYPES = {"int32": "int", "float32": "float", "float64": "double"}
@@ -20,6 +21,7 @@ THREADS = 256  # the bound of production in stencil.cu
 # there are no more than 2 * radius + 2 of them. More lanes share more and exchange more.
 TILINGS = ((239, 32, 15), (27, 8, 7), (3, 1, 7), (1, 1, 3), (0, 1, 1))
 REFERENCE_STEP = 2**20  # outputs that the reference computes at a time
+_empty = partial(empty, "stencil")
 
 
 def stencil_reference(x: NDArray[Any], radius: int = 3) -> NDArray[Any]:
@@ -179,17 +181,6 @@ def _past_the_end(x: Any, radius: int = 3, block: int = 1024) -> Any:
         kernel = build.load("stencil", f"past_the_end<{C_TYPES[str(x.dtype)]}>")
         kernel((blocks,), (block,), (padded[radius:], out, np.int32(radius)))
     return out[:n]
-
-
-def _empty(n: int, dtype: Any) -> Any:
-    """Room on the device, or how much was missing."""
-    import cupy
-
-    try:
-        return cupy.empty(n, dtype)
-    except cupy.cuda.memory.OutOfMemoryError as error:
-        free, _ = cupy.cuda.runtime.memGetInfo()
-        raise MemoryError(f"stencil: needs {n * dtype.itemsize} bytes of device memory, {free} are free") from error
 
 
 COURSE = {"radius": 3, "block": 1024}

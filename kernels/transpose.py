@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kernels import build
+from kernels.room import empty
 from kernels.runs import copy_runs
 from kernels.transpose_axes import Matrices, matrices, merged, runs
 from kernels.transpose_cpu import STAND_INS
@@ -31,6 +33,7 @@ RAGGED = {1: (128, 128, 160), 2: (128, 128, 288)}
 SECTOR = 32  # transpose_tile.cuh
 MAX_GRID = 2**31 - 1
 NARROW = 8  # parts of a tile; a matrix in less than one would leave most of it empty
+_empty = partial(empty, "transpose")
 
 
 def transpose_reference(array: NDArray[Any]) -> NDArray[Any]:
@@ -264,18 +267,6 @@ def _past_the_end(array: Any) -> Any:
     out = _empty((last_column * rows + last_row + 1,), array.dtype)
     _launch("past_the_end", 32, source[: rows * columns].reshape(rows, columns), out)
     return out[: rows * columns].reshape(columns, rows)
-
-
-def _empty(shape: tuple[int, ...], dtype: Any) -> Any:
-    """Room on the device, or how much was missing."""
-    import cupy
-
-    try:
-        return cupy.empty(shape, dtype)
-    except cupy.cuda.memory.OutOfMemoryError as error:
-        nbytes = int(np.prod(shape, dtype=object)) * dtype.itemsize
-        free, _ = cupy.cuda.runtime.memGetInfo()
-        raise MemoryError(f"transpose: needs {nbytes} bytes of device memory, {free} are free") from error
 
 
 VARIANTS = by_name(

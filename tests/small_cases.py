@@ -116,6 +116,14 @@ def _extreme_rows(how: type[ProductOfSmall], cp: Any) -> None:
     check(cp, a, np.ldexp(b, -20), how)
 
 
+def _doubtful_row(how: type[ProductOfSmall], cp: Any) -> None:
+    """A row of which all but one number are rounded away, beside ordinary ones; and a column which that one misses."""
+    a, b = factors("ordinary", "float64", 9, 200, 6)
+    a[0, 1:] *= 2.0**-58
+    b[0, 0] = 0
+    check(cp, a, b, how)
+
+
 def small_cases() -> Iterator[Case]:
     """One warp and several for a matrix, whole and ragged ones, lists of matrices; each way that an element can go."""
     for kind, dtype, sizes, batches in (
@@ -154,3 +162,4 @@ def short_cases() -> Iterator[Case]:
     among = partial(_infinite_among_large, ProductOfShort, 65)
     yield Case("modular_short", "multiply_short", "infinities among large numbers", among)
     yield Case("modular_short", "multiply_short", "extreme rows", partial(_extreme_rows, ProductOfShort))
+    yield Case("modular_short", "multiply_short", "a doubtful row", partial(_doubtful_row, ProductOfShort))

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -180,6 +182,38 @@ LIMITS = build.Limits(
     shared_per_multiprocessor=233472,
     shared_per_block=232448,
 )
+
+
+@pytest.mark.parametrize("static", [0, 4096])
+def test_kernels_may_have_all_of_the_device_s_shared_memory(monkeypatch: pytest.MonkeyPatch, static: int) -> None:
+    """Of the device, whatever less plans are made for meanwhile: a kernel is loaded once, and lasts."""
+    given = {}
+    driver = SimpleNamespace(
+        CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES="static",
+        CU_FUNC_ATTRIBUTE_NUM_REGS="registers",
+        CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES="dynamic",
+        funcGetAttribute=lambda attribute, _: {"static": static, "registers": 40}[attribute],
+        funcSetAttribute=lambda pointer, attribute, nbytes: given.update({(pointer, attribute): nbytes}),
+    )
+    function = SimpleNamespace(ptr=7)
+    module = SimpleNamespace(load=lambda cubin: None, get_function=lambda name: function)
+    attributes = dict.fromkeys(
+        ("MultiProcessorCount", "MaxThreadsPerBlock", "MaxThreadsPerMultiProcessor", "MaxRegistersPerMultiprocessor",
+         "MaxSharedMemoryPerMultiprocessor"), 1,
+    ) | {"MaxSharedMemoryPerBlockOptin": 232448}  # fmt: skip
+    device = SimpleNamespace(attributes=attributes, compute_capability="80")
+    cuda = SimpleNamespace(driver=driver, Device=lambda number: device)
+    for name, found in (
+        ("cupy", SimpleNamespace(cuda=cuda)),
+        ("cupy.cuda", cuda),
+        ("cupy.cuda.function", SimpleNamespace(Module=lambda: module)),
+    ):
+        monkeypatch.setitem(sys.modules, name, found)
+    monkeypatch.setattr(build, "_cached", lambda *_: ("add", b""))
+    monkeypatch.setattr(build, "_limits", build._limits.__wrapped__)
+    monkeypatch.setattr(build, "limits", lambda: replace(LIMITS, shared_per_block=49152))
+    assert build._load.__wrapped__("add", "add<1>", 0) == build.Kernel(function, 40, static)
+    assert given == {(7, "dynamic"): 232448 - static}
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-import sys
-from collections.abc import Iterator
 from fractions import Fraction
-from types import SimpleNamespace
 from typing import Any
 
 import compiled
@@ -15,18 +12,16 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from launches import Fake, Launch, fake_zeros, fill_memory, recorded
 from numpy.typing import NDArray
 from sizes import sizes
 
 from kernels import build, elementwise
 from kernels.elementwise import C_TYPES, INSTANCES, OPERATIONS, PRODUCTION_TYPES, VARIANTS, elementwise_reference
-from workflows.study import Case
-from workflows.study_elementwise import BROKEN, STUDY
 
 SOURCE = (build.SOURCES / "elementwise.cu").read_text(encoding="utf-8")
 ONE_DIMENSION = ("one_thread", "one_block", "grid", "product", "no_index", "past_the_end")
 WITH_BLOCK = ("one_block", "grid", "no_index", "past_the_end")
-LIMITS = build.Limits(132, 1024, 2048, 65536, 233472, 232448)
 
 
 # --- the reference and the source -------------------------------------------------------------------------------------
@@ -68,11 +63,7 @@ def test_reference_of_zeros_and_nan() -> None:
         assert np.signbit(found[:3]).tolist() == signs and np.isnan(found[3:]).all()
 
 
-def test_header_is_the_registry() -> None:
-    header = SOURCE.partition("\n\n")[0]
-    lines = re.findall(r"^//   (\w+)  +(.+)$", header, re.MULTILINE)
-    ends = {name: f"; broken: {variant.broken}" if variant.broken else "" for name, variant in VARIANTS.items()}
-    assert lines == [(name, variant.idea + ends[name]) for name, variant in VARIANTS.items()]
+def test_kernels_are_in_the_order_of_the_variants() -> None:
     assert re.findall(r"__global__ void\s+(?:__launch_bounds__\([^)]*\)\s*)?(\w+)\(", SOURCE) == list(VARIANTS)
     assert f"constexpr int THREADS = {elementwise.THREADS};" in SOURCE
 
@@ -80,44 +71,17 @@ def test_header_is_the_registry() -> None:
 # --- wrappers, on arrays of NumPy that stand for those of CuPy --------------------------------------------------------
 
 
-class Fake(np.ndarray[Any, Any]):
-    """A host array with the address of a device array."""
-
-    @property
-    def data(self) -> Any:  # type: ignore[override]
-        return SimpleNamespace(ptr=int(self.ctypes.data))
-
-
 def fake(shape: Any, dtype: Any = np.float32) -> Any:
-    """Zeros at an address on 16 bytes, as every allocation on a device begins."""
-    nbytes = math.prod(np.atleast_1d(shape).tolist()) * np.dtype(dtype).itemsize
-    room = np.zeros(nbytes + 16, np.uint8)
-    start = -room.ctypes.data % 16
-    return room[start : start + nbytes].view(dtype).reshape(shape).view(Fake)
+    return fake_zeros(shape, dtype)
 
 
 @pytest.fixture
-def launches(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[Any, ...]]]:
-    """(instance, grid, block, arguments) of every launch, which does nothing."""
-    found: list[tuple[Any, ...]] = []
-
-    def load(stem: str, instance: str) -> Any:
-        assert stem == "elementwise"
-        return lambda grid, block, arguments: found.append((instance, grid, block, arguments))
-
-    class OutOfMemoryError(MemoryError):
-        pass
-
-    runtime = SimpleNamespace(memGetInfo=lambda: (5, 10))
-    cuda = SimpleNamespace(memory=SimpleNamespace(OutOfMemoryError=OutOfMemoryError), runtime=runtime)
-    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(empty=fake, cuda=cuda))
-    monkeypatch.setattr(build, "load", load)
-    monkeypatch.setattr(build, "limits", lambda: LIMITS)
-    yield found
+def launches(monkeypatch: pytest.MonkeyPatch) -> list[Launch]:
+    return recorded(monkeypatch, "elementwise")
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_wrappers_refuse(name: str, launches: list[Any]) -> None:
+def test_wrappers_refuse(name: str, launches: list[Launch]) -> None:
     run, shape = VARIANTS[name].run, (3, 4) if name == "matrix_2d" else (6,)
     right = fake(shape)
     with pytest.raises(TypeError, match=r"a: expected .*int32 or float32 or float64.*, got complex64"):
@@ -138,7 +102,7 @@ def test_wrappers_refuse(name: str, launches: list[Any]) -> None:
     assert launches == []
 
 
-def test_wrappers_refuse_what_is_theirs_alone(launches: list[Any]) -> None:
+def test_wrappers_refuse_what_is_theirs_alone(launches: list[Launch]) -> None:
     with pytest.raises(ValueError, match=r"block 32 x 33: .* at most 1024 threads, got 1056"):
         VARIANTS["matrix_2d"].run(fake((2, 2)), fake((2, 2)), block_x=32, block_y=33)
     with pytest.raises(ValueError, match=r"65536 elements take 65536 blocks of 1, the limit of the grid is 65535"):
@@ -152,21 +116,16 @@ def test_wrappers_refuse_what_is_theirs_alone(launches: list[Any]) -> None:
     assert launches == []
 
 
-def test_no_memory(launches: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    cupy = sys.modules["cupy"]
-
-    def full(shape: Any, dtype: Any) -> Any:
-        raise cupy.cuda.memory.OutOfMemoryError
-
-    monkeypatch.setattr(cupy, "empty", full)
+def test_no_memory(launches: list[Launch], monkeypatch: pytest.MonkeyPatch) -> None:
+    fill_memory(monkeypatch)
     for name, variant in VARIANTS.items():
         a = fake((3, 4) if name == "matrix_2d" else 12)
-        with pytest.raises(MemoryError, match=r"needs \d+ bytes of device memory, 5 are free"):
+        with pytest.raises(MemoryError, match=r"elementwise: needs \d+ bytes of device memory, 5 are free"):
             variant.run(a, a)
     assert launches == []
 
 
-def test_launches(launches: list[Any]) -> None:
+def test_launches(launches: list[Launch]) -> None:
     for name, grid, block in (
         ("one_thread", (1,), (1,)), ("one_block", (1,), (256,)), ("grid", (3,), (1024,)),
         ("no_index", (1,), (256,)), ("past_the_end", (2,), (1024,)),
@@ -184,17 +143,17 @@ def test_launches(launches: list[Any]) -> None:
 
 
 @pytest.mark.parametrize(("starts", "head"), [((0, 0), 0), ((0, 1), 10_000), ((4, 8), 0), ((1, 1), 10_000)])
-def test_production_launches(starts: tuple[int, int], head: int, launches: list[Any]) -> None:
+def test_production_launches(starts: tuple[int, int], head: int, launches: list[Launch]) -> None:
     """The result begins on 16 bytes: packs are loaded where the operands do, too."""
     a, b = (fake(10_008)[start : start + 10_000] for start in starts)
     elementwise.elementwise(a, b)
-    instance, grid, block, arguments = launches.pop()
+    instance, grid, block, arguments, _ = launches.pop()
     assert (instance, block) == ("production<float, Add>", (256,))
     assert grid == ((9,) if head == 0 else (40,))  # nine tiles of 1024 and the rest; all one by one
     assert arguments[4:] == (10_000, head) and [type(n) for n in arguments[4:]] == [np.int64, np.int64]
 
 
-def test_every_instance_is_compiled(launches: list[Any]) -> None:
+def test_every_instance_is_compiled(launches: list[Launch]) -> None:
     for name, variant in VARIANTS.items():
         for dtype in PRODUCTION_TYPES if name == "production" else C_TYPES:
             a = fake((3, 4) if name == "matrix_2d" else 12, dtype)
@@ -286,13 +245,3 @@ def test_gpu_more_than_2_31_elements(name: str) -> None:
     assert bool((VARIANTS[name].run(a, a) == a + a).all())
     del a
     cupy.get_default_memory_pool().free_all_blocks()
-
-
-@pytest.mark.gpu
-@pytest.mark.hardware
-@pytest.mark.parametrize("case", [case for case in STUDY.cases if case.table == BROKEN], ids=lambda case: case.variant)
-def test_gpu_broken_is_caught(case: Case) -> None:
-    cupy = pytest.importorskip("cupy")
-    given_arrays = STUDY.inputs(case, np.random.default_rng(0))
-    got = VARIANTS[case.variant].run(*map(cupy.asarray, given_arrays)).get()
-    assert STUDY.disagreement(got, STUDY.reference(given_arrays, case), given_arrays, case)

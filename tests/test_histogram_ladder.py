@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections import Counter
-from dataclasses import dataclass, replace
-from types import SimpleNamespace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from launches import Launch, fill_memory, recorded
 from sizes import ON_GPU, sizes
 
 from kernels import build, histogram_ladder
@@ -21,7 +20,6 @@ from kernels.histogram_ladder import BINNING, VALUES, VARIANTS, ten_bit_referenc
 from workflows.study import Row
 from workflows.study_histogram import BROKEN, CONSTANT, COURSE_SAMPLES, STUDY
 
-HEADER = (build.SOURCES / "histogram.cu").read_text()
 SOURCE = (build.SOURCES / "histogram_ladder.cuh").read_text()
 RIGHT = [name for name, variant in VARIANTS.items() if variant.broken is None]
 SLICED = ("global_atomics", "unrolled", "ilp", "shared", "no_barrier", "plain_add", "past_the_end")
@@ -30,12 +28,6 @@ INSTANCES = {
     "shared": "shared<int, true>", "no_barrier": "shared<int, false>",
     "banks": "banks<int, 1>", "banks2": "banks<int, 2>", "banks4": "banks<int, 4>",
 }  # fmt: skip
-H200 = build.Limits(132, 1024, 2048, 65536, 233472, 232448)
-
-
-def test_header_lists_the_variants() -> None:
-    listed = [line for line in re.findall(r"^//   (\w+)  +(.+)$", HEADER, re.MULTILINE) if "histogram_" not in line[0]]
-    assert listed == [(v.name, v.idea + (f"; broken: {v.broken}" if v.broken else "")) for v in VARIANTS.values()]
 
 
 def test_kernels_are_in_the_order_of_the_variants() -> None:
@@ -66,32 +58,9 @@ def test_production_bins_are_the_values() -> None:
 # --- the wrappers, without a GPU --------------------------------------------------------------------------------------
 
 
-@dataclass
-class Launch:
-    instance: str
-    grid: tuple[int, ...]
-    block: tuple[int, ...]
-    arguments: tuple[Any, ...]
-    shared_mem: int
-
-
 @pytest.fixture
 def launches(monkeypatch: pytest.MonkeyPatch) -> list[Launch]:
-    """What the wrappers launch; NumPy stands for CuPy."""
-    seen: list[Launch] = []
-    memory = SimpleNamespace(OutOfMemoryError=RuntimeError)
-    cuda = SimpleNamespace(memory=memory, runtime=SimpleNamespace(memGetInfo=lambda: (5, 10)))
-    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=cuda, zeros=np.zeros))
-    monkeypatch.setattr(build, "limits", lambda: H200)
-
-    def load(stem: str, instance: str) -> Any:
-        assert stem == "histogram"
-        return lambda grid, block, arguments, shared_mem=0: seen.append(
-            Launch(instance, grid, block, arguments, shared_mem)
-        )
-
-    monkeypatch.setattr(build, "load", load)
-    return seen
+    return recorded(monkeypatch, "histogram")
 
 
 WRONG_CALLS: list[tuple[Any, dict[str, int], str]] = [
@@ -134,12 +103,9 @@ def test_what_a_block_cannot_count_or_hold_is_refused(launches: list[Launch]) ->
     assert not launches
 
 
-def test_out_of_memory_says_how_much(launches: list[Launch], monkeypatch: Any) -> None:
-    def full(n: int, dtype: Any) -> Any:
-        raise RuntimeError
-
-    monkeypatch.setattr(sys.modules["cupy"], "zeros", full)
-    with pytest.raises(MemoryError, match="needs 8192 bytes of device memory, 5 are free"):
+def test_out_of_memory_says_how_much(launches: list[Launch], monkeypatch: pytest.MonkeyPatch) -> None:
+    fill_memory(monkeypatch)
+    with pytest.raises(MemoryError, match="histogram: needs 8192 bytes of device memory, 5 are free"):
         VARIANTS["shared"].run(np.zeros(9, np.int32))
     assert not launches
 

@@ -3,21 +3,12 @@
 from __future__ import annotations
 
 import re
-import sys
-from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-from histogram_cases import (
-    CASES,
-    DTYPES,
-    H200,
-    ONE_BLOCK,
-    assert_refused,
-    gpu_edges,
-)
+from histogram_cases import CASES, DTYPES, ONE_BLOCK, assert_refused, gpu_edges
+from launches import H200, Launch, recorded
 
 from kernels import build
 from kernels.binning import Binning
@@ -56,35 +47,9 @@ def test_c_type_is_that_of_the_samples(dtype: str) -> None:
     assert np.dtype(numpy_names[name]) == np.dtype("uint8" if dtype == "int8" else dtype)
 
 
-@dataclass(frozen=True)
-class Launch:
-    instance: str
-    grid: tuple[int, ...]
-    block: tuple[int, ...]
-    arguments: tuple[Any, ...]
-    shared_mem: int
-
-
 @pytest.fixture
 def launches(monkeypatch: pytest.MonkeyPatch) -> list[Launch]:
-    """What the wrapper launches on an H200; NumPy stands for CuPy, under the few names that the wrapper asks for."""
-    seen: list[Launch] = []
-    runtime = SimpleNamespace(getDevice=lambda: 0, streamIsCapturing=lambda stream: False)
-    stream = SimpleNamespace(ptr=0)
-    cuda = SimpleNamespace(runtime=runtime, get_current_stream=lambda: stream)
-    names = {name: getattr(np, name) for name in ("zeros", "asarray", "uint64", "int64")}
-    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=cuda, **names))
-    monkeypatch.setattr(build, "limits", lambda: H200)
-
-    def load(stem: str, instance: str) -> build.Kernel:
-        def launch(grid: Any, block: Any, arguments: Any, *, shared_mem: int) -> None:
-            seen.append(Launch(instance, grid, block, arguments, shared_mem))
-
-        assert stem == "histogram"
-        return build.Kernel(launch, registers=32, static_shared=0)
-
-    monkeypatch.setattr(build, "load", load)
-    return seen
+    return recorded(monkeypatch, "histogram")
 
 
 def declared(stem: str) -> list[str]:

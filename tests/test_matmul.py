@@ -1,4 +1,4 @@
-"""Matrix products: the header of their kernels; what the wrappers refuse and launch; compiling."""
+"""Matrix products: which kernels there are; what the wrappers refuse and launch; compiling."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 import compiled
 import numpy as np
 import pytest
+from launches import H200, Launch, recorded
 from numpy.typing import NDArray
 
 from kernels import build
@@ -18,7 +19,6 @@ from kernels.matmul import C_TYPES, INSTANCES, VARIANTS, matmul
 
 DTYPES = tuple(C_TYPES)
 OWN = [name for name, variant in VARIANTS.items() if name != "cublas" and not variant.broken]
-H200 = build.Limits(132, 1024, 2048, 65536, 233472, 232448)
 
 
 def matrices(kind: str, sizes: tuple[int, int, int], dtype: str, seed: int = 0) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -48,12 +48,8 @@ def matrices(kind: str, sizes: tuple[int, int, int], dtype: str, seed: int = 0) 
 KINDS = ("random", "constant", "integers", "cancelling", "subnormal", "zeros", "extreme")
 
 
-def test_header_lists_the_variants() -> None:
-    source = (build.SOURCES / "matmul.cu").read_text(encoding="utf-8")
-    found = re.findall(r"^//   (\w+)  +(.*)$", source, re.MULTILINE)
-    said = [(v.name, v.idea + (f"; broken: {v.broken}" if v.broken else "")) for v in VARIANTS.values()]
-    assert found == said
-    source += (build.SOURCES / "matmul_register.cuh").read_text(encoding="utf-8")
+def test_every_variant_is_a_kernel() -> None:
+    source = "".join((build.SOURCES / name).read_text("utf-8") for name in ("matmul.cu", "matmul_register.cuh"))
     kernels = set(re.findall(r"__global__ void __launch_bounds__\(.*\)\n(\w+)\(", source))
     assert kernels == set(VARIANTS) - {"cublas"}
 
@@ -127,25 +123,19 @@ def test_wrong_parameters_are_refused(variant: str, inner: int, own: dict[str, A
 
 
 @pytest.fixture
-def launched(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
-    """What the wrappers launch: (instance, grid, block, sizes, shared memory)."""
-    launches: list[tuple[Any, ...]] = []
-
-    def load(stem: str, instance: str) -> Callable[..., None]:
-        def kernel(grid: Any, block: Any, arguments: Any, *, shared_mem: int = 0) -> None:
-            assert stem == "matmul" and len({array.dtype for array in arguments[:3]}) == 1
-            assert all(type(size) is np.int64 for size in arguments[3:])
-            launches.append((instance, grid, block, tuple(int(size) for size in arguments[3:]), shared_mem))
-
-        return kernel
-
-    monkeypatch.setattr(build, "limits", lambda: H200)
-    monkeypatch.setattr(build, "load", load)
-    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(empty=np.empty))
-    return launches
+def launched(monkeypatch: pytest.MonkeyPatch) -> list[Launch]:
+    return recorded(monkeypatch, "matmul")
 
 
-def instances(launches: list[tuple[Any, ...]]) -> list[str]:
+def with_sizes(launch: Launch) -> tuple[Any, ...]:
+    """A launch without its matrices, which are of one dtype."""
+    instance, grid, block, arguments, shared = launch
+    assert len({array.dtype for array in arguments[:3]}) == 1
+    assert all(type(size) is np.int64 for size in arguments[3:])
+    return instance, grid, block, tuple(int(size) for size in arguments[3:]), shared
+
+
+def instances(launches: list[Launch]) -> list[str]:
     """Every instance that a wrapper can ask for."""
     for dtype in DTYPES:
         for aligned in (True, False):
@@ -157,10 +147,10 @@ def instances(launches: list[tuple[Any, ...]]) -> list[str]:
                 }
                 for own in choices.get(name, [{}]):
                     assert VARIANTS[name].run(a, b, **own).shape == (40, 48)
-    return list(dict.fromkeys(launch[0] for launch in launches))
+    return list(dict.fromkeys(with_sizes(launch)[0] for launch in launches))
 
 
-def test_launches(launched: list[tuple[Any, ...]]) -> None:
+def test_launches(launched: list[Launch]) -> None:
     found = instances(launched)
     assert len(found) == 28 and set(INSTANCES.values()) <= set(found) and set(INSTANCES) == set(VARIANTS) - {"cublas"}
     launched.clear()
@@ -171,7 +161,7 @@ def test_launches(launched: list[tuple[Any, ...]]) -> None:
     for name, own in (calls | {"shared_tile": {"x": 16}, "register_tiled": {}}).items():
         VARIANTS[name].run(a, b, **own)
     matmul(a, b)
-    assert launched == [
+    assert [with_sizes(launch) for launch in launched] == [
         ("blocks_1d<float>", (19, 1), (128, 1), sizes, 0),
         ("blocks_2d<float>", (5, 9), (16, 4), sizes, 0),
         ("uncoalesced<float>", (3, 18), (16, 4), sizes, 0),
@@ -186,5 +176,5 @@ def test_launches(launched: list[tuple[Any, ...]]) -> None:
     assert matmul(on_device((0, 4), "float64"), on_device((4, 3), "float64")).shape == (0, 3) and len(launched) == 1
 
 
-def test_every_instance_is_compiled(launched: list[tuple[Any, ...]]) -> None:
+def test_every_instance_is_compiled(launched: list[Launch]) -> None:
     assert set(instances(launched)) <= set(compiled.INSTANCES["matmul"]("sm_90"))

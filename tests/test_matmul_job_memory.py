@@ -47,6 +47,19 @@ def test_regions_take_no_more_than_the_run_counts_on(pair: tuple[str, str], inne
         assert sum(int(np.prod(sizes(region))) for region in regions) == output.size
 
 
+@pytest.mark.parametrize(("nbytes", "most"), [(2**22, 256), (2**24, 56), (2**26, 9)])
+@pytest.mark.parametrize("inner", [8192, 2**20])
+def test_longer_sums_take_no_more_regions(inner: int, nbytes: int, most: int) -> None:
+    """Fewer of their products are read at a time, in place of ever smaller tiles."""
+    specs = [Spec((4096, inner), np.dtype("float32")), Spec((inner, 4096), np.dtype("float32"))]
+    output = MATMUL.outline(specs, MatmulOptions())
+    regions = list(MATMUL.regions(specs, output, MatmulOptions(), nbytes // 12))
+    assert len(regions) <= most
+    for region in regions:
+        (*_, read), _ = (sizes(needed) for needed in MATMUL.needs(region, specs, MatmulOptions()))
+        assert 0 < read <= 2 * max(128, *sizes(region))
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("pair", PAIRS)
 @pytest.mark.parametrize("shape", [(1, 1, 1), (40, 200, 30), (70, 64, 3), (3, 129, 90)])

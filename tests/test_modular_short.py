@@ -1,19 +1,15 @@
-"""The kernel for short sums: the bits of the CPU for any numbers and shapes; what it leaves to others."""
+"""The kernel for short sums: what it vouches for, and what it leaves to others; its bits are in test_small_cases.py."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 from host_build import flatten
-from modular_cases import FLOATS, KINDS, factors, generator, on_cpu, same_bits
-from sizes import ON_GPU
-from small_cases import by_lines, short_cases, vanishing
-from small_cases import check as check_with
+from modular_cases import FLOATS, factors, generator, on_cpu, same_bits
 
 from kernels import build, modular_short
 from kernels.modular import FORMATS, multiplied
@@ -21,31 +17,6 @@ from kernels.modular_device import ProductOnDevice, exact_matmul, product_for
 from kernels.modular_room import MOST_SHORT, room_for
 from kernels.modular_short import ProductOfShort, suits
 from kernels.modular_small import ProductOfSmall
-
-check = partial(check_with, how=ProductOfShort)
-SIZES = ((5, 70, 3), (66, 256, 33), *[(64, 128, 16), (128, 256, 64), (200, 129, 300), (1, 65, 1)] * ON_GPU)
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("case", list(short_cases()), ids=str)
-def test_case(cp: Any, case: Any) -> None:
-    case.check(cp)
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("dtype", FLOATS)
-def test_bits_of_the_cpu(cp: Any, dtype: str, kind: str) -> None:
-    for sizes in SIZES[:1] if not ON_GPU else SIZES:
-        check(cp, *factors(kind, dtype, *sizes))
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("dtype", FLOATS)
-def test_lines_of_any_magnitude(cp: Any, dtype: str) -> None:
-    for sizes in SIZES:
-        check(cp, *by_lines(dtype, *sizes))
-        check(cp, *vanishing(dtype, *sizes))
 
 
 def found_by(cp: Any, a: Any, b: Any) -> ProductOfShort:

@@ -1,4 +1,4 @@
-"""The kernel for small matrices: the bits of the CPU for any numbers and shapes; what its shortcuts rest on."""
+"""The kernel for small matrices: what goes there, and what its shortcuts rest on; more bits in test_small_cases.py."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pytest
 from host_build import flatten
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from modular_cases import FLOATS, KINDS, factors, generator, on_cpu, same_bits
+from modular_cases import FLOATS, factors, generator, on_cpu, same_bits
 from sizes import ON_GPU
-from small_cases import EXPONENTS, by_lines, by_small, check, small_cases, vanishing
+from small_cases import EXPONENTS, by_small, check
 
 from kernels import build, modular_small
 from kernels.modular import BITS, FORMATS, Format
@@ -25,29 +25,6 @@ from workflows.matmul import COPIES, MATMUL, TERM_BY_TERM, MatmulOptions
 
 KERNEL = (build.SOURCES / "modular_small.cu").read_text()
 DIGITS = (build.SOURCES / "modular_digits.cuh").read_text()
-SIZES = ((1, 1, 1), (16, 16, 16), (2, 3, 2), (17, 5, 1), (3, 40, 33), (64, 64, 64), (32, 16, 48), (63, 31, 50))
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("case", list(small_cases()), ids=str)
-def test_case(cp: Any, case: Any) -> None:
-    case.check(cp)
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("dtype", FLOATS)
-def test_bits_of_the_cpu(cp: Any, dtype: str, kind: str) -> None:
-    for sizes in SIZES:
-        check(cp, *factors(kind, dtype, *sizes))
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("dtype", FLOATS)
-def test_lines_of_any_magnitude(cp: Any, dtype: str) -> None:
-    for sizes in SIZES:
-        check(cp, *by_lines(dtype, *sizes))
-        check(cp, *vanishing(dtype, *sizes))
 
 
 @pytest.mark.gpu

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import math
 import re
-import sys
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from launches import Launch, fake_zeros, fill_memory, recorded
 from numpy.typing import NDArray
 from sizes import sizes
 
@@ -36,7 +36,6 @@ from kernels.reduction import (
 
 SOURCE = (build.SOURCES / "reduction.cu").read_text(encoding="utf-8")
 RIGHT = tuple(name for name, variant in VARIANTS.items() if not variant.broken)
-LIMITS = build.Limits(132, 1024, 2048, 65536, 233472, 232448)
 DTYPES = tuple(C_TYPES)
 FINITE32, FINITE64 = st.floats(width=32, allow_nan=False, allow_infinity=False), st.floats(-1e290, 1e290)
 SIZES = sizes(1, 31, 32, 33, 1023, 1024, 1025, 1_000_003)
@@ -97,10 +96,7 @@ def test_positive_zero_is_the_larger() -> None:
     assert max_reference(np.array([-5, -7], np.int32)) == -5 == finish(np.array([-5, -7], np.int32), "max", "int32")
 
 
-def test_header_is_the_registry() -> None:
-    lines = re.findall(r"^//   (\w+)  +(.+)$", SOURCE.partition("\n\n")[0], re.MULTILINE)
-    ends = {name: f"; broken: {variant.broken}" if variant.broken else "" for name, variant in VARIANTS.items()}
-    assert lines == [(name, variant.idea + ends[name]) for name, variant in VARIANTS.items()]
+def test_kernels_are_in_the_order_of_the_variants() -> None:
     assert re.findall(r"__global__ void\s+(?:__launch_bounds__\([^)]*\)\s*)?(\w+)\(", SOURCE) == list(VARIANTS)
     for variant in VARIANTS.values():
         defaults = {name: p.default for name, p in inspect.signature(variant.run).parameters.items()}
@@ -118,67 +114,40 @@ def test_every_instance_is_compiled() -> None:
 # --- wrappers, on arrays of NumPy that stand for those of CuPy --------------------------------------------------------
 
 
-class Fake(np.ndarray[Any, Any]):
-    """A host array with the address of a device array."""
-
-    @property
-    def data(self) -> Any:  # type: ignore[override]
-        return SimpleNamespace(ptr=int(self.ctypes.data))
-
-
-def fake(size: int, dtype: Any) -> Any:
-    return np.zeros(size, dtype).view(Fake)
-
-
 @pytest.fixture
-def launches(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[Any, ...]]]:
-    """(instance, grid, block, arguments, shared_mem) of every launch, which does nothing."""
-    found: list[tuple[Any, ...]] = []
-
-    def load(stem: str, instance: str) -> build.Kernel:
-        def launch(grid: Any, block: Any, arguments: Any, *, shared_mem: int) -> None:
-            found.append((instance, grid, block, arguments, shared_mem))
-
-        assert stem == "reduction"
-        return build.Kernel(launch, 32, 256)
-
-    runtime = SimpleNamespace(memGetInfo=lambda: (5, 10))
-    cuda = SimpleNamespace(memory=SimpleNamespace(OutOfMemoryError=MemoryError), runtime=runtime)
-    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(empty=fake, cuda=cuda))
-    monkeypatch.setattr(build, "load", load)
-    monkeypatch.setattr(build, "limits", lambda: LIMITS)
-    yield found
+def launches(monkeypatch: pytest.MonkeyPatch) -> list[Launch]:
+    return recorded(monkeypatch, "reduction")
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_wrappers_refuse(name: str, launches: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrappers_refuse(name: str, launches: list[Launch], monkeypatch: pytest.MonkeyPatch) -> None:
     run = VARIANTS[name].run
     with pytest.raises(TypeError, match="expected int32 or float32 or float64, got int64"):
-        run(fake(3, np.int64))
+        run(fake_zeros(3, np.int64))
     with pytest.raises(ValueError, match=r"expected 1 dimension\(s\), got shape \(2, 2\)"):
-        run(fake(4, np.float32).reshape(2, 2))
+        run(fake_zeros(4, np.float32).reshape(2, 2))
     with pytest.raises(ValueError, match=r"C-contiguous .* strides \(8,\) for shape \(3,\)"):
-        run(fake(6, np.float32)[::2])
+        run(fake_zeros(6, np.float32)[::2])
     with pytest.raises(ValueError, match="at least 1 sample, got an empty array"):
-        run(fake(0, np.float32))
+        run(fake_zeros(0, np.float32))
     with pytest.raises(ValueError, match="expected samples on multiples of 4 bytes, the first is at 0x"):
-        run(fake(9, np.uint8)[1:].view(np.float32))
+        run(fake_zeros(9, np.uint8)[1:].view(np.float32))
     for op in {"sum", "max", "mean"} - set(operations(name)):
         with pytest.raises(ValueError, match=f"expected op .* got '{op}'"):
-            run(fake(3, np.float32), op=op)
+            run(fake_zeros(3, np.float32), op=op)
     if "block" in VARIANTS[name].parameters:
         with pytest.raises(ValueError, match=r"block 2048 x 1: .* at most 1024 threads, got 2048"):
-            run(fake(3, np.float32), block=2048)
+            run(fake_zeros(3, np.float32), block=2048)
     if name in SMALLEST_POWER:
         for block in (1000, SMALLEST_POWER[name] // 2 or 3):
             with pytest.raises(ValueError, match=f"a power of two of at least .* got {block}; any_size"):
-                run(fake(3, np.float32), block=block)
+                run(fake_zeros(3, np.float32), block=block)
     if "block" in VARIANTS[name].parameters and name != "float_drift":
         with pytest.raises(ValueError, match="samples take 4294967296 blocks of 32, the limit of a grid is 2147483647"):
             run(Huge(), block=32)
         monkeypatch.setattr(build, "limits", lambda: build.Limits(1, 1024, 2048, 65536, 4096, 4095))
         with pytest.raises(ValueError, match=r"needs \d+ bytes of shared memory, the device has 4095 per block"):
-            run(fake(3, np.float32), block=1024)
+            run(fake_zeros(3, np.float32), block=1024)
     assert launches == []
 
 
@@ -189,22 +158,19 @@ class Huge(SimpleNamespace):
     flags, data = SimpleNamespace(c_contiguous=True), SimpleNamespace(ptr=512)
 
 
-def test_no_memory(launches: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(size: int, dtype: Any) -> Any:
-        raise MemoryError
-
-    monkeypatch.setattr(sys.modules["cupy"], "empty", full)
+def test_no_memory(launches: list[Launch], monkeypatch: pytest.MonkeyPatch) -> None:
+    fill_memory(monkeypatch)
     for variant in VARIANTS.values():
-        with pytest.raises(MemoryError, match=r"needs \d+ bytes of device memory, 5 are free"):
-            variant.run(fake(3, np.float32))
+        with pytest.raises(MemoryError, match=r"reduction: needs \d+ bytes of device memory, 5 are free"):
+            variant.run(fake_zeros(3, np.float32))
     assert launches == []
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_launches(name: str, launches: list[Any]) -> None:
+def test_launches(name: str, launches: list[Launch]) -> None:
     for dtype in ("float32",) if name == "float_drift" else DTYPES:
         for op in operations(name):
-            samples = fake(3000, dtype)
+            samples = fake_zeros(3000, dtype)
             partials = VARIANTS[name].run(samples, op=op)
             instance, grid, block, arguments, shared = launches.pop()
             assert instance == (name if name == "float_drift" else f"{name}<{OPERATIONS[op]}<{C_TYPES[dtype]}>>")

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from launches import fake
 from sizes import sizes
-from test_transpose import fake
 
 from kernels import build, runs, transpose
 from kernels.transpose_axes import Runs, merged

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-import sys
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from math import fsum
 from types import SimpleNamespace
@@ -16,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from launches import H200, Launch, fill_memory, recorded
 from sizes import sizes
 
 from kernels import build, stencil
@@ -28,12 +28,6 @@ INSTANCES = [
         ("global_memory", ""), ("shared_halo", ", true"), ("shared_halo", ", false"), ("past_the_end", ""))),
     *(f"production<{c_type}, {lanes}, {items}>" for c_type in C_TYPES.values() for _, lanes, items in TILINGS),
 ]  # fmt: skip
-H200 = build.Limits(132, 1024, 2048, 65536, 233472, 232448)
-
-
-def test_header_lists_the_variants() -> None:
-    listed = re.findall(r"^//   (\w+)  +(.+)$", SOURCE, re.MULTILINE)
-    assert listed == [(v.name, v.idea + (f"; broken: {v.broken}" if v.broken else "")) for v in VARIANTS.values()]
 
 
 def test_kernels_are_in_the_order_of_the_variants() -> None:
@@ -97,33 +91,9 @@ def test_reference_is_zero_outside() -> None:
 # --- the wrappers, without a GPU --------------------------------------------------------------------------------------
 
 
-@dataclass
-class Launch:
-    instance: str
-    grid: tuple[int, ...]
-    block: tuple[int, ...]
-    arguments: tuple[Any, ...]
-    shared_mem: int
-
-
 @pytest.fixture
 def launches(monkeypatch: pytest.MonkeyPatch) -> list[Launch]:
-    """What the wrappers launch; NumPy stands for CuPy."""
-    seen: list[Launch] = []
-    memory = SimpleNamespace(OutOfMemoryError=RuntimeError)
-    cuda = SimpleNamespace(memory=memory, runtime=SimpleNamespace(memGetInfo=lambda: (5, 10)))
-    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=cuda, empty=np.empty))
-    monkeypatch.setattr(build, "limits", lambda: H200)
-
-    def load(stem: str, instance: str) -> Any:
-        assert stem == "stencil"
-        assert instance in INSTANCES
-        return lambda grid, block, arguments, shared_mem=0: seen.append(
-            Launch(instance, grid, block, arguments, shared_mem)
-        )
-
-    monkeypatch.setattr(build, "load", load)
-    return seen
+    return recorded(monkeypatch, "stencil")
 
 
 WRONG_CALLS: list[tuple[Any, dict[str, Any], str]] = [
@@ -166,12 +136,9 @@ def test_a_grid_that_is_too_large_is_refused(launches: list[Launch]) -> None:
     assert not launches
 
 
-def test_out_of_memory_says_how_much(launches: list[Launch], monkeypatch: Any) -> None:
-    def full(n: int, dtype: Any) -> Any:
-        raise RuntimeError
-
-    monkeypatch.setattr(sys.modules["cupy"], "empty", full)
-    with pytest.raises(MemoryError, match="needs 72 bytes of device memory, 5 are free"):
+def test_out_of_memory_says_how_much(launches: list[Launch], monkeypatch: pytest.MonkeyPatch) -> None:
+    fill_memory(monkeypatch)
+    with pytest.raises(MemoryError, match="stencil: needs 72 bytes of device memory, 5 are free"):
         stencil.stencil(np.zeros(9, np.int32))
 
 
@@ -185,6 +152,7 @@ def test_what_is_launched(launches: list[Launch], name: str, dtype: str) -> None
         assert (out.shape, out.dtype) == ((n,), np.dtype(OUT[dtype]))
         launch = launches.pop()
         assert not launches
+        assert launch.instance in INSTANCES
         assert launch.instance.startswith(("shared_halo" if name == "missing_barrier" else name) + f"<{C_TYPES[dtype]}")
         items = 7 if name == "production" else 1
         assert launch.grid == (-(-n // (launch.block[0] * items)),)

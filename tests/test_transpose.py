@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
-from collections.abc import Iterator
-from types import SimpleNamespace
 from typing import Any
 
 import compiled
@@ -14,18 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from launches import Fake, Launch, fake, fill_memory, recorded
 from numpy.typing import NDArray
 from sizes import sizes
 
 from kernels import build, transpose, transpose_ragged
 from kernels.transpose import DTYPES, INSTANCES, TILES, VARIANTS, transpose_reference
-from workflows.study import Case
-from workflows.study_transpose import BROKEN, STUDY
 
 SOURCE = (build.SOURCES / "transpose.cu").read_text(encoding="utf-8")
 RIGHT = tuple(name for name, variant in VARIANTS.items() if not variant.broken)
 TILED = ("naive", "shared_tile", "padded_tile")
-LIMITS = build.Limits(132, 1024, 2048, 65536, 233472, 232448)
 BY_BYTES = ("uint8", "int16", "float32", "float64", "complex128")
 
 # --- the reference and the source -------------------------------------------------------------------------------------
@@ -39,11 +34,7 @@ def test_reference_is_the_definition(matrix: NDArray[Any]) -> None:
     assert found.tolist() == [list(column) for column in zip(*matrix.tolist(), strict=True)]
 
 
-def test_header_is_the_registry() -> None:
-    header = SOURCE.partition("\n\n")[0]
-    lines = re.findall(r"^//   (\w+)  +(.+)$", header, re.MULTILINE)
-    ends = {name: f"; broken: {variant.broken}" if variant.broken else "" for name, variant in VARIANTS.items()}
-    assert lines == [(name, variant.idea + ends[name]) for name, variant in VARIANTS.items()]
+def test_kernels_are_in_the_order_of_the_variants() -> None:
     assert re.findall(r"__global__ void\s+(?:__launch_bounds__\([^)]*\)\s*)?(\w+)\(", SOURCE) == list(VARIANTS)
     for name, sector in (("transpose_tile.cuh", transpose.SECTOR), ("transpose_ragged.cu", transpose_ragged.SECTOR)):
         assert f"constexpr int SECTOR = {sector};" in (build.SOURCES / name).read_text("utf-8")
@@ -52,47 +43,13 @@ def test_header_is_the_registry() -> None:
 # --- wrappers, on arrays of NumPy that stand for those of CuPy --------------------------------------------------------
 
 
-class Fake(np.ndarray[Any, Any]):
-    """A host array with the address of a device array."""
-
-    @property
-    def data(self) -> Any:  # type: ignore[override]
-        return SimpleNamespace(ptr=int(self.ctypes.data))
-
-
-def fake(array: Any) -> Any:
-    """The array at an address on 32 bytes, as every allocation on a device begins."""
-    array = np.asarray(array)
-    room = np.zeros(array.nbytes + 32, np.uint8)
-    start = -room.ctypes.data % 32
-    found = room[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
-    found[...] = array
-    return found.view(Fake)
-
-
 @pytest.fixture
-def launches(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[Any, ...]]]:
-    """(instance, grid, block, arguments) of every launch, which does nothing."""
-    found: list[tuple[Any, ...]] = []
-
-    def load(stem: str, instance: str) -> Any:
-        assert stem in ("transpose", "transpose_ragged")
-        return lambda grid, block, arguments, shared_mem=0: found.append((instance, grid, block, arguments))
-
-    class OutOfMemoryError(MemoryError):
-        pass
-
-    runtime = SimpleNamespace(memGetInfo=lambda: (5, 10))
-    cuda = SimpleNamespace(memory=SimpleNamespace(OutOfMemoryError=OutOfMemoryError), runtime=runtime)
-    empty = lambda shape, dtype: fake(np.zeros(shape, dtype))  # noqa: E731
-    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(empty=empty, cuda=cuda))
-    monkeypatch.setattr(build, "load", load)
-    monkeypatch.setattr(build, "limits", lambda: LIMITS)
-    yield found
+def launches(monkeypatch: pytest.MonkeyPatch) -> list[Launch]:
+    return recorded(monkeypatch, "transpose", "transpose_ragged")
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_wrappers_refuse(name: str, launches: list[Any]) -> None:
+def test_wrappers_refuse(name: str, launches: list[Launch]) -> None:
     run = VARIANTS[name].run
     with pytest.raises(TypeError, match=r"expected bool or int8 .* got datetime64"):
         run(np.zeros((2, 2), "datetime64[s]"))
@@ -118,23 +75,18 @@ class Huge(np.ndarray[Any, Any]):
     shape = (2**41, 2**10)  # type: ignore[assignment]
 
 
-def test_no_memory(launches: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    cupy = sys.modules["cupy"]
-
-    def full(shape: Any, dtype: Any) -> Any:
-        raise cupy.cuda.memory.OutOfMemoryError
-
-    monkeypatch.setattr(cupy, "empty", full)
+def test_no_memory(launches: list[Launch], monkeypatch: pytest.MonkeyPatch) -> None:
+    fill_memory(monkeypatch)
     for name in VARIANTS:
-        with pytest.raises(MemoryError, match=r"needs \d+ bytes of device memory, 5 are free"):
+        with pytest.raises(MemoryError, match=r"transpose: needs \d+ bytes of device memory, 5 are free"):
             VARIANTS[name].run(fake(np.zeros((3, 4))))
     assert launches == []
 
 
-def test_launches(launches: list[Any]) -> None:
+def test_launches(launches: list[Launch]) -> None:
     for rows, columns, tile in ((33, 65, 32), (7, 9, 8), (16, 1, 16)):
         out = VARIANTS["naive"].run(fake(np.zeros((rows, columns), np.float16)), tile=tile)
-        instance, grid, block, arguments = launches.pop()
+        instance, grid, block, arguments, _ = launches.pop()
         assert (instance, block) == (f"naive<unsigned short, {tile}>", (tile, tile))
         assert grid == (-(-rows // tile) * -(-columns // tile),)
         assert out.shape == (columns, rows) and [type(a) for a in arguments[2:]] == [np.int64, np.int64]
@@ -143,7 +95,7 @@ def test_launches(launches: list[Any]) -> None:
         (144, 271, "false, true", (128, 128, 256), 6), (143, 271, "false, false", (128, 128, 160), 6),
     ):  # fmt: skip
         transpose.transpose(fake(np.zeros((rows, columns), np.uint8)))
-        instance, grid, block, arguments = launches.pop()
+        instance, grid, block, arguments, _ = launches.pop()
         sizes = ", ".join(map(str, shape))
         assert (instance, grid, block) == (f"production<unsigned char, {sizes}, {aligned}>", (blocks,), shape[2:])
         assert arguments[2:] == (rows, columns, columns, rows, 1, 0, 0, 0, 0)
@@ -152,7 +104,7 @@ def test_launches(launches: list[Any]) -> None:
     assert launches.pop()[0].endswith("false, true>")
     for rows, columns in ((63, 260), (64, 259), (63, 259)):
         transpose.transpose(fake(np.zeros((rows, columns), np.float32)))
-        instance, grid, block, arguments = launches.pop()
+        instance, grid, block, arguments, _ = launches.pop()
         assert (instance, grid, block) == (transpose_ragged.instance(4), (3,), (256,))
         assert arguments[2:] == (rows, columns, columns, rows, columns, 0, 1, 0, 0, 0, 0)
         assert {type(a) for a in arguments[2:]} == {np.int64}
@@ -164,7 +116,7 @@ def test_launches(launches: list[Any]) -> None:
     assert launches == []
 
 
-def test_every_instance_is_compiled(launches: list[Any]) -> None:
+def test_every_instance_is_compiled(launches: list[Launch]) -> None:
     for dtype in DTYPES:
         matrix = fake(np.zeros((3, 4), dtype))
         for name, variant in VARIANTS.items():
@@ -250,15 +202,3 @@ def test_gpu_more_than_2_31_elements(name: str) -> None:
     matrix = cupy.tile(period, shape[0] * shape[1] // period.size + 1)[: shape[0] * shape[1]].reshape(shape)
     assert bool((VARIANTS[name].run(matrix) == matrix.T).all())
     cupy.get_default_memory_pool().free_all_blocks()
-
-
-@pytest.mark.gpu
-@pytest.mark.hardware
-@pytest.mark.parametrize("case", [case for case in STUDY.cases if case.table == BROKEN], ids=lambda case: case.variant)
-def test_gpu_broken_is_caught(case: Case) -> None:
-    cupy = pytest.importorskip("cupy")
-    given_arrays = STUDY.inputs(case, np.random.default_rng(0))
-    expected = STUDY.reference(given_arrays, case)
-    on_device = cupy.asarray(given_arrays[0])
-    results = (VARIANTS[case.variant].run(on_device).get() for _ in range(20))  # a race does not show every time
-    assert any(STUDY.disagreement(got, expected, given_arrays, case) for got in results)

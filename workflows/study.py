@@ -172,3 +172,12 @@ def best(rows: list[Row], variant: str, table: str | None = None) -> Row:
     if not found:
         raise KeyError(f"no timed row of {variant}")
     return min(found, key=lambda row: row.ms or 0.0)
+
+
+def all_caught(variants: Mapping[str, Variant], rows: list[Row]) -> tuple[bool, str]:
+    """Held where verification caught every broken variant that ran; KeyError where none did."""
+    found = [row for row in rows if variants[row.case.variant].broken]
+    if not found:
+        raise KeyError("no rows of broken variants")
+    said = "; ".join(f"{row.case.variant}: {row.note if row.verified else 'not caught'}" for row in found)
+    return all(row.verified for row in found), said

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 from tests.benchmarks.targets import (
     CORES,
@@ -37,162 +38,170 @@ def seconds(limit: float, unit: str = "s") -> Need:
     return Need(limit, unit, at_most=True)
 
 
-def cub(need: Need, **wanted: object) -> partial[object]:
-    """Histograms beside CUB's."""
-    return partial(slowest, f"histogram_kernel_{GPU}", need, "CUB", **wanted)
+def histograms(what: str, need: Need, wanted: dict[str, Any], peer: Need, at: dict[str, Any] | None = None,
+               bound: str = "") -> Row:  # fmt: skip
+    """Beside a plain read and, in all of these cases or those `at`, CUB's."""
+    name = "histogram_kernel"
+    peers = partial(slowest, f"{name}_{GPU}", peer, "CUB", **(at or wanted))
+    return kernel(what, need, name, "share of read", bound=bound, peer=peer, peers=peers, **wanted)
+
+
+def beside(what: str, need: Need, name: str, keys: tuple[str, ...], peer: Need, whom: str, *, ours: str = "ours",
+           rates: str = "GB/s", bound: str = "", **wanted: Any) -> Row:  # fmt: skip
+    """A row whose cases each have a share, under `keys`, and a rate beside that of a peer, or several, named so."""
+    peers = partial(against, f"{name}_{GPU}", peer, whom, ours, rates=rates, **wanted)
+    return kernel(what, need, name, *keys, bound=bound, peer=peer, peers=peers, **wanted)
 
 
 def transposes(what: str, need: Need, dtypes: list[str], bound: str) -> Row:
     """Matrices beside a copy and CuPy's."""
-    name, wanted, peer = "copy_kernel", {"under": "matrices", "dtype": dtypes}, Need(3, "× cupy.copyto(o, a.T)")
-    beside = partial(against, f"{name}_{GPU}", peer, "cupy", rates="share of copy", **wanted)
-    return kernel(what, need, name, "share of copy", "ours", bound=bound, peer=peer, peers=beside, **wanted)
+    return beside(what, need, "copy_kernel", ("share of copy", "ours"), Need(3, "× cupy.copyto(o, a.T)"), "cupy",
+                  rates="share of copy", bound=bound, under="matrices", dtype=dtypes)  # fmt: skip
+
+
+def exact_sum(dtype: str, need: Need, bound: str) -> Row:
+    """Beside a plain read and CUB's sum."""
+    return beside(f"exact sum, {dtype}", need, "reduce_kernel", ("share of read", "sum"),
+                  Need(0.97, "× CUB's sum, which is not exact"), "cupy.sum", ours="sum", bound=bound,
+                  dtype=[dtype])  # fmt: skip
+
+
+def stencils(what: str, need: Need, whom: str, bound: str, **wanted: Any) -> Row:
+    """Beside a copy and SciPy's functions on CuPy."""
+    return beside(what, need, "stencil_kernel", ("share of copy",), Need(1, "× cupyx.scipy.ndimage"), whom, bound=bound,
+                  **wanted)  # fmt: skip
 
 
 ROWS: tuple[Row, ...] = (
-    kernel("histogram int32, 16 … 16,384 bins", Need(0.97, READ), "histogram_kernel", "share of read", **HISTOGRAM,
-           peer=CUB_10, peers=cub(CUB_10, **AT_1024),
-           bound="up to 4,096 bins 0.97 to 0.98, DRAM 86 % busy; 16,384 counters of 132 blocks are 2.2 million "
-                 "atomic additions at the end, 2 % of the time where all bins have samples (0.96; without them "
-                 "0.98). Adding up in clusters of two blocks first took 0.5 to 1 % more, blocks that end one after "
-                 "the other 1 %; sums of 32 bits and other orders changed nothing."),
+    histograms("histogram int32, 16 … 16,384 bins", Need(0.97, READ), HISTOGRAM, CUB_10, AT_1024,
+               "16,384 counters of 132 blocks are 2.2 million atomic additions at the end, about 2 % of the time where "
+               "all bins have samples; memory is 81 % busy, the second-level cache 88 %. Adding up in clusters of two "
+               "blocks first took 0.5 to 1 % more, blocks that end one after the other 1 %; sums of 32 bits and other "
+               "orders changed nothing."),
     Row("the same, best distribution over worst", Need(1.03, "", at_most=True),
         partial(spread, f"histogram_kernel_{GPU}", **HISTOGRAM),
         bound="16,384 bins, of which some distributions have few: those have less to add up at the end, see above. "
-              "1.014 in another run."),
-    kernel("histogram uint8, int16, uint16, float32, float64", Need(0.95, READ), "histogram_kernel", "share of read",
-           **OTHERS, peer=CUB_5, peers=cub(CUB_5, **OTHERS),
-           bound="at reads of 4,570 GB/s; at 4,500 it is 0.95 or more but for float32 with 1,000 bins. There "
-                 "instructions bound it, 71 % of what can be issued: samples beside an edge and outside are looked "
-                 "at once more. 16-bit samples: integer pipe 73 % busy, shared memory 70 %. uint8 is bound by "
-                 "memory, 5 × CUB would be 4,980 GB/s. A load asked for as soon as its registers are free, in "
-                 "place of a tile at a time, gave 0.78 for float32 and 0.94 for uint16."),
-    kernel("histogram float32, irregular edges", Need(0.60, READ), "histogram_kernel", "share of read", **IRREGULAR,
-           peer=CUB_5, peers=cub(CUB_5, **IRREGULAR)),
-    kernel("histogram int32, 65,536 bins", Need(0.85, READ), "histogram_kernel", "share of read", **MOST,
-           peer=CUB_5, peers=cub(CUB_5, **MOST),
-           bound="256 KiB of counters exceed the shared memory of a block, so two multiprocessors look at each "
-                 "sample: on uniform ones wavefronts of shared memory keep its pipe 75 % busy, integers theirs 62 "
-                 "%, and adding up at the end takes 2.7 %. 6 integer instructions a look in place of 8.5 gave 0.85 "
-                 "from 0.76, bins that windows take in turns gave zipf 0.85 from 0.62. Samples sent to two blocks "
-                 "at once by the copy engine gave 0.43, packed counters of 16 bits 0.74 on uniform and 0.22 on "
-                 "constant samples, two launches 0.46."),
+              "Runs differ by 2 %."),
+    histograms("histogram uint8, int16, uint16, float32, float64", Need(0.95, READ), OTHERS, CUB_5,
+               bound="float32 with 1,000 bins is bound by instructions, 71 % of what can be issued: samples beside an "
+                     "edge and outside are looked at once more. 16-bit samples: integer pipe 73 % busy, shared memory "
+                     "70 %; they are at the limit, by run on either side of it. uint8 is bound by memory: 5 × CUB "
+                     "would be faster than a read. A load asked for as soon as its registers are free, in place of a "
+                     "tile at a time, gave 0.78 for float32 and 0.94 for uint16."),
+    histograms("histogram float32, irregular edges", Need(0.60, READ), IRREGULAR, CUB_5),
+    histograms("histogram int32, 65,536 bins", Need(0.85, READ), MOST, CUB_5,
+               bound="256 KiB of counters exceed the shared memory of a block, so two multiprocessors look at each "
+                     "sample: on uniform ones wavefronts of shared memory keep its pipe 75 % busy, integers theirs 62 "
+                     "%, and adding up at the end takes 2.7 %. 6 integer instructions a look in place of 8.5 gave 0.85 "
+                     "from 0.76, bins that windows take in turns gave zipf 0.85 from 0.62. Samples sent to two blocks "
+                     "at once by the copy engine gave 0.43, packed counters of 16 bits 0.74 on uniform and 0.22 on "
+                     "constant samples, two launches 0.46."),
     Row("histogram of 2^25 int32 on the device, launch included", Need(1.3, "× a read of them", at_most=True),
         small_histogram),
-    kernel("exact sum, float32", Need(0.97, READ), "reduce_kernel", "share of read", "sum", dtype=["float32"],
-           peer=Need(0.97, "× CUB's sum, which is not exact"),
-           peers=partial(against, f"reduce_kernel_{GPU}", Need(0.97, ""), "cupy.sum", "sum", dtype=["float32"]),
-           bound="ordinary numbers 0.96: of 10 µs over the read 2 to 3 are the last block's, which makes one of what "
-                 "all have left, and multiprocessors end 6 µs apart. Tiles handed out while they last gave 0.97 here, "
-                 "0.82 with everything. Any bits 0.92: cells in shared memory take half of its bandwidth."),
+    exact_sum("float32", Need(0.97, READ),
+              "ordinary numbers take 10 µs longer than a read of 1 GiB: 2 to 3 are the last block's, which makes one "
+              "of what all have left, and multiprocessors end 6 µs apart. Tiles handed out while they last gave 0.97 "
+              "for 0.96 here, but 0.82 for 0.93 with everything of float64. Of any bits, cells in shared memory take "
+              "half of its bandwidth."),
     Row("the same beside CUB's reproducible sum, which is rounded, float32 and float64",
         Need(1.1, "× CUB's sum of the same bits on any GPU"),
         partial(against, f"reduce_kernel_{GPU}", Need(1.1, ""), "CUB, reproducible", "sum",
                 dtype=["float32", "float64"])),
-    kernel("exact sum, float64", Need(0.90, READ), "reduce_kernel", "share of read", "sum", dtype=["float64"],
-           peer=Need(0.97, "× CUB's sum, which is not exact"),
-           peers=partial(against, f"reduce_kernel_{GPU}", Need(0.97, ""), "cupy.sum", "sum", dtype=["float64"]),
-           bound="ordinary numbers 0.92. Exponents spread over the whole range are split by four additions and go to "
-                 "two cells each in shared memory (0.75, from 0.51; integer arithmetic took 80 % of its units), whose "
-                 "86 KB leave room for two blocks."),
+    exact_sum("float64", Need(0.90, READ),
+              "exponents spread over the whole range are split by four additions and go to two cells each in shared "
+              "memory, which gave half as much again (shifts took 80 % of the integer units), a pace for the warps of "
+              "a block included; 86 KB of cells leave room for two blocks."),
     kernel("sum, mean, variance, minimum, maximum in one pass, float32 and float64", Need(0.90, READ), "reduce_kernel",
            "share of read", "everything", dtype=["float32", "float64"],
-           bound="ordinary float64 0.93. Squares of any bits: float64 0.12, eight atomic operations a number; float32 "
-                 "0.35, three cells, which take 59 % of the bandwidth of shared memory and 73 % of the integer units. "
-                 "Digits of 20 bits for each lane gave float64 0.30 and float32 0.23, but ordinary float64 0.60 to "
-                 "0.74; floating-point cells gave float32 0.43, but 98 KB of them ordinary 0.89."),
+           bound="squares of any bits: of float64 eight atomic operations a number; of float32 three cells, which took "
+                 "59 % of the bandwidth of shared memory and 73 % of the integer units. Digits of 20 bits for each "
+                 "lane gave float64 0.30 for 0.12, but float32 0.23 for 0.35, and ordinary float64 0.60 to 0.74 for "
+                 "0.82; floating-point cells gave float32 0.43, but ordinary numbers 1.5 % less."),
     transposes("transpose, items of 4 and 8 bytes", Need(0.97, COPY), ["float32", "float64"],
-               "by the profiler's counters what the two halves of the second-level cache send each other takes 88 to "
+               "by the profiler's counters what the two halves of the second-level cache send each other takes 80 to "
                "92 % of its cycles, in a copy 90 %, while memory moves no byte twice. A sector that two tiles touch "
                "counts twice there: one in eight to one in six of those read where rows begin anywhere. Tiles walked "
-               "down with a ring of rows gave 0.87 and 0.91, lines in place of sectors 0.89, asynchronous copies of "
-               "4 bytes 0.7 (the queue of the load and store unit). Going across gave 0.94 for 0.91 with pitches of "
-               "a power of two, and less with others."),
+               "down with a ring of rows gave 0.87 and 0.91, lines in place of sectors 0.89, asynchronous copies of 4 "
+               "bytes 0.7 (the queue of the load and store unit). Going across gave 0.94 for 0.91 with pitches of a "
+               "power of two, and less with others."),
     transposes("transpose, items of 1, 2 and 16 bytes", Need(0.90, COPY), ["uint8", "uint16", "complex128"],
                "the same link takes 85 to 92 %: of rows that begin anywhere half as many sectors more are read of "
                "bytes, a quarter more of 16-bit elements. Tiles in which every thread loads as much as any other gave "
                "0.78 for 0.67 and 0.83 for 0.73, words put together from single bytes of shared memory 0.55 "
-               "(instructions in 73 % of all cycles). Of complex128 CuPy alone reaches 0.64 to 0.69: three times as "
-               "much is more than a copy."),
-    kernel("stencil, plain sums, any radius to 4,096", Need(0.90, COPY), "stencil_kernel", "share of copy",
-           under="plain", radius=range(4097), peer=Need(1, "× cupyx.scipy.ndimage"),
-           peers=partial(against, f"stencil_kernel_{GPU}", Need(1, ""), "uniform", under="plain", radius=range(4097)),
-           bound="floats with exponents further apart than 128 bits are added up as digits of 32 bits, a thread for "
-                 "each window (81 % of the integer units); with one NaN in a thousand 0.5 to 0.76, counted beside the "
-                 "sums (float16: 74 % of the integer units, 42 % of the memory). Ordinary numbers: 0.78 to 0.94; "
-                 "int64, radius 4,096, 0.80 (0.69): half the instructions (54 M, were 101 M), issued in 39 % of the "
-                 "cycles (56 %), memory at 74 % (61 %): what is left are barriers of a block that has shared memory "
-                 "to itself. Floats in one float64 number, marks only where a warp has some, blocks of 768 and 1,024 "
-                 "threads gained nothing."),
-    kernel("stencil, weighted, radius to 16", Need(0.93, COPY), "stencil_kernel", "share of copy",
-           under="weighted", radius=range(17), peer=Need(1, "× cupyx.scipy.ndimage"),
-           peers=partial(against, f"stencil_kernel_{GPU}", Need(1, ""), "correlate", under="weighted",
-                         rates="Tflop/s", radius=range(17)),
-           bound="products and sums are rounded one by one, as NumPy does it, so that a multiply-add counts twice: 33 "
-                 "taps take about as long as the copy. A kernel for each number of taps: float32, radius 16, 0.61 "
-                 "(0.56), 84 M instructions (98 M) of which 69 M are products and sums, issued in 87 % of the "
-                 "cycles; float64 82 % of the float64 units. Warps without barriers gave 0.52, 20 and 28 outputs a "
-                 "thread 0.56 and 0.54."),
+               "(instructions in 73 % of all cycles). Of complex128 three times as much as CuPy is more than a copy."),
+    stencils("stencil, plain sums, any radius to 4,096", Need(0.90, COPY), "uniform",
+             "floats with exponents further apart than 128 bits are added up as digits of 32 bits, a thread for each "
+             "window (81 % of the integer units); NaN and infinities are counted beside the sums (float16 with one NaN "
+             "in a thousand: 74 % of the integer units, 42 % of the memory). Of ordinary numbers 64-bit integers are "
+             "the worst: at radius 4,096 half the instructions (54 M, were 101 M) are issued in 39 % of the cycles (56 "
+             "%), memory at 74 % (61 %): what is left are barriers of a block that has shared memory to itself. Floats "
+             "in one float64 number, marks only where a warp has some, blocks of 768 and 1,024 threads gained nothing.",
+             under="plain", radius=range(4097)),
+    stencils("stencil, weighted, radius to 16", Need(0.93, COPY), "correlate",
+             "products and sums are rounded one by one, as NumPy does it, so that a multiply-add counts twice: 33 taps "
+             "take about as long as the copy. A kernel for each number of taps gave float32, radius 16, 0.61 from "
+             "0.56: 84 M instructions (98 M) of which 69 M are products and sums, issued in 87 % of the cycles; "
+             "float64 takes 82 % of the float64 units. Warps without barriers gave 0.52, 20 and 28 outputs a thread "
+             "0.56 and 0.54.",
+             rates="Tflop/s", under="weighted", radius=range(17)),
     kernel("stencil, weighted, radius 1,000", Need(0.80, "of the rate of products and sums"), "stencil_kernel",
            "share of these", under="weighted", radius=[1000]),
-    kernel("elementwise", Need(0.99, "of as many streams"), "copy_kernel", "share of limit", under="map",
-           peer=Need(1, "× CuPy"), peers=partial(against, f"copy_kernel_{GPU}", Need(1, ""), "cupy", under="map"),
-           bound="where arrays lie in memory decides: CuPy's addition of float64 gets 4,396 GB/s in one place "
-                 "of it, ours "
-                 "4,390 in another, 4,149 here; so does a kernel that does nothing but read and write."),
+    beside("elementwise", Need(0.99, "of as many streams"), "copy_kernel", ("share of limit",), Need(1, "× CuPy"),
+           "cupy",
+           bound="where arrays lie in memory decides: CuPy's addition of float64 and ours get 4,390 GB/s in some "
+                 "places of it, 4,150 in others; so does a kernel that does nothing but read and write.", under="map"),
     kernel("matmul float64, 4,096² … 16,384²", Need(0.95, "of cuBLAS"), "matmul_kernel", "share of cublas",
            dtype=["float64"],
-           bound="1.32 at 8,192² and 1.38 at 16,384². At 4,096² the steps take 2.0 ms of 2.5: the rest is Python, "
-                 "which asks how many elements are doubtful, on a host whose cores ran all tests meanwhile. 1.04 and "
-                 "1.09 on idle ones, with the same kernels."),
+           bound="larger matrices are faster than cuBLAS. At 4,096² the steps take 2.0 ms; the rest, a fifth of the "
+                 "time, is Python, which asks how many elements are doubtful, on a host whose cores ran all tests "
+                 "meanwhile. On idle ones the same kernels gave 1.04 and 1.09."),
     kernel("matmul float32, 4,096² … 16,384²", Need(0.98, "of cuBLAS"), "matmul_kernel", "share of cublas",
            dtype=["float32"]),
     kernel("matmul float32 from split products", Need(2, "× cuBLAS"), "matmul_kernel", "share of cublas",
            dtype=["float32"],
-           bound="the row above, which is exact, from products of 8-bit integers: 1.6 to 1.95 at 4,096² by run, "
-                 "2.4 to 2.6 "
-                 "from 8,192² on. At 4,096² splitting and finishing take a third of the time; products run at 1,300 to "
-                 "1,550 TOP/s, bound by the power of the device."),
+           bound="the row above, which is exact, from products of 8-bit integers: 1.6 to 1.95 at 4,096² by run, 2.4 to "
+                 "2.6 from 8,192² on. At 4,096² splitting and finishing take a quarter of the time of all steps; "
+                 "products run at 1,300 to 1,500 TOP/s, bound by the power of the device."),
     kernel("batched matmul 16², 32², 64²", Need(0.85, "of the lower limit"), "matmul_small", "share of the limit",
            size=[16, 32, 64], peer=Need(2.5, "× cuBLAS at 16²"),
            peers=partial(share, f"matmul_small_{GPU}", Need(2.5, ""), "times cublas", size=[16]),
-           bound="at 64² float64 (0.69) tensor cores are active for 53 % of the time and instructions issued in 33 % "
-                 "of the cycles, by eight warps that wait for results; with three blocks in place of two it was 4 % "
-                 "faster, with four slower. float32 (0.74): 45 % and 47 %, memory at 60 %. 16² and 32² (0.86 to 0.90) "
-                 "are bound by memory, the L2 cache at 86 to 88 %: 2.5 × cuBLAS at 16² in float64 would be 0.141 ms, "
-                 "reading and writing as much takes 0.149."),
+           bound="at 64² in float64 tensor cores are active for 53 % of the time and instructions issued in 33 % of "
+                 "the cycles, by eight warps that wait for results; with three blocks in place of two it was 4 % "
+                 "faster, with four slower. float32: 45 % and 47 %, memory at 60 %. 16² and 32² are bound by memory, "
+                 "the L2 cache at 87 to 88 %: reading and writing as much takes longer than 2.5 × cuBLAS at 16² in "
+                 "float64 would."),
     kernel("batched matmul 256²", Need(0.95, "of cuBLAS"), "matmul_kernel", "share of cublas", under="stacks",
-           bound="one kernel that keeps digits in shared memory gave 0.35 in float64 and 0.87 in float32, residues "
-                 "in memory 0.18 and 0.33. In float32 tensor cores are active for 30 % of the time, issue slots for "
-                 "33 %: sixteen warps wait for loads and their warpgroup; without rounding it takes 0.84 of the time, "
+           bound="one kernel that keeps digits in shared memory is 1.8 (float64) and 2.5 times (float32) as fast as "
+                 "residues in memory. In float32 tensor cores are active for 30 % of the time, issue slots for 33 %: "
+                 "sixteen warps wait for loads and their warpgroup; without rounding it takes 0.84 of the time, "
                  "without cutting B 0.73. In float64 the products of digits alone, at the peak of the tensor cores, "
-                 "take 0.23 ms, more than cuBLAS in all; with three warpgroups (0.30) these were active for 48 %, "
-                 "shared memory for 56 %."),
+                 "take 0.23 ms, more than cuBLAS in all; three warpgroups in place of two were slower, with these "
+                 "active for 48 % and shared memory for 56 %."),
     Row("file in the page cache, one GPU", Need(0.90, "of pinned memory to the device"),
         partial(from_file, GPU, "one GPU", "pinned"), Need(15, "× dask.array.histogram over CuPy"),
         partial(from_file, GPU, "one GPU", "dask"),
         bound="the bytes pass through pinned memory of the reader, which copies them once in the host's memory: kvikio "
               "alone gets 0.87 in the same process. 12 to 16 threads with 4 MiB each are its best of 20 settings; more "
-              "threads wait for each other, 16 MiB leave the last-level cache. Dask on the same file runs at 10 GB/s."),
+              "threads wait for each other, 16 MiB leave the last-level cache. 15 × Dask would be more than the link."),
     Row("file in the page cache, four GPUs", Need(0.85, "of pinned memory to all four"),
         partial(from_file, GPUS, "4 GPUs", "pinned"),
         bound="as above, and 64 reading threads share memory and last-level cache of the host: kvikio alone gets 0.7, "
-              "with nothing counted. Registering the mapped file, so that GPUs read it themselves, is serialised "
-              "by the system: 60 to 70 GB/s for all. With a sample verified 0.45: NumPy's histogram of it takes 1.5 s "
-              "of the cores that read."),
+              "with nothing counted. Registering the mapped file, so that GPUs read it themselves, is serialised by "
+              "the system: 60 to 70 GB/s for all. With a sample verified it is a quarter less: NumPy's histogram of "
+              "that runs on the cores that read."),
     Row("file on disk only, one GPU", Need(0.95, "of direct reads"), partial(from_disk, GPU)),
     Row("file on disk only, two CPU cores", Need(0.95, "of direct reads"), partial(from_disk, CORES)),
     Row("command on 2^25 samples, one GPU", seconds(1.6), partial(waiting, GPU, "command, seconds", "warm")),
     Row("the same, kernels compiled first", seconds(2, "s more"), partial(compiling, GPUS)),
     Row("command on 2^25 samples, four GPUs", seconds(4), partial(waiting, GPUS, "command, seconds", "warm"),
         bound="1.5 s until Dask, dask-cuda and CuPy are imported, 3.4 s until all four processes have done the same "
-              "and have their CUDA contexts, side by side; 0.2 s of work. Such a file goes to one GPU unless "
-              "all are asked for; on the host of this figure that takes 1.5 s."),
+              "and have their CUDA contexts, side by side; 0.2 s of work. Such a file goes to one GPU unless all are "
+              "asked for; that takes half as long."),
     Row("--help", seconds(0.3), partial(waiting, GPU, "command, seconds", "help")),
     Row("scheduling of 10,000 chunks", Need(0.01, "of the run", at_most=True),
         partial(waiting, CORES, "scheduling", "share"),
-        bound="4 to 5 ms for the tasks of a chunk, 2.3 ms of them Dask's own for each task, in one process; a chunk of "
-              "1 GiB takes 0.45 s on two cores. Fewer tasks to a chunk, one or two for three, brought it from 15 ms."),
+        bound="5 ms for the tasks of a chunk, 2.3 ms of them Dask's own for each task, in one process; a chunk of 1 "
+              "GiB takes 0.45 s on two cores. Fewer tasks to a chunk, one or two for three, brought it from 15 ms."),
     Row("planning of 100,000 chunks", seconds(1), partial(waiting, GPU, "planning", "seconds")),
     Row("memory that it takes", Need(200, "MB", at_most=True), partial(waiting, GPU, "planning", "megabytes")),
     Row("histogram, 4 GiB of int32, two CPU cores, whole command", Need(1, "× the fastest peer"),

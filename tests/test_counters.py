@@ -1,0 +1,73 @@
+"""Counters as Nsight Compute prints them: which kernel of which case they are of, in which units."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.benchmarks.counters import CASES, MARK, METRICS, STALLS, UNITS, by_case, launches
+
+BUSY, WAITING = METRICS["instructions issued, % of peak"], STALLS["waiting for barriers, warps"]
+BOX = "void box<Half, double, 128, 9, 2>(const T1 *, T1 *, long long)"
+# As ncu prints it, and the program that it runs: what stands before the first row's names is no part of the table.
+TABLE = """==WARNING== Note: Running with unmodified GPU clocks. Results may be inconsistent.
+==PROF== Connected to process 1683 (/usr/bin/python3.12)
+==PROF== Disconnected from process 1683
+"ID","Process ID","Kernel Name","Block Size","Grid Size","Section Name","Metric Name","Metric Unit","Metric Value"
+"""
+
+
+def rows(number: int, kernel: str, *counters: tuple[str, str, str]) -> str:
+    """A launch: names, units and values, a row each."""
+    start = f'"{number}","1683","{kernel}","(128, 1, 1)","(13108, 1, 1)","Command line profiler metrics"'
+    return "".join(f'{start},"{name}","{unit}","{value}"\n' for name, unit, value in counters)
+
+
+def taking(value: str, unit: str) -> tuple[str, str, str]:
+    """How long a launch took."""
+    return METRICS["microseconds"], unit, value
+
+
+def test_counters_of_a_launch() -> None:
+    """Numbers with commas, in one unit each; those that ncu could not read are left out."""
+    read, written = METRICS["bytes read"], METRICS["bytes written"]
+    table = (
+        TABLE
+        + rows(0, BOX, (read, "byte", "277,080,832"), (written, "Mbyte", "244.27"), taking("147,264", "ns"))
+        + rows(0, BOX, (BUSY, "%", "38.72"), (WAITING, "inst", "n/a"))
+        + rows(1, BOX, taking("1.5", "ms"), (WAITING, "inst", ""))
+    )
+    first, second = launches(table)
+    assert first[0] == second[0] == BOX
+    assert first[1] == pytest.approx(
+        {read: 277080832, written: 244.27e6, METRICS["microseconds"]: 147.264, BUSY: 38.72}
+    )
+    assert second[1] == {METRICS["microseconds"]: 1500}
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_every_unit(unit: str) -> None:
+    """Times are microseconds, sizes are bytes, each in both of the ways that versions of ncu name it."""
+    ((_, found),) = launches(TABLE + rows(0, BOX, (BUSY, unit, "2")))
+    scale = {"n": 1e-3, "u": 1, "ms": 1e3, "b": 1, "K": 1e3, "M": 1e6, "G": 1e9}
+    assert found[BUSY] == pytest.approx(2 * next(scale[begin] for begin in scale if unit.startswith(begin)))
+
+
+def test_kernels_of_cases() -> None:
+    """Each belongs to the mark before it; of several launches the longest counts, wherever it stands."""
+    other = "void box_range<float>(const T1 *, long long)"
+    launched = [(MARK, "1"), (other, "9"), (BOX, "70"), (BOX, "90"), (BOX, "80"), (MARK, "1"), (BOX, "60")]
+    table = TABLE + "".join(
+        rows(number, kernel, taking(value, "us"), (BUSY, "%", str(number)))
+        for number, (kernel, value) in enumerate(launched)
+    )
+    names = list(CASES)[:2]
+    busy = "instructions issued, % of peak"
+    assert by_case(names, table) == {
+        names[0]: {other: {"microseconds": 9, busy: 1}, BOX: {"microseconds": 90, busy: 3}},
+        names[1]: {BOX: {"microseconds": 60, busy: 6}},
+    }
+
+
+def test_counters_have_one_name_each() -> None:
+    """By which rows are read back."""
+    assert len({*METRICS.values(), *STALLS.values()}) == len(METRICS | STALLS) == len(METRICS) + len(STALLS)
