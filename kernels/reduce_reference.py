@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from kernels import exact_sum, reduce
 from kernels.reduce import EXTREMES, MAX_AT, MAX_KEY, MIN_AT, MIN_KEY, NAN, NEGATIVE, POSITIVE, SQUARES, SUM, Partial
 
-PART = 2**14  # samples at a time: they stay in the cache, and products of two digits of 18 bits add up to 2**50 at most
+PART = 2**15  # samples at a time: few enough for the cache; products of two digits of 18 bits add up to 2**51 at most
 DIGIT = 18
 
 

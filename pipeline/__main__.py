@@ -3,14 +3,17 @@
 import atexit
 import gc
 import os
+import sys
 
-from pipeline.threads import BLAS_VARIABLES, blas_threads
+from pipeline.threads import BLAS_VARIABLES, SWITCH_SECONDS, blas_threads
 
 
 def prepare() -> None:
     """Get this process ready to be the command's: before NumPy is imported, which reads the variables of BLAS once."""
     for name in BLAS_VARIABLES:
         os.environ.setdefault(name, str(blas_threads()))
+    # A thread that computes in Python lets one that has to start the next transfer wait for so long.
+    sys.setswitchinterval(SWITCH_SECONDS)
     # Half a million objects of imported modules live to the end. Looking for garbage among them, as they come and once
     # more when all is done, took a fifth of the time of a command on a small file.
     gc.set_threshold(100_000, 20, 20)

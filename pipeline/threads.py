@@ -8,6 +8,10 @@ import os
 # took four times as long as on 16 cores with 16, under the same limit of memory. On a GPU four compute, others verify.
 THREADS = {"cpu": 4, "gpu": 8}
 
+# After which a thread lets others run Python, in processes of the command. After 5 ms, as usual, jobs that write arrays
+# from a GPU took 10 to 30 % longer.
+SWITCH_SECONDS = 5e-4
+
 # Read once, when NumPy is imported. Dask sets them, to 1, for the processes that it starts.
 BLAS_VARIABLES = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
 

@@ -9,8 +9,11 @@ import re
 import resource
 import shutil
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from threading import Barrier
+from time import sleep
 from typing import Any
 
 import numpy as np
@@ -107,6 +110,50 @@ def test_refusal_of_the_disk_is_told(output: OutputFile, tmp_path: Path, monkeyp
         elsewhere = replace(output, path=f"{tmp_path}/missing", mappable=mappable)
         with pytest.raises(PipelineError, match=r"to write to \S+, got 'No such file or directory'; nothing was kept$"):
             elsewhere.write(((0, 1), (0, 6)), counting((1, 6), "<i4"))
+
+
+def test_output_that_somebody_cuts_off_is_told(tmp_path: Path) -> None:
+    """Asking for its pages says so; touching them would end the process."""
+    if tuple(map(int, os.uname().release.split(".")[:2])) < (5, 14):
+        pytest.skip("pages cannot be asked for")
+    with output_file(str(tmp_path / "out.raw"), Spec((2**20,), np.dtype(np.int32))) as ready:
+        output = ready()
+        os.truncate(output.path, 100)
+        with pytest.raises(PipelineError, match=r"to write to \S+, got 'Input/output error'; nothing was kept$"):
+            output.write(((2**19, 2**20),), np.zeros(2**19, np.int32))
+
+
+def test_mapping_that_is_refused_is_told(output: OutputFile, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system has no room for it among the addresses of the process."""
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    large = replace(output, spec=Spec((2**40,), np.dtype(np.int32)))
+    resource.setrlimit(resource.RLIMIT_AS, (2**40, limits[1]))
+    try:
+        with pytest.raises(PipelineError, match=r"got 'Cannot allocate memory'; nothing was kept$"):
+            large.write(((0, 2**40),), np.broadcast_to(np.int32(0), 2**40))
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, limits)
+
+
+def test_slabs_that_are_under_way_end_before_a_failure_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They write to the mapping, which is gone then; those that have not begun are left out."""
+    monkeypatch.setattr(pipeline.mapped, "MAPPED_BYTES", 4)
+    together, ended = Barrier(2), []
+
+    def to_host(part: NDArray[Any]) -> NDArray[Any]:
+        value = int(part[0])
+        if value < 2:
+            together.wait()
+        if value == 0:
+            raise PipelineError("planted")
+        sleep(0.2)
+        ended.append(value)
+        return part
+
+    with output_file(str(tmp_path / "out.raw"), Spec((50,), np.dtype(np.int32))) as ready, ThreadPoolExecutor(2) as two:
+        with pytest.raises(PipelineError, match=r"^planted$"):
+            ready().write(((0, 50),), np.arange(50, dtype=np.int32), to_host, two.map)
+        assert ended == [1]
 
 
 @pytest.mark.parametrize("error", [ValueError("planted"), KeyboardInterrupt(), PipelineError("planted")])
