@@ -48,6 +48,7 @@ ENTRIES = {
     "counters": Entry("gpu", {"nbytes": 2**27, "names": ("sum float32", "transpose float64, 10001 x 12345")}, "ncu"),
     "histogram_file": Entry("gpus", {"gib": 1}),
     "cold_file": Entry("any", {"mebibytes": 4, "repeats": 1}),
+    "array_file": Entry("any", {"mebibytes": 1, "repeats": 1}),
     "jobs": Entry("gpus", {"mebibytes": 64}),
     "waiting": Entry("any", {"samples": 2**12, "chunks": 100, "planned": 1000, "repeats": 1, "whole": 2**20}),
     "command": Entry("cpu", {"mebibytes": 1, "repeats": 1, "jobs": ("histogram", "matmul")}),

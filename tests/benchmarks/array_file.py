@@ -1,0 +1,109 @@
+"""Jobs that write an array, from files in the page cache to a file there, beside those that write none and the limits.
+
+python -m tests.benchmarks.array_file OUT.json [MiB]
+
+The limits of writing are measured without a job: the file system makes room, and threads fill it from their memory.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from pipeline.array_device import WRITERS
+from pipeline.array_output import output_file
+from tests.benchmarks.common import command, process, save
+from workflows.array_workflow import Spec
+
+MEMORY = "/dev/shm"
+ROW = 2**14  # bytes
+# Words of a job, and its inputs, each as large as all others.
+JOBS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "histogram": (("histogram", "--range", "0", "1000"), ("a",)),
+    "reduce": (("reduce", "--op", "sum"), ("a",)),
+    "map": (("map", "add"), ("a", "b")),
+    "stencil": (("stencil", "--radius", "1000"), ("a",)),  # float64: twice as many bytes as it reads
+    "transpose": (("transpose",), ("square",)),
+}
+
+
+def make(path: Path, dtype: str, shape: tuple[int, int]) -> None:
+    """An array of numbers around 500, the same block of them again and again."""
+    array = np.lib.format.open_memmap(path, "w+", dtype, shape).reshape(-1)
+    block = np.random.default_rng(0).normal(500, 100, min(2**22, array.size)).astype(dtype)
+
+    def fill(start: int) -> None:
+        array[start : start + block.size] = block[: array.size - start]
+
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(fill, range(0, array.size, block.size)))
+
+
+def run(job: str, folder: Path, verify: str) -> dict[str, Any]:
+    """Seconds of a job after its start, bytes that it reads and writes."""
+    words, inputs = JOBS[job]
+    files = [str(folder / f"{name}.npy") for name in inputs]
+    output = folder / "out.npy"
+    target = () if job in ("histogram", "reduce") else ("-o", str(output))
+    report = json.loads(process(command(*words, *files, "-q", "--json", "--verify", verify, *target)).printed)
+    performance = report["performance"]
+    found = {
+        "seconds": performance["seconds"], "start-up seconds": performance["start_up_seconds"],
+        "bytes read": sum(os.stat(file).st_size for file in files),
+        "bytes written": output.stat().st_size if target else 0,
+        "busy": {stage: values["busy_seconds"] for stage, values in performance["stages"].items()},
+    }  # fmt: skip
+    output.unlink(missing_ok=True)
+    for what in ("read", "written"):
+        found[f"GB/s {what}"] = found[f"bytes {what}"] / found["seconds"] / 1e9
+    return found
+
+
+def limits(folder: Path, nbytes: int) -> dict[str, float]:
+    """GB/s at which room is made for a file, and at which threads fill it from their memory."""
+    block = np.ones(2**24, np.int32)
+    with (
+        output_file(str(folder / "out.raw"), Spec((nbytes // 4,), block.dtype)) as ready,
+        ThreadPoolExecutor(WRITERS) as pool,
+    ):
+        began = perf_counter()
+        output = ready()
+        made = perf_counter()
+        for start in range(0, nbytes // 4, block.size):
+            stop = min(start + block.size, nbytes // 4)
+            output.write(((start, stop),), block[: stop - start], spread=pool.map)
+        filled = perf_counter()
+    (folder / "out.raw").unlink()
+    return {"GB/s of room": nbytes / (made - began) / 1e9, "GB/s filled": nbytes / (filled - made) / 1e9}
+
+
+def measure(mebibytes: int = 2**13, repeats: int = 2) -> dict[str, Any]:
+    """Of each job the fastest of so many runs, without verification and with that of a sample."""
+    nbytes = mebibytes * 2**20
+    with tempfile.TemporaryDirectory(dir=MEMORY) as name:
+        folder = Path(name)
+        for file in ("a", "b"):
+            make(folder / f"{file}.npy", "float32", (nbytes // ROW, ROW // 4))
+        side = int((nbytes // 8) ** 0.5)
+        make(folder / "square.npy", "float64", (side, side))
+        found: dict[str, Any] = {"bytes of an input": nbytes, "jobs": {}}
+        for job in JOBS:
+            found["jobs"][job] = {
+                verify: min((run(job, folder, verify) for _ in range(repeats)), key=lambda one: one["seconds"])
+                for verify in ("off", "sample")
+            }
+            print(job, found["jobs"][job], flush=True)
+        both = [limits(folder, nbytes) for _ in range(repeats)]
+        return found | {"limits": {name: max(one[name] for one in both) for name in both[0]}}
+
+
+if __name__ == "__main__":
+    save(measure(*map(int, sys.argv[2:3])), sys.argv[1])
