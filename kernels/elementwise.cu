@@ -111,7 +111,8 @@ constexpr int THREADS = 256;  // of the production kernel
 
 // head: elements before the first that lies on 16 bytes in every array; n where the arrays never do together.
 // Whole tiles go by 16-byte loads, one to a thread and one tile to a block: many threads that come and go keep the memory
-// busier than few with several loads each. What is before and after them goes element by element.
+// busier than few with several loads each. On an H200 loads that are not meant to stay in the cache (__ldcs) took 6 %
+// longer. What is before and after the tiles goes element by element.
 // c is not read where the operation has two operands.
 template <typename T, typename Op>
 __global__ void __launch_bounds__(THREADS)
@@ -127,16 +128,16 @@ production(const T* __restrict__ a, const T* __restrict__ b, const T* __restrict
     if (blockIdx.x < tiles) {
         const i64 at = head + blockIdx.x * TILE + threadIdx.x * PER_PACK;
         Pack x, y, z;
-        x.bits = __ldcs(reinterpret_cast<const uint4*>(a + at));
-        y.bits = __ldcs(reinterpret_cast<const uint4*>(b + at));
-        if constexpr (Op::OPERANDS == 3) z.bits = __ldcs(reinterpret_cast<const uint4*>(c + at));
+        x.bits = __ldg(reinterpret_cast<const uint4*>(a + at));
+        y.bits = __ldg(reinterpret_cast<const uint4*>(b + at));
+        if constexpr (Op::OPERANDS == 3) z.bits = __ldg(reinterpret_cast<const uint4*>(c + at));
 #pragma unroll
         for (int j = 0; j < PER_PACK; ++j) {
             T third{};
             if constexpr (Op::OPERANDS == 3) third = z.item[j];
             x.item[j] = one_nan(Op::of(x.item[j], y.item[j], third));
         }
-        __stcs(reinterpret_cast<uint4*>(out + at), x.bits);
+        *reinterpret_cast<uint4*>(out + at) = x.bits;
     }
 
     const i64 single = n - tiles * TILE;

@@ -10,7 +10,7 @@ import numpy as np
 from kernels import build
 from kernels.variant import check_array
 
-THREADS = 1024  # THREADS in stream.cuh
+THREADS, MERGE_THREADS = 1024, 256  # THREADS in stream.cuh, MERGE_THREADS in limits.cu
 
 
 def read_stream(data: Any) -> None:
@@ -78,7 +78,7 @@ def merge(target: Any, *sources: Any) -> None:
     packs = target.size // 4
     kernel = build.load("limits", f"merge<{len(sources)}>")
     three = (*sources, *sources, *sources)[:3]
-    kernel((-(-packs // THREADS),), (THREADS,), (*three, target, np.int64(packs)))
+    kernel((-(-packs // MERGE_THREADS),), (MERGE_THREADS,), (*three, target, np.int64(packs)))
 
 
 def product(a: Any, b: Any, out: Any) -> None:

@@ -26,8 +26,8 @@ copy_runs(const T* __restrict__ in, T* __restrict__ out, u32 runs, i64 units, u3
     T unit[COUNT];
 #pragma unroll
     for (int k = 0; k < COUNT; ++k)
-        if (k * lanes < left) unit[k] = __ldcs(from + k * lanes);
+        if (k * lanes < left) unit[k] = from[k * lanes];
 #pragma unroll
     for (int k = 0; k < COUNT; ++k)
-        if (k * lanes < left) __stcs(to + k * lanes, unit[k]);
+        if (k * lanes < left) to[k * lanes] = unit[k];
 }

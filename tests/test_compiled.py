@@ -77,6 +77,8 @@ def launch(stem: str, instance: str, architecture: str) -> tuple[int, int]:
         )
         of_few = 7 if c_type == "double" else 8 if architecture == "sm_75" else 10
         return 128, {"box_wide": 4, "box_range": 1, "weighted": of_weighted, "few_taps": of_few}[kernel]
+    if (stem, kernel) == ("limits", "merge"):
+        return 256, 1
     if stem in ("histogram", "reduction", "limits"):
         wide = "double" in instance and (stem, kernel) == ("reduction", "production") and architecture != "sm_90a"
         two = architecture in LARGE and not kernel.startswith("histogram_") and not wide
