@@ -1,0 +1,88 @@
+"""A process that imports what workers need while the command does so itself; then they are forked from it.
+
+A worker that is spawned imports Dask, CuPy and this project anew, which takes longer than all the rest of its start.
+The server has no threads and never calls CUDA: a forked process could use neither. It listens on a socket in a folder
+that only this user can enter.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from multiprocessing import forkserver, resource_tracker
+from typing import Any
+
+WORKER = ("distributed.nanny", "distributed.http.worker", "workflows", "pipeline.cluster", "pipeline.task",
+          "pipeline.array_task", "numpy.random", "tornado.platform.asyncio")  # fmt: skip
+GPU_WORKER = (*WORKER, "dask_cuda.initialize", "cupy", "kvikio.defaults", "pipeline.read_device",
+              "pipeline.array_device")  # fmt: skip
+
+
+@contextmanager
+def fork_server(modules: Sequence[str]) -> Iterator[None]:
+    """Start a server that imports modules; Dask forks workers from it, until it is ended.
+
+    Modules that are not there are left out. Where no server can be started, workers are spawned.
+    """
+    started = _start(modules)
+    try:
+        with _dask_forks() if started else nullcontext():
+            yield
+    finally:
+        if started:
+            _end()
+
+
+def _start(modules: Sequence[str]) -> bool:
+    # What its imports read: its modules are those of this process, also where the current folder has others, and its
+    # memory goes back to the system as Dask has it for workers that are spawned.
+    paths = [os.path.abspath(path) for path in sys.path]
+    variables = {"PYTHONPATH": os.pathsep.join(paths), "PYTHONSAFEPATH": "1", "MALLOC_TRIM_THRESHOLD_": "65536"}
+    forkserver.set_forkserver_preload([*modules, "pipeline.forked"])
+    try:
+        resource_tracker.ensure_running()  # which unblocks signals
+        with _environment(variables), _no_interrupts():
+            forkserver.ensure_running()
+    except OSError:  # the name of its socket may be too long
+        return False
+    return True
+
+
+@contextmanager
+def _environment(variables: dict[str, str]) -> Iterator[None]:
+    before = dict(os.environ)
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+@contextmanager
+def _no_interrupts() -> Iterator[None]:
+    """Keep Ctrl-C from the processes that are started here: this one ends them."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _dask_forks() -> Any:
+    import dask
+    import distributed.utils
+
+    # Dask would import pandas here, to have it in the server.
+    distributed.utils._forkserver_preload_set = True
+    return dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"})
+
+
+def _end() -> None:
+    server: Any = forkserver._forkserver  # type: ignore[attr-defined]
+    if server._forkserver_pid is not None:
+        os.kill(server._forkserver_pid, signal.SIGKILL)
+    server._stop()
