@@ -82,7 +82,7 @@ def _dask_forks() -> Any:
 
 
 def _end() -> None:
-    server: Any = forkserver._forkserver  # type: ignore[attr-defined]
+    server: Any = forkserver._forkserver
     if server._forkserver_pid is not None:
         os.kill(server._forkserver_pid, signal.SIGKILL)
     server._stop()
