@@ -44,7 +44,7 @@ def _start(modules: Sequence[str]) -> bool:
     forkserver.set_forkserver_preload([*modules, "pipeline.forked"])
     try:
         resource_tracker.ensure_running()  # which unblocks signals
-        with _environment(variables), _no_interrupts():
+        with _environment(variables), _no_signals():
             forkserver.ensure_running()
     except OSError:  # the name of its socket may be too long
         return False
@@ -53,19 +53,22 @@ def _start(modules: Sequence[str]) -> bool:
 
 @contextmanager
 def _environment(variables: dict[str, str]) -> Iterator[None]:
-    before = dict(os.environ)
+    before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:
         yield
     finally:
-        os.environ.clear()
-        os.environ.update(before)
+        for name, text in before.items():
+            os.environ.pop(name) if text is None else os.environ.update({name: text})
 
 
 @contextmanager
-def _no_interrupts() -> Iterator[None]:
-    """Keep Ctrl-C from the processes that are started here: this one ends them."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+def _no_signals() -> Iterator[None]:
+    """Keep signals that are sent to all processes of the command from those that are started here: this one ends them.
+
+    Workers, which a signal must be able to end, let SIGTERM through (`pipeline.forked`).
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:
         yield
     finally:
