@@ -184,9 +184,9 @@ def _several_processes(placement: Placement, number: int) -> Iterator[Workers]:
 def _one_process_per_gpu(placement: Placement, gpus: tuple[Gpu, ...]) -> Iterator[Workers]:
     dashboard = _loopback(placement.dashboard_address)
     with _forked(placement, "gpu"):
-        from dask_cuda import LocalCUDACluster
         from distributed import Client
 
+        from pipeline.gpu_processes import GpuProcesses
         from pipeline.processes import private, start_processes
 
         # The other threads of a worker verify while its GPU computes.
@@ -198,7 +198,7 @@ def _one_process_per_gpu(placement: Placement, gpus: tuple[Gpu, ...]) -> Iterato
         with (
             _local_directory(),
             _routes(dashboard),
-            start_processes(LocalCUDACluster, options) as cluster,
+            start_processes(GpuProcesses, options) as cluster,
             Client(cluster) as client,
         ):
             yield _workers(client, "gpu", f"{len(gpus)} processes on this machine, one per GPU", dashboard)

@@ -43,10 +43,11 @@ pipeline.cli.main(["histogram", "samples.bin", "-q", "--json", "--device", "cpu"
 """
 WAIT = "print('here', flush=True); time.sleep(60)"
 LOOK = """
-    import json, os, sys
+    import json, os, signal, sys
     from multiprocessing import forkserver
     def look():
-        return os.getppid(), "pipeline.forked" in sys.modules, os.environ["OPENBLAS_NUM_THREADS"]
+        blocked = [number.name for number in signal.pthread_sigmask(signal.SIG_BLOCK, ())]
+        return os.getppid(), "pipeline.forked" in sys.modules, os.environ["OPENBLAS_NUM_THREADS"], blocked
     server = forkserver._forkserver
     threads = len(os.listdir(f"/proc/{server._forkserver_pid}/task"))
     folder = os.stat(os.path.dirname(server._forkserver_address)).st_mode & 0o777
@@ -95,7 +96,7 @@ def test_workers_are_forked_from_a_server_with_one_thread(folder: Path) -> None:
     first, result = printed.splitlines()
     server, threads, mode, workers, blas, pandas = json.loads(first)
     assert (threads, mode, pandas) == (1, 0o700, False)
-    assert workers == [[server, True, blas]] * 2
+    assert workers == [[server, True, blas, ["SIGINT"]]] * 2
     assert json.loads(result)["environment"]["where"] == "2 processes on this machine"
     assert left(folder) == [] and members(command.pid) == []
 
@@ -107,7 +108,7 @@ def test_modules_of_the_current_folder_are_left_alone(folder: Path) -> None:
     command = start("-P", started=LOOK)
     printed, said = command.communicate(timeout=60)
     assert (command.returncode, said) == (0, "")
-    assert [forked for _, forked, _ in json.loads(printed.splitlines()[0])[3]] == [True, True]
+    assert [forked for _, forked, *_ in json.loads(printed.splitlines()[0])[3]] == [True, True]
     assert not (folder / "imported").exists()
 
 

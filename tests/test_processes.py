@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 import pipeline.cluster
 import pipeline.engine
 import pipeline.processes
+import pipeline.transfer
 from pipeline.cluster import Placement, Workers, open_workers
 from pipeline.devices import Devices, Gpu
 from pipeline.engine import run
@@ -161,9 +162,13 @@ def environment(name: str) -> str:
     return os.environ[name]
 
 
+def monitored() -> bool:
+    return bool(dask.config.get("distributed.diagnostics.nvml"))
+
+
 @pytest.mark.usefixtures("per_gpu")
 def test_one_process_per_gpu(path: str, placement: Placement) -> None:
-    """The real dask-cuda cluster: its own switch leaves out what needs a driver, all but a complaint on stderr."""
+    """The real dask-cuda cluster: its own switch leaves out what needs a driver."""
 
     statuses: dict[str, int] = {}
 
@@ -173,7 +178,9 @@ def test_one_process_per_gpu(path: str, placement: Placement) -> None:
         assert [worker["resources"]["GPU"] for worker in info.values()] == [1, 1]
         assert all(worker["nthreads"] >= 2 for worker in info.values())
         visible = workers.client.run(environment, "CUDA_VISIBLE_DEVICES")
-        assert sorted(visible.values()) == ["GPU-0,GPU-1", "GPU-1,GPU-0"]
+        assert sorted(visible.values()) == ["GPU-0", "GPU-1"]
+        assert set(workers.client.run(environment, pipeline.transfer.FED).values()) == {"2"}
+        assert set(workers.client.run(monitored).values()) == {True}  # the dashboard has pages of GPUs
         assert (workers.resources, workers.computing, workers.left()) == ({"GPU": 1.0}, 2, 2)
         base = str(workers.dashboard).removesuffix("status")
         pages = ("status", "statics/css/base.css", "json/identity.json", "proxy/1/127.0.0.1/")
