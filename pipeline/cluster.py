@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import tempfile
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -164,8 +164,11 @@ def _in_this_process(placement: Placement, device: str) -> Iterator[Workers]:
 
 @contextmanager
 def _several_processes(placement: Placement, number: int) -> Iterator[Workers]:
+    from pipeline.fork_server import WORKER, fork_server
+
     dashboard = _loopback(placement.dashboard_address)
-    with _forked(placement, "cpu"):
+    # Somebody else's process may have reasons to have none. What is imported inside is imported beside the server's.
+    with fork_server(WORKER) if placement.own_process else nullcontext():
         from distributed import Client, LocalCluster
 
         from pipeline.processes import private, start_processes
@@ -182,8 +185,10 @@ def _several_processes(placement: Placement, number: int) -> Iterator[Workers]:
 
 @contextmanager
 def _one_process_per_gpu(placement: Placement, gpus: tuple[Gpu, ...]) -> Iterator[Workers]:
+    from pipeline.fork_server import GPU_WORKER, fork_server
+
     dashboard = _loopback(placement.dashboard_address)
-    with _forked(placement, "gpu"):
+    with fork_server(GPU_WORKER) if placement.own_process else nullcontext():
         from distributed import Client
 
         from pipeline.gpu_processes import GpuProcesses
@@ -202,15 +207,6 @@ def _one_process_per_gpu(placement: Placement, gpus: tuple[Gpu, ...]) -> Iterato
             Client(cluster) as client,
         ):
             yield _workers(client, "gpu", f"{len(gpus)} processes on this machine, one per GPU", dashboard)
-
-
-def _forked(placement: Placement, device: str) -> AbstractContextManager[None]:
-    """Have workers forked; what is imported inside is imported beside what they need. Only in the command's process."""
-    if not placement.own_process:
-        return nullcontext()
-    from pipeline.fork_server import GPU_WORKER, WORKER, fork_server
-
-    return fork_server(GPU_WORKER if device == "gpu" else WORKER)
 
 
 @contextmanager
