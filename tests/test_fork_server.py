@@ -20,15 +20,7 @@ from pipeline.fork_server import WORKER, fork_server
 
 # The command on a small file with two processes; what happens at two moments of it is for each test to say.
 COMMAND = """
-import os, sys, time
-import pipeline.__main__
-
-pipeline.__main__.prepare()
-import pipeline.cli, pipeline.cluster, pipeline.engine, pipeline.processes
-
-pipeline.cluster.PROCESSES_FROM_BYTES, pipeline.cluster.THREADS_PER_PROCESS = 0, 1
-pipeline.cluster.cores = lambda: 2
-private, get_ready = pipeline.processes.private, pipeline.engine._get_ready
+import time
 
 def starting(dashboard):
     {starting}
@@ -38,10 +30,19 @@ def started(first, chunk, workers):
     {started}
     return get_ready(first, chunk, workers)
 
-pipeline.processes.private, pipeline.engine._get_ready = starting, started
-pipeline.cli.main(["histogram", "samples.bin", "-q", "--json", "--device", "cpu"])
+if __name__ == "__main__":
+    import pipeline.__main__
+
+    pipeline.__main__.prepare()
+    import pipeline.cli, pipeline.cluster, pipeline.engine, pipeline.processes
+
+    pipeline.cluster.PROCESSES_FROM_BYTES, pipeline.cluster.THREADS_PER_PROCESS = 0, 1
+    pipeline.cluster.cores = lambda: 2
+    private, get_ready = pipeline.processes.private, pipeline.engine._get_ready
+    pipeline.processes.private, pipeline.engine._get_ready = starting, started
+    pipeline.cli.main(["histogram", "samples.bin", "-q", "--json", "--device", "cpu"])
 """
-WAIT = "print('here', flush=True); time.sleep(60)"
+HERE = "print('here', flush=True)"
 LOOK = """
     import json, os, signal, sys
     from multiprocessing import forkserver
@@ -66,10 +67,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyP
     return folder
 
 
-def start(*options: str, starting: str = "", started: str = "") -> subprocess.Popen[str]:
-    """The command in a process group of its own."""
+def start(script: Path | None = None, starting: str = "", started: str = "") -> subprocess.Popen[str]:
+    """The command in a process group of its own, as `python -c` or as a script."""
     code = COMMAND.format(starting=starting or "pass", started=started or "pass")
-    words = [sys.executable, *options, "-c", code]
+    if script:
+        script.write_text(code)
+    words = [sys.executable, str(script)] if script else [sys.executable, "-c", code]
     return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
 
 
@@ -101,11 +104,11 @@ def test_workers_are_forked_from_a_server_with_one_thread(folder: Path) -> None:
     assert left(folder) == [] and members(command.pid) == []
 
 
-def test_modules_of_the_current_folder_are_left_alone(folder: Path) -> None:
-    """Where Python does not look for modules there, as in `baru`, the server does not, either."""
+def test_modules_of_the_current_folder_are_left_alone(folder: Path, tmp_path: Path) -> None:
+    """Where Python does not look for modules there, as in a script of another folder, the server does not, either."""
     for name in ("workflows", "distributed", "numpy", "pipeline"):
         (folder / f"{name}.py").write_text("open('imported', 'w')")
-    command = start("-P", started=LOOK)
+    command = start(tmp_path / "baru", started=LOOK)
     printed, said = command.communicate(timeout=60)
     assert (command.returncode, said) == (0, "")
     assert [forked for _, forked, *_ in json.loads(printed.splitlines()[0])[3]] == [True, True]
@@ -124,7 +127,7 @@ def test_signal_ends_all_processes(
     folder: Path, moment: str, number: signal.Signals, whole_group: bool, status: int, text: str
 ) -> None:
     """While processes start the command goes on meanwhile; Ctrl-C goes to all processes of a terminal."""
-    command = start(**{moment: WAIT if moment == "started" else "print('here', flush=True)"})
+    command = start(starting=HERE) if moment == "starting" else start(started=f"{HERE}; time.sleep(60)")
     assert command.stdout is not None
     assert command.stdout.readline() == "here\n"
     assert len(members(command.pid)) >= 2
@@ -137,7 +140,7 @@ def test_signal_ends_all_processes(
 
 
 def test_nothing_outlives_a_command_that_is_killed() -> None:
-    command = start(started=WAIT)
+    command = start(started=f"{HERE}; time.sleep(60)")
     assert command.stdout is not None
     assert command.stdout.readline() == "here\n"
     processes = members(command.pid)

@@ -167,7 +167,10 @@ def monitored() -> bool:
 
 
 @pytest.mark.usefixtures("per_gpu")
-def test_one_process_per_gpu(path: str, placement: Placement) -> None:
+@pytest.mark.parametrize("dashboard", [None, ":0"])
+def test_one_process_per_gpu(
+    path: str, placement: Placement, dashboard: str | None, capfd: pytest.CaptureFixture[str]
+) -> None:
     """The real dask-cuda cluster: its own switch leaves out what needs a driver."""
 
     statuses: dict[str, int] = {}
@@ -180,14 +183,17 @@ def test_one_process_per_gpu(path: str, placement: Placement) -> None:
         visible = workers.client.run(environment, "CUDA_VISIBLE_DEVICES")
         assert sorted(visible.values()) == ["GPU-0", "GPU-1"]
         assert set(workers.client.run(environment, pipeline.transfer.FED).values()) == {"2"}
-        assert set(workers.client.run(monitored).values()) == {True}  # the dashboard has pages of GPUs
+        assert set(workers.client.run(monitored).values()) == {bool(dashboard)}  # which has pages of GPUs
         assert (workers.resources, workers.computing, workers.left()) == ({"GPU": 1.0}, 2, 2)
-        base = str(workers.dashboard).removesuffix("status")
+        assert bool(workers.dashboard) == bool(dashboard)
+        base = str(workers.client.dashboard_link).removesuffix("status")
         pages = ("status", "statics/css/base.css", "json/identity.json", "proxy/1/127.0.0.1/")
         statuses.update({page: http_status(base + page) for page in pages})
 
-    outcome = counted(path, announce=announce, placement=replace(placement, dashboard_address=":0"))
-    assert list(statuses.values()) == [200, 200, 404, 404]  # the dashboard has its styles, and no more than it needs
+    outcome = counted(path, announce=announce, placement=replace(placement, dashboard_address=dashboard))
+    # The dashboard has its styles, and no more than it needs.
+    assert list(statuses.values()) == ([200, 200, 404, 404] if dashboard else [404] * 4)
+    assert capfd.readouterr() == ("", "")
     assert outcome.where == "2 processes on this machine, one per GPU"
     assert text_of(outcome) == in_this_process(path)
 
