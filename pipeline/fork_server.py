@@ -7,6 +7,7 @@ that only this user can enter.
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import sys
@@ -17,30 +18,35 @@ from typing import Any
 
 WORKER = ("distributed.nanny", "distributed.http.worker", "workflows", "pipeline.cluster", "pipeline.task",
           "pipeline.array_task", "numpy.random", "tornado.platform.asyncio")  # fmt: skip
-GPU_WORKER = (*WORKER, "dask_cuda", "pipeline.gpu_worker")  # and not CuPy: CUDA takes as long as importing that
+GPU_WORKER = (*WORKER, "dask_cuda", "cupy", "kvikio.defaults", "pipeline.gpu_worker")
 
 
 @contextmanager
 def fork_server(modules: Sequence[str]) -> Iterator[None]:
-    """Start a server that imports modules; Dask forks workers from it, until it is ended.
+    """Start a server that imports modules, if there is none yet; Dask forks workers from it, until it is ended.
 
-    Modules that are not there are left out. Where no server can be started, workers are spawned.
+    Where no server can be started, workers are spawned.
     """
-    started = _start(modules)
+    started = start(modules)
     try:
         with _dask_forks() if started else nullcontext():
             yield
     finally:
-        if started:
-            _end()
+        _end()
 
 
-def _start(modules: Sequence[str]) -> bool:
+def start(modules: Sequence[str]) -> bool:
+    """Start a server that ends with this process, if there is none yet; False where none can be started.
+
+    Modules that cannot be found are left out.
+    """
     # What its imports read: its modules are those of this process, also where the current folder has others, and its
     # memory goes back to the system as Dask has it for workers that are spawned.
     paths = [os.path.abspath(path) for path in sys.path]
     variables = {"PYTHONPATH": os.pathsep.join(paths), "PYTHONSAFEPATH": "1", "MALLOC_TRIM_THRESHOLD_": "65536"}
     forkserver.set_forkserver_preload([*modules, "pipeline.forked"])
+    atexit.unregister(_end)
+    atexit.register(_end)
     try:
         resource_tracker.ensure_running()  # which unblocks signals
         with _environment(variables), _no_signals():

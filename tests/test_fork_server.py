@@ -9,14 +9,18 @@ import subprocess
 import sys
 from multiprocessing import forkserver
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import psutil
 import pytest
 
+import pipeline.__main__
+import pipeline.cluster
+import pipeline.devices
 import pipeline.fork_server
-from pipeline.fork_server import WORKER, fork_server
+from pipeline.fork_server import GPU_WORKER, WORKER, fork_server
 
 # The command on a small file with two processes; what happens at two moments of it is for each test to say.
 COMMAND = """
@@ -88,6 +92,12 @@ def members(group: int) -> list[psutil.Process]:
     return found
 
 
+def all_end(processes: list[psutil.Process]) -> None:
+    """Soon: what multiprocessing starts to track resources ends a little later than the command."""
+    _, alive = psutil.wait_procs(processes, 10)
+    assert alive == []
+
+
 def left(folder: Path) -> list[str]:
     return [path.name for path in folder.iterdir() if path.name != "samples.bin"]
 
@@ -101,7 +111,8 @@ def test_workers_are_forked_from_a_server_with_one_thread(folder: Path) -> None:
     assert (threads, mode, pandas) == (1, 0o700, False)
     assert workers == [[server, True, blas, ["SIGINT"]]] * 2
     assert json.loads(result)["environment"]["where"] == "2 processes on this machine"
-    assert left(folder) == [] and members(command.pid) == []
+    assert left(folder) == []
+    all_end(members(command.pid))
 
 
 def test_modules_of_the_current_folder_are_left_alone(folder: Path, tmp_path: Path) -> None:
@@ -135,8 +146,7 @@ def test_signal_ends_all_processes(
     printed, said = command.communicate(timeout=60)
     assert (command.returncode, printed, said.strip()) == (status, "", text)
     assert left(folder) == []
-    _, alive = psutil.wait_procs(members(command.pid), 5)  # what multiprocessing starts beside them ends a little later
-    assert alive == []
+    all_end(members(command.pid))
 
 
 def test_nothing_outlives_a_command_that_is_killed() -> None:
@@ -147,8 +157,7 @@ def test_nothing_outlives_a_command_that_is_killed() -> None:
     assert len(processes) == 5  # it, two workers, the server, what multiprocessing tracks resources with
     command.kill()
     command.communicate(timeout=60)
-    _, alive = psutil.wait_procs(processes[1:], 10)
-    assert alive == []
+    all_end(processes[1:])
 
 
 def test_environment_and_signals_stay_as_they_were() -> None:
@@ -172,6 +181,80 @@ def test_workers_are_spawned_where_no_server_can_be_started(monkeypatch: pytest.
     assert (command.returncode, said) == (0, "")
     assert json.loads(printed)["environment"]["where"] == "2 processes on this machine"
     assert left(long) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "gpus", "small", "starts"),
+    [
+        (["histogram", "samples.bin"], 2, 4000, True), (["reduce", "-q", "samples.bin", "samples.bin"], 8, 8000, True),
+        (["histogram", "samples.bin"], 2, 4001, False), (["histogram", "samples.bin"], 1, 0, False),
+        (["histogram", "samples.bin"], 0, 0, False), (["histogram", "missing.bin"], 2, 0, False), ([], 2, 0, False),
+        (["--help"], 2, 0, False), (["histogram", "samples.bin", "--device", "cpu"], 2, 0, False),
+        (["histogram", "samples.bin", "--device=cpu"], 2, 0, False),
+        (["histogram", "samples.bin", "--scheduler-file", "file.json"], 2, 0, False),
+    ],
+)  # fmt: skip
+def test_command_starts_it_first_where_files_are_for_several_gpus(
+    words: list[str], gpus: int, small: int, starts: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[Any] = []
+    monkeypatch.setattr(pipeline.fork_server, "start", found.append)
+    monkeypatch.setattr(pipeline.devices, "find_devices", lambda: SimpleNamespace(usable=gpus))
+    monkeypatch.setattr(pipeline.cluster, "SMALL_BYTES", small)
+    pipeline.__main__.expect_gpus(words)
+    assert found == [GPU_WORKER] * starts
+
+
+ON_GPUS = """
+if __name__ == "__main__":
+    import os, sys
+    os.environ["DASK_CUDA_TEST_DISABLE_DEVICE_SPECIFIC"] = "1"
+    import pipeline.__main__
+    from multiprocessing import forkserver
+    from contextlib import contextmanager
+    from dataclasses import replace
+    from pipeline import cluster, devices
+
+    gpus = tuple(devices.Gpu(number, "planted", f"GPU-{number}", 2**37, 2**37) for number in range(2))
+    cluster.find_devices = devices.find_devices = lambda: devices.Devices(gpus, "1", "1", None)
+    cluster.SMALL_BYTES = 0
+    servers = []
+    expect = pipeline.__main__.expect_gpus
+
+    def expecting(words):
+        expect(words)
+        servers.append(forkserver._forkserver._forkserver_pid)
+        assert "numpy" not in sys.modules
+        import pipeline.engine
+        opened = cluster.open_workers
+
+        @contextmanager
+        def on_cpu(placement, nbytes):
+            with opened(placement, nbytes) as workers:
+                servers.extend(workers.client.run(os.getppid).values())
+                yield replace(workers, device="cpu")
+
+        pipeline.engine.open_workers = on_cpu
+
+    pipeline.__main__.expect_gpus = expecting
+    try:
+        pipeline.__main__.main()
+    finally:
+        print(servers)
+"""
+
+
+def test_server_that_was_started_first_is_the_one(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "baru").write_text(ON_GPUS)
+    for words in (["histogram", "samples.bin", "-q", "--json"], ["histogram", "samples.bin", "--help"]):
+        command = [sys.executable, str(tmp_path / "baru"), *words]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            printed, said = process.communicate(timeout=60)
+        first, *workers = json.loads(printed.splitlines()[-1])
+        assert (process.returncode, said) == (0, "")
+        assert workers == ([] if "--help" in words else [first] * 2)
+        assert not psutil.pid_exists(first)
+        assert left(folder) == []
 
 
 def test_server_is_ended_where_dask_cannot_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:
