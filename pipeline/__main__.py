@@ -4,7 +4,9 @@ import atexit
 import gc
 import os
 import sys
+from collections.abc import Sequence
 
+from pipeline import cluster, devices
 from pipeline.threads import BLAS_VARIABLES, SWITCH_SECONDS, blas_threads
 
 
@@ -20,9 +22,26 @@ def prepare() -> None:
     atexit.register(gc.freeze)
 
 
+def expect_gpus(words: Sequence[str]) -> None:
+    """Start the server that workers are forked from now, if the words of a command name files for several GPUs.
+
+    It takes as long to import what it needs as this process does until it has a use for it. A guess: where nothing is
+    forked it was for nothing, and ends with this process.
+    """
+    files = [word for word in words if os.path.isfile(word)]
+    elsewhere = any(word.startswith(("--device", "--scheduler")) for word in words)
+    if not files or elsewhere or sum(map(os.path.getsize, files)) < cluster.SMALL_BYTES:
+        return
+    if devices.find_devices().usable > 1:
+        from pipeline.fork_server import GPU_WORKER, start
+
+        start(GPU_WORKER)
+
+
 def main() -> None:
     """Run the command line with as many threads of BLAS as leave each thread of a worker its share of the cores."""
     prepare()
+    expect_gpus(sys.argv[1:])
     from pipeline.cli import main as run
 
     run()

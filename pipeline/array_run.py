@@ -24,7 +24,7 @@ from pipeline.outcome import Outcome, Stages, Verdict
 from pipeline.output import check_place
 from pipeline.settings import Progress, Settings
 from pipeline.sources import Source
-from pipeline.window import results
+from pipeline.window import batches, results
 from workflows.array_workflow import ArrayWorkflow, Bounds, Checked, Spec
 
 # What a task holds at a time, its inputs and its output together: large enough on a CPU for the rows of a tile to be
@@ -197,7 +197,7 @@ def _all_regions(
     here = {"pure": False, "workers": workers.addresses and list(workers.addresses)}
     resources = {name: amount / LANES for name, amount in workers.resources.items()}
 
-    def submit(batch: list[Bounds]) -> Iterator[Any]:
+    def submit(batch: Sequence[Bounds]) -> Iterator[Any]:
         computed = client.submit(compute_regions, job, batch, workers.device, resources=resources, priority=1, **here)
         yield computed
         if job.verify != "off":
@@ -207,8 +207,10 @@ def _all_regions(
     done = checked = 0
     escape = 0.0
     counts: Counter[str] = Counter()
+    most = TASK_BYTES // max(1, nbytes_of(job.output.spec, regions[0])) if regions else 1
+    tasks = batches(regions, most, _computing(workers), TASKS)
     for index, (batch, computed, *checks) in enumerate(
-        results(_batches(job, regions, workers), submit, workers, lambda batch: f"{job.workflow.name}: {_name(batch)}")
+        results(tasks, submit, workers, lambda batch: f"{job.workflow.name}: {_name(batch)}")
     ):
         for check in checks:
             found: Checked = check.checked
@@ -228,14 +230,5 @@ def _all_regions(
     return checked, escape, counts
 
 
-def _batches(job: ArrayJob, regions: list[Bounds], workers: Workers) -> list[list[Bounds]]:
-    """The regions of each task, in order."""
-    if not regions:
-        return []
-    most = max(1, TASK_BYTES // nbytes_of(job.output.spec, regions[0]))
-    number = max(1, min(most, len(regions) // (TASKS * _computing(workers))))
-    return [regions[start : start + number] for start in range(0, len(regions), number)]
-
-
-def _name(batch: list[Bounds]) -> str:
+def _name(batch: Sequence[Bounds]) -> str:
     return f"region {list(batch[0])}" + (f" to {list(batch[-1])}" if len(batch) > 1 else "")

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from pipeline.array_job import ArrayJob, computed, nbytes_of, part_of
 from pipeline.arrays import ArrayFile, read_region
-from pipeline.task import device_name, leave_if_broken, worker_address
 from pipeline.timeline import Timeline
+from pipeline.worker import device_name, leave_if_broken, worker_address
 from workflows.array_workflow import Bounds, Checked
 
 

@@ -164,41 +164,49 @@ def _in_this_process(placement: Placement, device: str) -> Iterator[Workers]:
 
 @contextmanager
 def _several_processes(placement: Placement, number: int) -> Iterator[Workers]:
-    from distributed import Client, LocalCluster
-
-    from pipeline.processes import private, start_processes
+    from pipeline.fork_server import WORKER, fork_server
 
     dashboard = _loopback(placement.dashboard_address)
-    options = {"n_workers": number, "threads_per_worker": THREADS_PER_PROCESS, **private(dashboard)}
-    with (
-        _local_directory(),
-        _routes(dashboard),
-        start_processes(LocalCluster, options) as cluster,
-        Client(cluster) as client,
-    ):
-        yield _workers(client, "cpu", f"{number} processes on this machine", dashboard)
+    # Somebody else's process may have reasons to have none. What is imported inside is imported beside the server's.
+    with fork_server(WORKER) if placement.own_process else nullcontext():
+        from distributed import Client, LocalCluster
+
+        from pipeline.processes import private, start_processes
+
+        options = {"n_workers": number, "threads_per_worker": THREADS_PER_PROCESS, **private(dashboard)}
+        with (
+            _local_directory(),
+            _routes(dashboard),
+            start_processes(LocalCluster, options) as cluster,
+            Client(cluster) as client,
+        ):
+            yield _workers(client, "cpu", f"{number} processes on this machine", dashboard)
 
 
 @contextmanager
 def _one_process_per_gpu(placement: Placement, gpus: tuple[Gpu, ...]) -> Iterator[Workers]:
-    from dask_cuda import LocalCUDACluster
-    from distributed import Client
-
-    from pipeline.processes import private, start_processes
+    from pipeline.fork_server import GPU_WORKER, fork_server
 
     dashboard = _loopback(placement.dashboard_address)
-    # The other threads of a worker verify while its GPU computes.
-    threads = max(2, min(cores() // len(gpus), THREADS["gpu"]))
-    options = {"threads_per_worker": threads, "resources": {"GPU": 1}, "device_memory_limit": 0}
-    # By UUID: dask-cuda would start a worker for every entry of CUDA_VISIBLE_DEVICES, also for those that CUDA ignores.
-    options |= {"CUDA_VISIBLE_DEVICES": [gpu.uuid for gpu in gpus], **private(dashboard)}
-    with (
-        _local_directory(),
-        _routes(dashboard),
-        start_processes(LocalCUDACluster, options) as cluster,
-        Client(cluster) as client,
-    ):
-        yield _workers(client, "gpu", f"{len(gpus)} processes on this machine, one per GPU", dashboard)
+    with fork_server(GPU_WORKER) if placement.own_process else nullcontext():
+        from distributed import Client
+
+        from pipeline.gpu_processes import GpuProcesses
+        from pipeline.processes import private, start_processes
+
+        # The other threads of a worker verify while its GPU computes.
+        threads = max(2, min(cores() // len(gpus), THREADS["gpu"]))
+        options = {"threads_per_worker": threads, "resources": {"GPU": 1}, "device_memory_limit": 0}
+        # By UUID: dask-cuda would start a worker for every entry of CUDA_VISIBLE_DEVICES, also for those that CUDA
+        # ignores.
+        options |= {"CUDA_VISIBLE_DEVICES": [gpu.uuid for gpu in gpus], **private(dashboard)}
+        with (
+            _local_directory(),
+            _routes(dashboard),
+            start_processes(GpuProcesses, options) as cluster,
+            Client(cluster) as client,
+        ):
+            yield _workers(client, "gpu", f"{len(gpus)} processes on this machine, one per GPU", dashboard)
 
 
 @contextmanager

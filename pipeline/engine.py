@@ -17,14 +17,19 @@ from pipeline.outcome import Outcome, Stages, Verdict
 from pipeline.read_device import BLOCK_BYTES, CHUNKS, block_bytes_within
 from pipeline.settings import Settings
 from pipeline.sources import Source
-from pipeline.task import Job, Pass, Reference, check_chunk, compute_chunk, get_ready, refer_to_chunk
+from pipeline.task import Job, Pass, Reference, check_chunk, compute_chunks, get_ready, refer_to_chunks
 from pipeline.timeline import Timeline
-from pipeline.window import results
+from pipeline.window import batches, results
 from workflows.workflow import Workflow
 
 # Chunk sizes in bytes: large, so that Dask's millisecond per task does not matter, and at least four for each thread
 # or GPU, so that all of them are busy to the end.
-CHUNK_BYTES = {"cpu": (2**24, 2**30), "gpu": (2**28, 2**32)}
+CHUNK_BYTES = {"cpu": (2**24, 2**30), "gpu": (2**24, 2**32)}
+
+# Of many chunks a task takes some, one after another: no more than a worker that dies may lose, and only where each
+# thread or GPU gets so many tasks that all end at about the same time.
+CHUNKS_OF_TASK = 4
+TASKS = 64
 
 
 def run(workflow: Workflow[Any], options: Any, source: Source, settings: Settings = Settings()) -> Outcome:
@@ -139,15 +144,14 @@ def _results(pass_: Pass, chunks: tuple[Chunk, ...], workers: Workers) -> Iterat
     here = {"pure": False, "workers": workers.addresses and list(workers.addresses)}
     resources = {name: amount / CHUNKS for name, amount in workers.resources.items()}
 
-    def submit(chunk: Chunk) -> Iterator[Any]:
+    def submit(batch: Sequence[Chunk]) -> Iterator[Any]:
         # Computing goes first; the reference, which does not wait for it, fills what threads are left. It asks for no
         # resource: a worker starts none of the tasks that do while the first of them waits for its own. Neither depends
         # on a task of its own for the jobs: Dask would start them all where that one ran, and move them one by one.
-        yield client.submit(compute_chunk, pass_, chunk, resources=resources, priority=1, **here)
-        if chunk.checked is not None:
-            yield client.submit(refer_to_chunk, pass_, chunk, **here)
+        yield client.submit(compute_chunks, pass_, batch, resources=resources, priority=1, **here)
+        if batch[0].checked is not None:  # as of all chunks of a plan
+            yield client.submit(refer_to_chunks, pass_, batch, **here)
 
-    def name_of(chunk: Chunk) -> str:
-        return f"{pass_.name}: chunk {chunk.index} ({chunk.where()})"
-
-    yield from results(chunks, submit, workers, name_of)
+    tasks = batches(chunks, CHUNKS_OF_TASK, _computing(workers), TASKS)
+    for batch, *found in results(tasks, submit, workers, pass_.label):
+        yield from zip(batch, *found, strict=True)

@@ -19,3 +19,9 @@ class VerificationError(PipelineError):
     """A number disagrees with its reference or breaks an invariant: exit status 3, no result is written."""
 
     exit_code = 3
+
+
+def failure(name: str, error: Exception) -> PipelineError:
+    """What to raise where something that is called so failed by an error that is not meant for users."""
+    reason = str(error).partition("\n")[0]
+    return PipelineError(f"{name} failed: {type(error).__name__}: {reason}")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from signal import SIGKILL
-from threading import Event, Thread
+from threading import Event, Thread, current_thread, main_thread
 from typing import Any
 
 from pipeline.errors import PipelineError
@@ -35,16 +35,49 @@ def start_processes(kind: Any, options: dict[str, Any]) -> Iterator[Any]:
     PipelineError
         If its processes do not start.
     """
+    cluster = kind.__new__(kind)
     try:
-        cluster = kind(**options)
+        with _signals_held():
+            _start(cluster, options)
+        yield cluster
+    finally:
+        if hasattr(cluster, "status"):  # it has begun to start
+            _close(cluster)
+
+
+def _start(cluster: Any, options: dict[str, Any]) -> None:
+    try:
+        cluster.__init__(**options)
     except Exception as error:
         reason = str(error).partition("\n")[0]
         raise PipelineError(f"expected a process for every worker to start, got {type(error).__name__}: {reason}; "
                             "run with --device cpu, or on fewer GPUs with CUDA_VISIBLE_DEVICES") from error  # fmt: skip
+
+
+@contextmanager
+def _signals_held() -> Iterator[None]:
+    """Hear the first SIGTERM or Ctrl-C at the end only: what has started half can neither be closed nor found again."""
+    if current_thread() is not main_thread():
+        yield
+        return
+    held: list[tuple[int, Any]] = []
+
+    def hold(number: int, frame: Any) -> None:
+        held.append((number, frame))
+        if len(held) > 1:
+            before[number](number, frame)
+
+    heard = (signal.SIGINT, signal.SIGTERM)
+    before: dict[int, Any] = {name: handler for name in heard if callable(handler := signal.getsignal(name))}
+    for name in before:
+        signal.signal(name, hold)
     try:
-        yield cluster
+        yield
     finally:
-        _close(cluster)
+        for name, handler in before.items():
+            signal.signal(name, handler)
+    for number, frame in held:
+        before[number](number, frame)
 
 
 def _close(cluster: Any) -> None:
@@ -60,7 +93,7 @@ def _close(cluster: Any) -> None:
         while not closed.wait(CLOSE_SECONDS):
             for pid in [nanny.pid for nanny in nannies if nanny.pid]:
                 with suppress(ProcessLookupError):
-                    os.kill(pid, SIGKILL)
+                    os.kill(pid, signal.SIGKILL)
 
     Thread(target=kill, daemon=True).start()
     try:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,16 +12,17 @@ from numpy.typing import NDArray
 from pipeline.chunks import Chunk, Region
 from pipeline.common_part import CommonPart
 from pipeline.devices import find_devices
+from pipeline.errors import PipelineError, failure
 from pipeline.read import read_blocks
 from pipeline.read_device import BLOCK_BYTES, device_blocks
 from pipeline.timeline import Timeline
+from pipeline.worker import device_name, leave_if_broken, worker_address
 from workflows.workflow import Workflow
 
 # Streamed before the first chunk: so much that every thread of kvikio reads.
 READY_BYTES = 2**27
 
-# Errors after which a CUDA context serves nothing but errors (cudaError in the CUDA runtime API).
-STICKY_ERRORS = frozenset({214, 700, 702, 704, 710, 714, 715, 716, 717, 718, 719, 720, 721})
+Done = TypeVar("Done")
 
 
 @dataclass(frozen=True)
@@ -78,6 +78,13 @@ class Pass(CommonPart):
         """The jobs, for a message."""
         return ", ".join(job.workflow.name for job in self.jobs)
 
+    def label(self, chunks: Sequence[Chunk]) -> str:
+        """What to call a task of these chunks in a message."""
+        first, last = chunks[0], chunks[-1]
+        if first is last:
+            return f"{self.name}: chunk {first.index} ({first.where()})"
+        return f"{self.name}: chunks {first.index} to {last.index} ({first.where()} … {last.where()})"
+
 
 @dataclass(frozen=True)
 class ChunkResult:
@@ -123,6 +130,27 @@ class Mismatch:
 
     def __str__(self) -> str:
         return f"chunk {self.chunk} ({self.where}) on worker {self.worker} ({self.device}): {'; '.join(self.details)}"
+
+
+def compute_chunks(pass_: Pass, chunks: Sequence[Chunk]) -> tuple[ChunkResult, ...]:
+    """Runs on a worker: `compute_chunk` of one after another."""
+    return tuple(_each(compute_chunk, pass_, chunks))
+
+
+def refer_to_chunks(pass_: Pass, chunks: Sequence[Chunk]) -> tuple[Reference, ...]:
+    """Runs on a worker: `refer_to_chunk` of one after another."""
+    return tuple(_each(refer_to_chunk, pass_, chunks))
+
+
+def _each(work: Callable[[Pass, Chunk], Done], pass_: Pass, chunks: Sequence[Chunk]) -> Iterator[Done]:
+    """What is done with each chunk; where it fails, the error names the chunk."""
+    for chunk in chunks:
+        try:
+            yield work(pass_, chunk)
+        except PipelineError:
+            raise
+        except Exception as error:
+            raise failure(pass_.label([chunk]), error) from error
 
 
 def compute_chunk(pass_: Pass, chunk: Chunk) -> ChunkResult:
@@ -247,32 +275,3 @@ class _Sums:
 
     def _combined(self, sum_: Any, partial: Any) -> Any:
         return partial if sum_ is None else self._job.workflow.combine(sum_, partial)
-
-
-def worker_address() -> str:
-    """Address of the worker that this runs on."""
-    from distributed import get_worker
-
-    return str(get_worker().address)
-
-
-def device_name(device: str) -> str:
-    """Name of the GPU in use, or "cpu"."""
-    if device == "cpu":
-        return "cpu"
-    import cupy
-
-    return str(cupy.cuda.runtime.getDeviceProperties(cupy.cuda.runtime.getDevice())["name"].decode())
-
-
-def leave_if_broken(error: Exception) -> None:
-    """End a worker process whose CUDA context is lost: alive, it would fail every task that it attracts.
-
-    Its nanny starts a new one and Dask runs the task there. In the client's own process the error just goes up.
-    """
-    status = getattr(error, "status", None)
-    if status in STICKY_ERRORS:
-        from distributed import get_worker
-
-        if get_worker().nanny is not None:
-            os._exit(1)

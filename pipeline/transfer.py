@@ -20,6 +20,9 @@ THREADS = 16
 TASK_BYTES = (2**21, 2**22)
 CACHED_BYTES = 2**27
 
+# In the environment of a process that sees one GPU, how many are fed on this machine.
+FED = "BARU_GPUS_FED"
+
 PINNED, DIRECT = "through pinned memory", "by GPUDirect Storage"
 
 
@@ -29,7 +32,8 @@ def prepare_threads() -> None:
     import kvikio.defaults
 
     cores = len(os.sched_getaffinity(0))
-    kvikio.defaults.set({"num_threads": max(1, min(THREADS, cores)), "task_size": task_bytes(find_devices().usable)})
+    gpus = int(os.environ.get(FED) or find_devices().usable)
+    kvikio.defaults.set({"num_threads": max(1, min(THREADS, cores)), "task_size": task_bytes(gpus)})
 
 
 def task_bytes(gpus: int) -> int:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, zip_longest
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar
 
 from pipeline.cluster import ANSWER_SECONDS, Workers
-from pipeline.errors import PipelineError
+from pipeline.errors import PipelineError, failure
 
 Item = TypeVar("Item")
 
@@ -21,6 +21,23 @@ class _Started(Generic[Item]):
     item: Item
     futures: tuple[Any, ...]
     left: int = 0
+
+
+def batches(items: Sequence[Item], most: int, computing: int, tasks: int) -> list[Sequence[Item]]:
+    """The items of each task, in order: Dask takes as long for a task of several as for one.
+
+    Parameters
+    ----------
+    items
+    most
+        Items of a task, at most.
+    computing
+        Tasks that compute at a time.
+    tasks
+        That each of these gets at least where a task has several items, so that all end at about the same time.
+    """
+    number = max(1, min(most, len(items) // (tasks * computing)))
+    return [items[start : start + number] for start in range(0, len(items), number)]
 
 
 def results(
@@ -78,8 +95,7 @@ def results(
         except (PipelineError, GeneratorExit):
             raise
         except Exception as error:
-            reason = str(error).partition("\n")[0]
-            raise PipelineError(f"{name_of(item)} failed: {type(error).__name__}: {reason}") from error
+            raise failure(name_of(item), error) from error
         start(1)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import json
+import multiprocessing.util
 import os
 import tempfile
 from collections.abc import Iterator
@@ -24,6 +25,7 @@ from numpy.typing import NDArray
 import pipeline.cluster
 import pipeline.engine
 import pipeline.processes
+import pipeline.transfer
 from pipeline.cluster import Placement, Workers, open_workers
 from pipeline.devices import Devices, Gpu
 from pipeline.engine import run
@@ -42,10 +44,17 @@ def path(tmp_path: Path) -> str:
 
 @pytest.fixture(autouse=True)
 def local_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    multiprocessing.util.get_temp_dir()  # of the whole process, which removes it in the end
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     yield str(tmp_path)
     assert glob.glob(f"{tmp_path}/baru-*") == []
     assert [child for child in processes()[1:] if child.status() != psutil.STATUS_ZOMBIE] == []
+
+
+@pytest.fixture(params=[False, True], ids=["spawned", "forked"])
+def placement(request: pytest.FixtureRequest) -> Placement:
+    """Of a run in somebody's process, and in the command's own, whose workers are forked from a server."""
+    return Placement(own_process=request.param)
 
 
 @pytest.fixture
@@ -129,7 +138,7 @@ def http_status(address: str) -> int:
 
 
 @pytest.mark.usefixtures("per_core")
-def test_several_processes(path: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_several_processes(path: str, placement: Placement, capfd: pytest.CaptureFixture[str]) -> None:
     statuses: dict[str, int] = {}
 
     def announce(workers: Workers) -> None:
@@ -142,7 +151,7 @@ def test_several_processes(path: str, capfd: pytest.CaptureFixture[str]) -> None
             address = f"http://127.0.0.1:{worker['services']['dashboard']}/health"
             statuses[address] = http_status(address)
 
-    outcome = counted(path, announce=announce)
+    outcome = counted(path, announce=announce, placement=placement)
     assert outcome.where == "2 processes on this machine"
     assert text_of(outcome) == in_this_process(path)
     assert list(statuses.values()) == [404] * 5  # Dask's web servers are there, and serve nothing
@@ -153,9 +162,16 @@ def environment(name: str) -> str:
     return os.environ[name]
 
 
+def monitored() -> bool:
+    return bool(dask.config.get("distributed.diagnostics.nvml"))
+
+
 @pytest.mark.usefixtures("per_gpu")
-def test_one_process_per_gpu(path: str) -> None:
-    """The real dask-cuda cluster: its own switch leaves out what needs a driver, all but a complaint on stderr."""
+@pytest.mark.parametrize("dashboard", [None, ":0"])
+def test_one_process_per_gpu(
+    path: str, placement: Placement, dashboard: str | None, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The real dask-cuda cluster: its own switch leaves out what needs a driver."""
 
     statuses: dict[str, int] = {}
 
@@ -165,14 +181,19 @@ def test_one_process_per_gpu(path: str) -> None:
         assert [worker["resources"]["GPU"] for worker in info.values()] == [1, 1]
         assert all(worker["nthreads"] >= 2 for worker in info.values())
         visible = workers.client.run(environment, "CUDA_VISIBLE_DEVICES")
-        assert sorted(visible.values()) == ["GPU-0,GPU-1", "GPU-1,GPU-0"]
+        assert sorted(visible.values()) == ["GPU-0", "GPU-1"]
+        assert set(workers.client.run(environment, pipeline.transfer.FED).values()) == {"2"}
+        assert set(workers.client.run(monitored).values()) == {bool(dashboard)}  # which has pages of GPUs
         assert (workers.resources, workers.computing, workers.left()) == ({"GPU": 1.0}, 2, 2)
-        base = str(workers.dashboard).removesuffix("status")
+        assert bool(workers.dashboard) == bool(dashboard)
+        base = str(workers.client.dashboard_link).removesuffix("status")
         pages = ("status", "statics/css/base.css", "json/identity.json", "proxy/1/127.0.0.1/")
         statuses.update({page: http_status(base + page) for page in pages})
 
-    outcome = counted(path, announce=announce, placement=Placement(dashboard_address=":0"))
-    assert list(statuses.values()) == [200, 200, 404, 404]  # the dashboard has its styles, and no more than it needs
+    outcome = counted(path, announce=announce, placement=replace(placement, dashboard_address=dashboard))
+    # The dashboard has its styles, and no more than it needs.
+    assert list(statuses.values()) == ([200, 200, 404, 404] if dashboard else [404] * 4)
+    assert capfd.readouterr() == ("", "")
     assert outcome.where == "2 processes on this machine, one per GPU"
     assert text_of(outcome) == in_this_process(path)
 
@@ -215,10 +236,15 @@ def dies(block: NDArray[Any], options: HistogramOptions) -> NDArray[np.int64]:
 @pytest.mark.usefixtures("per_core")
 @pytest.mark.parametrize("compute", [loses_its_context_once, kills_every_worker_once])
 def test_chunks_of_a_dead_process_are_computed_again(
-    path: str, compute: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    path: str,
+    placement: Placement,
+    compute: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("BARU_TEST_MARKER", f"{tmp_path}/marker")
-    outcome = counted(path, compute=compute)
+    outcome = counted(path, compute=compute, placement=placement)
     assert list(tmp_path.glob("marker*"))  # it did die
     assert text_of(outcome) == in_this_process(path)
     assert capfd.readouterr() == ("", "")
@@ -226,18 +252,20 @@ def test_chunks_of_a_dead_process_are_computed_again(
 
 @pytest.mark.usefixtures("per_core")
 def test_process_that_always_dies_fails_the_run(
-    path: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    path: str, placement: Placement, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """And closing ends, though a worker that dies as it starts can make Dask wait for the next one for ever."""
     monkeypatch.setattr(pipeline.processes, "CLOSE_SECONDS", 2)
     with pytest.raises(PipelineError, match=r"^histogram: chunk \d .* failed: KilledWorker: ") as caught:
-        counted(path, compute=dies)
+        counted(path, compute=dies, placement=placement)
     assert "\n" not in str(caught.value)
     assert capfd.readouterr() == ("", "")
 
 
 class StuckCluster:
     """Ends when its one process does, which has to be killed."""
+
+    status = "running"
 
     def __init__(self) -> None:
         self.workers = {0: psutil.Popen(["sleep", "600"])}
@@ -254,13 +282,15 @@ def test_processes_that_do_not_end_are_killed(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.usefixtures("per_core")
-def test_processes_that_do_not_start_are_one_line(path: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_processes_that_do_not_start_are_one_line(
+    path: str, placement: Placement, capfd: pytest.CaptureFixture[str]
+) -> None:
     with (
         dask.config.set({"distributed.worker.preload": ["no_such_module"]}),
         pytest.raises(
             PipelineError, match="expected a process for every worker to start, got RuntimeError: "
         ) as caught,
     ):
-        counted(path)
+        counted(path, placement=placement)
     assert "\n" not in str(caught.value)
     assert capfd.readouterr() == ("", "")

@@ -20,7 +20,8 @@ from pipeline.errors import PipelineError, VerificationError
 from pipeline.outcome import Outcome
 from pipeline.settings import Settings
 from pipeline.sources import open_source
-from pipeline.task import STICKY_ERRORS, Job, differences
+from pipeline.task import Job, differences
+from pipeline.worker import STICKY_ERRORS
 from workflows.histogram import EXTENT, HISTOGRAM, HistogramOptions
 
 pytestmark = pytest.mark.usefixtures("shared")

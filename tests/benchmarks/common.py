@@ -86,10 +86,7 @@ def command(*words: str, every_gpu: bool = False) -> list[str]:
     """The command as a process; small inputs stay on one GPU, unless every one is to take part."""
     if not every_gpu:
         return [sys.executable, "-m", "pipeline", *words]
-    code = (
-        "import pipeline.__main__; pipeline.__main__.prepare(); "
-        "import pipeline.cli, pipeline.cluster; pipeline.cluster.SMALL_BYTES = 0; pipeline.cli.main()"
-    )
+    code = "import pipeline.__main__, pipeline.cluster; pipeline.cluster.SMALL_BYTES = 0; pipeline.__main__.main()"
     return [sys.executable, "-c", code, *words]
 
 

@@ -1,0 +1,268 @@
+"""The server that workers are forked from: what it is, what it leaves as it was, and that it ends with the command."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from multiprocessing import forkserver
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+
+import pipeline.__main__
+import pipeline.cluster
+import pipeline.devices
+import pipeline.fork_server
+from pipeline.fork_server import GPU_WORKER, WORKER, fork_server
+
+# The command on a small file with two processes; what happens at two moments of it is for each test to say.
+COMMAND = """
+import time
+
+def starting(dashboard):
+    {starting}
+    return private(dashboard)
+
+def started(first, chunk, workers):
+    {started}
+    return get_ready(first, chunk, workers)
+
+if __name__ == "__main__":
+    import pipeline.__main__
+
+    pipeline.__main__.prepare()
+    import pipeline.cli, pipeline.cluster, pipeline.engine, pipeline.processes
+
+    pipeline.cluster.PROCESSES_FROM_BYTES, pipeline.cluster.THREADS_PER_PROCESS = 0, 1
+    pipeline.cluster.cores = lambda: 2
+    private, get_ready = pipeline.processes.private, pipeline.engine._get_ready
+    pipeline.processes.private, pipeline.engine._get_ready = starting, started
+    pipeline.cli.main(["histogram", "samples.bin", "-q", "--json", "--device", "cpu"])
+"""
+HERE = "print('here', flush=True)"
+LOOK = """
+    import json, os, signal, sys
+    from multiprocessing import forkserver
+    def look():
+        blocked = [number.name for number in signal.pthread_sigmask(signal.SIG_BLOCK, ())]
+        return os.getppid(), "pipeline.forked" in sys.modules, os.environ["OPENBLAS_NUM_THREADS"], blocked
+    server = forkserver._forkserver
+    threads = len(os.listdir(f"/proc/{server._forkserver_pid}/task"))
+    folder = os.stat(os.path.dirname(server._forkserver_address)).st_mode & 0o777
+    print(json.dumps([server._forkserver_pid, threads, folder, list(workers.client.run(look).values()),
+                      os.environ["OPENBLAS_NUM_THREADS"], "pandas" in sys.modules]))
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current one, with a small file. Its name is short, because that of a socket has 107 bytes at most."""
+    folder = tmp_path_factory.mktemp("f")
+    np.arange(1000, dtype=np.int32).tofile(folder / "samples.bin")
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("TMPDIR", str(folder))
+    return folder
+
+
+def start(script: Path | None = None, starting: str = "", started: str = "") -> subprocess.Popen[str]:
+    """The command in a process group of its own, as `python -c` or as a script."""
+    code = COMMAND.format(starting=starting or "pass", started=started or "pass")
+    if script:
+        script.write_text(code)
+    words = [sys.executable, str(script)] if script else [sys.executable, "-c", code]
+    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+
+
+def members(group: int) -> list[psutil.Process]:
+    """Processes of a group that have not ended."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if os.getpgid(process.pid) == group and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        except (ProcessLookupError, psutil.NoSuchProcess):
+            continue
+    return found
+
+
+def all_end(processes: list[psutil.Process]) -> None:
+    """Soon: what multiprocessing starts to track resources ends a little later than the command."""
+    _, alive = psutil.wait_procs(processes, 10)
+    assert alive == []
+
+
+def left(folder: Path) -> list[str]:
+    return [path.name for path in folder.iterdir() if path.name != "samples.bin"]
+
+
+def test_workers_are_forked_from_a_server_with_one_thread(folder: Path) -> None:
+    command = start(started=LOOK)
+    printed, said = command.communicate(timeout=60)
+    assert (command.returncode, said) == (0, "")
+    first, result = printed.splitlines()
+    server, threads, mode, workers, blas, pandas = json.loads(first)
+    assert (threads, mode, pandas) == (1, 0o700, False)
+    assert workers == [[server, True, blas, ["SIGINT"]]] * 2
+    assert json.loads(result)["environment"]["where"] == "2 processes on this machine"
+    assert left(folder) == []
+    all_end(members(command.pid))
+
+
+def test_modules_of_the_current_folder_are_left_alone(folder: Path, tmp_path: Path) -> None:
+    """Where Python does not look for modules there, as in a script of another folder, the server does not, either."""
+    for name in ("workflows", "distributed", "numpy", "pipeline"):
+        (folder / f"{name}.py").write_text("open('imported', 'w')")
+    command = start(tmp_path / "baru", started=LOOK)
+    printed, said = command.communicate(timeout=60)
+    assert (command.returncode, said) == (0, "")
+    assert [forked for _, forked, *_ in json.loads(printed.splitlines()[0])[3]] == [True, True]
+    assert not (folder / "imported").exists()
+
+
+@pytest.mark.parametrize(
+    ("number", "whole_group", "status", "text"),
+    [
+        (signal.SIGTERM, False, 143, ""), (signal.SIGINT, True, 130, "interrupted: nothing was written"),
+        (signal.SIGINT, False, 130, "interrupted: nothing was written"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("moment", ["starting", "started"])
+def test_signal_ends_all_processes(
+    folder: Path, moment: str, number: signal.Signals, whole_group: bool, status: int, text: str
+) -> None:
+    """While processes start the command goes on meanwhile; Ctrl-C goes to all processes of a terminal."""
+    command = start(starting=HERE) if moment == "starting" else start(started=f"{HERE}; time.sleep(60)")
+    assert command.stdout is not None
+    assert command.stdout.readline() == "here\n"
+    assert len(members(command.pid)) >= 2
+    (os.killpg if whole_group else os.kill)(command.pid, number)
+    printed, said = command.communicate(timeout=60)
+    assert (command.returncode, printed, said.strip()) == (status, "", text)
+    assert left(folder) == []
+    all_end(members(command.pid))
+
+
+def test_nothing_outlives_a_command_that_is_killed() -> None:
+    command = start(started=f"{HERE}; time.sleep(60)")
+    assert command.stdout is not None
+    assert command.stdout.readline() == "here\n"
+    processes = members(command.pid)
+    assert len(processes) == 5  # it, two workers, the server, what multiprocessing tracks resources with
+    command.kill()
+    command.communicate(timeout=60)
+    all_end(processes[1:])
+
+
+def test_environment_and_signals_stay_as_they_were() -> None:
+    before = dict(os.environ), signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    with fork_server(WORKER):
+        assert (dict(os.environ), signal.pthread_sigmask(signal.SIG_BLOCK, ())) == before
+        server: Any = forkserver._forkserver
+        process = psutil.Process(server._forkserver_pid)
+        assert process.is_running()
+    assert (dict(os.environ), signal.pthread_sigmask(signal.SIG_BLOCK, ())) == before
+    assert not process.is_running()
+
+
+def test_workers_are_spawned_where_no_server_can_be_started(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """A socket's name has 107 bytes at most."""
+    long = folder / ("long" * 25)
+    long.mkdir()
+    monkeypatch.setenv("TMPDIR", str(long))
+    command = start()
+    printed, said = command.communicate(timeout=60)
+    assert (command.returncode, said) == (0, "")
+    assert json.loads(printed)["environment"]["where"] == "2 processes on this machine"
+    assert left(long) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "gpus", "small", "starts"),
+    [
+        (["histogram", "samples.bin"], 2, 4000, True), (["reduce", "-q", "samples.bin", "samples.bin"], 8, 8000, True),
+        (["histogram", "samples.bin"], 2, 4001, False), (["histogram", "samples.bin"], 1, 0, False),
+        (["histogram", "samples.bin"], 0, 0, False), (["histogram", "missing.bin"], 2, 0, False), ([], 2, 0, False),
+        (["--help"], 2, 0, False), (["histogram", "samples.bin", "--device", "cpu"], 2, 0, False),
+        (["histogram", "samples.bin", "--device=cpu"], 2, 0, False),
+        (["histogram", "samples.bin", "--scheduler-file", "file.json"], 2, 0, False),
+    ],
+)  # fmt: skip
+def test_command_starts_it_first_where_files_are_for_several_gpus(
+    words: list[str], gpus: int, small: int, starts: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[Any] = []
+    monkeypatch.setattr(pipeline.fork_server, "start", found.append)
+    monkeypatch.setattr(pipeline.devices, "find_devices", lambda: SimpleNamespace(usable=gpus))
+    monkeypatch.setattr(pipeline.cluster, "SMALL_BYTES", small)
+    pipeline.__main__.expect_gpus(words)
+    assert found == [GPU_WORKER] * starts
+
+
+ON_GPUS = """
+if __name__ == "__main__":
+    import os, sys
+    os.environ["DASK_CUDA_TEST_DISABLE_DEVICE_SPECIFIC"] = "1"
+    import pipeline.__main__
+    from multiprocessing import forkserver
+    from contextlib import contextmanager
+    from dataclasses import replace
+    from pipeline import cluster, devices
+
+    gpus = tuple(devices.Gpu(number, "planted", f"GPU-{number}", 2**37, 2**37) for number in range(2))
+    cluster.find_devices = devices.find_devices = lambda: devices.Devices(gpus, "1", "1", None)
+    cluster.SMALL_BYTES = 0
+    servers = []
+    expect = pipeline.__main__.expect_gpus
+
+    def expecting(words):
+        expect(words)
+        servers.append(forkserver._forkserver._forkserver_pid)
+        assert "numpy" not in sys.modules
+        import pipeline.engine
+        opened = cluster.open_workers
+
+        @contextmanager
+        def on_cpu(placement, nbytes):
+            with opened(placement, nbytes) as workers:
+                servers.extend(workers.client.run(os.getppid).values())
+                yield replace(workers, device="cpu")
+
+        pipeline.engine.open_workers = on_cpu
+
+    pipeline.__main__.expect_gpus = expecting
+    try:
+        pipeline.__main__.main()
+    finally:
+        print(servers)
+"""
+
+
+def test_server_that_was_started_first_is_the_one(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "baru").write_text(ON_GPUS)
+    for words in (["histogram", "samples.bin", "-q", "--json"], ["histogram", "samples.bin", "--help"]):
+        command = [sys.executable, str(tmp_path / "baru"), *words]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            printed, said = process.communicate(timeout=60)
+        first, *workers = json.loads(printed.splitlines()[-1])
+        assert (process.returncode, said) == (0, "")
+        assert workers == ([] if "--help" in words else [first] * 2)
+        assert not psutil.pid_exists(first)
+        assert left(folder) == []
+
+
+def test_server_is_ended_where_dask_cannot_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails() -> None:
+        raise ImportError("planted")
+
+    monkeypatch.setattr(pipeline.fork_server, "_dask_forks", fails)
+    with pytest.raises(ImportError, match="planted"), fork_server(WORKER):
+        pass
+    server: Any = forkserver._forkserver
+    assert server._forkserver_pid is None
