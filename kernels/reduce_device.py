@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import cache
-from threading import get_ident
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy as np
 from kernels import build, reduce
 from kernels.exact_sum import SQUARE_BITS, SQUARE_WORDS, SUM_BITS, SUM_WORDS
 from kernels.variant import check_array
+from kernels.zeroed import current_stream
 
 THREADS = 256  # REDUCE_THREADS in reduce_tile.cuh
 TILE_BYTES = 64  # that a thread loads at a time
@@ -66,9 +66,9 @@ def reduce_on_device(samples: Any, parts: int) -> Any:
     resident = min(limits.resident_blocks(THREADS, kernel.registers, kernel.static_shared + columns),
                    MOST_BLOCKS * limits.multiprocessors)  # fmt: skip
     code = np.int64(reduce.DTYPES.index(str(samples.dtype)))
-    stream = int(cupy.cuda.get_current_stream().ptr)
-    capturing = cupy.cuda.runtime.streamIsCapturing(stream)
-    free = [] if capturing else free_totals(int(cupy.cuda.runtime.getDevice()), stream, get_ident())
+    stream = current_stream()
+    capturing = cupy.cuda.runtime.streamIsCapturing(stream[1])
+    free = [] if capturing else free_totals(*stream)
     total = None
     for start in range(0, samples.size, MOST_SAMPLES):
         part = samples[start : start + MOST_SAMPLES]
@@ -89,8 +89,7 @@ _captured: list[Any] = []  # what graphs add to, which may be launched again at 
 def free_totals(device: int, stream: int, thread: int) -> list[Any]:
     """Arrays for blocks to add to, which a launch finds zero and leaves zero.
 
-    What comes next on its stream may have them, as with any memory that it gives back. A stream of the same number is
-    another one in each thread, if it is the default stream of the thread.
+    What comes next on its stream may have them, as with any memory that it gives back.
     """
     return []
 

@@ -9,9 +9,22 @@ CLEARED = 2**21  # bytes at a time: a result that is kept keeps them
 APART = 128  # bytes that results begin at a multiple of, as arrays of their own do
 KINDS = 32  # of results that rows are kept for
 
-# Of each device, stream and size the rows that are cleared, and how many of them are taken.
-_rows: dict[tuple[int, int, int, int], tuple[Any, int]] = {}
+PER_THREAD = 2  # the number of a stream that is another one in each thread: cudaStreamPerThread
+
+# Of each stream and size the rows that are cleared, and how many of them are taken.
+_rows: dict[tuple[tuple[int, int, int], int], tuple[Any, int]] = {}
 _lock = threading.Lock()
+
+
+def current_stream() -> tuple[int, int, int]:
+    """What tells the current stream from all others: device, number, and the thread where that has one of its own.
+
+    Not the thread of any other: a stream that threads take in turns would have as much memory for each of them.
+    """
+    import cupy
+
+    stream = int(cupy.cuda.get_current_stream().ptr)
+    return int(cupy.cuda.runtime.getDevice()), stream, threading.get_ident() if stream == PER_THREAD else 0
 
 
 def zeros(count: int) -> Any:
@@ -28,14 +41,13 @@ def zeros(count: int) -> Any:
     """
     import cupy
 
-    stream = cupy.cuda.get_current_stream().ptr
+    stream = current_stream()
     padded = -(-count // (APART // 8)) * (APART // 8)
     number = CLEARED // (8 * max(1, padded))
     # What is captured is launched again: then it has to be cleared again, too.
-    if number < 2 or cupy.cuda.runtime.streamIsCapturing(stream):
+    if number < 2 or cupy.cuda.runtime.streamIsCapturing(stream[1]):
         return cupy.zeros(count, cupy.uint64)
-    # A stream of the same number is another one in each thread, if it is the default stream of the thread.
-    key = (int(cupy.cuda.runtime.getDevice()), stream, threading.get_ident(), count)
+    key = stream, count
     with _lock:
         rows, taken = _rows.pop(key, (None, 0))
         if rows is None:

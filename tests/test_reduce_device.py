@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from threading import get_ident
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from kernels import build, reduce, reduce_device
 from kernels.reduce import EXTREMES, PARTS, SQUARES, SUM
 from kernels.reduce_device import C_TYPES, INSTANCES, combine_on_device, reduce_on_device
 from kernels.reduce_reference import reduce_reference
+from kernels.zeroed import current_stream
 
 SIZES = (1, 31, 32, 33, 1023, 1024, 1025, 10_007)
 ALL = SUM | SQUARES | EXTREMES
@@ -247,7 +247,5 @@ def test_what_a_graph_adds_to_is_nobody_elses(cp: Any, monkeypatch: pytest.Monke
     first, second = reduce_device._captured
     assert first is not second
     reduce_on_device(samples, SUM)
-    free = reduce_device.free_totals(
-        int(cp.cuda.runtime.getDevice()), int(cp.cuda.get_current_stream().ptr), get_ident()
-    )
+    free = reduce_device.free_totals(*current_stream())
     assert free and all(totals is not first and totals is not second for totals in free)

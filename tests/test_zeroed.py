@@ -55,17 +55,25 @@ def test_any_size(device: SimpleNamespace, count: int) -> None:
         assert device.cleared == [count] * 5
 
 
-def test_streams_devices_and_threads_have_their_own(device: SimpleNamespace) -> None:
+def test_streams_and_devices_have_their_own(device: SimpleNamespace) -> None:
     take(10)
     for name in ("stream", "number"):
         setattr(device, name, 1)
         take(10)
-    with ThreadPoolExecutor(1) as pool:
-        pool.submit(take, 10).result()
-    assert len(device.cleared) == 4
+    assert len(device.cleared) == 3
     device.stream = device.number = 0
     take(10)
-    assert len(device.cleared) == 4
+    assert len(device.cleared) == 3
+
+
+@pytest.mark.parametrize(("stream", "cleared"), [(zeroed.PER_THREAD, 2), (7, 1)])
+def test_threads_have_their_own_where_their_stream_is(device: SimpleNamespace, stream: int, cleared: int) -> None:
+    device.stream = stream
+    take(10)
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(take, 10).result()
+    take(10)
+    assert len(device.cleared) == cleared
 
 
 def test_what_is_captured_is_cleared_each_time(device: SimpleNamespace) -> None:
