@@ -194,14 +194,15 @@ ROWS: tuple[Row, ...] = (
     Row("command on 2^25 samples, one GPU", seconds(1.6), partial(waiting, GPU, "command, seconds", "warm")),
     Row("the same, kernels compiled first", seconds(2, "s more"), partial(compiling, GPUS)),
     Row("command on 2^25 samples, four GPUs", seconds(4), partial(waiting, GPUS, "command, seconds", "warm"),
-        bound="1.5 s until Dask, dask-cuda and CuPy are imported, 3.4 s until all four processes have done the same "
-              "and have their CUDA contexts, side by side; 0.2 s of work. Such a file goes to one GPU unless all are "
-              "asked for; that takes half as long."),
+        bound="where spawned workers took 6.4 s, 3.9 s: 1.6 s until the command has imported Dask and workers are "
+              "forked, 1.6 s CUDA contexts of four processes, which wait for each other in the driver (one alone takes "
+              "0.3 s), 0.3 s kernels and work, 0.4 s until the driver has given the contexts up. Forking gave 1.0 s, "
+              "its server before the command's own imports 0.6 s, one visible GPU for each process and contexts while "
+              "Dask starts 0.4 s, chunks for all threads 0.4 s. One work queue for each GPU would save another 0.4 s, "
+              "but copies and kernels would wait for each other. Such a file goes to one GPU unless all are forced."),
     Row("--help", seconds(0.3), partial(waiting, GPU, "command, seconds", "help")),
     Row("scheduling of 10,000 chunks", Need(0.01, "of the run", at_most=True),
-        partial(waiting, CORES, "scheduling", "share"),
-        bound="5 ms for the tasks of a chunk, 2.3 ms of them Dask's own for each task, in one process; a chunk of 1 "
-              "GiB takes 0.45 s on two cores. Fewer tasks to a chunk, one or two for three, brought it from 15 ms."),
+        partial(waiting, CORES, "scheduling", "share")),
     Row("planning of 100,000 chunks", seconds(1), partial(waiting, GPU, "planning", "seconds")),
     Row("memory that it takes", Need(200, "MB", at_most=True), partial(waiting, GPU, "planning", "megabytes")),
     Row("histogram, 4 GiB of int32, two CPU cores, whole command", Need(1, "× the fastest peer"),
