@@ -147,9 +147,7 @@ ROWS: tuple[Row, ...] = (
     kernel("stencil, weighted, radius 1,000", Need(0.80, "of the rate of products and sums"), "stencil_kernel",
            "share of these", under="weighted", radius=[1000]),
     beside("elementwise", Need(0.99, "of as many streams"), "copy_kernel", ("share of limit",), Need(1, "× CuPy"),
-           "cupy",
-           bound="where arrays lie in memory decides: CuPy's addition of float64 and ours get 4,390 GB/s in some "
-                 "places of it, 4,150 in others; so does a kernel that does nothing but read and write.", under="map"),
+           "cupy", under="map"),
     kernel("matmul float64, 4,096² … 16,384²", Need(0.95, "of cuBLAS"), "matmul_kernel", "share of cublas",
            dtype=["float64"],
            bound="larger matrices are faster than cuBLAS. At 4,096² the steps take 2.0 ms; the rest, a fifth of the "
