@@ -150,7 +150,6 @@ def _through_host(array: ArrayFile, bounds: Bounds, timeline: Timeline) -> Any:
 
 def _to_file(output: OutputFile, region: Bounds, block: Any, timeline: Timeline) -> None:
     """Write a block on which nobody works any more."""
-
     with timeline.measure("write", block.nbytes):
         spread = _writers().map if output.readable().run(region) >= PAGED_RUN else map
         output.write(region, block, lambda elements: _to_host(elements, output.spec), spread)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from pkgutil import resolve_name
 from typing import Any, cast
 
 from pipeline.devices import Devices, Gpu, find_devices, only_visible
@@ -162,51 +163,47 @@ def _in_this_process(placement: Placement, device: str) -> Iterator[Workers]:
         yield _workers(client, device, where, dashboard)
 
 
+def _several_processes(placement: Placement, number: int) -> AbstractContextManager[Workers]:
+    from pipeline.fork_server import WORKER
+
+    options = {"n_workers": number, "threads_per_worker": THREADS_PER_PROCESS}
+    where = f"{number} processes on this machine"
+    return _processes_of("distributed:LocalCluster", options, WORKER, placement, "cpu", where)
+
+
+def _one_process_per_gpu(placement: Placement, gpus: tuple[Gpu, ...]) -> AbstractContextManager[Workers]:
+    from pipeline.fork_server import GPU_WORKER
+
+    # The other threads of a worker verify while its GPU computes.
+    threads = max(2, min(cores() // len(gpus), THREADS["gpu"]))
+    options = {"threads_per_worker": threads, "resources": {"GPU": 1}, "device_memory_limit": 0}
+    # By UUID: dask-cuda would start a worker for every entry of CUDA_VISIBLE_DEVICES, also for those that CUDA ignores.
+    options |= {"CUDA_VISIBLE_DEVICES": [gpu.uuid for gpu in gpus]}
+    where = f"{len(gpus)} processes on this machine, one per GPU"
+    return _processes_of("pipeline.gpu_processes:GpuProcesses", options, GPU_WORKER, placement, "gpu", where)
+
+
 @contextmanager
-def _several_processes(placement: Placement, number: int) -> Iterator[Workers]:
-    from pipeline.fork_server import WORKER, fork_server
+def _processes_of(
+    kind: str, options: dict[str, Any], modules: Sequence[str], placement: Placement, device: str, where: str
+) -> Iterator[Workers]:
+    """A cluster of processes on this machine, of a kind that is imported while the server of the workers imports."""
+    from pipeline.fork_server import fork_server
 
     dashboard = _loopback(placement.dashboard_address)
-    # Somebody else's process may have reasons to have none. What is imported inside is imported beside the server's.
-    with fork_server(WORKER) if placement.own_process else nullcontext():
-        from distributed import Client, LocalCluster
-
-        from pipeline.processes import private, start_processes
-
-        options = {"n_workers": number, "threads_per_worker": THREADS_PER_PROCESS, **private(dashboard)}
-        with (
-            _local_directory(),
-            _routes(dashboard),
-            start_processes(LocalCluster, options) as cluster,
-            Client(cluster) as client,
-        ):
-            yield _workers(client, "cpu", f"{number} processes on this machine", dashboard)
-
-
-@contextmanager
-def _one_process_per_gpu(placement: Placement, gpus: tuple[Gpu, ...]) -> Iterator[Workers]:
-    from pipeline.fork_server import GPU_WORKER, fork_server
-
-    dashboard = _loopback(placement.dashboard_address)
-    with fork_server(GPU_WORKER) if placement.own_process else nullcontext():
+    # Somebody else's process may have reasons to have no server.
+    with fork_server(modules) if placement.own_process else nullcontext():
         from distributed import Client
 
-        from pipeline.gpu_processes import GpuProcesses
         from pipeline.processes import private, start_processes
 
-        # The other threads of a worker verify while its GPU computes.
-        threads = max(2, min(cores() // len(gpus), THREADS["gpu"]))
-        options = {"threads_per_worker": threads, "resources": {"GPU": 1}, "device_memory_limit": 0}
-        # By UUID: dask-cuda would start a worker for every entry of CUDA_VISIBLE_DEVICES, also for those that CUDA
-        # ignores.
-        options |= {"CUDA_VISIBLE_DEVICES": [gpu.uuid for gpu in gpus], **private(dashboard)}
         with (
             _local_directory(),
             _routes(dashboard),
-            start_processes(GpuProcesses, options) as cluster,
+            start_processes(resolve_name(kind), options | private(dashboard)) as cluster,
             Client(cluster) as client,
         ):
-            yield _workers(client, "gpu", f"{len(gpus)} processes on this machine, one per GPU", dashboard)
+            yield _workers(client, device, where, dashboard)
 
 
 @contextmanager
