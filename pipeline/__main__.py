@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from pipeline import cluster, devices
-from pipeline.threads import BLAS_VARIABLES, SWITCH_SECONDS, blas_threads
+from pipeline.threads import BLAS_VARIABLES, SWITCH_SECONDS, blas_threads, cores
 
 
 def prepare() -> None:
@@ -22,26 +22,31 @@ def prepare() -> None:
     atexit.register(gc.freeze)
 
 
-def expect_gpus(words: Sequence[str]) -> None:
-    """Start the server that workers are forked from now, if the words of a command name files for several GPUs.
+def expect_processes(words: Sequence[str]) -> None:
+    """Start the server that workers are forked from now, if the words of a command name files for several processes.
 
     It takes as long to import what it needs as this process does until it has a use for it. A guess: where nothing is
     forked it was for nothing, and ends with this process.
     """
-    files = [word for word in words if os.path.isfile(word)]
+    nbytes = sum(os.path.getsize(word) for word in words if os.path.isfile(word))
     elsewhere = any(word.startswith(("--device", "--scheduler")) for word in words)
-    if not files or elsewhere or sum(map(os.path.getsize, files)) < cluster.SMALL_BYTES:
+    if elsewhere or nbytes < min(cluster.SMALL_BYTES, cluster.PROCESSES_FROM_BYTES) or not nbytes:
         return
-    if devices.find_devices().usable > 1:
+    gpus = devices.find_devices().usable
+    if gpus > 1 and nbytes >= cluster.SMALL_BYTES:
         from pipeline.fork_server import GPU_WORKER, start
 
         start(GPU_WORKER)
+    elif not gpus and nbytes >= cluster.PROCESSES_FROM_BYTES and cores() > 1:
+        from pipeline.fork_server import WORKER, start
+
+        start(WORKER)
 
 
 def main() -> None:
     """Run the command line with as many threads of BLAS as leave each thread of a worker its share of the cores."""
     prepare()
-    expect_gpus(sys.argv[1:])
+    expect_processes(sys.argv[1:])
     from pipeline.cli import main as run
 
     run()

@@ -16,6 +16,9 @@ from contextlib import contextmanager, nullcontext
 from multiprocessing import forkserver, resource_tracker
 from typing import Any
 
+from pipeline.processes import MALLOC
+from pipeline.threads import BLAS_VARIABLES
+
 WORKER = ("distributed.nanny", "distributed.http.worker", "workflows", "pipeline.cluster", "pipeline.task",
           "pipeline.array_task", "numpy.random", "tornado.platform.asyncio")  # fmt: skip
 GPU_WORKER = (*WORKER, "dask_cuda", "cupy", "kvikio.defaults", "pipeline.gpu_worker")
@@ -40,10 +43,10 @@ def start(modules: Sequence[str]) -> bool:
 
     Modules that cannot be found are left out.
     """
-    # What its imports read: its modules are those of this process, also where the current folder has others, and its
-    # memory goes back to the system as Dask has it for workers that are spawned.
+    # What its imports read: its modules are those of this process, also where the current folder has others.
     paths = [os.path.abspath(path) for path in sys.path]
-    variables = {"PYTHONPATH": os.pathsep.join(paths), "PYTHONSAFEPATH": "1", "MALLOC_TRIM_THRESHOLD_": "65536"}
+    variables = {"PYTHONPATH": os.pathsep.join(paths), "PYTHONSAFEPATH": "1", **MALLOC}
+    variables |= dict.fromkeys(BLAS_VARIABLES, "1")  # as Dask has it: its threads are as many as the cores
     forkserver.set_forkserver_preload([*modules, "pipeline.forked"])
     atexit.unregister(_end)
     atexit.register(_end)

@@ -84,7 +84,7 @@ def test_dashboard_elsewhere_is_refused(address: str) -> None:
 @pytest.mark.parametrize(
     ("device", "gpus", "nbytes", "kind"),
     [
-        ("auto", 0, 2**33 - 1, "process"), ("auto", 0, 2**33, "cores"), ("cpu", 0, 2**33, "cores"),
+        ("auto", 0, 2**32 - 1, "process"), ("auto", 0, 2**32, "cores"), ("cpu", 0, 2**32, "cores"),
         ("auto", 1, 2**40, "process"), ("gpu", 1, 2**40, "process"), ("auto", 2, 2**30 - 1, "process"),
         ("auto", 2, 2**30, "gpus"), ("gpu", 8, 2**30, "gpus"), ("cpu", 8, 2**33, "cores"), ("cpu", 8, 2**30, "process"),
     ],
@@ -132,8 +132,10 @@ def test_a_command_on_one_of_several_gpus_hides_the_others(
 
 
 def test_processes_fit_into_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipeline.cluster, "cores", lambda: 64)
-    for limit, number in ((2**40, 22), (2**30, 4), (2**28, 1), (2**27, 0)):
+    for number_of_cores, limit, number in (
+        (64, 2**40, 32), (64, 2**30, 4), (64, 2**28, 1), (64, 2**27, 0), (3, 2**40, 2), (2, 2**40, 2), (1, 2**40, 1),
+    ):  # fmt: skip
+        monkeypatch.setattr(pipeline.cluster, "cores", lambda: number_of_cores)  # noqa: B023
         monkeypatch.setattr("distributed.system.MEMORY_LIMIT", limit)
         assert _processes() == number
 

@@ -201,8 +201,24 @@ def test_command_starts_it_first_where_files_are_for_several_gpus(
     monkeypatch.setattr(pipeline.fork_server, "start", found.append)
     monkeypatch.setattr(pipeline.devices, "find_devices", lambda: SimpleNamespace(usable=gpus))
     monkeypatch.setattr(pipeline.cluster, "SMALL_BYTES", small)
-    pipeline.__main__.expect_gpus(words)
+    pipeline.__main__.expect_processes(words)
     assert found == [GPU_WORKER] * starts
+
+
+@pytest.mark.parametrize(
+    ("gpus", "cores", "nbytes", "starts"),
+    [(0, 2, 4000, True), (0, 1, 4000, False), (0, 2, 4001, False), (1, 2, 0, False)],
+)
+def test_command_starts_it_first_where_files_are_for_several_cores(
+    gpus: int, cores: int, nbytes: int, starts: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[Any] = []
+    monkeypatch.setattr(pipeline.fork_server, "start", found.append)
+    monkeypatch.setattr(pipeline.devices, "find_devices", lambda: SimpleNamespace(usable=gpus))
+    monkeypatch.setattr(pipeline.__main__, "cores", lambda: cores)
+    monkeypatch.setattr(pipeline.cluster, "PROCESSES_FROM_BYTES", nbytes)
+    pipeline.__main__.expect_processes(["histogram", "samples.bin"])
+    assert found == [WORKER] * starts
 
 
 ON_GPUS = """
@@ -219,7 +235,7 @@ if __name__ == "__main__":
     cluster.find_devices = devices.find_devices = lambda: devices.Devices(gpus, "1", "1", None)
     cluster.SMALL_BYTES = 0
     servers = []
-    expect = pipeline.__main__.expect_gpus
+    expect = pipeline.__main__.expect_processes
 
     def expecting(words):
         expect(words)
@@ -236,7 +252,7 @@ if __name__ == "__main__":
 
         pipeline.engine.open_workers = on_cpu
 
-    pipeline.__main__.expect_gpus = expecting
+    pipeline.__main__.expect_processes = expecting
     try:
         pipeline.__main__.main()
     finally:
