@@ -189,10 +189,10 @@ ROWS: tuple[Row, ...] = (
               "that runs on the cores that read."),
     Row("file on disk only, one GPU", Need(0.95, "of direct reads"), partial(from_disk, GPU)),
     Row("file on disk only, two CPU cores", Need(0.95, "of direct reads"), partial(from_disk, CORES),
-        bound="8 GiB, of which two tasks read 1 GiB each at a time, through the page cache, on a virtual machine's disk "
-              "that likes neighbouring reads: with chunks of 256 MiB 4 GiB came as fast as by direct reads, but four "
-              "times as many tasks cost 2.4 % where chunks are 10,000. Asked for 8, 32 and 128 MiB ahead: 0.56, 0.86 "
-              "and 0.77 GB/s. 2 GiB gave 0.95."),
+        bound="8 GiB, of which two tasks read 1 GiB each at a time, through the page cache, on the disk of a virtual "
+              "machine, which likes neighbouring reads: with chunks of 256 MiB 4 GiB came as fast as by direct reads, "
+              "but four times as many tasks cost 2.4 % where chunks are 10,000. Asked for 8, 32 and 128 MiB ahead: "
+              "0.56, 0.86 and 0.77 GB/s. 2 GiB gave 0.95."),
     Row("command on 2^25 samples, one GPU", seconds(1.6), partial(waiting, GPU, "command, seconds", "warm")),
     Row("the same, kernels compiled first", seconds(2, "s more"), partial(compiling, GPUS)),
     Row("command on 2^25 samples, four GPUs", seconds(4), partial(waiting, GPUS, "command, seconds", "warm"),
