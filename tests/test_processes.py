@@ -6,7 +6,6 @@ import glob
 import json
 import multiprocessing.util
 import os
-import resource
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -100,15 +99,6 @@ def counted(path: str, compute: Any = HISTOGRAM.compute, **keywords: Any) -> Out
     return run(
         workflow, HistogramOptions(), open_source((path,)), Settings(verify="full", chunk_bytes=20000, **keywords)
     )
-
-
-def page_faults() -> int:
-    """Of arrays of 1 MiB that come and go in a worker, each of 256 pages."""
-    np.ones(2**17)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    for _ in range(100):
-        np.ones(2**17)
-    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
 
 def text_of(outcome: Outcome) -> str:
@@ -304,8 +294,3 @@ def test_processes_that_do_not_start_are_one_line(
         counted(path, placement=placement)
     assert "\n" not in str(caught.value)
     assert capfd.readouterr() == ("", "")
-
-
-def test_workers_keep_the_memory_of_temporary_arrays(per_core: None, placement: Placement) -> None:
-    with open_workers(placement, 0) as workers:
-        assert max(workers.client.run(page_faults).values()) < 100 * 256 // 4
