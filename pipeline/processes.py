@@ -6,13 +6,14 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from multiprocessing import spawn
 from threading import Event, Thread, current_thread, main_thread
 from typing import Any
 
 from pipeline.errors import PipelineError
 
 CLOSE_SECONDS = 10
-
+WORKER_PROCESS = "Dask Worker process (from Nanny)"  # as Dask names it
 
 # Dask has malloc give memory back at once. Each temporary array of NumPy would then be made of new pages: two processes
 # took 8 s for a histogram of 8 GiB, of which the system had most.
@@ -45,13 +46,36 @@ def start_processes(kind: Any, options: dict[str, Any]) -> Iterator[Any]:
     cluster = kind.__new__(kind)
     environ = "distributed.nanny.pre-spawn-environ"
     try:
-        with dask.config.set({environ: {**dask.config.get(environ), **MALLOC}}):  # also for workers that start later
+        # As long as the cluster is there, also for workers that start later.
+        with dask.config.set({environ: {**dask.config.get(environ), **MALLOC}}), _without_main():
             with _signals_held():
                 _start(cluster, options)
             yield cluster
     finally:
         if hasattr(cluster, "status"):  # it has begun to start
             _close(cluster)
+
+
+@contextmanager
+def _without_main() -> Iterator[None]:
+    """Start Dask's workers without the program that starts them: what they need of it travels by value.
+
+    multiprocessing would import it first. A script that does not ask for its `__name__` would then run once more in
+    each worker, which would start workers in turn, and nobody would ever be ready.
+    """
+    prepare = spawn.get_preparation_data
+
+    def prepared(name: str) -> dict[str, Any]:
+        data = prepare(name)
+        if name == WORKER_PROCESS:
+            return {key: value for key, value in data.items() if not key.startswith("init_main")}
+        return data
+
+    spawn.get_preparation_data = prepared
+    try:
+        yield
+    finally:
+        spawn.get_preparation_data = prepare
 
 
 def _start(cluster: Any, options: dict[str, Any]) -> None:
