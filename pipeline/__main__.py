@@ -28,9 +28,9 @@ def expect_processes(words: Sequence[str]) -> None:
     It takes as long to import what it needs as this process does until it has a use for it. A guess: where nothing is
     forked it was for nothing, and ends with this process.
     """
-    nbytes = sum(os.path.getsize(word) for word in words if os.path.isfile(word))
-    elsewhere = any(word.startswith(("--device", "--scheduler")) for word in words)
-    if elsewhere or nbytes < min(cluster.SMALL_BYTES, cluster.PROCESSES_FROM_BYTES) or not nbytes:
+    sizes = [os.path.getsize(word) for word in words if os.path.isfile(word)]
+    nbytes, elsewhere = sum(sizes), any(word.startswith(("--device", "--scheduler")) for word in words)
+    if elsewhere or not sizes or nbytes < min(cluster.SMALL_BYTES, cluster.PROCESSES_FROM_BYTES):
         return
     gpus = devices.find_devices().usable
     if gpus > 1 and nbytes >= cluster.SMALL_BYTES:

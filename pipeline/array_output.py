@@ -88,13 +88,15 @@ class OutputFile:
                 raise _other(expected, found)
             return found
 
+        parts = slabs(expected, self.readable().run(region))
         try:
             with open(self.path, "r+b", buffering=0) as file:
-                if not self.mappable:
-                    self._put(file.fileno(), region, part((...,)))
-                    return
-                with mapped(file.fileno(), self.offset, self.spec, region) as target:
-                    _fill(target, slabs(expected, self.readable().run(region)), part, spread)
+                fd = file.fileno()
+                if self.mappable:
+                    with mapped(fd, self.offset, self.spec, region) as target:
+                        _each(lambda inside: put(target[inside], part(inside)), parts, spread)
+                else:
+                    _each(lambda inside: self._put(fd, _within(region, inside), part(inside)), parts, spread)
         except OSError as error:
             reason = error.strerror
             raise PipelineError(f"the output: expected to write to {os.path.dirname(self.path)}, got {reason!r}; "
@@ -109,23 +111,23 @@ class OutputFile:
                 done += os.pwrite(fd, run[done:], self.offset + start + done)
 
 
-def _fill(
-    target: NDArray[Any],
-    slabs: Iterable[Inside],
-    part: Callable[[Inside], NDArray[Any]],
-    spread: Callable[..., Iterable[None]],
-) -> None:
-    """Write all slabs; where one fails, the others are done or left out before anything is raised."""
+def _within(region: Bounds, inside: Inside) -> Bounds:
+    """Where a part of a region is in the array."""
+    return tuple((start + part.start, start + part.stop) for (start, _), part in zip(region, inside, strict=False))
+
+
+def _each(write: Callable[[Inside], None], parts: Iterable[Inside], spread: Callable[..., Iterable[None]]) -> None:
+    """Write all parts; where one fails, the others are done or left out before anything is raised."""
     failed: list[Exception] = []
 
-    def fill(inside: Inside) -> None:
+    def write_unless(inside: Inside) -> None:
         try:
             if not failed:
-                put(target[inside], part(inside))
+                write(inside)
         except Exception as error:
             failed.append(error)
 
-    for _ in spread(fill, slabs):
+    for _ in spread(write_unless, parts):
         pass
     if failed:
         raise failed[0]

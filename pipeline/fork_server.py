@@ -17,7 +17,7 @@ from multiprocessing import forkserver, resource_tracker
 from typing import Any
 
 from pipeline.processes import MALLOC
-from pipeline.threads import BLAS_VARIABLES
+from pipeline.threads import BLAS_VARIABLES, blas_threads
 
 WORKER = ("distributed.nanny", "distributed.http.worker", "workflows", "pipeline.cluster", "pipeline.task",
           "pipeline.array_task", "numpy.random", "tornado.platform.asyncio")  # fmt: skip
@@ -45,8 +45,10 @@ def start(modules: Sequence[str]) -> bool:
     """
     # What its imports read: its modules are those of this process, also where the current folder has others.
     paths = [os.path.abspath(path) for path in sys.path]
-    variables = {"PYTHONPATH": os.pathsep.join(paths), "PYTHONSAFEPATH": "1", **MALLOC}
-    variables |= dict.fromkeys(BLAS_VARIABLES, "1")  # as Dask has it: its threads are as many as the cores
+    variables = {"PYTHONPATH": os.pathsep.join(paths), "PYTHONSAFEPATH": "1"}
+    # As for workers that are spawned: what the user has set stands, but not what this process has for its own threads.
+    variables |= {name: os.environ.get(name, value) for name, value in MALLOC.items()}
+    variables |= {name: "1" for name in BLAS_VARIABLES if os.environ.get(name) in (None, str(blas_threads()))}
     forkserver.set_forkserver_preload([*modules, "pipeline.forked"])
     atexit.unregister(_end)
     atexit.register(_end)

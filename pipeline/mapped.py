@@ -96,9 +96,10 @@ def _bits(array: NDArray[Any]) -> NDArray[Any]:
 def _advise(address: int, nbytes: int, advice: int) -> None:
     """Of all pages that some bytes lie in."""
     start = address // mmap.PAGESIZE * mmap.PAGESIZE
-    if _system().madvise(start, address + nbytes - start, advice) and ctypes.get_errno() != errno.EINVAL:
-        # A page that the file system does not give, for which touching it would end the process.
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
+    if _system().madvise(start, address + nbytes - start, advice) and (number := ctypes.get_errno()) != errno.EINVAL:
+        # EFAULT: a page that the file system does not give, for which touching it would end the process.
+        number = errno.EIO if number == errno.EFAULT else number
+        raise OSError(number, os.strerror(number))
 
 
 @cache

@@ -123,7 +123,7 @@ def test_output_that_somebody_cuts_off_is_told(tmp_path: Path) -> None:
             output.write(((2**19, 2**20),), np.zeros(2**19, np.int32))
 
 
-def test_mapping_that_is_refused_is_told(output: OutputFile, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mapping_that_is_refused_is_told(output: OutputFile) -> None:
     """The system has no room for it among the addresses of the process."""
     limits = resource.getrlimit(resource.RLIMIT_AS)
     large = replace(output, spec=Spec((2**40,), np.dtype(np.int32)))

@@ -131,13 +131,16 @@ def test_a_command_on_one_of_several_gpus_hides_the_others(
     assert os.environ.get("CUDA_VISIBLE_DEVICES") == before
 
 
-def test_processes_fit_into_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    for number_of_cores, limit, number in (
-        (64, 2**40, 32), (64, 2**30, 4), (64, 2**28, 1), (64, 2**27, 0), (3, 2**40, 2), (2, 2**40, 2), (1, 2**40, 1),
-    ):  # fmt: skip
-        monkeypatch.setattr(pipeline.cluster, "cores", lambda: number_of_cores)  # noqa: B023
-        monkeypatch.setattr("distributed.system.MEMORY_LIMIT", limit)
-        assert _processes() == number
+@pytest.mark.parametrize(
+    ("number_of_cores", "limit", "number"),
+    [(64, 2**40, 32), (64, 2**30, 4), (64, 2**28, 1), (64, 2**27, 0), (3, 2**40, 2), (2, 2**40, 2), (1, 2**40, 1)],
+)
+def test_processes_are_as_many_as_cores_and_memory_take(
+    number_of_cores: int, limit: int, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pipeline.cluster, "cores", lambda: number_of_cores)
+    monkeypatch.setattr("distributed.system.MEMORY_LIMIT", limit)
+    assert _processes() == number
 
 
 def test_gpu_where_there_is_none_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

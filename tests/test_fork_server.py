@@ -21,6 +21,7 @@ import pipeline.cluster
 import pipeline.devices
 import pipeline.fork_server
 from pipeline.fork_server import GPU_WORKER, WORKER, fork_server
+from pipeline.threads import SWITCH_SECONDS, blas_threads
 
 # The command on a small file with two processes; what happens at two moments of it is for each test to say.
 COMMAND = """
@@ -52,7 +53,8 @@ LOOK = """
     from multiprocessing import forkserver
     def look():
         blocked = [number.name for number in signal.pthread_sigmask(signal.SIG_BLOCK, ())]
-        return os.getppid(), "pipeline.forked" in sys.modules, os.environ["OPENBLAS_NUM_THREADS"], blocked
+        own = os.environ["OPENBLAS_NUM_THREADS"], round(sys.getswitchinterval(), 6)
+        return os.getppid(), "pipeline.forked" in sys.modules, blocked, *own
     server = forkserver._forkserver
     threads = len(os.listdir(f"/proc/{server._forkserver_pid}/task"))
     folder = os.stat(os.path.dirname(server._forkserver_address)).st_mode & 0o777
@@ -102,14 +104,20 @@ def left(folder: Path) -> list[str]:
     return [path.name for path in folder.iterdir() if path.name != "samples.bin"]
 
 
-def test_workers_are_forked_from_a_server_with_one_thread(folder: Path) -> None:
+@pytest.mark.parametrize("users", [{}, {"OPENBLAS_NUM_THREADS": "3"}], ids=str)
+def test_workers_are_forked_from_a_server_with_one_thread(
+    folder: Path, users: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in users.items():
+        monkeypatch.setenv(name, value)
     command = start(started=LOOK)
     printed, said = command.communicate(timeout=60)
     assert (command.returncode, said) == (0, "")
     first, result = printed.splitlines()
     server, threads, mode, workers, blas, pandas = json.loads(first)
     assert (threads, mode, pandas) == (1, 0o700, False)
-    assert workers == [[server, True, blas, ["SIGINT"]]] * 2
+    assert blas == users.get("OPENBLAS_NUM_THREADS", str(blas_threads()))
+    assert workers == [[server, True, ["SIGINT"], users.get("OPENBLAS_NUM_THREADS", "1"), SWITCH_SECONDS]] * 2
     assert json.loads(result)["environment"]["where"] == "2 processes on this machine"
     assert left(folder) == []
     all_end(members(command.pid))

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from pipeline.threads import BLAS_VARIABLES, THREADS, blas_threads, cores
+from pipeline.threads import BLAS_VARIABLES, SWITCH_SECONDS, THREADS, blas_threads, cores
 
 # What the command finds once its first job is about to run, in place of running it.
 SHOW = """
@@ -45,3 +45,9 @@ def test_all_threads_together_have_the_cores(monkeypatch, number, expected):
 def test_numpy_is_not_there_yet():
     code = "import sys, pipeline.__main__; sys.exit('numpy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_threads_of_the_command_take_turns_sooner():
+    code = "import sys; from pipeline import __main__; __main__.prepare(); print(sys.getswitchinterval())"
+    done = subprocess.run([sys.executable, "-c", code], text=True, capture_output=True, check=True)
+    assert float(done.stdout) == pytest.approx(SWITCH_SECONDS)

@@ -11,6 +11,7 @@ import json
 import os
 import sys
 import tempfile
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from time import perf_counter
@@ -21,37 +22,23 @@ import numpy as np
 from pipeline.array_device import WRITERS
 from pipeline.array_output import output_file
 from tests.benchmarks.common import command, process, save
+from tests.benchmarks.jobs import MEMORY, inputs
 from workflows.array_workflow import Spec
 
-MEMORY = "/dev/shm"
-ROW = 2**14  # bytes
-# Words of a job, and its inputs, each as large as all others.
-JOBS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "histogram": (("histogram", "--range", "0", "1000"), ("a",)),
-    "reduce": (("reduce", "--op", "sum"), ("a",)),
-    "map": (("map", "add"), ("a", "b")),
-    "stencil": (("stencil", "--radius", "1000"), ("a",)),  # float64: twice as many bytes as it reads
-    "transpose": (("transpose",), ("square",)),
+# Words of a job, and which of the inputs it takes: float32, float32, float64, each as large as the others.
+JOBS: dict[str, tuple[tuple[str, ...], tuple[int, ...]]] = {
+    "histogram": (("histogram", "--range", "0", "1000"), (0,)),
+    "reduce": (("reduce", "--op", "sum"), (0,)),
+    "map": (("map", "add"), (0, 1)),
+    "stencil": (("stencil", "--radius", "1000"), (0,)),  # float64: twice as many bytes as it reads
+    "transpose": (("transpose",), (2,)),
 }
 
 
-def make(path: Path, dtype: str, shape: tuple[int, int]) -> None:
-    """An array of numbers around 500, the same block of them again and again."""
-    array = np.lib.format.open_memmap(path, "w+", dtype, shape).reshape(-1)
-    block = np.random.default_rng(0).normal(500, 100, min(2**22, array.size)).astype(dtype)
-
-    def fill(start: int) -> None:
-        array[start : start + block.size] = block[: array.size - start]
-
-    with ThreadPoolExecutor() as pool:
-        list(pool.map(fill, range(0, array.size, block.size)))
-
-
-def run(job: str, folder: Path, verify: str) -> dict[str, Any]:
+def run(job: str, paths: Sequence[str], output: Path, verify: str) -> dict[str, Any]:
     """Seconds of a job after its start, bytes that it reads and writes."""
-    words, inputs = JOBS[job]
-    files = [str(folder / f"{name}.npy") for name in inputs]
-    output = folder / "out.npy"
+    words, numbers = JOBS[job]
+    files = [paths[number] for number in numbers]
     target = () if job in ("histogram", "reduce") else ("-o", str(output))
     report = json.loads(process(command(*words, *files, "-q", "--json", "--verify", verify, *target)).printed)
     performance = report["performance"]
@@ -90,14 +77,14 @@ def measure(mebibytes: int = 2**13, repeats: int = 2) -> dict[str, Any]:
     nbytes = mebibytes * 2**20
     with tempfile.TemporaryDirectory(dir=MEMORY) as name:
         folder = Path(name)
-        for file in ("a", "b"):
-            make(folder / f"{file}.npy", "float32", (nbytes // ROW, ROW // 4))
-        side = int((nbytes // 8) ** 0.5)
-        make(folder / "square.npy", "float64", (side, side))
+        paths = inputs(folder, ("float32", "float32", "float64"), nbytes)
         found: dict[str, Any] = {"bytes of an input": nbytes, "jobs": {}}
         for job in JOBS:
             found["jobs"][job] = {
-                verify: min((run(job, folder, verify) for _ in range(repeats)), key=lambda one: one["seconds"])
+                verify: min(
+                    (run(job, paths, folder / "out.npy", verify) for _ in range(repeats)),
+                    key=lambda one: one["seconds"],
+                )
                 for verify in ("off", "sample")
             }
             print(job, found["jobs"][job], flush=True)
