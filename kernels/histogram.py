@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels.binning import Binning, Edges
+from kernels.histogram_native import count_natively
 from kernels.histogram_plan import THREADS, launch_plan
 from kernels.zeroed import zeros
 
@@ -51,7 +52,7 @@ def histogram_reference(samples: NDArray[Any], edges: Edges) -> NDArray[np.int64
 
 
 def histogram_cpu(samples: NDArray[Any], binning: Binning) -> NDArray[np.int64]:
-    """Count samples on the CPU, a cache-sized block at a time.
+    """Count samples on the CPU: by compiled functions, or by NumPy where there is no compiler.
 
     Parameters
     ----------
@@ -63,6 +64,12 @@ def histogram_cpu(samples: NDArray[Any], binning: Binning) -> NDArray[np.int64]:
     int64 array, shape (bins + 3,)
         Underflow, the bins, overflow, NaN.
     """
+    slots = count_natively(samples, binning)
+    return histogram_numpy(samples, binning) if slots is None else slots
+
+
+def histogram_numpy(samples: NDArray[Any], binning: Binning) -> NDArray[np.int64]:
+    """Count samples as `histogram_cpu` does, by NumPy, a cache-sized block at a time."""
     narrow = binning.dtype.itemsize <= 2
     count = _count_patterns if narrow else _count_shifted if binning.shift is not None else _count_found
     total = np.zeros(2 ** (8 * binning.dtype.itemsize) if narrow else binning.slots, np.int64)
