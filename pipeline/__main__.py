@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from pipeline import cluster, devices
-from pipeline.threads import BLAS_VARIABLES, SWITCH_SECONDS, blas_threads, cores
+from pipeline.threads import BLAS_VARIABLES, SWITCH_SECONDS, blas_threads, processes
 
 
 def prepare() -> None:
@@ -37,10 +37,13 @@ def expect_processes(words: Sequence[str]) -> None:
         from pipeline.fork_server import GPU_WORKER, start
 
         start(GPU_WORKER)
-    elif not gpus and nbytes >= cluster.PROCESSES_FROM_BYTES and cores() > 1:
-        from pipeline.fork_server import WORKER, start
+    elif not gpus and nbytes >= cluster.PROCESSES_FROM_BYTES:
+        from kernels.native import expected
 
-        start(WORKER)
+        if processes(expected(words[0])) > 1:
+            from pipeline.fork_server import WORKER, start
+
+            start(WORKER)
 
 
 def main() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pkgutil import resolve_name
@@ -12,15 +12,11 @@ from typing import Any, cast
 
 from pipeline.devices import Devices, Gpu, find_devices, only_visible
 from pipeline.errors import PipelineError, UsageError
-from pipeline.threads import THREADS, cores
+from pipeline.threads import THREADS, cores, processes
 
 # Below this a second process costs more than it computes: starting takes seconds, a GPU reads this in milliseconds.
 SMALL_BYTES = 2**30
-# Counting (numpy.bincount) holds Python's lock for two thirds of a pass over the data, and exact sums are so many calls
-# that two threads get no further than one: more of them share a process in vain. On two cores two processes reduce
-# 4 GiB in 1.9 s and count them in 1.2, one with two threads takes 4.1 and 1.75; to start them takes 0.25 s longer.
-THREADS_PER_PROCESS = 2
-PROCESS_BYTES = 2**28  # twice what one of them takes
+PROCESS_BYTES = 2**28  # twice what a process of several takes
 PROCESSES_FROM_BYTES = 2**32
 ANSWER_SECONDS = 30
 
@@ -87,8 +83,10 @@ class Workers:
 
 
 @contextmanager
-def open_workers(placement: Placement, nbytes: int) -> Iterator[Workers]:
+def open_workers(placement: Placement, nbytes: int, compiled: Callable[[], bool] = bool) -> Iterator[Workers]:
     """Start or join the cluster for a job over `nbytes` bytes, and leave nothing of it running.
+
+    `compiled` says, where that matters, whether compiled kernels do all that is computed on a CPU.
 
     Raises
     ------
@@ -109,7 +107,7 @@ def open_workers(placement: Placement, nbytes: int) -> Iterator[Workers]:
     if gpus > 1 and nbytes >= SMALL_BYTES:
         with _one_process_per_gpu(placement, cast(Devices, devices).gpus) as workers:
             yield workers
-    elif not gpus and nbytes >= PROCESSES_FROM_BYTES and (number := _processes()) > 1:
+    elif not gpus and nbytes >= PROCESSES_FROM_BYTES and (number := _processes(compiled())) > 1:
         with _several_processes(placement, number) as workers:
             yield workers
     else:
@@ -118,11 +116,11 @@ def open_workers(placement: Placement, nbytes: int) -> Iterator[Workers]:
             yield workers
 
 
-def _processes() -> int:
+def _processes(compiled: bool) -> int:
     """As many as the cores keep busy and the memory of the machine, or of its container, holds."""
     from distributed.system import MEMORY_LIMIT
 
-    return min(cores(), max(2, -(-cores() // THREADS_PER_PROCESS)), int(MEMORY_LIMIT // PROCESS_BYTES))
+    return min(processes(compiled), int(MEMORY_LIMIT // PROCESS_BYTES))
 
 
 def _loopback(dashboard_address: str | None) -> str | None:

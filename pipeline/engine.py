@@ -59,7 +59,7 @@ def run_all(jobs: Sequence[Job], source: Source, settings: Settings = Settings()
         )
     block_bytes = BLOCK_BYTES if limit is None else block_bytes_within(limit)
     began = perf_counter()
-    with open_workers(settings.placement, source.nbytes) as workers:
+    with open_workers(settings.placement, source.nbytes, lambda: all(job.compiled for job in jobs)) as workers:
         settings.announce(workers)
         chunks = plan(source, chunk_bytes or _chunk_bytes(source, workers), mode, seed := secrets.randbits(32))
         main = Pass(tuple(jobs), workers.device, block_bytes, settings.traced)

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from kernels import native
 from pipeline.chunks import Chunk, Region
 from pipeline.common_part import CommonPart
 from pipeline.devices import find_devices
@@ -37,6 +38,12 @@ class Job:
         """Whether another job has to complete the options first."""
         survey = self.workflow.survey
         return survey is not None and survey.needed(self.options)
+
+    @property
+    def compiled(self) -> bool:
+        """Whether compiled kernels do all that it computes on a CPU; compiles them."""
+        stem = self.workflow.native
+        return not self.surveyed and stem is not None and native.library(stem) is not None
 
     def survey(self) -> Job:
         """The job that completes the options."""

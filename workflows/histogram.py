@@ -244,6 +244,7 @@ HISTOGRAM: Workflow[HistogramOptions] = Workflow(
     reference=reference,
     invariants=(every_sample_counted_once,),
     label=label,
+    native="histogram",
     survey=Survey(lambda options: options.edges is None and options.range == "auto", EXTENT, _with_extent),
     formats=(".json", ".npz", ".csv", ".png"),
 )

@@ -78,6 +78,9 @@ class Workflow(Generic[Options]):
     place
         (partial, index in the source of its block's first sample) -> partial, for partials that hold places: compute
         and reference count from the beginning of the block.
+    native
+        Stem of the C++ source that computes it on a CPU, where there is a compiler; then blocks of a process can be
+        computed side by side.
     formats
         Suffixes of the files that a result can be written to; ``.png`` for a result that is `Drawn`.
     """
@@ -93,4 +96,5 @@ class Workflow(Generic[Options]):
     label: Callable[[int, Options], str]
     survey: Survey[Options] | None = None
     place: Callable[[Any, int], Any] | None = None
+    native: str | None = None
     formats: tuple[str, ...] = (".json", ".npz", ".csv")
