@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-CLEARED = 2**21  # bytes at a time: a result that is kept keeps them
+CLEARED = 2**20  # bytes at a time: a result that is kept keeps them, and each stream that counts has as many
 APART = 128  # bytes that results begin at a multiple of, as arrays of their own do
 KINDS = 32  # of results that rows are kept for
 
@@ -43,9 +43,9 @@ def zeros(count: int) -> Any:
 
     stream = current_stream()
     padded = -(-count // (APART // 8)) * (APART // 8)
-    number = CLEARED // (8 * max(1, padded))
+    number = max(2, CLEARED // (8 * max(1, padded)))
     # What is captured is launched again: then it has to be cleared again, too.
-    if number < 2 or cupy.cuda.runtime.streamIsCapturing(stream[1]):
+    if 8 * padded > CLEARED or cupy.cuda.runtime.streamIsCapturing(stream[1]):
         return cupy.zeros(count, cupy.uint64)
     key = stream, count
     with _lock:
@@ -57,3 +57,9 @@ def zeros(count: int) -> Any:
         while len(_rows) > KINDS:
             del _rows[next(iter(_rows))]
     return rows[taken, :count]
+
+
+def release() -> None:
+    """Give up what is cleared and not taken: memory has other uses."""
+    with _lock:
+        _rows.clear()

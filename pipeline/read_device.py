@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from kernels import zeroed
 from pipeline.chunks import Chunk
 from pipeline.errors import UsageError
 from pipeline.read import open_planned
@@ -141,6 +142,7 @@ def release() -> None:
     """Give up the buffers: a job that does not stream, or in other blocks, has other uses for the memory."""
     import cupy
 
+    zeroed.release()
     if _ready:
         _ready.clear()
         cupy.get_default_memory_pool().free_all_blocks()

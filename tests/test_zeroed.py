@@ -47,12 +47,17 @@ def test_one_launch_clears_many(device: SimpleNamespace) -> None:
     assert starts == {0}
 
 
-@pytest.mark.parametrize("count", [0, 1, 15, 16, 17, 16387, zeroed.CLEARED // 16, zeroed.CLEARED // 8, 2**20 + 3])
+LARGEST = zeroed.CLEARED // 8  # numbers of a result that shares memory with others
+
+
+@pytest.mark.parametrize("count", [0, 1, 15, 16, 17, 16387, LARGEST // 2, LARGEST, LARGEST + 1])
 def test_any_size(device: SimpleNamespace, count: int) -> None:
     found = [take(count) for _ in range(5)]
     assert all(not np.shares_memory(one, other) for one in found for other in found if one is not other)
-    if count > zeroed.CLEARED // 16:  # large ones are arrays of their own
+    if count > LARGEST:  # large ones are arrays of their own
         assert device.cleared == [count] * 5
+    else:
+        assert len(device.cleared) <= 3
 
 
 def test_streams_and_devices_have_their_own(device: SimpleNamespace) -> None:
@@ -92,3 +97,11 @@ def test_few_are_kept(device: SimpleNamespace) -> None:
     assert len(device.cleared) == before
     take(1)
     assert len(device.cleared) == before + 1
+
+
+def test_what_is_not_taken_is_given_up(device: SimpleNamespace) -> None:
+    kept = take(10)
+    zeroed.release()
+    assert not zeroed._rows
+    assert not np.shares_memory(take(10), kept.base)
+    assert len(device.cleared) == 2

@@ -9,15 +9,20 @@ from __future__ import annotations
 
 import csv
 import io
+import os
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
+
+from pipeline.devices import Gpu, find_devices
 
 PERCENT, RATE = "avg.pct_of_peak_sustained_elapsed", "avg.pct_of_peak_sustained_active"
 # By the name that the README's reasons call them.
@@ -44,7 +49,7 @@ STALLS = {
     }.items()
 }  # fmt: skip
 MARK = "between_cases"
-AT_A_TIME = 7  # cases of a process
+AT_A_TIME = 4  # cases of a process
 UNITS = {
     "ns": 1e-3, "nsecond": 1e-3, "us": 1.0, "usecond": 1.0, "ms": 1e3, "msecond": 1e3,
     "byte": 1.0, "Kbyte": 1e3, "Mbyte": 1e6, "Gbyte": 1e9,
@@ -182,8 +187,8 @@ def by_case(names: Sequence[str], table: str) -> dict[str, dict[str, dict[str, f
     return found
 
 
-def profiled(names: Sequence[str], nbytes: int) -> str:
-    """What ncu says of these cases.
+def profiled(names: Sequence[str], nbytes: int, gpu: Gpu) -> str:
+    """What ncu says of these cases on a GPU.
 
     Raises
     ------
@@ -194,8 +199,10 @@ def profiled(names: Sequence[str], nbytes: int) -> str:
         log = Path(folder, "counters.csv")
         metrics = ",".join([*METRICS.values(), *STALLS.values()])
         own = [sys.executable, "-m", "tests.benchmarks.counters", str(nbytes), *names]
+        # ncu lets one process at a time profile, and knows of others by a file in the temporary folder.
+        environment = os.environ | {"CUDA_VISIBLE_DEVICES": gpu.uuid, "TMPDIR": folder}
         done = subprocess.run(["ncu", "--clock-control", "none", "--profile-from-start", "off", "--metrics", metrics,
-                               "--csv", "--log-file", str(log), *own])  # fmt: skip
+                               "--csv", "--log-file", str(log), *own], env=environment)  # fmt: skip
         text = log.read_text(encoding="utf-8") if log.exists() else ""
         if done.returncode:
             raise RuntimeError(f"ncu ended with status {done.returncode}: {text[-500:]}")
@@ -203,14 +210,28 @@ def profiled(names: Sequence[str], nbytes: int) -> str:
 
 
 def measure(nbytes: int = 2**28, names: Sequence[str] = tuple(CASES)) -> dict[str, Any]:
-    """Counters of the kernels of every case."""
-    found: dict[str, Any] = {}
-    for start in range(0, len(names), AT_A_TIME):
-        part = names[start : start + AT_A_TIME]
-        found |= by_case(part, profiled(part, nbytes))
+    """Counters of the kernels of every case, some cases on each GPU."""
+    free: SimpleQueue[Gpu] = SimpleQueue()
+    gpus = find_devices().gpus
+    for gpu in gpus:
+        free.put(gpu)
+
+    def counted(part: Sequence[str]) -> dict[str, Any]:
+        gpu = free.get()
+        try:
+            found = by_case(part, profiled(part, nbytes, gpu))
+        finally:
+            free.put(gpu)
         print({name: {kernel[:30]: round(counters["microseconds"]) for kernel, counters in found[name].items()}
                for name in part}, flush=True)  # fmt: skip
-    return {"bytes": nbytes, "cases": found}
+        return found
+
+    parts = [names[start : start + AT_A_TIME] for start in range(0, len(names), AT_A_TIME)]
+    cases: dict[str, Any] = {}
+    with ThreadPoolExecutor(len(gpus)) as pool:
+        for some in pool.map(counted, parts):
+            cases |= some
+    return {"bytes": nbytes, "cases": cases}
 
 
 if __name__ == "__main__":
