@@ -31,27 +31,34 @@ SEAL = hashlib.sha256().digest_size  # bytes behind a library, from which one th
 _lock = Lock()
 
 
-def library(stem: str) -> ctypes.CDLL | None:
-    """The functions of `kernels/<stem>.cpp`; None where they cannot be had. Compiled by one thread, while others wait."""
+def library(stem: str | Path) -> ctypes.CDLL | None:
+    """The functions of `kernels/<stem>.cpp`, or of the source at a path; None where they cannot be had.
+
+    Compiled by one thread, while others wait.
+    """
     with _lock:
         return _library(stem)
 
 
-def expected(stem: str) -> bool:
+def expected(stem: str | Path) -> bool:
     """Whether there is a source to compile and a compiler for it: a guess at `library`, which takes no time."""
-    return (build.SOURCES / f"{stem}.cpp").is_file() and compiler() is not None
+    return _source(stem).is_file() and compiler() is not None
+
+
+def _source(stem: str | Path) -> Path:
+    return stem if isinstance(stem, Path) else build.SOURCES / f"{stem}.cpp"
 
 
 @cache
-def _library(stem: str) -> ctypes.CDLL | None:
+def _library(stem: str | Path) -> ctypes.CDLL | None:
     command = compiler()
     if command is None:
         return None
-    source = (build.SOURCES / f"{stem}.cpp").read_bytes()
+    source = _source(stem).read_bytes()
     status = os.stat(command[0])
     tool = command, os.path.realpath(command[0]), status.st_size, status.st_mtime_ns
     key = hashlib.sha256(repr((source, OPTIONS, tool, features())).encode()).hexdigest()
-    path = build.cache_folder() / f"{stem}-{key}.so"
+    path = build.cache_folder() / f"{_source(stem).stem}-{key}.so"
     try:
         if not _whole(path):
             _compile(command, source, path)
@@ -63,7 +70,7 @@ def _library(stem: str) -> ctypes.CDLL | None:
 @cache
 def compiler() -> tuple[str, ...] | None:
     """The words that begin a command line of the compiler: those of CXX, else the first that is found; None without."""
-    for words in ([shlex.split(os.environ["CXX"])] if os.environ.get("CXX") else [[name] for name in COMPILERS]):
+    for words in [shlex.split(os.environ["CXX"])] if os.environ.get("CXX") else [[name] for name in COMPILERS]:
         if words and (path := shutil.which(words[0])):
             return (path, *words[1:])
     return None

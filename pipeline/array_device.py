@@ -17,11 +17,10 @@ from numpy.typing import NDArray
 from pipeline.array_job import ArrayJob, computed, nbytes_of
 from pipeline.array_output import OutputFile
 from pipeline.arrays import ArrayFile, read_region
-from pipeline.read import open_planned
 from pipeline.read_device import release, to_native
 from pipeline.threads import cores
 from pipeline.timeline import Timeline
-from pipeline.transfer import finish, prepare_threads, transfer, way
+from pipeline.transfer import finish, opened, prepare, transfer, way
 from workflows.array_workflow import Bounds, Spec, sizes
 
 ON_DEVICE = "?bBhHiIlLqQefdFD"  # dtypes that CuPy has
@@ -118,17 +117,16 @@ def _to_device(array: ArrayFile, bounds: Bounds, timeline: Timeline) -> Any:
 def _direct(array: ArrayFile, bounds: Bounds, timeline: Timeline) -> Any:
     """The bytes of a region as they are in the file."""
     import cupy
-    import kvikio
 
-    prepare_threads()
+    prepare()
     flat = cupy.empty(nbytes_of(array.spec, bounds), cupy.uint8)
     # What used this memory before may still be under way on the stream, of which the transfers know nothing.
     cupy.cuda.get_current_stream().synchronize()
     with timeline.measure("read+copy", flat.nbytes):
         timeline.ways.add(way())
         for piece, runs in array.parts(bounds):
-            with open_planned(piece), kvikio.CuFile(piece.path, "r") as file:
-                finish(transfer(file, piece, start, flat[at : at + nbytes]) for start, at, nbytes in runs.tolist())
+            with opened(piece) as pread:
+                finish(transfer(pread, piece, start, flat[at : at + nbytes]) for start, at, nbytes in runs.tolist())
     return flat
 
 

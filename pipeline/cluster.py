@@ -289,7 +289,7 @@ def _warm_up() -> None:
     if find_devices().usable:
         import cupy
 
-        from pipeline.transfer import prepare_threads
+        from pipeline.transfer import prepare
 
-        prepare_threads()
+        prepare()
         cupy.cuda.Device().synchronize()  # the context is there

@@ -15,11 +15,10 @@ import numpy as np
 from kernels import zeroed
 from pipeline.chunks import Chunk
 from pipeline.errors import UsageError
-from pipeline.read import open_planned
 from pipeline.timeline import Timeline
-from pipeline.transfer import Transfer, finish, prepare_threads, transfer, way
+from pipeline.transfer import Transfer, finish, opened, prepare, transfer, way
 
-BLOCK_BYTES = 2**27  # one kernel launch; many kvikio tasks each; less where a limit of memory says so
+BLOCK_BYTES = 2**27  # one kernel launch; many parts each; less where a limit of memory says so
 LEAST_BLOCK_BYTES = 2**16
 SLOTS = 2  # of a chunk: one being counted, one being filled
 CHUNKS = 2  # under way on a GPU: while one begins or ends, the other keeps the bus busy
@@ -51,15 +50,14 @@ def device_blocks(chunk: Chunk, timeline: Timeline, nbytes: int = BLOCK_BYTES) -
         If a file cannot be read or is no longer the one that was planned.
     """
     import cupy
-    import kvikio
 
-    prepare_threads()
+    prepare()
     native = chunk.dtype.newbyteorder("=")
     with _lane(nbytes) as slots:
         timeline.ways.add(way())
         began, ended = cupy.cuda.Event(), cupy.cuda.Event()
         for piece in chunk.pieces:
-            with open_planned(piece), kvikio.CuFile(piece.path, "r") as file:
+            with opened(piece) as pread:
                 step = len(slots[0]) // native.itemsize * native.itemsize
                 regions = [(start, min(step, piece.nbytes - start)) for start in range(0, piece.nbytes, step)]
                 under_way: deque[Transfer] = deque()
@@ -68,7 +66,7 @@ def device_blocks(chunk: Chunk, timeline: Timeline, nbytes: int = BLOCK_BYTES) -
                     for number in range(len(regions) + SLOTS - 1):
                         if number < len(regions):
                             start, length = regions[number]
-                            under_way.append(transfer(file, piece, start, slots[number % SLOTS][:length]))
+                            under_way.append(transfer(pread, piece, start, slots[number % SLOTS][:length]))
                         if number < SLOTS - 1:
                             continue
                         with _range("read+copy"):
@@ -84,7 +82,7 @@ def device_blocks(chunk: Chunk, timeline: Timeline, nbytes: int = BLOCK_BYTES) -
                         ended.synchronize()
                         timeline.add("kernel", now, cupy.cuda.get_elapsed_time(began, ended) / 1000, block.nbytes)
                 finally:
-                    finish(under_way)  # a buffer must not be given up while kvikio writes to it
+                    finish(under_way)  # a buffer must not be given up while something writes to it
 
 
 @contextmanager

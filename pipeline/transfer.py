@@ -1,55 +1,98 @@
-"""Bytes of files on their way to a device, through kvikio: by GPUDirect Storage, or through pinned memory."""
+"""Bytes of files on their way to a device: through pinned memory, or, by kvikio, by GPUDirect Storage."""
 
 from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
+from itertools import count
 from typing import Any
 
 from pipeline.chunks import Piece
 from pipeline.devices import find_devices
 from pipeline.errors import PipelineError
+from pipeline.pinned import Reader, reader
+from pipeline.read import open_planned
+from pipeline.threads import cores
 
-# Threads of kvikio copy from the page cache to pinned memory of their own, one task each, and have the device fetch it.
-# As long as what all of them have under way on all GPUs of a machine fits into the last-level cache of the host, its
-# memory gives each byte once; tasks that are too short wait for their copies. Figures are in docs/design.md.
-THREADS = 16
-TASK_BYTES = (2**21, 2**22)
+# Starts to read from an offset of a file into bytes on the device: what is waited for by its `get`.
+Pread = Callable[[Any, int], Any]
+
+# As long as what all threads have under way on all GPUs of a machine fits into the last-level cache of the host, its
+# memory gives each byte once; parts that are too short wait for their copies. Figures are in docs/design.md.
+THREADS = 12
+PART_BYTES = (2**20, 2**22)
 CACHED_BYTES = 2**27
+# Where there is no compiler, threads of kvikio, which wait for each copy before they read on.
+KVIKIO_THREADS = 16
 
 # In the environment of a process that sees one GPU, how many are fed on this machine.
 FED = "BARU_GPUS_FED"
 
-PINNED, DIRECT = "through pinned memory", "by GPUDirect Storage"
+PINNED, KVIKIO, DIRECT = "through pinned memory", "through pinned memory of kvikio", "by GPUDirect Storage"
+
+
+def prepare() -> None:
+    """Start the threads that read for the current device."""
+    if way() != PINNED:
+        _prepare_kvikio()
 
 
 @cache
-def prepare_threads() -> None:
-    """Tell kvikio how many threads to run for the GPU of this process, and in what steps they read and write."""
+def _prepare_kvikio() -> None:
     import kvikio.defaults
 
-    cores = len(os.sched_getaffinity(0))
-    gpus = int(os.environ.get(FED) or find_devices().usable)
-    kvikio.defaults.set({"num_threads": max(1, min(THREADS, cores)), "task_size": task_bytes(gpus)})
+    nbytes = min(PART_BYTES[1], 2 * part_bytes(_fed()))  # one buffer of a thread, not two
+    kvikio.defaults.set({"num_threads": min(KVIKIO_THREADS, cores()), "task_size": nbytes})
 
 
-def task_bytes(gpus: int) -> int:
-    """Bytes that a thread of kvikio reads at a time where so many GPUs are fed."""
-    low, high = TASK_BYTES
-    return max(low, min(CACHED_BYTES // (THREADS * max(gpus, 1)), high))
+def _reader() -> Reader | None:
+    return reader(min(THREADS, max(2, cores())), part_bytes(_fed()))
+
+
+def _fed() -> int:
+    return int(os.environ.get(FED) or find_devices().usable)
+
+
+def part_bytes(gpus: int) -> int:
+    """Bytes that a thread reads at a time where so many GPUs are fed."""
+    low, high = PART_BYTES
+    most = CACHED_BYTES // (2 * THREADS * max(gpus, 1))
+    return max(low, min(2 ** (most.bit_length() - 1), high))
+
+
+def way() -> str:
+    """How the bytes go, for the report."""
+    return DIRECT if _direct() else PINNED if _reader() else KVIKIO
 
 
 @cache
-def way() -> str:
-    """How the bytes go, for the report."""
+def _direct() -> bool:
     import kvikio.cufile_driver
     import kvikio.defaults
 
-    direct = not kvikio.defaults.is_compat_mode_preferred() and kvikio.cufile_driver.get("is_gds_available")
-    return DIRECT if direct else PINNED
+    return not kvikio.defaults.is_compat_mode_preferred() and bool(kvikio.cufile_driver.get("is_gds_available"))
+
+
+_orders = count()  # of files as they are opened
+
+
+@contextmanager
+def opened(piece: Piece) -> Iterator[Pread]:
+    """A file that is the planned one, before and after it was read, as what starts to read it."""
+    with open_planned(piece) as fd:
+        threads = None if _direct() else _reader()
+        if threads:
+            order = next(_orders)
+            yield lambda target, offset: threads.pread(fd, target, offset, order)
+        else:
+            import kvikio
+
+            with kvikio.CuFile(piece.path, "r") as file:
+                yield lambda target, offset: file.pread(target, len(target), offset)
 
 
 @dataclass(frozen=True)
@@ -72,8 +115,10 @@ class Transfer:
         offset = self.piece.offset + self.start
         try:
             got = int(self.future.get())
-        except RuntimeError as error:
-            reason = str(error).partition("\n")[0]
+        except (OSError, RuntimeError) as error:  # kvikio's are of the latter kind
+            if hasattr(error, "status"):
+                raise  # CUDA's own say whether the device is lost
+            reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
             raise PipelineError(f"{self.piece.path}: reading at byte {offset} failed: {reason}") from None
         if got != len(self.target):
             raise PipelineError(f"{self.piece.path}: shrank while it was read: ended at byte {offset + got}, expected "
@@ -81,10 +126,9 @@ class Transfer:
         return self.target
 
 
-def transfer(file: Any, piece: Piece, start: int, target: Any) -> Transfer:
-    """Start to read from byte `start` of a piece, whose file kvikio has opened, until the target is full."""
-    future = file.pread(target, len(target), piece.offset + start)
-    return Transfer(future, piece, start, target)
+def transfer(pread: Pread, piece: Piece, start: int, target: Any) -> Transfer:
+    """Start to read from byte `start` of a piece, which is opened, until the target is full."""
+    return Transfer(pread(target, piece.offset + start), piece, start, target)
 
 
 def finish(transfers: Iterable[Transfer]) -> None:
@@ -96,4 +140,5 @@ def finish(transfers: Iterable[Transfer]) -> None:
             under_way.popleft().result()
     finally:
         for other in under_way:
-            other.future.get()
+            with suppress(OSError, RuntimeError):  # the first one is told
+                other.future.get()

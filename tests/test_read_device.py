@@ -19,7 +19,7 @@ from pipeline.errors import PipelineError, UsageError
 from pipeline.read_device import BLOCK_BYTES, CHUNKS, LEAST_BLOCK_BYTES, SLOTS, block_bytes_within, device_blocks
 from pipeline.sources import Source, open_source
 from pipeline.timeline import Timeline
-from pipeline.transfer import task_bytes
+from pipeline.transfer import part_bytes as task_bytes
 
 
 @pytest.mark.parametrize("limit", [2**19, 2**20 - 1, 2**24 + 5, 2**27, 2**30 - 1, 2**30, 2**40])

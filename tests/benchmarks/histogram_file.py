@@ -44,11 +44,12 @@ def write_file(path: str, gib: int) -> None:
 def kvikio_alone(path: str, nbytes: int) -> float:
     """Bytes per second of one GPU reading the file through kvikio, nothing counted."""
     import cupy
-    import kvikio
+    import kvikio.defaults
 
     from pipeline.read_device import BLOCK_BYTES
-    from pipeline.transfer import task_bytes
+    from pipeline.transfer import KVIKIO_THREADS, PART_BYTES
 
+    kvikio.defaults.set({"num_threads": KVIKIO_THREADS, "task_size": PART_BYTES[1]})
     slots = [cupy.empty(BLOCK_BYTES, cupy.uint8) for _ in range(3)]
     with kvikio.CuFile(path, "r") as file:
         began = perf_counter()
@@ -56,7 +57,7 @@ def kvikio_alone(path: str, nbytes: int) -> float:
         for number, start in enumerate(range(0, nbytes, BLOCK_BYTES)):
             if len(futures) == 3:
                 futures.pop(0).get()
-            futures.append(file.pread(slots[number % 3], BLOCK_BYTES, start, task_size=task_bytes(1)))
+            futures.append(file.pread(slots[number % 3], BLOCK_BYTES, start))
         for future in futures:
             future.get()
     return nbytes / (perf_counter() - began)
