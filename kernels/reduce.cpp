@@ -22,6 +22,7 @@ using std::size_t;
 typedef unsigned __int128 u128;
 
 constexpr size_t BLOCK = 4096;
+constexpr int HALF_TOP = 16;  // float16 numbers are below 2**16, and multiples of 2**-24
 
 // Places in a partial: see reduce.py.
 enum { NAN_COUNT = 3, POSITIVE, NEGATIVE, FIRST_NAN, MIN_AT, MAX_AT, MIN_KEY, MAX_KEY, SUM_AT };
@@ -431,12 +432,11 @@ void add_up(const double* samples, size_t n, int top, int scale, Result& result)
 }
 
 // Copies a block, and zeros behind it, without what cannot be added up with the rest: infinities and NaN are counted,
-// numbers below 2**(top - WINDOW) added to the sums.
+// numbers smaller than `small` added to the sums.
 template <class T>
-void tame(const T* samples, size_t n, size_t start, int top, int scale, T* copy, Result& result) {
+void tame(const T* samples, size_t n, size_t start, typename Float<T>::Bits small, int scale, T* copy, Result& result) {
     typedef typename Float<T>::Bits Bits;
     constexpr Bits INFINITE = Float<T>::INFINITE;
-    const Bits small = bits_as<Bits>(static_cast<T>(power(top - Float<T>::WINDOW)));
     const T factor = static_cast<T>(power(scale));
     for (size_t i = 0; i < n; ++i) {
         Bits size = bits_as<Bits>(samples[i]) & ~Float<T>::SIGN;
@@ -446,7 +446,7 @@ void tame(const T* samples, size_t n, size_t start, int top, int scale, T* copy,
     for (size_t i = n; i < BLOCK; ++i) copy[i] = 0;
     for (size_t i = 0; i < n; ++i) {
         Bits size = bits_as<Bits>(samples[i]) & ~Float<T>::SIGN;
-        if (size - 1 < small - 1) {
+        if (size && size < small) {
             if (result.parts & SUM) result.sum.add(samples[i]);
             if (result.parts & SQUARES) result.squares.add_square(samples[i]);
         } else if (size > INFINITE) {
@@ -458,21 +458,22 @@ void tame(const T* samples, size_t n, size_t start, int top, int scale, T* copy,
     }
 }
 
+// `everything`: whatever the samples are, all are multiples of 2**(top - 41), and so are their squares of its square.
 template <class T>
-void reduce_block(const T* samples, size_t n, size_t start, Extremes<T>& extremes, Result& result) {
+void reduce_block(const T* samples, size_t n, size_t start, bool everything, Extremes<T>& extremes, Result& result) {
     Seen<T> seen = look(samples, n);
     const bool special = seen.largest >= Float<T>::INFINITE;
     const int64_t nan_before = result.partial[NAN_COUNT];
     if (special) seen = look_closely(samples, n);
-    const int exponent = static_cast<int>(seen.largest >> Float<T>::MANTISSA), top = exponent - Float<T>::BIAS;
+    const int top = everything ? HALF_TOP : static_cast<int>(seen.largest >> Float<T>::MANTISSA) - Float<T>::BIAS;
     const int scale = top < Float<T>::TOPS[0] ? 800 : top > Float<T>::TOPS[1] ? -600 : 0;
-    const typename Float<T>::Bits small =
-        bits_as<typename Float<T>::Bits>(static_cast<T>(power(top - Float<T>::WINDOW)));
+    const double least = everything ? 0 : power(top - Float<T>::WINDOW);
+    const typename Float<T>::Bits small = bits_as<typename Float<T>::Bits>(static_cast<T>(least));
     T copy[BLOCK];
     const T* numbers = samples;
     size_t length = n;
-    if (special || (result.parts & SUM && (scale || n % STEP || seen.smallest < small - 1))) {
-        tame(samples, n, start, top, scale, copy, result);
+    if (special || (result.parts & SUM && (scale || n % STEP || (!everything && seen.smallest < small - 1)))) {
+        tame(samples, n, start, small, scale, copy, result);
         numbers = copy;
         length = (n + STEP - 1) / STEP * STEP;
     }
@@ -486,13 +487,13 @@ void reduce_block(const T* samples, size_t n, size_t start, Extremes<T>& extreme
 
 // As to_key of reduce.py, and whether a sample is -0.0.
 int64_t key_of(double value) { return order(value + 0.0); }
-template <class T>
-int64_t place_of(size_t index, T sample) {
-    return 2 * static_cast<int64_t>(index) + (bits_as<typename Float<T>::Bits>(sample) == Float<T>::SIGN);
+template <class Bits>
+int64_t place_of(size_t index, Bits sample) {
+    return 2 * static_cast<int64_t>(index) + (sample == static_cast<Bits>(Bits(1) << (8 * sizeof(Bits) - 1)));
 }
 
-template <class T>
-void place_extremes(const T* samples, const Extremes<T>& extremes, Result& result) {
+template <class T, class Bits>
+void place_extremes(const Bits* samples, const Extremes<T>& extremes, Result& result) {
     if (!extremes.known) return;
     result.partial[MIN_AT] = place_of(extremes.least_at, samples[extremes.least_at]);
     result.partial[MAX_AT] = place_of(extremes.greatest_at, samples[extremes.greatest_at]);
@@ -501,16 +502,37 @@ void place_extremes(const T* samples, const Extremes<T>& extremes, Result& resul
 }
 
 template <class T>
-void reduce_floats(const T* samples, size_t n, Result& result) {
+void reduce_floats(const void* data, size_t n, Result& result) {
+    const T* samples = static_cast<const T*>(data);
     Extremes<T> extremes;
     for (size_t start = 0; start < n; start += BLOCK)
-        reduce_block(samples + start, n - start < BLOCK ? n - start : BLOCK, start, extremes, result);
+        reduce_block(samples + start, n - start < BLOCK ? n - start : BLOCK, start, false, extremes, result);
+    place_extremes(static_cast<const typename Float<T>::Bits*>(data), extremes, result);
+}
+
+// float16 as float32: a product with 2**112 moves the exponent to its place, also of subnormal numbers.
+float widened(uint16_t half) {
+    uint32_t size = half & 0x7fffu;
+    uint32_t bits = bits_as<uint32_t>(bits_as<float>(size << 13) * static_cast<float>(0x1p112));
+    bits = size >= 0x7c00 ? bits | Float<float>::INFINITE : bits;
+    return bits_as<float>(bits | (half & 0x8000u) << 16);
+}
+
+void reduce_halves(const void* data, size_t n, Result& result) {
+    const uint16_t* samples = static_cast<const uint16_t*>(data);
+    Extremes<float> extremes;
+    for (size_t start = 0; start < n; start += BLOCK) {
+        float wide[BLOCK];
+        size_t length = n - start < BLOCK ? n - start : BLOCK;
+        for (size_t i = 0; i < length; ++i) wide[i] = widened(samples[start + i]);
+        reduce_block(wide, length, start, true, extremes, result);
+    }
     place_extremes(samples, extremes, result);
 }
 
 }  // namespace
 
-// Types of samples are numbered as in reduce.py, but for float16, which becomes float32 before.
+// Types of samples are numbered as in reduce.py.
 enum Type { INT8, UINT8, INT16, UINT16, INT32, UINT32, INT64, UINT64, FLOAT16, FLOAT32, FLOAT64 };
 
 extern "C" void reduce_samples(int type, int parts, const void* samples, size_t n, int64_t* partial) {
@@ -524,8 +546,9 @@ extern "C" void reduce_samples(int type, int parts, const void* samples, size_t 
         case UINT32: reduce_integers(static_cast<const uint32_t*>(samples), n, result); break;
         case INT64: reduce_integers(static_cast<const int64_t*>(samples), n, result); break;
         case UINT64: reduce_integers(static_cast<const uint64_t*>(samples), n, result); break;
-        case FLOAT32: reduce_floats(static_cast<const float*>(samples), n, result); break;
-        case FLOAT64: reduce_floats(static_cast<const double*>(samples), n, result); break;
+        case FLOAT16: reduce_halves(samples, n, result); break;
+        case FLOAT32: reduce_floats<float>(samples, n, result); break;
+        case FLOAT64: reduce_floats<double>(samples, n, result); break;
     }
     result.finish();
 }

@@ -28,8 +28,6 @@ def fill_natively(partial: NDArray[np.int64], samples: NDArray[Any], dtypes: tup
     functions = native.library("reduce")
     if functions is None:
         return False
-    if samples.dtype == np.float16:
-        samples = samples.astype(np.float32)  # which keeps order, signs and NaN
     samples = np.require(samples, requirements=["C", "A"])
     function = functions.reduce_samples
     function.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
