@@ -85,7 +85,7 @@ def _line(binning: Binning) -> tuple[float, float]:
 
 
 def _on_a_line(functions: ctypes.CDLL, binning: Binning, type_: int) -> bool:
-    """Whether the line says the slot of every sample or the one before, as it does of bins about as wide as each other."""
+    """Whether the line says the slot of every sample or the one before: so it is of bins of about one width."""
     scale, offset = _line(binning)
     if not len(binning.thresholds) or not np.isfinite([scale, offset]).all():
         return False
