@@ -65,15 +65,16 @@ def _method(functions: ctypes.CDLL, binning: Binning) -> tuple[Any, int, tuple[A
     if binning.shift is not None and dtype.itemsize > 1:
         first = int(thresholds[0])
         end = int(thresholds[-1]) if len(thresholds) > binning.bins else int(np.iinfo(dtype).max) + 1
-        types = ctypes.c_uint64, ctypes.c_uint64, ctypes.c_int
-        return functions.count_shifted, TYPES.index(dtype.name), types, (first % 2**64, end - 1 - first, binning.shift)
+        shifted = ctypes.c_uint64, ctypes.c_uint64, ctypes.c_int
+        where = first % 2**64, end - 1 - first, binning.shift
+        return functions.count_shifted, TYPES.index(dtype.name), shifted, where
     if dtype.itemsize <= 2:
         return functions.count_patterns, dtype.itemsize, (ctypes.c_void_p,), (binning.slot_of_pattern.ctypes.data,)
     type_ = TYPES.index(dtype.name)
     found: tuple[Any, ...] = thresholds.ctypes.data, len(thresholds)
     if _on_a_line(functions, binning, type_):
-        types = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_double, ctypes.c_double
-        return functions.count_guessed, type_, types, (*found, *_line(binning))
+        guessed = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_double, ctypes.c_double
+        return functions.count_guessed, type_, guessed, (*found, *_line(binning))
     return functions.count_searched, type_, (ctypes.c_void_p, ctypes.c_size_t), found
 
 
@@ -85,7 +86,7 @@ def _line(binning: Binning) -> tuple[float, float]:
 
 
 def _on_a_line(functions: ctypes.CDLL, binning: Binning, type_: int) -> bool:
-    """Whether the line says the slot of every sample or the one before, as it does of bins about as wide as each other."""
+    """Whether the line says the slot of every sample or the one before: so it is of bins of about one width."""
     scale, offset = _line(binning)
     if not len(binning.thresholds) or not np.isfinite([scale, offset]).all():
         return False

@@ -1,6 +1,6 @@
-"""C++ kernels of the CPU: compiled at first use by the machine's own compiler, loaded by ctypes, which frees Python's lock.
+"""C++ kernels of the CPU: compiled at first use by the machine's own compiler, called while others hold Python's lock.
 
-Where there is no compiler, or it fails, callers have NumPy do the same: the same bits, slower.
+Where there is no compiler, or it fails, NumPy does the same, slower: the same bits.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ from threading import Lock
 
 from kernels import build
 
-# Exact as written: no -ffast-math, and no product that is fused with a sum. -O3 takes twice as long for nothing.
+# Floats are added in the order written, and no product is fused with a sum: without -ffast-math, which is not exact.
+# With -O3 compiling takes twice as long, for a tenth of the time of counting at most.
 OPTIONS = ("-O2", "-ftree-vectorize", "-march=native", "-std=c++17", "-ffp-contract=off", "-fno-exceptions",
            "-fno-rtti", "-fPIC", "-shared")  # fmt: skip
 COMPILERS = ("c++", "g++", "clang++")
 SECONDS = 30  # for the compiler, which takes one
-SEAL = hashlib.sha256().digest_size  # bytes behind a library, from which one that was cut short is known
+SEAL = hashlib.sha256().digest_size  # bytes behind a library, which tell one that was cut short
 
 _lock = Lock()
 
@@ -34,14 +35,14 @@ _lock = Lock()
 def library(stem: str | Path) -> ctypes.CDLL | None:
     """The functions of `kernels/<stem>.cpp`, or of the source at a path; None where they cannot be had.
 
-    Compiled by one thread, while others wait.
+    One thread compiles, while others wait for it.
     """
     with _lock:
         return _library(stem)
 
 
 def expected(stem: str | Path) -> bool:
-    """Whether there is a source to compile and a compiler for it: a guess at `library`, which takes no time."""
+    """Whether there are a source and a compiler for it: a guess at `library`, which takes no time."""
     return _source(stem).is_file() and compiler() is not None
 
 
@@ -51,17 +52,17 @@ def _source(stem: str | Path) -> Path:
 
 @cache
 def _library(stem: str | Path) -> ctypes.CDLL | None:
-    command = compiler()
-    if command is None:
+    words = compiler()
+    if words is None:
         return None
-    source = _source(stem).read_bytes()
-    status = os.stat(command[0])
-    tool = command, os.path.realpath(command[0]), status.st_size, status.st_mtime_ns
-    key = hashlib.sha256(repr((source, OPTIONS, tool, features())).encode()).hexdigest()
-    path = build.cache_folder() / f"{_source(stem).stem}-{key}.so"
     try:
+        source = _source(stem).read_bytes()
+        tool = os.stat(words[0])
+        content = repr((OPTIONS, words, os.path.realpath(words[0]), tool.st_size, tool.st_mtime_ns, features()))
+        key = hashlib.sha256(source + content.encode()).hexdigest()
+        path = build.cache_folder() / f"{_source(stem).stem}-{key}.so"
         if not _whole(path):
-            _compile(command, source, path)
+            _compile(words, source, path)
         return ctypes.CDLL(str(path))
     except (OSError, subprocess.SubprocessError):
         return None
@@ -69,8 +70,9 @@ def _library(stem: str | Path) -> ctypes.CDLL | None:
 
 @cache
 def compiler() -> tuple[str, ...] | None:
-    """The words that begin a command line of the compiler: those of CXX, else the first that is found; None without."""
-    for words in [shlex.split(os.environ["CXX"])] if os.environ.get("CXX") else [[name] for name in COMPILERS]:
+    """The path of the compiler, and what CXX says behind it; None where there is none."""
+    named = os.environ.get("CXX")
+    for words in [shlex.split(named)] if named else [[name] for name in COMPILERS]:
         if words and (path := shutil.which(words[0])):
             return (path, *words[1:])
     return None
@@ -78,7 +80,7 @@ def compiler() -> tuple[str, ...] | None:
 
 @cache
 def features() -> str:
-    """What the CPU can do: a folder of machine code may be shared by machines, of which not all run what one compiled."""
+    """What the CPU can do: machines that share a folder of machine code may differ in that."""
     try:
         with open("/proc/cpuinfo") as lines:
             found = next((line for line in lines if line.lower().startswith(("flags", "features"))), platform.node())
@@ -88,7 +90,7 @@ def features() -> str:
 
 
 def _whole(path: Path) -> bool:
-    """Whether a library is there, up to its last byte: to load one that was cut short may end the process."""
+    """Whether a library is there up to its last byte: to load half of one may end the process."""
     try:
         content = path.read_bytes()
     except FileNotFoundError:
@@ -96,22 +98,25 @@ def _whole(path: Path) -> bool:
     return content[-SEAL:] == hashlib.sha256(content[:-SEAL]).digest()
 
 
-def _compile(command: Sequence[str], source: bytes, path: Path) -> None:
+def _compile(words: Sequence[str], source: bytes, path: Path) -> None:
     """Put a library where it belongs: whole or not at all, whoever else compiles it at the same time."""
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         text, made = Path(folder, "kernel.cpp"), Path(folder, "kernel.so")
         text.write_bytes(source)
-        words = [*command, *OPTIONS, str(text), "-o", str(made)]
-        # What it says nobody reads; its own children, which do the work, end with it.
-        quiet = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
-        with subprocess.Popen(words, **quiet, start_new_session=True) as process:
-            try:
-                status = process.wait(SECONDS)
-            except BaseException:
-                os.killpg(process.pid, signal.SIGKILL)
-                raise
-        if status:
-            raise subprocess.CalledProcessError(status, words)
+        _run([*words, *OPTIONS, str(text), "-o", str(made)])
         with made.open("ab") as file:
             file.write(hashlib.sha256(made.read_bytes()).digest())
         os.replace(made, path)
+
+
+def _run(command: Sequence[str]) -> None:
+    """Run the compiler, which says nothing, and whose own processes end with it."""
+    none = subprocess.DEVNULL
+    with subprocess.Popen(command, stdin=none, stdout=none, stderr=none, start_new_session=True) as process:
+        try:
+            status = process.wait(SECONDS)
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+    if status:
+        raise subprocess.CalledProcessError(status, command)

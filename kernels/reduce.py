@@ -22,6 +22,7 @@ from kernels import exact_sum
 from kernels.exact_sum import SQUARE_WORDS, STEP, SUM_WORDS
 from kernels.extent import array_module
 from kernels.narrow_sum import BLOCK, Sums, sums_of_narrow
+from kernels.reduce_native import MOST, fill_natively
 
 DTYPES = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64")
 
@@ -96,7 +97,7 @@ def from_key(key: int, dtype: np.dtype[Any], negative_zero: bool) -> int | float
 
 
 def reduce_cpu(samples: NDArray[Any], parts: int) -> Partial:
-    """Partial of samples on the CPU, a cache-sized step at a time.
+    """Partial of samples on the CPU: by a compiled function, or by NumPy where there is no compiler.
 
     Parameters
     ----------
@@ -104,6 +105,19 @@ def reduce_cpu(samples: NDArray[Any], parts: int) -> Partial:
     parts
         One of PARTS: what to compute; the rest stays empty.
     """
+    total: Partial | None = None
+    for start in range(0, len(samples), MOST):
+        part = samples[start : start + MOST]
+        partial = empty(samples.dtype, parts, len(part))
+        if not fill_natively(partial, part, DTYPES, parts):
+            return reduce_numpy(samples, parts)
+        total = partial if total is None else combine(total, place(partial, start))
+    assert total is not None
+    return total
+
+
+def reduce_numpy(samples: NDArray[Any], parts: int) -> Partial:
+    """Partial of samples as of `reduce_cpu`, by NumPy, a cache-sized step at a time."""
     partial = empty(samples.dtype, parts, len(samples))
     total = squares = 0
     narrow = samples.dtype == np.float32 and parts & SUM

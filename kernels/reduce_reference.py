@@ -6,6 +6,7 @@ whose sums stay below 2**53.
 
 from __future__ import annotations
 
+from itertools import combinations_with_replacement
 from typing import Any
 
 import numpy as np
@@ -91,12 +92,13 @@ def _float_sums(part: NDArray[np.float64], parts: int) -> tuple[int, int]:
     # A sample is sign * mantissa * 2**(place - 1074).
     place = np.maximum(exponent, 1) - 1
     mask = np.uint64(2**DIGIT - 1)
-    digits = [((mantissa >> np.uint64(DIGIT * i)) & mask).astype(np.float64) for i in range(3)]
-    signed = [np.where(bits >> np.uint64(63), -digit, digit) for digit in digits]
-    total = sum(_by_exponent(place, digit, 1) << DIGIT * i for i, digit in enumerate(signed))
+    digits = {i: ((mantissa >> np.uint64(DIGIT * i)) & mask).astype(np.float64) for i in range(3)}
+    digits = {i: digit for i, digit in digits.items() if digit.any()}  # the lowest of no float32
+    negative = (bits >> np.uint64(63)).astype(np.bool_)
+    total = sum(_by_exponent(place, np.where(negative, -digit, digit), 1) << DIGIT * i for i, digit in digits.items())
     squares = 0
     if parts & SQUARES:
-        for i, j in ((0, 0), (0, 1), (0, 2), (1, 1), (1, 2), (2, 2)):
+        for i, j in combinations_with_replacement(digits, 2):
             squares += _by_exponent(place, digits[i] * digits[j], 2) * (1 + (i != j)) << DIGIT * (i + j)
     return total << (exact_sum.SUM_BITS - 1074), squares << (exact_sum.SQUARE_BITS - 2 * 1074)
 

@@ -47,6 +47,7 @@ class Stages:
     moved: dict[str, int] = field(default_factory=dict)
     devices: set[str] = field(default_factory=set)
     ways: set[str] = field(default_factory=set)
+    kernels: set[str] = field(default_factory=set)
     lanes: dict[str, int] = field(default_factory=dict)
     traces: list[Traced] = field(default_factory=list)
     nbytes: int = 0
@@ -58,6 +59,7 @@ class Stages:
         self.devices.add(device)
         for timeline in timelines:
             self.ways |= timeline.ways
+            self.kernels |= timeline.kernels
             for stage, seconds in timeline.seconds.items():
                 self.seconds[stage] = self.seconds.get(stage, 0.0) + seconds
                 self.moved[stage] = self.moved.get(stage, 0) + timeline.nbytes[stage]

@@ -137,7 +137,7 @@ void work(Reader& reader, Buffer* buffers, void* stream) {
 // Threads for the device of a context, which is the current one; they live as long as the process.
 // Null where the driver refuses, with its status.
 extern "C" Reader* open_reader(const Driver* driver, void* context, int threads, std::size_t part_bytes, int* status) {
-    auto* reader = new Reader{*driver, context, part_bytes, {}, {}, {}, 0};
+    auto* reader = new Reader{*driver, context, part_bytes, {}, {}, {}, 0, {}};
     char* memory;
     *status = driver->allocate(reinterpret_cast<void**>(&memory), part_bytes * BUFFERS * threads, PORTABLE);
     for (int i = 0; i < threads && !*status; i++) {

@@ -14,7 +14,7 @@ from pipeline.chunks import Chunk, Piece
 from pipeline.errors import PipelineError
 from pipeline.timeline import Timeline
 
-BLOCK_BYTES = 2**20  # read at a time: still in the second-level cache when it is counted
+BLOCK_BYTES = 2**21  # read at a time: still in the cache when it is counted; Python's part is a tenth of its time
 AHEAD_BYTES = 2**25  # asked of the file system ahead of the block, so that disk and CPU overlap without a second thread
 
 

@@ -20,7 +20,7 @@ from pipeline.transfer import Transfer, finish, opened, prepare, transfer, way
 
 BLOCK_BYTES = 2**27  # one kernel launch; many parts each; less where a limit of memory says so
 LEAST_BLOCK_BYTES = 2**16
-SLOTS = 2  # of a chunk: one being counted, one being filled
+SLOTS = 3  # of a chunk: one being counted, two being filled
 CHUNKS = 2  # under way on a GPU: while one begins or ends, the other keeps the bus busy
 
 _making = Lock()

@@ -43,6 +43,7 @@ def to_json(outcome: Outcome) -> dict[str, Any]:
             "where": outcome.where,
             "devices": sorted(stages.devices),
             "transfers": sorted(stages.ways),
+            "cpu kernels": sorted(stages.kernels),
             "machine": platform.machine(),
             "versions": versions(),
         },

@@ -163,6 +163,8 @@ def _each(work: Callable[[Pass, Chunk], Done], pass_: Pass, chunks: Sequence[Chu
 def compute_chunk(pass_: Pass, chunk: Chunk) -> ChunkResult:
     """Stream a chunk through the compute of all jobs, on the worker's GPU or its CPU."""
     timeline = Timeline(pass_.traced)
+    if pass_.device == "cpu":
+        timeline.kernels |= {"compiled" if job.compiled else "NumPy" for job in pass_.jobs}
     # Where everything is checked, what is checked has to be the very sum that is returned.
     whole = chunk.checked is not None and chunk.checked.samples == chunk.samples
     sums = [_Sums(job, job.workflow.compute, chunk, None if whole else chunk.checked) for job in pass_.jobs]

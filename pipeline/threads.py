@@ -8,10 +8,10 @@ import os
 # took four times as long as on 16 cores with 16, under the same limit of memory. On a GPU four compute, others verify.
 THREADS = {"cpu": 4, "gpu": 8}
 
-# Of a process where NumPy computes: numpy.bincount holds Python's lock for two thirds of a pass over the data, and exact
-# sums are so many calls that two threads get no further than one. On two cores two processes reduce 4 GiB in 1.9 s and
-# count them in 1.2, one with two threads takes 4.1 and 1.75; to start them takes 0.25 s longer. Compiled kernels do not
-# wait for each other: one process with two threads counts as fast as two, and nothing has to be started.
+# Of a process where NumPy computes: numpy.bincount holds Python's lock for two thirds of a pass over the data, and
+# exact sums are so many calls that two threads get no further than one. On two cores two processes reduce 4 GiB in
+# 1.9 s and count them in 1.2, one with two threads takes 4.1 and 1.75; to start them takes 0.25 s longer. Compiled
+# kernels wait for nobody: threads of one process count as fast as processes do, and nothing has to be started.
 THREADS_OF_NUMPY = 2
 
 # After which a thread lets others run Python, in processes of the command. After 5 ms, as usual, jobs that write arrays

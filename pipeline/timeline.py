@@ -37,6 +37,8 @@ class Timeline:
         In the order in which they ended.
     ways
         How bytes went from files to a device.
+    kernels
+        What computed on a CPU.
     """
 
     traced: bool = False
@@ -44,6 +46,7 @@ class Timeline:
     nbytes: dict[str, int] = field(default_factory=dict)
     spans: list[Span] = field(default_factory=list)
     ways: set[str] = field(default_factory=set)
+    kernels: set[str] = field(default_factory=set)
 
     def add(self, stage: str, began: float, seconds: float, nbytes: int = 0) -> None:
         """Count a span that began at `began` of ``time.perf_counter``."""

@@ -15,6 +15,7 @@ from kernels.binning import Binning, Edges
 from kernels.histogram import (
     histogram,
     histogram_cpu,
+    histogram_numpy,
     histogram_reference,
 )
 from kernels.histogram_plan import C_TYPES
@@ -105,11 +106,13 @@ def nasty(dtype: str | np.dtype[Any], size: int, edges: Edges, seed: int = 0) ->
 
 
 def assert_counts(samples: NDArray[Any], edges: Any, regular: bool) -> None:
-    """The CPU counterpart and the reference both say what numpy.histogram says."""
+    """The CPU counterpart, compiled and by NumPy, and the reference say what numpy.histogram says."""
     edges = np.asarray(edges, np.float64)
     expected = oracle(samples, edges)
     native = samples.dtype.newbyteorder("=")
-    for found in (histogram_cpu(samples, Binning(native, edges, regular)), histogram_reference(samples, edges)):
+    binning = Binning(native, edges, regular)
+    ways = (histogram_cpu(samples, binning), histogram_numpy(samples, binning), histogram_reference(samples, edges))
+    for found in ways:
         assert found.dtype == np.int64
         np.testing.assert_array_equal(found, expected)
     assert expected.sum() == len(samples)

@@ -17,6 +17,7 @@ import pytest
 from click.testing import CliRunner
 
 import pipeline.cluster
+import pipeline.threads
 from pipeline.cli import cli
 from pipeline.cluster import Placement, Workers, _processes, open_workers
 from pipeline.devices import Devices, Gpu
@@ -82,16 +83,23 @@ def test_dashboard_elsewhere_is_refused(address: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("device", "gpus", "nbytes", "kind"),
+    ("device", "gpus", "nbytes", "kind", "compiled"),
     [
-        ("auto", 0, 2**32 - 1, "process"), ("auto", 0, 2**32, "cores"), ("cpu", 0, 2**32, "cores"),
-        ("auto", 1, 2**40, "process"), ("gpu", 1, 2**40, "process"), ("auto", 2, 2**30 - 1, "process"),
-        ("auto", 2, 2**30, "gpus"), ("gpu", 8, 2**30, "gpus"), ("cpu", 8, 2**33, "cores"), ("cpu", 8, 2**30, "process"),
+        ("auto", 0, 2**32 - 1, "process", None), ("auto", 0, 2**32, "cores", False), ("cpu", 0, 2**32, "cores", False),
+        ("auto", 0, 2**32, "process", True), ("auto", 1, 2**40, "process", None), ("gpu", 1, 2**40, "process", None),
+        ("auto", 2, 2**30 - 1, "process", None), ("auto", 2, 2**30, "gpus", None), ("gpu", 8, 2**30, "gpus", None),
+        ("cpu", 8, 2**33, "cores", False), ("cpu", 8, 2**30, "process", None),
     ],
 )  # fmt: skip
 def test_cluster_by_gpus_and_size(
-    device: str, gpus: int, nbytes: int, kind: str, monkeypatch: pytest.MonkeyPatch
+    device: str, gpus: int, nbytes: int, kind: str, compiled: bool | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Where it does not matter whether kernels are compiled nobody asks."""
+
+    def answer() -> bool:
+        assert compiled is not None
+        return compiled
+
     def stub(name: str) -> Any:
         @contextmanager
         def cluster(placement: Placement, number: Any = None) -> Iterator[Any]:
@@ -102,11 +110,11 @@ def test_cluster_by_gpus_and_size(
 
     opened: list[Any] = []
     monkeypatch.setattr(pipeline.cluster, "find_devices", lambda: Devices((GPU,) * gpus, "1", "1", None))
-    monkeypatch.setattr(pipeline.cluster, "cores", lambda: 4)
+    monkeypatch.setattr(pipeline.threads, "cores", lambda: 4)
     for name, function in {"process": "in_this_process", "cores": "several_processes",
                            "gpus": "one_process_per_gpu"}.items():  # fmt: skip
         monkeypatch.setattr(pipeline.cluster, f"_{function}", stub(name))
-    with open_workers(Placement(device=device), nbytes):
+    with open_workers(Placement(device=device), nbytes, answer):
         pass
     computing = {"process": "gpu" if gpus and device != "cpu" else "cpu", "cores": 2, "gpus": (GPU,) * gpus}[kind]
     assert opened == [(kind, computing)]
@@ -132,15 +140,19 @@ def test_a_command_on_one_of_several_gpus_hides_the_others(
 
 
 @pytest.mark.parametrize(
-    ("number_of_cores", "limit", "number"),
-    [(64, 2**40, 32), (64, 2**30, 4), (64, 2**28, 1), (64, 2**27, 0), (3, 2**40, 2), (2, 2**40, 2), (1, 2**40, 1)],
-)
+    ("number_of_cores", "limit", "compiled", "number"),
+    [
+        (64, 2**40, False, 32), (64, 2**30, False, 4), (64, 2**28, False, 1), (64, 2**27, False, 0),
+        (3, 2**40, False, 2), (2, 2**40, False, 2), (1, 2**40, False, 1), (64, 2**40, True, 16),
+        (64, 2**30, True, 4), (5, 2**40, True, 2), (4, 2**40, True, 1), (2, 2**40, True, 1), (1, 2**40, True, 1),
+    ],
+)  # fmt: skip
 def test_processes_are_as_many_as_cores_and_memory_take(
-    number_of_cores: int, limit: int, number: int, monkeypatch: pytest.MonkeyPatch
+    number_of_cores: int, limit: int, compiled: bool, number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pipeline.cluster, "cores", lambda: number_of_cores)
+    monkeypatch.setattr(pipeline.threads, "cores", lambda: number_of_cores)
     monkeypatch.setattr("distributed.system.MEMORY_LIMIT", limit)
-    assert _processes() == number
+    assert _processes(compiled) == number
 
 
 def test_gpu_where_there_is_none_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,8 @@ import pipeline.__main__
 import pipeline.cluster
 import pipeline.devices
 import pipeline.fork_server
+import pipeline.threads
+from kernels import native
 from pipeline.fork_server import GPU_WORKER, WORKER, fork_server
 from pipeline.threads import SWITCH_SECONDS
 
@@ -41,8 +43,8 @@ if __name__ == "__main__":
     pipeline.__main__.prepare()
     import pipeline.cli, pipeline.cluster, pipeline.engine, pipeline.processes
 
-    pipeline.cluster.PROCESSES_FROM_BYTES, pipeline.cluster.THREADS_PER_PROCESS = 0, 1
-    pipeline.cluster.cores = lambda: 2
+    pipeline.cluster.PROCESSES_FROM_BYTES = 0
+    pipeline.cluster.cores, pipeline.cluster.processes = lambda: 2, lambda compiled: 2
     private, get_ready = pipeline.processes.private, pipeline.engine._get_ready
     pipeline.processes.private, pipeline.engine._get_ready = starting, started
     pipeline.cli.main(["histogram", "samples.bin", "-q", "--json", "--device", "cpu"])
@@ -215,18 +217,24 @@ def test_command_starts_it_first_where_files_are_for_several_gpus(
 
 
 @pytest.mark.parametrize(
-    ("gpus", "cores", "nbytes", "starts"),
-    [(0, 2, 4000, True), (0, 1, 4000, False), (0, 2, 4001, False), (1, 2, 0, False)],
-)
+    ("job", "compiler", "gpus", "cores", "nbytes", "starts"),
+    [
+        ("matmul", "c++", 0, 2, 4000, True), ("matmul", "c++", 0, 1, 4000, False), ("matmul", "c++", 0, 2, 4001, False),
+        ("matmul", "c++", 1, 2, 0, False), ("histogram", None, 0, 2, 4000, True), ("reduce", None, 0, 1, 0, False),
+        ("histogram", "c++", 0, 4, 0, False), ("reduce", "c++", 0, 5, 4000, True), ("reduce", "c++", 0, 5, 4001, False),
+    ],
+)  # fmt: skip
 def test_command_starts_it_first_where_files_are_for_several_cores(
-    gpus: int, cores: int, nbytes: int, starts: bool, monkeypatch: pytest.MonkeyPatch
+    job: str, compiler: str | None, gpus: int, cores: int, nbytes: int, starts: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Four threads of a process compute where compiled kernels are expected, else two."""
     found: list[Any] = []
     monkeypatch.setattr(pipeline.fork_server, "start", found.append)
     monkeypatch.setattr(pipeline.devices, "find_devices", lambda: SimpleNamespace(usable=gpus))
-    monkeypatch.setattr(pipeline.__main__, "cores", lambda: cores)
+    monkeypatch.setattr(pipeline.threads, "cores", lambda: cores)
+    monkeypatch.setattr(native, "compiler", lambda: compiler and (compiler,))
     monkeypatch.setattr(pipeline.cluster, "PROCESSES_FROM_BYTES", nbytes)
-    pipeline.__main__.expect_processes(["histogram", "samples.bin"])
+    pipeline.__main__.expect_processes([job, "samples.bin"])
     assert found == [WORKER] * starts
 
 
@@ -254,8 +262,8 @@ if __name__ == "__main__":
         opened = cluster.open_workers
 
         @contextmanager
-        def on_cpu(placement, nbytes):
-            with opened(placement, nbytes) as workers:
+        def on_cpu(placement, nbytes, compiled):
+            with opened(placement, nbytes, compiled) as workers:
                 servers.extend(workers.client.run(os.getppid).values())
                 yield replace(workers, device="cpu")
 

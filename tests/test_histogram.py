@@ -27,6 +27,7 @@ from kernels.binning import MAX_BINS, Binning
 from kernels.histogram import (
     CACHED_BYTES,
     histogram_cpu,
+    histogram_numpy,
     histogram_reference,
 )
 from pipeline.generate import DISTRIBUTIONS, generate
@@ -125,7 +126,9 @@ def test_counts_are_the_definition(dtype: str, data: st.DataObject) -> None:
         slot = len(edges) + 1 if math.isnan(value) else last if value == edges[-1] else bisect_right(edges, value)
         expected[slot] += 1
     samples = np.array(chosen, dtype)
-    assert histogram_cpu(samples, Binning(samples.dtype, np.array(edges), False)).tolist() == expected
+    binning = Binning(samples.dtype, np.array(edges), False)
+    assert histogram_cpu(samples, binning).tolist() == expected
+    assert histogram_numpy(samples, binning).tolist() == expected
     assert histogram_reference(samples, np.array(edges)).tolist() == expected
 
 
@@ -143,7 +146,8 @@ def test_counts_are_boost_histogram_s(dtype: str, name: str) -> None:
     on_last_edge = int((values == edges[-1]).sum())
     expected[-3] += on_last_edge
     expected[-2] -= on_last_edge
-    np.testing.assert_array_equal(histogram_cpu(samples, Binning(samples.dtype, edges, EDGES[name][1])), expected)
+    for count in (histogram_cpu, histogram_numpy):
+        np.testing.assert_array_equal(count(samples, Binning(samples.dtype, edges, EDGES[name][1])), expected)
 
 
 @bounded

@@ -61,7 +61,7 @@ def placement(request: pytest.FixtureRequest) -> Placement:
 def per_core(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two processes for a small file, whatever the machine."""
     monkeypatch.setattr(pipeline.cluster, "PROCESSES_FROM_BYTES", 0)
-    monkeypatch.setattr(pipeline.cluster, "THREADS_PER_PROCESS", 1)
+    monkeypatch.setattr(pipeline.cluster, "processes", lambda compiled: 2)
     monkeypatch.setattr(pipeline.cluster, "cores", lambda: 2)
 
 
@@ -75,7 +75,7 @@ def per_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pipeline.cluster, "SMALL_BYTES", 0)
 
     @contextmanager
-    def on_cpu(placement: Placement, nbytes: int) -> Iterator[Workers]:
+    def on_cpu(placement: Placement, nbytes: int, _: Any) -> Iterator[Workers]:
         with open_workers(placement, nbytes) as workers:
             assert workers.device == "gpu"
             yield replace(workers, device="cpu")

@@ -19,7 +19,7 @@ from pipeline.sources import open_source
 from workflows.histogram import HISTOGRAM, HistogramOptions
 
 print("once")
-pipeline.cluster.PROCESSES_FROM_BYTES, pipeline.cluster.cores = 0, lambda: 2
+pipeline.cluster.PROCESSES_FROM_BYTES, pipeline.cluster.processes = 0, lambda compiled: 2
 
 def compute(block, options):
     return HISTOGRAM.compute(block, options)

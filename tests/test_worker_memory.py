@@ -23,7 +23,7 @@ def page_faults() -> int:
 @pytest.mark.parametrize("own_process", [False, True], ids=["spawned", "forked"])
 def test_temporary_arrays_take_pages_that_are_there(own_process: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pipeline.cluster, "PROCESSES_FROM_BYTES", 0)
-    monkeypatch.setattr(pipeline.cluster, "cores", lambda: 2)
+    monkeypatch.setattr(pipeline.cluster, "processes", lambda compiled: 2)
     with open_workers(Placement(own_process=own_process), 0) as workers:
         faults = workers.client.run(page_faults)
     assert len(faults) == 2 and max(faults.values()) < 100 * 256 // 4

@@ -259,4 +259,5 @@ REDUCE: Workflow[ReduceOptions] = Workflow(
     invariants=(every_sample_counted_once, moments_agree, places_exist),
     label=label,
     place=reduce.place,
+    native="reduce",
 )
