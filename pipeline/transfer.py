@@ -61,7 +61,7 @@ def part_bytes(gpus: int) -> int:
     """Bytes that a thread reads at a time where so many GPUs are fed."""
     low, high = PART_BYTES
     most = CACHED_BYTES // (2 * THREADS * max(gpus, 1))
-    return max(low, min(2 ** (most.bit_length() - 1), high))
+    return max(low, min(1 << most.bit_length() - 1, high))
 
 
 def way() -> str:

@@ -17,6 +17,7 @@ Address, Size, Flags = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint
 Out = ctypes.POINTER(ctypes.c_void_p)
 REFUSED = 2  # CUDA_ERROR_OUT_OF_MEMORY
 LOST = 700  # CUDA_ERROR_ILLEGAL_ADDRESS
+_kept: list[Any] = []
 
 
 class HostDriver:
@@ -97,7 +98,7 @@ class HostReader(Reader):
         library = native.library(SOURCE)
         assert library, "a compiler is needed here"
         super().__init__(library, driver.functions(), 1, threads, part_bytes)
-        self._driver = driver  # as long as its threads live
+        _kept.append(driver)  # as long as its threads live
 
     def pread(self, fd: int, target: Any, offset: int, order: int) -> Read:
         """Like that of a GPU."""

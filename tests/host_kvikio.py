@@ -1,4 +1,4 @@
-"""What streams, events, pinned memory and kvikio's files are on a machine without a GPU: everything is done at once."""
+"""What streams, events, pinned memory and readers are on a machine without a GPU: everything is done at once."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 from host_array import DeviceArray
+from host_driver import HostDriver, HostReader
 
-from pipeline import array_device, read_device, transfer
+from pipeline import read_device, transfer
 
 
 class HostStream(nullcontext[Any]):
@@ -84,8 +85,9 @@ def install(cp: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     cupyx.empty_pinned = np.empty
     monkeypatch.setitem(sys.modules, "cupyx", cupyx)
     monkeypatch.setattr(transfer, "find_devices", lambda: SimpleNamespace(usable=1))
-    for module in (transfer, read_device, array_device):
-        monkeypatch.setattr(module, "way", lambda: transfer.PINNED)
+    monkeypatch.setattr(transfer, "_direct", lambda: False)
+    reader = HostReader(HostDriver(), 3, 64)
+    monkeypatch.setattr(transfer, "_reader", lambda: reader)
     monkeypatch.setattr(read_device, "_ready", {})
     monkeypatch.setattr(read_device, "_range", lambda name: nullcontext())
     monkeypatch.setattr(

@@ -45,7 +45,7 @@ def test_no_driver_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
     gpu_worker._make_context()
 
 
-@pytest.mark.parametrize(("fed", "mib"), [(None, 4), ("1", 4), ("4", 2)])
+@pytest.mark.parametrize(("fed", "mib"), [(None, 4), ("1", 4), ("2", 4), ("4", 2), ("8", 2)])
 def test_process_that_sees_one_gpu_knows_how_many_are_fed(
     fed: str | None, mib: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -58,5 +58,5 @@ def test_process_that_sees_one_gpu_knows_how_many_are_fed(
     monkeypatch.delenv(transfer.FED, raising=False)
     if fed:
         monkeypatch.setenv(transfer.FED, fed)
-    transfer.prepare_threads.__wrapped__()  # what is remembered of this process stays
+    transfer._prepare_kvikio.__wrapped__()  # what is remembered of this process stays
     assert found["task_size"] == mib * 2**20

@@ -13,16 +13,18 @@ from host_kvikio import install
 from numpy.typing import NDArray
 
 import pipeline
-from pipeline import read_device
+from pipeline import read_device, transfer
 from pipeline.chunks import Region, plan
 from pipeline.errors import PipelineError, UsageError
 from pipeline.read_device import BLOCK_BYTES, CHUNKS, LEAST_BLOCK_BYTES, SLOTS, block_bytes_within, device_blocks
 from pipeline.sources import Source, open_source
 from pipeline.timeline import Timeline
-from pipeline.transfer import part_bytes as task_bytes
+from pipeline.transfer import part_bytes
+
+LEAST = 2 * CHUNKS * SLOTS * LEAST_BLOCK_BYTES
 
 
-@pytest.mark.parametrize("limit", [2**19, 2**20 - 1, 2**24 + 5, 2**27, 2**30 - 1, 2**30, 2**40])
+@pytest.mark.parametrize("limit", [LEAST, LEAST + 1, 2**20 - 1, 2**24 + 5, 2**27, 2**30 - 1, 2**30, 2**40])
 def test_buffers_take_half_of_the_limit_at_most(limit: int) -> None:
     nbytes = block_bytes_within(limit)
     assert LEAST_BLOCK_BYTES <= nbytes <= BLOCK_BYTES
@@ -33,9 +35,9 @@ def test_buffers_take_half_of_the_limit_at_most(limit: int) -> None:
 
 def test_limit_that_is_no_use_is_refused(tmp_path: Path) -> None:
     np.arange(100, dtype=np.int32).tofile(tmp_path / "a.bin")
-    text = r"^--device-memory-limit: expected at least 524288 bytes, got 524287$"
+    text = rf"^--device-memory-limit: expected at least {LEAST} bytes, got {LEAST - 1}$"
     with pytest.raises(UsageError, match=text):
-        pipeline.run("histogram", tmp_path / "a.bin", device_memory_limit=2**19 - 1)
+        pipeline.run("histogram", tmp_path / "a.bin", device_memory_limit=LEAST - 1)
 
 
 def test_limit_does_not_matter_without_a_gpu(tmp_path: Path) -> None:
@@ -45,11 +47,13 @@ def test_limit_does_not_matter_without_a_gpu(tmp_path: Path) -> None:
     np.testing.assert_array_equal(found.counts, np.histogram(samples, 10, (0, 1024))[0])
 
 
-@pytest.fixture
-def gpu(cp: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The GPU, or the host in its place."""
+@pytest.fixture(params=["threads of this project", "kvikio"])
+def gpu(cp: Any, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Any:
+    """The GPU, or the host in its place, either way of reading."""
     if not hasattr(cp.cuda, "Stream"):
         install(cp, monkeypatch)
+    if request.param == "kvikio":
+        monkeypatch.setattr(transfer, "_reader", lambda: None)
     return cp
 
 
@@ -76,7 +80,7 @@ def test_blocks_are_the_file(tmp_path: Path, gpu: Any, dtype: str, nbytes: int) 
         kinds = [span.stage for span in timeline.spans]
         assert kinds.count("read+copy") == kinds.count("kernel") == len(found)
         assert timeline.nbytes["read+copy"] == timeline.nbytes["kernel"] == length * samples.itemsize
-        assert timeline.ways == {read_device.way()}
+        assert timeline.ways == {transfer.way()}
 
 
 @pytest.mark.gpu
@@ -91,9 +95,9 @@ def test_reads_under_way_are_waited_for_where_a_job_fails(tmp_path: Path, gpu: A
     np.testing.assert_array_equal(np.concatenate(found), np.arange(1000))
 
 
-@pytest.mark.parametrize(("gpus", "mib"), [(0, 4), (1, 4), (2, 4), (4, 2), (8, 2)])
+@pytest.mark.parametrize(("gpus", "mib"), [(0, 4), (1, 4), (2, 2), (4, 1), (8, 1)])
 def test_what_is_under_way_on_all_gpus_stays_in_the_cache(gpus: int, mib: int) -> None:
-    assert task_bytes(gpus) == mib * 2**20
+    assert part_bytes(gpus) == mib * 2**20
 
 
 @pytest.mark.gpu

@@ -1,0 +1,169 @@
+"""Bytes of a file to a device by threads: all of them, each where it belongs, and said to be there when they are."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from host_driver import LOST, REFUSED, HostDriver, HostReader
+
+from kernels import native
+from pipeline.pinned import SOURCE, Read, Reader
+
+pytestmark = pytest.mark.skipif(not native.expected(SOURCE), reason="no C++ compiler")
+
+CONTENT = np.random.default_rng(0).integers(0, 256, 5000, np.uint8)
+
+
+@pytest.fixture
+def fd(tmp_path: Path) -> Iterator[int]:
+    """A file of CONTENT."""
+    CONTENT.tofile(tmp_path / "a.bin")
+    number = os.open(tmp_path / "a.bin", os.O_RDONLY)
+    yield number
+    os.close(number)
+
+
+class Target:
+    """Memory of the device, which begins as zeros."""
+
+    def __init__(self, nbytes: int) -> None:
+        self.host = np.zeros(nbytes, np.uint8)
+        self.has_value = np.zeros(nbytes, np.uint8)
+        self.nbytes, self.data = nbytes, SimpleNamespace(ptr=self.host.ctypes.data)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+@pytest.mark.parametrize("part_bytes", [1, 7, 64, 1000, 5000, 8192])
+@pytest.mark.parametrize(("offset", "nbytes"), [(0, 5000), (0, 0), (3, 1), (4999, 1), (17, 1001)])
+def test_bytes_are_the_file(fd: int, threads: int, part_bytes: int, offset: int, nbytes: int) -> None:
+    reader = HostReader(HostDriver(), threads, part_bytes)
+    for _ in range(2):  # with buffers and events that were used before
+        target = Target(nbytes)
+        assert reader.pread(fd, target, offset, 0).get() == nbytes
+        np.testing.assert_array_equal(target.host, CONTENT[offset : offset + nbytes])
+
+
+def test_many_at_once(fd: int) -> None:
+    """From several threads, which wait for theirs in any order."""
+    reader = HostReader(HostDriver(), 4, 16)
+
+    def read(seed: int) -> None:
+        random = np.random.default_rng(seed)
+        started: list[tuple[int, Target, Read]] = []
+        for _ in range(30):
+            offset, nbytes = (int(number) for number in random.integers(0, 2500, 2))
+            target = Target(nbytes)
+            started.append((offset, target, reader.pread(fd, target, offset, int(random.integers(0, 5)))))
+        for place in random.permutation(len(started)):
+            offset, target, under_way = started[place]
+            assert under_way.get() == target.nbytes
+            np.testing.assert_array_equal(target.host, CONTENT[offset : offset + target.nbytes])
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(read, range(4)))
+
+
+def test_what_was_opened_first_goes_first(fd: int) -> None:
+    """Also before what was asked for earlier; of the same file in the order in which it was asked for."""
+    driver = HostDriver()
+    reader = HostReader(driver, 1, 10)
+    with driver._lock:  # its only thread waits with its first part, until all are there
+        targets = [Target(30) for _ in range(3)]
+        reads = [reader.pread(fd, target, 0, order) for target, order in zip(targets, (2, 1, 1), strict=True)]
+    for read in reads:
+        read.get()
+    starts = [target.data.ptr + at for target in (targets[1], targets[2], targets[0]) for at in (0, 10, 20)]
+    # The thread may have taken the first part of all before there was another.
+    first = targets[0].data.ptr
+    assert driver.copied in (starts, [first, *(start for start in starts if start != first)])
+
+
+def test_file_that_ends_early(fd: int) -> None:
+    reader = HostReader(HostDriver(), 3, 64)
+    target = Target(1000)
+    assert reader.pread(fd, target, 4500, 0).get() == 500
+    np.testing.assert_array_equal(target.host[:500], CONTENT[4500:])
+    assert reader.pread(fd, Target(10), 6000, 0).get() == 0
+
+
+def test_system_that_refuses(fd: int) -> None:
+    """The read fails, and those after it do not."""
+    reader = HostReader(HostDriver(), 3, 64)
+    with pytest.raises(OSError) as caught:
+        reader.pread(-1, Target(1000), 0, 0).get()
+    assert caught.value.errno == errno.EBADF
+    assert reader.pread(fd, Target(1000), 0, 0).get() == 1000
+
+
+@pytest.mark.parametrize("function", ["copy", "record", "synchronize"])
+def test_device_that_is_lost(fd: int, function: str, refusal: list[int]) -> None:
+    """Every read says so, none waits for ever."""
+    driver = HostDriver()
+    reader = HostReader(driver, 3, 64)
+    assert reader.pread(fd, Target(1000), 0, 0).get() == 1000
+    driver.refuses[function] = LOST
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="refused"):
+            reader.pread(fd, Target(1000), 0, 0).get()
+    assert refusal == [LOST, LOST]
+
+
+@pytest.mark.parametrize("function", ["allocate", "create_stream", "create_event"])
+def test_driver_that_has_no_memory(function: str, refusal: list[int]) -> None:
+    driver = HostDriver()
+    driver.refuses[function] = REFUSED
+    with pytest.raises(RuntimeError, match="refused"):
+        HostReader(driver, 3, 64)
+    assert refusal == [REFUSED]
+
+
+@pytest.fixture
+def refusal(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Statuses of which CuPy would make an error."""
+    found: list[int] = []
+
+    def error(status: int) -> Exception:
+        found.append(status)
+        return RuntimeError("refused")
+
+    monkeypatch.setattr("pipeline.pinned._refusal", error)
+    return found
+
+
+def test_events_are_used_again(fd: int) -> None:
+    """As many as can be under way, and not one for each part of the run."""
+    driver = HostDriver()
+    reader = HostReader(driver, 2, 10)
+    for _ in range(20):
+        reader.pread(fd, Target(100), 0, 0).get()
+    assert len(driver._behind) <= 2 * 2 + 10
+
+
+@pytest.mark.hardware
+@pytest.mark.parametrize("part_bytes", [4096, 2**20])
+def test_bytes_on_a_gpu(tmp_path: Path, part_bytes: int) -> None:
+    import cupy
+
+    from pipeline.pinned import reader
+
+    content = np.random.default_rng(0).integers(0, 256, 2**24 + 13, np.uint8)
+    content.tofile(tmp_path / "a.bin")
+    number = os.open(tmp_path / "a.bin", os.O_RDONLY)
+    found: Any = reader(4, part_bytes)
+    assert isinstance(found, Reader) and reader(4, part_bytes) is found
+    for start in (0, 1, 4097):
+        target = cupy.zeros(len(content) - start, cupy.uint8)
+        cupy.cuda.get_current_stream().synchronize()
+        assert found.pread(number, target, start, 0).get() == target.nbytes
+        np.testing.assert_array_equal(target.get(), content[start:])
+    with pytest.raises(OSError):
+        found.pread(-1, target, 0, 0).get()
+    os.close(number)
