@@ -53,7 +53,9 @@ def _reader() -> Reader | None:
     return reader(min(THREADS, max(2, cores())), part_bytes(_fed()))
 
 
+@cache
 def _fed() -> int:
+    """How many GPUs are fed on this machine."""
     return int(os.environ.get(FED) or find_devices().usable)
 
 
