@@ -20,7 +20,7 @@ from pipeline.timeline import Timeline
 from pipeline.worker import device_name, leave_if_broken, worker_address
 from workflows.workflow import Workflow
 
-# Streamed before the first chunk: so much that every thread of kvikio reads.
+# Streamed before the first chunk: so much that every thread that reads has read.
 READY_BYTES = 2**27
 
 Done = TypeVar("Done")
@@ -207,7 +207,7 @@ def refer_to_chunk(pass_: Pass, chunk: Chunk) -> Reference:
 def get_ready(pass_: Pass, chunk: Chunk) -> None:
     """Runs on a worker before a pass: stream the beginning of a chunk through all jobs, if there is a GPU.
 
-    The first block of the pass would wait for all of it: the CUDA context, buffers, the threads of kvikio with theirs,
+    The first block of the pass would wait for all of it: the CUDA context, buffers, the threads that read with theirs,
     kernels.
     """
     if find_devices().usable:

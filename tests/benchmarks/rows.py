@@ -178,15 +178,14 @@ ROWS: tuple[Row, ...] = (
     Row("file in the page cache, one GPU", Need(0.90, "of pinned memory to the device"),
         partial(from_file, GPU, "one GPU", "pinned"), Need(15, "× dask.array.histogram over CuPy"),
         partial(from_file, GPU, "one GPU", "dask"),
-        bound="the bytes pass through pinned memory of the reader, which copies them once in the host's memory: kvikio "
-              "alone gets 0.87 in the same process. 12 to 16 threads with 4 MiB each are its best of 20 settings; more "
-              "threads wait for each other, 16 MiB leave the last-level cache. 15 × Dask would be more than the link."),
+        bound="15 × Dask would be more than the link. Of pinned memory: threads of C++ that read into one buffer while "
+              "the device fetches the other gave 0.92 for 0.82 with kvikio, whose threads wait for each copy; "
+              "docs/design.md has the steps between."),
     Row("file in the page cache, four GPUs", Need(0.85, "of pinned memory to all four"),
         partial(from_file, GPUS, "4 GPUs", "pinned"),
-        bound="as above, and 64 reading threads share memory and last-level cache of the host: kvikio alone gets 0.7, "
-              "with nothing counted. Registering the mapped file, so that GPUs read it themselves, is serialised by "
-              "the system: 60 to 70 GB/s for all. With a sample verified it is a quarter less: NumPy's histogram of "
-              "that runs on the cores that read."),
+        bound="with kvikio, which 64 threads of shared memory and last-level cache: with nothing counted it alone gets "
+              "0.7, the threads of C++ that replaced it since 0.81, and two GPUs 0.77 in all. Registering the mapped "
+              "file, so that GPUs read it themselves, is serialised by the system: 60 to 70 GB/s for all."),
     Row("file on disk only, one GPU", Need(0.95, "of direct reads"), partial(from_disk, GPU)),
     Row("file on disk only, two CPU cores", Need(0.95, "of direct reads"), partial(from_disk, CORES),
         bound="8 GiB, of which two tasks read 1 GiB each at a time, through the page cache, on the disk of a virtual "
