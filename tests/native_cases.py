@@ -1,8 +1,9 @@
-"""Samples on which compiled kernels can go wrong; as a script, with sanitizers (test_native_sanitized.py)."""
+"""Samples on which compiled kernels can go wrong; as a script, compiled with the options it is given."""
 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from itertools import product
 from typing import Any
@@ -51,6 +52,10 @@ def limits(dtype: str, size: int) -> Iterator[NDArray[Any]]:
         yield samples
         if exponent == info.maxexp - 1:
             yield 2 * samples
+    random = np.random.default_rng(0)
+    for exponent in (exponents[0], exponents[1] + 40, 0, exponents[-1] - 1):
+        for mantissa in random.uniform(1, 2, 32):  # what an addition leaves of each has the same sign, too
+            yield np.full(size, np.ldexp(mantissa, exponent), dtype)
 
 
 def check_histogram() -> int:
@@ -95,8 +100,8 @@ def check_reduce() -> int:
 
 
 if __name__ == "__main__":
-    os.environ.pop("LD_PRELOAD")  # not for the compiler
+    os.environ.pop("LD_PRELOAD", None)  # not for the compiler
     from kernels import native
 
-    native.OPTIONS = (*native.OPTIONS, "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+    native.OPTIONS = (*native.OPTIONS, *sys.argv[1:])
     print(check_histogram() + check_reduce())

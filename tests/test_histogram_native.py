@@ -93,6 +93,13 @@ def test_numbers_of_bins(dtype: str, bins: int) -> None:
             check(samples.astype(dtype), edges)
 
 
+def test_more_bins_than_values() -> None:
+    edges = np.arange(-(2.0**15), 2.0**17)
+    functions: Any = native.library("histogram")
+    assert _method(functions, binning_of("int16", edges))[0].__name__ == "count_shifted"
+    check(np.arange(-(2**15), 2**15).astype(np.int16), edges)
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_more_samples_than_counters_hold(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     edges = np.linspace(-50, 200, 33)
