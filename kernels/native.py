@@ -32,8 +32,13 @@ SEAL = hashlib.sha256().digest_size  # bytes behind a library, which tell one th
 _lock = Lock()
 
 
+<<<<<<< HEAD
 def library(stem: str | Path) -> ctypes.CDLL | None:
     """The functions of `kernels/<stem>.cpp`, or of the source at a path; None where they cannot be had.
+=======
+def library(stem: str) -> ctypes.CDLL | None:
+    """The functions of `kernels/<stem>.cpp`, with the headers beside it; None where they cannot be had.
+>>>>>>> n12_host
 
     One thread compiles, while others wait for it.
     """
@@ -56,11 +61,19 @@ def _library(stem: str | Path) -> ctypes.CDLL | None:
     if words is None:
         return None
     try:
+<<<<<<< HEAD
         source = _source(stem).read_bytes()
         tool = os.stat(words[0])
         content = repr((OPTIONS, words, os.path.realpath(words[0]), tool.st_size, tool.st_mtime_ns, features()))
         key = hashlib.sha256(source + content.encode()).hexdigest()
         path = build.cache_folder() / f"{_source(stem).stem}-{key}.so"
+=======
+        source = build.SOURCES / f"{stem}.cpp"
+        texts = [path.read_bytes() for path in (source, *sorted(build.SOURCES.glob("*.hpp")))]
+        tool = os.stat(words[0])
+        made_by = words, OPTIONS, os.path.realpath(words[0]), tool.st_size, tool.st_mtime_ns, features()
+        path = build.cache_folder() / f"{stem}-{hashlib.sha256(repr((texts, made_by)).encode()).hexdigest()}.so"
+>>>>>>> n12_host
         if not _whole(path):
             _compile(words, source, path)
         return ctypes.CDLL(str(path))
@@ -98,12 +111,11 @@ def _whole(path: Path) -> bool:
     return content[-SEAL:] == hashlib.sha256(content[:-SEAL]).digest()
 
 
-def _compile(words: Sequence[str], source: bytes, path: Path) -> None:
+def _compile(words: Sequence[str], source: Path, path: Path) -> None:
     """Put a library where it belongs: whole or not at all, whoever else compiles it at the same time."""
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-        text, made = Path(folder, "kernel.cpp"), Path(folder, "kernel.so")
-        text.write_bytes(source)
-        _run([*words, *OPTIONS, str(text), "-o", str(made)])
+        made = Path(folder, "kernel.so")
+        _run([*words, *OPTIONS, str(source), "-o", str(made)])
         with made.open("ab") as file:
             file.write(hashlib.sha256(made.read_bytes()).digest())
         os.replace(made, path)

@@ -227,7 +227,6 @@ def test_command_starts_it_first_where_files_are_for_several_gpus(
 def test_command_starts_it_first_where_files_are_for_several_cores(
     job: str, compiler: str | None, gpus: int, cores: int, nbytes: int, starts: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Four threads of a process compute where compiled kernels are expected, else two."""
     found: list[Any] = []
     monkeypatch.setattr(pipeline.fork_server, "start", found.append)
     monkeypatch.setattr(pipeline.devices, "find_devices", lambda: SimpleNamespace(usable=gpus))

@@ -15,7 +15,7 @@ import pytest
 
 from kernels import build, native
 
-SOURCE = 'extern "C" int answer() { return %d; }'
+SOURCE = '#include "more.hpp"\nextern "C" int answer() { return %d + MORE; }'
 
 
 def forget() -> None:
@@ -34,6 +34,7 @@ def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     folder = tmp_path / "kernels"
     folder.mkdir()
     (folder / "answer.cpp").write_text(SOURCE % 42)
+    (folder / "more.hpp").write_text("enum { MORE = 0 };")
     monkeypatch.setattr(build, "SOURCES", folder)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("CXX", shutil.which("c++") or "")
@@ -91,9 +92,11 @@ def test_it_is_compiled_once(sources: Path, runs: list[Sequence[str]]) -> None:
 def test_whatever_it_is_made_from_is_told_apart(
     sources: Path, runs: list[Sequence[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Source, options, the CPU, the compiler and its words."""
+    """Source, headers, options, the CPU, the compiler and its words."""
     assert answer() == 42
-    (sources / "answer.cpp").write_text(SOURCE % 43)
+    (sources / "more.hpp").write_text("enum { MORE = 2 };")
+    assert answer() == 44
+    (sources / "answer.cpp").write_text(SOURCE % 41)
     assert answer() == 43
     monkeypatch.setattr(native, "OPTIONS", (*native.OPTIONS, "-O1"))
     assert answer() == 43
@@ -109,8 +112,8 @@ def test_whatever_it_is_made_from_is_told_apart(
     assert runs[-1][:2] == [wrapper, "-O0"]
     os.utime(wrapper, ns=(0, 0))  # as if it were another version
     assert answer() == 43
-    assert len(runs) == len(kept(sources)) == 7
-    assert answer() == 43 and len(runs) == 7
+    assert len(runs) == len(kept(sources)) == 8
+    assert answer() == 43 and len(runs) == 8
 
 
 @pytest.mark.parametrize("left", [0, 1, native.SEAL, -native.SEAL, -1])

@@ -24,6 +24,7 @@ MODULES = sorted(path for name in PACKAGES for path in (ROOT / name).glob("**/*.
 TESTS = sorted((ROOT / "tests").glob("**/*.py"))
 CUDA = sorted(path for suffix in ("cu", "cuh") for path in ROOT.glob(f"[!.]*/**/*.{suffix}"))
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+CPP = sorted(path for suffix in ("cpp", "hpp") for path in (ROOT / "kernels").glob(f"*.{suffix}"))
 MOST_LINES = 300
 # What each folder may import besides the standard library; pipeline may import anything but the tests.
 MAY_IMPORT = {
@@ -116,7 +117,7 @@ def test_what_is_not_needed_is_not_loaded(package: str, forbidden: str) -> None:
     assert done.stdout.split() == []
 
 
-@pytest.mark.parametrize("path", [*MODULES, *TESTS, *CUDA], ids=name_of)
+@pytest.mark.parametrize("path", [*MODULES, *TESTS, *CUDA, *CPP], ids=name_of)
 def test_module_is_short(path: Path) -> None:
     assert len(path.read_text().splitlines()) <= MOST_LINES
 
@@ -136,12 +137,12 @@ def test_every_workflow_is_a_command_of_the_same_stem() -> None:
             assert (ROOT / path).is_file(), f"{name}: expected {path}"
 
 
-def test_every_package_is_installed_with_its_cuda_sources() -> None:
+def test_every_package_is_installed_with_its_sources_of_kernels() -> None:
     """As package data, so that an installed copy finds them where the loader looks."""
     setuptools = PROJECT["tool"]["setuptools"]
     assert set(setuptools["packages"]) == set(PACKAGES)
-    sources = [path for path in CUDA if path.parent == ROOT / "kernels"]
-    assert sources
+    sources = [path for path in CUDA if path.parent == ROOT / "kernels"] + CPP
+    assert {path.suffix for path in sources} == {".cu", ".cuh", ".cpp", ".hpp"}
     for path in sources:
         assert any(fnmatch(path.name, pattern) for pattern in setuptools["package-data"]["kernels"])
         assert resources.files("kernels").joinpath(path.name).read_text() == path.read_text()

@@ -1,0 +1,107 @@
+"""Samples on which compiled kernels can go wrong; as a script, compiled with the options it is given."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from itertools import product
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+SIZES = (0, 1, 63, 64, 65, 1023, 1024, 1025, 4095, 4096, 4097, 10_001)
+
+
+def views(samples: NDArray[Any]) -> Iterator[NDArray[Any]]:
+    """The same samples, but for some at the ends, at other addresses and strides."""
+    yield samples
+    yield samples[1:]
+    yield samples[:-3]
+    yield samples[::-1]
+    yield samples[::3]
+    yield np.frombuffer(b"x" + samples.tobytes(), samples.dtype, offset=1)
+
+
+def full(dtype: str, exponent: int, below: int, size: int, sign: int = 1) -> NDArray[Any]:
+    """Numbers just below 2**exponent, with as many digits as there are; every second one smaller by 2**below."""
+    large, small = (
+        np.nextafter(np.ldexp(1.0, exponent - by).astype(dtype), np.dtype(dtype).type(0)) for by in (0, below)
+    )
+    samples = np.full(size, sign * large, dtype)
+    samples[1::2] = sign * small
+    return samples
+
+
+def limits(dtype: str, size: int) -> Iterator[NDArray[Any]]:
+    """Blocks that fill what they are added up in, at both ends of what goes together, at many exponents."""
+    info = np.finfo(dtype)
+    middle = (-482, -481, -401, -400, -399, 0, 1, 499, 500, 501) if dtype == "float64" else (-62, 0, 1)
+    exponents = [
+        info.minexp - info.nmant + 30,
+        info.minexp,
+        info.minexp + 20,
+        *middle,
+        info.maxexp - 2,
+        info.maxexp - 1,
+    ]
+    for exponent, below, sign in product(exponents, (0, 1, 16, 17, 18, 19, 26, 27, 28, 29, 30), (1, -1)):
+        with np.errstate(under="ignore"):
+            samples = full(dtype, exponent, below, size, sign)
+        yield samples
+        if exponent == info.maxexp - 1:
+            yield 2 * samples
+    random = np.random.default_rng(0)
+    for exponent in (exponents[0], exponents[1] + 40, 0, exponents[-1] - 1):
+        for mantissa in random.uniform(1, 2, 32):  # what an addition leaves of each has the same sign, too
+            yield np.full(size, np.ldexp(mantissa, exponent), dtype)
+
+
+def check_histogram() -> int:
+    """Compiled and by NumPy the same; how many were compared."""
+    from histogram_cases import DTYPES, EDGES, nasty
+
+    from kernels.binning import Binning
+    from kernels.histogram import histogram_numpy
+    from kernels.histogram_native import count_natively
+
+    compared = 0
+    for dtype, (edges, regular) in product(DTYPES, EDGES.values()):
+        binning = Binning(np.dtype(dtype), np.asarray(edges, np.float64), regular)
+        for size in SIZES:
+            for samples in views(nasty(dtype, size, binning.edges)):
+                found, compared = count_natively(samples, binning), compared + 1
+                assert found is not None
+                np.testing.assert_array_equal(found, histogram_numpy(samples, binning))
+    return compared
+
+
+def check_reduce() -> int:
+    """Compiled and by NumPy the same; how many were compared."""
+    from reduce_cases import CASES, DTYPES, FLOATS, case
+
+    from kernels import reduce
+    from kernels.reduce_native import fill_natively
+
+    def check(samples: NDArray[Any], parts: int) -> int:
+        found = reduce.empty(samples.dtype, parts, len(samples))
+        assert fill_natively(found, samples, reduce.DTYPES, parts)
+        np.testing.assert_array_equal(found, reduce.reduce_numpy(samples, parts))
+        return 1
+
+    compared = 0
+    for dtype, name, size in product(DTYPES, CASES, SIZES[1:]):
+        for samples in views(case(name, dtype, size)):
+            compared += sum(check(samples, parts) for parts in reduce.PARTS) if len(samples) else 0
+    for dtype in FLOATS:
+        compared += sum(check(samples, 7) for size in (4096, 8191) for samples in limits(dtype, size))
+    return compared
+
+
+if __name__ == "__main__":
+    os.environ.pop("LD_PRELOAD", None)  # not for the compiler
+    from kernels import native
+
+    native.OPTIONS = (*native.OPTIONS, *sys.argv[1:])
+    print(check_histogram() + check_reduce())
