@@ -32,13 +32,10 @@ SEAL = hashlib.sha256().digest_size  # bytes behind a library, which tell one th
 _lock = Lock()
 
 
-<<<<<<< HEAD
 def library(stem: str | Path) -> ctypes.CDLL | None:
-    """The functions of `kernels/<stem>.cpp`, or of the source at a path; None where they cannot be had.
-=======
-def library(stem: str) -> ctypes.CDLL | None:
-    """The functions of `kernels/<stem>.cpp`, with the headers beside it; None where they cannot be had.
->>>>>>> n12_host
+    """The functions of `kernels/<stem>.cpp`, or of the source at a path, with the headers beside it.
+
+    None where they cannot be had.
 
     One thread compiles, while others wait for it.
     """
@@ -61,19 +58,11 @@ def _library(stem: str | Path) -> ctypes.CDLL | None:
     if words is None:
         return None
     try:
-<<<<<<< HEAD
-        source = _source(stem).read_bytes()
-        tool = os.stat(words[0])
-        content = repr((OPTIONS, words, os.path.realpath(words[0]), tool.st_size, tool.st_mtime_ns, features()))
-        key = hashlib.sha256(source + content.encode()).hexdigest()
-        path = build.cache_folder() / f"{_source(stem).stem}-{key}.so"
-=======
-        source = build.SOURCES / f"{stem}.cpp"
-        texts = [path.read_bytes() for path in (source, *sorted(build.SOURCES.glob("*.hpp")))]
+        source = _source(stem)
+        texts = [path.read_bytes() for path in (source, *sorted(source.parent.glob("*.hpp")))]
         tool = os.stat(words[0])
         made_by = words, OPTIONS, os.path.realpath(words[0]), tool.st_size, tool.st_mtime_ns, features()
-        path = build.cache_folder() / f"{stem}-{hashlib.sha256(repr((texts, made_by)).encode()).hexdigest()}.so"
->>>>>>> n12_host
+        path = build.cache_folder() / f"{source.stem}-{hashlib.sha256(repr((texts, made_by)).encode()).hexdigest()}.so"
         if not _whole(path):
             _compile(words, source, path)
         return ctypes.CDLL(str(path))
