@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 from pipeline.array_job import ArrayJob, computed, nbytes_of
 from pipeline.array_output import OutputFile
 from pipeline.arrays import ArrayFile, read_region
+from pipeline.pinned import writer
 from pipeline.read_device import release, to_native
 from pipeline.threads import cores
 from pipeline.timeline import Timeline
-from pipeline.transfer import finish, opened, prepare, transfer, way
+from pipeline.transfer import WRITE_BYTES, finish, opened, prepare, transfer, way
 from workflows.array_workflow import Bounds, Spec, sizes
 
 ON_DEVICE = "?bBhHiIlLqQefdFD"  # dtypes that CuPy has
@@ -149,13 +150,23 @@ def _through_host(array: ArrayFile, bounds: Bounds, timeline: Timeline) -> Any:
 def _to_file(output: OutputFile, region: Bounds, block: Any, timeline: Timeline) -> None:
     """Write a block on which nobody works any more."""
     with timeline.measure("write", block.nbytes):
-        spread = _writers().map if output.readable().run(region) >= PAGED_RUN else map
-        output.write(region, block, lambda elements: _to_host(elements, output.spec), spread)
+        paged = output.readable().run(region) >= PAGED_RUN
+        in_runs = paged and output.mappable and block.nbytes and block.flags.c_contiguous
+        if in_runs and (threads := writer(_threads(), WRITE_BYTES)):
+            output.check(region, block)
+            output.write_runs(region, lambda length, addresses: threads.write(block, length, addresses).get())
+        else:
+            spread = _writers().map if paged else map
+            output.write(region, block, lambda elements: _to_host(elements, output.spec), spread)
+
+
+def _threads() -> int:
+    return min(WRITERS, max(2, cores()))
 
 
 @cache
 def _writers() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(min(WRITERS, max(2, cores())), thread_name_prefix="write")
+    return ThreadPoolExecutor(_threads(), thread_name_prefix="write")
 
 
 _own = threading.local()  # pinned memory of each thread, a stream that brings bytes there, an event that says so

@@ -76,9 +76,7 @@ class OutputFile:
         PipelineError
             If the disk refuses.
         """
-        expected = Spec(sizes(region), self.spec.dtype)
-        if block.shape[: len(region)] != expected.shape:
-            raise _other(expected, block)
+        expected = self.check(region, block)
         if not block.nbytes:
             return
 
@@ -89,14 +87,43 @@ class OutputFile:
             return found
 
         parts = slabs(expected, self.readable().run(region))
+        with self._opened() as fd:
+            if self.mappable:
+                with mapped(fd, self.offset, self.spec, region) as target:
+                    _each(lambda inside: put(target[inside], part(inside)), parts, spread)
+            else:
+                _each(lambda inside: self._put(fd, _within(region, inside), part(inside)), parts, spread)
+
+    def check(self, region: Bounds, block: Any) -> Spec:
+        """What a region is; PipelineError where a block has another shape or size."""
+        expected = Spec(sizes(region), self.spec.dtype)
+        if block.shape[: len(region)] != expected.shape or block.nbytes != expected.nbytes:
+            raise _other(expected, block)
+        return expected
+
+    def write_runs(self, region: Bounds, copy: Callable[[int, NDArray[np.int64]], object]) -> None:
+        """Write a region, not empty, of an output that is mappable, by addresses.
+
+        Parameters
+        ----------
+        region
+        copy
+            Gets the bytes of a run and the addresses that runs begin at, in C order; nobody else writes there.
+
+        Raises
+        ------
+        PipelineError
+            If the disk refuses.
+        """
+        with self._opened() as fd, mapped(fd, self.offset, self.spec, region) as target:
+            length, starts = runs_of(self.spec.shape, self.spec.dtype.itemsize, region)
+            copy(length, starts - starts[0] + target.ctypes.data)
+
+    @contextlib.contextmanager
+    def _opened(self) -> Iterator[int]:
         try:
             with open(self.path, "r+b", buffering=0) as file:
-                fd = file.fileno()
-                if self.mappable:
-                    with mapped(fd, self.offset, self.spec, region) as target:
-                        _each(lambda inside: put(target[inside], part(inside)), parts, spread)
-                else:
-                    _each(lambda inside: self._put(fd, _within(region, inside), part(inside)), parts, spread)
+                yield file.fileno()
         except OSError as error:
             reason = error.strerror
             raise PipelineError(f"the output: expected to write to {os.path.dirname(self.path)}, got {reason!r}; "

@@ -1,4 +1,4 @@
-"""Bytes of files to a device through pinned memory, by threads of C++ (`pinned.cpp`), which do not wait for Python."""
+"""Bytes of files to a device and back through pinned memory, by threads of C++ (`pinned.cpp`) that need no Python."""
 
 from __future__ import annotations
 
@@ -7,26 +7,41 @@ import os
 from functools import cache
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, TypeVar, cast
+
+import numpy as np
+from numpy.typing import NDArray
 
 from kernels import native
 
-# Of libcuda, in the order of `Driver` in pinned.cpp.
+Kind = TypeVar("Kind")
+
+# Of libcuda, in the order of `Driver` in pinned.hpp.
 FUNCTIONS = ("cuCtxSetCurrent", "cuMemHostAlloc", "cuStreamCreate", "cuEventCreate", "cuMemcpyHtoDAsync_v2",
-             "cuEventRecord", "cuEventSynchronize")  # fmt: skip
+             "cuMemcpyDtoHAsync_v2", "cuEventRecord", "cuEventSynchronize")  # fmt: skip
 SOURCE = Path(__file__).with_suffix(".cpp")
 
 _making = Lock()
 
 
-class Read:
-    """Bytes on their way; to be waited for once, whatever else happens."""
+class Pending:
+    """Bytes on their way; to be waited for once, whatever else happens.
 
-    def __init__(self, library: Any, reader: int, read: int) -> None:
-        self._library, self._reader, self._read = library, reader, read
+    Parameters
+    ----------
+    end
+        Function of pinned.cpp that waits for them.
+    threads, started
+        What it is called with.
+    kept
+        What has to last until then.
+    """
+
+    def __init__(self, end: Any, threads: int, started: int, kept: Any = None) -> None:
+        self._end, self._threads, self._started, self._kept = end, threads, started, kept
 
     def get(self) -> int:
-        """How many bytes there were, once all of them are on the device.
+        """How many bytes there were, once all of them are where they belong.
 
         Raises
         ------
@@ -36,7 +51,7 @@ class Read:
             If the driver does.
         """
         failed = ctypes.c_int()
-        found = int(self._library.end_read(self._reader, self._read, ctypes.byref(failed)))
+        found = int(self._end(self._threads, self._started, ctypes.byref(failed)))
         if failed.value:
             raise _refusal(failed.value)
         if found < 0:
@@ -44,8 +59,8 @@ class Read:
         return found
 
 
-class Reader:
-    """Threads that bring bytes to the current device, through pinned memory of their own.
+class _Threads:
+    """Threads for the current device, with pinned memory of their own.
 
     Parameters
     ----------
@@ -57,36 +72,68 @@ class Reader:
         CUDA's, of the device.
     threads
     part_bytes
-        That a thread reads at a time, into one of its two buffers.
+        That a thread copies at a time, by one of its two buffers.
     """
 
     def __init__(self, library: Any, functions: list[int], context: int, threads: int, part_bytes: int) -> None:
-        library.open_reader.restype = library.start_read.restype = ctypes.c_void_p
-        library.end_read.restype = ctypes.c_int64
-        library.open_reader.argtypes = [
-            ctypes.c_void_p,
-            ctypes.c_void_p,
-            ctypes.c_int,
-            ctypes.c_size_t,
-            ctypes.c_void_p,
-        ]
-        library.start_read.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_int64, ctypes.c_uint64, ctypes.c_size_t,
-                                       ctypes.c_int64]  # fmt: skip
-        library.end_read.argtypes = [ctypes.c_void_p] * 3
+        for name, (result, arguments) in SIGNATURES.items():
+            function = getattr(library, name)
+            function.restype, function.argtypes = result, arguments
         status = ctypes.c_int()
         driver = (ctypes.c_void_p * len(functions))(*functions)
         self._library = library
-        self._reader = library.open_reader(driver, context, threads, part_bytes, ctypes.byref(status))
-        if not self._reader:
+        opened = self._open(library)(driver, context, threads, part_bytes, ctypes.byref(status))
+        if not opened:
             raise _refusal(status.value)
+        self._threads: int = opened
 
-    def pread(self, fd: int, target: Any, offset: int, order: int) -> Read:
+    @staticmethod
+    def _open(library: Any) -> Any:
+        raise NotImplementedError
+
+
+class Reader(_Threads):
+    """Threads that bring bytes of files to a device."""
+
+    @staticmethod
+    def _open(library: Any) -> Any:
+        return library.open_reader
+
+    def pread(self, fd: int, target: Any, offset: int, order: int) -> Pending:
         """Start to read from an offset of a file until `target`, bytes on the device, is full or the file ends.
 
         Of several reads that of the lowest order goes first.
         """
-        started = self._library.start_read(self._reader, fd, offset, target.data.ptr, target.nbytes, order)
-        return Read(self._library, self._reader, started)
+        started = self._library.start_read(self._threads, fd, offset, target.data.ptr, target.nbytes, order)
+        return Pending(self._library.end_read, self._threads, started)
+
+
+class Writer(_Threads):
+    """Threads that bring bytes from a device to where a file is mapped."""
+
+    @staticmethod
+    def _open(library: Any) -> Any:
+        return library.open_writer
+
+    def write(self, source: Any, run_bytes: int, addresses: NDArray[np.int64]) -> Pending:
+        """Start to write `source`, an array without gaps on the device, in runs of as many bytes to these addresses."""
+        targets = np.ascontiguousarray(addresses, np.int64)
+        runs = len(targets)
+        assert run_bytes * runs == source.nbytes > 0
+        at = targets.ctypes.data
+        started = self._library.start_write(self._threads, source.data.ptr, run_bytes, at, runs)
+        return Pending(self._library.end_write, self._threads, started, (source, targets))
+
+
+_ADDRESS, _SIZE, _INT = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
+SIGNATURES = {
+    "open_reader": (_ADDRESS, (_ADDRESS, _ADDRESS, _INT, _SIZE, _ADDRESS)),
+    "open_writer": (_ADDRESS, (_ADDRESS, _ADDRESS, _INT, _SIZE, _ADDRESS)),
+    "start_read": (_ADDRESS, (_ADDRESS, _INT, ctypes.c_int64, ctypes.c_uint64, _SIZE, ctypes.c_int64)),
+    "start_write": (_ADDRESS, (_ADDRESS, ctypes.c_uint64, _SIZE, _ADDRESS, _SIZE)),
+    "end_read": (ctypes.c_int64, (_ADDRESS, _ADDRESS, _ADDRESS)),
+    "end_write": (ctypes.c_int64, (_ADDRESS, _ADDRESS, _ADDRESS)),
+}
 
 
 def _refusal(status: int) -> Exception:
@@ -98,14 +145,23 @@ def _refusal(status: int) -> Exception:
 
 def reader(threads: int, part_bytes: int) -> Reader | None:
     """That of the current device, which lives as long as the process; None where pinned.cpp cannot be compiled."""
+    return _of_device(Reader, threads, part_bytes)
+
+
+def writer(threads: int, part_bytes: int) -> Writer | None:
+    """That of the current device, which lives as long as the process; None where pinned.cpp cannot be compiled."""
+    return _of_device(Writer, threads, part_bytes)
+
+
+def _of_device(kind: type[Kind], threads: int, part_bytes: int) -> Kind | None:
     import cupy
 
     with _making:
-        return _reader(int(cupy.cuda.runtime.getDevice()), threads, part_bytes)
+        return cast("Kind | None", _made(cast(Any, kind), int(cupy.cuda.runtime.getDevice()), threads, part_bytes))
 
 
 @cache
-def _reader(device: int, threads: int, part_bytes: int) -> Reader | None:
+def _made(kind: Any, device: int, threads: int, part_bytes: int) -> Any:
     import cupy
 
     library = native.library(SOURCE)
@@ -114,4 +170,4 @@ def _reader(device: int, threads: int, part_bytes: int) -> Reader | None:
     cuda = ctypes.CDLL("libcuda.so.1")
     functions = [ctypes.cast(getattr(cuda, name), ctypes.c_void_p).value or 0 for name in FUNCTIONS]
     cupy.cuda.runtime.free(0)  # makes the context
-    return Reader(library, functions, cupy.cuda.driver.ctxGetCurrent(), threads, part_bytes)
+    return kind(library, functions, cupy.cuda.driver.ctxGetCurrent(), threads, part_bytes)

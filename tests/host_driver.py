@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from kernels import native
-from pipeline.pinned import SOURCE, Read, Reader
+from pipeline.pinned import SOURCE, Pending, Reader, Writer
 
 Address, Size, Flags = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint
 Out = ctypes.POINTER(ctypes.c_void_p)
@@ -41,8 +41,9 @@ class HostDriver:
         self._behind: dict[int, list[list[int]]] = {}  # copies that an event follows
         kinds = {
             "set_context": (Address,), "allocate": (Out, Size, Flags), "create_stream": (Out, Flags),
-            "create_event": (Out, Flags), "copy": (ctypes.c_uint64, Address, Size, Address),
-            "record": (Address, Address), "synchronize": (Address,),
+            "create_event": (Out, Flags), "to_device": (ctypes.c_uint64, Address, Size, Address),
+            "to_host": (Address, ctypes.c_uint64, Size, Address), "record": (Address, Address),
+            "synchronize": (Address,),
         }  # fmt: skip
         self._calls = [self._call(name, kind) for name, kind in kinds.items()]
 
@@ -76,9 +77,11 @@ class HostDriver:
         event[0] = next(self._numbers)
         self._behind[event[0]] = []
 
-    def _copy(self, target: int, source: int, nbytes: int, stream: int) -> None:
+    def _to_device(self, target: int, source: int, nbytes: int, stream: int) -> None:
         self._asked[stream].append([target, source, nbytes])
         self.copied.append(target)
+
+    _to_host = _to_device
 
     def _record(self, event: int, stream: int) -> None:
         self._asked[stream] = [copy for copy in self._asked[stream] if copy]
@@ -91,24 +94,37 @@ class HostDriver:
                 copy.clear()
 
 
+def host_library() -> Any:
+    """That of pinned.cpp."""
+    library = native.library(SOURCE)
+    assert library, "a compiler is needed here"
+    return library
+
+
 class HostReader(Reader):
     """A reader into memory of the host; what it fills counts as written."""
 
     def __init__(self, driver: HostDriver, threads: int, part_bytes: int) -> None:
-        library = native.library(SOURCE)
-        assert library, "a compiler is needed here"
-        super().__init__(library, driver.functions(), 1, threads, part_bytes)
         _kept.append(driver)  # as long as its threads live
+        super().__init__(host_library(), driver.functions(), 1, threads, part_bytes)
 
-    def pread(self, fd: int, target: Any, offset: int, order: int) -> Read:
+    def pread(self, fd: int, target: Any, offset: int, order: int) -> Pending:
         """Like that of a GPU."""
-        read = super().pread(fd, target, offset, order)
-        get = read.get
+        pending = super().pread(fd, target, offset, order)
+        get = pending.get
 
         def get_and_mark() -> int:
             got = get()
             target.has_value[:got] = 1
             return got
 
-        read.get = get_and_mark  # type: ignore[method-assign]
-        return read
+        pending.get = get_and_mark  # type: ignore[method-assign]
+        return pending
+
+
+class HostWriter(Writer):
+    """A writer from memory of the host."""
+
+    def __init__(self, driver: HostDriver, threads: int, part_bytes: int) -> None:
+        _kept.append(driver)
+        super().__init__(host_library(), driver.functions(), 1, threads, part_bytes)

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 from host_array import DeviceArray
-from host_driver import HostDriver, HostReader
+from host_driver import HostDriver, HostReader, HostWriter
 
-from pipeline import read_device, transfer
+from pipeline import array_device, read_device, transfer
 
 
 class HostStream(nullcontext[Any]):
@@ -88,6 +88,8 @@ def install(cp: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transfer, "_direct", lambda: False)
     reader = HostReader(HostDriver(), 3, 64)
     monkeypatch.setattr(transfer, "_reader", lambda: reader)
+    writer = HostWriter(HostDriver(), 3, 64)
+    monkeypatch.setattr(array_device, "writer", lambda threads, part_bytes: writer)
     monkeypatch.setattr(read_device, "_ready", {})
     monkeypatch.setattr(read_device, "_range", lambda name: nullcontext())
     monkeypatch.setattr(

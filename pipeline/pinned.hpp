@@ -1,0 +1,81 @@
+// What reading and writing through pinned memory share: the driver, threads' buffers, and what is waited for.
+
+#pragma once
+
+#include <algorithm>
+#include <cerrno>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+constexpr int BUFFERS = 2;  // of a thread: the device has one, the thread the other
+
+// Functions of libcuda, in the order of FUNCTIONS in pinned.py.
+struct Driver {
+    int (*set_context)(void* context);
+    int (*allocate)(void** memory, std::size_t bytes, unsigned flags);
+    int (*create_stream)(void** stream, unsigned flags);
+    int (*create_event)(void** event, unsigned flags);
+    int (*to_device)(std::uint64_t target, const void* source, std::size_t bytes, void* stream);
+    int (*to_host)(void* target, std::uint64_t source, std::size_t bytes, void* stream);
+    int (*record)(void* event, void* stream);
+    int (*synchronize)(void* event);
+};
+constexpr unsigned PORTABLE = 1, NON_BLOCKING = 1;
+// Waiting for an event that does not block would keep a core busy, which others copy with.
+constexpr unsigned BLOCKING_WITHOUT_TIME = 1 | 2;
+
+struct Buffer {
+    char* memory;
+    void* copied;  // event after the last copy to or from it
+};
+
+// What a thread has of its own.
+struct Lane {
+    Buffer buffers[BUFFERS];
+    void* stream;
+};
+
+// Lanes for so many threads; the status of the driver where it refuses.
+inline int make_lanes(const Driver& driver, int threads, std::size_t part_bytes, std::vector<Lane>& lanes) {
+    char* memory;
+    int status = driver.allocate(reinterpret_cast<void**>(&memory), part_bytes * BUFFERS * threads, PORTABLE);
+    lanes.resize(threads);
+    for (Lane& lane : lanes) {
+        if (!status) status = driver.create_stream(&lane.stream, NON_BLOCKING);
+        for (Buffer& buffer : lane.buffers) {
+            buffer.memory = memory;
+            memory += part_bytes;
+            if (!status) status = driver.create_event(&buffer.copied, BLOCKING_WITHOUT_TIME);
+        }
+    }
+    return status;
+}
+
+// Parts that threads do, for one who waits for all of them.
+struct Pending {
+    std::mutex mutex;
+    std::condition_variable done;
+    std::size_t parts = 0;        // that are not done
+    std::int64_t bytes = 0;       // that were moved
+    int refused = 0, failed = 0;  // errno, status of CUDA; the last one
+
+    // A part is done, or has failed. Whoever waits may free this as soon as the last one is.
+    template <class More>
+    void part_is_done(std::int64_t moved, int refusal, int failure, More more) {
+        std::lock_guard<std::mutex> lock(mutex);
+        bytes += moved;
+        if (refusal) refused = refusal;
+        if (failure) failed = failure;
+        more();
+        if (!--parts) done.notify_all();
+    }
+
+    void wait() {
+        std::unique_lock<std::mutex> lock(mutex);
+        done.wait(lock, [&] { return !parts; });
+    }
+};

@@ -1,0 +1,94 @@
+// From a file to the device: a thread reads a part while the device fetches the one before it.
+
+#pragma once
+
+#include <queue>
+#include <unistd.h>
+
+#include "pinned.hpp"
+
+struct Read : Pending {
+    std::vector<void*> copied;  // an event of each part: when all have happened, everything is there
+};
+
+struct ReadPart {
+    Read* read;
+    std::int64_t order, number;
+    int file;
+    std::int64_t offset;
+    std::uint64_t target;
+    std::size_t bytes;
+};
+
+// What was opened first goes first. Taken in turns, chunks that are read side by side would end at the same time, and
+// then nothing is under way while the next ones begin.
+struct Later {
+    bool operator()(const ReadPart& a, const ReadPart& b) const {
+        return a.order != b.order ? a.order > b.order : a.number > b.number;
+    }
+};
+
+struct Reader {
+    Driver driver;
+    void* context;
+    std::size_t part_bytes;
+    std::mutex mutex;
+    std::condition_variable more;
+    std::priority_queue<ReadPart, std::vector<ReadPart>, Later> parts;
+    std::int64_t number = 0;    // of the next part
+    std::vector<void*> events;  // that nobody uses
+
+    int take_event(void** event) {
+        std::lock_guard<std::mutex> lock(mutex);
+        if (events.empty()) return driver.create_event(event, BLOCKING_WITHOUT_TIME);
+        *event = events.back();
+        events.pop_back();
+        return 0;
+    }
+};
+
+// Reads until the memory is full or the file ends: how many bytes, or -1.
+inline std::int64_t fill(int file, char* memory, std::size_t bytes, std::int64_t offset) {
+    std::size_t filled = 0;
+    while (filled < bytes) {
+        ssize_t got = pread(file, memory + filled, bytes - filled, offset + filled);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return -1;
+        if (!got) break;
+        filled += got;
+    }
+    return filled;
+}
+
+// One part: into the buffer as soon as the device has fetched what was there before, and from there on its way.
+inline void bring(Reader& reader, const ReadPart& part, Buffer& buffer, void* stream) {
+    const Driver& driver = reader.driver;
+    int failed = driver.synchronize(buffer.copied), refused = 0;
+    std::int64_t got = 0;
+    // An event of its own says that the part is there: that of the buffer is soon another part's, for which whoever
+    // waits for this one would wait, too.
+    void* copied = nullptr;
+    if (!failed) {
+        got = fill(part.file, buffer.memory, part.bytes, part.offset);
+        if (got < 0) refused = errno;
+        if (got > 0) failed = reader.take_event(&copied);
+        if (got > 0 && !failed) failed = driver.to_device(part.target, buffer.memory, got, stream);
+        if (got > 0 && !failed) failed = driver.record(buffer.copied, stream);
+        if (got > 0 && !failed) failed = driver.record(copied, stream);
+    }
+    part.read->part_is_done(std::max<std::int64_t>(got, 0), refused, failed, [&] {
+        if (copied) part.read->copied.push_back(copied);
+    });
+}
+
+inline void read_parts(Reader& reader, Lane lane) {
+    reader.driver.set_context(reader.context);
+    for (int turn = 0;; turn = (turn + 1) % BUFFERS) {
+        std::unique_lock<std::mutex> lock(reader.mutex);
+        reader.more.wait(lock, [&] { return !reader.parts.empty(); });
+        ReadPart part = reader.parts.top();
+        reader.parts.pop();
+        lock.unlock();
+        bring(reader, part, lane.buffers[turn], lane.stream);
+    }
+}
