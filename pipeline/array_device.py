@@ -160,6 +160,14 @@ def _to_file(output: OutputFile, region: Bounds, block: Any, timeline: Timeline)
             output.write(region, block, lambda elements: _to_host(elements, output.spec), spread)
 
 
+def get_ready() -> None:
+    """Runs on a worker before the first region, which would wait until there is pinned memory for what it writes."""
+    from pipeline.devices import find_devices
+
+    if find_devices().usable:
+        writer(_threads(), WRITE_BYTES)
+
+
 def _threads() -> int:
     return min(WRITERS, max(2, cores()))
 

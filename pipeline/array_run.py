@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.array_device import LANES, unlimit
+from pipeline.array_device import LANES, get_ready, unlimit
 from pipeline.array_job import ArrayJob, nbytes_of, needs
 from pipeline.array_output import output_file
 from pipeline.array_task import check_regions, compute_regions
@@ -121,6 +121,8 @@ def run_array(
     seed = secrets.randbits(32)
     with output_file(path, spec) as ready, open_workers(settings.placement, nbytes) as workers:
         settings.announce(workers)
+        if workers.device == "gpu":
+            workers.client.run(get_ready, workers=workers.addresses and list(workers.addresses), on_error="ignore")
         output = ready()
         started = perf_counter()
         limit = settings.device_memory_limit

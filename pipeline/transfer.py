@@ -26,7 +26,7 @@ Pread = Callable[[Any, int], Any]
 THREADS = 12
 PART_BYTES = (2**20, 2**22)
 CACHED_BYTES = 2**27
-WRITE_BYTES = 2**22  # that a thread writes at a time of what comes from a device
+WRITE_BYTES = 2**21  # that a thread writes at a time of what comes from a device
 # Where there is no compiler, threads of kvikio, which wait for each copy before they read on.
 KVIKIO_THREADS = 16
 
