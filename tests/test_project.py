@@ -24,7 +24,9 @@ MODULES = sorted(path for name in PACKAGES for path in (ROOT / name).glob("**/*.
 TESTS = sorted((ROOT / "tests").glob("**/*.py"))
 CUDA = sorted(path for suffix in ("cu", "cuh") for path in ROOT.glob(f"[!.]*/**/*.{suffix}"))
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-CPP = sorted(path for suffix in ("cpp", "hpp") for path in (ROOT / "kernels").glob(f"*.{suffix}"))
+CPP = sorted(
+    path for name in ("kernels", "pipeline") for suffix in ("cpp", "hpp") for path in (ROOT / name).glob(f"*.{suffix}")
+)
 MOST_LINES = 300
 # What each folder may import besides the standard library; pipeline may import anything but the tests.
 MAY_IMPORT = {
@@ -144,7 +146,8 @@ def test_every_package_is_installed_with_its_sources_of_kernels() -> None:
     sources = [path for path in CUDA if path.parent == ROOT / "kernels"] + CPP
     assert {path.suffix for path in sources} == {".cu", ".cuh", ".cpp", ".hpp"}
     for path in sources:
-        assert any(fnmatch(path.name, pattern) for pattern in setuptools["package-data"]["kernels"])
-        assert resources.files("kernels").joinpath(path.name).read_text() == path.read_text()
+        package = path.parent.name
+        assert any(fnmatch(path.name, pattern) for pattern in setuptools["package-data"][package])
+        assert resources.files(package).joinpath(path.name).read_text() == path.read_text()
     for name in PACKAGES:  # a folder below would need to be listed
         assert [path for path in (ROOT / name).iterdir() if path.is_dir() and path.name != "__pycache__"] == []
