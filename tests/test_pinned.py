@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
+import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -217,6 +219,23 @@ def test_output_that_is_cut_is_an_error(tmp_path: Path, mapping: Any) -> None:
     with pytest.raises(OSError) as caught:
         writer.write(Target(2**18), 2**18, np.array([mapping.ctypes.data])).get()
     assert caught.value.errno == errno.EIO
+
+
+@pytest.mark.parametrize("sanitizer", ["thread", "address,undefined"])
+def test_threads_are_clean(tmp_path: Path, sanitizer: str) -> None:
+    """Under sanitizers, which end the process where they find something."""
+    words, program = native.compiler() or (), str(tmp_path / "threads")
+    command = [*words, "-std=c++17", "-O1", "-g1", "-pthread", f"-fsanitize={sanitizer}", "-fno-sanitize-recover=all"]
+    (tmp_path / "nothing.cpp").write_text("int main() {}")
+    if subprocess.run([*command, str(tmp_path / "nothing.cpp"), "-o", program], capture_output=True).returncode:
+        if os.environ.get("CI") == "true":
+            raise RuntimeError("expected a compiler with sanitizers")
+        pytest.skip("no compiler with sanitizers")
+    subprocess.run([*command, str(Path(__file__).with_name("pinned_threads.cpp")), "-o", program], check=True)
+    # ThreadSanitizer knows no addresses as random as those of new systems.
+    fixed = ["setarch", "-R"] if shutil.which("setarch") else []
+    done = subprocess.run([*fixed, program, str(tmp_path / "a.bin")], capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr[:5000]
 
 
 @pytest.mark.hardware
