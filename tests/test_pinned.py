@@ -234,7 +234,9 @@ def test_threads_are_clean(tmp_path: Path, sanitizer: str) -> None:
     subprocess.run([*command, str(Path(__file__).with_name("pinned_threads.cpp")), "-o", program], check=True)
     # ThreadSanitizer knows no addresses as random as those of new systems.
     fixed = ["setarch", "-R"] if shutil.which("setarch") else []
-    done = subprocess.run([*fixed, program, str(tmp_path / "a.bin")], capture_output=True, text=True, timeout=100)
+    variables = {**os.environ, "TSAN_OPTIONS": "halt_on_error=1"}
+    words = (*fixed, program, str(tmp_path / "a.bin"))
+    done = subprocess.run(words, env=variables, capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stderr[:5000]
 
 
