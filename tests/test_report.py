@@ -17,6 +17,7 @@ from pipeline.engine import run
 from pipeline.outcome import Outcome, Stages, Verdict
 from pipeline.report import BARS, SKETCH_COLUMNS, SKETCH_ROWS, panel, sketch, to_json, verdict_line
 from pipeline.sources import Source, SourceFile, open_source
+from pipeline.task import Job
 from workflows.histogram import HISTOGRAM, HistogramOptions, HistogramResult
 from workflows.reduce import REDUCE
 
@@ -208,6 +209,8 @@ def test_json_says_what_computed_on_a_cpu(tmp_path: Path, monkeypatch: pytest.Mo
 
     here = found(REDUCE), found(HISTOGRAM), found(HISTOGRAM, range="auto")
     assert [kernels for _, kernels in here] == [compiled, compiled, sorted({"NumPy", *compiled})]
+    assert Job(REDUCE, REDUCE.options()).compiled is (compiled == ["compiled"])
+    assert not Job(HISTOGRAM, HistogramOptions(range="auto")).compiled  # but for the pass that surveys
     monkeypatch.setattr(native, "library", lambda stem: None)
     histogram_native._counting.cache_clear()
     there = found(REDUCE), found(HISTOGRAM), found(HISTOGRAM, range="auto")
