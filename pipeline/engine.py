@@ -24,7 +24,7 @@ from workflows.workflow import Workflow
 
 # Chunk sizes in bytes: large, so that Dask's millisecond per task does not matter, and at least four for each thread
 # or GPU, so that all of them are busy to the end.
-CHUNK_BYTES = {"cpu": (2**24, 2**30), "gpu": (2**24, 2**32)}
+CHUNK_BYTES = {"cpu": (2**24, 2**31), "gpu": (2**24, 2**32)}
 
 # Of many chunks a task takes some, one after another: no more than a worker that dies may lose, and only where each
 # thread or GPU gets so many tasks that all end at about the same time.

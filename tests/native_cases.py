@@ -53,7 +53,7 @@ def limits(dtype: str, size: int) -> Iterator[NDArray[Any]]:
         if exponent == info.maxexp - 1:
             yield 2 * samples
     random = np.random.default_rng(0)
-    for exponent in (exponents[0], exponents[1] + 40, 0, exponents[-1] - 1):
+    for exponent in (exponents[0], info.minexp + 8, 0, info.maxexp - 2):
         for mantissa in random.uniform(1, 2, 32):  # what an addition leaves of each has the same sign, too
             yield np.full(size, np.ldexp(mantissa, exponent), dtype)
 

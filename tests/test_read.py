@@ -87,9 +87,9 @@ def test_blocks_are_the_file(
 
 
 def test_default_blocks(tmp_path: Path) -> None:
-    chunk = chunk_of(tmp_path / "samples.bin", 2**18 + 1)
-    assert [len(block) for block in read_blocks(chunk, Timeline())] == [2**18, 1]
-    np.testing.assert_array_equal(values_of(chunk), np.arange(2**18 + 1))
+    chunk = chunk_of(tmp_path / "samples.bin", 2**19 + 1)
+    assert [len(block) for block in read_blocks(chunk, Timeline())] == [2**19, 1]
+    np.testing.assert_array_equal(values_of(chunk), np.arange(2**19 + 1))
 
 
 @pytest.mark.parametrize("limit", [1, 3, 399])

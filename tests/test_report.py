@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kernels import histogram_native, native
+from pipeline.engine import run
 from pipeline.outcome import Outcome, Stages, Verdict
 from pipeline.report import BARS, SKETCH_COLUMNS, SKETCH_ROWS, panel, sketch, to_json, verdict_line
-from pipeline.sources import Source, SourceFile
+from pipeline.sources import Source, SourceFile, open_source
+from pipeline.task import Job
 from workflows.histogram import HISTOGRAM, HistogramOptions, HistogramResult
+from workflows.reduce import REDUCE
 
 COUNTS = np.arange(1000, 1064)
 
@@ -188,3 +194,25 @@ def test_json_is_plain() -> None:
     assert list(found["result"]) == ["histogram", "samples", "underflow", "overflow", "nan"]
     assert found["verification"]["verdict"] == verdict_line(FULL)
     assert {"python", "baru", "numpy", "dask", "distributed"} <= set(found["environment"]["versions"])
+
+
+@pytest.mark.usefixtures("shared")
+def test_json_says_what_computed_on_a_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And says the same of the samples, also where only some of the computing is compiled."""
+    np.random.default_rng(0).standard_normal(50_000).astype(np.float32).tofile(tmp_path / "samples.bin")
+    source = open_source((str(tmp_path / "samples.bin"),), "float32")
+    compiled = ["compiled"] if native.library("reduce") else ["NumPy"]
+
+    def found(workflow: Any, **options: Any) -> tuple[Any, list[str]]:
+        document = to_json(run(workflow, workflow.options(**options), source))
+        return document["result"], document["environment"]["cpu kernels"]
+
+    here = found(REDUCE), found(HISTOGRAM), found(HISTOGRAM, range="auto")
+    assert [kernels for _, kernels in here] == [compiled, compiled, sorted({"NumPy", *compiled})]
+    assert Job(REDUCE, REDUCE.options()).compiled is (compiled == ["compiled"])
+    assert not Job(HISTOGRAM, HistogramOptions(range="auto")).compiled  # but for the pass that surveys
+    monkeypatch.setattr(native, "library", lambda stem: None)
+    histogram_native._counting.cache_clear()
+    there = found(REDUCE), found(HISTOGRAM), found(HISTOGRAM, range="auto")
+    histogram_native._counting.cache_clear()
+    assert there == tuple((result, ["NumPy"]) for result, _ in here)

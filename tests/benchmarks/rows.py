@@ -188,10 +188,11 @@ ROWS: tuple[Row, ...] = (
               "file, so that GPUs read it themselves, is serialised by the system: 60 to 70 GB/s for all."),
     Row("file on disk only, one GPU", Need(0.95, "of direct reads"), partial(from_disk, GPU)),
     Row("file on disk only, two CPU cores", Need(0.95, "of direct reads"), partial(from_disk, CORES),
-        bound="8 GiB, of which two tasks read 1 GiB each at a time, through the page cache, on the disk of a virtual "
-              "machine, which likes neighbouring reads: with chunks of 256 MiB 4 GiB came as fast as by direct reads, "
-              "but four times as many tasks cost 2.4 % where chunks are 10,000. Asked for 8, 32 and 128 MiB ahead: "
-              "0.56, 0.86 and 0.77 GB/s. 2 GiB gave 0.95."),
+        bound="8 GiB through the page cache, whose memory this virtual machine has to get from its host: what was "
+              "free for seconds is given back, and getting it again takes 3 s of system time for each GiB, 0.3 GB/s a "
+              "core, as touching memory shows. Reads alone, far ahead, not ahead, or with the advice of a sequence, "
+              "got 0.55 to 0.81 GB/s beside direct ones with 1.0; into memory that was freed right before, 1.4 to "
+              "2.4. Past the page cache the next command would find nothing there."),
     Row("command on 2^25 samples, one GPU", seconds(1.6), partial(waiting, GPU, "command, seconds", "warm")),
     Row("the same, kernels compiled first", seconds(2, "s more"), partial(compiling, GPUS)),
     Row("command on 2^25 samples, four GPUs", seconds(4), partial(waiting, GPUS, "command, seconds", "warm"),
@@ -208,16 +209,13 @@ ROWS: tuple[Row, ...] = (
     Row("memory that it takes", Need(200, "MB", at_most=True), partial(waiting, GPU, "planning", "megabytes")),
     Row("histogram, 4 GiB of int32, two CPU cores, whole command", Need(1, "× the fastest peer"),
         partial(command, "histogram"),
-        bound="0.4 s are imports, 0.4 the start of two processes, 1.2 the pass: numpy.bincount, which a peer calls as "
-              "well, two thirds of it, reading 17 %, verification 9 %, the check of the range and conversion the rest. "
-              "In two threads of one process it took 1.75 s, since bincount holds Python's lock. Pairs of samples "
-              "counted at once gave nothing: their counters exceed the second-level cache."),
+        bound="0.6 s are imports and Dask in one process, 0.65 the pass of its two threads: half of it counts, which "
+              "is bound by a store for each sample, a third copies from the page cache, a tenth verifies."),
     Row("sum, mean, variance, minimum, maximum, 4 GiB of float32, two CPU cores, whole command",
         Need(1, "× the fastest peer"), partial(command, "reduce"),
-        bound="0.8 s are imports and the start of two processes, 1.9 the pass, in two threads of one process 4.1, for "
-              "so many calls wait for Python's lock. Exact sums take twelve passes of NumPy where its own, which are "
-              "not, take five. Pass by pass, halves in float32 and sums in int64 take no less; blocks of 2^13 numbers "
-              "took 1.7 times as long as those of 2^16, for their calls, larger ones as long."),
+        bound="0.6 s are imports and Dask in one process, 0.65 the pass of its two threads: exact sums in one pass 40 "
+              "%, copies from the page cache a third, a fifth verifies 1/256 with NumPy. Blocks of 1 MiB in place of "
+              "2 took 0.1 s more."),
     Row("matmul, 256 MiB of float32, two CPU cores, whole command", Need(1, "× the fastest peer"),
         partial(command, "matmul"),
         bound="one product of BLAS in float64, which takes twice as long as in float32, is 33 % of the CPU time; its "
