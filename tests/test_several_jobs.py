@@ -21,7 +21,7 @@ import pipeline.task
 from pipeline.cluster import Placement, Workers
 from pipeline.engine import run, run_all
 from pipeline.errors import VerificationError
-from pipeline.read_device import BLOCK_BYTES
+from pipeline.read_device import BLOCK_BYTES, block_bytes_within
 from pipeline.settings import Settings
 from pipeline.sources import open_source
 from pipeline.task import Job
@@ -120,7 +120,7 @@ def test_limit_of_memory_travels_with_every_task(
     monkeypatch.setattr(pipeline.engine, "open_workers", lambda *_: nullcontext(gpu))
     monkeypatch.setattr(pipeline.task, "device_blocks", blocks)
     monkeypatch.setattr(pipeline.task, "device_name", lambda device: device)
-    for limit, nbytes in ((2**23, 2**20), (None, BLOCK_BYTES)):
+    for limit, nbytes in ((2**23, block_bytes_within(2**23)), (None, BLOCK_BYTES)):
         asked.clear()
         settings = Settings(chunk_bytes=40000, device_memory_limit=limit)
         outcome = run(HISTOGRAM, HistogramOptions(), open_source((path,)), settings)
