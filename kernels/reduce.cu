@@ -30,6 +30,7 @@
 #include "reduce_finish.cuh"
 #include "reduce_float.cuh"
 #include "reduce_integer.cuh"
+#include "reduce_left.cuh"
 
 // Blocks of a multiprocessor: three of 256 threads have 80 registers a thread, two 128. Either keep the memory busy, as
 // long as nothing is spilled.
@@ -45,65 +46,124 @@ template <> constexpr int REDUCE_BLOCKS<double, SUM | SQUARES | EXTREMES> = 2;  
 template <typename T, int PARTS> struct Visitor {
     // Tiles after which warps wait for each other, where that pays: what a block reads stays together.
     static constexpr int PACE = sizeof(T) == 8 && HAS_NAN<T> && PARTS & SUM && !(PARTS & SQUARES) ? 16 : 0;
+    static constexpr bool LEFT = LEAVES<T, PARTS>;
+    static constexpr bool AT_ONCE = sizeof(T) > 2 && HAS_NAN<T> && PARTS & SUM && !LEFT;  // in cells, what no window holds
     const T* samples;
     Counters<PARTS>& shared;
     Sums<T, PARTS> sums;
     Extremes<T, PARTS> extremes;
+    typename Choose<AT_ONCE, Columns<T, PARTS>, int>::type columns;
+    Marks* marks;
+    int wild = 0;  // of the next tiles that go to cells without a look at windows
 
-    __device__ Visitor(const T* samples, Counters<PARTS>& shared) : samples(samples), shared(shared) {}
+    __device__ Visitor(const T* samples, Counters<PARTS>& shared, typename Extremes<T, PARTS>::Best& best, Marks* marks)
+        : samples(samples), shared(shared), extremes(best), columns(threadIdx.x / 32), marks(marks) {}
 
     __device__ void one(i64 index, u32 number) {
         const T x = samples[index];
         if (is_nan(x)) return shared.count_special(0, 1, u32(index));
-        if constexpr (PARTS & EXTREMES) extremes.one(wide(x), number);
+        if constexpr (PARTS & EXTREMES) extremes.template see<true>(wide(x), wide(x), number);
         if constexpr (HAS_NAN<T>) {
             if (!sums.finite(x)) return shared.count_special(wide(x) > 0 ? 1 : 2, 1, 0);
         }
         sums.one(x, shared);
     }
 
-    // All lanes.
-    __device__ void tile(Tile<T>& tile, i64 index, u32 number) {
+    // All lanes; how many of the next tiles the warp leaves unseen.
+    __device__ int tile(Tile<T>& tile, i64 index, int number, int tiles) {
         Extent<T, PARTS> extent(tile);
-        bool seen = false;
+        const bool seen = HAS_NAN<T> && !finite(extent);
         if constexpr (HAS_NAN<T>) {
-            seen = !extent.finite;
             if (seen) {
-                clean(tile, index, number);
+                clean(tile);
                 extent = Extent<T, PARTS>(tile);
             }
         }
-        if constexpr (PARTS & EXTREMES) extremes.tile(tile, extent, seen, number);
-        sums.tile(tile, samples + index, extent, shared);
+        if constexpr (PARTS & EXTREMES) extremes.template tile<false>(tile, extent, seen, number);
+        if constexpr (AT_ONCE) {
+            if (wild || !sums.holds(tile, extent, shared)) {
+                wild = wild ? wild - 1 : 15;
+                take(tile, index, columns);
+            } else {
+                sums.add(tile, extent);
+            }
+        } else {
+            const bool held = sums.holds(tile, extent, shared);
+            if constexpr (LEFT) {
+                if (!held) return marks->leave(number, tiles);
+            }
+            sums.add(tile, extent);
+        }
+        if constexpr (HAS_NAN<T>) {
+            if (seen) count_specials(index, number);
+        }
+        return 0;
+    }
+
+    // All lanes, of a tile that was left.
+    template <typename Cells> __device__ void again(Tile<T>& tile, i64 index, u32 number, Cells& cells) {
+        const Extent<T, PARTS> extent(tile);
+        const bool seen = !extent.finite;
+        if (seen) clean(tile);
+        if constexpr (PARTS & EXTREMES) extremes.template tile<true>(tile, extent, seen, number);
+        if (seen) count_specials(index, number);
+        take(tile, index, cells);
+    }
+
+    // All lanes.
+    __device__ void close() {
+        sums.close(shared);
+        if constexpr (AT_ONCE && ROOMY)
+            if (columns.tiles) columns.empty(shared);
     }
 
   private:
-    // Of a tile with NaN or infinities: counts them, puts zeros in their place, and sees its extremes.
-    __device__ void clean(Tile<T>& tile, i64 index, u32 number) {
+    // What no window holds.
+    template <typename Cells> __device__ void take(const Tile<T>& tile, i64 index, Cells& cells) {
+        if constexpr (ROOMY) return cells.add(tile, shared);
+#pragma unroll 1
+        for (int i = 0; i < Tile<T>::SIZE; ++i) {
+            const T x = samples[index + Tile<T>::offset(i)];  // again, because registers have no index
+            if (sums.finite(x)) sums.one(x, shared);
+        }
+    }
+
+    template <typename E> static __device__ bool finite(const E& extent) {
+        if constexpr (HAS_NAN<T>) return extent.finite;
+        return true;
+    }
+
+    // Puts zeros in the place of NaN and infinities.
+    static __device__ void clean(Tile<T>& tile) {
+#pragma unroll
+        for (int i = 0; i < Tile<T>::SIZE; ++i)
+            if (!Sums<T, PARTS>::finite(tile.item[i])) tile.item[i] = T{};
+    }
+
+    // Of a tile with NaN or infinities: counts them, and sees its extremes.
+    __device__ void count_specials(i64 index, u32 number) {
         using Value = typename Wide<T>::type;
         u32 nan = 0, positive = 0, negative = 0, first = NONE;
         Value low = wide(infinite<T>(false)), high = wide(infinite<T>(true));
-#pragma unroll
+#pragma unroll 1
         for (int i = Tile<T>::SIZE - 1; i >= 0; --i) {
-            const T x = tile.item[i];
+            const i64 at = index + Tile<T>::offset(i);
+            const T x = samples[at];  // again: there are zeros in the registers
             if (sums.finite(x)) {
                 low = wide(x) < low ? wide(x) : low;
                 high = wide(x) > high ? wide(x) : high;
-                continue;
-            }
-            if (is_nan(x)) {
+            } else if (is_nan(x)) {
                 ++nan;
-                first = u32(index + Tile<T>::offset(i));
+                first = u32(at);
             } else if (wide(x) > 0) {
                 ++positive;
             } else {
                 ++negative;
             }
-            tile.item[i] = T{};
         }
         if (PARTS & EXTREMES && nan < Tile<T>::SIZE) {
-            extremes.least.see(negative ? wide(infinite<T>(true)) : low, number);
-            extremes.greatest.see(positive ? wide(infinite<T>(false)) : high, number);
+            extremes.template see<true>(negative ? wide(infinite<T>(true)) : low,
+                                        positive ? wide(infinite<T>(false)) : high, number);
         }
         shared.count_special(0, nan, first);
         shared.count_special(1, positive, 0);
@@ -114,18 +174,22 @@ template <typename T, int PARTS> struct Visitor {
 template <typename T, int PARTS>
 __global__ void __launch_bounds__(REDUCE_THREADS, (REDUCE_BLOCKS<T, PARTS>))
 moments(const T* samples, i64 n, i64 code, u64* totals, i64* partial) {
+    constexpr bool LEFT = LEAVES<T, PARTS>;
     __shared__ Counters<PARTS> shared;
+    __shared__ typename Choose<LEFT, Marks, int>::type marks;
     const Walk<T> walk(samples, n);
     Tile<T> first;
     walk.start(first);  // it comes while the block prepares itself
     shared.clear();
-    Columns<T, PARTS>::clear();
+    if constexpr (LEFT) marks.clear();
     __syncthreads();
 
-    Visitor<T, PARTS> visitor(samples, shared);
+    typename Extremes<T, PARTS>::Best best;
+    Visitor<T, PARTS> visitor(samples, shared, best, reinterpret_cast<Marks*>(&marks));
     walk.visit(first, visitor);
-    visitor.sums.close(shared);
-    shared.store(visitor.extremes.least.found(), visitor.extremes.greatest.found(), totals);
+    visitor.close();
+    if constexpr (LEFT) look_again(walk, marks, visitor, shared);
+    shared.store(visitor.extremes.lowest(), visitor.extremes.highest(), totals);
     if (is_last(totals)) finish<T, PARTS>(walk, code, totals, partial);
 }
 

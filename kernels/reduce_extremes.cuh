@@ -9,16 +9,13 @@ template <typename T, typename Order> struct Extreme {
     Value best = {};
     u32 at = NONE;
 
-    __device__ void see(Value value, u32 number) {
+    // LATE: after some of a higher number, where the same value comes first here.
+    template <bool LATE> __device__ void see(Value value, u32 number) {
         if (Order::before(value, best) || at == NONE) {
             best = value;
             at = number;
         }
-    }
-    // Of samples before the tiles, which are seen after them: the same value comes first there.
-    __device__ void see_late(Value value, u32 number) {
-        see(value, number);
-        if (value == best) at = min(at, number);
+        if (LATE && value == best) at = min(at, number);
     }
     __device__ Found found() const {
         return at == NONE ? Found{NOWHERE, NOWHERE} : Found{Order::rank(to_key(best)), i64(at)};
@@ -26,32 +23,50 @@ template <typename T, typename Order> struct Extreme {
 };
 
 template <typename T, int PARTS> struct Extremes {
+    using Value = typename Wide<T>::type;
+    struct Best {};
     Extreme<T, Least> least;
     Extreme<T, Greatest> greatest;
 
-    template <typename Value> __device__ void one(Value value, u32 number) {
-        least.see_late(value, number);
-        greatest.see_late(value, number);
+    __device__ explicit Extremes(Best&) {}
+
+    // The least and the greatest of some numbers. LATE: they may come after some of a higher number.
+    template <bool LATE> __device__ void see(Value low, Value high, u32 number) {
+        least.template see<LATE>(low, number);
+        greatest.template see<LATE>(high, number);
     }
-    // All lanes; those whose tile has been `seen` already only take part.
-    __device__ void tile(const Tile<T>&, const Extent<T, PARTS>& extent, bool seen, u32 number) {
-        if (seen) return;
-        least.see(extent.low, number);
-        greatest.see(extent.high, number);
+    // All lanes; those whose tile is to be `seen` otherwise only take part.
+    template <bool LATE> __device__ void tile(const Tile<T>&, const Extent<T, PARTS>& extent, bool seen, u32 number) {
+        if (!seen) see<LATE>(extent.low, extent.high, number);
     }
+    // All lanes: from now on tiles are LATE.
+    __device__ void look_again() {}
+    __device__ Found lowest() const { return least.found(); }
+    __device__ Found highest() const { return greatest.found(); }
 };
 
 // The upper halves of a tile tell whether one of its numbers may be among the extremes that the warp has seen; that is
 // rare. A number with the same upper half as the best one is passed over if no lower half can make it better.
 template <int PARTS> struct Extremes<double, PARTS> {
-    Extreme<double, Least> least;
-    Extreme<double, Greatest> greatest;
+    struct Best {  // the least and the greatest: in memory, because what is rare needs no registers
+        i64 rank[2] = {NOWHERE, NOWHERE};
+        u32 at[2] = {NONE, NONE};
+    };
+    Best& best;
     int below = 0x7fffffff, above = -0x7fffffff - 1;  // upper halves that may matter, those of the limits included
 
-    __device__ void one(double value, u32 number) {
-        least.see_late(value, number);
-        greatest.see_late(value, number);
+    __device__ explicit Extremes(Best& best) : best(best) {}
+
+    template <bool LATE> __device__ void see(double low, double high, u32 number) {
+#pragma unroll 1
+        for (int k = 0; k < 2; ++k) {
+            const i64 found = k ? Greatest::rank(to_key(high)) : Least::rank(to_key(low));
+            if (LATE && found == best.rank[k]) best.at[k] = min(best.at[k], number);
+            if (found < best.rank[k]) best.rank[k] = found, best.at[k] = number;
+        }
     }
+    // All lanes.
+    template <bool LATE>
     __device__ void tile(const Tile<double>& tile, const Extent<double, PARTS>& extent, bool seen, u32 number) {
         const bool matters = !seen && (extent.least <= below || extent.greatest >= above);
         if (!__any_sync(ALL_LANES, matters)) return;
@@ -62,20 +77,27 @@ template <int PARTS> struct Extremes<double, PARTS> {
                 low = tile.item[i] < low ? tile.item[i] : low;
                 high = tile.item[i] > high ? tile.item[i] : high;
             }
-            least.see(low, number);
-            greatest.see(high, number);
+            see<LATE>(low, high, number);
         }
-        constexpr u32 MIDDLE = 0x80000000u;
-        below = int(least_of_warp(u32(limit(least, NONE)) ^ MIDDLE) ^ MIDDLE);
-        above = int(greatest_of_warp(u32(limit(greatest, 0)) ^ MIDDLE) ^ MIDDLE);
+        set_limits<LATE>();
     }
+    __device__ void look_again() { set_limits<true>(); }
+    __device__ Found lowest() const { return found(0); }
+    __device__ Found highest() const { return found(1); }
 
   private:
-    // `end`: the lower half that no negative number of the same upper half is better than; ~end for positive ones.
-    template <typename Order> static __device__ int limit(const Extreme<double, Order>& extreme, u32 end) {
-        if (extreme.at == NONE) return Order::BETTER < 0 ? 0x7fffffff : -0x7fffffff - 1;
-        const u64 bits = u64(__double_as_longlong(extreme.best));
-        const u32 upper = u32(bits >> 32);
-        return Extent<double, PARTS>::ordered(upper) + (u32(bits) == (upper >> 31 ? end : ~end) ? Order::BETTER : 0);
+    __device__ Found found(int k) const { return {best.rank[k], best.at[k] == NONE ? NOWHERE : i64(best.at[k])}; }
+
+    // All lanes.
+    template <bool LATE> __device__ void set_limits() {
+#pragma unroll 1
+        for (int k = 0; k < 2; ++k) {
+            constexpr u32 MIDDLE = 0x80000000u;
+            const i64 rank = best.rank[k];
+            const int upper = int(rank >> 32) - (!LATE && u32(rank) == 0);  // LATE: the same number matters, too
+            const int least = int(least_of_warp(u32(upper) ^ MIDDLE) ^ MIDDLE);
+            if (k) above = ~least;
+            else below = least;
+        }
     }
 };
