@@ -44,20 +44,18 @@ template <> constexpr int REDUCE_BLOCKS<double, SUM | SQUARES | EXTREMES> = 2;  
 #endif
 
 template <typename T, int PARTS> struct Visitor {
-    // Tiles after which warps wait for each other, where that pays: what a block reads stays together.
-    static constexpr int PACE = sizeof(T) == 8 && HAS_NAN<T> && PARTS & SUM && !(PARTS & SQUARES) ? 16 : 0;
     static constexpr bool LEFT = LEAVES<T, PARTS>;
     static constexpr bool AT_ONCE = sizeof(T) > 2 && HAS_NAN<T> && PARTS & SUM && !LEFT;  // in cells, what no window holds
     const T* samples;
     Counters<PARTS>& shared;
     Sums<T, PARTS> sums;
     Extremes<T, PARTS> extremes;
-    typename Choose<AT_ONCE, Columns<T, PARTS>, int>::type columns;
+    typename Choose<AT_ONCE, Columns<T, PARTS>, int>::type columns{};
     Marks* marks;
     int wild = 0;  // of the next tiles that go to cells without a look at windows
 
     __device__ Visitor(const T* samples, Counters<PARTS>& shared, typename Extremes<T, PARTS>::Best& best, Marks* marks)
-        : samples(samples), shared(shared), extremes(best), columns(threadIdx.x / 32), marks(marks) {}
+        : samples(samples), shared(shared), extremes(best), marks(marks) {}
 
     __device__ void one(i64 index, u32 number) {
         const T x = samples[index];
@@ -82,7 +80,7 @@ template <typename T, int PARTS> struct Visitor {
         if constexpr (PARTS & EXTREMES) extremes.template tile<false>(tile, extent, seen, number);
         if constexpr (AT_ONCE) {
             if (wild || !sums.holds(tile, extent, shared)) {
-                wild = wild ? wild - 1 : 15;
+                wild = wild ? wild - 1 : 63;
                 take(tile, index, columns);
             } else {
                 sums.add(tile, extent);

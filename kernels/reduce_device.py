@@ -21,9 +21,9 @@ SUM_DIGITS, SQUARE_DIGITS = -(-(SUM_BITS + 1088) // DIGIT_BITS), -(-(SQUARE_BITS
 TOTALS, OF_BLOCK = 5 + SUM_DIGITS + SQUARE_DIGITS, 4
 MOST_SAMPLES = 2**31  # of a launch: what is counted in 32 bits, and digits in 64, does not overflow
 MOST_STEPS = 2048  # tiles of a block: reduce_left.cuh
-# By dtype and whether squares are asked for, as in reduce_wide.cuh: bytes of a warp's cells, and warps that have some.
-WIDE = {("float32", False): (256 * 16, 8), ("float32", True): (256 * 80, 4), ("float64", False): (256 * 42, 8),
-        ("float64", True): (128 * 381, 1)}  # fmt: skip
+# Bytes of a block's cells, by dtype and whether squares are asked for: as in reduce_wide.cuh.
+CELLS = {("float32", False): 8 * THREADS * 16, ("float32", True): 8 * THREADS * (16 + 12),
+         ("float64", False): 8 * THREADS * 42, ("float64", True): 4 * 32 * 381}  # fmt: skip
 
 C_TYPES = {
     "int8": "signed char", "uint8": "u8", "int16": "short", "uint16": "u16", "int32": "int", "uint32": "u32",
@@ -103,8 +103,7 @@ def cells(dtype: str, parts: int) -> int:
     """Bytes of shared memory that a block's cells take."""
     if not parts & reduce.SUM or build.limits().shared_per_block <= 2**16:
         return 0
-    size, warps = WIDE.get((dtype, bool(parts & reduce.SQUARES)), (0, 0))
-    return size * warps
+    return CELLS.get((dtype, bool(parts & reduce.SQUARES)), 0)
 
 
 def combine_on_device(a: Any, b: Any) -> Any:

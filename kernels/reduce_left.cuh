@@ -14,9 +14,10 @@ template <int PARTS> constexpr bool LEAVES<double, PARTS> = bool(PARTS & SQUARES
 
 // A bit for each tile of each warp: those of 32 steps in a word, and the words of all warps next to each other.
 struct Marks {
-    u32 word[MOST_STEPS / 32 * REDUCE_WARPS];
+    u32 word[MOST_STEPS / 32 * REDUCE_WARPS], some;  // whether there is any
 
     __device__ void clear() {
+        if (threadIdx.x == 0) some = 0;
         for (int i = threadIdx.x; i < MOST_STEPS / 32 * REDUCE_WARPS; i += REDUCE_THREADS) word[i] = 0;
     }
     // All lanes of a warp, of a tile by its number. The next ones may be no better: the more of them it has left, the more
@@ -29,16 +30,11 @@ struct Marks {
                                (tiles - number) / int(gridDim.x));
         __syncwarp();
         if (threadIdx.x % 32 == 0) {
+            atomicExch(&some, 1);
             for (int first = step; first <= step + passes; first = (first | 31) + 1)
                 word[at(first)] |= NONE << first % 32 & NONE >> 31 - min(step + passes, first | 31) % 32;
         }
         return passes;
-    }
-    // All threads.
-    __device__ bool any() const {
-        u32 bits = 0;
-        for (int i = threadIdx.x; i < MOST_STEPS / 32 * REDUCE_WARPS; i += REDUCE_THREADS) bits |= word[i];
-        return __syncthreads_or(bits != 0);
     }
     // Of any warp from a step on, within a word.
     __device__ bool any_of(int step, int count) const {
@@ -51,47 +47,39 @@ struct Marks {
     static __device__ int at(int step) { return step / 32 * REDUCE_WARPS + threadIdx.x / 32; }
 };
 
-// Goes through what some of the warps have left, step by step: one in `STRIDE` of them, from `first` on.
-template <int STRIDE> struct Cursor {
+// Goes through what a warp has left.
+struct Cursor {
     const Marks& marks;
-    const int first;
-    int from = -32, step = 0, warp = REDUCE_WARPS;  // 32 steps whose bits are at hand; the tile's own, and its warp
-    u32 steps = 0;
+    int from = -32, step = 0;  // steps whose bits are at hand, and the tile's own
+    u32 bits = 0;
 
-    __device__ Cursor(const Marks& marks, int first) : marks(marks), first(first) {}
+    __device__ explicit Cursor(const Marks& marks) : marks(marks) {}
 
     // Whether there is another tile.
     __device__ bool next() {
-        while (true) {
-            warp += STRIDE;
-            if (warp >= REDUCE_WARPS) {
-                while (!steps) {
-                    from += 32;
-                    if (from >= MOST_STEPS) return false;
-                    for (int i = first; i < REDUCE_WARPS; i += STRIDE) steps |= marks.word[from / 32 * REDUCE_WARPS + i];
-                }
-                step = from + __ffs(int(steps)) - 1;
-                steps &= steps - 1;
-                warp = first;
-            }
-            if (marks.word[from / 32 * REDUCE_WARPS + warp] >> step % 32 & 1) return true;
+        while (!bits) {
+            from += 32;
+            if (from >= MOST_STEPS) return false;
+            bits = marks.word[from / 32 * REDUCE_WARPS + threadIdx.x / 32];
         }
+        step = from + __ffs(int(bits)) - 1;
+        bits &= bits - 1;
+        return true;
     }
 };
 
-// All threads. Those warps that have cells take turns with the others' tiles.
+// All threads.
 template <typename T, typename Visitor, int PARTS>
 __device__ void look_again(const Walk<T>& walk, const Marks& marks, Visitor& visitor, Counters<PARTS>& counters) {
     __syncthreads();
-    if (!marks.any()) return;
-    constexpr bool SHARED = ROOMY && sizeof(T) == 8 && PARTS & SQUARES;
-    using Wide = typename Choose<SHARED, Lanes<PARTS>, Columns<T, PARTS>>::type;
-    constexpr int WARPS = SHARED ? REDUCE_WARPS : Columns<T, PARTS>::WARPS;
+    if (!marks.some) return;
+    constexpr bool SHARED = ROOMY && sizeof(T) == 8;
     constexpr int PACE = SHARED ? Lanes<PARTS>::MOST / Tile<T>::SIZE / REDUCE_WARPS : 16;
-    // Blocks of a multiprocessor choose other ones, which have other schedulers.
-    const int turn = int(blockIdx.x * 3 / gridDim.x) * WARPS, warp = (threadIdx.x / 32 + turn) % REDUCE_WARPS;
-    const int steps = (int(walk.tiles) - 1 - int(blockIdx.x)) / int(gridDim.x) + 1;
-    if constexpr (SHARED) Lanes<PARTS>::clear();
+    typename Choose<SHARED, Lanes<PARTS>, Columns<T, PARTS>>::type cells;
+    if constexpr (SHARED) {
+        cells.clear();
+        __syncthreads();
+    }
     int paces = 0;
     // What a block reads stays together, and cells of all warps are emptied in time.
     const auto wait = [&](int pace) {
@@ -99,40 +87,31 @@ __device__ void look_again(const Walk<T>& walk, const Marks& marks, Visitor& vis
             __syncthreads();
             if constexpr (SHARED) {
                 if (!marks.any_of(paces * PACE, PACE)) continue;
-                Lanes<PARTS>::empty(counters);
+                cells.empty(counters);
                 __syncthreads();
             }
         }
     };
-    if constexpr (SHARED) __syncthreads();
-    if (warp < WARPS) {
-        if constexpr (PARTS & EXTREMES) visitor.extremes.look_again();
-        Wide cells(warp);
-        Cursor<WARPS> cursor(marks, warp);
-        int number = 0;
-        i64 index = 0;
-        const auto advance = [&](Tile<T>& tile) {
-            const bool more = cursor.next();
-            if (more) {
-                number = int(blockIdx.x + cursor.step * gridDim.x);
-                index = walk.first_of(number, cursor.warp * 32 + threadIdx.x % 32);
-            }
-            tile.load_if(more, walk.samples + index);
-            return more;
-        };
-        Tile<T> tile;
-        bool more = advance(tile);
-        while (more) {
-            const i64 at = index;
-            const u32 of = u32(number) + 1;
-            const int pace = cursor.step / PACE;
-            Tile<T> next;
-            more = advance(next);
-            wait(pace);
-            visitor.again(tile, at, of, cells);
-            tile = next;
-        }
-        if constexpr (ROOMY && !SHARED) cells.empty(counters);
+    if constexpr (PARTS & EXTREMES) visitor.extremes.look_again();
+    Cursor cursor(marks);
+    int number = 0;
+    const auto advance = [&](Tile<T>& tile) {
+        const bool more = cursor.next();
+        if (more) number = int(blockIdx.x + cursor.step * gridDim.x);
+        tile.load_if(more, walk.samples + walk.first_of(number));
+        return more;
+    };
+    Tile<T> tile;
+    bool more = advance(tile);
+    while (more) {
+        const int at = number, pace = cursor.step / PACE;
+        Tile<T> next;
+        more = advance(next);
+        wait(pace);
+        visitor.again(tile, walk.first_of(at), u32(at) + 1, cells);
+        tile = next;
     }
+    if constexpr (ROOMY && !SHARED) cells.empty(counters);
+    const int steps = (int(walk.tiles) - 1 - int(blockIdx.x)) / int(gridDim.x) + 1;
     wait((steps + PACE - 1) / PACE);
 }

@@ -79,7 +79,6 @@ template <typename T> struct Walk {
     template <typename Visitor> __device__ void visit(Tile<T>& loaded, Visitor& visitor) const {
         const int count = int(tiles), stride = int(gridDim.x);
         bool left = false;
-        int step = 0;
         for (int tile = blockIdx.x; tile < count; tile += stride) {
             Tile<T> next;
             next.load_if(tile + stride < count, samples + first_of(tile + stride));
@@ -87,10 +86,6 @@ template <typename T> struct Walk {
             loaded = next;
             left = passes;  // and with it the one that is on its way now
             if (passes) tile += (passes - 1) * stride;
-            if constexpr (Visitor::PACE > 0) {
-                for (const int next_step = step + max(passes, 1); step < next_step; ++step)
-                    if ((step + 1) % Visitor::PACE == 0) __syncthreads();
-            }
         }
         const i64 single = n - tiles * SIZE;
 #pragma unroll 1

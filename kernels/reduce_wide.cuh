@@ -10,22 +10,17 @@ constexpr bool ROOMY = false;
 constexpr bool ROOMY = true;
 #endif
 
-// Warps of a block that have cells, as many as leave room for the blocks of a multiprocessor (REDUCE_BLOCKS).
-template <typename T, int PARTS> constexpr int WIDE_WARPS = REDUCE_THREADS / 32;
-template <> constexpr int WIDE_WARPS<float, SUM | SQUARES> = 4;
-template <> constexpr int WIDE_WARPS<float, SUM | SQUARES | EXTREMES> = 4;
-
 // A thread's cells are a column of the block's: lanes that go to different ones never meet in a bank. Nothing is atomic
 // and nothing is waited for, which the digits of the block cannot say.
-template <int WARPS> struct Cells {
-    u64* column;  // the first cell of the warp's first thread
+struct Cells {
+    u64* column;
 
-    __device__ explicit Cells(int warp, int from) {
+    __device__ explicit Cells(int from) {
         extern __shared__ u64 columns[];
-        column = columns + 32 * (from * WARPS + warp);
+        column = columns + REDUCE_THREADS * from + threadIdx.x;
     }
-    __device__ u64& of(int number, int lane) const { return column[32 * WARPS * number + lane]; }
-    __device__ u64& own(int number) const { return of(number, threadIdx.x % 32); }
+    __device__ u64& own(int number) const { return column[REDUCE_THREADS * number]; }
+    __device__ u64& of(int number, int lane) const { return column[REDUCE_THREADS * number + lane - int(threadIdx.x % 32)]; }
 };
 
 template <typename T> struct SumCells;
@@ -36,7 +31,7 @@ template <> struct SumCells<float> {
     static constexpr int COUNT = 16, MOST = 1 << 14;
     static constexpr bool SIGNED = true;
 
-    template <typename C> static __device__ void add(const C& cells, float x) {
+    static __device__ void add(const Cells& cells, float x) {
         u64& cell = cells.own((__float_as_uint(x) & 0x7fffffffu) >> 27);
         cell = u64(__double_as_longlong(__longlong_as_double(i64(cell)) + x));
     }
@@ -62,7 +57,7 @@ template <> struct SumCells<double> {
         return __longlong_as_double(i64(u64(upper) << 32 | lower));
     }
 
-    template <typename C> static __device__ void add(const C& cells, double x) {
+    static __device__ void add(const Cells& cells, double x) {
         const u64 bits = u64(__double_as_longlong(x));
         const u32 head = u32(bits >> 32), exponent = head >> 20 & 0x7ff, first = exponent * 1311 >> 16;
         const u32 middle = exponent >= LARGE ? MIDDLE - (2 * BITS << 20) : MIDDLE;
@@ -78,33 +73,34 @@ template <> struct SumCells<double> {
     static __device__ int place(int i) { return SUM_PLACE - 1075 + i * BITS + (i == 0); }
 };
 
-// Four exponents share an integer of 64 bits: a square has 48 bits there, moved up by as many as six. 2^10 add up.
+// A square of 48 bits, moved up within its 24 exponents, becomes two numbers of 48, of which 2^15 add up.
 template <> struct SquareCells<float> {
-    static constexpr int COUNT = 254 / 4 + 1, MOST = 1 << 10;
+    static constexpr int EXPONENTS = 24, BITS = 2 * EXPONENTS, COUNT = 253 / EXPONENTS + 2;
     static constexpr bool SIGNED = false;
     u32 cell;
-    u64 square;
+    u64 lower, upper;
 
     __device__ explicit SquareCells(float x) {
         const u32 bits = __float_as_uint(x), exponent = bits >> 23 & 0xff, place = max(exponent, 1u) - 1;
-        const u32 fraction = ((bits & 0x7fffffu) | min(exponent, 1u) << 23) << place % 4;
-        cell = place / 4;
-        square = u64(fraction) * fraction;
+        const u32 fraction = (bits & 0x7fffffu) | min(exponent, 1u) << 23;
+        const u64 square = u64(fraction) * fraction;
+        cell = place * 2731 >> 16;
+        const u32 shift = 2 * (place - EXPONENTS * cell);
+        lower = square << shift & ((u64(1) << BITS) - 1);
+        upper = square >> (BITS - shift);
     }
     static __device__ u64 integer(u64 cell, int) { return cell; }
-    static __device__ int place(int i) { return SQUARE_PLACE - 2 * 149 + 8 * i; }
+    static __device__ int place(int i) { return SQUARE_PLACE - 2 * 149 + BITS * i; }
 };
 
-// The cells of a warp.
+// The cells of a thread, which those of a warp empty together.
 template <typename T, int PARTS> struct Columns {
-    static constexpr int WARPS = ROOMY ? WIDE_WARPS<T, PARTS> : REDUCE_THREADS / 32, SIZE = Tile<T>::SIZE;
+    static constexpr int SIZE = Tile<T>::SIZE, MOST = SumCells<T>::MOST / SIZE;
     static constexpr bool SQUARED = PARTS & SQUARES;
-    static constexpr int MOST = (SQUARED ? 1 << 10 : SumCells<T>::MOST) / SIZE;
-    static_assert(SumCells<T>::MOST >= 1 << 10, "sums and squares are emptied together");
-    const Cells<WARPS> sums, squares;
+    const Cells sums, squares;
     int tiles = 0;
 
-    __device__ explicit Columns(int warp) : sums(warp, 0), squares(warp, SumCells<T>::COUNT) {
+    __device__ Columns() : sums(0), squares(SumCells<T>::COUNT) {
         if (!ROOMY) return;
 #pragma unroll 1
         for (int i = 0; i < SumCells<T>::COUNT; ++i) sums.own(i) = 0;
@@ -119,13 +115,9 @@ template <typename T, int PARTS> struct Columns {
         if (tiles == MOST) empty(counters);
         ++tiles;
 #pragma unroll
-        for (int i = 0; i < SIZE; i += 2) {
-            if constexpr (SQUARED) {
-                add_two(tile.item[i], tile.item[i + 1]);
-            } else {
-                SumCells<T>::add(sums, tile.item[i]);
-                SumCells<T>::add(sums, tile.item[i + 1]);
-            }
+        for (int i = 0; i < SIZE; ++i) {
+            if constexpr (SQUARED) add_both(tile.item[i]);
+            else SumCells<T>::add(sums, tile.item[i]);
         }
     }
 
@@ -139,22 +131,20 @@ template <typename T, int PARTS> struct Columns {
     }
 
   private:
-    // Everything is loaded before anything is stored, which the compiler may not do: two numbers may have one cell.
-    __device__ void add_two(float x, float y) {
-        const SquareCells<T> of_x(x), of_y(y);
-        const u32 at_x = (__float_as_uint(x) & 0x7fffffffu) >> 27, at_y = (__float_as_uint(y) & 0x7fffffffu) >> 27;
-        u64 &sum_x = sums.own(at_x), &sum_y = sums.own(at_y);
-        u64 &square_x = squares.own(of_x.cell), &square_y = squares.own(of_y.cell);
-        const double first = __longlong_as_double(i64(sum_x)) + x, second = __longlong_as_double(i64(sum_y));
-        const u64 first_square = square_x + of_x.square, second_square = square_y;
-        sum_x = u64(__double_as_longlong(first));
-        square_x = first_square;
-        sum_y = u64(__double_as_longlong((at_x == at_y ? first : second) + y));
-        square_y = (of_x.cell == of_y.cell ? first_square : second_square) + of_y.square;
+    // Everything is loaded before anything is stored, which the compiler may not do.
+    __device__ void add_both(float x) {
+        const SquareCells<T> square(x);
+        u64 &sum = sums.own((__float_as_uint(x) & 0x7fffffffu) >> 27);
+        u64 &lower = squares.own(square.cell), &upper = squares.own(square.cell + 1);
+        const double before = __longlong_as_double(i64(sum));
+        const u64 before_lower = lower, before_upper = upper;
+        sum = u64(__double_as_longlong(before + x));
+        lower = before_lower + square.lower;
+        upper = before_upper + square.upper;
     }
 
     // A lane for each number: its cells of all lanes, beginning with its own, so that no two meet in a bank.
-    template <typename Kind> static __device__ void take(const Cells<WARPS>& cells, Counters<PARTS>& counters) {
+    template <typename Kind> static __device__ void take(const Cells& cells, Counters<PARTS>& counters) {
         const int lane = threadIdx.x % 32;
 #pragma unroll 1
         for (int i = lane; i < Kind::COUNT; i += 32) {
@@ -188,8 +178,6 @@ template <int PARTS> struct Lanes {
         return reinterpret_cast<u32*>(columns) + 32 * number + lane;
     }
 
-    __device__ explicit Lanes(int) {}
-
     // All threads.
     static __device__ void clear() {
         for (int i = threadIdx.x / 32; i < CELLS; i += REDUCE_THREADS / 32) *cell(i, threadIdx.x % 32) = 0;
@@ -209,7 +197,7 @@ template <int PARTS> struct Lanes {
 #pragma unroll 4
             for (int k = 0; k < 32; ++k) {
                 u32* const at = cell(i, (threadIdx.x + k) % 32);
-                sum += i < SUMS ? i64(int(*at)) : i64(*at);
+                sum += int(*at);
                 *at = 0;
             }
             const int place = i < SUMS ? SUM_PLACE - 1074 + EXPONENTS * i : SQUARE_PLACE - 2148 + BITS * (i - SUMS);

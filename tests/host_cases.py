@@ -246,6 +246,12 @@ def _many_blocks(cp: Any) -> None:
         _reduce("int64", reduce.SUM, 80_001, 0, "any", cp)
 
 
+def _one_block(dtype: str, parts: int, size: int, name: str, cp: Any) -> None:
+    """Its warps see many tiles each."""
+    with mock.patch.object(build.Limits, "resident_blocks", lambda *_: 1):
+        _reduce(dtype, parts, size, 0, name, cp)
+
+
 def _combine(dtype: str, cp: Any) -> None:
     samples = reduce_cases.case("specials", dtype, 700)
     if dtype == "float64":
@@ -283,6 +289,12 @@ def exact_cases() -> Iterator[Case]:
     ):  # fmt: skip
         check = partial(_reduce, dtype, parts, size, start, name)
         yield Case("reduce", "moments", f"{dtype}, {name}, {size} from {start}, parts {parts}", check)
+    for dtype, parts, size in (
+        ("float64", reduce.PARTS[-1], 32 * 2048), ("float32", reduce.SUM | reduce.SQUARES, 34 * 4096 + 1),
+        ("float64", reduce.SUM, 130 * 2048),
+    ):  # fmt: skip
+        check = partial(_one_block, dtype, parts, size, "any")
+        yield Case("reduce", "moments", f"{dtype}, any, {size} in one block, parts {parts}", check)
     yield Case("reduce", "moments", "40 blocks", _many_blocks)
     for dtype in ("int32", "float64"):
         for kernel in ("combine", "place"):
