@@ -7,10 +7,11 @@
 //
 // Integers add up in registers, as wide as it takes. Floats do, too, as long as the exponents of what a thread sees are
 // close (Levels): it keeps a window of exponents and moves it where a tile lies outside but fits into one, together with
-// the other lanes of its warp if one window holds what all of them see. Only tiles that no window holds go elsewhere: to
-// cells of the thread's own in shared memory (Columns), or number by number to the digits of the block (Digits). Either
-// way nothing is rounded, so windows, blocks and order do not show in the result. A tile is the 16-byte loads that a
-// thread has in flight; single samples come before the first and after the last.
+// the other lanes of its warp if one window holds what all of them see. Only tiles that no window holds go elsewhere, to
+// cells in shared memory: those of the thread (Columns), or of the block's lanes (Lanes). Where squares are asked for, a
+// block leaves such tiles, and with them the next ones unseen, and goes through them once it has seen all others: then
+// there are registers. Either way nothing is rounded, so windows, blocks and order do not show in the result. A tile is
+// the 16-byte loads that a thread has in flight; single samples come before the first and after the last.
 //
 // What it gained on an H200, as shares of the read stream; "all" is everything in one pass:
 //   packed minima, dot products, carries by multiply-add, loads ahead    uint8 all 0.67 to 0.90, int64 all 0.51 to 0.87
@@ -25,12 +26,12 @@
 //   extremes and magnitudes from integer minima of the bits,
 //   of float64 looked at in full only where one may be new               float64 all 0.79 to 0.90, float32 0.86 to 0.89
 //   loads ahead for float64, too                                         float64 sum 0.89 to 0.91
+//   tiles that no window holds left for later; of float64 digits of 22
+//   bits for each lane of a block                                        any bits, all: float64 0.11 to 0.44
+//   the whole warp to cells, loads ahead that nothing waits for, no pace any bits, sum: float64 0.76 to 0.91
 
-#include "reduce_extremes.cuh"
 #include "reduce_finish.cuh"
-#include "reduce_float.cuh"
-#include "reduce_integer.cuh"
-#include "reduce_left.cuh"
+#include "reduce_visitor.cuh"
 
 // Blocks of a multiprocessor: three of 256 threads have 80 registers a thread, two 128. Either keep the memory busy, as
 // long as nothing is spilled.
@@ -39,135 +40,10 @@ template <> constexpr int REDUCE_BLOCKS<float, SUM | SQUARES> = 2;
 template <> constexpr int REDUCE_BLOCKS<float, SUM | SQUARES | EXTREMES> = 2;
 template <> constexpr int REDUCE_BLOCKS<double, SUM> = 2;  // more have no room for their cells
 template <> constexpr int REDUCE_BLOCKS<double, SUM | EXTREMES> = 2;
+template <> constexpr int REDUCE_BLOCKS<double, SUM | SQUARES | EXTREMES> = 2;
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ != 900
-template <> constexpr int REDUCE_BLOCKS<double, SUM | SQUARES | EXTREMES> = 2;  // with 80 registers two are spilled
+template <> constexpr int REDUCE_BLOCKS<float16, SUM | SQUARES | EXTREMES> = 2;  // with 80 registers some are spilled
 #endif
-
-template <typename T, int PARTS> struct Visitor {
-    static constexpr bool LEFT = LEAVES<T, PARTS>;
-    static constexpr bool AT_ONCE = sizeof(T) > 2 && HAS_NAN<T> && PARTS & SUM && !LEFT;  // in cells, what no window holds
-    const T* samples;
-    Counters<PARTS>& shared;
-    Sums<T, PARTS> sums;
-    Extremes<T, PARTS> extremes;
-    typename Choose<AT_ONCE, Columns<T, PARTS>, int>::type columns{};
-    Marks* marks;
-    int wild = 0;  // of the next tiles that go to cells without a look at windows
-
-    __device__ Visitor(const T* samples, Counters<PARTS>& shared, typename Extremes<T, PARTS>::Best& best, Marks* marks)
-        : samples(samples), shared(shared), extremes(best), marks(marks) {}
-
-    __device__ void one(i64 index, u32 number) {
-        const T x = samples[index];
-        if (is_nan(x)) return shared.count_special(0, 1, u32(index));
-        if constexpr (PARTS & EXTREMES) extremes.template see<true>(wide(x), wide(x), number);
-        if constexpr (HAS_NAN<T>) {
-            if (!sums.finite(x)) return shared.count_special(wide(x) > 0 ? 1 : 2, 1, 0);
-        }
-        sums.one(x, shared);
-    }
-
-    // All lanes; how many of the next tiles the warp leaves unseen.
-    __device__ int tile(Tile<T>& tile, i64 index, int number, int tiles) {
-        Extent<T, PARTS> extent(tile);
-        const bool seen = HAS_NAN<T> && !finite(extent);
-        if constexpr (HAS_NAN<T>) {
-            if (seen) {
-                clean(tile);
-                extent = Extent<T, PARTS>(tile);
-            }
-        }
-        if constexpr (PARTS & EXTREMES) extremes.template tile<false>(tile, extent, seen, number);
-        if constexpr (AT_ONCE) {
-            if (wild || !sums.holds(tile, extent, shared)) {
-                wild = wild ? wild - 1 : 63;
-                take(tile, index, columns);
-            } else {
-                sums.add(tile, extent);
-            }
-        } else {
-            const bool held = sums.holds(tile, extent, shared);
-            if constexpr (LEFT) {
-                if (!held) return marks->leave(number, tiles);
-            }
-            sums.add(tile, extent);
-        }
-        if constexpr (HAS_NAN<T>) {
-            if (seen) count_specials(index, number);
-        }
-        return 0;
-    }
-
-    // All lanes, of a tile that was left.
-    template <typename Cells> __device__ void again(Tile<T>& tile, i64 index, u32 number, Cells& cells) {
-        const Extent<T, PARTS> extent(tile);
-        const bool seen = !extent.finite;
-        if (seen) clean(tile);
-        if constexpr (PARTS & EXTREMES) extremes.template tile<true>(tile, extent, seen, number);
-        if (seen) count_specials(index, number);
-        take(tile, index, cells);
-    }
-
-    // All lanes.
-    __device__ void close() {
-        sums.close(shared);
-        if constexpr (AT_ONCE && ROOMY)
-            if (columns.tiles) columns.empty(shared);
-    }
-
-  private:
-    // What no window holds.
-    template <typename Cells> __device__ void take(const Tile<T>& tile, i64 index, Cells& cells) {
-        if constexpr (ROOMY) return cells.add(tile, shared);
-#pragma unroll 1
-        for (int i = 0; i < Tile<T>::SIZE; ++i) {
-            const T x = samples[index + Tile<T>::offset(i)];  // again, because registers have no index
-            if (sums.finite(x)) sums.one(x, shared);
-        }
-    }
-
-    template <typename E> static __device__ bool finite(const E& extent) {
-        if constexpr (HAS_NAN<T>) return extent.finite;
-        return true;
-    }
-
-    // Puts zeros in the place of NaN and infinities.
-    static __device__ void clean(Tile<T>& tile) {
-#pragma unroll
-        for (int i = 0; i < Tile<T>::SIZE; ++i)
-            if (!Sums<T, PARTS>::finite(tile.item[i])) tile.item[i] = T{};
-    }
-
-    // Of a tile with NaN or infinities: counts them, and sees its extremes.
-    __device__ void count_specials(i64 index, u32 number) {
-        using Value = typename Wide<T>::type;
-        u32 nan = 0, positive = 0, negative = 0, first = NONE;
-        Value low = wide(infinite<T>(false)), high = wide(infinite<T>(true));
-#pragma unroll 1
-        for (int i = Tile<T>::SIZE - 1; i >= 0; --i) {
-            const i64 at = index + Tile<T>::offset(i);
-            const T x = samples[at];  // again: there are zeros in the registers
-            if (sums.finite(x)) {
-                low = wide(x) < low ? wide(x) : low;
-                high = wide(x) > high ? wide(x) : high;
-            } else if (is_nan(x)) {
-                ++nan;
-                first = u32(at);
-            } else if (wide(x) > 0) {
-                ++positive;
-            } else {
-                ++negative;
-            }
-        }
-        if (PARTS & EXTREMES && nan < Tile<T>::SIZE) {
-            extremes.template see<true>(negative ? wide(infinite<T>(true)) : low,
-                                        positive ? wide(infinite<T>(false)) : high, number);
-        }
-        shared.count_special(0, nan, first);
-        shared.count_special(1, positive, 0);
-        shared.count_special(2, negative, 0);
-    }
-};
 
 template <typename T, int PARTS>
 __global__ void __launch_bounds__(REDUCE_THREADS, (REDUCE_BLOCKS<T, PARTS>))

@@ -45,18 +45,28 @@ template <typename T, int PARTS> struct Extremes {
     __device__ Found highest() const { return greatest.found(); }
 };
 
+// Of a warp's lanes the least.
+inline __device__ i64 least_of_warp(i64 x) {
+    constexpr u32 MIDDLE = 0x80000000u;
+    const u32 upper = u32(u64(x) >> 32) ^ MIDDLE, least = least_of_warp(upper);
+    return i64(u64(least ^ MIDDLE) << 32 | least_of_warp(upper == least ? u32(x) : NONE));
+}
+
 // The upper halves of a tile tell whether one of its numbers may be among the extremes that the warp has seen; that is
 // rare. A number with the same upper half as the best one is passed over if no lower half can make it better.
 template <int PARTS> struct Extremes<double, PARTS> {
-    struct Best {  // the least and the greatest: in memory, because what is rare needs no registers
+    struct Best {  // of a lane, seen one by one: in memory, because what is rare needs no registers
         i64 rank[2] = {NOWHERE, NOWHERE};
         u32 at[2] = {NONE, NONE};
     };
     Best& best;
     int below = 0x7fffffff, above = -0x7fffffff - 1;  // upper halves that may matter, those of the limits included
+    i64 rank = NOWHERE;  // of the tiles of the warp: even lanes have the least, odd ones the greatest
+    u32 at = NONE;
 
     __device__ explicit Extremes(Best& best) : best(best) {}
 
+    // One lane.
     template <bool LATE> __device__ void see(double low, double high, u32 number) {
 #pragma unroll 1
         for (int k = 0; k < 2; ++k) {
@@ -68,36 +78,41 @@ template <int PARTS> struct Extremes<double, PARTS> {
     // All lanes.
     template <bool LATE>
     __device__ void tile(const Tile<double>& tile, const Extent<double, PARTS>& extent, bool seen, u32 number) {
-        const bool matters = !seen && (extent.least <= below || extent.greatest >= above);
-        if (!__any_sync(ALL_LANES, matters)) return;
-        if (matters) {
-            double low = tile.item[0], high = low;
+        if (!__any_sync(ALL_LANES, !seen && (extent.least <= below || extent.greatest >= above))) return;
+        constexpr int SIZE = Tile<double>::SIZE;
+        double low[SIZE], high[SIZE];
 #pragma unroll
-            for (int i = 1; i < Tile<double>::SIZE; ++i) {
-                low = tile.item[i] < low ? tile.item[i] : low;
-                high = tile.item[i] > high ? tile.item[i] : high;
+        for (int i = 0; i < SIZE; ++i) low[i] = high[i] = tile.item[i];
+#pragma unroll
+        for (int apart = 1; apart < SIZE; apart *= 2) {
+#pragma unroll
+            for (int i = 0; i < SIZE; i += 2 * apart) {
+                low[i] = low[i + apart] < low[i] ? low[i + apart] : low[i];
+                high[i] = high[i + apart] > high[i] ? high[i + apart] : high[i];
             }
-            see<LATE>(low, high, number);
         }
+        const i64 least = least_of_warp(seen ? NOWHERE : Least::rank(to_key(low[0])));
+        const i64 greatest = least_of_warp(seen ? NOWHERE : Greatest::rank(to_key(high[0])));
+        const i64 found = threadIdx.x % 2 ? greatest : least;
+        if (LATE && found == rank) at = min(at, number);
+        if (found < rank) rank = found, at = number;
         set_limits<LATE>();
     }
+    // All lanes.
     __device__ void look_again() { set_limits<true>(); }
     __device__ Found lowest() const { return found(0); }
     __device__ Found highest() const { return found(1); }
 
   private:
-    __device__ Found found(int k) const { return {best.rank[k], best.at[k] == NONE ? NOWHERE : i64(best.at[k])}; }
+    __device__ Found found(int k) const {
+        const Found own{best.rank[k], best.at[k] == NONE ? NOWHERE : i64(best.at[k])};
+        return threadIdx.x % 2 == k && at != NONE ? first(own, {rank, i64(at)}) : own;
+    }
 
-    // All lanes.
+    // LATE: the same number matters, too.
     template <bool LATE> __device__ void set_limits() {
-#pragma unroll 1
-        for (int k = 0; k < 2; ++k) {
-            constexpr u32 MIDDLE = 0x80000000u;
-            const i64 rank = best.rank[k];
-            const int upper = int(rank >> 32) - (!LATE && u32(rank) == 0);  // LATE: the same number matters, too
-            const int least = int(least_of_warp(u32(upper) ^ MIDDLE) ^ MIDDLE);
-            if (k) above = ~least;
-            else below = least;
-        }
+        const i64 least = __shfl_sync(ALL_LANES, rank, 0), greatest = __shfl_sync(ALL_LANES, rank, 1);
+        below = int(least >> 32) - (!LATE && u32(least) == 0);
+        above = ~(int(greatest >> 32) - (!LATE && u32(greatest) == 0));
     }
 };

@@ -73,9 +73,9 @@ template <typename T, typename Visitor, int PARTS>
 __device__ void look_again(const Walk<T>& walk, const Marks& marks, Visitor& visitor, Counters<PARTS>& counters) {
     __syncthreads();
     if (!marks.some) return;
-    constexpr bool SHARED = ROOMY && sizeof(T) == 8;
-    constexpr int PACE = SHARED ? Lanes<PARTS>::MOST / Tile<T>::SIZE / REDUCE_WARPS : 16;
-    typename Choose<SHARED, Lanes<PARTS>, Columns<T, PARTS>>::type cells;
+    constexpr bool SHARED = ROOMY && sizeof(T) == 8;  // cells of all warps
+    constexpr int PACE = SHARED ? Lanes<PARTS>::MOST / Tile<T>::SIZE / REDUCE_WARPS : 64;
+    CellsOf<T, PARTS> cells;
     if constexpr (SHARED) {
         cells.clear();
         __syncthreads();

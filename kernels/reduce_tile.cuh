@@ -78,14 +78,15 @@ template <typename T> struct Walk {
     // `loaded` as by start. The next tile is on its way while one is looked at.
     template <typename Visitor> __device__ void visit(Tile<T>& loaded, Visitor& visitor) const {
         const int count = int(tiles), stride = int(gridDim.x);
-        bool left = false;
         for (int tile = blockIdx.x; tile < count; tile += stride) {
             Tile<T> next;
             next.load_if(tile + stride < count, samples + first_of(tile + stride));
-            const int passes = left ? 0 : visitor.tile(loaded, first_of(tile), tile + 1, count);
+            const int passes = visitor.tile(loaded, first_of(tile), tile + 1, count);
+            if (passes) {
+                tile += passes * stride;
+                next.load_if(tile + stride < count, samples + first_of(tile + stride));
+            }
             loaded = next;
-            left = passes;  // and with it the one that is on its way now
-            if (passes) tile += (passes - 1) * stride;
         }
         const i64 single = n - tiles * SIZE;
 #pragma unroll 1

@@ -101,7 +101,6 @@ template <typename T, int PARTS> struct Columns {
     int tiles = 0;
 
     __device__ Columns() : sums(0), squares(SumCells<T>::COUNT) {
-        if (!ROOMY) return;
 #pragma unroll 1
         for (int i = 0; i < SumCells<T>::COUNT; ++i) sums.own(i) = 0;
         if constexpr (SQUARED) {
@@ -223,3 +222,9 @@ template <int PARTS> struct Lanes {
         for (int k = 0; k < 6; ++k) atomicAdd(at + 32 * (SUMS + k), square[k]);
     }
 };
+
+struct NoCells {};  // where there is no room: numbers go to the digits of the block, one by one
+
+template <typename T, int PARTS>
+using CellsOf = typename Choose<ROOMY, typename Choose<sizeof(T) == 8 && PARTS & SQUARES, Lanes<PARTS>, Columns<T, PARTS>>::type,
+                                NoCells>::type;

@@ -289,12 +289,12 @@ def exact_cases() -> Iterator[Case]:
     ):  # fmt: skip
         check = partial(_reduce, dtype, parts, size, start, name)
         yield Case("reduce", "moments", f"{dtype}, {name}, {size} from {start}, parts {parts}", check)
-    for dtype, parts, size in (
-        ("float64", reduce.PARTS[-1], 32 * 2048), ("float32", reduce.SUM | reduce.SQUARES, 34 * 4096 + 1),
-        ("float64", reduce.SUM, 130 * 2048),
+    for dtype, parts, size, name in (
+        ("float64", reduce.PARTS[-1], 32 * 2048, "any"), ("float64", reduce.PARTS[-1], 12 * 2048, "uneven"),
+        ("float32", reduce.SUM | reduce.SQUARES, 34 * 4096 + 1, "any"), ("float64", reduce.SUM, 130 * 2048, "any"),
     ):  # fmt: skip
-        check = partial(_one_block, dtype, parts, size, "any")
-        yield Case("reduce", "moments", f"{dtype}, any, {size} in one block, parts {parts}", check)
+        check = partial(_one_block, dtype, parts, size, name)
+        yield Case("reduce", "moments", f"{dtype}, {name}, {size} in one block, parts {parts}", check)
     yield Case("reduce", "moments", "40 blocks", _many_blocks)
     for dtype in ("int32", "float64"):
         for kernel in ("combine", "place"):
