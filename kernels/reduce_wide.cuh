@@ -209,13 +209,15 @@ template <int PARTS> struct Lanes {
         const u64 bits = u64(__double_as_longlong(x));
         const u32 head = u32(bits >> 32), exponent = head >> 20 & 0x7ff, place = max(exponent, 1u) - 1;
         const u32 bin = place * 5958 >> 16, sign = u32(int(head) >> 31);
-        const u64 fraction = (u64((head & 0xfffffu) | min(exponent, 1u) << 20) << 32 | u32(bits)) << (place - EXPONENTS * bin);
+        const u32 upper = (head & 0xfffffu) | min(exponent, 1u) << 20;
+        const u64 fraction = (u64(upper) << 32 | u32(bits)) << (place - EXPONENTS * bin);
         const u64 low = fraction * fraction, high = __umul64hi(fraction, fraction);
         u32* const at = cell(int(bin), threadIdx.x % 32);
         const u32 sum[] = {u32(fraction) & DIGIT, u32(fraction >> BITS) & DIGIT, u32(fraction >> 2 * BITS)};
 #pragma unroll
         for (int k = 0; k < 3; ++k) atomicAdd(at + 32 * 2 * k, (sum[k] ^ sign) - sign);
-        const u32 square[] = {u32(low) & DIGIT, u32(low >> BITS) & DIGIT, u32(low >> 2 * BITS | high << (64 - 2 * BITS)) & DIGIT,
+        const u32 square[] = {u32(low) & DIGIT, u32(low >> BITS) & DIGIT,
+                              u32(low >> 2 * BITS | high << (64 - 2 * BITS)) & DIGIT,
                               u32(high >> (3 * BITS - 64)) & DIGIT, u32(high >> (4 * BITS - 64)) & DIGIT,
                               u32(high >> (5 * BITS - 64))};
 #pragma unroll
@@ -226,5 +228,5 @@ template <int PARTS> struct Lanes {
 struct NoCells {};  // where there is no room: numbers go to the digits of the block, one by one
 
 template <typename T, int PARTS>
-using CellsOf = typename Choose<ROOMY, typename Choose<sizeof(T) == 8 && PARTS & SQUARES, Lanes<PARTS>, Columns<T, PARTS>>::type,
-                                NoCells>::type;
+using Roomy = typename Choose<sizeof(T) == 8 && PARTS & SQUARES, Lanes<PARTS>, Columns<T, PARTS>>::type;
+template <typename T, int PARTS> using CellsOf = typename Choose<ROOMY, Roomy<T, PARTS>, NoCells>::type;

@@ -165,7 +165,7 @@ def uneven(dtype: str, size: int) -> NDArray[Any]:
     samples = np.ones(size, dtype)
     if np.dtype(dtype).kind == "f":
         samples[: size // 6 : 3] = np.ldexp(1.0, np.finfo(dtype).minexp // 2)
-        samples[size // 9], samples[size - size // 9] = -3, 3
+        samples[size // 9], samples[-1 - size // 9] = -3, 3
     return samples
 
 

@@ -37,7 +37,7 @@ def launch(stem: str, instance: str, architecture: str) -> tuple[int, int]:
         return 256, 2 if int(micro) ** 2 * {"float": 4, "double": 8}[c_type] <= 256 else 1
     if kernel == "moments":
         c_type, parts = rest.rstrip(">").split(", ")
-        two = (c_type == "float" and parts in "37") or (c_type == "double" and parts in "157")
+        two = (c_type == "float" and parts in "37") or (c_type == "double" and parts in "1357")
         elsewhere = (c_type, parts) == ("float16", "7") and architecture != "sm_90a"
         return 256, 2 if two or elsewhere else 3
     if stem == "modular_short":

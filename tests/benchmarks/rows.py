@@ -109,17 +109,17 @@ ROWS: tuple[Row, ...] = (
                 dtype=["float32", "float64"])),
     exact_sum("float64", Need(0.90, READ),
               "exponents spread over the whole range go to two cells each in shared memory, 54 % of whose bandwidth "
-              "that takes, with 65 % of the instruction slots: 0.91 for 0.75 since whole warps go there, 63 tiles in a "
+              "that takes, with 66 % of the instruction slots: 0.92 for 0.75 since whole warps go there, 63 tiles in a "
               "row, and nothing waits for the loads ahead. Three blocks with cells for six warps gave 0.54."),
     kernel("sum, mean, variance, minimum, maximum in one pass, float32 and float64", Need(0.90, READ), "reduce_kernel",
            "share of read", "everything", dtype=["float32", "float64"],
-           bound="squares of any bits: of float32 three cells, which take 57 % of the bandwidth of shared memory, 62 % "
-                 "of the integer units and 63 % of the instruction slots; 64 cells for squares, one for each number, "
-                 "have room for 4 of 8 warps and gave 0.40 for 0.37, for 3 or 5 0.27 and 0.29. Of float64 nine "
-                 "atomic operations, digits of 22 bits for each lane, which take 65 % of the integer units and 66 % of "
-                 "the slots: 0.44 to 0.47 for 0.11 since such tiles are left until the others are done with; cells of "
-                 "the thread's own, with room for 2 of 8 warps, gave 0.14. Digits of 20 bits gave float32 0.23. Above "
-                 "190 KB of shared memory a multiprocessor ordinary numbers lose 4 %: the first-level cache is small."),
+           bound="squares of any bits: of float32 three cells, which take 62 % of the bandwidth of shared memory, 66 % "
+                 "of the integer units and 67 % of the instruction slots, with 14 warps; 64 cells for squares, of "
+                 "which a number needs one, have room for 4 of 8 warps and gave 0.40 for 0.41, for 3 or 5 0.27 and 0.29. Of "
+                 "float64 nine atomic operations, digits of 22 bits for each lane, which take 63 % of integer units "
+                 "and slots: 0.46 for 0.11 since such tiles are left until the others are done with; cells of "
+                 "the thread's own, with room for 2 of 8 warps, gave 0.14. Digits of 20 bits gave float32 0.23. With "
+                 "210 KB of shared memory a multiprocessor ordinary numbers lose 4 %: the first-level cache is small."),
     transposes("transpose, items of 4 and 8 bytes", Need(0.97, COPY), ["float32", "float64"],
                "by the profiler's counters what the two halves of the second-level cache send each other takes 80 to "
                "92 % of its cycles, in a copy 90 %, while memory moves no byte twice. A sector that two tiles touch "
