@@ -117,7 +117,7 @@ ROWS: tuple[Row, ...] = (
                  "of the integer units and 67 % of the instruction slots, with 14 warps; 64 cells for squares, of "
                  "which a number needs one, have room for 4 of 8 warps and gave 0.40 for 0.41, for 3 or 5 0.27 and "
                  "0.29. Of float64 nine atomic operations, digits of 22 bits for each lane, which take 63 % of "
-                 "integer units and slots: 0.46 for 0.11 since such tiles are left until the others are done with; cells of "
+                 "integer units and slots: 0.46 for 0.11 since such tiles are left until the others are done; cells of "
                  "the thread's own, with room for 2 of 8 warps, gave 0.14. Digits of 20 bits gave float32 0.23. With "
                  "210 KB of shared memory a multiprocessor ordinary numbers lose 4 %: the first-level cache is small."),
     transposes("transpose, items of 4 and 8 bytes", Need(0.97, COPY), ["float32", "float64"],
