@@ -7,10 +7,11 @@
 //
 // Integers add up in registers, as wide as it takes. Floats do, too, as long as the exponents of what a thread sees are
 // close (Levels): it keeps a window of exponents and moves it where a tile lies outside but fits into one, together with
-// the other lanes of its warp if one window holds what all of them see. Only tiles that no window holds go elsewhere: to
-// cells of the thread's own in shared memory (Columns), or number by number to the digits of the block (Digits). Either
-// way nothing is rounded, so windows, blocks and order do not show in the result. A tile is the 16-byte loads that a
-// thread has in flight; single samples come before the first and after the last.
+// the other lanes of its warp if one window holds what all of them see. Only tiles that no window holds go elsewhere, to
+// cells in shared memory: those of the thread (Columns), or of the block's lanes (Lanes). Where squares are asked for, a
+// block leaves such tiles, and with them the next ones unseen, and goes through them once it has seen all others: then
+// there are registers. Either way nothing is rounded, so windows, blocks and order do not show in the result. A tile is
+// the 16-byte loads that a thread has in flight; single samples come before the first and after the last.
 //
 // What it gained on an H200, as shares of the read stream; "all" is everything in one pass:
 //   packed minima, dot products, carries by multiply-add, loads ahead    uint8 all 0.67 to 0.90, int64 all 0.51 to 0.87
@@ -25,11 +26,13 @@
 //   extremes and magnitudes from integer minima of the bits,
 //   of float64 looked at in full only where one may be new               float64 all 0.79 to 0.90, float32 0.86 to 0.89
 //   loads ahead for float64, too                                         float64 sum 0.89 to 0.91
+//   tiles that no window holds left for later; digits of 22 bits
+//   for each lane of a block: any bits, all                              float32 0.35 to 0.41, float64 0.11 to 0.46
+//   the whole warp to cells, loads ahead that nothing waits for:
+//   any bits, sum                                                        float32 0.93 to 0.96, float64 0.76 to 0.92
 
-#include "reduce_extremes.cuh"
 #include "reduce_finish.cuh"
-#include "reduce_float.cuh"
-#include "reduce_integer.cuh"
+#include "reduce_visitor.cuh"
 
 // Blocks of a multiprocessor: three of 256 threads have 80 registers a thread, two 128. Either keep the memory busy, as
 // long as nothing is spilled.
@@ -38,94 +41,31 @@ template <> constexpr int REDUCE_BLOCKS<float, SUM | SQUARES> = 2;
 template <> constexpr int REDUCE_BLOCKS<float, SUM | SQUARES | EXTREMES> = 2;
 template <> constexpr int REDUCE_BLOCKS<double, SUM> = 2;  // more have no room for their cells
 template <> constexpr int REDUCE_BLOCKS<double, SUM | EXTREMES> = 2;
+template <> constexpr int REDUCE_BLOCKS<double, SUM | SQUARES> = 2;
+template <> constexpr int REDUCE_BLOCKS<double, SUM | SQUARES | EXTREMES> = 2;
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ != 900
-template <> constexpr int REDUCE_BLOCKS<double, SUM | SQUARES | EXTREMES> = 2;  // with 80 registers two are spilled
+template <> constexpr int REDUCE_BLOCKS<float16, SUM | SQUARES | EXTREMES> = 2;  // with 80 registers some are spilled
 #endif
-
-template <typename T, int PARTS> struct Visitor {
-    // Tiles after which warps wait for each other, where that pays: what a block reads stays together.
-    static constexpr int PACE = sizeof(T) == 8 && HAS_NAN<T> && PARTS & SUM && !(PARTS & SQUARES) ? 16 : 0;
-    const T* samples;
-    Counters<PARTS>& shared;
-    Sums<T, PARTS> sums;
-    Extremes<T, PARTS> extremes;
-
-    __device__ Visitor(const T* samples, Counters<PARTS>& shared) : samples(samples), shared(shared) {}
-
-    __device__ void one(i64 index, u32 number) {
-        const T x = samples[index];
-        if (is_nan(x)) return shared.count_special(0, 1, u32(index));
-        if constexpr (PARTS & EXTREMES) extremes.one(wide(x), number);
-        if constexpr (HAS_NAN<T>) {
-            if (!sums.finite(x)) return shared.count_special(wide(x) > 0 ? 1 : 2, 1, 0);
-        }
-        sums.one(x, shared);
-    }
-
-    // All lanes.
-    __device__ void tile(Tile<T>& tile, i64 index, u32 number) {
-        Extent<T, PARTS> extent(tile);
-        bool seen = false;
-        if constexpr (HAS_NAN<T>) {
-            seen = !extent.finite;
-            if (seen) {
-                clean(tile, index, number);
-                extent = Extent<T, PARTS>(tile);
-            }
-        }
-        if constexpr (PARTS & EXTREMES) extremes.tile(tile, extent, seen, number);
-        sums.tile(tile, samples + index, extent, shared);
-    }
-
-  private:
-    // Of a tile with NaN or infinities: counts them, puts zeros in their place, and sees its extremes.
-    __device__ void clean(Tile<T>& tile, i64 index, u32 number) {
-        using Value = typename Wide<T>::type;
-        u32 nan = 0, positive = 0, negative = 0, first = NONE;
-        Value low = wide(infinite<T>(false)), high = wide(infinite<T>(true));
-#pragma unroll
-        for (int i = Tile<T>::SIZE - 1; i >= 0; --i) {
-            const T x = tile.item[i];
-            if (sums.finite(x)) {
-                low = wide(x) < low ? wide(x) : low;
-                high = wide(x) > high ? wide(x) : high;
-                continue;
-            }
-            if (is_nan(x)) {
-                ++nan;
-                first = u32(index + Tile<T>::offset(i));
-            } else if (wide(x) > 0) {
-                ++positive;
-            } else {
-                ++negative;
-            }
-            tile.item[i] = T{};
-        }
-        if (PARTS & EXTREMES && nan < Tile<T>::SIZE) {
-            extremes.least.see(negative ? wide(infinite<T>(true)) : low, number);
-            extremes.greatest.see(positive ? wide(infinite<T>(false)) : high, number);
-        }
-        shared.count_special(0, nan, first);
-        shared.count_special(1, positive, 0);
-        shared.count_special(2, negative, 0);
-    }
-};
 
 template <typename T, int PARTS>
 __global__ void __launch_bounds__(REDUCE_THREADS, (REDUCE_BLOCKS<T, PARTS>))
 moments(const T* samples, i64 n, i64 code, u64* totals, i64* partial) {
+    constexpr bool LEFT = LEAVES<T, PARTS>;
     __shared__ Counters<PARTS> shared;
+    __shared__ typename Choose<LEFT, Marks, int>::type marks;
     const Walk<T> walk(samples, n);
     Tile<T> first;
     walk.start(first);  // it comes while the block prepares itself
     shared.clear();
-    Columns<T, PARTS>::clear();
+    if constexpr (LEFT) marks.clear();
     __syncthreads();
 
-    Visitor<T, PARTS> visitor(samples, shared);
+    typename Extremes<T, PARTS>::Best best;
+    Visitor<T, PARTS> visitor(samples, shared, best, reinterpret_cast<Marks*>(&marks));
     walk.visit(first, visitor);
-    visitor.sums.close(shared);
-    shared.store(visitor.extremes.least.found(), visitor.extremes.greatest.found(), totals);
+    visitor.close();
+    if constexpr (LEFT) look_again(walk, marks, visitor, shared);
+    shared.store(visitor.extremes.lowest(), visitor.extremes.highest(), totals);
     if (is_last(totals)) finish<T, PARTS>(walk, code, totals, partial);
 }
 

@@ -20,6 +20,10 @@ SUM_DIGITS, SQUARE_DIGITS = -(-(SUM_BITS + 1088) // DIGIT_BITS), -(-(SQUARE_BITS
 # What blocks add to, as in reduce_tile.cuh: 5 numbers and the digits; then 4 numbers of each block.
 TOTALS, OF_BLOCK = 5 + SUM_DIGITS + SQUARE_DIGITS, 4
 MOST_SAMPLES = 2**31  # of a launch: what is counted in 32 bits, and digits in 64, does not overflow
+MOST_STEPS = 2048  # tiles of a block: reduce_left.cuh
+# Bytes of a block's cells, by dtype and whether squares are asked for: as in reduce_wide.cuh.
+CELLS = {("float32", False): 8 * THREADS * 16, ("float32", True): 8 * THREADS * (16 + 12),
+         ("float64", False): 8 * THREADS * 42, ("float64", True): 4 * 32 * 381}  # fmt: skip
 
 C_TYPES = {
     "int8": "signed char", "uint8": "u8", "int16": "short", "uint16": "u16", "int32": "int", "uint32": "u32",
@@ -61,7 +65,7 @@ def reduce_on_device(samples: Any, parts: int) -> Any:
         raise ValueError(f"reduce: expected parts out of {', '.join(map(str, reduce.PARTS))}, got {parts}")
     c_type = C_TYPES[str(samples.dtype)]
     kernel = build.load("reduce", f"moments<{c_type}, {parts}>")
-    columns = 8 * THREADS * cells(str(samples.dtype), parts)
+    columns = cells(str(samples.dtype), parts)
     limits = build.limits()
     resident = min(limits.resident_blocks(THREADS, kernel.registers, kernel.static_shared + columns),
                    MOST_BLOCKS * limits.multiprocessors)  # fmt: skip
@@ -70,8 +74,9 @@ def reduce_on_device(samples: Any, parts: int) -> Any:
     capturing = cupy.cuda.runtime.streamIsCapturing(stream[1])
     free = [] if capturing else free_totals(*stream)
     total = None
-    for start in range(0, samples.size, MOST_SAMPLES):
-        part = samples[start : start + MOST_SAMPLES]
+    most = min(MOST_SAMPLES, MOST_STEPS * resident * THREADS * TILE_BYTES // samples.itemsize)
+    for start in range(0, samples.size, most):
+        part = samples[start : start + most]
         grid = min(resident, -(-part.nbytes // (THREADS * TILE_BYTES)))
         totals = free.pop() if free else cupy.zeros(TOTALS + OF_BLOCK * MOST_BLOCKS * limits.multiprocessors, np.uint64)
         partial = cupy.empty(reduce.SIZE, cupy.int64)
@@ -95,12 +100,10 @@ def free_totals(device: int, stream: int, thread: int) -> list[Any]:
 
 
 def cells(dtype: str, parts: int) -> int:
-    """Cells that a thread has in shared memory, of 8 bytes: CELLS in reduce_wide.cuh."""
-    if build.limits().shared_per_block <= 2**16:
+    """Bytes of shared memory that a block's cells take."""
+    if not parts & reduce.SUM or build.limits().shared_per_block <= 2**16:
         return 0
-    if dtype == "float32":
-        return 16 * bool(parts & reduce.SUM) + 12 * bool(parts & reduce.SQUARES)
-    return 42 * (dtype == "float64" and parts & (reduce.SUM | reduce.SQUARES) == reduce.SUM)
+    return CELLS.get((dtype, bool(parts & reduce.SQUARES)), 0)
 
 
 def combine_on_device(a: Any, b: Any) -> Any:

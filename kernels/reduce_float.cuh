@@ -1,9 +1,8 @@
-// Sums of floats and of their squares: by windows of exponents in registers, in columns of cells where none fits.
+// Sums of floats and of their squares by windows of exponents in registers.
 #pragma once
 
 #include "reduce_extent.cuh"
 #include "reduce_integer.cuh"
-#include "reduce_wide.cuh"
 #include "reduce_window.cuh"
 
 // Upper bits of a float without the sign, in the order of the magnitudes, and what they consist of.
@@ -39,8 +38,7 @@ template <typename T, int PARTS> struct FloatSums {
 
     Window<T, PARTS> window;
     int top = TOP;
-    u32 low = 0, high = 0;  // magnitudes that the window holds: from low on, below high, and zero
-    int left = TILES, scattered = 0, wide = 0;
+    int left = 0;
 
     __device__ FloatSums() { window.open(TOP); }
 
@@ -53,41 +51,39 @@ template <typename T, int PARTS> struct FloatSums {
         if (SQUARED) add_square(value, counters);
     }
 
-    // All lanes: finite numbers, or zeros in place of others. `at`: where they came from.
-    __device__ void tile(const Tile<T>& tile, const T* at, const Extent<T, PARTS>& extent, Counters<PARTS>& counters) {
+    // All lanes, of a tile of finite numbers, or zeros in place of others: whether windows hold it, which move to where it
+    // is. What they do not hold of any lane the warp leaves. From then on `extent` has the smallest number but zero.
+    __device__ bool holds(const Tile<T>& tile, Extent<T, PARTS>& extent, Counters<PARTS>& counters) {
         if constexpr (PARTS & SUM) {
-            u32 smallest = extent.smallest;
-            bool fits = true, moves = false;
-            if constexpr (!ALWAYS) {
-                bool wild = false;
-                if (wide) {
-                    fits = false;
-                    wild = true;
-                } else if (!holds(extent.largest, smallest)) {
-                    smallest = smallest_but_zero(tile);
-                    fits = smallest != 0;
-                    if (fits && !holds(extent.largest, smallest)) {
-                        int above;
-                        fits = moves = fit(extent.largest, smallest, above);
-                        wild = !fits;
-                    }
-                }
-                if (wild) scatter(tile, at, counters);
-                if (Columns<T, PARTS>::CELLS) wide = wide ? wide - 1 : __all_sync(ALL_LANES, wild) ? 15 : 0;
+            const bool held = ALWAYS || within(extent.largest, extent.smallest);
+            if (!__any_sync(ALL_LANES, !held || left == 0)) return true;
+            bool moves = false, wild = false;
+            if (!held) {
+                extent.smallest = smallest_but_zero(tile);
+                int above;
+                if (extent.smallest && !within(extent.largest, extent.smallest))
+                    wild = !(moves = fit(extent.largest, extent.smallest, above));
             }
+            if (__any_sync(ALL_LANES, wild)) return false;
             if (__any_sync(ALL_LANES, moves || left == 0)) {
                 empty(counters);
-                reopen(fits ? extent.largest : 0, fits ? smallest : NONE, moves);
+                const bool some = held || extent.smallest;
+                reopen(some ? extent.largest : 0, some ? extent.smallest : NONE, moves);
             }
+        }
+        return true;
+    }
+
+    // Of a tile that they hold.
+    __device__ void add(const Tile<T>& tile, const Extent<T, PARTS>& extent) {
+        if constexpr (PARTS & SUM) {
             --left;
-            if (fits) window.add(tile, window.narrow(extent.largest, smallest, top));
+            window.add(tile, window.narrow(extent.largest, extent.smallest, top));
         }
     }
 
     // All lanes.
     __device__ void close(Counters<PARTS>& counters) {
-        if constexpr (PARTS & SUM && !ALWAYS)
-            if (scattered) Columns<T, PARTS>::empty(counters);
         if constexpr (PARTS & SUM) empty(counters);
     }
 
@@ -131,27 +127,11 @@ template <typename T, int PARTS> struct FloatSums {
         open(above);
     }
 
-    // What no window holds.
-    __device__ void scatter(const Tile<T>& tile, const T* at, Counters<PARTS>& counters) {
-        using Wide = Columns<T, PARTS>;
-        if constexpr (Wide::CELLS == 0) {
-#pragma unroll 1
-            for (int i = 0; i < Tile<T>::SIZE; ++i) {
-                const T x = at[Tile<T>::offset(i)];  // again, because registers have no index
-                if (finite(x)) one(x, counters);
-            }
-            return;
-        }
-        if (scattered == Wide::MOST / Tile<T>::SIZE) {
-            Wide::empty(counters);
-            scattered = 0;
-        }
-        ++scattered;
-#pragma unroll
-        for (int i = 0; i < Tile<T>::SIZE; ++i) Wide::add(tile.item[i]);
+    // Of magnitudes, zero included. All but the highest and the lowest bits follow from `top`: a register less.
+    __device__ bool within(u32 largest, u32 smallest) const {
+        const int lowest = top - RANGE + F::BIAS;
+        return largest < u32(top + F::BIAS) << F::SHIFT && smallest >= (lowest > 1 ? u32(lowest) << F::SHIFT : 0);
     }
-
-    __device__ bool holds(u32 largest, u32 smallest) const { return largest < high && smallest >= low; }
 
     static __device__ u32 smallest_but_zero(const Tile<T>& tile) {
         u32 smallest = ~0u;
@@ -173,10 +153,6 @@ template <typename T, int PARTS> struct FloatSums {
         top = above;
         window.open(top);
         left = TILES;
-        if constexpr (ALWAYS) return;
-        high = u32(top + F::BIAS) << F::SHIFT;
-        const int lowest = top - RANGE + F::BIAS;
-        low = lowest > 1 ? u32(lowest) << F::SHIFT : 0;
     }
 
     static __device__ void add_square(double value, Counters<PARTS>& counters) {

@@ -59,7 +59,9 @@ template <typename T, int PARTS> struct Sums {
         if (PARTS & SQUARES) add_square(x);
     }
 
-    __device__ void tile(const Tile<T>& tile, const T*, const Extent<T, PARTS>&, Counters<PARTS>&) {
+    static __device__ bool holds(const Tile<T>&, const Extent<T, PARTS>&, Counters<PARTS>&) { return true; }
+
+    __device__ void add(const Tile<T>& tile, const Extent<T, PARTS>&) {
         if constexpr (sizeof(T) <= 2) add_narrow(tile);
         else add_wide(tile);
     }

@@ -35,6 +35,20 @@ template <typename T> struct Tile {
         for (int k = 0; k < LOADS; ++k)
             pack[k] = __ldcs(reinterpret_cast<const uint4*>(first) + k * REDUCE_THREADS);
     }
+
+    // If they are `there`. The compiler would wait at once for what may be loaded or not, so it is not told.
+    __device__ void load_if(bool there, const T* first) {
+#if defined(__CUDA_ARCH__)
+        const auto* const packs = reinterpret_cast<const uint4*>(first);
+#pragma unroll
+        for (int k = 0; k < LOADS; ++k)
+            asm volatile("{ .reg .pred there; setp.ne.s32 there, %4, 0; @there ld.global.cs.v4.u32 {%0, %1, %2, %3}, [%5]; }"
+                         : "=r"(pack[k].x), "=r"(pack[k].y), "=r"(pack[k].z), "=r"(pack[k].w)
+                         : "r"(int(there)), "l"(packs + k * REDUCE_THREADS));
+#else
+        if (there) load(first);
+#endif
+    }
 };
 
 // What a block visits: whole tiles of all its threads, and single samples before the first and after the last. In the
@@ -63,14 +77,16 @@ template <typename T> struct Walk {
 
     // `loaded` as by start. The next tile is on its way while one is looked at.
     template <typename Visitor> __device__ void visit(Tile<T>& loaded, Visitor& visitor) const {
-        int passed = 0;
-        for (i64 tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
-            Tile<T> next;  // of its own: the compiler would wait for one that may be loaded or not
-            if (tile + gridDim.x < tiles) next.load(samples + first_of(tile + gridDim.x));
-            visitor.tile(loaded, first_of(tile), u32(tile) + 1);
+        const int count = int(tiles), stride = int(gridDim.x);
+        for (int tile = blockIdx.x; tile < count; tile += stride) {
+            Tile<T> next;
+            next.load_if(tile + stride < count, samples + first_of(tile + stride));
+            const int passes = visitor.tile(loaded, first_of(tile), tile + 1, count);
+            if (passes) {
+                tile += passes * stride;
+                next.load_if(tile + stride < count, samples + first_of(tile + stride));
+            }
             loaded = next;
-            if constexpr (Visitor::PACE > 0)
-                if (++passed % Visitor::PACE == 0) __syncthreads();
         }
         const i64 single = n - tiles * SIZE;
 #pragma unroll 1
@@ -79,9 +95,8 @@ template <typename T> struct Walk {
             visitor.one(s < head ? s : s + tiles * SIZE, s < head ? 0 : u32(tiles) + 1);
     }
 
-  private:
-    // Index of the thread's first sample of a tile.
-    __device__ i64 first_of(i64 tile) const { return head + tile * SIZE + threadIdx.x * PER_LOAD; }
+    // Index of a thread's first sample of a tile.
+    __device__ i64 first_of(i64 tile, int thread = threadIdx.x) const { return head + tile * SIZE + thread * PER_LOAD; }
 };
 
 // The type that samples are compared in, where both zeros are the same.

@@ -160,11 +160,20 @@ def nothing(dtype: str, size: int) -> NDArray[Any]:
     return np.full(size, np.nan if np.dtype(dtype).kind == "f" else 1, dtype)
 
 
+def uneven(dtype: str, size: int) -> NDArray[Any]:
+    """Exponents far apart at first, and among them the least; the greatest comes among numbers of one size."""
+    samples = np.ones(size, dtype)
+    if np.dtype(dtype).kind == "f":
+        samples[: size // 6 : 3] = np.ldexp(1.0, np.finfo(dtype).minexp // 2)
+        samples[size // 9], samples[-1 - size // 9] = -3, 3
+    return samples
+
+
 CASES = {
     "any": any_bits, "ordinary": ordinary, "extreme": extreme, "subnormal": subnormal, "cancelling": cancelling,
     "rising": rising, "steps": steps, "borders": borders, "equal": equal, "zeros": zeros, "negative": negative,
     "specials": specials, "lanes": lanes, "late": late, "nothing": nothing, "falling": falling,
-    "climbing": climbing,
+    "climbing": climbing, "uneven": uneven,
 }  # fmt: skip
 # Those without NaN and infinities.
 FINITE = tuple(name for name in CASES if name not in ("specials", "late", "nothing"))

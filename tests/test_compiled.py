@@ -25,7 +25,7 @@ PRODUCTION = {
     "sliding": r"\w+", "runs": r"\w+", "transpose_ragged": r"\w+",
 }  # fmt: skip
 # Kernels that keep in local memory what they seldom need: bytes per thread at most.
-SELDOM = {("modular_small", "multiply_small"): 32, ("modular_short", "multiply_short"): 32}
+SELDOM = {("modular_small", "multiply_small"): 32, ("modular_short", "multiply_short"): 32, ("reduce", "moments"): 24}
 ON_HOPPER = {"modular_short"}  # alone
 
 
@@ -37,8 +37,8 @@ def launch(stem: str, instance: str, architecture: str) -> tuple[int, int]:
         return 256, 2 if int(micro) ** 2 * {"float": 4, "double": 8}[c_type] <= 256 else 1
     if kernel == "moments":
         c_type, parts = rest.rstrip(">").split(", ")
-        two = (c_type == "float" and parts in "37") or (c_type == "double" and parts in "15")
-        elsewhere = (c_type, parts) in (("double", "7"), ("float16", "7")) and architecture != "sm_90a"
+        two = (c_type == "float" and parts in "37") or (c_type == "double" and parts in "1357")
+        elsewhere = (c_type, parts) == ("float16", "7") and architecture != "sm_90a"
         return 256, 2 if two or elsewhere else 3
     if stem == "modular_short":
         return 256 if "64" in instance else 512, 1

@@ -101,22 +101,25 @@ ROWS: tuple[Row, ...] = (
     exact_sum("float32", Need(0.97, READ),
               "ordinary numbers take 10 µs longer than a read of 1 GiB: 2 to 3 are the last block's, which makes one "
               "of what all have left, and multiprocessors end 6 µs apart. Tiles handed out while they last gave 0.97 "
-              "for 0.96 here, but 0.82 for 0.93 with everything of float64. Of any bits, cells in shared memory take "
-              "half of its bandwidth."),
+              "for 0.96 here, but 0.82 for 0.93 with everything of float64. Of any bits, where cells take half of the "
+              "bandwidth of shared memory, whole warps go to them, which gave 0.96 for 0.93."),
     Row("the same beside CUB's reproducible sum, which is rounded, float32 and float64",
         Need(1.1, "× CUB's sum of the same bits on any GPU"),
         partial(against, f"reduce_kernel_{GPU}", Need(1.1, ""), "CUB, reproducible", "sum",
                 dtype=["float32", "float64"])),
     exact_sum("float64", Need(0.90, READ),
-              "exponents spread over the whole range are split by four additions and go to two cells each in shared "
-              "memory, which gave half as much again (shifts took 80 % of the integer units), a pace for the warps of "
-              "a block included; 86 KB of cells leave room for two blocks."),
+              "exponents spread over the whole range go to two cells each in shared memory, 54 % of whose bandwidth "
+              "that takes, with 66 % of the instruction slots: 0.92 for 0.75 since whole warps go there, 63 tiles in a "
+              "row, and nothing waits for the loads ahead. Three blocks with cells for six warps gave 0.54."),
     kernel("sum, mean, variance, minimum, maximum in one pass, float32 and float64", Need(0.90, READ), "reduce_kernel",
            "share of read", "everything", dtype=["float32", "float64"],
-           bound="squares of any bits: of float64 eight atomic operations a number; of float32 three cells, which took "
-                 "59 % of the bandwidth of shared memory and 73 % of the integer units. Digits of 20 bits for each "
-                 "lane gave float64 0.30 for 0.12, but float32 0.23 for 0.35, and ordinary float64 0.60 to 0.74 for "
-                 "0.82; floating-point cells gave float32 0.43, but ordinary numbers 1.5 % less."),
+           bound="squares of any bits: of float32 three cells, which take 62 % of the bandwidth of shared memory, 66 % "
+                 "of the integer units and 67 % of the instruction slots, with 14 warps; 64 cells for squares, of "
+                 "which a number needs one, have room for 4 of 8 warps and gave 0.40 for 0.41, for 3 or 5 0.27 and "
+                 "0.29. Of float64 nine atomic operations, digits of 22 bits for each lane, which take 63 % of "
+                 "integer units and slots: 0.46 for 0.11 since such tiles are left until the others are done; cells of "
+                 "the thread's own, with room for 2 of 8 warps, gave 0.14. Digits of 20 bits gave float32 0.23. With "
+                 "210 KB of shared memory a multiprocessor ordinary numbers lose 4 %: the first-level cache is small."),
     transposes("transpose, items of 4 and 8 bytes", Need(0.97, COPY), ["float32", "float64"],
                "by the profiler's counters what the two halves of the second-level cache send each other takes 80 to "
                "92 % of its cycles, in a copy 90 %, while memory moves no byte twice. A sector that two tiles touch "
