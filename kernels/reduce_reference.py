@@ -81,29 +81,41 @@ def _integer_sums(part: NDArray[Any]) -> tuple[int, int]:
 
 
 def _float_sums(part: NDArray[np.float64], parts: int) -> tuple[int, int]:
-    """By exponent: the digits of all samples with the same one add up, and so do the products of two digits."""
+    """By sign and exponent: of all samples with the same ones the digits add up, and the products of two digits."""
     if not parts & SUM:
         return 0, 0
     bits = part.view(np.uint64)
-    exponent = (bits >> np.uint64(52)).astype(np.int64) & 0x7FF
-    mantissa = bits & np.uint64(2**52 - 1)
-    mantissa += (exponent > 0).astype(np.uint64) << np.uint64(52)
-    mantissa[exponent == 0x7FF] = 0  # not finite
-    # A sample is sign * mantissa * 2**(place - 1074).
-    place = np.maximum(exponent, 1) - 1
+    key = (bits >> np.uint64(52)).view(np.int64)
+    fraction = bits & np.uint64(2**52 - 1)
     mask = np.uint64(2**DIGIT - 1)
-    digits = {i: ((mantissa >> np.uint64(DIGIT * i)) & mask).astype(np.float64) for i in range(3)}
+    digits = {i: ((fraction >> np.uint64(DIGIT * i)) & mask).astype(np.float64) for i in range(3)}
     digits = {i: digit for i, digit in digits.items() if digit.any()}  # the lowest of no float32
-    negative = (bits >> np.uint64(63)).astype(np.bool_)
-    total = sum(_by_exponent(place, np.where(negative, -digit, digit), 1) << DIGIT * i for i, digit in digits.items())
-    squares = 0
+    counted = _by_key(key)
+    present = np.flatnonzero(counted.any(axis=0))
+
+    def sums(weights: NDArray[np.float64]) -> NDArray[np.int64]:
+        return _by_key(key, weights)[:, present]
+
+    # Of fractions, as integers of any size: their sums, above and below zero, and the sum of their squares.
+    fractions = sum((sums(digit).astype(object) << DIGIT * i for i, digit in digits.items()), np.zeros((2, 1), object))
+    squared = np.zeros(1, object)
     if parts & SQUARES:
         for i, j in combinations_with_replacement(digits, 2):
-            squares += _by_exponent(place, digits[i] * digits[j], 2) * (1 + (i != j)) << DIGIT * (i + j)
+            found = sums(digits[i] * digits[j]).sum(axis=0).astype(object)
+            squared = squared + (found * (1 + (i != j)) << DIGIT * (i + j))
+    total = squares = 0
+    above, below = np.broadcast_to(fractions, (2, len(present))).tolist()
+    columns = zip(present.tolist(), *counted[:, present].tolist(), above, below,
+                  np.broadcast_to(squared, len(present)).tolist(), strict=True)  # fmt: skip
+    for exponent, positive, negative, plus, minus, square in columns:
+        # A sample is sign * (leading + fraction) * 2**(place - 1074).
+        leading, place = (2**52 if exponent else 0), max(exponent, 1) - 1
+        total += (positive - negative) * leading + plus - minus << place
+        if parts & SQUARES:
+            squares += (positive + negative) * leading**2 + 2 * leading * (plus + minus) + square << 2 * place
     return total << (exact_sum.SUM_BITS - 1074), squares << (exact_sum.SQUARE_BITS - 2 * 1074)
 
 
-def _by_exponent(place: NDArray[np.int64], weights: NDArray[np.float64], power: int) -> int:
-    """Sum of weight * 2**(power * place)."""
-    sums = np.bincount(place, weights)
-    return sum(int(sums[i]) << power * i for i in np.flatnonzero(sums).tolist())
+def _by_key(key: NDArray[np.int64], weights: NDArray[np.float64] | None = None) -> NDArray[np.int64]:
+    """Sums by sign and exponent, of what is finite, shape (2, 2047)."""
+    return np.bincount(key, weights, 4096).astype(np.int64).reshape(2, 2048)[:, :2047]

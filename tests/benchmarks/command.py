@@ -73,7 +73,7 @@ def available(python: str, job: str) -> tuple[list[str], list[str]]:
     return there, missing
 
 
-def measure(mebibytes: int = 4096, repeats: int = 3, jobs: Sequence[str] = tuple(PEERS)) -> dict[str, Any]:
+def measure(mebibytes: int = 4096, repeats: int = 5, jobs: Sequence[str] = tuple(PEERS)) -> dict[str, Any]:
     """Seconds, peak memory and agreement of every command on every job."""
     python = os.environ.get("PEERS_PYTHON", sys.executable)
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
