@@ -60,6 +60,7 @@ def outcomes() -> dict[str, list[Outcome]]:
     return {}
 
 
+@pytest.mark.timeout(600)  # on a busy machine a source takes minutes
 @pytest.mark.parametrize("stem", STEMS)
 def test_every_mutant_is_caught_or_explained(stem: str, host: Any, outcomes: dict[str, list[Outcome]]) -> None:
     outcomes[stem] = run_mutants(stem)
