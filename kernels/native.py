@@ -35,9 +35,7 @@ _lock = Lock()
 def library(stem: str | Path) -> ctypes.CDLL | None:
     """The functions of `kernels/<stem>.cpp`, or of the source at a path, with the headers beside it.
 
-    None where they cannot be had.
-
-    One thread compiles, while others wait for it.
+    None where they cannot be had. One thread compiles, while others wait for it.
     """
     with _lock:
         return _library(stem)

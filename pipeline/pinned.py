@@ -7,7 +7,7 @@ import os
 from functools import cache
 from pathlib import Path
 from threading import Lock
-from typing import Any, TypeVar, cast
+from typing import Any, ClassVar, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,6 +75,8 @@ class _Threads:
         That a thread copies at a time, by one of its two buffers.
     """
 
+    OPEN: ClassVar[str]  # function of pinned.cpp that starts them
+
     def __init__(self, library: Any, functions: list[int], context: int, threads: int, part_bytes: int) -> None:
         for name, (result, arguments) in SIGNATURES.items():
             function = getattr(library, name)
@@ -82,22 +84,16 @@ class _Threads:
         status = ctypes.c_int()
         driver = (ctypes.c_void_p * len(functions))(*functions)
         self._library = library
-        opened = self._open(library)(driver, context, threads, part_bytes, ctypes.byref(status))
+        opened = getattr(library, self.OPEN)(driver, context, threads, part_bytes, ctypes.byref(status))
         if not opened:
             raise _refusal(status.value)
         self._threads: int = opened
-
-    @staticmethod
-    def _open(library: Any) -> Any:
-        raise NotImplementedError
 
 
 class Reader(_Threads):
     """Threads that bring bytes of files to a device."""
 
-    @staticmethod
-    def _open(library: Any) -> Any:
-        return library.open_reader
+    OPEN = "open_reader"
 
     def pread(self, fd: int, target: Any, offset: int, order: int) -> Pending:
         """Start to read from an offset of a file until `target`, bytes on the device, is full or the file ends.
@@ -111,9 +107,7 @@ class Reader(_Threads):
 class Writer(_Threads):
     """Threads that bring bytes from a device to where a file is mapped."""
 
-    @staticmethod
-    def _open(library: Any) -> Any:
-        return library.open_writer
+    OPEN = "open_writer"
 
     def write(self, source: Any, run_bytes: int, addresses: NDArray[np.int64]) -> Pending:
         """Start to write `source`, an array without gaps on the device, in runs of as many bytes to these addresses."""
