@@ -194,8 +194,8 @@ ROWS: tuple[Row, ...] = (
         bound="8 GiB through the page cache, whose memory this virtual machine has to get from its host: what was "
               "free for seconds is given back, and getting it again takes 3 s of system time for each GiB, 0.3 GB/s a "
               "core, as touching memory shows. Reads alone, far ahead, not ahead, or with the advice of a sequence, "
-              "got 0.55 to 0.81 GB/s beside direct ones with 1.0; into memory that was freed right before, 1.4 to "
-              "2.4. Past the page cache the next command would find nothing there."),
+              "got 0.55 to 0.81 GB/s (once 0.30) beside direct ones with 1.0 and 2.3; into memory that was freed "
+              "right before, 1.4 to 2.4. Past the page cache the next command would find nothing there."),
     Row("command on 2^25 samples, one GPU", seconds(1.6), partial(waiting, GPU, "command, seconds", "warm")),
     Row("the same, kernels compiled first", seconds(2, "s more"), partial(compiling, GPUS)),
     Row("command on 2^25 samples, four GPUs", seconds(4), partial(waiting, GPUS, "command, seconds", "warm"),
