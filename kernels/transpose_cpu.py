@@ -41,14 +41,11 @@ def transpose_cpu(array: NDArray[Any]) -> NDArray[Any]:
     return out
 
 
-def balanced(shape: tuple[int, ...], elements: int, ratio: int = 1) -> tuple[int, ...]:
-    """Lengths of a box of at most so many elements that lies in long runs in an array, not empty, and its transpose.
-
-    In the array the runs are `ratio` times as long as in the transpose, where both have room for it.
-    """
+def balanced(shape: tuple[int, ...], elements: int) -> tuple[int, ...]:
+    """Lengths of a box of at most so many elements that lies in long runs in an array, not empty, and its transpose."""
 
     def lengths(run: int) -> list[int]:
-        rows, columns = _one_run(shape, run * ratio), _one_run(shape[::-1], run)
+        rows, columns = _one_run(shape, run), _one_run(shape[::-1], run)
         return [max(pair) for pair in zip(rows, columns[::-1], strict=True)]
 
     runs = range(1, prod(shape) + 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import mmap
 import threading
 from collections.abc import Iterator, Mapping
@@ -21,7 +22,7 @@ from pipeline.pinned import writer
 from pipeline.read_device import release, to_native
 from pipeline.threads import cores
 from pipeline.timeline import Timeline
-from pipeline.transfer import WRITE_BYTES, finish, opened, prepare, transfer, way
+from pipeline.transfer import DIRECT, KVIKIO, PINNED, WRITE_BYTES, finish, opened, prepare, transfer, way
 from workflows.array_workflow import Bounds, Spec, sizes
 
 ON_DEVICE = "?bBhHiIlLqQefdFD"  # dtypes that CuPy has
@@ -34,8 +35,8 @@ WRITERS = 12
 # Shorter runs share their pages, of which several threads at a time wait for each other.
 PAGED_RUN = mmap.PAGESIZE
 
-# Runs that are shorter are gathered in the memory of the host: a transfer for each would cost more than the copy.
-DIRECT_FROM = 2**19
+# Bytes of runs by how they travel; shorter ones are gathered by Python: calls for each would cost more than the copy.
+DIRECT_FROM = {PINNED: 2**12, KVIKIO: 2**19, DIRECT: 2**19}
 
 
 def compute_on_device(job: ArrayJob, region: Bounds, timeline: Timeline) -> Mapping[str, int]:
@@ -47,18 +48,22 @@ def compute_on_device(job: ArrayJob, region: Bounds, timeline: Timeline) -> Mapp
     -------
     How many elements were computed in which way, where the workflow counts them.
     """
-    import cupy
-
-    if job.device_memory_limit:
-        release()
-        # What tasks gave back stays with the pool of their stream; at its limit the pool gives it to others.
-        cupy.get_default_memory_pool().set_limit(size=job.device_memory_limit)
+    _limit(job)
     with _lane() as stream:
         found = computed(job, region, lambda array, bounds: _to_device(array, bounds, timeline), timeline)
         with timeline.measure("kernel"):
             stream.synchronize()
         _to_file(job.output, region, found.elements, timeline)
     return found.counts
+
+
+def _limit(job: ArrayJob) -> None:
+    import cupy
+
+    if job.device_memory_limit:
+        release()
+        # What tasks gave back stays with the pool of their stream; at its limit the pool gives it to others.
+        cupy.get_default_memory_pool().set_limit(size=job.device_memory_limit)
 
 
 @contextmanager
@@ -100,19 +105,22 @@ def unlimit() -> None:
 
 
 def _to_device(array: ArrayFile, bounds: Bounds, timeline: Timeline) -> Any:
-    import cupy
-
     native = array.spec.dtype.newbyteorder("=")
-    as_bytes = native.char not in ON_DEVICE
-    shape = (*sizes(bounds), native.itemsize) if as_bytes else sizes(bounds)
     swappable = array.spec.dtype.isnative or native.kind in "iuf"
-    if array.fortran or not swappable or array.run(bounds) < DIRECT_FROM:
+    if array.fortran or not swappable or array.run(bounds) < DIRECT_FROM[way()]:
         flat = _through_host(array, bounds, timeline)
     else:
         flat = _direct(array, bounds, timeline)
         if not array.spec.dtype.isnative:
             flat = to_native(flat.view(native), array.spec.dtype)
-    return flat.view(cupy.uint8 if as_bytes else native).reshape(shape)
+    return _typed(flat, array.spec, bounds)
+
+
+def _typed(flat: Any, spec: Spec, bounds: Bounds) -> Any:
+    """Bytes of a region as an array of native elements, with one more axis where CuPy does not have their dtype."""
+    native = spec.dtype.newbyteorder("=")
+    as_bytes = native.char not in ON_DEVICE
+    return flat.view(np.uint8 if as_bytes else native).reshape((*sizes(bounds), *[native.itemsize] * as_bytes))
 
 
 def _direct(array: ArrayFile, bounds: Bounds, timeline: Timeline) -> Any:
@@ -125,26 +133,38 @@ def _direct(array: ArrayFile, bounds: Bounds, timeline: Timeline) -> Any:
     cupy.cuda.get_current_stream().synchronize()
     with timeline.measure("read+copy", flat.nbytes):
         timeline.ways.add(way())
+        before = 0
         for piece, runs in array.parts(bounds):
-            with opened(piece) as pread:
-                finish(transfer(pread, piece, start, flat[at : at + nbytes]) for start, at, nbytes in runs.tolist())
+            nbytes = int(runs[:, 2].sum())
+            with opened(piece) as reading:
+                finish([transfer(reading, piece, runs[:, ::2], flat[before : before + nbytes])])
+            before += nbytes
     return flat
 
 
 def _through_host(array: ArrayFile, bounds: Bounds, timeline: Timeline) -> Any:
     """The bytes of a region in native order."""
     import cupy
-    from cupyx import empty_pinned
 
     nbytes = nbytes_of(array.spec, bounds)
     with timeline.measure("read", nbytes):
-        block = read_region(array, bounds, empty_pinned)
+        block = read_region(array, bounds, _pinned)
     with timeline.measure("to device", nbytes):
         flat = cupy.empty(nbytes, cupy.uint8)
         flat.set(block.reshape(-1).view(np.uint8))
         # The host memory is given back when this returns.
         cupy.cuda.get_current_stream().synchronize()
     return flat
+
+
+def _pinned(shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
+    """An array in pinned memory, as cupyx has them, which takes half a second to import."""
+    import cupy
+
+    nbytes = math.prod(shape) * np.dtype(dtype).itemsize
+    flat = np.frombuffer(cupy.cuda.alloc_pinned_memory(max(nbytes, 1)), np.uint8, nbytes)
+    found: NDArray[Any] = flat.view(dtype).reshape(shape)
+    return found
 
 
 def _to_file(output: OutputFile, region: Bounds, block: Any, timeline: Timeline) -> None:
@@ -160,12 +180,27 @@ def _to_file(output: OutputFile, region: Bounds, block: Any, timeline: Timeline)
             output.write(region, block, lambda elements: _to_host(elements, output.spec), spread)
 
 
-def get_ready() -> None:
-    """Runs on a worker before the first region, which would wait until there is pinned memory for what it writes."""
+def get_ready(job: ArrayJob, region: Bounds) -> None:
+    """Runs on a worker before the first region, which would wait for pinned memory and for kernels to be loaded.
+
+    Kernels are loaded by computing a region of zeros; its output is not looked at and need not be there.
+    """
     from pipeline.devices import find_devices
 
-    if find_devices().usable:
-        writer(_threads(), WRITE_BYTES)
+    if not find_devices().usable:
+        return
+    writer(_threads(), WRITE_BYTES)
+    if job.workflow.streams:
+        return  # what it computes first depends on what it reads
+    _limit(job)
+    with _lane():
+        computed(job, region, lambda array, bounds: _zeros(array.spec, bounds), Timeline())
+
+
+def _zeros(spec: Spec, bounds: Bounds) -> Any:
+    import cupy
+
+    return _typed(cupy.zeros(nbytes_of(spec, bounds), cupy.uint8), spec, bounds)
 
 
 def _threads() -> int:
@@ -183,10 +218,9 @@ _own = threading.local()  # pinned memory of each thread, a stream that brings b
 def _to_host(elements: Any, spec: Spec) -> NDArray[Any]:
     """Elements on the device, in memory that the next ones of this thread will take."""
     import cupy
-    from cupyx import empty_pinned
 
     if getattr(_own, "memory", None) is None or len(_own.memory) < elements.nbytes:
-        _own.memory, _own.stream = empty_pinned(elements.nbytes, np.uint8), cupy.cuda.Stream(non_blocking=True)
+        _own.memory, _own.stream = _pinned((elements.nbytes,), np.uint8), cupy.cuda.Stream(non_blocking=True)
         # Waiting for a stream would keep a core busy, which others copy with.
         _own.there = cupy.cuda.Event(block=True, disable_timing=True)
     with _own.stream:

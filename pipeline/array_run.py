@@ -6,7 +6,7 @@ import math
 import secrets
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any
 
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from pipeline.array_device import LANES, get_ready, unlimit
 from pipeline.array_job import ArrayJob, nbytes_of, needs
-from pipeline.array_output import output_file
+from pipeline.array_output import OutputFile, output_file
 from pipeline.array_task import check_regions, compute_regions
 from pipeline.arrays import join
 from pipeline.cluster import Workers, open_workers
@@ -121,14 +121,17 @@ def run_array(
     seed = secrets.randbits(32)
     with output_file(path, spec) as ready, open_workers(settings.placement, nbytes) as workers:
         settings.announce(workers)
-        if workers.device == "gpu":
-            workers.client.run(get_ready, workers=workers.addresses and list(workers.addresses), on_error="ignore")
-        output = ready()
-        started = perf_counter()
         limit = settings.device_memory_limit
-        job = ArrayJob(workflow, options, inputs, output, mode, seed, settings.traced, limit)
-        stages = Stages(lanes=_lanes(workers), start_up=started - began, nbytes=nbytes)
+        planned = OutputFile(path, 0, spec, mappable=False)
+        job = ArrayJob(workflow, options, inputs, planned, mode, seed, settings.traced, limit)
         regions = _regions(job, settings.chunk_bytes or REGION_BYTES[workers.device], _most_bytes(workers, settings))
+        if workers.device == "gpu" and regions:
+            # What goes wrong here does so again when it is told of which region.
+            here = workers.addresses and list(workers.addresses)
+            workers.client.run(get_ready, job, regions[0], workers=here, on_error="ignore")
+        job = replace(job, output=ready())
+        started = perf_counter()
+        stages = Stages(lanes=_lanes(workers), start_up=started - began, nbytes=nbytes)
         try:
             checked, escape, counts = _all_regions(job, regions, workers, stages, settings.progress)
         finally:

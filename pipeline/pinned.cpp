@@ -42,16 +42,32 @@ extern "C" Writer* open_writer(const Driver* driver, void* context, int threads,
     return start<Writer>(driver, context, threads, part_bytes, status, write_parts);
 }
 
-// Starts to read from an offset of a file into the memory of the device; of several reads the lowest order goes first.
-extern "C" Read* start_read(Reader* reader, int file, std::int64_t offset, std::uint64_t target, std::size_t bytes,
+// Starts to read runs of a file, one behind another, into the memory of the device; of several reads the lowest order
+// goes first.
+extern "C" Read* start_read(Reader* reader, int file, const Run* runs, std::size_t count, std::uint64_t target,
                             std::int64_t order) {
     auto* read = new Read;
-    read->parts = (bytes + reader->part_bytes - 1) / reader->part_bytes;
+    read->file = file;
+    read->runs.assign(runs, runs + count);
+    const std::int64_t most = reader->part_bytes;
+    std::vector<ReadPart> parts;
+    std::int64_t before = 0, skipped = 0, left = 0;
+    for (const Run& run : read->runs) left += run.bytes;
+    for (std::size_t run = 0; left;) {
+        std::int64_t bytes = std::min(most, left), passed = bytes;
+        parts.push_back({read, order, 0, target + before, std::size_t(bytes), run, skipped});
+        for (; passed && passed >= read->runs[run].bytes - skipped; skipped = 0) passed -= read->runs[run++].bytes - skipped;
+        skipped += passed;
+        before += bytes;
+        left -= bytes;
+    }
+    read->parts = parts.size();
     {
         std::lock_guard<std::mutex> lock(reader->mutex);
-        for (std::size_t start = 0; start < bytes; start += reader->part_bytes)
-            reader->parts.push({read, order, reader->number++, file, offset + std::int64_t(start), target + start,
-                                std::min(reader->part_bytes, bytes - start)});
+        for (ReadPart& part : parts) {
+            part.number = reader->number++;
+            reader->parts.push(part);
+        }
     }
     reader->more.notify_all();
     return read;

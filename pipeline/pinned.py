@@ -95,12 +95,15 @@ class Reader(_Threads):
 
     OPEN = "open_reader"
 
-    def pread(self, fd: int, target: Any, offset: int, order: int) -> Pending:
-        """Start to read from an offset of a file until `target`, bytes on the device, is full or the file ends.
+    def read(self, fd: int, target: Any, runs: NDArray[np.int64], order: int) -> Pending:
+        """Start to read runs of a file, one behind another, into `target`, bytes on the device, until the file ends.
 
-        Of several reads that of the lowest order goes first.
+        `runs` has shape (n, 2): offset in the file, and bytes. Of several reads that of the lowest order goes first.
         """
-        started = self._library.start_read(self._threads, fd, offset, target.data.ptr, target.nbytes, order)
+        runs = np.ascontiguousarray(runs, np.int64)
+        assert runs[:, 1].sum() == target.nbytes
+        where = runs.ctypes.data, len(runs), target.data.ptr
+        started = self._library.start_read(self._threads, fd, *where, order)
         return Pending(self._library.end_read, self._threads, started)
 
 
@@ -123,7 +126,7 @@ _ADDRESS, _SIZE, _INT = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
 SIGNATURES = {
     "open_reader": (_ADDRESS, (_ADDRESS, _ADDRESS, _INT, _SIZE, _ADDRESS)),
     "open_writer": (_ADDRESS, (_ADDRESS, _ADDRESS, _INT, _SIZE, _ADDRESS)),
-    "start_read": (_ADDRESS, (_ADDRESS, _INT, ctypes.c_int64, ctypes.c_uint64, _SIZE, ctypes.c_int64)),
+    "start_read": (_ADDRESS, (_ADDRESS, _INT, _ADDRESS, _SIZE, ctypes.c_uint64, ctypes.c_int64)),
     "start_write": (_ADDRESS, (_ADDRESS, ctypes.c_uint64, _SIZE, _ADDRESS, _SIZE)),
     "end_read": (ctypes.c_int64, (_ADDRESS, _ADDRESS, _ADDRESS)),
     "end_write": (ctypes.c_int64, (_ADDRESS, _ADDRESS, _ADDRESS)),

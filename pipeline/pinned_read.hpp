@@ -2,22 +2,29 @@
 
 #pragma once
 
+#include <fcntl.h>
 #include <queue>
 #include <unistd.h>
 
 #include "pinned.hpp"
 
+// Bytes that lie one after another in a file.
+struct Run {
+    std::int64_t offset, bytes;
+};
+
 struct Read : Pending {
+    int file;
+    std::vector<Run> runs;
     std::vector<void*> copied;  // an event of each part: when all have happened, everything is there
 };
 
 struct ReadPart {
     Read* read;
     std::int64_t order, number;
-    int file;
-    std::int64_t offset;
     std::uint64_t target;
-    std::size_t bytes;
+    std::size_t bytes, run;  // the first one
+    std::int64_t skipped;    // bytes of it
 };
 
 // What was opened first goes first. Taken in turns, chunks that are read side by side would end at the same time, and
@@ -48,14 +55,43 @@ struct Reader {
 };
 
 // Reads until the memory is full or the file ends: how many bytes, or -1.
-inline std::int64_t fill(int file, char* memory, std::size_t bytes, std::int64_t offset) {
-    std::size_t filled = 0;
+inline std::int64_t fill(int file, char* memory, std::int64_t bytes, std::int64_t offset) {
+    std::int64_t filled = 0;
     while (filled < bytes) {
         ssize_t got = pread(file, memory + filled, bytes - filled, offset + filled);
         if (got < 0 && errno == EINTR) continue;
         if (got < 0) return -1;
         if (!got) break;
         filled += got;
+    }
+    return filled;
+}
+
+// The runs of a part, the first and the last of them perhaps cut.
+inline std::vector<Run> runs_of(const ReadPart& part) {
+    std::vector<Run> runs;
+    std::int64_t left = part.bytes, skipped = part.skipped;
+    for (std::size_t run = part.run; left; skipped = 0, run++) {
+        const Run& whole = part.read->runs[run];
+        std::int64_t bytes = std::min(whole.bytes - skipped, left);
+        runs.push_back({whole.offset + skipped, bytes});
+        left -= bytes;
+    }
+    return runs;
+}
+
+// Reads the runs of a part one behind another, until the file ends: how many bytes, or -1.
+inline std::int64_t gather(const ReadPart& part, char* memory) {
+    const std::vector<Run> runs = runs_of(part);
+    if (runs.size() > 1)
+        for (const Run& run : runs)  // so that a disk has them all to do at once
+            posix_fadvise(part.read->file, run.offset, run.bytes, POSIX_FADV_WILLNEED);
+    std::int64_t filled = 0;
+    for (const Run& run : runs) {
+        std::int64_t got = fill(part.read->file, memory + filled, run.bytes, run.offset);
+        if (got < 0) return -1;
+        filled += got;
+        if (got < run.bytes) break;
     }
     return filled;
 }
@@ -69,7 +105,7 @@ inline void bring(Reader& reader, const ReadPart& part, Buffer& buffer, void* st
     // waits for this one would wait, too.
     void* copied = nullptr;
     if (!failed) {
-        got = fill(part.file, buffer.memory, part.bytes, part.offset);
+        got = gather(part, buffer.memory);
         if (got < 0) refused = errno;
         if (got > 0) failed = reader.take_event(&copied);
         if (got > 0 && !failed) failed = driver.to_device(part.target, buffer.memory, got, stream);

@@ -13,7 +13,8 @@
 #define MADV_POPULATE_WRITE 23  // since Linux 5.14
 #endif
 
-constexpr std::size_t POPULATED_RUN = 1 << 16;  // of shorter runs faults cost less than calls
+// Pages are asked for so many bytes at a time: their zeros are still in the cache when they are written over.
+constexpr std::size_t POPULATED = 1 << 16;  // of shorter runs faults cost less than calls
 
 struct Write : Pending {};
 
@@ -54,6 +55,20 @@ inline int populate(char* memory, std::size_t bytes) {
     return errno == EFAULT ? EIO : errno;
 }
 
+// Copies to pages; errno where there is none.
+inline int copy(char* target, const char* source, std::size_t bytes) {
+    if (bytes < POPULATED) {
+        std::memcpy(target, source, bytes);
+        return 0;
+    }
+    for (std::size_t at = 0, step; at < bytes; at += step) {
+        step = std::min(POPULATED, bytes - at);
+        if (int refused = populate(target + at, step)) return refused;
+        std::memcpy(target + at, source + at, step);
+    }
+    return 0;
+}
+
 // Copies a part that has arrived to its pages.
 inline void put(const Driver& driver, const WritePart& part, Buffer& buffer, int failed) {
     if (!failed) failed = driver.synchronize(buffer.copied);
@@ -61,8 +76,7 @@ inline void put(const Driver& driver, const WritePart& part, Buffer& buffer, int
     const char* source = buffer.memory;
     for (std::size_t run = 0; run < part.runs && !failed && !refused; run++) {
         char* target = part.targets[run] + part.skipped;
-        if (part.run_bytes >= POPULATED_RUN) refused = populate(target, part.run_bytes);
-        if (!refused) std::memcpy(target, source, part.run_bytes);
+        refused = copy(target, source, part.run_bytes);
         source += part.run_bytes;
     }
     part.write->part_is_done(source - buffer.memory, refused, failed, [] {});

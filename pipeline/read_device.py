@@ -57,16 +57,17 @@ def device_blocks(chunk: Chunk, timeline: Timeline, nbytes: int = BLOCK_BYTES) -
         timeline.ways.add(way())
         began, ended = cupy.cuda.Event(), cupy.cuda.Event()
         for piece in chunk.pieces:
-            with opened(piece) as pread:
+            with opened(piece) as reading:
                 step = len(slots[0]) // native.itemsize * native.itemsize
-                regions = [(start, min(step, piece.nbytes - start)) for start in range(0, piece.nbytes, step)]
+                starts = np.arange(0, piece.nbytes, step)
+                regions = np.stack([starts, np.minimum(step, piece.nbytes - starts)], axis=1)
                 under_way: deque[Transfer] = deque()
                 before = perf_counter()
                 try:
                     for number in range(len(regions) + SLOTS - 1):
                         if number < len(regions):
-                            start, length = regions[number]
-                            under_way.append(transfer(pread, piece, start, slots[number % SLOTS][:length]))
+                            run = regions[number : number + 1]
+                            under_way.append(transfer(reading, piece, run, slots[number % SLOTS][: run[0, 1]]))
                         if number < SLOTS - 1:
                             continue
                         with _range("read+copy"):

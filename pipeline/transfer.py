@@ -11,6 +11,9 @@ from functools import cache
 from itertools import count
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from pipeline.chunks import Piece
 from pipeline.devices import find_devices
 from pipeline.errors import PipelineError
@@ -18,8 +21,9 @@ from pipeline.pinned import Reader, reader
 from pipeline.read import open_planned
 from pipeline.threads import cores
 
-# Starts to read from an offset of a file into bytes on the device: what is waited for by its `get`.
-Pread = Callable[[Any, int], Any]
+# Starts to read runs of a file, an array of their offsets and bytes, one behind another into bytes on the device: what
+# is waited for by its `get`, which says how many bytes there were.
+Reading = Callable[[Any, NDArray[np.int64]], Any]
 
 # As long as what all threads have under way on all GPUs of a machine fits into the last-level cache of the host, its
 # memory gives each byte once; parts that are too short wait for their copies. Figures are in docs/design.md.
@@ -84,23 +88,46 @@ _orders = count()  # of files as they are opened
 
 
 @contextmanager
-def opened(piece: Piece) -> Iterator[Pread]:
+def opened(piece: Piece) -> Iterator[Reading]:
     """A file that is the planned one, before and after it was read, as what starts to read it."""
     with open_planned(piece) as fd:
         threads = None if _direct() else _reader()
         if threads:
             order = next(_orders)
-            yield lambda target, offset: threads.pread(fd, target, offset, order)
+            yield lambda target, runs: threads.read(fd, target, runs, order)
         else:
             import kvikio
 
             with kvikio.CuFile(piece.path, "r") as file:
-                yield lambda target, offset: file.pread(target, len(target), offset)
+                yield lambda target, runs: _Reads(file, target, runs)
+
+
+class _Reads:
+    """A read of kvikio for each run."""
+
+    def __init__(self, file: Any, target: Any, runs: NDArray[np.int64]) -> None:
+        self._reads: list[Any] = []
+        before = 0
+        for offset, nbytes in runs.tolist():
+            self._reads.append(file.pread(target[before : before + nbytes], nbytes, offset))
+            before += nbytes
+
+    def get(self) -> int:
+        """Bytes that there were, once all are where they belong."""
+        got, failed = 0, []
+        for read in self._reads:
+            try:
+                got += int(read.get())
+            except RuntimeError as error:
+                failed.append(error)  # the memory must not be given up before all are done
+        if failed:
+            raise failed[0]
+        return got
 
 
 @dataclass(frozen=True)
 class Transfer:
-    """One run of bytes on its way from a piece of a file to memory of the device."""
+    """Runs of bytes on their way from a piece of a file to memory of the device."""
 
     future: Any
     piece: Piece
@@ -115,23 +142,32 @@ class Transfer:
         PipelineError
             If the file system refuses, or the file ended.
         """
-        offset = self.piece.offset + self.start
         try:
             got = int(self.future.get())
         except (OSError, RuntimeError) as error:  # kvikio's are of the latter kind
             if hasattr(error, "status"):
                 raise  # CUDA's own say whether the device is lost
             reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
+            offset = self.piece.offset + self.start
             raise PipelineError(f"{self.piece.path}: reading at byte {offset} failed: {reason}") from None
         if got != len(self.target):
-            raise PipelineError(f"{self.piece.path}: shrank while it was read: ended at byte {offset + got}, expected "
-                                f"{self.piece.size}; run again when nothing writes to it")  # fmt: skip
+            raise PipelineError(f"{self.piece.path}: shrank while it was read: expected {len(self.target)} bytes of "
+                                f"it, got {got}; run again when nothing writes to it")  # fmt: skip
         return self.target
 
 
-def transfer(pread: Pread, piece: Piece, start: int, target: Any) -> Transfer:
-    """Start to read from byte `start` of a piece, which is opened, until the target is full."""
-    return Transfer(pread(target, piece.offset + start), piece, start, target)
+def transfer(reading: Reading, piece: Piece, runs: NDArray[np.int64], target: Any) -> Transfer:
+    """Start to read runs of a piece, which is opened, until the target is full.
+
+    Parameters
+    ----------
+    reading, piece
+    runs : int64 array, shape (n, 2)
+        First byte in the piece, number of bytes.
+    target : uint8 array on the device
+    """
+    future = reading(target, runs + np.array([piece.offset, 0]))
+    return Transfer(future, piece, int(runs[0, 0]), target)
 
 
 def finish(transfers: Iterable[Transfer]) -> None:

@@ -9,6 +9,7 @@ from threading import Lock
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kernels import native
 from pipeline.pinned import SOURCE, Pending, Reader, Writer
@@ -108,9 +109,9 @@ class HostReader(Reader):
         _kept.append(driver)  # as long as its threads live
         super().__init__(host_library(), driver.functions(), 1, threads, part_bytes)
 
-    def pread(self, fd: int, target: Any, offset: int, order: int) -> Pending:
+    def read(self, fd: int, target: Any, runs: NDArray[np.int64], order: int) -> Pending:
         """Like that of a GPU."""
-        pending = super().pread(fd, target, offset, order)
+        pending = super().read(fd, target, runs, order)
         get = pending.get
 
         def get_and_mark() -> int:

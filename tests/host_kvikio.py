@@ -81,9 +81,7 @@ def install(cp: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     kvikio.defaults.set = lambda values: None
     monkeypatch.setitem(sys.modules, "kvikio", kvikio)
     monkeypatch.setitem(sys.modules, "kvikio.defaults", kvikio.defaults)
-    cupyx: Any = ModuleType("cupyx")
-    cupyx.empty_pinned = np.empty
-    monkeypatch.setitem(sys.modules, "cupyx", cupyx)
+    monkeypatch.setattr(cp.cuda, "alloc_pinned_memory", bytearray, raising=False)
     monkeypatch.setattr(transfer, "find_devices", lambda: SimpleNamespace(usable=1))
     monkeypatch.setattr(transfer, "_direct", lambda: False)
     reader = HostReader(HostDriver(), 3, 64)

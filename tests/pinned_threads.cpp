@@ -70,13 +70,18 @@ void check(bool right) {
 
 void try_reads(Reader* reader, int file, const std::vector<char>& content, unsigned seed) {
     for (int i = 0; i < 40; i++) {
-        std::size_t bytes = rand_r(&seed) % 200000, offset = rand_r(&seed) % 800000;
-        std::vector<char> target(bytes);
+        std::vector<Run> runs(1 + rand_r(&seed) % 4);
+        std::vector<char> expected;
+        for (Run& run : runs) {
+            run = {rand_r(&seed) % 800000, rand_r(&seed) % 100000};
+            expected.insert(expected.end(), content.begin() + run.offset, content.begin() + run.offset + run.bytes);
+        }
+        std::vector<char> target(expected.size());
         int failed;
         auto address = reinterpret_cast<std::uint64_t>(target.data());
-        Read* started = start_read(reader, file, offset, address, bytes, rand_r(&seed) % 5);
-        check(end_read(reader, started, &failed) == std::int64_t(bytes) && !failed);
-        check(std::equal(target.begin(), target.end(), content.begin() + offset));
+        Read* started = start_read(reader, file, runs.data(), runs.size(), address, rand_r(&seed) % 5);
+        check(end_read(reader, started, &failed) == std::int64_t(expected.size()) && !failed);
+        check(target == expected);
     }
 }
 

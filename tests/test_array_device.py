@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -75,8 +76,8 @@ def test_any_dtype(
 ) -> None:
     """Also where runs are long: they go straight to the device, but for what it cannot swap there, and several threads
     write."""
+    monkeypatch.setattr(pipeline.array_device, "DIRECT_FROM", defaultdict(lambda: 1 if direct else 2**20))
     if direct:
-        monkeypatch.setattr(pipeline.array_device, "DIRECT_FROM", 1)
         monkeypatch.setattr(pipeline.array_device, "PAGED_RUN", 1)
     size, itemsize = int(np.prod(shape)), np.dtype(dtype).itemsize
     random = np.random.default_rng(0)
@@ -102,7 +103,7 @@ def test_any_dtype(
 def test_runs_of_several_files_go_straight_to_the_device(
     tmp_path: Path, limits: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pipeline.array_device, "DIRECT_FROM", 1)
+    monkeypatch.setattr(pipeline.array_device, "DIRECT_FROM", defaultdict(int))
     array = np.arange(24 * 10, dtype=">i2").reshape(24, 10)
     for number, rows in enumerate(np.split(array, [5, 11])):
         (tmp_path / f"{number}.raw").write_bytes(b"12" + rows.tobytes())
@@ -121,7 +122,7 @@ def test_runs_of_several_files_go_straight_to_the_device(
 
 @pytest.mark.gpu
 def test_file_that_ends_early_is_told(tmp_path: Path, limits: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipeline.array_device, "DIRECT_FROM", 1)
+    monkeypatch.setattr(pipeline.array_device, "DIRECT_FROM", defaultdict(int))
     array = np.arange(100, dtype=np.int32)
     on = job_of(tmp_path, MAP, MapOptions("add"), array, array)
     with output_file(str(tmp_path / "out.npy"), Spec((100,), array.dtype)) as ready:

@@ -42,6 +42,11 @@ class Target:
         self.nbytes, self.data = nbytes, SimpleNamespace(ptr=self.host.ctypes.data)
 
 
+def start(reader: Reader, fd: int, target: Any, offset: int, order: int) -> Pending:
+    """Start to read a single run."""
+    return reader.read(fd, target, np.array([[offset, target.nbytes]]), order)
+
+
 @pytest.mark.parametrize("threads", [1, 2, 5])
 @pytest.mark.parametrize("part_bytes", [1, 7, 64, 1000, 5000, 8192])
 @pytest.mark.parametrize(("offset", "nbytes"), [(0, 5000), (0, 0), (3, 1), (4999, 1), (17, 1001)])
@@ -49,8 +54,28 @@ def test_bytes_are_the_file(fd: int, threads: int, part_bytes: int, offset: int,
     reader = HostReader(HostDriver(), threads, part_bytes)
     for _ in range(2):  # with buffers and events that were used before
         target = Target(nbytes)
-        assert reader.pread(fd, target, offset, 0).get() == nbytes
+        assert start(reader, fd, target, offset, 0).get() == nbytes
         np.testing.assert_array_equal(target.host, CONTENT[offset : offset + nbytes])
+
+
+RUNS = {
+    "one": [(3, 4000)], "many": [(10 * number, 7) for number in range(400)], "backwards": [(4000, 900), (2, 1), (0, 1)],
+    "long and short": [(1, 2), (100, 3000), (50, 1), (4000, 63), (0, 64), (7, 65)], "empty": [(9, 0), (8, 5), (1, 0)],
+    "none": [],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("threads", [1, 5])
+@pytest.mark.parametrize("part_bytes", [1, 7, 64, 5000])
+@pytest.mark.parametrize("name", RUNS)
+def test_runs_lie_one_behind_another(fd: int, threads: int, part_bytes: int, name: str) -> None:
+    """However they are cut into parts."""
+    reader = HostReader(HostDriver(), threads, part_bytes)
+    runs = np.array(RUNS[name], np.int64).reshape(-1, 2)
+    target = Target(int(runs[:, 1].sum()))
+    assert reader.read(fd, target, runs, 0).get() == target.nbytes
+    expected = [CONTENT[offset : offset + nbytes] for offset, nbytes in runs.tolist()]
+    np.testing.assert_array_equal(target.host, np.concatenate([np.empty(0, np.uint8), *expected]))
 
 
 def test_many_at_once(fd: int) -> None:
@@ -63,7 +88,7 @@ def test_many_at_once(fd: int) -> None:
         for _ in range(30):
             offset, nbytes = (int(number) for number in random.integers(0, 2500, 2))
             target = Target(nbytes)
-            started.append((offset, target, reader.pread(fd, target, offset, int(random.integers(0, 5)))))
+            started.append((offset, target, start(reader, fd, target, offset, int(random.integers(0, 5)))))
         for place in random.permutation(len(started)):
             offset, target, under_way = started[place]
             assert under_way.get() == target.nbytes
@@ -79,7 +104,7 @@ def test_what_was_opened_first_goes_first(fd: int) -> None:
     reader = HostReader(driver, 1, 10)
     with driver._lock:  # its only thread waits with its first part, until all are there
         targets = [Target(30) for _ in range(3)]
-        reads = [reader.pread(fd, target, 0, order) for target, order in zip(targets, (2, 1, 1), strict=True)]
+        reads = [start(reader, fd, target, 0, order) for target, order in zip(targets, (2, 1, 1), strict=True)]
     for read in reads:
         read.get()
     starts = [target.data.ptr + at for target in (targets[1], targets[2], targets[0]) for at in (0, 10, 20)]
@@ -91,18 +116,19 @@ def test_what_was_opened_first_goes_first(fd: int) -> None:
 def test_file_that_ends_early(fd: int) -> None:
     reader = HostReader(HostDriver(), 3, 64)
     target = Target(1000)
-    assert reader.pread(fd, target, 4500, 0).get() == 500
+    assert start(reader, fd, target, 4500, 0).get() == 500
     np.testing.assert_array_equal(target.host[:500], CONTENT[4500:])
-    assert reader.pread(fd, Target(10), 6000, 0).get() == 0
+    assert start(reader, fd, Target(10), 6000, 0).get() == 0
+    assert reader.read(fd, Target(1020), np.array([[4990, 20], [0, 1000]]), 0).get() < 1020
 
 
 def test_system_that_refuses(fd: int) -> None:
     """The read fails, and those after it do not."""
     reader = HostReader(HostDriver(), 3, 64)
     with pytest.raises(OSError) as caught:
-        reader.pread(-1, Target(1000), 0, 0).get()
+        start(reader, -1, Target(1000), 0, 0).get()
     assert caught.value.errno == errno.EBADF
-    assert reader.pread(fd, Target(1000), 0, 0).get() == 1000
+    assert start(reader, fd, Target(1000), 0, 0).get() == 1000
 
 
 @pytest.mark.parametrize("function", ["to_device", "record", "synchronize"])
@@ -110,11 +136,11 @@ def test_device_that_is_lost(fd: int, function: str, refusal: list[int]) -> None
     """Every read says so, none waits for ever."""
     driver = HostDriver()
     reader = HostReader(driver, 3, 64)
-    assert reader.pread(fd, Target(1000), 0, 0).get() == 1000
+    assert start(reader, fd, Target(1000), 0, 0).get() == 1000
     driver.refuses[function] = LOST
     for _ in range(2):
         with pytest.raises(RuntimeError, match="refused"):
-            reader.pread(fd, Target(1000), 0, 0).get()
+            start(reader, fd, Target(1000), 0, 0).get()
     assert refusal == [LOST, LOST]
 
 
@@ -145,7 +171,7 @@ def test_events_are_used_again(fd: int) -> None:
     driver = HostDriver()
     reader = HostReader(driver, 2, 10)
     for _ in range(20):
-        reader.pread(fd, Target(100), 0, 0).get()
+        start(reader, fd, Target(100), 0, 0).get()
     assert len(driver._behind) <= 2 * 2 + 10
 
 
@@ -252,13 +278,13 @@ def test_bytes_on_a_gpu(tmp_path: Path, part_bytes: int) -> None:
     number = os.open(tmp_path / "a.bin", os.O_RDONLY)
     found: Any = reader(4, part_bytes)
     assert isinstance(found, Reader) and reader(4, part_bytes) is found
-    for start in (0, 1, 4097):
-        target = cupy.zeros(len(content) - start, cupy.uint8)
+    for offset in (0, 1, 4097):
+        target = cupy.zeros(len(content) - offset, cupy.uint8)
         cupy.cuda.get_current_stream().synchronize()
-        assert found.pread(number, target, start, 0).get() == target.nbytes
-        np.testing.assert_array_equal(target.get(), content[start:])
+        assert start(found, number, target, offset, 0).get() == target.nbytes
+        np.testing.assert_array_equal(target.get(), content[offset:])
     with pytest.raises(OSError):
-        found.pread(-1, target, 0, 0).get()
+        start(found, -1, target, 0, 0).get()
     os.close(number)
 
 

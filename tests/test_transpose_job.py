@@ -118,12 +118,12 @@ def cut(shape: tuple[int, ...], elements: int) -> list[Bounds]:
 @pytest.mark.parametrize(
     ("shape", "elements", "expected"),
     [
-        ((10**5, 10**5), 2**22, (5568, 704)),  # runs of 5568 to read, of 704 to write
+        ((10**5, 10**5), 2**22, (2048, 2048)),  # runs of 2048 to read and to write
         ((10**5, 100), 2**22, (100, 33344)),  # as wide as it is, in parts of about the same length
         ((100, 10**5), 2**22, (33344, 100)),
         ((10**7,), 2**20, (10**6,)),
-        ((3, 10**4, 10**4), 2**20, (2560, 64, 3)),  # runs of 2560 to read, of 3 x 64 to write
-        ((1000, 10, 1000), 2**20, (1000, 2, 256)),
+        ((3, 10**4, 10**4), 2**20, (1024, 320, 3)),  # runs of 1024 to read, of 3 x 320 to write
+        ((1000, 10, 1000), 2**20, (1000, 1, 1000)),
         ((5, 7), 2**20, (7, 5)),
         ((), 2**20, ()),
     ],
@@ -135,10 +135,10 @@ def test_regions_are_long_in_both_orders(shape: tuple[int, ...], elements: int, 
     assert sum(math.prod(sizes(region)) for region in found) == math.prod(shape)
 
 
-@pytest.mark.parametrize(("side", "whole"), [(2**14, True), (2**15, True), (2**15 + 2**12, False)])
+@pytest.mark.parametrize(("side", "whole"), [(2**10, True), (2**11, True), (2**11 + 2**8, False)])
 def test_whole_rows_are_read_where_what_is_written_is_long_enough(side: int, whole: bool) -> None:
-    """Of 2**24 elements of 4 bytes, in runs of 4 KiB, 2 KiB, and less than that."""
-    found = cut((side, side), 2**24)[0]
+    """Of 2**24 elements of 4 bytes, in runs of 64 KiB, 32 KiB, and less than that."""
+    found = cut((2**15, side), 2**24)[0]
     assert (found[0] == (0, side)) == whole
     assert not whole or found[1] == (0, 2**24 // side)
 

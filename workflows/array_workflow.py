@@ -143,7 +143,10 @@ def all_of(spec: Spec) -> Bounds:
 
 
 def in_rows(spec: Spec, elements: int) -> Iterator[Bounds]:
-    """Regions of about so many elements that lie one after another in memory: whole rows, or parts of one row."""
+    """Regions of at most so many elements, where a row has no more, which lie one after another in memory.
+
+    They are whole rows, or parts of one row, of about the same length: a short rest would take as long as the others.
+    """
     if not spec.size:
         return
     axis, inner = 0, spec.size
@@ -154,7 +157,8 @@ def in_rows(spec: Spec, elements: int) -> Iterator[Bounds]:
     if not spec.shape:
         yield ()
         return
-    step = max(1, elements // inner)
+    parts = -(-spec.shape[axis] // max(1, elements // inner))
+    step = -(-spec.shape[axis] // parts)
     rest = tuple((0, length) for length in spec.shape[axis + 1 :])
     for outer in np.ndindex(spec.shape[:axis]):
         for start in range(0, spec.shape[axis], step):

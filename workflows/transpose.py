@@ -17,10 +17,8 @@ from workflows.array_workflow import ArrayWorkflow, Bounds, Checked, Read, Spec,
 
 # Sides of a region are a multiple of so many elements: rows of it begin on 16 bytes, as the kernel likes them.
 ALIGNED = 64
-# A run that is read costs a call, one that is written does not.
-READ_LONGER = 8
 # Bytes of a written run from which on whole rows are read, which is one call.
-WRITTEN_RUN = 2**11
+WRITTEN_RUN = 2**15
 
 
 @dataclass(frozen=True)
@@ -42,8 +40,7 @@ def regions(specs: Sequence[Spec], output: Spec, options: TransposeOptions, elem
     if rows * output.dtype.itemsize >= WRITTEN_RUN:
         yield from (part for part, _ in along(all_of(output), len(shape) - 1, rows))
         return
-    ratio = max(1, min(READ_LONGER, elements // ALIGNED**2))
-    lengths = tuple(map(_even, shape, balanced(shape, elements, ratio)))
+    lengths = tuple(map(_even, shape, balanced(shape, elements)))
     for box in boxes(shape, lengths):
         yield tuple((side.start, side.stop) for side in reversed(box))
 
