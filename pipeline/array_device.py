@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline import mapped_file
 from pipeline.array_job import ArrayJob, computed, nbytes_of
 from pipeline.array_output import OutputFile
 from pipeline.arrays import ArrayFile, read_region
@@ -22,7 +23,7 @@ from pipeline.pinned import writer
 from pipeline.read_device import release, to_native
 from pipeline.threads import cores
 from pipeline.timeline import Timeline
-from pipeline.transfer import DIRECT, KVIKIO, PINNED, WRITE_BYTES, finish, opened, prepare, transfer, way
+from pipeline.transfer import DIRECT, KVIKIO, PINNED, WRITE_BYTES, opened, prepare, transfer, way
 from workflows.array_workflow import Bounds, Spec, sizes
 
 ON_DEVICE = "?bBhHiIlLqQefdFD"  # dtypes that CuPy has
@@ -94,11 +95,12 @@ def _lanes(device: int) -> SimpleQueue[Any]:
     return lanes
 
 
-def unlimit() -> None:
-    """Take the limit of memory back; runs on a worker, also one that has no GPU."""
+def finish(path: str, limited: bool) -> None:
+    """Give back what a job kept for its output, and the limit of memory; runs on a worker, also one without a GPU."""
     from pipeline.devices import find_devices
 
-    if find_devices().usable:
+    mapped_file.end(path, _writers().map)
+    if limited and find_devices().usable:
         import cupy
 
         cupy.get_default_memory_pool().set_limit(size=0)
@@ -137,7 +139,7 @@ def _direct(array: ArrayFile, bounds: Bounds, timeline: Timeline) -> Any:
         for piece, runs in array.parts(bounds):
             nbytes = int(runs[:, 2].sum())
             with opened(piece) as reading:
-                finish([transfer(reading, piece, runs[:, ::2], flat[before : before + nbytes])])
+                transfer(reading, piece, runs[:, ::2], flat[before : before + nbytes]).result()
             before += nbytes
     return flat
 
@@ -174,7 +176,9 @@ def _to_file(output: OutputFile, region: Bounds, block: Any, timeline: Timeline)
         in_runs = paged and output.mappable and block.nbytes and block.flags.c_contiguous
         if in_runs and (threads := writer(_threads(), WRITE_BYTES)):
             output.check(region, block)
-            output.write_runs(region, lambda length, addresses: threads.write(block, length, addresses).get())
+            output.write_runs(
+                region, lambda length, addresses: threads.write(block, length, addresses).get(), _writers().map
+            )
         else:
             spread = _writers().map if paged else map
             output.write(region, block, lambda elements: _to_host(elements, output.spec), spread)

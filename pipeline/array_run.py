@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.array_device import LANES, get_ready, unlimit
+from pipeline.array_device import LANES, finish, get_ready
 from pipeline.array_job import ArrayJob, nbytes_of, needs
 from pipeline.array_output import OutputFile, output_file
 from pipeline.array_task import check_regions, compute_regions
@@ -34,8 +34,9 @@ REGION_BYTES = {"cpu": 2**26, "gpu": 2**28}
 # A task takes several regions, up to so many bytes of the output: what Dask does for a task keeps the threads of its
 # process from Python for milliseconds.
 TASK_BYTES = 2**29
-# Tasks that each thread gets at least, so that all end at about the same time.
-TASKS = 8
+# Tasks that each thread gets at least, so that all end at about the same time; of those that keep a GPU busy few, for
+# it waits between them.
+TASKS = {"cpu": 8, "gpu": 3}
 
 # What a task holds at most, copies that it makes included, as a multiple of its inputs and output.
 COPIES = 4
@@ -121,13 +122,13 @@ def run_array(
     seed = secrets.randbits(32)
     with output_file(path, spec) as ready, open_workers(settings.placement, nbytes) as workers:
         settings.announce(workers)
+        here = workers.addresses and list(workers.addresses)
         limit = settings.device_memory_limit
         planned = OutputFile(path, 0, spec, mappable=False)
         job = ArrayJob(workflow, options, inputs, planned, mode, seed, settings.traced, limit)
         regions = _regions(job, settings.chunk_bytes or REGION_BYTES[workers.device], _most_bytes(workers, settings))
         if workers.device == "gpu" and regions:
             # What goes wrong here does so again when it is told of which region.
-            here = workers.addresses and list(workers.addresses)
             workers.client.run(get_ready, job, regions[0], workers=here, on_error="ignore")
         job = replace(job, output=ready())
         started = perf_counter()
@@ -135,8 +136,8 @@ def run_array(
         try:
             checked, escape, counts = _all_regions(job, regions, workers, stages, settings.progress)
         finally:
-            if limit is not None and workers.device == "gpu":
-                workers.client.run(unlimit)  # the next job of this process has a limit of its own, or none
+            if workers.device == "gpu":  # the next job of this process has a limit of its own, or none
+                workers.client.run(finish, job.output.path, limit is not None, workers=here, on_error="ignore")
         stages.wall = perf_counter() - started
     verdict = Verdict(mode, spec.size, checked, len(regions), seed, escape)
     notes = workflow.notes(specs, options) if workflow.notes else {}
@@ -213,7 +214,7 @@ def _all_regions(
     escape = 0.0
     counts: Counter[str] = Counter()
     most = TASK_BYTES // max(1, nbytes_of(job.output.spec, regions[0])) if regions else 1
-    tasks = batches(regions, most, _computing(workers), TASKS)
+    tasks = batches(regions, most, _computing(workers), TASKS[workers.device])
     for index, (batch, computed, *checks) in enumerate(
         results(tasks, submit, workers, lambda batch: f"{job.workflow.name}: {_name(batch)}")
     ):

@@ -53,15 +53,25 @@ def mapped(fd: int, offset: int, spec: Spec, region: Bounds) -> Iterator[NDArray
     last = offset + sum((stop - 1) * stride for (_, stop), stride in zip(region, strides, strict=True))
     begin = first // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY
     nbytes = last + spec.dtype.itemsize - begin
-    system = _system()
-    address = system.mmap(None, nbytes, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED, fd, begin)
-    if address == ctypes.c_void_p(-1).value:
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    address = map_file(fd, begin, nbytes)
     try:
         memory: Any = (ctypes.c_char * nbytes).from_address(address)
         yield np.ndarray(sizes(region), spec.dtype, memory, first - begin, strides)
     finally:
-        system.munmap(address, nbytes)
+        unmap(address, nbytes)
+
+
+def map_file(fd: int, begin: int, nbytes: int) -> int:
+    """Address at which bytes of a file are mapped, to be written to; OSError if they cannot be."""
+    address: int = _system().mmap(None, nbytes, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED, fd, begin)
+    if address == ctypes.c_void_p(-1).value:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return address
+
+
+def unmap(address: int, nbytes: int) -> None:
+    """What `map_file` mapped."""
+    _system().munmap(address, nbytes)
 
 
 def slabs(spec: Spec, run: int) -> Iterator[Inside]:
@@ -82,9 +92,9 @@ def put(target: NDArray[Any], source: NDArray[Any]) -> None:
     target, source = _bits(target), _bits(source)
     begin, end = np.lib.array_utils.byte_bounds(target)
     if target.flags.c_contiguous:
-        _advise(begin, end - begin, MADV_POPULATE_WRITE)
+        advise(begin, end - begin, MADV_POPULATE_WRITE)
     target[...] = source
-    _advise(begin, end - begin, mmap.MADV_DONTNEED)
+    advise(begin, end - begin, mmap.MADV_DONTNEED)
 
 
 def _bits(array: NDArray[Any]) -> NDArray[Any]:
@@ -93,8 +103,8 @@ def _bits(array: NDArray[Any]) -> NDArray[Any]:
     return array.view(f"u{size}" if size in (1, 2, 4, 8) else f"V{size}")
 
 
-def _advise(address: int, nbytes: int, advice: int) -> None:
-    """Of all pages that some bytes lie in."""
+def advise(address: int, nbytes: int, advice: int) -> None:
+    """Advise the system of all pages that some bytes lie in; OSError if it refuses."""
     start = address // mmap.PAGESIZE * mmap.PAGESIZE
     if _system().madvise(start, address + nbytes - start, advice) and (number := ctypes.get_errno()) != errno.EINVAL:
         # EFAULT: a page that the file system does not give, for which touching it would end the process.

@@ -77,3 +77,16 @@ def cp(device: None) -> Iterator[Any]:
 
     yield cupy
     cupy.get_default_memory_pool().free_all_blocks()
+
+
+@pytest.fixture
+def refusal(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Statuses of CUDA's driver of which CuPy would make an error."""
+    found: list[int] = []
+
+    def error(status: int) -> Exception:
+        found.append(status)
+        return RuntimeError("refused")
+
+    monkeypatch.setattr("pipeline.pinned._refusal", error)
+    return found

@@ -6,6 +6,7 @@ import ctypes
 from collections.abc import Callable
 from itertools import count
 from threading import Lock
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -93,6 +94,15 @@ class HostDriver:
             if copy:
                 ctypes.memmove(*copy)
                 copy.clear()
+
+
+class Target:
+    """Memory of the device, which begins as zeros."""
+
+    def __init__(self, nbytes: int) -> None:
+        self.host = np.zeros(nbytes, np.uint8)
+        self.has_value = np.zeros(nbytes, np.uint8)
+        self.nbytes, self.data = nbytes, SimpleNamespace(ptr=self.host.ctypes.data)
 
 
 def host_library() -> Any:

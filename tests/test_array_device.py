@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,9 +15,10 @@ import pytest
 from host_kvikio import install
 
 import pipeline.array_device
-from pipeline.array_device import _lanes, compute_on_device
+import pipeline.devices
+from pipeline.array_device import _lanes, compute_on_device, get_ready
 from pipeline.array_job import ArrayJob
-from pipeline.array_output import output_file
+from pipeline.array_output import OutputFile, output_file
 from pipeline.array_run import run_array
 from pipeline.arrays import join
 from pipeline.cluster import Placement
@@ -145,6 +147,28 @@ def test_region_of_larger_arrays_and_the_limit_of_the_pool(tmp_path: Path, limit
     expected[5:9] = (a - b)[5:9]
     np.testing.assert_array_equal(np.load(tmp_path / "out.npy"), expected)
     assert limits == [2**28]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [">i4", "V3"])
+def test_kernels_are_loaded_before_anything_is_read(
+    tmp_path: Path, limits: list[int], dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On zeros, within the limit of memory, without a file."""
+    monkeypatch.setattr(pipeline.devices, "find_devices", lambda: SimpleNamespace(usable=1))
+    found: list[Any] = []
+
+    def compute(blocks: Any, region: Any, *rest: Any) -> Any:
+        found.extend(block.get() for block in blocks)
+        return TRANSPOSE.compute(blocks, region, *rest)
+
+    planned = OutputFile(str(tmp_path / "none.npy"), 0, Spec((3, 2), np.dtype(dtype)), mappable=False)
+    on = job_of(tmp_path, replace(TRANSPOSE, compute=compute), TransposeOptions(), np.ones((2, 3), dtype), limit=2**28)
+    (tmp_path / "0.npy").unlink()
+    get_ready(on(planned), ((1, 3), (0, 2)))
+    expected = np.zeros((2, 2, 3) if dtype == "V3" else (2, 2), "u1" if dtype == "V3" else "i4")
+    assert [(block.dtype, block.tolist()) for block in found] == [(expected.dtype, expected.tolist())]
+    assert limits == [2**28] and os.listdir(tmp_path) == []
 
 
 @pytest.mark.hardware

@@ -1,0 +1,103 @@
+"""The output of a job, mapped whole by a process that writes to it from its first region to its last.
+
+A mapping for each region would cost more: where pages are given back, all cores that the process runs on are
+interrupted, for every 2 MiB of them. So that is done rarely, by many threads, and for most files at the end, when
+nobody writes.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from threading import Lock
+
+from pipeline.errors import PipelineError
+from pipeline.mapped import advise, map_file, unmap
+
+KEPT_BYTES = 2**32  # that are written before pages are given back; until then the process has them in memory
+GIVEN_BYTES = 2**26  # by a thread at a time
+
+Spread = Callable[..., Iterable[None]]  # like `map`: calls a function for every part, in threads perhaps
+
+_lock = Lock()
+_files: dict[str, _MappedFile] = {}
+_ended: deque[str] = deque(maxlen=1000)
+
+
+class _MappedFile:
+    """A mapping, and who writes to it."""
+
+    def __init__(self, fd: int, nbytes: int) -> None:
+        self.address, self.nbytes = map_file(fd, 0, nbytes), nbytes
+        self.writing, self.written, self.ended = 0, 0, False
+
+    def give_back(self, spread: Spread) -> None:
+        """Others may be writing."""
+
+        def give(start: int) -> None:
+            advise(self.address + start, min(GIVEN_BYTES, self.nbytes - start), mmap.MADV_DONTNEED)
+
+        for _ in spread(give, range(0, self.nbytes, GIVEN_BYTES)):
+            pass
+
+    def close(self, spread: Spread) -> None:
+        """Nobody writes any more."""
+        self.give_back(spread)
+        unmap(self.address, self.nbytes)
+
+
+@contextmanager
+def mapped_file(path: str, fd: int, nbytes: int, writes: int, spread: Spread = map) -> Iterator[int]:
+    """Where a file is mapped, to be written to inside.
+
+    Parameters
+    ----------
+    path, fd, nbytes
+        The file.
+    writes
+        Bytes that are written inside.
+    spread
+        Gives pages back.
+
+    Raises
+    ------
+    OSError
+        If it cannot be mapped.
+    PipelineError
+        If `end` was called for this path.
+    """
+    with _lock:
+        if path in _ended:
+            raise PipelineError(f"{path}: expected a job that is under way, got one that has ended")
+        if path not in _files:
+            _files[path] = _MappedFile(fd, nbytes)
+        file = _files[path]
+        file.writing += 1
+    try:
+        yield file.address
+        with _lock:
+            file.written += writes
+            many = file.written >= KEPT_BYTES
+            file.written *= not many
+        if many:
+            file.give_back(spread)
+    finally:
+        with _lock:
+            file.writing -= 1
+            last = file.ended and not file.writing
+        if last:
+            file.close(spread)
+
+
+def end(path: str, spread: Spread = map) -> None:
+    """Unmap a file of which this process perhaps writes the last bytes, once they are written."""
+    with _lock:
+        _ended.append(path)
+        file = _files.pop(path, None)
+        if file:
+            file.ended = True
+        idle = file and not file.writing
+    if file and idle:
+        file.close(spread)
