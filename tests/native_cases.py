@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 from collections.abc import Iterator
 from itertools import product
 from typing import Any
@@ -99,10 +100,54 @@ def check_reduce() -> int:
     return compared
 
 
+SHAPES = ((), (1,), (7,), (1, 5, 1), (3, 4), (1, 700), (33, 257), (70, 66), (300, 3), (3, 300), (5, 6, 7), (40, 1, 33),
+          (2, 3, 4, 5), (2,) * 9)  # fmt: skip
+
+
+def check_transposed() -> int:
+    """Transposes are found to be some, and with any bit wrong to be none; how many were compared."""
+    from kernels.transposed import is_transpose
+
+    compared = 0
+    for itemsize, shape in product((*range(1, 18), 40), SHAPES):
+        random = np.random.default_rng(itemsize)
+        size = int(np.prod(shape))
+        data = bytearray(random.bytes(size * itemsize + 1))
+        array = np.frombuffer(data, f"V{itemsize}", size, offset=1).reshape(shape)
+        found = array.T.copy().reshape(array.shape[::-1])
+        assert is_transpose(found, array)
+        bits = found.reshape(-1).view(np.uint8)
+        for place in (0, len(bits) - 1, *random.integers(len(bits), size=8)):
+            bits[place] ^= 1 << int(random.integers(8))
+            assert not is_transpose(found, array)
+            bits[:] = array.T.copy().reshape(-1).view(np.uint8)
+            compared += 1
+        assert is_transpose(found, array)
+    return compared
+
+
+def check_scattered() -> int:
+    """Runs of a file are read to where they belong, and not beyond; how many were asked for."""
+    from pipeline.scattered import read_runs
+
+    data = np.random.default_rng(0).integers(0, 256, 50_000, dtype=np.uint8)
+    with tempfile.TemporaryFile() as file:
+        file.write(data)
+        file.flush()
+        lengths = np.arange(1, 300)
+        runs = np.stack([np.arange(299) * 168, lengths.cumsum() - lengths, lengths], axis=1)
+        memory = np.zeros(lengths.sum(), np.uint8)
+        done = read_runs(file.fileno(), memory, runs)
+    assert done.tolist() == (runs[:, 0] + lengths <= len(data)).tolist()
+    for first, place, length in runs[done].tolist():
+        np.testing.assert_array_equal(memory[place : place + length], data[first : first + length])
+    return len(runs)
+
+
 if __name__ == "__main__":
     os.environ.pop("LD_PRELOAD", None)  # not for the compiler
     from kernels import native
 
     native.OPTIONS = (*native.OPTIONS, *sys.argv[1:])
     SIZES = SIZES[::2]  # in this process the tests take all of them
-    print(check_histogram() + check_reduce())
+    print(check_histogram() + check_reduce() + check_transposed() + check_scattered())

@@ -21,6 +21,8 @@ ALIGNED = 64
 READ_LONGER = 8
 # Bytes of a written run from which on whole rows are read, which is one call.
 WRITTEN_RUN = 2**11
+# The same where runs of both arrays are read.
+READ_RUN = 2**12
 
 
 @dataclass(frozen=True)
@@ -35,14 +37,24 @@ def outline(specs: Sequence[Spec], options: TransposeOptions) -> Spec:
 
 def regions(specs: Sequence[Spec], output: Spec, options: TransposeOptions, elements: int) -> Iterator[Bounds]:
     """Boxes that are read and written in long runs, in the order in which they are read; or whole rows."""
-    shape = specs[0].shape
+    return _cut(output, elements, READ_LONGER, WRITTEN_RUN)
+
+
+def pieces(region: Spec, options: TransposeOptions, elements: int) -> Iterator[Bounds]:
+    """Boxes of which both arrays have long runs; or whole rows of the input, which may be one run."""
+    return _cut(region, elements, 1, READ_RUN)
+
+
+def _cut(output: Spec, elements: int, longer: int, least: int) -> Iterator[Bounds]:
+    """Whole rows of the input if runs of the output have so many bytes then, else boxes with runs so much longer."""
+    shape = output.shape[::-1]
     if not output.size:
         return
     rows = _even(shape[0], max(1, elements // prod(shape[1:]))) if shape else 0
-    if rows * output.dtype.itemsize >= WRITTEN_RUN:
+    if rows * output.dtype.itemsize >= least:
         yield from (part for part, _ in along(all_of(output), len(shape) - 1, rows))
         return
-    ratio = max(1, min(READ_LONGER, elements // ALIGNED**2))
+    ratio = max(1, min(longer, elements // ALIGNED**2))
     lengths = tuple(map(_even, shape, balanced(shape, elements, ratio)))
     for box in boxes(shape, lengths):
         yield tuple((side.start, side.stop) for side in reversed(box))
@@ -106,6 +118,7 @@ TRANSPOSE: ArrayWorkflow[TransposeOptions] = ArrayWorkflow(
     needs=needs,
     compute=compute,
     check=check,
+    pieces=pieces,
     files="FILE is an array, .npy of any dtype and any number of axes.",
     whole=True,
 )
