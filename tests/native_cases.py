@@ -126,6 +126,69 @@ def check_transposed() -> int:
     return compared
 
 
+def sums_to_check(dtype: str) -> Iterator[tuple[NDArray[Any], NDArray[Any], int]]:
+    """Samples, numbers that may be the sums of their windows, and the radius."""
+    from stencil_cases import ADVERSARIAL, FLOATS, adversarial, numbers
+
+    from kernels.sliding import box_cpu
+
+    shapes = ((1, 1), (3, 40), (2, 700))
+    for shape, radius in product(shapes, (0, 1, 5, 300)):
+        x = numbers(dtype, (shape[0], shape[1] + 2 * radius))
+        found = box_cpu(x, radius)
+        yield x, found, radius
+        if dtype in FLOATS:
+            yield x.astype(np.float64).astype(dtype), found, radius
+            for towards in (np.inf, -np.inf, -found):
+                yield x, np.nextafter(found, towards), radius
+            yield np.floor(x), box_cpu(np.floor(x), radius), radius
+        else:
+            yield x, found + found.dtype.type(1), radius
+            yield x, found ^ found.dtype.type(1) << found.dtype.type(63), radius
+    for case, radius in product(ADVERSARIAL if dtype in FLOATS else (), (0, 1, 20)):
+        x = adversarial(case, (3, 300), dtype)
+        with np.errstate(all="ignore"):
+            found = box_cpu(x, radius)
+            others = np.inf, -np.inf, np.nan, 0.0, -0.0, 1.0, float(np.finfo(dtype).max), 5e-324
+            wrong = [np.full(found.shape, other) for other in others]
+            for other in (found, *(np.nextafter(found, end) for end in (np.inf, -np.inf)), -found, 2 * found, *wrong):
+                yield x, other, radius
+
+
+def check_sliding() -> int:
+    """What compiled code finds right is so, and all that it can tell of; how many rows of sums were compared."""
+    from reduce_cases import DTYPES
+
+    from kernels.sliding_check import right_natively
+    from kernels.sliding_reference import _wrong
+
+    compared = 0
+    for dtype in DTYPES:
+        for x, found, radius in sums_to_check(dtype):
+            width = 2 * radius + 1
+            x, found = x[:, : found.shape[1] + width - 1], found[:, : x.shape[1] - width + 1]
+            with np.errstate(all="ignore"):
+                expected = ~_wrong(x, found, width)
+            for samples in (x, np.repeat(x, 2, axis=1)[:, ::2]):
+                right = right_natively(samples, found, width)
+                assert right is not None and not (right & ~expected).any()
+                surely = is_near(x) & np.isfinite(found)
+                np.testing.assert_array_equal(right[surely], expected[surely])
+                compared += len(x)
+    return compared
+
+
+def is_near(x: NDArray[Any]) -> bool:
+    """Whether sums of all samples have less than 126 bits."""
+    if x.dtype.kind != "f":
+        return True
+    sizes = np.abs(x[np.isfinite(x) & (x != 0)].astype(np.float64))
+    exponents = np.frexp(sizes)[1]
+    return (
+        not len(sizes) or int(exponents.max() - exponents.min()) + np.finfo(x.dtype).nmant + x.size.bit_length() < 120
+    )
+
+
 def check_scattered() -> int:
     """Runs of a file are read to where they belong, and not beyond; how many were asked for."""
     from pipeline.scattered import read_runs
@@ -150,4 +213,4 @@ if __name__ == "__main__":
 
     native.OPTIONS = (*native.OPTIONS, *sys.argv[1:])
     SIZES = SIZES[::2]  # in this process the tests take all of them
-    print(check_histogram() + check_reduce() + check_transposed() + check_scattered())
+    print(check_histogram() + check_reduce() + check_transposed() + check_sliding() + check_scattered())
