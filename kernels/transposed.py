@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -35,12 +34,9 @@ def is_transpose(found: NDArray[Any], array: NDArray[Any]) -> bool:
         return True
     shape = tuple(length for length in array.shape if length > 1)  # an axis of one element is the same either way
     array, found = array.reshape(shape or 1), found.reshape(shape[::-1] or 1)
-    lengths = _balanced(array.shape, max(1, min(TILE, TILE_BYTES // array.itemsize)))
+    lengths = balanced(array.shape, max(1, min(TILE, TILE_BYTES // array.itemsize)))
     compared = _compared_natively(found, array, lengths)
     return (_compared(found, array, lengths) if compared is None else compared) == array.size
-
-
-_balanced = lru_cache(maxsize=64)(balanced)
 
 
 def _compared_natively(found: NDArray[Any], array: NDArray[Any], lengths: tuple[int, ...]) -> int | None:

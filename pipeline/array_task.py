@@ -58,13 +58,15 @@ def compute_regions(job: ArrayJob, regions: Sequence[Bounds], device: str) -> Re
 
 
 def _compute_on_cpu(job: ArrayJob, region: Bounds, timeline: Timeline) -> Mapping[str, int]:
-    def read(array: ArrayFile, bounds: Bounds) -> NDArray[Any]:
-        with timeline.measure("read", nbytes_of(array.spec, bounds)):
-            return read_region(array, bounds)
+    with scratch() as allocate:
 
-    found = computed(job, region, read, timeline)
-    with timeline.measure("write", found.elements.nbytes):
-        job.output.write(region, found.elements)
+        def read(array: ArrayFile, bounds: Bounds) -> NDArray[Any]:
+            with timeline.measure("read", nbytes_of(array.spec, bounds)):
+                return read_region(array, bounds, allocate)
+
+        found = computed(job, region, read, timeline)
+        with timeline.measure("write", found.elements.nbytes):
+            job.output.write(region, found.elements)
     return found.counts
 
 

@@ -126,6 +126,21 @@ def check_transposed() -> int:
     return compared
 
 
+def check_transpose() -> int:
+    """Transposed as by NumPy, to where it belongs and nowhere else; how many arrays were."""
+    from kernels.transpose_cpu import transpose_cpu
+
+    compared = 0
+    for itemsize, shape in product((*range(1, 18), 40), (*SHAPES, (300, 9), (0, 3), (100, 3, 5), (5, 3, 100))):
+        size = int(np.prod(shape))
+        data = bytearray(np.random.default_rng(itemsize).bytes(size * itemsize + 1))
+        array = np.frombuffer(data, f"V{itemsize}", size, offset=1).reshape(shape)
+        found = transpose_cpu(array)
+        assert found.shape == shape[::-1] and found.tobytes() == array.T.tobytes()
+        compared += 1
+    return compared
+
+
 def sums_to_check(dtype: str) -> Iterator[tuple[NDArray[Any], NDArray[Any], int]]:
     """Samples, numbers that may be the sums of their windows, and the radius."""
     from stencil_cases import ADVERSARIAL, FLOATS, adversarial, numbers
@@ -213,4 +228,11 @@ if __name__ == "__main__":
 
     native.OPTIONS = (*native.OPTIONS, *sys.argv[1:])
     SIZES = SIZES[::2]  # in this process the tests take all of them
-    print(check_histogram() + check_reduce() + check_transposed() + check_sliding() + check_scattered())
+    print(
+        check_histogram()
+        + check_reduce()
+        + check_transpose()
+        + check_transposed()
+        + check_sliding()
+        + check_scattered()
+    )
