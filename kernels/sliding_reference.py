@@ -2,8 +2,8 @@
 
 Integers are added and taken away one by one as the window slides. A float sum is not computed at all but held against
 the definition of rounding to nearest: the exact sum lies no further than half a step from what was found, and at
-exactly half a step only if that is even. Nearly all are shown to be right in a few passes (`sliding_rounding`); for
-the others exact sums, and steps, are integers of 32-bit limbs.
+exactly half a step only if that is even. Nearly all are shown to be right by compiled code (`sliding_check`), without
+it by NumPy in a few passes (`sliding_rounding`); for the others exact sums, and steps, are integers of 32-bit limbs.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels.sliding import Weights, weighted_dtype
+from kernels.sliding_check import right_natively
 from kernels.sliding_rounding import surely_right
 
 STEP = 2**14  # outputs that are checked at a time
@@ -48,6 +49,19 @@ def box_wrong(x: NDArray[Any], found: NDArray[Any], radius: int) -> NDArray[np.b
     radius
     """
     width = 2 * radius + 1
+    right = right_natively(x, found, width)
+    if right is None:
+        return _wrong(x, found, width)
+    wrong = ~right
+    rows, columns = np.flatnonzero(wrong.any(axis=1)), np.flatnonzero(wrong.any(axis=0))
+    if len(rows):
+        start, stop = columns[0], columns[-1] + 1
+        wrong[rows, start:stop] &= _wrong(x[rows, start : stop + width - 1], found[rows, start:stop], width)
+    return wrong
+
+
+def _wrong(x: NDArray[Any], found: NDArray[Any], width: int) -> NDArray[np.bool_]:
+    """`box_wrong` with NumPy."""
     wrong = np.empty(found.shape, np.bool_)
     step = max(STEP, 2 * width)
     check = _floats_wrong if x.dtype.kind == "f" else _integers_wrong

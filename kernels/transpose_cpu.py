@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 from bisect import bisect_right
 from collections.abc import Iterator
+from functools import lru_cache
 from itertools import product
 from math import prod
 from typing import Any
@@ -11,21 +13,43 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kernels import native
+
 # dtype of the same bytes that is copied as numbers are, by its bytes.
 STAND_INS: dict[int, Any] = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64, 16: np.complex128}
-BOX = 2**15  # elements that the CPU transposes at a time, in its second-level cache
+BOX = 2**15  # elements that NumPy transposes at a time, in the second-level cache
+NATIVE_BOX = 2**17  # elements of the pages that compiled code goes about in at a time
 PADDING = 64  # bytes: a line of the cache
 
 
 def transpose_cpu(array: NDArray[Any]) -> NDArray[Any]:
-    """Reverse all axes of an array on the CPU, C-contiguous, box by box.
-
-    A box is first copied to where its rows do not begin at the same place of the cache: along a column of it, a power
-    of two apart, they would drive each other out.
-    """
+    """Reverse all axes of an array on the CPU, C-contiguous, box by box."""
     out = np.empty(array.shape[::-1], array.dtype)
-    if not array.size:
-        return out
+    if array.size and not _transpose_natively(array, out):
+        _transpose(array, out)
+    return out
+
+
+def _transpose_natively(array: NDArray[Any], out: NDArray[Any]) -> bool:
+    """False where nothing can be compiled."""
+    functions = native.library("transpose")
+    if functions is None:
+        return False
+    array = np.ascontiguousarray(array)
+    shape = tuple(length for length in array.shape if length > 1)  # an axis of one element is the same either way
+    if len(shape) < 2:
+        out.reshape(-1)[...] = array.reshape(-1)
+        return True
+    sizes, function, size, address = ctypes.c_size_t * len(shape), functions.transpose, ctypes.c_size_t, ctypes.c_void_p
+    function.argtypes, function.restype = (address, address, size, size, address, address), None
+    lengths = balanced(shape, NATIVE_BOX)
+    function(array.ctypes.data, out.ctypes.data, array.itemsize, len(shape), sizes(*shape), sizes(*lengths))
+    return True
+
+
+def _transpose(array: NDArray[Any], out: NDArray[Any]) -> None:
+    """With NumPy. A box is first copied to where its rows do not begin at the same place of the cache: along a column
+    of it, a power of two apart, they would drive each other out."""
     # NumPy copies numbers faster than bytes.
     dtype = STAND_INS.get(array.dtype.itemsize, array.dtype)
     array, result = array.view(dtype), out.view(dtype)
@@ -38,9 +62,9 @@ def transpose_cpu(array: NDArray[Any]) -> NDArray[Any]:
             part = room[tuple(slice(length) for length in part.shape)]
             part[...] = array[box]
         result[box[::-1]] = part.T
-    return out
 
 
+@lru_cache(maxsize=64)
 def balanced(shape: tuple[int, ...], elements: int) -> tuple[int, ...]:
     """Lengths of a box of at most so many elements that lies in long runs in an array, not empty, and its transpose."""
 

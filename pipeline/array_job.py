@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
@@ -91,3 +91,13 @@ def part_of(region: Bounds, random: np.random.Generator) -> Bounds:
         first = start + int(random.integers(stop - start - length + 1))
         part.append((first, first + length))
     return tuple(part)
+
+
+def pieces_of(job: ArrayJob, region: Bounds, nbytes: int) -> Iterator[Bounds]:
+    """Pieces of a region that are checked by themselves, each of which takes about so many bytes with its inputs."""
+    if job.workflow.pieces is None:
+        yield region
+        return
+    elements = max(1, nbytes // (job.output.spec.dtype.itemsize + sum(spec.dtype.itemsize for spec in job.specs)))
+    for piece in job.workflow.pieces(Spec(sizes(region), job.output.spec.dtype), job.options, elements):
+        yield tuple((start + first, start + stop) for (start, _), (first, stop) in zip(region, piece, strict=True))

@@ -45,9 +45,9 @@ class OutputFile:
     spec: Spec
     mappable: bool
 
-    def read(self, region: Bounds) -> NDArray[Any]:
-        """What lies in a region now, in C order."""
-        return read_region(self.readable(), region)
+    def read(self, region: Bounds, allocate: Callable[..., NDArray[Any]] = np.empty) -> NDArray[Any]:
+        """What lies in a region now, in C order, in memory from `allocate`."""
+        return read_region(self.readable(), region, allocate)
 
     def readable(self) -> ArrayFile:
         """It as an input, to check what lies there."""

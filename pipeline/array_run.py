@@ -28,8 +28,9 @@ from pipeline.window import batches, results
 from workflows.array_workflow import ArrayWorkflow, Bounds, Checked, Spec
 
 # What a task holds at a time, its inputs and its output together: large enough on a CPU for the rows of a tile to be
-# read and written in runs of several pages, on a GPU for one launch to fill it.
-REGION_BYTES = {"cpu": 2**26, "gpu": 2**28}
+# read and written in runs of several pages, and so small that the memory of the last one is used again; on a GPU large
+# enough for one launch to fill it.
+REGION_BYTES = {"cpu": 2**25, "gpu": 2**28}
 
 # A task takes several regions, up to so many bytes of the output: what Dask does for a task keeps the threads of its
 # process from Python for milliseconds.

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.array_job import ArrayJob, computed, nbytes_of, part_of
+from pipeline.array_job import ArrayJob, computed, nbytes_of, part_of, pieces_of
 from pipeline.arrays import ArrayFile, read_region
+from pipeline.scratch import scratch
 from pipeline.timeline import Timeline
 from pipeline.worker import device_name, leave_if_broken, worker_address
 from workflows.array_workflow import Bounds, Checked
+
+# What a check holds at a time, of inputs and output together, where it can be done in pieces.
+CHECKED_BYTES = 2**25
 
 
 @dataclass(frozen=True)
@@ -54,37 +58,53 @@ def compute_regions(job: ArrayJob, regions: Sequence[Bounds], device: str) -> Re
 
 
 def _compute_on_cpu(job: ArrayJob, region: Bounds, timeline: Timeline) -> Mapping[str, int]:
-    def read(array: ArrayFile, bounds: Bounds) -> NDArray[Any]:
-        with timeline.measure("read", nbytes_of(array.spec, bounds)):
-            return read_region(array, bounds)
+    with scratch() as allocate:
 
-    found = computed(job, region, read, timeline)
-    with timeline.measure("write", found.elements.nbytes):
-        job.output.write(region, found.elements)
+        def read(array: ArrayFile, bounds: Bounds) -> NDArray[Any]:
+            with timeline.measure("read", nbytes_of(array.spec, bounds)):
+                return read_region(array, bounds, allocate)
+
+        found = computed(job, region, read, timeline)
+        with timeline.measure("write", found.elements.nbytes):
+            job.output.write(region, found.elements)
     return found.counts
 
 
 def check_regions(job: ArrayJob, regions: Sequence[Bounds], result: RegionsResult) -> RegionsCheck:
     """Compare what now lies in the output with its inputs, both read anew, until something is wrong."""
     timeline = Timeline(job.traced)
+    checked = _together(_check(job, region, timeline, result) for region in regions)
+    return RegionsCheck(checked, timeline)
+
+
+def _together(checks: Iterable[Checked]) -> Checked:
+    """What checks find, up to one that finds something wrong."""
     elements, escape = 0, 0.0
-    for region in regions:
-        checked = _check(job, region, timeline)
+    for checked in checks:
         elements += checked.elements
         escape = max(escape, checked.escape)
         if checked.details:
-            where = f"region {list(region)} on worker {result.worker} ({result.device})"
-            return RegionsCheck(Checked((f"{where}: {'; '.join(checked.details)}",), elements), timeline)
-    return RegionsCheck(Checked((), elements, escape), timeline)
+            return Checked(checked.details, elements, escape)
+    return Checked((), elements, escape)
 
 
-def _check(job: ArrayJob, region: Bounds, timeline: Timeline) -> Checked:
+def _check(job: ArrayJob, region: Bounds, timeline: Timeline, result: RegionsResult) -> Checked:
+    """Check a region or a part of it, piece by piece."""
     random = np.random.default_rng([job.seed, *(start for start, _ in region)])
-    if job.verify == "sample" and not job.workflow.whole:
-        region = part_of(region, random)
+    part = region if job.verify == "full" or job.workflow.whole else part_of(region, random)
+    with timeline.measure("verify", nbytes_of(job.output.spec, part)):
+        checked = _together(_check_piece(job, piece, random) for piece in pieces_of(job, part, CHECKED_BYTES))
+    if checked.details:
+        where = f"region {list(region)} on worker {result.worker} ({result.device})"
+        return Checked((f"{where}: {'; '.join(checked.details)}",), checked.elements)
+    return checked
 
-    def read(number: int, bounds: Bounds) -> NDArray[Any]:
-        return read_region(job.inputs[number], bounds)
 
-    with timeline.measure("verify", nbytes_of(job.output.spec, region)):
-        return job.workflow.check(read, job.output.read(region), region, job.native(), job.options, random)
+def _check_piece(job: ArrayJob, piece: Bounds, random: np.random.Generator) -> Checked:
+    with scratch() as allocate:
+
+        def read(number: int, bounds: Bounds) -> NDArray[Any]:
+            return read_region(job.inputs[number], bounds, allocate)
+
+        found = job.output.read(piece, allocate)
+        return job.workflow.check(read, found, piece, job.native(), job.options, random)

@@ -112,7 +112,7 @@ def _read_runs(array: ArrayFile, region: Bounds, memory: NDArray[np.uint8]) -> N
     short = array.run(region) < SHORT_RUN
     for piece, runs in array.parts(region):
         with open_planned(piece) as fd:
-            if short:
+            if len(runs) > 1:
                 runs = runs[~read_runs(fd, memory, runs + np.array([piece.offset, 0, 0]))]
             left = runs.tolist()
             with _GATHERING if short and left else contextlib.nullcontext():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 from collections.abc import Iterator
 from itertools import product
 from typing import Any
@@ -99,10 +100,139 @@ def check_reduce() -> int:
     return compared
 
 
+SHAPES = ((), (1,), (7,), (1, 5, 1), (3, 4), (1, 700), (33, 257), (70, 66), (300, 3), (3, 300), (5, 6, 7), (40, 1, 33),
+          (2, 3, 4, 5), (2,) * 9)  # fmt: skip
+
+
+def check_transposed() -> int:
+    """Transposes are found to be some, and with any bit wrong to be none; how many were compared."""
+    from kernels.transposed import is_transpose
+
+    compared = 0
+    for itemsize, shape in product((*range(1, 18), 40), SHAPES):
+        random = np.random.default_rng(itemsize)
+        size = int(np.prod(shape))
+        data = bytearray(random.bytes(size * itemsize + 1))
+        array = np.frombuffer(data, f"V{itemsize}", size, offset=1).reshape(shape)
+        found = array.T.copy().reshape(array.shape[::-1])
+        assert is_transpose(found, array)
+        bits = found.reshape(-1).view(np.uint8)
+        for place in (0, len(bits) - 1, *random.integers(len(bits), size=8)):
+            bits[place] ^= 1 << int(random.integers(8))
+            assert not is_transpose(found, array)
+            bits[:] = array.T.copy().reshape(-1).view(np.uint8)
+            compared += 1
+        assert is_transpose(found, array)
+    return compared
+
+
+def check_transpose() -> int:
+    """Transposed as by NumPy, to where it belongs and nowhere else; how many arrays were."""
+    from kernels.transpose_cpu import transpose_cpu
+
+    compared = 0
+    for itemsize, shape in product((*range(1, 18), 40), (*SHAPES, (300, 9), (0, 3), (100, 3, 5), (5, 3, 100))):
+        size = int(np.prod(shape))
+        data = bytearray(np.random.default_rng(itemsize).bytes(size * itemsize + 1))
+        array = np.frombuffer(data, f"V{itemsize}", size, offset=1).reshape(shape)
+        found = transpose_cpu(array)
+        assert found.shape == shape[::-1] and found.tobytes() == array.T.tobytes()
+        compared += 1
+    return compared
+
+
+def sums_to_check(dtype: str) -> Iterator[tuple[NDArray[Any], NDArray[Any], int]]:
+    """Samples, numbers that may be the sums of their windows, and the radius."""
+    from stencil_cases import ADVERSARIAL, FLOATS, adversarial, numbers
+
+    from kernels.sliding import box_cpu
+
+    shapes = ((1, 1), (3, 40), (2, 700))
+    for shape, radius in product(shapes, (0, 1, 5, 300)):
+        x = numbers(dtype, (shape[0], shape[1] + 2 * radius))
+        found = box_cpu(x, radius)
+        yield x, found, radius
+        if dtype in FLOATS:
+            yield x.astype(np.float64).astype(dtype), found, radius
+            for towards in (np.inf, -np.inf, -found):
+                yield x, np.nextafter(found, towards), radius
+            yield np.floor(x), box_cpu(np.floor(x), radius), radius
+        else:
+            yield x, found + found.dtype.type(1), radius
+            yield x, found ^ found.dtype.type(1) << found.dtype.type(63), radius
+    for case, radius in product(ADVERSARIAL if dtype in FLOATS else (), (0, 1, 20)):
+        x = adversarial(case, (3, 300), dtype)
+        with np.errstate(all="ignore"):
+            found = box_cpu(x, radius)
+            others = np.inf, -np.inf, np.nan, 0.0, -0.0, 1.0, float(np.finfo(dtype).max), 5e-324
+            wrong = [np.full(found.shape, other) for other in others]
+            for other in (found, *(np.nextafter(found, end) for end in (np.inf, -np.inf)), -found, 2 * found, *wrong):
+                yield x, other, radius
+
+
+def check_sliding() -> int:
+    """What compiled code finds right is so, and all that it can tell of; how many rows of sums were compared."""
+    from reduce_cases import DTYPES
+
+    from kernels.sliding_check import right_natively
+    from kernels.sliding_reference import _wrong
+
+    compared = 0
+    for dtype in DTYPES:
+        for x, found, radius in sums_to_check(dtype):
+            width = 2 * radius + 1
+            x, found = x[:, : found.shape[1] + width - 1], found[:, : x.shape[1] - width + 1]
+            with np.errstate(all="ignore"):
+                expected = ~_wrong(x, found, width)
+            for samples in (x, np.repeat(x, 2, axis=1)[:, ::2]):
+                right = right_natively(samples, found, width)
+                assert right is not None and not (right & ~expected).any()
+                surely = is_near(x) & np.isfinite(found)
+                np.testing.assert_array_equal(right[surely], expected[surely])
+                compared += len(x)
+    return compared
+
+
+def is_near(x: NDArray[Any]) -> bool:
+    """Whether sums of all samples have less than 126 bits."""
+    if x.dtype.kind != "f":
+        return True
+    sizes = np.abs(x[np.isfinite(x) & (x != 0)].astype(np.float64))
+    exponents = np.frexp(sizes)[1]
+    return (
+        not len(sizes) or int(exponents.max() - exponents.min()) + np.finfo(x.dtype).nmant + x.size.bit_length() < 120
+    )
+
+
+def check_scattered() -> int:
+    """Runs of a file are read to where they belong, and not beyond; how many were asked for."""
+    from pipeline.scattered import read_runs
+
+    data = np.random.default_rng(0).integers(0, 256, 50_000, dtype=np.uint8)
+    with tempfile.TemporaryFile() as file:
+        file.write(data)
+        file.flush()
+        lengths = np.arange(1, 300)
+        runs = np.stack([np.arange(299) * 168, lengths.cumsum() - lengths, lengths], axis=1)
+        memory = np.zeros(lengths.sum(), np.uint8)
+        done = read_runs(file.fileno(), memory, runs)
+    assert done.tolist() == (runs[:, 0] + lengths <= len(data)).tolist()
+    for first, place, length in runs[done].tolist():
+        np.testing.assert_array_equal(memory[place : place + length], data[first : first + length])
+    return len(runs)
+
+
 if __name__ == "__main__":
     os.environ.pop("LD_PRELOAD", None)  # not for the compiler
     from kernels import native
 
     native.OPTIONS = (*native.OPTIONS, *sys.argv[1:])
     SIZES = SIZES[::2]  # in this process the tests take all of them
-    print(check_histogram() + check_reduce())
+    print(
+        check_histogram()
+        + check_reduce()
+        + check_transpose()
+        + check_transposed()
+        + check_sliding()
+        + check_scattered()
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -16,10 +17,12 @@ from array_cases import workers as workers
 from numpy.typing import NDArray
 
 import pipeline.array_run
+import pipeline.array_task
 import pipeline.settings
 from pipeline.cluster import Workers
+from pipeline.errors import VerificationError
 from pipeline.sources import Source, open_source
-from workflows.array_workflow import Bounds, Checked, sizes
+from workflows.array_workflow import Bounds, Checked, in_rows, sizes
 
 pytestmark = pytest.mark.usefixtures("shared")
 CHECKED: list[int] = []  # elements in each call of the check; the cluster lives in this process
@@ -93,6 +96,38 @@ def test_verdict_claims_what_was_checked(source: Source, mode: str, checked: int
     assert (verdict.mode, verdict.samples, verdict.chunks) == (mode, 83 * 31, 9)
     assert verdict.checked == sum(CHECKED) == checked
     assert verdict.escape == (0.0 if mode == "off" else 2.0**-40)
+
+
+@pytest.mark.parametrize(("nbytes", "most"), [(1, 1), (100, 6), (2000, 124), (10**6, 310)])
+def test_regions_are_checked_piece_by_piece(
+    source: Source, nbytes: int, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every element once, in pieces of about so many bytes of both arrays together."""
+    monkeypatch.setattr(pipeline.array_task, "CHECKED_BYTES", nbytes)
+    CHECKED.clear()
+    pieces = replace(SCALED, check=recording, pieces=lambda region, options, elements: in_rows(region, elements))
+    verdict = scaled(source, workflow=pieces).verdict
+    assert (verdict.checked, verdict.escape) == (83 * 31, 2.0**-40)
+    assert sum(CHECKED) == 83 * 31 and max(CHECKED) == most
+
+
+@pytest.mark.parametrize("wrong", [0, 7, 309, 310, 83 * 31 - 1])
+def test_error_in_any_piece_is_found_where_it_is(
+    source: Source, array: NDArray[Any], wrong: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pipeline.array_task, "CHECKED_BYTES", 16 * 20)
+
+    def broken(blocks: Any, region: Bounds, *more: Any) -> NDArray[Any]:
+        found = SCALED.compute(blocks, region, *more)
+        if region[0][0] <= wrong // 31 < region[0][1]:
+            found[wrong // 31 - region[0][0], wrong % 31] += 1
+        return np.asarray(found)
+
+    pieces = replace(SCALED, compute=broken, pieces=lambda region, options, elements: in_rows(region, elements))
+    place = (wrong // 31, wrong % 31)
+    text = rf"a number is wrong in region .*: element {re.escape(str(place))}: expected {3 * array[place]}, got "
+    with pytest.raises(VerificationError, match=text):
+        scaled(source, workflow=pieces)
 
 
 def test_whole_check_is_never_a_sample(source: Source) -> None:

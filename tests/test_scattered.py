@@ -1,4 +1,4 @@
-"""Many short runs of a file in a few calls: the same bytes, and what could not be read is told."""
+"""Many runs of a file in a few calls, in both ways: the same bytes, and what could not be read is told."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import native_cases
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from kernels import native
 from pipeline import arrays, scattered
 from pipeline.arrays import join, read_region
 from pipeline.scattered import BATCH, read_runs
@@ -24,11 +26,22 @@ def no_contexts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def available() -> None:
+def asynchronous(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where there is no compiler."""
+    monkeypatch.setattr(native, "library", lambda stem: None)
     context = scattered._make_context()
     if context is None:
         pytest.skip("this system has no asynchronous reads")
     scattered._contexts.append(context)
+
+
+@pytest.fixture(params=["compiled", "asynchronous"])
+def way(request: pytest.FixtureRequest) -> str:
+    if request.param == "asynchronous":
+        request.getfixturevalue("asynchronous")
+    elif native.library(scattered.SOURCE) is None:
+        pytest.skip("no C++ compiler")
+    return str(request.param)
 
 
 def some_runs(number: int, size: int, seed: int = 0) -> NDArray[np.int64]:
@@ -50,7 +63,7 @@ def data(tmp_path: Path) -> NDArray[np.uint8]:
     return found
 
 
-@pytest.mark.usefixtures("available")
+@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("number", [0, 1, BATCH - 1, BATCH, BATCH + 1, 3 * BATCH + 7])
 def test_runs_are_read(tmp_path: Path, data: NDArray[np.uint8], number: int) -> None:
     runs = some_runs(number, len(data))
@@ -59,11 +72,12 @@ def test_runs_are_read(tmp_path: Path, data: NDArray[np.uint8], number: int) -> 
         assert read_runs(file.fileno(), memory, runs).all()
     if number:
         np.testing.assert_array_equal(memory, expected(data, runs))
-    assert len(scattered._contexts) == 1
 
 
-@pytest.mark.usefixtures("available")
-def test_threads_have_contexts_of_their_own(tmp_path: Path, data: NDArray[np.uint8]) -> None:
+@pytest.mark.usefixtures("way")
+def test_threads_read_at_a_time(tmp_path: Path, data: NDArray[np.uint8]) -> None:
+    """With contexts of their own."""
+
     def one(seed: int) -> bool:
         runs = some_runs(1000, len(data), seed)
         memory = np.zeros(int(runs[:, 2].sum()), np.uint8)
@@ -75,7 +89,7 @@ def test_threads_have_contexts_of_their_own(tmp_path: Path, data: NDArray[np.uin
     assert len(scattered._contexts) <= 4
 
 
-@pytest.mark.usefixtures("available")
+@pytest.mark.usefixtures("way")
 def test_runs_beyond_the_end_are_not_read(tmp_path: Path, data: NDArray[np.uint8]) -> None:
     runs = np.array([[0, 0, 10], [len(data) - 5, 10, 10], [len(data) + 5, 20, 10], [50, 30, 10]])
     memory = np.zeros(40, np.uint8)
@@ -83,7 +97,12 @@ def test_runs_beyond_the_end_are_not_read(tmp_path: Path, data: NDArray[np.uint8
         assert read_runs(file.fileno(), memory, runs).tolist() == [True, False, False, True]
 
 
-@pytest.mark.usefixtures("available")
+@pytest.mark.usefixtures("way")
+def test_runs_of_all_lengths() -> None:
+    assert native_cases.check_scattered() == 299
+
+
+@pytest.mark.usefixtures("asynchronous")
 def test_file_systems_that_cannot_say_what_is_cached_are_asked_again(
     tmp_path: Path, data: NDArray[np.uint8], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -101,7 +120,7 @@ def test_file_systems_that_cannot_say_what_is_cached_are_asked_again(
     assert flags == [os.RWF_NOWAIT, 0, 0]
 
 
-@pytest.mark.usefixtures("available")
+@pytest.mark.usefixtures("way")
 def test_file_that_cannot_be_read_is_not(tmp_path: Path, data: NDArray[np.uint8]) -> None:
     fd = os.open(tmp_path / "data.bin", os.O_WRONLY)
     assert not read_runs(fd, np.zeros(1000, np.uint8), some_runs(10, len(data))).any()
@@ -111,6 +130,8 @@ def test_file_that_cannot_be_read_is_not(tmp_path: Path, data: NDArray[np.uint8]
 @pytest.mark.parametrize("missing", ["context", "machine", "cache"])
 def test_what_is_not_read_so_is_read_as_ever(tmp_path: Path, missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A system without such reads, and runs that are not cached."""
+    if missing != "cache":
+        monkeypatch.setattr(native, "library", lambda stem: None)
     if missing == "context":
         monkeypatch.setattr(scattered, "_call", lambda which, *_: -errno.ENOSYS)
     elif missing == "machine":

@@ -6,14 +6,22 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from stencil_cases import ADVERSARIAL, adversarial, exact, expected, numbers, same
 
-from kernels import sliding
+from kernels import native, sliding
 from kernels.sliding import box_cpu, extended, weighted_cpu
 from kernels.sliding_exact import exact_sums, window_sums
 from kernels.sliding_reference import box_reference, box_wrong, weighted_reference
+
+
+@pytest.fixture(params=["compiled", "NumPy"])
+def by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """What checks."""
+    if request.param == "NumPy":
+        monkeypatch.setattr(native, "library", lambda stem: None)
+    return str(request.param)
 
 
 def test_integers_wrap_and_come_back() -> None:
@@ -21,7 +29,8 @@ def test_integers_wrap_and_come_back() -> None:
     assert window_sums(x, 2).tolist() == [[-(2**63), -(2**63), 0, -(2**62) - 5, 2]]
 
 
-@settings(max_examples=200, deadline=None)
+@pytest.mark.usefixtures("by")
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_floats_whose_bits_are_spread_as_wide_as_one_or_two_cuts_take(data: Any) -> None:
     """Around the widths at which another way of adding up takes over, for windows of all sizes."""
@@ -67,6 +76,7 @@ def test_steps_and_rows_taken_together(monkeypatch: pytest.MonkeyPatch, dtype: s
         assert weighted_cpu(x[:, :length], weights).tobytes() == weighted_reference(x[:, :length], weights).tobytes()
 
 
+@pytest.mark.usefixtures("by")
 @pytest.mark.parametrize("dtype", ("float32", "float64"))
 @pytest.mark.parametrize("case", ADVERSARIAL)
 def test_reference_knows_right_from_the_next_float(case: str, dtype: str) -> None:
@@ -84,6 +94,7 @@ def test_reference_knows_right_from_the_next_float(case: str, dtype: str) -> Non
             np.testing.assert_equal(box_reference(window), found[0, i])
 
 
+@pytest.mark.usefixtures("by")
 def test_reference_wants_zeros_without_a_sign_and_any_nan() -> None:
     x = np.array([[1.0, -1.0, np.nan, 0.0]])
     assert box_wrong(x[:, :2], np.array([[1.0, -1.0]]), 0).tolist() == [[False, False]]

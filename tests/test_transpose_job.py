@@ -143,6 +143,27 @@ def test_whole_rows_are_read_where_what_is_written_is_long_enough(side: int, who
     assert not whole or found[1] == (0, 2**28 // side)
 
 
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.integers(1, 300), max_size=4).map(tuple), st.integers(1, 20_000))
+def test_pieces_cover_a_region_once(shape: tuple[int, ...], elements: int) -> None:
+    assert TRANSPOSE.pieces is not None
+    covered = np.zeros(shape, np.uint8) if math.prod(shape) < 10**6 else None
+    for piece in TRANSPOSE.pieces(Spec(shape, np.dtype(np.float64)), OPTIONS, elements):
+        assert math.prod(sizes(piece)) <= elements
+        if covered is None:
+            break
+        covered[tuple(slice(*ends) for ends in piece)] += 1
+    assert covered is None or (covered == 1).all()
+
+
+def test_pieces_are_long_in_both_arrays() -> None:
+    """Of one GPU region: whole rows of the input, where runs of the output are of 4 KiB; else squares."""
+    assert TRANSPOSE.pieces is not None
+    for columns, elements, expected in ((2048, 2**20, (2048, 512)), (2048, 2**19, (704, 704)), (64, 2**20, (64, 8192))):
+        region = Spec((columns, 8192), np.dtype(np.float64))
+        assert sizes(next(iter(TRANSPOSE.pieces(region, OPTIONS, elements)))) == expected
+
+
 def test_regions_begin_where_the_kernel_likes_it() -> None:
     starts = {start for region in cut((10_007, 5003), 2**20) for start, _ in region}
     assert {start % ALIGNED for start in starts} == {0}

@@ -1,20 +1,32 @@
-"""Comparing an array with its transpose: every shape, item size and wrong bit, against NumPy."""
+"""Comparing an array with its transpose, compiled and by NumPy: every shape, item size and wrong bit."""
 
 from __future__ import annotations
 
 import math
 from typing import Any
 
+import native_cases
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from kernels import native
 from kernels import transposed as module
 from kernels.transposed import is_transpose
 
 DTYPES = ("uint8", "int16", "S3", "float32", "V5", "S6", "int64", "V12", "S15", "complex128", "V40")
+
+
+@pytest.fixture(autouse=True, params=["compiled", "NumPy"])
+def by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """What compares."""
+    if request.param == "NumPy":
+        monkeypatch.setattr(native, "library", lambda stem: None)
+    elif native.library("transposed") is None:
+        pytest.skip("no C++ compiler")
+    return str(request.param)
 
 
 def random_bits(shape: tuple[int, ...], dtype: str, seed: int = 0) -> NDArray[Any]:
@@ -37,7 +49,7 @@ def test_a_transpose_is_one(shape: tuple[int, ...], dtype: str) -> None:
     assert is_transpose(turned(array), array)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.integers(1, 9), max_size=4).map(tuple), st.sampled_from(DTYPES), st.integers(1, 50), st.data())
 def test_one_wrong_bit_is_always_found(shape: tuple[int, ...], dtype: str, tile: int, data: st.DataObject) -> None:
     """Also in tiles so small that there are many of them, ragged."""
@@ -79,9 +91,17 @@ def test_nan_and_zeros_count_by_their_bits() -> None:
     assert not is_transpose(turned(array + 0.0), array)
 
 
-def test_tiles_that_leave_something_out_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    boxes = module.boxes
+def test_tiles_that_leave_something_out_are_noticed(by: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    boxes, compared = module.boxes, module._compared_natively
     monkeypatch.setattr(module, "TILE", 2**16)
-    monkeypatch.setattr(module, "boxes", lambda *arguments: list(boxes(*arguments))[:-1])
+    if by == "NumPy":
+        monkeypatch.setattr(module, "boxes", lambda *arguments: list(boxes(*arguments))[:-1])
+    else:
+        monkeypatch.setattr(module, "_compared_natively", lambda *arrays_and_lengths: compared(*arrays_and_lengths) - 1)
     array = random_bits((700, 600), "uint8")
     assert not is_transpose(turned(array), array)
+
+
+def test_one_wrong_bit_of_every_size_of_element() -> None:
+    """Anywhere, in arrays that begin anywhere; of shapes with ragged tiles, and with axes of one element."""
+    assert native_cases.check_transposed() > 1000

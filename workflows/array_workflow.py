@@ -95,7 +95,10 @@ class ArrayWorkflow(Generic[Options]):
         have comes, and goes, as bytes with one more axis for them.
     check
         (read, found, region, specs, options, random generator) -> what is wrong with the elements found in the file.
-        Plain, slower, sharing nothing with compute.
+        Plain, slower, sharing nothing with compute. What was read, and the elements found, are gone when it returns.
+    pieces
+        (spec of a region, options, elements) -> pieces that cover the region once, each of about so many elements, with
+        indexes from 0 on. Each is checked by itself; None where that takes longer than to check the region at once.
     files
         What its help says of the input files.
     whole
@@ -117,6 +120,7 @@ class ArrayWorkflow(Generic[Options]):
     needs: Callable[[Bounds, Sequence[Spec], Options], tuple[Bounds, ...]]
     compute: Callable[[Any, Bounds, Sequence[Spec], Options], Any]
     check: Callable[[Read, NDArray[Any], Bounds, Sequence[Spec], Options, np.random.Generator], Checked]
+    pieces: Callable[[Spec, Options, int], Iterator[Bounds]] | None = None
     files: str = "Each of the FILES is an array: .npy, or raw samples in one dimension."
     whole: bool = False
     streams: bool = False

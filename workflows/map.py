@@ -90,6 +90,7 @@ MAP: ArrayWorkflow[MapOptions] = ArrayWorkflow(
     needs=needs,
     compute=compute,
     check=check,
+    pieces=lambda region, options, elements: in_rows(region, elements),
     files="OPERATION is add, subtract, multiply, minimum or maximum of two arrays A B, or multiply-add of three: "
     "A * B + C. Each of the FILES is one: .npy, or raw samples in one dimension. Shapes and dtypes go together as in "
     "NumPy.",

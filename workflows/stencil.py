@@ -89,6 +89,11 @@ def outline(specs: Sequence[Spec], options: StencilOptions) -> Spec:
 
 
 def regions(specs: Sequence[Spec], output: Spec, options: StencilOptions, elements: int) -> Iterator[Bounds]:
+    """As `pieces`, of the whole output."""
+    return pieces(output, options, elements)
+
+
+def pieces(output: Spec, options: StencilOptions, elements: int) -> Iterator[Bounds]:
     """Whole rows, or parts that are at least as long as a window along the axis, so that halos are not most of it."""
     axis = options.axis % len(output.shape)
     step = min(output.shape[axis], 2 * options.radius + 1)
@@ -179,5 +184,6 @@ STENCIL: ArrayWorkflow[StencilOptions] = ArrayWorkflow(
     needs=needs,
     compute=compute,
     check=check,
+    pieces=pieces,
     files="FILES are .npy or raw samples, or patterns like 'run-*.bin'; all count as one array, one after another.",
 )

@@ -19,6 +19,8 @@ from workflows.array_workflow import ArrayWorkflow, Bounds, Checked, Read, Spec,
 ALIGNED = 64
 # Bytes of a written run from which on whole rows are read, which is one call.
 WRITTEN_RUN = 2**15
+# The same where runs of both arrays are read.
+READ_RUN = 2**12
 
 
 @dataclass(frozen=True)
@@ -33,11 +35,21 @@ def outline(specs: Sequence[Spec], options: TransposeOptions) -> Spec:
 
 def regions(specs: Sequence[Spec], output: Spec, options: TransposeOptions, elements: int) -> Iterator[Bounds]:
     """Boxes that are read and written in long runs, in the order in which they are read; or whole rows."""
-    shape = specs[0].shape
+    return _cut(output, elements, WRITTEN_RUN)
+
+
+def pieces(region: Spec, options: TransposeOptions, elements: int) -> Iterator[Bounds]:
+    """Boxes of which both arrays have long runs; or whole rows of the input, which may be one run."""
+    return _cut(region, elements, READ_RUN)
+
+
+def _cut(output: Spec, elements: int, least: int) -> Iterator[Bounds]:
+    """Whole rows of the input if runs of the output have so many bytes then, else boxes."""
+    shape = output.shape[::-1]
     if not output.size:
         return
     rows = _even(shape[0], max(1, elements // prod(shape[1:]))) if shape else 0
-    if rows * output.dtype.itemsize >= WRITTEN_RUN:
+    if rows * output.dtype.itemsize >= least:
         yield from (part for part, _ in along(all_of(output), len(shape) - 1, rows))
         return
     lengths = tuple(map(_even, shape, balanced(shape, elements)))
@@ -103,6 +115,7 @@ TRANSPOSE: ArrayWorkflow[TransposeOptions] = ArrayWorkflow(
     needs=needs,
     compute=compute,
     check=check,
+    pieces=pieces,
     files="FILE is an array, .npy of any dtype and any number of axes.",
     whole=True,
 )

@@ -1,0 +1,29 @@
+// Many runs of a file in one call: what scattered.py calls, during which the interpreter goes on.
+
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+
+#include <sys/uio.h>
+
+namespace {
+
+struct Run {
+    std::int64_t first, place, nbytes;  // first byte in the file, first byte in memory, number of bytes
+};
+
+}  // namespace
+
+// Reads what is cached of some runs, and says of each whether it was read, whole.
+extern "C" void read_cached(int fd, char* memory, const Run* runs, std::size_t n, bool* done) {
+    int flags = RWF_NOWAIT;
+    for (std::size_t i = 0; i < n; ++i) {
+        iovec target{memory + runs[i].place, static_cast<std::size_t>(runs[i].nbytes)};
+        ssize_t got = preadv2(fd, &target, 1, runs[i].first, flags);
+        if (got < 0 && flags && errno == EOPNOTSUPP) {  // a file system that cannot say what is cached: one in memory
+            flags = 0;
+            got = preadv2(fd, &target, 1, runs[i].first, flags);
+        }
+        done[i] = got == runs[i].nbytes;
+    }
+}
