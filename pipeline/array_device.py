@@ -99,7 +99,7 @@ def finish(path: str, limited: bool) -> None:
     """Give back what a job kept for its output, and the limit of memory; runs on a worker, also one without a GPU."""
     from pipeline.devices import find_devices
 
-    mapped_file.end(path, _writers().map)
+    mapped_file.end(path)
     if limited and find_devices().usable:
         import cupy
 
@@ -176,9 +176,7 @@ def _to_file(output: OutputFile, region: Bounds, block: Any, timeline: Timeline)
         in_runs = paged and output.mappable and block.nbytes and block.flags.c_contiguous
         if in_runs and (threads := writer(_threads(), WRITE_BYTES)):
             output.check(region, block)
-            output.write_runs(
-                region, lambda length, addresses: threads.write(block, length, addresses).get(), _writers().map
-            )
+            output.write_runs(region, lambda length, addresses: threads.write(block, length, addresses).get())
         else:
             spread = _writers().map if paged else map
             output.write(region, block, lambda elements: _to_host(elements, output.spec), spread)

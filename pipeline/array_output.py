@@ -20,7 +20,7 @@ from pipeline.chunks import Piece
 from pipeline.errors import PipelineError
 from pipeline.files import whole_file
 from pipeline.mapped import Inside, mapped, put, slabs
-from pipeline.mapped_file import Spread, mapped_file
+from pipeline.mapped_file import mapped_file
 from workflows.array_workflow import Bounds, Spec, sizes
 
 
@@ -58,7 +58,7 @@ class OutputFile:
         region: Bounds,
         block: Any,
         to_host: Callable[[Any], NDArray[Any]] = np.asarray,
-        spread: Spread = map,
+        spread: Callable[..., Iterable[None]] = map,
     ) -> None:
         """Write a region; several may write at a time, each its own.
 
@@ -102,9 +102,7 @@ class OutputFile:
             raise _other(expected, block)
         return expected
 
-    def write_runs(
-        self, region: Bounds, copy: Callable[[int, NDArray[np.int64]], object], spread: Spread = map
-    ) -> None:
+    def write_runs(self, region: Bounds, copy: Callable[[int, NDArray[np.int64]], object]) -> None:
         """Write a region, not empty, of an output that is mappable, by addresses; this process keeps it mapped.
 
         Parameters
@@ -112,8 +110,6 @@ class OutputFile:
         region
         copy
             Gets the bytes of a run and the addresses that runs begin at, in C order; nobody else writes there.
-        spread
-            As for `write`.
 
         Raises
         ------
@@ -122,7 +118,7 @@ class OutputFile:
         """
         length, starts = runs_of(self.spec.shape, self.spec.dtype.itemsize, region)
         nbytes, writes = self.offset + self.spec.nbytes, length * len(starts)
-        with self._opened() as fd, mapped_file(self.path, fd, nbytes, writes, spread) as address:
+        with self._opened() as fd, mapped_file(self.path, fd, nbytes, writes) as address:
             copy(length, address + self.offset + starts)
 
     @contextlib.contextmanager
@@ -149,7 +145,7 @@ def _within(region: Bounds, inside: Inside) -> Bounds:
     return tuple((start + part.start, start + part.stop) for (start, _), part in zip(region, inside, strict=False))
 
 
-def _each(write: Callable[[Inside], None], parts: Iterable[Inside], spread: Spread) -> None:
+def _each(write: Callable[[Inside], None], parts: Iterable[Inside], spread: Callable[..., Iterable[None]]) -> None:
     """Write all parts; where one fails, the others are done or left out before anything is raised."""
     failed: list[Exception] = []
 

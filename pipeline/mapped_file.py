@@ -1,15 +1,15 @@
 """The output of a job, mapped whole by a process that writes to it from its first region to its last.
 
 A mapping for each region would cost more: where pages are given back, all cores that the process runs on are
-interrupted, for every 2 MiB of them. So that is done rarely, by many threads, and for most files at the end, when
-nobody writes.
+interrupted, for every 2 MiB of them. So that is done rarely, for most files at the end, and nobody waits for it.
 """
 
 from __future__ import annotations
 
 import mmap
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from threading import Lock
 
@@ -17,39 +17,34 @@ from pipeline.errors import PipelineError
 from pipeline.mapped import advise, map_file, unmap
 
 KEPT_BYTES = 2**32  # that are written before pages are given back; until then the process has them in memory
-GIVEN_BYTES = 2**26  # by a thread at a time
+GIVEN_BYTES = 2**26  # that are given back at a time, for meanwhile nobody else can map anything
 
-Spread = Callable[..., Iterable[None]]  # like `map`: calls a function for every part, in threads perhaps
-
+_giving_back = ThreadPoolExecutor(1, "unmap")  # one after another, at last what unmaps a file
 _lock = Lock()
 _files: dict[str, _MappedFile] = {}
 _ended: deque[str] = deque(maxlen=1000)
 
 
 class _MappedFile:
-    """A mapping, and who writes to it."""
+    """A mapping, how many write to it, how much was written since pages were given back, whether the job has ended."""
 
     def __init__(self, fd: int, nbytes: int) -> None:
         self.address, self.nbytes = map_file(fd, 0, nbytes), nbytes
         self.writing, self.written, self.ended = 0, 0, False
 
-    def give_back(self, spread: Spread) -> None:
+    def give_back(self) -> None:
         """Others may be writing."""
-
-        def give(start: int) -> None:
+        for start in range(0, self.nbytes, GIVEN_BYTES):
             advise(self.address + start, min(GIVEN_BYTES, self.nbytes - start), mmap.MADV_DONTNEED)
 
-        for _ in spread(give, range(0, self.nbytes, GIVEN_BYTES)):
-            pass
-
-    def close(self, spread: Spread) -> None:
+    def close(self) -> None:
         """Nobody writes any more."""
-        self.give_back(spread)
+        self.give_back()
         unmap(self.address, self.nbytes)
 
 
 @contextmanager
-def mapped_file(path: str, fd: int, nbytes: int, writes: int, spread: Spread = map) -> Iterator[int]:
+def mapped_file(path: str, fd: int, nbytes: int, writes: int) -> Iterator[int]:
     """Where a file is mapped, to be written to inside.
 
     Parameters
@@ -58,8 +53,6 @@ def mapped_file(path: str, fd: int, nbytes: int, writes: int, spread: Spread = m
         The file.
     writes
         Bytes that are written inside.
-    spread
-        Gives pages back.
 
     Raises
     ------
@@ -82,17 +75,17 @@ def mapped_file(path: str, fd: int, nbytes: int, writes: int, spread: Spread = m
             many = file.written >= KEPT_BYTES
             file.written *= not many
         if many:
-            file.give_back(spread)
+            _giving_back.submit(file.give_back)
     finally:
         with _lock:
             file.writing -= 1
             last = file.ended and not file.writing
         if last:
-            file.close(spread)
+            _giving_back.submit(file.close)
 
 
-def end(path: str, spread: Spread = map) -> None:
-    """Unmap a file of which this process perhaps writes the last bytes, once they are written."""
+def end(path: str) -> None:
+    """Unmap a file that this process has perhaps written to, soon, and once nobody does any more."""
     with _lock:
         _ended.append(path)
         file = _files.pop(path, None)
@@ -100,4 +93,4 @@ def end(path: str, spread: Spread = map) -> None:
             file.ended = True
         idle = file and not file.writing
     if file and idle:
-        file.close(spread)
+        _giving_back.submit(file.close)

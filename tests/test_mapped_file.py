@@ -36,7 +36,8 @@ def write(path: str, start: int, stop: int, during: Any = None) -> None:
 
 
 def in_memory(path: str) -> int | None:
-    """Bytes of a mapping of the file that this process has in memory; None where there is none."""
+    """Bytes of a mapping of the file that this process has in memory once pages are given back; None for no mapping."""
+    mapped_file._giving_back.submit(int).result()  # after all others
     lines = Path("/proc/self/smaps").read_text(encoding="utf-8").splitlines()
     place = next((number for number, line in enumerate(lines) if line.endswith(path)), None)
     if place is None:
