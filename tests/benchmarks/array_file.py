@@ -3,6 +3,7 @@
 python -m tests.benchmarks.array_file OUT.json [MiB]
 
 The limits of writing are measured without a job: the file system makes room, and threads fill it from their memory.
+What a job that writes is set beside is the time of a histogram of all that it reads and of filling what it writes.
 """
 
 from __future__ import annotations
@@ -89,7 +90,13 @@ def measure(mebibytes: int = 2**13, repeats: int = 2) -> dict[str, Any]:
             }
             print(job, found["jobs"][job], flush=True)
         both = [limits(folder, nbytes) for _ in range(repeats)]
-        return found | {"limits": {name: max(one[name] for one in both) for name in both[0]}}
+    found["limits"] = {name: max(one[name] for one in both) for name in both[0]}
+    filled = found["limits"]["GB/s filled"]
+    for job in found["jobs"].values():
+        for verify, taken in job.items():
+            read = found["jobs"]["histogram"][verify]["GB/s read"]
+            taken["seconds beside"] = (taken["bytes read"] / read + taken["bytes written"] / filled) / 1e9
+    return found
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from tests.benchmarks.targets import (
     slowest,
     small_histogram,
     spread,
+    to_file,
     waiting,
 )
 
@@ -31,6 +32,7 @@ OTHERS = {"dtype": ["uint8", "int16", "uint16", "float32", "float64"], "edges": 
 IRREGULAR = {"dtype": ["float32"], "edges": ["irregular"]}
 MOST = {"dtype": ["int32"], "edges": ["regular"], "bins": [65536]}
 CUB_5, CUB_10 = Need(5, "× CUB, worst beside worst"), Need(10, "× CUB at 1,024 bins, worst beside worst")
+FILE_TO_FILE = Need(1, "of a histogram of its inputs and threads that fill its output")
 
 
 def seconds(limit: float, unit: str = "s") -> Need:
@@ -189,6 +191,8 @@ ROWS: tuple[Row, ...] = (
         bound="with kvikio, which 64 threads of shared memory and last-level cache: with nothing counted it alone gets "
               "0.7, the threads of C++ that replaced it since 0.81, and two GPUs 0.77 in all. Registering the mapped "
               "file, so that GPUs read it themselves, is serialised by the system: 60 to 70 GB/s for all."),
+    Row("map, stencil, transpose, file to file in memory, one GPU", FILE_TO_FILE, partial(to_file, GPU, "off")),
+    Row("the same, verified, a transpose whole", FILE_TO_FILE, partial(to_file, GPU, "sample")),
     Row("file on disk only, one GPU", Need(0.95, "of direct reads"), partial(from_disk, GPU)),
     Row("file on disk only, two CPU cores", Need(0.95, "of direct reads"), partial(from_disk, CORES),
         bound="8 GiB through the page cache, whose memory this virtual machine has to get from its host: what was "

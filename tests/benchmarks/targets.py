@@ -210,6 +210,17 @@ def from_file(machine: str, where: str, beside: str) -> Found:
     return Found(best.number / max(theirs), best.case)
 
 
+def to_file(machine: str, verify: str) -> Found:
+    """Of jobs that write an array the worst, beside a histogram of what it reads and filling what it writes."""
+    found = []
+    for job, runs in read(f"array_file_{machine}")["jobs"].items():
+        taken = runs[verify]
+        if taken["bytes written"]:
+            both = (taken["bytes read"] + taken["bytes written"]) / taken["seconds"] / 1e9
+            found.append(Found(taken["seconds beside"] / taken["seconds"], f"{job}, {both:.1f} GB/s"))
+    return worst(found, Need(1, ""))
+
+
 def from_disk(machine: str) -> Found:
     """Rate of a run over a file that is not in the page cache, over that of the fastest direct reads."""
     figures = read(f"cold_file_{machine}")
