@@ -16,7 +16,7 @@ from threading import Lock
 from pipeline.errors import PipelineError
 from pipeline.mapped import advise, map_file, unmap
 
-KEPT_BYTES = 2**32  # that are written before pages are given back; until then the process has them in memory
+KEPT_BYTES = 2**30  # that are written before pages are given back; until then the process has them in memory
 GIVEN_BYTES = 2**26  # that are given back at a time, for meanwhile nobody else can map anything
 
 _giving_back = ThreadPoolExecutor(1, "unmap")  # one after another, at last what unmaps a file
