@@ -125,9 +125,11 @@ def _direct(array: ArrayFile, bounds: Bounds, timeline: Timeline) -> Any:
     cupy.cuda.get_current_stream().synchronize()
     with timeline.measure("read+copy", flat.nbytes):
         timeline.ways.add(way())
-        for piece, runs in array.parts(bounds):
+        for piece, first, runs in array.parts(bounds):
             with opened(piece) as pread:
-                finish(transfer(pread, piece, start, flat[at : at + nbytes]) for start, at, nbytes in runs.tolist())
+                finish(
+                    transfer(pread, piece, first + start, flat[at : at + nbytes]) for start, at, nbytes in runs.tolist()
+                )
     return flat
 
 

@@ -241,9 +241,9 @@ def check_scattered() -> int:
         lengths = np.arange(1, 300)
         runs = np.stack([np.arange(299) * 168, lengths.cumsum() - lengths, lengths], axis=1)
         memory = np.zeros(lengths.sum(), np.uint8)
-        done = read_runs(file.fileno(), memory, runs)
-    assert done.tolist() == (runs[:, 0] + lengths <= len(data)).tolist()
-    for first, place, length in runs[done].tolist():
+        left = read_runs(file.fileno(), memory, runs)
+    assert left.tolist() == np.flatnonzero(runs[:, 0] + lengths > len(data)).tolist()
+    for first, place, length in np.delete(runs, left, axis=0).tolist():
         np.testing.assert_array_equal(memory[place : place + length], data[first : first + length])
     return len(runs)
 

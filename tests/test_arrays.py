@@ -61,7 +61,7 @@ def runs(shape: tuple[int, ...], dtype: str, region: Bounds) -> tuple[int, list[
     """Bytes of a run, and where each begins, of a region of an array in one file."""
     spec = Spec(shape, np.dtype(dtype))
     array = ArrayFile(spec, (Piece("", 0, spec.nbytes, spec.nbytes, None),))
-    found = [run for _, runs in array.parts(region) for run in runs]
+    found = [(first + start, at, nbytes) for _, first, runs in array.parts(region) for start, at, nbytes in runs]
     assert [at for _, at, _ in found] == [number * array.run(region) for number in range(len(found))]
     assert all(nbytes == array.run(region) for _, _, nbytes in found)
     return array.run(region), [start for start, _, _ in found]
