@@ -15,8 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels.transpose_cpu import transpose_cpu
+from kernels.transposed import is_transpose
 from pipeline.chunks import Piece
-from pipeline.errors import UsageError
+from pipeline.errors import PipelineError, UsageError
 from pipeline.read import Opened, fill, open_planned
 from pipeline.scattered import read_runs
 from pipeline.sources import Source
@@ -110,11 +111,17 @@ def read_region(
     PipelineError
         If a file cannot be read or is no longer the one that was planned.
     """
+    block: NDArray[Any]
     if array.fortran:
         # The same bytes are an array in C order with its axes the other way round.
         turned = ArrayFile(Spec(array.spec.shape[::-1], array.spec.dtype), array.pieces)
-        return transpose_cpu(read_region(turned, region[::-1], opened=opened))
-    block: NDArray[Any] = allocate(sizes(region), array.spec.dtype)
+        stored = read_region(turned, region[::-1], opened=opened)
+        block = transpose_cpu(stored)
+        if not is_transpose(block, stored):  # what computes and what checks would both start from it
+            raise PipelineError(f"{array.pieces[0].path}: expected to read {array.spec} in Fortran order in C order, "
+                                "got other elements; report this")  # fmt: skip
+        return block
+    block = allocate(sizes(region), array.spec.dtype)
     if block.nbytes:
         _read_runs(array, region, block.reshape(-1).view(np.uint8), opened)
     return block.astype(block.dtype.newbyteorder("="), copy=False)

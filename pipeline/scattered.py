@@ -2,7 +2,7 @@
 
 A call for each run would have a thread wait for the interpreter after every few KiB. So a function of C++ reads all of
 them; where there is no compiler, Linux's asynchronous reads: what is cached the kernel copies while runs are submitted,
-many of them in one call, without the interpreter. That takes twice as long for runs of 4 KiB.
+many of them in one call, without the interpreter. That takes half as long again.
 """
 
 from __future__ import annotations
