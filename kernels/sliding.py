@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels.sliding_exact import exact_sums, window_sums
+from kernels.sliding_native import TYPES, sum_natively
 
 # What is taken for elements outside of a row: 0, the row's first or last one, or its elements from there backwards.
 OUTSIDE = ("zero", "nearest", "reflect")
@@ -73,11 +74,24 @@ def box_cpu(x: NDArray[Any], radius: int, before: int = 0, after: int = 0, outsi
     width = 2 * radius + 1
     x = extended(x, before, after, outside)
     if x.dtype.kind == "f":
-        with np.errstate(invalid="ignore"):  # a signalling NaN becomes a quiet one
-            return _in_steps(x, width, box_dtype(x.dtype), lambda part: exact_sums(part.astype(np.float64), width))
+        return _float_sums(x, width)
     if x.dtype.itemsize == 8:
         return _in_steps(x, width, x.dtype, lambda part: _long_sums(part, width))
     return _in_steps(x, width, np.dtype(np.int64), lambda part: window_sums(part, width))
+
+
+def _float_sums(x: NDArray[Any], width: int) -> NDArray[np.float64]:
+    def by_numpy(rows: NDArray[Any]) -> NDArray[np.float64]:
+        with np.errstate(invalid="ignore"):  # a signalling NaN becomes a quiet one
+            return _in_steps(rows, width, np.dtype(np.float64), lambda part: exact_sums(part.astype(np.float64), width))
+
+    found = sum_natively(x, width) if x.dtype.name in TYPES else None
+    if found is None:
+        return by_numpy(x)
+    sums, done = found
+    if not done.all():
+        sums[~done] = by_numpy(x[~done])
+    return sums
 
 
 def extended(x: NDArray[Any], before: int, after: int, outside: str) -> NDArray[Any]:

@@ -136,10 +136,10 @@ def _direct(array: ArrayFile, bounds: Bounds, timeline: Timeline) -> Any:
     with timeline.measure("read+copy", flat.nbytes):
         timeline.ways.add(way())
         before = 0
-        for piece, runs in array.parts(bounds):
+        for piece, first, runs in array.parts(bounds):
             nbytes = int(runs[:, 2].sum())
             with opened(piece) as reading:
-                transfer(reading, piece, runs[:, ::2], flat[before : before + nbytes]).result()
+                transfer(reading, piece, first, runs[:, ::2], flat[before : before + nbytes]).result()
             before += nbytes
     return flat
 

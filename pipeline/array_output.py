@@ -21,6 +21,7 @@ from pipeline.errors import PipelineError
 from pipeline.files import whole_file
 from pipeline.mapped import Inside, mapped, put, slabs
 from pipeline.mapped_file import mapped_file
+from pipeline.read import Opened, open_planned
 from workflows.array_workflow import Bounds, Spec, sizes
 
 
@@ -45,9 +46,11 @@ class OutputFile:
     spec: Spec
     mappable: bool
 
-    def read(self, region: Bounds, allocate: Callable[..., NDArray[Any]] = np.empty) -> NDArray[Any]:
+    def read(
+        self, region: Bounds, allocate: Callable[..., NDArray[Any]] = np.empty, opened: Opened = open_planned
+    ) -> NDArray[Any]:
         """What lies in a region now, in C order, in memory from `allocate`."""
-        return read_region(self.readable(), region, allocate)
+        return read_region(self.readable(), region, allocate, opened)
 
     def readable(self) -> ArrayFile:
         """It as an input, to check what lies there."""

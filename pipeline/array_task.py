@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from pipeline.array_job import ArrayJob, computed, nbytes_of, part_of, pieces_of
 from pipeline.arrays import ArrayFile, read_region
+from pipeline.read import Opened, kept_open
 from pipeline.scratch import scratch
 from pipeline.timeline import Timeline
 from pipeline.worker import device_name, leave_if_broken, worker_address
@@ -92,19 +93,19 @@ def _check(job: ArrayJob, region: Bounds, timeline: Timeline, result: RegionsRes
     """Check a region or a part of it, piece by piece."""
     random = np.random.default_rng([job.seed, *(start for start, _ in region)])
     part = region if job.verify == "full" or job.workflow.whole else part_of(region, random)
-    with timeline.measure("verify", nbytes_of(job.output.spec, part)):
-        checked = _together(_check_piece(job, piece, random) for piece in pieces_of(job, part, CHECKED_BYTES))
+    with timeline.measure("verify", nbytes_of(job.output.spec, part)), kept_open() as opened:
+        checked = _together(_check_piece(job, piece, random, opened) for piece in pieces_of(job, part, CHECKED_BYTES))
     if checked.details:
         where = f"region {list(region)} on worker {result.worker} ({result.device})"
         return Checked((f"{where}: {'; '.join(checked.details)}",), checked.elements)
     return checked
 
 
-def _check_piece(job: ArrayJob, piece: Bounds, random: np.random.Generator) -> Checked:
+def _check_piece(job: ArrayJob, piece: Bounds, random: np.random.Generator, opened: Opened) -> Checked:
     with scratch() as allocate:
 
         def read(number: int, bounds: Bounds) -> NDArray[Any]:
-            return read_region(job.inputs[number], bounds, allocate)
+            return read_region(job.inputs[number], bounds, allocate, opened)
 
-        found = job.output.read(piece, allocate)
+        found = job.output.read(piece, allocate, opened)
         return job.workflow.check(read, found, piece, job.native(), job.options, random)

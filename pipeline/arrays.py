@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -14,9 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels.transpose_cpu import transpose_cpu
+from kernels.transposed import is_transpose
 from pipeline.chunks import Piece
-from pipeline.errors import UsageError
-from pipeline.read import fill, open_planned
+from pipeline.errors import PipelineError, UsageError
+from pipeline.read import Opened, fill, open_planned
 from pipeline.scattered import read_runs
 from pipeline.sources import Source
 from workflows.array_workflow import Bounds, Spec, sizes
@@ -25,6 +27,7 @@ from workflows.array_workflow import Bounds, Spec, sizes
 # which a thread waits for the interpreter; where four do so at once, they read less than half of what one does.
 SHORT_RUN = 2**16
 _GATHERING = threading.Lock()
+KEPT_RUNS = 2**13  # of a region, at most
 
 
 @dataclass(frozen=True)
@@ -49,15 +52,20 @@ class ArrayFile:
         """Bytes of a region that lie one after another."""
         return run_of(self.spec.shape, self.spec.dtype.itemsize, region)[0]
 
-    def parts(self, region: Bounds) -> Iterator[tuple[Piece, NDArray[np.int64]]]:
+    def parts(self, region: Bounds) -> Iterator[tuple[Piece, int, NDArray[np.int64]]]:
         """Where the bytes of a region are: of each file that has some, its runs.
 
         Yields
         ------
-        piece, runs : int64 array, shape (n, 3)
-            First byte in the piece, first byte in the region in C order, number of bytes.
+        piece, first, runs : int64 array, shape (n, 3)
+            First byte in the piece, after the byte `first` of it; first byte in the region in C order; number of bytes.
         """
-        length, starts = runs_of(self.spec.shape, self.spec.dtype.itemsize, region)
+        shape, itemsize = self.spec.shape, self.spec.dtype.itemsize
+        if len(self.pieces) == 1:
+            begin = sum(start * prod(shape[axis + 1 :]) for axis, (start, _) in enumerate(region)) * itemsize
+            yield self.pieces[0], begin, _runs_from_zero(shape, itemsize, sizes(region))
+            return
+        length, starts = runs_of(shape, itemsize, region)
         before = 0  # bytes of the array that lie in files before this one
         for piece in self.pieces:
             after = before + piece.nbytes
@@ -65,7 +73,7 @@ class ArrayFile:
             places = length * np.arange(len(starts)) + first - starts
             runs = np.stack([first - before, places, stop - first], axis=1)[first < stop]
             if len(runs):
-                yield piece, runs
+                yield piece, 0, runs
             before = after
 
 
@@ -90,7 +98,12 @@ def join(source: Source) -> ArrayFile:
     return ArrayFile(Spec(shape, source.dtype), pieces, first.fortran)
 
 
-def read_region(array: ArrayFile, region: Bounds, allocate: Callable[..., NDArray[Any]] = np.empty) -> NDArray[Any]:
+def read_region(
+    array: ArrayFile,
+    region: Bounds,
+    allocate: Callable[..., NDArray[Any]] = np.empty,
+    opened: Opened = open_planned,
+) -> NDArray[Any]:
     """Elements of a region in native byte order and C order, in memory from `allocate` where they are so in the file.
 
     Raises
@@ -98,28 +111,47 @@ def read_region(array: ArrayFile, region: Bounds, allocate: Callable[..., NDArra
     PipelineError
         If a file cannot be read or is no longer the one that was planned.
     """
+    block: NDArray[Any]
     if array.fortran:
         # The same bytes are an array in C order with its axes the other way round.
         turned = ArrayFile(Spec(array.spec.shape[::-1], array.spec.dtype), array.pieces)
-        return transpose_cpu(read_region(turned, region[::-1]))
-    block: NDArray[Any] = allocate(sizes(region), array.spec.dtype)
+        stored = read_region(turned, region[::-1], opened=opened)
+        block = transpose_cpu(stored)
+        if not is_transpose(block, stored):  # what computes and what checks would both start from it
+            raise PipelineError(f"{array.pieces[0].path}: expected to read {array.spec} in Fortran order in C order, "
+                                "got other elements; report this")  # fmt: skip
+        return block
+    block = allocate(sizes(region), array.spec.dtype)
     if block.nbytes:
-        _read_runs(array, region, block.reshape(-1).view(np.uint8))
+        _read_runs(array, region, block.reshape(-1).view(np.uint8), opened)
     return block.astype(block.dtype.newbyteorder("="), copy=False)
 
 
-def _read_runs(array: ArrayFile, region: Bounds, memory: NDArray[np.uint8]) -> None:
+def _read_runs(array: ArrayFile, region: Bounds, memory: NDArray[np.uint8], opened: Opened) -> None:
     short = array.run(region) < SHORT_RUN
-    for piece, runs in array.parts(region):
-        with open_planned(piece) as fd:
-            if len(runs) > 1:
-                runs = runs[~read_runs(fd, memory, runs + np.array([piece.offset, 0, 0]))]
-            left = runs.tolist()
-            with _GATHERING if short and left else contextlib.nullcontext():
-                for start, _, nbytes in left if short else []:  # so that a disk has them all to do at once
-                    os.posix_fadvise(fd, piece.offset + start, nbytes, os.POSIX_FADV_WILLNEED)
-                for start, at, nbytes in left:
-                    fill(fd, memory.data[at : at + nbytes], piece, start)
+    for piece, first, runs in array.parts(region):
+        with opened(piece) as fd:
+            left = runs if len(runs) == 1 else runs[read_runs(fd, memory, runs, piece.offset + first)]
+            with _GATHERING if short and len(left) else contextlib.nullcontext():
+                for start, _, nbytes in left.tolist() if short else []:  # so that a disk has them all to do at once
+                    os.posix_fadvise(fd, piece.offset + first + start, nbytes, os.POSIX_FADV_WILLNEED)
+                for start, at, nbytes in left.tolist():
+                    fill(fd, memory.data[at : at + nbytes], piece, first + start)
+
+
+def _runs_from_zero(shape: tuple[int, ...], itemsize: int, lengths: tuple[int, ...]) -> NDArray[np.int64]:
+    """Runs of a region of such lengths at the beginning of an array; not to be written to."""
+    _, axis = run_of(shape, itemsize, tuple((0, length) for length in lengths))
+    return (_runs_kept if prod(lengths[:axis]) <= KEPT_RUNS else _runs)(shape, itemsize, lengths)
+
+
+def _runs(shape: tuple[int, ...], itemsize: int, lengths: tuple[int, ...]) -> NDArray[np.int64]:
+    length, starts = runs_of(shape, itemsize, tuple((0, end) for end in lengths))
+    return np.stack([starts, length * np.arange(len(starts)), np.full(len(starts), length)], axis=1)
+
+
+# A region after the other has runs at the same distances, and each call of NumPy may have to wait for the interpreter.
+_runs_kept = lru_cache(maxsize=64)(_runs)
 
 
 def runs_of(shape: tuple[int, ...], itemsize: int, region: Bounds) -> tuple[int, NDArray[np.int64]]:

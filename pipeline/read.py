@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,10 @@ from pipeline.timeline import Timeline
 
 BLOCK_BYTES = 2**21  # read at a time: still in the cache when it is counted; Python's part is a tenth of its time
 AHEAD_BYTES = 2**25  # asked of the file system ahead of the block, so that disk and CPU overlap without a second thread
+
+KEPT_OPEN = 8  # files of a task: it may read thousands
+
+Opened = Callable[[Piece], AbstractContextManager[int]]
 
 
 def read_blocks(chunk: Chunk, timeline: Timeline) -> Iterator[NDArray[Any]]:
@@ -63,6 +67,25 @@ def open_planned(piece: Piece) -> Iterator[int]:
         _check_unchanged(fd, piece)
     finally:
         os.close(fd)
+
+
+@contextmanager
+def kept_open() -> Iterator[Opened]:
+    """`open_planned` for files that are read again and again: the first few stay open, and are looked at in the end.
+
+    To open, look at and close a file are calls after each of which a thread waits for the interpreter.
+    """
+    kept: dict[Piece, int] = {}
+    with ExitStack() as stack:
+
+        def opened(piece: Piece) -> AbstractContextManager[int]:
+            if piece not in kept:
+                if len(kept) == KEPT_OPEN:
+                    return open_planned(piece)
+                kept[piece] = stack.enter_context(open_planned(piece))
+            return nullcontext(kept[piece])
+
+        yield opened
 
 
 def _check_unchanged(fd: int, piece: Piece) -> None:

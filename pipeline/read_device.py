@@ -59,15 +59,15 @@ def device_blocks(chunk: Chunk, timeline: Timeline, nbytes: int = BLOCK_BYTES) -
         for piece in chunk.pieces:
             with opened(piece) as reading:
                 step = len(slots[0]) // native.itemsize * native.itemsize
-                starts = np.arange(0, piece.nbytes, step)
-                regions = np.stack([starts, np.minimum(step, piece.nbytes - starts)], axis=1)
+                starts = range(0, piece.nbytes, step)
                 under_way: deque[Transfer] = deque()
                 before = perf_counter()
                 try:
-                    for number in range(len(regions) + SLOTS - 1):
-                        if number < len(regions):
-                            run = regions[number : number + 1]
-                            under_way.append(transfer(reading, piece, run, slots[number % SLOTS][: run[0, 1]]))
+                    for number in range(len(starts) + SLOTS - 1):
+                        if number < len(starts):
+                            length = min(step, piece.nbytes - starts[number])
+                            target = slots[number % SLOTS][:length]
+                            under_way.append(transfer(reading, piece, starts[number], np.array([[0, length]]), target))
                         if number < SLOTS - 1:
                             continue
                         with _range("read+copy"):

@@ -156,18 +156,18 @@ class Transfer:
         return self.target
 
 
-def transfer(reading: Reading, piece: Piece, runs: NDArray[np.int64], target: Any) -> Transfer:
+def transfer(reading: Reading, piece: Piece, first: int, runs: NDArray[np.int64], target: Any) -> Transfer:
     """Start to read runs of a piece, which is opened, until the target is full.
 
     Parameters
     ----------
     reading, piece
-    runs : int64 array, shape (n, 2)
-        First byte in the piece, number of bytes.
+    first, runs : int, int64 array of shape (n, 2)
+        First byte of each run in the piece, after the byte `first` of it; number of bytes.
     target : uint8 array on the device
     """
-    future = reading(target, runs + np.array([piece.offset, 0]))
-    return Transfer(future, piece, int(runs[0, 0]), target)
+    future = reading(target, runs + np.array([piece.offset + first, 0]))
+    return Transfer(future, piece, first + int(runs[0, 0]), target)
 
 
 def finish(transfers: Iterable[Transfer]) -> None:

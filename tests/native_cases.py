@@ -204,6 +204,32 @@ def is_near(x: NDArray[Any]) -> bool:
     )
 
 
+def check_sums() -> int:
+    """Sums of windows are those by NumPy wherever there are any, and there are where they can be; how many rows."""
+    from stencil_cases import ADVERSARIAL, adversarial, numbers
+
+    from kernels.sliding_exact import exact_sums
+    from kernels.sliding_native import TYPES, sum_natively
+
+    compared = 0
+    for dtype, width, length in product(TYPES, (1, 2, 3, 64, 65, 2001), (2001, 2064, 3000)):
+        spread = [numbers(dtype, (3, length)) * np.ldexp(1.0, k).astype(dtype) for k in (-90, 0, 90)]
+        two = (1 + numbers("float64", (3, length)) * 2.0**-60).astype(dtype)
+        cases = [*spread, np.floor(spread[1]), 0 * spread[1], two]
+        cases += [adversarial(case, (3, length), dtype) for case in ADVERSARIAL]
+        for number, x in enumerate(cases):
+            for samples in (x, np.frombuffer(b"x" + x.tobytes(), dtype, offset=1).reshape(x.shape), x[:, ::-1]):
+                found = sum_natively(samples, width)
+                assert found is not None
+                sums, done = found
+                with np.errstate(all="ignore"):
+                    expected = exact_sums(samples[done].astype(np.float64), width) if done.any() else sums[done]
+                assert sums[done].tobytes() == expected.tobytes()
+                assert done.all() or number >= 5  # of numbers of about one size
+                compared += len(x)
+    return compared
+
+
 def check_scattered() -> int:
     """Runs of a file are read to where they belong, and not beyond; how many were asked for."""
     from pipeline.scattered import read_runs
@@ -215,9 +241,9 @@ def check_scattered() -> int:
         lengths = np.arange(1, 300)
         runs = np.stack([np.arange(299) * 168, lengths.cumsum() - lengths, lengths], axis=1)
         memory = np.zeros(lengths.sum(), np.uint8)
-        done = read_runs(file.fileno(), memory, runs)
-    assert done.tolist() == (runs[:, 0] + lengths <= len(data)).tolist()
-    for first, place, length in runs[done].tolist():
+        left = read_runs(file.fileno(), memory, runs)
+    assert left.tolist() == np.flatnonzero(runs[:, 0] + lengths > len(data)).tolist()
+    for first, place, length in np.delete(runs, left, axis=0).tolist():
         np.testing.assert_array_equal(memory[place : place + length], data[first : first + length])
     return len(runs)
 
@@ -234,5 +260,6 @@ if __name__ == "__main__":
         + check_transpose()
         + check_transposed()
         + check_sliding()
+        + check_sums()
         + check_scattered()
     )

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from region_cases import DTYPES, TINY, bounds_in, counting, part, same, shapes
 
+from pipeline import arrays
 from pipeline.arrays import ArrayFile, join, read_region
 from pipeline.chunks import Piece
 from pipeline.errors import PipelineError, UsageError
@@ -61,7 +62,7 @@ def runs(shape: tuple[int, ...], dtype: str, region: Bounds) -> tuple[int, list[
     """Bytes of a run, and where each begins, of a region of an array in one file."""
     spec = Spec(shape, np.dtype(dtype))
     array = ArrayFile(spec, (Piece("", 0, spec.nbytes, spec.nbytes, None),))
-    found = [run for _, runs in array.parts(region) for run in runs]
+    found = [(first + start, at, nbytes) for _, first, runs in array.parts(region) for start, at, nbytes in runs]
     assert [at for _, at, _ in found] == [number * array.run(region) for number in range(len(found))]
     assert all(nbytes == array.run(region) for _, _, nbytes in found)
     return array.run(region), [start for start, _, _ in found]
@@ -95,6 +96,21 @@ def test_runs_are_where_the_elements_lie(shape: tuple[int, ...], data: st.DataOb
 )
 def test_runs_are_long(region: Bounds, length: int, starts: list[int]) -> None:
     assert runs((4, 5, 6), "u1", region) == (length, starts)
+
+
+def test_fortran_order_that_is_turned_wrongly_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By another way than it was turned."""
+    array = stored(tmp_path, counting((5, 6), "<i4").copy("F"))
+    right = arrays.transpose_cpu
+
+    def wrong(block: NDArray[Any]) -> NDArray[Any]:
+        found = right(block)
+        found[1, 1] += 1
+        return found
+
+    monkeypatch.setattr(arrays, "transpose_cpu", wrong)
+    with pytest.raises(PipelineError, match=r"expected to read int32 5×6 in Fortran order .* got other elements"):
+        read_region(array, ((0, 5), (0, 6)))
 
 
 def test_memory_is_the_callers(tmp_path: Path) -> None:

@@ -244,3 +244,40 @@ def test_read_ahead_covers_the_piece(tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert asked[-1][0] <= 40 + number * 400
         assert asked[-1][1] >= 40 + number * 400 + block.nbytes
     assert len(asked) == 5
+
+
+# --- files that are read again and again ------------------------------------------------------------------------------
+
+
+def test_files_are_opened_once_as_far_as_they_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names: list[str] = []
+    real = os.open
+    monkeypatch.setattr(os, "open", lambda path, *more: (names.append(Path(path).name), real(path, *more))[1])
+    pieces = [chunk_of(tmp_path / str(number)).pieces[0] for number in range(read.KEPT_OPEN + 2)]
+    before = open_files()
+    with read.kept_open() as opened:
+        for _ in range(3):
+            for number, piece in enumerate(pieces):
+                with opened(piece) as fd:
+                    assert os.pread(fd, 8, 4 * number) == np.array([number, number + 1], "<i4").tobytes()
+        assert open_files() == before + read.KEPT_OPEN
+    assert names == [*map(str, range(len(pieces))), *["8", "9"] * 2]
+
+
+@pytest.mark.parametrize("number", [0, read.KEPT_OPEN])
+def test_kept_files_that_change_are_noticed(tmp_path: Path, number: int) -> None:
+    pieces = [chunk_of(tmp_path / str(name)).pieces[0] for name in range(read.KEPT_OPEN + 1)]
+    with pytest.raises(PipelineError, match=rf"{number}: shrank while it was read"), read.kept_open() as opened:
+        for piece in pieces:
+            with opened(piece):
+                if piece is pieces[number]:
+                    os.truncate(piece.path, 8)
+
+
+def test_missing_file_is_not_kept(tmp_path: Path) -> None:
+    piece = chunk_of(tmp_path / "a").pieces[0]
+    os.unlink(piece.path)
+    with read.kept_open() as opened:
+        for _ in range(2):
+            with pytest.raises(PipelineError, match="expected the file that was planned"), opened(piece):
+                pass

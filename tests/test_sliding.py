@@ -16,9 +16,9 @@ from kernels.sliding_exact import exact_sums, window_sums
 from kernels.sliding_reference import box_reference, box_wrong, weighted_reference
 
 
-@pytest.fixture(params=["compiled", "NumPy"])
+@pytest.fixture(autouse=True, params=["compiled", "NumPy"])
 def by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """What checks."""
+    """What computes and what checks."""
     if request.param == "NumPy":
         monkeypatch.setattr(native, "library", lambda stem: None)
     return str(request.param)
@@ -29,7 +29,6 @@ def test_integers_wrap_and_come_back() -> None:
     assert window_sums(x, 2).tolist() == [[-(2**63), -(2**63), 0, -(2**62) - 5, 2]]
 
 
-@pytest.mark.usefixtures("by")
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_floats_whose_bits_are_spread_as_wide_as_one_or_two_cuts_take(data: Any) -> None:
@@ -76,7 +75,6 @@ def test_steps_and_rows_taken_together(monkeypatch: pytest.MonkeyPatch, dtype: s
         assert weighted_cpu(x[:, :length], weights).tobytes() == weighted_reference(x[:, :length], weights).tobytes()
 
 
-@pytest.mark.usefixtures("by")
 @pytest.mark.parametrize("dtype", ("float32", "float64"))
 @pytest.mark.parametrize("case", ADVERSARIAL)
 def test_reference_knows_right_from_the_next_float(case: str, dtype: str) -> None:
@@ -94,7 +92,6 @@ def test_reference_knows_right_from_the_next_float(case: str, dtype: str) -> Non
             np.testing.assert_equal(box_reference(window), found[0, i])
 
 
-@pytest.mark.usefixtures("by")
 def test_reference_wants_zeros_without_a_sign_and_any_nan() -> None:
     x = np.array([[1.0, -1.0, np.nan, 0.0]])
     assert box_wrong(x[:, :2], np.array([[1.0, -1.0]]), 0).tolist() == [[False, False]]

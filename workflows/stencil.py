@@ -150,7 +150,8 @@ def check(
 ) -> Checked:  # fmt: skip
     """Plain sums by the definition of rounding; weighted ones bit for bit, as NumPy multiplies and adds them."""
     axis = options.axis % len(region)
-    block = np.concatenate([read(0, bounds) for bounds in needs(region, specs, options)], axis=axis)
+    blocks = [read(0, bounds) for bounds in needs(region, specs, options)]
+    block = np.concatenate(blocks, axis=axis) if len(blocks) > 1 else blocks[0]
     around = [(0, 0)] * block.ndim
     around[axis] = _outside(region, specs, options)
     if any(around[axis]):
