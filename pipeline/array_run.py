@@ -207,8 +207,10 @@ def _all_regions(
     def submit(batch: Sequence[Bounds]) -> Iterator[Any]:
         computed = client.submit(compute_regions, job, batch, workers.device, resources=resources, priority=1, **here)
         yield computed
-        if job.verify != "off":
-            yield client.submit(check_regions, job, batch, computed, **here)
+        # A check of all that was computed takes longer than to compute it: for all threads to have some to the end.
+        whole = workers.device == "gpu" and (job.verify == "full" or job.workflow.whole)
+        for part in [] if job.verify == "off" else [[region] for region in batch] if whole else [batch]:
+            yield client.submit(check_regions, job, part, computed, **here)
 
     total = sum(nbytes_of(job.output.spec, region) for region in regions)
     done = checked = 0

@@ -19,6 +19,7 @@ from test_existing import scheduler, worker
 
 import pipeline.array_run
 from pipeline.array_run import COPIES, LANES, run_array
+from pipeline.array_task import check_regions, compute_regions
 from pipeline.cluster import Placement, Workers
 from pipeline.errors import UsageError
 from pipeline.settings import Settings
@@ -102,6 +103,35 @@ def test_limit_of_a_gpu_is_shared_by_its_tasks(
     scaled(source, chunk_bytes=None, device_memory_limit=limit, memory_limit=16_000 * COPIES * workers.threads // 2)
     scaled(source, chunk_bytes=None)
     assert regions == [100, 200, 1]
+
+
+ASKED: list[int] = []  # regions of each task that checks; the cluster lives in this process
+
+
+def on_cpu(job: Any, regions: Any, device: str) -> Any:
+    return compute_regions(job, regions, "cpu")
+
+
+def noting(job: Any, regions: Any, result: Any) -> Any:
+    ASKED.append(len(regions))
+    return check_regions(job, regions, result)
+
+
+@pytest.mark.parametrize(("verify", "whole", "split"), [("full", False, True), ("sample", True, True),
+                                                        ("sample", False, False)])  # fmt: skip
+def test_what_a_gpu_computed_is_checked_by_as_many_tasks_as_there_are_regions(
+    source: Source, workers: Workers, monkeypatch: pytest.MonkeyPatch, verify: str, whole: bool, split: bool
+) -> None:
+    """Where all of it is checked: there are few tasks that compute, and all threads check."""
+    on(monkeypatch, replace(workers, device="gpu", computing=1, resources={}))
+    monkeypatch.setattr(pipeline.array_run, "compute_regions", on_cpu)
+    monkeypatch.setattr(pipeline.array_run, "check_regions", noting)
+    ASKED.clear()
+    outcome = scaled(source, workflow=replace(SCALED, whole=whole), verify=verify, chunk_bytes=16_000)
+    assert outcome.verdict.chunks == sum(ASKED) == 100
+    assert (set(ASKED) == {1}) == split
+    assert (outcome.verdict.checked == 100_000) == split
+    np.testing.assert_array_equal(outcome.result.array, 3 * np.load(source.files[0].path))
 
 
 def test_limit_that_no_task_can_keep_is_refused(
