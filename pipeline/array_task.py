@@ -18,8 +18,9 @@ from pipeline.timeline import Timeline
 from pipeline.worker import device_name, leave_if_broken, worker_address
 from workflows.array_workflow import Bounds, Checked
 
-# What a check holds at a time, of inputs and output together, where it can be done in pieces.
-CHECKED_BYTES = 2**25
+# What a check holds at a time, of inputs and output together, where it can be done in pieces: large enough for the rows
+# of a tile to be read in runs of several pages. With a quarter of it the check of a transpose takes a third longer.
+CHECKED_BYTES = 2**26
 
 
 @dataclass(frozen=True)
