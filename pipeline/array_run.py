@@ -28,9 +28,10 @@ from pipeline.window import batches, results
 from workflows.array_workflow import ArrayWorkflow, Bounds, Checked, Spec
 
 # What a task holds at a time, its inputs and its output together: large enough on a CPU for the rows of a tile to be
-# read and written in runs of several pages, and so small that the memory of the last one is used again; on a GPU large
-# enough for one launch to fill it.
-REGION_BYTES = {"cpu": 2**25, "gpu": 2**28}
+# read and written in runs of several pages, and so small that the memory of the last one is used again; where parts of
+# the inputs are read for each region again, rather so large that there are few regions. On a GPU large enough for one
+# launch to fill it. By device, and whether the workflow streams.
+REGION_BYTES = {("cpu", False): 2**25, ("cpu", True): 2**26, ("gpu", False): 2**28, ("gpu", True): 2**28}
 
 # A task takes several regions, up to so many bytes of the output: what Dask does for a task keeps the threads of its
 # process from Python for milliseconds.
@@ -127,7 +128,8 @@ def run_array(
         limit = settings.device_memory_limit
         planned = OutputFile(path, 0, spec, mappable=False)
         job = ArrayJob(workflow, options, inputs, planned, mode, seed, settings.traced, limit)
-        regions = _regions(job, settings.chunk_bytes or REGION_BYTES[workers.device], _most_bytes(workers, settings))
+        region_bytes = settings.chunk_bytes or REGION_BYTES[workers.device, workflow.streams]
+        regions = _regions(job, region_bytes, _most_bytes(workers, settings))
         if workers.device == "gpu" and regions:
             # What goes wrong here does so again when it is told of which region.
             workers.client.run(get_ready, job, regions[0], workers=here, on_error="ignore")

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-ROOM = 2**26  # bytes that a thread keeps; of which it has as many as it ever used
+ROOM = 5 * 2**24  # bytes that a thread keeps: a piece of a check, and its halo; those that it never used are none
 ALIGNED = 64  # bytes: a line of the cache
 
 Allocate = Callable[..., NDArray[Any]]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -128,6 +130,27 @@ def test_error_in_any_piece_is_found_where_it_is(
     text = rf"a number is wrong in region .*: element {re.escape(str(place))}: expected {3 * array[place]}, got "
     with pytest.raises(VerificationError, match=text):
         scaled(source, workflow=pieces)
+
+
+@pytest.mark.parametrize("streams", [False, True])
+def test_memory_of_the_thread_is_for_what_is_read_at_once(
+    source: Source, monkeypatch: pytest.MonkeyPatch, streams: bool
+) -> None:
+    """Not for what is read part after part: that would all be kept."""
+    used: list[int] = []
+
+    @contextmanager
+    def counted() -> Iterator[Any]:
+        used.append(1)
+        yield np.empty
+
+    def streamed(read: Any, region: Bounds, *more: Any) -> NDArray[Any]:
+        return SCALED.compute([read(0, region)], region, *more)
+
+    monkeypatch.setattr(pipeline.array_task, "scratch", counted)
+    workflow = replace(SCALED, streams=True, compute=streamed) if streams else SCALED
+    assert scaled(source, workflow=workflow).verdict.checked == 83 * 31
+    assert len(used) == (0 if streams else 18)  # nine regions, computed and checked
 
 
 def test_whole_check_is_never_a_sample(source: Source) -> None:
