@@ -7,6 +7,8 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from multiprocessing import forkserver
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,7 +29,7 @@ from pipeline.threads import SWITCH_SECONDS
 
 # The command on a small file with two processes; what happens at two moments of it is for each test to say.
 COMMAND = """
-import time
+import signal, time
 
 def starting(dashboard):
     {starting}
@@ -38,6 +40,7 @@ def started(first, chunk, workers):
     return get_ready(first, chunk, workers)
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs of a shell inherit that it is ignored
     import pipeline.__main__
 
     pipeline.__main__.prepare()
@@ -76,13 +79,21 @@ def folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyP
     return folder
 
 
-def start(script: Path | None = None, starting: str = "", started: str = "") -> subprocess.Popen[str]:
-    """The command in a process group of its own, as `python -c` or as a script."""
+@contextmanager
+def run(script: Path | None = None, starting: str = "", started: str = "") -> Iterator[subprocess.Popen[str]]:
+    """The command in a process group of its own, `python -c` or a script; none of it outlives a test that fails."""
     code = COMMAND.format(starting=starting or "pass", started=started or "pass")
     if script:
         script.write_text(code)
     words = [sys.executable, str(script)] if script else [sys.executable, "-c", code]
-    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    pipe = subprocess.PIPE
+    with subprocess.Popen(words, stdout=pipe, stderr=pipe, text=True, start_new_session=True) as command:
+        try:
+            yield command
+        except BaseException:
+            with suppress(ProcessLookupError):
+                os.killpg(command.pid, signal.SIGKILL)
+            raise
 
 
 def members(group: int) -> list[psutil.Process]:
@@ -113,25 +124,25 @@ def test_workers_are_forked_from_a_server_with_one_thread(
 ) -> None:
     for name, value in users.items():
         monkeypatch.setenv(name, value)
-    command = start(started=LOOK)
-    printed, said = command.communicate(timeout=60)
-    assert (command.returncode, said) == (0, "")
-    first, result = printed.splitlines()
-    server, threads, mode, workers, blas, pandas = json.loads(first)
-    assert (threads, mode, pandas) == (1, 0o700, False)
-    assert blas == users.get("OPENBLAS_NUM_THREADS", "1")
-    assert workers == [[server, True, ["SIGINT"], SWITCH_SECONDS]] * 2
-    assert json.loads(result)["environment"]["where"] == "2 processes on this machine"
-    assert left(folder) == []
-    all_end(members(command.pid))
+    with run(started=LOOK) as command:
+        printed, said = command.communicate(timeout=60)
+        assert (command.returncode, said) == (0, "")
+        first, result = printed.splitlines()
+        server, threads, mode, workers, blas, pandas = json.loads(first)
+        assert (threads, mode, pandas) == (1, 0o700, False)
+        assert blas == users.get("OPENBLAS_NUM_THREADS", "1")
+        assert workers == [[server, True, ["SIGINT"], SWITCH_SECONDS]] * 2
+        assert json.loads(result)["environment"]["where"] == "2 processes on this machine"
+        assert left(folder) == []
+        all_end(members(command.pid))
 
 
 def test_modules_of_the_current_folder_are_left_alone(folder: Path, tmp_path: Path) -> None:
     """Where Python does not look for modules there, as in a script of another folder, the server does not, either."""
     for name in ("workflows", "distributed", "numpy", "pipeline"):
         (folder / f"{name}.py").write_text("open('imported', 'w')")
-    command = start(tmp_path / "baru", started=LOOK)
-    printed, said = command.communicate(timeout=60)
+    with run(tmp_path / "baru", started=LOOK) as command:
+        printed, said = command.communicate(timeout=60)
     assert (command.returncode, said) == (0, "")
     assert [forked for _, forked, *_ in json.loads(printed.splitlines()[0])[3]] == [True, True]
     assert not (folder / "imported").exists()
@@ -149,26 +160,27 @@ def test_signal_ends_all_processes(
     folder: Path, moment: str, number: signal.Signals, whole_group: bool, status: int, text: str
 ) -> None:
     """While processes start the command goes on meanwhile; Ctrl-C goes to all processes of a terminal."""
-    command = start(starting=HERE) if moment == "starting" else start(started=f"{HERE}; time.sleep(60)")
-    assert command.stdout is not None
-    assert command.stdout.readline() == "here\n"
-    assert len(members(command.pid)) >= 2
-    (os.killpg if whole_group else os.kill)(command.pid, number)
-    printed, said = command.communicate(timeout=60)
-    assert (command.returncode, printed, said.strip()) == (status, "", text)
-    assert left(folder) == []
-    all_end(members(command.pid))
+    moments = {"starting": HERE} if moment == "starting" else {"started": f"{HERE}; time.sleep(60)"}
+    with run(**moments) as command:
+        assert command.stdout is not None
+        assert command.stdout.readline() == "here\n"
+        assert len(members(command.pid)) >= 2
+        (os.killpg if whole_group else os.kill)(command.pid, number)
+        printed, said = command.communicate(timeout=60)
+        assert (command.returncode, printed, said.strip()) == (status, "", text)
+        assert left(folder) == []
+        all_end(members(command.pid))
 
 
 def test_nothing_outlives_a_command_that_is_killed() -> None:
-    command = start(started=f"{HERE}; time.sleep(60)")
-    assert command.stdout is not None
-    assert command.stdout.readline() == "here\n"
-    processes = members(command.pid)
-    assert len(processes) == 5  # it, two workers, the server, what multiprocessing tracks resources with
-    command.kill()
-    command.communicate(timeout=60)
-    all_end(processes[1:])
+    with run(started=f"{HERE}; time.sleep(60)") as command:
+        assert command.stdout is not None
+        assert command.stdout.readline() == "here\n"
+        processes = members(command.pid)
+        assert len(processes) == 5  # it, two workers, the server, what multiprocessing tracks resources with
+        command.kill()
+        command.communicate(timeout=60)
+        all_end(processes[1:])
 
 
 def test_environment_and_signals_stay_as_they_were() -> None:
@@ -187,8 +199,8 @@ def test_workers_are_spawned_where_no_server_can_be_started(monkeypatch: pytest.
     long = folder / ("long" * 25)
     long.mkdir()
     monkeypatch.setenv("TMPDIR", str(long))
-    command = start()
-    printed, said = command.communicate(timeout=60)
+    with run() as command:
+        printed, said = command.communicate(timeout=60)
     assert (command.returncode, said) == (0, "")
     assert json.loads(printed)["environment"]["where"] == "2 processes on this machine"
     assert left(long) == []
