@@ -16,6 +16,7 @@ def run(*words: str) -> tuple[int, str, str]:
     return done.returncode, done.stdout, done.stderr
 
 
+@pytest.mark.timeout(400)  # on a busy machine minutes
 def test_every_right_variant_is_clean(host: Any) -> None:
     status, out, err = run()
     assert status == 0, f"{out.splitlines()[-1:]}: {err[:5000]}"
