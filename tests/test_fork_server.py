@@ -17,11 +17,7 @@ import numpy as np
 import psutil
 import pytest
 
-import pipeline.__main__
-import pipeline.cluster
-import pipeline.devices
 import pipeline.fork_server
-import pipeline.threads
 from pipeline.fork_server import WORKER, fork_server
 from pipeline.threads import SWITCH_SECONDS
 
