@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
+from host_build import flatten
 from test_build import ORDER, SHARED, histogram_instances
 from test_histogram_ladder import INSTANCES as LADDER
 
@@ -36,6 +37,8 @@ from pipeline.inspection import RESERVED, _resources, _run, find_tools
 
 ARCHITECTURES = tuple(SHARED)
 REGISTERS = 65536  # of a multiprocessor of any of them
+# Of the same instructions and limits as another, from which no source tells it: one instance of each kernel is enough.
+TWINS = {"sm_89": "sm_86"}
 
 
 @dataclass(frozen=True)
@@ -170,13 +173,21 @@ INSTANCES: dict[str, Callable[[str], list[str]]] = {
 TASKS = [(stem, architecture) for stem in INSTANCES for architecture in ORDER if INSTANCES[stem](architecture)]
 
 
+def instances_of(stem: str, architecture: str) -> list[str]:
+    """Those that are compiled."""
+    every = INSTANCES[stem](architecture)
+    if architecture not in TWINS:
+        return every
+    kernels = [instance.partition("<")[0] for instance in every]
+    return [every[kernels.index(kernel)] for kernel in dict.fromkeys(kernels)]
+
+
 def compiled(stem: str, architecture: str) -> tuple[str, dict[str, Taken]]:
     """What the compiler says, and what each instance takes; kept by content, so that it is compiled once."""
     from cuda.bindings import nvrtc
 
-    instances = INSTANCES[stem](architecture)
-    sources = [(build.SOURCES / f"{stem}.cu").read_bytes(), *map(Path.read_bytes, sorted(build.SOURCES.glob("*.cuh")))]
-    content = repr((sources, instances, architecture, build.OPTIONS, nvrtc.nvrtcVersion()))
+    instances = instances_of(stem, architecture)
+    content = repr((flatten(f"{stem}.cu"), instances, architecture, build.OPTIONS, nvrtc.nvrtcVersion()))
     path = build.cache_folder() / f"compiled-{hashlib.sha256(content.encode()).hexdigest()}.json"
     if not path.is_file():
         log, taken = _compile(stem, instances, architecture)

@@ -18,6 +18,9 @@ import pipeline.engine
 from pipeline.cluster import Placement, Workers, open_workers
 from pipeline.devices import find_devices
 
+# Files that take minutes. Several processes start with them: behind all others one would wait for another's.
+LONGEST = ("test_compiled.py", "test_mutants.py", "test_host_variants.py", "test_host_sanitized.py")
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """How to run kernels on the host."""
@@ -25,8 +28,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--schedules", type=int, default=20, help="schedules for every variant (default: 20)")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what needs more GPUs than there are, and say so."""
+def pytest_configure(config: pytest.Config) -> None:
+    """Processes are handed files in the order of the collection, where xdist can, and not those of many tests first."""
+    if hasattr(config.option, "loadscopereorder"):
+        config.option.loadscopereorder = False
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Skip what needs more GPUs than there are, and say so; what takes longest comes first."""
+    if hasattr(config, "workerinput"):  # one process of several
+        items.sort(key=lambda item: LONGEST.index(item.path.name) if item.path.name in LONGEST else len(LONGEST))
     gpus = find_devices().usable
     for item in items:
         for marker, needed in (("hardware", 1), ("multigpu", 2)):

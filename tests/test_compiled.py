@@ -9,7 +9,7 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from multiprocessing import get_context
 
 import pytest
-from compiled import ARCHITECTURES, INSTANCES, REGISTERS, TASKS, Taken, compiled
+from compiled import ARCHITECTURES, INSTANCES, REGISTERS, TASKS, TWINS, Taken, compiled, instances_of
 from test_build import SHARED, require_compiler
 
 from kernels import build, transpose_ragged
@@ -102,7 +102,7 @@ def futures() -> Iterator[Futures]:
 def test_compiles_within_its_limits(futures: Futures, stem: str, architecture: str) -> None:
     log, kernels = futures[stem, architecture].result()
     assert log == "", f"kernels/{stem}.cu, {architecture}: {log}"
-    assert list(kernels) == INSTANCES[stem](architecture)
+    assert list(kernels) == instances_of(stem, architecture)
     assert excesses(stem, architecture, kernels) == []
 
 
@@ -176,3 +176,30 @@ def test_every_source_is_compiled() -> None:
         found = [instances(architecture) for architecture in ARCHITECTURES]
         assert sum(map(bool, found)) == (1 if stem in ON_HOPPER else len(found)), stem
         assert all(len(set(names)) == len(names) for names in found), stem
+
+
+@pytest.mark.parametrize(("one", "other"), TWINS.items())
+def test_no_source_tells_twins_apart(one: str, other: str) -> None:
+    """Every condition of an architecture holds for both or for neither, so that both are given the same code."""
+    assert SHARED[one] == SHARED[other] and (one in LARGE) == (other in LARGE)
+    for path in sorted(build.SOURCES.glob("*.cu*")):
+        text = re.sub(r"//.*", "", path.read_text()).replace("\\\n", " ")
+        for line in [line.strip() for line in text.splitlines() if "__CUDA_ARCH__" in line]:
+            holds = {meets(line, 10 * int(architecture.removeprefix("sm_"))) for architecture in (one, other)}
+            assert len(holds) == 1, f"{path.name}: {line}"
+
+
+def meets(directive: str, architecture: int) -> bool:
+    """Whether code after it is compiled: its condition in Python's words."""
+    found = re.fullmatch(r"#(?:(if|elif)|ifdef|ifndef) (.*)", directive)
+    assert found, f"expected a condition of the preprocessor, got {directive}"
+    text = found[2].replace("defined(__CUDA_ARCH__)", "True").replace("__CUDA_ARCH__", str(architecture))
+    return bool(eval(re.sub(r"!(?!=)", " not ", text.replace("&&", " and ").replace("||", " or "))))
+
+
+def test_what_tells_architectures_apart_is_seen() -> None:
+    condition = "#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ == 750 || (__CUDA_ARCH__ != 860 && __CUDA_ARCH__ >= 800)"
+    assert [meets(condition, architecture) for architecture in (750, 700, 860, 890)] == [True, False, False, True]
+    assert list(TWINS) == ["sm_89"] and instances_of("stencil", "sm_89")[0].startswith("global_memory<")
+    kernels = [instance.partition("<")[0] for instance in instances_of("stencil", "sm_89")]
+    assert sorted(kernels) == sorted({instance.partition("<")[0] for instance in INSTANCES["stencil"]("sm_89")})

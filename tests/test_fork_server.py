@@ -7,27 +7,23 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from multiprocessing import forkserver
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import psutil
 import pytest
 
-import pipeline.__main__
-import pipeline.cluster
-import pipeline.devices
 import pipeline.fork_server
-import pipeline.threads
-from kernels import native
-from pipeline.fork_server import GPU_WORKER, WORKER, fork_server
+from pipeline.fork_server import WORKER, fork_server
 from pipeline.threads import SWITCH_SECONDS
 
 # The command on a small file with two processes; what happens at two moments of it is for each test to say.
 COMMAND = """
-import time
+import signal, time
 
 def starting(dashboard):
     {starting}
@@ -38,6 +34,7 @@ def started(first, chunk, workers):
     return get_ready(first, chunk, workers)
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs of a shell inherit that it is ignored
     import pipeline.__main__
 
     pipeline.__main__.prepare()
@@ -50,6 +47,7 @@ if __name__ == "__main__":
     pipeline.cli.main(["histogram", "samples.bin", "-q", "--json", "--device", "cpu"])
 """
 HERE = "print('here', flush=True)"
+STAYS = f"{HERE}; time.sleep(60)"
 LOOK = """
     import json, os, signal, sys
     from multiprocessing import forkserver
@@ -76,13 +74,33 @@ def folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyP
     return folder
 
 
-def start(script: Path | None = None, starting: str = "", started: str = "") -> subprocess.Popen[str]:
-    """The command in a process group of its own, as `python -c` or as a script."""
+@contextmanager
+def run(script: Path | None = None, starting: str = "", started: str = "") -> Iterator[subprocess.Popen[str]]:
+    """The command in a process group of its own, `python -c` or a script; none of it outlives a test that fails."""
     code = COMMAND.format(starting=starting or "pass", started=started or "pass")
     if script:
         script.write_text(code)
     words = [sys.executable, str(script)] if script else [sys.executable, "-c", code]
-    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    pipe = subprocess.PIPE
+    with subprocess.Popen(words, stdout=pipe, stderr=pipe, text=True, start_new_session=True) as command:
+        try:
+            yield command
+        except BaseException:
+            with suppress(ProcessLookupError):
+                os.killpg(command.pid, signal.SIGKILL)
+            raise
+
+
+def printed_by(command: subprocess.Popen[str]) -> str:
+    """What it prints, and says nothing else, until it ends well."""
+    printed, said = command.communicate(timeout=60)
+    assert (command.returncode, said) == (0, "")
+    return printed
+
+
+def wait_until_here(command: subprocess.Popen[str]) -> None:
+    assert command.stdout is not None
+    assert command.stdout.readline() == "here\n"
 
 
 def members(group: int) -> list[psutil.Process]:
@@ -113,26 +131,23 @@ def test_workers_are_forked_from_a_server_with_one_thread(
 ) -> None:
     for name, value in users.items():
         monkeypatch.setenv(name, value)
-    command = start(started=LOOK)
-    printed, said = command.communicate(timeout=60)
-    assert (command.returncode, said) == (0, "")
-    first, result = printed.splitlines()
-    server, threads, mode, workers, blas, pandas = json.loads(first)
-    assert (threads, mode, pandas) == (1, 0o700, False)
-    assert blas == users.get("OPENBLAS_NUM_THREADS", "1")
-    assert workers == [[server, True, ["SIGINT"], SWITCH_SECONDS]] * 2
-    assert json.loads(result)["environment"]["where"] == "2 processes on this machine"
-    assert left(folder) == []
-    all_end(members(command.pid))
+    with run(started=LOOK) as command:
+        first, result = printed_by(command).splitlines()
+        server, threads, mode, workers, blas, pandas = json.loads(first)
+        assert (threads, mode, pandas) == (1, 0o700, False)
+        assert blas == users.get("OPENBLAS_NUM_THREADS", "1")
+        assert workers == [[server, True, ["SIGINT"], SWITCH_SECONDS]] * 2
+        assert json.loads(result)["environment"]["where"] == "2 processes on this machine"
+        assert left(folder) == []
+        all_end(members(command.pid))
 
 
 def test_modules_of_the_current_folder_are_left_alone(folder: Path, tmp_path: Path) -> None:
     """Where Python does not look for modules there, as in a script of another folder, the server does not, either."""
     for name in ("workflows", "distributed", "numpy", "pipeline"):
         (folder / f"{name}.py").write_text("open('imported', 'w')")
-    command = start(tmp_path / "baru", started=LOOK)
-    printed, said = command.communicate(timeout=60)
-    assert (command.returncode, said) == (0, "")
+    with run(tmp_path / "baru", started=LOOK) as command:
+        printed = printed_by(command)
     assert [forked for _, forked, *_ in json.loads(printed.splitlines()[0])[3]] == [True, True]
     assert not (folder / "imported").exists()
 
@@ -149,26 +164,24 @@ def test_signal_ends_all_processes(
     folder: Path, moment: str, number: signal.Signals, whole_group: bool, status: int, text: str
 ) -> None:
     """While processes start the command goes on meanwhile; Ctrl-C goes to all processes of a terminal."""
-    command = start(starting=HERE) if moment == "starting" else start(started=f"{HERE}; time.sleep(60)")
-    assert command.stdout is not None
-    assert command.stdout.readline() == "here\n"
-    assert len(members(command.pid)) >= 2
-    (os.killpg if whole_group else os.kill)(command.pid, number)
-    printed, said = command.communicate(timeout=60)
-    assert (command.returncode, printed, said.strip()) == (status, "", text)
-    assert left(folder) == []
-    all_end(members(command.pid))
+    with run(**{moment: HERE if moment == "starting" else STAYS}) as command:
+        wait_until_here(command)
+        assert len(members(command.pid)) >= 2
+        (os.killpg if whole_group else os.kill)(command.pid, number)
+        printed, said = command.communicate(timeout=60)
+        assert (command.returncode, printed, said.strip()) == (status, "", text)
+        assert left(folder) == []
+        all_end(members(command.pid))
 
 
 def test_nothing_outlives_a_command_that_is_killed() -> None:
-    command = start(started=f"{HERE}; time.sleep(60)")
-    assert command.stdout is not None
-    assert command.stdout.readline() == "here\n"
-    processes = members(command.pid)
-    assert len(processes) == 5  # it, two workers, the server, what multiprocessing tracks resources with
-    command.kill()
-    command.communicate(timeout=60)
-    all_end(processes[1:])
+    with run(started=STAYS) as command:
+        wait_until_here(command)
+        processes = members(command.pid)
+        assert len(processes) == 5  # it, two workers, the server, what multiprocessing tracks resources with
+        command.kill()
+        command.communicate(timeout=60)
+        all_end(processes[1:])
 
 
 def test_environment_and_signals_stay_as_they_were() -> None:
@@ -187,54 +200,10 @@ def test_workers_are_spawned_where_no_server_can_be_started(monkeypatch: pytest.
     long = folder / ("long" * 25)
     long.mkdir()
     monkeypatch.setenv("TMPDIR", str(long))
-    command = start()
-    printed, said = command.communicate(timeout=60)
-    assert (command.returncode, said) == (0, "")
+    with run() as command:
+        printed = printed_by(command)
     assert json.loads(printed)["environment"]["where"] == "2 processes on this machine"
     assert left(long) == []
-
-
-@pytest.mark.parametrize(
-    ("words", "gpus", "small", "starts"),
-    [
-        (["histogram", "samples.bin"], 2, 4000, True), (["reduce", "-q", "samples.bin", "samples.bin"], 8, 8000, True),
-        (["histogram", "samples.bin"], 2, 4001, False), (["histogram", "samples.bin"], 1, 0, False),
-        (["histogram", "samples.bin"], 0, 0, False), (["histogram", "missing.bin"], 2, 0, False), ([], 2, 0, False),
-        (["--help"], 2, 0, False), (["histogram", "samples.bin", "--device", "cpu"], 2, 0, False),
-        (["histogram", "samples.bin", "--device=cpu"], 2, 0, False),
-        (["histogram", "samples.bin", "--scheduler-file", "file.json"], 2, 0, False),
-    ],
-)  # fmt: skip
-def test_command_starts_it_first_where_files_are_for_several_gpus(
-    words: list[str], gpus: int, small: int, starts: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found: list[Any] = []
-    monkeypatch.setattr(pipeline.fork_server, "start", found.append)
-    monkeypatch.setattr(pipeline.devices, "find_devices", lambda: SimpleNamespace(usable=gpus))
-    monkeypatch.setattr(pipeline.cluster, "SMALL_BYTES", small)
-    pipeline.__main__.expect_processes(words)
-    assert found == [GPU_WORKER] * starts
-
-
-@pytest.mark.parametrize(
-    ("job", "compiler", "gpus", "cores", "nbytes", "starts"),
-    [
-        ("matmul", "c++", 0, 2, 4000, True), ("matmul", "c++", 0, 1, 4000, False), ("matmul", "c++", 0, 2, 4001, False),
-        ("matmul", "c++", 1, 2, 0, False), ("histogram", None, 0, 2, 4000, True), ("reduce", None, 0, 1, 0, False),
-        ("histogram", "c++", 0, 4, 0, False), ("reduce", "c++", 0, 5, 4000, True), ("reduce", "c++", 0, 5, 4001, False),
-    ],
-)  # fmt: skip
-def test_command_starts_it_first_where_files_are_for_several_cores(
-    job: str, compiler: str | None, gpus: int, cores: int, nbytes: int, starts: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found: list[Any] = []
-    monkeypatch.setattr(pipeline.fork_server, "start", found.append)
-    monkeypatch.setattr(pipeline.devices, "find_devices", lambda: SimpleNamespace(usable=gpus))
-    monkeypatch.setattr(pipeline.threads, "cores", lambda: cores)
-    monkeypatch.setattr(native, "compiler", lambda: compiler and (compiler,))
-    monkeypatch.setattr(pipeline.cluster, "PROCESSES_FROM_BYTES", nbytes)
-    pipeline.__main__.expect_processes([job, "samples.bin"])
-    assert found == [WORKER] * starts
 
 
 ON_GPUS = """

@@ -12,10 +12,11 @@ from host_sanitized import command
 
 def run(*words: str) -> tuple[int, str, str]:
     line, environment = command(*words)
-    done = subprocess.run(line, env=environment, text=True, capture_output=True, timeout=300)
+    done = subprocess.run(line, env=environment, text=True, capture_output=True, timeout=900)
     return done.returncode, done.stdout, done.stderr
 
 
+@pytest.mark.timeout(920)  # on a busy machine it takes many minutes
 def test_every_right_variant_is_clean(host: Any) -> None:
     status, out, err = run()
     assert status == 0, f"{out.splitlines()[-1:]}: {err[:5000]}"

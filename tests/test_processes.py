@@ -8,7 +8,7 @@ import multiprocessing.util
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -48,7 +48,7 @@ def local_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     yield str(tmp_path)
     assert glob.glob(f"{tmp_path}/baru-*") == []
-    assert [child for child in processes()[1:] if child.status() != psutil.STATUS_ZOMBIE] == []
+    assert processes()[1:] == []
 
 
 @pytest.fixture(params=[False, True], ids=["spawned", "forked"])
@@ -84,9 +84,13 @@ def per_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def processes() -> list[psutil.Process]:
-    """This one and its children, without the helper that multiprocessing starts once and keeps."""
-    own = psutil.Process()
-    return [own, *(c for c in own.children(recursive=True) if "resource_tracker" not in " ".join(c.cmdline()))]
+    """This one and its children that have not ended, without the helper that multiprocessing starts once and keeps."""
+    found = [psutil.Process()]
+    for child in found[0].children(recursive=True):
+        with suppress(psutil.NoSuchProcess):  # nor a zombie, which another test may have left
+            if "resource_tracker" not in " ".join(child.cmdline()):
+                found.append(child)
+    return found
 
 
 def hosts() -> set[str]:

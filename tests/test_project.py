@@ -14,6 +14,7 @@ from pathlib import Path
 from textwrap import dedent
 
 import pytest
+from conftest import LONGEST
 
 from pipeline.cli import cli
 from workflows import WORKFLOWS
@@ -127,6 +128,10 @@ def test_module_is_short(path: Path) -> None:
 @pytest.mark.parametrize("path", [path for path in MODULES if path.name != "__main__.py"], ids=name_of)
 def test_module_says_what_it_is(path: Path) -> None:
     assert ast.get_docstring(ast.parse(path.read_text()))
+
+
+def test_files_that_come_first_are_there() -> None:
+    assert set(LONGEST) <= {path.name for path in TESTS}
 
 
 def test_every_workflow_is_a_command_of_the_same_stem() -> None:
