@@ -16,7 +16,8 @@ from host_kvikio import install
 
 import pipeline.array_device
 import pipeline.devices
-from pipeline.array_device import _lanes, compute_on_device, get_ready
+from pipeline import mapped_file
+from pipeline.array_device import _lanes, compute_on_device, finish, get_ready
 from pipeline.array_job import ArrayJob
 from pipeline.array_output import OutputFile, output_file
 from pipeline.array_run import run_array
@@ -147,6 +148,25 @@ def test_region_of_larger_arrays_and_the_limit_of_the_pool(tmp_path: Path, limit
     expected[5:9] = (a - b)[5:9]
     np.testing.assert_array_equal(np.load(tmp_path / "out.npy"), expected)
     assert limits == [2**28]
+
+
+@pytest.mark.gpu
+def test_output_stays_mapped_from_its_first_region_to_the_end(tmp_path: Path, limits: list[int]) -> None:
+    array, maps = np.arange(2**14, dtype=np.int32), Path("/proc/self/maps")
+    on = job_of(tmp_path, MAP, MapOptions("add"), array, array)
+    with output_file(str(tmp_path / "out.npy"), Spec(array.shape, array.dtype)) as ready:
+        job = on(ready())
+        mappings = []
+        for region in (((0, 2**13),), ((2**13, 2**14),)):
+            compute_on_device(job, region, Timeline())
+            mappings.append([line for line in maps.read_text(encoding="utf-8").splitlines() if job.output.path in line])
+        assert len(mappings[0]) == 1 and mappings[0] == mappings[1]
+        finish(job.output.path, limited=False)
+        mapped_file._giving_back.submit(int).result()
+        assert job.output.path not in maps.read_text(encoding="utf-8")
+        with pytest.raises(PipelineError, match="expected a job that is under way"):
+            compute_on_device(job, ((0, 2**13),), Timeline())
+    np.testing.assert_array_equal(np.load(tmp_path / "out.npy"), array + array)
 
 
 @pytest.mark.gpu
