@@ -103,23 +103,28 @@ def opened(piece: Piece) -> Iterator[Reading]:
 
 
 class _Reads:
-    """A read of kvikio for each run."""
+    """A read of kvikio for each run; all of them end, also where one fails, before the memory is given up."""
 
     def __init__(self, file: Any, target: Any, runs: NDArray[np.int64]) -> None:
         self._reads: list[Any] = []
         before = 0
-        for offset, nbytes in runs.tolist():
-            self._reads.append(file.pread(target[before : before + nbytes], nbytes, offset))
-            before += nbytes
+        try:
+            for offset, nbytes in runs.tolist():
+                self._reads.append(file.pread(target[before : before + nbytes], nbytes, offset))
+                before += nbytes
+        except RuntimeError:
+            with suppress(RuntimeError):
+                self.get()
+            raise
 
     def get(self) -> int:
-        """Bytes that there were, once all are where they belong."""
+        """Bytes that there were, once all are where they belong; the first error, if there are any."""
         got, failed = 0, []
         for read in self._reads:
             try:
                 got += int(read.get())
             except RuntimeError as error:
-                failed.append(error)  # the memory must not be given up before all are done
+                failed.append(error)
         if failed:
             raise failed[0]
         return got
