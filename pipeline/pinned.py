@@ -96,9 +96,10 @@ class Reader(_Threads):
     OPEN = "open_reader"
 
     def read(self, fd: int, target: Any, runs: NDArray[np.int64], order: int) -> Pending:
-        """Start to read runs of a file, one behind another, into `target`, bytes on the device, until the file ends.
+        """Start to read runs of a file, one behind another, into `target`, bytes on the device.
 
-        `runs` has shape (n, 2): offset in the file, and bytes. Of several reads that of the lowest order goes first.
+        `runs` has shape (n, 2): offset in the file, and bytes. Where a file ends early there are fewer bytes. Of
+        several reads that of the lowest order goes first.
         """
         runs = np.ascontiguousarray(runs, np.int64)
         assert runs[:, 1].sum() == target.nbytes

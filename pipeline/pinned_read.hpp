@@ -80,7 +80,7 @@ inline std::vector<Run> runs_of(const ReadPart& part) {
     return runs;
 }
 
-// Reads the runs of a part one behind another, until the file ends: how many bytes, or -1.
+// Reads the runs of a part one behind another: how many bytes there were, or -1.
 inline std::int64_t gather(const ReadPart& part, char* memory) {
     const std::vector<Run> runs = runs_of(part);
     if (runs.size() > 1)
@@ -91,7 +91,6 @@ inline std::int64_t gather(const ReadPart& part, char* memory) {
         std::int64_t got = fill(part.read->file, memory + filled, run.bytes, run.offset);
         if (got < 0) return -1;
         filled += got;
-        if (got < run.bytes) break;
     }
     return filled;
 }

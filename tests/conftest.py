@@ -15,6 +15,7 @@ from host_device import HOST
 
 import pipeline.array_run
 import pipeline.engine
+from kernels import native
 from pipeline.cluster import Placement, Workers, open_workers
 from pipeline.devices import find_devices
 
@@ -101,3 +102,24 @@ def refusal(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr("pipeline.pinned._refusal", error)
     return found
+
+
+@pytest.fixture
+def compiled(request: pytest.FixtureRequest) -> Any:
+    """The functions of the C++ source that the test's module names as STEM; without a compiler, the test is skipped."""
+    library = native.library(request.module.STEM)
+    if library is None:
+        if native.compiler() or os.environ.get("CI") == "true":
+            raise RuntimeError(f"expected {request.module.STEM} to be compiled")
+        pytest.skip("no C++ compiler")
+    return library
+
+
+@pytest.fixture(params=["compiled", "NumPy"])
+def by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """What does the work: compiled STEM, or what there is without a compiler."""
+    if request.param == "NumPy":
+        monkeypatch.setattr(native, "library", lambda stem: None)
+    else:
+        request.getfixturevalue("compiled")
+    return str(request.param)

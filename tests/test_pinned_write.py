@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from host_driver import LOST, HostDriver, HostWriter, Target
 
-from kernels import native
 from pipeline.pinned import SOURCE
 
-pytestmark = pytest.mark.skipif(not native.expected(SOURCE), reason="no C++ compiler")
+STEM = SOURCE
+pytestmark = pytest.mark.usefixtures("compiled")
 
 
 @pytest.fixture

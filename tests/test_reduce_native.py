@@ -19,17 +19,13 @@ from kernels.reduce import EXTREMES, SQUARES, SUM
 from kernels.reduce_native import fill_natively
 from kernels.reduce_reference import reduce_reference
 
+STEM = "reduce"
+pytestmark = pytest.mark.usefixtures("compiled")
+
 ALL = SUM | SQUARES | EXTREMES
 BLOCK = 4096  # as of reduce.cpp
 SPECIAL = (0.0, -0.0, math.nan, -math.nan, math.inf, -math.inf, 5e-324, 2.0**-1022, 1e-40, 1e-30, 1.0, -3.7,
            2.0**24 + 1, 3e38, 1.7976931348623157e308, -1.7976931348623157e308)  # fmt: skip
-
-
-@pytest.fixture(autouse=True)
-def compiler() -> None:
-    """Needed by all of this."""
-    if native.library("reduce") is None:
-        pytest.skip("no C++ compiler")
 
 
 def filled(samples: NDArray[Any], parts: int = ALL) -> NDArray[np.int64]:

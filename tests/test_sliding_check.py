@@ -12,17 +12,13 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from stencil_cases import exact
 
-from kernels import native, sliding_reference
+from kernels import sliding_reference
 from kernels.sliding import box_cpu
 from kernels.sliding_check import right_natively
 from kernels.sliding_reference import box_wrong
 
-
-@pytest.fixture(autouse=True)
-def compiler() -> None:
-    """Needed by all of this."""
-    if native.library("sliding_check") is None:
-        pytest.skip("no C++ compiler")
+STEM = "sliding_check"
+pytestmark = pytest.mark.usefixtures("compiled")
 
 
 def right(x: NDArray[Any], found: Any, width: int) -> list[bool]:

@@ -15,12 +15,8 @@ from kernels import native, sliding
 from kernels.sliding import box_cpu
 from kernels.sliding_native import sum_natively
 
-
-@pytest.fixture(autouse=True)
-def compiler() -> None:
-    """Needed by all of this."""
-    if native.library("sliding") is None:
-        pytest.skip("no C++ compiler")
+STEM = "sliding"
+pytestmark = pytest.mark.usefixtures("compiled")
 
 
 def test_what_numpy_sums() -> None:

@@ -10,19 +10,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kernels import native
 from kernels import transpose_cpu as module
 from kernels.transpose_cpu import transpose_cpu
 
-
-@pytest.fixture(autouse=True, params=["compiled", "NumPy"])
-def by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """What transposes."""
-    if request.param == "NumPy":
-        monkeypatch.setattr(native, "library", lambda stem: None)
-    elif native.library("transpose") is None:
-        pytest.skip("no C++ compiler")
-    return str(request.param)
+STEM = "transpose"
+pytestmark = pytest.mark.usefixtures("by")
 
 
 def test_every_shape_and_size_of_element() -> None:

@@ -12,21 +12,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from kernels import native
 from kernels import transposed as module
 from kernels.transposed import is_transpose
 
+STEM = "transposed"
+pytestmark = pytest.mark.usefixtures("by")
+
 DTYPES = ("uint8", "int16", "S3", "float32", "V5", "S6", "int64", "V12", "S15", "complex128", "V40")
-
-
-@pytest.fixture(autouse=True, params=["compiled", "NumPy"])
-def by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """What compares."""
-    if request.param == "NumPy":
-        monkeypatch.setattr(native, "library", lambda stem: None)
-    elif native.library("transposed") is None:
-        pytest.skip("no C++ compiler")
-    return str(request.param)
 
 
 def random_bits(shape: tuple[int, ...], dtype: str, seed: int = 0) -> NDArray[Any]:
