@@ -170,6 +170,14 @@ def test_output_stays_mapped_from_its_first_region_to_the_end(tmp_path: Path, li
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("limited", [False, True])
+def test_limit_ends_with_the_job(limits: list[int], limited: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipeline.devices, "find_devices", lambda: SimpleNamespace(usable=1))
+    finish("none.npy", limited)
+    assert limits == [0] * limited
+
+
+@pytest.mark.gpu
 @pytest.mark.parametrize("dtype", [">i4", "V3"])
 def test_kernels_are_loaded_before_anything_is_read(
     tmp_path: Path, limits: list[int], dtype: str, monkeypatch: pytest.MonkeyPatch
@@ -189,6 +197,9 @@ def test_kernels_are_loaded_before_anything_is_read(
     expected = np.zeros((2, 2, 3) if dtype == "V3" else (2, 2), "u1" if dtype == "V3" else "i4")
     assert [(block.dtype, block.tolist()) for block in found] == [(expected.dtype, expected.tolist())]
     assert limits == [2**28] and os.listdir(tmp_path) == []
+    streams = replace(on(planned), workflow=replace(TRANSPOSE, compute=compute, streams=True))
+    get_ready(streams, ((1, 3), (0, 2)))  # as many bytes as it computes may take long
+    assert len(found) == 1
 
 
 @pytest.mark.hardware

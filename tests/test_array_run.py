@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +17,8 @@ from array_cases import SCALED, check, left, scaled
 from array_cases import array as array
 from array_cases import source as source
 from array_cases import workers as workers
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import pipeline.array_run
@@ -24,7 +27,7 @@ import pipeline.settings
 from pipeline.cluster import Workers
 from pipeline.errors import VerificationError
 from pipeline.sources import Source, open_source
-from workflows.array_workflow import Bounds, Checked, in_rows, sizes
+from workflows.array_workflow import Bounds, Checked, Spec, in_rows, sizes
 
 pytestmark = pytest.mark.usefixtures("shared")
 CHECKED: list[int] = []  # elements in each call of the check; the cluster lives in this process
@@ -43,6 +46,21 @@ def test_bytes_do_not_depend_on_the_cut(
     assert path.read_bytes() == (expected if name == "out.npy" else expected[128:])
     np.testing.assert_array_equal(outcome.result.array, 3 * array)
     assert left(tmp_path) == ["expected.npy", name]
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.integers(1, 30), max_size=3).map(tuple), st.integers(1, 200))
+def test_rows_cover_once_in_regions_of_about_the_same_length(shape: tuple[int, ...], elements: int) -> None:
+    covered = np.zeros(shape, np.uint8)
+    lengths = []
+    for region in in_rows(Spec(shape, np.dtype("u1")), elements):
+        covered[(*(slice(*ends) for ends in region), ...)] += 1
+        lengths.append(sizes(region))
+    assert (covered == 1).all()
+    assert max(map(math.prod, lengths)) <= elements
+    for axis, length in enumerate(shape):
+        longest = max(region[axis] for region in lengths)
+        assert longest == -(-length // -(-length // longest))  # as many of less would not do
 
 
 def test_one_element_at_a_time(tmp_path: Path) -> None:

@@ -21,10 +21,10 @@ import pipeline.array_run
 from pipeline.array_run import COPIES, LANES, run_array
 from pipeline.array_task import check_regions, compute_regions
 from pipeline.cluster import Placement, Workers
-from pipeline.errors import UsageError
+from pipeline.errors import UsageError, VerificationError
 from pipeline.settings import Settings
 from pipeline.sources import Source, open_source
-from workflows.array_workflow import all_of
+from workflows.array_workflow import Checked, all_of
 from workflows.map import MAP, MapOptions
 from workflows.transpose import TRANSPOSE, TransposeOptions
 
@@ -132,6 +132,36 @@ def test_what_a_gpu_computed_is_checked_by_as_many_tasks_as_there_are_regions(
     assert (set(ASKED) == {1}) == split
     assert (outcome.verdict.checked == 100_000) == split
     np.testing.assert_array_equal(outcome.result.array, 3 * np.load(source.files[0].path))
+
+
+@pytest.mark.parametrize("limit", [None, 2**30])
+@pytest.mark.parametrize("fails", [False, True])
+def test_gpus_get_ready_and_finish(
+    source: Source, workers: Workers, monkeypatch: pytest.MonkeyPatch, fails: bool, limit: int | None
+) -> None:
+    """With the first region, before there is an output; and under its temporary name, also where the job fails."""
+    on(monkeypatch, replace(workers, device="gpu", computing=1, resources={}))
+    monkeypatch.setattr(pipeline.array_run, "compute_regions", on_cpu)
+    for name in ("get_ready", "finish"):
+        monkeypatch.setattr(pipeline.array_run, name, globals()[f"noting_{name}"])
+    CALLED.clear()
+    wrong = replace(SCALED, check=lambda *_: Checked(("planted",), 1))
+    with pytest.raises(VerificationError) if fails else nullcontext():
+        scaled(source, workflow=wrong if fails else SCALED, chunk_bytes=160_000, device_memory_limit=limit)
+    (ready, region), (path, limited) = CALLED
+    assert (ready, region) == ("out.npy", ((0, 100), (0, 100)))
+    assert path.startswith(".out.npy.") and path.endswith(".part") and limited == (limit is not None)
+
+
+CALLED: list[tuple[str, Any]] = []
+
+
+def noting_get_ready(job: Any, region: Any) -> None:
+    CALLED.append((Path(job.output.path).name, region))
+
+
+def noting_finish(path: str, limited: bool) -> None:
+    CALLED.append((Path(path).name, limited))
 
 
 def test_limit_that_no_task_can_keep_is_refused(

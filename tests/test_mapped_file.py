@@ -54,6 +54,15 @@ def test_bytes_are_in_the_file_and_the_mapping_is_kept_until_the_end(path: str) 
     np.testing.assert_array_equal(np.fromfile(path, np.uint8), CONTENT)
 
 
+def test_nobody_remembers_that_pages_were_used(path: str) -> None:
+    """The system would, for each page that is given back."""
+    write(path, 0, 1)
+    lines = Path("/proc/self/smaps").read_text(encoding="utf-8").splitlines()
+    place = next(number for number, line in enumerate(lines) if line.endswith(path))
+    flags = next(line for line in lines[place:] if line.startswith("VmFlags:"))
+    assert "rr" in flags.split()  # advised to be read at random
+
+
 def test_pages_are_given_back_once_there_are_many(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mapped_file, "KEPT_BYTES", 3 * mmap.PAGESIZE)
     monkeypatch.setattr(mapped_file, "GIVEN_BYTES", mmap.PAGESIZE)

@@ -58,12 +58,14 @@ class Reads:
     def __init__(self, unstarted: int, failing: tuple[int, ...]) -> None:
         self.unstarted, self.failing, self.started = unstarted, failing, 0
         self.ended: list[int] = []
+        self.asked: list[tuple[int, bytes]] = []
 
     def pread(self, target: bytes, nbytes: int, offset: int) -> Any:
         number, self.started = self.started, self.started + 1
         if number == self.unstarted:
             raise RuntimeError("not started")
         assert len(target) == nbytes
+        self.asked.append((offset, target))
 
         def get() -> int:
             self.ended.append(number)
@@ -76,7 +78,8 @@ class Reads:
 
 def test_kvikio_reads_run_by_run() -> None:
     file = Reads(-1, ())
-    assert _Reads(file, bytes(9), np.array([[100, 2], [7, 3], [0, 4]])).get() == 9
+    assert _Reads(file, b"abcdefghi", np.array([[100, 2], [7, 3], [0, 4]])).get() == 9
+    assert file.asked == [(100, b"ab"), (7, b"cde"), (0, b"fghi")]
     assert file.ended == [0, 1, 2]
 
 
