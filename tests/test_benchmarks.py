@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.benchmarks import __main__ as command
-from tests.benchmarks import entries, growth
+from tests.benchmarks import array_file, entries, growth
 from tests.benchmarks.common import machine_name
 from tests.benchmarks.entries import ENTRIES
 
@@ -51,6 +51,10 @@ def test_one_that_fails_does_not_keep_others_from_running(monkeypatch: pytest.Mo
     monkeypatch.setattr("subprocess.run", run)
     assert command.main([str(tmp_path), "--only", "waiting", "command", "growth"]) == 1
     assert ran == ["waiting", "command", "growth"]
+
+
+def test_job_that_writes_is_set_beside_reading_and_filling() -> None:
+    assert array_file.beside({"bytes read": 8e9, "bytes written": 6e9}, 4.0, 3.0) == 4.0
 
 
 def test_names_of_machines() -> None:

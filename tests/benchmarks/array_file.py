@@ -94,9 +94,13 @@ def measure(mebibytes: int = 2**13, repeats: int = 2) -> dict[str, Any]:
     filled = found["limits"]["GB/s filled"]
     for job in found["jobs"].values():
         for verify, taken in job.items():
-            read = found["jobs"]["histogram"][verify]["GB/s read"]
-            taken["seconds beside"] = (taken["bytes read"] / read + taken["bytes written"] / filled) / 1e9
+            taken["seconds beside"] = beside(taken, found["jobs"]["histogram"][verify]["GB/s read"], filled)
     return found
+
+
+def beside(taken: dict[str, Any], read: float, filled: float) -> float:
+    """Seconds in which what a job moves is read, and then filled, at so many GB/s."""
+    return float(taken["bytes read"] / read + taken["bytes written"] / filled) / 1e9
 
 
 if __name__ == "__main__":
