@@ -121,7 +121,8 @@ def run(
         raise UsageError(
             f"{names}: expected no memory_limit=, since it holds a few MiB for each thread; got {memory_limit}"
         )
-    results = [outcome.result for outcome in run_all(found, open_source(paths, dtype, byteorder, offset), settings)]
+    source = open_source(paths, dtype, byteorder, offset, empty=all(job.workflow.empty for job in found))
+    results = [outcome.result for outcome in run_all(found, source, settings)]
     return results[0] if isinstance(job, str) else results
 
 

@@ -64,16 +64,17 @@ def run_all(jobs: Sequence[Job], source: Source, settings: Settings = Settings()
         chunks = plan(source, chunk_bytes or _chunk_bytes(source, workers), mode, seed := secrets.randbits(32))
         main = Pass(tuple(jobs), workers.device, block_bytes, settings.traced)
         surveys = replace(main, jobs=tuple(job.survey() for job in jobs if job.surveyed))
-        _get_ready(surveys if surveys.jobs else main, chunks[0], workers)
+        if chunks:
+            _get_ready(surveys if surveys.jobs else main, chunks[0], workers)
         started = perf_counter()
         stages = Stages(lanes=_lanes(workers), start_up=started - began)
         if surveys.jobs:
-            found = iter(_one_pass(surveys, chunks, workers, stages, settings))
+            found = iter(_one_pass(surveys, source, chunks, workers, stages, settings))
             try:
                 main = replace(main, jobs=tuple(job.resolved(next(found)) if job.surveyed else job for job in jobs))
             except ValueError as error:
                 raise UsageError(str(error)) from None
-        partials = _one_pass(main, chunks, workers, stages, settings)
+        partials = _one_pass(main, source, chunks, workers, stages, settings)
         stages.wall = perf_counter() - started
     checked = sum(chunk.checked.samples for chunk in chunks if chunk.checked)
     verdict = Verdict(mode, source.samples, checked, len(chunks), seed)
@@ -108,7 +109,7 @@ def _lanes(workers: Workers) -> dict[str, int]:
 
 
 def _one_pass(
-    pass_: Pass, chunks: tuple[Chunk, ...], workers: Workers, stages: Stages, settings: Settings
+    pass_: Pass, source: Source, chunks: tuple[Chunk, ...], workers: Workers, stages: Stages, settings: Settings
 ) -> list[NDArray[Any]]:
     """Compute, check and combine every chunk; the partial of each job."""
     total = sum(chunk.nbytes for chunk in chunks)
@@ -128,7 +129,7 @@ def _one_pass(
         settings.progress(done, total)
     stages.nbytes += total
     if not partials:
-        raise UsageError("expected at least one chunk of samples, got none")
+        partials = [job.empty(source.dtype.newbyteorder("=")) for job in pass_.jobs]
     samples = sum(chunk.samples for chunk in chunks)
     for job, partial in zip(pass_.jobs, partials, strict=True):
         for check_total in job.workflow.invariants:

@@ -90,7 +90,8 @@ def _shared_flags(workflow: Workflow[Any] | ArrayWorkflow[Any]) -> list[click.Op
 
 def _find(found: Sequence[Found], values: dict[str, Any]) -> None:
     """Run jobs that return what they found."""
-    source = open_source(values["files"], values["dtype"], values["byteorder"], values["offset"])
+    empty = all(job.workflow.empty for job, _ in found)
+    source = open_source(values["files"], values["dtype"], values["byteorder"], values["offset"], empty=empty)
     outputs = [output for _, output in found if output is not None]
     if len(set(outputs)) < len(outputs):
         raise click.UsageError(f"expected another output for every job, got {', '.join(outputs)}")

@@ -65,6 +65,7 @@ def open_source(
     offset: int | None = None,
     *,
     samples: bool = True,
+    empty: bool = False,
 ) -> Source:
     """Find the files and how to read them.
 
@@ -78,6 +79,8 @@ def open_source(
     samples
         Insist on at least one sample of a dtype in `DTYPES`; otherwise a `.npy` file may also be an empty array, or
         have any dtype but Python objects.
+    empty
+        Accept a `.npy` file that is an empty array also where samples are insisted on.
 
     Raises
     ------
@@ -95,7 +98,7 @@ def open_source(
         if path.endswith(".npy") or (offset is None and _is_npy(path)):
             if offset is not None:
                 raise UsageError(f"{path}: --offset is for raw files, a .npy file has a header; leave --offset out")
-            file, file_dtype = _open_npy(path, samples)
+            file, file_dtype = _open_npy(path, samples, empty or not samples)
             _check_same(path, file_dtype, dtype, byteorder)
         else:
             file_dtype = np.dtype(dtype or RAW_DTYPE).newbyteorder(byteorder or "little")
@@ -165,7 +168,7 @@ def _open_raw(path: str, dtype: np.dtype[Any], offset: int) -> SourceFile:
     return SourceFile(path, offset, nbytes, status.st_size, status.st_mtime_ns, shape)
 
 
-def _open_npy(path: str, samples: bool) -> tuple[SourceFile, np.dtype[Any]]:
+def _open_npy(path: str, samples: bool, empty: bool) -> tuple[SourceFile, np.dtype[Any]]:
     file, status = _open(path)
     with file:
         try:
@@ -183,7 +186,7 @@ def _open_npy(path: str, samples: bool) -> tuple[SourceFile, np.dtype[Any]]:
             f"{path}: expected {nbytes} bytes of data for shape {shape} of {dtype}, got {status.st_size - offset}; "
             "the file is truncated or its header is wrong"
         )
-    if not nbytes and samples:
+    if not nbytes and not empty:
         raise UsageError(f"{path}: expected samples, got an empty array of shape {shape}")
     return SourceFile(path, offset, nbytes, status.st_size, status.st_mtime_ns, shape, fortran), dtype
 

@@ -13,7 +13,7 @@ from kernels import native
 from pipeline.chunks import Chunk, Region
 from pipeline.common_part import CommonPart
 from pipeline.devices import find_devices
-from pipeline.errors import PipelineError, failure
+from pipeline.errors import PipelineError, UsageError, failure
 from pipeline.read import read_blocks
 from pipeline.read_device import BLOCK_BYTES, device_blocks
 from pipeline.timeline import Timeline
@@ -44,6 +44,12 @@ class Job:
         """Whether compiled kernels do all that it computes on a CPU; compiles them."""
         stem = self.workflow.native
         return not self.surveyed and stem is not None and native.library(stem) is not None
+
+    def empty(self, dtype: np.dtype[Any]) -> NDArray[Any]:
+        """Partial of no samples of a native dtype; UsageError where there have to be some."""
+        if self.workflow.empty is None:
+            raise UsageError("expected at least one chunk of samples, got none")
+        return self.workflow.empty(dtype, self.options)
 
     def survey(self) -> Job:
         """The job that completes the options."""

@@ -15,6 +15,7 @@ from click.testing import CliRunner
 from numpy.typing import NDArray
 from reduce_cases import DTYPES, case
 
+import pipeline
 import pipeline.engine
 import pipeline.read
 from kernels import reduce
@@ -151,3 +152,24 @@ def test_one_wrong_bit_is_caught_and_named(tmp_path: Path, position: int, name: 
             open_source((path,), "float64"),
             Settings(chunk_bytes=8000),
         )
+
+
+@pytest.mark.parametrize("shape", [(0,), (3, 0)])
+@pytest.mark.parametrize("dtype", ["int16", ">f4", "float64", "uint64"])
+def test_empty_array(tmp_path: Path, dtype: str, shape: tuple[int, ...]) -> None:
+    """As in NumPy, but for extremes and their places, which there raise."""
+    array = np.zeros(shape, dtype)
+    np.save(tmp_path / "a.npy", array)
+    found = reduced(str(tmp_path / "a.npy"), "--op", EVERYTHING)
+    expected = {"sum": array.sum(), "norm": 0.0, "count": 0, "samples": 0, "nan": 0, "argmin": None, "argmax": None}
+    assert found == dict.fromkeys(("mean", "var", "std", "min", "max"), "nan") | expected
+    assert pipeline.run("reduce", tmp_path / "a.npy", op="sum,count").values == {"sum": array.sum(), "count": 0}
+
+
+def test_empty_array_beside_others_and_with_jobs_that_refuse_it(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.zeros(0, np.int32))
+    np.save(tmp_path / "b.npy", np.array([3, 4], np.int32))
+    paths = [str(tmp_path / "a.npy"), str(tmp_path / "b.npy")]
+    assert reduced(*paths, "--op", "sum,argmax")["argmax"] == 1
+    done = CliRunner().invoke(cli, ["reduce", *paths, "--also", "histogram"])
+    assert done.exit_code == 2 and "a.npy: expected samples, got an empty array of shape (0,)" in done.stderr

@@ -217,7 +217,7 @@ def moments_agree(partial: NDArray[np.int64], samples: int) -> str | None:
     total = exact_sum.from_words(partial[reduce.SUM_AT])
     if asked & SQUARES and not total**2 <= finite * exact_sum.from_words(partial[reduce.SQUARES_AT]):
         return "the square of the sum is at most n times the sum of squares: it is more"
-    if asked & SUM and asked & EXTREMES and not special.any():
+    if finite and asked & SUM and asked & EXTREMES and not special.any():
         dtype = np.dtype(reduce.DTYPES[partial[reduce.CODE]])
         least, greatest = (
             finite * int(Fraction(reduce.from_key(int(partial[key]), dtype, False)) * 2**exact_sum.SUM_BITS)
@@ -259,5 +259,6 @@ REDUCE: Workflow[ReduceOptions] = Workflow(
     invariants=(every_sample_counted_once, moments_agree, places_exist),
     label=label,
     place=reduce.place,
+    empty=lambda dtype, options: reduce.empty(dtype, options.parts, 0),
     native="reduce",
 )

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
+import numpy as np
 from numpy.typing import NDArray
 
 Options = TypeVar("Options")
@@ -78,6 +79,8 @@ class Workflow(Generic[Options]):
     place
         (partial, index in the source of its block's first sample) -> partial, for partials that hold places: compute
         and reference count from the beginning of the block.
+    empty
+        (native dtype, options) -> partial of no samples; None where a file that has none is refused.
     native
         Stem of the C++ source that computes it on a CPU, where there is a compiler; then blocks of a process can be
         computed side by side.
@@ -96,5 +99,6 @@ class Workflow(Generic[Options]):
     label: Callable[[int, Options], str]
     survey: Survey[Options] | None = None
     place: Callable[[Any, int], Any] | None = None
+    empty: Callable[[np.dtype[Any], Options], NDArray[Any]] | None = None
     native: str | None = None
     formats: tuple[str, ...] = (".json", ".npz", ".csv")
