@@ -6,7 +6,8 @@ import os
 import sys
 from collections.abc import Sequence
 
-from pipeline import cluster, devices
+from pipeline.cluster import placement
+from pipeline.gpu import devices
 from pipeline.threads import BLAS_VARIABLES, SWITCH_SECONDS, blas_threads, processes
 
 
@@ -30,18 +31,19 @@ def expect_processes(words: Sequence[str]) -> None:
     """
     sizes = [os.path.getsize(word) for word in words if os.path.isfile(word)]
     nbytes, elsewhere = sum(sizes), any(word.startswith(("--device", "--scheduler")) for word in words)
-    if elsewhere or not sizes or nbytes < min(cluster.SMALL_BYTES, cluster.PROCESSES_FROM_BYTES):
+    if elsewhere or not sizes or nbytes < min(placement.SMALL_BYTES, placement.PROCESSES_FROM_BYTES):
         return
     gpus = devices.find_devices().usable
-    if gpus > 1 and nbytes >= cluster.SMALL_BYTES:
-        from pipeline.fork_server import GPU_WORKER, start
+    if gpus > 1 and nbytes >= placement.SMALL_BYTES:
+        from pipeline.cluster.fork_server import GPU_WORKER, start
 
         start(GPU_WORKER)
-    elif not gpus and nbytes >= cluster.PROCESSES_FROM_BYTES:
-        from kernels.native import expected
+    elif not gpus and nbytes >= placement.PROCESSES_FROM_BYTES:
+        from kernels.common.cxx import expected
+        from kernels.common.nvrtc import KERNELS
 
-        if processes(expected(words[0])) > 1:
-            from pipeline.fork_server import WORKER, start
+        if processes(expected(KERNELS / words[0] / "cpu.cpp")) > 1:
+            from pipeline.cluster.fork_server import WORKER, start
 
             start(WORKER)
 
@@ -50,7 +52,7 @@ def main() -> None:
     """Run the command line with as many threads of BLAS as leave each thread of a worker its share of the cores."""
     prepare()
     expect_processes(sys.argv[1:])
-    from pipeline.cli import main as run
+    from pipeline.cli.main import main as run
 
     run()
 

@@ -7,16 +7,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any, TypeVar
 
-from pipeline.array_run import run_array
-from pipeline.cluster import Placement
-from pipeline.engine import run_all
+from pipeline.cluster.placement import Placement
+from pipeline.engine.aggregate import run_all
+from pipeline.engine.aggregate_task import Job
+from pipeline.engine.array import run_array
 from pipeline.errors import UsageError
 from pipeline.settings import Settings
-from pipeline.sources import Byteorder, open_source
-from pipeline.task import Job
+from pipeline.storage.sources import Byteorder, open_source
 from workflows import WORKFLOWS
-from workflows.array_workflow import ArrayWorkflow
-from workflows.workflow import Workflow
+from workflows.aggregation import Workflow
+from workflows.array_job import ArrayWorkflow
 
 Declared = TypeVar("Declared", bound=Workflow[Any] | ArrayWorkflow[Any])
 Path = str | os.PathLike[str]
@@ -28,7 +28,7 @@ def register(workflow: Declared) -> Declared:
     Parameters
     ----------
     workflow
-        A `workflows.workflow.Workflow` or a `workflows.array_workflow.ArrayWorkflow`.
+        A `workflows.aggregation.Workflow` or a `workflows.array_job.ArrayWorkflow`.
 
     Raises
     ------

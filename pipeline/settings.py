@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from pipeline.cluster import Placement, Workers
+from pipeline.cluster.placement import Placement, Workers
 from pipeline.errors import UsageError
 
 VERIFY = ("full", "sample", "off")

@@ -1,4 +1,4 @@
-"""Fixtures of all tests. Tests of kernels run on a GPU, and where there is none on the host (host_device.py)."""
+"""Fixtures of all tests. Tests of kernels run on a GPU, and where there is none on the host (emulator/device.py)."""
 
 from __future__ import annotations
 
@@ -6,21 +6,28 @@ import os
 import zlib
 from collections.abc import Iterator
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 import pytest
-from host_build import NoCompilerError, compiler
-from host_cupy import on_host
-from host_device import HOST
 
-import pipeline.array_run
-import pipeline.engine
-from kernels import native
-from pipeline.cluster import Placement, Workers, open_workers
-from pipeline.devices import find_devices
+import pipeline.engine.aggregate
+import pipeline.engine.array
+from kernels.common import cxx
+from pipeline.cluster.placement import Placement, Workers, open_workers
+from pipeline.gpu.devices import find_devices
+from tests.emulator.build import NoCompilerError, compiler
+from tests.emulator.cupy import on_host
+from tests.emulator.device import HOST
 
 # Files that take minutes. Several processes start with them: behind all others one would wait for another's.
-LONGEST = ("test_compiled.py", "test_mutants.py", "test_host_variants.py", "test_host_sanitized.py")
+TESTS = Path(__file__).parent
+LONGEST = (
+    "kernels/common/test_machine_code.py",
+    "emulator/test_mutants.py",
+    "emulator/test_schedules.py",
+    "emulator/test_sanitized.py",
+)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -38,7 +45,11 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Skip what needs more GPUs than there are, and say so; what takes longest comes first."""
     if hasattr(config, "workerinput"):  # one process of several
-        items.sort(key=lambda item: LONGEST.index(item.path.name) if item.path.name in LONGEST else len(LONGEST))
+        items.sort(
+            key=lambda item: (
+                LONGEST.index(name) if (name := str(item.path.relative_to(TESTS))) in LONGEST else len(LONGEST)
+            )
+        )
     gpus = find_devices().usable
     for item in items:
         for marker, needed in (("hardware", 1), ("multigpu", 2)):
@@ -56,7 +67,7 @@ def workers() -> Iterator[Workers]:
 @pytest.fixture
 def shared(workers: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every run goes to it."""
-    for module in (pipeline.array_run, pipeline.engine):
+    for module in (pipeline.engine.array, pipeline.engine.aggregate):
         monkeypatch.setattr(module, "open_workers", lambda *_, **__: nullcontext(workers))
 
 
@@ -100,26 +111,26 @@ def refusal(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         found.append(status)
         return RuntimeError("refused")
 
-    monkeypatch.setattr("pipeline.pinned._refusal", error)
+    monkeypatch.setattr("pipeline.gpu.pinned._refusal", error)
     return found
 
 
 @pytest.fixture
 def compiled(request: pytest.FixtureRequest) -> Any:
-    """The functions of the C++ source that the test's module names as STEM; without a compiler, the test is skipped."""
-    library = native.library(request.module.STEM)
+    """The functions of the C++ file that the test's module names as SOURCE; skipped where there is no compiler."""
+    library = cxx.library(request.module.SOURCE)
     if library is None:
-        if native.compiler() or os.environ.get("CI") == "true":
-            raise RuntimeError(f"expected {request.module.STEM} to be compiled")
+        if cxx.compiler() or os.environ.get("CI") == "true":
+            raise RuntimeError(f"expected {request.module.SOURCE} to be compiled")
         pytest.skip("no C++ compiler")
     return library
 
 
 @pytest.fixture(params=["compiled", "NumPy"])
 def by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """What does the work: compiled STEM, or what there is without a compiler."""
+    """What does the work: compiled SOURCE, or what there is without a compiler."""
     if request.param == "NumPy":
-        monkeypatch.setattr(native, "library", lambda stem: None)
+        monkeypatch.setattr(cxx, "library", lambda stem: None)
     else:
         request.getfixturevalue("compiled")
     return str(request.param)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from workflows.array_workflow import ArrayWorkflow
+from workflows.aggregation import Workflow
+from workflows.array_job import ArrayWorkflow
 from workflows.histogram import HISTOGRAM
 from workflows.map import MAP
 from workflows.matmul import MATMUL
 from workflows.reduce import REDUCE
 from workflows.stencil import STENCIL
 from workflows.transpose import TRANSPOSE
-from workflows.workflow import Workflow
 
 _JOBS: tuple[Workflow[Any] | ArrayWorkflow[Any], ...] = (HISTOGRAM, REDUCE, MATMUL, TRANSPOSE, STENCIL, MAP)
 WORKFLOWS: dict[str, Workflow[Any] | ArrayWorkflow[Any]] = {workflow.name: workflow for workflow in _JOBS}

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels import extent
-from kernels.binning import MAX_BINS, Binning, Edges
-from kernels.histogram import histogram, histogram_cpu, histogram_reference
-from workflows.workflow import Survey, Workflow
+from kernels.histogram import compiled, finite_range
+from kernels.histogram.binning import MAX_BINS, Binning, Edges
+from kernels.histogram.cpu import histogram, histogram_cpu, histogram_reference
+from workflows.aggregation import Survey, Workflow
 
 
 @dataclass(frozen=True, eq=False)
@@ -226,10 +226,10 @@ EXTENT: Workflow[HistogramOptions] = Workflow(
     name="extent",
     summary="Finite minimum and maximum.",
     options=HistogramOptions,
-    compute=lambda block, options: extent.extent(block),
-    combine=extent.merge,
+    compute=lambda block, options: finite_range.extent(block),
+    combine=finite_range.merge,
     finalize=lambda found, options: found,
-    reference=lambda block, options: extent.extent_reference(block),
+    reference=lambda block, options: finite_range.extent_reference(block),
     invariants=(lambda found, samples: None if not np.isnan(found).any() else "an extent is never NaN",),
     label=lambda position, options: ("minimum", "maximum")[position],
 )
@@ -244,7 +244,7 @@ HISTOGRAM: Workflow[HistogramOptions] = Workflow(
     reference=reference,
     invariants=(every_sample_counted_once,),
     label=label,
-    native="histogram",
+    cpu_source=compiled.SOURCE,
     survey=Survey(lambda options: options.edges is None and options.range == "auto", EXTENT, _with_extent),
     formats=(".json", ".npz", ".csv", ".png"),
 )

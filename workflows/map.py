@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.elementwise import OPERATIONS
-from kernels.promotion import combine, combine_reference
-from workflows.array_workflow import ArrayWorkflow, Bounds, Checked, Read, Spec, differing, in_rows, sizes
+from kernels.map.gpu import OPERATIONS
+from kernels.map.promotion import combine, combine_reference
+from workflows.array_job import ArrayWorkflow, Bounds, Checked, Read, Spec, differing, in_rows, sizes
 
 
 @dataclass(frozen=True)

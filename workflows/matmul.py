@@ -9,18 +9,18 @@ from typing import Any
 
 import numpy as np
 
-from kernels.modular import FORMATS, MOST_PRODUCTS, bits_of, moduli_for, result_dtype
-from kernels.modular_narrow import product_on_cpu
-from kernels.modular_room import is_small, room_for
-from workflows.array_workflow import ArrayWorkflow, Bounds, Counted, Read, Spec, in_rows, sizes
+from kernels.matmul.cpu_narrow import product_on_cpu
+from kernels.matmul.formats import FORMATS, MOST_PRODUCTS, bits_of, moduli_for, result_dtype
+from kernels.matmul.memory import is_small, room_for
+from workflows.array_job import ArrayWorkflow, Bounds, Counted, Read, Spec, in_rows, sizes
 from workflows.matmul_check import check
-from workflows.matmul_shape import Matrices, matrices
+from workflows.matmul_shapes import Matrices, matrices
 
 # Columns of A and rows of B that are read at a time. For a tile of C no more than `SLAB_OF_TILE` times its side: then
 # what is read of its rows and columns takes no more room than a few tiles, and tiles can be larger, and fewer.
 SLAB, SLAB_OF_TILE = 8192, 2
 LINE = 8  # elements of C that a row of A or a column of B counts as: short ones take more room than they need
-# What a task may take of a GPU, as a multiple of its inputs and output: pipeline.array_run counts on it. Of small
+# What a task may take of a GPU, as a multiple of its inputs and output: pipeline.engine.array counts on it. Of small
 # tasks, as a limit of memory asks for, less: allocations of different sizes leave gaps.
 COPIES, COPIES_OF_SMALL, SMALL = 4, 2, 2**25
 TERM_BY_TERM = "elements computed term by term"
@@ -166,7 +166,7 @@ def _product(first: tuple[Any, Any], specs: Sequence[Spec], options: MatmulOptio
     dtypes = tuple(result if result.kind == "f" else spec.dtype for spec in specs)
     if isinstance(first[0], np.ndarray):
         return product_on_cpu((dtypes[0], dtypes[1]), result)
-    from kernels.modular_device import product_for
+    from kernels.matmul.residue import product_for
 
     return product_for((dtypes[0], dtypes[1]), result, inner, *first)
 

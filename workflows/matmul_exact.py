@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from operator import mul
 
-from kernels.modular import BITS, HALF_WAY, LOST, Format
+from kernels.matmul.formats import BITS, HALF_WAY, LOST, Format
 
 
 def exact_integer(row: Sequence[int], column: Sequence[int]) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.modular import Format
+from kernels.matmul.formats import Format
 
 VECTORS = 20  # of random signs
 UNIT = 2.0**-53

@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels import exact_sum, reduce
-from kernels.extent import array_module
-from kernels.reduce import EXTREMES, NAN, NEGATIVE, POSITIVE, SAMPLES, SQUARES, SUM
-from kernels.reduce_reference import reduce_reference
-from workflows.workflow import Workflow
+from kernels.histogram.finite_range import array_module
+from kernels.reduce import compiled, exact_sum
+from kernels.reduce import partial as reduce
+from kernels.reduce.partial import EXTREMES, NAN, NEGATIVE, POSITIVE, SAMPLES, SQUARES, SUM
+from kernels.reduce.reference import reduce_reference
+from workflows.aggregation import Workflow
 
 # What each operation needs.
 OPERATIONS: Mapping[str, int] = MappingProxyType({
@@ -133,7 +134,7 @@ def _array(value: Number) -> NDArray[Any]:
 def compute(block: Any, options: ReduceOptions) -> Any:
     """Partial of one block, on the device that holds it."""
     if array_module(block).__name__ == "cupy":
-        from kernels.reduce_device import reduce_on_device
+        from kernels.reduce.gpu import reduce_on_device
 
         return reduce_on_device(block, options.parts)
     return reduce.reduce_cpu(block, options.parts)
@@ -260,5 +261,5 @@ REDUCE: Workflow[ReduceOptions] = Workflow(
     label=label,
     place=reduce.place,
     empty=lambda dtype, options: reduce.empty(dtype, options.parts, 0),
-    native="reduce",
+    cpu_source=compiled.SOURCE,
 )

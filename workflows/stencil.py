@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.sliding import Weights, box_dtype, from_rows, to_rows, weighted_dtype
-from kernels.sliding_device import slide
-from kernels.sliding_reference import box_reference, box_wrong, weighted_reference
-from workflows.array_workflow import ArrayWorkflow, Bounds, Checked, Read, Spec, differing, in_rows
+from kernels.stencil.gpu import slide
+from kernels.stencil.reference import box_reference, box_wrong, weighted_reference
+from kernels.stencil.windows import Weights, box_dtype, from_rows, to_rows, weighted_dtype
+from workflows.array_job import ArrayWorkflow, Bounds, Checked, Read, Spec, differing, in_rows
 
 MAX_WEIGHTED_RADIUS = 4096
 # Each boundary, and what NumPy's `pad` calls it.

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.transpose import reverse_axes
-from kernels.transpose_cpu import balanced, boxes, transpose_cpu
-from kernels.transposed import is_transpose
-from workflows.array_workflow import ArrayWorkflow, Bounds, Checked, Read, Spec, all_of, along, sizes
+from kernels.transpose.check import is_transpose
+from kernels.transpose.cpu import balanced, boxes, transpose_cpu
+from kernels.transpose.gpu import reverse_axes
+from workflows.array_job import ArrayWorkflow, Bounds, Checked, Read, Spec, all_of, along, sizes
 
 # Sides of a region are a multiple of so many elements: rows of it begin on 16 bytes, as the kernel likes them.
 ALIGNED = 64

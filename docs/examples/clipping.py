@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 
 import pipeline
-from kernels import build
-from workflows.workflow import Workflow
+from kernels.common import nvrtc
+from workflows.aggregation import Workflow
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ def compute(block, options):  # exact counts of one block, on the device that ho
     import cupy
 
     counts, limits = cupy.zeros(2, np.int64), np.array([options.lowest, options.highest], block.dtype)
-    kernel = build.load(Path(__file__).with_suffix(".cu"), "clipping<unsigned short>")
+    kernel = nvrtc.load(Path(__file__).with_suffix(".cu"), "clipping<unsigned short>")
     kernel((1024,), (256,), (block, np.int64(len(block)), *limits, counts))
     return counts
 

@@ -20,10 +20,10 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.array_output import output_file
+from pipeline.storage.output_array import output_file
 from tests.benchmarks.common import command, process, save
 from tests.benchmarks.jobs import MEMORY, inputs
-from workflows.array_workflow import Spec
+from workflows.array_job import Spec
 
 # Words of a job, and which of the inputs it takes: float32, float32, float64, each as large as the others.
 JOBS: dict[str, tuple[tuple[str, ...], tuple[int, ...]]] = {

@@ -18,11 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.devices import find_devices
-from pipeline.engine import run
-from pipeline.report import to_json
+from pipeline.engine.aggregate import run
+from pipeline.gpu.devices import find_devices
+from pipeline.report.panel import to_json
 from pipeline.settings import Settings
-from pipeline.sources import open_source
+from pipeline.storage.sources import open_source
 from workflows.histogram import HISTOGRAM, HistogramOptions
 
 BLOCK = 2**22  # of a direct read, one for each thread at a time

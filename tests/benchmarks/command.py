@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.generate import generate
+from pipeline.storage.generate import generate
 from tests.benchmarks.common import Process, command, process
 from tests.benchmarks.peers import PEERS
 

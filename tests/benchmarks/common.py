@@ -14,8 +14,8 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, NamedTuple
 
-from pipeline.devices import Gpu, find_devices
-from pipeline.report import versions
+from pipeline.gpu.devices import Gpu, find_devices
+from pipeline.report.panel import versions
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -86,7 +86,7 @@ def command(*words: str, every_gpu: bool = False) -> list[str]:
     """The command as a process; small inputs stay on one GPU, unless every one is to take part."""
     if not every_gpu:
         return [sys.executable, "-m", "pipeline", *words]
-    code = "import pipeline.__main__, pipeline.cluster; pipeline.cluster.SMALL_BYTES = 0; pipeline.__main__.main()"
+    code = "import pipeline.__main__ as m, pipeline.cluster.placement as c; c.SMALL_BYTES = 0; m.main()"
     return [sys.executable, "-c", code, *words]
 
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from kernels.elementwise import elementwise, elementwise_reference
-from kernels.limits import copy, merge, read_stream
-from kernels.transpose import permute_axes, transpose
+from kernels.map.gpu import elementwise, elementwise_reference
+from kernels.study.roofline import copy, merge, read_stream
+from kernels.transpose.gpu import permute_axes, transpose
 from tests.benchmarks.common import device_medians, save
 
 OPERATIONS = (("add", 2), ("multiply_add", 3))

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.devices import Gpu, find_devices
+from pipeline.gpu.devices import Gpu, find_devices
 
 PERCENT, RATE = "avg.pct_of_peak_sustained_elapsed", "avg.pct_of_peak_sustained_active"
 # By the name that the README's reasons call them.
@@ -59,7 +59,7 @@ Make = Callable[[int], Callable[[], Any]]
 
 
 def _histogram(dtype: str, bins: int, limits: Any, distribution: str, nbytes: int) -> Callable[[], Any]:
-    from kernels.histogram import histogram
+    from kernels.histogram.cpu import histogram
     from tests.benchmarks.histogram_kernel import edges_of, part_of, samples_of
     from workflows.histogram import HistogramOptions
 
@@ -70,14 +70,14 @@ def _histogram(dtype: str, bins: int, limits: Any, distribution: str, nbytes: in
 
 
 def _reduce(dtype: str, kind: str, parts: int, nbytes: int) -> Callable[[], Any]:
-    from kernels.reduce_device import reduce_on_device
+    from kernels.reduce.gpu import reduce_on_device
     from tests.benchmarks.reduce_kernel import samples_of
 
     return partial(reduce_on_device, samples_of(dtype, kind, nbytes), parts)
 
 
 def _transpose(dtype: str, shape: tuple[int, ...], axes: tuple[int, ...], nbytes: int) -> Callable[[], Any]:
-    from kernels.transpose import permute_axes, transpose
+    from kernels.transpose.gpu import permute_axes, transpose
     from tests.benchmarks.copy_kernel import numbers
 
     shape = (max(1, shape[0] * nbytes // 2**30), *shape[1:])
@@ -86,7 +86,7 @@ def _transpose(dtype: str, shape: tuple[int, ...], axes: tuple[int, ...], nbytes
 
 
 def _box(dtype: str, kind: str, radius: int, nbytes: int) -> Callable[[], Any]:
-    from kernels.sliding_device import box
+    from kernels.stencil.gpu import box
     from tests.benchmarks.stencil_kernel import elements_of
 
     return partial(box, elements_of(dtype, kind, nbytes // 2), radius)
@@ -95,7 +95,7 @@ def _box(dtype: str, kind: str, radius: int, nbytes: int) -> Callable[[], Any]:
 def _weighted(dtype: str, radius: int, nbytes: int) -> Callable[[], Any]:
     import cupy
 
-    from kernels.sliding_device import weighted
+    from kernels.stencil.gpu import weighted
     from tests.benchmarks.stencil_kernel import elements_of
 
     weights = cupy.asarray(np.random.default_rng(2).standard_normal(2 * radius + 1).astype(dtype))
@@ -103,7 +103,7 @@ def _weighted(dtype: str, radius: int, nbytes: int) -> Callable[[], Any]:
 
 
 def _matmul(dtype: str, matrices: int, size: int, nbytes: int) -> Callable[[], Any]:
-    from kernels.modular_device import exact_matmul
+    from kernels.matmul.residue import exact_matmul
     from tests.benchmarks.matmul_small import stacks
 
     return partial(exact_matmul, *stacks(max(1, matrices * nbytes // 2**30), size, dtype))

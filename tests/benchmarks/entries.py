@@ -8,7 +8,7 @@ from pathlib import Path
 from shutil import which
 from typing import Any
 
-from pipeline.devices import find_devices
+from pipeline.gpu.devices import find_devices
 from tests.benchmarks.common import machine_name, save
 
 

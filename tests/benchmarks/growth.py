@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pipeline.devices import find_devices
-from pipeline.generate import generate
+from pipeline.gpu.devices import find_devices
+from pipeline.storage.generate import generate
 from tests.benchmarks.common import RESULTS, command, process
 from tests.benchmarks.histogram_file import PART, write_file
 

@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.cluster import Placement
-from pipeline.devices import find_devices
-from pipeline.engine import run
-from pipeline.generate import generate
-from pipeline.report import to_json
+from pipeline.cluster.placement import Placement
+from pipeline.engine.aggregate import run
+from pipeline.gpu.devices import find_devices
+from pipeline.report.panel import to_json
 from pipeline.settings import Settings
-from pipeline.sources import open_source
+from pipeline.storage.generate import generate
+from pipeline.storage.sources import open_source
 from tests.benchmarks.common import save
 from workflows import WORKFLOWS
 from workflows.histogram import HistogramOptions
@@ -47,8 +47,8 @@ def kvikio_alone(path: str, nbytes: int) -> float:
     import cupy
     import kvikio.defaults
 
-    from pipeline.read_device import BLOCK_BYTES
-    from pipeline.transfer import KVIKIO_THREADS, PART_BYTES
+    from pipeline.gpu.blocks import BLOCK_BYTES
+    from pipeline.gpu.transfer import KVIKIO_THREADS, PART_BYTES
 
     kvikio.defaults.set({"num_threads": KVIKIO_THREADS, "task_size": PART_BYTES[1]})
     slots = [cupy.empty(BLOCK_BYTES, cupy.uint8) for _ in range(3)]

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from kernels.histogram import histogram, histogram_reference
-from kernels.limits import read_stream
-from pipeline.generate import DISTRIBUTIONS, generate
+from kernels.histogram.cpu import histogram, histogram_reference
+from kernels.study.roofline import read_stream
+from pipeline.storage.generate import DISTRIBUTIONS, generate
 from tests.benchmarks.common import device_medians, save
 from tests.benchmarks.cub import cub_histogram
 from workflows.histogram import HistogramOptions

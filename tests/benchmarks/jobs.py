@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.devices import find_devices
+from pipeline.gpu.devices import find_devices
 from tests.benchmarks.common import command, process, save
 from workflows import WORKFLOWS
-from workflows.array_workflow import ArrayWorkflow
+from workflows.array_job import ArrayWorkflow
 
 MEMORY = "/dev/shm"
 MATRIX_SHARE = 32  # of the bytes of other inputs that a matrix has: its product takes the cube of its side

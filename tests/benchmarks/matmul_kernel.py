@@ -12,13 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from kernels import build, modular_device
-from kernels.elementwise import elementwise
-from kernels.limits import product, read_stream
-from kernels.modular import multiplied
-from kernels.modular_cpu import ProductOnCpu
-from kernels.modular_device import ProductOnDevice, exact_matmul
-from kernels.modular_planes import HOPPER, Tile, Warps
+from kernels.common import device
+from kernels.map.gpu import elementwise
+from kernels.matmul import residue
+from kernels.matmul.cpu import ProductOnCpu
+from kernels.matmul.formats import multiplied
+from kernels.matmul.residue import ProductOnDevice, exact_matmul
+from kernels.matmul.tiles import HOPPER, Tile, Warps
+from kernels.study.roofline import product, read_stream
 from tests.benchmarks.common import device_medians, save
 
 DTYPES = ("float64", "float32")
@@ -81,7 +82,7 @@ def steps(a: Any, b: Any) -> dict[str, Callable[[], Any]]:
     work = ProductOnDevice((a.dtype, b.dtype), a.dtype, b.shape[-2])
     work.measure(a, b)
     work.add(a, b)
-    length = min(modular_device.INNER, b.shape[-2])
+    length = min(residue.INNER, b.shape[-2])
     planes = work.planes(a, b, 0, length)
     return {
         "measure": lambda: work.measure(a, b),
@@ -109,7 +110,7 @@ def measure(repeats: int = 10, sizes: tuple[int, ...] = SIZES) -> dict[str, Any]
             rates = {name: 2 * size**3 / taken / 1e12 for name, taken in seconds.items()}
             parts = device_medians(steps(a, b), repeats, lambda: read_stream(ahead))
             work = ProductOnDevice((a.dtype, b.dtype), a.dtype, size)
-            operations = 2 * size**2 * min(size, modular_device.INNER) * work.moduli
+            operations = 2 * size**2 * min(size, residue.INNER) * work.moduli
             row = {
                 "dtype": dtype, "size": size, "moduli": work.moduli, "TFLOP/s": rates,
                 "share of cublas": rates["ours"] / rates["cublas"],
@@ -177,20 +178,20 @@ def tiles(repeats: int, size: int) -> dict[str, float]:
 
     a, b = matrices(size, "float64")
     ahead = cupy.zeros(2**28, cupy.uint32)
-    rates, limits = {}, build.limits()
+    rates, limits = {}, device.limits()
     found: list[Tile] = [Warps(*tile, stages) for tile in BY_WARPS for stages in (3, 4)]
     found += [replace(HOPPER, stages=stages) for stages in (2, 3, 4) if limits.hopper]
-    chosen = modular_device.choose_tile
+    chosen = residue.choose_tile
     try:
         for tile in found:
             if tile.shared > limits.shared_per_block:
                 continue
-            modular_device.choose_tile = lambda *_, tile=tile: tile
+            residue.choose_tile = lambda *_, tile=tile: tile
             seconds = device_medians({"it": steps(a, b)["multiply"]}, repeats, lambda: read_stream(ahead))["it"]
-            rates[tile.kernel] = 2 * size**2 * min(size, modular_device.INNER) * 16 / seconds / 1e12
+            rates[tile.kernel] = 2 * size**2 * min(size, residue.INNER) * 16 / seconds / 1e12
             print(tile, rates[tile.kernel], flush=True)
     finally:
-        modular_device.choose_tile = chosen
+        residue.choose_tile = chosen
     return rates
 
 

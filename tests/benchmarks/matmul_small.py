@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from kernels.elementwise import elementwise
-from kernels.limits import read_stream
-from kernels.modular import multiplied
-from kernels.modular_cpu import ProductOnCpu
-from kernels.modular_device import exact_matmul
-from kernels.modular_small import ProductOfSmall
+from kernels.map.gpu import elementwise
+from kernels.matmul.cpu import ProductOnCpu
+from kernels.matmul.formats import multiplied
+from kernels.matmul.residue import exact_matmul
+from kernels.matmul.small import ProductOfSmall
+from kernels.study.roofline import read_stream
 from tests.benchmarks.common import device_medians, save
 
 DTYPES = ("float32", "float64")

@@ -26,10 +26,11 @@ CANARY = {"racecheck": "missing_barrier"}
 
 
 def run_cases(variant: str | None) -> None:
-    """Every right case of tests/host_cases.py on the current GPU; or those of one variant, whatever comes out."""
+    """Every right case of tests/cases/all.py on the current GPU; or those of one variant, whatever comes out."""
     sys.path.insert(0, str(TESTS))
     import cupy
-    from host_cases import CASES
+
+    from tests.cases.all import CASES
 
     chosen = [case for case in CASES if (case.variant == variant if variant else not case.broken)]
     for case in chosen:

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from kernels import reduce
-from kernels.limits import read_stream
-from kernels.reduce_device import reduce_on_device
-from kernels.reduce_reference import reduce_reference
+from kernels.reduce import partial
+from kernels.reduce.gpu import reduce_on_device
+from kernels.reduce.reference import reduce_reference
+from kernels.study.roofline import read_stream
 from tests.benchmarks.common import device_medians, save
 from tests.benchmarks.cub import cub_sum
 
@@ -56,7 +56,7 @@ def measure(nbytes: int = 2**30, repeats: int = 20) -> dict[str, Any]:
             seconds = device_medians(works, repeats, lambda: read_stream(ahead))
             head = samples[: 2**16 + 1]
             right = all(
-                np.array_equal(reduce_on_device(head, parts).get()[:], reduce.reduce_cpu(head.get(), parts))
+                np.array_equal(reduce_on_device(head, parts).get()[:], partial.reduce_cpu(head.get(), parts))
                 for parts in NAMES
             ) and np.array_equal(reduce_on_device(head, 7).get(), reduce_reference(head.get(), 7))
             rates = {name: samples.nbytes / taken / 1e9 for name, taken in seconds.items()}

@@ -11,19 +11,15 @@ import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent.parent))
-
-from host_build import compiler
-from host_cases import CASES
-from host_cupy import on_host
-from host_device import HOST, schedule
-
 from tests.benchmarks.common import save
+from tests.cases.all import CASES
+from tests.emulator.build import compiler
+from tests.emulator.cupy import on_host
+from tests.emulator.device import HOST, schedule
 
 
 def run(number: int, schedules: int) -> dict[str, Any]:

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from kernels import build
-from kernels.limits import copy
-from kernels.sliding import box_cpu, weighted_cpu
-from kernels.sliding_device import box, weighted
+from kernels.common import device, nvrtc
+from kernels.stencil.gpu import box, weighted
+from kernels.stencil.windows import box_cpu, weighted_cpu
+from kernels.study.roofline import copy
 from tests.benchmarks.common import device_medians, save
 
 RADII = (3, 16, 100, 1000, 4096, 100_000, 1_000_000)
@@ -48,8 +48,8 @@ def products_rate(dtype: str) -> float:
     import cupy
 
     c_type = {"float32": "float", "float64": "double"}[dtype]
-    kernel = build.load(Path(__file__).parent / "products.cu", f"products<{c_type}>")
-    blocks, threads, rounds = 16 * build.limits().multiprocessors, 256, 4000
+    kernel = nvrtc.load(Path(__file__).parent / "products.cu", f"products<{c_type}>")
+    blocks, threads, rounds = 16 * device.limits().multiprocessors, 256, 4000
     of, out = np.dtype(dtype).type, cupy.empty(blocks * threads, dtype)
     arguments = (out, of(0.5), of(1), np.int32(rounds))
     work = {"products": lambda: kernel((blocks,), (threads,), arguments)}

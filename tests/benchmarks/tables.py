@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from kernels.histogram_ladder import VARIANTS
+from kernels.study.histogram import VARIANTS
 from tests.benchmarks.common import RESULTS
 from tests.benchmarks.rows import ROWS
 from tests.benchmarks.targets import CORES, GPU, Found, Need, Row

@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.chunks import plan
-from pipeline.devices import find_devices
-from pipeline.engine import CHUNK_BYTES
-from pipeline.generate import generate
-from pipeline.sources import Source, SourceFile
+from pipeline.engine.aggregate import CHUNK_BYTES
+from pipeline.gpu.devices import find_devices
+from pipeline.storage.chunks import plan
+from pipeline.storage.generate import generate
+from pipeline.storage.sources import Source, SourceFile
 from tests.benchmarks.common import command, process
 
 TINY_CHUNK = 4096  # bytes: a chunk of which all the time is that of its scheduling

@@ -1,0 +1,245 @@
+// Histogram on the CPU: what compiled.py calls. Each function adds the counts of fewer than 2**32 samples to
+// slots (underflow, the bins, overflow, NaN; see binning.py), which have to be exact, so nothing here rounds but guesses.
+//
+//   count_shifted    integers in bins 2**shift wide, the last one up to `reach`: subtract, shift
+//   count_patterns   samples of one or two bytes: a table says the slot of each pattern
+//   count_guessed    bins about as wide as each other: a line says the slot or the one before, a comparison which
+//   count_searched   any bins: binary search, without a branch, of several samples side by side
+//
+// The slots of a piece of samples are found first, many to an instruction, and then counted: in several tables in turns,
+// because a sample that meets the counter of the one before waits until that is stored.
+
+#include <cstddef>
+#include <cstdint>
+
+namespace {
+
+using std::size_t;
+typedef uint32_t u32;
+
+constexpr size_t PIECE = 1024;  // samples: their slots, 4 KiB, stay in the first-level cache
+constexpr size_t ABREAST = 16;  // samples that are searched for side by side
+
+// Where samples are counted: `tables` of u32, `stride` apart and zero at first; none: in the slots themselves.
+struct Counters {
+    int64_t* slots;
+    size_t number;
+    u32* tables;
+    size_t stride;
+    int count;
+
+    template <int TABLES>
+    void tally(const u32* slot, size_t n) const {
+        size_t i = 0;
+        for (; i + TABLES <= n; i += TABLES)
+#pragma GCC unroll 8
+            for (int k = 0; k < TABLES; ++k) ++tables[k * stride + slot[i + k]];
+        for (; i < n; ++i) ++tables[slot[i]];
+    }
+
+    void add(const u32* slot, size_t n) const {
+        switch (count) {
+            case 8: return tally<8>(slot, n);
+            case 4: return tally<4>(slot, n);
+            case 2: return tally<2>(slot, n);
+            default:
+                for (size_t i = 0; i < n; ++i) ++slots[slot[i]];
+        }
+    }
+
+    void finish() const {
+        for (int k = 0; k < count; ++k)
+            for (size_t i = 0; i < number; ++i) slots[i] += tables[k * stride + i];
+    }
+};
+
+// `find(samples, n, slot)` says the slots of up to PIECE samples.
+template <class T, class Find>
+void count(const T* samples, size_t n, const Counters& counters, Find find) {
+    u32 slot[PIECE];
+    for (size_t start = 0; start < n; start += PIECE) {
+        size_t length = n - start < PIECE ? n - start : PIECE;
+        find(samples + start, length, slot);
+        counters.add(slot, length);
+    }
+    counters.finish();
+}
+
+// Where floats were placed NaN counts as underflow.
+template <class T>
+size_t count_nan(const T* samples, size_t n) {
+    size_t found = 0;
+    for (size_t i = 0; i < n; ++i) found += samples[i] != samples[i];
+    return found;
+}
+
+template <class T, class U>
+void shifted(const void* data, size_t n, uint64_t first, uint64_t reach, int shift, const Counters& counters) {
+    const T* samples = static_cast<const T*>(data);
+    const T least = static_cast<T>(first);
+    const U furthest = static_cast<U>(reach);  // what is below the first bin is further, modulo 2**bits
+    const u32 overflow = static_cast<u32>(counters.number - 2);
+    const U most = static_cast<U>(-1), last = overflow - 2 < most ? static_cast<U>(overflow - 2) : most;
+    size_t below = 0;
+    count(samples, n, counters, [=, &below](const T* part, size_t length, u32* __restrict slot) {
+        u32 less = 0;
+        for (size_t i = 0; i < length; ++i) {
+            U offset = static_cast<U>(static_cast<U>(part[i]) - static_cast<U>(least));
+            U bin = static_cast<U>(offset >> shift);
+            slot[i] = offset > furthest ? overflow : static_cast<u32>(bin < last ? bin : last) + 1;
+            less += part[i] < least;
+        }
+        below += less;
+    });
+    counters.slots[0] += below;
+    counters.slots[overflow] -= below;
+}
+
+template <class U>
+void patterns(const void* data, size_t n, const u32* slot_of, const Counters& counters) {
+    count(static_cast<const U*>(data), n, counters, [=](const U* part, size_t length, u32* __restrict slot) {
+        for (size_t i = 0; i < length; ++i) slot[i] = slot_of[part[i]];
+    });
+}
+
+struct Line {
+    double scale, offset, top;
+
+    // Never less for a larger sample, however this rounds; NaN is 0.
+    template <class T>
+    u32 operator()(T sample) const {
+        double place = static_cast<double>(sample) * scale + offset;
+        place = place > 0 ? place : 0;
+        place = place < top ? place : top;
+        return static_cast<u32>(static_cast<int32_t>(place));
+    }
+};
+
+template <class T>
+bool line_holds(const void* data, size_t last, Line line, T least, T greatest, T (*before)(T)) {
+    const T* thresholds = static_cast<const T*>(data);
+    for (size_t slot = 0; slot <= last; ++slot) {
+        T low = slot ? thresholds[slot - 1] : least;
+        if (slot < last && !(low < thresholds[slot])) continue;  // nothing lies between them
+        T high = slot < last ? before(thresholds[slot]) : greatest;
+        if (line(low) + 1 < slot || line(low) > slot || line(high) + 1 < slot || line(high) > slot) return false;
+    }
+    return true;
+}
+
+template <class T>
+void guessed(const void* data, size_t n, const void* edges, Line line, const Counters& counters) {
+    const T* samples = static_cast<const T*>(data);
+    const T* thresholds = static_cast<const T*>(edges);
+    size_t nan = 0;
+    count(samples, n, counters, [=, &nan](const T* part, size_t length, u32* __restrict slot) {
+        for (size_t i = 0; i < length; ++i) slot[i] = line(part[i]);
+        for (size_t i = 0; i < length; ++i) slot[i] += part[i] >= thresholds[slot[i]];
+        nan += count_nan(part, length);
+    });
+    counters.slots[0] -= nan;
+    counters.slots[counters.number - 1] += nan;
+}
+
+template <class T>
+void searched(const void* data, size_t n, const void* edges, size_t last, const Counters& counters) {
+    const T* samples = static_cast<const T*>(data);
+    const T* thresholds = static_cast<const T*>(edges);
+    size_t nan = 0;
+    // Each step halves how many thresholds can be the next one above a sample.
+    auto search = [=](const T* part, u32* __restrict slot, size_t length) {
+        u32 found[ABREAST] = {};
+        size_t left = last;
+        for (; left > 1; left -= left / 2) {
+            u32 half = static_cast<u32>(left / 2);
+            for (size_t i = 0; i < length; ++i)
+                found[i] += half & -static_cast<u32>(thresholds[found[i] + half - 1] <= part[i]);
+        }
+        for (size_t i = 0; i < length; ++i) slot[i] = found[i] + (left && thresholds[found[i]] <= part[i]);
+    };
+    count(samples, n, counters, [=, &nan](const T* part, size_t length, u32* __restrict slot) {
+        size_t i = 0;
+        for (; i + ABREAST <= length; i += ABREAST) search(part + i, slot + i, ABREAST);
+        search(part + i, slot + i, length - i);
+        nan += count_nan(part, length);
+    });
+    counters.slots[0] -= nan;
+    counters.slots[counters.number - 1] += nan;
+}
+
+template <class T>
+T one_less(T value) {
+    return static_cast<T>(value - 1);
+}
+
+float next_below(float value) { return __builtin_nextafterf(value, -__builtin_inff()); }
+double next_below(double value) { return __builtin_nextafter(value, -__builtin_inf()); }
+
+}  // namespace
+
+// Types of samples are numbered as in compiled.py.
+enum Type { INT16, UINT16, INT32, UINT32, INT64, UINT64, FLOAT32, FLOAT64 };
+
+#define COUNTERS Counters{slots, number, tables, stride, count}
+#define TAKEN int64_t *slots, size_t number, u32 *tables, size_t stride, int count
+
+extern "C" {
+
+void count_shifted(int type, const void* samples, size_t n, uint64_t first, uint64_t reach, int shift, TAKEN) {
+    switch (type) {
+        case INT16: return shifted<int16_t, uint16_t>(samples, n, first, reach, shift, COUNTERS);
+        case UINT16: return shifted<uint16_t, uint16_t>(samples, n, first, reach, shift, COUNTERS);
+        case INT32: return shifted<int32_t, uint32_t>(samples, n, first, reach, shift, COUNTERS);
+        case UINT32: return shifted<uint32_t, uint32_t>(samples, n, first, reach, shift, COUNTERS);
+        case INT64: return shifted<int64_t, uint64_t>(samples, n, first, reach, shift, COUNTERS);
+        case UINT64: return shifted<uint64_t, uint64_t>(samples, n, first, reach, shift, COUNTERS);
+    }
+}
+
+void count_patterns(int bytes, const void* samples, size_t n, const u32* slot_of, TAKEN) {
+    if (bytes == 1)
+        patterns<uint8_t>(samples, n, slot_of, COUNTERS);
+    else
+        patterns<uint16_t>(samples, n, slot_of, COUNTERS);
+}
+
+// Whether the line says of every sample its slot or the one before: it does if it does of the first and the last one of
+// each slot.
+int holds(int type, const void* thresholds, size_t last, double scale, double offset) {
+    Line line{scale, offset, static_cast<double>(last - 1)};
+    float infinite = __builtin_inff();
+    switch (type) {
+        case INT32: return line_holds<int32_t>(thresholds, last, line, INT32_MIN, INT32_MAX, one_less);
+        case UINT32: return line_holds<uint32_t>(thresholds, last, line, 0, UINT32_MAX, one_less);
+        case INT64: return line_holds<int64_t>(thresholds, last, line, INT64_MIN, INT64_MAX, one_less);
+        case UINT64: return line_holds<uint64_t>(thresholds, last, line, 0, UINT64_MAX, one_less);
+        case FLOAT32: return line_holds<float>(thresholds, last, line, -infinite, infinite, next_below);
+        case FLOAT64: return line_holds<double>(thresholds, last, line, -infinite, infinite, next_below);
+    }
+    return 0;
+}
+
+void count_guessed(int type, const void* samples, size_t n, const void* thresholds, size_t last, double scale,
+                   double offset, TAKEN) {
+    Line line{scale, offset, static_cast<double>(last - 1)};
+    switch (type) {
+        case INT32: return guessed<int32_t>(samples, n, thresholds, line, COUNTERS);
+        case UINT32: return guessed<uint32_t>(samples, n, thresholds, line, COUNTERS);
+        case INT64: return guessed<int64_t>(samples, n, thresholds, line, COUNTERS);
+        case UINT64: return guessed<uint64_t>(samples, n, thresholds, line, COUNTERS);
+        case FLOAT32: return guessed<float>(samples, n, thresholds, line, COUNTERS);
+        case FLOAT64: return guessed<double>(samples, n, thresholds, line, COUNTERS);
+    }
+}
+
+void count_searched(int type, const void* samples, size_t n, const void* thresholds, size_t last, TAKEN) {
+    switch (type) {
+        case INT32: return searched<int32_t>(samples, n, thresholds, last, COUNTERS);
+        case UINT32: return searched<uint32_t>(samples, n, thresholds, last, COUNTERS);
+        case INT64: return searched<int64_t>(samples, n, thresholds, last, COUNTERS);
+        case UINT64: return searched<uint64_t>(samples, n, thresholds, last, COUNTERS);
+        case FLOAT32: return searched<float>(samples, n, thresholds, last, COUNTERS);
+        case FLOAT64: return searched<double>(samples, n, thresholds, last, COUNTERS);
+    }
+}
+}

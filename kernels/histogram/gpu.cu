@@ -1,0 +1,152 @@
+// Histogram: count samples.
+//
+// Variants on 10-bit samples, naive first (study/histogram.cu); blocks, threads and slice are those of the course:
+//   global_atomics  a slice of the samples per thread, counters in global memory
+//   unrolled        global_atomics, its loop unrolled 512 times
+//   ilp             global_atomics, four samples per iteration by hand
+//   one_per_thread  no slice and no loop: a thread per sample
+//   shared          slices again, counters in the block's shared memory, added to the global ones at the end
+//   inverse         a thread per value, which counts it in the samples that its block holds in shared memory
+//   banks           inverse, as many samples held as there are threads, occurrences in a register
+//   banks2          banks, two values per thread
+//   banks4          banks, four values per thread
+//   production      shared with 16-byte loads, enough of them in flight: the kernels of this file
+//   no_barrier      shared without __syncthreads; broken: counts while counters are cleared, adds while others count
+//   plain_add       global_atomics without atomicAdd; broken: threads overwrite each other's increments
+//   past_the_end    global_atomics without a guard; broken: counts what lies behind the samples
+//
+// The production kernels count into slots (0 underflow, 1..bins, bins + 1 overflow, bins + 2 NaN), each with the same
+// result:
+//   histogram_shift    integers, bins 2^k values wide: subtract, compare, shift
+//   histogram_regular  evenly spaced edges: the place on a line says the bin, near a border the threshold there does
+//   histogram_search   any edges: a table of cells on a line says the slot, or which threshold to compare with
+//   histogram_narrow   16-bit integers: a place on a line is a counter; the host has looked at all 65536 values
+//   histogram_bytes    8-bit samples: count all 256 values, bin them at the end
+//
+// Each is three parts: where a sample falls (locate.cuh), how a block counts (counters.cuh), how samples are read
+// (common/stream.cuh). Thresholds are exact in the type of the key (kernels/histogram/binning.py), and where a position is not sure of a
+// bin, a threshold decides: so nothing here rounds, whatever the edges.
+// A block counts a window of bins: where shared memory does not hold them all, each block has one window, and blocks of
+// every window read the same samples at the same time, most of them from the second-level cache.
+
+#include "histogram/counters.cuh"
+#include "histogram/locate.cuh"
+
+// Where counts go: counter i of `all` is that of slot i + FIRST_SLOT. What is beyond them (overflow, NaN), or before
+// (underflow), has a counter of its own. A block counts at most `length`.
+struct Windows {
+    u64* slots;
+    u32 all, length;
+};
+
+constexpr u32 APART = 4;  // counters of a block that are none of its window: of nothing, of overflow, NaN, underflow
+
+// WINDOWS: 1, 2, or 0 for any number. Two take turns, one counter each, so that blocks of both have as much to do, however
+// the samples are distributed; more of them are one behind the other.
+template <typename T, int COPIES, int WINDOWS, typename Locate>
+__device__ void count_samples(const T* samples, i64 n, Locate locate, Windows windows, const u32* slot_of, u32* shared) {
+    constexpr u32 FIRST = Locate::FIRST_SLOT;
+    const u32 number = WINDOWS ? WINDOWS : (windows.all + windows.length - 1) / windows.length;
+    const u32 mine = WINDOWS == 1 ? 0 : blockIdx.x % number;
+    const u32 first = WINDOWS ? 0 : mine * windows.length;
+    const u32 length = WINDOWS == 2 ? (windows.all + 1 - mine) / 2 : min(windows.length, windows.all - first);
+    Counters<COPIES, WINDOWS == 1> counters(shared);
+    const auto prepare = [&] {
+        for (u32 i = threadIdx.x; i < counters.size(length + APART - 1); i += THREADS) shared[i] = 0;
+        __syncthreads();
+    };
+    // Where in the window a counter is; of others a number far above it.
+    const auto place = [&](u32 counter) {
+        if (WINDOWS == 2) return __funnelshift_r(counter, counter, 1) - (mine << 31);
+        return counter - first;
+    };
+    const auto quick = [&](T x) {
+        u32 counter;
+        const bool found = locate.quick(Key<T>::of(x), counter);
+        // What is not to be counted here has the counter after the window: that costs less than a branch.
+        counter = Locate::MISSES && !found ? length : place(counter);
+        counters.add(WINDOWS != 1 || Locate::BEYOND ? min(counter, length) : counter);
+        return found;
+    };
+    const auto slow = [&](T x) {
+        u32 counter;
+        if (locate.quick(Key<T>::of(x), counter)) return;
+        const u32 slot = locate.slow(Key<T>::of(x));
+        counter = slot - FIRST;
+        if (counter < windows.all) {
+            if (place(counter) < length) counters.add(place(counter));
+        } else if (mine == 0) {
+            counters.add(length + (slot < FIRST ? 3 : counter - windows.all + 1));
+        }
+    };
+    const Share share{blockIdx.x / number, gridDim.x / number};
+    constexpr int TOGETHER = Locate::SELDOM_SLOW ? LOADS : 1;
+    scan_samples<LOADS, Locate::NEXT, WINDOWS == 1, TOGETHER>(samples, n, share, prepare, quick, slow);
+    __syncthreads();
+    for (u32 i = threadIdx.x; i < length + APART; i += THREADS) {
+        if (i == length) continue;
+        const u64 sum = counters.total(i);
+        const u32 counter = i < length ? (WINDOWS == 2 ? 2 * i + mine : first + i) : windows.all + i - length - 1;
+        const u32 slot = i == length + 3 ? 0 : counter + FIRST;
+        if (sum) atomicAdd(windows.slots + (slot_of ? slot_of[i] : slot), sum);
+    }
+}
+
+template <typename T, int COPIES, int WINDOWS>
+__global__ void __launch_bounds__(THREADS, 1)
+histogram_shift(const T* samples, i64 n, u64* slots, u32 all, u32 window, u32 bins, typename Key<T>::type start,
+                typename Unsigned<typename Key<T>::type>::type reach, int shift, typename Key<T>::type end,
+                bool has_end) {
+    extern __shared__ u32 shared[];
+    const Shift<typename Key<T>::type> locate{start, reach, shift, end, has_end, bins};
+    count_samples<T, COPIES, WINDOWS>(samples, n, locate, Windows{slots, all, window}, nullptr, shared);
+}
+
+template <typename T, int COPIES, int WINDOWS, bool SURE>
+__global__ void __launch_bounds__(THREADS, 1)
+histogram_regular(const T* samples, i64 n, u64* slots, u32 all, u32 window, u32 bins,
+                  const typename Key<T>::type* thresholds, int count, typename Key<T>::type lowest,
+                  typename Key<T>::type highest, typename Key<T>::type start,
+                  typename Line<typename Key<T>::type>::Reach reach,
+                  typename Line<typename Key<T>::type>::Scale scale,
+                  typename Line<typename Key<T>::type>::Offset offset, int fraction, u32 below, u32 doubtful) {
+    extern __shared__ u32 shared[];
+    using K = typename Key<T>::type;
+    const Regular<K, SURE> locate{{{start, reach, scale, offset}}, fraction, below, doubtful, {thresholds, count, lowest, highest, bins}};
+    count_samples<T, COPIES, WINDOWS>(samples, n, locate, Windows{slots, all, window}, nullptr, shared);
+}
+
+// The table and, where HELD, the thresholds are copied to shared memory, behind the counters.
+template <typename T, int COPIES, int WINDOWS, typename Map, bool HELD>
+__global__ void __launch_bounds__(THREADS, 1)
+histogram_search(const T* samples, i64 n, u64* slots, u32 all, u32 window, u32 bins,
+                 const typename Key<T>::type* thresholds, int count, typename Key<T>::type lowest,
+                 typename Key<T>::type highest, const u32* cells, int cell_count, typename Map::type start, typename Line<typename Map::type>::Reach reach,
+                 typename Line<typename Map::type>::Scale scale, typename Line<typename Map::type>::Offset offset) {
+    extern __shared__ u32 shared[];
+    using K = typename Key<T>::type;
+    u32* const table = shared + Counters<COPIES, WINDOWS == 1>::size(window + APART - 1);
+    K* const kept = reinterpret_cast<K*>(table + (cell_count + 1) / 2 * 2);
+    for (int i = threadIdx.x; i < cell_count; i += THREADS) table[i] = cells[i];
+    if (HELD)
+        for (int i = threadIdx.x; i < count; i += THREADS) kept[i] = thresholds[i];
+    const Search<K, Map, HELD> locate{{{start, reach, scale, offset}}, u32(cell_count - 1), table,
+                                      {HELD ? kept : thresholds, count, lowest, highest, bins}};
+    count_samples<T, COPIES, WINDOWS>(samples, n, locate, Windows{slots, all, window}, nullptr, shared);
+}
+
+template <typename T, int COPIES>
+__global__ void __launch_bounds__(THREADS, 1)
+histogram_narrow(const T* samples, i64 n, u64* slots, u32 all, u32 window, int low, int last, int beyond, u32 scale,
+                 u32 offset, int fraction, const u32* slot_of) {
+    extern __shared__ u32 shared[];
+    const Narrow locate{low, last, beyond, scale, offset, fraction};
+    count_samples<T, COPIES, 1>(samples, n, locate, Windows{slots, all, window}, slot_of, shared);
+}
+
+template <typename T, int COPIES>
+__global__ void __launch_bounds__(THREADS, 1)
+histogram_bytes(const T* samples, i64 n, u64* slots, u32 all, u32 window, const u32* slot_of) {
+    extern __shared__ u32 shared[];
+    count_samples<T, COPIES, 1>(samples, n, Value{}, Windows{slots, all, window}, slot_of, shared);
+}

@@ -1,0 +1,195 @@
+"""How a binning is counted on a device: which kernel, how many counters of which kind, what the kernel is told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kernels.common import device, nvrtc
+from kernels.histogram.binning import Binning
+from kernels.histogram.linear_map import KEYS, Line, NarrowLine, RegularLine, narrow_line, regular_line
+from kernels.histogram.lookup import table
+
+SOURCE = Path(__file__).with_name("gpu.cu")
+
+THREADS = 1024  # THREADS in common/stream.cuh
+APART = 4  # APART in gpu.cu
+
+# C type of the samples in gpu.cu, by NumPy dtype.
+C_TYPES = {
+    "int8": "u8", "uint8": "u8", "int16": "short", "uint16": "u16", "int32": "int", "uint32": "u32",
+    "int64": "i64", "uint64": "u64", "float16": "float16", "float32": "float", "float64": "double",
+}  # fmt: skip
+# And of what lies on a line, by its own.
+KEY_TYPES = {"i4": "int", "u4": "u32", "i8": "i64", "u8": "u64", "f4": "float", "f8": "double"}
+# Copies of the counters in a block, by bytes of a sample: the narrower it is, the more increments come with each byte.
+COPIES = {1: 32, 2: 16, 4: 2, 8: 2}
+SEARCH_COPIES = 16  # a search is kept waiting by banks twice before it counts
+CELLS_PER_THRESHOLD = 32
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Launch of one binning on one device: everything that does not depend on the samples, ready to be passed.
+
+    Attributes
+    ----------
+    kernel, grid, shared_mem
+        Of the launch.
+    most
+        Samples that a launch may count: a block counts in 32 bits.
+    slots
+        That are written.
+    arguments
+        After the slots.
+    """
+
+    kernel: nvrtc.Kernel
+    grid: int
+    shared_mem: int
+    most: int
+    slots: int
+    arguments: tuple[Any, ...]
+
+
+@lru_cache(maxsize=8)
+def launch_plan(binning: Binning, index: int) -> Plan:
+    """Kept, because a stream counts block after block and the thresholds of many bins take a while to copy."""
+    itemsize, shared_per_block = binning.dtype.itemsize, device.limits().shared_per_block
+    narrow = _narrow(binning, shared_per_block)
+    shifted = binning.shift is not None and _reach(binning) + 1 == binning.bins << binning.shift
+    line = regular_line(binning) if binning.regular and itemsize > 1 and not shifted else None
+    counters, table_bytes, last, may_divide = binning.bins, 0, "", True
+    if itemsize == 1:
+        kernel, counters, may_divide = "histogram_bytes", 256, False
+    elif narrow is not None:
+        kernel, counters, may_divide = "histogram_narrow", len(narrow.slot_of), False
+    elif shifted:
+        kernel = "histogram_shift"
+    else:
+        kernel = "histogram_search" if line is None else "histogram_regular"
+    if kernel == "histogram_search":
+        counters = binning.slots
+    copies, window = counter_layout(counters, itemsize, shared_per_block, kernel == "histogram_search")
+    shared_mem = counter_bytes(window, copies)
+    if kernel == "histogram_search":
+        arguments, table_bytes, last = _search(binning, shared_per_block - shared_mem)
+    elif line is not None and narrow is None:
+        arguments, last = _regular(binning, line), f", {str(line.doubtful == 0).lower()}"
+    elif narrow is not None:
+        arguments = _clamped(narrow)
+    else:
+        arguments = _bytes(binning) if itemsize == 1 else _shift(binning)
+    windows = -(-counters // window)
+    divided = f", {windows if windows <= 2 else 0}" if may_divide else ""
+    loaded = nvrtc.load(SOURCE, f"{kernel}<{C_TYPES[binning.dtype.name]}, {copies}{divided}{last}>")
+    shared_mem += table_bytes
+    shares = max(1, device.limits().resident_blocks(THREADS, loaded.registers, shared_mem) // windows)
+    arguments = (np.uint32(counters), np.uint32(window), *arguments)
+    return Plan(loaded, shares * windows, shared_mem, shares * 2**31, binning.slots, arguments)
+
+
+def counter_layout(counters: int, itemsize: int, shared_per_block: int, search: bool) -> tuple[int, int]:
+    """Copies of its counters that a block keeps in shared memory, and how many counters it keeps.
+
+    Parameters
+    ----------
+    counters
+        All of them.
+    itemsize
+        Bytes of a sample.
+    shared_per_block
+        Bytes that a block may have.
+    search
+        A third of that is left to a table.
+    """
+    room = shared_per_block * 2 // 3 if search else shared_per_block
+    copies = SEARCH_COPIES if search and itemsize < 8 else COPIES[itemsize]
+    while copies > 1 and counter_bytes(counters, copies) > room * 2 // (2 if search else 3):
+        copies //= 2
+    fits = counters
+    while counter_bytes(fits, copies) > room:
+        fits -= -(-(counter_bytes(fits, copies) - room) // 5)  # a counter takes a little more than four bytes
+    # Windows of equal size: all samples are read for each, whatever its size.
+    return copies, -(-counters // -(-counters // fits))
+
+
+def counter_bytes(counters: int, copies: int) -> int:
+    """Shared memory of a window of counters and those apart, at most: Counters.size in counters.cuh."""
+    last = counters + APART - 1
+    last += 0 if copies >= 16 else (last >> 5) + (last >> 10)
+    return ((last + 1) * copies + 1) // 2 * 8
+
+
+def _keys(binning: Binning) -> Any:
+    return binning.thresholds.astype(KEYS.get(binning.dtype.name, binning.dtype))
+
+
+def _bytes(binning: Binning) -> tuple[Any, ...]:
+    import cupy
+
+    return (cupy.asarray(binning.slot_of_pattern),)
+
+
+def _narrow(binning: Binning, shared_per_block: int) -> NarrowLine | None:
+    if binning.dtype.itemsize != 2 or binning.dtype.kind == "f":
+        return None
+    found = narrow_line(binning)
+    return found if found is not None and counter_bytes(len(found.slot_of), 1) <= shared_per_block else None
+
+
+def _clamped(line: NarrowLine) -> tuple[Any, ...]:
+    import cupy
+
+    samples = np.int32(line.low), np.int32(line.last), np.int32(line.beyond)
+    return *samples, line.scale, line.offset, np.int32(line.fraction), cupy.asarray(line.slot_of)
+
+
+def _shift(binning: Binning) -> tuple[Any, ...]:
+    keys, unsigned = _keys(binning), np.dtype(f"u{_keys(binning).itemsize}").type
+    has_end = np.bool_(len(keys) > binning.bins)
+    return np.uint32(binning.bins), keys[0], unsigned(_reach(binning)), np.int32(binning.shift or 0), keys[-1], has_end
+
+
+def _reach(binning: Binning) -> int:
+    """Distance of the last sample that lies in a bin 2**shift wide."""
+    shift, first = binning.shift or 0, int(binning.thresholds[0])
+    return min(binning.bins << shift, int(np.iinfo(binning.dtype).max) - first + 1) - 1
+
+
+def _regular(binning: Binning, found: RegularLine) -> tuple[Any, ...]:
+    return (*_thresholds(binning), *_line(found.line), np.int32(found.fraction), np.uint32(found.below),
+            np.uint32(found.doubtful))  # fmt: skip
+
+
+def _search(binning: Binning, room: int) -> tuple[tuple[Any, ...], int, str]:
+    """Arguments, bytes of shared memory for the table and the thresholds, and what the cells are cut from."""
+    import cupy
+
+    keys = _keys(binning)
+    cells = 2 ** max(8, (CELLS_PER_THRESHOLD * len(keys)).bit_length() - 1)
+    while cells > 256 and 4 * cells > room - 24:
+        cells //= 2
+    found = table(keys, cells)
+    taken = (len(found.cells) + 1) // 2 * 8
+    held = 0 < keys.nbytes <= room - taken
+    arguments = (*_thresholds(binning), cupy.asarray(found.cells), np.int32(len(found.cells)), *_line(found.line))
+    of_map = f"{'ByBits' if found.by_bits else 'ByValue'}<{KEY_TYPES[keys.dtype.str[1:]]}>"
+    return arguments, taken + (keys.nbytes if held else 0), f", {of_map}, {str(held).lower()}"
+
+
+def _thresholds(binning: Binning) -> tuple[Any, ...]:
+    import cupy
+
+    keys = _keys(binning)
+    # Where there is no threshold at all, one that no sample reaches is looked at.
+    looked_at = keys if len(keys) else np.full(1, np.iinfo(keys.dtype).max, keys.dtype)
+    return np.uint32(binning.bins), cupy.asarray(looked_at), np.int32(len(keys)), looked_at[0], looked_at[-1]
+
+
+def _line(line: Line) -> tuple[Any, ...]:
+    return line.start, line.reach, line.scale, line.offset

@@ -1,0 +1,170 @@
+// Positions of samples on a line, for evenly spaced bins and for cells of a table.
+//
+// A position never decreases from one sample to the next larger one, however its arithmetic rounds. So what the host
+// finds at the first and the last sample of a bin (kernels/histogram/linear_map.py, in the same arithmetic) holds for all in between.
+#pragma once
+
+#include "common/stream.cuh"
+
+struct float16 {
+    u16 bits;
+};
+
+inline __device__ float widen(float16 x) {
+#ifdef __CUDA_ARCH__
+    float value;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(x.bits));
+    return value;
+#else
+    const u32 magnitude = (x.bits & 0x7fffu) << 13;
+    // Moving the exponent by a multiplication keeps subnormals exact; 2^112 is the difference of the biases.
+    float value = __uint_as_float(magnitude) * 5.192296858534828e33f;
+    if (magnitude >= 0x0f800000u) value = __uint_as_float(magnitude | 0x7f800000u);  // infinity and NaN
+    return (x.bits & 0x8000u) ? -value : value;
+#endif
+}
+
+// The type that samples are compared in: their own, but 16-bit ones widen, exactly.
+template <typename T>
+struct Key {
+    using type = T;
+    static __device__ T of(T x) { return x; }
+};
+template <>
+struct Key<short> {
+    using type = int;
+    static __device__ int of(short x) { return x; }
+};
+template <>
+struct Key<u16> {
+    using type = int;
+    static __device__ int of(u16 x) { return x; }
+};
+template <>
+struct Key<float16> {
+    using type = float;
+    static __device__ float of(float16 x) { return widen(x); }
+};
+
+template <typename K>
+struct Unsigned {
+    using type = u32;
+};
+template <>
+struct Unsigned<i64> {
+    using type = u64;
+};
+template <>
+struct Unsigned<u64> {
+    using type = u64;
+};
+
+template <typename K>
+__device__ typename Unsigned<K>::type distance(K x, K first) {
+    using U = typename Unsigned<K>::type;
+    return U(x) - U(first);
+}
+
+// What a line is made of; of integers `reach` is the distance of the last sample on it, of floats that one's position.
+template <typename K, typename R, typename S, typename O>
+struct LineOf {
+    using Reach = R;
+    using Scale = S;
+    using Offset = O;
+    K start;
+    Reach reach;
+    Scale scale;
+    Offset offset;
+};
+
+// Integers of 32 bits: fixed point.
+template <typename K>
+struct Line : LineOf<K, u32, u32, u64> {
+    __device__ bool at(K x, u32& position) const {
+        const u32 far = distance(x, this->start);
+        position = u32((u64(far) * this->scale + this->offset) >> 32);
+        return far <= this->reach;
+    }
+};
+
+// `offset` is a whole number more than 2^23: rounding down there, where numbers are one apart, leaves the whole part in the
+// low bits. What is not in [0, 2^23), NaN included, is beyond `reach`.
+template <>
+struct Line<float> : LineOf<float, u32, float, float> {
+    __device__ bool at(float x, u32& position) const {
+        position = __float_as_uint(__fadd_rd((x - start) * scale, offset)) - 0x4b000000u;
+        return position <= reach;
+    }
+};
+
+// The same next to 2^52.
+inline __device__ u64 whole_part(double x, double offset) {
+    return u64(__double_as_longlong(__dadd_rd(x, offset))) - 0x4330000000000000ull;
+}
+template <>
+struct Line<double> : LineOf<double, u32, double, double> {
+    __device__ bool at(double x, u32& position) const {
+        const u64 whole = whole_part((x - start) * scale, offset);
+        position = u32(whole);
+        return whole <= reach;
+    }
+};
+
+// Integers of 64 bits: the distance is exact, and the position rounds as that of double does.
+template <typename K>
+struct WideLine : LineOf<K, u64, double, double> {
+    __device__ bool at(K x, u32& position) const {
+        const u64 far = distance(x, this->start);
+        position = u32(whole_part(double(far) * this->scale, this->offset));
+        return far <= this->reach;
+    }
+};
+template <>
+struct Line<i64> : WideLine<i64> {};
+template <>
+struct Line<u64> : WideLine<u64> {};
+
+// Cells of a line: 0 is all that is before it, then each position is one, and `last` is all that is beyond, NaN included.
+template <typename K>
+__device__ u32 cell_on(const Line<K>& line, u32 last, K x) {
+    u32 position;
+    if (line.at(x, position)) return position + 1;
+    return x < line.start ? 0 : last;
+}
+// By signed comparisons of what the sum's bits are: those of numbers below 2^23, negative ones included, are below its
+// bits, and those of larger ones and of NaN above.
+inline __device__ u32 cell_on(const Line<float>& line, u32 last, float x) {
+    const float sum = __fadd_rd((x - line.start) * line.scale, line.offset);
+#ifdef __CUDA_ARCH__
+    const int bits = __float_as_int(sum);  // every NaN that a GPU calculates is 0x7fffffff
+#else
+    const int bits = sum == sum ? __float_as_int(sum) : 0x7fffffff;
+#endif
+    return u32(min(max(bits, 0x4affffff), 0x4affffff + int(last)) - 0x4affffff);
+}
+
+// What of a sample lies on the line that a table's cells are cut from: itself, or the place of a float among all floats,
+// where thresholds of every magnitude are apart.
+template <typename K>
+struct ByValue {
+    using type = K;
+    static __device__ K of(K x) { return x; }
+};
+template <typename K>
+struct ByBits;
+template <>
+struct ByBits<float> {
+    using type = u32;
+    static __device__ u32 of(float x) {
+        const int bits = __float_as_int(x + 0.0f);  // of two zeros one
+        return u32(bits ^ (bits >> 31 | int(0x80000000)));
+    }
+};
+template <>
+struct ByBits<double> {
+    using type = u64;
+    static __device__ u64 of(double x) {
+        const i64 bits = __double_as_longlong(x + 0.0);
+        return u64(bits ^ (bits >> 63 | i64(0x8000000000000000)));
+    }
+};

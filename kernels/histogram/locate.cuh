@@ -1,0 +1,170 @@
+// Where a sample falls: its slot among exact thresholds (kernels/histogram/binning.py), by shift, line or table.
+//
+// Each way has two halves. `quick` finds the slot of nearly every sample with no branch; of the others it says that it
+// did not, and `slow` finds those.
+//
+// FIRST_SLOT: slot of the counter 0. MISSES: what is not found may have any counter; else it has one, or, where there are
+// some BEYOND the last, one of those. SELDOM_SLOW: on most data nothing is left to `slow`. NEXT: the faster, as measured.
+#pragma once
+
+#include "histogram/linear_map.cuh"
+
+template <typename K>
+struct Shift {
+    K start;                            // smallest sample of the first bin
+    typename Unsigned<K>::type reach;   // distance of the last sample that the shift places
+    int shift;
+    K end;                              // smallest sample of the overflow, where has_end
+    bool has_end;
+    u32 bins;
+
+    static constexpr u32 FIRST_SLOT = 1;
+    static constexpr bool MISSES = false, BEYOND = true, SELDOM_SLOW = true;
+    static constexpr Next NEXT = AHEAD;
+    __device__ bool quick(K x, u32& counter) const {
+        const auto offset = distance(x, start);
+        counter = u32(min(offset >> shift, decltype(offset)(0xffffffffu)));
+        return offset <= reach;
+    }
+    __device__ u32 slow(K x) const {
+        if (x < start) return 0;
+        return has_end && x >= end ? bins + 1 : bins;  // the last edge is closed: what lies on it is in the last bin
+    }
+};
+
+// Reads a word or two of shared memory into `value`, if `wanted`, without a branch.
+template <typename K>
+__device__ void load_shared_if(K& value, const K* from, bool wanted) {
+#ifdef __CUDA_ARCH__
+    const u32 address = u32(__cvta_generic_to_shared(from));
+    if (sizeof(K) == 4) {
+        u32 word = reinterpret_cast<const u32&>(value);
+        asm("{\n\t.reg .pred p;\n\tsetp.ne.u32 p, %2, 0;\n\t@p ld.shared.u32 %0, [%1];\n\t}"
+            : "+r"(word) : "r"(address), "r"(u32(wanted)));
+        value = reinterpret_cast<const K&>(word);
+    } else {
+        u64 word = reinterpret_cast<const u64&>(value);
+        asm("{\n\t.reg .pred p;\n\tsetp.ne.u32 p, %2, 0;\n\t@p ld.shared.u64 %0, [%1];\n\t}"
+            : "+l"(word) : "r"(address), "r"(u32(wanted)));
+        value = reinterpret_cast<const K&>(word);
+    }
+#else
+    if (wanted) value = *from;
+#endif
+}
+
+// The thresholds themselves: as many as there are, ascending, and the first and the last of them.
+template <typename K>
+struct Thresholds {
+    const K* values;
+    int count;
+    K lowest, highest;
+    u32 bins;
+
+    // How many of those from `low` on, but below `high`, a sample reaches, and with them all below `low`.
+    __device__ u32 between(int low, int high, K x) const {
+        while (low < high) {
+            const int middle = (low + high) >> 1;
+            if (x >= values[middle]) low = middle + 1;
+            else high = middle;
+        }
+        return u32(low);
+    }
+    __device__ u32 find(K x) const {
+        if (x != x) return bins + 2;
+        if (!count || x < lowest) return 0;
+        return x >= highest ? u32(count) : between(1, count - 1, x);
+    }
+};
+
+// Evenly spaced bins are 2^fraction positions of the line wide, up to rounding. The first sample of bin i is at least at
+// i * 2^fraction - below, the last of bin i - 1 less than `doubtful` beyond that: between the two a threshold decides,
+// and elsewhere the position does. The host finds both bounds in the arithmetic of the line. SURE: both are zero.
+template <typename K, bool SURE>
+struct Regular {
+    Line<K> line;
+    int fraction;
+    u32 below, doubtful;
+    Thresholds<K> thresholds;
+
+    static constexpr u32 FIRST_SLOT = 1;
+    static constexpr bool MISSES = true, BEYOND = false, SELDOM_SLOW = SURE;
+    static constexpr Next NEXT = SURE || sizeof(K) == 8 ? Next::COPIED : Next::IN_TURNS;
+    __device__ bool quick(K x, u32& counter) const {
+        u32 position;
+        const bool near = line.at(x, position);
+        counter = position >> fraction;
+        return near && (SURE || ((position + below) & ((1u << fraction) - 1)) >= doubtful);
+    }
+    __device__ u32 slow(K x) const {
+        u32 position;
+        if (!line.at(x, position)) return thresholds.find(x);
+        const int bin = int((position + below) >> fraction);
+        return u32(bin) + (bin < thresholds.count && x >= thresholds.values[bin]);
+    }
+};
+
+// Any edges: the line is cut into cells, and of each a table says how many thresholds lie before it and how many in it.
+// Where there are none, that is the slot; where there is one, it is compared; elsewhere there is a search among them. So
+// each sample is found at once. The first cell is all that is before the line, and the last all that is beyond it.
+template <typename K, typename Map, bool HELD>
+struct Search {
+    static constexpr u32 FIRST_SLOT = 0;
+    static constexpr bool MISSES = false, BEYOND = false, SELDOM_SLOW = true;
+    static constexpr Next NEXT = Next::IN_TURNS;
+    static constexpr u32 FIRST_BITS = 21, MANY = (1u << (32 - FIRST_BITS)) - 1;  // MANY: so many or more
+    Line<typename Map::type> line;
+    u32 last;
+    const u32* cells;
+    Thresholds<K> thresholds;
+
+    // The threshold is read where it is `wanted`: lanes that want none wait for no bank. HELD: in shared memory.
+    __device__ bool reaches(K x, u32 number, bool wanted) const {
+#ifdef __CUDA_ARCH__
+        if (HELD) {
+            K value = x;
+            load_shared_if(value, thresholds.values + number, wanted);
+            return wanted && x >= value;
+        }
+#endif
+        return wanted && x >= thresholds.values[number];
+    }
+    __device__ bool quick(K x, u32& slot) const {
+        const u32 entry = cells[cell_on(line, last, Map::of(x))], first = entry & ((1u << FIRST_BITS) - 1);
+        slot = first + reaches(x, first, entry != first);
+        if (entry >> FIRST_BITS > 1) {
+            const u32 inside = entry >> FIRST_BITS;
+            slot = inside == MANY ? thresholds.find(x) : thresholds.between(int(first), int(first + inside), x);
+        }
+        return true;
+    }
+    __device__ u32 slow(K x) const { return 0; }
+};
+
+// What is below `low` counts as that, what is above `last` as `beyond`, which is far enough from the last edge, where the
+// last bin is closed. Every result is a counter, and none is doubtful.
+struct Narrow {
+    int low, last, beyond;
+    u32 scale, offset;
+    int fraction;
+
+    static constexpr u32 FIRST_SLOT = 0;
+    static constexpr bool MISSES = false, BEYOND = false, SELDOM_SLOW = true;
+    static constexpr Next NEXT = AHEAD;
+    __device__ bool quick(int x, u32& counter) const {
+        counter = (u32(x > last ? beyond : max(x, low)) * scale + offset) >> fraction;
+        return true;
+    }
+    __device__ u32 slow(int x) const { return 0; }
+};
+
+struct Value {
+    static constexpr u32 FIRST_SLOT = 0;
+    static constexpr bool MISSES = false, BEYOND = false, SELDOM_SLOW = true;
+    static constexpr Next NEXT = AHEAD;
+    __device__ bool quick(u8 x, u32& slot) const {
+        slot = x;
+        return true;
+    }
+    __device__ u32 slow(u8 x) const { return x; }
+};

@@ -1,0 +1,1 @@
+"""Arrays combined element by element."""

@@ -1,0 +1,1 @@
+"""Exact matrix products by residues (Ozaki scheme II), rounded once."""

@@ -1,0 +1,77 @@
+// Hopper's products of digits: digit after digit of 64 lines of A with all digits of some lines of B at once.
+#pragma once
+
+#include "matmul/wgmma.cuh"
+
+// What this thread wrote to shared memory is there for products that begin after a barrier.
+__device__ inline void publish() {
+#if defined(__CUDA_ARCH__)
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+}
+
+// All threads of a warpgroup; on a host, where they do the same in turns, all of a block.
+__device__ inline void together(int warpgroup) {
+#if defined(__CUDA_ARCH__)
+    asm volatile("bar.sync %0, 128;" ::"r"(warpgroup + 1) : "memory");
+#else
+    __syncthreads();
+#endif
+}
+
+#if defined(__CUDA_ARCH__)
+#define FOUR(j) "+r"(sums[j][0]), "+r"(sums[j][1]), "+r"(sums[j][2]), "+r"(sums[j][3])
+#define EIGHT(j) FOUR(j), FOUR(j + 1)
+#define TO_7 "%0, %1, %2, %3, %4, %5, %6, %7"
+#define TO_15 TO_7 ", %8, %9, %10, %11, %12, %13, %14, %15"
+#define TO_31 TO_15 ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define MULTIPLY(LINES, A, REGISTERS, OF_A, OF_B, ADD, ...)                                                        \
+    asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, " ADD ", 0;\n"                                               \
+                 "wgmma.mma_async.sync.aligned.m64n" LINES "k32.s32." A ".u8 {" REGISTERS "}, " OF_A ", " OF_B      \
+                 ", add;\n}"                                                                                        \
+                 : __VA_ARGS__                                                                                      \
+                 : "l"(a + 2 * step), "l"(b + 2 * step), "r"(int(add)))
+#define MULTIPLY_64(A) MULTIPLY("64", A, TO_31, "%32", "%33", "%34", EIGHT(0), EIGHT(2), EIGHT(4), EIGHT(6))
+#endif
+
+// The products of 64 lines of A and 8 * GROUPS of B, of the 32 bytes of a step, added to sums or in their place: see
+// `multiply_lines`. The bytes of B have no sign, those of A one where SIGNED.
+template <bool SIGNED, int GROUPS>
+__device__ void multiply_digits(int (&sums)[GROUPS][4], u64 a, u64 b, int step, bool add) {
+#if defined(__CUDA_ARCH__)
+    static_assert(GROUPS == 8 || (GROUPS == 2 && !SIGNED), "an instruction for each");
+    if constexpr (GROUPS == 2) MULTIPLY("16", "u8", TO_7, "%8", "%9", "%10", EIGHT(0));
+    if constexpr (GROUPS == 8 && SIGNED) MULTIPLY_64("s8");
+    if constexpr (GROUPS == 8 && !SIGNED) MULTIPLY_64("u8");
+#else
+    const int lane = int(threadIdx.x) % 32, warp = int(threadIdx.x) / 32 % 4;
+    const auto load = [=](u64 memory, int line, u32(&words)[8]) {
+        for (int i = 0; i < 2; ++i) {
+            const uint4 half = *reinterpret_cast<const uint4*>(memory + swizzled(line, 2 * step + i));
+            words[4 * i] = half.x, words[4 * i + 1] = half.y, words[4 * i + 2] = half.z, words[4 * i + 3] = half.w;
+        }
+    };
+    for (int j = 0; j < GROUPS && !add; ++j)
+        for (int& sum : sums[j]) sum = 0;
+    u32 rows[2][8], column[8];
+    for (int k = 0; k < 2; ++k) load(a, 16 * warp + lane / 4 + 8 * k, rows[k]);
+    for (int j = 0; j < GROUPS; ++j)
+        for (int n = 0; n < 2; ++n) {
+            load(b, 8 * j + lane % 4 * 2 + n, column);
+            for (int k = 0; k < 2; ++k)
+                for (int byte = 0; byte < 32; ++byte) {
+                    const u32 own = rows[k][byte / 4] >> byte % 4 * 8, other = column[byte / 4] >> byte % 4 * 8;
+                    sums[j][2 * k + n] += (SIGNED ? int(i8(own)) : int(u8(own))) * int(u8(other));
+                }
+        }
+#endif
+}
+#if defined(__CUDA_ARCH__)
+#undef FOUR
+#undef EIGHT
+#undef TO_7
+#undef TO_15
+#undef TO_31
+#undef MULTIPLY
+#undef MULTIPLY_64
+#endif

@@ -1,0 +1,109 @@
+"""Exact products of stacks of small matrices of floats on a GPU: the door to the kernel of `small.cu`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kernels.common import nvrtc
+from kernels.common.checks import check_array
+from kernels.map.promotion import converted
+from kernels.matmul.formats import FORMATS
+from kernels.matmul.memory import ceil_div, empty, is_small, matrices_of, numbered
+
+SOURCE = Path(__file__).with_suffix(".cu")
+
+C_TYPES = {"float16": "Float16", "float32": "Float32", "float64": "Float64"}
+SIDE, AT_A_TIME = 16, 4  # of small.cu
+
+
+def suits(result: np.dtype[Any], inner: int, a: Any, b: Any) -> bool:
+    """Whether a part is the whole of two stacks of small matrices; what cannot be multiplied is left to others."""
+    if min(a.ndim, b.ndim) < 2 or not a.shape[-1] == b.shape[-2] == inner:
+        return False
+    return is_small(result, a.shape[-2], inner, b.shape[-1])
+
+
+class ProductOfSmall:
+    """The product of two stacks of matrices that `suits` accepts, in one part: see `ProductOnDevice`.
+
+    Parameters
+    ----------
+    result
+        Dtype of the product, to which the factors are converted.
+    """
+
+    scaled, kind = True, "small"
+
+    def __init__(self, result: np.dtype[Any]) -> None:
+        self.result = result
+
+    def measure(self, a: Any, b: Any) -> None:
+        """Nothing: one kernel does everything."""
+
+    def add(self, a: Any, b: Any) -> None:
+        """Multiply.
+
+        Parameters
+        ----------
+        a, b : CuPy arrays, shapes (..., rows, inner) and (..., inner, columns), C-contiguous
+            Of any dtype that NumPy converts to that of the product.
+        """
+        import cupy
+
+        a, b = converted(a, self.result), converted(b, self.result)
+        for what, array in (("first", a), ("second", b)):
+            check_array(f"matmul, {what} matrix", array, (self.result.name,), max(2, array.ndim))
+        (rows, inner), columns = a.shape[-2:], b.shape[-1]
+        if inner != b.shape[-2] or not self._fits(rows, inner, columns):
+            raise ValueError(f"matmul: expected {self.kind} matrices to multiply, got shapes {a.shape} and {b.shape}")
+        batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+        self.product = empty((*batch, rows, columns), f"u{self.result.itemsize}")
+        self.doubts = cupy.zeros(1, np.uint64)
+        if not self.product.size:
+            return
+        listed = not a.shape[:-2] == b.shape[:-2] == batch
+        if listed:
+            lists = [cupy.asarray(np.ascontiguousarray(numbered(matrices_of(array), array.shape[:-2], batch)))
+                     for array in (a, b)]  # fmt: skip
+        else:
+            lists = [empty((1,), np.int32)] * 2
+        self._launch(a, b, (*lists, np.int32(listed)), matrices_of(self.product))
+
+    def _fits(self, rows: int, inner: int, columns: int) -> bool:
+        return is_small(self.result, rows, inner, columns)
+
+    def _launch(self, a: Any, b: Any, lists: tuple[Any, ...], matrices: int) -> None:
+        (rows, inner), columns = a.shape[-2:], b.shape[-1]
+        warps, chunks = ceil_div(max(rows, columns), SIDE), ceil_div(inner, SIDE)
+        whole = rows == columns == warps * SIDE and inner == chunks * SIDE and not any(x.data.ptr % 16 for x in (a, b))
+        kernel = f"multiply_small<{C_TYPES[self.result.name]}, {warps}, {chunks}, {str(whole).lower()}>"
+        at_a_time = AT_A_TIME if warps == 1 else 1
+        nvrtc.load(SOURCE, kernel)(
+            (ceil_div(matrices, at_a_time),),
+            (32 * warps * at_a_time,),
+            (a, b, *lists, *map(np.int32, (matrices, rows, inner, columns)),
+             np.float64(FORMATS[self.result.name].share(inner)), self.product, self.doubts),
+        )  # fmt: skip
+
+    def finish(self) -> Any:
+        """The product, on the current stream."""
+        return self.product.view(self.result)
+
+    @property
+    def doubtful(self) -> int:
+        """Elements that were computed term by term."""
+        return int(self.doubts.get()[0])
+
+    def unsettled(self) -> bool:
+        """Whether every part is to be seen again: never."""
+        return False
+
+
+# One of each kind, for those who look at machine code.
+INSTANCES = tuple(
+    f"multiply_small<Float{bits}, {size}, {size}, {whole}>"
+    for bits in (16, 32, 64) for size in (1, 2, 3, 4) for whole in ("true", "false")
+)  # fmt: skip

@@ -1,0 +1,53 @@
+// Exact products of stacks of matrices of floats whose sums are short, on Hopper: nothing but the result is written.
+//
+//   multiply_short       64 rows of one matrix by a block, some columns after the others
+//
+// A block keeps its rows of A, cut into digits of eight bits, in shared memory. Warpgroups take groups of columns by turns:
+// while the tensor cores multiply the digits of one, others round what they have multiplied, load and cut their next.
+// Where a bound cannot vouch for all elements at once, the kernel says so, and all are computed in another way. small_k.py
+// calls the kernel, docs/matmul.md says what is computed.
+
+#include "matmul/small_k.cuh"
+
+// Matrix m of the stack of products comes from matrices a_of[m] and b_of[m], where they are listed, else from m and m. A
+// block has so many groups of columns; sums have 128 products, or so many times PIECES.
+template <typename F, int PIECES, bool WHOLE>
+__global__ void __launch_bounds__((Short<F, PIECES>::THREADS), 1)
+multiply_short(const typename F::Storage* __restrict__ a, const typename F::Storage* __restrict__ b,
+               const int* __restrict__ a_of, const int* __restrict__ b_of, int listed, int rows, int inner, int columns,
+               int groups_of_block, typename F::Storage* result, u64* uncertain) {
+    using S = Short<F, PIECES>;
+    extern __shared__ __align__(1024) u8 memory[];
+    const int down = (rows + S::ROWS - 1) / S::ROWS, all = (columns + S::COLUMNS - 1) / S::COLUMNS;
+    const int across = (all + groups_of_block - 1) / groups_of_block;
+    const int first_row = int(blockIdx.x) % down * S::ROWS, first = int(blockIdx.x) / down % across * groups_of_block;
+    const i64 matrix = int(blockIdx.x) / down / across;
+    const int groups = min(groups_of_block, all - first);
+    const i64 of_a = listed ? a_of[matrix] : matrix, of_b = listed ? b_of[matrix] : matrix;
+    const Matrix<F> of{a + (of_a * rows + first_row) * inner, b + of_b * inner * columns,
+                       result + (matrix * rows + first_row) * columns, min(rows - first_row, S::ROWS), inner, columns};
+    const int warpgroup = __shfl_sync(~0u, int(threadIdx.x) / GROUP, 0);
+    S work(memory, of, warpgroup);
+    work.template cut_rows<WHOLE>();
+    int sums[S::PLACES * S::EIGHTS][4], totals[S::EIGHTS][4];
+    bool certain = true;
+    __syncthreads();
+    const int rounds = (groups + S::WARPGROUPS - 1) / S::WARPGROUPS;
+#pragma unroll 1
+    for (int round = 0;; ++round) {
+        const int group = S::WARPGROUPS * round + warpgroup, column = (first + group) * S::COLUMNS;
+        // Where one warpgroup has a group less, it multiplies the first one for nothing.
+        const int next = group < groups ? column : first * S::COLUMNS;
+        typename S::Values values;
+        if (S::AHEAD && round < rounds) work.template load_columns<WHOLE>(next, values);
+        if (round > 0 && group - S::WARPGROUPS < groups)
+            certain &= work.template finish<WHOLE>(round - 1, column - S::WARPGROUPS * S::COLUMNS, sums, totals);
+        if (round == rounds) break;
+        if (!S::AHEAD) work.template load_columns<WHOLE>(next, values);
+        work.cut_columns(round, values);
+        together(warpgroup);
+        work.multiply(sums, totals);
+        together(warpgroup);
+    }
+    if (!__all_sync(~0u, certain) && threadIdx.x % 32 == 0) atomicAdd(uncertain, u64(1));
+}

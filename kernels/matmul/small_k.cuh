@@ -1,0 +1,296 @@
+// 64 rows of A and a group of columns of B, cut into digits, multiplied by warpgroups, rounded.
+//
+// Of each digit 64 rows, or the columns of a group, are lines of 128 bytes, swizzled; those of all digits lie one after the
+// other, the magnitudes last, and again for the next 128 numbers. Numbers of a line are in an order in which lanes load many
+// of A at once; the digits of B, of which the last would have a sign, have none: 2^KEPT is added to each number, and what that
+// adds to the sums is taken away before they begin.
+#pragma once
+
+#include "matmul/operands.cuh"
+#include "matmul/digits_wgmma.cuh"
+
+constexpr int GROUP = 128;  // threads of a warpgroup
+constexpr int ROOM = 4096;  // bytes of shared memory besides digits, at most
+
+template <typename F, int PIECES> struct Short {
+    using T = typename F::Storage;
+    using D = Digits<F>;
+    using Of = Scaling<sizeof(T)>;
+    static constexpr int INNER = WIDE * PIECES;
+    using Sums = Sum<F, INNER>;
+    using Scale = decltype(Sums::scale(0));
+    static constexpr int ROWS = 64, COLUMNS = 16, EIGHTS = COLUMNS / 8, PLACES = D::PLACES;
+    // As many as there are registers for; with few of them it pays to load numbers ahead of time. Digits of B at once.
+    static constexpr int WARPGROUPS = D::COUNT > 4 ? 2 : 4, AT_A_TIME = 4, THREADS = WARPGROUPS * GROUP;
+    static constexpr bool AHEAD = WARPGROUPS == 2;
+    static constexpr int EACH = INNER / 32;  // numbers of a row by a lane
+    static constexpr int AT_ONCE = sizeof(T) == 8 ? 2 : 4, LOADS = EACH / AT_ONCE;
+    static constexpr int OF_WARP = COLUMNS / 4, SHARE = INNER * OF_WARP / 32;  // columns; numbers of one by a lane
+    // Steps of 32 products that sums of magnitudes have: mostly enough.
+    static constexpr int STEPS_OF_MAGNITUDES = Nearness<F>::MOVED > 0 ? WIDE / 32 : 2;
+    static constexpr int PIECE_A = D::COUNT * ROWS * WIDE, PIECE_B = D::COUNT * COLUMNS * WIDE;
+    // With the magnitudes of the first numbers.
+    static constexpr int BYTES_A = PIECE_A * PIECES + ROWS * WIDE, BYTES_B = PIECE_B * PIECES + COLUMNS * WIDE;
+    static constexpr int BYTES = BYTES_A + WARPGROUPS * BYTES_B;
+    static constexpr int ZERO = -(1 << 20), STRANGE = 1 << 22;  // sizes of lines without numbers, and of those that are not cut
+    using Values = T[SHARE];
+
+    // What is known of lines.
+    struct State {
+        Scale scale_a[ROWS], scale_b[2 * WARPGROUPS][COLUMNS];  // of B those of a warpgroup's group of columns, and of its next
+        int exponent_a[ROWS], exponent_b[2 * WARPGROUPS][COLUMNS];
+        int digits_a[ROWS][D::COUNT];  // sums of each digit
+        int size_a[ROWS], size_b[2 * WARPGROUPS][COLUMNS];  // sums of magnitudes, or ZERO, or STRANGE
+    };
+    static_assert(sizeof(State) <= ROOM, "ROOM in small_k.py");
+
+    u8 *const of_a, *const of_b;  // digits; those of B are the ones of this warpgroup
+    State& state;
+    const Matrix<F> of;
+    const int warp, lane, warpgroup;
+
+    __device__ Short(u8* memory, const Matrix<F>& of, int warpgroup)
+        : of_a(memory), of_b(memory + BYTES_A + warpgroup * BYTES_B),
+          state(*reinterpret_cast<State*>(memory + BYTES)), of(of), warp(int(threadIdx.x) / 32),
+          lane(int(threadIdx.x) % 32), warpgroup(warpgroup) {}
+
+    static __device__ typename Of::Bits bits(T value) {
+        return bits_of<F>(value);
+    }
+    static __device__ u32 low_word(T value) { return sizeof(T) == 8 ? u32(u64(value)) : 0; }
+
+    // Numbers of a line that has such a key, four of them: digits, magnitudes. Of lines whose exponent is not moderate nothing.
+    static __device__ void cut(const T (&values)[4], u32 key, bool moderate, u32 (&digits)[D::ALL]) {
+        const auto factor = Of::factor(Of::POWER - (key >> Of::FIELD));
+        typename Of::Whole wholes[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) wholes[i] = moderate ? Of::whole(bits(values[i]), factor) : 0;
+        D::cut(wholes, digits);
+    }
+    static __device__ int exponent(u32 key) { return key >> Of::FIELD ? int(key >> Of::FIELD) - Of::BIAS : 0; }
+    static __device__ int size_of(int size, u32 key, bool moderate) { return !moderate ? STRANGE : key ? size : ZERO; }
+
+    // A warp takes one row after the other, so many at a time.
+    template <bool WHOLE> __device__ void cut_rows() {
+        constexpr int WARPS = THREADS / 32, TOGETHER = 4;
+        static_assert(ROWS % (TOGETHER * WARPS) == 0, "warps have as many rows each");
+#pragma unroll 1
+        for (int first = warp; first < ROWS; first += TOGETHER * WARPS) {
+            T values[TOGETHER][EACH];
+#pragma unroll
+            for (int i = 0; i < TOGETHER; ++i) load_row<WHOLE>(first + i * WARPS, values[i]);
+#pragma unroll
+            for (int i = 0; i < TOGETHER; ++i) cut_row(first + i * WARPS, values[i]);
+        }
+        publish();
+    }
+    template <bool WHOLE> __device__ void load_row(int row, T (&values)[EACH]) const {
+#pragma unroll
+        for (int m = 0; m < LOADS; ++m) {
+            const int k = AT_ONCE * (32 * m + lane);
+            const T* const from = of.a + row * of.inner + k;
+            if constexpr (WHOLE) {
+                const auto pack = *reinterpret_cast<const Pack<T, AT_ONCE>*>(from);
+#pragma unroll
+                for (int i = 0; i < AT_ONCE; ++i) values[m * AT_ONCE + i] = pack.items[i];
+            } else {
+#pragma unroll
+                for (int i = 0; i < AT_ONCE; ++i)
+                    values[m * AT_ONCE + i] = row < of.rows && k + i < of.inner ? from[i] : T(0);
+            }
+        }
+    }
+    __device__ void cut_row(int row, const T (&values)[EACH]) {
+        u32 key = 0, low = 0;
+#pragma unroll
+        for (int i = 0; i < EACH; ++i) {
+            key = max(key, Of::key(bits(values[i])));
+            low |= low_word(values[i]);
+        }
+        key = __reduce_max_sync(~0u, key);
+        const bool moderate = Of::is_moderate(key, u32(__any_sync(~0u, low != 0)));
+        u32 digits[EACH / 4][D::ALL];
+        int sums[D::COUNT] = {}, size = 0;
+#pragma unroll
+        for (int i = 0; i < EACH / 4; ++i) {
+            const T four[4] = {values[4 * i], values[4 * i + 1], values[4 * i + 2], values[4 * i + 3]};
+            cut(four, key, moderate, digits[i]);
+            constexpr u32 ONES = 0x01010101;
+#pragma unroll
+            for (int d = 0; d < D::COUNT - 1; ++d) sums[d] = int(__dp4a(digits[i][d], ONES, u32(sums[d])));
+            sums[D::COUNT - 1] = __dp4a(int(digits[i][D::COUNT - 1]), int(ONES), sums[D::COUNT - 1]);
+            size = int(__dp4a(digits[i][D::COUNT], ONES, u32(size)));
+        }
+        const int begin = lane * EACH;
+        u8* const to = of_a + begin / WIDE * PIECE_A + swizzled(row, begin % WIDE / 16) + begin % 16;
+#pragma unroll
+        for (int d = 0; d < D::ALL; ++d) {
+            if (d == D::COUNT && begin >= WIDE) break;
+            u8* const of_digit = to + (d < D::COUNT ? d * ROWS * WIDE : PIECES * PIECE_A);
+            if constexpr (EACH == 8) *reinterpret_cast<uint2*>(of_digit) = make_uint2(digits[0][d], digits[1][d]);
+            else *reinterpret_cast<u32*>(of_digit) = digits[0][d];
+        }
+#pragma unroll
+        for (int d = 0; d < D::COUNT; ++d) sums[d] = int(__reduce_add_sync(~0u, u32(sums[d])));
+        size = int(__reduce_add_sync(~0u, u32(size)));
+        if (lane) return;
+#pragma unroll
+        for (int d = 0; d < D::COUNT; ++d) state.digits_a[row][d] = sums[d];
+        state.size_a[row] = size_of(size, key, moderate);
+        state.exponent_a[row] = exponent(key);
+        state.scale_a[row] = Sums::scale(exponent(key));
+    }
+
+    // A warp has some columns, a lane some numbers of one of them: neighbours have neighbouring columns.
+    __device__ int column_of_lane() const { return warp % 4 * OF_WARP + lane % OF_WARP; }
+    __device__ int first_of_lane() const { return lane / OF_WARP * SHARE; }
+
+    // In the order in which lanes have the numbers of a row of A.
+    template <bool WHOLE> __device__ void load_columns(int column, Values& values) const {
+        const int own = column + column_of_lane(), start = AT_ONCE * (first_of_lane() / EACH);
+#pragma unroll
+        for (int m = 0; m < LOADS; ++m) {
+            int k = 32 * AT_ONCE * m + start;
+            const T* from = of.b + (k * of.columns + own);
+#pragma unroll
+            for (int i = 0; i < SHARE / LOADS; ++i, ++k, from += of.columns)
+                values[i / AT_ONCE * EACH + m * AT_ONCE + i % AT_ONCE] =
+                    WHOLE || (k < of.inner && own < of.columns) ? *from : T(0);
+        }
+    }
+    __device__ void cut_columns(int round, const Values& values) {
+        const int column = column_of_lane(), start = first_of_lane();
+        u32 key = 0, low = 0;
+#pragma unroll
+        for (int i = 0; i < SHARE; ++i) {
+            key = max(key, Of::key(bits(values[i])));
+            low |= low_word(values[i]);
+        }
+        for (int distance = OF_WARP; distance < 32; distance *= 2) {
+            key = max(key, __shfl_xor_sync(~0u, key, distance));
+            low |= __shfl_xor_sync(~0u, low, distance);
+        }
+        const bool moderate = Of::is_moderate(key, low);
+        int size = 0;
+#pragma unroll
+        for (int chunk = 0; chunk < SHARE / 16; ++chunk) {
+            u32 digits[4][D::ALL];
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                const int at = 16 * chunk + 4 * i;
+                const T four[4] = {values[at], values[at + 1], values[at + 2], values[at + 3]};
+                cut(four, key, moderate, digits[i]);
+                size = int(__dp4a(digits[i][D::COUNT], 0x01010101u, u32(size)));
+                digits[i][D::COUNT - 1] ^= 0x80808080;
+            }
+            const int begin = start + 16 * chunk;
+            u8* const to = of_b + begin / WIDE * PIECE_B + swizzled(column, begin % WIDE / 16);
+#pragma unroll
+            for (int d = 0; d < D::ALL; ++d) {
+                if (d == D::COUNT && begin >= WIDE) break;
+                *reinterpret_cast<uint4*>(to + (d < D::COUNT ? d * COLUMNS * WIDE : PIECES * PIECE_B)) =
+                    make_uint4(digits[0][d], digits[1][d], digits[2][d], digits[3][d]);
+            }
+        }
+        publish();
+        for (int distance = OF_WARP; distance < 32; distance *= 2) size += __shfl_xor_sync(~0u, size, distance);
+        if (lane >= OF_WARP) return;
+        state.size_b[slot(round)][column] = size_of(size, key, moderate);
+        state.exponent_b[slot(round)][column] = exponent(key);
+        state.scale_b[slot(round)][column] = Sums::scale(exponent(key));
+    }
+
+    // The sums of products of all digits of the rows and of this warpgroup's columns, and of some magnitudes.
+    __device__ void multiply(int (&sums)[PLACES * EIGHTS][4], int (&totals)[EIGHTS][4]) const {
+        int found[AT_A_TIME * EIGHTS][4] = {};  // one for all: what each had anew would take other registers
+        multiply_digit<0, 0>(found, sums, totals);
+    }
+    // A digit of A is multiplied with some of B at once: sums at as many places.
+    template <int DIGIT, int FROM>
+    __device__ void multiply_digit(int (&found)[AT_A_TIME * EIGHTS][4], int (&sums)[PLACES * EIGHTS][4],
+                                   int (&totals)[EIGHTS][4]) const {
+        constexpr int DONE = FROM + AT_A_TIME - D::COUNT;  // of these before, where as many are not left
+        constexpr int FIRST = DONE > 0 ? FROM - DONE : FROM;
+        begin_multiplying();
+#pragma unroll
+        for (int step = 0; step < INNER / 32; ++step) {
+            const int piece = step / (WIDE / 32);
+            const u8 *const a = of_a + piece * PIECE_A + DIGIT * ROWS * WIDE, *const b = of_b + piece * PIECE_B;
+            multiply_digits<DIGIT == D::COUNT - 1>(found, lines_at(a), lines_at(b + FIRST * COLUMNS * WIDE),
+                                                  step % (WIDE / 32), step > 0);
+            if (DIGIT == 0 && FROM == 0 && step < STEPS_OF_MAGNITUDES)
+                multiply_digits<false>(totals, lines_at(of_a + PIECES * PIECE_A), lines_at(of_b + PIECES * PIECE_B), step,
+                                       step > 0);
+        }
+        commit_multiplying();
+        wait_for_multiplying<0>();
+        hold(found);
+        if (DIGIT == 0 && FROM == 0) hold(totals);
+#pragma unroll
+        for (int digit = FROM; digit < FIRST + AT_A_TIME; ++digit)
+#pragma unroll
+            for (int j = 0; j < EIGHTS; ++j)
+#pragma unroll
+                for (int e = 0; e < 4; ++e) {
+                    int& sum = sums[(DIGIT + digit) * EIGHTS + j][e];
+                    const int more = found[(digit - FIRST) * EIGHTS + j][e];
+                    // The last place of a digit is its first, and too large by what all numbers of B are.
+                    if (digit == D::COUNT - 1) sum = more - 128 * state.digits_a[row() + e / 2 * 8][DIGIT];
+                    else sum = DIGIT == 0 ? more : sum + more;
+                }
+        hold(sums);
+        if constexpr (DONE < 0) multiply_digit<DIGIT, FROM + AT_A_TIME>(found, sums, totals);
+        else if constexpr (DIGIT + 1 < D::COUNT) multiply_digit<DIGIT + 1, 0>(found, sums, totals);
+    }
+    __device__ int slot(int round) const { return 2 * warpgroup + round % 2; }
+    // Of a lane's sums the first one's row, and its column within eight.
+    __device__ int row() const { return warp % 4 * 16 + lane / 4; }
+    __device__ int column() const { return lane % 4 * 2; }
+
+    // Rounds the elements from this column on; whether all are certain.
+    template <bool WHOLE>
+    __device__ bool finish(int round, int first, const int (&sums)[PLACES * EIGHTS][4], const int (&totals)[EIGHTS][4]) const {
+        int least = 1 << 30;
+        const auto& known = state;
+        const int own = slot(round);
+#pragma unroll
+        for (int j = 0; j < EIGHTS; ++j)
+#pragma unroll
+            for (int k = 0; k < 2; ++k) {
+                const int row = this->row() + 8 * k;
+                T found[2];
+#pragma unroll
+                for (int n = 0; n < 2; ++n) {
+                    const int column = 8 * j + this->column() + n;
+                    Sums sum;
+                    sum_up<0>(sum, sums, j, 2 * k + n);
+                    bool sure = true;
+                    found[n] = sum.round(known.scale_a[row], known.scale_b[own][column], sure);
+                    if (!sure) found[n] = sum.exactly(known.exponent_a[row] + known.exponent_b[own][column]);
+                    const int sizes = known.size_a[row] + known.size_b[own][column];
+                    const int total = sizes < 0 ? 1 << 20 : totals[j][2 * k + n];  // a sum of zeros
+                    const int share = Nearness<F>::share(total, max(sizes, 0), of.inner);
+                    if (WHOLE || (row < of.rows && first + column < of.columns)) least = min(least, share);
+                }
+                store<WHOLE>(row, first + 8 * j + column(), found[0], found[1]);
+            }
+        return Nearness<F>::enough(least, of.inner);
+    }
+    template <int PART>
+    static __device__ void sum_up(Sums& sum, const int (&sums)[PLACES * EIGHTS][4], int j, int e) {
+        const auto at = [&](int place) { return place < PLACES ? sums[(place < PLACES ? place : 0) * EIGHTS + j][e] : 0; };
+        sum.template add<PART>(at(4 * PART), at(4 * PART + 1), at(4 * PART + 2), at(4 * PART + 3));
+        if constexpr (PART + 1 < D::PARTS) sum_up<PART + 1>(sum, sums, j, e);
+    }
+    template <bool WHOLE> __device__ void store(int row, int column, T left, T right) const {
+        T* const to = of.result + i64(row) * of.columns + column;
+        if constexpr (WHOLE) {
+            if constexpr (sizeof(T) == 8) __stcs(reinterpret_cast<ulonglong2*>(to), make_ulonglong2(left, right));
+            else if constexpr (sizeof(T) == 4) __stcs(reinterpret_cast<uint2*>(to), make_uint2(left, right));
+            else __stcs(reinterpret_cast<u32*>(to), u32(left) | u32(right) << 16);
+        } else if (row < of.rows) {
+            if (column < of.columns) to[0] = left;
+            if (column + 1 < of.columns) to[1] = right;
+        }
+    }
+};

@@ -1,0 +1,1 @@
+"""Exact sums, extremes and their places."""

@@ -1,0 +1,134 @@
+"""The reference of reduce: samples taken apart into sign, exponent and digits, and counted by them; plain and slower.
+
+It shares no arithmetic with `reduce_cpu` nor with the kernels: floats are never added, only small integers in float64,
+whose sums stay below 2**53.
+"""
+
+from __future__ import annotations
+
+from itertools import combinations_with_replacement
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernels.reduce import exact_sum
+from kernels.reduce import partial as reduce
+from kernels.reduce.partial import (
+    EXTREMES,
+    MAX_AT,
+    MAX_KEY,
+    MIN_AT,
+    MIN_KEY,
+    NAN,
+    NEGATIVE,
+    POSITIVE,
+    SQUARES,
+    SUM,
+    Partial,
+)
+
+PART = 2**15  # samples at a time: few enough for the cache; products of two digits of 18 bits add up to 2**51 at most
+DIGIT = 18
+
+
+def reduce_reference(samples: NDArray[Any], parts: int) -> Partial:
+    """Partial of samples.
+
+    Parameters
+    ----------
+    samples : array of any integer or float dtype and byte order, shape (n,), n >= 1
+    parts
+        One of ``kernels.reduce.partial.PARTS``.
+    """
+    dtype = samples.dtype.newbyteorder("=")
+    partial = reduce.empty(dtype, parts, len(samples))
+    numbers = samples.astype(dtype)
+    if dtype.kind == "f":
+        with np.errstate(invalid="ignore"):  # a signalling NaN is a NaN like any other
+            numbers = numbers.astype(np.float64)
+        partial[[NAN, POSITIVE, NEGATIVE]] = [(numbers != numbers).sum(), (numbers == np.inf).sum(),
+                                              (numbers == -np.inf).sum()]  # fmt: skip
+    if parts & EXTREMES:
+        _extremes(partial, numbers, dtype)
+    total = squares = 0
+    for start in range(0, len(numbers), PART):
+        part = numbers[start : start + PART]
+        sums = _float_sums(part, parts) if dtype.kind == "f" else _integer_sums(part)
+        total, squares = total + sums[0], squares + sums[1]
+    if parts & SUM:
+        partial[reduce.SUM_AT] = exact_sum.to_words(total, exact_sum.SUM_WORDS)
+    if parts & SQUARES:
+        partial[reduce.SQUARES_AT] = exact_sum.to_words(squares, exact_sum.SQUARE_WORDS)
+    return partial
+
+
+def _extremes(partial: Partial, numbers: NDArray[Any], dtype: np.dtype[Any]) -> None:
+    if partial[NAN]:
+        partial[reduce.FIRST_NAN] = 2 * np.flatnonzero(numbers != numbers)[0]
+        if partial[NAN] == len(numbers):
+            return
+    ordered = numbers[numbers == numbers]
+    for value, key, at in ((ordered.min(), MIN_KEY, MIN_AT), (ordered.max(), MAX_KEY, MAX_AT)):
+        first = int(np.flatnonzero(numbers == value)[0])
+        partial[key] = reduce.to_key(value, dtype)
+        partial[at] = 2 * first + (str(numbers[first]) == "-0.0")
+
+
+def _integer_sums(part: NDArray[Any]) -> tuple[int, int]:
+    """Bytes by value, others by columns of 16 bits, the highest with the sign; their products are below 2**53."""
+    if part.itemsize == 1:
+        counted = np.bincount(part.view(np.uint8), minlength=256).tolist()
+        values = np.arange(256, dtype=np.uint8).view(part.dtype).tolist()
+        total = sum(value * times for value, times in zip(values, counted, strict=True))
+        squares = sum(value * value * times for value, times in zip(values, counted, strict=True))
+        return total << exact_sum.SUM_BITS, squares << exact_sum.SQUARE_BITS
+    pieces = part.astype(part.dtype.newbyteorder("<")).view("<u2").reshape(len(part), -1)
+    columns = np.ascontiguousarray(pieces.T).astype(np.float64)
+    if part.dtype.kind == "i":
+        columns[-1] -= (columns[-1] >= 2**15) * 2.0**16
+    sums, products = columns.sum(axis=1), columns @ columns.T
+    total = sum(int(value) << 16 * i for i, value in enumerate(sums))
+    squares = sum(int(products[i, j]) << 16 * (i + j) for i, j in np.ndindex(products.shape))
+    return total << exact_sum.SUM_BITS, squares << exact_sum.SQUARE_BITS
+
+
+def _float_sums(part: NDArray[np.float64], parts: int) -> tuple[int, int]:
+    """By sign and exponent: of all samples with the same ones the digits add up, and the products of two digits."""
+    if not parts & SUM:
+        return 0, 0
+    bits = part.view(np.uint64)
+    key = (bits >> np.uint64(52)).view(np.int64)
+    fraction = bits & np.uint64(2**52 - 1)
+    mask = np.uint64(2**DIGIT - 1)
+    digits = {i: ((fraction >> np.uint64(DIGIT * i)) & mask).astype(np.float64) for i in range(3)}
+    digits = {i: digit for i, digit in digits.items() if digit.any()}  # the lowest of no float32
+    counted = _by_key(key)
+    present = np.flatnonzero(counted.any(axis=0))
+
+    def sums(weights: NDArray[np.float64]) -> NDArray[np.int64]:
+        return _by_key(key, weights)[:, present]
+
+    # Of fractions, as integers of any size: their sums, above and below zero, and the sum of their squares.
+    fractions = sum((sums(digit).astype(object) << DIGIT * i for i, digit in digits.items()), np.zeros((2, 1), object))
+    squared = np.zeros(1, object)
+    if parts & SQUARES:
+        for i, j in combinations_with_replacement(digits, 2):
+            found = sums(digits[i] * digits[j]).sum(axis=0).astype(object)
+            squared = squared + (found * (1 + (i != j)) << DIGIT * (i + j))
+    total = squares = 0
+    above, below = np.broadcast_to(fractions, (2, len(present))).tolist()
+    columns = zip(present.tolist(), *counted[:, present].tolist(), above, below,
+                  np.broadcast_to(squared, len(present)).tolist(), strict=True)  # fmt: skip
+    for exponent, positive, negative, plus, minus, square in columns:
+        # A sample is sign * (leading + fraction) * 2**(place - 1074).
+        leading, place = (2**52 if exponent else 0), max(exponent, 1) - 1
+        total += (positive - negative) * leading + plus - minus << place
+        if parts & SQUARES:
+            squares += (positive + negative) * leading**2 + 2 * leading * (plus + minus) + square << 2 * place
+    return total << (exact_sum.SUM_BITS - 1074), squares << (exact_sum.SQUARE_BITS - 2 * 1074)
+
+
+def _by_key(key: NDArray[np.int64], weights: NDArray[np.float64] | None = None) -> NDArray[np.int64]:
+    """Sums by sign and exponent, of what is finite, shape (2, 2047)."""
+    return np.bincount(key, weights, 4096).astype(np.int64).reshape(2, 2048)[:, :2047]

@@ -1,0 +1,144 @@
+// What a tile is like, before it is added up: least and greatest sample, and of floats the magnitudes.
+#pragma once
+
+#include "reduce/tile.cuh"
+
+// Pairs of 16-bit numbers, signed or not as T is: the lesser ones, the greater ones.
+template <typename T> __device__ u32 lower_pair(u32 a, u32 b) {
+    return T(-1) < T(0) ? __vmins2(a, b) : __vminu2(a, b);
+}
+template <typename T> __device__ u32 upper_pair(u32 a, u32 b) {
+    return T(-1) < T(0) ? __vmaxs2(a, b) : __vmaxu2(a, b);
+}
+
+// Least and greatest sample of a tile, and for floats what their sums need to know of it.
+template <typename T, int PARTS> struct Extent {
+    using Value = typename Wide<T>::type;
+    Value low, high;
+
+    __device__ Extent(const Tile<T>& tile) {
+        if constexpr (!(PARTS & EXTREMES)) return;
+        else if constexpr (sizeof(T) > 2) {
+            low = high = tile.item[0];
+#pragma unroll
+            for (int i = 1; i < Tile<T>::SIZE; ++i) {
+                low = min(low, tile.item[i]);
+                high = max(high, tile.item[i]);
+            }
+        } else {
+            // Two to one instruction. Bytes in pairs, too: the upper one decides, and a shift brings the lower one up.
+            u32 least = tile.word[0], greatest = least;
+#pragma unroll
+            for (int i = 0; i < Tile<T>::WORDS; ++i) {
+                least = lower_pair<T>(least, tile.word[i]);
+                greatest = upper_pair<T>(greatest, tile.word[i]);
+                if constexpr (sizeof(T) == 1) {
+                    least = lower_pair<T>(least, tile.word[i] << 8);
+                    greatest = upper_pair<T>(greatest, tile.word[i] << 8);
+                }
+            }
+            constexpr int UNUSED = 16 - 8 * sizeof(T);
+            low = min(Value(T(least << 16 >> 16 + UNUSED)), Value(T(least >> 16 + UNUSED)));
+            high = max(Value(T(greatest << 16 >> 16 + UNUSED)), Value(T(greatest >> 16 + UNUSED)));
+        }
+    }
+};
+
+// Besides the extremes of a tile: whether all are finite, and, of floats with windows, the largest and the smallest
+// magnitude. The smallest may be less than Format has it: what lies outside of a window is looked at again.
+template <int PARTS> struct Extent<float16, PARTS> {
+    int low, high;
+    u32 largest, smallest;
+    bool finite;
+
+    // The order of the bits is that of the numbers for positive ones, the opposite for negative ones, which are below
+    // as signed integers and above as unsigned ones: three instructions for two numbers, and no conversion.
+    __device__ Extent(const Tile<float16>& tile) {
+        constexpr int SIZE = Tile<float16>::WORDS;
+        u32 first = tile.word[0], last = first, furthest = first, nearest = ~0u;
+#pragma unroll
+        for (int i = 0; i < SIZE; ++i) {
+            if (PARTS & EXTREMES) first = __vmins2(first, tile.word[i]);
+            last = __vmaxs2(last, tile.word[i]);
+            furthest = __vmaxu2(furthest, tile.word[i]);
+            if (PARTS & SQUARES) nearest = __vminu2(nearest, tile.word[i] & 0x7fff7fff);
+        }
+        const int least = min(int(short(first)), int(first) >> 16), greatest = max(int(short(last)), int(last) >> 16);
+        const int most = int(max(furthest & 0xffff, furthest >> 16));
+        finite = greatest < 0x7c00 && most < 0xfc00;
+        largest = u32(max(greatest, most - 0x8000));
+        smallest = min(nearest & 0xffff, nearest >> 16);
+        low = most >= 0x8000 ? -(most & 0x7fff) : least;
+        high = greatest >= 0 ? greatest : -(least & 0x7fff);
+    }
+};
+
+// Of 32 bits of floats, which have the sign first, what of the order of the numbers there is in that of integers: four
+// instructions for two numbers. From the bottom up: the greatest one as a signed number is the greatest of the positive
+// ones, as an unsigned number the furthest of the negative ones; the nearest to zero stands for what is on neither side.
+struct Signed {
+    u32 furthest = 0, nearest = NONE;
+    int last = -0x7fffffff - 1;
+
+    __device__ void see(u32 bits) {
+        furthest = max(furthest, bits);
+        nearest = min(nearest, bits & 0x7fffffffu);
+        last = max(last, int(bits));
+    }
+    __device__ u32 largest() const { return u32(max(last, int(furthest & 0x7fffffffu))); }
+    __device__ u32 low() const { return furthest >> 31 ? furthest : nearest; }
+    __device__ u32 high() const { return last >= 0 ? u32(last) : nearest | 0x80000000u; }
+};
+
+template <int PARTS> struct Extent<float, PARTS> {
+    float low, high;
+    u32 largest = 0, smallest = NONE;
+    bool finite;
+
+    __device__ Extent(const Tile<float>& tile) {
+        if constexpr (PARTS & EXTREMES) {
+            Signed bits;
+#pragma unroll
+            for (int i = Tile<float>::SIZE - 1; i >= 0; --i) bits.see(tile.word[i]);
+            low = __uint_as_float(bits.low());
+            high = __uint_as_float(bits.high());
+            largest = bits.largest();
+            smallest = bits.nearest;
+        } else {
+#pragma unroll
+            for (int i = Tile<float>::SIZE - 1; i >= 0; --i) {
+                largest = max(largest, tile.word[i] & 0x7fffffffu);
+                smallest = min(smallest, tile.word[i] & 0x7fffffffu);
+            }
+        }
+        finite = largest < 0x7f800000u;
+    }
+};
+
+// Upper halves only: of two numbers that differ in the lower half the extremes are looked for where they matter.
+template <int PARTS> struct Extent<double, PARTS> {
+    int least, greatest;  // upper halves in the order of the numbers
+    u32 largest = 0, smallest = NONE;
+    bool finite;
+
+    static __device__ int ordered(u32 bits) { return int(bits) < 0 ? int(bits ^ 0x7fffffffu) : int(bits); }
+
+    __device__ Extent(const Tile<double>& tile) {
+        if constexpr (PARTS & EXTREMES) {
+            Signed bits;
+#pragma unroll
+            for (int i = Tile<double>::SIZE - 1; i >= 0; --i) bits.see(tile.word[2 * i + 1]);
+            least = ordered(bits.low());
+            greatest = ordered(bits.high());
+            largest = bits.largest();
+            smallest = bits.nearest;
+        } else {
+#pragma unroll
+            for (int i = Tile<double>::SIZE - 1; i >= 0; --i) {
+                largest = max(largest, tile.word[2 * i + 1] & 0x7fffffffu);
+                smallest = min(smallest, tile.word[2 * i + 1] & 0x7fffffffu);
+            }
+        }
+        finite = largest < 0x7ff00000u;
+    }
+};

@@ -1,0 +1,1 @@
+"""Sums over sliding windows, plain and weighted."""

@@ -1,0 +1,262 @@
+// Sums of the elements within a radius of each, along the rows of an array.
+//
+//   box_range  exponents of some elements, from which box chooses what it adds floats up in
+//   box        plain sums, exact, in the same time for every radius: a block adds up the first window of its span, then
+//              the differences between what comes into the window and what goes out of it
+//   box_wide   what box leaves of floats: exponents too far apart for it
+//   box_far    what the others leave of floats: exponents too far apart for any grids, in any number of digits
+//   weighted   weights in shared memory, a few outputs per thread in registers; each product and each sum is rounded
+//   few_taps   the same, with a number of taps that the compiler knows
+
+#include "stencil/digits.cuh"
+#include "stencil/box.cuh"
+#include "stencil/weighted.cuh"
+
+// Threads of a block; those of plain sums have more where windows take so much shared memory that few blocks have room.
+constexpr int BLOCK = 128;
+
+// Blocks that are to have the registers that they take: fewer where it takes more, or fewer threads are all.
+constexpr int registered(int blocks) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ == 900
+    return blocks;
+#elif __CUDA_ARCH__ >= 1200
+    return blocks > 1 ? blocks / 2 : 1;
+#else
+    return blocks > 16 ? 16 : blocks > 1 ? blocks - 1 : 1;
+#endif
+}
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 750  // of 1024 threads
+constexpr int NARROW_BLOCKS = 8;
+#else
+constexpr int NARROW_BLOCKS = 10;
+#endif
+
+constexpr int WIDE_ITEMS = 7;
+template <typename T> constexpr int FAR = sizeof(T) == 8 ? 64 : 128;  // threads of a block of box_far
+
+// Outputs that are left to another kernel: how many times `unit` of them, or less; then the first one of each, counted
+// through all rows, and how many. Here all of the tile's unit and those before it are.
+struct Left {
+    u64* list;
+    i64 first;
+    int unit, count;
+    __device__ int operator()(int tile) const {
+        const int from = tile - tile % unit, to = min(from + unit, count);
+        if (threadIdx.x == 0) {
+            const u64 number = atomicAdd(list, u64(1));
+            list[1 + 2 * number] = u64(first + from);
+            list[2 + 2 * number] = u64(to - from);
+        }
+        return to;
+    }
+};
+
+// To words[1] and [2] which places elements have, of some of them: 32 of each `stride` times 32.
+template <typename T>
+__global__ void __launch_bounds__(BLOCK)
+box_range(const T* x, u64* words, i64 count, i64 stride) {
+    int low = 0, high = 0;
+    const i64 thread = i64(blockIdx.x) * BLOCK + threadIdx.x;
+    for (i64 k = thread / 32 * 32 * stride + thread % 32; k < count; k += i64(gridDim.x) * BLOCK * stride) {
+        const T element = x[k];
+        if (!is_finite(element) || !size_of(element)) continue;
+        low = max(low, Float<T>::PLACES + 1 - place_of(element)), high = max(high, place_of(element));
+    }
+#pragma unroll
+    for (int k = 16; k > 0; k /= 2) low = max(low, lane_across(low, k)), high = max(high, lane_across(high, k));
+    if (threadIdx.x % 32 == 0) atomicMax(words + 1, u64(high)), atomicMax(words + 2, u64(low));
+}
+
+template <typename T> __device__ int largest(const u64* words) { return int(words[1]); }
+template <typename T> __device__ int least(const u64* words) { return Float<T>::PLACES + 1 - int(words[2]); }
+
+// `spans` of a row, of `step` outputs each, one for a block of SIZE threads with COUNT sums each at a time; the tiles
+// AHEAD are on their way. BLOCKS are to have the registers that it takes. Of integers left[0] gets in how many threads a sum is too
+// large.
+template <typename T, typename Out, int SIZE, int COUNT, int AHEAD, int BLOCKS, typename Sums = Terms<T>>
+__global__ void __launch_bounds__(SIZE, registered(BLOCKS))
+box(const T* x, Out* out, u64* left, const u64* words, i64 length, i64 outputs, i64 start, i64 radius, int outside,
+    i64 spans, i64 step, int unit, int ring) {
+    const i64 first = blockIdx.x % spans * step;
+    const i64 row = blockIdx.x / spans;
+    const Span<T, Out> span({x, length, start, outside}, out, outputs, row, first, min(step, outputs - first));
+    const Left leave{left, row * outputs + first, unit, span.count};
+    Sums terms;
+    bool chosen = false;
+    if constexpr (Float<T>::IS)
+        if (sizeof(T) == 2 || words[1])  // all of 2 bytes fit; of others somebody has looked at some
+            chosen = terms.choose(least<T>(words), largest<T>(words), SPARE, radius, 2 * radius + 1, SIZE * COUNT);
+    const bool hold = slide<SIZE, COUNT, AHEAD>(span, radius, ring, terms, chosen, leave);
+    if (!hold) atomicAdd(left, u64(1));
+}
+
+// A span that was left.
+template <typename T, typename Out>
+__device__ Span<T, Out> left_span(const u64* left, u64 number, const Row<T>& row, Out* out, i64 outputs) {
+    const i64 first = i64(left[1 + 2 * number]);
+    return {row, out, outputs, first / outputs, first % outputs, i64(left[2 + 2 * number])};
+}
+
+template <typename T>
+__global__ void __launch_bounds__(BLOCK, 4)
+box_wide(const T* x, double* out, const u64* left, u64* far, i64 length, i64 outputs, i64 start, i64 radius,
+         int outside, int unit, int ring) {
+    for (u64 k = blockIdx.x; k < left[0]; k += gridDim.x) {
+        const Span<T, double> span = left_span(left, k, Row<T>{x, length, start, outside}, out, outputs);
+        const Left leave{far, i64(left[1 + 2 * k]), unit, span.count};
+        slide<BLOCK, WIDE_ITEMS, 1>(span, radius, ring, TwoGrids<T>{}, false, leave);
+    }
+}
+
+// Each thread has outputs that follow one another, and the sum of their window in digits of its own. Where windows are
+// wide, it gets the first one from what all threads have added up.
+template <typename T>
+__global__ void __launch_bounds__(FAR<T>, 3)
+box_far(const T* x, double* out, const u64* left, i64 length, i64 outputs, i64 start, i64 radius, int outside) {
+    constexpr int SIZE = FAR<T>;
+    using Sum = Digits<T, SIZE>;
+    __shared__ u64 first_window[Sum::ALL];
+    Sum sum{dynamic_shared<i64>()};
+    for (u64 k = blockIdx.x; k < left[0]; k += gridDim.x) {
+        const Span<T, double> span = left_span(left, k, Row<T>{x, length, start, outside}, out, outputs);
+        const int share = (span.count + SIZE - 1) / SIZE;
+        const int first = min(int(threadIdx.x) * share, span.count), last = min(first + share, span.count);
+        sum.clear();
+        if (2 * radius <= SIZE) {
+            for (i64 i = first; i < first + 2 * radius; ++i) sum.add(span.x[i], 1);
+        } else {
+            for (int digit = threadIdx.x; digit < Sum::ALL; digit += SIZE) first_window[digit] = 0;
+            __syncthreads();
+            for (i64 i = threadIdx.x; i < 2 * radius; i += SIZE)
+                Sum::split(span.x[i], 1, [&](int digit, i64 by) { atomicAdd(first_window + digit, u64(by)); });
+            for (i64 i = first; i < last; ++i) sum.add(span.x[i + 2 * radius], 1), sum.add(span.x[i], -1);
+            for (int digit = 0; digit < Sum::ALL; ++digit) {
+                __syncthreads();
+                sum.set(digit, i64(first_window[digit] + sum_before_all<SIZE>(u64(sum[digit]))));
+            }
+            __syncthreads();
+        }
+        for (i64 i = first; i < last; ++i) {
+            sum.add(span.x[i + 2 * radius], 1);
+            span.out[i] = sum.sum(2 * radius + 1);
+            sum.add(span.x[i], -1);
+        }
+    }
+}
+
+template <typename In, typename T> constexpr bool SAME = false;
+template <typename T> constexpr bool SAME<T, T> = true;
+
+// Taps are staged MOST at a time, with the elements that a block multiplies with them; outputs stay in registers. While
+// it does one chunk of one tile, the next is on its way.
+template <typename In, typename T>
+__global__ void __launch_bounds__(BLOCK, SAME<In, T> ? sizeof(T) == 4 ? NARROW_BLOCKS : 7 : 5)
+weighted(const In* x, const T* weights, T* out, i64 length, i64 outputs, i64 start, int taps, int outside, i64 spans,
+         i64 step) {
+    constexpr int SIZE = Pack<T>::SIZE, OUTPUTS = Pack<T>::OUTPUTS;
+    constexpr int TILE = BLOCK * OUTPUTS, MOST = Pack<T>::CHUNK * SIZE;
+    const i64 first_output = blockIdx.x % spans * step;
+    const Span<In, T> span({x, length, start, outside}, out, outputs, blockIdx.x / spans, first_output,
+                           min(step, outputs - first_output));
+    T* here = dynamic_shared<T>();
+    T* other = here + TILE + 2 * min(MOST, (taps + SIZE - 1) / SIZE * SIZE);
+    const int shift = SAME<In, T> ? span.x.misaligned(0) : 0;  // so many outputs before the first there are none
+
+    const auto stage = [&](T* to, int tile, int first) {
+        const int here_taps = min(MOST, taps - first), all = TILE + (here_taps + SIZE - 1) / SIZE * SIZE;
+        const i64 begin = i64(tile) + first + span.x.start;
+        if (SAME<In, T> && begin >= 0 && begin + all <= length) {
+            const In* const from = span.x.x + begin + threadIdx.x * SIZE;
+            T* const own = to + threadIdx.x * SIZE;
+#pragma unroll
+            for (int k = 0; k < TILE; k += BLOCK * SIZE) fetch(own + k, from + k);
+            for (int k = TILE; k + int(threadIdx.x) * SIZE < all; k += BLOCK * SIZE) fetch(own + k, from + k);
+        } else if (begin >= 0 && begin + all <= length) {
+#pragma unroll 8
+            for (int k = threadIdx.x; k < all; k += BLOCK) to[k] = T(span.x.x[begin + k]);
+        } else {
+#pragma unroll 1
+            for (int k = threadIdx.x; k < all; k += BLOCK) {
+                const i64 place = i64(tile) + first + k;
+                to[k] = place >= 0 && place < i64(span.count) + taps - 1 ? T(span.x[place]) : T(0);
+            }
+        }
+        if (taps <= MOST && tile >= 2 * TILE - shift) return;  // weights are where they were
+        for (int k = threadIdx.x; k < all - TILE; k += BLOCK) to[all + k] = k < here_taps ? weights[first + k] : T(0);
+    };
+
+    T sum[OUTPUTS];
+    stage(here, -shift, 0);
+    for (int tile = -shift, first = 0; tile < span.count;) {
+        const bool ends = taps - first <= MOST;
+        const int next_tile = ends ? tile + TILE : tile, next = ends ? 0 : first + MOST;
+        wait_for_fetched();
+        __syncthreads();
+        if (next_tile < span.count) stage(other, next_tile, next);
+        if (first == 0) {
+#pragma unroll
+            for (int j = 0; j < OUTPUTS; ++j) sum[j] = T(-0.0);  // to which anything can be added without a change
+        }
+        const int here_taps = min(MOST, taps - first), all = TILE + (here_taps + SIZE - 1) / SIZE * SIZE;
+        multiply(sum, here + threadIdx.x * OUTPUTS, here + all, here_taps);
+        if (ends) {
+            __syncthreads();
+#pragma unroll
+            for (int j = 0; j < OUTPUTS; j += SIZE) put_pack(here + threadIdx.x * OUTPUTS + j, sum + j);
+            store_packs<OUTPUTS>(span.out, here, tile, span.count);
+        }
+        T* const swapped = here;
+        here = other, other = swapped;
+        tile = next_tile, first = next;
+    }
+}
+
+// The same with a number of taps that the compiler knows.
+template <typename T, int TAPS>
+__global__ void __launch_bounds__(BLOCK, sizeof(T) == 4 ? NARROW_BLOCKS : 7)
+few_taps(const T* x, const T* weights, T* out, i64 length, i64 outputs, i64 start, int outside, i64 spans,
+             i64 step) {
+    constexpr int SIZE = Pack<T>::SIZE, OUTPUTS = Pack<T>::OUTPUTS, TILE = BLOCK * OUTPUTS;
+    constexpr int ALL = TILE + (TAPS - 1 + SIZE - 1) / SIZE * SIZE;
+    const i64 first_output = blockIdx.x % spans * step;
+    const Span<T, T> span({x, length, start, outside}, out, outputs, blockIdx.x / spans, first_output,
+                          min(step, outputs - first_output));
+    constexpr int FACTORS = (TAPS + SIZE - 1) / SIZE * SIZE;
+    __shared__ __align__(16) T factors[FACTORS];
+    T* here = dynamic_shared<T>();
+    T* other = here + ALL;
+
+    const auto stage = [&](T* to, int tile) {
+        const i64 begin = i64(tile) + span.x.start;
+        if (begin >= 0 && begin + ALL <= length) {
+            const T* const from = span.x.x + begin + threadIdx.x * SIZE;
+            T* const own = to + threadIdx.x * SIZE;
+#pragma unroll
+            for (int k = 0; k < ALL; k += BLOCK * SIZE)
+                if (k + BLOCK * SIZE <= ALL || k + int(threadIdx.x) * SIZE < ALL) fetch(own + k, from + k);
+        } else {
+#pragma unroll 1
+            for (int k = threadIdx.x; k < ALL; k += BLOCK) {
+                const i64 place = i64(tile) + k;
+                to[k] = place >= 0 && place < i64(span.count) + TAPS - 1 ? span.x[place] : T(0);
+            }
+        }
+    };
+
+    int tile = -span.x.misaligned(0);  // so many outputs before the first there are none
+    stage(here, tile);
+    for (int k = threadIdx.x; k < FACTORS; k += BLOCK) factors[k] = k < TAPS ? weights[k] : T(0);
+    for (; tile < span.count; tile += TILE) {
+        wait_for_fetched();
+        __syncthreads();
+        if (tile + TILE < span.count) stage(other, tile + TILE);
+        T sum[OUTPUTS];
+        multiply_all<TAPS>(sum, here + threadIdx.x * OUTPUTS, factors);
+        __syncthreads();
+#pragma unroll
+        for (int j = 0; j < OUTPUTS; j += SIZE) put_pack(here + threadIdx.x * OUTPUTS + j, sum + j);
+        store_packs<OUTPUTS>(span.out, here, tile, span.count);
+        T* const swapped = here;
+        here = other, other = swapped;
+    }
+}

@@ -1,0 +1,46 @@
+"""What the launches of all kernels in `gpu.cu` share: types, arguments, how rows are cut, room for results."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from kernels.common import memory
+from kernels.common.checks import check_array
+from kernels.stencil.windows import OUTSIDE
+
+C_TYPES = {
+    "int8": "signed char", "uint8": "u8", "int16": "short", "uint16": "u16", "int32": "int", "uint32": "u32",
+    "int64": "i64", "uint64": "u64", "float16": "Half", "float32": "float", "float64": "double",
+}  # fmt: skip
+THREADS = 128  # of a block: BLOCK in gpu.cu
+MAX_GRID, MAX_STEP = 2**31 - 1, 2**30
+WINDOWS_PER_SUM = 32  # over which a block slides at least for one that it adds up first
+empty = partial(memory.empty, "sliding")
+
+
+def check(x: Any, width: int, before: int, after: int, outside: str) -> tuple[int, int, int]:
+    """Rows, their length, and the windows in one; an error where the kernels cannot."""
+    check_array("x", x, tuple(C_TYPES), 2)
+    rows, length = map(int, x.shape)
+    if outside not in OUTSIDE:
+        raise ValueError(f"outside: expected one of {', '.join(OUTSIDE)}, got {outside!r}")
+    if min(before, after) < 0 or (outside == "reflect" and max(before, after) > length):
+        raise ValueError(f"expected from 0 to {length} elements before and after a row, got {before} and {after}")
+    if width > before + length + after or (before + after and not length):
+        raise ValueError(f"expected windows of at most {before + length + after} elements, got {width}")
+    return rows, length, before + length + after - width + 1
+
+
+def step_of(outputs: int, radius: int, resident: int, tile: int, waves: int) -> int:
+    """Outputs of a block: many enough to make up for its first window, few enough for all blocks to have as many."""
+    if radius:
+        waves = max(1, min(waves, outputs // (resident * WINDOWS_PER_SUM * 2 * radius)))
+    tiles = max(1, 2 * radius // tile, -(-outputs // (resident * waves * tile)))
+    return tile * min(tiles, MAX_STEP // tile)
+
+
+def checked_blocks(blocks: int) -> int:
+    if blocks > MAX_GRID:
+        raise ValueError(f"expected rows that take at most {MAX_GRID} blocks, got {blocks}; pass fewer at a time")
+    return blocks

@@ -1,0 +1,199 @@
+// What elements are as terms of a sum: the sums of a tile's threads are of type Part, those of windows of type Whole.
+#pragma once
+
+#include "stencil/rows.cuh"
+
+// Least and largest place of the finite elements but zeros, and whether all are finite.
+template <typename T, typename ForEach>
+__device__ bool places(const ForEach& for_each, i64 count, int& least, int& largest) {
+    __shared__ int found[2];
+    if (threadIdx.x == 0) found[0] = Float<T>::PLACES, found[1] = 0;
+    int low = Float<T>::PLACES, high = 0;
+    bool finite = true;
+    for_each(count, [&](T x) {
+        finite = finite && is_finite(x);
+        if (size_of(x) && is_finite(x)) low = min(low, place_of(x)), high = max(high, place_of(x));
+    });
+    __syncthreads();
+#pragma unroll
+    for (int k = 16; k > 0; k /= 2) {
+        low = min(low, __shfl_xor_sync(~0u, low, k));
+        high = max(high, __shfl_xor_sync(~0u, high, k));
+    }
+    if (threadIdx.x % 32 == 0) atomicMin(&found[0], low), atomicMax(&found[1], high);
+    finite = __syncthreads_and(finite);
+    least = found[0], largest = found[1];
+    __syncthreads();
+    return finite;
+}
+
+// Integers of up to 16 bits: what comes into a tile and goes out of it adds up to less than 2^31.
+template <typename T, int SIZE = sizeof(T), bool FLOAT = Float<T>::IS> struct Terms {
+    static constexpr bool ADAPTS = false;
+    using Part = int;
+    using Whole = u64;
+    __device__ Part term(T x) const { return x; }
+    __device__ bool holds(Whole) const { return true; }
+    __device__ i64 result(Whole sum) const { return i64(sum); }
+};
+template <typename T> struct Terms<T, 4, false> {
+    static constexpr bool ADAPTS = false;
+    using Part = u64;
+    using Whole = u64;
+    __device__ Part term(T x) const { return u64(i64(x)); }
+    __device__ bool holds(Whole) const { return true; }
+    __device__ i64 result(Whole sum) const { return i64(sum); }
+};
+template <typename T> struct Terms<T, 8, false> {
+    static constexpr bool ADAPTS = false;
+    using Part = Long;
+    using Whole = Long;
+    __device__ Part term(T x) const { return {u64(x), x < T(0) ? ~0u : 0}; }
+    __device__ bool holds(Whole sum) const { return sum.high == (T(-1) < T(0) && i64(sum.low) < 0 ? ~0u : 0); }
+    __device__ T result(Whole sum) const { return T(sum.low); }
+};
+
+// Floats that are multiples of a power of two, the grid, and not too large for it: a float64 number so large that the
+// grid is the distance from one to the next counts it in its bits when they are added to it. These are added up as
+// integers, which may wrap on the way; the large number itself is in them as often as there are elements in the sum,
+// and is taken out in the end.
+template <typename T> struct Grid {
+    static constexpr bool ADAPTS = true;
+    static constexpr int LEAST = 1 + Float<T>::BIAS;
+    static constexpr int MOST = 50;  // bits of an element: that many can be counted
+    u32 least, range;                // keys of the elements that fit
+
+    __device__ bool fits(T x) const { return Float<T>::key(x) - least <= range | Float<T>::is_zero(x); }
+    __device__ bool holds(u64) const { return true; }
+    // Elements from places `below` to `above` fit.
+    __device__ void reach(int below, int above) {
+        least = below > 1 ? u32(below) << Float<T>::KEY_BITS : 0;
+        range = (u32(above + 1) << Float<T>::KEY_BITS) - 1 - least;
+    }
+    // Adding it rounds to the grid.
+    static __device__ double counter(int grid) { return 1.5 * power_of_two(grid + 52 - Float<T>::SCALE); }
+    // Bits of an element, for a sum of all of a window in 62.
+    static __device__ int bits(i64 radius) { return min(MOST, __clzll(2 * radius) - 2); }
+};
+
+// On one grid.
+template <typename T> struct OneGrid : Grid<T> {
+    using Part = u64;
+    using Whole = u64;
+    double counter, unit;
+    u64 offset;
+
+    // Chooses the grid for elements of these places, and as many larger ones as it has room for, but at most 2^spare
+    // times as large; false if there is none. In a sum are `terms` elements more than have been taken out of it.
+    __device__ bool choose(int low, int high, int spare, i64 radius, i64 terms, int) {
+        const int bits = this->bits(radius), edge = Float<T>::BIAS + Float<T>::BITS - bits;
+        const int grid = max(min(high + spare, Float<T>::PLACES) + edge, this->LEAST);
+        this->reach(grid - Float<T>::BIAS, min(grid - edge, Float<T>::PLACES));
+        counter = Grid<T>::counter(grid), unit = power_of_two(grid);
+        offset = u64(terms) * u64(__double_as_longlong(counter));
+        return low >= grid - Float<T>::BIAS;
+    }
+    __device__ Part term(T x) const { return u64(__double_as_longlong(Float<T>::scaled(x) + counter)); }
+    __device__ double result(Whole sum) const { return double(i64(sum - offset)) * unit; }
+};
+
+struct Pair {
+    u64 high, low;
+};
+inline __device__ Pair operator+(Pair a, Pair b) { return {a.high + b.high, a.low + b.low}; }
+inline __device__ Pair operator-(Pair a, Pair b) { return {a.high - b.high, a.low - b.low}; }
+inline __device__ Pair lane_before(Pair value, int lanes) {
+    return {lane_before(value.high, lanes), lane_before(value.low, lanes)};
+}
+inline __device__ Pair lane_across(Pair value, int lanes) {
+    return {lane_across(value.high, lanes), lane_across(value.low, lanes)};
+}
+
+#ifdef __CUDA_ARCH__
+inline __device__ void add_lane_before(Pair& sum, int lanes) {
+    add_lane_before(sum.high, lanes), add_lane_before(sum.low, lanes);
+}
+#endif
+
+// On two grids: what the coarse one leaves of an element is counted on a fine one, 2^split times as fine.
+template <typename T> struct TwoGrids : Grid<T> {
+    using Part = Pair;
+    using Whole = Pair;
+    static constexpr int SPLIT = 42;  // with the last 11 bits of the coarse sum a float64 number
+    double coarse, fine, unit, ratio;
+    u64 offset_high, offset_low;
+    int split;
+
+    __device__ bool choose(int low, int high, int spare, i64 radius, i64 terms, int) {
+        const int bits = this->bits(radius), edge = Float<T>::BIAS + Float<T>::BITS - bits;
+        split = min(SPLIT, bits + 1);
+        const int wanted = max(min(high + spare, Float<T>::PLACES) + edge - split, this->LEAST);
+        const int grid = min(wanted, 971 - split), above = min(grid + split - edge, Float<T>::PLACES);
+        this->reach(grid - Float<T>::BIAS, above);
+        unit = power_of_two(grid), ratio = power_of_two(split);
+        coarse = this->counter(grid + split), fine = this->counter(grid);
+        offset_high = u64(terms) * u64(__double_as_longlong(coarse));
+        offset_low = u64(terms) * u64(__double_as_longlong(fine));
+        return low >= grid - Float<T>::BIAS && high <= above;
+    }
+    __device__ bool holds(Pair) const { return true; }
+    __device__ Part term(T x) const {
+        const double all = Float<T>::scaled(x), counted = all + coarse;
+        const double rest = all - (counted - coarse) + fine;
+        return {u64(__double_as_longlong(counted)), u64(__double_as_longlong(rest))};
+    }
+    // The one addition that rounds: both terms are exact.
+    __device__ double result(Whole sum) const {
+        const i64 low = i64(sum.low - offset_low), high = i64(sum.high - offset_high) + (low >> split);
+        const i64 last = (high & 2047) << split | (low & ((i64(1) << split) - 1));
+        return fma(double(high & ~i64(2047)), ratio, double(last)) * unit;
+    }
+};
+
+template <typename T> struct Terms<T, 2, true> : OneGrid<T> {};
+
+// Two float64 numbers, each a multiple of a power of two so large that sums of them are exact.
+struct Cuts {
+    double high, low;
+};
+inline __device__ Cuts operator+(Cuts a, Cuts b) { return {a.high + b.high, a.low + b.low}; }
+inline __device__ Cuts operator-(Cuts a, Cuts b) { return {a.high - b.high, a.low - b.low}; }
+inline __device__ Cuts lane_before(Cuts value, int lanes) {
+    return {__shfl_up_sync(~0u, value.high, lanes), __shfl_up_sync(~0u, value.low, lanes)};
+}
+inline __device__ Cuts lane_across(Cuts value, int lanes) {
+    return {__shfl_xor_sync(~0u, value.high, lanes), __shfl_xor_sync(~0u, value.low, lanes)};
+}
+
+#ifdef __CUDA_ARCH__
+inline __device__ void add_lane_before(Cuts& sum, int lanes) {
+    add_lane_before(sum.high, lanes), add_lane_before(sum.low, lanes);
+}
+#endif
+
+// Cut at a grid 2^g into a multiple of it and what is left, for which integers are not needed. Every sum on the way is
+// one of at most 2^b elements: a window, or what comes into a tile and goes out of it, the difference of two windows.
+// With elements below 2^k and g = k + b - 53 it is a float64 number. What is left is at most 2^(g - 1): its sums are
+// float64 numbers if no element has a bit below 2^(g - 1 + b - 53). The sum of both is then rounded for the first time.
+template <typename T, int SIZE> struct Terms<T, SIZE, true> : Grid<T> {
+    using Part = Cuts;
+    using Whole = Cuts;
+    double magic;  // adding it rounds to the grid
+
+    __device__ bool choose(int low, int high, int spare, i64 radius, i64, int tile) {
+        const i64 width = 2 * radius + 1, most = max(width, min(2 * width, i64(2 * tile)));
+        const int bits = max(64 - __clzll(most - 1), 2);  // 2: `magic` has to be larger than any element
+        const int above = min(max(high, 1) + spare, Float<T>::PLACES);
+        const int grid = max(above + Float<T>::BIAS + Float<T>::BITS + bits - 53, -1074);
+        const int below = max(grid + bits - 54 - Float<T>::BIAS, 1);
+        magic = 1.5 * power_of_two(min(grid + 52, 1023));
+        this->reach(below, above);
+        return grid <= 970 && low >= below;
+    }
+    __device__ bool holds(Cuts) const { return true; }
+    __device__ Part term(T x) const {
+        const double all = x, high = all + magic - magic;
+        return {high, all - high};
+    }
+    __device__ double result(Whole sum) const { return sum.high + sum.low; }
+};

@@ -1,0 +1,293 @@
+"""Sum or maximum of an array: the plain reference, the bound of its rounding, the door to the CUDA kernels.
+
+int32 sums are exact. float32 and float64 sums accumulate in float64, in an order fixed by the variant, its `block` and
+the number of samples (for ``production`` also by their alignment to 16 bytes and the device): the same bits each time.
+A sum that is zero is 0.0. The maximum is exact: NaN wins, as in `numpy.max`, and 0.0 counts as larger than -0.0. An
+empty array has neither.
+
+A variant returns partials on the device; `finish` is the second pass, on the host.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernels.common import device, nvrtc
+from kernels.common.checks import check_array, check_block, check_shared
+from kernels.common.memory import empty
+from kernels.study.variant import Variant, by_name
+
+SOURCE = Path(__file__).with_suffix(".cu")
+
+C_TYPES = {"int32": "int", "float32": "float", "float64": "double"}
+OPERATIONS = {"sum": "Sum", "max": "Max"}  # functors in reduce.cu
+# dtype of the partials. Those of a maximum are integers in the order of the samples: see `ordered`.
+PARTIALS: dict[tuple[str, str], np.dtype[Any]] = {
+    ("sum", "int32"): np.dtype("i8"), ("sum", "float32"): np.dtype("f8"), ("sum", "float64"): np.dtype("f8"),
+    ("max", "int32"): np.dtype("i4"), ("max", "float32"): np.dtype("i4"), ("max", "float64"): np.dtype("i8"),
+}  # fmt: skip
+SMALLEST_POWER = {"sequential": 1, "warp_shuffle": 32, "missing_barrier": 1, "past_the_end": 1}  # blocks are halved
+THREADS = 1024  # THREADS in common/stream.cuh
+MAX_GRID = 2**31 - 1
+UNIT = 2.0**-53  # of rounding to float64
+PART = 2**16  # samples that the references take at a time
+_empty = partial(empty, "reduction")
+
+
+def sum_reference(samples: NDArray[Any]) -> int | float:
+    """Exact sum: of floats rounded once, the same as `math.fsum` and twenty times as fast.
+
+    Parameters
+    ----------
+    samples : int32, float32 or float64 array, shape (n,)
+        Infinities of one sign sum to it; with NaN or both infinities the sum is NaN.
+
+    Raises
+    ------
+    OverflowError
+        If finite float64 samples sum to more than float64 holds.
+    """
+    if samples.dtype.kind == "i":
+        return sum(int(part.sum(dtype=np.int64)) for part in _parts(samples))
+    if not all(np.isfinite(part).all() for part in _parts(samples)):
+        return float(sum(samples[~np.isfinite(samples)].tolist()))
+    exact: list[float] = []
+    for part in _parts(samples):
+        rest = part.astype(np.float64)
+        while top := float(np.abs(rest).max()):
+            _, exponent = math.frexp(top)
+            if exponent > 1000:
+                return math.fsum(samples.tolist())
+            # Next to this number the spacing of float64 is 2**(exponent - 36): what adding and subtracting it keeps of
+            # a sample is at most 2**36 steps, of 2**16 samples 2**52, which float64 sums without rounding.
+            large = 2.0 ** (exponent + 17)
+            high = (rest + large) - large
+            exact.append(float(high.sum()))
+            rest -= high
+    return math.fsum(exact)
+
+
+def max_reference(samples: NDArray[Any]) -> int | float:
+    """Maximum with NumPy, which does not say which of two zeros is the larger: 0.0.
+
+    Parameters
+    ----------
+    samples : int32, float32 or float64 array, shape (n,), n >= 1
+    """
+    largest: int | float = np.max(samples).item()
+    if samples.dtype.kind == "f" and largest == 0:
+        return -0.0 if np.signbit(samples[samples == 0]).all() else 0.0
+    return largest
+
+
+def sum_bound(samples: NDArray[Any], partials: int) -> float:
+    """How far a float sum that a right variant returns in so many partials may be from `sum_reference`.
+
+    A block sums m samples or fewer, in whatever order, and the host adds p partials one after the other: a sample takes
+    part in fewer than k = min(n, m + p) additions that round. Each multiplies it by 1 + d, |d| <= u = 2**-53 (float64
+    adds without rounding where it underflows): an error of at most gamma_k * sum|x|, gamma_k = k u / (1 - k u). The
+    reference is rounded once, u * sum|x| at most: k + 1 covers it. m is n / p and what a block may have more than
+    others (a tile of `production`, the ragged end), less than 2**16 samples.
+
+    Parameters
+    ----------
+    samples : float32 or float64 array, shape (n,), whose sum of magnitudes float64 holds
+    partials
+        p.
+    """
+    n = len(samples)
+    rounded = (min(n, n // partials + 2**16 + partials) + 1) * UNIT
+    magnitude = math.fsum(float(np.abs(part).sum(dtype=np.float64)) for part in _parts(samples))
+    # The last factor is for rounding on the way here: fewer than 2**16 additions at a time.
+    return rounded / (1 - rounded) * magnitude * (1 + 2.0**-30)
+
+
+def _parts(samples: NDArray[Any]) -> Iterator[NDArray[Any]]:
+    return (samples[start : start + PART] for start in range(0, len(samples), PART))
+
+
+def ordered(samples: NDArray[Any]) -> NDArray[Any]:
+    """Integers in the order of the samples, as the kernels compare them.
+
+    The bits of a float are sign and magnitude. As an integer they are in order where the sign is plus; where it is
+    minus, flipping the magnitude turns the order round. -0.0 comes right below 0.0; NaN of either sign is the largest.
+    """
+    if samples.dtype.kind == "i":
+        return samples
+    integer = np.dtype(f"i{samples.itemsize}")
+    return np.where(np.isnan(samples), np.iinfo(integer).max, _flipped(samples.view(integer)))
+
+
+def _flipped(bits: NDArray[Any]) -> NDArray[Any]:
+    """Flipping leaves the sign, so that flipping again gives the same bits back."""
+    flipped: NDArray[Any] = bits ^ ((bits >> bits.dtype.type(8 * bits.itemsize - 1)) & np.iinfo(bits.dtype).max)
+    return flipped
+
+
+def finish(partials: NDArray[Any], op: str, dtype: str) -> int | float:
+    """Second pass on the host: partials to the result, in the order of their index.
+
+    Parameters
+    ----------
+    partials : array of ``PARTIALS[op, dtype]``, shape (at least 1,)
+    op
+        ``"sum"`` or ``"max"``.
+    dtype
+        Of the samples.
+
+    Returns
+    -------
+    int for int32 samples, exact whatever its size; float for others
+    """
+    if op == "sum":
+        total: int | float = partials.dtype.type(0).item()
+        for value in partials.tolist():  # not sum(), which compensates floats from Python 3.12 on
+            total += value
+        return total
+    largest = partials.max(keepdims=True)
+    result: int | float = (largest if dtype == "int32" else _flipped(largest).view(dtype)).item()
+    return result
+
+
+def reduction(samples: Any, op: str = "sum") -> int | float:
+    """Sum or maximum of an array on the device that holds it; waits for the result.
+
+    Parameters
+    ----------
+    samples : CuPy array, shape (n,), C-contiguous, int32, float32 or float64
+        n from 1 to beyond 2**32.
+    op
+        ``"sum"`` or ``"max"``.
+
+    Returns
+    -------
+    int for int32 samples, exact; float for others
+        See the module.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the array is of another dtype, is empty, has another number of dimensions or gaps; if `op` is another.
+    MemoryError
+        If the device has no room for the partials.
+    """
+    return finish(_production(samples, op).get(), op, str(samples.dtype))
+
+
+def _check(samples: Any, op: str, operations: tuple[str, ...] = tuple(OPERATIONS)) -> None:
+    check_array("reduction", samples, tuple(C_TYPES), 1)
+    if op not in operations:
+        raise ValueError(f"reduction: expected op {' or '.join(operations)} here, got {op!r}")
+    if not samples.size:
+        raise ValueError("reduction: expected at least 1 sample, got an empty array")
+    if samples.data.ptr % samples.dtype.itemsize:
+        raise ValueError(f"reduction: expected samples on multiples of {samples.dtype.itemsize} bytes, the first is at "
+                         f"{samples.data.ptr:#x}; pass a copy")  # fmt: skip
+
+
+def _check_blocks(kernel: str, samples: Any, op: str, block: int) -> int:
+    """Blocks that cover the samples, once their size is one that the kernel and the device can run."""
+    check_block(block)
+    smallest = SMALLEST_POWER.get(kernel)
+    if smallest and (block & (block - 1) or block < smallest):
+        raise ValueError(f"{kernel}: expected a block of a power of two of at least {smallest} threads, got {block}; "
+                         "any_size takes others")  # fmt: skip
+    check_shared(f"{kernel} with a block of {block}", _shared(samples, op, block))
+    blocks = -(-int(samples.size) // block)
+    if blocks > MAX_GRID:
+        raise ValueError(f"{kernel}: {samples.size} samples take {blocks} blocks of {block}, the limit of a grid is "
+                         f"{MAX_GRID}; choose a larger block")  # fmt: skip
+    return blocks
+
+
+def _shared(samples: Any, op: str, block: int) -> int:
+    return block * PARTIALS[op, str(samples.dtype)].itemsize
+
+
+def _load(kernel: str, samples: Any, op: str) -> nvrtc.Kernel:
+    return nvrtc.load(SOURCE, f"{kernel}<{OPERATIONS[op]}<{C_TYPES[str(samples.dtype)]}>>")
+
+
+def _per_block(kernel: str, samples: Any, op: str = "sum", block: int = 1024) -> Any:
+    """Run a variant that leaves one partial per block of one sample per thread."""
+    _check(samples, op)
+    blocks = _check_blocks(kernel, samples, op, block)
+    partials = _empty(blocks, PARTIALS[op, str(samples.dtype)])
+    arguments = (samples, np.int64(samples.size), partials)
+    _load(kernel, samples, op)((blocks,), (block,), arguments, shared_mem=_shared(samples, op, block))
+    return partials
+
+
+def _atomic_max(samples: Any, op: str = "max", block: int = 1024) -> Any:
+    """All blocks share one partial, which starts below every sample."""
+    _check(samples, op, ("max",))
+    blocks = _check_blocks("atomic_max", samples, op, block)
+    largest = _empty(1, PARTIALS[op, str(samples.dtype)])
+    largest.fill(largest.dtype.type(np.iinfo(largest.dtype).min))
+    arguments = (samples, np.int64(samples.size), largest)
+    _load("atomic_max", samples, op)((blocks,), (block,), arguments, shared_mem=_shared(samples, op, block))
+    return largest
+
+
+def _production(samples: Any, op: str = "sum") -> Any:
+    """As many blocks as the device holds at once; int64 is wide enough for 2**32 samples in each."""
+    _check(samples, op)
+    kernel = _load("production", samples, op)
+    resident = device.limits().resident_blocks(THREADS, kernel.registers, kernel.static_shared)
+    blocks = min(resident, -(-int(samples.size) // THREADS))
+    partials = _empty(blocks, PARTIALS[op, str(samples.dtype)])
+    kernel((blocks,), (THREADS,), (samples, np.int64(samples.size), partials))
+    return partials
+
+
+def _float_drift(samples: Any, op: str = "sum", block: int = 32) -> Any:
+    """One block, one partial per thread."""
+    _check(samples, op, ("sum",))
+    check_array("float_drift", samples, ("float32",), 1)
+    check_block(block)
+    partials = _empty(block, PARTIALS[op, "float32"])
+    nvrtc.load(SOURCE, "float_drift")((1,), (block,), (samples, np.int64(samples.size), partials))
+    return partials
+
+
+def _past_the_end(samples: Any, op: str = "sum", block: int = 1024) -> Any:
+    """Reads a copy that is longer, with the largest number behind its end, so that it reads no memory but its own."""
+    _check(samples, op)
+    blocks = _check_blocks("past_the_end", samples, op, block)
+    n, dtype = int(samples.size), samples.dtype
+    padded = _empty(blocks * block, dtype)
+    padded[:n] = samples
+    padded[n:] = (np.iinfo(dtype) if dtype.kind == "i" else np.finfo(dtype)).max
+    return _per_block("past_the_end", padded, op, block)
+
+
+VARIANTS = by_name(
+    Variant("modulo", "one sample per thread in shared memory; every second, fourth, ... thread adds its neighbour's",
+            partial(_per_block, "modulo"), {"op": "sum", "block": 1024}),
+    Variant("sequential", "the first half of the threads adds the second half: no modulo, and whole warps fall idle",
+            partial(_per_block, "sequential"), {"op": "sum", "block": 1024}),
+    Variant("any_size", "halves rounded up, so that the block need not be a power of two",
+            partial(_per_block, "any_size"), {"op": "sum", "block": 1024}),
+    Variant("atomic_max", "no loop: every thread raises one maximum by an atomic operation; maximum only",
+            _atomic_max, {"op": "max", "block": 1024}),
+    Variant("warp_shuffle", "sequential down to one warp, which exchanges registers and needs no barrier",
+            partial(_per_block, "warp_shuffle"), {"op": "sum", "block": 1024}),
+    Variant("production", "a grid that stays: 16-byte loads, two accumulators per thread, one partial per block",
+            _production, {"op": "sum"}),
+    Variant("float_drift", "one float accumulator per thread", _float_drift, {"op": "sum", "block": 32},
+            broken="every addition rounds to float, and the errors add up"),
+    Variant("missing_barrier", "sequential without the barriers in and before its loop",
+            partial(_per_block, "missing_barrier"), {"op": "sum", "block": 1024},
+            broken="a warp reads what is yet unwritten"),
+    Variant("past_the_end", "sequential without its guard", _past_the_end, {"op": "sum", "block": 1024},
+            broken="the last block adds what lies behind the last sample"),
+)  # fmt: skip
+INSTANCES = {name: f"{name}<{'Max' if name == 'atomic_max' else 'Sum'}<float>>" for name in VARIANTS}
+INSTANCES["float_drift"] = "float_drift"

@@ -1,0 +1,206 @@
+"""Sum the samples within a radius of each: the plain reference, its bound, the door to the CUDA kernels."""
+
+from __future__ import annotations
+
+from functools import partial
+from operator import index
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernels.common import nvrtc
+from kernels.common.checks import check_array, check_block, check_shared
+from kernels.common.memory import empty
+from kernels.study.variant import Variant, by_name
+
+SOURCE = Path(__file__).with_suffix(".cu")
+
+C_TYPES = {"int32": "int", "float32": "float", "float64": "double"}
+OUT = {"int32": "int64", "float32": "float32", "float64": "float64"}  # Out<T> in stencil.cu
+MAX_RADIUS, MAX_GRID = 4096, 2**31 - 1
+THREADS = 256  # the bound of production in stencil.cu
+# Least radius, lanes and items of production: lanes * items outputs share the sum that their windows have in common, so
+# there are no more than 2 * radius + 2 of them. More lanes share more and exchange more.
+TILINGS = ((239, 32, 15), (27, 8, 7), (3, 1, 7), (1, 1, 3), (0, 1, 1))
+REFERENCE_STEP = 2**20  # outputs that the reference computes at a time
+_empty = partial(empty, "stencil")
+
+
+def stencil_reference(x: NDArray[Any], radius: int = 3) -> NDArray[Any]:
+    """Sum the samples within a radius of each, with NumPy: integers exactly, floats in long double.
+
+    Parameters
+    ----------
+    x : int32, float32 or float64 array, shape (n,)
+        Taken for zero outside of the array.
+    radius
+        0 or more.
+
+    Returns
+    -------
+    int64 array for int32, float64 array for floats, shape (n,)
+        ``out[i] = x[i - radius] + ... + x[i + radius]``. Infinities and NaN are in the windows that hold them only.
+    """
+    n = len(x)
+    if x.dtype.kind == "i":
+        before = np.zeros(n + 2 * radius + 1, np.int64)  # the sum of all samples before x[k - radius], at k
+        np.cumsum(x, dtype=np.int64, out=before[radius + 1 :][:n])
+        before[radius + 1 + n :] = before[radius + n]
+        return np.asarray(before[2 * radius + 1 :] - before[:n])
+    out = np.empty(n)
+    for start in range(0, n, REFERENCE_STEP):
+        first, stop = max(0, start - radius), min(start + REFERENCE_STEP, n)
+        out[start:stop] = _window_sums(x[first : stop + radius], radius)[start - first : stop - first]
+    return out
+
+
+def _window_sums(x: NDArray[Any], radius: int) -> NDArray[Any]:
+    """Additions only, at most one rounding per sample of the window: no prefix differences, which cancel.
+
+    The array is cut every 2 * radius + 1 samples; a window is the end of one piece and the start of the next.
+    """
+    n, width = len(x), 2 * radius + 1
+    padded = np.zeros(-(-(n + 2 * radius) // width) * width, np.longdouble)
+    padded[radius : radius + n] = x
+    pieces = padded.reshape(-1, width)
+    with np.errstate(all="ignore"):
+        starts = np.cumsum(pieces, axis=1).ravel()
+        ends = np.cumsum(pieces[:, ::-1], axis=1)[:, ::-1].ravel()
+        whole = np.arange(n) % width == 0
+        return np.asarray(starts[width - 1 :][:n] + np.where(whole, 0, ends[:n]))
+
+
+def stencil_bound(x: NDArray[Any], radius: int = 3) -> NDArray[np.float64]:
+    """How far a float result and the reference may be apart, from the data.
+
+    With u = 2**-53, w samples in a window and A the sum of their magnitudes: w terms added in any order are off by at
+    most w u / (1 - w u) A, in a kernel as in the reference (in long double, which has at least 53 bits). The reference
+    is rounded to float64 (u A), a float32 result once more to 24 bits (2**-24 A, or 2**-150 where it is subnormal;
+    float64 sums of subnormals are exact). The factor covers second orders and the rounding of the bound itself.
+
+    Parameters
+    ----------
+    x : float32 or float64 array, shape (n,)
+    radius
+
+    Returns
+    -------
+    float64 array, shape (n,)
+    """
+    single = x.dtype.itemsize == 4
+    relative = (2 * (2 * radius + 1) + 1) * 2.0**-53 + (2.0**-24 if single else 0.0)
+    with np.errstate(all="ignore"):
+        return np.asarray(1.001 * (relative * stencil_reference(np.abs(x), radius) + (2.0**-150 if single else 0.0)))
+
+
+def stencil(x: Any, radius: int = 3) -> Any:
+    """Sum the samples within a radius of each, on the device that holds them.
+
+    Parameters
+    ----------
+    x : CuPy array, shape (n,), C-contiguous, int32, float32 or float64
+        Taken for zero outside of the array; n may exceed 2**31.
+    radius
+        0 to 4096, and at most n.
+
+    Returns
+    -------
+    CuPy array, shape (n,)
+        ``out[i] = x[i - radius] + ... + x[i + radius]``, on the current stream. int32: int64, exact. float32 and
+        float64: the same dtype, summed in float64 in an order that depends on i and the radius alone.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the array is of another dtype, has more than one dimension or gaps; if the radius is out of range or needs
+        more shared memory than a block of the device has.
+    MemoryError
+        If the device has no room for the result.
+    """
+    _check(x, radius)
+    lanes, items = tiling(radius)
+    tile, out = THREADS * items, np.dtype(OUT[str(x.dtype)])
+    nbytes = max((tile + 2 * radius) * x.dtype.itemsize, tile * out.itemsize)
+    check_shared(f"stencil of radius {radius}", nbytes)
+    return _launch(f"production<{C_TYPES[str(x.dtype)]}, {lanes}, {items}>", x, radius, THREADS, tile, nbytes)
+
+
+def tiling(radius: int) -> tuple[int, int]:
+    """Lanes of a group and outputs per lane that suit a radius."""
+    return next((lanes, items) for least, lanes, items in TILINGS if radius >= least)
+
+
+def _check(x: Any, radius: int) -> None:
+    check_array("x", x, tuple(C_TYPES), 1)
+    limit = min(MAX_RADIUS, x.size)
+    if not 0 <= index(radius) <= limit:
+        raise ValueError(f"radius: expected 0 to {limit} (at most {MAX_RADIUS}, and at most the {x.size} samples), "
+                         f"got {radius}")  # fmt: skip
+
+
+def _grid(n: int, tile: int) -> int:
+    blocks = -(-n // tile)
+    if blocks > MAX_GRID:
+        raise ValueError(f"{n} samples take {blocks} blocks of {tile}, the limit of the grid is {MAX_GRID}; "
+                         "choose larger blocks")  # fmt: skip
+    return blocks
+
+
+def _launch(instance: str, x: Any, radius: int, threads: int, tile: int, shared_mem: int = 0) -> Any:
+    """Launch a right kernel, or one that only lacks its barrier: `tile` outputs for every block."""
+    blocks = _grid(x.size, tile)
+    out = _empty(x.size, np.dtype(OUT[str(x.dtype)]))
+    if blocks:
+        arguments = (x, out, np.int64(x.size), np.int32(radius))
+        nvrtc.load(SOURCE, instance)((blocks,), (threads,), arguments, shared_mem=shared_mem)
+    return out
+
+
+def _global_memory(x: Any, radius: int = 3, block: int = 1024) -> Any:
+    _check(x, radius)
+    check_block(block)
+    return _launch(f"global_memory<{C_TYPES[str(x.dtype)]}>", x, radius, block, block)
+
+
+def _with_halo(barrier: str, x: Any, radius: int = 3, block: int = 1024) -> Any:
+    _check(x, radius)
+    check_block(block)
+    nbytes = (block + 2 * radius) * x.dtype.itemsize
+    check_shared(f"block {block} with a halo of radius {radius}", nbytes)
+    return _launch(f"shared_halo<{C_TYPES[str(x.dtype)]}, {barrier}>", x, radius, block, block, nbytes)
+
+
+def _past_the_end(x: Any, radius: int = 3, block: int = 1024) -> Any:
+    """Samples are copied with ones around them, so that everything read and written is memory of our own."""
+    _check(x, radius)
+    check_block(block)
+    n, blocks = int(x.size), _grid(x.size, block)
+    padded = _empty(blocks * block + 2 * radius, x.dtype)
+    out = _empty(blocks * block, np.dtype(OUT[str(x.dtype)]))
+    if blocks:
+        padded[...] = 1
+        padded[radius : radius + n] = x
+        kernel = nvrtc.load(SOURCE, f"past_the_end<{C_TYPES[str(x.dtype)]}>")
+        kernel((blocks,), (block,), (padded[radius:], out, np.int32(radius)))
+    return out[:n]
+
+
+COURSE = {"radius": 3, "block": 1024}
+
+VARIANTS = by_name(
+    Variant("global_memory", "one output per thread, every sample read from global memory", _global_memory, COURSE),
+    Variant("shared_halo", "the block's samples and a halo of radius on both sides in shared memory",
+            partial(_with_halo, "true"), COURSE),
+    Variant("production", "additions shared between neighbours: end of a stretch + common core + start of the next",
+            stencil, {"radius": 3}),
+    Variant("missing_barrier", "shared_halo without __syncthreads", partial(_with_halo, "false"), COURSE,
+            broken="sums read samples that are not there yet"),
+    Variant("past_the_end", "global_memory without a guard", _past_the_end, COURSE,
+            broken="reads and writes outside of the array"),
+)  # fmt: skip
+INSTANCES = {name: f"{name}<float>" for name in VARIANTS} | {
+    "shared_halo": "shared_halo<float, true>", "missing_barrier": "shared_halo<float, false>",
+    "production": "production<float, 1, 7>",
+}  # fmt: skip

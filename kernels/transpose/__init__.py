@@ -1,0 +1,1 @@
+"""Axes reversed or permuted, every bit kept."""

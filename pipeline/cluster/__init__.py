@@ -1,0 +1,1 @@
+"""Where tasks run: this process, processes of this machine, or an existing Dask cluster."""

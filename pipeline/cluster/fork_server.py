@@ -1,0 +1,102 @@
+"""A process that imports what workers need while the command does so itself; then they are forked from it.
+
+A worker that is spawned imports Dask, CuPy and this project anew, which takes longer than all the rest of its start.
+The server has no threads and never calls CUDA: a forked process could use neither. It listens on a socket in a folder
+that only this user can enter.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from multiprocessing import forkserver, resource_tracker
+from typing import Any
+
+from pipeline.cluster.processes import MALLOC
+from pipeline.threads import BLAS_VARIABLES, blas_threads
+
+WORKER = ("distributed.nanny", "distributed.http.worker", "workflows", "pipeline.cluster.placement",
+          "pipeline.engine.aggregate_task", "pipeline.engine.array_task", "numpy.random",
+          "tornado.platform.asyncio")  # fmt: skip
+GPU_WORKER = (*WORKER, "dask_cuda", "cupy", "kvikio.defaults", "pipeline.cluster.cuda_preload")
+
+
+@contextmanager
+def fork_server(modules: Sequence[str]) -> Iterator[None]:
+    """Start a server that imports modules, if there is none yet; Dask forks workers from it, until it is ended.
+
+    Where no server can be started, workers are spawned.
+    """
+    started = start(modules)
+    try:
+        with _dask_forks() if started else nullcontext():
+            yield
+    finally:
+        _end()
+
+
+def start(modules: Sequence[str]) -> bool:
+    """Start a server that ends with this process, if there is none yet; False where none can be started.
+
+    Modules that cannot be found are left out.
+    """
+    # What its imports read: its modules are those of this process, also where the current folder has others.
+    paths = [os.path.abspath(path) for path in sys.path]
+    variables = {"PYTHONPATH": os.pathsep.join(paths), "PYTHONSAFEPATH": "1"}
+    # As for workers that are spawned: what the user has set stands, but not what this process has for its own threads.
+    variables |= {name: os.environ.get(name, value) for name, value in MALLOC.items()}
+    variables |= {name: "1" for name in BLAS_VARIABLES if os.environ.get(name) in (None, str(blas_threads()))}
+    forkserver.set_forkserver_preload([*modules, "pipeline.cluster.fork_preload"])
+    atexit.unregister(_end)
+    atexit.register(_end)
+    try:
+        resource_tracker.ensure_running()  # which unblocks signals
+        with _environment(variables), _no_signals():
+            forkserver.ensure_running()
+    except OSError:  # the name of its socket may be too long
+        return False
+    return True
+
+
+@contextmanager
+def _environment(variables: dict[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, text in before.items():
+            os.environ.pop(name) if text is None else os.environ.update({name: text})
+
+
+@contextmanager
+def _no_signals() -> Iterator[None]:
+    """Keep signals that are sent to all processes of the command from those that are started here: this one ends them.
+
+    Workers, which a signal must be able to end, let SIGTERM through (`pipeline.cluster.fork_preload`).
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _dask_forks() -> Any:
+    import dask
+    import distributed.utils
+
+    # Dask would import pandas here, to have it in the server.
+    distributed.utils._forkserver_preload_set = True
+    return dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"})
+
+
+def _end() -> None:
+    server: Any = forkserver._forkserver
+    if server._forkserver_pid is not None:
+        os.kill(server._forkserver_pid, signal.SIGKILL)
+    server._stop()

@@ -1,0 +1,1 @@
+"""One run loop: plan, submit, compute, check, combine."""

@@ -1,0 +1,233 @@
+"""One region of an array job on a GPU: file to device, compute, device to file, on a stream of its own."""
+
+from __future__ import annotations
+
+import math
+import mmap
+import threading
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import cache
+from queue import SimpleQueue
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.engine.array_plan import ArrayJob, computed, nbytes_of
+from pipeline.gpu.blocks import release, to_native
+from pipeline.gpu.pinned import writer
+from pipeline.gpu.transfer import DIRECT, KVIKIO, PINNED, WRITE_BYTES, opened, prepare, transfer, way
+from pipeline.storage import mapped_output
+from pipeline.storage.array_file import ArrayFile, read_region
+from pipeline.storage.output_array import OutputFile
+from pipeline.threads import cores
+from pipeline.timeline import Timeline
+from workflows.array_job import Bounds, Spec, sizes
+
+ON_DEVICE = "?bBhHiIlLqQefdFD"  # dtypes that CuPy has
+
+# Tasks under way on a GPU: while one computes, others read and write.
+LANES = 4
+
+# Threads that write what tasks computed: one cannot fill the pages of a file as fast as the device delivers them.
+WRITERS = 12
+# Shorter runs share their pages, of which several threads at a time wait for each other.
+PAGED_RUN = mmap.PAGESIZE
+
+# Bytes of runs by how they travel; shorter ones are gathered by Python: calls for each would cost more than the copy.
+DIRECT_FROM = {PINNED: 2**12, KVIKIO: 2**19, DIRECT: 2**19}
+
+
+def compute_on_device(job: ArrayJob, region: Bounds, timeline: Timeline) -> Mapping[str, int]:
+    """Read what a region needs, compute it on the current device, and write it to its place in the output.
+
+    A dtype that CuPy does not have travels as bytes, with one more axis for them.
+
+    Returns
+    -------
+    How many elements were computed in which way, where the workflow counts them.
+    """
+    _limit(job)
+    with _lane() as stream:
+        found = computed(job, region, lambda array, bounds: _to_device(array, bounds, timeline), timeline)
+        with timeline.measure("kernel"):
+            stream.synchronize()
+        _to_file(job.output, region, found.elements, timeline)
+    return found.counts
+
+
+def _limit(job: ArrayJob) -> None:
+    import cupy
+
+    if job.device_memory_limit:
+        release()
+        # What tasks gave back stays with the pool of their stream; at its limit the pool gives it to others.
+        cupy.get_default_memory_pool().set_limit(size=job.device_memory_limit)
+
+
+@contextmanager
+def _lane() -> Iterator[Any]:
+    """A stream of the current device that nobody else uses meanwhile; all that was put on it is done."""
+    import cupy
+
+    lanes = _lanes(int(cupy.cuda.runtime.getDevice()))
+    stream = lanes.get()
+    try:
+        with stream:
+            try:
+                yield stream
+            finally:
+                stream.synchronize()
+    finally:
+        lanes.put(stream)
+
+
+@cache
+def _lanes(device: int) -> SimpleQueue[Any]:
+    """Streams that live as long as the worker: CuPy keeps freed memory for the stream that it was used on."""
+    import cupy
+
+    lanes: SimpleQueue[Any] = SimpleQueue()
+    for _ in range(LANES):
+        lanes.put(cupy.cuda.Stream(non_blocking=True))
+    return lanes
+
+
+def finish(path: str, limited: bool) -> None:
+    """Give back what a job kept for its output, and the limit of memory; runs on a worker, also one without a GPU."""
+    from pipeline.gpu.devices import find_devices
+
+    mapped_output.end(path)
+    if limited and find_devices().usable:
+        import cupy
+
+        cupy.get_default_memory_pool().set_limit(size=0)
+
+
+def _to_device(array: ArrayFile, bounds: Bounds, timeline: Timeline) -> Any:
+    native = array.spec.dtype.newbyteorder("=")
+    swappable = array.spec.dtype.isnative or native.kind in "iuf"
+    if array.fortran or not swappable or array.run(bounds) < DIRECT_FROM[way()]:
+        flat = _through_host(array, bounds, timeline)
+    else:
+        flat = _direct(array, bounds, timeline)
+        if not array.spec.dtype.isnative:
+            flat = to_native(flat.view(native), array.spec.dtype)
+    return _typed(flat, array.spec, bounds)
+
+
+def _typed(flat: Any, spec: Spec, bounds: Bounds) -> Any:
+    """Bytes of a region as an array of native elements, with one more axis where CuPy does not have their dtype."""
+    native = spec.dtype.newbyteorder("=")
+    as_bytes = native.char not in ON_DEVICE
+    return flat.view(np.uint8 if as_bytes else native).reshape((*sizes(bounds), *[native.itemsize] * as_bytes))
+
+
+def _direct(array: ArrayFile, bounds: Bounds, timeline: Timeline) -> Any:
+    """The bytes of a region as they are in the file."""
+    import cupy
+
+    prepare()
+    flat = cupy.empty(nbytes_of(array.spec, bounds), cupy.uint8)
+    # What used this memory before may still be under way on the stream, of which the transfers know nothing.
+    cupy.cuda.get_current_stream().synchronize()
+    with timeline.measure("read+copy", flat.nbytes):
+        timeline.ways.add(way())
+        before = 0
+        for piece, first, runs in array.parts(bounds):
+            nbytes = int(runs[:, 2].sum())
+            with opened(piece) as reading:
+                transfer(reading, piece, first, runs[:, ::2], flat[before : before + nbytes]).result()
+            before += nbytes
+    return flat
+
+
+def _through_host(array: ArrayFile, bounds: Bounds, timeline: Timeline) -> Any:
+    """The bytes of a region in native order."""
+    import cupy
+
+    nbytes = nbytes_of(array.spec, bounds)
+    with timeline.measure("read", nbytes):
+        block = read_region(array, bounds, _pinned)
+    with timeline.measure("to device", nbytes):
+        flat = cupy.empty(nbytes, cupy.uint8)
+        flat.set(block.reshape(-1).view(np.uint8))
+        # The host memory is given back when this returns.
+        cupy.cuda.get_current_stream().synchronize()
+    return flat
+
+
+def _pinned(shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
+    """An array in pinned memory, as cupyx has them, which takes half a second to import."""
+    import cupy
+
+    nbytes = math.prod(shape) * np.dtype(dtype).itemsize
+    flat = np.frombuffer(cupy.cuda.alloc_pinned_memory(max(nbytes, 1)), np.uint8, nbytes)
+    found: NDArray[Any] = flat.view(dtype).reshape(shape)
+    return found
+
+
+def _to_file(output: OutputFile, region: Bounds, block: Any, timeline: Timeline) -> None:
+    """Write a block on which nobody works any more."""
+    with timeline.measure("write", block.nbytes):
+        paged = output.readable().run(region) >= PAGED_RUN
+        in_runs = paged and output.mappable and block.nbytes and block.flags.c_contiguous
+        if in_runs and (threads := writer(_threads(), WRITE_BYTES)):
+            output.check(region, block)
+            output.write_runs(region, lambda length, addresses: threads.write(block, length, addresses).get())
+        else:
+            spread = _writers().map if paged else map
+            output.write(region, block, lambda elements: _to_host(elements, output.spec), spread)
+
+
+def get_ready(job: ArrayJob, region: Bounds) -> None:
+    """Runs on a worker before the first region, which would wait for pinned memory and for kernels to be loaded.
+
+    Kernels are loaded by computing a region of zeros; its output is not looked at and need not be there.
+    """
+    from pipeline.gpu.devices import find_devices
+
+    if not find_devices().usable:
+        return
+    writer(_threads(), WRITE_BYTES)
+    if job.workflow.streams:
+        return  # what it computes first depends on what it reads
+    _limit(job)
+    with _lane():
+        computed(job, region, lambda array, bounds: _zeros(array.spec, bounds), Timeline())
+
+
+def _zeros(spec: Spec, bounds: Bounds) -> Any:
+    import cupy
+
+    return _typed(cupy.zeros(nbytes_of(spec, bounds), cupy.uint8), spec, bounds)
+
+
+def _threads() -> int:
+    return min(WRITERS, max(2, cores()))
+
+
+@cache
+def _writers() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(_threads(), thread_name_prefix="write")
+
+
+_own = threading.local()  # pinned memory of each thread, a stream that brings bytes there, an event that says so
+
+
+def _to_host(elements: Any, spec: Spec) -> NDArray[Any]:
+    """Elements on the device, in memory that the next ones of this thread will take."""
+    import cupy
+
+    if getattr(_own, "memory", None) is None or len(_own.memory) < elements.nbytes:
+        _own.memory, _own.stream = _pinned((elements.nbytes,), np.uint8), cupy.cuda.Stream(non_blocking=True)
+        # Waiting for a stream would keep a core busy, which others copy with.
+        _own.there = cupy.cuda.Event(block=True, disable_timing=True)
+    with _own.stream:
+        flat = cupy.ascontiguousarray(elements).reshape(-1).view(cupy.uint8)
+        host: NDArray[np.uint8] = flat.get(out=_own.memory[: flat.size], blocking=False)
+        _own.there.record()
+    _own.there.synchronize()
+    return host.view(spec.dtype).reshape(elements.shape[: len(spec.shape)])

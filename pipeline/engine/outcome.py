@@ -1,0 +1,84 @@
+"""What a finished run is: its result, what verification found, and where the time went."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from pipeline.storage.array_file import ArrayFile
+from pipeline.storage.sources import Source
+from pipeline.timeline import Timeline, Traced
+from workflows.aggregation import Workflow
+from workflows.array_job import ArrayWorkflow
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What verification found, and how much it covered; a run with a mismatch never gets this far.
+
+    Attributes
+    ----------
+    mode
+        ``"full"``, ``"sample"`` or ``"off"``.
+    samples, checked
+        Samples in all, and those that the reference recomputed.
+    chunks
+        Chunks, each of which satisfied every invariant.
+    seed
+        Of the random choice of ``"sample"``.
+    escape
+        Of a job that writes an array: the probability, at most, that a wrong element among the checked ones was not
+        noticed.
+    """
+
+    mode: str
+    samples: int
+    checked: int
+    chunks: int
+    seed: int
+    escape: float | None = None
+
+
+@dataclass
+class Stages:
+    """Where the time of a run went; seconds and bytes of a stage are added up over workers, and stages overlap."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+    moved: dict[str, int] = field(default_factory=dict)
+    devices: set[str] = field(default_factory=set)
+    ways: set[str] = field(default_factory=set)
+    kernels: set[str] = field(default_factory=set)
+    lanes: dict[str, int] = field(default_factory=dict)
+    traces: list[Traced] = field(default_factory=list)
+    nbytes: int = 0
+    wall: float = 0.0
+    start_up: float = 0.0
+
+    def add(self, index: int, worker: str, device: str, *timelines: Timeline) -> None:
+        """Count in one chunk."""
+        self.devices.add(device)
+        for timeline in timelines:
+            self.ways |= timeline.ways
+            self.kernels |= timeline.kernels
+            for stage, seconds in timeline.seconds.items():
+                self.seconds[stage] = self.seconds.get(stage, 0.0) + seconds
+                self.moved[stage] = self.moved.get(stage, 0) + timeline.nbytes[stage]
+            if timeline.spans:
+                self.traces.append(Traced(index, worker, device, timeline.spans))
+
+    def busy(self) -> dict[str, float]:
+        """Seconds that each stage alone would have taken on everything that runs it."""
+        return {stage: seconds / self.lanes.get(stage, 1) for stage, seconds in self.seconds.items()}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A finished, verified run."""
+
+    workflow: Workflow[Any] | ArrayWorkflow[Any]
+    options: Any
+    source: Source | tuple[ArrayFile, ...]
+    result: Any
+    verdict: Verdict
+    stages: Stages
+    where: str

@@ -1,0 +1,1 @@
+"""GPUs of this machine, and transfers to and from them."""

@@ -1,0 +1,171 @@
+"""Bytes of files to a device and back through pinned memory, by threads of C++ (`pinned.cpp`) that need no Python."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from functools import cache
+from pathlib import Path
+from threading import Lock
+from typing import Any, ClassVar, TypeVar, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernels.common import cxx
+
+Kind = TypeVar("Kind")
+
+# Of libcuda, in the order of `Driver` in pinned.hpp.
+FUNCTIONS = ("cuCtxSetCurrent", "cuMemHostAlloc", "cuStreamCreate", "cuEventCreate", "cuMemcpyHtoDAsync_v2",
+             "cuMemcpyDtoHAsync_v2", "cuEventRecord", "cuEventSynchronize")  # fmt: skip
+SOURCE = Path(__file__).with_suffix(".cpp")
+
+_making = Lock()
+
+
+class Pending:
+    """Bytes on their way; to be waited for once, whatever else happens.
+
+    Parameters
+    ----------
+    end
+        Function of pinned.cpp that waits for them.
+    threads, started
+        What it is called with.
+    kept
+        What has to last until then.
+    """
+
+    def __init__(self, end: Any, threads: int, started: int, kept: Any = None) -> None:
+        self._end, self._threads, self._started, self._kept = end, threads, started, kept
+
+    def get(self) -> int:
+        """How many bytes there were, once all of them are where they belong.
+
+        Raises
+        ------
+        OSError
+            If the system refuses.
+        CUDADriverError
+            If the driver does.
+        """
+        failed = ctypes.c_int()
+        found = int(self._end(self._threads, self._started, ctypes.byref(failed)))
+        if failed.value:
+            raise _refusal(failed.value)
+        if found < 0:
+            raise OSError(-found, os.strerror(-found))
+        return found
+
+
+class _Threads:
+    """Threads for the current device, with pinned memory of their own.
+
+    Parameters
+    ----------
+    library
+        Of pinned.cpp.
+    functions
+        Addresses of FUNCTIONS.
+    context
+        CUDA's, of the device.
+    threads
+    part_bytes
+        That a thread copies at a time, by one of its two buffers.
+    """
+
+    OPEN: ClassVar[str]  # function of pinned.cpp that starts them
+
+    def __init__(self, library: Any, functions: list[int], context: int, threads: int, part_bytes: int) -> None:
+        for name, (result, arguments) in SIGNATURES.items():
+            function = getattr(library, name)
+            function.restype, function.argtypes = result, arguments
+        status = ctypes.c_int()
+        driver = (ctypes.c_void_p * len(functions))(*functions)
+        self._library = library
+        opened = getattr(library, self.OPEN)(driver, context, threads, part_bytes, ctypes.byref(status))
+        if not opened:
+            raise _refusal(status.value)
+        self._threads: int = opened
+
+
+class Reader(_Threads):
+    """Threads that bring bytes of files to a device."""
+
+    OPEN = "open_reader"
+
+    def read(self, fd: int, target: Any, runs: NDArray[np.int64], order: int) -> Pending:
+        """Start to read runs of a file, one behind another, into `target`, bytes on the device.
+
+        `runs` has shape (n, 2): offset in the file, and bytes. Where a file ends early there are fewer bytes. Of
+        several reads that of the lowest order goes first.
+        """
+        runs = np.ascontiguousarray(runs, np.int64)
+        assert runs[:, 1].sum() == target.nbytes
+        where = runs.ctypes.data, len(runs), target.data.ptr
+        started = self._library.start_read(self._threads, fd, *where, order)
+        return Pending(self._library.end_read, self._threads, started)
+
+
+class Writer(_Threads):
+    """Threads that bring bytes from a device to where a file is mapped."""
+
+    OPEN = "open_writer"
+
+    def write(self, source: Any, run_bytes: int, addresses: NDArray[np.int64]) -> Pending:
+        """Start to write `source`, an array without gaps on the device, in runs of as many bytes to these addresses."""
+        targets = np.ascontiguousarray(addresses, np.int64)
+        runs = len(targets)
+        assert run_bytes * runs == source.nbytes > 0
+        at = targets.ctypes.data
+        started = self._library.start_write(self._threads, source.data.ptr, run_bytes, at, runs)
+        return Pending(self._library.end_write, self._threads, started, (source, targets))
+
+
+_ADDRESS, _SIZE, _INT = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
+SIGNATURES = {
+    "open_reader": (_ADDRESS, (_ADDRESS, _ADDRESS, _INT, _SIZE, _ADDRESS)),
+    "open_writer": (_ADDRESS, (_ADDRESS, _ADDRESS, _INT, _SIZE, _ADDRESS)),
+    "start_read": (_ADDRESS, (_ADDRESS, _INT, _ADDRESS, _SIZE, ctypes.c_uint64, ctypes.c_int64)),
+    "start_write": (_ADDRESS, (_ADDRESS, ctypes.c_uint64, _SIZE, _ADDRESS, _SIZE)),
+    "end_read": (ctypes.c_int64, (_ADDRESS, _ADDRESS, _ADDRESS)),
+    "end_write": (ctypes.c_int64, (_ADDRESS, _ADDRESS, _ADDRESS)),
+}
+
+
+def _refusal(status: int) -> Exception:
+    from cupy.cuda import driver
+
+    refusal: Exception = driver.CUDADriverError(status)
+    return refusal
+
+
+def reader(threads: int, part_bytes: int) -> Reader | None:
+    """That of the current device, which lives as long as the process; None where pinned.cpp cannot be compiled."""
+    return _of_device(Reader, threads, part_bytes)
+
+
+def writer(threads: int, part_bytes: int) -> Writer | None:
+    """That of the current device, which lives as long as the process; None where pinned.cpp cannot be compiled."""
+    return _of_device(Writer, threads, part_bytes)
+
+
+def _of_device(kind: type[Kind], threads: int, part_bytes: int) -> Kind | None:
+    import cupy
+
+    with _making:
+        return cast("Kind | None", _made(cast(Any, kind), int(cupy.cuda.runtime.getDevice()), threads, part_bytes))
+
+
+@cache
+def _made(kind: Any, device: int, threads: int, part_bytes: int) -> Any:
+    import cupy
+
+    library = cxx.library(SOURCE)
+    if library is None:
+        return None
+    cuda = ctypes.CDLL("libcuda.so.1")
+    functions = [ctypes.cast(getattr(cuda, name), ctypes.c_void_p).value or 0 for name in FUNCTIONS]
+    cupy.cuda.runtime.free(0)  # makes the context
+    return kind(library, functions, cupy.cuda.driver.ctxGetCurrent(), threads, part_bytes)

@@ -1,0 +1,188 @@
+"""Bytes of files on their way to a device: through pinned memory, or, by kvikio, by GPUDirect Storage."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cache
+from itertools import count
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.errors import PipelineError
+from pipeline.gpu.devices import find_devices
+from pipeline.gpu.pinned import Reader, reader
+from pipeline.storage.chunks import Piece
+from pipeline.storage.planned_file import open_planned
+from pipeline.threads import cores
+
+# Starts to read runs of a file, an array of their offsets and bytes, one behind another into bytes on the device: what
+# is waited for by its `get`, which says how many bytes there were.
+Reading = Callable[[Any, NDArray[np.int64]], Any]
+
+# As long as what all threads have under way on all GPUs of a machine fits into the last-level cache of the host, its
+# memory gives each byte once; parts that are too short wait for their copies. Figures are in docs/design.md.
+THREADS = 12
+PART_BYTES = (2**20, 2**22)
+CACHED_BYTES = 2**27
+WRITE_BYTES = 2**21  # that a thread writes at a time of what comes from a device
+# Where there is no compiler, threads of kvikio, which wait for each copy before they read on.
+KVIKIO_THREADS = 16
+
+# In the environment of a process that sees one GPU, how many are fed on this machine.
+FED = "BARU_GPUS_FED"
+
+PINNED, KVIKIO, DIRECT = "through pinned memory", "through pinned memory of kvikio", "by GPUDirect Storage"
+
+
+def prepare() -> None:
+    """Start the threads that read for the current device."""
+    if way() != PINNED:
+        _prepare_kvikio()
+
+
+@cache
+def _prepare_kvikio() -> None:
+    import kvikio.defaults
+
+    nbytes = min(PART_BYTES[1], 2 * part_bytes(_fed()))  # one buffer of a thread, not two
+    kvikio.defaults.set({"num_threads": min(KVIKIO_THREADS, cores()), "task_size": nbytes})
+
+
+def _reader() -> Reader | None:
+    return reader(min(THREADS, max(2, cores())), part_bytes(_fed()))
+
+
+@cache
+def _fed() -> int:
+    """How many GPUs are fed on this machine."""
+    return int(os.environ.get(FED) or find_devices().usable)
+
+
+def part_bytes(gpus: int) -> int:
+    """Bytes that a thread reads at a time where so many GPUs are fed."""
+    low, high = PART_BYTES
+    most = CACHED_BYTES // (2 * THREADS * max(gpus, 1))
+    return max(low, min(1 << most.bit_length() - 1, high))
+
+
+def way() -> str:
+    """How the bytes go, for the report."""
+    return DIRECT if _direct() else PINNED if _reader() else KVIKIO
+
+
+@cache
+def _direct() -> bool:
+    import kvikio.cufile_driver
+    import kvikio.defaults
+
+    return not kvikio.defaults.is_compat_mode_preferred() and bool(kvikio.cufile_driver.get("is_gds_available"))
+
+
+_orders = count()  # of files as they are opened
+
+
+@contextmanager
+def opened(piece: Piece) -> Iterator[Reading]:
+    """A file that is the planned one, before and after it was read, as what starts to read it."""
+    with open_planned(piece) as fd:
+        threads = None if _direct() else _reader()
+        if threads:
+            order = next(_orders)
+            yield lambda target, runs: threads.read(fd, target, runs, order)
+        else:
+            import kvikio
+
+            with kvikio.CuFile(piece.path, "r") as file:
+                yield lambda target, runs: _Reads(file, target, runs)
+
+
+class _Reads:
+    """A read of kvikio for each run; all of them end, also where one fails, before the memory is given up."""
+
+    def __init__(self, file: Any, target: Any, runs: NDArray[np.int64]) -> None:
+        self._reads: list[Any] = []
+        before = 0
+        try:
+            for offset, nbytes in runs.tolist():
+                self._reads.append(file.pread(target[before : before + nbytes], nbytes, offset))
+                before += nbytes
+        except RuntimeError:
+            with suppress(RuntimeError):
+                self.get()
+            raise
+
+    def get(self) -> int:
+        """Bytes that there were, once all are where they belong; the first error, if there are any."""
+        got, failed = 0, []
+        for read in self._reads:
+            try:
+                got += int(read.get())
+            except RuntimeError as error:
+                failed.append(error)
+        if failed:
+            raise failed[0]
+        return got
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """Runs of bytes on their way from a piece of a file to memory of the device."""
+
+    future: Any
+    piece: Piece
+    start: int
+    target: Any
+
+    def result(self) -> Any:
+        """The memory, once all bytes are there.
+
+        Raises
+        ------
+        PipelineError
+            If the file system refuses, or the file ended.
+        """
+        try:
+            got = int(self.future.get())
+        except (OSError, RuntimeError) as error:  # kvikio's are of the latter kind
+            if hasattr(error, "status"):
+                raise  # CUDA's own say whether the device is lost
+            reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
+            offset = self.piece.offset + self.start
+            raise PipelineError(f"{self.piece.path}: reading at byte {offset} failed: {reason}") from None
+        if got != len(self.target):
+            raise PipelineError(f"{self.piece.path}: shrank while it was read: expected {len(self.target)} bytes of "
+                                f"it, got {got}; run again when nothing writes to it")  # fmt: skip
+        return self.target
+
+
+def transfer(reading: Reading, piece: Piece, first: int, runs: NDArray[np.int64], target: Any) -> Transfer:
+    """Start to read runs of a piece, which is opened, until the target is full.
+
+    Parameters
+    ----------
+    reading, piece
+    first, runs : int, int64 array of shape (n, 2)
+        First byte of each run in the piece, after the byte `first` of it; number of bytes.
+    target : uint8 array on the device
+    """
+    future = reading(target, runs + np.array([piece.offset + first, 0]))
+    return Transfer(future, piece, first + int(runs[0, 0]), target)
+
+
+def finish(transfers: Iterable[Transfer]) -> None:
+    """Start them if they are not, and wait for all, also where one fails: memory must not be given up before."""
+    under_way: deque[Transfer] = deque()
+    try:
+        under_way.extend(transfers)
+        while under_way:
+            under_way.popleft().result()
+    finally:
+        for other in under_way:
+            with suppress(OSError, RuntimeError):  # the first one is told
+                other.future.get()

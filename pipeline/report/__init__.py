@@ -1,0 +1,1 @@
+"""What a person and a program see of a finished run."""

@@ -1,0 +1,188 @@
+"""What a person and a program see of a finished run: the panel, and the one JSON object."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.engine.outcome import Outcome, Verdict
+from pipeline.storage.array_file import ArrayFile
+from pipeline.storage.sources import Source
+from workflows.aggregation import Drawn
+
+STAGES = ("read", "read+copy", "to device", "kernel", "write", "verify")
+SKETCH_COLUMNS = 64
+SKETCH_ROWS = 5
+BARS = " ▁▂▃▄▅▆▇█"
+
+
+def to_json(outcome: Outcome) -> dict[str, Any]:
+    """The JSON object of a run; ``result`` does not depend on where or in how many chunks it was computed."""
+    stages, verdict = outcome.stages, outcome.verdict
+    return {
+        "job": {"name": outcome.workflow.name, "options": _plain(outcome.options)},
+        "input": _described(outcome.source),
+        "result": outcome.result.to_json(),
+        "verification": _stated(verdict) | {"verdict": verdict_line(verdict)},
+        "performance": {
+            "start_up_seconds": stages.start_up,
+            "seconds": stages.wall,
+            "bytes_per_second": stages.nbytes / stages.wall,
+            "stages": {
+                stage: {"busy_seconds": busy, "bytes_per_second": rate} for stage, busy, rate in _rates(outcome)
+            },
+            "bound_by": _bound(outcome),
+        },
+        "environment": {
+            "where": outcome.where,
+            "devices": sorted(stages.devices),
+            "transfers": sorted(stages.ways),
+            "cpu kernels": sorted(stages.kernels),
+            "machine": platform.machine(),
+            "versions": versions(),
+        },
+    }
+
+
+def versions() -> dict[str, str]:
+    """Versions of what computed the result."""
+    found = {"python": platform.python_version()}
+    for name in ("baru", "numpy", "dask", "distributed", "dask-cuda", "cupy-cuda12x", "cupy-cuda13x"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def verdict_line(verdict: Verdict) -> str:
+    """What was verified, in words that claim no more than was done."""
+    invariants = f"every invariant holds on all {verdict.chunks:,} chunks"
+    what, agree = "samples", "equal to the reference"
+    if verdict.escape is not None:
+        what, agree, invariants = "elements", "agree with the inputs", "no wrong one among them goes unnoticed"
+        if verdict.escape:
+            invariants = f"a wrong one among them goes unnoticed with a chance of at most {verdict.escape:.1g}"
+    if verdict.mode == "off":
+        return "not compared with the reference (--verify off)" + (f"; {invariants}" if what == "samples" else "")
+    share = 100 * verdict.checked / max(verdict.samples, 1)
+    if verdict.checked < verdict.samples:
+        share = min(share, 99.9)  # what is not all never rounds to 100
+    seed = f", seed {verdict.seed}" if verdict.mode == "sample" else ""
+    return f"{verdict.checked:,} of {verdict.samples:,} {what} ({share:.3g} %) {agree}{seed}; {invariants}"
+
+
+def panel(outcome: Outcome) -> list[str]:
+    """Lines of the result panel."""
+    stages = outcome.stages
+    title = f"{outcome.workflow.name} of {_named(outcome)}"
+    facts = [*outcome.result.lines(), ("", "")]
+    for stage, _, rate in _rates(outcome):
+        how = f" {' and '.join(sorted(stages.ways))}" if stage == "read+copy" else ""
+        facts.append((stage, f"{_gigabytes(rate)}{how}{'  ← bound the run' if stage == _bound(outcome) else ''}"))
+    facts += [
+        ("whole run", f"{_gigabytes(stages.nbytes / stages.wall)}, {stages.wall:.2f} s after {stages.start_up:.2f} s "
+                      f"of start-up, on {outcome.where}"),
+        ("", ""),
+        ("verdict", verdict_line(outcome.verdict)),
+    ]  # fmt: skip
+    width = max(len(name) for name, _ in facts)
+    lines = [f"{name:<{width}}  {text}".rstrip() for name, text in facts]
+    shape = [""]
+    if isinstance(outcome.result, Drawn):
+        values, edges = outcome.result.steps()
+        shape = ["", *sketch(values), _axis(edges), ""]
+    return [
+        title,
+        "─" * len(title),
+        *lines[: len(outcome.result.lines())],
+        *shape,
+        *lines[len(outcome.result.lines()) + 1 :],
+    ]
+
+
+def sketch(values: NDArray[Any]) -> list[str]:
+    """Values as a bar chart of a few rows of text; neighbours share a column where there are many."""
+    columns = min(SKETCH_COLUMNS, len(values))
+    borders = np.arange(columns) * len(values) // columns
+    # The mean of each column's values, so that columns of different width compare.
+    widths = np.diff(np.append(borders, len(values)))
+    heights = np.add.reduceat(values.astype(np.float64), borders) / widths
+    steps = len(BARS) - 1
+    top = heights.max() or 1.0
+    eighths = np.ceil(heights / top * SKETCH_ROWS * steps).astype(int)
+    rows = range(SKETCH_ROWS - 1, -1, -1)
+    return ["".join(BARS[min(max(height - row * steps, 0), steps)] for height in eighths) for row in rows]
+
+
+def _axis(edges: NDArray[np.float64]) -> str:
+    left, right = f"{edges[0]:g}", f"{edges[-1]:g}"
+    return left + right.rjust(max(min(SKETCH_COLUMNS, len(edges) - 1) - len(left), len(right) + 1))
+
+
+def _named(outcome: Outcome) -> str:
+    source = outcome.source
+    if isinstance(source, Source):
+        return _file_name([file.path for file in source.files], source.dtype.name)
+    return " and ".join(_file_name([piece.path for piece in array.pieces], str(array.spec)) for array in source)
+
+
+def _file_name(paths: list[str], what: str) -> str:
+    """As a person would type it; the JSON object has the whole path."""
+    if len(paths) > 1:
+        return f"{len(paths)} files ({what})"
+    near = os.path.relpath(paths[0])
+    return f"{paths[0] if near.startswith('..') else near} ({what})"
+
+
+def _described(source: Source | tuple[ArrayFile, ...]) -> Any:
+    """Where the data came from: an object for samples, a list with one for each array."""
+    if isinstance(source, Source):
+        return {"files": [file.path for file in source.files], **_dtype(source.dtype), "samples": source.samples,
+                "bytes": source.nbytes}  # fmt: skip
+    return [
+        {"files": [piece.path for piece in array.pieces], **_dtype(array.spec.dtype), "shape": list(array.spec.shape),
+         "bytes": array.spec.nbytes}
+        for array in source
+    ]  # fmt: skip
+
+
+def _dtype(dtype: np.dtype[Any]) -> dict[str, str]:
+    return {"dtype": dtype.name, "byteorder": "big" if dtype.byteorder == ">" else "little"}
+
+
+def _rates(outcome: Outcome) -> list[tuple[str, float, float]]:
+    """Stage, seconds it was busy, and bytes per second it would reach alone."""
+    moved = outcome.stages.moved
+    return [(stage, seconds, moved[stage] / max(seconds, 1e-9)) for stage, seconds in _busy(outcome).items()]
+
+
+def _busy(outcome: Outcome) -> dict[str, float]:
+    """Seconds of every stage that moved bytes: invariants alone have no rate."""
+    busy = outcome.stages.busy()
+    return {stage: busy[stage] for stage in STAGES if stage in busy and (stage != "verify" or outcome.verdict.checked)}
+
+
+def _bound(outcome: Outcome) -> str | None:
+    busy = _busy(outcome)
+    return max(busy, key=busy.__getitem__, default=None)
+
+
+def _gigabytes(rate: float) -> str:
+    return f"{rate / 1e9:.3g} GB/s"
+
+
+def _stated(verdict: Verdict) -> dict[str, Any]:
+    return {name: value for name, value in dataclasses.asdict(verdict).items() if value is not None}
+
+
+def _plain(options: Any) -> dict[str, Any]:
+    """Fields of the options as JSON takes them."""
+    values = {field.name: getattr(options, field.name) for field in dataclasses.fields(options)}
+    return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in values.items()}

@@ -1,0 +1,175 @@
+"""Arrays in files, read region by region."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernels.transpose.check import is_transpose
+from kernels.transpose.cpu import transpose_cpu
+from pipeline.errors import PipelineError, UsageError
+from pipeline.storage.chunks import Piece
+from pipeline.storage.planned_file import Opened, fill, open_planned
+from pipeline.storage.read_runs import read_runs
+from pipeline.storage.sources import Source
+from workflows.array_job import Bounds, Spec, sizes
+
+# Runs that are shorter, and not in the page cache, are read by one thread of a process at a time. Each is a call, after
+# which a thread waits for the interpreter; where four do so at once, they read less than half of what one does.
+SHORT_RUN = 2**16
+_GATHERING = threading.Lock()
+KEPT_RUNS = 2**13  # of a region, at most
+
+
+@dataclass(frozen=True)
+class ArrayFile:
+    """An array in one or several files, one after another along its first axis.
+
+    Attributes
+    ----------
+    spec
+        Its shape, and its dtype with byte order.
+    pieces
+        Where its bytes are.
+    fortran
+        The first index runs fastest; in a single file only.
+    """
+
+    spec: Spec
+    pieces: tuple[Piece, ...]
+    fortran: bool = False
+
+    def run(self, region: Bounds) -> int:
+        """Bytes of a region that lie one after another."""
+        return run_of(self.spec.shape, self.spec.dtype.itemsize, region)[0]
+
+    def parts(self, region: Bounds) -> Iterator[tuple[Piece, int, NDArray[np.int64]]]:
+        """Where the bytes of a region are: of each file that has some, its runs.
+
+        Yields
+        ------
+        piece, first, runs : int64 array, shape (n, 3)
+            First byte in the piece, after the byte `first` of it; first byte in the region in C order; number of bytes.
+        """
+        shape, itemsize = self.spec.shape, self.spec.dtype.itemsize
+        if len(self.pieces) == 1:
+            begin = sum(start * prod(shape[axis + 1 :]) for axis, (start, _) in enumerate(region)) * itemsize
+            yield self.pieces[0], begin, _runs_from_zero(shape, itemsize, sizes(region))
+            return
+        length, starts = runs_of(shape, itemsize, region)
+        before = 0  # bytes of the array that lie in files before this one
+        for piece in self.pieces:
+            after = before + piece.nbytes
+            first, stop = np.maximum(starts, before), np.minimum(starts + length, after)
+            places = length * np.arange(len(starts)) + first - starts
+            runs = np.stack([first - before, places, stop - first], axis=1)[first < stop]
+            if len(runs):
+                yield piece, 0, runs
+            before = after
+
+
+def join(source: Source) -> ArrayFile:
+    """The files of a source as one array.
+
+    Raises
+    ------
+    UsageError
+        If there are several and they cannot follow one another along the first axis.
+    """
+    first = source.files[0]
+    for file in source.files[1:]:
+        if file.shape[1:] != first.shape[1:] or not file.shape or file.fortran or first.fortran:
+            got = f"{file.shape}{' in Fortran order' if file.fortran else ''}"
+            raise UsageError(f"{file.path}: expected an array that goes on with the rows of {first.path}, of shape "
+                             f"{first.shape} in C order, got {got}; run them separately")  # fmt: skip
+    shape = first.shape
+    if len(source.files) > 1:
+        shape = (sum(file.shape[0] for file in source.files), *first.shape[1:])
+    pieces = tuple(Piece(file.path, file.offset, file.nbytes, file.size, file.mtime_ns) for file in source.files)
+    return ArrayFile(Spec(shape, source.dtype), pieces, first.fortran)
+
+
+def read_region(
+    array: ArrayFile,
+    region: Bounds,
+    allocate: Callable[..., NDArray[Any]] = np.empty,
+    opened: Opened = open_planned,
+) -> NDArray[Any]:
+    """Elements of a region in native byte order and C order, in memory from `allocate` where they are so in the file.
+
+    Raises
+    ------
+    PipelineError
+        If a file cannot be read or is no longer the one that was planned.
+    """
+    block: NDArray[Any]
+    if array.fortran:
+        # The same bytes are an array in C order with its axes the other way round.
+        turned = ArrayFile(Spec(array.spec.shape[::-1], array.spec.dtype), array.pieces)
+        stored = read_region(turned, region[::-1], opened=opened)
+        block = transpose_cpu(stored)
+        if not is_transpose(block, stored):  # what computes and what checks would both start from it
+            raise PipelineError(f"{array.pieces[0].path}: expected to read {array.spec} in Fortran order in C order, "
+                                "got other elements; report this")  # fmt: skip
+        return block
+    block = allocate(sizes(region), array.spec.dtype)
+    if block.nbytes:
+        _read_runs(array, region, block.reshape(-1).view(np.uint8), opened)
+    return block.astype(block.dtype.newbyteorder("="), copy=False)
+
+
+def _read_runs(array: ArrayFile, region: Bounds, memory: NDArray[np.uint8], opened: Opened) -> None:
+    short = array.run(region) < SHORT_RUN
+    for piece, first, runs in array.parts(region):
+        with opened(piece) as fd:
+            left = runs if len(runs) == 1 else runs[read_runs(fd, memory, runs, piece.offset + first)]
+            with _GATHERING if short and len(left) else contextlib.nullcontext():
+                for start, _, nbytes in left.tolist() if short else []:  # so that a disk has them all to do at once
+                    os.posix_fadvise(fd, piece.offset + first + start, nbytes, os.POSIX_FADV_WILLNEED)
+                for start, at, nbytes in left.tolist():
+                    fill(fd, memory.data[at : at + nbytes], piece, first + start)
+
+
+def _runs_from_zero(shape: tuple[int, ...], itemsize: int, lengths: tuple[int, ...]) -> NDArray[np.int64]:
+    """Runs of a region of such lengths at the beginning of an array; not to be written to."""
+    _, axis = run_of(shape, itemsize, tuple((0, length) for length in lengths))
+    return (_runs_kept if prod(lengths[:axis]) <= KEPT_RUNS else _runs)(shape, itemsize, lengths)
+
+
+def _runs(shape: tuple[int, ...], itemsize: int, lengths: tuple[int, ...]) -> NDArray[np.int64]:
+    length, starts = runs_of(shape, itemsize, tuple((0, end) for end in lengths))
+    return np.stack([starts, length * np.arange(len(starts)), np.full(len(starts), length)], axis=1)
+
+
+# A region after the other has runs at the same distances, and each call of NumPy may have to wait for the interpreter.
+_runs_kept = lru_cache(maxsize=64)(_runs)
+
+
+def runs_of(shape: tuple[int, ...], itemsize: int, region: Bounds) -> tuple[int, NDArray[np.int64]]:
+    """Bytes of a run of a region of an array in C order, and where in the array each run begins."""
+    length, axis = run_of(shape, itemsize, region)
+    starts = np.zeros(1, np.int64)
+    for outer in range(axis):
+        stride = prod(shape[outer + 1 :]) * itemsize
+        starts = (starts[:, None] + np.arange(*region[outer]) * stride).reshape(-1)
+    first = region[axis][0] * prod(shape[axis + 1 :]) * itemsize if shape else 0
+    return length, starts + first
+
+
+def run_of(shape: tuple[int, ...], itemsize: int, region: Bounds) -> tuple[int, int]:
+    """Bytes of a run, and the axis along which runs are cut: there is one for each index of those before it."""
+    axis = len(shape)
+    length = itemsize
+    while axis and (axis == len(shape) or region[axis] == (0, shape[axis])):
+        axis -= 1
+        length *= region[axis][1] - region[axis][0]
+    return length, axis

@@ -1,0 +1,1 @@
+"""Runs a study, and draws what it found."""

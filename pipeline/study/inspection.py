@@ -1,0 +1,259 @@
+"""What the compiler made of a kernel: registers, memory, instructions by kind. Needs NVRTC, but no GPU."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from kernels.common import device, nvrtc
+from pipeline.errors import PipelineError, UsageError
+
+EXTRA = "install the extra inspect, or the packages nvidia-cuda-cuobjdump and nvidia-cuda-nvdisasm"
+TOOLS = ("cuobjdump", "nvdisasm")
+RESERVED = 1024  # bytes of shared memory that sm_90 and newer add for the system to what a kernel declares
+
+# Opcode without modifiers, by kind, in the order of the table.
+KINDS: Mapping[str, tuple[str, ...]] = {
+    "global loads": ("LDG", "LD", "LDGSTS", "UBLKCP"),
+    "global stores": ("STG", "ST"),
+    "shared loads": ("LDS", "LDSM"),
+    "shared stores": ("STS", "STSM"),
+    "local loads and stores": ("LDL", "STL"),
+    "shared atomics": ("ATOMS",),
+    "global atomics": ("ATOM", "ATOMG", "RED", "REDG"),
+    "branches": ("BRA", "BRX", "BRXU", "JMP", "JMX", "CALL", "RET"),
+    "barriers": ("BAR",),
+    "shuffles": ("SHFL",),
+    "FFMA": ("FFMA", "FFMA2"),
+    "DFMA": ("DFMA",),
+    "DMMA": ("DMMA",),
+}
+ALWAYS = ("registers", "static shared bytes", "stack bytes")  # shown even where they are zero
+_KIND_OF = {opcode: kind for kind, opcodes in KINDS.items() for opcode in opcodes}
+
+_INSTRUCTION = re.compile(r"^\s*/\*([0-9a-f]{4,})\*/\s+([^;]*\S)\s*;")
+_RESOURCE = re.compile(r"Function (\S+):\s*\n\s*(.*)")
+_GLOBAL = re.compile(
+    r'(template\s*<[^;{}]*?>\s*)?(?:extern\s+"C"\s+)?__global__\s+void\s+'
+    r"(?:__launch_bounds__\s*\([^)]*\)\s*)?(\w+)\s*\("
+)
+
+
+@dataclass(frozen=True)
+class Inspected:
+    """A compiled kernel.
+
+    Attributes
+    ----------
+    variant, instance
+        Its name in the registry and in C++.
+    registers
+        Per thread.
+    shared, stack
+        Bytes of shared memory that it declares itself (per block), and of local memory (per thread): what does not fit
+        in registers, or is indexed.
+    counts
+        Instructions in the machine code by kind, and ``"total"``; how often each runs is another matter.
+    listing
+        The machine code, one instruction a line.
+    """
+
+    variant: str
+    instance: str
+    registers: int
+    shared: int
+    stack: int
+    counts: Mapping[str, int]
+    listing: tuple[str, ...]
+
+    def figures(self) -> dict[str, int]:
+        """Every number of it, by name."""
+        return dict(zip(ALWAYS, (self.registers, self.shared, self.stack), strict=True)) | dict(self.counts)
+
+
+def choose_instances(family: str, variants: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    """Kernels to look at: what ``kernels.<family>.INSTANCES`` says, without that those that need no template arguments.
+
+    Parameters
+    ----------
+    family
+    variants
+        Which; all of them where none is named.
+
+    Returns
+    -------
+    instances
+        Kernel with its template arguments, by variant.
+    left_out
+        Kernels that are templates, where nothing says of what.
+
+    Raises
+    ------
+    UsageError
+        If there is no such family or variant, or nothing that could be compiled.
+    """
+    families = sorted(path.stem for path in nvrtc.KERNELS.glob("*.cu") if path.with_suffix(".py").is_file())
+    if family not in families:
+        raise UsageError(f"expected a family out of {', '.join(families)}, got {family}")
+    instances: dict[str, str] = getattr(import_module(f"kernels.{family}"), "INSTANCES", {})
+    left_out = []
+    if not instances:
+        found = _GLOBAL.findall((nvrtc.KERNELS / f"{family}.cu").read_text(encoding="utf-8"))
+        instances = {name: name for template, name in found if not template}
+        left_out = [name for template, name in found if template]
+    if not instances:
+        raise UsageError(f"kernels/{family}.cu has only templates, and kernels/{family}.py names no INSTANCES of them")
+    for variant in variants:
+        if variant not in instances:
+            raise UsageError(f"expected a variant out of {', '.join(instances)}, got {variant}")
+    return {variant: instances[variant] for variant in variants or instances}, left_out
+
+
+def inspect(family: str, instances: Mapping[str, str], architecture: str) -> list[Inspected]:
+    """Compile kernels of a family and take them apart.
+
+    Parameters
+    ----------
+    family
+    instances
+        Kernel with its template arguments, by variant.
+    architecture
+        Like ``"sm_86"``.
+
+    Raises
+    ------
+    UsageError
+        If the architecture is unknown or a tool is missing.
+    PipelineError
+        If the kernels do not compile for it.
+    """
+    tools = find_tools()
+    _check_architecture(architecture)
+    try:
+        names, cubin, _ = nvrtc.compile_source(family, list(dict.fromkeys(instances.values())), architecture)
+    except RuntimeError as error:
+        raise PipelineError(" ".join(str(error).split())) from None
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, f"{family}.cubin")
+        path.write_bytes(cubin)
+        resources = _resources(_run(tools, "--dump-resource-usage", path))
+        listings = _listings(_run(tools, "--dump-sass", path))
+    reserved = RESERVED if int(architecture.strip("sm_a")) >= 90 else 0
+    found = []
+    for variant, instance in instances.items():
+        used, listing = resources[names[instance]], listings[names[instance]]
+        shared = used["SHARED"] - reserved if used["SHARED"] else 0
+        found.append(Inspected(variant, instance, used["REG"], shared, used["STACK"], count(listing), listing))
+    return found
+
+
+def count(listing: Sequence[str]) -> dict[str, int]:
+    """Instructions by kind; without padding, and without the jump to itself that ends every kernel."""
+    kinds: Counter[str] = Counter()
+    for line in listing:
+        address, _, text = line.partition("  ")
+        opcode = text.split()[1 if text.startswith("@") else 0].partition(".")[0]
+        if opcode == "NOP" or (opcode == "BRA" and text.endswith(f" {int(address, 16):#x}")):
+            continue
+        kinds["total"] += 1
+        kinds[_KIND_OF.get(opcode, "other")] += 1
+    return {kind: kinds[kind] for kind in (*KINDS, "total")}
+
+
+def find_tools() -> dict[str, str]:
+    """Paths of cuobjdump and nvdisasm: of the packages in this environment, else on PATH.
+
+    Raises
+    ------
+    UsageError
+        If one is missing.
+    """
+    found = {name: _packaged(name) or shutil.which(name) for name in TOOLS}
+    missing = [name for name, path in found.items() if path is None]
+    if missing:
+        raise UsageError(f"inspect needs {' and '.join(missing)}; {EXTRA}")
+    return {name: path for name, path in found.items() if path}
+
+
+def _packaged(name: str) -> str | None:
+    try:
+        files = importlib.metadata.files(f"nvidia-cuda-{name}") or ()
+    except importlib.metadata.PackageNotFoundError:
+        return None
+    paths = (str(file.locate()) for file in files if file.name == name and file.parent.name == "bin")
+    return next((path for path in paths if os.access(path, os.X_OK)), None)
+
+
+def _run(tools: Mapping[str, str], option: str, path: Path) -> str:
+    # cuobjdump leaves the disassembly to nvdisasm, which it looks for on PATH.
+    folders = os.pathsep.join([os.path.dirname(tools["nvdisasm"]), os.environ.get("PATH", os.defpath)])
+    done = subprocess.run([tools["cuobjdump"], option, str(path)], capture_output=True, text=True, check=False,
+                          env={**os.environ, "PATH": folders})  # fmt: skip
+    if done.returncode:
+        raise UsageError(f"cuobjdump {option} failed with {done.stderr.strip() or done.returncode}; {EXTRA}")
+    return done.stdout
+
+
+def _resources(text: str) -> dict[str, dict[str, int]]:
+    """REG, SHARED, STACK, ... of each function."""
+    return {
+        name: {key: int(value) for key, value in re.findall(r"(\w+)(?:\[\d+\])?:(\d+)", line)}
+        for name, line in _RESOURCE.findall(text)
+    }
+
+
+def _listings(text: str) -> dict[str, tuple[str, ...]]:
+    """Instructions of each function, one a line: address, instruction."""
+    found = {}
+    for part in text.split("Function : ")[1:]:
+        name, _, body = part.partition("\n")
+        matches = filter(None, map(_INSTRUCTION.match, body.splitlines()))
+        found[name.strip()] = tuple(f"{match[1]}  {match[2].strip()}" for match in matches)
+    return found
+
+
+def _check_architecture(architecture: str) -> None:
+    try:
+        from cuda.bindings import nvrtc as bindings
+
+        status, numbers = bindings.nvrtcGetSupportedArchs()
+    except (ImportError, RuntimeError) as error:
+        raise UsageError(f"inspect needs NVRTC, got {error}; install the extra inspect") from error
+    known = [*(f"sm_{number}" for number in numbers), device.HOPPER]
+    if int(status) or architecture not in known:
+        raise UsageError(f"expected an architecture out of {', '.join(known)}, got {architecture}")
+
+
+def to_json(family: str, architecture: str, kernels: Sequence[Inspected], listing: bool) -> dict[str, Any]:
+    """The JSON object of an inspection, with the machine code or without."""
+    return {
+        "family": family,
+        "architecture": architecture,
+        "kernels": [
+            {"variant": kernel.variant, "instance": kernel.instance, **kernel.figures(),
+             **({"listing": list(kernel.listing)} if listing else {})}
+            for kernel in kernels
+        ],
+    }  # fmt: skip
+
+
+def table(kernels: Sequence[Inspected]) -> list[list[str]]:
+    """Header and rows of what is printed: two kernels side by side; else one a row. Zeros alone are left out."""
+    figures = [kernel.figures() for kernel in kernels]
+    names = [name for name in figures[0] if name in ALWAYS or any(of[name] for of in figures)]
+    if len(kernels) == 2:
+        before, after = figures
+        rows = [[name, str(before[name]), str(after[name]), f"{after[name] - before[name]:+d}"] for name in names]
+        return [["", *(kernel.variant for kernel in kernels), "difference"], *rows]
+    rows = [[kernel.variant, *(str(of[name]) for name in names)] for kernel, of in zip(kernels, figures, strict=True)]
+    return [["variant", *names], *rows]

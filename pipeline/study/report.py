@@ -1,0 +1,234 @@
+"""What a person and a program see of a study: Markdown, CSV, JSON, pictures, and the summary on the terminal."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pipeline.errors import UsageError
+from pipeline.storage.atomic_file import whole_file
+from pipeline.study.figures import draw, drawable
+from pipeline.study.run import Finding, Judged, StudyRun
+from workflows.study.study import Case
+
+UNITS = {"read": "GB/s", "copy": "GB/s", "float32": "GFLOP/s", "float64": "GFLOP/s"}
+VERDICTS = {True: "held", False: "not held", None: "not judged"}
+CSV_COLUMNS = (
+    "table", "variant", "parameters", "size", "dtype", "status", "verified", "ms", "rate", "unit", "share", "limit",
+    "to_device_ms", "to_host_ms", "course_ms", "course_ratio", "note",
+)  # fmt: skip
+
+
+def open_folder(folder: str) -> None:
+    """Make the folder that the reports go to, before anything is measured.
+
+    Raises
+    ------
+    UsageError
+        If it cannot be made or written to.
+    """
+    try:
+        os.makedirs(folder, exist_ok=True)
+    except OSError as error:
+        raise UsageError(
+            f"{folder}: expected a folder for the reports, got {error.strerror}; choose another"
+        ) from error
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise UsageError(f"{folder}: expected a folder that can be written to; choose another")
+
+
+def write_reports(run: StudyRun, folder: str) -> tuple[list[str], str | None]:
+    """Write <family>.md, .csv and .json, and a picture of each figure; each appears whole or not at all.
+
+    Returns
+    -------
+    paths
+        Of what was written.
+    skipped
+        Why there are no pictures, where there are none.
+    """
+    pictures, skipped = {}, None
+    try:
+        figures = [figure for figure in run.study.figures if drawable(figure, run.findings)]
+        pictures = {f"{run.study.family}-{i}.png": (figure.title, draw(figure, run))
+                    for i, figure in enumerate(figures, start=1)}  # fmt: skip
+    except ImportError:
+        skipped = "no pictures: they need matplotlib; install the extra plot"
+    family = run.study.family
+    contents = {
+        f"{family}.md": markdown(run, {name: title for name, (title, _) in pictures.items()}).encode(),
+        f"{family}.csv": csv_text(run).encode(),
+        f"{family}.json": json.dumps(to_json(run), indent=1).encode() + b"\n",
+        **{name: picture for name, (_, picture) in pictures.items()},
+    }
+    paths = [os.path.join(folder, name) for name in contents]
+    for path, content in zip(paths, contents.values(), strict=True):
+        with whole_file(path, len(content)) as file:
+            file.write(content)
+    return paths, skipped
+
+
+def to_json(run: StudyRun) -> dict[str, Any]:
+    """The JSON object of a study: every row with its parameters, in the units that the keys name."""
+    return {
+        "family": run.study.family,
+        "course": run.study.course,
+        "environment": dict(run.environment),
+        "limits": {name: {"rate": rate, "unit": UNITS[name]} for name, rate in run.limits.items()},
+        "rows": [
+            {**_record(run, finding), "sizes": list(finding.row.case.sizes),
+             "parameters": {name: _plain(value) for name, value in finding.row.case.parameters.items()}}
+            for finding in run.findings
+        ],
+        "conclusions": [
+            {"claim": judged.claim, "verdict": VERDICTS[judged.held], "numbers": judged.numbers}
+            for judged in run.judged
+        ],
+    }  # fmt: skip
+
+
+def csv_text(run: StudyRun) -> str:
+    """One line a case, numbers in full."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, CSV_COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(_record(run, finding) for finding in run.findings)
+    return text.getvalue()
+
+
+def markdown(run: StudyRun, pictures: Mapping[str, str]) -> str:
+    """The report: limits, tables, pictures (file name -> title), conclusions."""
+    lines = [f"# Study of {run.study.family}", "",
+             f"After {run.study.course}; its figures stand in the columns *course*.", "",
+             f"{_environment(run)}.", "", f"Limits measured in the same run: {_limits(run)}."]  # fmt: skip
+    for table, rows in tables(run).items():
+        header, *cells = ([_escaped(cell) for cell in row] for row in rows)
+        # Words to the left, numbers to the right.
+        rule = ["---" if name in LEFT else "--:" for name in header]
+        lines += ["", f"## {table}", "", *(f"| {' | '.join(row)} |" for row in (header, rule, *cells))]
+    for name, title in pictures.items():
+        lines += ["", f"![{title}]({name})"]
+    if run.judged:
+        lines += ["", "## What the course concludes", ""]
+        lines += [f"- **{VERDICTS[judged.held]}**: {_escaped(_sentence(judged))}" for judged in run.judged]
+    return "\n".join(lines) + "\n"
+
+
+def summary(run: StudyRun) -> list[str]:
+    """Lines for the terminal."""
+    lines = [f"{run.study.family}, after {run.study.course}", _environment(run), f"limits: {_limits(run)}"]
+    for table, rows in tables(run).items():
+        lines += ["", table, *aligned(rows)]
+    if run.judged:
+        lines += ["", "what the course concludes"]
+        lines += [f"{VERDICTS[judged.held]:<10}  {_sentence(judged)}" for judged in run.judged]
+    return lines
+
+
+LEFT = ("variant", "parameters", "size", "dtype", "check", "note")
+
+
+def tables(run: StudyRun) -> dict[str, list[list[str]]]:
+    """Header and rows of every table; columns that nothing fills are left out."""
+    found: dict[str, list[list[str]]] = {}
+    unit = run.study.unit
+    header = ["variant", "parameters", "size", "dtype", "ms", unit, "of limit", "to device, ms", "to host, ms",
+              "check", "course, ms", "course / ours", "note"]  # fmt: skip
+    for finding in run.findings:
+        row = finding.row
+        case = row.case
+        found.setdefault(case.table, [header]).append([
+            case.variant, parameters_text(case), size_text(case), case.dtype, _number(row.ms), _number(row.rate, 3),
+            _share(finding),
+            _number(row.to_device_ms), _number(row.to_host_ms), finding.status, _number(case.course_ms),
+            _number(_ratio(finding), 3), row.note,
+        ])  # fmt: skip
+    return {table: _without_empty_columns(rows) for table, rows in found.items()}
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Rows as text in columns: words, and what each row is of, to the left, numbers to the right."""
+    header = rows[0]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(header))]
+    return [
+        "  ".join(
+            f"{cell:<{width}}" if i == 0 or header[i] in LEFT else f"{cell:>{width}}"
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def parameters_text(case: Case) -> str:
+    """Launch parameters of a case in one cell."""
+    return " ".join(f"{name}={value}" for name, value in case.parameters.items())
+
+
+def size_text(case: Case) -> str:
+    """Size of a case in one cell."""
+    return "×".join(map(str, case.sizes))
+
+
+def _record(run: StudyRun, finding: Finding) -> dict[str, Any]:
+    row, case = finding.row, finding.row.case
+    values = (
+        case.table, case.variant, parameters_text(case), "x".join(map(str, case.sizes)), case.dtype, finding.status,
+        row.verified, row.ms, row.rate, run.study.unit, row.share, finding.limit, row.to_device_ms, row.to_host_ms,
+        case.course_ms, _ratio(finding), row.note,
+    )  # fmt: skip
+    return dict(zip(CSV_COLUMNS, values, strict=True))
+
+
+def _ratio(finding: Finding) -> float | None:
+    """How many times as long the course took."""
+    row = finding.row
+    return row.case.course_ms / row.ms if row.case.course_ms and row.ms else None
+
+
+def _share(finding: Finding) -> str:
+    share = finding.row.share
+    if share is None:
+        return ""
+    return f"{_number(100 * share, 3) if share >= 1e-4 else '< 0.01'} % of {finding.limit}"
+
+
+def _without_empty_columns(rows: list[list[str]]) -> list[list[str]]:
+    filled = [i for i in range(len(rows[0])) if any(row[i] for row in rows[1:])]
+    return [[row[i] for i in filled] for row in rows]
+
+
+def _environment(run: StudyRun) -> str:
+    found = run.environment
+    versions = ", ".join(f"{name} {version}" for name, version in found.get("versions", {}).items())
+    return f"{found.get('device')}, driver {found.get('driver')}, {versions}, {found.get('date')}"
+
+
+def _limits(run: StudyRun) -> str:
+    return ", ".join(f"{name} {rate:.0f} {UNITS[name]}" for name, rate in run.limits.items()) or "none was needed"
+
+
+def _sentence(judged: Judged) -> str:
+    return f"{judged.claim} ({judged.numbers})" if judged.numbers else judged.claim
+
+
+def _number(value: float | None, digits: int = 4) -> str:
+    """A number as people write it: no exponent for the thousands of a rate."""
+    if value is None:
+        return ""
+    return f"{value:.0f}" if value >= 10 ** (digits - 1) else f"{value:.{digits}g}"
+
+
+def _plain(value: Any) -> Any:
+    """A launch parameter as JSON takes it."""
+    return value.item() if hasattr(value, "item") else value
+
+
+def _escaped(cell: str) -> str:
+    """Text that Markdown shows as it is."""
+    for plain, written in (("\\", "\\\\"), ("|", "\\|"), ("<", "&lt;"), ("*", "\\*")):
+        cell = cell.replace(plain, written)
+    return cell

@@ -1,0 +1,226 @@
+"""Runs a study: every case is checked first and timed after, beside the limits of the same device."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache, partial
+from inspect import signature
+from typing import Any, Protocol
+
+from numpy.typing import NDArray
+
+from pipeline.errors import PipelineError, UsageError
+from pipeline.study.data import Data
+from workflows.study.study import Arrays, Case, Row, Study
+
+# What became of a case, in one word or two.
+VERIFIED, CAUGHT, REFUSED, NO_MEMORY, WRONG, NOT_CAUGHT = (
+    "verified", "caught", "refused", "no memory", "WRONG", "NOT CAUGHT"
+)  # fmt: skip
+FAILURES = (WRONG, NOT_CAUGHT)
+
+ATTEMPTS = 20  # runs of a broken variant: a race does not show every time
+BUDGET_MS = 300.0
+FEWEST, MOST = 5, 50
+COPIES = 64
+
+
+class Device(Protocol):
+    """What a study needs of a GPU; times are milliseconds on the device itself."""
+
+    cache_bytes: int  # second-level cache
+    errors: tuple[type[Exception], ...]  # after which nothing on the device can be trusted
+
+    def to_device(self, arrays: Arrays) -> tuple[Any, ...]:
+        """Copy arrays; MemoryError, with the bytes needed and free, where they do not fit."""
+
+    def to_host(self, array: Any) -> NDArray[Any]:
+        """Copy a result back."""
+
+    def elapsed(self, work: Callable[[], Any]) -> float:
+        """Time of what `work` launches, without what Python needs to launch it."""
+
+    def transfers(self, to_device: int, to_host: int) -> tuple[float, float]:
+        """Times to copy so many bytes there and back, from and to pinned memory."""
+
+    def limit(self, name: str) -> float:
+        """GB/s or GFLOP/s that the device reaches at most: see `Study.limit`."""
+
+    def release(self) -> None:
+        """Give memory back that is kept but not used."""
+
+    def environment(self) -> dict[str, Any]:
+        """Device, driver, versions, date."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A row of a study, what became of it in a word, and the limit that its share is of."""
+
+    row: Row
+    status: str
+    limit: str
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A conclusion of the course: whether it holds here, None where these rows cannot tell, and the numbers."""
+
+    claim: str
+    held: bool | None
+    numbers: str
+
+
+@dataclass(frozen=True)
+class StudyRun:
+    """A study that was run: all that is reported of it; limits in GB/s and GFLOP/s."""
+
+    study: Study
+    findings: tuple[Finding, ...]
+    judged: tuple[Judged, ...]
+    limits: Mapping[str, float]
+    environment: Mapping[str, Any]
+
+    @property
+    def failures(self) -> list[Finding]:
+        """Right variants that were wrong, broken ones that were not caught."""
+        return [finding for finding in self.findings if finding.status in FAILURES]
+
+
+def choose_cases(study: Study, variants: tuple[str, ...], quick: bool) -> tuple[Case, ...]:
+    """Cases of some variants (of all, where none is named), or the quick ones of them.
+
+    Raises
+    ------
+    UsageError
+        If a variant is unknown, or nothing is left.
+    """
+    for variant in variants:
+        if variant not in study.variants:
+            raise UsageError(f"expected a variant out of {', '.join(study.variants)}, got {variant}")
+    cases = [case for case in study.cases if not variants or case.variant in variants]
+    chosen = tuple(case for case in cases if case.quick or not quick)
+    if not chosen:
+        hint = "leave out --quick" if cases else f"choose from {', '.join({case.variant: 0 for case in study.cases})}"
+        raise UsageError(f"the study of {study.family} has no such case of {', '.join(variants) or 'any'}; {hint}")
+    return chosen
+
+
+def run_study(
+    study: Study, cases: tuple[Case, ...], device: Device, progress: Callable[[Finding], None] = lambda _: None
+) -> StudyRun:
+    """Measure the limits, then check and time every case, then judge the conclusions.
+
+    Raises
+    ------
+    PipelineError
+        If the device fails; a result that is wrong is a row, not an error.
+    """
+    names = dict.fromkeys(study.limit(case) for case in cases if study.variants[case.variant].broken is None)
+    limits = {name: device.limit(name) for name in names}
+    runner = _Runner(study, device, limits)
+    findings = []
+    for case in cases:
+        device.release()
+        try:
+            finding = runner.run(case)
+        except device.errors as error:
+            raise PipelineError(
+                f"{label(case)}: the device stopped with {error}; nothing after it could be trusted, "
+                "leave the variant out with --variant"
+            ) from error
+        findings.append(finding)
+        progress(finding)
+    rows = [finding.row for finding in findings]
+    judged = tuple(_judge(conclusion.claim, conclusion.judge, rows) for conclusion in study.conclusions)
+    return StudyRun(study, tuple(findings), judged, limits, device.environment())
+
+
+def label(case: Case) -> str:
+    """A case in a few words."""
+    return " ".join((case.variant, *(f"{name}={value}" for name, value in case.parameters.items()),
+                     "×".join(map(str, case.sizes)), case.dtype))  # fmt: skip
+
+
+def median_ms(once: Callable[[int], float]) -> float:
+    """Median of repeated measurements after the warm-up, as many as fit a budget of time, five at least.
+
+    Parameters
+    ----------
+    once
+        Measures once, given the number of the turn.
+    """
+    estimate = once(0)
+    if estimate < BUDGET_MS / FEWEST:
+        estimate = once(1)
+    repeats = min(max(FEWEST, int(BUDGET_MS / max(estimate, 1e-3))), MOST)
+    return statistics.median(once(turn) for turn in range(2, 2 + repeats))
+
+
+class _Runner:
+    """Runs the cases of a study on a device."""
+
+    def __init__(self, study: Study, device: Device, limits: Mapping[str, float]) -> None:
+        self._study = study
+        self._device = device
+        self._limits = limits
+        self._data = Data(study)
+        self._transfers = cache(device.transfers)  # they depend on the bytes alone
+
+    def run(self, case: Case) -> Finding:
+        """What becomes of a case."""
+        study, limit = self._study, self._study.limit(case)
+        variant = study.variants[case.variant]
+        arrays, expected = self._data.of(case)
+        parameters = {**variant.parameters, **case.parameters}
+        signature(variant.run).bind(*arrays, **parameters)  # a wrong call is a mistake of the study, and no refusal
+        run = partial(variant.run, **parameters)
+        try:
+            inputs = self._device.to_device(arrays)
+            for _ in range(ATTEMPTS if variant.broken else 1):
+                try:
+                    result = run(*inputs)
+                except (TypeError, ValueError) as error:
+                    return Finding(Row(case, verified=False, note=_line(error)), REFUSED, limit)
+                got = self._device.to_host(result)
+                wrong = study.disagreement(got, expected, arrays, case)
+                if wrong:
+                    break
+            if variant.broken:
+                found = wrong or f"agreed with the reference in each of {ATTEMPTS} runs"
+                return Finding(Row(case, verified=bool(wrong), note=found), CAUGHT if wrong else NOT_CAUGHT, limit)
+            if wrong:
+                return Finding(Row(case, verified=False, note=wrong), WRONG, limit)
+            del result
+            ms = self._time(run, inputs, arrays)
+            there, back = self._transfers(_nbytes(arrays), got.nbytes) if study.transfers else (None, None)
+        except MemoryError as error:
+            return Finding(Row(case, verified=False, note=_line(error)), NO_MEMORY, limit)
+        rate = study.work(case) / ms / 1e6
+        share = rate / self._limits[limit]
+        row = Row(case, verified=True, ms=ms, rate=rate, share=share, to_device_ms=there, to_host_ms=back)
+        return Finding(row, VERIFIED, limit)
+
+    def _time(self, run: Callable[..., Any], inputs: tuple[Any, ...], arrays: Arrays) -> float:
+        """Median time, taking turns with copies of the inputs: together they are larger than the cache, twice over."""
+        copies = min(2 * self._device.cache_bytes // max(_nbytes(arrays), 1) + 1, COPIES)
+        sets = [inputs, *(self._device.to_device(arrays) for _ in range(copies - 1))]
+        return median_ms(lambda turn: self._device.elapsed(lambda: run(*sets[turn % len(sets)])))
+
+
+def _nbytes(arrays: Arrays) -> int:
+    return sum(array.nbytes for array in arrays)
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def _judge(claim: str, judge: Callable[[list[Row]], tuple[bool, str]], rows: list[Row]) -> Judged:
+    try:
+        held, numbers = judge(rows)
+    except KeyError as error:
+        return Judged(claim, None, str(error.args[0]) if error.args else "rows are missing")
+    return Judged(claim, bool(held), numbers)

@@ -1,0 +1,260 @@
+"""Samples on which compiled kernels can go wrong; as a script, compiled with the options it is given."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from itertools import product
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+SIZES = (0, 1, 63, 64, 65, 1023, 1024, 1025, 4095, 4096, 4097, 10_001)
+
+
+def views(samples: NDArray[Any]) -> Iterator[NDArray[Any]]:
+    """The same samples, but for some at the ends, at other addresses and strides."""
+    yield samples
+    yield samples[1:]
+    yield samples[:-3]
+    yield samples[::-1]
+    yield samples[::3]
+    yield np.frombuffer(b"x" + samples.tobytes(), samples.dtype, offset=1)
+
+
+def full(dtype: str, exponent: int, below: int, size: int, sign: int = 1) -> NDArray[Any]:
+    """Numbers just below 2**exponent, with as many digits as there are; every second one smaller by 2**below."""
+    large, small = (
+        np.nextafter(np.ldexp(1.0, exponent - by).astype(dtype), np.dtype(dtype).type(0)) for by in (0, below)
+    )
+    samples = np.full(size, sign * large, dtype)
+    samples[1::2] = sign * small
+    return samples
+
+
+def limits(dtype: str, size: int) -> Iterator[NDArray[Any]]:
+    """Blocks that fill what they are added up in, at both ends of what goes together, at many exponents."""
+    info = np.finfo(dtype)
+    middle = (-482, -481, -401, -400, -399, 0, 1, 499, 500, 501) if dtype == "float64" else (-62, 0, 1)
+    exponents = [
+        info.minexp - info.nmant + 30,
+        info.minexp,
+        info.minexp + 20,
+        *middle,
+        info.maxexp - 2,
+        info.maxexp - 1,
+    ]
+    for exponent, below, sign in product(exponents, (0, 1, 16, 17, 18, 19, 26, 27, 28, 29, 30), (1, -1)):
+        with np.errstate(under="ignore"):
+            samples = full(dtype, exponent, below, size, sign)
+        yield samples
+        if exponent == info.maxexp - 1:
+            yield 2 * samples
+    random = np.random.default_rng(0)
+    for exponent in (exponents[0], info.minexp + 8, 0, info.maxexp - 2):
+        for mantissa in random.uniform(1, 2, 32):  # what an addition leaves of each has the same sign, too
+            yield np.full(size, np.ldexp(mantissa, exponent), dtype)
+
+
+def check_histogram() -> int:
+    """Compiled and by NumPy the same; how many were compared."""
+    from kernels.histogram.binning import Binning
+    from kernels.histogram.compiled import count_natively
+    from kernels.histogram.cpu import histogram_numpy
+    from tests.cases.histogram import DTYPES, EDGES, nasty
+
+    compared = 0
+    for dtype, (edges, regular) in product(DTYPES, EDGES.values()):
+        binning = Binning(np.dtype(dtype), np.asarray(edges, np.float64), regular)
+        for size in SIZES:
+            for samples in views(nasty(dtype, size, binning.edges)):
+                found, compared = count_natively(samples, binning), compared + 1
+                assert found is not None
+                np.testing.assert_array_equal(found, histogram_numpy(samples, binning))
+    return compared
+
+
+def check_reduce() -> int:
+    """Compiled and by NumPy the same; how many were compared."""
+    from kernels.reduce import partial
+    from kernels.reduce.compiled import fill_natively
+    from tests.cases.reduce import CASES, DTYPES, FLOATS, case
+
+    def check(samples: NDArray[Any], parts: int) -> int:
+        found = partial.empty(samples.dtype, parts, len(samples))
+        assert fill_natively(found, samples, partial.DTYPES, parts)
+        np.testing.assert_array_equal(found, partial.reduce_numpy(samples, parts))
+        return 1
+
+    compared = 0
+    for dtype, name, size in product(DTYPES, CASES, SIZES[1:]):
+        for samples in views(case(name, dtype, size)):
+            compared += sum(check(samples, parts) for parts in partial.PARTS) if len(samples) else 0
+    for dtype in FLOATS:
+        compared += sum(check(samples, 7) for size in (4096, 8191) for samples in limits(dtype, size))
+    return compared
+
+
+SHAPES = ((), (1,), (7,), (1, 5, 1), (3, 4), (1, 700), (33, 257), (70, 66), (300, 3), (3, 300), (5, 6, 7), (40, 1, 33),
+          (2, 3, 4, 5), (2,) * 9)  # fmt: skip
+
+
+def check_transposed() -> int:
+    """Transposes are found to be some, and with any bit wrong to be none; how many were compared."""
+    from kernels.transpose.check import is_transpose
+
+    compared = 0
+    for itemsize, shape in product((*range(1, 18), 40), SHAPES):
+        random = np.random.default_rng(itemsize)
+        size = int(np.prod(shape))
+        data = bytearray(random.bytes(size * itemsize + 1))
+        array = np.frombuffer(data, f"V{itemsize}", size, offset=1).reshape(shape)
+        found = array.T.copy().reshape(array.shape[::-1])
+        assert is_transpose(found, array)
+        bits = found.reshape(-1).view(np.uint8)
+        for place in (0, len(bits) - 1, *random.integers(len(bits), size=8)):
+            bits[place] ^= 1 << int(random.integers(8))
+            assert not is_transpose(found, array)
+            bits[:] = array.T.copy().reshape(-1).view(np.uint8)
+            compared += 1
+        assert is_transpose(found, array)
+    return compared
+
+
+def check_transpose() -> int:
+    """Transposed as by NumPy, to where it belongs and nowhere else; how many arrays were."""
+    from kernels.transpose.cpu import transpose_cpu
+
+    compared = 0
+    for itemsize, shape in product((*range(1, 18), 40), (*SHAPES, (300, 9), (0, 3), (100, 3, 5), (5, 3, 100))):
+        size = int(np.prod(shape))
+        data = bytearray(np.random.default_rng(itemsize).bytes(size * itemsize + 1))
+        array = np.frombuffer(data, f"V{itemsize}", size, offset=1).reshape(shape)
+        found = transpose_cpu(array)
+        assert found.shape == shape[::-1] and found.tobytes() == array.T.tobytes()
+        compared += 1
+    return compared
+
+
+def sums_to_check(dtype: str) -> Iterator[tuple[NDArray[Any], NDArray[Any], int]]:
+    """Samples, numbers that may be the sums of their windows, and the radius."""
+    from kernels.stencil.windows import box_cpu
+    from tests.cases.stencil import ADVERSARIAL, FLOATS, adversarial, numbers
+
+    shapes = ((1, 1), (3, 40), (2, 700))
+    for shape, radius in product(shapes, (0, 1, 5, 300)):
+        x = numbers(dtype, (shape[0], shape[1] + 2 * radius))
+        found = box_cpu(x, radius)
+        yield x, found, radius
+        if dtype in FLOATS:
+            yield x.astype(np.float64).astype(dtype), found, radius
+            for towards in (np.inf, -np.inf, -found):
+                yield x, np.nextafter(found, towards), radius
+            yield np.floor(x), box_cpu(np.floor(x), radius), radius
+        else:
+            yield x, found + found.dtype.type(1), radius
+            yield x, found ^ found.dtype.type(1) << found.dtype.type(63), radius
+    for case, radius in product(ADVERSARIAL if dtype in FLOATS else (), (0, 1, 20)):
+        x = adversarial(case, (3, 300), dtype)
+        with np.errstate(all="ignore"):
+            found = box_cpu(x, radius)
+            others = np.inf, -np.inf, np.nan, 0.0, -0.0, 1.0, float(np.finfo(dtype).max), 5e-324
+            wrong = [np.full(found.shape, other) for other in others]
+            for other in (found, *(np.nextafter(found, end) for end in (np.inf, -np.inf)), -found, 2 * found, *wrong):
+                yield x, other, radius
+
+
+def check_sliding() -> int:
+    """What compiled code finds right is so, and all that it can tell of; how many rows of sums were compared."""
+    from kernels.stencil.check import right_natively
+    from kernels.stencil.reference import _wrong
+    from tests.cases.reduce import DTYPES
+
+    compared = 0
+    for dtype in DTYPES:
+        for x, found, radius in sums_to_check(dtype):
+            width = 2 * radius + 1
+            x, found = x[:, : found.shape[1] + width - 1], found[:, : x.shape[1] - width + 1]
+            with np.errstate(all="ignore"):
+                expected = ~_wrong(x, found, width)
+            for samples in (x, np.repeat(x, 2, axis=1)[:, ::2]):
+                right = right_natively(samples, found, width)
+                assert right is not None and not (right & ~expected).any()
+                surely = is_near(x) & np.isfinite(found)
+                np.testing.assert_array_equal(right[surely], expected[surely])
+                compared += len(x)
+    return compared
+
+
+def is_near(x: NDArray[Any]) -> bool:
+    """Whether sums of all samples have less than 126 bits."""
+    if x.dtype.kind != "f":
+        return True
+    sizes = np.abs(x[np.isfinite(x) & (x != 0)].astype(np.float64))
+    exponents = np.frexp(sizes)[1]
+    return (
+        not len(sizes) or int(exponents.max() - exponents.min()) + np.finfo(x.dtype).nmant + x.size.bit_length() < 120
+    )
+
+
+def check_sums() -> int:
+    """Sums of windows are those by NumPy wherever there are any, and there are where they can be; how many rows."""
+    from kernels.stencil.compiled import TYPES, sum_natively
+    from kernels.stencil.cpu_exact import exact_sums
+    from tests.cases.stencil import ADVERSARIAL, adversarial, numbers
+
+    compared = 0
+    for dtype, width, length in product(TYPES, (1, 2, 3, 64, 65, 2001), (2001, 2064, 3000)):
+        spread = [numbers(dtype, (3, length)) * np.ldexp(1.0, k).astype(dtype) for k in (-90, 0, 90)]
+        two = (1 + numbers("float64", (3, length)) * 2.0**-60).astype(dtype)
+        cases = [*spread, np.floor(spread[1]), 0 * spread[1], two]
+        cases += [adversarial(case, (3, length), dtype) for case in ADVERSARIAL]
+        for number, x in enumerate(cases):
+            for samples in (x, np.frombuffer(b"x" + x.tobytes(), dtype, offset=1).reshape(x.shape), x[:, ::-1]):
+                found = sum_natively(samples, width)
+                assert found is not None
+                sums, done = found
+                with np.errstate(all="ignore"):
+                    expected = exact_sums(samples[done].astype(np.float64), width) if done.any() else sums[done]
+                assert sums[done].tobytes() == expected.tobytes()
+                assert done.all() or number >= 5  # of numbers of about one size
+                compared += len(x)
+    return compared
+
+
+def check_scattered() -> int:
+    """Runs of a file are read to where they belong, and not beyond; how many were asked for."""
+    from pipeline.storage.read_runs import read_runs
+
+    data = np.random.default_rng(0).integers(0, 256, 50_000, dtype=np.uint8)
+    with tempfile.TemporaryFile() as file:
+        file.write(data)
+        file.flush()
+        lengths = np.arange(1, 300)
+        runs = np.stack([np.arange(299) * 168, lengths.cumsum() - lengths, lengths], axis=1)
+        memory = np.zeros(lengths.sum(), np.uint8)
+        left = read_runs(file.fileno(), memory, runs)
+    assert left.tolist() == np.flatnonzero(runs[:, 0] + lengths > len(data)).tolist()
+    for first, place, length in np.delete(runs, left, axis=0).tolist():
+        np.testing.assert_array_equal(memory[place : place + length], data[first : first + length])
+    return len(runs)
+
+
+if __name__ == "__main__":
+    os.environ.pop("LD_PRELOAD", None)  # not for the compiler
+    from kernels.common import cxx
+
+    cxx.OPTIONS = (*cxx.OPTIONS, *sys.argv[1:])
+    SIZES = SIZES[::2]  # in this process the tests take all of them
+    print(
+        check_histogram()
+        + check_reduce()
+        + check_transpose()
+        + check_transposed()
+        + check_sliding()
+        + check_sums()
+        + check_scattered()
+    )

@@ -1,0 +1,165 @@
+"""Stacks of small matrices that their kernel can go wrong on, and what their product is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from kernels.matmul.formats import FORMATS, multiplied
+from kernels.matmul.small import ProductOfSmall
+from kernels.matmul.small_k import ProductOfShort
+from tests.cases.case import Case
+from tests.cases.matmul import Array, Sizes, factors, generator, overflowing, same_bits, with_doubtful
+
+# Of rows of A and of columns of B, from end to end of a format and around what the kernel takes for moderate.
+EXPONENTS = {
+    "float16": (-24, -14, 0, 10),
+    "float32": (-149, -140, -97, -51, -50, 0, 92, 93, 120),
+    "float64": (-1074, -1060, -970, -456, -455, 0, 455, 456, 1000),
+}
+
+
+def by_lines(dtype: str, rows: int, inner: int, columns: int) -> tuple[Array, Array]:
+    """Lines of very different magnitudes: products that are subnormal, or too large, beside others."""
+    random = generator("by lines", dtype, rows, inner, columns)
+    with np.errstate(all="ignore"):
+        a, b = (
+            np.ldexp(random.standard_normal((count, inner)), random.choice(EXPONENTS[dtype], (count, 1))).astype(dtype)
+            for count in (rows, columns)
+        )  # fmt: skip
+    return np.nan_to_num(a, posinf=1, neginf=-1), np.ascontiguousarray(np.nan_to_num(b, posinf=1, neginf=-1).T)
+
+
+def vanishing(dtype: str, rows: int, inner: int, columns: int) -> tuple[Array, Array]:
+    """All but the last bits cancel: of integers, so that these are all there is, and a few zeros."""
+    random, bits = generator("vanishing", dtype, rows, inner, columns), FORMATS[dtype].precision
+    a = random.integers(-(2 ** (bits - 1)), 2 ** (bits - 1), (rows, inner)).astype(dtype)
+    half = inner // 2
+    a[:, half : 2 * half] = -a[:, :half]
+    a[::2, 0] += 1
+    b = np.repeat(random.integers(1, 2 ** (bits - 1), (1, columns)), inner, 0).astype(dtype)
+    return a, b / np.array(2**9 if dtype == "float16" else 1, dtype)
+
+
+def tiny(dtype: str, rows: int, inner: int, columns: int) -> tuple[Array, Array]:
+    """Ordinary numbers so small that their products are subnormal."""
+    a, b = factors("ordinary", dtype, rows, inner, columns)
+    scale = np.ldexp(1.0, FORMATS[dtype].least // 2 + 2)
+    return (a * scale).astype(dtype), (b * scale).astype(dtype)
+
+
+def apart(dtype: str, rows: int, inner: int, columns: int) -> tuple[Array, Array]:
+    """Small whole numbers, of which those that are 2^-20 times as large meet the others: exact, but of magnitudes that
+    tell nothing of their products."""
+    random = generator("apart", dtype, rows, inner, columns)
+    low = np.arange(inner) % 2 == 0
+    a = np.where(low, 2.0**-20, 1) * random.integers(1, 64, (rows, inner))
+    b = np.where(low, 1, 2.0**-20)[:, None] * random.integers(1, 64, (inner, columns))
+    return a.astype(dtype), b.astype(dtype)
+
+
+def by_small(cp: Any, a: Array, b: Array, how: type[ProductOfSmall] = ProductOfSmall) -> tuple[Array, int]:
+    """The product by a kernel, and how many elements it computed term by term."""
+    product = how(np.result_type(a, b))
+    found = multiplied(product, lambda: [(cp.asarray(a), cp.asarray(b))])
+    return found.get(), product.doubtful
+
+
+def check(cp: Any, a: Array, b: Array, how: type[ProductOfSmall] = ProductOfSmall) -> None:
+    """The bits of the CPU, and as many elements term by term."""
+    expected, doubtful = with_doubtful(a, b)
+    found, count = by_small(cp, a, b, how)
+    same_bits(found, expected)
+    assert count == doubtful, (count, doubtful)
+
+
+def _case(
+    kind: str, dtype: str, sizes: tuple[int, int, int], batches: tuple[Sizes, Sizes], how: type[ProductOfSmall], cp: Any
+) -> None:
+    pair = {"by lines": by_lines, "vanishing": vanishing, "tiny": tiny, "apart": apart}.get(kind)
+    a, b = pair(dtype, *sizes) if pair else factors(kind, dtype, *sizes)
+    if batches[0]:
+        a = np.stack([np.roll(a, i, 0) for i in range(int(np.prod(batches[0])))]).reshape(*batches[0], *a.shape)
+    if batches[1]:
+        b = np.stack([np.roll(b, i, 1) for i in range(int(np.prod(batches[1])))]).reshape(*batches[1], *b.shape)
+    check(cp, a, b, how)
+
+
+def _overflowing(cp: Any) -> None:
+    check(cp, *overflowing(20, 30, 18))
+
+
+def _undefined(cp: Any) -> None:
+    """Infinity times zero, and nothing else that is not finite."""
+    a, b = factors("ordinary", "float64", 6, 5, 4)
+    a[1::2, 2], b[2, 1] = 0, np.inf
+    a[0, 3], b[3, 2] = -np.inf, 0
+    check(cp, a, b)
+
+
+def _infinite_among_large(how: type[ProductOfSmall], inner: int, cp: Any) -> None:
+    """Infinities in float16 beside numbers that are nearly as large, and zeros that they meet."""
+    a = np.full((3, inner), 6e4, "float16")
+    a[0, 0], a[1, 1], b = np.inf, np.nan, np.full((inner, 5), 1e-3, "float16")
+    b[0, :2] = 0
+    check(cp, a, b, how)
+
+
+def _extreme_rows(how: type[ProductOfSmall], cp: Any) -> None:
+    """Of A alone: subnormal numbers, and those near the end of the format."""
+    a, b = factors("ordinary", "float64", 9, 70, 6)
+    a[0] *= 2.0**-1060
+    a[1] = np.ldexp(a[1], 1000)
+    check(cp, a, np.ldexp(b, -20), how)
+
+
+def _doubtful_row(how: type[ProductOfSmall], cp: Any) -> None:
+    """A row of which all but one number are rounded away, beside ordinary ones; and a column which that one misses."""
+    a, b = factors("ordinary", "float64", 9, 200, 6)
+    a[0, 1:] *= 2.0**-58
+    b[0, 0] = 0
+    check(cp, a, b, how)
+
+
+def small_cases() -> Iterator[Case]:
+    """One warp and several for a matrix, whole and ragged ones, lists of matrices; each way that an element can go."""
+    for kind, dtype, sizes, batches in (
+        ("ordinary", "float32", (16, 16, 16), ((5,), (5,))), ("ordinary", "float64", (16, 16, 16), ((2,), (2,))),
+        ("ordinary", "float64", (5, 3, 4), ((3, 1), (2,))), ("mixed", "float32", (17, 20, 3), ((), (3,))),
+        ("special", "float64", (3, 17, 33), ((2,), ())), ("ordinary", "float32", (32, 32, 32), ((2,), (2,))),
+        ("cancelling", "float64", (32, 48, 16), ((), ())), ("huge", "float64", (16, 16, 16), ((), ())),
+        ("special", "float16", (7, 9, 20), ((), ())), ("by lines", "float32", (16, 16, 16), ((), ())),
+        ("by lines", "float64", (18, 33, 20), ((), ())), ("vanishing", "float32", (16, 64, 16), ((), ())),
+        ("vanishing", "float64", (9, 20, 9), ((), ())), ("blocks", "float64", (20, 20, 20), ((), ())),
+        ("subnormal", "float32", (4, 5, 6), ((), ())), ("tiny", "float32", (6, 5, 7), ((), ())),
+        ("tiny", "float64", (6, 5, 7), ((), ())), ("apart", "float32", (16, 2, 3), ((), ())),
+        ("apart", "float64", (5, 4, 16), ((), ())), ("ordinary", "float32", (16, 16, 32), ((), (2,))),
+    ):  # fmt: skip
+        yield Case("matmul/small", "multiply_small", f"{kind} {dtype}, {sizes}, {batches}",
+                   partial(_case, kind, dtype, sizes, batches, ProductOfSmall))  # fmt: skip
+    yield Case("matmul/small", "multiply_small", "sums that overflow", _overflowing)
+    yield Case("matmul/small", "multiply_small", "infinity times zero", _undefined)
+    among = partial(_infinite_among_large, ProductOfSmall, 16)
+    yield Case("matmul/small", "multiply_small", "infinities among large numbers", among)
+
+
+def short_cases() -> Iterator[Case]:
+    """Whole blocks and ragged ones, one and two pieces of a sum; lists of matrices; each way that an element can go."""
+    for kind, dtype, sizes, batches in (
+        ("ordinary", "float64", (64, 128, 16), ((2,), (2,))), ("ordinary", "float32", (64, 128, 32), ((), ())),
+        ("ordinary", "float64", (9, 140, 19), ((2, 1), (1,))), ("mixed", "float32", (70, 20, 33), ((), ())),
+        ("special", "float64", (17, 40, 9), ((), ())), ("cancelling", "float64", (5, 256, 8), ((), ())),
+        ("cancelling", "float32", (5, 200, 8), ((), ())), ("extreme", "float64", (3, 256, 4), ((), ())),
+        ("huge", "float16", (6, 30, 10), ((), ())), ("by lines", "float32", (12, 130, 9), ((), ())),
+        ("by lines", "float64", (12, 20, 9), ((), ())), ("vanishing", "float64", (9, 150, 5), ((), ())),
+        ("apart", "float64", (5, 4, 16), ((), ())), ("tiny", "float32", (6, 5, 7), ((), ())),
+    ):  # fmt: skip
+        yield Case("matmul/small_k", "multiply_short", f"{kind} {dtype}, {sizes}, {batches}",
+                   partial(_case, kind, dtype, sizes, batches, ProductOfShort))  # fmt: skip
+    among = partial(_infinite_among_large, ProductOfShort, 65)
+    yield Case("matmul/small_k", "multiply_short", "infinities among large numbers", among)
+    yield Case("matmul/small_k", "multiply_short", "extreme rows", partial(_extreme_rows, ProductOfShort))
+    yield Case("matmul/small_k", "multiply_short", "a doubtful row", partial(_doubtful_row, ProductOfShort))

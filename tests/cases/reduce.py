@@ -1,0 +1,184 @@
+"""Samples that exact sums and extremes can go wrong on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernels.reduce.partial import DTYPES as DTYPES
+
+FLOATS = ("float16", "float32", "float64")
+
+
+def generator(*names: Any) -> np.random.Generator:
+    return np.random.default_rng(list(repr(names).encode()))
+
+
+def any_bits(dtype: str, size: int) -> NDArray[Any]:
+    """Any bit patterns; of floats only finite ones."""
+    kind = np.dtype(dtype)
+    bits = generator("bits", dtype, size).integers(0, 2 ** (8 * kind.itemsize) - 1, size, f"u{kind.itemsize}", True)
+    samples = bits.view(kind)
+    if kind.kind == "f":
+        exponent = bits.dtype.type(np.array(np.inf, kind).view(bits.dtype))
+        samples = np.where(bits & exponent == exponent, bits & ~exponent, bits).view(kind)
+    return samples
+
+
+def ordinary(dtype: str, size: int) -> NDArray[Any]:
+    """A bell curve."""
+    kind = np.dtype(dtype)
+    values = generator("ordinary", dtype, size).standard_normal(size)
+    return values.astype(kind) if kind.kind == "f" else (50 + 10 * values).astype(kind)
+
+
+def extreme(dtype: str, size: int) -> NDArray[Any]:
+    """Nothing but the smallest and the largest number there is."""
+    info: Any = np.finfo(dtype) if np.dtype(dtype).kind == "f" else np.iinfo(dtype)
+    return generator("extreme", dtype, size).choice(np.array([info.min, info.max], dtype), size)
+
+
+def subnormal(dtype: str, size: int) -> NDArray[Any]:
+    """The smallest magnitudes, and one large number; of integers the values around zero."""
+    steps = generator("subnormal", dtype, size).integers(0, 100, size)
+    if np.dtype(dtype).kind != "f":
+        return steps.astype(dtype)
+    samples = (steps.astype(f"u{np.dtype(dtype).itemsize}")).view(dtype)
+    samples = np.where(generator("signs", size).random(size) < 0.5, -samples, samples)
+    samples[size // 3] = np.finfo(dtype).max
+    return samples
+
+
+def cancelling(dtype: str, size: int) -> NDArray[Any]:
+    """Numbers and their opposites in another order, and the smallest number that there is."""
+    half = any_bits(dtype, size // 2)
+    opposite = -half if np.dtype(dtype).kind == "f" else ~half
+    samples = np.append(generator("order", size).permutation(np.concatenate((half, opposite))), half[:0])
+    rest = np.zeros(size - len(samples), dtype)
+    rest[:1] = np.finfo(dtype).smallest_subnormal if np.dtype(dtype).kind == "f" else 1
+    return np.concatenate((samples, rest)).astype(dtype)
+
+
+def rising(dtype: str, size: int) -> NDArray[Any]:
+    """From the smallest number to the largest, so that every window of exponents is passed."""
+    return np.sort(any_bits(dtype, size))
+
+
+def steps(dtype: str, size: int) -> NDArray[Any]:
+    """Long runs of numbers of one size, each run of another; windows move from one to the next."""
+    if np.dtype(dtype).kind != "f":
+        return np.repeat(any_bits(dtype, -(-size // 1000)), 1000)[:size]
+    info = np.finfo(dtype)
+    exponents = generator("steps", size).integers(info.minexp, info.maxexp - 1, -(-size // 3000))
+    mantissas = generator("run", size).standard_normal(size).clip(-1.5, 1.5)
+    return np.ldexp(mantissas, np.repeat(exponents, 3000)[:size]).astype(dtype)
+
+
+def borders(dtype: str, size: int) -> NDArray[Any]:
+    """Runs of numbers with exponents at which a square over- or underflows, or a grid does; of integers any."""
+    if np.dtype(dtype).kind != "f":
+        return any_bits(dtype, size)
+    info = np.finfo(dtype)
+    ranges = [(490, 530), (1000, 1023), (-520, -430), (-1070, -930)]
+    near = np.concatenate([np.linspace(*ends, 15) for ends in (ranges if dtype == "float64" else [(-149, 127)])])
+    exponents = np.repeat(near.astype(int).clip(info.minexp - info.nmant, info.maxexp - 1), 2048)
+    mantissas = generator("borders", dtype).uniform(-1.99, 1.99, size)
+    return np.ldexp(mantissas, np.resize(exponents, size)).astype(dtype)
+
+
+def equal(dtype: str, size: int) -> NDArray[Any]:
+    return np.full(size, 7, dtype)
+
+
+def negative(dtype: str, size: int) -> NDArray[Any]:
+    """Not one above zero; of unsigned integers the large ones."""
+    below = -2 - np.abs(generator("negative", dtype).standard_normal(size))
+    if np.dtype(dtype).kind == "f":
+        return below.astype(dtype)
+    return (20 * below).astype(np.int64).clip(-128).astype(dtype)
+
+
+def zeros(dtype: str, size: int) -> NDArray[Any]:
+    """Of both signs."""
+    signs = generator("zeros", size).random(size) < 0.5
+    return np.where(signs, -0.0, 0.0).astype(dtype)
+
+
+def specials(dtype: str, size: int) -> NDArray[Any]:
+    """NaN of all kinds, infinities, zeros and numbers."""
+    samples = any_bits(dtype, size)
+    if np.dtype(dtype).kind == "f":
+        chosen = np.array([np.inf, -np.inf, np.nan, 0.0, -0.0, 1.0], dtype)
+        where = generator("specials", size).integers(0, 40, size)
+        samples = np.where(where < len(chosen), chosen[np.minimum(where, len(chosen) - 1)], samples)
+        signalling = np.array(np.inf, dtype).view(f"u{samples.itemsize}") + 1
+        samples.view(signalling.dtype)[where == 7] = signalling
+    return samples
+
+
+def lanes(dtype: str, size: int) -> NDArray[Any]:
+    """Each thread of a warp sees numbers of one size, and no two the same: their windows are apart."""
+    if np.dtype(dtype).kind != "f":
+        return any_bits(dtype, size)
+    info = np.finfo(dtype)
+    lane = np.arange(size) * info.dtype.itemsize // 16 % 32
+    exponents = info.minexp + (info.maxexp - info.minexp) * lane // 33
+    return np.ldexp(generator("lanes", dtype).uniform(1, 2, size), exponents).astype(dtype)
+
+
+def late(dtype: str, size: int) -> NDArray[Any]:
+    """Nothing but NaN at first, some later; extremes that come last and differ in their last bits only."""
+    if np.dtype(dtype).kind != "f":
+        return np.arange(size)[::-1].astype(dtype)
+    eps = np.finfo(dtype).eps
+    away = np.arange(size) // 7 * eps
+    samples = np.where(generator("late", size).random(size) < 0.5, 3 + 2 * away, 2 - away).astype(dtype)
+    samples[: size // 3] = np.nan
+    samples[size // 2 :: 301] = samples[3 * size // 4 :: 3] = np.nan
+    samples[np.arange(size) * samples.itemsize // 16 % 32 == 5] = np.nan  # all that one lane sees
+    return samples
+
+
+def falling(dtype: str, size: int) -> NDArray[Any]:
+    """The greatest at first, and then less and less."""
+    samples = -np.arange(size) // 7
+    samples[: size // 3] = 5
+    return samples.astype(dtype)
+
+
+def climbing(dtype: str, size: int) -> NDArray[Any]:
+    """The least at first, and then more and more."""
+    samples = np.arange(size) // 7
+    samples[: size // 3] = -5
+    return samples.astype(dtype)
+
+
+def nothing(dtype: str, size: int) -> NDArray[Any]:
+    """Nothing but NaN; of integers nothing but one."""
+    return np.full(size, np.nan if np.dtype(dtype).kind == "f" else 1, dtype)
+
+
+def uneven(dtype: str, size: int) -> NDArray[Any]:
+    """Exponents far apart at first, and among them the least; the greatest comes among numbers of one size."""
+    samples = np.ones(size, dtype)
+    if np.dtype(dtype).kind == "f":
+        samples[: size // 6 : 3] = np.ldexp(1.0, np.finfo(dtype).minexp // 2)
+        samples[size // 9], samples[-1 - size // 9] = -3, 3
+    return samples
+
+
+CASES = {
+    "any": any_bits, "ordinary": ordinary, "extreme": extreme, "subnormal": subnormal, "cancelling": cancelling,
+    "rising": rising, "steps": steps, "borders": borders, "equal": equal, "zeros": zeros, "negative": negative,
+    "specials": specials, "lanes": lanes, "late": late, "nothing": nothing, "falling": falling,
+    "climbing": climbing, "uneven": uneven,
+}  # fmt: skip
+# Those without NaN and infinities.
+FINITE = tuple(name for name in CASES if name not in ("specials", "late", "nothing"))
+
+
+def case(name: str, dtype: str, size: int) -> NDArray[Any]:
+    """Samples, the same each time."""
+    return CASES[name](dtype, size)

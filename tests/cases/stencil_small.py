@@ -1,0 +1,224 @@
+"""Small ragged inputs for sliding windows: see all.py."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from kernels.common import device
+from kernels.stencil import box as sliding_box
+from kernels.stencil import gpu
+from kernels.stencil.gpu import box, weighted
+from kernels.stencil.windows import box_cpu, weighted_cpu
+from tests.cases.case import RANDOM, Case
+from tests.cases.stencil import adversarial, numbers, same
+
+Where = tuple[int, int, str]
+
+
+def _box(x: NDArray[Any], radius: int, where: Where, cp: Any) -> None:
+    same(box(cp.asarray(x), radius, *where).get(), box_cpu(x, radius, *where))
+
+
+def _in_one_span(check: Callable[[Any], None], cp: Any) -> None:
+    """Rows that one block computes, tile by tile, as on a device where they are many times as long."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        for module in (sliding_box, gpu):
+            monkeypatch.setattr(
+                module, "step_of", lambda outputs, _radius, _resident, tile, _: -(-outputs // tile) * tile
+            )
+        check(cp)
+
+
+def _apart(check: Callable[[Any], None], cp: Any) -> None:
+    """Where a window is said to be too wide for shared memory."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(sliding_box, "RESIDENT", 10**6)
+        monkeypatch.setattr(sliding_box, "LARGE_RESIDENT", 10**6)
+        check(cp)
+
+
+def _large(check: Callable[[Any], None], cp: Any) -> None:
+    """In blocks of many threads."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(sliding_box, "RESIDENT", 10**6)
+        check(cp)
+
+
+def _one_multiprocessor(check: Callable[[Any], None], cp: Any) -> None:
+    """So few blocks that each has several spans."""
+    few = dataclasses.replace(device.limits(), multiprocessors=1)
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(device, "limits", lambda: few)
+        check(cp)
+
+
+def _sampled(check: Callable[[Any], None], cp: Any) -> None:
+    """Where few elements say which exponents there are."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(sliding_box, "SAMPLE", 64)
+        check(cp)
+
+
+def _weighted(x: NDArray[Any], weights: NDArray[Any], where: Where, cp: Any) -> None:
+    same(weighted(cp.asarray(x), cp.asarray(weights), *where).get(), weighted_cpu(x, weights, *where))
+
+
+def _any_taps(check: Callable[[Any], None], cp: Any) -> None:
+    """By the kernel that does not know how many taps there are."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(gpu, "FEW", {4: (), 8: ()})
+        check(cp)
+
+
+def _overflow(x: NDArray[Any], cp: Any) -> None:
+    try:
+        box(cp.asarray(x), 1)
+    except OverflowError:
+        return
+    raise AssertionError("expected an OverflowError")
+
+
+def _far(dtype: str) -> NDArray[Any]:
+    """Exponents from end to end, what is not finite, windows of nothing, and of the smallest numbers only."""
+    x = adversarial("all exponents", (2, 300), dtype)
+    x[0, 40], x[0, 90], x[1, 60] = np.inf, np.nan, -np.inf
+    x[1, 200:] = np.resize([1, -1], 100) * x[1, 200]
+    least = np.finfo(dtype).smallest_subnormal
+    x[0, 180:260] = least * np.arange(1, 81)
+    x[1, 100:180] = 0
+    if dtype != "float16":
+        x[1, 140:142] = least * 2.0**63, least * 2.0**10  # just between two of float64
+    return x
+
+
+def _middle(count: int) -> NDArray[Any]:
+    """Factors, of which those in the middle are far apart."""
+    factors = np.ones(count)
+    factors[count // 3 : count // 2 : 50] = 2.0**-300
+    return factors
+
+
+def _apart_cases() -> Iterator[Case]:
+    """Windows of which shared memory holds two tiles, also where elements do not fit or are not finite."""
+    for dtype in ("int8", "int16", "int32", "int64", "uint64", "float16", "float32", "float64"):
+        for length, radius, where in ((2600, 900, (3, 0, "zero")), (400, 380, (400, 400, "reflect"))):
+            x = numbers(dtype, (2, length))
+            if dtype.startswith("float") and length > 400:
+                x[0, 70:73], x[1, 2500], x[1, 9] = (np.nan, np.inf, -np.inf), np.inf, -np.inf
+            check = partial(_apart, partial(_box, x, radius, where))
+            yield Case("stencil/gpu", "box", f"{dtype}, {length}, apart", check)
+    check = partial(_in_one_span, partial(_box, numbers("float32", (1, 6500)), 3000, (3000, 3000, "nearest")))
+    yield Case("stencil/gpu", "box", "float32, tiles before the row begins, apart", partial(_apart, check))
+    for dtype, factor in (("float32", 2.0**-80), ("float64", 2.0**-300), ("float64", 2.0**300)):
+        x = numbers(dtype, (2, 6000))
+        x[0, 100:110] *= factor
+        x[1, 9] *= factor
+        x[1, 4000] *= factor
+        check = partial(_apart, partial(_box, x, 20, (20, 20, "nearest")))
+        yield Case("stencil/gpu", "box_wide", f"{dtype}, some of 2^{np.log2(factor):.0f}", check)
+    x = RANDOM(8).integers(1, 100, (1, 6000)).astype("float64")
+    x[0, 45] = 2.0**300
+    yield Case(
+        "stencil/gpu",
+        "box_range",
+        "one that it misses",
+        partial(_sampled, partial(_box, x, 1500, (1500, 0, "nearest"))),
+    )
+    for at in (1, 1500):
+        x = np.zeros((2, 3000), np.int64)
+        x[1, at - 1], x[1, at] = np.iinfo(np.int64).max, 1
+        yield Case("stencil/gpu", "box", f"that do not fit at {at}, apart", partial(_apart, partial(_overflow, x)))
+    x = np.where(np.arange(4500) < 4000, 0, numbers("float64", (1, 4500)))
+    yield Case("stencil/gpu", "box_range", "zeros at first", partial(_box, x, 40, (0, 0, "zero")))
+
+
+def sliding_cases() -> Iterator[Case]:
+    """Spans of one tile and of several, rows in several spans; every neighbourhood; floats of every kind."""
+    for what, x, radius, where in (
+        ("int8, two spans", numbers("int8", (1, 1900)), 3, (0, 0, "zero")),
+        ("int16, two tiles", numbers("int16", (2, 1900)), 1792, (1792, 1792, "reflect")),
+        ("uint64", numbers("uint64", (2, 90)), 30, (30, 30, "nearest")),
+        ("int64", numbers("int64", (2, 301)), 5, (0, 5, "reflect")),
+        ("float32, one word", adversarial("one word", (2, 300), "float32"), 40, (1, 40, "zero")),
+        ("float64, two words", adversarial("two words", (2, 300)), 40, (1, 40, "nearest")),
+        ("float32, specials", adversarial("specials", (1, 1900), "float32"), 4, (0, 4, "zero")),
+        ("float64, subnormal", adversarial("subnormal", (1, 90)), 2, (2, 90, "reflect")),
+        ("int8, as far as can be", numbers("int8", (1, 5)), 5, (5, 5, "reflect")),
+    ):
+        yield Case("stencil/gpu", "box", what, partial(_box, x, radius, where))
+    for what, x, radius, where in (
+        ("float16, several tiles", numbers("float16", (1, 6000)), 20, (20, 20, "nearest")),
+        ("int8, several tiles", numbers("int8", (2, 6001)), 3, (0, 0, "zero")),
+        ("float64, that grow", numbers("float64", (1, 7000)) * 2.0 ** (np.arange(7000) // 700), 9, (0, 0, "zero")),
+        ("float64, far in the middle", adversarial("two words", (1, 9000)) * _middle(9000), 9, (0, 0, "zero")),
+    ):
+        yield Case("stencil/gpu", "box", what, partial(_in_one_span, partial(_box, x, radius, where)))
+    for dtype in ("int16", "float32"):
+        check = partial(_in_one_span, partial(_box, numbers(dtype, (1, 2100)), 2000, (2000, 2000, "reflect")))
+        yield Case("stencil/gpu", "box", f"{dtype}, large", partial(_large, check))
+    yield from _apart_cases()
+    for dtype in ("int64", "uint64"):
+        for at in (1, 150, 299):
+            x = np.zeros((2, 301), dtype)
+            x[1, at - 1], x[1, at] = np.iinfo(dtype).max, 1
+            yield Case("stencil/gpu", "box", f"{dtype} that do not fit at {at}", partial(_overflow, x))
+        x[:, 150:152] = np.iinfo(dtype).max, 1
+        yield Case("stencil/gpu", "box", f"{dtype} that do not fit in two blocks", partial(_overflow, x))
+    for case, radius in (("two words", 700), ("specials", 3), ("specials", 1100)):
+        x = adversarial(case, (2, 3000), "float32") * np.resize(np.float32([1, 2.0**-40]), 3000)
+        check = partial(_in_one_span, partial(_box, x, radius, (0, 0, "zero")))
+        yield Case("stencil/gpu", "box_wide", f"{case}, {radius}", check)
+    for dtype in ("float16", "float32", "float64"):
+        x = numbers(dtype, (2, 3700))
+        x[0, 90], x[0, 95], x[0, 300], x[0, 3000], x[1, 3699] = np.nan, np.inf, -np.inf, np.nan, np.inf
+        for radius in (3, 150):
+            check = partial(_in_one_span, partial(_box, x, radius, (0, 0, "zero")))
+            yield Case("stencil/gpu", "box", f"{dtype}, not all finite, {radius}", check)
+    for dtype in ("float16", "float32", "float64"):
+        x = _far(dtype)
+        for radius in (20, 100, 140):
+            yield Case("stencil/gpu", "box_far", f"{dtype}, {radius}", partial(_box, x, radius, (radius, 7, "reflect")))
+    x = RANDOM(7).choice([1, -1, 2.0**-53, -(2.0**-53), 2.0**-600, -(2.0**-600), 0], (2, 900))
+    for radius in (1, 2, 80):
+        yield Case("stencil/gpu", "box_far", f"halfway, {radius}", partial(_box, x, radius, (radius, 0, "zero")))
+    check = partial(_box, adversarial("both ends", (1, 4000)), 3, (0, 0, "zero"))
+    yield Case("stencil/gpu", "box_far", "several spans", check)
+    yield Case("stencil/gpu", "box_far", "one span", partial(_in_one_span, check))
+    check = partial(_box, adversarial("both ends", (30, 300)), 100, (0, 0, "zero"))
+    yield Case("stencil/gpu", "box_far", "several spans of wide windows", partial(_one_multiprocessor, check))
+    for shape, radius, where in (((60, 40), 3, (0, 0, "zero")), ((1, 20), 20, (20, 20, "reflect"))):
+        check = partial(_box, adversarial("both ends", shape), radius, where)
+        yield Case("stencil/gpu", "box_far", f"{shape}, {radius}", check)
+    for dtype, kind, shape, radius, where in (
+        ("float32", "float32", (2, 501), 14, (14, 14, "nearest")),
+        ("float32", "float32", (1, 3854), 7, (0, 0, "zero")),
+        ("uint8", "float64", (1, 2500), 150, (150, 0, "zero")),
+        ("float64", "float64", (3, 70), 4, (4, 70, "reflect")),
+        ("float32", "float32", (3, 70), 4, (70, 70, "reflect")),
+        ("float32", "float32", (1, 4000), 245, (0, 0, "zero")),
+        ("float32", "float32", (2, 11003), 1, (0, 0, "zero")),
+        ("int16", "float64", (1, 5003), 3, (0, 0, "zero")),
+        ("float32", "float32", (1, 11000), 14, (14, 14, "nearest")),
+        ("uint8", "float64", (1, 6000), 15, (15, 0, "zero")),
+        ("float64", "float64", (1, 5), 5, (5, 5, "reflect")),
+        ("float32", "float32", (1, 5200), 239, (0, 0, "zero")),
+        ("float32", "float32", (1, 5000), 330, (0, 0, "zero")),
+        ("float64", "float64", (1, 3000), 16, (3, 0, "zero")),
+        ("float32", "float32", (1, 1538), 1, (0, 0, "zero")),  # a whole tile of either kernel
+        ("float32", "float32", (1, 2562), 1, (0, 0, "zero")),
+        ("float32", "float32", (1, 2900), 17, (0, 3, "nearest")),
+    ):
+        x, weights = numbers(dtype, shape), RANDOM(1).standard_normal(2 * radius + 1).astype(kind)
+        if dtype == "float32":
+            x[0, ::97], x[0, 5:9] = -0.0, (np.inf, np.nan, 1e-40, -np.inf)
+        check = partial(_in_one_span, partial(_weighted, x, weights, where))
+        yield Case("stencil/gpu", "weighted", f"{dtype}, {shape}, {radius}", check)
+        if dtype == kind and radius <= 16:
+            yield Case("stencil/gpu", "weighted", f"{dtype}, {shape}, {radius}, any taps", partial(_any_taps, check))

@@ -1,0 +1,141 @@
+"""CUDA's driver as `pipeline.gpu.pinned` calls it, without a GPU: copies as late as a driver may do them."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from itertools import count
+from threading import Lock
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernels.common import cxx
+from pipeline.gpu.pinned import SOURCE, Pending, Reader, Writer
+
+Address, Size, Flags = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint
+Out = ctypes.POINTER(ctypes.c_void_p)
+REFUSED = 2  # CUDA_ERROR_OUT_OF_MEMORY
+LOST = 700  # CUDA_ERROR_ILLEGAL_ADDRESS
+_kept: list[Any] = []
+
+
+class HostDriver:
+    """Copies wait until somebody waits for an event behind them.
+
+    Attributes
+    ----------
+    copied
+        Offsets of the copies from the first target, in the order in which they were asked for.
+    refuses
+        Name of a function that fails from now on, and with which status.
+    """
+
+    def __init__(self) -> None:
+        self.copied: list[int] = []
+        self.refuses: dict[str, int] = {}
+        self._lock = Lock()
+        self._numbers = count(1)
+        self._memory: list[Any] = []
+        self._asked: dict[int, list[list[int]]] = {}  # copies on a stream; one that is done is empty
+        self._behind: dict[int, list[list[int]]] = {}  # copies that an event follows
+        kinds = {
+            "set_context": (Address,), "allocate": (Out, Size, Flags), "create_stream": (Out, Flags),
+            "create_event": (Out, Flags), "to_device": (ctypes.c_uint64, Address, Size, Address),
+            "to_host": (Address, ctypes.c_uint64, Size, Address), "record": (Address, Address),
+            "synchronize": (Address,),
+        }  # fmt: skip
+        self._calls = [self._call(name, kind) for name, kind in kinds.items()]
+
+    def functions(self) -> list[int]:
+        """What `Reader` is given."""
+        return [ctypes.cast(call, ctypes.c_void_p).value or 0 for call in self._calls]
+
+    def _call(self, name: str, kind: tuple[Any, ...]) -> Any:
+        work: Callable[..., None] = getattr(self, f"_{name}")
+
+        def call(*arguments: Any) -> int:
+            with self._lock:
+                if name not in self.refuses:
+                    work(*arguments)
+                return self.refuses.get(name, 0)
+
+        return ctypes.CFUNCTYPE(ctypes.c_int, *kind)(call)
+
+    def _set_context(self, context: int) -> None:
+        assert context == 1
+
+    def _allocate(self, memory: Any, nbytes: int, flags: int) -> None:
+        self._memory.append(np.empty(nbytes, np.uint8))
+        memory[0] = self._memory[-1].ctypes.data
+
+    def _create_stream(self, stream: Any, flags: int) -> None:
+        stream[0] = next(self._numbers)
+        self._asked[stream[0]] = []
+
+    def _create_event(self, event: Any, flags: int) -> None:
+        event[0] = next(self._numbers)
+        self._behind[event[0]] = []
+
+    def _to_device(self, target: int, source: int, nbytes: int, stream: int) -> None:
+        self._asked[stream].append([target, source, nbytes])
+        self.copied.append(target)
+
+    _to_host = _to_device
+
+    def _record(self, event: int, stream: int) -> None:
+        self._asked[stream] = [copy for copy in self._asked[stream] if copy]
+        self._behind[event] = list(self._asked[stream])
+
+    def _synchronize(self, event: int) -> None:
+        for copy in self._behind[event]:
+            if copy:
+                ctypes.memmove(*copy)
+                copy.clear()
+
+
+class Target:
+    """Memory of the device, which begins as zeros."""
+
+    def __init__(self, nbytes: int) -> None:
+        self.host = np.zeros(nbytes, np.uint8)
+        self.has_value = np.zeros(nbytes, np.uint8)
+        self.nbytes, self.data = nbytes, SimpleNamespace(ptr=self.host.ctypes.data)
+
+
+def host_library() -> Any:
+    """That of gpu/pinned.cpp."""
+    library = cxx.library(SOURCE)
+    assert library, "a compiler is needed here"
+    return library
+
+
+class HostReader(Reader):
+    """A reader into memory of the host; what it fills counts as written."""
+
+    def __init__(self, driver: HostDriver, threads: int, part_bytes: int) -> None:
+        _kept.append(driver)  # as long as its threads live
+        super().__init__(host_library(), driver.functions(), 1, threads, part_bytes)
+
+    def read(self, fd: int, target: Any, runs: NDArray[np.int64], order: int) -> Pending:
+        """Like that of a GPU."""
+        pending = super().read(fd, target, runs, order)
+        get = pending.get
+
+        def get_and_mark() -> int:
+            got = get()
+            target.has_value[:got] = 1
+            return got
+
+        pending.get = get_and_mark  # type: ignore[method-assign]
+        return pending
+
+
+class HostWriter(Writer):
+    """A writer from memory of the host."""
+
+    def __init__(self, driver: HostDriver, threads: int, part_bytes: int) -> None:
+        _kept.append(driver)
+        super().__init__(host_library(), driver.functions(), 1, threads, part_bytes)

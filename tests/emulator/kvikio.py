@@ -1,0 +1,106 @@
+"""What streams, events, pinned memory and readers are on a machine without a GPU: everything is done at once."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import nullcontext
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipeline.engine import array_gpu
+from pipeline.gpu import blocks, transfer
+from tests.emulator.array import DeviceArray
+from tests.emulator.driver import HostDriver, HostReader, HostWriter
+
+
+class HostStream(nullcontext[Any]):
+    """A stream on which nothing is ever under way."""
+
+    ptr = 0
+
+    def __init__(self, non_blocking: bool = False) -> None:
+        super().__init__(self)
+
+    def synchronize(self) -> None:
+        """Nothing is under way."""
+
+
+class HostEvent:
+    """An event that has always happened."""
+
+    def __init__(self, block: bool = False, disable_timing: bool = False) -> None:
+        pass
+
+    def record(self, stream: Any = None) -> None:
+        """At once."""
+
+    def synchronize(self) -> None:
+        """Nothing is under way."""
+
+
+class HostFile:
+    """A file as kvikio opens it; read only when somebody waits for it, as late as can be."""
+
+    opened = 0
+
+    def __init__(self, path: str, flags: str) -> None:
+        assert flags == "r"
+        self.path, self.closed = path, False
+
+    def __enter__(self) -> HostFile:
+        HostFile.opened += 1
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        HostFile.opened -= 1
+        self.closed = True
+
+    def pread(self, target: Any, size: int, offset: int, task_size: int | None = None) -> Any:
+        """A future that knows how much it read."""
+
+        def get() -> int:
+            assert not self.closed
+            found = np.fromfile(self.path, np.uint8, size, offset=offset)
+            target[: len(found)] = found
+            return len(found)
+
+        return SimpleNamespace(get=get)
+
+
+def install(cp: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the place of what CuPy and kvikio have, where there is no GPU."""
+    monkeypatch.setattr(cp.cuda, "Stream", HostStream, raising=False)
+    monkeypatch.setattr(cp.cuda, "Event", HostEvent, raising=False)
+    monkeypatch.setattr(cp.cuda, "get_current_stream", HostStream)
+    monkeypatch.setattr(cp.cuda, "get_elapsed_time", lambda began, ended: 1.0, raising=False)
+    kvikio: Any = ModuleType("kvikio")
+    kvikio.CuFile = HostFile
+    kvikio.defaults = ModuleType("kvikio.defaults")
+    kvikio.defaults.set = lambda values: None
+    monkeypatch.setitem(sys.modules, "kvikio", kvikio)
+    monkeypatch.setitem(sys.modules, "kvikio.defaults", kvikio.defaults)
+    monkeypatch.setattr(cp.cuda, "alloc_pinned_memory", bytearray, raising=False)
+    monkeypatch.setattr(transfer, "find_devices", lambda: SimpleNamespace(usable=1))
+    monkeypatch.setattr(transfer, "_direct", lambda: False)
+    reader = HostReader(HostDriver(), 3, 64)
+    monkeypatch.setattr(transfer, "_reader", lambda: reader)
+    writer = HostWriter(HostDriver(), 3, 64)
+    monkeypatch.setattr(array_gpu, "writer", lambda threads, part_bytes: writer)
+    monkeypatch.setattr(blocks, "_ready", {})
+    monkeypatch.setattr(blocks, "_range", lambda name: nullcontext())
+    monkeypatch.setattr(
+        DeviceArray, "set", lambda self, block, stream=None: self.__setitem__(..., block), raising=False
+    )
+    get = DeviceArray.get
+
+    def get_into(self: DeviceArray, out: Any = None, blocking: bool = True) -> Any:
+        found = get(self)
+        if out is None:
+            return found
+        out[...] = found
+        return out
+
+    monkeypatch.setattr(DeviceArray, "get", get_into)

@@ -1,0 +1,76 @@
+"""Runs kernels under AddressSanitizer and UndefinedBehaviorSanitizer, which end the process where they find something.
+
+To be run with the sanitizer's library loaded before all others: see `command`.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tests.emulator.build import compiler
+
+ROOT = Path(__file__).parents[2]
+FAULTS = Path(__file__).with_name("faults.cu")
+SEEDS = range(3)
+
+
+def command(*words: str) -> tuple[list[str], dict[str, str]]:
+    """Command line and environment of a process that runs the cases that are named, or all."""
+    asked = [compiler(), "-print-file-name=libasan.so"]
+    library = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
+    # Python itself leaks, and ends without freeing.
+    options = {"ASAN_OPTIONS": "detect_leaks=0:detect_stack_use_after_return=0", "UBSAN_OPTIONS": "print_stacktrace=1"}
+    path = os.pathsep.join((str(ROOT), os.environ.get("PYTHONPATH", "")))
+    return [sys.executable, "-m", "tests.emulator.sanitized", *words], {
+        **os.environ, **options, "LD_PRELOAD": library, "PYTHONPATH": path,
+    }  # fmt: skip
+
+
+def run_cases() -> None:
+    """All right variants, each name before its launches."""
+    from tests.cases.all import CASES
+    from tests.emulator.device import schedule
+
+    right = [case for case in CASES if not case.broken]
+    for case in right:
+        print(case, flush=True)
+        for seed in SEEDS:
+            with schedule(seed):
+                case.check(sys.modules["cupy"])
+    print(f"{len(right)} cases")
+
+
+def run_fault(name: str, n: int, threads: int) -> None:
+    """A kernel of faults.cu."""
+    from kernels.common import nvrtc
+
+    cupy: Any = sys.modules["cupy"]
+    nvrtc.load(FAULTS, name)((1,), (threads,), (cupy.zeros(n, dtype=np.int32), np.int32(n)))
+    print("not found")
+
+
+def main(*words: str) -> None:
+    """Every case, or a fault: its name, size and threads."""
+    import pytest
+
+    from tests.cases.all import CASES  # before something stands for CuPy: it looks for GPUs
+    from tests.emulator.cupy import on_host
+    from tests.emulator.device import HOST
+
+    assert CASES
+    with pytest.MonkeyPatch.context() as monkeypatch, on_host(monkeypatch):
+        HOST.flavour = "sanitized"
+        if words:
+            run_fault(words[0], int(words[1]), int(words[2]))
+        else:
+            run_cases()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

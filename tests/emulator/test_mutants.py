@@ -1,0 +1,89 @@
+"""Mutants of every kernel: each is caught on the host, or written down with the reason why it is none."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from kernels.common import nvrtc
+from tests.cases.all import CASES
+from tests.emulator.build import flatten, source_of
+from tests.emulator.mutants import EQUIVALENT, FASTER, FLOOR, STEMS, Outcome, run_mutants, score
+from tests.emulator.mutate import mutate, without_comments
+
+SOURCE = """#line 1 "tiny.cu"
+template <int N> __global__ void kernel(const int* x, int* out, i64 n, int count) {
+    const int i = threadIdx.x;  // if (i < n) __syncthreads();
+    if (i >= n || i < 0) return;
+    constexpr bool FEW = N < 4;
+    if (N > 2) out[i] = i < n && x[i] > 3 ? x[min(i + 1, count)] : atomicAdd(out, x[i]);
+    __syncthreads();
+    for (int k = 0; k < N; ++k) atomicMax(out + k, 1);
+    for (i64 k = i; k <= n - 1; k += 2) __syncwarp();
+    if (__syncthreads_and(out[0])) out[1] = 0;
+}
+__global__ void broken(int* x) { if (threadIdx.x < 9) x[9] = 0; }
+"""
+
+
+def test_what_is_mutated() -> None:
+    text, mutants = mutate(SOURCE, {"broken"})
+    found = [(mutant.line, mutant.kind, mutant.text) for mutant in mutants]
+    assert found == [
+        (3, "guard", "i >= n"), (3, "guard", "i < 0"), (5, "guard", "i < n"), (5, "clamp", "min(i + 1, count)"),
+        (5, "atomic", "atomicAdd("), (6, "barrier", "__syncthreads()"), (7, "atomic", "atomicMax("),
+        (8, "bound", "n - 1"), (8, "barrier", "__syncwarp()"), (9, "barrier", "__syncthreads_and(out[0])"),
+    ]  # fmt: skip
+    assert {(mutant.file, mutant.function) for mutant in mutants} == {("tiny.cu", "kernel")}
+    assert "if ((!host_mutant(1) && (i >= n)) || (!host_mutant(2) && (i < 0))) return;" in text
+    assert "(host_mutant(3) || (i < n)) && x[i] > 3 ? x[(host_mutant(4) ? (i + 1) : min(i + 1, count))]" in text
+    assert "host_either_atomicAdd(5, out, x[i])" in text and "(host_mutant(6) ? void() : __syncthreads());" in text
+    assert "if ((host_mutant(10) ? int(out[0]) : __syncthreads_and(out[0]))) out[1]" in text
+    assert "k <= (n - 1) + host_mutant(8);" in text and text.count("\n") == SOURCE.count("\n")
+
+
+def test_every_barrier_and_every_atomic_has_a_mutant() -> None:
+    for stem in STEMS:
+        broken = {case.variant for case in CASES if case.stem == stem and case.broken}
+        _, mutants = mutate(flatten(source_of(stem)), set())
+        text = without_comments(flatten(source_of(stem)))
+        for kind, pattern in (("barrier", r"__sync\w+\("), ("atomic", r"\batomic[A-Z]\w*\(")):
+            assert sum(mutant.kind == kind for mutant in mutants) == len(re.findall(pattern, text))
+        assert {mutant.function for mutant in mutate(flatten(source_of(stem)), broken)[1]} & broken == set()
+
+
+@pytest.fixture(scope="module")
+def outcomes() -> dict[str, list[Outcome]]:
+    """By the stem of the source."""
+    return {}
+
+
+@pytest.mark.timeout(600)  # on a busy machine a source takes minutes
+@pytest.mark.parametrize("stem", STEMS)
+def test_every_mutant_is_caught_or_explained(stem: str, host: Any, outcomes: dict[str, list[Outcome]]) -> None:
+    outcomes[stem] = run_mutants(stem)
+    assert outcomes[stem], f"kernels/{stem}.cu: expected cases in tests/cases/all.py, found none"
+    assert [str(outcome.mutant) for outcome in outcomes[stem] if outcome.caught is None and not outcome.reason] == []
+
+
+def test_score(host: Any, outcomes: dict[str, list[Outcome]], capsys: pytest.CaptureFixture[str]) -> None:
+    """Of all mutants, those with an explanation counted as not caught, but for what only chooses the faster way; no
+    explanation is left over."""
+    if set(outcomes) != set(STEMS):
+        pytest.skip("needs the mutants of all sources")
+    every = [outcome for stem in STEMS for outcome in outcomes[stem]]
+    survivors = [outcome.mutant for outcome in every if outcome.caught is None]
+    with capsys.disabled():
+        print(f"\n{len(every) - len(survivors)} of {len(every)} mutants caught: {score(every):.1%}")
+    assert score(every) >= FLOOR
+    assert {(mutant.file, mutant.function, mutant.text) for mutant in survivors} == set(EQUIVALENT | FASTER)
+
+
+def test_mutants_leave_the_kernels_as_they_are(host: Any) -> None:
+    outcomes = run_mutants("study/roofline")
+    assert outcomes and all(outcome.caught for outcome in outcomes)
+    case = next(case for case in CASES if case.stem == "study/roofline")
+    case.check(host)
+    assert (nvrtc.KERNELS / "study/roofline.cu").read_text().count("host_mutant") == 0

@@ -1,0 +1,35 @@
+"""Every right variant under AddressSanitizer and UndefinedBehaviorSanitizer; both find what is planted for them."""
+
+from __future__ import annotations
+
+import subprocess
+from typing import Any
+
+import pytest
+
+from tests.cases.all import CASES
+from tests.emulator.sanitized import command
+
+
+def run(*words: str) -> tuple[int, str, str]:
+    line, environment = command(*words)
+    done = subprocess.run(line, env=environment, text=True, capture_output=True, timeout=900)
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.timeout(920)  # on a busy machine it takes many minutes
+def test_every_right_variant_is_clean(host: Any) -> None:
+    status, out, err = run()
+    assert status == 0, f"{out.splitlines()[-1:]}: {err[:5000]}"
+    assert out.splitlines()[-1] == f"{sum(not case.broken for case in CASES)} cases"
+
+
+@pytest.mark.parametrize(
+    ("name", "n", "threads", "found"),
+    [("behind_the_end", 64, 65, "use-after-poison"), ("behind_shared", 64, 8, "index 8 out of bounds"),
+     ("overflows", 10_000, 1, "signed integer overflow"), ("shifts_too_far", 40, 1, "shift exponent 40 is too large"),
+     ("loads_misaligned", 64, 1, "load of misaligned address"), ("right_reverse", 64, 64, "")],
+)  # fmt: skip
+def test_fault_is_found(host: Any, name: str, n: int, threads: int, found: str) -> None:
+    status, out, err = run(name, str(n), str(threads))
+    assert found in err and (status, out) == ((1, "") if found else (0, "not found\n")), (status, out, err)

@@ -1,0 +1,211 @@
+"""Machine code of every kernel that a wrapper can ask for, for every architecture, and what it takes of a GPU."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import tempfile
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from kernels.common import cache, device, nvrtc
+from kernels.map import gpu
+from kernels.matmul import residue, small, small_k, tiles
+from kernels.matmul.formats import FORMATS, MOST_PRODUCTS, bits_of, moduli_for
+from kernels.reduce import gpu as reduce_device
+from kernels.stencil import gpu as sliding_device
+from kernels.study import matmul, reduce, stencil
+from kernels.transpose import gpu as transpose
+from kernels.transpose import strided_copy, unaligned
+from pipeline.study.inspection import RESERVED, _resources, _run, find_tools
+from tests.emulator.build import flatten, source_of
+from tests.kernels.common.test_nvrtc import ORDER, SHARED, histogram_instances
+from tests.kernels.study.test_histogram import INSTANCES as LADDER
+
+ARCHITECTURES = tuple(SHARED)
+REGISTERS = 65536  # of a multiprocessor of any of them
+# Of the same instructions and limits as another, from which no source tells it: one instance of each kernel is enough.
+TWINS = {"sm_89": "sm_86"}
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What a kernel takes.
+
+    Attributes
+    ----------
+    registers
+        Per thread.
+    local
+        Bytes of local memory per thread, the stack included: what does not fit in registers.
+    shared
+        Bytes of shared memory that it declares itself, per block.
+    """
+
+    registers: int
+    local: int
+    shared: int
+
+
+def _elementwise() -> list[str]:
+    types = gpu.C_TYPES.values()
+    plain = [name for name in gpu.VARIANTS if name != "production"]
+    functors = [functor for functor, _ in gpu.OPERATIONS.values()]
+    return [f"{name}<{c_type}>" for name in plain for c_type in types] + [
+        f"production<{c_type}, {functor}>" for c_type in gpu.PRODUCTION_TYPES.values() for functor in functors
+    ]
+
+
+def _matmul() -> list[str]:
+    found = []
+    for c_type in matmul.C_TYPES.values():
+        for name in ("blocks_1d", "blocks_2d", "uncoalesced", "unrolled", "whole_rows", "past_the_end"):
+            found.append(f"{name}<{c_type}>")
+        for width in matmul.WIDTHS:
+            found += [f"shared_tile<{c_type}, {width}>", f"missing_barrier<{c_type}, {width}>"]
+        for micro in matmul.MICROS:
+            found += [f"register_tiled<{c_type}, {micro}, {aligned}>" for aligned in ("true", "false")]
+    return found
+
+
+def _reduction() -> list[str]:
+    found = ["float_drift"]
+    for name in reduce.VARIANTS:
+        operations = {"atomic_max": ("Max",), "float_drift": ()}.get(name, ("Sum", "Max"))
+        found += [f"{name}<{op}<{c_type}>>" for op in operations for c_type in reduce.C_TYPES.values()]
+    return found
+
+
+def _stencil() -> list[str]:
+    found = []
+    for c_type in stencil.C_TYPES.values():
+        found += [f"global_memory<{c_type}>", f"past_the_end<{c_type}>"]
+        found += [f"shared_halo<{c_type}, {barrier}>" for barrier in ("true", "false")]
+        found += [f"production<{c_type}, {lanes}, {items}>" for _, lanes, items in stencil.TILINGS]
+    return found
+
+
+def _transpose() -> list[str]:
+    found = []
+    for itemsize, c_type in transpose.C_TYPES.items():
+        both = (True, False) if itemsize in transpose.RAGGED else (True,)
+        found += [transpose.production(itemsize, of_in, of_out) for of_in in both for of_out in both]
+        found += [f"{name}<{c_type}, 32>" for name in ("missing_barrier", "past_the_end")]
+        for tile in transpose.TILES:
+            found += [f"{name}<{c_type}, {tile}>" for name in ("naive", "shared_tile", "padded_tile")]
+    return found
+
+
+def _reduce(architecture: str) -> list[str]:
+    """All of them on one architecture; on the others those that compute everything, which have all parts."""
+    return [name for name in reduce_device.INSTANCES
+            if architecture == device.HOPPER or "<" not in name or name.endswith(", 7>")]  # fmt: skip
+
+
+def _modular(architecture: str) -> list[str]:
+    """One of each kind, and on one architecture more: splitting into the fewest and the most moduli that a dtype needs,
+    putting together from any number. Other numbers of moduli make no other code, but loops of other lengths."""
+    found = list(residue.INSTANCES)
+    if architecture != device.HOPPER:
+        return found
+    found += [tiles.HOPPER.kernel]
+    for name, c_type in residue.C_TYPES.items():
+        own = bits_of(np.dtype(name))
+        others = (own, own) if name in FORMATS else (7, 64)
+        counts = [moduli_for(own + other, inner) for other, inner in zip(others, (1, MOST_PRODUCTS), strict=True)]
+        found += [
+            f"split<{c_type}, {count}, {columns}, {in_pieces}>"
+            for count, columns in zip(counts, ("true", "false"), strict=True)
+            for in_pieces in ("true", "false")
+        ]
+        if name in FORMATS:
+            found += [f"finish_floats<{c_type}, {count}>" for count in range(counts[0], counts[1] + 1)]
+    least, most = moduli_for(14, 1), moduli_for(128, MOST_PRODUCTS)
+    found += [f"finish_integers<i64, {count}>" for count in range(least, most + 1)]
+    found += [f"finish_integers<int, {count}>" for count in (least, most)]
+    return list(dict.fromkeys(found))
+
+
+def _modular_small(architecture: str) -> list[str]:
+    """All of them on one architecture; on the others the smallest and the largest."""
+    return [name for name in small.INSTANCES
+            if architecture == "sm_90a" or re.search(r"(32, 1, 1|64, 4, 4), true|64, 1, 1, false", name)]  # fmt: skip
+
+
+def _sliding(architecture: str) -> list[str]:
+    """All of them on one architecture; on the others those with the fewest and the most taps."""
+    ends = tuple(f", {taps}>" for taps in (sliding_device.FEW[4][0], sliding_device.FEW[4][-1]))
+    return [name for name in sliding_device.INSTANCES
+            if architecture == device.HOPPER or "few_taps" not in name or name.endswith(ends)]  # fmt: skip
+
+
+# By the stem of the source, what its wrappers can ask for on an architecture.
+INSTANCES: dict[str, Callable[[str], list[str]]] = {
+    "histogram/gpu": lambda architecture: sorted({*histogram_instances(architecture)}),
+    "study/histogram": lambda _: sorted(LADDER.values()),
+    "matmul/residue": _modular,
+    "matmul/small_k": lambda architecture: list(small_k.INSTANCES) if architecture == device.HOPPER else [],
+    "matmul/small": _modular_small,
+    "reduce/gpu": _reduce,
+    "stencil/gpu": _sliding,
+    "study/matmul": lambda _: _matmul(),
+    "study/stencil": lambda _: _stencil(),
+    "transpose/gpu": lambda _: _transpose(),
+    "transpose/unaligned": lambda _: [unaligned.instance(itemsize) for itemsize in unaligned.C_TYPES],
+    "study/reduce": lambda _: _reduction(),
+    "map/gpu": lambda _: _elementwise(),
+    "transpose/strided_copy": lambda _: [strided_copy.instance(unit) for unit in strided_copy.C_TYPES],
+    "study/roofline": lambda _: ["read_stream", "displace_cache", *(f"merge<{count}>" for count in (1, 2, 3))],
+}
+# What takes longest comes first.
+TASKS = [(stem, architecture) for stem in INSTANCES for architecture in ORDER if INSTANCES[stem](architecture)]
+
+
+def instances_of(stem: str, architecture: str) -> list[str]:
+    """Those that are compiled."""
+    every = INSTANCES[stem](architecture)
+    if architecture not in TWINS:
+        return every
+    kernels = [instance.partition("<")[0] for instance in every]
+    return [every[kernels.index(kernel)] for kernel in dict.fromkeys(kernels)]
+
+
+def compiled(stem: str, architecture: str) -> tuple[str, dict[str, Taken]]:
+    """What the compiler says, and what each instance takes; kept by content, so that it is compiled once."""
+    from cuda.bindings import nvrtc as bindings
+
+    instances = instances_of(stem, architecture)
+    content = repr((flatten(source_of(stem)), instances, architecture, nvrtc.OPTIONS, bindings.nvrtcVersion()))
+    path = cache.cache_folder() / f"compiled-{hashlib.sha256(content.encode()).hexdigest()}.json"
+    if not path.is_file():
+        log, taken = _compile(stem, instances, architecture)
+        text = json.dumps([log, {name: asdict(kernel) for name, kernel in taken.items()}])
+        with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
+            file.write(text)
+        os.replace(file.name, path)
+    log, kernels = json.loads(path.read_text())
+    return log, {name: Taken(**kernel) for name, kernel in kernels.items()}
+
+
+def _compile(stem: str, instances: list[str], architecture: str) -> tuple[str, dict[str, Taken]]:
+    """All instances in one program. What else is in it changes a little which registers are used: an instance that does
+    not do with them is looked at again by itself, which is how it is compiled for a launch."""
+    names, cubin, log = nvrtc.compile_source(source_of(stem), instances, architecture)
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        used = _resources(_run(find_tools(), "--dump-resource-usage", Path(file.name)))
+    reserved = RESERVED if int(architecture.strip("sm_a")) >= 90 else 0
+    taken = {}
+    for instance, name in names.items():
+        of = used[name]
+        shared = of["SHARED"] - reserved if of["SHARED"] else 0
+        taken[instance] = Taken(of["REG"], of["STACK"] + of.get("LOCAL", 0), shared)
+        if taken[instance].local and len(instances) > 1:
+            taken |= _compile(stem, [instance], architecture)[1]
+    return log, taken

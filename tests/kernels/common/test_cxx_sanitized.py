@@ -1,0 +1,50 @@
+"""Compiled kernels of the CPU in processes of their own: with sanitizers, and for CPUs with fewer features."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kernels.common import cxx
+
+ROOT = Path(__file__).parents[3]
+
+
+def run(*options: str, **variables: str) -> None:
+    """All cases, compiled with more options."""
+    path = os.pathsep.join((str(ROOT), os.environ.get("PYTHONPATH", "")))
+    environment = {**os.environ, **variables, "PYTHONPATH": path}
+    command = [sys.executable, "-W", "ignore", "-m", "tests.cases.cpp", *options]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=110)
+    assert done.returncode == 0, done.stderr[:5000]
+    assert int(done.stdout) > 25_000
+
+
+def test_all_cases_are_clean() -> None:
+    """Under AddressSanitizer and UndefinedBehaviorSanitizer, which end the process where they find something."""
+    words = cxx.compiler()
+    asked = [*words, "-print-file-name=libasan.so"] if words else ["false"]
+    library = subprocess.run(asked, capture_output=True, text=True).stdout.strip()
+    if not Path(library).is_absolute():
+        if os.environ.get("CI") == "true":
+            raise RuntimeError("expected a compiler with AddressSanitizer")
+        pytest.skip("no compiler with AddressSanitizer")
+    # Python itself leaks, and ends without freeing.
+    variables = {"ASAN_OPTIONS": "detect_leaks=0", "UBSAN_OPTIONS": "print_stacktrace=1", "LD_PRELOAD": library}
+    run("-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", **variables)
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="options for x86")
+@pytest.mark.parametrize("architecture", ["x86-64", "x86-64-v3"])
+def test_vectors_of_other_cpus(architecture: str) -> None:
+    """Of 16 bytes, without a fused multiply-add, and of 32 bytes."""
+    if cxx.compiler() is None:
+        pytest.skip("no C++ compiler")
+    if architecture == "x86-64-v3" and " avx2 " not in cxx.features():
+        pytest.skip("this CPU has none of 32 bytes")
+    run(f"-march={architecture}")

@@ -1,0 +1,107 @@
+"""Zeros for many results: each has its own, whatever thread, stream or size asks."""
+
+from __future__ import annotations
+
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kernels.common import zeros_pool
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """NumPy stands for CuPy; `cleared` are the launches that write zeros."""
+    state = SimpleNamespace(stream=0, number=0, capturing=False, cleared=[])
+
+    def zeros(shape: Any, dtype: Any) -> Any:
+        state.cleared.append(shape)
+        return np.zeros(shape, dtype)
+
+    runtime = SimpleNamespace(getDevice=lambda: state.number, streamIsCapturing=lambda stream: state.capturing)
+    cuda = SimpleNamespace(runtime=runtime, get_current_stream=lambda: SimpleNamespace(ptr=state.stream))
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=cuda, zeros=zeros, uint64=np.uint64))
+    monkeypatch.setattr(zeros_pool, "_rows", {})
+    return state
+
+
+def take(count: int) -> Any:
+    """Zeros, which are then something else."""
+    found = zeros_pool.zeros(count)
+    assert (found.shape, found.dtype, found.flags.c_contiguous) == ((count,), np.uint64, True)
+    assert not found.any()
+    found += np.uint64(1)
+    return found
+
+
+def test_one_launch_clears_many(device: SimpleNamespace) -> None:
+    found = [take(1027) for _ in range(500)]
+    assert len({array.ctypes.data for array in found}) == 500
+    rows = zeros_pool.CLEARED // (8 * 1040)
+    assert device.cleared == [(rows, 1040)] * -(-500 // rows)
+    starts = {(array.ctypes.data - array.base.ctypes.data) % zeros_pool.APART for array in found}
+    assert starts == {0}
+
+
+LARGEST = zeros_pool.CLEARED // 8  # numbers of a result that shares memory with others
+
+
+@pytest.mark.parametrize("count", [0, 1, 15, 16, 17, 16387, LARGEST // 2, LARGEST, LARGEST + 1])
+def test_any_size(device: SimpleNamespace, count: int) -> None:
+    found = [take(count) for _ in range(5)]
+    assert all(not np.shares_memory(one, other) for one in found for other in found if one is not other)
+    if count > LARGEST:  # large ones are arrays of their own
+        assert device.cleared == [count] * 5
+    else:
+        assert len(device.cleared) <= 3
+
+
+def test_streams_and_devices_have_their_own(device: SimpleNamespace) -> None:
+    take(10)
+    for name in ("stream", "number"):
+        setattr(device, name, 1)
+        take(10)
+    assert len(device.cleared) == 3
+    device.stream = device.number = 0
+    take(10)
+    assert len(device.cleared) == 3
+
+
+@pytest.mark.parametrize(("stream", "cleared"), [(zeros_pool.PER_THREAD, 2), (7, 1)])
+def test_threads_have_their_own_where_their_stream_is(device: SimpleNamespace, stream: int, cleared: int) -> None:
+    device.stream = stream
+    take(10)
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(take, 10).result()
+    take(10)
+    assert len(device.cleared) == cleared
+
+
+def test_what_is_captured_is_cleared_each_time(device: SimpleNamespace) -> None:
+    take(10)
+    device.capturing = True
+    take(10)
+    assert device.cleared[1:] == [10]
+
+
+def test_few_are_kept(device: SimpleNamespace) -> None:
+    for count in range(1, 3 * zeros_pool.KINDS):
+        take(count)
+    assert len(zeros_pool._rows) == zeros_pool.KINDS
+    before = len(device.cleared)
+    take(3 * zeros_pool.KINDS - 1)
+    assert len(device.cleared) == before
+    take(1)
+    assert len(device.cleared) == before + 1
+
+
+def test_what_is_not_taken_is_given_up(device: SimpleNamespace) -> None:
+    kept = take(10)
+    zeros_pool.release()
+    assert not zeros_pool._rows
+    assert not np.shares_memory(take(10), kept.base)
+    assert len(device.cleared) == 2

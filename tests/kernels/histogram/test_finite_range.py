@@ -1,0 +1,62 @@
+"""Finite minimum and maximum, on the CPU and on a GPU."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from kernels.histogram import finite_range
+from tests.cases.histogram import DTYPES, nasty
+
+
+def exact_extent(samples: NDArray[Any]) -> list[float]:
+    finite = [value for value in samples.tolist() if math.isfinite(value)]
+    return [float(min(finite)), float(max(finite))] if finite else [math.inf, -math.inf]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_extent(dtype: str) -> None:
+    for size in (1, 2, 1023, 5000):
+        for samples in (nasty(dtype, size, np.array([-300.0, 300.0]), seed=size), np.full(size, 77, dtype)):
+            expected = exact_extent(samples)
+            for found in (finite_range.extent(samples), finite_range.extent_reference(samples)):
+                assert found.dtype == np.float64
+                assert found.tolist() == expected
+            halves = [finite_range.extent(samples[: size // 2]), finite_range.extent(samples[size // 2 :])]
+            assert finite_range.merge(*halves).tolist() == finite_range.merge(*halves[::-1]).tolist() == expected
+            swapped = samples.astype(samples.dtype.newbyteorder())
+            assert finite_range.extent_reference(swapped).tolist() == expected
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_extent_ignores_what_is_not_finite(dtype: str) -> None:
+    mixed = np.array([np.nan, 3, np.inf, -2.5, -np.inf, np.nan], dtype)
+    none = np.array([np.nan, np.inf, -np.inf, np.nan], dtype)
+    for count in (finite_range.extent, finite_range.extent_reference):
+        assert count(mixed).tolist() == [-2.5, 3]
+        assert count(none).tolist() == [math.inf, -math.inf]
+        assert count(none[:1]).tolist() == [math.inf, -math.inf]
+    assert finite_range.merge(finite_range.extent(none), finite_range.extent(mixed)).tolist() == [-2.5, 3]
+    assert finite_range.merge(finite_range.extent(none), finite_range.extent(none)).tolist() == [math.inf, -math.inf]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_gpu_extent(cp: Any, dtype: str) -> None:
+    samples = nasty(dtype, 5000, np.array([-300.0, 300.0]))
+    whole = finite_range.extent(cp.asarray(samples))
+    assert whole.dtype == np.float64
+    assert whole.get().tolist() == exact_extent(samples)
+    halves = [finite_range.extent(cp.asarray(half)) for half in (samples[:1], samples[1:])]
+    assert finite_range.merge(*halves).get().tolist() == exact_extent(samples)
+    if dtype[0] == "f":
+        tiny = float(np.finfo(dtype).smallest_subnormal)
+        assert finite_range.extent(cp.asarray(np.array([3, -2, 5], dtype) * tiny)).get().tolist() == [
+            -2 * tiny,
+            5 * tiny,
+        ]
+        assert finite_range.extent(cp.full(9, np.nan, dtype)).get().tolist() == [math.inf, -math.inf]

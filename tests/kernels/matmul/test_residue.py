@@ -1,0 +1,175 @@
+"""The kernels of the exact product: the bits of the CPU from any dtype, shape, part and tile."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+
+import workflows.matmul
+from kernels.common import device
+from kernels.matmul import residue, tiles
+from kernels.matmul.formats import DTYPES, multiplied
+from kernels.matmul.residue import ProductOnDevice, exact_matmul
+from kernels.matmul.tiles import HOPPER, LARGE, SMALL, Warpgroups, Warps
+from tests.benchmarks import matmul_kernel
+from tests.cases.matmul import FLOATS, KINDS, factors, generator, in_residues, modular_cases, on_cpu, same_bits, strange
+from tests.cases.sizes import ON_GPU
+from workflows.array_job import Bounds, Spec
+from workflows.matmul import MATMUL, MatmulOptions
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("case", list(modular_cases()), ids=str)
+def test_case(cp: Any, case: Any) -> None:
+    case.check(cp)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_bits_of_the_cpu(cp: Any, dtype: str, kind: str) -> None:
+    for sizes in ((1, 1, 1), (6, 33, 5), *[(129, 1000, 257), (1000, 77, 65), (130, 4100, 300)] * ON_GPU):
+        a, b = factors(kind, dtype, *sizes)
+        try:
+            expected = on_cpu(a, b)
+        except OverflowError:  # long sums of large integers
+            with pytest.raises(OverflowError, match="got a sum outside of int64"):
+                exact_matmul(cp.asarray(a), cp.asarray(b))
+            continue
+        same_bits(in_residues(cp.asarray(a), cp.asarray(b)).get(), expected)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("inner", [64, 128])
+@pytest.mark.parametrize("dtype", ["float64", "int32"])
+def test_any_parts(cp: Any, monkeypatch: pytest.MonkeyPatch, dtype: str, inner: int) -> None:
+    """Parts of any size, each multiplied in several steps."""
+    monkeypatch.setattr(residue, "INNER", inner)
+    a, b = factors("special" if dtype == "float64" else "mixed", dtype, 9, 300, 20)
+    expected = on_cpu(a, b)
+    for cuts in ((0, 300), (0, 1, 1, 200, 300)):
+        parts = [(cp.asarray(a[:, i:j].copy()), cp.asarray(b[i:j].copy())) for i, j in pairwise(cuts)]
+        product = ProductOnDevice((a.dtype, b.dtype), expected.dtype, 300)
+        same_bits(multiplied(product, lambda parts=parts: parts).get(), expected)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("shared", [232448, 101376, 65536])
+@pytest.mark.parametrize("tile", [LARGE, SMALL])
+def test_any_tile_and_any_number_of_stages(cp: Any, monkeypatch: pytest.MonkeyPatch, tile: Any, shared: int) -> None:
+    limits = replace(device.limits(), shared_per_block=min(shared, device.limits().shared_per_block))
+    monkeypatch.setattr(device, "limits", lambda: limits)
+    stages = tiles.stages_of(tile)
+    assert stages == (2 if tile == LARGE and shared == 65536 else 4)
+    multiplied_with(cp, monkeypatch, Warps(*tile, stages))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("stages", [2, 3, 4])
+def test_any_stages_of_warpgroups(cp: Any, monkeypatch: pytest.MonkeyPatch, stages: int) -> None:
+    if ON_GPU and not device.limits().hopper:
+        pytest.skip("there are no such instructions")
+    multiplied_with(cp, monkeypatch, replace(HOPPER, stages=stages) if ON_GPU else Warpgroups(64, stages))
+
+
+def multiplied_with(cp: Any, monkeypatch: pytest.MonkeyPatch, tile: Any) -> None:
+    monkeypatch.setattr(residue, "choose_tile", lambda *_: tile)
+    for kind, dtype, sizes in (
+        ("mixed", "int8", (65, 64, 80)), ("mixed", "int8", (70, 200, 67)), ("ordinary", "float64", (150, 600, 48)),
+    ):  # fmt: skip
+        a, b = factors(kind, dtype, *sizes)
+        same_bits(exact_matmul(cp.asarray(a), cp.asarray(b)).get(), on_cpu(a, b))
+
+
+@pytest.mark.gpu
+def test_more_matrices_than_a_grid_has_blocks_along_y(cp: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tiles, "MAX_MATRICES", 2)
+    random = generator("matrices")
+    a, b = random.standard_normal((5, 1, 3, 4)), random.standard_normal((3, 4, 2))
+    same_bits(in_residues(cp.asarray(a), cp.asarray(b)).get(), on_cpu(a, b))
+
+
+@pytest.mark.gpu
+def test_dtypes_that_mix(cp: Any) -> None:
+    for one, other in (("int8", "uint64"), ("float32", "float64"), ("int32", "float32"), ("uint16", "int16")):
+        a, b = factors("ordinary", one, 3, 5, 4)[0], factors("ordinary", other, 3, 5, 4)[1]
+        same_bits(exact_matmul(cp.asarray(a), cp.asarray(b)).get(), on_cpu(a, b))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("dtype", "result"), [("int64", "int64"), ("uint32", "int64"), ("int32", "int32")])
+def test_integers_that_do_not_fit(cp: Any, dtype: str, result: str) -> None:
+    largest = np.iinfo(dtype).max
+    a, b = np.full((3, 4), largest, dtype), np.zeros((4, 2), dtype)
+    b[:, 1] = largest
+    kind = np.dtype(dtype)
+    product = ProductOnDevice((kind, kind), np.dtype(result), 4)
+    product.measure(cp.asarray(a), cp.asarray(b))
+    product.add(cp.asarray(a), cp.asarray(b))
+    with pytest.raises(OverflowError, match=rf"expected sums of products .* outside of {result}"):
+        product.finish()
+
+
+@pytest.mark.gpu
+def test_nothing_to_add_up(cp: Any) -> None:
+    for dtype in ("float32", "int16"):
+        found = exact_matmul(cp.asarray(np.ones((2, 0), dtype)), cp.asarray(np.ones((0, 3), dtype))).get()
+        same_bits(found, np.zeros((2, 3), "float32" if dtype == "float32" else "int64"))
+        assert exact_matmul(cp.asarray(np.ones((0, 4), dtype)), cp.asarray(np.ones((4, 3), dtype))).shape == (0, 3)
+
+
+@pytest.mark.gpu
+def test_what_is_refused(cp: Any) -> None:
+    a, b = cp.asarray(np.ones((4, 6))), cp.asarray(np.ones((6, 5)))
+    for wrong, error, message in (
+        ((a, b[:5]), ValueError, r"as columns in the first, got shapes \(4, 6\) and \(5, 5\)"),
+        ((a[:, ::2], b[:3]), ValueError, "C-contiguous memory"),
+        ((a, b[0]), ValueError, r"expected 2 dimension\(s\)"),
+        ((cp.asarray(np.ones((2, 2), complex)), b), TypeError, "got complex128"),
+    ):
+        with pytest.raises(error, match=message):
+            exact_matmul(*wrong)
+    with pytest.raises(MemoryError, match=r"matmul: needs \d+ bytes of device memory, \d+ are free"):
+        column = cp.asarray(np.ones((2**19, 1)))
+        exact_matmul(column, column.reshape(1, -1))
+
+
+@pytest.mark.gpu
+@pytest.mark.hardware
+@pytest.mark.parametrize("dtype", ["float64", "float32", "int32"])
+@pytest.mark.parametrize("sizes", [(2048, 2048, 2048), (1031, 4133, 2057), (300, 20_000, 500)])
+def test_large_products(cp: Any, sizes: tuple[int, int, int], dtype: str) -> None:
+    pairs = [factors("ordinary", dtype, *sizes), strange(dtype, *sizes)] if dtype in FLOATS else []
+    for a, b in pairs or [factors("mixed", dtype, *sizes)]:
+        if dtype == "int32":
+            b >>= 20
+        same_bits(exact_matmul(cp.asarray(a), cp.asarray(b)).get(), on_cpu(a, b))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("slab", [8192, 40])
+@pytest.mark.parametrize("dtype", ["float32", "uint16"])
+def test_regions_of_the_job(cp: Any, monkeypatch: pytest.MonkeyPatch, dtype: str, slab: int) -> None:
+    """What the job computes of a region from what it reads to the device."""
+    monkeypatch.setattr(workflows.matmul, "SLAB", slab)
+    a, b = factors("special", dtype, 30, 70, 20)
+    a, specs = np.stack((a, a[::-1])), [Spec((2, 30, 70), np.dtype(dtype)), Spec((70, 20), np.dtype(dtype))]
+
+    def read(number: int, bounds: Bounds) -> Any:
+        return cp.asarray(np.ascontiguousarray((a, b)[number][tuple(slice(*ends) for ends in bounds)]))
+
+    for region in (((0, 2), (0, 30), (0, 20)), ((1, 2), (3, 19), (7, 20))):
+        found = MATMUL.compute(read, region, specs, MatmulOptions())
+        same_bits(found.elements.get(), on_cpu(a, b)[tuple(slice(*ends) for ends in region)])
+
+
+@pytest.mark.gpu
+@pytest.mark.hardware
+def test_benchmark_runs(cp: Any) -> None:
+    figures = matmul_kernel.measure(1, (256,))
+    assert all(case["verified"] for case in figures["cases"] + figures["hard cases"]) and figures["TOP/s by tile"]
+    assert any(case["share of elements term by term"] > 0 for case in figures["hard cases"])

@@ -1,0 +1,136 @@
+"""Partials by the compiled function: against NumPy, the reference, fsum; and what happens without."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from kernels.common import cxx
+from kernels.reduce import compiled
+from kernels.reduce import partial as reduce
+from kernels.reduce.compiled import fill_natively
+from kernels.reduce.exact_sum import SQUARE_BITS, SUM_BITS, from_words, quotient, whole
+from kernels.reduce.partial import EXTREMES, SQUARES, SUM
+from kernels.reduce.reference import reduce_reference
+from tests.cases import cpp as native_cases
+from tests.cases.reduce import DTYPES, case
+
+SOURCE = compiled.SOURCE
+pytestmark = pytest.mark.usefixtures("compiled")
+
+ALL = SUM | SQUARES | EXTREMES
+BLOCK = 4096  # as of reduce/cpu.cpp
+SPECIAL = (0.0, -0.0, math.nan, -math.nan, math.inf, -math.inf, 5e-324, 2.0**-1022, 1e-40, 1e-30, 1.0, -3.7,
+           2.0**24 + 1, 3e38, 1.7976931348623157e308, -1.7976931348623157e308)  # fmt: skip
+
+
+def filled(samples: NDArray[Any], parts: int = ALL) -> NDArray[np.int64]:
+    partial = reduce.empty(samples.dtype, parts, len(samples))
+    assert fill_natively(partial, samples, reduce.DTYPES, parts)
+    return partial
+
+
+def test_what_numpy_finds() -> None:
+    """Of every dtype and kind of samples, in arrays of all sizes, that begin anywhere and have gaps."""
+    assert native_cases.check_reduce() > 50_000
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@settings(max_examples=100, deadline=None)
+@given(data=st.data())
+def test_anything_among_ordinary_numbers(dtype: str, data: st.DataObject) -> None:
+    """Numbers of two sizes, and anywhere among them what has to be treated on its own."""
+    size = data.draw(st.sampled_from([1, 2, 31, 33, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK + 77]))
+    random = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
+    low, high = np.finfo(dtype).minexp, np.finfo(dtype).maxexp
+    exponents = [data.draw(st.integers(low - 10, high - 3)) for _ in range(2)]
+    with np.errstate(all="ignore"):
+        numbers = np.ldexp(random.standard_normal(size), random.choice(exponents, size)).astype(dtype)
+        for value in data.draw(st.lists(st.sampled_from(SPECIAL), max_size=4)):
+            numbers[random.integers(0, size, data.draw(st.sampled_from([1, 3, size])))] = value
+    np.testing.assert_array_equal(filled(numbers), reduce_reference(numbers, ALL))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("apart", [10, 60, 2000])
+def test_sum_is_fsum(dtype: str, apart: int) -> None:
+    random = np.random.default_rng(apart)
+    apart = min(apart, 240 if dtype == "float32" else apart)
+    numbers = np.ldexp(random.uniform(-1, 1, 20_001), random.integers(-apart // 2, apart // 2, 20_001)).astype(dtype)
+    assert quotient(exact(filled(numbers)[reduce.SUM_AT], SUM_BITS)) == math.fsum(numbers)
+
+
+def exact(words: NDArray[np.int64], bits: int) -> Any:
+    from fractions import Fraction
+
+    return Fraction(from_words(words), 2**bits)
+
+
+@pytest.mark.parametrize(
+    "value", [1.0, 2.0**1023 * 1.9, -(2.0**-1074), 2.0**-1022 * 1.7, -1.1, 2.0**-537, 2.0**511 * 1.3]
+)
+def test_equal_numbers(value: float) -> None:
+    """Sums of squares of all exponents: some are beyond, and some below, what float64 holds."""
+    partial = filled(np.full(BLOCK + 3, value))
+    assert from_words(partial[reduce.SUM_AT]) == whole(value, SUM_BITS) * (BLOCK + 3)
+    assert from_words(partial[reduce.SQUARES_AT]) == whole(value, SQUARE_BITS // 2) ** 2 * (BLOCK + 3)
+
+
+@pytest.mark.parametrize("dtype", [name for name in DTYPES if "int" in name])
+def test_integers_at_their_limits(dtype: str) -> None:
+    """Nothing overflows in a block, and extremes are those of all blocks."""
+    bounds = np.iinfo(dtype)
+    for low, high in ((bounds.min, bounds.min), (bounds.max, bounds.max), (bounds.min, bounds.max)):
+        samples = np.full(3 * BLOCK + 5, low, dtype)
+        samples[BLOCK + 7 :: 2] = high
+        partial = filled(samples)
+        numbers = samples.tolist()
+        assert from_words(partial[reduce.SUM_AT]) == sum(numbers) << SUM_BITS
+        assert from_words(partial[reduce.SQUARES_AT]) == sum(n * n for n in numbers) << SQUARE_BITS
+        assert partial[reduce.MIN_AT] == 0 and partial[reduce.MAX_AT] == 2 * (BLOCK + 7) * (low < high)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("first", [0, 1, 63, 64, 4095, 4096, 4100, 9000])
+def test_of_equal_extremes_the_first_counts(dtype: str, first: int) -> None:
+    samples = np.full(10_000, 5, dtype)
+    samples[[first, 9500]] = 3
+    samples[[first + 1, 9600]] = 7
+    samples[9700] = 6
+    partial = filled(samples)
+    assert (partial[reduce.MIN_AT], partial[reduce.MAX_AT]) == (2 * first, 2 * first + 2)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_zeros_are_equal_and_the_first_keeps_its_sign(dtype: str) -> None:
+    for signs in ([1, -1], [-1, 1]):
+        samples = np.repeat(np.array(signs, dtype) * np.dtype(dtype).type(0), 5000)
+        partial = filled(samples)
+        negative = int(signs[0] < 0)
+        assert (partial[reduce.MIN_AT], partial[reduce.MAX_AT]) == (negative, negative)
+        np.testing.assert_array_equal(partial, reduce_reference(samples, ALL))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_more_samples_than_digits_hold(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    samples = case("any", dtype, 10_001)
+    monkeypatch.setattr(reduce, "MOST", 1000)
+    np.testing.assert_array_equal(reduce.reduce_cpu(samples, ALL), reduce_reference(samples, ALL))
+
+
+def test_without_a_compiler_numpy_reduces(monkeypatch: pytest.MonkeyPatch) -> None:
+    samples = case("specials", "float32", 5000)
+    expected, asked = reduce.reduce_cpu(samples, ALL), []
+    numpy = reduce.reduce_numpy
+    monkeypatch.setattr(reduce, "reduce_numpy", lambda *a: (asked.append(a), numpy(*a))[1])
+    np.testing.assert_array_equal(reduce.reduce_cpu(samples, ALL), expected)
+    assert not asked
+    monkeypatch.setattr(cxx, "library", lambda stem: None)
+    np.testing.assert_array_equal(reduce.reduce_cpu(samples, ALL), expected)
+    assert len(asked) == 1

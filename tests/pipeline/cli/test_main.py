@@ -1,0 +1,254 @@
+"""The command line as its user meets it: what is printed where, and that it is right."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import uhi.schema
+
+from pipeline.cli.main import main
+from pipeline.cli.progress import LINE_SECONDS
+from pipeline.gpu.devices import Devices, Gpu
+
+ECG = Path(__file__).parents[3] / "data" / "ecg.npy"
+NO_DASK_CONFIG = {name: value for name, value in os.environ.items() if not name.startswith("DASK_")}
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Iterator[Run]:
+    """Runs the command line here: (exit status, stdout, stderr)."""
+    handler = signal.getsignal(signal.SIGTERM)
+
+    def call(*words: object) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as caught:
+            main([str(word) for word in words])
+        return int(caught.value.code or 0), *capsys.readouterr()
+
+    yield call
+    signal.signal(signal.SIGTERM, handler)
+
+
+def spawn(*words: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Runs Python with these arguments."""
+    return subprocess.run(
+        [sys.executable, *map(str, words)], capture_output=True, text=True, timeout=60, env=NO_DASK_CONFIG | environment
+    )
+
+
+def counts_of(run: Run, *words: object) -> dict[str, Any]:
+    """Result of a histogram that has to succeed; its values are underflow, the counts, overflow."""
+    status, out, err = run("histogram", *words, "--json")
+    assert (status, err) == (0, "")
+    result: dict[str, Any] = json.loads(out)["result"]
+    return result | {"values": result["histogram"]["storage"]["values"], "axis": result["histogram"]["axes"][0]}
+
+
+@pytest.mark.parametrize("bins", [1024, 20])  # with 20 the first ten are not all zero
+def test_panel_of_the_recording(run: Run, bins: int) -> None:
+    status, out, err = run("histogram", ECG, "--bins", bins, "--range", 0, 2048)
+    assert (status, err) == (0, "")
+    counts, _ = np.histogram(np.load(ECG), bins, (0, 2048))
+    lines = out.splitlines()
+    assert lines[0] == "histogram of data/ecg.npy (uint16)"
+    assert f"first ten counts  {counts[:10].tolist()}" in lines
+    assert "samples           108,000" in lines
+    assert lines[-1].startswith("verdict           108,000 of 108,000 samples (100 %) equal to the reference; ")
+
+
+def test_first_ten_counts_are_those_of_the_course(run: Run, tmp_path: Path) -> None:
+    """Nothing but a file of 10-bit int32 samples has to be named."""
+    path = tmp_path / "data.bin"
+    assert run("generate", path, "--samples", 5000) == (0, "", "")
+    _, out, _ = run("histogram", path)
+    counts, _ = np.histogram(np.fromfile(path, "<i4"), 1024, (0, 1024))
+    assert f"\nfirst ten counts  {counts[:10].tolist()}\n" in out
+
+
+def test_json_is_one_object(run: Run) -> None:
+    status, out, err = run("histogram", ECG, "--range", 300, 1024, "--json")
+    assert (status, err, out.count("\n")) == (0, "", 1)
+    found = json.loads(out)
+    assert list(found) == ["job", "input", "result", "verification", "performance", "environment"]
+    assert list(found["result"]) == ["histogram", "samples", "underflow", "overflow", "nan"]
+    uhi.schema.validate({"ecg": found["result"]["histogram"]})
+    samples = np.load(ECG)
+    counts, _ = np.histogram(samples, 1024, (300, 1024))
+    above = int((samples > 1024).sum())
+    assert found["result"]["histogram"]["storage"]["values"] == [0, *counts.tolist(), above]
+    assert [found["result"][name] for name in ("samples", "underflow", "overflow", "nan")] == [108000, 0, above, 0]
+
+
+def test_streams_of_a_process(tmp_path: Path) -> None:
+    """The real thing: stdout is the object and nothing else, stderr is empty, the result file is there."""
+    path = tmp_path / "result.json"
+    done = spawn("-m", "pipeline", "histogram", ECG, "--json", "-o", path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(path.read_bytes()) == json.loads(done.stdout)["result"]["histogram"]
+
+
+@pytest.mark.parametrize("suffix", [".json", ".npz", ".csv", ".png"])
+def test_output(run: Run, tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"result{suffix}"
+    status, out, err = run("histogram", ECG, "-o", path)
+    assert (status, err) == (0, "")
+    assert "verdict" in out
+    assert list(tmp_path.iterdir()) == [path]
+    assert path.stat().st_size > 1000
+
+
+def test_result_does_not_depend_on_chunks(run: Run) -> None:
+    """The same bytes for 1, 2, 3 and 7 chunks, for all modes of verification, on one file or two."""
+    results, chunks = set(), []
+    for size, verify in ((216000, "full"), (108000, "sample"), (72000, "off"), (32000, "full")):
+        _, out, _ = run("histogram", ECG, "--json", "-c", size, "--verify", verify)
+        found = json.loads(out)
+        results.add(json.dumps(found["result"]))
+        chunks.append(found["verification"]["chunks"])
+        assert found["verification"]["mode"] == verify
+    assert chunks == [1, 2, 3, 7]
+    assert len(results) == 1
+
+
+def test_several_files_count_as_one(run: Run, tmp_path: Path) -> None:
+    for number in range(3):
+        np.arange(number + 1, dtype="<i4").tofile(tmp_path / f"run-{number}.bin")
+    for files in ([tmp_path / "run-*.bin"], sorted(tmp_path.iterdir())):
+        found = counts_of(run, *files)
+        assert (found["samples"], found["values"][1:5]) == (6, [3, 2, 1, 0])
+
+
+@pytest.mark.parametrize(
+    ("dtype", "distribution"),
+    [("int8", "uniform"), ("uint16", "hot"), ("int64", "zipf"), ("float16", "sorted"), ("float32", "gaussian"),
+     ("float64", "constant")],
+)  # fmt: skip
+@pytest.mark.parametrize("suffix", [".bin", ".npy"])
+def test_generated_file(run: Run, tmp_path: Path, dtype: str, distribution: str, suffix: str) -> None:
+    path = tmp_path / f"data{suffix}"
+    arguments = ("--samples", 3001, "--dtype", dtype, "--distribution", distribution, "--seed", 7)
+    assert run("generate", path, *arguments) == (0, "", "")
+    samples = np.load(path) if suffix == ".npy" else np.fromfile(path, dtype)
+    found = counts_of(run, path, "--dtype", dtype, "--bins", 100, "--range", 0, 1024)
+    counts, _ = np.histogram(samples.astype(float), 100, (0, 1024))
+    assert (found["samples"], found["values"]) == (3001, [0, *counts.tolist(), 0])
+
+
+@pytest.mark.parametrize(
+    ("samples", "lower", "upper"),
+    [
+        ([-3.5, 8.0, 2.0], -3.5, 8.0),
+        ([np.nan, -np.inf, 2.0, 7.0, np.inf], 2.0, 7.0),
+        ([4.0, 4.0], 3.5, 4.5),
+        ([0.0], -0.5, 0.5),
+    ],
+)
+def test_range_auto(run: Run, tmp_path: Path, samples: list[float], lower: float, upper: float) -> None:
+    array = np.array(samples, "<f4")
+    array.tofile(tmp_path / "data.bin")
+    for words in (["--range", "auto"], ["--range=auto"]):
+        found = counts_of(run, *words, tmp_path / "data.bin", "--dtype", "float32", "--bins", 4)
+        assert (found["axis"]["lower"], found["axis"]["upper"]) == (lower, upper)
+        inside = array[np.isfinite(array)]
+        counts, _ = np.histogram(inside, 4, (lower, upper))
+        assert found["values"] == [int((array < lower).sum()), *counts.tolist(), int((array > upper).sum())]
+        assert found["nan"] == int(np.isnan(array).sum())
+
+
+def test_negative_range(run: Run, tmp_path: Path) -> None:
+    np.array([-6, -5, -1, 4, 5, 6], "<i4").tofile(tmp_path / "data.bin")
+    found = counts_of(run, tmp_path / "data.bin", "--bins", 2, "--range", -5, 5)
+    assert found["values"] == [1, 2, 2, 1]
+
+
+def test_edges(run: Run, tmp_path: Path) -> None:
+    edges = [327, 900.5, 1000, 1754]
+    (tmp_path / "edges.txt").write_text("\n".join(map(str, edges)))
+    np.save(tmp_path / "edges.npy", edges)
+    counts, _ = np.histogram(np.load(ECG), edges)
+    for name in ("edges.txt", "edges.npy"):
+        found = counts_of(run, ECG, "--edges", tmp_path / name)
+        assert found["values"] == [0, *counts.tolist(), 0]
+        assert (found["axis"]["type"], found["axis"]["edges"]) == ("variable", edges)
+
+
+def test_progress_goes_to_stderr(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipeline.cli.progress.LINE_SECONDS", 0.0)
+    arguments = ("histogram", ECG, "--json", "-c", 108000)
+    status, out, err = run(*arguments)
+    assert (status, len(err.splitlines())) == (0, 2)
+    assert err.splitlines()[-1].startswith("histogram: 100 % of 0.0 GB, ")
+    assert set(json.loads(out)["result"]) == {"histogram", "samples", "underflow", "overflow", "nan"}
+    assert run(*arguments, "-q")[2] == ""
+    assert LINE_SECONDS == 10
+
+
+def test_configuration(tmp_path: Path) -> None:
+    """A variable of the environment replaces a default, and a flag replaces both."""
+    environment = {"DASK_PIPELINE__CHUNK_SIZE": "108kB", "DASK_PIPELINE__BINS": "16", "DASK_PIPELINE__JSON": "true"}
+    done = spawn("-m", "pipeline", "histogram", ECG, "--bins", 32, DASK_CONFIG=str(tmp_path), **environment)
+    assert (done.returncode, done.stderr) == (0, "")
+    found = json.loads(done.stdout)
+    assert found["verification"]["chunks"] == 2
+    assert found["result"]["histogram"]["axes"][0]["bins"] == 32
+
+
+def test_help_is_light() -> None:
+    """No --help loads what takes a second to import."""
+    program = """if True:
+        import sys
+        from pipeline.cli.main import cli, main
+        for words in ([], *([name] for name in cli.commands)):
+            try:
+                main([*words, "--help"])
+            except SystemExit as end:
+                assert not end.code
+        heavy = {"cupy", "dask_cuda", "distributed", "kvikio", "matplotlib", "rich"} & set(sys.modules)
+        print("heavy:", sorted(heavy))
+    """
+    done = spawn("-c", program)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.endswith("heavy: []\n")
+    for text in ("histogram [OPTIONS] FILES...", "generate [OPTIONS] FILE", "devices [OPTIONS]", "[OPTIONS] COMMAND"):
+        assert f"Usage: python -m pipeline {text}" in done.stdout
+
+
+def test_help_names_every_flag(run: Run) -> None:
+    status, out, err = run("histogram", "--help")
+    assert (status, err) == (0, "")
+    for flag in ("--bins", "--range LO HI", "--edges FILE", "--dtype", "--byteorder", "--offset", "--verify",
+                 "-o, --output", "--json", "-q, --quiet", "--scheduler ADDRESS", "--scheduler-file"):  # fmt: skip
+        assert flag in out
+    text = " ".join(out.split())
+    assert "1 to 1048576. [default: 1024]" in text
+    assert "in one extra pass. [default: (0 1024)]" in text
+
+
+def test_dask_pipeline(tmp_path: Path) -> None:
+    done = spawn("-m", "dask", "pipeline", "histogram", ECG, "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["result"]["samples"] == 108000
+    done = spawn("-m", "dask", "pipeline", "histogram", tmp_path, "--bins", 0)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "error: --bins: expected 1 to 1048576, got 0\n"
+
+
+def test_devices(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    missing = Devices((), None, None, "no NVIDIA driver is loaded")
+    monkeypatch.setattr("pipeline.cli.main.find_devices", lambda: missing)
+    text = "Jobs will run on the CPU: no NVIDIA driver is loaded. The results are the same.\n"
+    assert run("devices") == (0, text, "")
+    found = Devices((Gpu(0, "NVIDIA X", "GPU-1", 2**37, 2**36),), "580.1", "14.0.0", None)
+    monkeypatch.setattr("pipeline.cli.main.find_devices", lambda: found)
+    text = "GPU 0  NVIDIA X  64.0 of 128.0 GiB free  GPU-1\ndriver 580.1, CuPy 14.0.0\n"
+    assert run("devices") == (0, text, "")

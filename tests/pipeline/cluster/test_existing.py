@@ -1,0 +1,283 @@
+"""Somebody else's cluster: real `dask scheduler` and `dask worker` processes, and schedulers that do not answer."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from distributed import Client, LocalCluster
+
+import pipeline.cluster.placement
+import pipeline.engine.aggregate
+from pipeline.cluster.placement import Placement, Workers, open_workers
+from pipeline.engine.aggregate import run
+from pipeline.engine.outcome import Outcome
+from pipeline.errors import PipelineError, UsageError
+from pipeline.settings import Settings
+from pipeline.storage.sources import open_source
+from workflows.histogram import HISTOGRAM, HistogramOptions
+
+DASK = str(Path(sys.executable).with_name("dask"))
+WORKER = ("--host", "127.0.0.1", "--nthreads", "1", "--no-nanny", "--no-dashboard")
+PATIENCE = 60  # seconds for a process to start; never waited for where all is well
+
+
+def until(true: Callable[[], Any]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not true():
+        assert time.monotonic() < deadline, "a process of the test cluster did not start"
+        time.sleep(0.05)
+
+
+@contextmanager
+def started(*arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A `dask …` process; killed at the end, because a worker without its scheduler does not stop when asked to."""
+    process = subprocess.Popen([DASK, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+@contextmanager
+def scheduler(folder: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    """A scheduler without workers, and the file that it wrote."""
+    file = str(folder / "scheduler.json")
+    arguments = ("--host", "127.0.0.1", "--port", "0", "--dashboard-address", "127.0.0.1:0")
+    with started("scheduler", *arguments, "--scheduler-file", file) as process:
+        until(lambda: process.poll() is None and os.path.exists(file) and os.path.getsize(file))
+        yield file, process
+
+
+@contextmanager
+def worker(file: str, *more: str) -> Iterator[subprocess.Popen[bytes]]:
+    with Client(scheduler_file=file, set_as_default=False) as client:
+        workers = len(client.scheduler_info(n_workers=-1)["workers"])
+        with started("worker", *WORKER, *more, "--scheduler-file", file) as process:
+            until(lambda: len(client.scheduler_info(n_workers=-1)["workers"]) == workers + 1)
+            yield process
+        until(lambda: len(client.scheduler_info(n_workers=-1)["workers"]) == workers)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The scheduler file of a cluster with one worker."""
+    with scheduler(tmp_path_factory.mktemp("cluster")) as (file, _), worker(file):
+        yield file
+
+
+@pytest.fixture
+def second(cluster: str) -> Iterator[subprocess.Popen[bytes]]:
+    with worker(cluster) as process:
+        yield process
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    np.random.default_rng(0).integers(-10, 1100, 40000, dtype=np.int32).tofile(tmp_path / "samples.bin")
+    return str(tmp_path / "samples.bin")
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipeline.cluster.placement, "ANSWER_SECONDS", 1)
+    monkeypatch.setattr(pipeline.engine.submit, "ANSWER_SECONDS", 1)
+
+
+def counted(path: str, placement: Placement, **keywords: Any) -> Outcome:
+    source = open_source((path,))
+    return run(
+        HISTOGRAM,
+        HistogramOptions(),
+        source,
+        Settings(placement=placement, verify="full", chunk_bytes=9000, **keywords),
+    )
+
+
+def text_of(outcome: Outcome) -> str:
+    return json.dumps(outcome.result.to_json())
+
+
+def address_in(file: str) -> str:
+    return str(json.loads(Path(file).read_text())["address"])
+
+
+def both_ways(path: str, file: str, number: str) -> None:
+    """By address and by file: the same result as in this process, nothing printed, and nothing kept open."""
+    expected = text_of(counted(path, Placement(device="cpu")))
+    for placement, name in ((Placement(scheduler=address_in(file)), address_in(file)),
+                            (Placement(scheduler_file=file), file)):  # fmt: skip
+        outcome = counted(path, placement)
+        assert outcome.where == f"{number} at {name}"
+        assert text_of(outcome) == expected
+
+
+def test_one_worker(path: str, cluster: str, capfd: pytest.CaptureFixture[str]) -> None:
+    both_ways(path, cluster, "1 worker")
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.usefixtures("second")
+def test_two_workers(path: str, cluster: str, capfd: pytest.CaptureFixture[str]) -> None:
+    both_ways(path, cluster, "2 workers")
+    assert capfd.readouterr() == ("", "")
+
+
+def test_worker_that_dies_is_done_without(path: str, cluster: str, second: subprocess.Popen[bytes]) -> None:
+    outcome = counted(path, Placement(scheduler_file=cluster), announce=lambda _: second.kill())
+    assert text_of(outcome) == text_of(counted(path, Placement(device="cpu")))
+
+
+def test_other_clients_and_their_default_are_left_alone(path: str, cluster: str) -> None:
+    with Client(scheduler_file=cluster) as other:
+        kept, current = other.submit(sum, [1, 2]), []
+        counted(path, Placement(scheduler_file=cluster), announce=lambda _: current.append(Client.current()))
+        assert current == [other]
+        assert kept.result() == 3
+
+
+def test_gpu_where_no_worker_has_one_is_refused(path: str, cluster: str) -> None:
+    with pytest.raises(UsageError, match=r"--device gpu: expected a worker with a GPU at \S+, got 1 without"):
+        counted(path, Placement(device="gpu", scheduler_file=cluster))
+
+
+def test_worker_without_baru_is_named(path: str, cluster: str, tmp_path: Path) -> None:
+    """Importing a module fails where `sys.modules` has None for it."""
+    (tmp_path / "hide.py").write_text("import sys\nsys.modules['pipeline'] = None\n")
+    with (
+        worker(cluster, "--preload", str(tmp_path / "hide.py")),
+        pytest.raises(PipelineError, match=r"expected workers that can run baru, got ModuleNotFoundError"),
+    ):
+        counted(path, Placement(scheduler_file=cluster))
+
+
+def test_scheduler_that_dies_ends_the_run(path: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with (
+        scheduler(tmp_path) as (file, process),
+        started("worker", *WORKER, "--scheduler-file", file),
+        pytest.raises(PipelineError, match=r"^histogram: chunk \d+ .* failed: (Future\w+|CommClosed)Error: ") as caught,
+    ):
+        counted(path, Placement(scheduler_file=file), progress=lambda done, total: process.kill())
+    assert "\n" not in str(caught.value)
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.usefixtures("impatient")
+def test_scheduler_without_workers_is_named(path: str) -> None:
+    with (
+        LocalCluster(n_workers=0, processes=False, protocol="tcp", dashboard_address="127.0.0.1:0") as empty,
+        pytest.raises(PipelineError) as caught,
+    ):
+        counted(path, Placement(scheduler=empty.scheduler_address))
+    assert str(caught.value).startswith(
+        f"scheduler {empty.scheduler_address}: expected a worker within 1 s, got none; start `dask worker`"
+    )
+    assert caught.value.exit_code == 1
+
+
+@pytest.fixture
+def silent() -> Iterator[str]:
+    """The address of something that accepts connections and never says a word."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"tcp://127.0.0.1:{server.getsockname()[1]}"
+
+
+@pytest.fixture
+def closed() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return f"127.0.0.1:{server.getsockname()[1]}"
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("kind", ["silent", "closed"])
+def test_scheduler_that_does_not_answer_is_named(path: str, kind: str, request: pytest.FixtureRequest) -> None:
+    address = request.getfixturevalue(kind)
+    with pytest.raises(PipelineError) as caught:
+        counted(path, Placement(scheduler=address))
+    assert str(caught.value) == (f"scheduler {address}: expected an answer within 1 s, got none; "
+                                 "is it running, and is the address right?")  # fmt: skip
+    assert caught.value.exit_code == 1
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize(
+    ("address", "reason"),
+    [("nonsense", "missing port number"), ("ftp://127.0.0.1:1", "unknown address scheme 'ftp'"),
+     ("tcp://127.0.0.1:port", "invalid literal"), ("tls://127.0.0.1:1", "TLS expects a `ssl_context`")],
+)  # fmt: skip
+def test_address_that_cannot_be_is_named(path: str, address: str, reason: str) -> None:
+    with pytest.raises(PipelineError, match=f"scheduler {address}: expected an answer within 1 s, got {reason}"):
+        counted(path, Placement(scheduler=address))
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [(None, "expected the file that a scheduler wrote, found none; start `dask scheduler"),
+     ("{", "expected JSON with an address in it"), ("{}", "expected JSON with an address in it"),
+     ("[]", "expected JSON with an address in it"), ("\0", "expected JSON with an address in it")],
+)  # fmt: skip
+def test_scheduler_file_that_cannot_be(path: str, content: str | None, text: str, tmp_path: Path) -> None:
+    file = tmp_path / "scheduler.json"
+    if content is not None:
+        file.write_text(content)
+    with pytest.raises(UsageError, match=text) as caught:
+        counted(path, Placement(scheduler_file=str(file)))
+    assert str(caught.value).startswith(f"--scheduler-file {file}: ")
+    assert caught.value.exit_code == 2
+
+
+class StubClient:
+    """A client of a cluster of 4 threads a worker; `gpus` by worker, and which workers declared theirs to Dask."""
+
+    dashboard_link = ""
+
+    def __init__(self, gpus: dict[str, int], declared: str) -> None:
+        self.gpus, self.declared = gpus, declared
+
+    def wait_for_workers(self, number: int, timeout: float) -> None: ...
+
+    def run(self, function: Any) -> dict[str, int]:
+        return self.gpus
+
+    def scheduler_info(self, n_workers: int) -> Any:
+        resources = {name: {"GPU": 1.0} if name in self.declared else {} for name in self.gpus}
+        return {"workers": {name: {"nthreads": 4, "resources": resources[name]} for name in self.gpus}}
+
+
+@pytest.mark.parametrize(
+    ("gpus", "declared", "device", "expected"),
+    [
+        ({"a": 0, "b": 0}, "", "auto", ("cpu", 8, None, {})),
+        ({"a": 1, "b": 1}, "", "cpu", ("cpu", 8, None, {})),
+        ({"a": 1, "b": 1}, "ab", "auto", ("gpu", 2, None, {"GPU": 1.0})),
+        ({"a": 1, "b": 1}, "", "auto", ("gpu", 2, None, {})),
+        ({"a": 1, "b": 0}, "a", "gpu", ("gpu", 1, None, {"GPU": 1.0})),
+        # Only by its address is a worker told from those without a GPU, or with one that cannot be used.
+        ({"a": 1, "b": 0}, "", "auto", ("gpu", 1, ("a",), {})),
+        ({"a": 1, "b": 0}, "ab", "auto", ("gpu", 1, ("a",), {"GPU": 1.0})),
+        ({"a": 1, "b": 1, "c": 0}, "a", "auto", ("gpu", 2, ("a", "b"), {})),
+    ],
+)
+def test_chunks_go_to_workers_that_can_compute_them(
+    gpus: dict[str, int], declared: str, device: str, expected: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @contextmanager
+    def connect(*_: Any) -> Iterator[StubClient]:
+        yield StubClient(gpus, declared)
+
+    monkeypatch.setattr("pipeline.cluster.existing.connect", connect)
+    with open_workers(Placement(device=device, scheduler="there"), 0) as workers:
+        assert isinstance(workers, Workers)
+        assert (workers.device, workers.computing, workers.addresses, workers.resources) == expected
+        assert workers.threads == 4 * len(gpus)

@@ -1,0 +1,270 @@
+"""The server that workers are forked from: what it is, what it leaves as it was, and that it ends with the command."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from multiprocessing import forkserver
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+
+import pipeline.cluster.fork_server
+from pipeline.cluster.fork_server import WORKER, fork_server
+from pipeline.threads import SWITCH_SECONDS
+
+# The command on a small file with two processes; what happens at two moments of it is for each test to say.
+COMMAND = """
+import signal, time
+
+def starting(dashboard):
+    {starting}
+    return private(dashboard)
+
+def started(first, chunk, workers):
+    {started}
+    return get_ready(first, chunk, workers)
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs of a shell inherit that it is ignored
+    import pipeline.__main__
+
+    pipeline.__main__.prepare()
+    import pipeline.cli.main, pipeline.cluster.placement, pipeline.engine.aggregate, pipeline.cluster.processes
+
+    pipeline.cluster.placement.PROCESSES_FROM_BYTES = 0
+    pipeline.cluster.placement.cores, pipeline.cluster.placement.processes = lambda: 2, lambda compiled: 2
+    private, get_ready = pipeline.cluster.processes.private, pipeline.engine.aggregate._get_ready
+    pipeline.cluster.processes.private, pipeline.engine.aggregate._get_ready = starting, started
+    pipeline.cli.main.main(["histogram", "samples.bin", "-q", "--json", "--device", "cpu"])
+"""
+HERE = "print('here', flush=True)"
+STAYS = f"{HERE}; time.sleep(60)"
+LOOK = """
+    import json, os, signal, sys
+    from multiprocessing import forkserver
+    def look():
+        blocked = [number.name for number in signal.pthread_sigmask(signal.SIG_BLOCK, ())]
+        return os.getppid(), "pipeline.cluster.fork_preload" in sys.modules, blocked, round(sys.getswitchinterval(), 6)
+    server = forkserver._forkserver
+    threads = len(os.listdir(f"/proc/{server._forkserver_pid}/task"))
+    folder = os.stat(os.path.dirname(server._forkserver_address)).st_mode & 0o777
+    with open(f"/proc/{server._forkserver_pid}/environ") as file:  # what NumPy read as it was imported
+        read = dict(item.split("=", 1) for item in file.read().split("\\0") if item)
+    print(json.dumps([server._forkserver_pid, threads, folder, list(workers.client.run(look).values()),
+                      read["OPENBLAS_NUM_THREADS"], "pandas" in sys.modules]))
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current one, with a small file. Its name is short, because that of a socket has 107 bytes at most."""
+    folder = tmp_path_factory.mktemp("f")
+    np.arange(1000, dtype=np.int32).tofile(folder / "samples.bin")
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("TMPDIR", str(folder))
+    return folder
+
+
+@contextmanager
+def run(script: Path | None = None, starting: str = "", started: str = "") -> Iterator[subprocess.Popen[str]]:
+    """The command in a process group of its own, `python -c` or a script; none of it outlives a test that fails."""
+    code = COMMAND.format(starting=starting or "pass", started=started or "pass")
+    if script:
+        script.write_text(code)
+    words = [sys.executable, str(script)] if script else [sys.executable, "-c", code]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(words, stdout=pipe, stderr=pipe, text=True, start_new_session=True) as command:
+        try:
+            yield command
+        except BaseException:
+            with suppress(ProcessLookupError):
+                os.killpg(command.pid, signal.SIGKILL)
+            raise
+
+
+def printed_by(command: subprocess.Popen[str]) -> str:
+    """What it prints, and says nothing else, until it ends well."""
+    printed, said = command.communicate(timeout=60)
+    assert (command.returncode, said) == (0, "")
+    return printed
+
+
+def wait_until_here(command: subprocess.Popen[str]) -> None:
+    assert command.stdout is not None
+    assert command.stdout.readline() == "here\n"
+
+
+def members(group: int) -> list[psutil.Process]:
+    """Processes of a group that have not ended."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if os.getpgid(process.pid) == group and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        except (ProcessLookupError, psutil.NoSuchProcess):
+            continue
+    return found
+
+
+def all_end(processes: list[psutil.Process]) -> None:
+    """Soon: what multiprocessing starts to track resources ends a little later than the command."""
+    _, alive = psutil.wait_procs(processes, 10)
+    assert alive == []
+
+
+def left(folder: Path) -> list[str]:
+    return [path.name for path in folder.iterdir() if path.name != "samples.bin"]
+
+
+@pytest.mark.parametrize("users", [{}, {"OPENBLAS_NUM_THREADS": "3"}], ids=str)
+def test_workers_are_forked_from_a_server_with_one_thread(
+    folder: Path, users: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in users.items():
+        monkeypatch.setenv(name, value)
+    with run(started=LOOK) as command:
+        first, result = printed_by(command).splitlines()
+        server, threads, mode, workers, blas, pandas = json.loads(first)
+        assert (threads, mode, pandas) == (1, 0o700, False)
+        assert blas == users.get("OPENBLAS_NUM_THREADS", "1")
+        assert workers == [[server, True, ["SIGINT"], SWITCH_SECONDS]] * 2
+        assert json.loads(result)["environment"]["where"] == "2 processes on this machine"
+        assert left(folder) == []
+        all_end(members(command.pid))
+
+
+def test_modules_of_the_current_folder_are_left_alone(folder: Path, tmp_path: Path) -> None:
+    """Where Python does not look for modules there, as in a script of another folder, the server does not, either."""
+    for name in ("workflows", "distributed", "numpy", "pipeline"):
+        (folder / f"{name}.py").write_text("open('imported', 'w')")
+    with run(tmp_path / "baru", started=LOOK) as command:
+        printed = printed_by(command)
+    assert [forked for _, forked, *_ in json.loads(printed.splitlines()[0])[3]] == [True, True]
+    assert not (folder / "imported").exists()
+
+
+@pytest.mark.parametrize(
+    ("number", "whole_group", "status", "text"),
+    [
+        (signal.SIGTERM, False, 143, ""), (signal.SIGINT, True, 130, "interrupted: nothing was written"),
+        (signal.SIGINT, False, 130, "interrupted: nothing was written"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("moment", ["starting", "started"])
+def test_signal_ends_all_processes(
+    folder: Path, moment: str, number: signal.Signals, whole_group: bool, status: int, text: str
+) -> None:
+    """While processes start the command goes on meanwhile; Ctrl-C goes to all processes of a terminal."""
+    with run(**{moment: HERE if moment == "starting" else STAYS}) as command:
+        wait_until_here(command)
+        assert len(members(command.pid)) >= 2
+        (os.killpg if whole_group else os.kill)(command.pid, number)
+        printed, said = command.communicate(timeout=60)
+        assert (command.returncode, printed, said.strip()) == (status, "", text)
+        assert left(folder) == []
+        all_end(members(command.pid))
+
+
+def test_nothing_outlives_a_command_that_is_killed() -> None:
+    with run(started=STAYS) as command:
+        wait_until_here(command)
+        processes = members(command.pid)
+        assert len(processes) == 5  # it, two workers, the server, what multiprocessing tracks resources with
+        command.kill()
+        command.communicate(timeout=60)
+        all_end(processes[1:])
+
+
+def test_environment_and_signals_stay_as_they_were() -> None:
+    before = dict(os.environ), signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    with fork_server(WORKER):
+        assert (dict(os.environ), signal.pthread_sigmask(signal.SIG_BLOCK, ())) == before
+        server: Any = forkserver._forkserver
+        process = psutil.Process(server._forkserver_pid)
+        assert process.is_running()
+    assert (dict(os.environ), signal.pthread_sigmask(signal.SIG_BLOCK, ())) == before
+    assert not process.is_running()
+
+
+def test_workers_are_spawned_where_no_server_can_be_started(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """A socket's name has 107 bytes at most."""
+    long = folder / ("long" * 25)
+    long.mkdir()
+    monkeypatch.setenv("TMPDIR", str(long))
+    with run() as command:
+        printed = printed_by(command)
+    assert json.loads(printed)["environment"]["where"] == "2 processes on this machine"
+    assert left(long) == []
+
+
+ON_GPUS = """
+if __name__ == "__main__":
+    import os, sys
+    os.environ["DASK_CUDA_TEST_DISABLE_DEVICE_SPECIFIC"] = "1"
+    import pipeline.__main__
+    from multiprocessing import forkserver
+    from contextlib import contextmanager
+    from dataclasses import replace
+    from pipeline.cluster import placement
+    from pipeline.gpu import devices
+
+    gpus = tuple(devices.Gpu(number, "planted", f"GPU-{number}", 2**37, 2**37) for number in range(2))
+    placement.find_devices = devices.find_devices = lambda: devices.Devices(gpus, "1", "1", None)
+    placement.SMALL_BYTES = 0
+    servers = []
+    expect = pipeline.__main__.expect_processes
+
+    def expecting(words):
+        expect(words)
+        servers.append(forkserver._forkserver._forkserver_pid)
+        assert "numpy" not in sys.modules
+        import pipeline.engine.aggregate
+        opened = placement.open_workers
+
+        @contextmanager
+        def on_cpu(placement, nbytes, compiled):
+            with opened(placement, nbytes, compiled) as workers:
+                servers.extend(workers.client.run(os.getppid).values())
+                yield replace(workers, device="cpu")
+
+        pipeline.engine.aggregate.open_workers = on_cpu
+
+    pipeline.__main__.expect_processes = expecting
+    try:
+        pipeline.__main__.main()
+    finally:
+        print(servers)
+"""
+
+
+def test_server_that_was_started_first_is_the_one(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "baru").write_text(ON_GPUS)
+    for words in (["histogram", "samples.bin", "-q", "--json"], ["histogram", "samples.bin", "--help"]):
+        command = [sys.executable, str(tmp_path / "baru"), *words]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            printed, said = process.communicate(timeout=60)
+        first, *workers = json.loads(printed.splitlines()[-1])
+        assert (process.returncode, said) == (0, "")
+        assert workers == ([] if "--help" in words else [first] * 2)
+        assert not psutil.pid_exists(first)
+        assert left(folder) == []
+
+
+def test_server_is_ended_where_dask_cannot_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails() -> None:
+        raise ImportError("planted")
+
+    monkeypatch.setattr(pipeline.cluster.fork_server, "_dask_forks", fails)
+    with pytest.raises(ImportError, match="planted"), fork_server(WORKER):
+        pass
+    server: Any = forkserver._forkserver
+    assert server._forkserver_pid is None

@@ -1,0 +1,207 @@
+"""Which cluster a job gets, and the one in this process: no port but the dashboard's, and that on loopback only."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urljoin
+from urllib.request import urlopen
+
+import numpy as np
+import psutil
+import pytest
+from click.testing import CliRunner
+
+import pipeline.cluster.placement
+import pipeline.threads
+from pipeline.cli.main import cli
+from pipeline.cluster.placement import Placement, Workers, _processes, open_workers
+from pipeline.errors import PipelineError, UsageError
+from pipeline.gpu.devices import Devices, Gpu
+
+GPU = Gpu(0, "planted", "GPU-0", 2**37, 2**37)
+NO_GPU = Devices((), None, None, "no NVIDIA driver is loaded")
+
+
+def listening(process: psutil.Process) -> set[tuple[str, int]]:
+    return {tuple(s.laddr) for s in process.net_connections("all") if s.status == psutil.CONN_LISTEN}
+
+
+@pytest.fixture
+def before() -> set[tuple[str, int]]:
+    return listening(psutil.Process())
+
+
+def page(address: str) -> str:
+    with urlopen(address, timeout=10) as answer:
+        return str(answer.read().decode())
+
+
+def test_no_port_is_opened(before: set[tuple[str, int]]) -> None:
+    with open_workers(Placement(device="cpu"), 0) as workers:
+        assert listening(psutil.Process()) == before
+        assert all(address.startswith("inproc://") for address in workers.client.scheduler_info()["workers"])
+        assert workers.dashboard is None
+        assert workers.client.submit(sum, [1, 2]).result() == 3
+
+
+@pytest.mark.parametrize("address", [":0", "127.0.0.1:0", "localhost:0"])
+def test_dashboard_answers_on_loopback_only(before: set[tuple[str, int]], address: str) -> None:
+    with open_workers(Placement(device="cpu", dashboard_address=address), 0) as workers:
+        opened = listening(psutil.Process()) - before
+        assert [host for host, _ in opened] == ["127.0.0.1"]
+        assert workers.dashboard == f"http://127.0.0.1:{opened.pop()[1]}/status"
+        html = page(workers.dashboard)
+        pages = re.findall(r'<link [^>]*href="(statics/css/[^"]*)"', html)
+        assert len(pages) >= 2  # without its styles the dashboard cannot be read
+        for name in (*pages, "individual-gpu-utilization", "individual-gpu-memory"):
+            assert page(urljoin(workers.dashboard, name))
+    assert listening(psutil.Process()) == before
+
+
+def test_dashboard_address_is_printed(tmp_path: Path) -> None:
+    np.arange(100, dtype=np.int32).tofile(tmp_path / "samples.bin")
+    arguments = ["histogram", str(tmp_path / "samples.bin"), "--device", "cpu", "-q", "--dashboard-address"]
+    result = CliRunner().invoke(cli, [*arguments, ":0"])
+    assert re.fullmatch(r"dashboard: http://127\.0\.0\.1:\d+/status\n", result.stderr)
+    assert result.exit_code == 0
+
+
+@pytest.mark.parametrize(
+    "address", ["0.0.0.0:8787", "192.168.1.1:0", "example.org:80", "[::]:0", "8787:", ":http", "8787x", ":65536", ""]
+)
+def test_dashboard_elsewhere_is_refused(address: str) -> None:
+    with (
+        pytest.raises(UsageError, match=r"--dashboard-address: expected a port of this machine like :8787, got '"),
+        open_workers(Placement(device="cpu", dashboard_address=address), 0),
+    ):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("device", "gpus", "nbytes", "kind", "compiled"),
+    [
+        ("auto", 0, 2**32 - 1, "process", None), ("auto", 0, 2**32, "cores", False), ("cpu", 0, 2**32, "cores", False),
+        ("auto", 0, 2**32, "process", True), ("auto", 1, 2**40, "process", None), ("gpu", 1, 2**40, "process", None),
+        ("auto", 2, 2**30 - 1, "process", None), ("auto", 2, 2**30, "gpus", None), ("gpu", 8, 2**30, "gpus", None),
+        ("cpu", 8, 2**33, "cores", False), ("cpu", 8, 2**30, "process", None),
+    ],
+)  # fmt: skip
+def test_cluster_by_gpus_and_size(
+    device: str, gpus: int, nbytes: int, kind: str, compiled: bool | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where it does not matter whether kernels are compiled nobody asks."""
+
+    def answer() -> bool:
+        assert compiled is not None
+        return compiled
+
+    def stub(name: str) -> Any:
+        @contextmanager
+        def cluster(placement: Placement, number: Any = None) -> Iterator[Any]:
+            opened.append((name, number))
+            yield None
+
+        return cluster
+
+    opened: list[Any] = []
+    monkeypatch.setattr(pipeline.cluster.placement, "find_devices", lambda: Devices((GPU,) * gpus, "1", "1", None))
+    monkeypatch.setattr(pipeline.threads, "cores", lambda: 4)
+    for name, function in {"process": "in_this_process", "cores": "several_processes",
+                           "gpus": "one_process_per_gpu"}.items():  # fmt: skip
+        monkeypatch.setattr(pipeline.cluster.placement, f"_{function}", stub(name))
+    with open_workers(Placement(device=device), nbytes, answer):
+        pass
+    computing = {"process": "gpu" if gpus and device != "cpu" else "cpu", "cores": 2, "gpus": (GPU,) * gpus}[kind]
+    assert opened == [(kind, computing)]
+
+
+@pytest.mark.parametrize("before", [None, "1,0"])
+@pytest.mark.parametrize(("own", "gpus", "shown"), [(True, 2, GPU.uuid), (True, 1, None), (False, 2, None)])
+def test_a_command_on_one_of_several_gpus_hides_the_others(
+    monkeypatch: pytest.MonkeyPatch, own: bool, gpus: int, shown: str | None, before: str | None
+) -> None:
+    @contextmanager
+    def cluster(*_: Any) -> Iterator[Any]:
+        yield os.environ.get("CUDA_VISIBLE_DEVICES")
+
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if before is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", before)
+    monkeypatch.setattr(pipeline.cluster.placement, "find_devices", lambda: Devices((GPU,) * gpus, "1", "1", None))
+    monkeypatch.setattr(pipeline.cluster.placement, "_in_this_process", cluster)
+    with open_workers(Placement(own_process=own), 0) as seen:
+        assert seen == (shown or before)
+    assert os.environ.get("CUDA_VISIBLE_DEVICES") == before
+
+
+@pytest.mark.parametrize(
+    ("number_of_cores", "limit", "compiled", "number"),
+    [
+        (64, 2**40, False, 32), (64, 2**30, False, 4), (64, 2**28, False, 1), (64, 2**27, False, 0),
+        (3, 2**40, False, 2), (2, 2**40, False, 2), (1, 2**40, False, 1), (64, 2**40, True, 16),
+        (64, 2**30, True, 4), (5, 2**40, True, 2), (4, 2**40, True, 1), (2, 2**40, True, 1), (1, 2**40, True, 1),
+    ],
+)  # fmt: skip
+def test_processes_are_as_many_as_cores_and_memory_take(
+    number_of_cores: int, limit: int, compiled: bool, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pipeline.threads, "cores", lambda: number_of_cores)
+    monkeypatch.setattr("distributed.system.MEMORY_LIMIT", limit)
+    assert _processes(compiled) == number
+
+
+def test_gpu_where_there_is_none_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipeline.cluster.placement, "find_devices", lambda: NO_GPU)
+    with (
+        pytest.raises(UsageError, match="expected a GPU, but no NVIDIA driver is loaded; run with --device cpu"),
+        open_workers(Placement(device="gpu"), 0),
+    ):
+        pass
+
+
+def test_one_gpu_computes_one_chunk_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipeline.cluster.placement, "find_devices", lambda: Devices((GPU,), "1", "1", None))
+    monkeypatch.setattr(pipeline.cluster.placement, "_warm_up", lambda: None)  # there is no CUDA to get ready
+    with open_workers(Placement(), 0) as workers:
+        assert (workers.device, workers.resources, workers.computing) == ("gpu", {"GPU": 1.0}, 1)
+        assert workers.description.endswith("threads, 1 GPU")
+        assert workers.left() == 1
+
+
+class StubClient:
+    """Answers as a client of a cluster whose workers are `info`."""
+
+    def __init__(self, **resources: dict[str, float]) -> None:
+        self.info = {name: {"nthreads": 3, "resources": declared} for name, declared in resources.items()}
+
+    def scheduler_info(self, n_workers: int) -> Any:
+        return {"workers": self.info if n_workers == -1 else {}}
+
+
+@pytest.mark.parametrize(
+    ("resources", "addresses", "left"),
+    [({}, None, 3), ({"GPU": 1.0}, None, 2), ({}, ("a", "gone"), 1), ({}, ("gone",), 0), ({"FPGA": 1.0}, None, 0)],
+)
+def test_workers_left(resources: dict[str, float], addresses: Any, left: int) -> None:
+    client = StubClient(a={}, b={"GPU": 1.0}, c={"GPU": 1.0})
+    assert Workers(client, "gpu", 1, 1, addresses, resources, "", None).left() == left
+
+
+def test_cluster_without_workers_is_refused() -> None:
+    with pytest.raises(PipelineError, match=r"^here: expected workers to start, got none"):
+        pipeline.cluster.placement._workers(StubClient(), "cpu", "here", None)
+
+
+@pytest.mark.parametrize(("device", "threads"), [("cpu", 4), ("gpu", 8)])
+def test_more_threads_than_get_the_interpreter_are_not_started(
+    monkeypatch: pytest.MonkeyPatch, device: str, threads: int
+) -> None:
+    for cores, expected in ((64, threads), (3, 3), (1, 2)):
+        monkeypatch.setattr(pipeline.cluster.placement, "cores", lambda cores=cores: cores)
+        with pipeline.cluster.placement._in_this_process(Placement(), device) as workers:
+            assert workers.threads == expected

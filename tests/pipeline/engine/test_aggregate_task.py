@@ -1,0 +1,207 @@
+"""Planted wrong partials: each is caught, and named by chunk, byte range, worker and the first numbers that differ."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import pipeline.engine.aggregate
+import pipeline.storage.planned_file
+from pipeline.cluster.worker import STICKY_ERRORS
+from pipeline.engine.aggregate import run
+from pipeline.engine.aggregate_task import Job, differences
+from pipeline.engine.outcome import Outcome
+from pipeline.errors import PipelineError, VerificationError
+from pipeline.settings import Settings
+from pipeline.storage.sources import open_source
+from workflows.histogram import EXTENT, HISTOGRAM, HistogramOptions
+
+pytestmark = pytest.mark.usefixtures("shared")
+SAMPLES = 8000
+CHUNK = 4000  # bytes: eight chunks of 1000 samples
+MARK = 1500  # a sample of chunk 5 only, beyond the bins
+CALLS = count()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    """Zeros; a MARK in chunk 5."""
+    samples = np.zeros(SAMPLES, np.int32)
+    samples[5500] = MARK
+    samples.tofile(tmp_path / "samples.bin")
+    return str(tmp_path / "samples.bin")
+
+
+def counted(path: str, verify: str = "full", chunk_bytes: int = CHUNK, options: Any = None, **lies: Any) -> Outcome:
+    workflow = replace(HISTOGRAM, **lies)
+    return run(
+        workflow, options or HistogramOptions(), open_source((path,)), Settings(verify=verify, chunk_bytes=chunk_bytes)
+    )
+
+
+def refused(path: str, **keywords: Any) -> str:
+    """What is said of a run that must fail with status 3; the same run without the lie must pass."""
+    assert counted(path).result.counts[0] == SAMPLES - 1
+    with pytest.raises(VerificationError) as caught:
+        counted(path, **keywords)
+    assert caught.value.exit_code == 3
+    assert "\n" not in str(caught.value)
+    assert str(caught.value).endswith("; nothing was written")
+    return str(caught.value)
+
+
+def moves_a_sample(block: NDArray[Any], options: HistogramOptions) -> NDArray[np.int64]:
+    """From bin 0 to bin 7: every sample is still counted once, so that only the reference can tell."""
+    slots = HISTOGRAM.compute(block, options).copy()
+    slots[[1, 8]] += -1, 1
+    return slots
+
+
+def moves_a_sample_in_chunk_5(block: NDArray[Any], options: HistogramOptions) -> NDArray[np.int64]:
+    return (moves_a_sample if MARK in block else HISTOGRAM.compute)(block, options)
+
+
+def drops_a_sample_in_chunk_5(block: NDArray[Any], options: HistogramOptions) -> NDArray[np.int64]:
+    slots = HISTOGRAM.compute(block, options).copy()
+    slots[1] -= MARK in block
+    return slots
+
+
+def sees_one_bin_as_negative(block: NDArray[Any], options: HistogramOptions) -> NDArray[np.int64]:
+    slots = HISTOGRAM.compute(block, options).copy()
+    slots[[1, 2]] += 1, -1
+    return slots
+
+
+def has_another_dtype(block: NDArray[Any], options: HistogramOptions) -> NDArray[Any]:
+    return HISTOGRAM.compute(block, options).astype(np.uint64)
+
+
+def has_another_shape(block: NDArray[Any], options: HistogramOptions) -> NDArray[Any]:
+    return HISTOGRAM.compute(block, options)[:-1]
+
+
+class Computed(np.ndarray[Any, Any]):
+    """Partials of compute, to tell them from those of the reference."""
+
+
+def computes_as_such(block: NDArray[Any], options: HistogramOptions) -> NDArray[Any]:
+    return HISTOGRAM.compute(block, options).view(Computed)
+
+
+def combines_wrongly_the_first_time(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
+    total = a + b
+    if isinstance(a, Computed) and next(CALLS) == 0:
+        total[[1, 8]] += -1, 1
+    return total
+
+
+def combines_with_a_loss(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
+    return np.maximum(a, b)
+
+
+def test_wrong_chunk_is_named_with_bins_and_both_values(path: str) -> None:
+    text = refused(path, compute=moves_a_sample_in_chunk_5)
+    assert re.fullmatch(
+        rf"histogram: a number is wrong in chunk 5 \({path} bytes 20000-23999\) on worker inproc://\S+ \(cpu\): "
+        r"bin 0 \[0, 1\): expected 999, got 998; bin 7 \[7, 8\): expected 0, got 1; nothing was written",
+        text,
+    )
+
+
+def test_dropped_sample_breaks_the_invariant_in_every_mode(path: str) -> None:
+    for verify in ("full", "sample", "off"):
+        text = refused(path, compute=drops_a_sample_in_chunk_5, verify=verify)
+        assert f"chunk 5 ({path} bytes 2" in text
+        assert "every sample is counted once: expected 1,000 in all, got 999" in text
+
+
+def test_negative_count_breaks_the_invariant(path: str) -> None:
+    assert "no count is negative: got -1" in refused(path, compute=sees_one_bin_as_negative, verify="off")
+
+
+def test_only_the_reference_sees_a_moved_sample(path: str) -> None:
+    assert counted(path, verify="off", compute=moves_a_sample).result.counts[7] == 8
+
+
+def test_sampled_verification_names_the_region_it_looked_at(path: str) -> None:
+    """The lie is in every partial, and so in that of the few samples that are recomputed."""
+    text = refused(path, compute=moves_a_sample, verify="sample")
+    found = re.search(r"chunk \d \(\S+ bytes (\d+)-(\d+)\) .* bin 0 \[0, 1\): expected (4, got 3|3, got 2);", text)
+    assert found, text
+    assert int(found[2]) - int(found[1]) + 1 == 4 * 4  # 1000 / 256 samples, rounded up
+
+
+def test_no_more_than_three_differences_are_listed() -> None:
+    job, zeros, ones = Job(HISTOGRAM, HistogramOptions(bins=1, range=(0, 1))), np.zeros(4, int), np.ones(4, int)
+    listed = ["underflow: expected 0, got 1", "bin 0 [0, 1]: expected 0, got 1", "overflow: expected 0, got 1"]
+    assert differences(job, ones, zeros) == [*listed, "1 more"]
+    assert differences(job, np.array([1, 1, 1, 0]), zeros) == listed
+    assert differences(job, np.array([0, 0, 0, 1]), zeros) == ["NaN: expected 0, got 1"]
+    assert differences(job, zeros, zeros) == []
+
+
+def test_wrong_dtype_is_not_compared_by_value(path: str) -> None:
+    assert "expected (1027,) of int64, got (1027,) of uint64" in refused(path, compute=has_another_dtype)
+
+
+def test_wrong_shape_is_not_compared_by_value(path: str) -> None:
+    assert "expected (1027,) of int64, got (1026,) of int64" in refused(path, compute=has_another_shape)
+
+
+def test_combined_total_of_a_chunk_is_compared(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not a second sum of the same partials beside it: where all is checked, what is checked is what is returned."""
+    global CALLS
+    CALLS = count()
+    monkeypatch.setattr(pipeline.storage.planned_file, "BLOCK_BYTES", 1000)
+    text = refused(path, compute=computes_as_such, combine=combines_wrongly_the_first_time, chunk_bytes=2**20)
+    assert f"chunk 0 ({path} bytes 0-31999)" in text
+    assert "bin 0 [0, 1): expected 7999, got 7998; bin 7 [7, 8): expected 0, got 1" in text
+
+
+def test_sum_of_all_chunks_satisfies_the_invariants(path: str) -> None:
+    text = refused(path, combine=combines_with_a_loss)
+    assert "the sum of all chunks is wrong: every sample is counted once: expected 8,000 in all, got 1,001" in text
+
+
+def test_wrong_survey_is_named(path: str) -> None:
+    lying = replace(EXTENT, compute=lambda block, options: EXTENT.compute(block, options) + np.array([0.0, 1.0]))
+    survey = replace(HISTOGRAM.survey, workflow=lying) if HISTOGRAM.survey else None
+    text = refused(path, survey=survey, options=HistogramOptions(range="auto"))
+    assert text.startswith("extent: a number is wrong in chunk")
+    assert re.search(r"maximum: expected (0.0, got 1.0|1500.0, got 1501.0);", text)
+
+
+def test_nan_differs_from_everything() -> None:
+    job = Job(EXTENT, HistogramOptions())
+    found = differences(job, np.array([np.nan, 2.0]), np.array([np.nan, 2.0]))
+    assert found == ["minimum: expected nan, got nan"]
+
+
+class CudaError(Exception):
+    """What CuPy raises, as far as anybody looks at it."""
+
+    status = 700
+
+
+def breaks(block: NDArray[Any], options: HistogramOptions) -> NDArray[np.int64]:
+    raise CudaError("cudaErrorIllegalAddress: an illegal memory access was encountered")
+
+
+def test_broken_context_in_this_process_ends_the_run_and_not_the_process(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left: list[int] = []
+    monkeypatch.setattr(os, "_exit", left.append)
+    assert CudaError.status in STICKY_ERRORS
+    with pytest.raises(PipelineError, match="failed: CudaError: cudaErrorIllegalAddress"):
+        counted(path, compute=breaks)
+    assert left == []

@@ -1,0 +1,213 @@
+"""Jobs that write an array on several processes, and within limits of memory: the same bytes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pipeline.engine.array
+from pipeline.cluster.placement import Placement, Workers
+from pipeline.engine.array import COPIES, LANES, run_array
+from pipeline.engine.array_task import check_regions, compute_regions
+from pipeline.errors import UsageError, VerificationError
+from pipeline.settings import Settings
+from pipeline.storage.sources import Source, open_source
+from tests.cases.array import ON_CPU, SCALED, Factor, scaled
+from tests.pipeline.cluster.test_existing import scheduler, worker
+from workflows.array_job import Checked, all_of
+from workflows.map import MAP, MapOptions
+from workflows.transpose import TRANSPOSE, TransposeOptions
+
+MIB = 2**20
+
+
+@pytest.fixture(scope="module")
+def two_processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The scheduler file of a cluster with two workers."""
+    with scheduler(tmp_path_factory.mktemp("cluster")) as (file, _), worker(file), worker(file):
+        yield file
+
+
+@pytest.mark.parametrize("verify", ["full", "sample"])
+@pytest.mark.parametrize(
+    ("workflow", "options", "operands"),
+    [(TRANSPOSE, TransposeOptions(), 1), (MAP, MapOptions("multiply-add"), 3), (MAP, MapOptions("maximum"), 2)],
+)
+def test_two_processes_make_the_same_bytes(
+    tmp_path: Path, two_processes: str, workflow: Any, options: Any, operands: int, verify: str
+) -> None:
+    """More regions than either can take at a time, written to one file by both."""
+    random = np.random.default_rng(0)
+    for number in range(operands):
+        np.save(tmp_path / f"{number}.npy", random.standard_normal((201, 307)))
+    sources = [open_source((str(tmp_path / f"{number}.npy"),), samples=False) for number in range(operands)]
+    placements = {"here": ON_CPU, "there": Placement(scheduler_file=two_processes)}
+    for name, placement in placements.items():
+        outcome = run_array(workflow, options, sources, str(tmp_path / f"{name}.raw"), Settings(placement=placement,
+                            verify=verify, chunk_bytes=60_000, traced=True))  # fmt: skip
+        assert outcome.where.startswith("2 workers at" if name == "there" else "this process")
+        assert outcome.verdict.chunks > 8
+        assert len({trace.worker for trace in outcome.stages.traces}) == (2 if name == "there" else 1)
+    assert (tmp_path / "here.raw").read_bytes() == (tmp_path / "there.raw").read_bytes()
+
+
+# --- limits of memory -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Source:
+    np.save(tmp_path / "in.npy", np.arange(1000 * 100).reshape(1000, 100))
+    return open_source((str(tmp_path / "in.npy"),), samples=False)
+
+
+def on(monkeypatch: pytest.MonkeyPatch, workers: Workers) -> None:
+    monkeypatch.setattr(pipeline.engine.array, "open_workers", lambda *_, **__: nullcontext(workers))
+
+
+@pytest.mark.parametrize("chunk_bytes", [None, 160_000])
+def test_limit_is_shared_by_the_threads_of_a_process(
+    source: Source, workers: Workers, chunk_bytes: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It makes tasks smaller than they would be, never larger; a row takes 1600 bytes."""
+    on(monkeypatch, workers)
+    limit = 16_000 * COPIES * workers.threads
+    assert scaled(source, chunk_bytes=chunk_bytes, memory_limit=limit).verdict.chunks == 100
+    assert scaled(source, chunk_bytes=chunk_bytes, memory_limit=limit - 1).verdict.chunks == 112  # of nine rows
+    large = scaled(source, chunk_bytes=chunk_bytes, memory_limit=2**40, device_memory_limit=1)
+    assert large.verdict.chunks == (10 if chunk_bytes else 1)
+
+
+def test_limit_of_a_gpu_is_shared_by_its_tasks(
+    source: Source, workers: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on(monkeypatch, replace(workers, device="gpu", computing=1))
+    regions: list[int] = []
+
+    def note(job: Any, found: Any, *_: Any) -> tuple[int, float, dict[str, int]]:
+        regions.append(len(found))
+        return job.output.spec.size, 0.0, {}
+
+    monkeypatch.setattr(pipeline.engine.array, "_all_regions", note)
+    limit = 16_000 * COPIES * LANES
+    scaled(source, chunk_bytes=None, device_memory_limit=limit)
+    scaled(source, chunk_bytes=None, device_memory_limit=limit, memory_limit=16_000 * COPIES * workers.threads // 2)
+    scaled(source, chunk_bytes=None)
+    assert regions == [100, 200, 1]
+
+
+ASKED: list[int] = []  # regions of each task that checks; the cluster lives in this process
+
+
+def on_cpu(job: Any, regions: Any, device: str) -> Any:
+    return compute_regions(job, regions, "cpu")
+
+
+def noting(job: Any, regions: Any, result: Any) -> Any:
+    ASKED.append(len(regions))
+    return check_regions(job, regions, result)
+
+
+@pytest.mark.parametrize(("verify", "whole", "split"), [("full", False, True), ("sample", True, True),
+                                                        ("sample", False, False)])  # fmt: skip
+def test_what_a_gpu_computed_is_checked_by_as_many_tasks_as_there_are_regions(
+    source: Source, workers: Workers, monkeypatch: pytest.MonkeyPatch, verify: str, whole: bool, split: bool
+) -> None:
+    """Where all of it is checked: there are few tasks that compute, and all threads check."""
+    on(monkeypatch, replace(workers, device="gpu", computing=1, resources={}))
+    monkeypatch.setattr(pipeline.engine.array, "compute_regions", on_cpu)
+    monkeypatch.setattr(pipeline.engine.array, "check_regions", noting)
+    ASKED.clear()
+    outcome = scaled(source, workflow=replace(SCALED, whole=whole), verify=verify, chunk_bytes=16_000)
+    assert outcome.verdict.chunks == sum(ASKED) == 100
+    assert (set(ASKED) == {1}) == split
+    assert (outcome.verdict.checked == 100_000) == split
+    np.testing.assert_array_equal(outcome.result.array, 3 * np.load(source.files[0].path))
+
+
+@pytest.mark.parametrize("limit", [None, 2**30])
+@pytest.mark.parametrize("fails", [False, True])
+def test_gpus_get_ready_and_finish(
+    source: Source, workers: Workers, monkeypatch: pytest.MonkeyPatch, fails: bool, limit: int | None
+) -> None:
+    """With the first region, before there is an output; and under its temporary name, also where the job fails."""
+    on(monkeypatch, replace(workers, device="gpu", computing=1, resources={}))
+    monkeypatch.setattr(pipeline.engine.array, "compute_regions", on_cpu)
+    for name in ("get_ready", "finish"):
+        monkeypatch.setattr(pipeline.engine.array, name, globals()[f"noting_{name}"])
+    CALLED.clear()
+    wrong = replace(SCALED, check=lambda *_: Checked(("planted",), 1))
+    with pytest.raises(VerificationError) if fails else nullcontext():
+        scaled(source, workflow=wrong if fails else SCALED, chunk_bytes=160_000, device_memory_limit=limit)
+    (ready, region), (path, limited) = CALLED
+    assert (ready, region) == ("out.npy", ((0, 100), (0, 100)))
+    assert path.startswith(".out.npy.") and path.endswith(".part") and limited == (limit is not None)
+
+
+CALLED: list[tuple[str, Any]] = []
+
+
+def noting_get_ready(job: Any, region: Any) -> None:
+    CALLED.append((Path(job.output.path).name, region))
+
+
+def noting_finish(path: str, limited: bool) -> None:
+    CALLED.append((Path(path).name, limited))
+
+
+def test_limit_that_no_task_can_keep_is_refused(
+    source: Source, workers: Workers, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    on(monkeypatch, workers)
+    whole = replace(SCALED, needs=lambda region, specs, options: (all_of(specs[0]),), compute=None)
+    text = r"^scaled: expected tasks that take at most \d+ bytes each, as the limit of memory says, got one that takes "
+    with pytest.raises(UsageError, match=text + "80"):
+        scaled(source, workflow=whole, memory_limit=100_000)
+    with pytest.raises(UsageError, match=text + "16;"):
+        run_array(SCALED, Factor(), [source], str(tmp_path / "out.npy"), Settings(placement=ON_CPU, memory_limit=1))
+    assert not (tmp_path / "out.npy").exists()
+
+
+@pytest.mark.parametrize("job", ["map", "transpose"])
+def test_memory_stays_within_the_limit(tmp_path: Path, job: str) -> None:
+    """Files five times as large as the limit, verified whole; before, a small run has brought in all that stays."""
+    code = f"""
+        import json, resource
+        import numpy as np
+        from pathlib import Path
+        from pipeline.engine.array import run_array
+        from pipeline.cluster.placement import Placement
+        from pipeline.settings import Settings
+        from pipeline.storage.sources import open_source
+        from workflows.map import MAP, MapOptions
+        from workflows.transpose import TRANSPOSE, TransposeOptions
+
+        folder = Path({str(tmp_path)!r})
+        jobs = {{"map": (MAP, MapOptions("add"), 2), "transpose": (TRANSPOSE, TransposeOptions(), 1)}}
+        workflow, options, operands = jobs[{job!r}]
+
+        def peak(rows):
+            sources = []
+            for number in range(operands):
+                file = np.lib.format.open_memmap(folder / f"{{number}}.npy", "w+", np.float64, (rows, 1024))
+                file.flush()
+                del file
+                sources.append(open_source((str(folder / f"{{number}}.npy"),), samples=False))
+            run_array(workflow, options, sources, str(folder / "out.npy"),
+                      Settings(Placement(device="cpu"), verify="full", memory_limit={24 * MIB}))
+            return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+        print(json.dumps([peak(16), peak({120 * MIB} // 8192 // operands)]))
+    """
+    done = subprocess.run([sys.executable, "-c", dedent(code)], text=True, capture_output=True, check=True)
+    small, large = json.loads(done.stdout)
+    assert large - small < 24 * MIB

@@ -1,0 +1,187 @@
+"""Tasks a window at a time: how many are under way, in which order they come, and how failures are told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+
+from pipeline.cluster.placement import Workers
+from pipeline.engine import submit as window
+from pipeline.engine.submit import results
+from pipeline.errors import PipelineError, VerificationError
+
+THREADS = 2
+
+
+class Client:
+    """Tells of so many workers, one number after another; of the last one for ever."""
+
+    def __init__(self, *left: int) -> None:
+        self.left = list(left)
+
+    def scheduler_info(self, n_workers: int) -> Any:
+        number = self.left.pop(0) if len(self.left) > 1 else self.left[0]
+        return {"workers": {str(index): {} for index in range(number)}}
+
+
+class Task(Future[str]):
+    """What the window asks of a Dask future."""
+
+    @property
+    def status(self) -> str:
+        return "error" if self.done() and self.exception() else "finished" if self.done() else "pending"
+
+
+class Tasks:
+    """Futures in the place of Dask's, two for each item, that finish when they are told to; item 0 at once."""
+
+    def __init__(self) -> None:
+        self.started: dict[int, tuple[Task, Task]] = {}
+        self.order: list[tuple[int, int]] = []  # item, and number of its task
+
+    def submit(self, item: int) -> Iterator[Task]:
+        self.started[item] = (Task(), Task())
+        if item == 0:
+            self.finish(item)
+        for number, task in enumerate(self.started[item]):
+            self.order.append((item, number))
+            yield task
+
+    def finish(self, item: int) -> None:
+        first, last = self.started[item]
+        first.set_result(f"first of {item}")
+        last.set_result(f"last of {item}")
+
+    def fail(self, item: int, error: BaseException) -> None:
+        """The first task fails, and with it the one that depends on it."""
+        for future in self.started[item]:
+            future.set_exception(error)
+
+    def results(self, items: int, *left: int) -> Iterator[tuple[Any, ...]]:
+        workers = Workers(Client(*left or (1,)), "cpu", THREADS, THREADS, None, {}, "a cluster", None)
+        return results(range(items), self.submit, workers, lambda item: f"job: item {item}")
+
+
+def texts(item: int) -> tuple[int, str, str]:
+    return item, f"first of {item}", f"last of {item}"
+
+
+@pytest.fixture
+def tasks() -> Tasks:
+    return Tasks()
+
+
+def test_no_items_are_no_results(tasks: Tasks) -> None:
+    assert list(tasks.results(0)) == []
+    assert list(tasks.results(1)) == [texts(0)]
+
+
+def test_first_tasks_start_before_second_ones(tasks: Tasks) -> None:
+    next(tasks.results(3))
+    assert tasks.order == [(0, 0), (1, 0), (2, 0), (0, 1), (1, 1), (2, 1)]
+
+
+def test_results_come_as_they_finish(tasks: Tasks) -> None:
+    found = tasks.results(4)
+    assert next(found) == texts(0)
+    for item in (3, 1):
+        tasks.finish(item)
+    assert [next(found), next(found)] == [texts(3), texts(1)]
+    tasks.finish(2)
+    assert list(found) == [texts(2)]
+
+
+def test_as_many_are_under_way_as_keep_all_threads_busy(tasks: Tasks) -> None:
+    window_size = 4 * THREADS
+    found = tasks.results(100)
+    next(found)
+    assert list(tasks.started) == list(range(window_size))
+    for item in range(1, 50):
+        tasks.finish(item)
+        assert next(found) == texts(item)
+        assert len(tasks.started) == window_size + item  # one more for each that was done
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_item_is_finished_with_the_last_of_its_tasks(tasks: Tasks, order: tuple[int, int]) -> None:
+    found = tasks.results(3)
+    next(found)
+    for number in order:
+        if number == order[1]:
+            tasks.finish(2)
+            assert next(found) == texts(2)
+        tasks.started[1][number].set_result(f"{('first', 'last')[number]} of 1")
+    assert list(found) == [texts(1)]
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_failure_of_one_task_does_not_wait_for_the_other(
+    tasks: Tasks, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(window, "ANSWER_SECONDS", 0.1)  # so that it ends where it does wait
+    found = tasks.results(3, 0)
+    next(found)
+    tasks.started[1][number].set_exception(PipelineError("planted"))
+    with pytest.raises(PipelineError, match=r"^planted$"):
+        next(found)
+
+
+@pytest.mark.parametrize("error", [PipelineError("planted"), VerificationError("planted")])
+def test_message_for_the_user_goes_up_as_it_is(tasks: Tasks, error: PipelineError) -> None:
+    found = tasks.results(3)
+    next(found)
+    tasks.fail(1, error)
+    with pytest.raises(PipelineError) as caught:
+        next(found)
+    assert caught.value is error
+
+
+def test_other_errors_are_told_in_one_line(tasks: Tasks) -> None:
+    found = tasks.results(3)
+    next(found)
+    error = RuntimeError("first line\nsecond line")
+    tasks.fail(2, error)
+    with pytest.raises(PipelineError, match=r"^job: item 2 failed: RuntimeError: first line$") as caught:
+        next(found)
+    assert caught.value.__cause__ is error
+
+
+def test_errors_of_the_caller_are_its_own(tasks: Tasks) -> None:
+    found = tasks.results(3)
+    next(found)
+    found.close()  # type: ignore[attr-defined]
+    assert list(found) == []
+
+
+@pytest.mark.parametrize("left", [(0,), (1, 0, 0), (0, 1, 0, 0)])
+def test_workers_that_are_gone_are_waited_for_once(
+    tasks: Tasks, left: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that is started anew takes a while."""
+    monkeypatch.setattr(window, "ANSWER_SECONDS", 0.01)
+    found = tasks.results(2, *left)
+    next(found)
+    text = r"^a cluster: expected a worker to come back within 0.01 s, got none; see the logs of the workers"
+    with pytest.raises(PipelineError, match=text):
+        next(found)
+
+
+def test_slow_task_is_waited_for(tasks: Tasks, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(window, "ANSWER_SECONDS", 0.01)
+    found = tasks.results(2, 0, 1, 0, 1)
+    next(found)
+    asked = 0
+
+    def left(self: Workers) -> int:
+        nonlocal asked
+        asked += 1
+        if asked == 7:
+            tasks.finish(1)
+        return asked % 2
+
+    monkeypatch.setattr(Workers, "left", left)
+    assert list(found) == [texts(1)]
+    assert asked == 7

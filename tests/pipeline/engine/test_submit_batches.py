@@ -1,0 +1,144 @@
+"""Tasks of several chunks: as few as are worth it, the same results chunk by chunk, and errors that name the chunk."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+import pipeline.engine.aggregate
+from pipeline.cluster.placement import Workers
+from pipeline.engine.aggregate import CHUNKS_OF_TASK, TASKS, run
+from pipeline.engine.aggregate_task import Job, Pass
+from pipeline.engine.outcome import Outcome
+from pipeline.engine.submit import batches
+from pipeline.errors import PipelineError, VerificationError
+from pipeline.settings import Settings
+from pipeline.storage.chunks import plan
+from pipeline.storage.sources import open_source
+from workflows.histogram import HISTOGRAM, HistogramOptions
+
+CHUNK = 400  # bytes: 100 samples
+
+
+@given(st.integers(0, 3000), st.integers(1, 9), st.integers(1, 9), st.integers(1, 70))
+def test_batches_are_all_items_in_order_and_leave_enough_of_them(
+    number: int, most: int, computing: int, tasks: int
+) -> None:
+    found = batches(range(number), most, computing, tasks)
+    assert [item for batch in found for item in batch] == list(range(number))
+    longest = max(map(len, found), default=1)
+    assert longest <= most
+    assert longest == 1 or len(found) >= tasks * computing
+    assert {len(batch) for batch in found[:-1]} <= {longest}  # only the last one may be shorter
+
+
+@pytest.mark.parametrize(
+    ("chunks", "tasks"), [(4, 4), (255, 255), (256, 128), (512, 128), (513, 129), (10_000, 2500), (10_001, 2501)]
+)
+def test_tasks_of_two_threads(chunks: int, tasks: int) -> None:
+    """A handful of chunks where there are thousands, and never so many that the last task keeps one thread busy."""
+    found = batches(range(chunks), CHUNKS_OF_TASK, 2, TASKS)
+    assert len(found) == tasks
+    assert len(found[0]) <= max(1, chunks // 2 // 50)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    """2,000 samples, each of which says where it is."""
+    np.arange(2000, dtype=np.int32).tofile(tmp_path / "samples.bin")
+    return str(tmp_path / "samples.bin")
+
+
+def counted(path: str, verify: str = "full", **changes: Any) -> Outcome:
+    options = HistogramOptions(bins=20, range=(0.0, 2000.0))
+    return run(replace(HISTOGRAM, **changes), options, open_source((path,)), Settings(verify=verify, chunk_bytes=CHUNK))
+
+
+@pytest.fixture
+def submitted(shared: None, workers: Workers, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How many tasks of each kind Dask gets; two threads, and 20 chunks are enough for tasks of three."""
+    found: Counter[str] = Counter()
+    submit = workers.client.submit
+
+    def note(work: Any, *arguments: Any, **keywords: Any) -> Any:
+        found[work.__name__] += 1
+        return submit(work, *arguments, **keywords)
+
+    monkeypatch.setattr(pipeline.engine.aggregate, "_computing", lambda _: 2)
+    monkeypatch.setattr(pipeline.engine.aggregate, "TASKS", 3)
+    monkeypatch.setattr(workers.client, "submit", note)
+    return found
+
+
+@pytest.mark.parametrize(("verify", "references", "checked"), [("full", 7, 2000), ("sample", 7, 20), ("off", 0, 0)])
+def test_tasks_of_several_chunks_are_checked_chunk_by_chunk(
+    path: str, submitted: Counter[str], verify: str, references: int, checked: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outcome = counted(path, verify)
+    assert submitted == Counter(compute_chunks=7, refer_to_chunks=references)
+    assert (outcome.verdict.chunks, outcome.verdict.checked) == (20, checked)
+    assert outcome.result.counts.tolist() == [100] * 20
+    monkeypatch.setattr(pipeline.engine.aggregate, "CHUNKS_OF_TASK", 1)
+    assert counted(path, verify).result.to_json() == outcome.result.to_json()
+    assert submitted["compute_chunks"] == 27
+
+
+def test_progress_trace_and_stages_are_those_of_chunks(path: str, submitted: Counter[str]) -> None:
+    steps: list[int] = []
+    source, options = open_source((path,)), HistogramOptions()
+    settings = Settings(verify="full", chunk_bytes=CHUNK, traced=True, progress=lambda done, _: steps.append(done))
+    stages = run(HISTOGRAM, options, source, settings).stages
+    assert submitted["compute_chunks"] == 7
+    assert steps == [CHUNK * (number + 1) for number in range(20)]
+    for stage in ("kernel", "verify"):
+        found = Counter(trace.chunk for trace in stages.traces for span in trace.spans if span.stage == stage)
+        assert found == Counter(range(20))
+        assert stages.moved[stage] == 20 * CHUNK
+
+
+def chunk_of(block: NDArray[Any]) -> int:
+    return int(block[0]) // 100
+
+
+def fails_in_10(block: NDArray[Any], options: HistogramOptions) -> Any:
+    if chunk_of(block) == 10:
+        raise RuntimeError("first line\nsecond line")
+    return HISTOGRAM.compute(block, options)
+
+
+def wrong_in_10(block: NDArray[Any], options: HistogramOptions) -> Any:
+    partial = HISTOGRAM.compute(block, options)
+    if chunk_of(block) == 10:
+        partial[[3, 4]] += np.array([1, -1])
+    return partial
+
+
+@pytest.mark.parametrize("which", ["compute", "reference"])
+def test_failure_names_the_chunk_and_not_its_task(path: str, submitted: Counter[str], which: str) -> None:
+    """Chunks 9 to 11 share a task."""
+    text = f"histogram: chunk 10 ({path} bytes 4000-4399) failed: RuntimeError: first line"
+    with pytest.raises(PipelineError, match=f"^{re.escape(text)}$"):
+        counted(path, **{which: fails_in_10})
+
+
+@pytest.mark.parametrize("which", ["compute", "reference"])
+def test_mismatch_names_the_chunk_and_not_its_task(path: str, submitted: Counter[str], which: str) -> None:
+    with pytest.raises(VerificationError, match=r"a number is wrong in chunk 10 \(.* bytes 4000-4399\) on worker "):
+        counted(path, **{which: wrong_in_10})
+
+
+def test_task_that_no_worker_survives_is_called_by_its_chunks(path: str) -> None:
+    chunks = plan(open_source((path,)), CHUNK, "off", 0)
+    jobs = Pass((Job(HISTOGRAM, HistogramOptions()),), "cpu")
+    assert jobs.label(chunks[9:10]) == f"histogram: chunk 9 ({path} bytes 3600-3999)"
+    several = f"histogram: chunks 9 to 11 ({path} bytes 3600-3999 … {path} bytes 4400-4799)"
+    assert jobs.label(chunks[9:12]) == several

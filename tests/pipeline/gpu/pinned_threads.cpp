@@ -1,0 +1,121 @@
+// Threads that read and write through pinned memory, without Python, for a sanitizer to watch: four threads ask at a
+// time, the driver copies as late as it may. Ends with status 1 where a byte is wrong.
+
+#include "../../../pipeline/gpu/pinned.cpp"
+
+#include <cstdio>
+#include <cstdlib>
+#include <fcntl.h>
+#include <map>
+
+namespace {
+
+struct Copy {
+    void* target;
+    const void* source;
+    std::size_t bytes;
+    bool done;
+};
+
+std::mutex watched;
+std::map<void*, std::vector<Copy*>> asked, behind;  // copies on a stream, before an event
+long made = 0;
+
+int set_context(void*) { return 0; }
+
+int allocate(void** memory, std::size_t bytes, unsigned) {
+    *memory = std::malloc(bytes);
+    return 0;
+}
+
+int create(void** handle, unsigned) {
+    std::lock_guard<std::mutex> lock(watched);
+    *handle = reinterpret_cast<void*>(++made);
+    return 0;
+}
+
+int copy(void* target, const void* source, std::size_t bytes, void* stream) {
+    std::lock_guard<std::mutex> lock(watched);
+    asked[stream].push_back(new Copy{target, source, bytes, false});
+    return 0;
+}
+
+int to_device(std::uint64_t target, const void* source, std::size_t bytes, void* stream) {
+    return copy(reinterpret_cast<void*>(target), source, bytes, stream);
+}
+
+int to_host(void* target, std::uint64_t source, std::size_t bytes, void* stream) {
+    return copy(target, reinterpret_cast<const void*>(source), bytes, stream);
+}
+
+int record(void* event, void* stream) {
+    std::lock_guard<std::mutex> lock(watched);
+    behind[event] = asked[stream];
+    return 0;
+}
+
+int synchronize(void* event) {
+    std::lock_guard<std::mutex> lock(watched);
+    for (Copy* one : behind[event])
+        if (!one->done) {
+            std::memcpy(one->target, one->source, one->bytes);
+            one->done = true;
+        }
+    return 0;
+}
+
+void check(bool right) {
+    if (!right) std::_Exit(1);
+}
+
+void try_reads(Reader* reader, int file, const std::vector<char>& content, unsigned seed) {
+    for (int i = 0; i < 40; i++) {
+        std::vector<Run> runs(1 + rand_r(&seed) % 4);
+        std::vector<char> expected;
+        for (Run& run : runs) {
+            run = {rand_r(&seed) % 800000, rand_r(&seed) % 100000};
+            expected.insert(expected.end(), content.begin() + run.offset, content.begin() + run.offset + run.bytes);
+        }
+        std::vector<char> target(expected.size());
+        int failed;
+        auto address = reinterpret_cast<std::uint64_t>(target.data());
+        Read* started = start_read(reader, file, runs.data(), runs.size(), address, rand_r(&seed) % 5);
+        check(end_read(reader, started, &failed) == std::int64_t(expected.size()) && !failed);
+        check(target == expected);
+    }
+}
+
+void try_writes(Writer* writer, unsigned seed) {
+    for (int i = 0; i < 40; i++) {
+        std::size_t bytes = 1 + rand_r(&seed) % 9000, runs = 1 + rand_r(&seed) % 20;
+        std::vector<char> source(bytes * runs), target(2 * bytes * runs);
+        for (char& byte : source) byte = rand_r(&seed);
+        std::vector<char*> targets;
+        for (std::size_t run = 0; run < runs; run++) targets.push_back(target.data() + 2 * bytes * run);
+        int failed;
+        auto address = reinterpret_cast<std::uint64_t>(source.data());
+        Write* started = start_write(writer, address, bytes, targets.data(), runs);
+        check(end_write(writer, started, &failed) == std::int64_t(bytes * runs) && !failed);
+        for (std::size_t run = 0; run < runs; run++)
+            check(!std::memcmp(targets[run], source.data() + bytes * run, bytes));
+    }
+}
+
+}  // namespace
+
+int main(int, char** arguments) {
+    const Driver driver{set_context, allocate, create, create, to_device, to_host, record, synchronize};
+    std::vector<char> content(1 << 20);
+    for (char& byte : content) byte = std::rand();
+    int file = open(arguments[1], O_RDWR | O_CREAT, 0600), status;
+    check(pwrite(file, content.data(), content.size(), 0) == ssize_t(content.size()));
+    Reader* reader = open_reader(&driver, nullptr, 6, 5000, &status);
+    Writer* writer = open_writer(&driver, nullptr, 6, 5000, &status);
+    std::vector<std::thread> threads;
+    for (unsigned seed = 0; seed < 2; seed++) {
+        threads.emplace_back(try_reads, reader, file, std::cref(content), seed);
+        threads.emplace_back(try_writes, writer, seed);
+    }
+    for (std::thread& thread : threads) thread.join();
+    std::_Exit(0);
+}

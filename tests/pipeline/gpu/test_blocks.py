@@ -1,0 +1,137 @@
+"""Streaming to a GPU in blocks as small as a limit of its memory makes them."""
+
+from __future__ import annotations
+
+import os
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import pipeline
+from pipeline.errors import PipelineError, UsageError
+from pipeline.gpu import blocks as read_device
+from pipeline.gpu import transfer
+from pipeline.gpu.blocks import BLOCK_BYTES, CHUNKS, LEAST_BLOCK_BYTES, SLOTS, block_bytes_within, device_blocks
+from pipeline.gpu.transfer import part_bytes
+from pipeline.storage.chunks import Region, plan
+from pipeline.storage.sources import Source, open_source
+from pipeline.timeline import Timeline
+from tests.emulator.kvikio import install
+
+LEAST = 2 * CHUNKS * SLOTS * LEAST_BLOCK_BYTES
+
+
+@pytest.mark.parametrize("limit", [LEAST, LEAST + 1, 2**20 - 1, 2**24 + 5, 2**27, 2**30 - 1, 2**30, 2**40])
+def test_buffers_take_half_of_the_limit_at_most(limit: int) -> None:
+    nbytes = block_bytes_within(limit)
+    assert LEAST_BLOCK_BYTES <= nbytes <= BLOCK_BYTES
+    assert nbytes % LEAST_BLOCK_BYTES == 0
+    assert 2 * CHUNKS * SLOTS * nbytes <= limit
+    assert nbytes == BLOCK_BYTES or 2 * CHUNKS * SLOTS * (nbytes + LEAST_BLOCK_BYTES) > limit
+
+
+def test_limit_that_is_no_use_is_refused(tmp_path: Path) -> None:
+    np.arange(100, dtype=np.int32).tofile(tmp_path / "a.bin")
+    text = rf"^--device-memory-limit: expected at least {LEAST} bytes, got {LEAST - 1}$"
+    with pytest.raises(UsageError, match=text):
+        pipeline.run("histogram", tmp_path / "a.bin", device_memory_limit=LEAST - 1)
+
+
+def test_limit_does_not_matter_without_a_gpu(tmp_path: Path) -> None:
+    samples = np.arange(100, dtype=np.int32)
+    samples.tofile(tmp_path / "a.bin")
+    found = pipeline.run("histogram", tmp_path / "a.bin", device="cpu", bins=10, device_memory_limit=2**20)
+    np.testing.assert_array_equal(found.counts, np.histogram(samples, 10, (0, 1024))[0])
+
+
+@pytest.fixture(params=["threads of this project", "kvikio"])
+def gpu(cp: Any, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Any:
+    """The GPU, or the host in its place, either way of reading."""
+    if not hasattr(cp.cuda, "Stream"):
+        install(cp, monkeypatch)
+    if request.param == "kvikio":
+        monkeypatch.setattr(transfer, "_reader", lambda: None)
+    return cp
+
+
+def blocks_of(source: Source, start: int, samples: int, nbytes: int) -> tuple[list[NDArray[Any]], Timeline]:
+    (chunk,) = plan(source, 2**30, "off", 0)
+    timeline = Timeline(True)
+    return [block.get() for block in device_blocks(chunk.part(Region(start, samples)), timeline, nbytes)], timeline
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("nbytes", [64, 100, 1000, 2**20])
+@pytest.mark.parametrize("dtype", ["<i4", ">i4", "<u2"])
+def test_blocks_are_the_file(tmp_path: Path, gpu: Any, dtype: str, nbytes: int) -> None:
+    """In several files, from any sample on."""
+    samples = np.random.default_rng(0).integers(0, 1024, 1003).astype(dtype)
+    for number, piece in enumerate(np.split(samples, [301, 302, 700])):
+        (tmp_path / f"{number}.raw").write_bytes(b"12" + piece.tobytes())
+    name = np.dtype(dtype).name
+    source = open_source((str(tmp_path / "*.raw"),), name, "big" if dtype[0] == ">" else "little", 2)
+    for start, length in ((0, 1003), (5, 990), (301, 1), (299, 3)):
+        found, timeline = blocks_of(source, start, length, nbytes)
+        np.testing.assert_array_equal(np.concatenate(found), samples[start : start + length])
+        assert max(block.nbytes for block in found) <= nbytes and {block.dtype for block in found} == {np.dtype(name)}
+        kinds = [span.stage for span in timeline.spans]
+        assert kinds.count("read+copy") == kinds.count("kernel") == len(found)
+        assert timeline.nbytes["read+copy"] == timeline.nbytes["kernel"] == length * samples.itemsize
+        assert timeline.ways == {transfer.way()}
+
+
+@pytest.mark.gpu
+def test_reads_under_way_are_waited_for_where_a_job_fails(tmp_path: Path, gpu: Any) -> None:
+    """Before the file is closed, and before others get the memory."""
+    np.arange(1000, dtype=np.int32).tofile(tmp_path / "a.bin")
+    (chunk,) = plan(open_source((str(tmp_path / "a.bin"),)), 2**30, "off", 0)
+    with pytest.raises(RuntimeError, match="planted"), closing(device_blocks(chunk, Timeline(), 128)) as blocks:
+        next(blocks)
+        raise RuntimeError("planted")
+    found, _ = blocks_of(open_source((str(tmp_path / "a.bin"),)), 0, 1000, 128)
+    np.testing.assert_array_equal(np.concatenate(found), np.arange(1000))
+
+
+@pytest.mark.parametrize(("gpus", "mib"), [(0, 4), (1, 4), (2, 2), (4, 1), (8, 1)])
+def test_what_is_under_way_on_all_gpus_stays_in_the_cache(gpus: int, mib: int) -> None:
+    assert part_bytes(gpus) == mib * 2**20
+
+
+@pytest.mark.gpu
+def test_file_that_ends_early_is_told(tmp_path: Path, gpu: Any) -> None:
+    np.arange(1000, dtype=np.int32).tofile(tmp_path / "a.bin")
+    source = open_source((str(tmp_path / "a.bin"),))
+    os.truncate(tmp_path / "a.bin", 3000)
+    with pytest.raises(PipelineError, match=r"a\.bin: shrank while it was read"):
+        blocks_of(source, 0, 1000, 2**20)
+
+
+@pytest.mark.hardware
+def test_larger_than_the_memory_that_it_may_take(tmp_path: Path) -> None:
+    """Blocks and the buffers for them shrink, the result is the same, and the next job has its own again."""
+    import cupy
+
+    read_device.release()
+    pool = cupy.get_default_memory_pool()
+    pool.free_all_blocks()
+    samples = np.random.default_rng(0).integers(0, 1024, 2**24).astype(np.int32)
+    samples.tofile(tmp_path / "a.bin")
+    with pytest.MonkeyPatch.context() as patch:
+        taken = []
+        real = read_device.transfer
+
+        def noting(*arguments: Any) -> Any:
+            taken.append(pool.total_bytes())
+            return real(*arguments)
+
+        patch.setattr(read_device, "transfer", noting)
+        found = pipeline.run("histogram", tmp_path / "a.bin", device="gpu", device_memory_limit=2**23)
+    np.testing.assert_array_equal(found.counts, np.bincount(samples, minlength=1024))
+    assert len(taken) >= samples.nbytes // 2**20
+    assert max(taken) <= 2**23 < samples.nbytes
+    assert pipeline.run("reduce", tmp_path / "a.bin", device="gpu", op="sum").values["sum"] == samples.sum()
+    assert pool.total_bytes() >= CHUNKS * SLOTS * BLOCK_BYTES

@@ -1,0 +1,220 @@
+"""What a person reads: the sketch, a verdict that claims no more than was done, and the panel."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kernels.common import cxx
+from kernels.histogram import compiled as histogram_native
+from kernels.reduce import compiled as reduce_compiled
+from pipeline.engine.aggregate import run
+from pipeline.engine.aggregate_task import Job
+from pipeline.engine.outcome import Outcome, Stages, Verdict
+from pipeline.report.panel import BARS, SKETCH_COLUMNS, SKETCH_ROWS, panel, sketch, to_json, verdict_line
+from pipeline.storage.sources import Source, SourceFile, open_source
+from workflows.histogram import HISTOGRAM, HistogramOptions, HistogramResult
+from workflows.reduce import REDUCE
+
+COUNTS = np.arange(1000, 1064)
+
+
+def outcome_of(verdict: Verdict, files: int = 1, passes: int = 1, **stages: float) -> Outcome:
+    """A run over 1000 int32 samples in each file, with these seconds in its stages."""
+    source = Source(tuple(SourceFile(f"/{n}.bin", 0, 4000, 4000, 0) for n in range(files)), np.dtype("int32"))
+    options = HistogramOptions(bins=64, range=(-1.5, 64.0))
+    result = HistogramResult(COUNTS, options.all_edges, underflow=1234567, overflow=8, nan=9, regular=True)
+    spent = Stages(
+        seconds=dict(stages),
+        moved={
+            stage: passes * source.nbytes * (verdict.checked if stage == "verify" else 1000) // 1000 for stage in stages
+        },
+        devices={"cpu"},
+        lanes={"kernel": 2},
+        nbytes=passes * source.nbytes,
+        wall=0.5,
+        start_up=0.25,
+    )
+    return Outcome(HISTOGRAM, options, source, result, verdict, spent, "this process, 2 threads")
+
+
+FULL = Verdict("full", samples=1000, checked=1000, chunks=3, seed=42)
+SAMPLE = Verdict("sample", samples=1000, checked=4, chunks=3, seed=42)
+OFF = Verdict("off", samples=1000, checked=0, chunks=3, seed=42)
+
+
+@given(st.lists(st.integers(0, 2**62), min_size=1, max_size=300))
+def test_sketch_has_its_shape(counts: list[int]) -> None:
+    rows = sketch(np.array(counts, np.int64))
+    assert len(rows) == SKETCH_ROWS
+    assert {len(row) for row in rows} == {min(len(counts), SKETCH_COLUMNS)}
+    assert set("".join(rows)) <= set(BARS)
+
+
+def heights(rows: list[str]) -> list[int]:
+    """Height of every column in eighths; columns are solid below their top."""
+    found = []
+    for column in zip(*rows, strict=True):
+        found.append(sum(BARS.index(cell) for cell in column))
+        eighths = sorted(BARS.index(cell) for cell in column)
+        assert [BARS.index(cell) for cell in column] == eighths
+        assert sum(0 < eighth < 8 for eighth in eighths) <= 1
+    return found
+
+
+def test_sketch_is_in_proportion() -> None:
+    full = SKETCH_ROWS * 8
+    assert heights(sketch(np.array([0, 10, 20, 40]))) == [0, full // 4, full // 2, full]
+    assert heights(sketch(np.zeros(5, np.int64))) == [0] * 5
+    assert heights(sketch(np.array([7]))) == [full]
+    # A single sample among very many is still seen.
+    assert heights(sketch(np.array([1, 10**12]))) == [1, full]
+
+
+def test_sketch_of_many_bins() -> None:
+    """Neighbours share a column, whose height is their mean, so that uneven columns compare."""
+    assert heights(sketch(np.full(SKETCH_COLUMNS * 3 + 1, 5))) == [SKETCH_ROWS * 8] * SKETCH_COLUMNS
+    ramp = heights(sketch(np.arange(2**20)))
+    assert ramp == sorted(ramp)
+    assert len(set(ramp)) == SKETCH_ROWS * 8
+    last = np.zeros(1024, np.int64)
+    last[-16:] = 9
+    assert heights(sketch(last)) == [0] * (SKETCH_COLUMNS - 1) + [SKETCH_ROWS * 8]
+
+
+def test_verdict_claims_what_was_done() -> None:
+    invariants = "every invariant holds on all 3 chunks"
+    full = f"1,000 of 1,000 samples (100 %) equal to the reference; {invariants}"
+    assert verdict_line(FULL) == full
+    sample = f"4 of 1,000 samples (0.4 %) equal to the reference, seed 42; {invariants}"
+    assert verdict_line(SAMPLE) == sample
+    assert verdict_line(OFF) == f"not compared with the reference (--verify off); {invariants}"
+
+
+def test_verdict_never_rounds_up_to_all() -> None:
+    nearly = verdict_line(dataclasses.replace(SAMPLE, samples=10**9, checked=10**9 - 1))
+    assert "999,999,999 of 1,000,000,000" in nearly
+    assert "100 %" not in nearly
+
+
+def test_panel() -> None:
+    lines = panel(outcome_of(FULL, read=0.001, kernel=0.004, verify=0.0001))
+    assert lines[:2] == ["histogram of /0.bin (int32)", "─" * len("histogram of /0.bin (int32)")]
+    assert lines[2:8] == [
+        f"samples           {COUNTS.sum() + 1234567 + 17:,}",
+        "first ten counts  [1000, 1001, 1002, 1003, 1004, 1005, 1006, 1007, 1008, 1009]",
+        "bins              64 over [-1.5, 64]",
+        "underflow         1,234,567",
+        "overflow          8",
+        "NaN               9",
+    ]
+    assert lines[8:14] == ["", *sketch(COUNTS)]
+    assert lines[14] == "-1.5" + "64".rjust(SKETCH_COLUMNS - 4)
+    assert lines[15:] == [
+        "",
+        "read              0.004 GB/s",
+        "kernel            0.002 GB/s  ← bound the run",
+        "verify            0.04 GB/s",
+        "whole run         8e-06 GB/s, 0.50 s after 0.25 s of start-up, on this process, 2 threads",
+        "",
+        f"verdict           {verdict_line(FULL)}",
+    ]
+
+
+def test_axis_of_few_bins() -> None:
+    """Both ends are told apart, however narrow the sketch is."""
+    outcome = outcome_of(FULL, read=1.0)
+    for edges, line in (([0.0, 1.0], "0 1"), ([0.0, *range(1, 9)], "0      8"), ([-2.5, 0.0, 1e9], "-2.5 1e+09")):
+        counts = np.ones(len(edges) - 1, np.int64)
+        result = HistogramResult(counts, np.array(edges), underflow=0, overflow=0, nan=0, regular=False)
+        assert panel(dataclasses.replace(outcome, result=result))[14] == line
+
+
+def test_panel_of_several_files() -> None:
+    assert panel(outcome_of(FULL, files=3, read=1.0))[0] == "histogram of 3 files (int32)"
+
+
+def stages_of(outcome: Outcome) -> tuple[dict[str, Any], str]:
+    performance = to_json(outcome)["performance"]
+    return performance["stages"], performance["bound_by"]
+
+
+def test_rates() -> None:
+    """Bytes over the seconds that the stage alone would have taken; kernels run on two lanes here."""
+    stages, bound_by = stages_of(outcome_of(FULL, read=2.0, kernel=3.0, verify=1.0))
+    assert list(stages) == ["read", "kernel", "verify"]
+    assert stages["read"] == {"busy_seconds": 2.0, "bytes_per_second": 2000.0}
+    assert stages["kernel"] == {"busy_seconds": 1.5, "bytes_per_second": 4000 / 1.5}
+    assert stages["verify"] == {"busy_seconds": 1.0, "bytes_per_second": 4000.0}
+    assert bound_by == "read"
+    performance = to_json(outcome_of(FULL, read=2.0))["performance"]
+    assert [performance[name] for name in ("start_up_seconds", "seconds", "bytes_per_second")] == [0.25, 0.5, 8000]
+
+
+def test_how_bytes_went_to_the_device_is_told() -> None:
+    outcome = outcome_of(OFF, **{"read+copy": 0.5, "kernel": 0.1})
+    outcome.stages.ways.add("through pinned memory")
+    (line,) = [line for line in panel(outcome) if line.startswith("read+copy")]
+    assert line.endswith(" 8e-06 GB/s through pinned memory  ← bound the run")
+    assert to_json(outcome)["environment"]["transfers"] == ["through pinned memory"]
+
+
+def test_rate_of_verification_is_of_what_was_checked() -> None:
+    stages, bound_by = stages_of(outcome_of(SAMPLE, read=1.0, verify=4.0))
+    assert stages["verify"]["bytes_per_second"] == 4
+    assert bound_by == "verify"
+    # With --range auto both passes are verified.
+    stages, _ = stages_of(outcome_of(FULL, passes=2, read=1.0, verify=2.0))
+    assert (stages["read"]["bytes_per_second"], stages["verify"]["bytes_per_second"]) == (8000, 4000)
+
+
+def test_no_rate_of_what_was_not_verified() -> None:
+    outcome = outcome_of(OFF, read=1.0, verify=2.0)
+    assert stages_of(outcome) == ({"read": {"busy_seconds": 1.0, "bytes_per_second": 4000.0}}, "read")
+    assert not [line for line in panel(outcome) if line.startswith("verify")]
+
+
+def test_json_is_plain() -> None:
+    outcome = dataclasses.replace(
+        outcome_of(FULL, read=1.0), options=HistogramOptions(edges=np.array([0.0, 1.5])),
+        source=Source((SourceFile("/big.bin", 0, 16, 16, 0),), np.dtype(">f8")),
+    )  # fmt: skip
+    found = json.loads(json.dumps(to_json(outcome), allow_nan=False))
+    assert list(found) == ["job", "input", "result", "verification", "performance", "environment"]
+    assert found["job"]["name"] == "histogram"
+    assert found["job"]["options"]["edges"] == [0.0, 1.5]
+    assert found["input"] == {
+        "files": ["/big.bin"], "dtype": "float64", "byteorder": "big", "samples": 2, "bytes": 16,
+    }  # fmt: skip
+    assert list(found["result"]) == ["histogram", "samples", "underflow", "overflow", "nan"]
+    assert found["verification"]["verdict"] == verdict_line(FULL)
+    assert {"python", "baru", "numpy", "dask", "distributed"} <= set(found["environment"]["versions"])
+
+
+@pytest.mark.usefixtures("shared")
+def test_json_says_what_computed_on_a_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And says the same of the samples, also where only some of the computing is compiled."""
+    np.random.default_rng(0).standard_normal(50_000).astype(np.float32).tofile(tmp_path / "samples.bin")
+    source = open_source((str(tmp_path / "samples.bin"),), "float32")
+    compiled = ["compiled"] if cxx.library(reduce_compiled.SOURCE) else ["NumPy"]
+
+    def found(workflow: Any, **options: Any) -> tuple[Any, list[str]]:
+        document = to_json(run(workflow, workflow.options(**options), source))
+        return document["result"], document["environment"]["cpu kernels"]
+
+    here = found(REDUCE), found(HISTOGRAM), found(HISTOGRAM, range="auto")
+    assert [kernels for _, kernels in here] == [compiled, compiled, sorted({"NumPy", *compiled})]
+    assert Job(REDUCE, REDUCE.options()).compiled is (compiled == ["compiled"])
+    assert not Job(HISTOGRAM, HistogramOptions(range="auto")).compiled  # but for the pass that surveys
+    monkeypatch.setattr(cxx, "library", lambda stem: None)
+    histogram_native._counting.cache_clear()
+    there = found(REDUCE), found(HISTOGRAM), found(HISTOGRAM, range="auto")
+    histogram_native._counting.cache_clear()
+    assert there == tuple((result, ["NumPy"]) for result, _ in here)

@@ -1,0 +1,299 @@
+"""Result files: what each suffix holds, what is refused beforehand, and nothing half-written ever."""
+
+from __future__ import annotations
+
+import builtins
+import csv
+import json
+import os
+import shutil
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import pytest
+import uhi.schema
+from matplotlib.image import imread
+
+from pipeline.errors import PipelineError, UsageError
+from pipeline.report import result_file
+from pipeline.report.result_file import WRITERS, check_output, write_output
+from pipeline.storage.atomic_file import whole_file
+from pipeline.storage.sources import Source, open_source
+from workflows.histogram import HistogramResult
+
+EDGES = np.array([-0.1, 0.2, 1 / 3, 1e300])
+RESULT = HistogramResult(np.array([1, 2**40, 0]), EDGES, underflow=5, overflow=6, nan=7, regular=False)
+REGULAR = HistogramResult(np.array([3, 4]), np.array([0.0, 0.5, 1.0]), underflow=0, overflow=0, nan=0, regular=True)
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Source:
+    path = tmp_path / "samples.json"  # a name that an output could have
+    path.write_bytes(bytes(8))
+    return open_source((str(path),))
+
+
+@pytest.mark.parametrize("result", [RESULT, REGULAR], ids=["variable", "regular"])
+def test_json_is_uhi(tmp_path: Path, result: HistogramResult) -> None:
+    path = tmp_path / "result.json"
+    write_output(str(path), result)
+    found = json.loads(path.read_text(encoding="ascii"))
+    uhi.schema.validate({"histogram": found})
+    values = [result.underflow, *result.counts.tolist(), result.overflow]
+    assert found["storage"] == {"type": "int", "values": values}
+    assert found["metadata"]["nan"] == result.nan
+    (axis,) = found["axes"]
+    assert (axis["underflow"], axis["overflow"]) == (True, True)
+    if result.regular:
+        assert (axis["type"], axis["lower"], axis["upper"], axis["bins"]) == ("regular", 0.0, 1.0, 2)
+    else:
+        assert (axis["type"], axis["edges"]) == ("variable", EDGES.tolist())
+
+
+def test_npz_has_no_pickles(tmp_path: Path) -> None:
+    path = tmp_path / "result.npz"
+    write_output(str(path), RESULT)
+    with np.load(path, allow_pickle=False) as found:
+        assert sorted(found) == ["counts", "edges", "nan", "overflow", "underflow"]
+        assert found["counts"].dtype == np.int64
+        np.testing.assert_array_equal(found["counts"], RESULT.counts)
+        np.testing.assert_array_equal(found["edges"], EDGES)
+        assert [int(found[name]) for name in ("underflow", "overflow", "nan")] == [5, 6, 7]
+    with zipfile.ZipFile(path) as archive:
+        assert archive.testzip() is None
+
+
+def test_csv_reads_back(tmp_path: Path) -> None:
+    path = tmp_path / "result.csv"
+    write_output(str(path), RESULT)
+    with open(path, newline="", encoding="ascii") as file:
+        header, *rows = csv.reader(file)
+    assert header == ["lower", "upper", "count"]
+    assert [int(row[2]) for row in rows] == [5, 1, 2**40, 0, 6, 7]
+    assert [float(row[0]) for row in rows[:-1]] == [-np.inf, *EDGES]
+    assert [float(row[1]) for row in rows[:-1]] == [*EDGES, np.inf]
+    assert rows[-1][:2] == ["nan", "nan"]
+
+
+def test_png_is_a_picture(tmp_path: Path) -> None:
+    path = tmp_path / "result.png"
+    loaded = "matplotlib.pyplot" in sys.modules
+    write_output(str(path), REGULAR)
+    assert ("matplotlib.pyplot" in sys.modules) == loaded  # it would look for a display
+    assert path.read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
+    pixels = imread(path)
+    assert pixels.shape[:2] == (540, 1080)
+    # Bars in blue, of which 3 and 4 from zero fill 7/8 of the axes but for a margin on top; labels in black.
+    blue = (np.abs(pixels[..., :3] - (31 / 255, 119 / 255, 180 / 255)) < 0.01).all(axis=2).mean()
+    assert 0.6 < blue < 0.85
+    assert (pixels[..., :3] < 0.01).all(axis=2).any()
+
+
+def refused(path: str | Path, source: Source) -> str:
+    with pytest.raises(UsageError) as caught:
+        check_output(str(path), source)
+    message = str(caught.value)
+    assert message.startswith(f"{path}: ")
+    assert "\n" not in message
+    return message
+
+
+@pytest.mark.parametrize(
+    ("name", "got"),
+    [("result.txt", ".txt"), ("result", "no suffix"), (".json", "no suffix"), ("result.JSON", ".JSON"),
+     ("result.json.gz", ".gz")],
+)  # fmt: skip
+def test_unknown_suffix(tmp_path: Path, source: Source, name: str, got: str) -> None:
+    expected = f"expected an output ending in .json, .npz, .csv, .png, got {got}"
+    assert expected in refused(tmp_path / name, source)
+
+
+def test_no_place_for_a_file(tmp_path: Path, source: Source) -> None:
+    missing = tmp_path / "missing"
+    assert f"found none at {missing}; create it" in refused(missing / "result.json", source)
+    missing.write_bytes(b"")
+    assert f"found none at {missing}; create it" in refused(missing / "result.json", source)
+    (tmp_path / "result.json").mkdir()
+    assert "expected a file name for the output, got a directory" in refused(tmp_path / "result.json", source)
+
+
+def test_folder_not_writable(tmp_path: Path, source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Asked of the system, because permissions do not stop root."""
+    monkeypatch.setattr(os, "access", lambda folder, mode: not (folder == str(tmp_path) and mode & os.W_OK))
+    assert f"{tmp_path} cannot; check its permissions" in refused(tmp_path / "result.json", source)
+
+
+def test_output_is_an_input(tmp_path: Path, source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By its name, a relative one, a symbolic link or a hard link; whatever else is there may be replaced."""
+    samples = tmp_path / "samples.json"
+    (tmp_path / "symbolic.json").symlink_to(samples)
+    (tmp_path / "hard.json").hardlink_to(samples)
+    monkeypatch.chdir(tmp_path)
+    for path in (samples, "samples.json", "./samples.json", "symbolic.json", "hard.json"):
+        assert "the output is one of the inputs; choose another name" in refused(path, source)
+    (tmp_path / "old.json").write_bytes(b"old")
+    for name in ("old.json", "new.json"):
+        check_output(name, source)
+    assert (tmp_path / "old.json").read_bytes() == b"old"
+    assert not (tmp_path / "new.json").exists()
+
+
+def test_picture_without_matplotlib(tmp_path: Path, source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = builtins.__import__
+
+    def without(name: str, *rest: Any) -> Any:
+        if name.startswith("matplotlib"):
+            raise ImportError(name)
+        return whole(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    assert "needs matplotlib; install the extra plot" in refused(tmp_path / "result.png", source)
+    check_output(str(tmp_path / "result.csv"), source)
+
+
+FAILURES = [
+    (KeyboardInterrupt(), KeyboardInterrupt),
+    (SystemExit(143), SystemExit),
+    (MemoryError(), MemoryError),
+    (ValueError("broken"), ValueError),
+    (OSError(28, "No space left on device"), PipelineError),
+]
+
+
+@pytest.mark.parametrize("suffix", WRITERS)
+@pytest.mark.parametrize(("failure", "raised"), FAILURES)
+def test_failing_writer_leaves_the_old_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str, failure: BaseException, raised: type[BaseException]
+) -> None:
+    whole = WRITERS[suffix]
+
+    def broken(result: Any, file: BinaryIO) -> None:
+        whole(REGULAR, file)
+        raise failure
+
+    monkeypatch.setitem(result_file.WRITERS, suffix, broken)
+    path = tmp_path / f"result{suffix}"
+    with pytest.raises(raised):
+        write_output(str(path), RESULT)
+    assert list(tmp_path.iterdir()) == []
+    path.write_bytes(b"old")
+    with pytest.raises(raised):
+        write_output(str(path), RESULT)
+    assert list(tmp_path.iterdir()) == [path]
+    assert path.read_bytes() == b"old"
+
+
+@pytest.mark.parametrize("suffix", WRITERS)
+def test_disk_that_fills_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str) -> None:
+    """A disk that takes 20 bytes more: every writer's error becomes one line, and nothing is left."""
+    whole = builtins.open
+
+    def opened(name: Any, mode: str = "r", *rest: Any, **keywords: Any) -> Any:
+        file: Any = whole(name, mode, *rest, **keywords)
+        return _Full(file, 20) if "x" in mode else file
+
+    path = tmp_path / f"result{suffix}"
+    path.write_bytes(b"old")
+    with monkeypatch.context() as patch:
+        patch.setattr(builtins, "open", opened)
+        with pytest.raises(PipelineError) as caught:
+            write_output(str(path), RESULT)
+    assert str(caught.value) == f"{path}: expected to write the file, got No space left on device; choose another place"
+    assert list(tmp_path.iterdir()) == [path]
+    assert path.read_bytes() == b"old"
+
+
+class _Full:
+    """A file on a disk with little space left."""
+
+    def __init__(self, file: BinaryIO, left: int) -> None:
+        self._file = file
+        self._left = left
+
+    def write(self, data: Any) -> int:
+        self._left -= memoryview(data).nbytes
+        if self._left < 0:
+            raise OSError(28, "No space left on device")
+        return self._file.write(data)
+
+    def __enter__(self) -> _Full:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+
+def test_whole_file_appears_at_the_end(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    with whole_file(path) as file:
+        file.write(b"new")
+        assert not path.exists()
+    assert path.read_bytes() == b"new"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(("failure", "raised"), FAILURES)
+def test_whole_file_or_none(tmp_path: Path, failure: BaseException, raised: type[BaseException]) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+    with pytest.raises(raised), whole_file(path) as file:
+        file.write(b"new")
+        assert len(list(tmp_path.iterdir())) == 2
+        raise failure
+    assert list(tmp_path.iterdir()) == [path]
+    assert path.read_bytes() == b"old"
+
+
+def test_whole_file_where_there_is_no_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = shutil.disk_usage(tmp_path)._replace(free=99)
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage)
+    path = tmp_path / "file"
+    expected = f"^{path}: expected 100 free bytes in {tmp_path}, got 99; "
+    with pytest.raises(PipelineError, match=expected), whole_file(path, 100):
+        pytest.fail("opened")
+    assert list(tmp_path.iterdir()) == []
+    with whole_file(path, 99) as file:
+        file.write(b"new")
+    assert path.read_bytes() == b"new"
+
+
+def test_flushed_before_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a crash the name must not belong to a file whose content never reached the disk."""
+    sizes: list[int] = []
+    whole = os.replace
+
+    def replace(temporary: str, target: str) -> None:
+        assert sizes == [3]
+        whole(temporary, target)
+
+    monkeypatch.setattr(os, "fsync", lambda fd: sizes.append(os.fstat(fd).st_size))
+    monkeypatch.setattr(os, "replace", replace)
+    with whole_file(tmp_path / "file") as file:
+        file.write(b"new")
+    assert (tmp_path / "file").exists()
+
+
+def test_failing_rename(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*_: str) -> None:
+        raise OSError(13, "Permission denied")
+
+    monkeypatch.setattr(os, "replace", failing)
+    path = tmp_path / "file"
+    expected = f"^{path}: expected to write the file, got Permission denied"
+    with pytest.raises(PipelineError, match=expected), whole_file(path) as file:
+        file.write(b"new")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_output_through_a_link(tmp_path: Path) -> None:
+    (tmp_path / "real.json").write_bytes(b"old")
+    (tmp_path / "link.json").symlink_to("real.json")
+    write_output(str(tmp_path / "link.json"), REGULAR)
+    assert (tmp_path / "link.json").is_symlink()
+    assert json.loads((tmp_path / "real.json").read_bytes())["storage"]["values"] == [0, 3, 4, 0]

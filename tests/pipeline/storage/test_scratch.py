@@ -1,0 +1,74 @@
+"""Memory that a thread uses again: nobody else's, as long as it is used."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
+import numpy as np
+import pytest
+
+from pipeline.storage import scratch as module
+from pipeline.storage.scratch import scratch
+
+INT64 = np.dtype(np.int64)
+
+
+def test_arrays_lie_beside_each_other_until_the_end() -> None:
+    with scratch() as allocate:
+        kinds = ((3, 5), "u1"), ((), "f8"), ((0, 4), "i2"), ((7,), "V5"), ((2, 2), ">i4"), ((9,), "S3")
+        arrays = [allocate(shape, np.dtype(dtype)) for shape, dtype in kinds]
+        for number, array in enumerate(arrays):
+            array.reshape(-1).view(np.uint8)[...] = number
+        for number, array in enumerate(arrays):
+            assert array.flags.c_contiguous and array.ctypes.data % module.ALIGNED == arrays[0].ctypes.data % 64
+            assert (array.reshape(-1).view(np.uint8) == number).all()
+        assert [array.shape for array in arrays] == [(3, 5), (), (0, 4), (7,), (2, 2), (9,)]
+        assert arrays[4].dtype == np.dtype(">i4")
+
+
+def test_memory_is_used_again_by_the_thread() -> None:
+    places = []
+    for _ in range(2):
+        with scratch() as allocate:
+            places.append(allocate((1000,), INT64).ctypes.data)
+    assert places[0] == places[1]
+
+
+def test_no_two_users_share_it() -> None:
+    """One inside of another, as of threads."""
+    with scratch() as outer:
+        kept = outer((1000,), INT64)
+        with scratch() as inner:
+            assert not np.shares_memory(kept, inner((1000,), INT64))
+    both = Barrier(2)
+
+    def place() -> int:
+        with scratch() as allocate:
+            found = allocate((1000,), INT64).ctypes.data
+            both.wait(20)
+            return found
+
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.submit(place), pool.submit(place)
+        assert abs(first.result() - second.result()) >= 8000
+
+
+def test_where_there_is_no_room_left_it_is_fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "ROOM", 8192)
+    monkeypatch.setattr(module._own, "memory", None, raising=False)
+    with scratch() as allocate:
+        arrays = [allocate((600,), INT64), allocate((600,), INT64), allocate((424,), INT64), allocate((1,), INT64)]
+        for number, array in enumerate(arrays):
+            array[...] = number
+        assert [array.tolist() for array in arrays] == [[0] * 600, [1] * 600, [2] * 424, [3]]
+        assert [array.base is None for array in arrays] == [False, True, False, True]
+    module._own.memory = None  # too short for others
+
+
+def test_it_is_given_back_after_an_error() -> None:
+    with pytest.raises(ValueError), scratch() as allocate:
+        place = allocate((1,), INT64).ctypes.data
+        raise ValueError
+    with scratch() as allocate:
+        assert allocate((1,), INT64).ctypes.data == place

@@ -1,0 +1,68 @@
+"""When the server that workers are forked from starts: first of all, where files are worth several processes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pipeline.__main__
+import pipeline.cluster.fork_server
+import pipeline.cluster.placement
+import pipeline.gpu.devices
+import pipeline.threads
+from kernels.common import cxx
+from pipeline.cluster.fork_server import GPU_WORKER, WORKER
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The current one, with a file of 4,000 bytes."""
+    np.arange(1000, dtype=np.int32).tofile(tmp_path / "samples.bin")
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("words", "gpus", "small", "starts"),
+    [
+        (["histogram", "samples.bin"], 2, 4000, True), (["reduce", "-q", "samples.bin", "samples.bin"], 8, 8000, True),
+        (["histogram", "samples.bin"], 2, 4001, False), (["histogram", "samples.bin"], 1, 0, False),
+        (["histogram", "samples.bin"], 0, 0, False), (["histogram", "missing.bin"], 2, 0, False), ([], 2, 0, False),
+        (["--help"], 2, 0, False), (["histogram", "samples.bin", "--device", "cpu"], 2, 0, False),
+        (["histogram", "samples.bin", "--device=cpu"], 2, 0, False),
+        (["histogram", "samples.bin", "--scheduler-file", "file.json"], 2, 0, False),
+    ],
+)  # fmt: skip
+def test_command_starts_it_first_where_files_are_for_several_gpus(
+    words: list[str], gpus: int, small: int, starts: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[Any] = []
+    monkeypatch.setattr(pipeline.cluster.fork_server, "start", found.append)
+    monkeypatch.setattr(pipeline.gpu.devices, "find_devices", lambda: SimpleNamespace(usable=gpus))
+    monkeypatch.setattr(pipeline.cluster.placement, "SMALL_BYTES", small)
+    pipeline.__main__.expect_processes(words)
+    assert found == [GPU_WORKER] * starts
+
+
+@pytest.mark.parametrize(
+    ("job", "compiler", "gpus", "cores", "nbytes", "starts"),
+    [
+        ("matmul", "c++", 0, 2, 4000, True), ("matmul", "c++", 0, 1, 4000, False), ("matmul", "c++", 0, 2, 4001, False),
+        ("matmul", "c++", 1, 2, 0, False), ("histogram", None, 0, 2, 4000, True), ("reduce", None, 0, 1, 0, False),
+        ("histogram", "c++", 0, 4, 0, False), ("reduce", "c++", 0, 5, 4000, True), ("reduce", "c++", 0, 5, 4001, False),
+    ],
+)  # fmt: skip
+def test_command_starts_it_first_where_files_are_for_several_cores(
+    job: str, compiler: str | None, gpus: int, cores: int, nbytes: int, starts: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[Any] = []
+    monkeypatch.setattr(pipeline.cluster.fork_server, "start", found.append)
+    monkeypatch.setattr(pipeline.gpu.devices, "find_devices", lambda: SimpleNamespace(usable=gpus))
+    monkeypatch.setattr(pipeline.threads, "cores", lambda: cores)
+    monkeypatch.setattr(cxx, "compiler", lambda: compiler and (compiler,))
+    monkeypatch.setattr(pipeline.cluster.placement, "PROCESSES_FROM_BYTES", nbytes)
+    pipeline.__main__.expect_processes([job, "samples.bin"])
+    assert found == [WORKER] * starts

@@ -1,0 +1,46 @@
+"""A script that runs jobs and does not ask for its `__name__`: workers of its own do not run it again."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+SCRIPT = """
+from dataclasses import replace
+import pipeline.cluster.placement
+from pipeline.cluster.placement import Placement
+from pipeline.engine.aggregate import run
+from pipeline.settings import Settings
+from pipeline.storage.sources import open_source
+from workflows.histogram import HISTOGRAM, HistogramOptions
+
+print("once")
+pipeline.cluster.placement.PROCESSES_FROM_BYTES, pipeline.cluster.placement.processes = 0, lambda compiled: 2
+
+def compute(block, options):
+    return HISTOGRAM.compute(block, options)
+
+settings = Settings(placement=Placement(device="cpu", own_process={own}))
+done = run(replace(HISTOGRAM, compute=compute), HistogramOptions(), open_source(("samples.bin",)), settings)
+print(done.result.counts.sum(), done.where)
+"""
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["spawned", "forked"])
+def test_it_runs_once(own: bool, tmp_path: Path) -> None:
+    """What it defines still reaches them."""
+    np.arange(1000, dtype=np.int32).tofile(tmp_path / "samples.bin")
+    (tmp_path / "script.py").write_text(SCRIPT.format(own=own))
+    done = subprocess.run(
+        [sys.executable, "script.py"],
+        cwd=tmp_path,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout) == (0, "once\n1000 2 processes on this machine\n")

@@ -1,0 +1,130 @@
+"""Several jobs over one source: read once, each with what it says alone; and what travels with their tasks."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import pipeline.cluster.placement
+import pipeline.engine.aggregate
+import pipeline.engine.aggregate_task
+import pipeline.storage.planned_file
+from pipeline.cluster.placement import Placement, Workers
+from pipeline.engine.aggregate import run, run_all
+from pipeline.engine.aggregate_task import Job
+from pipeline.errors import VerificationError
+from pipeline.gpu.blocks import BLOCK_BYTES, block_bytes_within
+from pipeline.settings import Settings
+from pipeline.storage.sources import open_source
+from workflows.histogram import HISTOGRAM, HistogramOptions
+from workflows.reduce import REDUCE, ReduceOptions
+
+ON_CPU = Placement(device="cpu")
+REFERRED = threading.Event()  # a reference has run; the cluster lives in this process
+
+
+@pytest.fixture
+def samples() -> NDArray[np.int32]:
+    return np.random.default_rng(0).integers(-100, 1200, 30011, dtype=np.int32)
+
+
+@pytest.fixture
+def path(tmp_path: Path, samples: NDArray[np.int32]) -> str:
+    samples.tofile(tmp_path / "samples.bin")
+    return str(tmp_path / "samples.bin")
+
+
+@pytest.mark.usefixtures("shared")
+@pytest.mark.parametrize("verify", ["full", "sample", "off"])
+def test_several_jobs_are_read_once_and_say_what_they_say_alone(
+    path: str, verify: str, samples: NDArray[np.int32], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also one that surveys the data first."""
+    jobs = [Job(HISTOGRAM, HistogramOptions(bins=7)), Job(REDUCE, ReduceOptions("sum,std,argmax")),
+            Job(HISTOGRAM, HistogramOptions(bins=5, range="auto"))]  # fmt: skip
+    source = open_source((path,))
+    how = Settings(ON_CPU, verify, 40000)
+    monkeypatch.setattr(pipeline.engine.aggregate.secrets, "randbits", lambda bits: 3)
+    read: list[int] = []
+    blocks = pipeline.storage.planned_file.fill
+    monkeypatch.setattr(
+        pipeline.storage.planned_file, "fill", lambda *arguments: read.append(len(arguments[1])) or blocks(*arguments)
+    )
+    together = run_all(jobs, source, how)
+    verified = {"full": samples.nbytes, "sample": 4 * together[0].verdict.checked, "off": 0}[verify]
+    assert sum(read) == 2 * (samples.nbytes + verified)  # one survey, one pass
+    assert {outcome.stages.nbytes for outcome in together} == {2 * samples.nbytes}
+    for job, outcome in zip(jobs, together, strict=True):
+        alone = run(job.workflow, job.options, source, how)
+        assert json.dumps(outcome.result.to_json()) == json.dumps(alone.result.to_json())
+        assert outcome.verdict == alone.verdict
+    assert together[2].options.range == (float(samples.min()), float(samples.max()))
+    assert together[1].result.values["sum"] == samples.sum()
+
+
+@pytest.mark.usefixtures("shared")
+def test_wrong_number_of_any_job_ends_them_all(path: str) -> None:
+    def wrong(block: NDArray[Any], options: Any) -> Any:
+        return REDUCE.compute(block, options) + 1
+
+    jobs = [Job(HISTOGRAM, HistogramOptions()), Job(replace(REDUCE, compute=wrong), ReduceOptions("sum"))]
+    with pytest.raises(VerificationError, match=r"^reduce: a number is wrong in chunk 0"):
+        run_all(jobs, open_source((path,)), Settings(ON_CPU, "full"))
+
+
+def telling(block: NDArray[Any], options: Any) -> NDArray[np.int64]:
+    REFERRED.set()
+    return HISTOGRAM.reference(block, options)
+
+
+def test_references_run_beside_computing(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also while more chunks wait for a GPU: the first ones end when a reference has run."""
+    REFERRED.clear()
+    in_time: list[bool] = []
+
+    def blocks(chunk: Any, timeline: Any, nbytes: int) -> Iterator[NDArray[Any]]:
+        in_time.append(REFERRED.wait(10))
+        return pipeline.storage.planned_file.read_blocks(chunk, timeline)
+
+    monkeypatch.setattr(pipeline.cluster.placement, "cores", lambda: 8)
+    monkeypatch.setattr(pipeline.cluster.placement, "_warm_up", lambda: None)
+    monkeypatch.setattr(pipeline.engine.aggregate, "_get_ready", lambda *_: None)
+    monkeypatch.setattr(pipeline.engine.aggregate_task, "device_blocks", blocks)
+    monkeypatch.setattr(pipeline.engine.aggregate_task, "device_name", lambda device: device)
+    with pipeline.cluster.placement._in_this_process(Placement(), "gpu") as gpu:
+        monkeypatch.setattr(pipeline.engine.aggregate, "open_workers", lambda *_: nullcontext(gpu))
+        workflow = replace(HISTOGRAM, reference=telling)
+        outcome = run(workflow, HistogramOptions(), open_source((path,)), Settings(verify="full", chunk_bytes=9000))
+    assert outcome.verdict.chunks == 14 and in_time == [True] * 14
+
+
+@pytest.mark.usefixtures("shared")
+def test_limit_of_memory_travels_with_every_task(
+    path: str, workers: Workers, monkeypatch: pytest.MonkeyPatch, samples: NDArray[np.int32]
+) -> None:
+    """A worker that was started again has been told nothing else."""
+    asked: list[int] = []
+
+    def blocks(chunk: Any, timeline: Any, nbytes: int) -> Iterator[NDArray[Any]]:
+        asked.append(nbytes)
+        return pipeline.storage.planned_file.read_blocks(chunk, timeline)
+
+    gpu = replace(workers, device="gpu", resources={})
+    monkeypatch.setattr(pipeline.engine.aggregate, "open_workers", lambda *_: nullcontext(gpu))
+    monkeypatch.setattr(pipeline.engine.aggregate_task, "device_blocks", blocks)
+    monkeypatch.setattr(pipeline.engine.aggregate_task, "device_name", lambda device: device)
+    for limit, nbytes in ((2**23, block_bytes_within(2**23)), (None, BLOCK_BYTES)):
+        asked.clear()
+        settings = Settings(chunk_bytes=40000, device_memory_limit=limit)
+        outcome = run(HISTOGRAM, HistogramOptions(), open_source((path,)), settings)
+        np.testing.assert_array_equal(outcome.result.counts, np.histogram(samples, 1024, (0, 1024))[0])
+        assert asked == [nbytes] * 4

@@ -1,0 +1,104 @@
+"""The README shows what was measured and what the program prints."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from pipeline.cli.main import cli
+from tests.benchmarks import tables, targets
+from tests.benchmarks.rows import ROWS
+from tests.benchmarks.tables import README, filled
+from tests.benchmarks.targets import Found, Need, Row
+
+TEXT = README.read_text(encoding="utf-8")
+
+
+def test_readme_shows_the_recorded_figures() -> None:
+    assert filled(TEXT) == TEXT, "run python -m tests.benchmarks.tables"
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.what)
+def test_what_is_short_says_what_bounds_it(row: Row) -> None:
+    assert row.bound or not row.short()
+
+
+def rewritten(monkeypatch: pytest.MonkeyPatch, change: Any) -> None:
+    """Recorded figures, changed."""
+    read = targets.read
+
+    def changed(name: str) -> Any:
+        figures = read(name)
+        change(name, figures)
+        return figures
+
+    monkeypatch.setattr(targets, "read", changed)
+
+
+@pytest.mark.parametrize(("share", "shown"), [(0.9699, "**0.969**"), (0.97, "0.97"), (float("nan"), "**nan**")])
+def test_table_follows_the_figures(monkeypatch: pytest.MonkeyPatch, share: float, shown: str) -> None:
+    def change(name: str, figures: Any) -> None:
+        for case in figures["cases"] if name.startswith("histogram_kernel") else []:
+            case["share of read"] = share
+            case["GB/s"]["CUB"] = 1
+
+    rewritten(monkeypatch, change)
+    assert f"| {shown} (" in tables.speed(ROWS[:1])
+    assert ROWS[0].short() == (not share >= 0.97)
+
+
+@pytest.mark.parametrize("bad", [1, float("nan")])
+def test_worst_of_the_cases_counts(monkeypatch: pytest.MonkeyPatch, bad: float) -> None:
+    def change(name: str, figures: Any) -> None:
+        for number, case in enumerate(figures["cases"]):
+            case["share of read"] = 0.99 if number else 0.5 * bad
+
+    rewritten(monkeypatch, change)
+    found = ROWS[0].find()
+    assert found.case == "int32, uniform, 16 bins" and not found.number > 0.5
+    if bad == 1:
+        assert ROWS[1].find() == Found(0.99 / 0.5, "int32, 16 bins")
+
+
+def test_what_was_not_measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(targets, "RESULTS", tmp_path)
+    assert tables.speed(ROWS).count("not measured") >= len(ROWS)
+    assert not any(row.short() for row in ROWS)
+
+
+def test_wrong_numbers_are_no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    def change(name: str, figures: Any) -> None:
+        figures |= {"identical": False}
+        for case in figures.get("cases", []):
+            case["verified"] = False
+
+    rewritten(monkeypatch, change)
+    with pytest.raises(ValueError, match="are wrong"):
+        tables.speed(ROWS[:1])
+    with pytest.raises(ValueError, match="differ in their results"):
+        targets.from_file("H200", "one GPU", "pinned")
+
+
+def test_small_is_not_rounded_to_what_is_needed() -> None:
+    assert tables.amount(0.96999, Need(0.97, "of a copy")) == "0.969"
+    assert tables.amount(1.0301, Need(1.03, "", at_most=True)) == "1.031"
+    assert tables.amount(1.61, Need(1.6, "s", at_most=True)) == "1.61"
+
+
+def test_readme_without_a_marker() -> None:
+    with pytest.raises(ValueError, match="expected <!-- ladder --> and <!-- /ladder --> once"):
+        filled(TEXT.replace("<!-- /ladder -->", ""))
+
+
+def test_readme_shows_what_the_first_command_prints() -> None:
+    """All but the rates, which are those of another machine."""
+    command = re.search(r"-m pipeline (histogram data/ecg.npy .*)\n", TEXT)
+    shown = re.search(r"<!-- panel -->\n```\n(.*?)\nread ", TEXT, re.DOTALL)
+    assert command and shown
+    printed = CliRunner().invoke(cli, [*command[1].split(), "-q"]).stdout
+    assert [line.rstrip() for line in printed.splitlines()][: shown[1].count("\n") + 1] == shown[1].split("\n")
+    assert printed.splitlines()[-1] == TEXT[shown.start() :].split("```")[1].rstrip().splitlines()[-1]

@@ -1,0 +1,49 @@
+"""Study of the reductions: its cases, its verdicts, its conclusions."""
+
+from __future__ import annotations
+
+import inspect
+
+import numpy as np
+import pytest
+
+from kernels.study.reduce import C_TYPES, OPERATIONS, VARIANTS, ordered
+from workflows.study.reduce import STUDY
+from workflows.study.study import Case, Row, parameters
+
+DTYPES = tuple(C_TYPES)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("op", OPERATIONS)
+def test_study_tells_right_from_wrong(op: str, dtype: str) -> None:
+    case = Case("table", "production", (1000,), dtype, parameters(op=op))
+    given_arrays = STUDY.inputs(case, np.random.default_rng(0))
+    expected = STUDY.reference(given_arrays, case)
+    assert STUDY.disagreement(expected, expected, given_arrays, case) is None
+    assert "expected" in (STUDY.disagreement(expected * 0 + 1, expected, given_arrays, case) or "")
+    assert "partials" in (STUDY.disagreement(expected.astype("f4"), expected, given_arrays, case) or "")
+    assert "partials" in (STUDY.disagreement(expected[:0], expected, given_arrays, case) or "")
+    if dtype != "int32":
+        nan = np.array([np.nan], dtype if op == "max" else "f8")
+        assert "nan" in (STUDY.disagreement(ordered(nan) if op == "max" else nan, expected, given_arrays, case) or "")
+
+
+def test_cases_are_accepted_and_conclusions_judged_both_ways() -> None:
+    times = {"modulo": 2.0, "sequential": 1.0, "warp_shuffle": 0.5, "atomic_max": 1.5}
+    for case in STUDY.cases:
+        inspect.signature(VARIANTS[case.variant].run).bind(None, **case.parameters)
+    refused = [case for case in STUDY.cases if case.table == "refused"]
+
+    def rows(good: bool) -> list[Row]:
+        return [
+            Row(case, verified=good != (case in refused), note="as told", ms=None if case in refused else
+                times.get(case.variant, 1) ** (1 if good else -1) / (2 if case.sizes == (1024,) else 1)
+                * (0.5 if case.variant == "atomic_max" and case.sizes == (1024,) else 1))
+            for case in STUDY.cases
+        ]  # fmt: skip
+
+    for conclusion in STUDY.conclusions:
+        for good in (True, False):
+            held, numbers = conclusion.judge(rows(good))
+            assert held == good and numbers, conclusion.claim

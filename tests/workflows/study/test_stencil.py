@@ -1,0 +1,93 @@
+"""The study of the stencil: its cases, its check, its conclusions; on a GPU, its variants on the course's data."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from kernels.study.stencil import C_TYPES, OUT, VARIANTS
+from workflows.study.stencil import BROKEN, LARGE_RADIUS, SMALL_RADIUS, STUDY
+from workflows.study.study import Row
+
+
+def test_study_is_well_formed() -> None:
+    for case in STUDY.cases:
+        assert set(case.parameters) == set(VARIANTS[case.variant].parameters)
+        assert case.table != BROKEN or VARIANTS[case.variant].broken
+        assert STUDY.work(case) > 0
+        assert STUDY.limit(case) == "copy"
+    assert {case.variant for case in STUDY.cases if case.quick} == set(VARIANTS)
+    assert {figure.table for figure in STUDY.figures} <= {case.table for case in STUDY.cases}
+
+
+@pytest.mark.parametrize("dtype", C_TYPES)
+@pytest.mark.parametrize("radius", [3, 1000])
+def test_disagreement(dtype: str, radius: int) -> None:
+    case = next(c for c in STUDY.cases if (c.dtype, c.parameters["radius"]) == (dtype, radius))
+    case = replace(case, sizes=(5000,))
+    arrays = STUDY.inputs(case, np.random.default_rng(0))
+    expected = STUDY.reference(arrays, case)
+    right = expected.astype(OUT[dtype])
+    assert STUDY.disagreement(right, expected, arrays, case) is None
+    assert "5000" in str(STUDY.disagreement(right[:-1], expected, arrays, case))
+    assert STUDY.disagreement(right.astype(np.float16), expected, arrays, case)
+    wrong = right.copy()
+    wrong[77] += 1 if dtype == "int32" else 1e-3
+    assert "first at " in str(STUDY.disagreement(wrong, expected, arrays, case))
+    if dtype != "int32":
+        wrong[77] = np.nan
+        assert "first at 77" in str(STUDY.disagreement(wrong, expected, arrays, case))
+
+
+def rows(**ms: float) -> list[Row]:
+    """Rows of the study; those of `<variant>_<radius>` take so long, broken ones were caught unless 0."""
+    found = []
+    for case in STUDY.cases:
+        radius = case.parameters["radius"]
+        if case.table in (SMALL_RADIUS, LARGE_RADIUS):
+            found.append(Row(case, True, ms.get(f"{case.variant}_{radius}", 1.0), 1.0, 1.0))
+        elif case.table == BROKEN:
+            found.append(Row(case, bool(ms.get(case.variant, 1)), note="seen"))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("number", "holding", "failing"),
+    [
+        (0, {}, {"shared_halo_3": 2.0}),
+        (1, {"shared_halo_1000": 0.5}, {}),
+        (2, {}, {"missing_barrier": 0}),
+        (3, {}, {"past_the_end": 0}),
+        (4, {"production_1000": 1.9}, {"production_1000": 2.1}),
+    ],
+)
+def test_conclusions(number: int, holding: dict[str, float], failing: dict[str, float]) -> None:
+    judge = STUDY.conclusions[number].judge
+    held, numbers = judge(rows(**holding))
+    assert held
+    assert numbers
+    assert not judge(rows(**failing))[0]
+    with pytest.raises(KeyError):
+        judge([])
+
+
+@pytest.mark.gpu
+@pytest.mark.hardware
+def test_course_size_on_gpu() -> None:
+    """Every variant on the data of the course: the right ones agree, the broken ones are caught."""
+    import cupy
+
+    for case in STUDY.cases:
+        if case.sizes != (2**19,) or case.parameters.get("block") == 2048:
+            continue
+        arrays = STUDY.inputs(case, np.random.default_rng(2))
+        expected = STUDY.reference(arrays, case)
+        device, variant = cupy.asarray(arrays[0]), VARIANTS[case.variant]
+        attempts = 20 if variant.broken else 1  # a race does not show every time
+        found = (
+            STUDY.disagreement(variant.run(device, **case.parameters).get(), expected, arrays, case)
+            for _ in range(attempts)
+        )
+        assert any(found) == bool(variant.broken), case

@@ -1,0 +1,115 @@
+"""What a product takes of a GPU: planned before, counted while it is computed, and kept below a limit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pipeline.engine.array
+import workflows.matmul
+from kernels.matmul.memory import room_for
+from pipeline.cluster.placement import Placement
+from pipeline.engine.array import run_array
+from pipeline.settings import Settings
+from pipeline.storage.sources import open_source
+from tests.cases.matmul import factors, same_bits
+from workflows.array_job import Bounds, Spec, sizes
+from workflows.matmul import COPIES, MATMUL, MatmulOptions
+
+SMALL = 1024  # bytes of counters, and of planes that begin at multiples of 16
+PAIRS = [("float16", "float16"), ("float32", "float32"), ("float64", "float64"), ("float32", "float64"),
+         ("int8", "int8"), ("uint16", "int64")]  # fmt: skip
+
+
+def rooms(specs: list[Spec], region: Bounds) -> int:
+    """Bytes of a device for a region of one matrix."""
+    output = MATMUL.outline(specs, MatmulOptions()).dtype
+    rows, columns = sizes(region)
+    inner, given = specs[0].shape[-1], (specs[0].dtype, specs[1].dtype)
+    dtypes = (output, output) if output.kind == "f" else given
+    (*_, read), _ = (sizes(needed) for needed in MATMUL.needs(region, specs, MatmulOptions()))
+    return room_for(dtypes, output, (1, rows, read, columns), inner, given)
+
+
+@pytest.mark.parametrize("pair", PAIRS)
+@pytest.mark.parametrize("inner", [1, 64, 4096, 100_000])
+def test_regions_take_no_more_than_the_run_counts_on(pair: tuple[str, str], inner: int) -> None:
+    assert COPIES == pipeline.engine.array.COPIES
+    specs = [Spec((9_000, inner), np.dtype(pair[0])), Spec((inner, 7_000), np.dtype(pair[1]))]
+    output = MATMUL.outline(specs, MatmulOptions())
+    each = output.dtype.itemsize + sum(spec.dtype.itemsize for spec in specs)
+    for nbytes in (2**23, 2**26, 2**28):
+        regions = list(MATMUL.regions(specs, output, MatmulOptions(), nbytes // each))
+        assert max(rooms(specs, region) for region in regions[:: max(1, len(regions) // 9)]) <= COPIES * nbytes
+        assert sum(int(np.prod(sizes(region))) for region in regions) == output.size
+
+
+@pytest.mark.parametrize(("nbytes", "most"), [(2**22, 256), (2**24, 56), (2**26, 9)])
+@pytest.mark.parametrize("inner", [8192, 2**20])
+def test_longer_sums_take_no_more_regions(inner: int, nbytes: int, most: int) -> None:
+    """Fewer of their products are read at a time, in place of ever smaller tiles."""
+    specs = [Spec((4096, inner), np.dtype("float32")), Spec((inner, 4096), np.dtype("float32"))]
+    output = MATMUL.outline(specs, MatmulOptions())
+    regions = list(MATMUL.regions(specs, output, MatmulOptions(), nbytes // 12))
+    assert len(regions) <= most
+    for region in regions:
+        (*_, read), _ = (sizes(needed) for needed in MATMUL.needs(region, specs, MatmulOptions()))
+        assert 0 < read <= 2 * max(128, *sizes(region))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("pair", PAIRS)
+@pytest.mark.parametrize("shape", [(1, 1, 1), (40, 200, 30), (70, 64, 3), (3, 129, 90)])
+def test_no_more_is_allocated_than_planned(
+    cp: Any, monkeypatch: pytest.MonkeyPatch, pair: tuple[str, str], shape: tuple[int, int, int]
+) -> None:
+    """The sum of all that is alive at a time, counted as it is allocated; in slabs, and term by term."""
+    monkeypatch.setattr(workflows.matmul, "SLAB", 64)
+    kinds = ["mixed" if "float" in name else "ordinary" for name in pair]
+    a, b = factors(kinds[0], pair[0], *shape)[0], factors(kinds[1], pair[1], *shape)[1]
+    taken: list[int] = []
+    for name in ("empty", "zeros"):
+        make = getattr(cp, name)
+
+        def counted(shape: Any, dtype: Any = float, make: Any = make) -> Any:
+            found = make(shape, dtype)
+            taken.append(found.nbytes)
+            return found
+
+        monkeypatch.setattr(cp, name, counted)
+
+    def read(number: int, bounds: Bounds) -> Any:
+        return cp.asarray(np.ascontiguousarray((a, b)[number][tuple(slice(*ends) for ends in bounds)]))
+
+    specs = [Spec(array.shape, array.dtype) for array in (a, b)]
+    region = ((0, shape[0]), (0, shape[2]))
+    MATMUL.compute(read, region, specs, MatmulOptions())
+    slabs = -(-shape[1] // 64)  # each of which makes room for the next one
+    assert max(taken) <= sum(taken) <= slabs * rooms(specs, region) + SMALL
+
+
+@pytest.mark.hardware
+@pytest.mark.parametrize("pair", PAIRS)
+def test_a_limit_of_device_memory_holds(tmp_path: Path, pair: tuple[str, str]) -> None:
+    """Factors of which not one fits: the same bits as on the CPU, and the pool never holds more."""
+    import cupy
+
+    cupy.get_default_memory_pool().free_all_blocks()
+    shape = (600, 9000, 500)
+    a, b = factors("ordinary", pair[0], *shape)[0], factors("ordinary", pair[1], *shape)[1]
+    sources = []
+    for name, array in (("a", a), ("b", b)):
+        np.save(tmp_path / f"{name}.npy", array)
+        sources.append(open_source((str(tmp_path / f"{name}.npy"),), samples=False))
+    found = []
+    for device in ("gpu", "cpu"):
+        path = tmp_path / f"{device}.npy"
+        run_array(MATMUL, MatmulOptions(), sources, str(path), Settings(Placement(device=device), verify="off",
+                  device_memory_limit=2**26 if device == "gpu" else None))  # fmt: skip
+        found.append(np.load(path))
+        if device == "gpu":
+            assert cupy.get_default_memory_pool().total_bytes() <= 2**26
+    same_bits(*found)

@@ -1,0 +1,282 @@
+"""One wrong number planted in a partial: found as often as the verdict says, by the tasks that a run consists of."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import pipeline.engine.aggregate
+import pipeline.engine.aggregate_task
+import pipeline.storage.planned_file
+from kernels.reduce import exact_sum
+from kernels.reduce import partial as reduce
+from pipeline.cluster.placement import Placement, Workers, open_workers
+from pipeline.engine.aggregate import run
+from pipeline.engine.aggregate_task import Job, Mismatch, Pass, Reference, check_chunk, compute_chunk, refer_to_chunk
+from pipeline.errors import VerificationError
+from pipeline.settings import Settings
+from pipeline.storage.chunks import Chunk, plan
+from pipeline.storage.sources import Source, open_source
+from tests.cases.reduce import case
+from workflows.histogram import EXTENT, HISTOGRAM, HistogramOptions
+from workflows.reduce import OPERATIONS, REDUCE, ReduceOptions
+
+TRIALS = 1000
+SAMPLES = 3000
+ON_CPU = Placement(device="cpu")
+
+Partial = NDArray[Any]
+Fault = Callable[[Partial, np.random.Generator], None]  # changes a partial in place
+
+
+@pytest.fixture(autouse=True)
+def several_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Partials of a chunk are combined from those of a few blocks; one of them is wrong."""
+    monkeypatch.setattr(pipeline.storage.planned_file, "BLOCK_BYTES", 2000)
+    monkeypatch.setattr(pipeline.engine.aggregate_task, "worker_address", lambda: "here")
+
+
+@dataclass
+class Planted:
+    """A workflow whose compute goes wrong once: in the block, or the part of one, that has this sample of its chunk.
+
+    What is right is computed once for the same samples.
+    """
+
+    right: Any
+    at: int
+    fault: Fault
+    random: np.random.Generator
+    known: dict[bytes, Partial] = field(default_factory=dict)
+
+    def workflow(self) -> Any:
+        start = 0
+
+        def compute(block: NDArray[Any], options: Any) -> Partial:
+            nonlocal start
+            samples = block.tobytes()
+            if samples not in self.known:
+                self.known[samples] = self.right.compute(block, options)
+            partial = self.known[samples].copy()
+            if start <= self.at < start + len(block):
+                self.fault(partial, self.random)
+            start += len(block)
+            return partial
+
+        return replace(self.right, compute=compute)
+
+
+def written(folder: Path, samples: NDArray[Any]) -> Source:
+    np.save(folder / f"{samples.dtype}.npy", samples)
+    return open_source((str(folder / f"{samples.dtype}.npy"),))
+
+
+def trial(workflow: Any, options: Any, chunk: Chunk, reference: Reference | None = None) -> tuple[Mismatch | None, Any]:
+    """What the check of a chunk says, and its partial."""
+    pass_ = Pass((Job(workflow, options),), "cpu")
+    result = compute_chunk(pass_, chunk)
+    return check_chunk(pass_, chunk, result, reference or refer_to_chunk(pass_, chunk)), result.partials[0]
+
+
+def all_are_found(workflow: Any, options: Any, source: Source, faults: Sequence[Fault], seed: int) -> None:
+    """With `--verify full` no partial that differs from the right one passes, and the right one does."""
+    random = np.random.default_rng(seed)
+    (chunk,) = plan(source, 2**30, "full", 0)
+    found, right = trial(workflow, options, chunk)
+    assert found is None
+    reference = refer_to_chunk(Pass((Job(workflow, options),), "cpu"), chunk)
+    known: dict[bytes, Partial] = {}
+    wrong = 0
+    while wrong < TRIALS:
+        fault = faults[random.integers(len(faults))]
+        planted = Planted(workflow, int(random.integers(SAMPLES)), fault, random, known)
+        found, partial = trial(planted.workflow(), options, chunk, reference)
+        differs = not np.array_equal(partial, right)  # the minimum of one block may be wrong, but not that of all
+        assert (found is not None) == differs
+        wrong += differs
+
+
+def found_in_samples(workflow: Any, options: Any, source: Source, fault: Fault) -> tuple[int, float]:
+    """How many are found with `--verify sample`, each time of other samples, and how many the verdict promises.
+
+    An error is found where the sample has it. Other errors may be seen by an invariant.
+    """
+    random = np.random.default_rng(8)
+    found, promised, variance = 0, 0.0, 0.0
+    for seed in range(TRIALS):
+        chunks = plan(source, 1001 * source.dtype.itemsize, "sample", seed)
+        share = sum(chunk.checked.samples for chunk in chunks if chunk.checked) / source.samples
+        at = int(random.integers(source.samples))
+        chunk = next(chunk for chunk in chunks if chunk.start <= at < chunk.start + chunk.samples)
+        assert chunk.checked
+        planted = Planted(workflow, at - chunk.start, fault, random)
+        mismatch, _ = trial(planted.workflow(), options, chunk)
+        if 0 <= at - chunk.start - chunk.checked.start < chunk.checked.samples:
+            assert mismatch
+        found += mismatch is not None
+        promised, variance = promised + share, variance + share * (1 - share)
+    assert found >= promised - 4 * math.sqrt(variance)
+    return found, promised + 4 * math.sqrt(variance)
+
+
+# --- reduce -----------------------------------------------------------------------------------------------------------
+
+WORDS = {"sum": [reduce.SUM_AT], "mean": [reduce.SUM_AT]}
+WORDS |= {op: [reduce.SUM_AT, reduce.SQUARES_AT] for op in ("var", "std", "norm")}
+ENTRIES = {"min": [reduce.MIN_KEY], "max": [reduce.MAX_KEY], "argmin": [reduce.MIN_AT], "argmax": [reduce.MAX_AT]}
+COUNTED = [reduce.SAMPLES, reduce.NAN, reduce.POSITIVE, reduce.NEGATIVE]
+
+
+def off_by(positions: Sequence[int], *steps: int) -> Fault:
+    """One of these entries is wrong by one of these steps."""
+
+    def fault(partial: Partial, random: np.random.Generator) -> None:
+        at = int(random.choice(positions))
+        partial[at : at + 1] += random.choice([*steps, *(-step for step in steps)])  # which may wrap
+
+    return fault
+
+
+def off_by_an_ulp(at: slice) -> Fault:
+    """A sum is wrong by the last bit of what it is rounded to."""
+
+    def fault(partial: Partial, random: np.random.Generator) -> None:
+        value = exact_sum.from_words(partial[at])
+        ulp = 1 << max(0, abs(value).bit_length() - 53)
+        partial[at] = exact_sum.to_words(value + int(random.choice([-1, 1])) * ulp, at.stop - at.start)
+
+    return fault
+
+
+def faults_of(op: str) -> list[Fault]:
+    """All that a result of this operation depends on, by the least that it can be wrong by."""
+    faults = [off_by(COUNTED, 1)]
+    for at in WORDS.get(op, ()):
+        faults += [off_by(range(at.start, at.stop), 1), off_by_an_ulp(at)]
+    if op.startswith("arg"):
+        faults += [off_by(ENTRIES[op], 2), off_by([reduce.FIRST_NAN], 2)]
+    elif op in ENTRIES:
+        # The next number; zero, of the other sign.
+        faults += [off_by(ENTRIES[op], 1), off_by([reduce.MIN_AT if op == "min" else reduce.MAX_AT], 1)]
+    return faults
+
+
+def samples_of(dtype: str) -> NDArray[Any]:
+    return case("ordinary" if dtype == "int16" else "specials", dtype, SAMPLES)
+
+
+@pytest.mark.parametrize("dtype", ["int16", "float64"])
+@pytest.mark.parametrize("op", OPERATIONS)
+def test_every_wrong_partial_of_a_reduction_is_found(op: str, dtype: str, tmp_path: Path) -> None:
+    all_are_found(REDUCE, ReduceOptions(op), written(tmp_path, samples_of(dtype)), faults_of(op), 1)
+
+
+@pytest.mark.parametrize("op", OPERATIONS)
+def test_a_sample_finds_wrong_reductions_as_often_as_it_says(op: str, tmp_path: Path) -> None:
+    source = written(tmp_path, case("ordinary", "float32", SAMPLES))
+    # Of a sum the last bit of what it is rounded to; else the next number, or the next place.
+    fault = faults_of(op)[2 if op in WORDS else 1 if op in ENTRIES else 0]
+    found, most = found_in_samples(REDUCE, ReduceOptions(op), source, fault)
+    assert found <= most or op == "count"  # of which invariants see most
+
+
+# --- histogram --------------------------------------------------------------------------------------------------------
+
+
+def moved(partial: Partial, random: np.random.Generator) -> None:
+    """One sample is counted in another bin, or beyond the ends, or as NaN, or comes from there."""
+    source = random.choice(np.flatnonzero(partial))
+    target = (source + random.integers(1, len(partial))) % len(partial)
+    partial[source] -= 1
+    partial[target] += 1
+
+
+def lost(partial: Partial, random: np.random.Generator) -> None:
+    partial[random.choice(np.flatnonzero(partial))] -= 1
+
+
+def counted_twice(partial: Partial, random: np.random.Generator) -> None:
+    partial[random.integers(len(partial))] += 1
+
+
+def swapped(partial: Partial, random: np.random.Generator) -> None:
+    """Two bins that are side by side."""
+    at = int(random.integers(1, len(partial)))
+    partial[at - 1 : at + 1] = partial[[at, at - 1]]
+
+
+def histogram_source(folder: Path) -> tuple[Source, HistogramOptions]:
+    """With samples on both sides of the range, and NaN."""
+    samples = np.random.default_rng(5).normal(50, 40, SAMPLES).astype(np.float32)
+    samples[::100] = np.nan
+    return written(folder, samples), HistogramOptions(bins=20, range=(0.0, 100.0))
+
+
+@pytest.mark.parametrize("fault", [moved, lost, counted_twice, swapped])
+def test_every_wrong_count_is_found(fault: Fault, tmp_path: Path) -> None:
+    source, options = histogram_source(tmp_path)
+    all_are_found(HISTOGRAM, options, source, [fault], 2)
+
+
+def test_a_sample_finds_counts_that_moved_as_often_as_it_says(tmp_path: Path) -> None:
+    source, options = histogram_source(tmp_path)
+    found, most = found_in_samples(HISTOGRAM, options, source, moved)
+    assert found <= most
+
+
+@pytest.mark.parametrize("fault", [lost, counted_twice])
+def test_counts_that_do_not_add_up_are_found_whatever_was_sampled(fault: Fault, tmp_path: Path) -> None:
+    source, options = histogram_source(tmp_path)
+    assert found_in_samples(HISTOGRAM, options, source, fault)[0] == TRIALS
+
+
+def test_every_wrong_extent_is_found(tmp_path: Path) -> None:
+    """Of `--range auto`."""
+
+    def next_number(partial: Partial, random: np.random.Generator) -> None:
+        at = int(random.integers(2))
+        partial[at] = np.nextafter(partial[at], random.choice([-np.inf, np.inf]))
+
+    source, options = histogram_source(tmp_path)
+    all_are_found(EXTENT, options, source, [next_number], 3)
+
+
+# --- whole runs -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def workers() -> Iterator[Workers]:
+    """One cluster for all runs."""
+    with open_workers(ON_CPU, 0) as workers:
+        yield workers
+
+
+@pytest.mark.parametrize("mode", ["full", "sample"])
+@pytest.mark.parametrize("name", ["histogram", "reduce"])
+def test_a_run_fails_where_its_tasks_find_something(
+    name: str, mode: str, tmp_path: Path, workers: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every other error is where the sample is: one with the seed of the run."""
+    monkeypatch.setattr(pipeline.engine.aggregate, "open_workers", lambda *_: nullcontext(workers))
+    random = np.random.default_rng(9)
+    workflow, options, fault = (HISTOGRAM, HistogramOptions(bins=20, range=(0.0, 100.0)), moved)
+    if name == "reduce":
+        workflow, options, fault = REDUCE, ReduceOptions("var,argmin"), off_by_an_ulp(reduce.SUM_AT)
+    source = histogram_source(tmp_path)[0]
+    for seed in range(20):
+        monkeypatch.setattr(pipeline.engine.aggregate.secrets, "randbits", lambda bits, seed=seed: seed)
+        (chunk,) = plan(source, 2**30, mode, seed)
+        assert chunk.checked
+        at = int(random.integers(SAMPLES)) if seed % 2 else chunk.checked.start
+        planted = Planted(workflow, at, fault, random)
+        covered = 0 <= at - chunk.checked.start < chunk.checked.samples
+        with pytest.raises(VerificationError, match="a number is wrong in chunk 0") if covered else nullcontext():
+            run(planted.workflow(), options, source, Settings(placement=ON_CPU, verify=mode))

@@ -1,0 +1,1 @@
+"""The courses' studies: cases, references and conclusions."""

@@ -1,0 +1,183 @@
+"""What a study of a kernel family is: data. `pipeline study` checks every case first and times it after."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernels.study.variant import NO_PARAMETERS, Variant
+
+Arrays = tuple[NDArray[Any], ...]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One measurement: a variant on data of one size.
+
+    Attributes
+    ----------
+    table
+        The table of the study that it is a row of.
+    variant
+    sizes
+        Of the data, in the family's own order, e.g. (n,) or (rows, inner, columns).
+    dtype
+        NumPy name.
+    parameters
+        Launch parameters of the variant.
+    course_ms
+        Kernel time that the course reports for it, in milliseconds; None where it reports none.
+    quick
+        Part of the quick run.
+    """
+
+    table: str
+    variant: str
+    sizes: tuple[int, ...]
+    dtype: str
+    parameters: Mapping[str, Any] = field(default_factory=lambda: NO_PARAMETERS)
+    course_ms: float | None = None
+    quick: bool = False
+
+
+@dataclass(frozen=True)
+class Row:
+    """What became of a case.
+
+    Attributes
+    ----------
+    case
+    verified
+        The result agrees with the reference; for a variant that is broken on purpose, that it was caught.
+    ms
+        Median kernel time in milliseconds; None where it was not timed.
+    rate
+        GB/s or GFLOP/s, as the study says.
+    share
+        Of the device's limit, measured in the same run.
+    to_device_ms, to_host_ms
+        Of the transfers, where the study times them.
+    note
+        Why it was refused, or what verification caught.
+    """
+
+    case: Case
+    verified: bool
+    ms: float | None = None
+    rate: float | None = None
+    share: float | None = None
+    to_device_ms: float | None = None
+    to_host_ms: float | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Conclusion:
+    """What the course concludes, and how to tell from the rows whether it holds here: (held, the numbers)."""
+
+    claim: str
+    judge: Callable[[list[Row]], tuple[bool, str]]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A picture of one table.
+
+    Attributes
+    ----------
+    table, title
+    x
+        Launch parameter or ``"size"`` on the horizontal axis.
+    y
+        Launch parameter on the vertical axis of a heat map of the rate; None draws lines of the rate, one per variant.
+    """
+
+    table: str
+    title: str
+    x: str
+    y: str | None = None
+
+
+@dataclass(frozen=True)
+class Study:
+    """A study of one family, after one of the courses.
+
+    Attributes
+    ----------
+    family
+        Stem of the kernels.
+    course
+        Author, title and GPU of the document whose figures stand beside ours.
+    unit
+        ``"GB/s"`` or ``"GFLOP/s"``.
+    limit
+        What bounds it: ``"read"`` or ``"copy"`` of device memory, ``"float32"`` or ``"float64"`` products by cuBLAS.
+        A function of the case where that depends on it.
+    variants
+    cases
+        In the order of the tables.
+    inputs
+        (case, generator) -> host arrays.
+    reference
+        (host arrays, case) -> the expected host array, by the plain CPU reference.
+    disagreement
+        (got, expected, host arrays, case) -> what is wrong, or None. NaN never agrees; bounds come from the data.
+    work
+        case -> bytes or operations, whichever `unit` counts.
+    figures, conclusions
+    transfers
+        Time host to device and device to host, too.
+    """
+
+    family: str
+    course: str
+    unit: str
+    limit: Callable[[Case], str]
+    variants: Mapping[str, Variant]
+    cases: tuple[Case, ...]
+    inputs: Callable[[Case, np.random.Generator], Arrays]
+    reference: Callable[[Arrays, Case], NDArray[Any]]
+    disagreement: Callable[[NDArray[Any], NDArray[Any], Arrays, Case], str | None]
+    work: Callable[[Case], float]
+    figures: tuple[Figure, ...] = ()
+    conclusions: tuple[Conclusion, ...] = ()
+    transfers: bool = False
+
+
+def parameters(**values: Any) -> Mapping[str, Any]:
+    """Launch parameters of a case."""
+    return MappingProxyType(values)
+
+
+def first_difference(got: NDArray[Any], expected: NDArray[Any]) -> str | None:
+    """Where two arrays that should be equal bit for bit are not; NaN differs from everything."""
+    if got.shape != expected.shape or got.dtype != expected.dtype:
+        return f"expected {expected.shape} of {expected.dtype}, got {got.shape} of {got.dtype}"
+    wrong = ~(got == expected)
+    if not wrong.any():
+        return None
+    place = tuple(int(i) for i in np.argwhere(wrong)[0])
+    count = np.count_nonzero(wrong)
+    return f"{count} of {got.size} differ, first at {place}: expected {expected[place]}, got {got[place]}"
+
+
+def best(rows: list[Row], variant: str, table: str | None = None) -> Row:
+    """Fastest timed row of a variant; KeyError where none was timed."""
+    found = [row for row in rows if row.case.variant == variant and row.ms and table in (None, row.case.table)]
+    if not found:
+        raise KeyError(f"no timed row of {variant}")
+    return min(found, key=lambda row: row.ms or 0.0)
+
+
+def all_caught(variants: Mapping[str, Variant], rows: list[Row]) -> tuple[bool, str]:
+    """Held where verification caught every broken variant that ran; KeyError where none did."""
+    found = [row for row in rows if variants[row.case.variant].broken]
+    if not found:
+        raise KeyError("no rows of broken variants")
+    said = "; ".join(f"{row.case.variant}: {row.note if row.verified else 'not caught'}" for row in found)
+    return all(row.verified for row in found), said
