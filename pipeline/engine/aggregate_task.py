@@ -16,7 +16,7 @@ from pipeline.errors import PipelineError, UsageError, failure
 from pipeline.gpu.blocks import BLOCK_BYTES, device_blocks
 from pipeline.gpu.devices import find_devices
 from pipeline.storage.chunks import Chunk, Region
-from pipeline.storage.planned_file import read_blocks
+from pipeline.storage.blocks import read_blocks
 from pipeline.timeline import Timeline
 from workflows.aggregation import Workflow
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from pipeline.errors import PipelineError
 from pipeline.gpu.devices import find_devices
 from pipeline.gpu.pinned import Reader, reader
-from pipeline.storage.chunks import Piece
+from pipeline.storage.pieces import Piece
 from pipeline.storage.planned_file import open_planned
 from pipeline.threads import cores
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from kernels.transpose.check import is_transpose
 from kernels.transpose.cpu import transpose_cpu
 from pipeline.errors import PipelineError, UsageError
-from pipeline.storage.chunks import Piece
+from pipeline.storage.pieces import Piece
 from pipeline.storage.planned_file import Opened, fill, open_planned
 from pipeline.storage.read_runs import read_runs
 from pipeline.storage.sources import Source

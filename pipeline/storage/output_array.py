@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from pipeline.errors import PipelineError
 from pipeline.storage.array_file import ArrayFile, read_region, runs_of
 from pipeline.storage.atomic_file import whole_file
-from pipeline.storage.chunks import Piece
+from pipeline.storage.pieces import Piece
 from pipeline.storage.mapped import Inside, mapped, put, slabs
 from pipeline.storage.mapped_output import mapped_file
 from pipeline.storage.planned_file import Opened, open_planned

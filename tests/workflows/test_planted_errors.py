@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 import pipeline.engine.aggregate
 import pipeline.engine.aggregate_task
-import pipeline.storage.planned_file
+import pipeline.storage.blocks
 from kernels.reduce import exact_sum
 from kernels.reduce import partial as reduce
 from pipeline.cluster.placement import Placement, Workers, open_workers
@@ -40,7 +40,7 @@ Fault = Callable[[Partial, np.random.Generator], None]  # changes a partial in p
 @pytest.fixture(autouse=True)
 def several_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Partials of a chunk are combined from those of a few blocks; one of them is wrong."""
-    monkeypatch.setattr(pipeline.storage.planned_file, "BLOCK_BYTES", 2000)
+    monkeypatch.setattr(pipeline.storage.blocks, "BLOCK_BYTES", 2000)
     monkeypatch.setattr(pipeline.engine.aggregate_task, "worker_address", lambda: "here")
 
 

@@ -14,7 +14,7 @@ import pytest
 from numpy.typing import NDArray
 
 import pipeline.engine.aggregate
-import pipeline.storage.planned_file
+import pipeline.storage.blocks
 from pipeline.cluster.worker import STICKY_ERRORS
 from pipeline.engine.aggregate import run
 from pipeline.engine.aggregate_task import Job, differences
@@ -161,7 +161,7 @@ def test_combined_total_of_a_chunk_is_compared(path: str, monkeypatch: pytest.Mo
     """Not a second sum of the same partials beside it: where all is checked, what is checked is what is returned."""
     global CALLS
     CALLS = count()
-    monkeypatch.setattr(pipeline.storage.planned_file, "BLOCK_BYTES", 1000)
+    monkeypatch.setattr(pipeline.storage.blocks, "BLOCK_BYTES", 1000)
     text = refused(path, compute=computes_as_such, combine=combines_wrongly_the_first_time, chunk_bytes=2**20)
     assert f"chunk 0 ({path} bytes 0-31999)" in text
     assert "bin 0 [0, 1): expected 7999, got 7998; bin 7 [7, 8): expected 0, got 1" in text
