@@ -13,7 +13,7 @@ VERIFY = ("full", "sample", "off")
 # `full` costs about as much as NumPy's histogram of the file: by default where that stays within a second or two.
 FULL_UP_TO_BYTES = 2**28
 
-Progress = Callable[[int, int], None]  # (bytes done, bytes in all)
+Progress = Callable[[int, int | None], None]  # (bytes done, bytes in all, None if that is unknown)
 OnStart = Callable[[Workers], None]
 
 
@@ -48,15 +48,15 @@ class Settings:
     progress: Progress = lambda done, total: None
     on_start: OnStart = lambda workers: None
 
-    def mode(self, nbytes: int) -> str:
-        """How a run over so many bytes is verified.
+    def mode(self, nbytes: int | None) -> str:
+        """How a run over `nbytes` bytes, or an unknown number, is verified.
 
         Raises
         ------
         UsageError
             If there is no such way.
         """
-        mode = self.verify or ("full" if nbytes <= FULL_UP_TO_BYTES else "sample")
+        mode = self.verify or ("full" if nbytes is not None and nbytes <= FULL_UP_TO_BYTES else "sample")
         if mode not in VERIFY:
             raise UsageError(f"--verify: expected one of {', '.join(VERIFY)}, got {self.verify!r}")
         return mode

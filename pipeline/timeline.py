@@ -35,7 +35,7 @@ class Timeline:
         By stage: added up, so that overlapping stages add up to more than the time that passed.
     spans
         In the order in which they ended.
-    ways
+    transfer_paths
         How bytes went from files to a device.
     kernels
         What computed on a CPU.
@@ -45,7 +45,7 @@ class Timeline:
     seconds: dict[str, float] = field(default_factory=dict)
     nbytes: dict[str, int] = field(default_factory=dict)
     spans: list[Span] = field(default_factory=list)
-    ways: set[str] = field(default_factory=set)
+    transfer_paths: set[str] = field(default_factory=set)
     kernels: set[str] = field(default_factory=set)
 
     def add(self, stage: str, began: float, seconds: float, nbytes: int = 0) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any
 
@@ -14,12 +14,13 @@ from pipeline.cluster.placement import Workers, open_workers
 from pipeline.engine.aggregate_check import check_chunk
 from pipeline.engine.aggregate_plan import Job, Pass
 from pipeline.engine.aggregate_task import Reference, compute_chunks, recompute_chunks, warm_up
+from pipeline.engine.inputs import check_passes, cluster_bytes
 from pipeline.engine.outcome import Outcome, Stages, Verdict
 from pipeline.engine.submit import batches, results
-from pipeline.errors import UsageError, VerificationError
+from pipeline.errors import PipelineError, UsageError, VerificationError
 from pipeline.gpu.blocks import BLOCK_BYTES, CHUNKS, block_bytes_within
 from pipeline.settings import Settings
-from pipeline.storage.chunks import Chunk, plan
+from pipeline.storage.chunks import Chunk, Plan, plan
 from pipeline.storage.sources import Source
 from pipeline.timeline import Timeline
 from workflows.aggregation import Aggregation
@@ -27,6 +28,10 @@ from workflows.aggregation import Aggregation
 # Chunk sizes in bytes: large, so that Dask's millisecond per task does not matter, and at least four for each thread
 # or GPU, so that all of them are busy to the end.
 CHUNK_BYTES = {"cpu": (2**24, 2**31), "gpu": (2**24, 2**32)}
+
+# Of a source of unknown length, whose chunks may have to stay in memory until they are computed and checked: up to four
+# for each thread.
+UNKNOWN_CHUNK_BYTES = 2**23
 
 # Of many chunks a task takes some, one after another: no more than a worker that dies may lose, and only where each
 # thread or GPU gets so many tasks that all end at about the same time.
@@ -60,31 +65,53 @@ def run_all(jobs: Sequence[Job], source: Source, settings: Settings = Settings()
             f"--chunk-size: expected at least one sample of {source.dtype.itemsize} bytes, got {chunk_bytes}"
         )
     block_bytes = BLOCK_BYTES if limit is None else block_bytes_within(limit)
+    check_passes(source, [job.workflow.name for job in jobs if job.surveyed])
+    nbytes = cluster_bytes([source], settings.placement)
     began = perf_counter()
-    with open_workers(settings.placement, source.nbytes, lambda: all(job.compiled for job in jobs)) as workers:
+    with open_workers(settings.placement, nbytes, lambda: all(job.compiled for job in jobs)) as workers:
         settings.on_start(workers)
         chunks = plan(source, chunk_bytes or _chunk_bytes(source, workers), mode, seed := secrets.randbits(32))
         main = Pass(tuple(jobs), workers.device, block_bytes, settings.traced)
         surveys = replace(main, jobs=tuple(job.survey() for job in jobs if job.surveyed))
-        if chunks:
+        if isinstance(chunks, tuple) and chunks:  # of others the first chunk is not there yet
             _warm_up(surveys if surveys.jobs else main, chunks[0], workers)
         started = perf_counter()
         stages = Stages(lanes=_lanes(workers), start_up=started - began)
         if surveys.jobs:
-            found = iter(_one_pass(surveys, source, chunks, workers, stages, settings))
+            found, surveyed = _one_pass(surveys, source, chunks, workers, stages, settings)
+            surveyed_partials = iter(found)
             try:
-                main = replace(main, jobs=tuple(job.resolved(next(found)) if job.surveyed else job for job in jobs))
+                main = replace(
+                    main,
+                    jobs=tuple(job.resolved(next(surveyed_partials)) if job.surveyed else job for job in jobs),
+                )
             except ValueError as error:
                 raise UsageError(str(error)) from None
-        partials = _one_pass(main, source, chunks, workers, stages, settings)
+        partials, covered = _one_pass(main, source, chunks, workers, stages, settings)
+        if surveys.jobs and covered != surveyed:
+            raise PipelineError(f"{source.names[0]}: expected {surveyed.samples} samples as in the first pass, got "
+                                f"{covered.samples}; run again when nothing writes to it")  # fmt: skip
         stages.wall = perf_counter() - started
-    checked = sum(chunk.checked.samples for chunk in chunks if chunk.checked)
-    verdict = Verdict(mode, source.samples, checked, len(chunks), seed)
+    read_once = True if source.read_once else None
+    verdict = Verdict(mode, covered.samples, covered.checked, covered.chunks, seed, read_once=read_once)
     return tuple(
         Outcome(job.workflow, job.options, source, job.workflow.finalize(partial, job.options), verdict, stages,
                 workers.description)
         for job, partial in zip(main.jobs, partials, strict=True)
     )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Covered:
+    """Chunks of a pass, their samples, and those that the reference recomputed."""
+
+    chunks: int = 0
+    samples: int = 0
+    checked: int = 0
+
+    def with_chunk(self, chunk: Chunk) -> _Covered:
+        checked = chunk.checked.samples if chunk.checked else 0
+        return _Covered(self.chunks + 1, self.samples + chunk.samples, self.checked + checked)
 
 
 def _warm_up(first: Pass, chunk: Chunk, workers: Workers) -> None:
@@ -96,6 +123,8 @@ def _warm_up(first: Pass, chunk: Chunk, workers: Workers) -> None:
 
 def _chunk_bytes(source: Source, workers: Workers) -> int:
     low, high = CHUNK_BYTES[workers.device]
+    if source.nbytes is None:
+        return UNKNOWN_CHUNK_BYTES
     return min(max(source.nbytes // (4 * _computing(workers)), low), high)
 
 
@@ -111,10 +140,10 @@ def _lanes(workers: Workers) -> dict[str, int]:
 
 
 def _one_pass(
-    pass_: Pass, source: Source, chunks: tuple[Chunk, ...], workers: Workers, stages: Stages, settings: Settings
-) -> list[NDArray[Any]]:
-    """Compute, check and combine every chunk; the partial of each job."""
-    total = sum(chunk.nbytes for chunk in chunks)
+    pass_: Pass, source: Source, chunks: Plan, workers: Workers, stages: Stages, settings: Settings
+) -> tuple[list[NDArray[Any]], _Covered]:
+    """Compute, check and combine every chunk; the partial of each job, and what there was."""
+    covered = _Covered()
     done = 0
     partials: list[NDArray[Any]] = []
     for chunk, result, *references in _results(pass_, chunks, workers):
@@ -127,21 +156,21 @@ def _one_pass(
         else:
             partials = list(result.partials)
         stages.add(chunk.index, result.worker, result.device, result.timeline, reference.timeline)
+        covered = covered.with_chunk(chunk)
         done += chunk.nbytes
-        settings.progress(done, total)
-    stages.nbytes += total
+        settings.progress(done, source.nbytes)
+    stages.nbytes += done
     if not partials:
         partials = [job.empty(source.dtype.newbyteorder("=")) for job in pass_.jobs]
-    samples = sum(chunk.samples for chunk in chunks)
     for job, partial in zip(pass_.jobs, partials, strict=True):
         for check_total in job.workflow.invariants:
-            if broken := check_total(partial, samples):
+            if broken := check_total(partial, covered.samples):
                 raise VerificationError(f"{job.workflow.name}: the sum of all chunks is wrong: {broken}; "
                                         "nothing was written")  # fmt: skip
-    return partials
+    return partials, covered
 
 
-def _results(pass_: Pass, chunks: tuple[Chunk, ...], workers: Workers) -> Iterator[tuple[Any, ...]]:
+def _results(pass_: Pass, chunks: Plan, workers: Workers) -> Iterator[tuple[Any, ...]]:
     """Every chunk with what was computed and, where some of it is checked, its reference."""
     client = workers.client
     here = {"pure": False, "workers": workers.addresses and list(workers.addresses)}
@@ -155,6 +184,8 @@ def _results(pass_: Pass, chunks: tuple[Chunk, ...], workers: Workers) -> Iterat
         if batch[0].checked is not None:  # as of all chunks of a plan
             yield client.submit(recompute_chunks, pass_, batch, **here)
 
-    tasks = batches(chunks, CHUNKS_OF_TASK, _computing(workers), TASKS)
+    tasks: Iterable[Sequence[Chunk]] = ((chunk,) for chunk in chunks)
+    if isinstance(chunks, tuple):
+        tasks = batches(chunks, CHUNKS_OF_TASK, _computing(workers), TASKS)
     for batch, *found in results(tasks, submit, workers, pass_.label):
         yield from zip(batch, *found, strict=True)

@@ -14,8 +14,8 @@ from pipeline.engine.aggregate_plan import Job, Pass
 from pipeline.errors import PipelineError, failure
 from pipeline.gpu.blocks import device_blocks
 from pipeline.gpu.devices import find_devices
-from pipeline.storage.chunks import Chunk, Region
 from pipeline.storage.blocks import read_blocks
+from pipeline.storage.chunks import Chunk, Region
 from pipeline.timeline import Timeline
 
 # Streamed before the first chunk: so much that every thread that reads has read.

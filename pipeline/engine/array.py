@@ -17,12 +17,13 @@ from pipeline.cluster.placement import Workers, open_workers
 from pipeline.engine.array_gpu import LANES, finish, warm_up
 from pipeline.engine.array_plan import ArrayPlan, nbytes_of, needs
 from pipeline.engine.array_task import check_regions, compute_regions
+from pipeline.engine.inputs import cluster_bytes
 from pipeline.engine.outcome import Outcome, Stages, Verdict
 from pipeline.engine.submit import batches, results
 from pipeline.errors import UsageError, VerificationError
-from pipeline.report.result_file import check_place
 from pipeline.settings import Progress, Settings
 from pipeline.storage.array_file import join
+from pipeline.storage.atomic_file import check_place
 from pipeline.storage.output_array import OutputFile, output_file
 from pipeline.storage.sources import Source
 from workflows.array_job import ArrayJob, Checked
@@ -121,9 +122,10 @@ def run_array(
         raise UsageError(f"{workflow.name}: {error}") from None
     nbytes = sum(array.spec.nbytes for array in inputs) + spec.nbytes
     mode = settings.mode(nbytes)
+    placed = cluster_bytes(sources, settings.placement) and nbytes
     began = perf_counter()
     seed = secrets.randbits(32)
-    with output_file(path, spec) as ready, open_workers(settings.placement, nbytes) as workers:
+    with output_file(path, spec) as ready, open_workers(settings.placement, placed) as workers:
         settings.on_start(workers)
         here = workers.addresses and list(workers.addresses)
         limit = settings.device_memory_limit
@@ -140,8 +142,8 @@ def run_array(
         try:
             checked, escape, counts = _all_regions(job, regions, workers, stages, settings.progress)
         finally:
-            if workers.device == "gpu":  # the next job of this process has a limit of its own, or none
-                workers.client.run(finish, job.output.path, limit is not None, workers=here, on_error="ignore")
+            # The next job of this process has a limit of its own, or none.
+            workers.client.run(finish, job.output.path, limit is not None, workers=here, on_error="ignore")
         stages.wall = perf_counter() - started
     verdict = Verdict(mode, spec.size, checked, len(regions), seed, escape)
     notes = workflow.notes(specs, options) if workflow.notes else {}

@@ -29,6 +29,9 @@ class Verdict:
     escape
         Of a job that writes an array: the probability, at most, that a wrong element among the checked ones was not
         noticed.
+    read_once
+        True where the samples could be read only once: the reference got the blocks that were computed, kept in memory,
+        and did not read them again.
     """
 
     mode: str
@@ -37,6 +40,7 @@ class Verdict:
     chunks: int
     seed: int
     escape: float | None = None
+    read_once: bool | None = None
 
 
 @dataclass
@@ -46,7 +50,7 @@ class Stages:
     seconds: dict[str, float] = field(default_factory=dict)
     moved: dict[str, int] = field(default_factory=dict)
     devices: set[str] = field(default_factory=set)
-    ways: set[str] = field(default_factory=set)
+    transfer_paths: set[str] = field(default_factory=set)
     kernels: set[str] = field(default_factory=set)
     lanes: dict[str, int] = field(default_factory=dict)
     traces: list[Traced] = field(default_factory=list)
@@ -58,7 +62,7 @@ class Stages:
         """Count in one chunk."""
         self.devices.add(device)
         for timeline in timelines:
-            self.ways |= timeline.ways
+            self.transfer_paths |= timeline.transfer_paths
             self.kernels |= timeline.kernels
             for stage, seconds in timeline.seconds.items():
                 self.seconds[stage] = self.seconds.get(stage, 0.0) + seconds

@@ -111,8 +111,10 @@ def plan(source: Source, chunk_bytes: int, verify: str, seed: int) -> Plan:
     if source.samples is None:
         return UnknownPlan(source, chunk_bytes, verify, seed)
     chunks = tuple(_cut(source, chunk_bytes, verify, seed))
-    if (samples := sum(chunk.samples for chunk in chunks)) != source.samples:
-        raise PipelineError(f"{source.names[0]}: expected pieces of {source.samples} samples, got {samples}; report this")
+    samples = sum(chunk.samples for chunk in chunks)
+    if samples != source.samples:
+        name = ", ".join(source.names)
+        raise PipelineError(f"{name}: expected pieces of {source.samples} samples, got {samples}; report this")
     return chunks
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pipeline.errors import PipelineError, UsageError
 from pipeline.storage.pieces import FilledPiece
 from pipeline.storage.protocol import FillRegion, Opening, Source
-from workflows.array_job import Bounds
+from workflows.regions import Bounds
 
 _numbers = count()
 _kept: WeakValueDictionary[tuple[int, int], Kept] = WeakValueDictionary()
@@ -40,7 +40,8 @@ class Kept:
         if self.array.flags.c_contiguous:
             buffer[...] = self.array.reshape(-1)[start : start + len(buffer)]
             return
-        with np.nditer(self.array, ["external_loop", "buffered", "ranged"], order="C") as parts:
+        parts: Any = np.nditer(self.array, ["external_loop", "buffered", "ranged"], order="C")
+        with parts:
             parts.iterrange = start, start + len(buffer)
             done = 0
             for part in parts:
@@ -49,7 +50,8 @@ class Kept:
 
     def fill_region(self, region: Bounds, block: NDArray[Any]) -> None:
         """The elements of a region."""
-        block[...] = self.array[(*(slice(*bounds) for bounds in region), ...)]
+        inside: tuple[Any, ...] = (*(slice(*bounds) for bounds in region), ...)
+        block[...] = self.array[inside]
 
 
 def _find(key: tuple[int, int]) -> Kept:

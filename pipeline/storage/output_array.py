@@ -18,9 +18,8 @@ from numpy.typing import NDArray
 from pipeline.errors import PipelineError
 from pipeline.storage.array_file import ArrayFile, read_region, runs_of
 from pipeline.storage.atomic_file import whole_file
+from pipeline.storage.mapped_output import Inside, mapped_file, put, region_at, slabs
 from pipeline.storage.pieces import Piece
-from pipeline.storage.mapped import Inside, mapped, put, slabs
-from pipeline.storage.mapped_output import mapped_file
 from pipeline.storage.planned_file import Opened, open_planned
 from workflows.regions import Bounds, Spec, sizes
 
@@ -93,7 +92,8 @@ class OutputFile:
         parts = slabs(expected, self.readable().run(region))
         with self._opened() as fd:
             if self.mappable:
-                with mapped(fd, self.offset, self.spec, region) as target:
+                with mapped_file(self.path, fd, self.offset + self.spec.nbytes, 0) as address:
+                    target = region_at(address + self.offset, self.spec, region)
                     _each(lambda inside: put(target[inside], part(inside)), parts, spread)
             else:
                 _each(lambda inside: self._put(fd, _within(region, inside), part(inside)), parts, spread)

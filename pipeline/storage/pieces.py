@@ -9,7 +9,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 # Bytes as they are stored -> samples, shape (n,), in the dtype of the source. Runs on a worker, so it has to pickle.

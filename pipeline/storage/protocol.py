@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from pipeline.errors import UsageError
 from pipeline.storage.pieces import AnyPiece
-from workflows.array_job import Bounds
+from workflows.regions import Bounds
 
 DTYPES = (
     "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64",
