@@ -149,7 +149,8 @@ def _described(outcome: Outcome) -> Any:
     """Where the data came from: an object for samples, a list with one for each array."""
     source = outcome.source
     if isinstance(source, Source):
-        samples = outcome.verdict.samples  # the source may not have known them before it was read
+        # A source of unknown length does not know them, even afterwards.
+        samples = outcome.verdict.samples if source.samples is None else source.samples
         return {"files": list(source.names), **_dtype(source.dtype), "samples": samples,
                 "bytes": samples * source.dtype.itemsize}  # fmt: skip
     return [

@@ -22,9 +22,10 @@ _kept: WeakValueDictionary[tuple[int, int], Kept] = WeakValueDictionary()
 
 
 class Kept:
-    """An array of this process that pickles as a reference: tasks in this process read the array itself.
+    """An array of this process that pickles as a reference to it, for tasks in this process.
 
-    Whoever plans keeps the object until the tasks are done.
+    The reference keeps nothing alive: Dask logs its last messages, tasks included. Whoever plans keeps the object until
+    the tasks are done.
     """
 
     def __init__(self, array: NDArray[Any]) -> None:
@@ -33,7 +34,7 @@ class Kept:
         _kept[self._key] = self
 
     def __reduce__(self) -> Any:
-        return _find, (self._key,)
+        return _Reference, (self._key,)
 
     def fill(self, start: int, buffer: NDArray[Any]) -> None:
         """The samples from an index on, in C order."""
@@ -54,12 +55,24 @@ class Kept:
         block[...] = self.array[inside]
 
 
-def _find(key: tuple[int, int]) -> Kept:
-    try:
-        return _kept[key]
-    except KeyError:
-        raise PipelineError("an array in memory: expected a task in the process that holds it, got one elsewhere; "
-                            "save it to a file that the workers can read") from None  # fmt: skip
+@dataclass(frozen=True)
+class _Reference:
+    """What a task has in place of `Kept`."""
+
+    key: tuple[int, int]
+
+    def _find(self) -> Kept:
+        try:
+            return _kept[self.key]
+        except KeyError:
+            raise PipelineError("samples in memory: expected a task in the process that holds them, got one elsewhere or "
+                                "after the run; write them to a file that the workers can read") from None  # fmt: skip
+
+    def fill(self, start: int, buffer: NDArray[Any]) -> None:
+        self._find().fill(start, buffer)
+
+    def fill_region(self, region: Bounds, block: NDArray[Any]) -> None:
+        self._find().fill_region(region, block)
 
 
 def keep(block: NDArray[Any], name: str) -> FilledPiece:
