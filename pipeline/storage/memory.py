@@ -65,8 +65,8 @@ class _Reference:
         try:
             return _kept[self.key]
         except KeyError:
-            raise PipelineError("samples in memory: expected a task in the process that holds them, got one elsewhere or "
-                                "after the run; write them to a file that the workers can read") from None  # fmt: skip
+            raise PipelineError("samples in memory: expected a task in the process that holds them, got one elsewhere "
+                                "or after the run; write them to a file that the workers can read") from None  # fmt: skip
 
     def fill(self, start: int, buffer: NDArray[Any]) -> None:
         self._find().fill(start, buffer)
