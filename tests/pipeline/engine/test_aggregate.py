@@ -23,6 +23,8 @@ from hypothesis.extra import numpy as st_numpy
 from numpy.typing import NDArray
 
 import pipeline.engine.aggregate
+import pipeline.engine.run_loop
+import pipeline.engine.submit
 import pipeline.settings
 import pipeline.storage.planned_file
 from pipeline.cluster.placement import Placement, Workers, open_workers
@@ -46,7 +48,7 @@ def workers() -> Iterator[Workers]:
 
 @pytest.fixture
 def shared(workers: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipeline.engine.aggregate, "open_workers", lambda *_: nullcontext(workers))
+    monkeypatch.setattr(pipeline.engine.run_loop, "open_workers", lambda *_: nullcontext(workers))
 
 
 @pytest.fixture
