@@ -29,9 +29,10 @@ def starting(dashboard):
     {starting}
     return private(dashboard)
 
-def started(*arguments):
+def started(run, *arguments):
+    workers = run.workers
     {started}
-    return on_gpus(*arguments)
+    return on_gpus(run, *arguments)
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs of a shell inherit that it is ignored
