@@ -13,6 +13,7 @@ from pipeline.engine.aggregate_plan import Job, Pass
 from pipeline.engine.aggregate_task import ChunkResult, compute_chunks, recompute_chunks, warm_up
 from pipeline.engine.outcome import Outcome
 from pipeline.engine.run_loop import Done, Run, Task, Work
+from pipeline.engine.submit import batches
 from pipeline.errors import UsageError, VerificationError
 from pipeline.gpu.blocks import BLOCK_BYTES, CHUNKS, block_bytes_within
 from pipeline.settings import Settings
@@ -88,6 +89,12 @@ def _one_pass(loop: Run, pass_: Pass, source: Source, chunks: Sequence[Chunk]) -
     """Compute, check and combine every chunk; the partial of each job."""
     partials: list[NDArray[Any]] = []
 
+    def compute(items: Sequence[Chunk]) -> Task:
+        return compute_chunks, pass_, items
+
+    def check(items: Sequence[Chunk], computed: Any) -> list[Task]:  # does not wait for what is computed
+        return [(recompute_chunks, pass_, items)] if items[0].checked is not None else []  # as for all
+
     def finish(items: Sequence[Chunk], computed: Sequence[ChunkResult], checks: Any) -> Iterator[Done]:
         for chunk, result, *references in zip(items, computed, *checks, strict=True):
             if mismatch := check_chunk(pass_, chunk, result, *references):
@@ -96,12 +103,10 @@ def _one_pass(loop: Run, pass_: Pass, source: Source, chunks: Sequence[Chunk]) -
             partials[:] = [job.workflow.combine(sum_, new) if partials else new for job, sum_, new in sums]
             yield chunk.index, chunk.nbytes, result, references
 
-    def check(items: Sequence[Chunk], computed: Any) -> list[Task]:  # does not wait for what is computed
-        return [(recompute_chunks, pass_, items)] if items[0].checked else []  # all chunks of a plan, or none
-
-    loop.complete(Work(chunks, CHUNKS_OF_TASK, TASKS, lambda chunk: chunk.nbytes, pass_.label,
-                       lambda items: (compute_chunks, pass_, items), check, finish))  # fmt: skip
-    loop.stages.nbytes += sum(chunk.nbytes for chunk in chunks)
+    tasks = batches(chunks, CHUNKS_OF_TASK, loop.computing, TASKS)
+    total = sum(chunk.nbytes for chunk in chunks)
+    loop.complete(Work(tasks, total, pass_.label, compute, check, finish))
+    loop.stages.nbytes += total
     partials = partials or [job.empty(source.dtype.newbyteorder("=")) for job in pass_.jobs]
     samples = sum(chunk.samples for chunk in chunks)
     for job, partial in zip(pass_.jobs, partials, strict=True):

@@ -18,6 +18,7 @@ from pipeline.engine.array_plan import ArrayPlan, nbytes_of, needs
 from pipeline.engine.array_task import RegionsCheck, RegionsResult, check_regions, compute_regions
 from pipeline.engine.outcome import Outcome
 from pipeline.engine.run_loop import Done, Run, Task, Work
+from pipeline.engine.submit import batches
 from pipeline.errors import UsageError, VerificationError
 from pipeline.report.result_file import check_place
 from pipeline.settings import Settings
@@ -183,6 +184,9 @@ def _all_regions(loop: Run, plan: ArrayPlan, regions: list[Bounds]) -> tuple[int
     # A full check takes longer than a GPU computes: split, it keeps all threads busy to the end.
     split = device == "gpu" and (plan.verify == "full" or plan.workflow.whole)
 
+    def compute(items: Sequence[Bounds]) -> Task:
+        return compute_regions, plan, items, device
+
     def check(items: Sequence[Bounds], computed: Any) -> list[Task]:
         parts = [] if plan.verify == "off" else [[region] for region in items] if split else [items]
         return [(check_regions, plan, part, computed) for part in parts]
@@ -194,17 +198,17 @@ def _all_regions(loop: Run, plan: ArrayPlan, regions: list[Bounds]) -> tuple[int
                 raise VerificationError(f"{name}: a number is wrong in {part.details[0]}; nothing was kept")
             checked, escape = checked + part.elements, max(escape, part.escape)
         counts.update(computed.counts)
-        yield next(numbers), sum(map(nbytes, items)), computed, checks
+        yield next(numbers), nbytes(items), computed, checks
 
-    def nbytes(region: Bounds) -> int:
-        return nbytes_of(spec, region)
+    def nbytes(items: Sequence[Bounds]) -> int:
+        return sum(nbytes_of(spec, region) for region in items)
 
     def label(items: Sequence[Bounds]) -> str:
         return f"{name}: region {list(items[0])}" + (f" to {list(items[-1])}" if len(items) > 1 else "")
 
-    most = TASK_BYTES // max(1, nbytes(regions[0])) if regions else 1
-    loop.complete(Work(regions, most, TASKS[device], nbytes, label,
-                       lambda items: (compute_regions, plan, items, device), check, finish))  # fmt: skip
+    most = TASK_BYTES // max(1, nbytes(regions[:1]))
+    tasks = batches(regions, most, loop.computing, TASKS[device])
+    loop.complete(Work(tasks, nbytes(regions), label, compute, check, finish))
     if (covered := sum(math.prod(sizes(region)) for region in regions)) != spec.size:
         raise VerificationError(f"{name}: the regions hold {covered} elements of {spec.size}")
     return checked, escape, counts

@@ -17,7 +17,7 @@ from typing import Any, Generic, TypeVar
 
 from pipeline.cluster.placement import Workers, open_workers
 from pipeline.engine.outcome import Outcome, Stages, Verdict
-from pipeline.engine.submit import batches, results
+from pipeline.engine.submit import results
 from pipeline.settings import Settings
 
 Item = TypeVar("Item")
@@ -31,15 +31,14 @@ COMPUTING_STAGES = ("read", "read+copy", "to device", "kernel", "to host", "writ
 
 @dataclass(frozen=True)
 class Work(Generic[Item]):
-    """One pass of a job over its items: chunks of the input, or regions of the output. A task takes several of them.
+    """One pass of a job over its items: chunks of the input, or regions of the output.
 
     Attributes
     ----------
-    items
-    items_per_task, tasks_per_lane
-        As `batches` takes them.
-    nbytes
-        (item) -> its bytes, for the progress.
+    batches
+        The items of each task.
+    total
+        Bytes of all items, for the progress.
     label
         (items) -> what to call their task in a message.
     compute
@@ -49,14 +48,12 @@ class Work(Generic[Item]):
     finish
         (items, what was computed, what the checks returned) -> what is done; raises VerificationError.
     worker
-        (items) -> the worker that had better compute them, as an earlier pass left their blocks there. Another worker
-        does where it is gone or too busy, so the task must be able to read them again.
+        (items) -> the worker to prefer, where an earlier pass left their blocks. Another one gets them where that is
+        gone or too busy, or where tasks are confined to some workers, so tasks must be able to read them again.
     """
 
-    items: Sequence[Item]
-    items_per_task: int
-    tasks_per_lane: int
-    nbytes: Callable[[Item], int]
+    batches: Iterable[Sequence[Item]]
+    total: int
     label: Callable[[Sequence[Item]], str]
     compute: Callable[[Sequence[Item]], Task]
     check: Callable[[Sequence[Item], Any], Iterable[Task]]
@@ -112,14 +109,13 @@ class Run:
 
     def complete(self, work: Work[Item]) -> None:
         """Compute and check all items, a window of tasks at a time; count and report what is done."""
-        tasks = batches(work.items, work.items_per_task, self.computing, work.tasks_per_lane)
-        total, done = sum(map(work.nbytes, work.items)), 0
-        for items, computed, *checks in results(tasks, partial(self._submit, work), self.workers, work.label):
+        done = 0
+        for items, computed, *checks in results(work.batches, partial(self._submit, work), self.workers, work.label):
             for number, nbytes, result, references in work.finish(items, computed, checks):
                 timelines = [result.timeline, *(reference.timeline for reference in references)]
                 self.stages.add(number, result.worker, result.device, *timelines)
                 done += nbytes
-                self.settings.progress(done, total)
+                self.settings.progress(done, work.total)
 
     def _submit(self, work: Work[Item], items: Sequence[Item]) -> Iterator[Any]:
         # Computing goes first; checks fill what threads are left. They ask for no resource: a worker starts none of the

@@ -96,7 +96,7 @@ def test_limit_of_a_gpu_is_shared_by_its_tasks(
     on(monkeypatch, replace(workers, device="gpu", computing=1))
     regions: list[int] = []
 
-    monkeypatch.setattr(Run, "complete", lambda run, work, *_: regions.append(len(work.items)))
+    monkeypatch.setattr(Run, "complete", lambda run, work, *_: regions.append(sum(map(len, work.batches))))
     limit = 16_000 * COPIES * LANES
     scaled(source, chunk_bytes=None, device_memory_limit=limit)
     scaled(source, chunk_bytes=None, device_memory_limit=limit, memory_limit=16_000 * COPIES * workers.threads // 2)

@@ -57,7 +57,8 @@ def one_pass(workers: Workers, places: dict[int, str]) -> dict[int, Result]:
 
     run = Run(Settings(), "off", 1)
     run.workers = workers
-    run.complete(Work(range(20), 1, 1, lambda item: 1, str, lambda items: (total, items), lambda *_: (), finish,
+    batches = [(item,) for item in range(20)]
+    run.complete(Work(batches, 20, str, lambda items: (total, items), lambda *_: (), finish,
                       lambda items: places.get(items[0])))  # fmt: skip
     assert {item: result.total for item, result in found.items()} == {item: sum(range(item)) for item in range(20)}
     return found
