@@ -66,7 +66,7 @@ class _Reference:
             return _kept[self.key]
         except KeyError:
             raise PipelineError("samples in memory: expected a task in the process that holds them, got one elsewhere "
-                                "or after the run; write them to a file that the workers can read") from None  # fmt: skip
+                                "or after the run; write them to a file for all workers") from None  # fmt: skip
 
     def fill(self, start: int, buffer: NDArray[Any]) -> None:
         self._find().fill(start, buffer)

@@ -15,12 +15,13 @@ import pytest
 from numpy.typing import NDArray
 
 import pipeline.cluster.placement
-import pipeline.engine.aggregate
 import pipeline.engine.aggregate_task
+import pipeline.engine.run_loop
 import pipeline.storage.blocks
 from pipeline.cluster.placement import Placement, Workers
 from pipeline.engine.aggregate import run, run_all
 from pipeline.engine.aggregate_plan import Job
+from pipeline.engine.run_loop import Run
 from pipeline.errors import VerificationError
 from pipeline.gpu.blocks import BLOCK_BYTES, block_bytes_within
 from pipeline.settings import Settings
@@ -53,7 +54,7 @@ def test_several_jobs_are_read_once_and_say_what_they_say_alone(
             Job(HISTOGRAM, HistogramOptions(bins=5, range="auto"))]  # fmt: skip
     source = open_source((path,))
     how = Settings(ON_CPU, verify, 40000)
-    monkeypatch.setattr(pipeline.engine.aggregate.secrets, "randbits", lambda bits: 3)
+    monkeypatch.setattr(pipeline.engine.run_loop.secrets, "randbits", lambda bits: 3)
     read: list[int] = []
     blocks = pipeline.storage.blocks.fill
     monkeypatch.setattr(
@@ -97,11 +98,11 @@ def test_references_run_beside_computing(path: str, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(pipeline.cluster.placement, "cores", lambda: 8)
     monkeypatch.setattr(pipeline.cluster.placement, "_warm_up", lambda: None)
-    monkeypatch.setattr(pipeline.engine.aggregate, "_warm_up", lambda *_: None)
+    monkeypatch.setattr(Run, "on_gpus", lambda *_: None)
     monkeypatch.setattr(pipeline.engine.aggregate_task, "device_blocks", blocks)
     monkeypatch.setattr(pipeline.engine.aggregate_task, "device_name", lambda device: device)
     with pipeline.cluster.placement._in_this_process(Placement(), "gpu") as gpu:
-        monkeypatch.setattr(pipeline.engine.aggregate, "open_workers", lambda *_: nullcontext(gpu))
+        monkeypatch.setattr(pipeline.engine.run_loop, "open_workers", lambda *_: nullcontext(gpu))
         workflow = replace(HISTOGRAM, reference=telling)
         outcome = run(workflow, HistogramOptions(), open_source((path,)), Settings(verify="full", chunk_bytes=9000))
     assert outcome.verdict.chunks == 14 and in_time == [True] * 14
@@ -119,7 +120,7 @@ def test_limit_of_memory_travels_with_every_task(
         return pipeline.storage.blocks.read_blocks(chunk, timeline)
 
     gpu = replace(workers, device="gpu", resources={})
-    monkeypatch.setattr(pipeline.engine.aggregate, "open_workers", lambda *_: nullcontext(gpu))
+    monkeypatch.setattr(pipeline.engine.run_loop, "open_workers", lambda *_: nullcontext(gpu))
     monkeypatch.setattr(pipeline.engine.aggregate_task, "device_blocks", blocks)
     monkeypatch.setattr(pipeline.engine.aggregate_task, "device_name", lambda device: device)
     for limit, nbytes in ((2**23, block_bytes_within(2**23)), (None, BLOCK_BYTES)):

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-import pipeline.engine.aggregate
 import pipeline.engine.aggregate_task
+import pipeline.engine.run_loop
 import pipeline.storage.blocks
 from kernels.reduce import exact_sum
 from kernels.reduce import partial as reduce
@@ -267,14 +267,14 @@ def test_a_run_fails_where_its_tasks_find_something(
     name: str, mode: str, tmp_path: Path, workers: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every other error is where the sample is: one with the seed of the run."""
-    monkeypatch.setattr(pipeline.engine.aggregate, "open_workers", lambda *_: nullcontext(workers))
+    monkeypatch.setattr(pipeline.engine.run_loop, "open_workers", lambda *_: nullcontext(workers))
     random = np.random.default_rng(9)
     workflow, options, fault = (HISTOGRAM, HistogramOptions(bins=20, range=(0.0, 100.0)), moved)
     if name == "reduce":
         workflow, options, fault = REDUCE, ReduceOptions("var,argmin"), off_by_an_ulp(reduce.SUM_AT)
     source = histogram_source(tmp_path)[0]
     for seed in range(20):
-        monkeypatch.setattr(pipeline.engine.aggregate.secrets, "randbits", lambda bits, seed=seed: seed)
+        monkeypatch.setattr(pipeline.engine.run_loop.secrets, "randbits", lambda bits, seed=seed: seed)
         (chunk,) = plan(source, 2**30, mode, seed)
         assert chunk.checked
         at = int(random.integers(SAMPLES)) if seed % 2 else chunk.checked.start

@@ -16,9 +16,11 @@ import numpy as np
 import pytest
 
 import pipeline.engine.array
+import pipeline.engine.run_loop
 from pipeline.cluster.placement import Placement, Workers
 from pipeline.engine.array import COPIES, LANES, run_array
 from pipeline.engine.array_task import check_regions, compute_regions
+from pipeline.engine.run_loop import Run
 from pipeline.errors import UsageError, VerificationError
 from pipeline.settings import Settings
 from pipeline.storage.sources import Source, open_source
@@ -72,7 +74,7 @@ def source(tmp_path: Path) -> Source:
 
 
 def on(monkeypatch: pytest.MonkeyPatch, workers: Workers) -> None:
-    monkeypatch.setattr(pipeline.engine.array, "open_workers", lambda *_, **__: nullcontext(workers))
+    monkeypatch.setattr(pipeline.engine.run_loop, "open_workers", lambda *_: nullcontext(workers))
 
 
 @pytest.mark.parametrize("chunk_bytes", [None, 160_000])
@@ -94,11 +96,7 @@ def test_limit_of_a_gpu_is_shared_by_its_tasks(
     on(monkeypatch, replace(workers, device="gpu", computing=1))
     regions: list[int] = []
 
-    def note(job: Any, found: Any, *_: Any) -> tuple[int, float, dict[str, int]]:
-        regions.append(len(found))
-        return job.output.spec.size, 0.0, {}
-
-    monkeypatch.setattr(pipeline.engine.array, "_all_regions", note)
+    monkeypatch.setattr(Run, "complete", lambda run, work, *_: regions.append(sum(map(len, work.batches))))
     limit = 16_000 * COPIES * LANES
     scaled(source, chunk_bytes=None, device_memory_limit=limit)
     scaled(source, chunk_bytes=None, device_memory_limit=limit, memory_limit=16_000 * COPIES * workers.threads // 2)

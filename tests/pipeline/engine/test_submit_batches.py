@@ -19,6 +19,7 @@ from pipeline.cluster.placement import Workers
 from pipeline.engine.aggregate import CHUNKS_OF_TASK, TASKS, run
 from pipeline.engine.aggregate_plan import Job, Pass
 from pipeline.engine.outcome import Outcome
+from pipeline.engine.run_loop import Run
 from pipeline.engine.submit import batches
 from pipeline.errors import PipelineError, VerificationError
 from pipeline.settings import Settings
@@ -73,7 +74,7 @@ def submitted(shared: None, workers: Workers, monkeypatch: pytest.MonkeyPatch) -
         found[work.__name__] += 1
         return submit(work, *arguments, **keywords)
 
-    monkeypatch.setattr(pipeline.engine.aggregate, "_computing", lambda _: 2)
+    monkeypatch.setattr(Run, "computing", 2)
     monkeypatch.setattr(pipeline.engine.aggregate, "TASKS", 3)
     monkeypatch.setattr(workers.client, "submit", note)
     return found
