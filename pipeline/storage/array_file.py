@@ -20,7 +20,7 @@ from pipeline.errors import PipelineError, UsageError
 from pipeline.storage.files import Files
 from pipeline.storage.pieces import Piece
 from pipeline.storage.planned_file import Opened, fill, open_planned
-from pipeline.storage.protocol import FillRegion, Source
+from pipeline.storage.protocol import RegionFiller, Source
 from pipeline.storage.read_runs import read_runs
 from workflows.regions import Bounds, Spec, sizes
 
@@ -85,9 +85,9 @@ class ArrayFile:
 
 @dataclass(frozen=True)
 class FilledArray(ArrayFile):
-    """An array whose regions a function fills: one in memory, or in a format of its own."""
+    """An array whose regions an object fills: one in memory, or in a format of its own."""
 
-    fill: FillRegion | None = None
+    filler: RegionFiller | None = None
     names: tuple[str, ...] = ()
 
     def run(self, region: Bounds) -> int:
@@ -104,10 +104,10 @@ def join(source: Source) -> ArrayFile:
         If it consists of several that cannot follow one another along the first axis, or its regions cannot be read.
     """
     if not isinstance(source, Files):
-        if source.shape is None or source.fill_region is None:
+        if source.shape is None or source.regions is None:
             raise UsageError(f"{source.names[0]}: expected raw or .npy files or one array in memory, whose regions can "
                              "be read, got something else; write the array to one .npy file")  # fmt: skip
-        return FilledArray(Spec(source.shape, source.dtype), (), False, source.fill_region, source.names)
+        return FilledArray(Spec(source.shape, source.dtype), (), False, source.regions, source.names)
     first = source.files[0]
     for file in source.files[1:]:
         if file.shape[1:] != first.shape[1:] or not file.shape or file.fortran or first.fortran:
@@ -145,8 +145,8 @@ def read_region(
         return block
     block = allocate(sizes(region), array.spec.dtype)
     if isinstance(array, FilledArray):
-        assert array.fill is not None
-        array.fill(region, block)
+        assert array.filler is not None
+        array.filler.fill_region(region, block)
     elif block.nbytes:
         _read_runs(array, region, block.reshape(-1).view(np.uint8), opened)
     return block.astype(block.dtype.newbyteorder("="), copy=False)

@@ -90,5 +90,5 @@ def _filled(piece: FilledPiece, buffer: NDArray[Any], timeline: Timeline) -> Ite
     for start in range(0, piece.samples, len(buffer)):
         block = buffer[: piece.samples - start]
         with timeline.measure("read", block.nbytes):
-            piece.fill(piece.start + start, block)
+            piece.filler.fill(piece.start + start, block)
         yield block

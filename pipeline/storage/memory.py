@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from pipeline.errors import PipelineError, UsageError
 from pipeline.storage.pieces import FilledPiece
-from pipeline.storage.protocol import FillRegion, Opening, Source
+from pipeline.storage.protocol import Opening, RegionFiller, Source
 from workflows.regions import Bounds
 
 _numbers = count()
@@ -77,7 +77,7 @@ class _Reference:
 
 def keep(block: NDArray[Any], name: str) -> FilledPiece:
     """Samples that were read and cannot be read again, in memory as long as the piece is used in this process."""
-    return FilledPiece(Kept(block).fill, 0, len(block), block.dtype.itemsize, name)
+    return FilledPiece(Kept(block), 0, len(block), block.dtype.itemsize, name)
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,10 +126,10 @@ class ArraySource(Source):
         return id(self.kept)
 
     @property
-    def fill_region(self) -> FillRegion:
-        """Reads a region of the array."""
-        return self.kept.fill_region
+    def regions(self) -> RegionFiller:
+        """The array."""
+        return self.kept
 
     def pieces(self) -> Iterator[FilledPiece]:
         """All of it."""
-        yield FilledPiece(self.kept.fill, 0, self.kept.array.size, self.dtype.itemsize, self.names[0])
+        yield FilledPiece(self.kept, 0, self.kept.array.size, self.dtype.itemsize, self.names[0])

@@ -7,15 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
 # Bytes as they are stored -> samples, shape (n,), in the dtype of the source. Runs on a worker, so it has to pickle.
 Decode = Callable[[memoryview], NDArray[Any]]
 
-# Puts the samples from an index on into a buffer, shape (n,), in the dtype of the source. Runs on a worker.
-Fill = Callable[[int, NDArray[Any]], None]
+
+class Filler(Protocol):
+    """What reads samples on a worker, so it has to pickle."""
+
+    def fill(self, start: int, buffer: NDArray[Any]) -> None:
+        """Put the samples from an index on into a buffer, shape (n,), in the dtype of the source."""
 
 
 @dataclass(frozen=True)
@@ -72,19 +76,19 @@ class EncodedPiece:
 
 @dataclass(frozen=True)
 class FilledPiece:
-    """Samples that a function puts into a buffer.
+    """Samples that an object puts into a buffer.
 
     Attributes
     ----------
-    fill
+    filler
     start
-        Index of the first sample, as `fill` counts.
+        Index of the first sample, as the filler counts.
     samples, itemsize
     name
         Where they are from, for a message.
     """
 
-    fill: Fill
+    filler: Filler
     start: int
     samples: int
     itemsize: int

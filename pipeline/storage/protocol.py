@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,8 +21,12 @@ DTYPES = (
 Byteorder = Literal["little", "big"]
 BYTEORDERS: tuple[Byteorder, ...] = ("little", "big")
 
-# Puts the elements of a region into an array of its shape, in the dtype of the source. Runs on a worker.
-FillRegion = Callable[[Bounds, NDArray[Any]], None]
+
+class RegionFiller(Protocol):
+    """What reads regions on a worker, so it has to pickle."""
+
+    def fill_region(self, region: Bounds, block: NDArray[Any]) -> None:
+        """Put the elements of a region into an array of its shape, in the dtype of the source."""
 
 
 class Source(ABC):
@@ -44,7 +48,7 @@ class Source(ABC):
         Only this process can read it.
     read_once
         It cannot be read again: its blocks are kept in memory until they are computed and checked.
-    fill_region
+    regions
         Reads any region, for jobs that write an array; None where that is not possible.
     """
 
@@ -76,7 +80,7 @@ class Source(ABC):
         return self.names
 
     @property
-    def fill_region(self) -> FillRegion | None:
+    def regions(self) -> RegionFiller | None:
         return None
 
     @property

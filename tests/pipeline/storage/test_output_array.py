@@ -183,7 +183,7 @@ def test_full_disk_is_told_before_anything_is_computed(tmp_path: Path, monkeypat
 def test_limit_of_a_file_is_told_before_anything_is_computed(tmp_path: Path) -> None:
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (10**6, limits[1]))
-    text = rf"out.raw: expected room for 4000000 bytes in {tmp_path}, got 'File too large' with \d+ free; ask for less"
+    text = rf"out.raw: expected space for 4000000 bytes in {tmp_path}, got 'File too large' with \d+ free; ask for less"
     try:
         with (
             pytest.raises(PipelineError, match=text),
