@@ -61,7 +61,7 @@ class Aggregation(Generic[Options]):
     name, summary
         The subcommand and its line of help.
     options
-        Frozen dataclass: its fields are the flags; its ``__post_init__`` raises ValueError for impossible values.
+        Frozen dataclass: its fields are the flags; its ``__post_init__`` raises ValueError for what cannot be.
     compute
         (block, options) -> partial. The block is a NumPy or CuPy array, shape (n,), native byte order, n >= 1; the
         partial is an array of the same kind.

@@ -1,4 +1,4 @@
-"""Several jobs over one source: read once, each with what it says alone; and what travels with their tasks."""
+"""Several jobs over one source: it is read once, and each result is that of the job alone."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from workflows.histogram import HISTOGRAM, HistogramOptions
 from workflows.reduce import REDUCE, ReduceOptions
 
 ON_CPU = Placement(device="cpu")
-REFERRED = threading.Event()  # a reference has run; the cluster lives in this process
+RECOMPUTED = threading.Event()  # a reference has run; the cluster lives in this process
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def path(tmp_path: Path, samples: NDArray[np.int32]) -> str:
 def test_several_jobs_are_read_once_and_say_what_they_say_alone(
     path: str, verify: str, samples: NDArray[np.int32], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also one that surveys the data first."""
+    """Also with a job that surveys the data first."""
     jobs = [Job(HISTOGRAM, HistogramOptions(bins=7)), Job(REDUCE, ReduceOptions("sum,std,argmax")),
             Job(HISTOGRAM, HistogramOptions(bins=5, range="auto"))]  # fmt: skip
     source = open_source((path,))
@@ -83,17 +83,17 @@ def test_wrong_number_of_any_job_ends_them_all(path: str) -> None:
 
 
 def telling(block: NDArray[Any], options: Any) -> NDArray[np.int64]:
-    REFERRED.set()
+    RECOMPUTED.set()
     return HISTOGRAM.reference(block, options)
 
 
 def test_references_run_beside_computing(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also while more chunks wait for a GPU: the first ones end when a reference has run."""
-    REFERRED.clear()
+    """Also while more chunks wait for a GPU: the first ones finish only once a reference has run."""
+    RECOMPUTED.clear()
     in_time: list[bool] = []
 
     def blocks(chunk: Any, timeline: Any, nbytes: int) -> Iterator[NDArray[Any]]:
-        in_time.append(REFERRED.wait(10))
+        in_time.append(RECOMPUTED.wait(10))
         return pipeline.storage.blocks.read_blocks(chunk, timeline)
 
     monkeypatch.setattr(pipeline.cluster.placement, "cores", lambda: 8)
@@ -112,7 +112,7 @@ def test_references_run_beside_computing(path: str, monkeypatch: pytest.MonkeyPa
 def test_limit_of_memory_travels_with_every_task(
     path: str, workers: Workers, monkeypatch: pytest.MonkeyPatch, samples: NDArray[np.int32]
 ) -> None:
-    """A worker that was started again has been told nothing else."""
+    """A restarted worker knows nothing else."""
     asked: list[int] = []
 
     def blocks(chunk: Any, timeline: Any, nbytes: int) -> Iterator[NDArray[Any]]:
