@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import select
 import stat
+import threading
 import zlib
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -225,3 +228,44 @@ def is_pipe(path: str, head: bytes) -> bool:
 
 
 PIPE = Format("pipe", open_pipe, is_pipe)
+
+
+# --- files and writers of them --------------------------------------------------------------------------------------
+
+KINDS = ["array", "pipe", "gzip", "packed"]
+
+
+class Writer(threading.Thread):
+    """Writes to a FIFO as a process would: until the reader is gone."""
+
+    def __init__(self, path: Path, data: bytes, then: threading.Event | None = None) -> None:
+        super().__init__()
+        self.path, self.data, self.then = path, data, then
+        os.mkfifo(path)
+        self.start()
+
+    def run(self) -> None:
+        with open(self.path, "wb", buffering=0) as file:
+            view = memoryview(self.data)
+            try:
+                while view:
+                    view = view[file.write(view) :]
+                if self.then:
+                    self.then.wait(60)
+            except BrokenPipeError:
+                pass
+
+
+def written(kind: str, samples: NDArray[np.uint16], folder: Path) -> Any:
+    """Samples in some format, as what `pipeline.run` takes."""
+    path = folder / "samples"
+    if kind == "array":
+        return samples
+    if kind == "pipe":
+        Writer(path, samples.tobytes())
+    elif kind == "gzip":  # two members, recognized by their content
+        path.write_bytes(gzip.compress(samples[:20_001].tobytes()) + gzip.compress(samples[20_001:].tobytes()))
+    else:
+        path = folder / "samples.p12"
+        path.write_bytes(pack(samples))
+    return path
