@@ -1,4 +1,4 @@
-"""Sources of unknown length: planned while they are read, in bounded memory, within time limits, and no false verdict."""
+"""Sources of unknown length: planned while they are read, in bounded memory and time, with a truthful verdict."""
 
 from __future__ import annotations
 
