@@ -203,8 +203,8 @@ ROWS: tuple[Row, ...] = (
         bound="the transpose. The CPU compares 4 GiB with 4 GiB in 4.4 core seconds, 2 GB/s on each of 8 threads, and "
               "60 % of that copies runs of 16 KiB out of the page cache while other threads read and write for the "
               "GPU. With 12 and 16 threads it took 0.86 and 0.81 s instead of 0.87, with smaller pieces 0.88; "
-              "comparing through a mapping takes twice as long. NumPy instead of C++ took 14 core seconds, 2.5 s in all. "
-              "map and stencil, where a sample is checked, reach 1.17 and 0.95."),
+              "comparing through a mapping takes twice as long. NumPy instead of C++ took 14 core seconds, 2.5 s in "
+              "all. map and stencil, where a sample is checked, reach 1.17 and 0.95."),
     Row("file on disk only, one GPU", Need(0.95, "of direct reads"), partial(from_disk, GPU)),
     Row("file on disk only, two CPU cores", Need(0.95, "of direct reads"), partial(from_disk, CORES),
         bound="8 GiB go through the page cache, whose memory this virtual machine has to get from its host: memory "
