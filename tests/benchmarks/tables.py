@@ -61,8 +61,9 @@ def measured(rows: Sequence[Row]) -> str:
         lines.append([row.what, str(row.need), cell(figure, row.need), peer])
     return (
         f"Measured on {machines()}.\nA ratio compares two measurements made in one process. Each row shows its worst "
-        "distribution, dtype and size; what falls\nshort is bold. The last column gives the measured ratio to the "
-        "peer, then the required one.\n\n" + table(["", "required", "measured", "peer"], lines)
+        "distribution, dtype and size, rows\nof files and commands the fastest of several runs; what falls short is "
+        "bold. The last column gives the measured ratio to\nthe peer, then the required one.\n\n"
+        + table(["", "required", "measured", "peer"], lines)
     )
 
 
