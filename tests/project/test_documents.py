@@ -56,6 +56,17 @@ def test_named_paths_are_there(page: Path) -> None:
     assert missing == []
 
 
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_named_symbols_are_in_their_files(page: Path) -> None:
+    """As the pages put it: `NAME` in `path`, `NAME` of `path`."""
+    missing = []
+    for symbol, path in re.findall(r"`([\w.]+)`,? (?:in|of)\s+`([\w/]+\.\w+)`", prose(page)):
+        words = set(re.findall(r"\w+", (ROOT / path).read_text(encoding="utf-8"))) if (ROOT / path).is_file() else set()
+        if not set(symbol.split(".")) <= words:
+            missing.append((symbol, path))
+    assert missing == []
+
+
 def test_paths_are_recognized() -> None:
     text = "`kernels/common/nvrtc.py` (`pipeline/`, `tests.emulator`, `wgmma`), `tests/*.json`, `kernels/<job>/gpu.cu`."
     assert named_paths(text) == ["kernels/common/nvrtc.py", "pipeline", "tests/*.json", "kernels/<job>/gpu.cu"]
