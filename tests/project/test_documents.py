@@ -60,7 +60,7 @@ def test_named_paths_are_there(page: Path) -> None:
 def test_named_symbols_are_in_their_files(page: Path) -> None:
     """As the pages put it: `NAME` in `path`, `NAME` of `path`."""
     missing = []
-    for symbol, path in re.findall(r"`([\w.]+)`,? (?:in|of)\s+`([\w/]+\.\w+)`", prose(page)):
+    for symbol, path in re.findall(rf"`([\w.]+)`,? (?:in|of)\s+`((?:{'|'.join(TOP)})/[\w/]+\.\w+)`", prose(page)):
         words = set(re.findall(r"\w+", (ROOT / path).read_text(encoding="utf-8"))) if (ROOT / path).is_file() else set()
         if not set(symbol.split(".")) <= words:
             missing.append((symbol, path))
