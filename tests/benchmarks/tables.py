@@ -60,9 +60,9 @@ def measured(rows: Sequence[Row]) -> str:
         peer = f"{cell(of_peer, row.peer)}; {row.peer}" if row.peer else ""
         lines.append([row.what, str(row.need), cell(figure, row.need), peer])
     return (
-        f"Measured on {machines()}.\nA ratio compares two measurements made in one process. Each row shows its worst "
-        "distribution, dtype and size, rows\nof files and commands the fastest of several runs; what falls short is "
-        "bold. The last column gives the measured ratio to\nthe peer, then the required one.\n\n"
+        f"Measured on {machines()}.\nA ratio compares two measurements of one run. Each row shows its worst distribution, "
+        "dtype and size, rows of files\nand commands their fastest or median run; what falls short is bold. The last "
+        "column gives the measured ratio to the peer,\nthen the required one.\n\n"
         + table(["", "required", "measured", "peer"], lines)
     )
 
