@@ -22,6 +22,7 @@ from tests.benchmarks.targets import CORES, GPU, GPUS, Figure, Need, Row
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
 DOCS = ROOT / "docs"
+OWN_KERNEL = "the job's own kernel"  # what a recorded variant is that the ladder no longer has
 REDUCE_DTYPES = ("uint8", "int32", "int64", "float16", "float32", "float64")
 REDUCE_PARTS = ("sum", "sum, squares", "extremes", "everything")
 
@@ -60,8 +61,8 @@ def measured(rows: Sequence[Row]) -> str:
         peer = f"{cell(of_peer, row.peer)}; {row.peer}" if row.peer else ""
         lines.append([row.what, str(row.need), cell(figure, row.need), peer])
     return (
-        f"Measured on {machines()}.\nA ratio compares two measurements of one run. Each row shows its worst distribution, "
-        "dtype and size, rows of files\nand commands their fastest or median run; what falls short is bold. The last "
+        f"Measured on {machines()}.\nA ratio compares two measurements of one run. Each row shows its worst "
+        "distribution, dtype and size, rows of files\nand commands their fastest or median run; what falls short is bold. The last "
         "column gives the measured ratio to the peer,\nthen the required one.\n\n"
         + table(["", "required", "measured", "peer"], lines)
     )
@@ -97,7 +98,7 @@ def ladder() -> str:
     """What each idea of the histogram's ladder buys, beside the course's own figures."""
     figures = read("study/histogram.json")
     rows = []
-    for name, variant in VARIANTS.items():
+    for name in dict.fromkeys(row["variant"] for row in figures["rows"]):
         timed = [row for row in figures["rows"] if row["variant"] == name and row["ms"] and row["sizes"] == [2**25]
                  and row["table"] != "all samples equal"]  # fmt: skip
         if not timed:
@@ -106,7 +107,7 @@ def ladder() -> str:
         course = [float(row["course_ms"]) for row in timed if row["course_ms"]]
         rows.append(
             [
-                f"`{name}`: {variant.idea}",
+                f"`{name}`: {VARIANTS[name].idea if name in VARIANTS else OWN_KERNEL}",
                 f"{best['ms']:.3g}",
                 f"{best['share']:.1%}",
                 f"{min(course):g}" if course else "",
