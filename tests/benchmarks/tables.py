@@ -62,8 +62,8 @@ def measured(rows: Sequence[Row]) -> str:
         lines.append([row.what, str(row.need), cell(figure, row.need), peer])
     return (
         f"Measured on {machines()}.\nA ratio compares two measurements of one run. Each row shows its worst "
-        "distribution, dtype and size, rows of files\nand commands their fastest or median run; what falls short is bold. The last "
-        "column gives the measured ratio to the peer,\nthen the required one.\n\n"
+        "distribution, dtype and size, rows of files\nand commands their fastest or median run; what falls short is "
+        "bold. The last column gives the measured ratio to the peer,\nthen the required one.\n\n"
         + table(["", "required", "measured", "peer"], lines)
     )
 
