@@ -10,6 +10,7 @@ import numpy as np
 
 from kernels.common import device, nvrtc
 from kernels.common.checks import check_array
+from kernels.common.constants import constant
 from kernels.common.dtypes import C_TYPES
 from kernels.common.zeros_pool import current_stream
 from kernels.reduce import partial as layout
@@ -17,15 +18,15 @@ from kernels.reduce.exact_sum import SQUARE_BITS, SQUARE_WORDS, SUM_BITS, SUM_WO
 
 SOURCE = Path(__file__).with_suffix(".cu")
 
-THREADS = 256  # REDUCE_THREADS in tile.cuh
+THREADS = constant(SOURCE.with_name("tile.cuh"), "REDUCE_THREADS")
 TILE_BYTES = 64  # per thread and load
 MOST_BLOCKS = 3  # per multiprocessor: enough to keep the memory busy; more blocks leave more to combine at the end
-DIGIT_BITS = 28  # exact_sum.cuh
+DIGIT_BITS = constant(SOURCE.with_name("exact_sum.cuh"), "DIGIT_BITS")
 SUM_DIGITS, SQUARE_DIGITS = -(-(SUM_BITS + 1088) // DIGIT_BITS), -(-(SQUARE_BITS + 2112) // DIGIT_BITS)
 # What blocks add to, as in tile.cuh: 5 numbers and the digits; then 4 numbers per block.
 TOTALS, OF_BLOCK = 5 + SUM_DIGITS + SQUARE_DIGITS, 4
 MOST_SAMPLES = 2**31  # per launch: 32-bit counters and 64-bit digits do not overflow
-MOST_STEPS = 2048  # tiles per block: deferred_tiles.cuh
+MOST_STEPS = constant(SOURCE.with_name("deferred_tiles.cuh"), "MOST_STEPS")  # tiles per block
 # Bytes of a block's cells, by dtype and whether squares are asked for: as in exponent_bins.cuh.
 CELLS = {("float32", False): 8 * THREADS * 16, ("float32", True): 8 * THREADS * (16 + 12),
          ("float64", False): 8 * THREADS * 42, ("float64", True): 4 * 32 * 381}  # fmt: skip
