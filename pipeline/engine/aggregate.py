@@ -10,7 +10,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from pipeline.cluster.placement import Workers, open_workers
+from pipeline.cluster.placement import open_workers
+from pipeline.cluster.workers import Workers
 from pipeline.engine.aggregate_check import check_chunk
 from pipeline.engine.aggregate_plan import Job, Pass
 from pipeline.engine.aggregate_task import Reference, compute_chunks, recompute_chunks, warm_up

@@ -129,7 +129,7 @@ BAD = [
 def test_bad_input(
     failed: Failed, files: None, monkeypatch: pytest.MonkeyPatch, words: str, status: int, expected: str
 ) -> None:
-    monkeypatch.setattr("pipeline.cluster.placement.ANSWER_SECONDS", 1)
+    monkeypatch.setattr("pipeline.cluster.existing.ANSWER_SECONDS", 1)
     monkeypatch.setattr(
         "pipeline.cluster.placement.find_devices", lambda: Devices((), None, None, "no NVIDIA driver is loaded")
     )

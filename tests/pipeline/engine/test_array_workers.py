@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 
 import pipeline.engine.array
-from pipeline.cluster.placement import Placement, Workers
+from pipeline.cluster.placement import Placement
+from pipeline.cluster.workers import Workers
 from pipeline.engine.array import COPIES, LANES, run_array
 from pipeline.engine.array_task import check_regions, compute_regions
 from pipeline.errors import UsageError, VerificationError
@@ -187,6 +188,7 @@ def test_memory_stays_within_the_limit(tmp_path: Path, job: str) -> None:
         from pathlib import Path
         from pipeline.engine.array import run_array
         from pipeline.cluster.placement import Placement
+        from pipeline.cluster.workers import 
         from pipeline.settings import Settings
         from pipeline.storage.sources import open_source
         from workflows.map import MAP, MapOptions
