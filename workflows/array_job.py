@@ -76,6 +76,8 @@ class ArrayJob(Generic[Options]):
     pieces
         (spec of a region, options, elements) -> pieces that cover the region once, each of about so many elements, with
         indexes from 0 on. Each is checked by itself; None where that takes longer than to check the region at once.
+    example
+        What a useful command says behind the job's name; its help shows it.
     files
         What its help says of the input files.
     whole
@@ -97,6 +99,7 @@ class ArrayJob(Generic[Options]):
     compute: Callable[[Any, Bounds, Sequence[Spec], Options], Any]
     check: Callable[[Read, NDArray[Any], Bounds, Sequence[Spec], Options, np.random.Generator], Checked]
     pieces: Callable[[Spec, Options, int], Iterator[Bounds]] | None = None
+    example: str = ""
     files: str = "Each of the FILES is an array: .npy, or raw samples in one dimension."
     whole: bool = False
     streams: bool = False

@@ -12,7 +12,7 @@ from pipeline.errors import UsageError, VerificationError
 from workflows.study.registry import STUDIES
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, short_help="Check and time the variants of a kernel family on a GPU.")
 @click.argument("family")
 @click.option("--quick", is_flag=True, help="A few cases of each table: within a minute on one GPU.")
 @click.option("--variant", "variants", multiple=True, metavar="NAME", help="Only this one; may be given several times.")
@@ -52,7 +52,7 @@ def study(family: str, quick: bool, variants: tuple[str, ...], output_directory:
         )
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, short_help="Count registers, memory and instructions of kernels, without a GPU.")
 @click.argument("family")
 @click.option("--variant", "variants", multiple=True, metavar="NAME",
               help="Only this one; two are shown side by side.")  # fmt: skip

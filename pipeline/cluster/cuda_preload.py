@@ -1,4 +1,4 @@
-"""Preload of GPU workers: creates the CUDA context while Dask and CuPy are imported, since it takes longer than both."""
+"""Preload of GPU workers: creates the CUDA context during the imports of Dask and CuPy, since it takes longer."""
 
 from __future__ import annotations
 

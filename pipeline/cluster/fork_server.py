@@ -75,7 +75,7 @@ def _environment(variables: dict[str, str]) -> Iterator[None]:
 
 @contextmanager
 def _no_signals() -> Iterator[None]:
-    """Start processes with SIGINT and SIGTERM blocked: they may go to the whole group, but this process ends the others.
+    """Start processes with SIGINT and SIGTERM blocked: a terminal signals the whole group, but this process ends them.
 
     Workers unblock SIGTERM again (`pipeline.cluster.fork_preload`), because a signal must be able to end them.
     """

@@ -1,4 +1,4 @@
-"""dask-cuda's cluster of one process per GPU, where each process sees only its own GPU: CUDA starts three times faster."""
+"""dask-cuda's cluster, in which each process sees only its own GPU: CUDA starts three times faster."""
 
 from __future__ import annotations
 

@@ -188,7 +188,6 @@ def test_memory_stays_within_the_limit(tmp_path: Path, job: str) -> None:
         from pathlib import Path
         from pipeline.engine.array import run_array
         from pipeline.cluster.placement import Placement
-        from pipeline.cluster.workers import 
         from pipeline.settings import Settings
         from pipeline.storage.sources import open_source
         from workflows.map import MAP, MapOptions
