@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import glob
 import json
 import multiprocessing.util
@@ -27,7 +26,6 @@ import pipeline.cluster.placement
 import pipeline.cluster.processes
 import pipeline.engine.aggregate
 import pipeline.gpu.transfer
-from pipeline.cli.main import main
 from pipeline.cluster.placement import Placement, open_workers
 from pipeline.cluster.workers import Workers
 from pipeline.engine.aggregate import run
@@ -301,55 +299,3 @@ def test_processes_that_do_not_start_are_one_line(
         counted(path, placement=placement)
     assert "\n" not in str(caught.value)
     assert capfd.readouterr() == ("", "")
-
-
-def missing_package(*_: Any, **__: Any) -> None:
-    raise ImportError("Using `Security.temporary` requires `cryptography`, please install it")
-
-
-def no_space(*_: Any, **__: Any) -> None:
-    raise OSError(errno.ENOSPC, "No space left on device")
-
-
-@pytest.mark.parametrize("cluster", ["per_core", "per_gpu"])
-@pytest.mark.parametrize(
-    ("broken", "failure", "message"),
-    [
-        ("distributed.Security.temporary", missing_package, "got ImportError: Using `Security.temporary` requires "
-         "`cryptography`, please install it; install what is missing"),
-        ("distributed.deploy.spec.SpecCluster._start", no_space, "got OSError: [Errno 28] No space left on device; "),
-        ("distributed.nanny.Nanny.__init__", no_space, "got OSError: [Errno 28] No space left on device; "),
-    ],
-    ids=["first step", "scheduler", "workers"],
-)  # fmt: skip
-def test_error_while_a_cluster_is_built_is_one_line(
-    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
-    capfd: pytest.CaptureFixture[str], path: str, cluster: str, broken: str, failure: Any, message: str,
-) -> None:  # fmt: skip
-    """However far its constructor came: by the command line, with status 1 and no traceback."""
-    request.getfixturevalue(cluster)
-    monkeypatch.setattr("dask_cuda.local_cuda_cluster.parse_device_memory_limit", lambda *_, **__: 0)
-    monkeypatch.setattr(broken, failure)
-    with pytest.raises(SystemExit) as caught:
-        main(["histogram", path, "-q", "-o", f"{tmp_path}/result.json"])
-    out, err = capfd.readouterr()
-    assert (caught.value.code, out) == (1, "")
-    assert err.startswith("error: expected a process for every worker to start, ") and err.count("\n") == 1
-    assert message in err
-    assert not (tmp_path / "result.json").exists()
-
-
-@pytest.mark.parametrize("where", ["process", "processes"])
-def test_no_space_for_the_scratch_folder_is_one_line(
-    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str],
-    path: str, where: str,
-) -> None:  # fmt: skip
-    if where == "processes":
-        request.getfixturevalue("per_core")
-    monkeypatch.setattr(tempfile, "mkdtemp", no_space)
-    with pytest.raises(SystemExit) as caught:
-        main(["histogram", path, "-q"])
-    assert caught.value.code == 1
-    assert capfd.readouterr() == (
-        "", "error: expected to create a scratch folder, got No space left on device; free some space, or name another "
-        "place with TMPDIR\n")  # fmt: skip
