@@ -9,7 +9,7 @@ from pipeline.timeline import Traced
 
 
 def to_perfetto(traces: list[Traced]) -> dict[str, Any]:
-    """Spans as a Chrome trace, which Perfetto and chrome://tracing show: a process per worker, a row per stage."""
+    """Spans as a Chrome trace, for Perfetto or chrome://tracing: a process per worker, a row per stage."""
     workers = sorted({(trace.worker, trace.device) for trace in traces})
     stages = sorted({span.stage for trace in traces for span in trace.spans})
     first = min((span.began for trace in traces for span in trace.spans), default=0.0)

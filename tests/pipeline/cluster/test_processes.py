@@ -177,7 +177,6 @@ def test_one_process_per_gpu(
     path: str, placement: Placement, dashboard: str | None, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """The real dask-cuda cluster: its own switch leaves out what needs a driver."""
-
     statuses: dict[str, int] = {}
 
     def announce(workers: Workers) -> None:
