@@ -13,7 +13,8 @@ import pytest
 
 import pipeline.engine.run_loop
 from kernels.common import cxx
-from pipeline.cluster.placement import Placement, Workers, open_workers
+from pipeline.cluster.placement import Placement, open_workers
+from pipeline.cluster.workers import Workers
 from pipeline.gpu.devices import find_devices
 from tests.emulator.build import NoCompilerError, compiler
 from tests.emulator.cupy import on_host
