@@ -16,9 +16,12 @@ import pipeline.engine.array
 from kernels.common import cxx
 from pipeline.cluster.placement import Placement, Workers, open_workers
 from pipeline.gpu.devices import find_devices
+from tests.emulator import recording
 from tests.emulator.build import NoCompilerError, compiler
 from tests.emulator.cupy import on_host
 from tests.emulator.device import HOST
+from tests.emulator.kinds import KINDS, ORDERS
+from tests.emulator.records import FOLDER
 
 # Files that take minutes. Several processes start with them: behind all others one would wait for another's.
 TESTS = Path(__file__).parent
@@ -33,13 +36,20 @@ LONGEST = (
 def pytest_addoption(parser: pytest.Parser) -> None:
     """How to run kernels on the host."""
     parser.addoption("--schedule-seed", type=int, help="order of threads, warps and blocks; as a failure names it")
-    parser.addoption("--schedules", type=int, default=20, help="schedules for every variant (default: 20)")
+    parser.addoption("--schedules", type=int, default=ORDERS, help=f"schedules for every variant (default: {ORDERS})")
+    recording.add_options(parser)
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Processes are handed files in the order of the collection, where xdist can, and not those of many tests first."""
-    if hasattr(config.option, "loadscopereorder"):
-        config.option.loadscopereorder = False
+    option = config.option
+    if hasattr(option, "loadscopereorder"):
+        option.loadscopereorder = False
+    others = option.schedule_seed is not None or option.schedules != ORDERS
+    if others and (option.full or option.record):
+        raise pytest.UsageError(f"--full and --record: expected the {ORDERS} usual schedules, got others; leave them out")
+    plugin = recording.Recording(config, KINDS, FOLDER, runs_all=others)
+    config.pluginmanager.register(plugin, "recorded outcomes")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

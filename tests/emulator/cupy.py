@@ -11,8 +11,6 @@ from typing import Any
 import numpy as np
 
 from kernels.common import device, nvrtc, zeros_pool
-from kernels.histogram.launch import launch_plan
-from kernels.reduce import gpu
 from tests.emulator.array import DeviceArray, allocate, to_device, unwrap
 from tests.emulator.device import HOST, LIMITS
 
@@ -23,6 +21,8 @@ SAME = """
     bool_ float16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64 inf nan dtype
     isfinite isnan matmul maximum minimum
 """
+# Cached functions of wrappers, by module; not imported, so that what runs one family does not depend on the others.
+CACHES = {"kernels.histogram.launch": "launch_plan", "kernels.reduce.gpu": "free_totals"}
 
 
 class OutOfMemoryError(MemoryError):
@@ -76,9 +76,13 @@ def on_host(monkeypatch: Any) -> Iterator[Any]:
     monkeypatch.setattr(zeros_pool, "CLEARED", 0)  # a result is an array of its own, whose ends are watched
     HOST.seed, HOST.mutant = 0, 0
     HOST.launched.clear()
-    held = launch_plan, gpu.free_totals  # they hold arrays of the device that they were made for
-    for function in held:
-        function.cache_clear()
+    _forget()
     yield cupy
-    for function in held:
-        function.cache_clear()
+    _forget()
+
+
+def _forget() -> None:
+    """Clear what wrappers cache: arrays of the device that they were made for."""
+    for module, name in CACHES.items():
+        if module in sys.modules:
+            getattr(sys.modules[module], name).cache_clear()

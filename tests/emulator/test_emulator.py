@@ -64,7 +64,7 @@ FAULTS = {
 @pytest.mark.parametrize("name", FAULTS)
 def test_fault_is_found_in_every_schedule(run: Run, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the kernel, who, where, and the seed that shows it again."""
-    monkeypatch.setattr("host_device.BUDGET", 10**6)
+    monkeypatch.setattr("tests.emulator.device.BUDGET", 10**6)
     threads, blocks, message = FAULTS[name]
     for seed in SEEDS:
         with schedule(seed), pytest.raises(KernelFault, match=message) as caught:
