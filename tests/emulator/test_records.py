@@ -61,7 +61,7 @@ def run(pytester: pytest.Pytester) -> Run:
         (pytester.path / name).write_text(text)
 
     def run(*options: str) -> tuple[set[str], str]:
-        done = pytester.runpytest_inprocess("-v", "-p", "no:cacheprovider", *options)
+        done = pytester.runpytest_inprocess("-v", "--assert=plain", "-p", "no:cacheprovider", *options)
         text = done.stdout.str()
         assert done.ret in (0, 1) and ("test_not_recorded" in text or "::" in str(options)), text
         ran = re.findall(r"test_unit\[(\w)\] (?:PASSED|FAILED)|(?:PASSED|FAILED) test_toy.py::test_unit\[(\w)\]", text)
