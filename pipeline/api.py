@@ -9,16 +9,16 @@ from typing import Any, TypeVar
 
 from pipeline.cluster.placement import Placement
 from pipeline.engine.aggregate import run_all
-from pipeline.engine.aggregate_task import Job
+from pipeline.engine.aggregate_plan import Job
 from pipeline.engine.array import run_array
 from pipeline.errors import UsageError
 from pipeline.settings import Settings
 from pipeline.storage.sources import Byteorder, open_source
 from workflows import WORKFLOWS
-from workflows.aggregation import Workflow
-from workflows.array_job import ArrayWorkflow
+from workflows.aggregation import Aggregation
+from workflows.array_job import ArrayJob
 
-Declared = TypeVar("Declared", bound=Workflow[Any] | ArrayWorkflow[Any])
+Declared = TypeVar("Declared", bound=Aggregation[Any] | ArrayJob[Any])
 Path = str | os.PathLike[str]
 
 
@@ -28,7 +28,7 @@ def register(workflow: Declared) -> Declared:
     Parameters
     ----------
     workflow
-        A `workflows.aggregation.Workflow` or a `workflows.array_job.ArrayWorkflow`.
+        A `workflows.aggregation.Aggregation` or a `workflows.array_job.ArrayJob`.
 
     Raises
     ------
@@ -104,14 +104,14 @@ def run(
     paths = tuple(os.fspath(path) for path in files)
     placement = Placement(device, scheduler, None if scheduler_file is None else os.fspath(scheduler_file))
     settings = Settings(placement, verify, chunk_bytes, device_memory_limit, memory_limit)
-    if isinstance(job, str) and isinstance(workflow := jobs[0][0], ArrayWorkflow):
+    if isinstance(job, str) and isinstance(workflow := jobs[0][0], ArrayJob):
         if output is None:
             raise UsageError(f"{job}: expected output=, the file that the array goes to, got none")
         chosen = jobs[0][1]
         groups = [(path,) for path in paths] if workflow.operands(chosen) is not None else [paths]
         sources = [open_source(group, dtype, byteorder, offset, samples=False) for group in groups]
         return run_array(workflow, chosen, sources, os.fspath(output), settings).result
-    found = [Job(workflow, chosen) for workflow, chosen in jobs if isinstance(workflow, Workflow)]
+    found = [Job(workflow, chosen) for workflow, chosen in jobs if isinstance(workflow, Aggregation)]
     names = ", ".join(workflow.name for workflow, _ in jobs)
     if not found or len(found) < len(jobs):
         raise UsageError(f"expected several jobs that return what they found, got {names or 'none'}")
@@ -126,7 +126,7 @@ def run(
     return results[0] if isinstance(job, str) else results
 
 
-def _job(name: str, values: Mapping[str, Any]) -> tuple[Workflow[Any] | ArrayWorkflow[Any], Any]:
+def _job(name: str, values: Mapping[str, Any]) -> tuple[Aggregation[Any] | ArrayJob[Any], Any]:
     """A job by its name, and its options."""
     if name not in WORKFLOWS:
         raise UsageError(f"expected a job out of {', '.join(WORKFLOWS)}, got {name!r}")

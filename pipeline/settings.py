@@ -14,7 +14,7 @@ VERIFY = ("full", "sample", "off")
 FULL_UP_TO_BYTES = 2**28
 
 Progress = Callable[[int, int], None]  # (bytes done, bytes in all)
-Announce = Callable[[Workers], None]
+OnStart = Callable[[Workers], None]
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Settings:
         the memory of its machine.
     traced
         Keep every span of every block in the outcome's ``stages.traces``.
-    progress, announce
+    progress, on_start
         Called as tasks finish, and once the workers are there.
     """
 
@@ -46,7 +46,7 @@ class Settings:
     memory_limit: int | None = None
     traced: bool = False
     progress: Progress = lambda done, total: None
-    announce: Announce = lambda workers: None
+    on_start: OnStart = lambda workers: None
 
     def mode(self, nbytes: int) -> str:
         """How a run over so many bytes is verified.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from workflows.aggregation import Workflow
-from workflows.array_job import ArrayWorkflow
+from workflows.aggregation import Aggregation
+from workflows.array_job import ArrayJob
 from workflows.histogram import HISTOGRAM
 from workflows.map import MAP
 from workflows.matmul import MATMUL
@@ -13,5 +13,7 @@ from workflows.reduce import REDUCE
 from workflows.stencil import STENCIL
 from workflows.transpose import TRANSPOSE
 
-_JOBS: tuple[Workflow[Any] | ArrayWorkflow[Any], ...] = (HISTOGRAM, REDUCE, MATMUL, TRANSPOSE, STENCIL, MAP)
-WORKFLOWS: dict[str, Workflow[Any] | ArrayWorkflow[Any]] = {workflow.name: workflow for workflow in _JOBS}
+__all__ = ["WORKFLOWS", "Aggregation", "ArrayJob"]
+
+_JOBS: tuple[Aggregation[Any] | ArrayJob[Any], ...] = (HISTOGRAM, REDUCE, MATMUL, TRANSPOSE, STENCIL, MAP)
+WORKFLOWS: dict[str, Aggregation[Any] | ArrayJob[Any]] = {workflow.name: workflow for workflow in _JOBS}

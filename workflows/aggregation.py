@@ -48,12 +48,12 @@ class Survey(Generic[Options]):
     """A job that runs over the data first, to complete the options of another."""
 
     needed: Callable[[Options], bool]
-    workflow: Workflow[Options]
+    workflow: Aggregation[Options]
     resolve: Callable[[Options, Any], Options]
 
 
 @dataclass(frozen=True)
-class Workflow(Generic[Options]):
+class Aggregation(Generic[Options]):
     """One job.
 
     Attributes

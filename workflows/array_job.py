@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -10,31 +9,11 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from workflows.regions import Bounds, Spec
+
 Options = TypeVar("Options")
 
-Bounds = tuple[tuple[int, int], ...]  # first index and the one after the last, for each axis
 Read = Callable[[int, Bounds], NDArray[Any]]  # number of the input, region of it -> its elements in native byte order
-
-
-@dataclass(frozen=True)
-class Spec:
-    """Shape and dtype of an array."""
-
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-
-    @property
-    def size(self) -> int:
-        """Number of elements."""
-        return math.prod(self.shape)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of elements."""
-        return self.size * self.dtype.itemsize
-
-    def __str__(self) -> str:
-        return f"{self.dtype.name} {'×'.join(map(str, self.shape)) or 'scalar'}"
 
 
 @dataclass(frozen=True)
@@ -68,7 +47,7 @@ class Counted:
 
 
 @dataclass(frozen=True)
-class ArrayWorkflow(Generic[Options]):
+class ArrayJob(Generic[Options]):
     """One job whose result is an array as large as you like.
 
     Attributes
@@ -77,8 +56,6 @@ class ArrayWorkflow(Generic[Options]):
         The subcommand and its line of help.
     options
         Frozen dataclass: its fields are the flags; its ``__post_init__`` raises ValueError for what cannot be.
-    family
-        Stem of the kernels in ``kernels/``.
     operands
         (options) -> number of input arrays; None where all files are one array, one after another.
     outline
@@ -113,7 +90,6 @@ class ArrayWorkflow(Generic[Options]):
     name: str
     summary: str
     options: type[Options]
-    family: str
     operands: Callable[[Options], int | None]
     outline: Callable[[Sequence[Spec], Options], Spec]
     regions: Callable[[Sequence[Spec], Spec, Options, int], Iterator[Bounds]]
@@ -125,49 +101,6 @@ class ArrayWorkflow(Generic[Options]):
     whole: bool = False
     streams: bool = False
     notes: Callable[[Sequence[Spec], Options], dict[str, str]] | None = None
-
-
-def sizes(bounds: Bounds) -> tuple[int, ...]:
-    """Shape of a region."""
-    return tuple(stop - start for start, stop in bounds)
-
-
-def along(region: Bounds, axis: int, step: int) -> Iterator[tuple[Bounds, tuple[slice, ...]]]:
-    """Parts of a region of so many indexes along an axis, and where each lies in an array of the region."""
-    start, stop = region[axis]
-    for first in range(start, stop, step):
-        last = min(first + step, stop)
-        inside = (*(slice(None) for _ in range(axis)), slice(first - start, last - start))
-        yield (*region[:axis], (first, last), *region[axis + 1 :]), inside
-
-
-def all_of(spec: Spec) -> Bounds:
-    """The region that is the whole array."""
-    return tuple((0, length) for length in spec.shape)
-
-
-def in_rows(spec: Spec, elements: int) -> Iterator[Bounds]:
-    """Regions of at most so many elements, where a row has no more, which lie one after another in memory.
-
-    They are whole rows, or parts of one row, of about the same length: a short rest would take as long as the others.
-    """
-    if not spec.size:
-        return
-    axis, inner = 0, spec.size
-    for axis, length in enumerate(spec.shape):
-        inner //= length
-        if inner <= elements or axis == len(spec.shape) - 1:
-            break
-    if not spec.shape:
-        yield ()
-        return
-    parts = -(-spec.shape[axis] // max(1, elements // inner))
-    step = -(-spec.shape[axis] // parts)
-    rest = tuple((0, length) for length in spec.shape[axis + 1 :])
-    for outer in np.ndindex(spec.shape[:axis]):
-        for start in range(0, spec.shape[axis], step):
-            stop = min(start + step, spec.shape[axis])
-            yield (*((i, i + 1) for i in outer), (start, stop), *rest)
 
 
 def differing(found: NDArray[Any], expected: NDArray[Any], region: Bounds) -> tuple[str, ...]:

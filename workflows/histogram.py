@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from kernels.histogram import compiled, finite_range
 from kernels.histogram.binning import MAX_BINS, Binning, Edges
 from kernels.histogram.cpu import histogram, histogram_cpu, histogram_reference
-from workflows.aggregation import Survey, Workflow
+from workflows.aggregation import Aggregation, Survey
 
 
 @dataclass(frozen=True, eq=False)
@@ -222,7 +222,7 @@ def _with_extent(options: HistogramOptions, found: NDArray[np.float64]) -> Histo
     return replace(options, range=(lower, upper))
 
 
-EXTENT: Workflow[HistogramOptions] = Workflow(
+EXTENT: Aggregation[HistogramOptions] = Aggregation(
     name="extent",
     summary="Finite minimum and maximum.",
     options=HistogramOptions,
@@ -234,7 +234,7 @@ EXTENT: Workflow[HistogramOptions] = Workflow(
     label=lambda position, options: ("minimum", "maximum")[position],
 )
 
-HISTOGRAM: Workflow[HistogramOptions] = Workflow(
+HISTOGRAM: Aggregation[HistogramOptions] = Aggregation(
     name="histogram",
     summary="Count samples into bins.",
     options=HistogramOptions,

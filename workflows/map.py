@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from kernels.map.gpu import OPERATIONS
 from kernels.map.promotion import combine, combine_reference
-from workflows.array_job import ArrayWorkflow, Bounds, Checked, Read, Spec, differing, in_rows, sizes
+from workflows.array_job import ArrayJob, Checked, Read, differing
+from workflows.regions import Bounds, Spec, in_rows, sizes
 
 
 @dataclass(frozen=True)
@@ -79,11 +80,10 @@ def check(
     return Checked(differing(found, expected, region), found.size)
 
 
-MAP: ArrayWorkflow[MapOptions] = ArrayWorkflow(
+MAP: ArrayJob[MapOptions] = ArrayJob(
     name="map",
     summary="Combine arrays element by element.",
     options=MapOptions,
-    family="elementwise",
     operands=lambda options: options.operands,
     outline=outline,
     regions=regions,

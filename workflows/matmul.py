@@ -12,9 +12,10 @@ import numpy as np
 from kernels.matmul.cpu_narrow import product_on_cpu
 from kernels.matmul.formats import FORMATS, MOST_PRODUCTS, bits_of, moduli_for, result_dtype
 from kernels.matmul.memory import is_small, room_for
-from workflows.array_job import ArrayWorkflow, Bounds, Counted, Read, Spec, in_rows, sizes
+from workflows.array_job import ArrayJob, Counted, Read
 from workflows.matmul_check import check
 from workflows.matmul_shapes import Matrices, matrices
+from workflows.regions import Bounds, Spec, in_rows, sizes
 
 # Columns of A and rows of B that are read at a time. For a tile of C no more than `SLAB_OF_TILE` times its side: then
 # what is read of its rows and columns takes no more room than a few tiles, and tiles can be larger, and fewer.
@@ -189,11 +190,10 @@ def notes(specs: Sequence[Spec], options: MatmulOptions) -> dict[str, str]:
                           f"{dtype}, or dot products where those could be too far off; {how}; no TF32"}  # fmt: skip
 
 
-MATMUL: ArrayWorkflow[MatmulOptions] = ArrayWorkflow(
+MATMUL: ArrayJob[MatmulOptions] = ArrayJob(
     name="matmul",
     summary="Multiply matrices, or stacks of them.",
     options=MatmulOptions,
-    family="modular",
     operands=lambda options: 2,
     outline=outline,
     regions=regions,

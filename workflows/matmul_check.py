@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels.matmul.formats import FORMATS, result_dtype
-from workflows.array_job import Bounds, Checked, Read, Spec
+from workflows.array_job import Checked, Read
 from workflows.matmul_exact import exact_float, exact_integer
 from workflows.matmul_float import FloatCheck, of_batch
 from workflows.matmul_shapes import Matrices, matrices
+from workflows.regions import Bounds, Spec
 
 HELD = 2**23  # elements of A and B that are looked at at a time, about
 RECOMPUTED = 4  # elements of a region, at most

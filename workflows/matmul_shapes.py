@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from workflows.array_job import Bounds, Spec, sizes
+from workflows.regions import Bounds, Spec, sizes
 
 Ends = tuple[int, int]
 

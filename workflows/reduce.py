@@ -18,7 +18,7 @@ from kernels.reduce import compiled, exact_sum
 from kernels.reduce import partial as reduce
 from kernels.reduce.partial import EXTREMES, NAN, NEGATIVE, POSITIVE, SAMPLES, SQUARES, SUM
 from kernels.reduce.reference import reduce_reference
-from workflows.aggregation import Workflow
+from workflows.aggregation import Aggregation
 
 # What each operation needs.
 OPERATIONS: Mapping[str, int] = MappingProxyType({
@@ -249,7 +249,7 @@ def label(position: int, options: ReduceOptions) -> str:
     return f"{name}, word {position - start}"
 
 
-REDUCE: Workflow[ReduceOptions] = Workflow(
+REDUCE: Aggregation[ReduceOptions] = Aggregation(
     name="reduce",
     summary="Exact sum, mean, variance, norm, minimum, maximum and their places.",
     options=ReduceOptions,

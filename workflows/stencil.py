@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from kernels.stencil.gpu import slide
 from kernels.stencil.reference import box_reference, box_wrong, weighted_reference
 from kernels.stencil.windows import Weights, box_dtype, from_rows, to_rows, weighted_dtype
-from workflows.array_job import ArrayWorkflow, Bounds, Checked, Read, Spec, differing, in_rows
+from workflows.array_job import ArrayJob, Checked, Read, differing
+from workflows.regions import Bounds, Spec, in_rows
 
 MAX_WEIGHTED_RADIUS = 4096
 # Each boundary, and what NumPy's `pad` calls it.
@@ -174,11 +175,10 @@ def check(
     return Checked(tuple(lines), found.size)
 
 
-STENCIL: ArrayWorkflow[StencilOptions] = ArrayWorkflow(
+STENCIL: ArrayJob[StencilOptions] = ArrayJob(
     name="stencil",
     summary="Add up the elements within a radius of each.",
     options=StencilOptions,
-    family="sliding",
     operands=lambda options: None,
     outline=outline,
     regions=regions,

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from kernels.transpose.check import is_transpose
 from kernels.transpose.cpu import balanced, boxes, transpose_cpu
 from kernels.transpose.gpu import reverse_axes
-from workflows.array_job import ArrayWorkflow, Bounds, Checked, Read, Spec, all_of, along, sizes
+from workflows.array_job import ArrayJob, Checked, Read
+from workflows.regions import Bounds, Spec, all_of, along, sizes
 
 # Sides of a region are a multiple of so many elements: rows of it begin on 16 bytes, as the kernel likes them.
 ALIGNED = 64
@@ -104,11 +105,10 @@ def _bytes(array: NDArray[Any]) -> NDArray[np.uint8]:
     return array.reshape(-1).view(np.uint8).reshape(array.size, -1)
 
 
-TRANSPOSE: ArrayWorkflow[TransposeOptions] = ArrayWorkflow(
+TRANSPOSE: ArrayJob[TransposeOptions] = ArrayJob(
     name="transpose",
     summary="Transpose an array: the order of all axes reversed.",
     options=TransposeOptions,
-    family="transpose",
     operands=lambda options: 1,
     outline=outline,
     regions=regions,

@@ -8,7 +8,7 @@ import numpy as np
 
 import pipeline
 from kernels.common import nvrtc
-from workflows.aggregation import Workflow
+from workflows import Aggregation
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ def possible(counts, samples):  # what holds for every block and every sum of bl
     return None if 0 <= counts.sum() <= samples else f"expected at most {samples} samples, got {counts.sum()}"
 
 
-pipeline.register(Workflow("clipping", "Count clipped samples.", ClippingOptions, compute, np.add,
+pipeline.register(Aggregation("clipping", "Count clipped samples.", ClippingOptions, compute, np.add,
                            lambda counts, options: dict(zip(("low", "high"), counts.tolist(), strict=True)), reference,
                            (possible,), lambda place, options: ("low", "high")[place]))  # fmt: skip
 if __name__ == "__main__":

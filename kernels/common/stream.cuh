@@ -1,22 +1,13 @@
 // Reading an array once, at the speed of the memory: what every kernel does that passes over its input.
 #pragma once
 
-using u8 = unsigned char;
-using u16 = unsigned short;
-using u32 = unsigned int;
-using u64 = unsigned long long;
-using i64 = long long;
+#include "common/types.cuh"
 
 constexpr int THREADS = 1024;
 constexpr int LOADS = 4;  // independent 16-byte loads in flight per thread: enough to cover the latency of memory
 
-// Two blocks a multiprocessor where 2048 threads fit on one: it asks for at most 32 registers.
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ == 750 || __CUDA_ARCH__ == 860 || __CUDA_ARCH__ == 890 || \
-    __CUDA_ARCH__ >= 1200
-constexpr int BLOCKS_PER_SM = 1;
-#else
-constexpr int BLOCKS_PER_SM = 2;
-#endif
+// Two blocks a multiprocessor where 2048 threads fit on one: that limits a thread to 32 registers.
+constexpr int BLOCKS_PER_SM = THREADS_PER_SM == 2048 ? 2 : 1;
 
 // What of an array the threads of a block see: with `blocks` of them each sees another part.
 struct Share {
@@ -40,11 +31,7 @@ __device__ void drop_first(uint4& pack) {
 enum class Next { LATER, COPIED, IN_TURNS };
 
 // Architectures after Hopper have fewer registers left for a second tile.
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
-constexpr Next AHEAD = Next::LATER;
-#else
-constexpr Next AHEAD = Next::COPIED;
-#endif
+constexpr Next AHEAD = AFTER_HOPPER ? Next::LATER : Next::COPIED;
 
 // Every thread counts its share of the samples: whole tiles by 16-byte loads, what is before and after them one by one.
 // `prepare` is called while the first loads are under way. `quick` says of a sample whether it is done with it, and where

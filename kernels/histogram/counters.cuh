@@ -11,7 +11,7 @@
 // is one: a shift and addition, or, where it does not know the stride, a multiplication and addition, which are done where
 // more time is left.
 inline __device__ void increment(u32* words, u32 number, u32 stride) {
-#ifdef __CUDA_ARCH__
+#if ON_GPU
     u32 address;
     asm("mad.lo.u32 %0, %1, %2, %3;"
         : "=r"(address) : "r"(number), "r"(stride), "r"(u32(__cvta_generic_to_shared(words))));

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.common import device, nvrtc
+from kernels.common import device, dtypes, nvrtc
 from kernels.histogram.binning import Binning
 from kernels.histogram.linear_map import KEYS, Line, NarrowLine, RegularLine, narrow_line, regular_line
 from kernels.histogram.lookup import table
@@ -20,10 +20,7 @@ THREADS = 1024  # THREADS in common/stream.cuh
 APART = 4  # APART in gpu.cu
 
 # C type of the samples in gpu.cu, by NumPy dtype.
-C_TYPES = {
-    "int8": "u8", "uint8": "u8", "int16": "short", "uint16": "u16", "int32": "int", "uint32": "u32",
-    "int64": "i64", "uint64": "u64", "float16": "float16", "float32": "float", "float64": "double",
-}  # fmt: skip
+C_TYPES = dtypes.C_TYPES | {"int8": "u8"}  # all 256 values are counted by their bits, and binned at the end
 # And of what lies on a line, by its own.
 KEY_TYPES = {"i4": "int", "u4": "u32", "i8": "i64", "u8": "u64", "f4": "float", "f8": "double"}
 # Copies of the counters in a block, by bytes of a sample: the narrower it is, the more increments come with each byte.

@@ -6,24 +6,6 @@
 
 #include "common/stream.cuh"
 
-struct float16 {
-    u16 bits;
-};
-
-inline __device__ float widen(float16 x) {
-#ifdef __CUDA_ARCH__
-    float value;
-    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(x.bits));
-    return value;
-#else
-    const u32 magnitude = (x.bits & 0x7fffu) << 13;
-    // Moving the exponent by a multiplication keeps subnormals exact; 2^112 is the difference of the biases.
-    float value = __uint_as_float(magnitude) * 5.192296858534828e33f;
-    if (magnitude >= 0x0f800000u) value = __uint_as_float(magnitude | 0x7f800000u);  // infinity and NaN
-    return (x.bits & 0x8000u) ? -value : value;
-#endif
-}
-
 // The type that samples are compared in: their own, but 16-bit ones widen, exactly.
 template <typename T>
 struct Key {
@@ -31,9 +13,9 @@ struct Key {
     static __device__ T of(T x) { return x; }
 };
 template <>
-struct Key<short> {
+struct Key<i16> {
     using type = int;
-    static __device__ int of(short x) { return x; }
+    static __device__ int of(i16 x) { return x; }
 };
 template <>
 struct Key<u16> {
@@ -135,7 +117,7 @@ __device__ u32 cell_on(const Line<K>& line, u32 last, K x) {
 // bits, and those of larger ones and of NaN above.
 inline __device__ u32 cell_on(const Line<float>& line, u32 last, float x) {
     const float sum = __fadd_rd((x - line.start) * line.scale, line.offset);
-#ifdef __CUDA_ARCH__
+#if ON_GPU
     const int bits = __float_as_int(sum);  // every NaN that a GPU calculates is 0x7fffffff
 #else
     const int bits = sum == sum ? __float_as_int(sum) : 0x7fffffff;

@@ -35,7 +35,7 @@ struct Shift {
 // Reads a word or two of shared memory into `value`, if `wanted`, without a branch.
 template <typename K>
 __device__ void load_shared_if(K& value, const K* from, bool wanted) {
-#ifdef __CUDA_ARCH__
+#if ON_GPU
     const u32 address = u32(__cvta_generic_to_shared(from));
     if (sizeof(K) == 4) {
         u32 word = reinterpret_cast<const u32&>(value);
@@ -120,7 +120,7 @@ struct Search {
 
     // The threshold is read where it is `wanted`: lanes that want none wait for no bank. HELD: in shared memory.
     __device__ bool reaches(K x, u32 number, bool wanted) const {
-#ifdef __CUDA_ARCH__
+#if ON_GPU
         if (HELD) {
             K value = x;
             load_shared_if(value, thresholds.values + number, wanted);

@@ -17,16 +17,16 @@
 // Minimum and maximum give NaN where an operand is NaN, and -0.0 counts as less than 0.0. Where NumPy has a NaN so has
 // the result; machines differ in its sign and payload, so the production kernel always gives the same one.
 
-using i64 = long long;
+#include "common/types.cuh"
 
 // Where arithmetic is done: in C++ signed integers must not overflow, unsigned ones wrap.
 template <typename T> struct Ring { using type = T; };
-template <> struct Ring<signed char> { using type = unsigned int; };
-template <> struct Ring<unsigned char> { using type = unsigned int; };
-template <> struct Ring<short> { using type = unsigned int; };
-template <> struct Ring<unsigned short> { using type = unsigned int; };  // which alone would become int
-template <> struct Ring<int> { using type = unsigned int; };
-template <> struct Ring<long long> { using type = unsigned long long; };
+template <> struct Ring<i8> { using type = u32; };
+template <> struct Ring<u8> { using type = u32; };
+template <> struct Ring<i16> { using type = u32; };
+template <> struct Ring<u16> { using type = u32; };  // which alone would become int
+template <> struct Ring<int> { using type = u32; };
+template <> struct Ring<i64> { using type = u64; };
 
 struct Add {
     static constexpr int OPERANDS = 2;

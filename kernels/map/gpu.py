@@ -11,17 +11,14 @@ from numpy.typing import NDArray
 
 from kernels.common import nvrtc
 from kernels.common.checks import check_array, check_block
+from kernels.common.dtypes import C_TYPES, COURSE_TYPES
 from kernels.common.memory import empty
 from kernels.study.variant import Variant, by_name
 
 SOURCE = Path(__file__).with_suffix(".cu")
 
-C_TYPES = {"int32": "int", "float32": "float", "float64": "double"}
-# Of the production kernel; float16 is computed in float, rounded after each operation as NumPy does.
-PRODUCTION_TYPES = C_TYPES | {
-    "int8": "signed char", "uint8": "unsigned char", "int16": "short", "uint16": "unsigned short",
-    "uint32": "unsigned int", "int64": "long long", "uint64": "unsigned long long",
-}  # fmt: skip
+# float16 is computed in float, rounded after each operation as NumPy does.
+PRODUCTION_TYPES = {name: c_type for name, c_type in C_TYPES.items() if name != "float16"}
 OPERATIONS = {  # functor in gpu.cu, operands
     "add": ("Add", 2), "subtract": ("Subtract", 2), "multiply": ("Multiply", 2),
     "multiply_add": ("MultiplyAdd", 3), "minimum": ("Minimum", 2), "maximum": ("Maximum", 2),
@@ -144,7 +141,7 @@ def elementwise(*arrays: Any, operation: str = "add") -> Any:
     return out
 
 
-def _check(arrays: tuple[Any, ...], ndim: int, dtypes: tuple[str, ...] = tuple(C_TYPES)) -> None:
+def _check(arrays: tuple[Any, ...], ndim: int, dtypes: tuple[str, ...] = tuple(COURSE_TYPES)) -> None:
     """Refuse arrays that a kernel would misread, or that do not belong together."""
     first = arrays[0]
     for name, array in zip("abc", arrays, strict=False):
@@ -175,7 +172,7 @@ def _blocks(n: int, block: int, limit: int = MAX_GRID) -> int:
 def _launch(name: str, grid: tuple[int, ...], block: tuple[int, ...], arrays: tuple[Any, ...], *sizes: int) -> None:
     """Launch unless there is nothing to do."""
     if 0 not in grid:
-        kernel = nvrtc.load(SOURCE, f"{name}<{C_TYPES[str(arrays[0].dtype)]}>")
+        kernel = nvrtc.load(SOURCE, f"{name}<{COURSE_TYPES[str(arrays[0].dtype)]}>")
         kernel(grid, block, (*arrays, *map(np.int64, sizes)))
 
 

@@ -3,7 +3,7 @@
 
 #include "matmul/certificate.cuh"
 
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+#if HAS_WIDE_MMA
 #define BYTES_16(A, B)                                                                                            \
     asm("mma.sync.aligned.m16n8k16.row.col.s32." A "." B ".s32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};" \
         : "+r"(sums[0]), "+r"(sums[1]), "+r"(sums[2]), "+r"(sums[3])                                               \
@@ -13,7 +13,7 @@
         "{%0, %1, %2, %3};"                                                                                           \
         : "+r"(sums[0]), "+r"(sums[1]), "+r"(sums[2]), "+r"(sums[3])                                                   \
         : "r"(a[0]), "r"(a[1]), "r"(next_a[0]), "r"(next_a[1]), "r"(b), "r"(next_b))
-#elif defined(__CUDA_ARCH__)
+#elif ON_GPU
 #define BYTES_8(A, B, i)                                                                                \
     asm("mma.sync.aligned.m8n8k16.row.col.s32." A "." B ".s32 {%0, %1}, {%2}, {%3}, {%0, %1};"            \
         : "+r"(sums[2 * i]), "+r"(sums[2 * i + 1])                                                      \
@@ -25,7 +25,7 @@
 // a lane holds of A the bytes 4 t of rows g and g + 8, of B the same bytes of column g, and of the sums the columns 2 t and
 // 2 t + 1 of rows g and g + 8. Bytes are signed or not: which is known when this is compiled.
 __device__ inline void multiply_bytes(int (&sums)[4], const u32 (&a)[2], u32 b, bool signed_a, bool signed_b) {
-#if defined(__CUDA_ARCH__)
+#if ON_GPU
     if (signed_a && signed_b) BYTES_16("s8", "s8");
     else if (signed_a) BYTES_16("s8", "u8");
     else if (signed_b) BYTES_16("u8", "s8");
@@ -51,7 +51,7 @@ __device__ inline void multiply_bytes(int (&sums)[4], const u32 (&a)[2], u32 b, 
 // The same of 32 bytes each.
 __device__ inline void multiply_bytes(int (&sums)[4], const u32 (&a)[2], const u32 (&next_a)[2], u32 b, u32 next_b,
                                       bool signed_a, bool signed_b) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+#if HAS_WIDE_MMA
     if (signed_a && signed_b) BYTES_32("s8", "s8");
     else if (signed_a) BYTES_32("s8", "u8");
     else if (signed_b) BYTES_32("u8", "s8");
@@ -64,7 +64,7 @@ __device__ inline void multiply_bytes(int (&sums)[4], const u32 (&a)[2], const u
 
 // Of each byte of a word the sign, in all bits.
 __device__ inline u32 signs(u32 bytes) {
-#if defined(__CUDA_ARCH__)
+#if ON_GPU
     u32 found;
     asm("prmt.b32 %0, %1, 0, 0xba98;" : "=r"(found) : "r"(bytes));  // which __byte_perm does not do
     return found;

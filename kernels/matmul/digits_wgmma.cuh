@@ -5,21 +5,21 @@
 
 // What this thread wrote to shared memory is there for products that begin after a barrier.
 __device__ inline void publish() {
-#if defined(__CUDA_ARCH__)
+#if ON_GPU
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 #endif
 }
 
 // All threads of a warpgroup; on a host, where they do the same in turns, all of a block.
 __device__ inline void together(int warpgroup) {
-#if defined(__CUDA_ARCH__)
+#if ON_GPU
     asm volatile("bar.sync %0, 128;" ::"r"(warpgroup + 1) : "memory");
 #else
     __syncthreads();
 #endif
 }
 
-#if defined(__CUDA_ARCH__)
+#if ON_GPU
 #define FOUR(j) "+r"(sums[j][0]), "+r"(sums[j][1]), "+r"(sums[j][2]), "+r"(sums[j][3])
 #define EIGHT(j) FOUR(j), FOUR(j + 1)
 #define TO_7 "%0, %1, %2, %3, %4, %5, %6, %7"
@@ -38,7 +38,7 @@ __device__ inline void together(int warpgroup) {
 // `multiply_lines`. The bytes of B have no sign, those of A one where SIGNED.
 template <bool SIGNED, int GROUPS>
 __device__ void multiply_digits(int (&sums)[GROUPS][4], u64 a, u64 b, int step, bool add) {
-#if defined(__CUDA_ARCH__)
+#if ON_GPU
     static_assert(GROUPS == 8 || (GROUPS == 2 && !SIGNED), "an instruction for each");
     if constexpr (GROUPS == 2) MULTIPLY("16", "u8", TO_7, "%8", "%9", "%10", EIGHT(0));
     if constexpr (GROUPS == 8 && SIGNED) MULTIPLY_64("s8");
@@ -66,7 +66,7 @@ __device__ void multiply_digits(int (&sums)[GROUPS][4], u64 a, u64 b, int step, 
         }
 #endif
 }
-#if defined(__CUDA_ARCH__)
+#if ON_GPU
 #undef FOUR
 #undef EIGHT
 #undef TO_7

@@ -3,13 +3,13 @@
 
 #include "matmul/numbers.cuh"
 
-#if defined(__CUDA_ARCH__)
+#if ON_GPU
 __device__ inline u32 shared_address(const void* pointer) { return u32(__cvta_generic_to_shared(pointer)); }
 #endif
 
 // 16 bytes from global to shared memory, or zeros; there when a wait for their group returns.
 __device__ inline void copy_async(void* to, const void* from, bool exists) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+#if HAS_ASYNC_COPY
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),
                  "r"(exists ? 16 : 0)
                  : "memory");
@@ -20,14 +20,14 @@ __device__ inline void copy_async(void* to, const void* from, bool exists) {
 
 // Ends a group of copies.
 __device__ inline void commit_copies() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+#if HAS_ASYNC_COPY
     asm volatile("cp.async.commit_group;" ::: "memory");
 #endif
 }
 
 // Waits for all groups of this thread but the last few.
 template <int BUT> __device__ void wait_for_copies() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+#if HAS_ASYNC_COPY
     asm volatile("cp.async.wait_group %0;" ::"n"(BUT) : "memory");
 #endif
 }
@@ -35,7 +35,7 @@ template <int BUT> __device__ void wait_for_copies() {
 // Four matrices of 8 rows of 16 bytes: lane 8 i + j brings row j of matrix i, and gets of each the four bytes
 // 4 (lane % 4) of row lane / 4.
 __device__ inline void load_matrices(u32 (&matrices)[4], const void* row) {
-#if defined(__CUDA_ARCH__)
+#if ON_GPU
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(matrices[0]), "=r"(matrices[1]), "=r"(matrices[2]), "=r"(matrices[3])
                  : "r"(shared_address(row))
@@ -51,7 +51,7 @@ __device__ inline void load_matrices(u32 (&matrices)[4], const void* row) {
 
 // Adds the products of four bytes without a sign and four with one.
 __device__ inline u32 dot_bytes(u32 a, u32 b, u32 sum) {
-#if defined(__CUDA_ARCH__)
+#if ON_GPU
     asm("dp4a.u32.s32 %0, %1, %2, %0;" : "+r"(sum) : "r"(a), "r"(b));
     return sum;
 #else
@@ -62,7 +62,7 @@ __device__ inline u32 dot_bytes(u32 a, u32 b, u32 sum) {
 
 // The last bytes of four words in one, the first word's lowest: three instructions in place of seven.
 __device__ inline u32 last_bytes(u32 a, u32 b, u32 c, u32 d) {
-#if defined(__CUDA_ARCH__)
+#if ON_GPU
     return __byte_perm(__byte_perm(a, b, 0x0040), __byte_perm(c, d, 0x0040), 0x5410);
 #else
     return (a & 0xff) | (b & 0xff) << 8 | (c & 0xff) << 16 | d << 24;
@@ -71,7 +71,7 @@ __device__ inline u32 last_bytes(u32 a, u32 b, u32 c, u32 d) {
 
 // Bytes of two words by turns: of the lower halves, of the upper ones.
 __device__ inline uint2 paired_bytes(u32 a, u32 b) {
-#if defined(__CUDA_ARCH__)
+#if ON_GPU
     return make_uint2(__byte_perm(a, b, 0x5140), __byte_perm(a, b, 0x7362));
 #else
     const auto pair = [=](int i) { return (a >> 8 * i & 0xff) | (b >> 8 * i & 0xff) << 8; };
@@ -83,12 +83,12 @@ __device__ inline uint2 paired_bytes(u32 a, u32 b) {
 // t = lane % 4 a lane holds of A the bytes 4 t and 16 + 4 t of rows g and g + 8, of B the same bytes of column g, and
 // of the sums the columns 2 t and 2 t + 1 of rows g and g + 8.
 __device__ inline void multiply_add(int (&sums)[4], const u32 (&a)[4], u32 b_low, u32 b_high) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+#if HAS_WIDE_MMA
     asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
         "{%0, %1, %2, %3};"
         : "+r"(sums[0]), "+r"(sums[1]), "+r"(sums[2]), "+r"(sums[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b_low), "r"(b_high));
-#elif defined(__CUDA_ARCH__)
+#elif ON_GPU
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
         asm("mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32 {%0, %1}, {%2}, {%3}, {%0, %1};"

@@ -1,12 +1,7 @@
 // Numbers of all dtypes as integers, what they are modulo small numbers, and back: the arithmetic of residue.cu.
 #pragma once
 
-using i64 = long long;
-using u64 = unsigned long long;
-using u32 = unsigned;
-using u16 = unsigned short;
-using u8 = unsigned char;
-using i8 = signed char;
+#include "common/types.cuh"
 
 // MODULI in formats.py: pairwise coprime.
 constexpr int MODULI[] = {256, 255, 253, 251, 247, 241, 239, 233, 229, 227, 223,

@@ -21,7 +21,7 @@ from kernels.matmul.tiles import LARGE, MOST_STAGES, SMALL, Tile, Warps, choose_
 SOURCE = Path(__file__).with_suffix(".cu")
 
 C_TYPES = {
-    "int8": "Integer<i8>", "uint8": "Integer<u8>", "int16": "Integer<short>", "uint16": "Integer<u16>",
+    "int8": "Integer<i8>", "uint8": "Integer<u8>", "int16": "Integer<i16>", "uint16": "Integer<u16>",
     "int32": "Integer<int>", "uint32": "Integer<u32>", "int64": "Integer<i64>", "uint64": "Integer<u64>",
     "float16": "Float16", "float32": "Float32", "float64": "Float64",
 }  # fmt: skip

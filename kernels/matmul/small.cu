@@ -111,11 +111,7 @@ __device__ int mend(const Matrix<F>& of, int row, int column, double share, cons
 
 // Blocks that a multiprocessor is to hold at least, where more than the compiler would choose were faster; Turing has
 // registers for one less.
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
-constexpr int OF_WIDEST = 2;
-#else
-constexpr int OF_WIDEST = 3;
-#endif
+constexpr int OF_WIDEST = TURING ? 2 : 3;
 template <typename F, int WARPS, int CHUNKS, bool WHOLE> constexpr int BLOCKS =
     !WHOLE || WARPS != CHUNKS || sizeof(typename F::Storage) == 2 ? 0
     : sizeof(typename F::Storage) == 8                            ? (WARPS == 4 ? OF_WIDEST : 0)

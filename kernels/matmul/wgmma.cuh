@@ -11,7 +11,7 @@ __device__ inline int swizzled(int line, int chunk) { return line * WIDE + (chun
 
 // A barrier in shared memory that so many arrivals, and the bytes they announce, complete: each time another phase.
 __device__ inline void begin_barrier(u64* barrier, int arrivals) {
-#if defined(__CUDA_ARCH__)
+#if ON_GPU
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;\nfence.mbarrier_init.release.cluster;" ::"r"(
                      shared_address(barrier)),
                  "r"(arrivals)
@@ -20,7 +20,7 @@ __device__ inline void begin_barrier(u64* barrier, int arrivals) {
 }
 
 __device__ inline void wait_for_phase(u64* barrier, u32 parity) {
-#if defined(__CUDA_ARCH__)
+#if ON_GPU
     asm volatile("{\n.reg .pred done;\nAGAIN:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
                  "@done bra DONE;\nbra AGAIN;\nDONE:\n}" ::"r"(shared_address(barrier)),
                  "r"(parity)
@@ -30,7 +30,7 @@ __device__ inline void wait_for_phase(u64* barrier, u32 parity) {
 
 // What a consumer waits for: all of a stage.
 __device__ inline void wait_for_stage(u64* barrier, u32 parity) {
-#if defined(__CUDA_ARCH__)
+#if ON_GPU
     wait_for_phase(barrier, parity);
 #else
     __syncthreads();
@@ -39,13 +39,13 @@ __device__ inline void wait_for_stage(u64* barrier, u32 parity) {
 
 // The producer's warp has asked for all of a stage; on a host it has brought it.
 __device__ inline void stage_is_sent() {
-#if !defined(__CUDA_ARCH__)
+#if !ON_GPU
     wait_for_stage(nullptr, 0);
 #endif
 }
 
 __device__ inline void expect_bytes(u64* barrier, int bytes) {
-#if defined(__CUDA_ARCH__)
+#if ON_GPU
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes)
                  : "memory");
 #endif
@@ -53,14 +53,14 @@ __device__ inline void expect_bytes(u64* barrier, int bytes) {
 
 // By a thread.
 __device__ inline void arrive(u64* barrier) {
-#if defined(__CUDA_ARCH__)
+#if ON_GPU
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
 #endif
 }
 
 // Bytes from global to shared memory; the barrier counts them.
 __device__ inline void copy_bulk(u8* to, const i8* from, int bytes, u64* barrier) {
-#if defined(__CUDA_ARCH__)
+#if ON_GPU
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
                      shared_address(to)),
                  "l"(from), "r"(bytes), "r"(shared_address(barrier))
@@ -72,7 +72,7 @@ __device__ inline void copy_bulk(u8* to, const i8* from, int bytes, u64* barrier
 
 // Lines of WIDE bytes in shared memory, swizzled, from a multiple of 1024 bytes on: on a GPU the descriptor of them.
 __device__ inline u64 lines_at(const u8* memory) {
-#if defined(__CUDA_ARCH__)
+#if ON_GPU
     constexpr u64 SWIZZLE_128 = u64(1) << 62, EIGHT_LINES = u64(8 * WIDE / 16) << 32, UNUSED = u64(1) << 16;
     return SWIZZLE_128 | EIGHT_LINES | UNUSED | (shared_address(memory) & 0x3ffff) >> 4;
 #else
@@ -82,7 +82,7 @@ __device__ inline u64 lines_at(const u8* memory) {
 
 // Sums of a warpgroup begin, or are read: the compiler may not move what is done with them across.
 template <int GROUPS> __device__ void hold(int (&sums)[GROUPS][4]) {
-#if defined(__CUDA_ARCH__)
+#if ON_GPU
 #pragma unroll
     for (int j = 0; j < GROUPS; ++j)
 #pragma unroll
@@ -90,18 +90,18 @@ template <int GROUPS> __device__ void hold(int (&sums)[GROUPS][4]) {
 #endif
 }
 __device__ inline void begin_multiplying() {
-#if defined(__CUDA_ARCH__)
+#if ON_GPU
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #endif
 }
 __device__ inline void commit_multiplying() {
-#if defined(__CUDA_ARCH__)
+#if ON_GPU
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 #endif
 }
 // Until all but so many of the groups committed are done.
 template <int BUT> __device__ void wait_for_multiplying() {
-#if defined(__CUDA_ARCH__)
+#if ON_GPU
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(BUT) : "memory");
 #endif
 }
@@ -110,7 +110,7 @@ template <int BUT> __device__ void wait_for_multiplying() {
 // g = lane / 4 and t = lane % 4 a lane of warp w has of group j the lines 8 j + 2 t and 8 j + 2 t + 1 of B, with the
 // lines 16 w + g and 16 w + g + 8 of A.
 template <int GROUPS> __device__ void multiply_lines(int (&sums)[GROUPS][4], u64 a, u64 b, int step, bool add) {
-#if defined(__CUDA_ARCH__)
+#if ON_GPU
     static_assert(GROUPS == 32, "256 lines of B");
 #define FOUR(j) "+r"(sums[j][0]), "+r"(sums[j][1]), "+r"(sums[j][2]), "+r"(sums[j][3])
 #define SIXTEEN(j) FOUR(j), FOUR(j + 1), FOUR(j + 2), FOUR(j + 3)

@@ -4,11 +4,7 @@
 #include "reduce/tile.cuh"
 
 // Where a block may have no more than 64 KiB of shared memory, there are none.
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
-constexpr bool ROOMY = false;
-#else
-constexpr bool ROOMY = true;
-#endif
+constexpr bool ROOMY = !TURING;
 
 // A thread's cells are a column of the block's: lanes that go to different ones never meet in a bank. Nothing is atomic
 // and nothing is waited for, which the digits of the block cannot say.

@@ -43,9 +43,7 @@ template <> constexpr int REDUCE_BLOCKS<double, SUM> = 2;  // more have no room 
 template <> constexpr int REDUCE_BLOCKS<double, SUM | EXTREMES> = 2;
 template <> constexpr int REDUCE_BLOCKS<double, SUM | SQUARES> = 2;
 template <> constexpr int REDUCE_BLOCKS<double, SUM | SQUARES | EXTREMES> = 2;
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ != 900
-template <> constexpr int REDUCE_BLOCKS<float16, SUM | SQUARES | EXTREMES> = 2;  // with 80 registers some are spilled
-#endif
+template <> constexpr int REDUCE_BLOCKS<float16, SUM | SQUARES | EXTREMES> = HOPPER ? 3 : 2;  // elsewhere 80 spill
 
 template <typename T, int PARTS>
 __global__ void __launch_bounds__(REDUCE_THREADS, (REDUCE_BLOCKS<T, PARTS>))

@@ -10,6 +10,7 @@ import numpy as np
 
 from kernels.common import device, nvrtc
 from kernels.common.checks import check_array
+from kernels.common.dtypes import C_TYPES
 from kernels.common.zeros_pool import current_stream
 from kernels.reduce import partial as reduce
 from kernels.reduce.exact_sum import SQUARE_BITS, SQUARE_WORDS, SUM_BITS, SUM_WORDS
@@ -29,10 +30,6 @@ MOST_STEPS = 2048  # tiles of a block: deferred_tiles.cuh
 CELLS = {("float32", False): 8 * THREADS * 16, ("float32", True): 8 * THREADS * (16 + 12),
          ("float64", False): 8 * THREADS * 42, ("float64", True): 4 * 32 * 381}  # fmt: skip
 
-C_TYPES = {
-    "int8": "signed char", "uint8": "u8", "int16": "short", "uint16": "u16", "int32": "int", "uint32": "u32",
-    "int64": "i64", "uint64": "u64", "float16": "float16", "float32": "float", "float64": "double",
-}  # fmt: skip
 MOMENTS = tuple(f"moments<{c_type}, {parts}>" for c_type in C_TYPES.values() for parts in reduce.PARTS)
 INSTANCES = (*MOMENTS, "combine", "place")
 

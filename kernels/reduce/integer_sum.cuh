@@ -9,7 +9,7 @@ struct Long {
 
     // Adds a * b. The compiler makes one instruction of the first two, which multiplies, adds and leaves a carry.
     __device__ void add_product(u32 a, u32 b) {
-#if defined(__CUDA_ARCH__)
+#if ON_GPU
         asm("mad.lo.cc.u32 %0, %3, %4, %0; madc.hi.cc.u32 %1, %3, %4, %1; addc.u32 %2, %2, 0;"
             : "+r"(word[0]), "+r"(word[1]), "+r"(word[2])
             : "r"(a), "r"(b));

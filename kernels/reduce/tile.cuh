@@ -2,7 +2,7 @@
 #pragma once
 
 #include "reduce/exact_sum.cuh"
-#include "histogram/locate.cuh"
+#include "common/types.cuh"
 
 // As in partial.py: what is asked for, and where it is in a partial.
 constexpr int SUM = 1, SQUARES = 2, EXTREMES = 4;
@@ -38,7 +38,7 @@ template <typename T> struct Tile {
 
     // If they are `there`. The compiler would wait at once for what may be loaded or not, so it is not told.
     __device__ void load_if(bool there, const T* first) {
-#if defined(__CUDA_ARCH__)
+#if ON_GPU
         const auto* const packs = reinterpret_cast<const uint4*>(first);
 #pragma unroll
         for (int k = 0; k < LOADS; ++k)
@@ -101,9 +101,9 @@ template <typename T> struct Walk {
 
 // The type that samples are compared in, where both zeros are the same.
 template <typename T> struct Wide { using type = T; };
-template <> struct Wide<signed char> { using type = int; };
+template <> struct Wide<i8> { using type = int; };
 template <> struct Wide<u8> { using type = int; };
-template <> struct Wide<short> { using type = int; };
+template <> struct Wide<i16> { using type = int; };
 template <> struct Wide<u16> { using type = int; };
 template <> struct Wide<float16> { using type = int; };
 template <typename T> __device__ typename Wide<T>::type wide(T x) { return x; }
@@ -111,17 +111,17 @@ inline __device__ int wide(float16 x) { return x.bits & 0x8000 ? -(x.bits & 0x7f
 
 // A sample as a number.
 template <typename T> __device__ T number(T x) { return x; }
-inline __device__ float number(float16 x) { return Key<float16>::of(x); }
+inline __device__ float number(float16 x) { return widen(x); }
 
 // Of two float16 numbers in a word the lower or the upper one, which takes the hardware one instruction.
 inline __device__ double widened(u32 word, bool upper) {
     const u16 bits = u16(upper ? word >> 16 : word);
-#if defined(__CUDA_ARCH__)
+#if ON_GPU
     double value;
     asm("cvt.f64.f16 %0, %1;" : "=d"(value) : "h"(bits));
     return value;
 #else
-    return Key<float16>::of({bits});
+    return widen({bits});
 #endif
 }
 
@@ -158,7 +158,7 @@ inline __device__ i64 to_key(double x) {
 inline __device__ i64 to_key(float x) { return to_key(double(x)); }
 
 // Of a warp's lanes the least, the greatest, all bits that any of them has.
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+#if HAS_WARP_REDUCE
 inline __device__ u32 least_of_warp(u32 x) { return __reduce_min_sync(ALL_LANES, x); }
 inline __device__ u32 greatest_of_warp(u32 x) { return __reduce_max_sync(ALL_LANES, x); }
 inline __device__ u32 bits_of_warp(u32 x) { return __reduce_or_sync(ALL_LANES, x); }

@@ -63,7 +63,7 @@ template <int PARTS> struct Extent<float16, PARTS> {
             furthest = __vmaxu2(furthest, tile.word[i]);
             if (PARTS & SQUARES) nearest = __vminu2(nearest, tile.word[i] & 0x7fff7fff);
         }
-        const int least = min(int(short(first)), int(first) >> 16), greatest = max(int(short(last)), int(last) >> 16);
+        const int least = min(int(i16(first)), int(first) >> 16), greatest = max(int(i16(last)), int(last) >> 16);
         const int most = int(max(furthest & 0xffff, furthest >> 16));
         finite = greatest < 0x7c00 && most < 0xfc00;
         largest = u32(max(greatest, most - 0x8000));

@@ -17,19 +17,11 @@ constexpr int BLOCK = 128;
 
 // Blocks that are to have the registers that they take: fewer where it takes more, or fewer threads are all.
 constexpr int registered(int blocks) {
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ == 900
-    return blocks;
-#elif __CUDA_ARCH__ >= 1200
-    return blocks > 1 ? blocks / 2 : 1;
-#else
+    if (HOPPER) return blocks;
+    if (SM_120) return blocks > 1 ? blocks / 2 : 1;
     return blocks > 16 ? 16 : blocks > 1 ? blocks - 1 : 1;
-#endif
 }
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 750  // of 1024 threads
-constexpr int NARROW_BLOCKS = 8;
-#else
-constexpr int NARROW_BLOCKS = 10;
-#endif
+constexpr int NARROW_BLOCKS = TURING ? 8 : 10;  // 1024 threads are eight blocks
 
 constexpr int WIDE_ITEMS = 7;
 template <typename T> constexpr int FAR = sizeof(T) == 8 ? 64 : 128;  // threads of a block of box_far

@@ -26,7 +26,7 @@ INSTANCES = (
     *BOX_INSTANCES,
     *(f"few_taps<{c_type}, {taps}>" for c_type, size in (("float", 4), ("double", 8)) for taps in FEW[size]),
     "weighted<float, float>",
-    *(f"weighted<{c_type}, double>" for c_type in C_TYPES.values() if c_type != "Half"),
+    *(f"weighted<{c_type}, double>" for c_type in C_TYPES.values() if c_type != "float16"),
 )
 
 

@@ -7,12 +7,9 @@ from typing import Any
 
 from kernels.common import memory
 from kernels.common.checks import check_array
+from kernels.common.dtypes import C_TYPES
 from kernels.stencil.windows import OUTSIDE
 
-C_TYPES = {
-    "int8": "signed char", "uint8": "u8", "int16": "short", "uint16": "u16", "int32": "int", "uint32": "u32",
-    "int64": "i64", "uint64": "u64", "float16": "Half", "float32": "float", "float64": "double",
-}  # fmt: skip
 THREADS = 128  # of a block: BLOCK in gpu.cu
 MAX_GRID, MAX_STEP = 2**31 - 1, 2**30
 WINDOWS_PER_SUM = 32  # over which a block slides at least for one that it adds up first

@@ -12,7 +12,7 @@ template <typename T> __device__ T* dynamic_shared() {
 
 // 16 bytes from global to shared memory; there when a wait of the same thread returns that does not leave their batch.
 inline __device__ void fetch(void* to, const void* from) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+#if HAS_ASYNC_COPY
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(u32(__cvta_generic_to_shared(to))), "l"(from)
                  : "memory");
 #else
@@ -20,13 +20,13 @@ inline __device__ void fetch(void* to, const void* from) {
 #endif
 }
 inline __device__ void end_batch() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+#if HAS_ASYNC_COPY
     asm volatile("cp.async.commit_group;" ::: "memory");
 #endif
 }
 // For all batches but the last ones.
 template <int LAST = 0> __device__ void wait_for_fetched() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+#if HAS_ASYNC_COPY
     if (LAST == 0)
         asm volatile("cp.async.wait_all;" ::: "memory");
     else

@@ -109,7 +109,7 @@ inline __device__ Pair lane_across(Pair value, int lanes) {
     return {lane_across(value.high, lanes), lane_across(value.low, lanes)};
 }
 
-#ifdef __CUDA_ARCH__
+#if ON_GPU
 inline __device__ void add_lane_before(Pair& sum, int lanes) {
     add_lane_before(sum.high, lanes), add_lane_before(sum.low, lanes);
 }
@@ -165,7 +165,7 @@ inline __device__ Cuts lane_across(Cuts value, int lanes) {
     return {__shfl_xor_sync(~0u, value.high, lanes), __shfl_xor_sync(~0u, value.low, lanes)};
 }
 
-#ifdef __CUDA_ARCH__
+#if ON_GPU
 inline __device__ void add_lane_before(Cuts& sum, int lanes) {
     add_lane_before(sum.high, lanes), add_lane_before(sum.low, lanes);
 }

@@ -6,7 +6,7 @@
 
 // The same bits for every NaN, of which additions on a GPU give a larger one.
 inline __device__ float one_nan(float x) {
-#ifdef __CUDA_ARCH__
+#if ON_GPU
     return __int_as_float(min(__float_as_int(x), 0x7fc00000));
 #else
     return x != x ? __int_as_float(0x7fc00000) : x;

@@ -20,7 +20,7 @@ struct Long {
     u32 high;
 };
 inline __device__ Long operator+(Long a, Long b) {
-#ifdef __CUDA_ARCH__  // the carry goes from one instruction to the next: no comparison
+#if ON_GPU  // the carry goes from one instruction to the next: no comparison
     asm("add.cc.u64 %0, %0, %2; addc.u32 %1, %1, %3;" : "+l"(a.low), "+r"(a.high) : "l"(b.low), "r"(b.high));
     return a;
 #else
@@ -29,7 +29,7 @@ inline __device__ Long operator+(Long a, Long b) {
 #endif
 }
 inline __device__ Long operator-(Long a, Long b) {
-#ifdef __CUDA_ARCH__
+#if ON_GPU
     asm("sub.cc.u64 %0, %0, %2; subc.u32 %1, %1, %3;" : "+l"(a.low), "+r"(a.high) : "l"(b.low), "r"(b.high));
     return a;
 #else
@@ -75,7 +75,7 @@ inline __device__ Long lane_across(Long value, int lanes) {
 inline __device__ Marks lane_across(Marks value, int lanes) { return {lane_across(value.counts, lanes)}; }
 
 // Adds what the lane so many before this one has, if there is one.
-#ifdef __CUDA_ARCH__  // whether there is one the shuffle says: it takes no comparison, and sums stay where they are
+#if ON_GPU  // whether there is one the shuffle says: it takes no comparison, and sums stay where they are
 inline __device__ void add_lane_before(u64& sum, int lanes) {
     asm volatile("{.reg .b32 low, high; .reg .u64 other; .reg .pred is; mov.b64 {low, high}, %0;"
                  "shfl.sync.up.b32 low, low, %1, 0, -1; shfl.sync.up.b32 high|is, high, %1, 0, -1;"
@@ -111,25 +111,24 @@ template <typename S> __device__ void add_lane_before(S& sum, int lanes) {
 }
 #endif
 
-enum Half : u16 {};  // float16 by its bits
 
 // The parts of a finite float: it is its `size` times 2^(place + BIAS), with its sign. Its `key` is in the same order,
 // for each place 2^KEY_BITS of them. `scaled` is it divided by 2^SCALE.
 template <typename T> struct Float {
     static constexpr bool IS = false;
 };
-template <> struct Float<Half> {
+template <> struct Float<float16> {
     static constexpr bool IS = true;
     static constexpr int BITS = 11, BIAS = -25, PLACES = 30, KEY_BITS = 10;
-    static __device__ int exponent(Half x) { return x >> 10 & 0x1f; }
-    static __device__ u64 fraction(Half x) { return x & 0x3ff; }
-    static __device__ bool negative(Half x) { return x >> 15; }
-    static __device__ u32 key(Half x) { return x & 0x7fff; }
-    static __device__ bool is_zero(Half x) { return !key(x); }
+    static __device__ int exponent(float16 x) { return x.bits >> 10 & 0x1f; }
+    static __device__ u64 fraction(float16 x) { return x.bits & 0x3ff; }
+    static __device__ bool negative(float16 x) { return x.bits >> 15; }
+    static __device__ u32 key(float16 x) { return x.bits & 0x7fff; }
+    static __device__ bool is_zero(float16 x) { return !key(x); }
     // By its bits in a float64 number, without the difference of the biases; subnormal ones, too.
     static constexpr int SCALE = 1008;
-    static __device__ double scaled(Half x) {
-        const u32 high = u32(x & 0x8000) << 16 | key(x) << 10;
+    static __device__ double scaled(float16 x) {
+        const u32 high = u32(x.bits & 0x8000) << 16 | key(x) << 10;
         return __longlong_as_double(i64(u64(high) << 32));
     }
 };

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.common import device, nvrtc
+from kernels.common import device, dtypes, nvrtc
 from kernels.common.checks import check_array, check_block, check_shared
 from kernels.common.memory import empty
 from kernels.study.variant import Variant, by_name
 
 SOURCE = Path(__file__).with_suffix(".cu")
 
-C_TYPES = {"float32": "float", "float64": "double"}
+C_TYPES = {name: dtypes.C_TYPES[name] for name in ("float32", "float64")}
 WIDTHS = (8, 16, 32)  # of a shared tile
 MICROS = (4, 8)  # elements of C per thread along each side of a register tile
 TILED_THREADS = 256  # TILED_THREADS in matmul_register.cuh

@@ -5,7 +5,7 @@
 // is read, the loads of the next are under way, and one barrier a step is enough.
 #pragma once
 
-using i64 = long long;
+#include "common/types.cuh"
 
 constexpr int TILED_THREADS = 256;
 

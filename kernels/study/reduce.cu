@@ -132,11 +132,7 @@ __global__ void warp_shuffle(const typename Op::Sample* samples, i64 n, typename
 }
 
 // Two accumulators in float64 fit into 32 registers on Hopper alone.
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ != 900
-template <typename Op> constexpr int RESIDENT = sizeof(typename Op::Sample) == 8 ? 1 : BLOCKS_PER_SM;
-#else
-template <typename Op> constexpr int RESIDENT = BLOCKS_PER_SM;
-#endif
+template <typename Op> constexpr int RESIDENT = sizeof(typename Op::Sample) == 8 && !HOPPER ? 1 : BLOCKS_PER_SM;
 
 template <typename Op>
 __global__ void __launch_bounds__(THREADS, RESIDENT<Op>)

@@ -21,12 +21,12 @@ from numpy.typing import NDArray
 
 from kernels.common import device, nvrtc
 from kernels.common.checks import check_array, check_block, check_shared
+from kernels.common.dtypes import COURSE_TYPES
 from kernels.common.memory import empty
 from kernels.study.variant import Variant, by_name
 
 SOURCE = Path(__file__).with_suffix(".cu")
 
-C_TYPES = {"int32": "int", "float32": "float", "float64": "double"}
 OPERATIONS = {"sum": "Sum", "max": "Max"}  # functors in reduce.cu
 # dtype of the partials. Those of a maximum are integers in the order of the samples: see `ordered`.
 PARTIALS: dict[tuple[str, str], np.dtype[Any]] = {
@@ -182,7 +182,7 @@ def reduction(samples: Any, op: str = "sum") -> int | float:
 
 
 def _check(samples: Any, op: str, operations: tuple[str, ...] = tuple(OPERATIONS)) -> None:
-    check_array("reduction", samples, tuple(C_TYPES), 1)
+    check_array("reduction", samples, tuple(COURSE_TYPES), 1)
     if op not in operations:
         raise ValueError(f"reduction: expected op {' or '.join(operations)} here, got {op!r}")
     if not samples.size:
@@ -212,7 +212,7 @@ def _shared(samples: Any, op: str, block: int) -> int:
 
 
 def _load(kernel: str, samples: Any, op: str) -> nvrtc.Kernel:
-    return nvrtc.load(SOURCE, f"{kernel}<{OPERATIONS[op]}<{C_TYPES[str(samples.dtype)]}>>")
+    return nvrtc.load(SOURCE, f"{kernel}<{OPERATIONS[op]}<{COURSE_TYPES[str(samples.dtype)]}>>")
 
 
 def _per_block(kernel: str, samples: Any, op: str = "sum", block: int = 1024) -> Any:

@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 from kernels.common import nvrtc
 from kernels.common.checks import check_array, check_block, check_shared
+from kernels.common.dtypes import COURSE_TYPES
 from kernels.common.memory import empty
 from kernels.study.variant import Variant, by_name
 
 SOURCE = Path(__file__).with_suffix(".cu")
 
-C_TYPES = {"int32": "int", "float32": "float", "float64": "double"}
 OUT = {"int32": "int64", "float32": "float32", "float64": "float64"}  # Out<T> in stencil.cu
 MAX_RADIUS, MAX_GRID = 4096, 2**31 - 1
 THREADS = 256  # the bound of production in stencil.cu
@@ -124,7 +124,7 @@ def stencil(x: Any, radius: int = 3) -> Any:
     tile, out = THREADS * items, np.dtype(OUT[str(x.dtype)])
     nbytes = max((tile + 2 * radius) * x.dtype.itemsize, tile * out.itemsize)
     check_shared(f"stencil of radius {radius}", nbytes)
-    return _launch(f"production<{C_TYPES[str(x.dtype)]}, {lanes}, {items}>", x, radius, THREADS, tile, nbytes)
+    return _launch(f"production<{COURSE_TYPES[str(x.dtype)]}, {lanes}, {items}>", x, radius, THREADS, tile, nbytes)
 
 
 def tiling(radius: int) -> tuple[int, int]:
@@ -133,7 +133,7 @@ def tiling(radius: int) -> tuple[int, int]:
 
 
 def _check(x: Any, radius: int) -> None:
-    check_array("x", x, tuple(C_TYPES), 1)
+    check_array("x", x, tuple(COURSE_TYPES), 1)
     limit = min(MAX_RADIUS, x.size)
     if not 0 <= index(radius) <= limit:
         raise ValueError(f"radius: expected 0 to {limit} (at most {MAX_RADIUS}, and at most the {x.size} samples), "
@@ -161,7 +161,7 @@ def _launch(instance: str, x: Any, radius: int, threads: int, tile: int, shared_
 def _global_memory(x: Any, radius: int = 3, block: int = 1024) -> Any:
     _check(x, radius)
     check_block(block)
-    return _launch(f"global_memory<{C_TYPES[str(x.dtype)]}>", x, radius, block, block)
+    return _launch(f"global_memory<{COURSE_TYPES[str(x.dtype)]}>", x, radius, block, block)
 
 
 def _with_halo(barrier: str, x: Any, radius: int = 3, block: int = 1024) -> Any:
@@ -169,7 +169,7 @@ def _with_halo(barrier: str, x: Any, radius: int = 3, block: int = 1024) -> Any:
     check_block(block)
     nbytes = (block + 2 * radius) * x.dtype.itemsize
     check_shared(f"block {block} with a halo of radius {radius}", nbytes)
-    return _launch(f"shared_halo<{C_TYPES[str(x.dtype)]}, {barrier}>", x, radius, block, block, nbytes)
+    return _launch(f"shared_halo<{COURSE_TYPES[str(x.dtype)]}, {barrier}>", x, radius, block, block, nbytes)
 
 
 def _past_the_end(x: Any, radius: int = 3, block: int = 1024) -> Any:
@@ -182,7 +182,7 @@ def _past_the_end(x: Any, radius: int = 3, block: int = 1024) -> Any:
     if blocks:
         padded[...] = 1
         padded[radius : radius + n] = x
-        kernel = nvrtc.load(SOURCE, f"past_the_end<{C_TYPES[str(x.dtype)]}>")
+        kernel = nvrtc.load(SOURCE, f"past_the_end<{COURSE_TYPES[str(x.dtype)]}>")
         kernel((blocks,), (block,), (padded[radius:], out, np.int32(radius)))
     return out[:n]
 

@@ -58,13 +58,7 @@ __global__ void __launch_bounds__(TILE * TILE) padded_tile(const T* in, T* out, 
 // Threads of a multiprocessor: 2048 have 32 registers each, which is enough where rows are aligned. Rows that are not take
 // twice as many, of the latest architecture more.
 template <bool ALIGNED>
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1200
-constexpr int RESIDENT = ALIGNED ? 1024 : 896;
-#elif !defined(__CUDA_ARCH__) || __CUDA_ARCH__ == 750 || __CUDA_ARCH__ == 860 || __CUDA_ARCH__ == 890
-constexpr int RESIDENT = 1024;
-#else
-constexpr int RESIDENT = ALIGNED ? 2048 : 1024;
-#endif
+constexpr int RESIDENT = ALIGNED ? (THREADS_PER_SM == 2048 ? 2048 : 1024) : SM_120 ? 896 : 1024;
 
 // Any number of matrices, of `inner` and the rest: where each of them begins, and its rows, is for the caller to say.
 // ALIGNED_IN: rows of `in` begin and end on 16 bytes; else they are put together from packs that do. ALIGNED_OUT: rows of

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from kernels.common import nvrtc
 from kernels.common.checks import check_array, check_block
+from kernels.common.dtypes import UINT_OF_SIZE
 from kernels.common.memory import empty
 from kernels.study.variant import Variant, by_name
 from kernels.transpose.axes import Matrices, matrices, merged, runs
@@ -22,7 +23,6 @@ from kernels.transpose.unaligned import turn_ragged
 SOURCE = Path(__file__).with_suffix(".cu")
 
 # C type that carries an element, by its bytes: bits are moved, whatever they stand for.
-C_TYPES = {1: "unsigned char", 2: "unsigned short", 4: "unsigned int", 8: "unsigned long long", 16: "ulonglong2"}
 DTYPES = (
     "bool", "int8", "uint8", "int16", "uint16", "float16", "int32", "uint32", "float32",
     "int64", "uint64", "float64", "complex64", "complex128",
@@ -165,7 +165,7 @@ def _turn(array: Any, out: Any, found: Matrices) -> None:
 def production(itemsize: int, aligned_in: bool, aligned_out: bool) -> str:
     """Instance of the production kernel; elements of more than 2 bytes are aligned."""
     sizes = ", ".join(map(str, _shape(itemsize, aligned_in, aligned_out)))
-    return f"production<{C_TYPES[itemsize]}, {sizes}, {str(aligned_in).lower()}, {str(aligned_out).lower()}>"
+    return f"production<{UINT_OF_SIZE[itemsize]}, {sizes}, {str(aligned_in).lower()}, {str(aligned_out).lower()}>"
 
 
 def stage_bytes(itemsize: int, aligned_in: bool, aligned_out: bool) -> int:
@@ -219,7 +219,7 @@ def _launch(kernel: str, tile: int, array: Any, out: Any) -> None:
     rows, columns = array.shape
     if not rows * columns:
         return
-    loaded = nvrtc.load(SOURCE, f"{kernel}<{C_TYPES[array.dtype.itemsize]}, {tile}>")
+    loaded = nvrtc.load(SOURCE, f"{kernel}<{UINT_OF_SIZE[array.dtype.itemsize]}, {tile}>")
     grid = _tiles(rows, columns, tile, tile)
     loaded((grid,), (tile, tile), (array, out, np.int64(rows), np.int64(columns)))
 
@@ -290,5 +290,5 @@ VARIANTS = by_name(
 
 # Of each kernel the instance whose machine code is looked at: that of the course, float on tiles of 32.
 INSTANCES = {
-    name: production(4, True, True) if name == "production" else f"{name}<{C_TYPES[4]}, 32>" for name in VARIANTS
+    name: production(4, True, True) if name == "production" else f"{name}<{UINT_OF_SIZE[4]}, 32>" for name in VARIANTS
 }

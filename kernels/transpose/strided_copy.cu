@@ -4,8 +4,7 @@
 //
 // A unit is 1, 2, 4, 8 or 16 bytes, as many as divide a run and the addresses of both arrays.
 
-using u32 = unsigned int;
-using i64 = long long;
+#include "common/types.cuh"
 
 constexpr int THREADS = 256;
 constexpr int IN_FLIGHT = 32;  // bytes that a thread loads before it stores them

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from kernels.common import nvrtc
+from kernels.common.dtypes import UINT_OF_SIZE
 from kernels.transpose.axes import Runs
 from kernels.transpose.cpu import STAND_INS
 
 SOURCE = Path(__file__).with_suffix(".cu")
 
 # C type of a unit, by its bytes.
-C_TYPES = {1: "unsigned char", 2: "unsigned short", 4: "unsigned int", 8: "unsigned long long", 16: "ulonglong2"}
 THREADS, IN_FLIGHT = 256, 32  # strided_copy.cu
 MOST_RUNS = 2**31
 # Bytes that a lane has to move for where it finds them to be worth working out; with less CuPy's copy is as fast.
@@ -56,7 +56,7 @@ def copy_runs(array: Any, out: Any, found: Runs) -> bool:
 
 def instance(unit: int) -> str:
     """Instance of the kernel for units of so many bytes."""
-    return f"copy_runs<{C_TYPES[unit]}>"
+    return f"copy_runs<{UINT_OF_SIZE[unit]}>"
 
 
 def _shared_out(units: int, unit: int) -> tuple[int, int]:

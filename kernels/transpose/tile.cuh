@@ -1,17 +1,15 @@
 // A tile of a transpose on its way through shared memory, in packs of 16 bytes on both sides.
 #pragma once
 
-using u32 = unsigned int;
-using u64 = unsigned long long;
-using i64 = long long;
+#include "common/types.cuh"
 
 constexpr int LANES_ACROSS = 8, LANES_DOWN = 4;  // 8 packs of 16 bytes are a whole line of global memory
 constexpr int SECTOR = 32;                       // bytes that memory writes at once; less takes it longer
 
 // Shared memory does no better with one or two bytes than with four: a word holds as many rows of a column as fit.
 template <typename T> struct Word { using type = T; };
-template <> struct Word<unsigned char> { using type = u32; };
-template <> struct Word<unsigned short> { using type = u32; };
+template <> struct Word<u8> { using type = u32; };
+template <> struct Word<u16> { using type = u32; };
 
 // ROWS x COLUMNS elements of `in`, column by column: PER_WORD rows to a word. Where rows of `out` begin anywhere, MORE
 // rows follow, so that a tile can write whole sectors: up to the first that begins in the tile below.

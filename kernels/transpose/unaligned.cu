@@ -8,9 +8,7 @@
 // which reads the rows up to the first that begins a sector in the tile below. Only a sector that two rows of `out` share
 // is written by two. Columns of several matrices that lie behind each other in `in` are those of one.
 
-using u32 = unsigned int;
-using u64 = unsigned long long;
-using i64 = long long;
+#include "common/types.cuh"
 
 constexpr int SECTOR = 32;
 constexpr int RESIDENT = 1024;  // threads of a multiprocessor, each with 64 registers: half of them hold what it loads

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from kernels.common import nvrtc
+from kernels.common.dtypes import UINT_OF_SIZE
 from kernels.transpose.axes import Matrices
 
 SOURCE = Path(__file__).with_suffix(".cu")
 
-C_TYPES = {4: "unsigned int", 8: "unsigned long long"}
 # Rows, columns and threads of a tile, by bytes of an element.
 SHAPES = {4: (64, 128, 256), 8: (64, 64, 256)}
 SECTOR = 32  # unaligned.cu
@@ -57,4 +57,4 @@ def blocks(found: Matrices, itemsize: int) -> int:
 
 def instance(itemsize: int) -> str:
     """Instance of the kernel for elements of so many bytes."""
-    return f"ragged<{C_TYPES[itemsize]}, {', '.join(map(str, SHAPES[itemsize]))}>"
+    return f"ragged<{UINT_OF_SIZE[itemsize]}, {', '.join(map(str, SHAPES[itemsize]))}>"

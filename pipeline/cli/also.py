@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import click
 
 from pipeline.cli.flags import Command, build_options, from_configuration, option_flags
-from pipeline.engine.aggregate_task import Job
+from pipeline.engine.aggregate_plan import Job
 from workflows import WORKFLOWS
-from workflows.aggregation import Workflow
+from workflows.aggregation import Aggregation
 
 
 class Found(NamedTuple):
@@ -27,7 +27,7 @@ def also_flag() -> click.Option:
                         "output. May be given several times.")  # fmt: skip
 
 
-def output_flag(workflow: Workflow[Any]) -> click.Option:
+def output_flag(workflow: Aggregation[Any]) -> click.Option:
     """Where a job writes what it found."""
     formats = ", ".join(workflow.formats)
     return click.Option(["-o", "--output"], metavar="FILE", help=f"Write the result: {formats}.")
@@ -46,8 +46,8 @@ def parse_also(text: str) -> Found:
     except ValueError as error:  # a quote that is not closed; no word at all
         raise click.UsageError(f"--also: expected a job and its options, got {text!r}") from error
     workflow = WORKFLOWS.get(name)
-    if not isinstance(workflow, Workflow):
-        known = ", ".join(name for name, other in WORKFLOWS.items() if isinstance(other, Workflow))
+    if not isinstance(workflow, Aggregation):
+        known = ", ".join(name for name, other in WORKFLOWS.items() if isinstance(other, Aggregation))
         raise click.UsageError(f"--also: expected a job out of {known}, got {name!r}")
     arguments, flags = option_flags(workflow.options)
     command = Command(name, params=[*arguments, *flags, output_flag(workflow)], add_help_option=False)

@@ -13,7 +13,7 @@ from pipeline.cli.flags import Command, Size, build_options, from_configuration,
 from pipeline.cli.progress import show_progress
 from pipeline.cluster.placement import Placement
 from pipeline.engine.aggregate import run_all
-from pipeline.engine.aggregate_task import Job
+from pipeline.engine.aggregate_plan import Job
 from pipeline.engine.outcome import Outcome
 from pipeline.report.panel import panel, to_json
 from pipeline.report.result_file import check_output, check_place, write_output
@@ -21,14 +21,14 @@ from pipeline.settings import VERIFY, Settings
 from pipeline.storage.atomic_file import whole_file
 from pipeline.storage.sources import BYTEORDERS, DTYPES, RAW_DTYPE, Source, open_source
 from pipeline.timeline import to_table, write_trace
-from workflows.aggregation import Workflow
-from workflows.array_job import ArrayWorkflow
+from workflows.aggregation import Aggregation
+from workflows.array_job import ArrayJob
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 WHOLE = "FILES are raw samples or .npy files, or patterns like 'run-*.bin'; all count as one."
 
 
-def job_command(workflow: Workflow[Any] | ArrayWorkflow[Any]) -> Command:
+def job_command(workflow: Aggregation[Any] | ArrayJob[Any]) -> Command:
     """The subcommand of a job."""
 
     @click.pass_context
@@ -37,22 +37,22 @@ def job_command(workflow: Workflow[Any] | ArrayWorkflow[Any]) -> Command:
         options = build_options(workflow.options, values)
         if values["scheduler"] and values["scheduler_file"]:
             raise click.UsageError("expected --scheduler or --scheduler-file, got both; leave one out")
-        if isinstance(workflow, ArrayWorkflow):
+        if isinstance(workflow, ArrayJob):
             _write_array(workflow, options, values)
         else:
             _find([Found(Job(workflow, options), values["output"]), *map(parse_also, values["also"])], values)
 
     arguments, flags = option_flags(workflow.options)
     params = [*arguments, click.Argument(["files"], nargs=-1, required=True), *flags, *_shared_flags(workflow)]
-    text = f"{workflow.summary}\n\n{workflow.files if isinstance(workflow, ArrayWorkflow) else WHOLE}"
+    text = f"{workflow.summary}\n\n{workflow.files if isinstance(workflow, ArrayJob) else WHOLE}"
     return Command(workflow.name, params=params, callback=callback, help=text, short_help=workflow.summary,
                    context_settings=CONTEXT)  # fmt: skip
 
 
-def _shared_flags(workflow: Workflow[Any] | ArrayWorkflow[Any]) -> list[click.Option]:
+def _shared_flags(workflow: Aggregation[Any] | ArrayJob[Any]) -> list[click.Option]:
     """What every job accepts: how to read the input, where to run, what to check, what to print."""
     option = click.Option
-    if isinstance(workflow, ArrayWorkflow):
+    if isinstance(workflow, ArrayJob):
         output = option(["-o", "--output"], metavar="FILE", required=True, help="Where the array goes: .npy, or raw "
                         "under any other suffix. It appears when it is verified.")  # fmt: skip
     else:
@@ -79,7 +79,7 @@ def _shared_flags(workflow: Workflow[Any] | ArrayWorkflow[Any]) -> list[click.Op
         option(["--dashboard-address"], metavar=":PORT", help="Serve the Dask dashboard on 127.0.0.1, at :8787 or "
                "any port with :0."),
     ]  # fmt: skip
-    if isinstance(workflow, ArrayWorkflow):
+    if isinstance(workflow, ArrayJob):
         limit = option(["--memory-limit"], type=Size(), metavar="SIZE", help="Bytes that the tasks of a process may "
                        "hold.")  # fmt: skip
         flags.insert(-3, limit)
@@ -107,7 +107,7 @@ def _find(found: Sequence[Found], values: dict[str, Any]) -> None:
     _say(outcomes, values)
 
 
-def _write_array(workflow: ArrayWorkflow[Any], options: Any, values: dict[str, Any]) -> None:
+def _write_array(workflow: ArrayJob[Any], options: Any, values: dict[str, Any]) -> None:
     """Run a job that writes an array."""
     from pipeline.engine.array import run_array
 
@@ -138,7 +138,7 @@ def _run(
                 memory_limit=values.get("memory_limit"),
                 traced=values["trace"] is not None,
                 progress=progress,
-                announce=_announce,
+                on_start=_announce,
             )
         )
     if values["trace"] is not None:

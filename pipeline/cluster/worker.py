@@ -24,7 +24,7 @@ def device_name(device: str) -> str:
     return str(cupy.cuda.runtime.getDeviceProperties(cupy.cuda.runtime.getDevice())["name"].decode())
 
 
-def leave_if_broken(error: Exception) -> None:
+def exit_on_lost_context(error: Exception) -> None:
     """End a worker process whose CUDA context is lost: alive, it would fail every task that it attracts.
 
     Its nanny starts a new one and Dask runs the task there. In the client's own process the error just goes up.

@@ -11,7 +11,9 @@ from typing import Any
 from numpy.typing import NDArray
 
 from pipeline.cluster.placement import Workers, open_workers
-from pipeline.engine.aggregate_task import Job, Pass, Reference, check_chunk, compute_chunks, get_ready, refer_to_chunks
+from pipeline.engine.aggregate_check import check_chunk
+from pipeline.engine.aggregate_plan import Job, Pass
+from pipeline.engine.aggregate_task import Reference, compute_chunks, recompute_chunks, warm_up
 from pipeline.engine.outcome import Outcome, Stages, Verdict
 from pipeline.engine.submit import batches, results
 from pipeline.errors import UsageError, VerificationError
@@ -20,7 +22,7 @@ from pipeline.settings import Settings
 from pipeline.storage.chunks import Chunk, plan
 from pipeline.storage.sources import Source
 from pipeline.timeline import Timeline
-from workflows.aggregation import Workflow
+from workflows.aggregation import Aggregation
 
 # Chunk sizes in bytes: large, so that Dask's millisecond per task does not matter, and at least four for each thread
 # or GPU, so that all of them are busy to the end.
@@ -32,7 +34,7 @@ CHUNKS_OF_TASK = 4
 TASKS = 64
 
 
-def run(workflow: Workflow[Any], options: Any, source: Source, settings: Settings = Settings()) -> Outcome:
+def run(workflow: Aggregation[Any], options: Any, source: Source, settings: Settings = Settings()) -> Outcome:
     """Run one job over a source and verify it; as `run_all`."""
     return run_all([Job(workflow, options)], source, settings)[0]
 
@@ -60,12 +62,12 @@ def run_all(jobs: Sequence[Job], source: Source, settings: Settings = Settings()
     block_bytes = BLOCK_BYTES if limit is None else block_bytes_within(limit)
     began = perf_counter()
     with open_workers(settings.placement, source.nbytes, lambda: all(job.compiled for job in jobs)) as workers:
-        settings.announce(workers)
+        settings.on_start(workers)
         chunks = plan(source, chunk_bytes or _chunk_bytes(source, workers), mode, seed := secrets.randbits(32))
         main = Pass(tuple(jobs), workers.device, block_bytes, settings.traced)
         surveys = replace(main, jobs=tuple(job.survey() for job in jobs if job.surveyed))
         if chunks:
-            _get_ready(surveys if surveys.jobs else main, chunks[0], workers)
+            _warm_up(surveys if surveys.jobs else main, chunks[0], workers)
         started = perf_counter()
         stages = Stages(lanes=_lanes(workers), start_up=started - began)
         if surveys.jobs:
@@ -85,11 +87,11 @@ def run_all(jobs: Sequence[Job], source: Source, settings: Settings = Settings()
     )  # fmt: skip
 
 
-def _get_ready(first: Pass, chunk: Chunk, workers: Workers) -> None:
+def _warm_up(first: Pass, chunk: Chunk, workers: Workers) -> None:
     """What the first block of each GPU would wait for; where that fails the first chunk fails again, and says why."""
     if workers.device == "gpu":
         addresses = workers.addresses and list(workers.addresses)
-        workers.client.run(get_ready, first, chunk, workers=addresses, on_error="ignore")
+        workers.client.run(warm_up, first, chunk, workers=addresses, on_error="ignore")
 
 
 def _chunk_bytes(source: Source, workers: Workers) -> int:
@@ -151,7 +153,7 @@ def _results(pass_: Pass, chunks: tuple[Chunk, ...], workers: Workers) -> Iterat
         # on a task of its own for the jobs: Dask would start them all where that one ran, and move them one by one.
         yield client.submit(compute_chunks, pass_, batch, resources=resources, priority=1, **here)
         if batch[0].checked is not None:  # as of all chunks of a plan
-            yield client.submit(refer_to_chunks, pass_, batch, **here)
+            yield client.submit(recompute_chunks, pass_, batch, **here)
 
     tasks = batches(chunks, CHUNKS_OF_TASK, _computing(workers), TASKS)
     for batch, *found in results(tasks, submit, workers, pass_.label):

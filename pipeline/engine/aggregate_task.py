@@ -9,94 +9,19 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.common import cxx
-from pipeline.cluster.worker import device_name, leave_if_broken, worker_address
-from pipeline.engine.pickle_once import CommonPart
-from pipeline.errors import PipelineError, UsageError, failure
-from pipeline.gpu.blocks import BLOCK_BYTES, device_blocks
+from pipeline.cluster.worker import device_name, exit_on_lost_context, worker_address
+from pipeline.engine.aggregate_plan import Job, Pass
+from pipeline.errors import PipelineError, failure
+from pipeline.gpu.blocks import device_blocks
 from pipeline.gpu.devices import find_devices
 from pipeline.storage.chunks import Chunk, Region
 from pipeline.storage.planned_file import read_blocks
 from pipeline.timeline import Timeline
-from workflows.aggregation import Workflow
 
 # Streamed before the first chunk: so much that every thread that reads has read.
 READY_BYTES = 2**27
 
 Done = TypeVar("Done")
-
-
-@dataclass(frozen=True)
-class Job:
-    """A workflow with its options."""
-
-    workflow: Workflow[Any]
-    options: Any
-
-    @property
-    def surveyed(self) -> bool:
-        """Whether another job has to complete the options first."""
-        survey = self.workflow.survey
-        return survey is not None and survey.needed(self.options)
-
-    @property
-    def compiled(self) -> bool:
-        """Whether compiled kernels do all that it computes on a CPU; compiles them."""
-        source = self.workflow.cpu_source
-        return not self.surveyed and source is not None and cxx.library(source) is not None
-
-    def empty(self, dtype: np.dtype[Any]) -> NDArray[Any]:
-        """Partial of no samples of a native dtype; UsageError where there have to be some."""
-        if self.workflow.empty is None:
-            raise UsageError("expected at least one chunk of samples, got none")
-        return self.workflow.empty(dtype, self.options)
-
-    def survey(self) -> Job:
-        """The job that completes the options."""
-        assert self.workflow.survey is not None
-        return Job(self.workflow.survey.workflow, self.options)
-
-    def resolved(self, partial: NDArray[Any]) -> Job:
-        """The job with what its survey found; ValueError where that cannot be."""
-        assert self.workflow.survey is not None
-        survey = self.workflow.survey
-        return Job(self.workflow, survey.resolve(self.options, survey.workflow.finalize(partial, self.options)))
-
-
-@dataclass(frozen=True)
-class Pass(CommonPart):
-    """What every task of one pass over the data has in common.
-
-    All of it travels with the tasks: a worker that replaces another one knows nothing else.
-
-    Attributes
-    ----------
-    jobs
-        To all of which every block goes.
-    device
-        ``"gpu"`` or ``"cpu"``.
-    block_bytes
-        Bytes of a block on a GPU.
-    traced
-        Whether spans are kept.
-    """
-
-    jobs: tuple[Job, ...]
-    device: str
-    block_bytes: int = BLOCK_BYTES
-    traced: bool = False
-
-    @property
-    def name(self) -> str:
-        """The jobs, for a message."""
-        return ", ".join(job.workflow.name for job in self.jobs)
-
-    def label(self, chunks: Sequence[Chunk]) -> str:
-        """What to call a task of these chunks in a message."""
-        first, last = chunks[0], chunks[-1]
-        if first is last:
-            return f"{self.name}: chunk {first.index} ({first.where()})"
-        return f"{self.name}: chunks {first.index} to {last.index} ({first.where()} … {last.where()})"
 
 
 @dataclass(frozen=True)
@@ -130,29 +55,14 @@ class Reference:
     timeline: Timeline
 
 
-@dataclass(frozen=True)
-class Mismatch:
-    """Where a partial disagrees: job, chunk, byte range, worker, and the first differing entries with both values."""
-
-    job: str
-    chunk: int
-    where: str
-    worker: str
-    device: str
-    details: tuple[str, ...]
-
-    def __str__(self) -> str:
-        return f"chunk {self.chunk} ({self.where}) on worker {self.worker} ({self.device}): {'; '.join(self.details)}"
-
-
 def compute_chunks(pass_: Pass, chunks: Sequence[Chunk]) -> tuple[ChunkResult, ...]:
     """Runs on a worker: `compute_chunk` of one after another."""
     return tuple(_each(compute_chunk, pass_, chunks))
 
 
-def refer_to_chunks(pass_: Pass, chunks: Sequence[Chunk]) -> tuple[Reference, ...]:
-    """Runs on a worker: `refer_to_chunk` of one after another."""
-    return tuple(_each(refer_to_chunk, pass_, chunks))
+def recompute_chunks(pass_: Pass, chunks: Sequence[Chunk]) -> tuple[Reference, ...]:
+    """Runs on a worker: `recompute_chunk` of one after another."""
+    return tuple(_each(recompute_chunk, pass_, chunks))
 
 
 def _each(work: Callable[[Pass, Chunk], Done], pass_: Pass, chunks: Sequence[Chunk]) -> Iterator[Done]:
@@ -181,7 +91,7 @@ def compute_chunk(pass_: Pass, chunk: Chunk) -> ChunkResult:
         totals = tuple(_on_host(sum_.total, timeline) for sum_ in sums)
         checked = totals if whole else tuple(_on_host(sum_.checked, timeline) for sum_ in sums if chunk.checked)
     except Exception as error:
-        leave_if_broken(error)
+        exit_on_lost_context(error)
         raise
     return ChunkResult(totals, checked, worker_address(), device_name(pass_.device), timeline)
 
@@ -197,7 +107,7 @@ def _blocks(pass_: Pass, chunk: Chunk, timeline: Timeline) -> Iterator[Any]:
             yield block.astype(chunk.dtype.newbyteorder("="), copy=False)
 
 
-def refer_to_chunk(pass_: Pass, chunk: Chunk) -> Reference:
+def recompute_chunk(pass_: Pass, chunk: Chunk) -> Reference:
     """Recompute the samples to check of a chunk with the references; they need nothing of what was computed."""
     timeline = Timeline(pass_.traced)
     assert chunk.checked is not None
@@ -210,7 +120,7 @@ def refer_to_chunk(pass_: Pass, chunk: Chunk) -> Reference:
     return Reference(tuple(sum_.total for sum_ in sums), timeline)
 
 
-def get_ready(pass_: Pass, chunk: Chunk) -> None:
+def warm_up(pass_: Pass, chunk: Chunk) -> None:
     """Runs on a worker before a pass: stream the beginning of a chunk through all jobs, if there is a GPU.
 
     The first block of the pass would wait for all of it: the CUDA context, buffers, the threads that read with theirs,
@@ -222,29 +132,6 @@ def get_ready(pass_: Pass, chunk: Chunk) -> None:
         for block in device_blocks(compute_part, Timeline(), pass_.block_bytes):
             for job in pass_.jobs:
                 job.workflow.compute(block, job.options)
-
-
-def check_chunk(pass_: Pass, chunk: Chunk, result: ChunkResult, reference: Reference) -> Mismatch | None:
-    """Compare a chunk with the invariants of each job and, where it has samples to check, with the references."""
-    for number, job in enumerate(pass_.jobs):
-        partial = result.partials[number]
-        details = [broken for check in job.workflow.invariants if (broken := check(partial, chunk.samples))]
-        if reference.partials:
-            details += differences(job, result.checked[number], reference.partials[number])
-        if details:
-            where = chunk.where(chunk.checked)
-            return Mismatch(job.workflow.name, chunk.index, where, result.worker, result.device, tuple(details))
-    return None
-
-
-def differences(job: Job, got: NDArray[Any], expected: NDArray[Any]) -> list[str]:
-    """The first entries in which a partial differs from its reference; NaN differs from everything."""
-    if got.shape != expected.shape or got.dtype != expected.dtype:
-        return [f"expected {expected.shape} of {expected.dtype}, got {got.shape} of {got.dtype}"]
-    places = np.flatnonzero(~(got == expected))
-    label = job.workflow.label
-    found = [f"{label(int(i), job.options)}: expected {expected[i]}, got {got[i]}" for i in places[:3]]
-    return [*found, f"{len(places) - 3} more"] if len(places) > 3 else found
 
 
 def _on_host(partial: Any, timeline: Timeline) -> Any:

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.cluster.placement import Workers, open_workers
-from pipeline.engine.array_gpu import LANES, finish, get_ready
-from pipeline.engine.array_plan import ArrayJob, nbytes_of, needs
+from pipeline.engine.array_gpu import LANES, finish, warm_up
+from pipeline.engine.array_plan import ArrayPlan, nbytes_of, needs
 from pipeline.engine.array_task import check_regions, compute_regions
 from pipeline.engine.outcome import Outcome, Stages, Verdict
 from pipeline.engine.submit import batches, results
@@ -25,7 +25,8 @@ from pipeline.settings import Progress, Settings
 from pipeline.storage.array_file import join
 from pipeline.storage.output_array import OutputFile, output_file
 from pipeline.storage.sources import Source
-from workflows.array_job import ArrayWorkflow, Bounds, Checked, Spec
+from workflows.array_job import ArrayJob, Checked
+from workflows.regions import Bounds, Spec
 
 # What a task holds at a time, its inputs and its output together: large enough on a CPU for the rows of a tile to be
 # read and written in runs of several pages, and so small that the memory of the last one is used again; where parts of
@@ -83,7 +84,7 @@ class ArrayResult:
 
 
 def run_array(
-    workflow: ArrayWorkflow[Any],
+    workflow: ArrayJob[Any],
     options: Any,
     sources: Sequence[Source],
     path: str,
@@ -123,16 +124,16 @@ def run_array(
     began = perf_counter()
     seed = secrets.randbits(32)
     with output_file(path, spec) as ready, open_workers(settings.placement, nbytes) as workers:
-        settings.announce(workers)
+        settings.on_start(workers)
         here = workers.addresses and list(workers.addresses)
         limit = settings.device_memory_limit
         planned = OutputFile(path, 0, spec, mappable=False)
-        job = ArrayJob(workflow, options, inputs, planned, mode, seed, settings.traced, limit)
+        job = ArrayPlan(workflow, options, inputs, planned, mode, seed, settings.traced, limit)
         region_bytes = settings.chunk_bytes or REGION_BYTES[workers.device, workflow.streams]
         regions = _regions(job, region_bytes, _most_bytes(workers, settings))
         if workers.device == "gpu" and regions:
             # What goes wrong here does so again when it is told of which region.
-            workers.client.run(get_ready, job, regions[0], workers=here, on_error="ignore")
+            workers.client.run(warm_up, job, regions[0], workers=here, on_error="ignore")
         job = replace(job, output=ready())
         started = perf_counter()
         stages = Stages(lanes=_lanes(workers), start_up=started - began, nbytes=nbytes)
@@ -159,7 +160,7 @@ def _most_bytes(workers: Workers, settings: Settings) -> float:
     return min(shares)
 
 
-def _regions(job: ArrayJob, nbytes: int, most: float) -> list[Bounds]:
+def _regions(job: ArrayPlan, nbytes: int, most: float) -> list[Bounds]:
     """Regions of the output, each of which takes about so many bytes with what it needs of the inputs."""
     spec, specs = job.output.spec, job.native()
     if not spec.size:
@@ -177,7 +178,7 @@ def _regions(job: ArrayJob, nbytes: int, most: float) -> list[Bounds]:
         elements = max(1, elements // 2)
 
 
-def _taken(job: ArrayJob, region: Bounds) -> int:
+def _taken(job: ArrayPlan, region: Bounds) -> int:
     read = sum(nbytes_of(array.spec, bounds) for array, bounds in needs(job, region))
     return nbytes_of(job.output.spec, region) + read
 
@@ -194,7 +195,7 @@ def _computing(workers: Workers) -> int:
 
 
 def _all_regions(
-    job: ArrayJob, regions: list[Bounds], workers: Workers, stages: Stages, progress: Progress
+    job: ArrayPlan, regions: list[Bounds], workers: Workers, stages: Stages, progress: Progress
 ) -> tuple[int, float, Mapping[str, int]]:
     """Compute and check every region.
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.engine.array_plan import ArrayJob, computed, nbytes_of
+from pipeline.engine.array_plan import ArrayPlan, computed, nbytes_of
 from pipeline.gpu.blocks import release, to_native
 from pipeline.gpu.pinned import writer
 from pipeline.gpu.transfer import DIRECT, KVIKIO, PINNED, WRITE_BYTES, opened, prepare, transfer, way
@@ -24,7 +24,7 @@ from pipeline.storage.array_file import ArrayFile, read_region
 from pipeline.storage.output_array import OutputFile
 from pipeline.threads import cores
 from pipeline.timeline import Timeline
-from workflows.array_job import Bounds, Spec, sizes
+from workflows.regions import Bounds, Spec, sizes
 
 ON_DEVICE = "?bBhHiIlLqQefdFD"  # dtypes that CuPy has
 
@@ -40,7 +40,7 @@ PAGED_RUN = mmap.PAGESIZE
 DIRECT_FROM = {PINNED: 2**12, KVIKIO: 2**19, DIRECT: 2**19}
 
 
-def compute_on_device(job: ArrayJob, region: Bounds, timeline: Timeline) -> Mapping[str, int]:
+def compute_on_device(job: ArrayPlan, region: Bounds, timeline: Timeline) -> Mapping[str, int]:
     """Read what a region needs, compute it on the current device, and write it to its place in the output.
 
     A dtype that CuPy does not have travels as bytes, with one more axis for them.
@@ -58,7 +58,7 @@ def compute_on_device(job: ArrayJob, region: Bounds, timeline: Timeline) -> Mapp
     return found.counts
 
 
-def _limit(job: ArrayJob) -> None:
+def _limit(job: ArrayPlan) -> None:
     import cupy
 
     if job.device_memory_limit:
@@ -182,7 +182,7 @@ def _to_file(output: OutputFile, region: Bounds, block: Any, timeline: Timeline)
             output.write(region, block, lambda elements: _to_host(elements, output.spec), spread)
 
 
-def get_ready(job: ArrayJob, region: Bounds) -> None:
+def warm_up(job: ArrayPlan, region: Bounds) -> None:
     """Runs on a worker before the first region, which would wait for pinned memory and for kernels to be loaded.
 
     Kernels are loaded by computing a region of zeros; its output is not looked at and need not be there.

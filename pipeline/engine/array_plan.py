@@ -10,22 +10,23 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.engine.pickle_once import CommonPart
+from pipeline.engine.pickle_once import PickledOnce
 from pipeline.errors import PipelineError
 from pipeline.storage.array_file import ArrayFile
 from pipeline.storage.output_array import OutputFile
 from pipeline.timeline import Timeline
-from workflows.array_job import ArrayWorkflow, Bounds, Counted, Spec, sizes
+from workflows.array_job import ArrayJob, Counted
+from workflows.regions import Bounds, Spec, sizes
 
 # `--verify sample` checks a part of each region, this share of it, where a check costs as much as computing.
 SAMPLED_SHARE = 256
 
 
 @dataclass(frozen=True)
-class ArrayJob(CommonPart):
+class ArrayPlan(PickledOnce):
     """A workflow with its options, where its inputs are, and the file that its output goes to."""
 
-    workflow: ArrayWorkflow[Any]
+    workflow: ArrayJob[Any]
     options: Any
     inputs: tuple[ArrayFile, ...]
     output: OutputFile
@@ -44,7 +45,7 @@ class ArrayJob(CommonPart):
         return tuple(Spec(spec.shape, spec.dtype.newbyteorder("=")) for spec in self.specs)
 
 
-def needs(job: ArrayJob, region: Bounds) -> tuple[tuple[ArrayFile, Bounds], ...]:
+def needs(job: ArrayPlan, region: Bounds) -> tuple[tuple[ArrayFile, Bounds], ...]:
     """What a region needs, of which input; a workflow that asks for what is not there is a bug to be told of."""
     found = job.workflow.needs(region, job.native(), job.options)
     read = tuple(zip(job.inputs * (len(found) // len(job.inputs)), found, strict=True))
@@ -57,7 +58,7 @@ def needs(job: ArrayJob, region: Bounds) -> tuple[tuple[ArrayFile, Bounds], ...]
     return read
 
 
-def computed(job: ArrayJob, region: Bounds, read: Callable[[ArrayFile, Bounds], Any], timeline: Timeline) -> Counted:
+def computed(job: ArrayPlan, region: Bounds, read: Callable[[ArrayFile, Bounds], Any], timeline: Timeline) -> Counted:
     """The elements of a region, from what `read` brings to where they are computed."""
     began, before = perf_counter(), _reading(timeline)
 
@@ -93,7 +94,7 @@ def part_of(region: Bounds, random: np.random.Generator) -> Bounds:
     return tuple(part)
 
 
-def pieces_of(job: ArrayJob, region: Bounds, nbytes: int) -> Iterator[Bounds]:
+def pieces_of(job: ArrayPlan, region: Bounds, nbytes: int) -> Iterator[Bounds]:
     """Pieces of a region that are checked by themselves, each of which takes about so many bytes with its inputs."""
     if job.workflow.pieces is None:
         yield region

@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.cluster.worker import device_name, leave_if_broken, worker_address
-from pipeline.engine.array_plan import ArrayJob, computed, nbytes_of, part_of, pieces_of
+from pipeline.cluster.worker import device_name, exit_on_lost_context, worker_address
+from pipeline.engine.array_plan import ArrayPlan, computed, nbytes_of, part_of, pieces_of
 from pipeline.storage.array_file import ArrayFile, read_region
 from pipeline.storage.planned_file import Opened, kept_open
 from pipeline.storage.scratch import Allocate, scratch
 from pipeline.timeline import Timeline
-from workflows.array_job import Bounds, Checked
+from workflows.array_job import Checked
+from workflows.regions import Bounds
 
 # What a check holds at a time, of inputs and output together, where it can be done in pieces: large enough for the rows
 # of a tile to be read in runs of several pages. With a quarter of it the check of a transpose takes a third longer.
@@ -42,7 +43,7 @@ class RegionsCheck:
     timeline: Timeline
 
 
-def compute_regions(job: ArrayJob, regions: Sequence[Bounds], device: str) -> RegionsResult:
+def compute_regions(job: ArrayPlan, regions: Sequence[Bounds], device: str) -> RegionsResult:
     """Of each region: read what it needs, compute it, and write it to its place in the output."""
     timeline = Timeline(job.traced)
     counts: Counter[str] = Counter()
@@ -55,12 +56,12 @@ def compute_regions(job: ArrayJob, regions: Sequence[Bounds], device: str) -> Re
             else:
                 counts.update(_compute_on_cpu(job, region, timeline))
     except Exception as error:
-        leave_if_broken(error)
+        exit_on_lost_context(error)
         raise
     return RegionsResult(worker_address(), device_name(device), counts, timeline)
 
 
-def _compute_on_cpu(job: ArrayJob, region: Bounds, timeline: Timeline) -> Mapping[str, int]:
+def _compute_on_cpu(job: ArrayPlan, region: Bounds, timeline: Timeline) -> Mapping[str, int]:
     with _memory(job) as allocate:
 
         def read(array: ArrayFile, bounds: Bounds) -> NDArray[Any]:
@@ -73,12 +74,12 @@ def _compute_on_cpu(job: ArrayJob, region: Bounds, timeline: Timeline) -> Mappin
     return found.counts
 
 
-def _memory(job: ArrayJob) -> AbstractContextManager[Allocate]:
+def _memory(job: ArrayPlan) -> AbstractContextManager[Allocate]:
     """To read to: of the thread, but where part after part is read, each of which is gone when the next one comes."""
     return nullcontext(np.empty) if job.workflow.streams else scratch()
 
 
-def check_regions(job: ArrayJob, regions: Sequence[Bounds], result: RegionsResult) -> RegionsCheck:
+def check_regions(job: ArrayPlan, regions: Sequence[Bounds], result: RegionsResult) -> RegionsCheck:
     """Compare what now lies in the output with its inputs, both read anew, until something is wrong."""
     timeline = Timeline(job.traced)
     checked = _together(_check(job, region, timeline, result) for region in regions)
@@ -96,7 +97,7 @@ def _together(checks: Iterable[Checked]) -> Checked:
     return Checked((), elements, escape)
 
 
-def _check(job: ArrayJob, region: Bounds, timeline: Timeline, result: RegionsResult) -> Checked:
+def _check(job: ArrayPlan, region: Bounds, timeline: Timeline, result: RegionsResult) -> Checked:
     """Check a region or a part of it, piece by piece."""
     random = np.random.default_rng([job.seed, *(start for start, _ in region)])
     part = region if job.verify == "full" or job.workflow.whole else part_of(region, random)
@@ -108,7 +109,7 @@ def _check(job: ArrayJob, region: Bounds, timeline: Timeline, result: RegionsRes
     return checked
 
 
-def _check_piece(job: ArrayJob, piece: Bounds, random: np.random.Generator, opened: Opened) -> Checked:
+def _check_piece(job: ArrayPlan, piece: Bounds, random: np.random.Generator, opened: Opened) -> Checked:
     with _memory(job) as allocate:
 
         def read(number: int, bounds: Bounds) -> NDArray[Any]:

@@ -8,8 +8,8 @@ from typing import Any
 from pipeline.storage.array_file import ArrayFile
 from pipeline.storage.sources import Source
 from pipeline.timeline import Timeline, Traced
-from workflows.aggregation import Workflow
-from workflows.array_job import ArrayWorkflow
+from workflows.aggregation import Aggregation
+from workflows.array_job import ArrayJob
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Stages:
 class Outcome:
     """A finished, verified run."""
 
-    workflow: Workflow[Any] | ArrayWorkflow[Any]
+    workflow: Aggregation[Any] | ArrayJob[Any]
     options: Any
     source: Source | tuple[ArrayFile, ...]
     result: Any

@@ -10,7 +10,7 @@ from typing import Any
 _last = local()
 
 
-class CommonPart:
+class PickledOnce:
     """Base of a frozen dataclass of which every task gets the same one.
 
     Dask pickles the arguments of every task anew. A workflow of lambdas takes longer to pickle than a task takes Dask

@@ -21,7 +21,7 @@ from pipeline.storage.chunks import Piece
 from pipeline.storage.planned_file import Opened, fill, open_planned
 from pipeline.storage.read_runs import read_runs
 from pipeline.storage.sources import Source
-from workflows.array_job import Bounds, Spec, sizes
+from workflows.regions import Bounds, Spec, sizes
 
 # Runs that are shorter, and not in the page cache, are read by one thread of a process at a time. Each is a call, after
 # which a thread waits for the interpreter; where four do so at once, they read less than half of what one does.

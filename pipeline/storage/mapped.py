@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from workflows.array_job import Bounds, Spec, in_rows, sizes
+from workflows.regions import Bounds, Spec, in_rows, sizes
 
 # What a thread touches through a mapping before it gives the pages back; until then the process has them in memory.
 # Less would be better for the cache, but after each call a thread waits for the interpreter.

@@ -22,7 +22,7 @@ from pipeline.storage.chunks import Piece
 from pipeline.storage.mapped import Inside, mapped, put, slabs
 from pipeline.storage.mapped_output import mapped_file
 from pipeline.storage.planned_file import Opened, open_planned
-from workflows.array_job import Bounds, Spec, sizes
+from workflows.regions import Bounds, Spec, sizes
 
 
 @dataclass(frozen=True)

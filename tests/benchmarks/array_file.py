@@ -23,7 +23,7 @@ import numpy as np
 from pipeline.storage.output_array import output_file
 from tests.benchmarks.common import command, process, save
 from tests.benchmarks.jobs import MEMORY, inputs
-from workflows.array_job import Spec
+from workflows.regions import Spec
 
 # Words of a job, and which of the inputs it takes: float32, float32, float64, each as large as the others.
 JOBS: dict[str, tuple[tuple[str, ...], tuple[int, ...]]] = {

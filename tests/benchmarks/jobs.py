@@ -19,7 +19,7 @@ import numpy as np
 from pipeline.gpu.devices import find_devices
 from tests.benchmarks.common import command, process, save
 from workflows import WORKFLOWS
-from workflows.array_job import ArrayWorkflow
+from workflows.array_job import ArrayJob
 
 MEMORY = "/dev/shm"
 MATRIX_SHARE = 32  # of the bytes of other inputs that a matrix has: its product takes the cube of its side
@@ -82,7 +82,7 @@ def rows(mebibytes: int) -> Iterator[dict[str, Any]]:
             paths = inputs(folder, dtypes, mebibytes * 2**20)
             nbytes = sum(map(os.path.getsize, paths))
             limit = nbytes // 2
-            is_array = isinstance(WORKFLOWS[name], ArrayWorkflow)
+            is_array = isinstance(WORKFLOWS[name], ArrayJob)
             row: dict[str, Any] = {"job": name, "options": options, "dtypes": dtypes, "bytes": nbytes, "limit": limit}
             taken = row["performance"] = {}
             digests = set()

@@ -17,7 +17,8 @@ from pipeline.engine.array import run_array
 from pipeline.engine.outcome import Outcome
 from pipeline.settings import Settings
 from pipeline.storage.sources import Source, open_source
-from workflows.array_job import ArrayWorkflow, Bounds, Checked, Spec, differing, in_rows
+from workflows.array_job import ArrayJob, Checked, differing
+from workflows.regions import Bounds, Spec, in_rows
 
 ON_CPU = Placement(device="cpu")
 
@@ -39,11 +40,10 @@ def check(
     return Checked(differing(found, options.factor * read(0, region), region), found.size, 2.0**-40)
 
 
-SCALED: ArrayWorkflow[Factor] = ArrayWorkflow(
+SCALED: ArrayJob[Factor] = ArrayJob(
     name="scaled",
     summary="Multiply.",
     options=Factor,
-    family="elementwise",
     operands=lambda options: None,
     outline=lambda specs, options: specs[0],
     regions=lambda specs, output, options, elements: in_rows(output, elements),

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from workflows.array_job import Bounds
+from workflows.regions import Bounds
 
 DTYPES = ("uint8", ">i2", "<f4", ">f8", "<c16", ">c8", "bool", "S3", ">U2", "V5", "V16")
 TINY = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

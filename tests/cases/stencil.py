@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from workflows.array_job import Bounds, Spec, all_of
+from workflows.regions import Bounds, Spec, all_of
 from workflows.stencil import STENCIL, StencilOptions
 
 INTEGERS = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")

@@ -20,7 +20,7 @@ import pipeline.engine.aggregate_task
 import pipeline.storage.planned_file
 from pipeline.cluster.placement import Placement, Workers
 from pipeline.engine.aggregate import run, run_all
-from pipeline.engine.aggregate_task import Job
+from pipeline.engine.aggregate_plan import Job
 from pipeline.errors import VerificationError
 from pipeline.gpu.blocks import BLOCK_BYTES, block_bytes_within
 from pipeline.settings import Settings
@@ -97,7 +97,7 @@ def test_references_run_beside_computing(path: str, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(pipeline.cluster.placement, "cores", lambda: 8)
     monkeypatch.setattr(pipeline.cluster.placement, "_warm_up", lambda: None)
-    monkeypatch.setattr(pipeline.engine.aggregate, "_get_ready", lambda *_: None)
+    monkeypatch.setattr(pipeline.engine.aggregate, "_warm_up", lambda *_: None)
     monkeypatch.setattr(pipeline.engine.aggregate_task, "device_blocks", blocks)
     monkeypatch.setattr(pipeline.engine.aggregate_task, "device_name", lambda device: device)
     with pipeline.cluster.placement._in_this_process(Placement(), "gpu") as gpu:

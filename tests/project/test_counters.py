@@ -7,7 +7,7 @@ import pytest
 from tests.benchmarks.counters import CASES, MARK, METRICS, STALLS, UNITS, by_case, launches
 
 BUSY, WAITING = METRICS["instructions issued, % of peak"], STALLS["waiting for barriers, warps"]
-BOX = "void box<Half, double, 128, 9, 2>(const T1 *, T1 *, long long)"
+BOX = "void box<float16, double, 128, 9, 2>(const T1 *, T1 *, long long)"
 # As ncu prints it, and the program that it runs: what stands before the first row's names is no part of the table.
 TABLE = """==WARNING== Note: Running with unmodified GPU clocks. Results may be inconsistent.
 ==PROF== Connected to process 1683 (/usr/bin/python3.12)

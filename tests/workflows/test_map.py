@@ -21,8 +21,8 @@ from pipeline.engine.outcome import Outcome
 from pipeline.errors import UsageError
 from pipeline.settings import Settings
 from pipeline.storage.sources import open_source
-from workflows.array_job import Bounds, Spec, all_of
 from workflows.map import MAP, MapOptions
+from workflows.regions import Bounds, Spec, all_of
 
 ON_CPU = Placement(device="cpu")
 INTEGERS = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")

@@ -20,9 +20,9 @@ from pipeline.errors import PipelineError, UsageError
 from pipeline.settings import Settings
 from pipeline.storage.sources import open_source
 from tests.cases.matmul import FLOATS, KINDS, Array, factors, generator, on_cpu, same_bits, strange, with_doubtful
-from workflows.array_job import Spec, sizes
 from workflows.matmul import MATMUL, MatmulOptions
 from workflows.matmul_shapes import matrices
+from workflows.regions import Spec, sizes
 
 pytestmark = pytest.mark.usefixtures("shared")
 ON_CPU = Placement(device="cpu")

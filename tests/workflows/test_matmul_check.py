@@ -21,9 +21,10 @@ from pipeline.errors import VerificationError
 from pipeline.settings import Settings
 from pipeline.storage.sources import open_source
 from tests.cases.matmul import FLOATS, KINDS, Array, factors, generator, on_cpu, strange
-from workflows.array_job import Bounds, Checked, Spec
+from workflows.array_job import Checked
 from workflows.matmul import MATMUL, MatmulOptions
 from workflows.matmul_float import FloatCheck
+from workflows.regions import Bounds, Spec
 
 TRIALS = 1000
 

@@ -16,8 +16,8 @@ from pipeline.engine.array import run_array
 from pipeline.settings import Settings
 from pipeline.storage.sources import open_source
 from tests.cases.matmul import factors, same_bits
-from workflows.array_job import Bounds, Spec, sizes
 from workflows.matmul import COPIES, MATMUL, MatmulOptions
+from workflows.regions import Bounds, Spec, sizes
 
 SMALL = 1024  # bytes of counters, and of planes that begin at multiples of 16
 PAIRS = [("float16", "float16"), ("float32", "float32"), ("float64", "float64"), ("float32", "float64"),

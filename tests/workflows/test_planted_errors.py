@@ -20,7 +20,9 @@ from kernels.reduce import exact_sum
 from kernels.reduce import partial as reduce
 from pipeline.cluster.placement import Placement, Workers, open_workers
 from pipeline.engine.aggregate import run
-from pipeline.engine.aggregate_task import Job, Mismatch, Pass, Reference, check_chunk, compute_chunk, refer_to_chunk
+from pipeline.engine.aggregate_check import Mismatch, check_chunk
+from pipeline.engine.aggregate_plan import Job, Pass
+from pipeline.engine.aggregate_task import Reference, compute_chunk, recompute_chunk
 from pipeline.errors import VerificationError
 from pipeline.settings import Settings
 from pipeline.storage.chunks import Chunk, plan
@@ -83,7 +85,7 @@ def trial(workflow: Any, options: Any, chunk: Chunk, reference: Reference | None
     """What the check of a chunk says, and its partial."""
     pass_ = Pass((Job(workflow, options),), "cpu")
     result = compute_chunk(pass_, chunk)
-    return check_chunk(pass_, chunk, result, reference or refer_to_chunk(pass_, chunk)), result.partials[0]
+    return check_chunk(pass_, chunk, result, reference or recompute_chunk(pass_, chunk)), result.partials[0]
 
 
 def all_are_found(workflow: Any, options: Any, source: Source, faults: Sequence[Fault], seed: int) -> None:
@@ -92,7 +94,7 @@ def all_are_found(workflow: Any, options: Any, source: Source, faults: Sequence[
     (chunk,) = plan(source, 2**30, "full", 0)
     found, right = trial(workflow, options, chunk)
     assert found is None
-    reference = refer_to_chunk(Pass((Job(workflow, options),), "cpu"), chunk)
+    reference = recompute_chunk(Pass((Job(workflow, options),), "cpu"), chunk)
     known: dict[bytes, Partial] = {}
     wrong = 0
     while wrong < TRIALS:

@@ -27,7 +27,7 @@ from tests.cases.stencil import (
     windows,
     wrong,
 )
-from workflows.array_job import Spec, all_of
+from workflows.regions import Spec, all_of
 from workflows.stencil import BOUNDARIES, STENCIL, StencilOptions
 
 

@@ -17,7 +17,7 @@ from pipeline.errors import PipelineError, UsageError
 from pipeline.settings import Settings
 from pipeline.storage.sources import open_source
 from tests.cases.stencil import adversarial, expected, expected_weighted, in_regions, numbers, part, same
-from workflows.array_job import Spec
+from workflows.regions import Spec
 from workflows.stencil import BOUNDARIES, STENCIL, StencilOptions
 
 ON_CPU = Placement(device="cpu")

@@ -20,7 +20,8 @@ from pipeline.engine.outcome import Outcome
 from pipeline.errors import UsageError
 from pipeline.settings import Settings
 from pipeline.storage.sources import open_source
-from workflows.array_job import Bounds, Checked, Spec, sizes
+from workflows.array_job import Checked
+from workflows.regions import Bounds, Spec, sizes
 from workflows.transpose import ALIGNED, TRANSPOSE, TransposeOptions
 
 ON_CPU = Placement(device="cpu")

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels.study.reduce import (
-    C_TYPES,
+    COURSE_TYPES,
     OPERATIONS,
     PARTIALS,
     VARIANTS,
@@ -37,7 +37,7 @@ def _table(op: str, dtype: str) -> str:
 
 
 def _cases() -> Iterator[Case]:
-    for dtype in C_TYPES:
+    for dtype in COURSE_TYPES:
         for op in OPERATIONS:
             for n in SIZES:
                 for variant in RIGHT:
@@ -198,7 +198,7 @@ def _as_on_the_cpu(rows: list[Row]) -> tuple[bool, str]:
     return row.verified, f"{COURSE_SIZE} ones on the GPU: {row.note or 'the sum of the reference'}"
 
 
-TABLES = tuple(_table(op, dtype) for dtype in C_TYPES for op in OPERATIONS)
+TABLES = tuple(_table(op, dtype) for dtype in COURSE_TYPES for op in OPERATIONS)
 
 STUDY = Study(
     family="reduction",

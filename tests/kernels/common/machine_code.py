@@ -35,7 +35,7 @@ TWINS = {"sm_89": "sm_86"}
 
 
 def _elementwise() -> list[str]:
-    types = gpu.C_TYPES.values()
+    types = gpu.COURSE_TYPES.values()
     plain = [name for name in gpu.VARIANTS if name != "production"]
     functors = [functor for functor, _ in gpu.OPERATIONS.values()]
     return [f"{name}<{c_type}>" for name in plain for c_type in types] + [
@@ -59,13 +59,13 @@ def _reduction() -> list[str]:
     found = ["float_drift"]
     for name in reduce.VARIANTS:
         operations = {"atomic_max": ("Max",), "float_drift": ()}.get(name, ("Sum", "Max"))
-        found += [f"{name}<{op}<{c_type}>>" for op in operations for c_type in reduce.C_TYPES.values()]
+        found += [f"{name}<{op}<{c_type}>>" for op in operations for c_type in reduce.COURSE_TYPES.values()]
     return found
 
 
 def _stencil() -> list[str]:
     found = []
-    for c_type in stencil.C_TYPES.values():
+    for c_type in stencil.COURSE_TYPES.values():
         found += [f"global_memory<{c_type}>", f"past_the_end<{c_type}>"]
         found += [f"shared_halo<{c_type}, {barrier}>" for barrier in ("true", "false")]
         found += [f"production<{c_type}, {lanes}, {items}>" for _, lanes, items in stencil.TILINGS]
@@ -74,7 +74,7 @@ def _stencil() -> list[str]:
 
 def _transpose() -> list[str]:
     found = []
-    for itemsize, c_type in transpose.C_TYPES.items():
+    for itemsize, c_type in transpose.UINT_OF_SIZE.items():
         both = (True, False) if itemsize in transpose.RAGGED else (True,)
         found += [transpose.production(itemsize, of_in, of_out) for of_in in both for of_out in both]
         found += [f"{name}<{c_type}, 32>" for name in ("missing_barrier", "past_the_end")]
@@ -138,10 +138,10 @@ INSTANCES: dict[str, Callable[[str], list[str]]] = {
     "study/matmul": lambda _: _matmul(),
     "study/stencil": lambda _: _stencil(),
     "transpose/gpu": lambda _: _transpose(),
-    "transpose/unaligned": lambda _: [unaligned.instance(itemsize) for itemsize in unaligned.C_TYPES],
+    "transpose/unaligned": lambda _: [unaligned.instance(itemsize) for itemsize in unaligned.SHAPES],
     "study/reduce": lambda _: _reduction(),
     "map/gpu": lambda _: _elementwise(),
-    "transpose/strided_copy": lambda _: [strided_copy.instance(unit) for unit in strided_copy.C_TYPES],
+    "transpose/strided_copy": lambda _: [strided_copy.instance(unit) for unit in strided_copy.UINT_OF_SIZE],
     "study/roofline": lambda _: ["read_stream", "displace_cache", *(f"merge<{count}>" for count in (1, 2, 3))],
 }
 # What takes longest comes first.

@@ -81,7 +81,7 @@ def test_histogram_increments_by_one_instruction(architecture: str) -> None:
         assert fused and fused == atomics, f"{kernel.instance}, {architecture}: expected ATOMS.POPC.INC, got {atomics}"
 
 
-@pytest.mark.parametrize("itemsize", unaligned.C_TYPES)
+@pytest.mark.parametrize("itemsize", unaligned.SHAPES)
 def test_ragged_transposes_load_before_they_store(itemsize: int) -> None:
     """The loads of a tile are in flight together: none of them waits behind what is done with another."""
     require_compiler()

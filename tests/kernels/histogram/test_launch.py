@@ -38,9 +38,12 @@ def test_threads_are_those_of_the_source() -> None:
     assert f"constexpr u32 APART = {APART};" in SOURCE
 
 
+TYPES = (nvrtc.KERNELS / "common/types.cuh").read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_c_type_is_that_of_the_samples(dtype: str) -> None:
-    aliases = dict(re.findall(r"^using (\w+) = ([\w ]+);", STREAM, re.MULTILINE))
+    aliases = dict(re.findall(r"^using (\w+) = ([\w ]+);", TYPES, re.MULTILINE))
     name = aliases.get(C_TYPES[dtype], C_TYPES[dtype])
     numpy_names = {"unsigned char": "ubyte", "short": "short", "unsigned short": "ushort", "int": "intc"}
     numpy_names |= {"unsigned int": "uintc", "long long": "longlong", "unsigned long long": "ulonglong"}

@@ -18,8 +18,8 @@ from kernels.matmul.tiles import HOPPER, LARGE, SMALL, Warpgroups, Warps
 from tests.benchmarks import matmul_kernel
 from tests.cases.matmul import FLOATS, KINDS, factors, generator, in_residues, modular_cases, on_cpu, same_bits, strange
 from tests.cases.sizes import ON_GPU
-from workflows.array_job import Bounds, Spec
 from workflows.matmul import MATMUL, MatmulOptions
+from workflows.regions import Bounds, Spec
 
 
 @pytest.mark.gpu

@@ -21,8 +21,8 @@ from tests.cases.matmul import FLOATS, factors, generator, on_cpu, same_bits
 from tests.cases.matmul_small import EXPONENTS, by_small, check
 from tests.cases.sizes import ON_GPU
 from tests.emulator.build import flatten
-from workflows.array_job import Bounds, Spec
 from workflows.matmul import COPIES, MATMUL, TERM_BY_TERM, MatmulOptions
+from workflows.regions import Bounds, Spec
 
 KERNEL = (nvrtc.KERNELS / "matmul/small.cu").read_text()
 DIGITS = (nvrtc.KERNELS / "matmul/digits.cuh").read_text()

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from kernels.common import nvrtc
 from kernels.map import gpu
-from kernels.map.gpu import C_TYPES, INSTANCES, OPERATIONS, PRODUCTION_TYPES, VARIANTS, elementwise_reference
+from kernels.map.gpu import COURSE_TYPES, INSTANCES, OPERATIONS, PRODUCTION_TYPES, VARIANTS, elementwise_reference
 from tests.cases.sizes import sizes
 from tests.emulator.launches import Fake, Launch, fake_zeros, fill_memory, recorded
 from tests.kernels.common import machine_code
@@ -156,7 +156,7 @@ def test_production_launches(starts: tuple[int, int], head: int, launches: list[
 
 def test_every_instance_is_compiled(launches: list[Launch]) -> None:
     for name, variant in VARIANTS.items():
-        for dtype in PRODUCTION_TYPES if name == "production" else C_TYPES:
+        for dtype in PRODUCTION_TYPES if name == "production" else COURSE_TYPES:
             a = fake((3, 4) if name == "matrix_2d" else 12, dtype)
             for operation, (_, operands) in OPERATIONS.items() if name == "production" else [("", ("", 2))]:
                 variant.run(*[a] * operands, **({"operation": operation} if operation else {}))
@@ -195,7 +195,7 @@ def assert_equals_numpy(got: Any, arrays: tuple[NDArray[Any], ...], operation: s
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("dtype", C_TYPES)
+@pytest.mark.parametrize("dtype", COURSE_TYPES)
 @pytest.mark.parametrize("name", ["one_thread", "one_block", "grid", "product"])
 def test_gpu_vectors(name: str, dtype: str) -> None:
     cupy = pytest.importorskip("cupy")
@@ -207,7 +207,7 @@ def test_gpu_vectors(name: str, dtype: str) -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("dtype", C_TYPES)
+@pytest.mark.parametrize("dtype", COURSE_TYPES)
 def test_gpu_matrices(dtype: str) -> None:
     cupy = pytest.importorskip("cupy")
     for shape in MATRIX_SHAPES:
@@ -217,7 +217,7 @@ def test_gpu_matrices(dtype: str) -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("dtype", C_TYPES)
+@pytest.mark.parametrize("dtype", COURSE_TYPES)
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_gpu_production(operation: str, dtype: str) -> None:
     """Every size; operands that begin together on 16 bytes, together beside them, and each elsewhere."""

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from kernels.common import device, nvrtc
 from kernels.study.reduce import (
-    C_TYPES,
+    COURSE_TYPES,
     OPERATIONS,
     PARTIALS,
     SMALLEST_POWER,
@@ -36,7 +36,7 @@ from tests.kernels.common import machine_code
 
 SOURCE = (nvrtc.KERNELS / "study/reduce.cu").read_text(encoding="utf-8")
 RIGHT = tuple(name for name, variant in VARIANTS.items() if not variant.broken)
-DTYPES = tuple(C_TYPES)
+DTYPES = tuple(COURSE_TYPES)
 FINITE32, FINITE64 = st.floats(width=32, allow_nan=False, allow_infinity=False), st.floats(-1e290, 1e290)
 SIZES = sizes(1, 31, 32, 33, 1023, 1024, 1025, 1_000_003)
 ALIKE = {"equal_nan": True}
@@ -105,7 +105,7 @@ def test_kernels_are_in_the_order_of_the_variants() -> None:
 
 def test_every_instance_is_compiled() -> None:
     instances = [
-        f"{name}<{OPERATIONS[op]}<{C_TYPES[dtype]}>>"
+        f"{name}<{OPERATIONS[op]}<{COURSE_TYPES[dtype]}>>"
         for name in VARIANTS if name != "float_drift" for op in operations(name) for dtype in DTYPES
     ]  # fmt: skip
     assert {*instances, "float_drift"} == set(machine_code.INSTANCES["study/reduce"]("sm_90"))
@@ -173,7 +173,7 @@ def test_launches(name: str, launches: list[Launch]) -> None:
             samples = fake_zeros(3000, dtype)
             partials = VARIANTS[name].run(samples, op=op)
             instance, grid, block, arguments, shared = launches.pop()
-            assert instance == (name if name == "float_drift" else f"{name}<{OPERATIONS[op]}<{C_TYPES[dtype]}>>")
+            assert instance == (name if name == "float_drift" else f"{name}<{OPERATIONS[op]}<{COURSE_TYPES[dtype]}>>")
             assert (grid, block) == (((1,), (32,)) if name == "float_drift" else ((3,), (1024,)))
             assert shared == (0 if name in ("production", "float_drift") else 1024 * partials.itemsize)
             assert type(arguments[1]) is np.int64 and arguments[2] is partials

@@ -17,7 +17,16 @@ from hypothesis.extra import numpy as hnp
 
 from kernels.common import device, nvrtc
 from kernels.study import stencil
-from kernels.study.stencil import C_TYPES, MAX_RADIUS, OUT, THREADS, TILINGS, VARIANTS, stencil_bound, stencil_reference
+from kernels.study.stencil import (
+    COURSE_TYPES,
+    MAX_RADIUS,
+    OUT,
+    THREADS,
+    TILINGS,
+    VARIANTS,
+    stencil_bound,
+    stencil_reference,
+)
 from tests.cases.sizes import sizes
 from tests.emulator.launches import H200, Launch, fill_memory, recorded
 from tests.kernels.common import machine_code
@@ -25,9 +34,9 @@ from tests.kernels.common import machine_code
 SOURCE = (nvrtc.KERNELS / "study/stencil.cu").read_text()
 RIGHT = [name for name, variant in VARIANTS.items() if variant.broken is None]
 INSTANCES = [
-    *(f"{kernel}<{c_type}{rest}>" for c_type in C_TYPES.values() for kernel, rest in (
+    *(f"{kernel}<{c_type}{rest}>" for c_type in COURSE_TYPES.values() for kernel, rest in (
         ("global_memory", ""), ("shared_halo", ", true"), ("shared_halo", ", false"), ("past_the_end", ""))),
-    *(f"production<{c_type}, {lanes}, {items}>" for c_type in C_TYPES.values() for _, lanes, items in TILINGS),
+    *(f"production<{c_type}, {lanes}, {items}>" for c_type in COURSE_TYPES.values() for _, lanes, items in TILINGS),
 ]  # fmt: skip
 
 
@@ -144,7 +153,7 @@ def test_out_of_memory_says_how_much(launches: list[Launch], monkeypatch: pytest
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-@pytest.mark.parametrize("dtype", C_TYPES)
+@pytest.mark.parametrize("dtype", COURSE_TYPES)
 def test_what_is_launched(launches: list[Launch], name: str, dtype: str) -> None:
     variant = VARIANTS[name]
     for n in (3, 1024, 1025, 10**5):
@@ -154,7 +163,9 @@ def test_what_is_launched(launches: list[Launch], name: str, dtype: str) -> None
         launch = launches.pop()
         assert not launches
         assert launch.instance in INSTANCES
-        assert launch.instance.startswith(("shared_halo" if name == "missing_barrier" else name) + f"<{C_TYPES[dtype]}")
+        assert launch.instance.startswith(
+            ("shared_halo" if name == "missing_barrier" else name) + f"<{COURSE_TYPES[dtype]}"
+        )
         items = 7 if name == "production" else 1
         assert launch.grid == (-(-n // (launch.block[0] * items)),)
         *arrays, radius = launch.arguments
@@ -226,7 +237,7 @@ def agree(got: Any, x: np.ndarray[Any, Any], radius: int) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", RIGHT)
-@pytest.mark.parametrize("dtype", C_TYPES)
+@pytest.mark.parametrize("dtype", COURSE_TYPES)
 def test_on_gpu(name: str, dtype: str) -> None:
     import cupy
 

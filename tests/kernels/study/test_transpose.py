@@ -88,7 +88,7 @@ def test_launches(launches: list[Launch]) -> None:
     for rows, columns, tile in ((33, 65, 32), (7, 9, 8), (16, 1, 16)):
         out = VARIANTS["naive"].run(fake(np.zeros((rows, columns), np.float16)), tile=tile)
         instance, grid, block, arguments, _ = launches.pop()
-        assert (instance, block) == (f"naive<unsigned short, {tile}>", (tile, tile))
+        assert (instance, block) == (f"naive<u16, {tile}>", (tile, tile))
         assert grid == (-(-rows // tile) * -(-columns // tile),)
         assert out.shape == (columns, rows) and [type(a) for a in arguments[2:]] == [np.int64, np.int64]
     for rows, columns, aligned, shape, blocks in (
@@ -98,7 +98,7 @@ def test_launches(launches: list[Launch]) -> None:
         gpu.transpose(fake(np.zeros((rows, columns), np.uint8)))
         instance, grid, block, arguments, _ = launches.pop()
         sizes = ", ".join(map(str, shape))
-        assert (instance, grid, block) == (f"production<unsigned char, {sizes}, {aligned}>", (blocks,), shape[2:])
+        assert (instance, grid, block) == (f"production<u8, {sizes}, {aligned}>", (blocks,), shape[2:])
         assert arguments[2:] == (rows, columns, columns, rows, 1, 0, 0, 0, 0)
         assert {type(a) for a in arguments[2:]} == {np.int64}
     gpu.transpose(fake(np.zeros(16 * 32 + 1, np.uint8))[1:].reshape(16, 32))

@@ -18,7 +18,7 @@ from pipeline.cli import jobs
 from pipeline.cli.main import cli, job_command, main
 from pipeline.engine.aggregate import run_all
 from pipeline.gpu.devices import Devices
-from workflows.aggregation import Workflow
+from workflows.aggregation import Aggregation
 from workflows.histogram import EXTENT, HISTOGRAM
 
 Failed = Callable[..., tuple[int, str]]
@@ -222,7 +222,7 @@ def test_interrupted(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeyp
     assert [path.name for path in tmp_path.iterdir()] == ["data.bin"]
 
 
-def plant(monkeypatch: pytest.MonkeyPatch, workflow: Workflow[Any]) -> None:
+def plant(monkeypatch: pytest.MonkeyPatch, workflow: Aggregation[Any]) -> None:
     """Replace the histogram command by one that computes something else."""
     monkeypatch.setitem(cli.commands, "histogram", job_command(workflow))
 

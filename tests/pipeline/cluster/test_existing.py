@@ -135,14 +135,14 @@ def test_two_workers(path: str, cluster: str, capfd: pytest.CaptureFixture[str])
 
 
 def test_worker_that_dies_is_done_without(path: str, cluster: str, second: subprocess.Popen[bytes]) -> None:
-    outcome = counted(path, Placement(scheduler_file=cluster), announce=lambda _: second.kill())
+    outcome = counted(path, Placement(scheduler_file=cluster), on_start=lambda _: second.kill())
     assert text_of(outcome) == text_of(counted(path, Placement(device="cpu")))
 
 
 def test_other_clients_and_their_default_are_left_alone(path: str, cluster: str) -> None:
     with Client(scheduler_file=cluster) as other:
         kept, current = other.submit(sum, [1, 2]), []
-        counted(path, Placement(scheduler_file=cluster), announce=lambda _: current.append(Client.current()))
+        counted(path, Placement(scheduler_file=cluster), on_start=lambda _: current.append(Client.current()))
         assert current == [other]
         assert kept.result() == 3
 

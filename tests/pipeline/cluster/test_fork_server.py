@@ -31,7 +31,7 @@ def starting(dashboard):
 
 def started(first, chunk, workers):
     {started}
-    return get_ready(first, chunk, workers)
+    return warm_up(first, chunk, workers)
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs of a shell inherit that it is ignored
@@ -42,8 +42,8 @@ if __name__ == "__main__":
 
     pipeline.cluster.placement.PROCESSES_FROM_BYTES = 0
     pipeline.cluster.placement.cores, pipeline.cluster.placement.processes = lambda: 2, lambda compiled: 2
-    private, get_ready = pipeline.cluster.processes.private, pipeline.engine.aggregate._get_ready
-    pipeline.cluster.processes.private, pipeline.engine.aggregate._get_ready = starting, started
+    private, warm_up = pipeline.cluster.processes.private, pipeline.engine.aggregate._warm_up
+    pipeline.cluster.processes.private, pipeline.engine.aggregate._warm_up = starting, started
     pipeline.cli.main.main(["histogram", "samples.bin", "-q", "--json", "--device", "cpu"])
 """
 HERE = "print('here', flush=True)"

@@ -155,7 +155,7 @@ def test_several_processes(path: str, placement: Placement, capfd: pytest.Captur
             address = f"http://127.0.0.1:{worker['services']['dashboard']}/health"
             statuses[address] = http_status(address)
 
-    outcome = counted(path, announce=announce, placement=placement)
+    outcome = counted(path, on_start=announce, placement=placement)
     assert outcome.where == "2 processes on this machine"
     assert text_of(outcome) == in_this_process(path)
     assert list(statuses.values()) == [404] * 5  # Dask's web servers are there, and serve nothing
@@ -194,7 +194,7 @@ def test_one_process_per_gpu(
         pages = ("status", "statics/css/base.css", "json/identity.json", "proxy/1/127.0.0.1/")
         statuses.update({page: http_status(base + page) for page in pages})
 
-    outcome = counted(path, announce=announce, placement=replace(placement, dashboard_address=dashboard))
+    outcome = counted(path, on_start=announce, placement=replace(placement, dashboard_address=dashboard))
     # The dashboard has its styles, and no more than it needs.
     assert list(statuses.values()) == ([200, 200, 404, 404] if dashboard else [404] * 4)
     assert capfd.readouterr() == ("", "")

@@ -198,7 +198,7 @@ def test_progress_and_announcement(path: str) -> None:
     steps: list[tuple[int, int]] = []
     announced: list[Workers] = []
     counted(path, chunk_bytes=40000, progress=lambda done, total: steps.append((done, total)),
-            announce=announced.append)  # fmt: skip
+            on_start=announced.append)  # fmt: skip
     assert [total for _, total in steps] == [4 * 30011] * 4
     assert sorted(done for done, _ in steps) == [done for done, _ in steps]
     assert steps[-1][0] == 4 * 30011
@@ -266,7 +266,7 @@ def nothing_left(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
 def test_nothing_is_left_behind(path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[str] = []
     with nothing_left(tmp_path, monkeypatch):
-        counted(path, announce=lambda _: seen.extend(glob.glob(f"{tmp_path}/baru-*")))
+        counted(path, on_start=lambda _: seen.extend(glob.glob(f"{tmp_path}/baru-*")))
     assert len(seen) == 1  # there was something to be left
 
 
@@ -284,4 +284,4 @@ def test_nothing_is_left_behind_by_an_interrupted_run(
 def test_run_ends_when_no_worker_comes_back(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pipeline.engine.submit, "ANSWER_SECONDS", 0.5)
     with pytest.raises(PipelineError, match=r"this process, .*: expected a worker to come back within 0.5 s, got none"):
-        counted(path, announce=lambda workers: workers.client.cluster.scale(0))
+        counted(path, on_start=lambda workers: workers.client.cluster.scale(0))

@@ -17,7 +17,8 @@ import pipeline.engine.aggregate
 import pipeline.storage.planned_file
 from pipeline.cluster.worker import STICKY_ERRORS
 from pipeline.engine.aggregate import run
-from pipeline.engine.aggregate_task import Job, differences
+from pipeline.engine.aggregate_check import differences
+from pipeline.engine.aggregate_plan import Job
 from pipeline.engine.outcome import Outcome
 from pipeline.errors import PipelineError, VerificationError
 from pipeline.settings import Settings

@@ -27,7 +27,8 @@ from tests.cases.array import SCALED, check, left, scaled
 from tests.cases.array import array as array
 from tests.cases.array import source as source
 from tests.cases.array import workers as workers
-from workflows.array_job import Bounds, Checked, Spec, in_rows, sizes
+from workflows.array_job import Checked
+from workflows.regions import Bounds, Spec, in_rows, sizes
 
 pytestmark = pytest.mark.usefixtures("shared")
 CHECKED: list[int] = []  # elements in each call of the check; the cluster lives in this process
@@ -197,7 +198,7 @@ def test_trace_has_every_stage_of_every_region(source: Source) -> None:
 def test_progress_is_monotone_and_complete(source: Source) -> None:
     steps: list[tuple[int, int]] = []
     announced: list[Workers] = []
-    scaled(source, progress=lambda *step: steps.append(step), announce=announced.append)
+    scaled(source, progress=lambda *step: steps.append(step), on_start=announced.append)
     assert [total for _, total in steps] == [83 * 31 * 8] * 9
     done = [0, *(done for done, _ in steps)]
     assert all(a < b for a, b in pairwise(done)) and done[-1] == 83 * 31 * 8

@@ -19,7 +19,7 @@ from tests.cases.array import SCALED, Factor, compute, left, scaled
 from tests.cases.array import array as array
 from tests.cases.array import source as source
 from tests.cases.array import workers as workers
-from workflows.array_job import Bounds, Spec
+from workflows.regions import Bounds, Spec
 
 pytestmark = pytest.mark.usefixtures("shared")
 

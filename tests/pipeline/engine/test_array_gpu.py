@@ -17,8 +17,8 @@ import pipeline.engine.array_gpu
 import pipeline.gpu.devices
 from pipeline.cluster.placement import Placement
 from pipeline.engine.array import run_array
-from pipeline.engine.array_gpu import _lanes, compute_on_device, finish, get_ready
-from pipeline.engine.array_plan import ArrayJob
+from pipeline.engine.array_gpu import _lanes, compute_on_device, finish, warm_up
+from pipeline.engine.array_plan import ArrayPlan
 from pipeline.errors import PipelineError
 from pipeline.settings import Settings
 from pipeline.storage import mapped_output
@@ -27,8 +27,8 @@ from pipeline.storage.output_array import OutputFile, output_file
 from pipeline.storage.sources import open_source
 from pipeline.timeline import Timeline
 from tests.emulator.kvikio import install
-from workflows.array_job import Spec
 from workflows.map import MAP, MapOptions
+from workflows.regions import Spec
 from workflows.stencil import STENCIL, StencilOptions
 from workflows.transpose import TRANSPOSE, TransposeOptions
 
@@ -64,8 +64,8 @@ def job_of(folder: Path, workflow: Any, options: Any, *arrays: Any, limit: int |
         np.save(folder / f"{number}.npy", array)
         sources.append(join(open_source((str(folder / f"{number}.npy"),), samples=False)))
 
-    def on(output: Any) -> ArrayJob:
-        return ArrayJob(workflow, options, tuple(sources), output, "off", 0, True, limit)
+    def on(output: Any) -> ArrayPlan:
+        return ArrayPlan(workflow, options, tuple(sources), output, "off", 0, True, limit)
 
     return on
 
@@ -115,7 +115,7 @@ def test_runs_of_several_files_go_straight_to_the_device(
     spec = STENCIL.outline([Spec((240,), np.dtype("i2"))], options)
     with output_file(str(tmp_path / "out.npy"), spec) as ready:
         output = ready()
-        job = ArrayJob(STENCIL, options, (join(source),), output, "off", 0)
+        job = ArrayPlan(STENCIL, options, (join(source),), output, "off", 0)
         timeline = Timeline(True)
         compute_on_device(job, ((40, 150),), timeline)
     expected = np.convolve(array.reshape(-1).astype(np.int64), np.ones(5, np.int64), "same")[40:150]
@@ -193,12 +193,12 @@ def test_kernels_are_loaded_before_anything_is_read(
     planned = OutputFile(str(tmp_path / "none.npy"), 0, Spec((3, 2), np.dtype(dtype)), mappable=False)
     on = job_of(tmp_path, replace(TRANSPOSE, compute=compute), TransposeOptions(), np.ones((2, 3), dtype), limit=2**28)
     (tmp_path / "0.npy").unlink()
-    get_ready(on(planned), ((1, 3), (0, 2)))
+    warm_up(on(planned), ((1, 3), (0, 2)))
     expected = np.zeros((2, 2, 3) if dtype == "V3" else (2, 2), "u1" if dtype == "V3" else "i4")
     assert [(block.dtype, block.tolist()) for block in found] == [(expected.dtype, expected.tolist())]
     assert limits == [2**28] and os.listdir(tmp_path) == []
     streams = replace(on(planned), workflow=replace(TRANSPOSE, compute=compute, streams=True))
-    get_ready(streams, ((1, 3), (0, 2)))  # as many bytes as it computes may take long
+    warm_up(streams, ((1, 3), (0, 2)))  # as many bytes as it computes may take long
     assert len(found) == 1
 
 

@@ -24,8 +24,9 @@ from pipeline.settings import Settings
 from pipeline.storage.sources import Source, open_source
 from tests.cases.array import ON_CPU, SCALED, Factor, scaled
 from tests.pipeline.cluster.test_existing import scheduler, worker
-from workflows.array_job import Checked, all_of
+from workflows.array_job import Checked
 from workflows.map import MAP, MapOptions
+from workflows.regions import all_of
 from workflows.transpose import TRANSPOSE, TransposeOptions
 
 MIB = 2**20
@@ -136,13 +137,13 @@ def test_what_a_gpu_computed_is_checked_by_as_many_tasks_as_there_are_regions(
 
 @pytest.mark.parametrize("limit", [None, 2**30])
 @pytest.mark.parametrize("fails", [False, True])
-def test_gpus_get_ready_and_finish(
+def test_gpus_warm_up_and_finish(
     source: Source, workers: Workers, monkeypatch: pytest.MonkeyPatch, fails: bool, limit: int | None
 ) -> None:
     """With the first region, before there is an output; and under its temporary name, also where the job fails."""
     on(monkeypatch, replace(workers, device="gpu", computing=1, resources={}))
     monkeypatch.setattr(pipeline.engine.array, "compute_regions", on_cpu)
-    for name in ("get_ready", "finish"):
+    for name in ("warm_up", "finish"):
         monkeypatch.setattr(pipeline.engine.array, name, globals()[f"noting_{name}"])
     CALLED.clear()
     wrong = replace(SCALED, check=lambda *_: Checked(("planted",), 1))
@@ -156,7 +157,7 @@ def test_gpus_get_ready_and_finish(
 CALLED: list[tuple[str, Any]] = []
 
 
-def noting_get_ready(job: Any, region: Any) -> None:
+def noting_warm_up(job: Any, region: Any) -> None:
     CALLED.append((Path(job.output.path).name, region))
 
 

@@ -7,11 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline.engine.pickle_once import CommonPart
+from pipeline.engine.pickle_once import PickledOnce
 
 
 @dataclass(frozen=True)
-class Part(CommonPart):
+class Part(PickledOnce):
     value: Any
 
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 import pipeline.engine.aggregate
 from pipeline.cluster.placement import Workers
 from pipeline.engine.aggregate import CHUNKS_OF_TASK, TASKS, run
-from pipeline.engine.aggregate_task import Job, Pass
+from pipeline.engine.aggregate_plan import Job, Pass
 from pipeline.engine.outcome import Outcome
 from pipeline.engine.submit import batches
 from pipeline.errors import PipelineError, VerificationError
@@ -84,7 +84,7 @@ def test_tasks_of_several_chunks_are_checked_chunk_by_chunk(
     path: str, submitted: Counter[str], verify: str, references: int, checked: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     outcome = counted(path, verify)
-    assert submitted == Counter(compute_chunks=7, refer_to_chunks=references)
+    assert submitted == Counter(compute_chunks=7, recompute_chunks=references)
     assert (outcome.verdict.chunks, outcome.verdict.checked) == (20, checked)
     assert outcome.result.counts.tolist() == [100] * 20
     monkeypatch.setattr(pipeline.engine.aggregate, "CHUNKS_OF_TASK", 1)

@@ -16,7 +16,7 @@ from kernels.common import cxx
 from kernels.histogram import compiled as histogram_native
 from kernels.reduce import compiled as reduce_compiled
 from pipeline.engine.aggregate import run
-from pipeline.engine.aggregate_task import Job
+from pipeline.engine.aggregate_plan import Job
 from pipeline.engine.outcome import Outcome, Stages, Verdict
 from pipeline.report.panel import BARS, SKETCH_COLUMNS, SKETCH_ROWS, panel, sketch, to_json, verdict_line
 from pipeline.storage.sources import Source, SourceFile, open_source

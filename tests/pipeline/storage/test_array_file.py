@@ -20,7 +20,7 @@ from pipeline.storage.array_file import ArrayFile, join, read_region
 from pipeline.storage.chunks import Piece
 from pipeline.storage.sources import open_source
 from tests.cases.region import DTYPES, TINY, bounds_in, counting, part, same, shapes
-from workflows.array_job import Bounds, Spec
+from workflows.regions import Bounds, Spec
 
 
 @st.composite

@@ -27,7 +27,7 @@ from pipeline.errors import PipelineError
 from pipeline.storage.array_file import read_region
 from pipeline.storage.output_array import OutputFile, output_file
 from tests.cases.region import DTYPES, TINY, counting, part, same, shapes
-from workflows.array_job import Bounds, Spec, all_of
+from workflows.regions import Bounds, Spec, all_of
 
 
 @st.composite

@@ -7,11 +7,11 @@ import inspect
 import numpy as np
 import pytest
 
-from kernels.study.reduce import C_TYPES, OPERATIONS, VARIANTS, ordered
+from kernels.study.reduce import COURSE_TYPES, OPERATIONS, VARIANTS, ordered
 from workflows.study.reduce import STUDY
 from workflows.study.study import Case, Row, parameters
 
-DTYPES = tuple(C_TYPES)
+DTYPES = tuple(COURSE_TYPES)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

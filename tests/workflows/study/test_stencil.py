@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from kernels.study.stencil import C_TYPES, OUT, VARIANTS
+from kernels.study.stencil import COURSE_TYPES, OUT, VARIANTS
 from workflows.study.stencil import BROKEN, LARGE_RADIUS, SMALL_RADIUS, STUDY
 from workflows.study.study import Row
 
@@ -22,7 +22,7 @@ def test_study_is_well_formed() -> None:
     assert {figure.table for figure in STUDY.figures} <= {case.table for case in STUDY.cases}
 
 
-@pytest.mark.parametrize("dtype", C_TYPES)
+@pytest.mark.parametrize("dtype", COURSE_TYPES)
 @pytest.mark.parametrize("radius", [3, 1000])
 def test_disagreement(dtype: str, radius: int) -> None:
     case = next(c for c in STUDY.cases if (c.dtype, c.parameters["radius"]) == (dtype, radius))

@@ -1,0 +1,12 @@
+"""C++ types of NumPy's dtypes, as the kernels are instantiated for them (`types.cuh`)."""
+
+from __future__ import annotations
+
+C_TYPES = {
+    "int8": "i8", "uint8": "u8", "int16": "i16", "uint16": "u16", "int32": "int", "uint32": "u32",
+    "int64": "i64", "uint64": "u64", "float16": "float16", "float32": "float", "float64": "double",
+}  # fmt: skip
+COURSE_TYPES = {name: C_TYPES[name] for name in ("int32", "float32", "float64")}  # dtypes of the courses
+
+# Elements that are only moved, by their bytes.
+UINT_OF_SIZE = {1: "u8", 2: "u16", 4: "u32", 8: "u64", 16: "ulonglong2"}

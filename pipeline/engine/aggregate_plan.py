@@ -1,0 +1,90 @@
+"""A job that aggregates, and what every task of one pass over the data has in common."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernels.common import cxx
+from pipeline.engine.pickle_once import PickledOnce
+from pipeline.errors import UsageError
+from pipeline.gpu.blocks import BLOCK_BYTES
+from pipeline.storage.chunks import Chunk
+from workflows.aggregation import Aggregation
+
+
+@dataclass(frozen=True)
+class Job:
+    """A workflow with its options."""
+
+    workflow: Aggregation[Any]
+    options: Any
+
+    @property
+    def surveyed(self) -> bool:
+        """Whether another job has to complete the options first."""
+        survey = self.workflow.survey
+        return survey is not None and survey.needed(self.options)
+
+    @property
+    def compiled(self) -> bool:
+        """Whether compiled kernels do all that it computes on a CPU; compiles them."""
+        source = self.workflow.cpu_source
+        return not self.surveyed and source is not None and cxx.library(source) is not None
+
+    def empty(self, dtype: np.dtype[Any]) -> NDArray[Any]:
+        """Partial of no samples of a native dtype; UsageError where there have to be some."""
+        if self.workflow.empty is None:
+            raise UsageError("expected at least one chunk of samples, got none")
+        return self.workflow.empty(dtype, self.options)
+
+    def survey(self) -> Job:
+        """The job that completes the options."""
+        assert self.workflow.survey is not None
+        return Job(self.workflow.survey.workflow, self.options)
+
+    def resolved(self, partial: NDArray[Any]) -> Job:
+        """The job with what its survey found; ValueError where that cannot be."""
+        assert self.workflow.survey is not None
+        survey = self.workflow.survey
+        return Job(self.workflow, survey.resolve(self.options, survey.workflow.finalize(partial, self.options)))
+
+
+@dataclass(frozen=True)
+class Pass(PickledOnce):
+    """What every task of one pass over the data has in common.
+
+    All of it travels with the tasks: a worker that replaces another one knows nothing else.
+
+    Attributes
+    ----------
+    jobs
+        To all of which every block goes.
+    device
+        ``"gpu"`` or ``"cpu"``.
+    block_bytes
+        Bytes of a block on a GPU.
+    traced
+        Whether spans are kept.
+    """
+
+    jobs: tuple[Job, ...]
+    device: str
+    block_bytes: int = BLOCK_BYTES
+    traced: bool = False
+
+    @property
+    def name(self) -> str:
+        """The jobs, for a message."""
+        return ", ".join(job.workflow.name for job in self.jobs)
+
+    def label(self, chunks: Sequence[Chunk]) -> str:
+        """What to call a task of these chunks in a message."""
+        first, last = chunks[0], chunks[-1]
+        if first is last:
+            return f"{self.name}: chunk {first.index} ({first.where()})"
+        return f"{self.name}: chunks {first.index} to {last.index} ({first.where()} … {last.where()})"

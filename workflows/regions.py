@@ -1,0 +1,76 @@
+"""Regions of arrays: their shapes, and how an array is cut into them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+Bounds = tuple[tuple[int, int], ...]  # first index and the one after the last, for each axis
+
+
+@dataclass(frozen=True)
+class Spec:
+    """Shape and dtype of an array."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of elements."""
+        return self.size * self.dtype.itemsize
+
+    def __str__(self) -> str:
+        return f"{self.dtype.name} {'×'.join(map(str, self.shape)) or 'scalar'}"
+
+
+def sizes(bounds: Bounds) -> tuple[int, ...]:
+    """Shape of a region."""
+    return tuple(stop - start for start, stop in bounds)
+
+
+def along(region: Bounds, axis: int, step: int) -> Iterator[tuple[Bounds, tuple[slice, ...]]]:
+    """Parts of a region of so many indexes along an axis, and where each lies in an array of the region."""
+    start, stop = region[axis]
+    for first in range(start, stop, step):
+        last = min(first + step, stop)
+        inside = (*(slice(None) for _ in range(axis)), slice(first - start, last - start))
+        yield (*region[:axis], (first, last), *region[axis + 1 :]), inside
+
+
+def all_of(spec: Spec) -> Bounds:
+    """The region that is the whole array."""
+    return tuple((0, length) for length in spec.shape)
+
+
+def in_rows(spec: Spec, elements: int) -> Iterator[Bounds]:
+    """Regions of at most so many elements, where a row has no more, which lie one after another in memory.
+
+    They are whole rows, or parts of one row, of about the same length: a short rest would take as long as the others.
+    """
+    if not spec.size:
+        return
+    axis, inner = 0, spec.size
+    for axis, length in enumerate(spec.shape):
+        inner //= length
+        if inner <= elements or axis == len(spec.shape) - 1:
+            break
+    if not spec.shape:
+        yield ()
+        return
+    parts = -(-spec.shape[axis] // max(1, elements // inner))
+    step = -(-spec.shape[axis] // parts)
+    rest = tuple((0, length) for length in spec.shape[axis + 1 :])
+    for outer in np.ndindex(spec.shape[:axis]):
+        for start in range(0, spec.shape[axis], step):
+            stop = min(start + step, spec.shape[axis])
+            yield (*((i, i + 1) for i in outer), (start, stop), *rest)
