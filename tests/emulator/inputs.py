@@ -71,7 +71,7 @@ def python_texts(modules: Iterable[str], without: Iterable[str] = ()) -> list[tu
     texts = []
     while waiting:
         name = waiting.pop()
-        path = _path(name)
+        path = path_of(name)
         if name in seen or path is None:
             continue
         seen.add(name)
@@ -88,23 +88,39 @@ def _module(path: Path) -> tuple[str, tuple[str, ...]]:
     return python_code(text, tree), tuple(_imported(tree))
 
 
-def _imported(tree: ast.Module) -> Iterator[str]:
-    """Modules that are imported anywhere, in functions too; only those that are followed."""
+def imported_by(function: Callable[..., Any]) -> set[str]:
+    """Modules, those of `pipeline` too, that a function imports, or another of its module that it names."""
+    modules: set[str] = set()
+    seen: set[Callable[..., Any]] = set()
+    waiting = [function]
+    while waiting:
+        function = waiting.pop()
+        if function in seen:
+            continue
+        seen.add(function)
+        modules |= set(_imported(ast.parse(dedent(inspect.getsource(function))), (*FOLLOWED, "pipeline")))
+        named = map(function.__globals__.get, function.__code__.co_names)
+        waiting += [one for one in named if inspect.isfunction(one) and one.__module__ == function.__module__]
+    return modules
+
+
+def _imported(tree: ast.Module, packages: tuple[str, ...] = FOLLOWED) -> Iterator[str]:
+    """Modules of these packages that are imported anywhere, in functions too."""
     for node in ast.walk(tree):
         names: list[str] = []
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module:
             below = [f"{node.module}.{alias.name}" for alias in node.names]
-            modules = [name for name in below if _path(name)]
+            modules = [name for name in below if path_of(name)]
             names = modules if len(modules) == len(below) else [node.module, *modules]
-        yield from (name for name in names if name.partition(".")[0] in FOLLOWED)
+        yield from (name for name in names if name.partition(".")[0] in packages)
 
 
 @cache
-def _path(module: str) -> Path | None:
+def path_of(module: str) -> Path | None:
     """The file of a module of this repository; None for a symbol, and for a module from elsewhere."""
-    if module.partition(".")[0] not in FOLLOWED:
+    if module.partition(".")[0] not in (*FOLLOWED, "pipeline"):
         return None
     base = ROOT.joinpath(*module.split("."))
     return next((path for path in (base.with_suffix(".py"), base / "__init__.py") if path.is_file()), None)

@@ -7,8 +7,9 @@ from functools import cache, partial
 from pathlib import Path
 from types import MappingProxyType
 
-from tests.emulator.build import HERE, compiler, source_of, sources, stem_of
-from tests.emulator.inputs import c_code, cuda_texts, digest, python_texts
+from kernels.common import cxx
+from tests.emulator.build import HERE, NoCompilerError, compiler, source_of, sources, stem_of
+from tests.emulator.inputs import c_code, cuda_texts, digest, imported_by, path_of, python_code, python_texts
 from tests.emulator.recording import Kind
 from tests.emulator.records import Unit
 
@@ -18,18 +19,24 @@ WITHOUT = ("tests.cases.all", "tests.emulator.survivors", "tests.emulator.kinds"
 
 
 @cache
-def gcc() -> str:
+def _gcc() -> str:
     """The major version of the compiler of the emulator."""
-    asked = [compiler(), "-dumpversion"]
+    try:
+        asked = [compiler(), "-dumpversion"]
+    except NoCompilerError:
+        return "none"  # the tests are skipped
     return f"g++ {subprocess.run(asked, capture_output=True, text=True, check=True).stdout.partition('.')[0].strip()}"
 
 
 @cache
-def nvrtc_version() -> str:
+def _nvrtc() -> str:
     """With the minor one."""
-    from cuda.bindings import nvrtc
+    try:
+        from cuda.bindings import nvrtc
 
-    return "NVRTC {}.{}".format(*nvrtc.nvrtcVersion()[1:])
+        return "NVRTC {}.{}".format(*nvrtc.nvrtcVersion()[1:])
+    except (ImportError, RuntimeError):
+        return "none"  # the tests are skipped
 
 
 @cache
@@ -89,9 +96,38 @@ def _machine_code_units() -> list[Unit]:
     return list(TASKS)
 
 
+@cache
+def _cxx() -> str:
+    """The major version of the compiler of the CPU's kernels."""
+    asked = [*(cxx.compiler() or ("false",)), "-dumpversion"]
+    return f"C++ {subprocess.run(asked, capture_output=True, text=True).stdout.partition('.')[0].strip() or 'none'}"
+
+
+@cache
+def _cxx_inputs() -> dict[str, str]:
+    """By check: what it imports, and all C++ in the folders of these modules."""
+    from tests.cases import cpp
+
+    own = python_code(Path(cpp.__file__).read_text("utf-8"))
+    inputs = {}
+    for name, check in cpp.CHECKS.items():
+        python = python_texts([*imported_by(check), "kernels.common.cxx"])
+        folders = {path.parent for module, _ in python if (path := path_of(module)) and not module.startswith("tests.")}
+        texts = sorted(path for folder in folders for path in folder.glob("*.[ch]pp"))
+        inputs[name] = digest(own, python, [(path.name, c_code(path.read_text("utf-8"))) for path in texts])
+    return inputs
+
+
+def _cxx_units() -> list[Unit]:
+    from tests.cases.cpp import CHECKS
+
+    return [(check, name) for check in CHECKS for name in ("sanitized", "x86-64", "x86-64-v3")]
+
+
 ORDERS = 20  # of threads, in each of which a case runs
-SCHEDULES = Kind("schedules", gcc, partial(_of_cases, (), ORDERS), _cases)
-SANITIZED = Kind("sanitized", gcc, partial(_of_cases, ("tests.emulator.sanitized",)), partial(_cases, True))
-MUTANTS = Kind("mutants", gcc, _mutants_inputs, lambda: [(stem, "all") for stem in _of_cases(())])
-MACHINE_CODE = Kind("machine_code", nvrtc_version, _machine_code_inputs, _machine_code_units)
-KINDS = MappingProxyType({kind.name: kind for kind in (SCHEDULES, SANITIZED, MUTANTS, MACHINE_CODE)})
+SCHEDULES = Kind("schedules", _gcc, partial(_of_cases, (), ORDERS), _cases)
+SANITIZED = Kind("sanitized", _gcc, partial(_of_cases, ("tests.emulator.sanitized",)), partial(_cases, True))
+MUTANTS = Kind("mutants", _gcc, _mutants_inputs, lambda: [(stem, "all") for stem in _of_cases(())])
+MACHINE_CODE = Kind("machine_code", _nvrtc, _machine_code_inputs, _machine_code_units)
+CXX = Kind("cxx", _cxx, _cxx_inputs, _cxx_units)
+KINDS = MappingProxyType({kind.name: kind for kind in (SCHEDULES, SANITIZED, MUTANTS, MACHINE_CODE, CXX)})

@@ -57,11 +57,14 @@ class Due:
         Recorded outcomes of those that were drawn although they match.
     outcomes
         What the test found; it sets one for each unit.
+    inputs
+        Hashes of its sources as they were when tests were collected: a file may be edited while tests run.
     """
 
     kind: Kind
     units: list[Unit]
     expected: dict[Unit, Any]
+    inputs: Mapping[str, str]
     outcomes: dict[Unit, Any] = field(default_factory=dict)
 
     def compare(self) -> None:
@@ -98,7 +101,7 @@ class Recording:
         self.seed = secrets.randbelow(10**6) if seed is None else seed
         self.counts: dict[str, int] = {}
         self.foreign: dict[str, str] = {}
-        self.passed: dict[str, dict[Unit, Any]] = {}
+        self.passed: dict[str, dict[Unit, tuple[str, Any]]] = {}  # with the hash of the inputs
         self.failed: dict[str, set[Unit]] = {}
 
     @pytest.hookimpl(trylast=True)
@@ -117,8 +120,8 @@ class Recording:
             config.workeroutput["recorded"] = json.dumps([self.counts, self.foreign])  # type: ignore[attr-defined]
 
     def _select(self, kind: Kind, items: list[tuple[pytest.Item, list[Unit]]]) -> None:
-        records, compiler = load(kind.name, self.folder), kind.compiler()
-        matching = records.matching(compiler, kind.inputs())
+        records, compiler, inputs = load(kind.name, self.folder), kind.compiler(), kind.inputs()
+        matching = records.matching(compiler, inputs)
         if records.sources and records.compiler != compiler:
             self.foreign[kind.name] = f"{records.compiler}, here it is {compiler}"
         every = [unit for _, units in items for unit in units]
@@ -128,7 +131,7 @@ class Recording:
         for item, units in items:
             due = [unit for unit in units if unit not in held or unit in drawn]
             expected = {unit: matching[unit] for unit in due if unit in held}
-            item.stash[_due] = Due(kind, due, expected)
+            item.stash[_due] = Due(kind, due, expected, inputs)
             item.user_properties.append((DUE, json.dumps([kind.name, due])))
         for name, count in (("held", len(held)), ("drawn", len(drawn)), ("new", len(every) - len(held))):
             self.counts[name] = self.counts.get(name, 0) + count
@@ -153,7 +156,8 @@ class Recording:
         result = yield
         if due := pyfuncitem.stash.get(_due, None):
             due.compare()
-            pyfuncitem.user_properties.append((OUTCOMES, json.dumps([due.kind.name, list(due.outcomes.items())])))
+            outcomes = [(unit, due.inputs[unit[0]], outcome) for unit, outcome in due.outcomes.items()]
+            pyfuncitem.user_properties.append((OUTCOMES, json.dumps([due.kind.name, outcomes])))
         return result  # type: ignore[return-value]
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -161,7 +165,7 @@ class Recording:
         for name, text in report.user_properties:
             if name == OUTCOMES and report.when == "call" and report.passed:
                 kind, outcomes = json.loads(str(text))
-                self.passed.setdefault(kind, {}).update((tuple(unit), outcome) for unit, outcome in outcomes)
+                self.passed.setdefault(kind, {}).update({tuple(unit): (of, outcome) for unit, of, outcome in outcomes})
             elif name == DUE and report.failed:
                 kind, units = json.loads(str(text))
                 self.failed.setdefault(kind, set()).update(map(tuple, units))
@@ -182,9 +186,12 @@ class Recording:
         if self.is_worker or not (self.config.option.full or self.config.option.record):
             return
         for name in sorted(self.passed.keys() | self.failed.keys()):
-            kind = self.kinds[name]
+            kind, inputs = self.kinds[name], self.kinds[name].inputs()
+            passed = {
+                unit: outcome for unit, (of, outcome) in self.passed.get(name, {}).items() if inputs.get(unit[0]) == of
+            }
             records = load(name, self.folder).updated(
-                kind.compiler(), kind.inputs(), self.passed.get(name, {}), self.failed.get(name, ()), set(kind.units())
+                kind.compiler(), inputs, passed, self.failed.get(name, ()), set(kind.units())
             )
             save(name, records, self.folder)
 

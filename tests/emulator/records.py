@@ -88,13 +88,13 @@ class Records:
         inputs: Mapping[str, str],
         passed: Mapping[Unit, Any],
         failed: Collection[Unit],
-        known: Collection[Unit] | None,
+        known: Collection[Unit],
     ) -> Records:
         """With what passed, without what failed or matches no longer; and without units that are not `known`."""
         outcomes = {**self.matching(compiler, inputs), **passed}
         records = Records(compiler)
         for unit in sorted(outcomes.keys() - set(failed)):
-            if known is None or unit in known:
+            if unit in known:
                 stem, name = unit
                 records.sources.setdefault(stem, Source(inputs[stem])).outcomes[name] = outcomes[unit]
         return records
