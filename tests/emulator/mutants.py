@@ -1,4 +1,4 @@
-"""Runs every mutant of every kernel, and prints which are caught: ``python -m tests.emulator.mutants``.
+"""Runs every mutant of every kernel and prints which are caught: ``python -m tests.emulator.mutants``.
 
 A mutant that no case can catch does what the kernel does; `survivors.py` says why.
 """
@@ -26,24 +26,24 @@ STEMS = [stem_of(source) for source in sources()]
 
 @dataclass(frozen=True)
 class Outcome:
-    """A mutant, and the first case that caught it, with what was wrong; None where none did."""
+    """A mutant, and the first case that caught it with its error, or None."""
 
     mutant: Mutant
     caught: str | None
 
     @property
     def reason(self) -> str | None:
-        """Why it is equivalent."""
+        """Why it changes no result, if that is known."""
         return (EQUIVALENT | FASTER).get(self.site)
 
     @property
     def site(self) -> tuple[str, str, str]:
-        """Where it is."""
+        """File, function and text, as in `survivors.py`."""
         return self.mutant.file, self.mutant.function, self.mutant.text
 
 
 def run_mutants(stem: str) -> list[Outcome]:
-    """Every mutant of a source, each until a case catches it."""
+    """Run every mutant of a source until a case catches it."""
     broken = {case.variant for case in CASES if case.stem == stem and case.broken}
     cases = [case for case in CASES if case.stem == stem and not case.broken]
     if not cases:
@@ -56,7 +56,7 @@ def run_mutants(stem: str) -> list[Outcome]:
         HOST.replaced[stem] = open_library(compile_unit(unit(text, instances), HOST.flavour))
         try:
             places = _places(cases, cupy)
-            # What is in a header, and not asked for by this source, is asked for by another.
+            # A header's code that no instance of this source executes is counted with another source.
             own = [mutant for mutant in mutants if (stem, mutant.file, mutant.function) not in ELSEWHERE
                    and (mutant.file == f"{stem}.cu" or any(seen[mutant.number] for _, seen in places))]  # fmt: skip
             return [Outcome(mutant, _caught(mutant, places, cupy)) for mutant in own]
@@ -65,7 +65,7 @@ def run_mutants(stem: str) -> list[Outcome]:
 
 
 def _places(cases: list[Case], cupy: Any) -> list[tuple[Case, bytes]]:
-    """Cases, with the mutants that each comes by; without a mutant they are right."""
+    """Cases, each with the mutants whose sites it executes; without a mutant every case passes."""
     found = []
     for case in cases:
         seen = reached(HOST.flavour)

@@ -1,6 +1,6 @@
-"""Runs kernels under AddressSanitizer and UndefinedBehaviorSanitizer, which end the process where they find something.
+"""Runs kernels under AddressSanitizer and UndefinedBehaviorSanitizer, which end the process at the first finding.
 
-To be run with the sanitizer's library loaded before all others: see `command`.
+The sanitizer's library has to be preloaded: see `command`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def command(*words: str) -> tuple[list[str], dict[str, str]]:
 
 
 def run_cases(names: set[str]) -> None:
-    """The cases of these names, each name before its launches."""
+    """Run the cases with these names, printing each name before its launches."""
     from tests.cases.all import CASES
     from tests.emulator.device import schedule
 
@@ -47,7 +47,7 @@ def run_cases(names: set[str]) -> None:
 
 
 def run_fault(name: str, n: int, threads: int) -> None:
-    """A kernel of faults.cu."""
+    """Launch a kernel of faults.cu."""
     from kernels.common import nvrtc
 
     cupy: Any = sys.modules["cupy"]
@@ -59,7 +59,7 @@ def main(*words: str) -> None:
     """The cases that stdin names, or a fault: its name, size and threads."""
     import pytest
 
-    from tests.cases.all import CASES  # before something stands for CuPy: it looks for GPUs
+    from tests.cases.all import CASES  # imported before CuPy is replaced: it looks for GPUs
     from tests.emulator.cupy import on_host
     from tests.emulator.device import HOST
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-# (file, function, text) of a mutant that changes no result, and why.
+# (file, function, text) of mutants that change no result, and why.
 EQUIVALENT: Mapping[tuple[str, str, str], str] = MappingProxyType({
     ("reduce/last_block.cuh", "finish", "least.at != NOWHERE"): "nothing is found where nothing is",
     ("reduce/last_block.cuh", "finish", "low != NONE"): "the place stays",
@@ -36,8 +36,8 @@ EQUIVALENT: Mapping[tuple[str, str, str], str] = MappingProxyType({
     ("matmul/dot_products.cuh", "all", "end"): "one more slice, behind the end of every span",
     ("matmul/small_k.cu", "multiply_short", "__syncthreads()"): "what tensor cores read is not watched on a host",
 })  # fmt: skip
-# The same of conditions that only choose the faster of two ways to one result, or the one lane that says what all lanes
-# would: they are no bounds, so the score leaves them out. Which way it is has to change nothing.
+# The same for conditions that only choose the faster of two paths to one result, or one lane among lanes that would all
+# write the same. They are no bounds checks, so the score leaves them out.
 FASTER: Mapping[tuple[str, str, str], str] = MappingProxyType({
     ("histogram/locate.cuh", "quick", "inside == MANY"): "a search among more thresholds ends at the same one",
     ("histogram/locate.cuh", "quick", "entry >> FIRST_BITS > 1"): "a search among none or one ends there, too",
@@ -64,7 +64,7 @@ FASTER: Mapping[tuple[str, str, str], str] = MappingProxyType({
     ("matmul/small_k.cu", "multiply_short", "round < rounds"): "columns are loaded once more, for nothing",
     ("matmul/small_k.cu", "multiply_short", "threadIdx.x % 32 == 0"): "every lane has the same to say",
 })  # fmt: skip
-# Functions of headers of which a source goes some ways only: those that go the others count them.
+# Header functions of which a source executes only some paths: the mutants are counted with the other sources.
 ELSEWHERE = {
     ("matmul/small_k", "matmul/chinese_remainder.cuh", "to_float")
 }  # numbers there are moderate; matmul/residue.cu has others

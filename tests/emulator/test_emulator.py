@@ -1,4 +1,4 @@
-"""The host that runs kernels: each detector finds the fault planted for it, and nothing where there is none."""
+"""The emulator: each detector finds the fault planted for it, and nothing in correct kernels."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Run = Callable[..., Any]
 
 @pytest.fixture
 def run(host: Any, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Launch a kernel of faults.cu on the integers from 0 on."""
+    """Launch a kernel of faults.cu on 0, 1, 2, …"""
 
     def run(name: str, n: int = 64, threads: int = 64, blocks: int = 1, shared_mem: int = 0, x: Any = None) -> Any:
         x = host.arange(n, dtype=np.int32) if x is None else x
@@ -63,7 +63,7 @@ FAULTS = {
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_fault_is_found_in_every_schedule(run: Run, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the kernel, who, where, and the seed that shows it again."""
+    """The message names kernel, thread, place and the seed that reproduces it."""
     monkeypatch.setattr("tests.emulator.device.BUDGET", 10**6)
     threads, blocks, message = FAULTS[name]
     for seed in SEEDS:
@@ -76,7 +76,7 @@ def test_fault_is_found_in_every_schedule(run: Run, name: str, monkeypatch: pyte
 
 
 def test_arrays_end_where_their_view_ends(run: Run, host: Any) -> None:
-    """Neither the rest of the allocation nor dynamic shared memory beyond what was asked for."""
+    """Not where the allocation ends; dynamic shared memory ends where the launch said."""
     whole, out = host.arange(100, dtype=np.int32), host.zeros(64, dtype=np.int32)
     kernel = nvrtc.load(SOURCE, "before_the_start")
     with pytest.raises(KernelFault, match=r"out of bounds: thread 0 .* reads 4 bytes at x\[-1\], which has 64 elem"):

@@ -1,4 +1,4 @@
-"""Mutants of every kernel: each is caught on the host, or written down with the reason why it is none."""
+"""Mutants of every kernel: each is caught by a case, or listed with the reason why it changes no result."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def tallies() -> dict[str, Tally]:
     return {}
 
 
-@pytest.mark.timeout(600)  # on a busy machine a source takes minutes
+@pytest.mark.timeout(600)  # a source takes minutes on a busy machine
 @pytest.mark.parametrize(
     "stem", [pytest.param(stem, marks=pytest.mark.recorded(MUTANTS, [(stem, "all")])) for stem in STEMS]
 )
@@ -84,8 +84,8 @@ def test_score(
     matching: Callable[[Kind], dict[Unit, Any]],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Of all mutants, those with an explanation counted as not caught, but for what only chooses the faster way; no
-    explanation is left over."""
+    """Share of caught mutants, without those that only choose the faster of two paths; explained ones count as not
+    caught, and every explanation belongs to a survivor."""
     every = {stem: Tally(**outcome) for (stem, _), outcome in matching(MUTANTS).items()} | tallies
     if set(every) != set(STEMS):
         pytest.skip("needs the mutants of all sources")

@@ -1,4 +1,4 @@
-"""Every right variant under AddressSanitizer and UndefinedBehaviorSanitizer; both find what is planted for them."""
+"""Every correct variant under AddressSanitizer and UndefinedBehaviorSanitizer; both find their planted faults."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def run(*words: str, cases: str = "") -> tuple[int, str, str]:
     return done.returncode, done.stdout, done.stderr
 
 
-@pytest.mark.timeout(920)  # on a busy machine it takes many minutes
+@pytest.mark.timeout(920)  # many minutes on a busy machine
 @pytest.mark.recorded(SANITIZED, [(case.stem, case.name) for case in CASES if not case.broken])
 def test_every_right_variant_is_clean(host: Any, due: Due) -> None:
     """In one process, because starting Python under AddressSanitizer takes longer than most cases."""

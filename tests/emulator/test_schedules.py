@@ -1,4 +1,4 @@
-"""Every variant of every kernel in many orders of its threads: right ones pass, broken ones are caught."""
+"""Every variant of every kernel under many thread schedules: correct ones pass, broken ones are caught."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 def seeds(request: pytest.FixtureRequest) -> list[int]:
-    """Of the schedules; the first is the plain order."""
+    """Of the schedules; seed 0 is the plain order."""
     seed = request.config.getoption("--schedule-seed")
     return [seed] if seed is not None else list(range(request.config.getoption("--schedules")))
 
@@ -82,7 +82,7 @@ def test_every_kernel_has_a_case(host: Any, matching: Callable[[Kind], dict[Unit
 
 
 def test_table_of_kernels_is_complete() -> None:
-    """Of each source a row that names its kernels."""
+    """One row per source, which names its kernels."""
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("## Testing kernels without a GPU")[2]
     rows = {row[0].strip(" `").removesuffix(".cu"): row for row in (line.split("|")[1:] for line in text.splitlines()
             if line.startswith("| `"))}  # fmt: skip
@@ -92,7 +92,7 @@ def test_table_of_kernels_is_complete() -> None:
 
 
 def test_long_run_is_recorded() -> None:
-    """A thousand schedules of every variant, as expected; `python -m tests.benchmarks.schedules` makes the record."""
+    """A thousand schedules of every variant; `python -m tests.benchmarks.schedules` makes the record."""
     record = json.loads((ROOT / "tests/benchmarks/results/schedules.json").read_text(encoding="utf-8"))
     assert record["schedules"] >= 1000 and record["as expected"]
     names = {tuple(row["case"].split("-")[:2]) for row in record["cases"]}
