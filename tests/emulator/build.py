@@ -195,9 +195,8 @@ def _compiled(kind: str, text: str, headers: Sequence[Path], options: Sequence[s
             "-o",
             str(made),
         ]
-        environment = {
-            name: value for name, value in os.environ.items() if name != "LD_PRELOAD"
-        }  # must not reach the compiler
+        # The sanitizer that is preloaded here must not reach the compiler.
+        environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
         done = subprocess.run(command, env=environment, capture_output=True, text=True)
         if done.returncode:
             raise RuntimeError(f"the host's compiler fails:\n{done.stderr[:4000]}")

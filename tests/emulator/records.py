@@ -117,6 +117,7 @@ def save(kind: str, records: Records, folder: Path) -> None:
         head = f' {json.dumps(stem)}: {{"inputs": {json.dumps(source.inputs)}, "outcomes": {{\n'
         lines.append(head + ",\n".join(units) + "}}")
     text = f'{{"compiler": {json.dumps(records.compiler)}, "sources": {{\n' + ",\n".join(lines) + "}}\n"
+    folder.mkdir(exist_ok=True)
     with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=folder, delete=False) as file:
         file.write(text)
     os.chmod(file.name, 0o644)
