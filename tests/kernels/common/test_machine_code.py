@@ -102,26 +102,48 @@ def test_every_source_is_compiled() -> None:
 
 @pytest.mark.parametrize(("one", "other"), TWINS.items())
 def test_no_source_tells_twins_apart(one: str, other: str) -> None:
-    """Every condition of an architecture holds for both or for neither, so that both are given the same code."""
+    """All that depends on the architecture is in arch.cuh, and the same for both: both are given the same code."""
     assert SHARED[one] == SHARED[other] and (one in LARGE) == (other in LARGE)
     for path in sorted(nvrtc.KERNELS.glob("*/*.cu*")):
-        text = re.sub(r"//.*", "", path.read_text()).replace("\\\n", " ")
-        for line in [line.strip() for line in text.splitlines() if "__CUDA_ARCH__" in line]:
-            holds = {meets(line, 10 * int(architecture.removeprefix("sm_"))) for architecture in (one, other)}
-            assert len(holds) == 1, f"{path.name}: {line}"
+        text = re.sub(r"//.*", "", path.read_text())
+        if path.name != "arch.cuh":
+            assert not re.search(r"__CUDA_ARCH__|\bARCHITECTURE\b", text), path
+    text = (nvrtc.KERNELS / "common/arch.cuh").read_text()
+    of_one, of_other = (facts(text, 10 * int(architecture.removeprefix("sm_"))) for architecture in (one, other))
+    assert of_one == of_other and {"HAS_ASYNC_COPY", "TURING", "THREADS_PER_SM"} <= of_one.keys()
 
 
-def meets(directive: str, architecture: int) -> bool:
-    """Whether code after it is compiled: its condition in Python's words."""
-    found = re.fullmatch(r"#(?:(if|elif)|ifdef|ifndef) (.*)", directive)
-    assert found, f"expected a condition of the preprocessor, got {directive}"
-    text = found[2].replace("defined(__CUDA_ARCH__)", "True").replace("__CUDA_ARCH__", str(architecture))
-    return bool(eval(re.sub(r"!(?!=)", " not ", text.replace("&&", " and ").replace("||", " or "))))
+def facts(text: str, architecture: int) -> dict[str, int]:
+    """Macros and constants of a header that depend on the architecture, as for a GPU of this one."""
+    text = re.sub(r"//.*", "", text)
+    values = {"ON_GPU": 1, "ARCHITECTURE": architecture}
+    pattern = r"^#define (\w+) +(\(.*\)) *$|^constexpr \w+ (\w+) =\s*([^;]*);"
+    for macro, of_macro, constant, of_constant in re.findall(pattern, text, re.MULTILINE):
+        values[macro or constant] = evaluate(of_macro or of_constant, values)
+    del values["ARCHITECTURE"]
+    assert len(values) == len(re.findall(r"^#define \w+ +\(|^constexpr", text, re.MULTILINE)) + 1
+    return values
+
+
+def evaluate(expression: str, values: dict[str, int]) -> int:
+    """A condition of C++ in Python's words; `a ? b : c` with such conditions, too."""
+    condition, chosen, rest = expression.partition("?")
+    if chosen:
+        yes, _, no = rest.partition(":")
+        return evaluate(yes if evaluate(condition, values) else no, values)
+    text = re.sub(r"!(?!=)", " not ", expression.replace("&&", " and ").replace("||", " or "))
+    return int(eval(" ".join(text.split()), {}, values))
 
 
 def test_what_tells_architectures_apart_is_seen() -> None:
-    condition = "#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ == 750 || (__CUDA_ARCH__ != 860 && __CUDA_ARCH__ >= 800)"
-    assert [meets(condition, architecture) for architecture in (750, 700, 860, 890)] == [True, False, False, True]
+    text = """
+#define HAS_ONE (ON_GPU && ARCHITECTURE >= 800)  // one
+constexpr bool OLD = ARCHITECTURE == 750 || (ARCHITECTURE != 860 && ARCHITECTURE < 800);
+constexpr int MOST =
+    OLD ? 1 : !HAS_ONE || ARCHITECTURE == 890 ? 2 : 3;
+"""
+    of = [tuple(facts(text, architecture).values())[1:] for architecture in (750, 700, 860, 890)]
+    assert of == [(0, 1, 1), (0, 1, 1), (1, 0, 3), (1, 0, 2)]
     assert list(TWINS) == ["sm_89"] and instances_of("study/stencil", "sm_89")[0].startswith("global_memory<")
     kernels = [instance.partition("<")[0] for instance in instances_of("study/stencil", "sm_89")]
     assert sorted(kernels) == sorted({instance.partition("<")[0] for instance in INSTANCES["study/stencil"]("sm_89")})
