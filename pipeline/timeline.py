@@ -1,4 +1,4 @@
-"""Where the time of a chunk goes: seconds of each stage always, every single span where a trace is asked for."""
+"""Times of a chunk: seconds of each stage always, every single span for a trace."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Span(NamedTuple):
     nbytes: int
 
 
-# Spans of different processes line up by the clock of the machine; within a process the finer one counts.
+# The wall clock lines up spans of different processes; perf_counter has the resolution within one.
 _EPOCH = time() - perf_counter()
 
 
@@ -30,26 +30,26 @@ class Timeline:
     Attributes
     ----------
     traced
-        Whether spans are kept.
+        Whether to keep spans.
     seconds, nbytes
-        By stage: added up, so that overlapping stages add up to more than the time that passed.
+        Sums by stage; stages overlap, so that all together may exceed the time that passed.
     spans
         In the order in which they ended.
-    ways
+    transfer_paths
         How bytes went from files to a device.
     kernels
-        What computed on a CPU.
+        What computed on a CPU: compiled code or NumPy.
     """
 
     traced: bool = False
     seconds: dict[str, float] = field(default_factory=dict)
     nbytes: dict[str, int] = field(default_factory=dict)
     spans: list[Span] = field(default_factory=list)
-    ways: set[str] = field(default_factory=set)
+    transfer_paths: set[str] = field(default_factory=set)
     kernels: set[str] = field(default_factory=set)
 
     def add(self, stage: str, began: float, seconds: float, nbytes: int = 0) -> None:
-        """Count a span that began at `began` of ``time.perf_counter``."""
+        """Add a span that began at `began` of ``time.perf_counter``."""
         self.seconds[stage] = self.seconds.get(stage, 0.0) + seconds
         self.nbytes[stage] = self.nbytes.get(stage, 0) + nbytes
         if self.traced:
@@ -57,7 +57,7 @@ class Timeline:
 
     @contextmanager
     def measure(self, stage: str, nbytes: int = 0) -> Iterator[None]:
-        """Count what is done inside."""
+        """Add what is done inside as a span."""
         began = perf_counter()
         try:
             yield
@@ -66,7 +66,7 @@ class Timeline:
 
 
 class Traced(NamedTuple):
-    """Spans of a chunk, and where they ran."""
+    """The spans of a chunk, and where they ran."""
 
     chunk: int
     worker: str

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-import pipeline.engine.aggregate
-import pipeline.engine.array
+import pipeline.engine.run_loop
 from kernels.common import cxx
 from pipeline.cluster.placement import Placement, Workers, open_workers
 from pipeline.gpu.devices import find_devices
@@ -82,8 +81,7 @@ def workers() -> Iterator[Workers]:
 @pytest.fixture
 def shared(workers: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every run uses that cluster."""
-    for module in (pipeline.engine.array, pipeline.engine.aggregate):
-        monkeypatch.setattr(module, "open_workers", lambda *_, **__: nullcontext(workers))
+    monkeypatch.setattr(pipeline.engine.run_loop, "open_workers", lambda *_: nullcontext(workers))
 
 
 @pytest.fixture

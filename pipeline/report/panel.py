@@ -42,7 +42,7 @@ def to_json(outcome: Outcome) -> dict[str, Any]:
         "environment": {
             "where": outcome.where,
             "devices": sorted(stages.devices),
-            "transfers": sorted(stages.ways),
+            "transfers": sorted(stages.transfer_paths),
             "cpu kernels": sorted(stages.kernels),
             "machine": platform.machine(),
             "versions": versions(),
@@ -84,7 +84,7 @@ def panel(outcome: Outcome) -> list[str]:
     title = f"{outcome.workflow.name} of {_named(outcome)}"
     facts = [*outcome.result.lines(), ("", "")]
     for stage, _, rate in _rates(outcome):
-        how = f" {' and '.join(sorted(stages.ways))}" if stage == "read+copy" else ""
+        how = f" {' and '.join(sorted(stages.transfer_paths))}" if stage == "read+copy" else ""
         facts.append((stage, f"{_gigabytes(rate)}{how}{'  ← bound the run' if stage == _bound(outcome) else ''}"))
     facts += [
         ("whole run", f"{_gigabytes(stages.nbytes / stages.wall)}, {stages.wall:.2f} s after {stages.start_up:.2f} s "

@@ -1,4 +1,4 @@
-"""A job that writes an array, for tests of the run loop: multiply by a number; what they read, and their cluster."""
+"""A job for tests of the run loop that writes an array: multiply by a number; its input and cluster."""
 
 from __future__ import annotations
 

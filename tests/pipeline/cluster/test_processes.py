@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 import pipeline.cluster.placement
 import pipeline.cluster.processes
-import pipeline.engine.aggregate
+import pipeline.engine.run_loop
 import pipeline.gpu.transfer
 from pipeline.cluster.placement import Placement, Workers, open_workers
 from pipeline.engine.aggregate import run
@@ -80,7 +80,7 @@ def per_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
             assert workers.device == "gpu"
             yield replace(workers, device="cpu")
 
-    monkeypatch.setattr(pipeline.engine.aggregate, "open_workers", on_cpu)
+    monkeypatch.setattr(pipeline.engine.run_loop, "open_workers", on_cpu)
 
 
 def processes() -> list[psutil.Process]:
@@ -112,7 +112,7 @@ def text_of(outcome: Outcome) -> str:
 def in_this_process(path: str) -> str:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pipeline.cluster.placement, "PROCESSES_FROM_BYTES", 2**62)
-        patch.setattr(pipeline.engine.aggregate, "open_workers", open_workers)
+        patch.setattr(pipeline.engine.run_loop, "open_workers", open_workers)
         return text_of(counted(path, placement=Placement(device="cpu")))
 
 
