@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from pipeline.cluster.placement import Placement, Workers
+from pipeline.cluster.placement import Placement
+from pipeline.cluster.workers import Workers
 from pipeline.errors import UsageError
 
 VERIFY = ("full", "sample", "off")

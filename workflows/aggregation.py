@@ -61,7 +61,8 @@ class Aggregation(Generic[Options]):
     name, summary
         The subcommand and its line of help.
     options
-        Frozen dataclass: its fields are the flags; its ``__post_init__`` raises ValueError for what cannot be.
+        Frozen dataclass: its fields are the flags, as `pipeline.cli.flags.option_flags` says; its ``__post_init__``
+        raises ValueError for impossible values.
     compute
         (block, options) -> partial. The block is a NumPy or CuPy array, shape (n,), native byte order, n >= 1; the
         partial is an array of the same kind.
@@ -87,6 +88,8 @@ class Aggregation(Generic[Options]):
         compute in parallel.
     formats
         Suffixes of files that a result can be written to; ``.png`` needs a result that is `Drawn`.
+    example
+        A useful command line after the job's name, shown by its help.
     """
 
     name: str
@@ -103,3 +106,4 @@ class Aggregation(Generic[Options]):
     empty: Callable[[np.dtype[Any], Options], NDArray[Any]] | None = None
     cpu_source: Path | None = None
     formats: tuple[str, ...] = (".json", ".npz", ".csv")
+    example: str = ""

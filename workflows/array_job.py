@@ -77,6 +77,8 @@ class ArrayJob(Generic[Options]):
     pieces
         (spec of a region, options, elements) -> pieces of about so many elements that cover the region once, indexed
         from 0. They are checked one at a time; None where checking the region at once is faster.
+    example
+        A useful command line after the job's name, shown by its help.
     files
         What the help says about the input files.
     whole
@@ -98,6 +100,7 @@ class ArrayJob(Generic[Options]):
     compute: Callable[[Any, Bounds, Sequence[Spec], Options], Any]
     check: Callable[[Read, NDArray[Any], Bounds, Sequence[Spec], Options, np.random.Generator], Checked]
     pieces: Callable[[Spec, Options, int], Iterator[Bounds]] | None = None
+    example: str = ""
     files: str = "Each of the FILES is an array: .npy, or raw samples in one dimension."
     whole: bool = False
     streams: bool = False

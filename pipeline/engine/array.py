@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.cluster.placement import Workers
+from pipeline.cluster.workers import Workers
 from pipeline.engine.array_gpu import LANES, finish, warm_up
 from pipeline.engine.array_plan import ArrayPlan, nbytes_of, needs
 from pipeline.engine.array_task import RegionsCheck, RegionsResult, check_regions, compute_regions

@@ -15,7 +15,8 @@ from functools import partial
 from time import perf_counter
 from typing import Any, Generic, TypeVar
 
-from pipeline.cluster.placement import Workers, open_workers
+from pipeline.cluster.placement import open_workers
+from pipeline.cluster.workers import Workers
 from pipeline.engine.outcome import Outcome, Stages, Verdict
 from pipeline.engine.submit import results
 from pipeline.settings import Settings

@@ -8,7 +8,7 @@ from itertools import islice, zip_longest
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar
 
-from pipeline.cluster.placement import ANSWER_SECONDS, Workers
+from pipeline.cluster.workers import ANSWER_SECONDS, Workers
 from pipeline.errors import PipelineError, failure
 
 Item = TypeVar("Item")

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from pipeline.cluster.placement import Placement, Workers, open_workers
+from pipeline.cluster.placement import Placement, open_workers
+from pipeline.cluster.workers import Workers
 from pipeline.engine.array import run_array
 from pipeline.engine.outcome import Outcome
 from pipeline.settings import Settings

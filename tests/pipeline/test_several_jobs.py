@@ -18,7 +18,8 @@ import pipeline.cluster.placement
 import pipeline.engine.aggregate_task
 import pipeline.engine.run_loop
 import pipeline.storage.blocks
-from pipeline.cluster.placement import Placement, Workers
+from pipeline.cluster.placement import Placement
+from pipeline.cluster.workers import Workers
 from pipeline.engine.aggregate import run, run_all
 from pipeline.engine.aggregate_plan import Job
 from pipeline.engine.run_loop import Run

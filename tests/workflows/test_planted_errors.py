@@ -18,7 +18,8 @@ import pipeline.engine.run_loop
 import pipeline.storage.blocks
 from kernels.reduce import exact_sum
 from kernels.reduce import partial as layout
-from pipeline.cluster.placement import Placement, Workers, open_workers
+from pipeline.cluster.placement import Placement, open_workers
+from pipeline.cluster.workers import Workers
 from pipeline.engine.aggregate import run
 from pipeline.engine.aggregate_check import Mismatch, check_chunk
 from pipeline.engine.aggregate_plan import Job, Pass

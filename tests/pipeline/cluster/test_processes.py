@@ -26,7 +26,8 @@ import pipeline.cluster.placement
 import pipeline.cluster.processes
 import pipeline.engine.run_loop
 import pipeline.gpu.transfer
-from pipeline.cluster.placement import Placement, Workers, open_workers
+from pipeline.cluster.placement import Placement, open_workers
+from pipeline.cluster.workers import Workers
 from pipeline.engine.aggregate import run
 from pipeline.engine.outcome import Outcome
 from pipeline.errors import PipelineError
@@ -176,7 +177,6 @@ def test_one_process_per_gpu(
     path: str, placement: Placement, dashboard: str | None, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """The real dask-cuda cluster: its own switch leaves out what needs a driver."""
-
     statuses: dict[str, int] = {}
 
     def announce(workers: Workers) -> None:

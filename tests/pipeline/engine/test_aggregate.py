@@ -27,7 +27,8 @@ import pipeline.engine.run_loop
 import pipeline.engine.submit
 import pipeline.settings
 import pipeline.storage.blocks
-from pipeline.cluster.placement import Placement, Workers, open_workers
+from pipeline.cluster.placement import Placement, open_workers
+from pipeline.cluster.workers import Workers
 from pipeline.engine.aggregate import run
 from pipeline.engine.outcome import Outcome
 from pipeline.errors import PipelineError, UsageError

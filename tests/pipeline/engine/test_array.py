@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 import pipeline.engine.array
 import pipeline.engine.array_task
 import pipeline.settings
-from pipeline.cluster.placement import Workers
+from pipeline.cluster.workers import Workers
 from pipeline.errors import VerificationError
 from pipeline.storage.sources import Source, open_source
 from tests.cases.array import SCALED, check, left, scaled

@@ -17,7 +17,8 @@ import pytest
 
 import pipeline.engine.array
 import pipeline.engine.run_loop
-from pipeline.cluster.placement import Placement, Workers
+from pipeline.cluster.placement import Placement
+from pipeline.cluster.workers import Workers
 from pipeline.engine.array import COPIES, LANES, run_array
 from pipeline.engine.array_task import check_regions, compute_regions
 from pipeline.engine.run_loop import Run

@@ -10,7 +10,7 @@ import dask
 import pytest
 from distributed import Client, LocalCluster, get_worker
 
-from pipeline.cluster.placement import Workers
+from pipeline.cluster.workers import Workers
 from pipeline.engine.run_loop import Run, Work
 from pipeline.settings import Settings
 from pipeline.timeline import Timeline

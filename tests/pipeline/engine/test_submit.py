@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.cluster.placement import Workers
+from pipeline.cluster.workers import Workers
 from pipeline.engine import submit
 from pipeline.engine.submit import results
 from pipeline.errors import PipelineError, VerificationError

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import pipeline.engine.aggregate
-from pipeline.cluster.placement import Workers
+from pipeline.cluster.workers import Workers
 from pipeline.engine.aggregate import CHUNKS_OF_TASK, TASKS, run
 from pipeline.engine.aggregate_plan import Job, Pass
 from pipeline.engine.outcome import Outcome

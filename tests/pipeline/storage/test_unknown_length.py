@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 import pipeline
 from pipeline.cli import progress
-from pipeline.cluster.placement import Placement, Workers
+from pipeline.cluster.placement import Placement
+from pipeline.cluster.workers import Workers
 from pipeline.engine.aggregate import run, run_all
 from pipeline.engine.aggregate_plan import Job
 from pipeline.errors import PipelineError, UsageError
