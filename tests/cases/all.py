@@ -17,8 +17,8 @@ from kernels.transpose.axes import Matrices
 from kernels.transpose.unaligned import turn_ragged
 from tests.cases.case import RANDOM, Case, integers, same
 from tests.cases.histogram_small import histogram_cases, ladder_cases
-from tests.cases.matmul import modular_cases
-from tests.cases.matmul_small import short_cases, small_cases
+from tests.cases.matmul import residue_cases
+from tests.cases.matmul_small import small_cases, small_k_cases
 from tests.cases.reduce_small import exact_cases
 from tests.cases.stencil_small import sliding_cases
 
@@ -228,7 +228,7 @@ def limits_cases() -> Iterator[Case]:
 CASES = [
     case
     for cases in (histogram_cases, ladder_cases, reduction_cases, stencil_cases, transpose_cases, ragged_cases,
-                  runs_cases, matmul_cases, elementwise_cases, limits_cases, exact_cases, modular_cases, small_cases,
-                  short_cases, sliding_cases)
+                  runs_cases, matmul_cases, elementwise_cases, limits_cases, exact_cases, residue_cases, small_cases,
+                  small_k_cases, sliding_cases)
     for case in cases()
 ]  # fmt: skip
