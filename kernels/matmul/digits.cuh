@@ -83,7 +83,7 @@ template <typename Of> __device__ bool moderate(u32 key, u32 low) {
 template <int BYTES> struct Scaling {
     using Bits = u32;
     using Whole = int;
-    static constexpr int FIELD = 24, BIAS = 126, POWER = 127 + BIAS + KEPT_BITS[1], LIFT = 100;
+    static constexpr int FIELD = 24, BIAS = 126, POWER = 127 + BIAS + KEPT_32, LIFT = 100;
     static constexpr int LEAST = -51, MOST = 92;  // moderate exponents
     static __device__ u32 key(Bits bits) { return bits << 1; }
     static __device__ bool is_moderate(u32 key, u32 low) { return moderate<Scaling>(key, low); }
@@ -96,7 +96,7 @@ template <int BYTES> struct Scaling {
 template <> struct Scaling<8> {
     using Bits = u64;
     using Whole = i64;
-    static constexpr int FIELD = 21, BIAS = 1022, POWER = 1023 + BIAS + KEPT_BITS[2], LIFT = 1000;
+    static constexpr int FIELD = 21, BIAS = 1022, POWER = 1023 + BIAS + KEPT_64, LIFT = 1000;
     static constexpr int LEAST = -456, MOST = 456;
     static __device__ u32 key(Bits bits) { return u32(bits >> 32) << 1; }
     static __device__ bool is_moderate(u32 key, u32 low) { return moderate<Scaling>(key, low); }

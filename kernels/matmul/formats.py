@@ -70,13 +70,13 @@ class Format:
         return min(MOST_TOTAL, ceil(1.01 * moved / share)) if share else MOST_TOTAL
 
 
-def _format(dtype: str, kept: int) -> Format:
-    info = np.finfo(dtype)
-    return Format(dtype, info.nmant + 1, info.minexp - info.nmant, kept)
+def _format(bits: int) -> Format:
+    info = np.finfo(f"float{bits}")
+    kept = constant(NUMBERS, f"KEPT_{bits}")
+    return Format(f"float{bits}", int(info.nmant) + 1, int(info.minexp) - int(info.nmant), kept)
 
 
-_NAMES = ("float16", "float32", "float64")
-FORMATS = {name: _format(name, kept) for name, kept in zip(_NAMES, constant_array(NUMBERS, "KEPT_BITS"), strict=True)}
+FORMATS = {format.dtype: format for format in map(_format, (16, 32, 64))}
 DTYPES = (*INTEGERS, *FORMATS)
 
 

@@ -181,9 +181,9 @@ multiply_warpgroups(const i8* __restrict__ a, const i8* __restrict__ b, const in
 template <typename F>
 __global__ void __launch_bounds__(THREADS)
 nonfinite_terms(const typename F::Storage* __restrict__ a, const typename F::Storage* __restrict__ b,
-           const typename F::Large* __restrict__ largest_a, const typename F::Large* __restrict__ largest_b,
-           const int* __restrict__ a_of, const int* __restrict__ b_of, const int* __restrict__ any_nonfinite, i64 size, i64 rows,
-           i64 inner, i64 columns, int add, u8* terms) {
+                const typename F::Large* __restrict__ largest_a, const typename F::Large* __restrict__ largest_b,
+                const int* __restrict__ a_of, const int* __restrict__ b_of, const int* __restrict__ any_nonfinite, i64 size,
+                i64 rows, i64 inner, i64 columns, int add, u8* terms) {
     if (!*any_nonfinite) return;
     for (i64 element = thread_number(); element < size; element += i64(gridDim.x) * THREADS) {
         const Lines lines(element, rows, columns, a_of, b_of);
@@ -231,9 +231,9 @@ finish_integers(const u8* __restrict__ products, i64 stride, i64 size, T* result
 template <typename F>
 __global__ void __launch_bounds__(THREADS, 3)
 find_uncertain(i64 matrices, i64 rows, i64 inner, i64 columns, double share, u32 enough, const int* __restrict__ a_of,
-              const int* __restrict__ b_of, const typename F::Large* __restrict__ largest_a,
-              const typename F::Large* __restrict__ largest_b, const u64* __restrict__ seen_a,
-              const u64* __restrict__ seen_b, const u32* __restrict__ totals, u8* terms, u64* uncertain) {
+               const int* __restrict__ b_of, const typename F::Large* __restrict__ largest_a,
+               const typename F::Large* __restrict__ largest_b, const u64* __restrict__ seen_a,
+               const u64* __restrict__ seen_b, const u32* __restrict__ totals, u8* terms, u64* uncertain) {
     const i64 matrix = thread_number() / columns, column = thread_number() % columns;
     const i64 first = i64(blockIdx.y) * ROWS_AT_A_TIME, last = min(first + ROWS_AT_A_TIME, rows);
     int count = 0;

@@ -6,7 +6,8 @@
 // formats.py reads these constants. Moduli are pairwise coprime.
 constexpr int MODULI[] = {256, 255, 253, 251, 247, 241, 239, 233, 229, 227, 223,
                           217, 211, 199, 197, 193, 191, 181, 179, 173, 167};
-constexpr int BITS = 7, LOST = 512, HALF_WAY = 497, KEPT_BITS[] = {31, 31, 55};  // KEPT of Float16, Float32, Float64
+constexpr int BITS = 7, LOST = 512, HALF_WAY = 497;
+constexpr int KEPT_16 = 31, KEPT_32 = 31, KEPT_64 = 55;  // of Float16, Float32, Float64
 constexpr int MOST_MODULI = sizeof(MODULI) / sizeof(MODULI[0]);
 
 __device__ inline double power_of_two(int exponent) { return __longlong_as_double(i64(exponent + 1023) << 52); }
@@ -93,9 +94,9 @@ template <typename Bits, typename Large_, int PRECISION_, int LEAST_, int KEPT_>
         }
     }
 };
-using Float16 = Float<u16, u32, 11, -24, KEPT_BITS[0]>;
-using Float32 = Float<u32, u32, 24, -149, KEPT_BITS[1]>;
-using Float64 = Float<u64, u64, 53, -1074, KEPT_BITS[2]>;
+using Float16 = Float<u16, u32, 11, -24, KEPT_16>;
+using Float32 = Float<u32, u32, 24, -149, KEPT_32>;
+using Float64 = Float<u64, u64, 53, -1074, KEPT_64>;
 
 template <typename T> struct Integer {
     using Storage = T;

@@ -14,8 +14,8 @@
 template <typename F, int PIECES, bool WHOLE>
 __global__ void __launch_bounds__((SmallK<F, PIECES>::THREADS), 1)
 multiply_small_k(const typename F::Storage* __restrict__ a, const typename F::Storage* __restrict__ b,
-               const int* __restrict__ a_of, const int* __restrict__ b_of, int listed, int rows, int inner, int columns,
-               int groups_of_block, typename F::Storage* result, u64* uncertain) {
+                 const int* __restrict__ a_of, const int* __restrict__ b_of, int listed, int rows, int inner, int columns,
+                 int groups_of_block, typename F::Storage* result, u64* uncertain) {
     using S = SmallK<F, PIECES>;
     extern __shared__ __align__(1024) u8 memory[];
     const int down = (rows + S::ROWS - 1) / S::ROWS, all = (columns + S::COLUMNS - 1) / S::COLUMNS;

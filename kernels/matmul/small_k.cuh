@@ -11,7 +11,7 @@
 
 constexpr int GROUP = 128;  // threads of a warpgroup
 constexpr int STATE_BYTES = 4096;  // of shared memory, besides digits
-constexpr int WARPGROUPS_BY_WORDS[] = {4, 2};  // per block, for integers of one word and of two: registers limit them
+constexpr int WARPGROUPS_OF_INT = 4, WARPGROUPS_OF_I64 = 2;  // per block, by type of the integers: registers limit them
 
 template <typename F, int PIECES> struct SmallK {
     using T = typename F::Storage;
@@ -21,8 +21,9 @@ template <typename F, int PIECES> struct SmallK {
     using Sums = Sum<F, INNER>;
     using Scale = decltype(Sums::scale(0));
     static constexpr int ROWS = 64, COLUMNS = 16, EIGHTS = COLUMNS / 8, PLACES = D::PLACES;
-    // AT_A_TIME: digits of B multiplied at once. With few warpgroups it pays to load numbers AHEAD.
-    static constexpr int WARPGROUPS = WARPGROUPS_BY_WORDS[D::COUNT > 4], AT_A_TIME = 4, THREADS = WARPGROUPS * GROUP;
+    static constexpr int WARPGROUPS = D::COUNT > 4 ? WARPGROUPS_OF_I64 : WARPGROUPS_OF_INT, THREADS = WARPGROUPS * GROUP;
+    static constexpr int AT_A_TIME = 4;  // digits of B that are multiplied at once
+    // With few warpgroups it pays to load numbers ahead.
     static constexpr bool AHEAD = WARPGROUPS == 2;
     static constexpr int EACH = INNER / 32;  // numbers of a row per lane
     static constexpr int AT_ONCE = sizeof(T) == 8 ? 2 : 4, LOADS = EACH / AT_ONCE;

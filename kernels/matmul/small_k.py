@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from kernels.common import device, nvrtc
-from kernels.common.constants import constant, constant_array
+from kernels.common.constants import constant
 from kernels.matmul.formats import FORMATS, multiplied
 from kernels.matmul.memory import MOST_SMALL, MOST_SMALL_K, WIDE, ceil_div, fits, is_small
 from kernels.matmul.residue import ResidueProduct
@@ -19,7 +19,7 @@ HEADER = SOURCE.with_suffix(".cuh")
 
 MOST_COLUMNS = 2**22
 ROWS, COLUMNS, GROUP, STATE_BYTES = (constant(HEADER, name) for name in ("ROWS", "COLUMNS", "GROUP", "STATE_BYTES"))
-WARPGROUPS = constant_array(HEADER, "WARPGROUPS_BY_WORDS")  # per block, for integers of one word and of two
+WARPGROUPS = constant(HEADER, "WARPGROUPS_OF_INT"), constant(HEADER, "WARPGROUPS_OF_I64")  # by size of the integers
 
 
 def suits(result: np.dtype[Any], inner: int, a: Any, b: Any) -> bool:

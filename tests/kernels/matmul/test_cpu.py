@@ -147,8 +147,8 @@ def test_source_says_what_it_holds() -> None:
     header, _, rest = KERNELS.partition("#include")
     listed = re.findall(r"^//   (\w+) ", header, re.MULTILINE)
     assert listed == re.findall(r"__global__ void __launch_bounds__\([^\n]*\)\n(\w+)\(", rest) and len(listed) == 10
-    for number, format in enumerate(FORMATS.values()):
-        bits = rf"{format.precision}, {format.least}, KEPT_BITS\[{number}\]>"
+    for format in FORMATS.values():
+        bits = f"{format.precision}, {format.least}, KEPT_{format.dtype[5:]}>"
         assert re.search(rf"using F{format.dtype[1:]} = Float<\w+, \w+, {bits}", NUMBERS)
 
 
