@@ -35,8 +35,9 @@ class MatmulOptions:
     output_dtype: str = field(
         default="auto",
         metadata={
+            "metavar": "DTYPE",
             "help": "Dtype of a product of integers: int64 or int32; a number that does not fit is an error. auto: "
-            "int64 for integers, NumPy's dtype for floats."
+            "int64 for integers, NumPy's dtype for floats.",
         },
     )
 
@@ -193,6 +194,7 @@ def notes(specs: Sequence[Spec], options: MatmulOptions) -> dict[str, str]:
 MATMUL: ArrayJob[MatmulOptions] = ArrayJob(
     name="matmul",
     summary="Multiply matrices, or stacks of them.",
+    example="a.npy b.npy -o product.npy",
     options=MatmulOptions,
     operands=lambda options: 2,
     outline=outline,

@@ -1,7 +1,11 @@
-"""Samples on which compiled kernels can go wrong; as a script, compiled with the options it is given."""
+"""Samples on which compiled kernels can go wrong; as a script, compiled with the options it is given.
+
+The script reads the names of checks from stdin, a list of JSON, and writes how many results each compared.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import tempfile
@@ -80,13 +84,13 @@ def check_histogram() -> int:
 def check_reduce() -> int:
     """Compiled and by NumPy the same; how many were compared."""
     from kernels.reduce import partial
-    from kernels.reduce.compiled import fill_natively
+    from kernels.reduce.cpu import _fill_compiled, reduce_numpy
     from tests.cases.reduce import CASES, DTYPES, FLOATS, case
 
     def check(samples: NDArray[Any], parts: int) -> int:
         found = partial.empty(samples.dtype, parts, len(samples))
-        assert fill_natively(found, samples, partial.DTYPES, parts)
-        np.testing.assert_array_equal(found, partial.reduce_numpy(samples, parts))
+        assert _fill_compiled(found, samples, parts)
+        np.testing.assert_array_equal(found, reduce_numpy(samples, parts))
         return 1
 
     compared = 0
@@ -243,18 +247,21 @@ def check_scattered() -> int:
     return len(runs)
 
 
+CHECKS = {
+    "histogram": check_histogram,
+    "reduce": check_reduce,
+    "transpose": check_transpose,
+    "transposed": check_transposed,
+    "sliding": check_sliding,
+    "sums": check_sums,
+    "scattered": check_scattered,
+}
+
+
 if __name__ == "__main__":
     os.environ.pop("LD_PRELOAD", None)  # not for the compiler
     from kernels.common import cxx
 
     cxx.OPTIONS = (*cxx.OPTIONS, *sys.argv[1:])
     SIZES = SIZES[::2]  # in this process the tests take all of them
-    print(
-        check_histogram()
-        + check_reduce()
-        + check_transpose()
-        + check_transposed()
-        + check_sliding()
-        + check_sums()
-        + check_scattered()
-    )
+    print(json.dumps({name: CHECKS[name]() for name in json.load(sys.stdin)}))
