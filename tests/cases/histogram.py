@@ -20,7 +20,7 @@ DTYPES = tuple(C_TYPES)
 HUGE = float(np.finfo(np.float64).max)
 TINY = float(np.nextafter(0.0, 1.0))
 
-bounded = settings(max_examples=60, deadline=None)
+bounded = settings(max_examples=25, deadline=None)
 
 
 def irregular(seed: int, bins: int, lower: float, upper: float) -> Edges:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from workflows.regions import Bounds
 
 DTYPES = ("uint8", ">i2", "<f4", ">f8", "<c16", ">c8", "bool", "S3", ">U2", "V5", "V16")
-TINY = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+TINY = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 shapes = st.lists(st.integers(0, 6), max_size=4).map(tuple)
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TypeVar
 
 import numpy as np
 
 from pipeline.gpu.devices import find_devices
+from tests.cases.case import Case
 
 ON_GPU = find_devices().usable > 0
 MOST = 5000  # elements: a few blocks, the last of them ragged
@@ -17,3 +19,9 @@ Size = TypeVar("Size", int, tuple[int, ...])
 def sizes(*all_sizes: Size) -> tuple[Size, ...]:
     """Those that are not too large here: numbers of elements, or shapes."""
     return tuple(size for size in all_sizes if ON_GPU or np.prod(size, dtype=object) <= MOST)
+
+
+def first_of_each(cases: Iterable[Case]) -> list[Case]:
+    """All cases on a GPU; in the emulator, where test_schedules runs every one, the first of each kernel."""
+    every = list(cases)
+    return every if ON_GPU else list({case.variant: case for case in reversed(every)}.values())

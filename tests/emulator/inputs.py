@@ -41,12 +41,20 @@ def c_code(text: str) -> str:
 def python_code(text: str, tree: ast.Module | None = None) -> str:
     """Python without comments, docstrings and blank lines."""
     lines = PYTHON_COMMENT.sub(lambda found: found[1] or "", text).splitlines()  # as many lines, whatever is removed
-    for node in ast.walk(tree or ast.parse(text)):
+    for node in _statements(tree or ast.parse(text)):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node, False) is not None:
             statement = node.body[0]
             for row in range(statement.lineno, (statement.end_lineno or statement.lineno) + 1):
                 lines[row - 1] = ""
     return _lines("\n".join(lines))
+
+
+def _statements(node: ast.AST) -> Iterator[ast.AST]:
+    """A node and all statements below it: imports and docstrings are among them, and expressions take much longer."""
+    yield node
+    for field in ("body", "orelse", "finalbody", "handlers", "cases"):
+        for child in getattr(node, field, ()):
+            yield from _statements(child)
 
 
 def _lines(text: str) -> str:
@@ -106,7 +114,7 @@ def imported_by(function: Callable[..., Any]) -> set[str]:
 
 def _imported(tree: ast.Module, packages: tuple[str, ...] = FOLLOWED) -> Iterator[str]:
     """Modules of these packages that are imported anywhere, in functions too."""
-    for node in ast.walk(tree):
+    for node in _statements(tree):
         names: list[str] = []
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]

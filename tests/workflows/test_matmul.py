@@ -94,7 +94,7 @@ shapes = st.tuples(
 )  # fmt: skip
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(shapes, st.sampled_from(["float64", "int32"]), st.integers(1, 400))
 def test_shapes_are_those_of_numpy(tmp_path: Path, shape: Any, dtype: str, chunk_bytes: int) -> None:
     (of_a, of_b), rows, inner, columns, vector_a, vector_b = shape

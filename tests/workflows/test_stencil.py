@@ -70,7 +70,7 @@ def expected_by_integers(x: NDArray[Any], radius: int, boundary: str) -> NDArray
     return (sums[2 * radius + 1 :] - sums[: len(x)]).astype(np.float64)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_any_floats_any_cut(data: Any) -> None:
     """Subnormal, near the largest, of all exponents; infinities and NaN where they are allowed."""
@@ -85,7 +85,7 @@ def test_any_floats_any_cut(data: Any) -> None:
     same(in_regions(x, elements, radius=radius, boundary=boundary), expected(x, radius, boundary))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_any_integers_any_cut(data: Any) -> None:
     dtype = data.draw(st.sampled_from(INTEGERS[:6]))
@@ -138,7 +138,7 @@ def test_largest_weighted_radius() -> None:
     same(in_regions(x, 300, radius=4096, boundary="valid", weights=weights), right)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), radius=st.integers(0, 20), dtype=st.sampled_from(["float32", "float64"]))
 def test_weighted_sums_are_within_their_bound(seed: int, radius: int, dtype: str) -> None:
     """Of w products, each rounded once and then in at most w - 1 sums: gamma_w * sum|w x|, where nothing underflows."""

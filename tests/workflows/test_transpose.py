@@ -53,7 +53,7 @@ def transposed(folder: Path, array: NDArray[Any], *, suffix: str = "npy", **keyw
 
 
 @pytest.mark.usefixtures("shared")
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     shape=st.lists(st.integers(0, 7), max_size=4).map(tuple),
     dtype=st.sampled_from(DTYPES),
@@ -98,7 +98,7 @@ def test_one_file_only(tmp_path: Path) -> None:
 # --- regions ----------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.lists(st.integers(1, 300), max_size=4).map(tuple), st.integers(1, 3000))
 def test_boxes_cover_once_and_are_no_larger_than_asked(shape: tuple[int, ...], elements: int) -> None:
     lengths = balanced(shape, elements)
@@ -144,7 +144,7 @@ def test_whole_rows_are_read_where_what_is_written_is_long_enough(side: int, who
     assert not whole or found[1] == (0, 2**28 // side)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.lists(st.integers(1, 300), max_size=4).map(tuple), st.integers(1, 20_000))
 def test_pieces_cover_a_region_once(shape: tuple[int, ...], elements: int) -> None:
     assert TRANSPOSE.pieces is not None

@@ -240,7 +240,7 @@ def test_resident_blocks(threads: int, registers: int, shared: int, blocks: int)
     assert LIMITS.resident_blocks(threads, registers, shared) == 132 * blocks
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.integers(1, 32), st.integers(1, 255), st.integers(0, 232448), st.integers(1, 200))
 def test_one_more_block_would_not_fit(warps: int, registers: int, shared: int, multiprocessors: int) -> None:
     limits = replace(LIMITS, multiprocessors=multiprocessors)

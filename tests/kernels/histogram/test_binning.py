@@ -23,8 +23,8 @@ PATTERNS = {"float16": ("e", "H"), "float32": ("f", "I"), "float64": ("d", "Q")}
 HUGE = float(np.finfo(np.float64).max)
 TINY = float(np.nextafter(0.0, 1.0))
 
-few = settings(max_examples=40, deadline=None)
-many = settings(max_examples=200, deadline=None)
+few = settings(max_examples=25, deadline=None)
+many = settings(max_examples=80, deadline=None)
 
 
 def binning(dtype: str, edges: Sequence[float], regular: bool = False) -> Binning:

@@ -64,7 +64,7 @@ def test_method(dtype: str, edges: Any, name: str) -> None:
     assert _method(functions, binning_of(dtype, edges))[0].__name__ == f"count_{name}"
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     dtype=st.sampled_from(["int32", "uint64", "float32", "float64"]),
     bins=st.integers(1, 200),

@@ -79,7 +79,7 @@ def test_positions_are_right_beside_every_edge(dtype: str) -> None:
     assert lines > len(cases) // 5
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=60)
 @given(
     dtype=st.sampled_from(WIDE),
     bins=st.integers(1, 5000),

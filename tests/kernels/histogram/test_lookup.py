@@ -55,7 +55,7 @@ def test_entries_bracket_every_sample(dtype: str, name: str) -> None:
         assert_brackets(keys, samples, cells)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=40)
 @given(data=st.data())
 def test_entries_bracket_samples_beside_any_edges(data: st.DataObject) -> None:
     """Edges at any floats, some of them next to each other."""

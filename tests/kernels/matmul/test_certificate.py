@@ -70,7 +70,7 @@ def test_mixtures_from_end_to_end_meet_any_others(other: str, least: int) -> Non
         assert_within_bound(a, b, on_cpu(a, b))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(data=st.data(), dtype=st.sampled_from(FLOATS), inner=st.integers(1, 7))
 def test_any_numbers(data: st.DataObject, dtype: str, inner: int) -> None:
     width = np.dtype(dtype).itemsize * 8

@@ -31,7 +31,7 @@ def test_product_is_the_defined_one(dtype: str, kind: str) -> None:
         same_bits(on_cpu(a, b), defined(a, b))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(data=st.data(), dtype=st.sampled_from(FLOATS), inner=st.integers(0, 6))
 def test_any_numbers(data: st.DataObject, dtype: str, inner: int) -> None:
     """Within the bound that docs/matmul.md states, in rational arithmetic; defined also where not finite."""
@@ -91,7 +91,7 @@ def test_stacks_broadcast() -> None:
     np.testing.assert_allclose(found, a @ b, rtol=1e-12, atol=1e-13)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(st.integers(-(2**158), 2**158), st.integers(-2500, 2500), st.sampled_from(FLOATS), st.integers(0, 158))
 def test_rounding(value: int, exponent: int, dtype: str, shift: int) -> None:
     """Of wide integers, also of those with many zeros, around the borders of a format."""

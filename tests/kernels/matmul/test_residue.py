@@ -18,13 +18,13 @@ from kernels.matmul.residue import ResidueProduct
 from kernels.matmul.tiles import HOPPER, LARGE, SMALL, Warpgroups, Warps
 from tests.benchmarks import matmul_kernel
 from tests.cases.matmul import FLOATS, KINDS, factors, generator, in_residues, on_cpu, residue_cases, same_bits, strange
-from tests.cases.sizes import ON_GPU
+from tests.cases.sizes import ON_GPU, first_of_each
 from workflows.matmul import MATMUL, MatmulOptions
 from workflows.regions import Bounds, Spec
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("case", list(residue_cases()), ids=str)
+@pytest.mark.parametrize("case", first_of_each(residue_cases()), ids=str)
 def test_case(cp: Any, case: Any) -> None:
     case.check(cp)
 

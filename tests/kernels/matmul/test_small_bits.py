@@ -10,14 +10,14 @@ from kernels.matmul.small import SmallProduct
 from kernels.matmul.small_k import SmallKProduct
 from tests.cases.matmul import FLOATS, KINDS, Sizes, factors
 from tests.cases.matmul_small import by_lines, check, small_cases, small_k_cases, vanishing
-from tests.cases.sizes import ON_GPU
+from tests.cases.sizes import ON_GPU, first_of_each
 
 SMALL = ((1, 1, 1), (16, 16, 16), (2, 3, 2), (17, 5, 1), (3, 40, 33), (64, 64, 64), (32, 16, 48), (63, 31, 50))
 SHORT = ((5, 70, 3), (66, 256, 33), *[(64, 128, 16), (128, 256, 64), (200, 129, 300), (1, 65, 1)] * ON_GPU)
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("case", [*small_cases(), *small_k_cases()], ids=str)
+@pytest.mark.parametrize("case", first_of_each([*small_cases(), *small_k_cases()]), ids=str)
 def test_case(cp: Any, case: Any) -> None:
     case.check(cp)
 

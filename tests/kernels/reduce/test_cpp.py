@@ -43,7 +43,7 @@ def test_what_numpy_finds() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_anything_among_ordinary_numbers(dtype: str, data: st.DataObject) -> None:
     """Numbers of two sizes, and anywhere among them what has to be treated on its own."""

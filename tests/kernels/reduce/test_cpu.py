@@ -64,7 +64,7 @@ def test_partials_are_those_of_the_reference(dtype: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(data=st.data())
 def test_any_cut_in_any_order_gives_the_same_partial(dtype: str, data: st.DataObject) -> None:
     samples = data.draw(samples_of(dtype))
@@ -98,7 +98,7 @@ def test_keys_are_in_the_order_of_the_samples(dtype: str) -> None:
 # --- results ----------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(arrays("float64", st.integers(1, 60), elements=st.floats(-1e300, 1e300)))
 def test_float_sum_is_fsum(samples: NDArray[np.float64]) -> None:
     values = result_of(samples, "sum,mean,var,std,norm", ddof=1).values
@@ -135,7 +135,7 @@ def test_cancellation_to_the_last_bit() -> None:
 
 
 @pytest.mark.parametrize("dtype", [name for name in DTYPES if name not in FLOATS])
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(data=st.data())
 def test_integer_results_are_exact(dtype: str, data: st.DataObject) -> None:
     samples = data.draw(samples_of(dtype))
@@ -150,7 +150,7 @@ def test_integer_results_are_exact(dtype: str, data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_extremes_are_numpy_s(dtype: str, data: st.DataObject) -> None:
     few = st.sampled_from([0.0, -0.0, 1.0, -1.0, math.inf, -math.inf, math.nan])

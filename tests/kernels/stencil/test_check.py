@@ -32,7 +32,7 @@ def test_what_numpy_finds_right() -> None:
     assert native_cases.check_sliding() > 2000
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=160, deadline=None)
 @given(data=st.data())
 def test_right_is_the_exact_sum_rounded(data: st.DataObject) -> None:
     """Around the widths of 64 and 128 bits, in all places of the range, with many ties; beyond, it is not known."""

@@ -24,7 +24,7 @@ def test_what_numpy_sums() -> None:
     assert native_cases.check_sums() > 5000
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=160, deadline=None)
 @given(data=st.data())
 def test_sums_are_exact_and_rounded_once(data: st.DataObject) -> None:
     """Of bits spread as wide as one or two cuts take, and wider; with many ties."""

@@ -30,7 +30,7 @@ def test_integers_wrap_and_come_back() -> None:
     assert window_sums(x, 2).tolist() == [[-(2**63), -(2**63), 0, -(2**62) - 5, 2]]
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_floats_whose_bits_are_spread_as_wide_as_one_or_two_cuts_take(data: Any) -> None:
     """Around the widths at which another way of adding up takes over, for windows of all sizes."""

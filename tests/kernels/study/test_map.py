@@ -36,7 +36,7 @@ ints = st.integers(-(2**31), 2**31 - 1)
 numbers = st.floats(allow_nan=False, allow_infinity=False, min_value=-1e150, max_value=1e150)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(ints, ints, ints)
 def test_reference_wraps_integers(a: int, b: int, c: int) -> None:
     for operation, (_, operands) in OPERATIONS.items():
@@ -46,7 +46,7 @@ def test_reference_wraps_integers(a: int, b: int, c: int) -> None:
         assert (found.dtype, found.tolist()) == (np.int32, [(exact + 2**31) % 2**32 - 2**31])
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(numbers, numbers, numbers)
 def test_reference_rounds_once_per_operation(a: float, b: float, c: float) -> None:
     for operation, (_, operands) in OPERATIONS.items():

@@ -51,7 +51,7 @@ def operations(name: str) -> tuple[str, ...]:
 # --- the reference, the second pass, the source -----------------------------------------------------------------------
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(arrays("float64", st.integers(1, 200), elements=FINITE64) | arrays("float32", 50, elements=FINITE32))
 def test_float_sums_are_those_of_fsum(samples: NDArray[Any]) -> None:
     exact = math.fsum(samples.tolist())
@@ -77,7 +77,7 @@ def test_integer_sums_never_wrap() -> None:
     assert finish(np.full(4, 2**63 - 1), "sum", "int32") == 4 * (2**63 - 1)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(arrays("float64", st.integers(1, 9), elements=st.floats()) | arrays("float32", 5, elements=st.floats(width=32)))
 def test_order_of_floats(samples: NDArray[Any]) -> None:
     keys = ordered(samples)

@@ -28,7 +28,7 @@ BY_BYTES = ("uint8", "int16", "float32", "float64", "complex128")
 # --- the reference and the source -------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(arrays(st.sampled_from(["uint8", "int16", "int32", "int64"]), st.tuples(st.integers(1, 9), st.integers(1, 9))))
 def test_reference_is_the_definition(matrix: NDArray[Any]) -> None:
     found = transpose_reference(matrix)

@@ -21,7 +21,7 @@ SHAPES_AND_AXES = st.lists(st.integers(1, 5), max_size=6).flatmap(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(SHAPES_AND_AXES)
 def test_matrices_are_the_transposition(case: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
     """Every element is moved once, to its place; where there are none, the reason is one of those that are given."""

@@ -41,7 +41,7 @@ def test_a_transpose_is_one(shape: tuple[int, ...], dtype: str) -> None:
     assert is_transpose(turned(array), array)
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.integers(1, 9), max_size=4).map(tuple), st.sampled_from(DTYPES), st.integers(1, 50), st.data())
 def test_one_wrong_bit_is_always_found(shape: tuple[int, ...], dtype: str, tile: int, data: st.DataObject) -> None:
     """Also in tiles so small that there are many of them, ragged."""

@@ -21,7 +21,7 @@ def test_every_shape_and_size_of_element() -> None:
     assert native_cases.check_transpose() > 300
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(shape=st.lists(st.integers(0, 9), max_size=5).map(tuple), dtype=st.sampled_from(["i2", "f8", "V5"]),
        box=st.integers(1, 60), order=st.sampled_from("CF"))  # fmt: skip
 def test_boxes_of_any_size(shape: tuple[int, ...], dtype: str, box: int, order: Any) -> None:

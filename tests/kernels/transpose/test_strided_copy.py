@@ -26,7 +26,7 @@ SHAPES_AND_AXES = st.lists(st.integers(1, 4), min_size=1, max_size=6).flatmap(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(SHAPES_AND_AXES)
 def test_runs_are_the_transposition(case: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
     """One run after the other is what NumPy makes; where there are none, the reason is one of those that are given."""

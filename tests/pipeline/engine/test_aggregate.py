@@ -126,7 +126,7 @@ def cases(draw: st.DrawFn) -> tuple[NDArray[Any], HistogramOptions, list[int], i
 
 
 @pytest.mark.usefixtures("shared")
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(case=cases(), mode=st.sampled_from(["full", "sample", "off"]))
 def test_counts_equal_numpy_and_boost(
     case: tuple[NDArray[Any], HistogramOptions, list[int], int], mode: str, tmp_path: Path

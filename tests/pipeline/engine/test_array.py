@@ -49,7 +49,7 @@ def test_bytes_do_not_depend_on_the_cut(
     assert left(tmp_path) == ["expected.npy", name]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.lists(st.integers(1, 30), max_size=3).map(tuple), st.integers(1, 200))
 def test_rows_cover_once_in_regions_of_about_the_same_length(shape: tuple[int, ...], elements: int) -> None:
     covered = np.zeros(shape, np.uint8)

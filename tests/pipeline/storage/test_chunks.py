@@ -45,7 +45,7 @@ files = st.lists(st.tuples(st.integers(0, 9000), sizes), min_size=1, max_size=6)
 chunk_sizes = st.integers(1, 100) | st.integers(2**18, 2**23) | st.sampled_from([2**20, 2**24, 2**33])
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=120)
 @given(dtype=st.sampled_from(DTYPES), files=files, chunk_bytes=chunk_sizes)
 def test_every_sample_once_in_order(dtype: str, files: list[tuple[int, int]], chunk_bytes: int) -> None:
     source = source_of(dtype, *files)

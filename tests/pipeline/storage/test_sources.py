@@ -274,7 +274,7 @@ def test_mixed_dtypes(tmp_path: Path) -> None:
     assert open_source((str(a), str(raw))).samples == 4
 
 
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=160)
 @given(data=st.data())
 def test_mutated_npy_never_escapes(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     """Whatever a header says, it is taken for what it says and no more, or refused in one line."""
