@@ -165,7 +165,7 @@ def sums_to_check(dtype: str) -> Iterator[tuple[NDArray[Any], NDArray[Any], int]
             yield x, found + found.dtype.type(1), radius
             yield x, found ^ found.dtype.type(1) << found.dtype.type(63), radius
     for case, radius in product(ADVERSARIAL if dtype in FLOATS else (), (0, 1, 20)):
-        x = adversarial(case, (3, 300), dtype)
+        x = adversarial(case, (2, 150), dtype)
         with np.errstate(all="ignore"):
             found = box_cpu(x, radius)
             others = np.inf, -np.inf, np.nan, 0.0, -0.0, 1.0, float(np.finfo(dtype).max), 5e-324

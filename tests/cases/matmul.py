@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from kernels.common import device
 from kernels.matmul import residue
 from kernels.matmul.cpu_narrow import product_on_cpu
-from kernels.matmul.formats import FORMATS, INTEGERS, multiplied, result_dtype
+from kernels.matmul.formats import DTYPES, FORMATS, INTEGERS, multiplied, result_dtype
 from kernels.matmul.reference import exact_float, exact_integer
 from kernels.matmul.residue import ResidueProduct
 from kernels.matmul.tiles import HOPPER, Tile, Warpgroups, Warps
@@ -116,6 +116,9 @@ KINDS: dict[str, Callable[[str, Sizes], Array]] = {
     "ordinary": ordinary, "mixed": mixed, "close": close, "extreme": extreme, "subnormal": subnormal,
     "cancelling": cancelling, "special": special, "blocks": blocks, "huge": huge,
 }  # fmt: skip
+
+# Of integers "special" is "mixed", and "huge" is "ordinary".
+EVERY_KIND = [(d, kind) for d in DTYPES for kind in KINDS if d in FLOATS or kind not in ("special", "huge")]
 
 
 def factors(kind: str, dtype: str, rows: int, inner: int, columns: int) -> tuple[Array, Array]:

@@ -12,14 +12,13 @@ from hypothesis import strategies as st
 
 import workflows.matmul
 import workflows.matmul_check
-from kernels.matmul.formats import DTYPES
 from pipeline.cluster.placement import Placement
 from pipeline.engine.array import run_array
 from pipeline.engine.outcome import Outcome
 from pipeline.errors import PipelineError, UsageError
 from pipeline.settings import Settings
 from pipeline.storage.sources import open_source
-from tests.cases.matmul import FLOATS, KINDS, Array, factors, generator, on_cpu, same_bits, strange, with_uncertain
+from tests.cases.matmul import EVERY_KIND, FLOATS, Array, factors, generator, on_cpu, same_bits, strange, with_uncertain
 from workflows.matmul import MATMUL, MatmulOptions
 from workflows.matmul_shapes import matrices
 from workflows.regions import Spec, sizes
@@ -44,8 +43,7 @@ def multiplied(folder: Path, a: Array, b: Array, dtype: str = "auto", **keywords
     return np.array(outcome.result.array)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("dtype", "kind"), EVERY_KIND)
 def test_every_dtype_and_kind_is_right_by_its_own_check(tmp_path: Path, dtype: str, kind: str) -> None:
     a, b = factors(kind, dtype, 20, 33, 17)
     found = multiplied(tmp_path, a, b)
@@ -80,11 +78,14 @@ def test_bits_do_not_depend_on_the_cut(tmp_path: Path, monkeypatch: pytest.Monke
     """Regions of any size, slabs of any depth."""
     a, b = factors(kind, dtype, 50, 70, 41)
     expected = multiplied(tmp_path, a, b)
-    for slab, tile, held in ((8192, 128, 2**22), (32, 128, 1000), (7, 128, 100), (8192, 4, 1000)):
+    for slab, tile, held, cuts in (
+        (8192, 128, 2**22, (50_000, 20_000)), (32, 128, 1000, (2**20, 50_000)), (7, 128, 100, (20_000,)),
+        (8192, 4, 1000, (2**20, 20_000)),
+    ):  # fmt: skip
         monkeypatch.setattr(workflows.matmul, "SLAB", slab)
         monkeypatch.setattr(workflows.matmul, "TILE", tile)
         monkeypatch.setattr(workflows.matmul_check, "HELD", held)
-        for nbytes in (2**20, 50_000, 20_000):
+        for nbytes in cuts:
             same_bits(multiplied(tmp_path, a, b, chunk_bytes=nbytes), expected)
 
 

@@ -18,13 +18,12 @@ from kernels.matmul.cpu import CpuProduct
 from kernels.matmul.formats import DTYPES, FORMATS, MODULI, MOST_PRODUCTS, bits_of, moduli_for, multiplied, result_dtype
 from kernels.matmul.reference import rounded
 from kernels.matmul.rounding import WORDS, to_float, to_integer
-from tests.cases.matmul import FLOATS, KINDS, defined, factors, on_cpu, same_bits
+from tests.cases.matmul import EVERY_KIND, FLOATS, defined, factors, on_cpu, same_bits
 
 KERNELS, NUMBERS = ((nvrtc.KERNELS / f"matmul/{name}").read_text() for name in ("gpu.cu", "numbers.cuh"))
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("dtype", "kind"), EVERY_KIND)
 def test_product_is_the_defined_one(dtype: str, kind: str) -> None:
     for sizes in ((1, 1, 1), (3, 40, 4), (7, 3, 2)):
         a, b = factors(kind, dtype, *sizes)

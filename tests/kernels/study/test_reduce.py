@@ -30,7 +30,7 @@ from kernels.study.reduce import (
     sum_bound,
     sum_reference,
 )
-from tests.cases.sizes import sizes
+from tests.cases.sizes import ON_GPU, sizes
 from tests.emulator.array import to_device
 from tests.emulator.launches import Launch, fill_memory, recorded
 from tests.kernels.common import machine_code
@@ -225,7 +225,9 @@ def test_gpu_every_size(name: str, dtype: str) -> None:
     """Also from the second sample on, where no 16-byte load can begin."""
     cupy = pytest.importorskip("cupy")
     for size in SIZES:
-        for samples in nasty(size + 1, dtype):
+        for number, samples in enumerate(nasty(size + 1, dtype)):
+            if number and not ON_GPU and size not in (1, 33, 1025):
+                break  # the emulator is slow: random data has every size there, the others the sides of a boundary
             on_device = cupy.asarray(samples)
             for start in (0, 1) if size < 2000 else (1,):
                 for op in operations(name):
