@@ -228,7 +228,12 @@ def _place(loaded: Loaded, place: int) -> str:
     """File and line of an instruction, if addr2line is installed."""
     inside = [line.split() for line in Path("/proc/self/maps").read_text().splitlines() if str(loaded.path) in line]
     base = min(int(words[0].partition("-")[0], 16) for words in inside)
-    command = ["addr2line", "-i", "-e", str(loaded.path), hex(place - base - 1)]
+    return _line(loaded.path, place - base - 1)
+
+
+@cache
+def _line(path: Path, offset: int) -> str:
+    command = ["addr2line", "-i", "-e", str(path), hex(offset)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):

@@ -25,7 +25,8 @@ from workflows.array_job import Checked
 from workflows.matmul import MATMUL, MatmulOptions
 from workflows.regions import Bounds, Spec
 
-TRIALS = 1000
+TRIALS = 250
+HIDDEN_TRIALS = 1000  # of a rate
 
 
 def checked(a: Array, b: Array, found: Array, seed: int) -> Checked:
@@ -126,14 +127,14 @@ def test_errors_that_hide_one_another_escape_no_more_often_than_stated(
     found = on_cpu(a, b)
     scale = np.ldexp(1.0, np.frexp(np.abs(b).max(0))[1])
     escaped = 0
-    for trial in range(TRIALS):
+    for trial in range(HIDDEN_TRIALS):
         wrong = found.copy()
         wrong[trial % 5, 2] += scale[2]
         wrong[trial % 5, 7] -= scale[7]
         result = checked(a, b, wrong, trial)
         assert result.escape == 2.0**-vectors
         escaped += not result.details
-    expected = TRIALS * 2.0**-vectors
+    expected = HIDDEN_TRIALS * 2.0**-vectors
     assert abs(escaped - expected) < 5 * np.sqrt(expected)
 
 
@@ -162,7 +163,7 @@ def test_sums_that_wrapped_are_found() -> None:
 
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_what_is_not_finite_is_looked_at_one_by_one(dtype: str) -> None:
-    a, b = strange(dtype, 14, 9, 14)
+    a, b = strange(dtype, 8, 9, 8)
     a[:3], b[:, :3] = np.finfo(dtype).max, np.finfo(dtype).max  # sums that are too large
     a[3], a[4, 4], b[5, 6] = 1, np.inf, np.nan
     found = on_cpu(a, b)

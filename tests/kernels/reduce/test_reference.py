@@ -45,7 +45,7 @@ def plain(samples: NDArray[Any], parts: int) -> NDArray[np.int64]:
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_reference_is_the_definition(dtype: str, name: str) -> None:
-    samples = case(name, dtype, 1501)
+    samples = case(name, dtype, 601)
     for parts in PARTS:
         expected = plain(samples, parts)
         np.testing.assert_array_equal(reduce_reference(samples, parts), expected)

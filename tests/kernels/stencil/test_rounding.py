@@ -40,7 +40,7 @@ def samples(draw: st.DrawFn) -> NDArray[Any]:
     return np.where(np.isfinite(x), x, x.dtype.type(1))
 
 
-@settings(max_examples=240, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(x=samples(), data=st.data())
 def test_nothing_wrong_is_right_for_sure(x: NDArray[Any], data: st.DataObject) -> None:
     width = data.draw(st.integers(1, len(x)))

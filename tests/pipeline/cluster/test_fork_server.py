@@ -126,30 +126,32 @@ def left(folder: Path) -> list[str]:
     return [path.name for path in folder.iterdir() if path.name != "samples.bin"]
 
 
-@pytest.mark.parametrize("users", [{}, {"OPENBLAS_NUM_THREADS": "3"}], ids=str)
-def test_workers_are_forked_from_a_server_with_one_thread(
-    folder: Path, users: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name, value in users.items():
-        monkeypatch.setenv(name, value)
+def test_workers_are_forked_from_a_server_with_one_thread(folder: Path) -> None:
     with run(started=LOOK) as command:
         first, result = printed_by(command).splitlines()
         server, threads, mode, workers, blas, pandas = json.loads(first)
-        assert (threads, mode, pandas) == (1, 0o700, False)
-        assert blas == users.get("OPENBLAS_NUM_THREADS", "1")
+        assert (threads, mode, pandas, blas) == (1, 0o700, False, "1")
         assert workers == [[server, True, ["SIGINT"], SWITCH_SECONDS]] * 2
         assert json.loads(result)["environment"]["where"] == "2 processes on this machine"
         assert left(folder) == []
         all_end(members(command.pid))
 
 
-def test_modules_of_the_current_folder_are_left_alone(folder: Path, tmp_path: Path) -> None:
-    """Where Python does not look for modules there, as in a script of another folder, the server does not, either."""
+def test_modules_of_the_current_folder_are_left_alone(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where Python does not look for modules there, as in a script of another folder, the server does not, either.
+
+    Nor does it change a number of threads that the user chose.
+    """
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "3")
     for name in ("workflows", "distributed", "numpy", "pipeline"):
         (folder / f"{name}.py").write_text("open('imported', 'w')")
     with run(tmp_path / "baru", started=LOOK) as command:
         printed = printed_by(command)
-    assert [forked for _, forked, *_ in json.loads(printed.splitlines()[0])[3]] == [True, True]
+    _, threads, _, workers, blas, _ = json.loads(printed.splitlines()[0])
+    assert (threads, blas) == (1, "3")
+    assert [forked for _, forked, *_ in workers] == [True, True]
     assert not (folder / "imported").exists()
 
 
