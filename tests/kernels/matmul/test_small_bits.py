@@ -27,7 +27,9 @@ def test_case(cp: Any, case: Any) -> None:
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize(("how", "shapes"), [(SmallProduct, SMALL), (SmallKProduct, SHORT if ON_GPU else SHORT[:1])])
 def test_bits_of_the_cpu(cp: Any, how: type[SmallProduct], shapes: tuple[Sizes, ...], dtype: str, kind: str) -> None:
-    for sizes in shapes:
+    # In the emulator some kinds have every shape, and the others three of one and of several tiles.
+    every = ON_GPU or how is SmallKProduct or kind in ("ordinary", "special")
+    for sizes in shapes if every else SMALL[2:5]:
         check(cp, *factors(kind, dtype, *sizes), how)
 
 
@@ -37,4 +39,5 @@ def test_bits_of_the_cpu(cp: Any, how: type[SmallProduct], shapes: tuple[Sizes, 
 def test_lines_of_any_magnitude(cp: Any, how: type[SmallProduct], shapes: tuple[Sizes, ...], dtype: str) -> None:
     for sizes in shapes:
         check(cp, *by_lines(dtype, *sizes), how)
-        check(cp, *vanishing(dtype, *sizes), how)
+        if ON_GPU or sizes in (SMALL[2], SMALL[4], SMALL[7], SHORT[0]):
+            check(cp, *vanishing(dtype, *sizes), how)

@@ -39,7 +39,7 @@ def filled(samples: NDArray[Any], parts: int = ALL) -> NDArray[np.int64]:
 
 def test_what_numpy_finds() -> None:
     """Of every dtype and kind of samples, in arrays of all sizes, that begin anywhere and have gaps."""
-    assert native_cases.check_reduce() > 50_000
+    assert native_cases.check_reduce() > 15_000
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])

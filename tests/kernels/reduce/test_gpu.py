@@ -104,11 +104,8 @@ def test_equal_extremes_before_and_in_the_tiles(cp: Any, dtype: str) -> None:
 def test_windows_that_are_full(cp: Any, dtype: str, parts: int, excess: int) -> None:
     """Samples of one sign whose exponents span what a window holds, and more; what is left of each for the last level
     is as large as can be, and so is its last bit."""
-    size, info, random = (
-        300_000 if ON_GPU or not excess else 70_000,
-        np.finfo(dtype),
-        generator("windows", dtype, parts),
-    )
+    size = 300_000 if ON_GPU or not excess else 70_000
+    info, random = np.finfo(dtype), generator("windows", dtype, parts)
     span = min(RANGES[dtype, parts] + excess, info.maxexp - info.minexp)
     last_level = {("float16", SUM): 1, ("float16", ALL): 1}.get((dtype, parts), 43)
     exponents = -random.choice([0, min(last_level, span - 1), span - 1], size)

@@ -172,7 +172,9 @@ def monitored() -> bool:
 
 
 @pytest.mark.usefixtures("per_gpu")
-@pytest.mark.parametrize("dashboard", [None, ":0"])
+@pytest.mark.parametrize(
+    ("placement", "dashboard"), [(False, None), (True, None), (True, ":0")], indirect=["placement"]
+)
 def test_one_process_per_gpu(
     path: str, placement: Placement, dashboard: str | None, capfd: pytest.CaptureFixture[str]
 ) -> None:
