@@ -206,10 +206,8 @@ def is_near(x: NDArray[Any]) -> bool:
         return True
     sizes = np.abs(x[np.isfinite(x) & (x != 0)].astype(np.float64))
     exponents = np.frexp(sizes)[1]
-    return (
-        not len(sizes)
-        or int(exponents.max() - exponents.min()) + np.finfo(x.dtype).nmant + x.shape[1].bit_length() < 120
-    )
+    bits = np.finfo(x.dtype).nmant + x.shape[1].bit_length()
+    return not len(sizes) or int(exponents.max() - exponents.min()) + bits < 120
 
 
 def check_sums() -> int:

@@ -95,8 +95,9 @@ def found(outcome: Outcome) -> tuple[list[int], int, int, int]:
 
 
 @pytest.mark.usefixtures("shared")
-@pytest.mark.parametrize("block_bytes", [64, 4000, 2**20])
-@pytest.mark.parametrize("chunks", [1, 2, 3, 7])
+@pytest.mark.parametrize(
+    ("chunks", "block_bytes"), [(3, 64), *((chunks, nbytes) for chunks in (1, 2, 3, 7) for nbytes in (4000, 2**20))]
+)
 def test_result_does_not_depend_on_cut(
     path: str, samples: NDArray[np.int32], chunks: int, block_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -34,8 +34,11 @@ pytestmark = pytest.mark.usefixtures("shared")
 CHECKED: list[int] = []  # elements in each call of the check; the cluster lives in this process
 
 
-@pytest.mark.parametrize("name", ["out.npy", "out.raw", "out"])
-@pytest.mark.parametrize("chunk_bytes", [100, 496, 497, 5000, 41167, 41168, None])
+@pytest.mark.parametrize(
+    ("chunk_bytes", "name"),
+    [(nbytes, "out.npy") for nbytes in (100, 496, 497, 5000, 41167, 41168, None)]
+    + [(nbytes, name) for nbytes in (497, None) for name in ("out.raw", "out")],
+)
 def test_bytes_do_not_depend_on_the_cut(
     source: Source, array: NDArray[Any], chunk_bytes: int | None, name: str, tmp_path: Path
 ) -> None:

@@ -42,6 +42,7 @@ def start(reader: Reader, fd: int, target: Any, offset: int, order: int) -> Pend
 @pytest.mark.parametrize("part_bytes", [1, 7, 64, 1000, 5000, 8192])
 @pytest.mark.parametrize(("offset", "nbytes"), [(0, 5000), (0, 0), (3, 1), (4999, 1), (17, 1001)])
 def test_bytes_are_the_file(fd: int, threads: int, part_bytes: int, offset: int, nbytes: int) -> None:
+    nbytes = min(nbytes, 300 * part_bytes)  # more parts take a driver in Python long
     reader = HostReader(HostDriver(), threads, part_bytes)
     for _ in range(2):  # with buffers and events that were used before
         target = Target(nbytes)
@@ -50,8 +51,8 @@ def test_bytes_are_the_file(fd: int, threads: int, part_bytes: int, offset: int,
 
 
 RUNS = {
-    "one": [(3, 4000)], "many": [(10 * number, 7) for number in range(400)], "backwards": [(4000, 900), (2, 1), (0, 1)],
-    "long and short": [(1, 2), (100, 3000), (50, 1), (4000, 63), (0, 64), (7, 65)], "empty": [(9, 0), (8, 5), (1, 0)],
+    "one": [(3, 1000)], "many": [(10 * number, 7) for number in range(100)], "backwards": [(4000, 900), (2, 1), (0, 1)],
+    "long and short": [(1, 2), (100, 1000), (50, 1), (4000, 63), (0, 64), (7, 65)], "empty": [(9, 0), (8, 5), (1, 0)],
     "none": [],
 }  # fmt: skip
 
