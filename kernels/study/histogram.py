@@ -1,4 +1,4 @@
-"""The histograms of 10-bit samples that lead up to the production kernel: the plain reference, the door to each."""
+"""The ladder of histograms of 10-bit samples: the plain reference, and a launch wrapper for each kernel."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ VARIANTS = by_name(
             partial(_banks, each=1)),
     Variant("banks2", "banks, two values per thread", partial(_banks, each=2)),
     Variant("banks4", "banks, four values per thread", partial(_banks, each=4)),
-    Variant("production", "shared with 16-byte loads, enough of them in flight: the kernels of this file",
+    Variant("production", "the kernels of the job, in histogram/gpu.cu: shared with enough 16-byte loads in flight",
             ten_bit_histogram),
     # Blocks of many warps: the 32 threads of a single one hardly get out of step.
     Variant("no_barrier", "shared without __syncthreads", partial(_in_shared, "false"), SLICES,

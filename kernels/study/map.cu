@@ -6,7 +6,7 @@
 //   grid          many blocks: one element per thread
 //   matrix_2d     blocks and grid in two dimensions: thread (x, y) adds element (row y, column x)
 //   product       element by element product in one block with as many threads as elements
-//   production    any operation; 16-byte loads and stores, one of each array per thread
+//   production    the kernel of the job, in map/gpu.cu: any operation; 16-byte loads and stores
 //   no_index      one_block without an index; broken: every thread adds every element, in place, over the others
 //   past_the_end  grid without its guard; broken: threads beyond the last element write into what lies behind it
 //

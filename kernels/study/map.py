@@ -110,7 +110,7 @@ VARIANTS = by_name(
     Variant("matrix_2d", "blocks and grid in two dimensions: thread (x, y) adds element (row y, column x)",
             _matrix_2d, {"block_x": 32, "block_y": 32}),
     Variant("product", "element by element product in one block with as many threads as elements", _product),
-    Variant("production", "any operation; 16-byte loads and stores, one of each array per thread",
+    Variant("production", "the kernel of the job, in map/gpu.cu: any operation; 16-byte loads and stores",
             elementwise, {"operation": "add"}),
     Variant("no_index", "one_block without an index", _no_index, {"block": 256},
             broken="every thread adds every element, in place, over the others"),

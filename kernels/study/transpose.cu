@@ -5,7 +5,7 @@
 //   naive            one thread per element: reads along a row, writes down a column
 //   shared_tile      through a tile in shared memory: reads and writes global memory along rows
 //   padded_tile      one more column in the tile: a column of it lies in as many banks as it has elements
-//   production       16-byte loads and stores, several in flight per thread; narrow elements share a word of the tile
+//   production       the kernels of the job, in kernels/transpose: 16-byte loads and stores, several in flight
 //   missing_barrier  padded_tile without its barrier; broken: a thread reads its element before another has stored it
 //   past_the_end     naive without its guard; broken: threads of a ragged tile read and write past the end
 //

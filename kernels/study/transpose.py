@@ -86,8 +86,8 @@ VARIANTS = by_name(
             _shared_tile, {"tile": 32}),
     Variant("padded_tile", "one more column in the tile: a column of it lies in as many banks as it has elements",
             _padded_tile, {"tile": 32}),
-    Variant("production", "16-byte loads and stores, several in flight per thread; narrow elements share a word of the "
-                          "tile", transpose),
+    Variant("production", "the kernels of the job, in kernels/transpose: 16-byte loads and stores, several in flight",
+            transpose),
     Variant("missing_barrier", "padded_tile without its barrier", _missing_barrier,
             broken="a thread reads its element before another has stored it"),
     Variant("past_the_end", "naive without its guard", _past_the_end,
