@@ -91,9 +91,9 @@ __global__ void __launch_bounds__(THREADS, 1)
 histogram_regular(const T* samples, i64 n, u64* slots, u32 all, u32 window, u32 bins,
                   const typename Key<T>::type* thresholds, int count, typename Key<T>::type lowest,
                   typename Key<T>::type highest, typename Key<T>::type start,
-                  typename Line<typename Key<T>::type>::Reach reach,
-                  typename Line<typename Key<T>::type>::Scale scale,
-                  typename Line<typename Key<T>::type>::Offset offset, int fraction, u32 below, u32 doubtful) {
+                  typename LinearMap<typename Key<T>::type>::Reach reach,
+                  typename LinearMap<typename Key<T>::type>::Scale scale,
+                  typename LinearMap<typename Key<T>::type>::Offset offset, int fraction, u32 below, u32 doubtful) {
     extern __shared__ u32 shared[];
     using K = typename Key<T>::type;
     const Regular<K, SURE> locate{{{start, reach, scale, offset}}, fraction, below, doubtful, {thresholds, count, lowest, highest, bins}};
@@ -105,8 +105,8 @@ template <typename T, int COPIES, int WINDOWS, typename Map, bool HELD>
 __global__ void __launch_bounds__(THREADS, 1)
 histogram_search(const T* samples, i64 n, u64* slots, u32 all, u32 window, u32 bins,
                  const typename Key<T>::type* thresholds, int count, typename Key<T>::type lowest,
-                 typename Key<T>::type highest, const u32* cells, int cell_count, typename Map::type start, typename Line<typename Map::type>::Reach reach,
-                 typename Line<typename Map::type>::Scale scale, typename Line<typename Map::type>::Offset offset) {
+                 typename Key<T>::type highest, const u32* cells, int cell_count, typename Map::type start, typename LinearMap<typename Map::type>::Reach reach,
+                 typename LinearMap<typename Map::type>::Scale scale, typename LinearMap<typename Map::type>::Offset offset) {
     extern __shared__ u32 shared[];
     using K = typename Key<T>::type;
     u32* const table = shared + Counters<COPIES, WINDOWS == 1>::size(window + APART - 1);

@@ -13,7 +13,7 @@ from kernels.common import nvrtc
 from kernels.common.checks import check_array, check_block, check_shared
 from kernels.common.memory import zeros
 from kernels.histogram.binning import Binning
-from kernels.histogram.cpu import histogram
+from kernels.histogram.gpu import histogram
 from kernels.study.variant import Variant, by_name
 
 SOURCE = Path(__file__).with_suffix(".cu")
