@@ -11,7 +11,7 @@ import numpy as np
 from kernels.common import device, nvrtc
 from kernels.common.checks import check_array
 from kernels.common.dtypes import C_TYPES
-from kernels.common.zeros_pool import current_stream
+from kernels.common.memory import current_stream
 from kernels.reduce import partial as reduce
 from kernels.reduce.exact_sum import SQUARE_BITS, SQUARE_WORDS, SUM_BITS, SUM_WORDS
 

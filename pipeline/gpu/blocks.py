@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.common import zeros_pool
+from kernels.common import memory
 from pipeline.errors import UsageError
 from pipeline.gpu.transfer import Transfer, finish, opened, prepare, transfer, way
 from pipeline.storage.chunks import Chunk
@@ -141,7 +141,7 @@ def release() -> None:
     """Give up the buffers: a job that does not stream, or in other blocks, has other uses for the memory."""
     import cupy
 
-    zeros_pool.release()
+    memory.release_pool()
     if _ready:
         _ready.clear()
         cupy.get_default_memory_pool().free_all_blocks()

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from kernels.common import device, nvrtc, zeros_pool
+from kernels.common import device, nvrtc
+from kernels.common import memory as device_memory
 from kernels.histogram.launch import launch_plan
 from kernels.reduce import gpu
 from tests.emulator.array import DeviceArray, allocate, to_device, unwrap
@@ -73,7 +74,7 @@ def on_host(monkeypatch: Any) -> Iterator[Any]:
     monkeypatch.setitem(sys.modules, "cupy", cupy)
     monkeypatch.setattr(nvrtc, "load", HOST.load)
     monkeypatch.setattr(device, "limits", lambda: LIMITS)
-    monkeypatch.setattr(zeros_pool, "CLEARED", 0)  # a result is an array of its own, whose ends are watched
+    monkeypatch.setattr(device_memory, "POOL_BYTES", 0)  # a result is an array of its own, whose ends are watched
     HOST.seed, HOST.mutant = 0, 0
     HOST.launched.clear()
     held = launch_plan, gpu.free_totals  # they hold arrays of the device that they were made for
