@@ -160,5 +160,6 @@ def blocks_for(n: int, block: int, limit: int = MAX_GRID) -> int:
     return blocks
 
 
-# Of each kernel the instance whose machine code is looked at.
-INSTANCES = {"production": "production<float, Add>"}
+INSTANCES = tuple(
+    f"production<{c_type}, {functor}>" for c_type in PRODUCTION_TYPES.values() for functor, _ in OPERATIONS.values()
+)

@@ -16,6 +16,9 @@ SOURCE = Path(__file__).with_suffix(".cu")
 THREADS, MERGE_THREADS = 1024, 256  # THREADS in common/stream.cuh, MERGE_THREADS in roofline.cu
 
 
+INSTANCES = ("read_stream", "displace_cache", *(f"merge<{count}>" for count in (1, 2, 3)))
+
+
 def read_stream(data: Any) -> None:
     """Read an array once and keep nothing of it, at the speed of the device's memory.
 

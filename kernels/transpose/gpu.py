@@ -204,5 +204,9 @@ def tiles_for(rows: int, columns: int, height: int, width: int, count: int = 1) 
     return tiles
 
 
-# Of each kernel the instance whose machine code is looked at.
-INSTANCES = {"production": production(4, True, True)}
+INSTANCES = tuple(
+    production(itemsize, aligned_in, aligned_out)
+    for itemsize in SHAPES
+    for aligned_in in ((True, False) if itemsize in RAGGED else (True,))
+    for aligned_out in ((True, False) if itemsize in RAGGED else (True,))
+)

@@ -157,7 +157,7 @@ INSTANCES: dict[str, Callable[[str], list[str]]] = {
     "histogram/gpu": lambda architecture: sorted({*histogram_instances(architecture)}),
     "study/histogram": lambda _: sorted(LADDER.values()),
     "matmul/residue": _modular,
-    "matmul/small_k": lambda architecture: list(small_k.INSTANCES) if architecture == device.HOPPER else [],
+    "matmul/small_k": lambda architecture: list(small_k.HOPPER_INSTANCES) if architecture == device.HOPPER else [],
     "matmul/small": _modular_small,
     "reduce/gpu": _reduce,
     "stencil/gpu": _sliding,
