@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from fractions import Fraction
 from typing import Any
 
@@ -17,11 +16,11 @@ from kernels.common import nvrtc
 from kernels.map import gpu
 from kernels.map.gpu import OPERATIONS, PRODUCTION_TYPES, elementwise_reference
 from kernels.study.map import COURSE_TYPES, INSTANCES, VARIANTS
+from pipeline.study.instances import kernels_of
 from tests.cases.sizes import sizes
 from tests.emulator.launches import Fake, Launch, fake_zeros, fill_memory, recorded
 from tests.kernels.common import machine_code
 
-SOURCE = (nvrtc.KERNELS / "study/map.cu").read_text(encoding="utf-8")
 ONE_DIMENSION = ("one_thread", "one_block", "grid", "product", "no_index", "past_the_end")
 WITH_BLOCK = ("one_block", "grid", "no_index", "past_the_end")
 
@@ -66,7 +65,7 @@ def test_reference_of_zeros_and_nan() -> None:
 
 
 def test_kernels_are_in_the_order_of_the_variants() -> None:
-    assert re.findall(r"__global__ void\s+(?:__launch_bounds__\([^)]*\)\s*)?(\w+)\(", SOURCE) == list(INSTANCES)
+    assert kernels_of(nvrtc.KERNELS / "study/map.cu") == list(INSTANCES)
     assert f"constexpr int THREADS = {gpu.THREADS};" in gpu.SOURCE.read_text(encoding="utf-8")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import numpy as np
@@ -16,11 +15,11 @@ from kernels.common import nvrtc
 from kernels.study.transpose import INSTANCES, TILES, VARIANTS
 from kernels.transpose import gpu, unaligned
 from kernels.transpose.gpu import DTYPES, transpose_reference
+from pipeline.study.instances import kernels_of
 from tests.cases.sizes import sizes
 from tests.emulator.launches import Fake, Launch, fake, fill_memory, recorded
 from tests.kernels.common import machine_code
 
-SOURCE = (nvrtc.KERNELS / "study/transpose.cu").read_text(encoding="utf-8")
 RIGHT = tuple(name for name, variant in VARIANTS.items() if not variant.broken)
 TILED = ("naive", "shared_tile", "padded_tile")
 BY_BYTES = ("uint8", "int16", "float32", "float64", "complex128")
@@ -37,7 +36,7 @@ def test_reference_is_the_definition(matrix: NDArray[Any]) -> None:
 
 
 def test_kernels_are_in_the_order_of_the_variants() -> None:
-    assert re.findall(r"__global__ void\s+(?:__launch_bounds__\([^)]*\)\s*)?(\w+)\(", SOURCE) == list(INSTANCES)
+    assert kernels_of(nvrtc.KERNELS / "study/transpose.cu") == list(INSTANCES)
     for name, sector in (("transpose/tile.cuh", gpu.SECTOR), ("transpose/unaligned.cu", unaligned.SECTOR)):
         assert f"constexpr int SECTOR = {sector};" in (nvrtc.KERNELS / name).read_text("utf-8")
 
