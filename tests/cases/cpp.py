@@ -79,13 +79,13 @@ def check_histogram() -> int:
 def check_reduce() -> int:
     """Compiled and by NumPy the same; how many were compared."""
     from kernels.reduce import partial
-    from kernels.reduce.compiled import fill_natively
+    from kernels.reduce.cpu import _fill_compiled, reduce_numpy
     from tests.cases.reduce import CASES, DTYPES, FLOATS, case
 
     def check(samples: NDArray[Any], parts: int) -> int:
         found = partial.empty(samples.dtype, parts, len(samples))
-        assert fill_natively(found, samples, partial.DTYPES, parts)
-        np.testing.assert_array_equal(found, partial.reduce_numpy(samples, parts))
+        assert _fill_compiled(found, samples, parts)
+        np.testing.assert_array_equal(found, reduce_numpy(samples, parts))
         return 1
 
     compared = 0

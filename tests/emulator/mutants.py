@@ -63,7 +63,7 @@ FASTER: Mapping[tuple[str, str, str], str] = MappingProxyType({
     ("reduce/tile.cuh", "store", "lane == 3"): "every lane has the same to say",
     ("reduce/tile.cuh", "store", "first_nan != NONE"): "nothing is left of none, and no maximum is below that",
     ("reduce/exponent_bins.cuh", "add", "tiles == MOST"): "as often as that",
-    ("reduce/deferred_tiles.cuh", "leave", "step < 32"): "fewer tiles are left unseen",
+    ("reduce/deferred_tiles.cuh", "defer", "step < 32"): "fewer tiles are deferred unseen",
     ("matmul/dot_products.cuh", "all", "thread % 32 == 0"): "every lane has the same to say",
     ("matmul/residue.cu", "find_doubtful", "least < enough"): "each element is looked at, to the same end",
     ("matmul/residue.cu", "dot_products", "found.count >= MANY"): "both ways give the same bits",

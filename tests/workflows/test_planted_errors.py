@@ -17,7 +17,7 @@ import pipeline.engine.aggregate
 import pipeline.engine.aggregate_task
 import pipeline.storage.planned_file
 from kernels.reduce import exact_sum
-from kernels.reduce import partial as reduce
+from kernels.reduce import partial as layout
 from pipeline.cluster.placement import Placement, Workers, open_workers
 from pipeline.engine.aggregate import run
 from pipeline.engine.aggregate_check import Mismatch, check_chunk
@@ -131,10 +131,10 @@ def found_in_samples(workflow: Any, options: Any, source: Source, fault: Fault) 
 
 # --- reduce -----------------------------------------------------------------------------------------------------------
 
-WORDS = {"sum": [reduce.SUM_AT], "mean": [reduce.SUM_AT]}
-WORDS |= {op: [reduce.SUM_AT, reduce.SQUARES_AT] for op in ("var", "std", "norm")}
-ENTRIES = {"min": [reduce.MIN_KEY], "max": [reduce.MAX_KEY], "argmin": [reduce.MIN_AT], "argmax": [reduce.MAX_AT]}
-COUNTED = [reduce.SAMPLES, reduce.NAN, reduce.POSITIVE, reduce.NEGATIVE]
+WORDS = {"sum": [layout.SUM_AT], "mean": [layout.SUM_AT]}
+WORDS |= {op: [layout.SUM_AT, layout.SQUARES_AT] for op in ("var", "std", "norm")}
+ENTRIES = {"min": [layout.MIN_KEY], "max": [layout.MAX_KEY], "argmin": [layout.MIN_AT], "argmax": [layout.MAX_AT]}
+COUNTED = [layout.SAMPLES, layout.NAN, layout.POSITIVE, layout.NEGATIVE]
 
 
 def off_by(positions: Sequence[int], *steps: int) -> Fault:
@@ -164,10 +164,10 @@ def faults_of(op: str) -> list[Fault]:
     for at in WORDS.get(op, ()):
         faults += [off_by(range(at.start, at.stop), 1), off_by_an_ulp(at)]
     if op.startswith("arg"):
-        faults += [off_by(ENTRIES[op], 2), off_by([reduce.FIRST_NAN], 2)]
+        faults += [off_by(ENTRIES[op], 2), off_by([layout.FIRST_NAN], 2)]
     elif op in ENTRIES:
         # The next number; zero, of the other sign.
-        faults += [off_by(ENTRIES[op], 1), off_by([reduce.MIN_AT if op == "min" else reduce.MAX_AT], 1)]
+        faults += [off_by(ENTRIES[op], 1), off_by([layout.MIN_AT if op == "min" else layout.MAX_AT], 1)]
     return faults
 
 
@@ -271,7 +271,7 @@ def test_a_run_fails_where_its_tasks_find_something(
     random = np.random.default_rng(9)
     workflow, options, fault = (HISTOGRAM, HistogramOptions(bins=20, range=(0.0, 100.0)), moved)
     if name == "reduce":
-        workflow, options, fault = REDUCE, ReduceOptions("var,argmin"), off_by_an_ulp(reduce.SUM_AT)
+        workflow, options, fault = REDUCE, ReduceOptions("var,argmin"), off_by_an_ulp(layout.SUM_AT)
     source = histogram_source(tmp_path)[0]
     for seed in range(20):
         monkeypatch.setattr(pipeline.engine.aggregate.secrets, "randbits", lambda bits, seed=seed: seed)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from kernels.common import cxx
 from kernels.histogram import cpu as histogram_cpu
-from kernels.reduce import compiled as reduce_compiled
+from kernels.reduce import cpu as reduce_cpu
 from pipeline.engine.aggregate import run
 from pipeline.engine.aggregate_plan import Job
 from pipeline.engine.outcome import Outcome, Stages, Verdict
@@ -203,7 +203,7 @@ def test_json_says_what_computed_on_a_cpu(tmp_path: Path, monkeypatch: pytest.Mo
     """And says the same of the samples, also where only some of the computing is compiled."""
     np.random.default_rng(0).standard_normal(50_000).astype(np.float32).tofile(tmp_path / "samples.bin")
     source = open_source((str(tmp_path / "samples.bin"),), "float32")
-    compiled = ["compiled"] if cxx.library(reduce_compiled.SOURCE) else ["NumPy"]
+    compiled = ["compiled"] if cxx.library(reduce_cpu.SOURCE) else ["NumPy"]
 
     def found(workflow: Any, **options: Any) -> tuple[Any, list[str]]:
         document = to_json(run(workflow, workflow.options(**options), source))

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from kernels.reduce import exact_sum
+from kernels.reduce.cpu import reduce_cpu
 from kernels.reduce.exact_sum import SUM_BITS
-from kernels.reduce.partial import EXTREMES, MAX_KEY, NAN, SUM, SUM_AT, reduce_cpu
+from kernels.reduce.partial import EXTREMES, MAX_KEY, NAN, SUM, SUM_AT
 from kernels.study.reduce import COURSE_TYPES, OPERATIONS, VARIANTS, ordered
 from workflows.study.reduce import STUDY
 from workflows.study.study import Case, Row, parameters
