@@ -28,7 +28,8 @@ def study(job: str, quick: bool, variants: tuple[str, ...], output_directory: st
     """
     from pipeline.study.device import open_device
     from pipeline.study.report import open_folder, summary, to_json, write_reports
-    from pipeline.study.run import choose_cases, label, run_study
+    from pipeline.study.run import choose_cases, run_study
+    from workflows.study.study import label
 
     if job not in STUDIES:
         raise UsageError(f"expected a job out of {', '.join(STUDIES)}, got {job}")

@@ -208,7 +208,7 @@ def _as_on_the_cpu(rows: list[Row]) -> tuple[bool, str]:
 TABLES = tuple(_table(op, dtype) for dtype in COURSE_TYPES for op in OPERATIONS)
 
 STUDY = Study(
-    family="reduce",
+    job="reduce",
     course="D. Robilliard, Introduction à la programmation // sur GPUs en CUDA et Python, 2011 (Tesla C2050, no "
     "times); A. Taktek, M. Abdine, C. Krayem, S. Marchildon, R. Bensalah, Laboratoire 4, University of Ottawa, 2024 "
     "(GPU not named)",
