@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels.common import nvrtc
-from kernels.common.checks import check_address, check_array
+from kernels.common.checks import blocks_for, check_address, check_array
 from kernels.common.dtypes import C_TYPES
 from kernels.common.memory import empty
 
@@ -23,7 +23,6 @@ OPERATIONS = {  # functor in gpu.cu, operands
     "multiply_add": ("MultiplyAdd", 3), "minimum": ("Minimum", 2), "maximum": ("Maximum", 2),
 }  # fmt: skip
 THREADS = 256  # as in gpu.cu
-MAX_GRID = 2**31 - 1
 _empty = partial(empty, "elementwise")
 
 
@@ -149,15 +148,6 @@ def check_operands(arrays: tuple[Any, ...], ndim: int, dtypes: tuple[str, ...]) 
             raise TypeError(f"{name}: expected {first.dtype} as in a, got {array.dtype}; convert one of them first")
         if array.shape != first.shape:
             raise ValueError(f"{name}: expected shape {first.shape} as in a, got {array.shape}")
-
-
-def blocks_for(n: int, block: int, limit: int = MAX_GRID) -> int:
-    """Blocks that cover n elements: one side of the grid."""
-    blocks = -(-n // block)
-    if blocks > limit:
-        raise ValueError(f"{n} elements take {blocks} blocks of {block}, the limit of the grid is {limit}; "
-                         "choose larger blocks")  # fmt: skip
-    return blocks
 
 
 INSTANCES = tuple(

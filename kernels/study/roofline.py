@@ -1,4 +1,4 @@
-"""What a device can do at most: reading, copying, products by cuBLAS; and the door to the kernels that show it."""
+"""The limits of a device, as measured: reading, copying, products by cuBLAS."""
 
 from __future__ import annotations
 

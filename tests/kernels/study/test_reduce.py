@@ -129,7 +129,7 @@ def test_wrappers_refuse(name: str, launches: list[Launch], monkeypatch: pytest.
         run(fake_zeros(6, np.float32)[::2])
     with pytest.raises(ValueError, match="at least 1 sample, got an empty array"):
         run(fake_zeros(0, np.float32))
-    with pytest.raises(ValueError, match="expected samples on multiples of 4 bytes, the first is at 0x"):
+    with pytest.raises(ValueError, match="expected elements on multiples of 4 bytes, the first is at 0x"):
         run(fake_zeros(9, np.uint8)[1:].view(np.float32))
     for op in {"sum", "max", "mean"} - set(operations(name)):
         with pytest.raises(ValueError, match=f"expected op .* got '{op}'"):
@@ -142,7 +142,7 @@ def test_wrappers_refuse(name: str, launches: list[Launch], monkeypatch: pytest.
             with pytest.raises(ValueError, match=f"a power of two of at least .* got {block}; any_size"):
                 run(fake_zeros(3, np.float32), block=block)
     if "block" in VARIANTS[name].parameters and name != "float_drift":
-        with pytest.raises(ValueError, match="samples take 4294967296 blocks of 32, the limit of a grid is 2147483647"):
+        with pytest.raises(ValueError, match="4294967296 blocks of 32, the limit of the grid is 2147483647"):
             run(Huge(), block=32)
         monkeypatch.setattr(device, "limits", lambda: device.Limits(1, 1024, 2048, 65536, 4096, 4095))
         with pytest.raises(ValueError, match=r"needs \d+ bytes of shared memory, the device has 4095 per block"):

@@ -139,7 +139,7 @@ def test_a_halo_that_does_not_fit_is_refused(launches: list[Launch], monkeypatch
 def test_a_grid_that_is_too_large_is_refused(launches: list[Launch]) -> None:
     flags = SimpleNamespace(c_contiguous=True)
     x = SimpleNamespace(dtype=np.dtype(np.int32), ndim=1, flags=flags, size=2**31 + 5, shape=(2**31 + 5,))
-    with pytest.raises(ValueError, match=r"2147483653 samples take 2147483653 blocks of 1, the limit .* 2147483647"):
+    with pytest.raises(ValueError, match=r"2147483653 elements take 2147483653 blocks of 1, the limit .* 2147483647"):
         VARIANTS["global_memory"].run(x, radius=3, block=1)
     assert not launches
 
