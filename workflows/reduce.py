@@ -269,6 +269,7 @@ def label(position: int, options: ReduceOptions) -> str:
 REDUCE: Aggregation[ReduceOptions] = Aggregation(
     name="reduce",
     summary="Exact sum, mean, variance, norm, minimum, maximum and their places.",
+    example="'run-*.bin' --dtype int16 --op sum,std",
     options=ReduceOptions,
     compute=compute,
     combine=combine,

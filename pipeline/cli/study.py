@@ -1,4 +1,4 @@
-"""The commands that look at kernels: `study` measures them on a GPU, `inspect` takes them apart without one."""
+"""The commands about kernels: `study` checks and times their variants on a GPU, `inspect` disassembles them without."""
 
 from __future__ import annotations
 
@@ -9,22 +9,24 @@ import click
 
 from pipeline.cli.flags import Command
 from pipeline.errors import UsageError, VerificationError
-from workflows.study.registry import STUDIES
+from workflows.study.registry import JOBS, STUDIES
+
+NAMES = f"JOB is one of {', '.join(JOBS)}"
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, epilog=f"{NAMES}.", short_help="Check and time the variants of a job's kernels on a GPU.")
 @click.argument("job")
-@click.option("--quick", is_flag=True, help="A few cases of each table: within a minute on one GPU.")
-@click.option("--variant", "variants", multiple=True, metavar="NAME", help="Only this one; may be given several times.")
+@click.option("--quick", is_flag=True, help="Only a few cases of each table: less than a minute on one GPU.")
+@click.option(
+    "--variant", "variants", multiple=True, metavar="NAME", help="Only this variant; may be given several times."
+)
 @click.option("-o", "--output-directory", metavar="DIR",
               help="Where JOB.md, .csv, .json and the pictures go.  [default: study-JOB]")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of the summary.")
 def study(job: str, quick: bool, variants: tuple[str, ...], output_directory: str | None, as_json: bool) -> None:
-    """Check and time every variant of a job's kernels beside the figures of the course.
+    """Check and time every variant of a job's kernels, beside the figures of the course. Needs a GPU.
 
-    JOB is histogram, reduce, matmul, transpose, stencil or map. Needs a GPU.
-
-    Exit status 3: a right variant disagreed with its reference, or one that is broken on purpose was not caught.
+    Exit status 3: a correct variant disagreed with its reference, or a deliberately broken one was not caught.
     """
     from pipeline.study.device import open_device
     from pipeline.study.report import open_folder, summary, to_json, write_reports
@@ -53,7 +55,11 @@ def study(job: str, quick: bool, variants: tuple[str, ...], output_directory: st
         )
 
 
-@click.command(cls=Command)
+@click.command(
+    cls=Command,
+    epilog=f"{NAMES}, or study/JOB for the variants of its course.",
+    short_help="Count registers, memory and instructions of kernels.",
+)
 @click.argument("target", metavar="JOB")
 @click.option(
     "--kernel",
@@ -65,14 +71,10 @@ def study(job: str, quick: bool, variants: tuple[str, ...], output_directory: st
 )
 @click.option("--all", "every", is_flag=True, help="All instances, not one of each kernel.")
 @click.option("--arch", default="sm_86", show_default=True, metavar="SM", help="Compute capability to compile for.")
-@click.option("--sass", is_flag=True, help="Print the machine code, too.")
+@click.option("--sass", is_flag=True, help="Also print the machine code.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of the table.")
 def inspect(target: str, names: tuple[str, ...], every: bool, arch: str, sass: bool, as_json: bool) -> None:
-    """Compile the kernels of a job and count registers, memory and instructions.
-
-    JOB is histogram, reduce, matmul, transpose, stencil or map; study/histogram and so on are the variants of the
-    course. Needs no GPU.
-    """
+    """Compile the kernels of a job and count registers, memory and instructions. Needs no GPU."""
     from pipeline.study import inspection, instances
     from pipeline.study.report import aligned
 

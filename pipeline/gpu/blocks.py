@@ -54,7 +54,7 @@ def device_blocks(chunk: Chunk, timeline: Timeline, nbytes: int = BLOCK_BYTES) -
     prepare()
     native = chunk.dtype.newbyteorder("=")
     with _lane(nbytes) as slots:
-        timeline.ways.add(way())
+        timeline.transfer_paths.add(way())
         began, ended = cupy.cuda.Event(), cupy.cuda.Event()
         for piece in chunk.pieces:
             with opened(piece) as reading:

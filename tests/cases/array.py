@@ -1,4 +1,4 @@
-"""A job that writes an array, for tests of the run loop: multiply by a number; what they read, and their cluster."""
+"""A job for tests of the run loop that writes an array: multiply by a number; its input and cluster."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from pipeline.cluster.placement import Placement, Workers, open_workers
+from pipeline.cluster.placement import Placement, open_workers
+from pipeline.cluster.workers import Workers
 from pipeline.engine.array import run_array
 from pipeline.engine.outcome import Outcome
 from pipeline.settings import Settings

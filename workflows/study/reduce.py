@@ -91,9 +91,7 @@ def _disagreement(got: NDArray[Any], expected: NDArray[Any], arrays: Arrays, cas
     op, dtype = case.parameters["op"], case.dtype
     if case.variant == "production":
         right, result = (values(array, op, dtype) for values, array in ((finish, expected), (finish_exact, got)))
-        same = (
-            ordered(np.array([right], dtype)) == ordered(np.array([result], dtype)) if op == "max" else right == result
-        )
+        same = ordered(np.array(right, float)) == ordered(np.array(result, float)) if op == "max" else right == result
         return None if same else f"expected a {op} of {right}, got {result}"
     if got.dtype != PARTIALS[op, dtype] or got.ndim != 1 or not got.size:
         return f"expected partials of {PARTIALS[op, dtype]}, shape (1 or more,), got {got.dtype}, shape {got.shape}"

@@ -8,7 +8,7 @@ import os
 import re
 import tempfile
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -27,31 +27,13 @@ from kernels.transpose import gpu as transpose
 from kernels.transpose import strided_copy, unaligned
 from pipeline.study.inspection import RESERVED, _resources, _run, find_tools
 from tests.emulator.build import flatten, source_of
+from tests.emulator.inputs import cuda_texts, digest, function_texts
+from tests.kernels.common.machine_limits import Taken, allowed_for, excesses
 from tests.kernels.common.test_nvrtc import ORDER, SHARED, histogram_instances
 
 ARCHITECTURES = tuple(SHARED)
-REGISTERS = 65536  # of a multiprocessor of any of them
 # Of the same instructions and limits as another, from which no source tells it: one instance of each kernel is enough.
 TWINS = {"sm_89": "sm_86"}
-
-
-@dataclass(frozen=True)
-class Taken:
-    """What a kernel takes.
-
-    Attributes
-    ----------
-    registers
-        Per thread.
-    local
-        Bytes of local memory per thread, the stack included: what does not fit in registers.
-    shared
-        Bytes of shared memory that it declares itself, per block.
-    """
-
-    registers: int
-    local: int
-    shared: int
 
 
 def _map_study() -> list[str]:
@@ -169,6 +151,25 @@ def instances_of(stem: str, architecture: str) -> list[str]:
         return every
     kernels = [instance.partition("<")[0] for instance in every]
     return [every[kernels.index(kernel)] for kernel in dict.fromkeys(kernels)]
+
+
+def inputs() -> dict[str, str]:
+    """Hash of what the machine code of a source, and the verdict on it, depend on besides the compiler."""
+    how = function_texts(_compile, excesses, nvrtc.compile_source, _resources), nvrtc.OPTIONS, SHARED
+    return {
+        stem: digest(
+            cuda_texts(source_of(stem)),
+            [
+                (
+                    architecture,
+                    [(name, allowed_for(stem, name, architecture)) for name in instances_of(stem, architecture)],
+                )
+                for architecture in ARCHITECTURES
+            ],
+            how,
+        )
+        for stem in INSTANCES
+    }
 
 
 def compiled(stem: str, architecture: str) -> tuple[str, dict[str, Taken]]:

@@ -18,7 +18,8 @@ from kernels.map.gpu import OPERATIONS, PRODUCTION_TYPES, elementwise_reference
 from kernels.study.map import COURSE_TYPES, INSTANCES, VARIANTS
 from pipeline.study.instances import kernels_of
 from tests.cases.sizes import sizes
-from tests.emulator.launches import Fake, Launch, fake_zeros, fill_memory, recorded
+from tests.emulator.array import DeviceArray, to_device
+from tests.emulator.launches import Launch, fill_memory, recorded
 from tests.kernels.common import machine_code
 
 ONE_DIMENSION = ("one_thread", "one_block", "grid", "product", "no_index", "past_the_end")
@@ -73,7 +74,7 @@ def test_kernels_are_in_the_order_of_the_variants() -> None:
 
 
 def fake(shape: Any, dtype: Any = np.float32) -> Any:
-    return fake_zeros(shape, dtype)
+    return to_device(np.zeros(shape, dtype))
 
 
 @pytest.fixture
@@ -133,7 +134,7 @@ def test_launches(launches: list[Launch]) -> None:
     ):  # fmt: skip
         VARIANTS[name].run(fake(2051), fake(2051))
         assert launches[-1][:3] == (f"{name}<float>", grid, block)
-        sizes = [argument for argument in launches[-1][3] if not isinstance(argument, Fake)]
+        sizes = [argument for argument in launches[-1][3] if not isinstance(argument, DeviceArray)]
         assert [type(size) for size in sizes] == ([] if name == "past_the_end" else [np.int64])
         VARIANTS[name].run(fake(0), fake(0))
     assert len(launches) == 6  # past_the_end launches twice, and nothing is launched for nothing

@@ -52,7 +52,9 @@ def test_gpu_all_variants_agree(size: int, dtype: str) -> None:
     import cupy as cp
 
     for kind in KINDS:
-        for sizes in ((size, size, size), (size, 37, 65), (70, size, 4)):
+        shapes = ((size, size, size), (size, 37, 65), (70, size, 4))
+        # The emulator is slow: there one kind has every shape, and the others have the first.
+        for sizes in shapes if ON_GPU or kind == "random" else shapes[:1]:
             arrays = matrices(kind, sizes, dtype)
             got = gpu_products(cp, arrays)
             gpu_check(got, arrays)

@@ -31,7 +31,8 @@ from kernels.study.reduce import (
 )
 from pipeline.study.instances import kernels_of
 from tests.cases.sizes import sizes
-from tests.emulator.launches import Launch, fake_zeros, fill_memory, recorded
+from tests.emulator.array import to_device
+from tests.emulator.launches import Launch, fill_memory, recorded
 from tests.kernels.common import machine_code
 
 RIGHT = tuple(name for name, variant in VARIANTS.items() if not variant.broken)
@@ -122,31 +123,31 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> list[Launch]:
 def test_wrappers_refuse(name: str, launches: list[Launch], monkeypatch: pytest.MonkeyPatch) -> None:
     run = VARIANTS[name].run
     with pytest.raises(TypeError, match="expected int32 or float32 or float64, got int64"):
-        run(fake_zeros(3, np.int64))
+        run(to_device(np.zeros(3, np.int64)))
     with pytest.raises(ValueError, match=r"expected 1 dimension\(s\), got shape \(2, 2\)"):
-        run(fake_zeros(4, np.float32).reshape(2, 2))
+        run(to_device(np.zeros(4, np.float32)).reshape(2, 2))
     with pytest.raises(ValueError, match=r"C-contiguous .* strides \(8,\) for shape \(3,\)"):
-        run(fake_zeros(6, np.float32)[::2])
+        run(to_device(np.zeros(6, np.float32))[::2])
     with pytest.raises(ValueError, match="at least 1 sample, got an empty array"):
-        run(fake_zeros(0, np.float32))
+        run(to_device(np.zeros(0, np.float32)))
     with pytest.raises(ValueError, match="expected elements on multiples of 4 bytes, the first is at 0x"):
-        run(fake_zeros(9, np.uint8)[1:].view(np.float32))
+        run(to_device(np.zeros(9, np.uint8))[1:].view(np.float32))
     for op in {"sum", "max", "mean"} - set(operations(name)):
         with pytest.raises(ValueError, match=f"expected op .* got '{op}'"):
-            run(fake_zeros(3, np.float32), op=op)
+            run(to_device(np.zeros(3, np.float32)), op=op)
     if "block" in VARIANTS[name].parameters:
         with pytest.raises(ValueError, match=r"block 2048 x 1: .* at most 1024 threads, got 2048"):
-            run(fake_zeros(3, np.float32), block=2048)
+            run(to_device(np.zeros(3, np.float32)), block=2048)
     if name in SMALLEST_POWER:
         for block in (1000, SMALLEST_POWER[name] // 2 or 3):
             with pytest.raises(ValueError, match=f"a power of two of at least .* got {block}; any_size"):
-                run(fake_zeros(3, np.float32), block=block)
+                run(to_device(np.zeros(3, np.float32)), block=block)
     if "block" in VARIANTS[name].parameters and name != "float_drift":
         with pytest.raises(ValueError, match="4294967296 blocks of 32, the limit of the grid is 2147483647"):
             run(Huge(), block=32)
         monkeypatch.setattr(device, "limits", lambda: device.Limits(1, 1024, 2048, 65536, 4096, 4095))
         with pytest.raises(ValueError, match=r"needs \d+ bytes of shared memory, the device has 4095 per block"):
-            run(fake_zeros(3, np.float32), block=1024)
+            run(to_device(np.zeros(3, np.float32)), block=1024)
     assert launches == []
 
 
@@ -161,7 +162,7 @@ def test_no_memory(launches: list[Launch], monkeypatch: pytest.MonkeyPatch) -> N
     fill_memory(monkeypatch)
     for variant in (variant for name, variant in VARIANTS.items() if name != "production"):
         with pytest.raises(MemoryError, match=r"reduce: needs \d+ bytes of device memory, 5 are free"):
-            variant.run(fake_zeros(3, np.float32))
+            variant.run(to_device(np.zeros(3, np.float32)))
     assert launches == []
 
 
@@ -169,7 +170,7 @@ def test_no_memory(launches: list[Launch], monkeypatch: pytest.MonkeyPatch) -> N
 def test_launches(name: str, launches: list[Launch]) -> None:
     for dtype in ("float32",) if name == "float_drift" else DTYPES:
         for op in operations(name):
-            samples = fake_zeros(3000, dtype)
+            samples = to_device(np.zeros(3000, dtype))
             partials = VARIANTS[name].run(samples, op=op)
             instance, grid, block, arguments, shared = launches.pop()
             assert instance == (name if name == "float_drift" else f"{name}<{OPERATIONS[op]}<{COURSE_TYPES[dtype]}>>")

@@ -160,7 +160,7 @@ def test_rates() -> None:
 
 def test_how_bytes_went_to_the_device_is_told() -> None:
     outcome = outcome_of(OFF, **{"read+copy": 0.5, "kernel": 0.1})
-    outcome.stages.ways.add("through pinned memory")
+    outcome.stages.transfer_paths.add("through pinned memory")
     (line,) = [line for line in panel(outcome) if line.startswith("read+copy")]
     assert line.endswith(" 8e-06 GB/s through pinned memory  ← bound the run")
     assert to_json(outcome)["environment"]["transfers"] == ["through pinned memory"]
