@@ -58,3 +58,6 @@ def blocks(found: Matrices, itemsize: int) -> int:
 def instance(itemsize: int) -> str:
     """Instance of the kernel for elements of so many bytes."""
     return f"ragged<{UINT_OF_SIZE[itemsize]}, {', '.join(map(str, SHAPES[itemsize]))}>"
+
+
+INSTANCES = tuple(map(instance, SHAPES))

@@ -1,4 +1,4 @@
-"""Small ragged inputs for the kernels of kernels/map: see all.py."""
+"""Small ragged inputs for the kernels of map and of its study: see all.py."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from kernels.common import nvrtc
 from kernels.map import gpu
+from kernels.study import map as study
 from kernels.study.variant import Variant
 from tests.cases.case import Case, integers, same
 
@@ -26,13 +27,13 @@ def _elementwise(variant: Variant, dtype: str, shape: Any, start: int, own: dict
 def _ragged_product(cp: Any) -> None:
     """More threads than elements, which its wrapper does not launch."""
     a, out = cp.asarray(integers(97, "int32")), cp.empty(97, np.int32)
-    nvrtc.load(nvrtc.KERNELS / "map/gpu.cu", "product<int>")((1,), (128,), (a, a, out, np.int64(97)))
+    nvrtc.load(nvrtc.KERNELS / "study/map.cu", "product<int>")((1,), (128,), (a, a, out, np.int64(97)))
     same(out, a.get() ** 2)
 
 
 def elementwise_cases() -> Iterator[Case]:
     """Operands that begin on 16 bytes and beside them; every operation of the production kernel."""
-    for name, variant in gpu.VARIANTS.items():
+    for name, variant in study.VARIANTS.items():
         own: dict[str, Any] = {"block": 96} if "block" in variant.parameters else {}
         chosen: list[tuple[str, Any, int, dict[str, Any]]] = [("int32", 401, 0, own), ("float64", 97, 1, own)]
         if name == "matrix_2d":
@@ -42,8 +43,9 @@ def elementwise_cases() -> Iterator[Case]:
                       for (operation, dtype, start) in zip(gpu.OPERATIONS, ("int32", "float32", "float64") * 2,
                                                            (0, 1, 0, 1, 0, 0), strict=True)]  # fmt: skip
         if name == "product":
-            yield Case("map/gpu", name, "128 threads for 97 elements", _ragged_product)
+            yield Case("study/map", name, "128 threads for 97 elements", _ragged_product)
         for dtype, shape, start, chosen_own in chosen:
             check = partial(_elementwise, variant, dtype, shape, start, chosen_own)
             what = f"{dtype}, {shape} from {start}, {chosen_own}"
-            yield Case("map/gpu", name, what, check, variant.broken is not None)
+            stem = "map/gpu" if name == "production" else "study/map"
+            yield Case(stem, name, what, check, variant.broken is not None)

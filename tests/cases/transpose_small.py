@@ -1,4 +1,4 @@
-"""Small ragged inputs for the kernels of kernels/transpose: see all.py."""
+"""Small ragged inputs for the kernels of transpose and of its study: see all.py."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from kernels.study import transpose as study
 from kernels.study.variant import Variant
 from kernels.transpose import gpu as transpose
 from kernels.transpose.axes import Matrices
@@ -23,7 +24,7 @@ def _transpose(variant: Variant, dtype: str, shape: tuple[int, int], own: dict[s
 
 def transpose_cases() -> Iterator[Case]:
     """Ragged tiles; elements of every size, rows of whole packs and others."""
-    for name, variant in transpose.VARIANTS.items():
+    for name, variant in study.VARIANTS.items():
         chosen: list[tuple[str, tuple[int, int], dict[str, int]]] = [("int32", (33, 35), {}), ("int16", (40, 31), {})]
         if name == "production":
             chosen = [("uint8", (144, 32), {}), ("uint8", (289, 67), {}), ("int16", (16, 130), {}),
@@ -34,7 +35,8 @@ def transpose_cases() -> Iterator[Case]:
             chosen.append(("float64", (9, 17), {"tile": 8}))
         for dtype, shape, own in chosen:
             check = partial(_transpose, variant, dtype, shape, own)
-            yield Case("transpose/gpu", name, f"{dtype}, {shape}, {own}", check, variant.broken is not None)
+            stem = "transpose/gpu" if name == "production" else "study/transpose"
+            yield Case(stem, name, f"{dtype}, {shape}, {own}", check, variant.broken is not None)
     for dtype, shape, axes in (
         ("uint8", (2, 40, 33), (0, 2, 1)), ("float32", (17, 3, 68), (2, 1, 0)),
         ("float64", (16, 2, 3, 20), (3, 2, 1, 0)), ("float32", (32, 3, 64), (2, 1, 0)),

@@ -13,8 +13,8 @@ LARGE = ("sm_80", "sm_90a", "sm_100")
 # Kernels that jobs run: threads of a block, and blocks that a multiprocessor is to hold at least.
 PRODUCTION = {
     "histogram/gpu": r"histogram_\w+", "reduce/gpu": r"moments|combine|place", "study/matmul": "register_tiled",
-    "study/stencil": "production", "transpose/gpu": "production", "study/reduce": "production", "map/gpu": "production",
-    "study/histogram": "", "study/roofline": r"\w+", "matmul/gpu": r"\w+",
+    "study/stencil": "", "transpose/gpu": "production", "study/reduce": "", "map/gpu": "production",
+    "study/histogram": "", "study/map": "", "study/transpose": "", "study/roofline": r"\w+", "matmul/gpu": r"\w+",
     "matmul/small_k": r"\w+", "matmul/small": r"\w+",
     "stencil/gpu": r"\w+", "transpose/strided_copy": r"\w+", "transpose/unaligned": r"\w+",
 }  # fmt: skip
@@ -78,8 +78,7 @@ def launch(stem: str, instance: str, architecture: str) -> tuple[int, int]:
     if (stem, kernel) == ("study/roofline", "merge"):
         return 256, 1
     if stem in ("histogram/gpu", "study/histogram", "study/reduce", "study/roofline"):
-        wide = "double" in instance and (stem, kernel) == ("study/reduce", "production") and architecture != "sm_90a"
-        two = architecture in LARGE and not kernel.startswith("histogram_") and not wide
+        two = architecture in LARGE and not kernel.startswith("histogram_")
         return 1024, 2 if two else 1
     return 256, 1
 
