@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels.stencil.gpu import slide
-from kernels.stencil.reference import box_reference, box_wrong, weighted_reference
+from kernels.stencil.reference import box_reference, weighted_reference, wrong_sums
 from kernels.stencil.windows import Weights, box_dtype, from_rows, to_rows, weighted_dtype
 from workflows.array_job import ArrayJob, Checked, Read, differing
 from workflows.regions import Bounds, Spec, in_rows
@@ -162,7 +162,7 @@ def check(
     if options.weights is not None:
         expected = from_rows(weighted_reference(rows, options.weights), found.shape, axis)
         return Checked(differing(found, expected, region), found.size)
-    wrong = box_wrong(rows, results, options.radius)
+    wrong = wrong_sums(rows, results, options.radius)
     lines = []
     for place in np.argwhere(from_rows(wrong, found.shape, axis))[:3].tolist():
         first = place[axis]

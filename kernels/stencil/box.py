@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kernels.common import device, nvrtc
+from kernels.common.constants import constant
 from kernels.common.dtypes import C_TYPES
 from kernels.stencil.cpu import box_cpu
 from kernels.stencil.launch import MAX_STEP, SOURCE, THREADS, check, checked_blocks, empty, step_of
@@ -26,8 +27,8 @@ class Shape(NamedTuple):
     blocks: int
 
 
-# By kind and bytes of an element, four shapes: for windows shorter than a quarter of a tile; for wider ones; for windows
-# that fit into shared memory only where few blocks share it; for windows that do not fit at all.
+# By kind and bytes of an element, four shapes: for windows shorter than a quarter of a tile, for wider ones, for those
+# that fit into shared memory only where few blocks share it, and for those that do not fit at all.
 _INTEGERS = (Shape(128, 9, 1, 6), Shape(128, 9, 1, 6), Shape(256, 7, 1, 3), Shape(256, 7, 1, 3))
 _FLOATS = (Shape(128, 9, 2, 5), Shape(128, 9, 1, 5), Shape(256, 7, 1, 2), Shape(256, 7, 1, 2))
 SHAPES = {
@@ -39,9 +40,12 @@ SHAPES = {
     (True, 4): _FLOATS,
     (True, 8): (Shape(64, 7, 1, 10), Shape(128, 7, 1, 5), Shape(512, 7, 2, 1), Shape(256, 7, 1, 2)),
 }
-WIDE = Shape(THREADS, 7, 1, 4)  # of box_wide
-# By bytes of an element: threads per block of box_far, and Digits::ALL in digits.cuh.
-FAR, DIGITS = {4: 128, 8: 64}, {4: 14, 8: 71}
+WIDE = Shape(THREADS, constant(SOURCE, "WIDE_ITEMS"), constant(SOURCE, "WIDE_AHEAD"), 4)  # of box_wide
+# By bytes of an element: threads per block of box_far, and 64-bit words of shared memory of each.
+FAR = {4: constant(SOURCE, "FAR_FLOAT"), 8: constant(SOURCE, "FAR_DOUBLE")}
+WORDS = {
+    size: constant(SOURCE.with_name("digits.cuh"), f"{name}_WORDS") for size, name in ((4, "FLOAT"), (8, "DOUBLE"))
+}
 FAR_BLOCKS = 6  # per multiprocessor, at most: what they read at a time has to stay in the L1 cache
 # Blocks per resident block: the more there are, the closer together in memory are concurrent reads and writes. For
 # floats and 8-byte integers; for other integers.
@@ -51,8 +55,9 @@ DEFERRED = 4096  # outputs that are deferred to the next kernel together, at lea
 SAMPLE, SPAN = 2**20, 40
 STATIC = 2048  # upper bound on the static shared memory of a kernel, in bytes
 
-COUNTED = 2**20  # the radius from which windows have more elements than Marks::BITS in wide_integers.cuh can count
-LONG = 2**31  # the radius from which 96 bits may not hold a sum: Long in wide_integers.cuh
+# The radius from which windows have more elements than Marks can count.
+COUNTED = 2 ** (constant(SOURCE.with_name("wide_integers.cuh"), "COUNT_BITS") - 1)
+LONG = 2**31  # the radius from which the 96 bits of Long may not hold a sum
 
 # Threads per multiprocessor, in small blocks and in large ones, whose windows have to fit into shared memory.
 RESIDENT, LARGE_RESIDENT = 512, 512
@@ -160,7 +165,12 @@ def _slide(problem: _Problem) -> Any:
     if problem.floats and size > 2 and step < SPAN * tile:
         _range(problem, words)
     cutting = (np.int64(spans), np.int64(step), np.int32(unit), np.int32(ring))
-    kernel((blocks,), (threads,), (problem.x, problem.out, deferred, words, *problem.arguments, *cutting), shared_mem=shared)
+    kernel(
+        (blocks,),
+        (threads,),
+        (problem.x, problem.out, deferred, words, *problem.arguments, *cutting),
+        shared_mem=shared,
+    )
     if not problem.floats or size == 2:  # nothing can be deferred
         return deferred
     if not wide:
@@ -168,7 +178,7 @@ def _slide(problem: _Problem) -> Any:
         ring, shared = _ring(radius, WIDE, size, LARGE_RESIDENT)
         arguments = (problem.x, problem.out, near, deferred, *problem.arguments, np.int32(unit), np.int32(ring))
         _launch(problem.kernel("box_wide"), units, THREADS, shared, arguments)
-    threads, shared = FAR[size], 8 * FAR[size] * DIGITS[size]
+    threads, shared = FAR[size], 8 * FAR[size] * WORDS[size]
     most = min(units, FAR_BLOCKS * device.limits().multiprocessors)
     _launch(problem.kernel("box_far"), most, threads, shared, (problem.x, problem.out, deferred, *problem.arguments))
     return deferred

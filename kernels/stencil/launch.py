@@ -8,11 +8,12 @@ from typing import Any
 
 from kernels.common import memory
 from kernels.common.checks import check_array
+from kernels.common.constants import constant
 from kernels.common.dtypes import C_TYPES
 from kernels.stencil.windows import OUTSIDE
 
 SOURCE = Path(__file__).with_name("gpu.cu")
-THREADS = 128  # of a block: BLOCK in gpu.cu
+THREADS = constant(SOURCE, "BLOCK")
 MAX_GRID, MAX_STEP = 2**31 - 1, 2**30
 WINDOWS_PER_SUM = 32  # windows that a block slides over, at least, for each first window that it sums in full
 empty = partial(memory.empty, "stencil")

@@ -7,12 +7,15 @@ from typing import Any
 import numpy as np
 
 from kernels.common import device, nvrtc
+from kernels.common.constants import constant
 from kernels.common.dtypes import C_TYPES
 from kernels.stencil.launch import SOURCE, THREADS, check, checked_blocks, empty, step_of
 from kernels.stencil.windows import OUTSIDE, weighted_dtype
 
-# By bytes per number, packs of 16 bytes per thread; taps per chunk, in packs: Pack in weighted.cuh.
-PACKS, CHUNK = {4: 3, 8: 5}, 20
+_PACKS = SOURCE.with_name("weighted.cuh")
+# By bytes per number, packs of 16 bytes per thread; and taps per chunk, in rings of one pack more.
+PACKS = {4: constant(_PACKS, "FLOAT_PACKS"), 8: constant(_PACKS, "DOUBLE_PACKS")}
+CHUNK = constant(_PACKS, "CHUNK_RINGS")
 # By bytes per number, the tap counts that have a kernel of their own (few_taps), where it is faster.
 FEW = {4: range(1, 34, 2), 8: range(19, 34, 2)}
 WAVES = 16  # blocks per resident block

@@ -20,7 +20,7 @@ from tests.cases.histogram_small import histogram_cases, ladder_cases
 from tests.cases.matmul import modular_cases
 from tests.cases.matmul_small import short_cases, small_cases
 from tests.cases.reduce_small import exact_cases
-from tests.cases.stencil_small import sliding_cases
+from tests.cases.stencil_small import stencil_cases
 
 
 def _reduction(variant: Variant, op: str, dtype: str, size: int, start: int, own: dict[str, int], cp: Any) -> None:
@@ -229,6 +229,6 @@ CASES = [
     case
     for cases in (histogram_cases, ladder_cases, reduction_cases, stencil_cases, transpose_cases, ragged_cases,
                   runs_cases, matmul_cases, elementwise_cases, limits_cases, exact_cases, modular_cases, small_cases,
-                  short_cases, sliding_cases)
+                  short_cases, stencil_cases)
     for case in cases()
 ]  # fmt: skip

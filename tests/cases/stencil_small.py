@@ -12,10 +12,10 @@ import pytest
 from numpy.typing import NDArray
 
 from kernels.common import device
-from kernels.stencil import box as sliding_box
-from kernels.stencil import gpu
+from kernels.stencil import box as box_module
+from kernels.stencil import weighted as weighted_module
+from kernels.stencil.cpu import box_cpu, weighted_cpu
 from kernels.stencil.gpu import box, weighted
-from kernels.stencil.windows import box_cpu, weighted_cpu
 from tests.cases.case import RANDOM, Case
 from tests.cases.stencil import adversarial, numbers, same
 
@@ -29,7 +29,7 @@ def _box(x: NDArray[Any], radius: int, where: Where, cp: Any) -> None:
 def _in_one_span(check: Callable[[Any], None], cp: Any) -> None:
     """Rows that one block computes, tile by tile, as on a device where they are many times as long."""
     with pytest.MonkeyPatch.context() as monkeypatch:
-        for module in (sliding_box, gpu):
+        for module in (box_module, weighted_module):
             monkeypatch.setattr(
                 module, "step_of", lambda outputs, _radius, _resident, tile, _: -(-outputs // tile) * tile
             )
@@ -39,15 +39,15 @@ def _in_one_span(check: Callable[[Any], None], cp: Any) -> None:
 def _apart(check: Callable[[Any], None], cp: Any) -> None:
     """Where a window is said to be too wide for shared memory."""
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(sliding_box, "RESIDENT", 10**6)
-        monkeypatch.setattr(sliding_box, "LARGE_RESIDENT", 10**6)
+        monkeypatch.setattr(box_module, "RESIDENT", 10**6)
+        monkeypatch.setattr(box_module, "LARGE_RESIDENT", 10**6)
         check(cp)
 
 
 def _large(check: Callable[[Any], None], cp: Any) -> None:
     """In blocks of many threads."""
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(sliding_box, "RESIDENT", 10**6)
+        monkeypatch.setattr(box_module, "RESIDENT", 10**6)
         check(cp)
 
 
@@ -62,7 +62,7 @@ def _one_multiprocessor(check: Callable[[Any], None], cp: Any) -> None:
 def _sampled(check: Callable[[Any], None], cp: Any) -> None:
     """Where few elements say which exponents there are."""
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(sliding_box, "SAMPLE", 64)
+        monkeypatch.setattr(box_module, "SAMPLE", 64)
         check(cp)
 
 
@@ -73,7 +73,7 @@ def _weighted(x: NDArray[Any], weights: NDArray[Any], where: Where, cp: Any) -> 
 def _any_taps(check: Callable[[Any], None], cp: Any) -> None:
     """By the kernel that does not know how many taps there are."""
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(gpu, "FEW", {4: (), 8: ()})
+        monkeypatch.setattr(weighted_module, "FEW", {4: (), 8: ()})
         check(cp)
 
 
@@ -139,7 +139,7 @@ def _apart_cases() -> Iterator[Case]:
     yield Case("stencil/gpu", "box_range", "zeros at first", partial(_box, x, 40, (0, 0, "zero")))
 
 
-def sliding_cases() -> Iterator[Case]:
+def stencil_cases() -> Iterator[Case]:
     """Spans of one tile and of several, rows in several spans; every neighbourhood; floats of every kind."""
     for what, x, radius, where in (
         ("int8, two spans", numbers("int8", (1, 1900)), 3, (0, 0, "zero")),

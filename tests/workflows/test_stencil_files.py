@@ -75,7 +75,7 @@ def test_a_radius_that_is_too_large_is_an_error_of_use(tmp_path: Path) -> None:
 @pytest.mark.parametrize("dtype", ("int64", "uint64"))
 def test_overflow_is_an_error(tmp_path: Path, dtype: str) -> None:
     most = np.iinfo(dtype).max
-    with pytest.raises(PipelineError, match=rf"stencil: region .* expected sums that {dtype} holds, got {most + 1}"):
+    with pytest.raises(PipelineError, match=rf"stencil: region .* expected sums that fit into {dtype}, got {most + 1}"):
         summed(tmp_path, np.array([0, 0, 1, most, 0], dtype), radius=1)
     assert not (tmp_path / "out.npy").exists()
     fits = np.array([0, most - 1, 1, 0, 0, 5], dtype)

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from kernels.stencil import check, reference
-from kernels.stencil.check import right_natively
-from kernels.stencil.reference import box_wrong
-from kernels.stencil.windows import box_cpu
+from kernels.stencil.check import certainly_right
+from kernels.stencil.cpu import box_cpu
+from kernels.stencil.reference import wrong_sums
 from tests.cases import cpp as native_cases
 from tests.cases.stencil import exact
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("compiled")
 
 
 def right(x: NDArray[Any], found: Any, width: int) -> list[bool]:
-    answers = right_natively(np.atleast_2d(x), np.atleast_2d(np.asarray(found)), width)
+    answers = certainly_right(np.atleast_2d(x), np.atleast_2d(np.asarray(found)), width)
     assert answers is not None
     return [bool(answer) for answer in answers[0]]
 
@@ -91,11 +91,11 @@ def test_rows_longer_than_a_block() -> None:
     for radius in (3, 20_000):
         x = random.standard_normal((2, 60_000 + 2 * radius)).astype(np.float32)
         found = box_cpu(x, radius)
-        assert found.shape == (2, 60_000) and not box_wrong(x, found, radius).any()
+        assert found.shape == (2, 60_000) and not wrong_sums(x, found, radius).any()
         for place in (0, 16_383, 16_384, 40_000, 40_002, 59_999):
             wrong = found.copy()
             wrong[1, place] = np.nextafter(wrong[1, place], 0)
-            assert np.argwhere(box_wrong(x, wrong, radius)).tolist() == [[1, place]]
+            assert np.argwhere(wrong_sums(x, wrong, radius)).tolist() == [[1, place]]
 
 
 def test_what_is_not_known_to_be_right_numpy_looks_at(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,14 +106,14 @@ def test_what_is_not_known_to_be_right_numpy_looks_at(monkeypatch: pytest.Monkey
     x = np.ones((9, 50))
     x[2:5, 20] = 2.0**500
     found = box_cpu(x, 1)
-    assert not box_wrong(x, found, 1).any()
+    assert not wrong_sums(x, found, 1).any()
     assert asked == [(3, 50)]
     found[7, 30] += 1
     found[8, 35] += 1
-    assert np.argwhere(box_wrong(x, found, 1)).tolist() == [[7, 30], [8, 35]]
+    assert np.argwhere(wrong_sums(x, found, 1)).tolist() == [[7, 30], [8, 35]]
     assert asked[1:] == [(5, 50)]
     x[2:5, 20] = 1
     found = box_cpu(x, 1)
     found[7, 30] += 1
-    assert np.argwhere(box_wrong(x, found, 1)).tolist() == [[7, 30]]
+    assert np.argwhere(wrong_sums(x, found, 1)).tolist() == [[7, 30]]
     assert asked[2:] == [(1, 3)]

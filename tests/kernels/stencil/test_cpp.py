@@ -10,13 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernels.common import cxx
-from kernels.stencil import compiled, windows
-from kernels.stencil.compiled import sum_natively
-from kernels.stencil.windows import box_cpu
+from kernels.stencil import cpu
+from kernels.stencil.cpu import box_cpu, compiled_sums
 from tests.cases import cpp as native_cases
 from tests.cases.stencil import adversarial, exact, numbers
 
-SOURCE = compiled.SOURCE
+SOURCE = cpu.SOURCE
 pytestmark = pytest.mark.usefixtures("compiled")
 
 
@@ -36,7 +35,7 @@ def test_sums_are_exact_and_rounded_once(data: st.DataObject) -> None:
     with np.errstate(under="ignore"):
         x = np.array([[np.ldexp(float(n), top - bits - k) for n, k in zip(integers, shifts, strict=True)]])
     width = data.draw(st.integers(1, x.size))
-    found = sum_natively(x, width)
+    found = compiled_sums(x, width)
     assert found is not None
     if found[1].all():
         right = np.array([exact(x[0, i : i + width]) for i in range(x.size - width + 1)])
@@ -52,7 +51,7 @@ def test_windows_so_wide_that_cuts_take_fewer_bits(width: int, cut: int) -> None
     number = 1 - 2.0**-51 if cut == 1 else 0.5 + 2.0 ** -(upper + 1) - 2.0**-53
     for sign in (1.0, -1.0):
         x = np.full((1, width + 3), sign * number)
-        found = sum_natively(x, width)
+        found = compiled_sums(x, width)
         assert found is not None and found[1].all()
         assert found[0][0].tolist() == [exact(x[0, :width])] * 4
 
@@ -71,8 +70,8 @@ def test_rows_longer_than_a_block(radius: int, monkeypatch: pytest.MonkeyPatch) 
 def test_rows_that_are_left_numpy_adds_up(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those, no others."""
     asked: list[Any] = []
-    numpy = windows.exact_sums
-    monkeypatch.setattr(windows, "exact_sums", lambda rows, width: (asked.append(len(rows)), numpy(rows, width))[1])
+    numpy = cpu.exact_sums
+    monkeypatch.setattr(cpu, "exact_sums", lambda rows, width: (asked.append(len(rows)), numpy(rows, width))[1])
     x = numbers("float64", (7, 300))
     x[[2, 5]] = adversarial(case, (2, 300))
     found = box_cpu(x, 4)

@@ -10,10 +10,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kernels.common import cxx
-from kernels.stencil import windows
+from kernels.stencil import cpu
+from kernels.stencil.cpu import box_cpu, weighted_cpu
 from kernels.stencil.cpu_exact import exact_sums, window_sums
-from kernels.stencil.reference import box_reference, box_wrong, weighted_reference
-from kernels.stencil.windows import box_cpu, extended, weighted_cpu
+from kernels.stencil.reference import box_reference, weighted_reference, wrong_sums
+from kernels.stencil.windows import extended
 from tests.cases.stencil import ADVERSARIAL, adversarial, exact, expected, numbers, same
 
 
@@ -46,7 +47,7 @@ def test_floats_whose_bits_are_spread_as_wide_as_one_or_two_cuts_take(data: Any)
     right = np.array([exact(x[i : i + width]) for i in range(count - width + 1)])
     same(got, right)
     if width % 2:
-        assert not box_wrong(x[None], right[None], width // 2).any()
+        assert not wrong_sums(x[None], right[None], width // 2).any()
 
 
 def test_halves_of_a_step_are_rounded_to_even() -> None:
@@ -68,7 +69,7 @@ def test_wide_windows() -> None:
 
 @pytest.mark.parametrize("dtype", ("int16", "uint64", "float32", "float64"))
 def test_steps_and_rows_taken_together(monkeypatch: pytest.MonkeyPatch, dtype: str) -> None:
-    monkeypatch.setattr(windows, "STEP", 50)
+    monkeypatch.setattr(cpu, "STEP", 50)
     x = numbers(dtype, (7, 203))
     weights = numbers("float32", 9)
     for length in (9, 30, 203):
@@ -82,12 +83,12 @@ def test_reference_knows_right_from_the_next_float(case: str, dtype: str) -> Non
     x = adversarial(case, (2, 300), dtype)
     for radius in (0, 1, 20):
         found = box_cpu(x, radius)
-        assert not box_wrong(x, found, radius).any()
+        assert not wrong_sums(x, found, radius).any()
         for towards in (np.inf, -np.inf):
             with np.errstate(over="ignore"):
                 other = np.nextafter(found, towards)
             same_as_before = (other == found) | np.isnan(found)
-            np.testing.assert_array_equal(box_wrong(x, other, radius), ~same_as_before)
+            np.testing.assert_array_equal(wrong_sums(x, other, radius), ~same_as_before)
         for i in range(0, found.shape[1], 37):
             window = x[0, i : i + 2 * radius + 1]
             np.testing.assert_equal(box_reference(window), found[0, i])
@@ -95,9 +96,9 @@ def test_reference_knows_right_from_the_next_float(case: str, dtype: str) -> Non
 
 def test_reference_wants_zeros_without_a_sign_and_any_nan() -> None:
     x = np.array([[1.0, -1.0, np.nan, 0.0]])
-    assert box_wrong(x[:, :2], np.array([[1.0, -1.0]]), 0).tolist() == [[False, False]]
-    assert box_wrong(np.zeros((1, 3)), np.array([[-0.0]]), 1).all()
-    assert not box_wrong(x[:, 1:], np.array([[-np.nan]]), 1).any()
+    assert wrong_sums(x[:, :2], np.array([[1.0, -1.0]]), 0).tolist() == [[False, False]]
+    assert wrong_sums(np.zeros((1, 3)), np.array([[-0.0]]), 1).all()
+    assert not wrong_sums(x[:, 1:], np.array([[-np.nan]]), 1).any()
 
 
 def test_numbers_far_apart_leave_gaps_between_digits() -> None:
