@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.histogram.finite_range import array_module
+from kernels.common.arrays import array_module
 from kernels.reduce import compiled, exact_sum
 from kernels.reduce import partial as reduce
 from kernels.reduce.partial import EXTREMES, NAN, NEGATIVE, POSITIVE, SAMPLES, SQUARES, SUM

@@ -24,6 +24,22 @@ def check_array(what: str, array: Any, dtypes: tuple[str, ...], ndim: int) -> No
                          "pass cupy.ascontiguousarray of it")  # fmt: skip
 
 
+def check_address(*arrays: Any) -> None:
+    """Refuse elements across the boundaries that they are loaded on: no kernel survives it.
+
+    Raises
+    ------
+    ValueError
+        With the address of the first element.
+    """
+    for array in arrays:
+        itemsize, address = array.dtype.itemsize, array.data.ptr
+        if address % itemsize:
+            raise ValueError(
+                f"expected elements on multiples of {itemsize} bytes, the first is at {address:#x}; pass a copy"
+            )
+
+
 def check_block(x: int, y: int = 1) -> None:
     """Refuse a block of threads that the current device cannot run.
 

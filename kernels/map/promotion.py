@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from kernels.common.arrays import converted
 from kernels.map.gpu import elementwise, elementwise_cpu, elementwise_reference
 
 
@@ -46,23 +47,6 @@ def _promoted(apply: Callable[..., Any], arrays: Sequence[Any], operation: str) 
     else:
         spread = [_spread_on_device(array, shape).reshape(-1) for array in alike]
     return apply(*spread, operation=operation).reshape(shape)
-
-
-def converted(array: Any, dtype: np.dtype[Any]) -> Any:
-    """``array.astype(dtype, copy=False)``, exact also on a device.
-
-    CuPy compiles its own kernels with ``-ftz=true``: they take subnormal numbers of float32 for zeros.
-    """
-    result = array.astype(dtype, copy=False)
-    if array.dtype != np.float32 or result.dtype != np.float64 or isinstance(array, np.ndarray):
-        return result
-    bits = array.reshape(-1).view(np.uint32)
-    small = (bits & 0x7F800000) == 0
-    if small.any():
-        of_small = bits[small]
-        magnitude = (of_small & 0x7FFFFF).astype(np.float64) * 2.0**-149
-        result.reshape(-1)[small] = magnitude * (1 - 2 * (of_small >> 31).astype(np.float64))
-    return result
 
 
 def _spread_on_device(array: Any, shape: tuple[int, ...]) -> Any:

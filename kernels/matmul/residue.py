@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from kernels.common import nvrtc
+from kernels.common.arrays import converted
 from kernels.common.checks import check_array
-from kernels.map.promotion import converted
 from kernels.matmul import small, small_k
 from kernels.matmul.formats import FORMATS, bits_of, moduli_for, multiplied, result_dtype
 from kernels.matmul.memory import INNER, WORDS, ceil_div, empty, matrices_of, numbered

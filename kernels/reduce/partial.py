@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.histogram.finite_range import array_module
+from kernels.common.arrays import array_module
 from kernels.reduce import exact_sum
 from kernels.reduce.compiled import MOST, fill_natively
 from kernels.reduce.exact_sum import SQUARE_WORDS, STEP, SUM_WORDS

@@ -43,9 +43,8 @@ SHAPES = {
 WIDE = Shape(THREADS, constant(SOURCE, "WIDE_ITEMS"), constant(SOURCE, "WIDE_AHEAD"), 4)  # of box_wide
 # By bytes of an element: threads per block of box_far, and 64-bit words of shared memory of each.
 FAR = {4: constant(SOURCE, "FAR_FLOAT"), 8: constant(SOURCE, "FAR_DOUBLE")}
-WORDS = {
-    size: constant(SOURCE.with_name("digits.cuh"), f"{name}_WORDS") for size, name in ((4, "FLOAT"), (8, "DOUBLE"))
-}
+_DIGITS = SOURCE.with_name("digits.cuh")
+WORDS = {4: constant(_DIGITS, "FLOAT_WORDS"), 8: constant(_DIGITS, "DOUBLE_WORDS")}
 FAR_BLOCKS = 6  # per multiprocessor, at most: what they read at a time has to stay in the L1 cache
 # Blocks per resident block: the more there are, the closer together in memory are concurrent reads and writes. For
 # floats and 8-byte integers; for other integers.
@@ -164,13 +163,9 @@ def _slide(problem: _Problem) -> Any:
     deferred, words = _zeros(1 + 2 * units, 1), _zeros(3)
     if problem.floats and size > 2 and step < SPAN * tile:
         _range(problem, words)
-    cutting = (np.int64(spans), np.int64(step), np.int32(unit), np.int32(ring))
-    kernel(
-        (blocks,),
-        (threads,),
-        (problem.x, problem.out, deferred, words, *problem.arguments, *cutting),
-        shared_mem=shared,
-    )
+    arguments = (problem.x, problem.out, deferred, words, *problem.arguments,
+                 np.int64(spans), np.int64(step), np.int32(unit), np.int32(ring))  # fmt: skip
+    kernel((blocks,), (threads,), arguments, shared_mem=shared)
     if not problem.floats or size == 2:  # nothing can be deferred
         return deferred
     if not wide:

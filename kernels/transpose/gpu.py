@@ -11,10 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels.common import nvrtc
-from kernels.common.checks import check_array, check_block
+from kernels.common.checks import check_address, check_array
 from kernels.common.dtypes import UINT_OF_SIZE
 from kernels.common.memory import empty
-from kernels.study.variant import Variant, by_name
 from kernels.transpose.axes import Matrices, matrices, merged, runs
 from kernels.transpose.cpu import STAND_INS
 from kernels.transpose.strided_copy import copy_runs
@@ -27,7 +26,6 @@ DTYPES = (
     "bool", "int8", "uint8", "int16", "uint16", "float16", "int32", "uint32", "float32",
     "int64", "uint64", "float64", "complex64", "complex128",
 )  # fmt: skip
-TILES = (8, 16, 32)
 # Rows, columns and threads of the production kernel's tile, by bytes of an element: where rows of both arrays begin and
 # end on 16 bytes, where those of the second one do, and where they do not. Elements of 4 and 8 bytes are for
 # `transpose_ragged` then.
@@ -74,11 +72,11 @@ def transpose(array: Any) -> Any:
     MemoryError
         If the device has no room for the result.
     """
-    _checked(array)
+    checked(array)
     rows, columns = array.shape
     found = Matrices(rows, columns, columns, rows)
     _blocks(found, RAGGED.get(array.dtype.itemsize, SHAPES[16]))
-    _check_address(array)
+    check_address(array)
     out = _empty((columns, rows), array.dtype)
     if 1 in array.shape:  # the elements are in order already
         out[...] = array.reshape(columns, rows)
@@ -110,7 +108,7 @@ def permute_axes(array: Any, axes: Sequence[int]) -> Any:
     lengths, order = merged(array.shape, axes)
     itemsize = array.dtype.itemsize
     if itemsize in SHAPES and len(order) > 1:
-        _check_address(array)
+        check_address(array)
         nbytes = lengths[-1] * itemsize
         if order[-1] == len(order) - 1 and nbytes in SHAPES and array.data.ptr % nbytes == 0:
             # Runs that are as long as an element can be are elements.
@@ -188,16 +186,16 @@ def _fills(found: Matrices, itemsize: int) -> bool:
 
 
 def _blocks(found: Matrices, shape: tuple[int, int, int]) -> int:
-    return _tiles(found.rows, found.columns, *shape[:2], found.outer * found.inner)
+    return tiles_for(found.rows, found.columns, *shape[:2], found.outer * found.inner)
 
 
-def _checked(array: Any) -> int:
+def checked(array: Any) -> int:
     """Bytes of an element, once the array is one that can be transposed."""
     check_array("transpose", array, DTYPES, 2)
     return int(array.dtype.itemsize)
 
 
-def _tiles(rows: int, columns: int, height: int, width: int, count: int = 1) -> int:
+def tiles_for(rows: int, columns: int, height: int, width: int, count: int = 1) -> int:
     """Tiles that cover so many matrices: the blocks of the grid."""
     tiles = -(-rows // height) * -(-columns // width) * count
     if tiles > MAX_GRID:
@@ -206,89 +204,5 @@ def _tiles(rows: int, columns: int, height: int, width: int, count: int = 1) -> 
     return tiles
 
 
-def _check_address(array: Any) -> None:
-    """Refuse elements across the boundaries that they are loaded on: no kernel survives it."""
-    itemsize, address = array.dtype.itemsize, array.data.ptr
-    if address % itemsize:
-        raise ValueError(
-            f"expected elements on multiples of {itemsize} bytes, the first is at {address:#x}; pass a copy"
-        )
-
-
-def _launch(kernel: str, tile: int, array: Any, out: Any) -> None:
-    rows, columns = array.shape
-    if not rows * columns:
-        return
-    loaded = nvrtc.load(SOURCE, f"{kernel}<{UINT_OF_SIZE[array.dtype.itemsize]}, {tile}>")
-    grid = _tiles(rows, columns, tile, tile)
-    loaded((grid,), (tile, tile), (array, out, np.int64(rows), np.int64(columns)))
-
-
-def _in_tiles(kernel: str, array: Any, tile: int) -> Any:
-    """Run a variant that has a thread for each element of a square tile, 8, 16 or 32 wide."""
-    _checked(array)
-    check_block(tile, tile)
-    if tile not in TILES:
-        raise ValueError(f"tile: expected one of {TILES}, got {tile}")
-    rows, columns = array.shape
-    _tiles(rows, columns, tile, tile)
-    _check_address(array)
-    out = _empty((columns, rows), array.dtype)
-    _launch(kernel, tile, array, out)
-    return out
-
-
-def _naive(array: Any, tile: int = 32) -> Any:
-    return _in_tiles("naive", array, tile)
-
-
-def _shared_tile(array: Any, tile: int = 32) -> Any:
-    return _in_tiles("shared_tile", array, tile)
-
-
-def _padded_tile(array: Any, tile: int = 32) -> Any:
-    return _in_tiles("padded_tile", array, tile)
-
-
-def _missing_barrier(array: Any) -> Any:
-    return _in_tiles("missing_barrier", array, 32)
-
-
-def _past_the_end(array: Any) -> Any:
-    """Both arrays are copied into longer ones, so that what goes wrong goes wrong in memory of our own.
-
-    A thread below the last row reads zeros there and writes them into the next row of the result.
-    """
-    _checked(array)
-    check_block(32, 32)
-    rows, columns = array.shape
-    _tiles(rows, columns, 32, 32)
-    _check_address(array)
-    last_row, last_column = -(-rows // 32) * 32 - 1, -(-columns // 32) * 32 - 1
-    source = _empty((last_row * columns + last_column + 1,), array.dtype)
-    source[rows * columns :] = 0
-    source[: rows * columns] = array.ravel()
-    out = _empty((last_column * rows + last_row + 1,), array.dtype)
-    _launch("past_the_end", 32, source[: rows * columns].reshape(rows, columns), out)
-    return out[: rows * columns].reshape(columns, rows)
-
-
-VARIANTS = by_name(
-    Variant("naive", "one thread per element: reads along a row, writes down a column",
-            _naive, {"tile": 32}),
-    Variant("shared_tile", "through a tile in shared memory: reads and writes global memory along rows",
-            _shared_tile, {"tile": 32}),
-    Variant("padded_tile", "one more column in the tile: a column of it lies in as many banks as it has elements",
-            _padded_tile, {"tile": 32}),
-    Variant("production", "16-byte loads and stores, several in flight per thread; narrow elements share a word of the "
-                          "tile", transpose),
-    Variant("missing_barrier", "padded_tile without its barrier", _missing_barrier,
-            broken="a thread reads its element before another has stored it"),
-    Variant("past_the_end", "naive without its guard", _past_the_end,
-            broken="threads of a ragged tile read and write past the end"),
-)  # fmt: skip
-
-# Of each kernel the instance whose machine code is looked at: that of the course, float on tiles of 32.
-INSTANCES = {
-    name: production(4, True, True) if name == "production" else f"{name}<{UINT_OF_SIZE[4]}, 32>" for name in VARIANTS
-}
+# Of each kernel the instance whose machine code is looked at.
+INSTANCES = {"production": production(4, True, True)}

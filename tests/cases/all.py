@@ -10,7 +10,9 @@ import numpy as np
 
 from kernels.common import nvrtc
 from kernels.map import gpu
+from kernels.study import map as map_study
 from kernels.study import matmul, reduce, roofline, stencil
+from kernels.study import transpose as transpose_study
 from kernels.study.variant import Variant
 from kernels.transpose import gpu as transpose
 from kernels.transpose.axes import Matrices
@@ -20,7 +22,7 @@ from tests.cases.histogram_small import histogram_cases, ladder_cases
 from tests.cases.matmul import modular_cases
 from tests.cases.matmul_small import short_cases, small_cases
 from tests.cases.reduce_small import exact_cases
-from tests.cases.stencil_small import stencil_cases
+from tests.cases.stencil_small import window_cases
 
 
 def _reduction(variant: Variant, op: str, dtype: str, size: int, start: int, own: dict[str, int], cp: Any) -> None:
@@ -81,7 +83,7 @@ def _transpose(variant: Variant, dtype: str, shape: tuple[int, int], own: dict[s
 
 def transpose_cases() -> Iterator[Case]:
     """Ragged tiles; elements of every size, rows of whole packs and others."""
-    for name, variant in transpose.VARIANTS.items():
+    for name, variant in transpose_study.VARIANTS.items():
         chosen: list[tuple[str, tuple[int, int], dict[str, int]]] = [("int32", (33, 35), {}), ("int16", (40, 31), {})]
         if name == "production":
             chosen = [("uint8", (144, 32), {}), ("uint8", (289, 67), {}), ("int16", (16, 130), {}),
@@ -92,7 +94,8 @@ def transpose_cases() -> Iterator[Case]:
             chosen.append(("float64", (9, 17), {"tile": 8}))
         for dtype, shape, own in chosen:
             check = partial(_transpose, variant, dtype, shape, own)
-            yield Case("transpose/gpu", name, f"{dtype}, {shape}, {own}", check, variant.broken is not None)
+            stem = "transpose/gpu" if name == "production" else "study/transpose"
+            yield Case(stem, name, f"{dtype}, {shape}, {own}", check, variant.broken is not None)
     for dtype, shape, axes in (
         ("uint8", (2, 40, 33), (0, 2, 1)), ("float32", (17, 3, 68), (2, 1, 0)),
         ("float64", (16, 2, 3, 20), (3, 2, 1, 0)), ("float32", (32, 3, 64), (2, 1, 0)),
@@ -171,13 +174,13 @@ def _elementwise(variant: Variant, dtype: str, shape: Any, start: int, own: dict
 def _ragged_product(cp: Any) -> None:
     """More threads than elements, which its wrapper does not launch."""
     a, out = cp.asarray(integers(97, "int32")), cp.empty(97, np.int32)
-    nvrtc.load(nvrtc.KERNELS / "map/gpu.cu", "product<int>")((1,), (128,), (a, a, out, np.int64(97)))
+    nvrtc.load(nvrtc.KERNELS / "study/map.cu", "product<int>")((1,), (128,), (a, a, out, np.int64(97)))
     same(out, a.get() ** 2)
 
 
 def elementwise_cases() -> Iterator[Case]:
     """Operands that begin on 16 bytes and beside them; every operation of the production kernel."""
-    for name, variant in gpu.VARIANTS.items():
+    for name, variant in map_study.VARIANTS.items():
         own: dict[str, Any] = {"block": 96} if "block" in variant.parameters else {}
         chosen: list[tuple[str, Any, int, dict[str, Any]]] = [("int32", 401, 0, own), ("float64", 97, 1, own)]
         if name == "matrix_2d":
@@ -187,11 +190,12 @@ def elementwise_cases() -> Iterator[Case]:
                       for (operation, dtype, start) in zip(gpu.OPERATIONS, ("int32", "float32", "float64") * 2,
                                                            (0, 1, 0, 1, 0, 0), strict=True)]  # fmt: skip
         if name == "product":
-            yield Case("map/gpu", name, "128 threads for 97 elements", _ragged_product)
+            yield Case("study/map", name, "128 threads for 97 elements", _ragged_product)
         for dtype, shape, start, chosen_own in chosen:
             check = partial(_elementwise, variant, dtype, shape, start, chosen_own)
             what = f"{dtype}, {shape} from {start}, {chosen_own}"
-            yield Case("map/gpu", name, what, check, variant.broken is not None)
+            stem = "map/gpu" if name == "production" else "study/map"
+            yield Case(stem, name, what, check, variant.broken is not None)
 
 
 def _read(name: str, size: int, start: int, cp: Any) -> None:
@@ -229,6 +233,6 @@ CASES = [
     case
     for cases in (histogram_cases, ladder_cases, reduction_cases, stencil_cases, transpose_cases, ragged_cases,
                   runs_cases, matmul_cases, elementwise_cases, limits_cases, exact_cases, modular_cases, small_cases,
-                  short_cases, stencil_cases)
+                  short_cases, window_cases)
     for case in cases()
 ]  # fmt: skip

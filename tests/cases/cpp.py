@@ -62,8 +62,7 @@ def limits(dtype: str, size: int) -> Iterator[NDArray[Any]]:
 def check_histogram() -> int:
     """Compiled and by NumPy the same; how many were compared."""
     from kernels.histogram.binning import Binning
-    from kernels.histogram.compiled import count_natively
-    from kernels.histogram.cpu import histogram_numpy
+    from kernels.histogram.cpu import count_compiled, histogram_numpy
     from tests.cases.histogram import DTYPES, EDGES, nasty
 
     compared = 0
@@ -71,7 +70,7 @@ def check_histogram() -> int:
         binning = Binning(np.dtype(dtype), np.asarray(edges, np.float64), regular)
         for size in SIZES:
             for samples in views(nasty(dtype, size, binning.edges)):
-                found, compared = count_natively(samples, binning), compared + 1
+                found, compared = count_compiled(samples, binning), compared + 1
                 assert found is not None
                 np.testing.assert_array_equal(found, histogram_numpy(samples, binning))
     return compared

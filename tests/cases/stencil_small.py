@@ -139,7 +139,7 @@ def _apart_cases() -> Iterator[Case]:
     yield Case("stencil/gpu", "box_range", "zeros at first", partial(_box, x, 40, (0, 0, "zero")))
 
 
-def stencil_cases() -> Iterator[Case]:
+def window_cases() -> Iterator[Case]:
     """Spans of one tile and of several, rows in several spans; every neighbourhood; floats of every kind."""
     for what, x, radius, where in (
         ("int8, two spans", numbers("int8", (1, 1900)), 3, (0, 0, "zero")),

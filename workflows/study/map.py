@@ -11,7 +11,8 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.map.gpu import OPERATIONS, VARIANTS, elementwise_reference
+from kernels.map.gpu import OPERATIONS, elementwise_reference
+from kernels.study.map import VARIANTS
 from workflows.study.study import Arrays, Case, Conclusion, Figure, Row, Study, first_difference, parameters
 
 COURSE_VECTOR, COURSE_PRODUCT, COURSE_MATRIX = 2**20, 400, 2**15
@@ -126,7 +127,7 @@ def product_right(rows: list[Row]) -> tuple[bool, str]:
 
 
 STUDY = Study(
-    family="elementwise",
+    family="map",
     course="Cabana Suárez and Gómez Borzdynski: Programación GPGPU (Google Colab, GPU not named; length inferred); "
     "Robilliard: Introduction à la programmation // sur GPUs en CUDA et Python (Tesla C2050)",
     unit="GB/s",

@@ -102,6 +102,7 @@ CASES = (
     *(_large("today", "shared_tile", False, dtype=dtype, x=32) for dtype in ("float32", "float64")),
     *(_large("today", "register_tiled", micro == 8, dtype=dtype, micro=micro)
       for dtype in ("float32", "float64") for micro in (4, 8)),
+    *(_large("today", "production", True, dtype=dtype) for dtype in ("float32", "float64")),
     *(_large("today", "cublas", True, dtype=dtype) for dtype in ("float32", "float64")),
     _large("broken on purpose", "past_the_end", True, x=32, y=32),
     _large("broken on purpose", "missing_barrier", True, x=32),

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 
 from workflows.study.study import Study
 
-FAMILIES = ("histogram", "matmul", "transpose", "reduction", "stencil", "elementwise")
+FAMILIES = ("histogram", "matmul", "transpose", "stencil", "reduce", "map")
 
 
 class _Studies(Mapping[str, Study]):
@@ -31,7 +31,7 @@ class _Studies(Mapping[str, Study]):
 
 
 def _module(family: str) -> str:
-    return f"workflows.study_{family}"
+    return f"workflows.study.{family}"
 
 
 STUDIES: Mapping[str, Study] = _Studies()

@@ -60,12 +60,18 @@ def reference(arrays: Arrays, case: Case) -> NDArray[np.generic]:
     return stencil_reference(arrays[0], case.parameters["radius"])
 
 
+def out_dtype(case: Case) -> np.dtype[Any]:
+    """What a variant makes of the samples: production does not round its float64 sums to float32."""
+    return np.dtype("float64" if case.variant == "production" and case.dtype == "float32" else OUT[case.dtype])
+
+
 def disagreement(got: NDArray[Any], expected: NDArray[Any], arrays: Arrays, case: Case) -> str | None:
     """Integers are exact; floats may be as far apart as their rounding explains, see `stencil_bound` for the proof."""
     if case.dtype == "int32":
         return first_difference(got, expected)
-    if got.shape != expected.shape or got.dtype != OUT[case.dtype]:
-        return f"expected {expected.shape} of {OUT[case.dtype]}, got {got.shape} of {got.dtype}"
+    dtype = out_dtype(case)
+    if got.shape != expected.shape or got.dtype != dtype:
+        return f"expected {expected.shape} of {dtype}, got {got.shape} of {got.dtype}"
     bound = stencil_bound(arrays[0], case.parameters["radius"])
     with np.errstate(all="ignore"):
         wrong = ~((np.abs(got.astype(np.float64) - expected) <= bound) & np.isfinite(bound))
@@ -78,7 +84,7 @@ def disagreement(got: NDArray[Any], expected: NDArray[Any], arrays: Arrays, case
 
 def work(case: Case) -> float:
     """Bytes read and written, each sample and each sum once."""
-    return math.prod(case.sizes) * float(np.dtype(case.dtype).itemsize + np.dtype(OUT[case.dtype]).itemsize)
+    return math.prod(case.sizes) * float(np.dtype(case.dtype).itemsize + out_dtype(case).itemsize)
 
 
 def _times(rows: list[Row], table: str) -> dict[tuple[str, int], float]:
@@ -167,7 +173,7 @@ STUDY = Study(
             lambda rows: _caught(rows, "past_the_end"),
         ),
         Conclusion(
-            "Ours: with additions shared between neighbours, radius 1000 takes at most twice as long as radius 3",
+            "Ours: where sums slide from window to window, radius 1000 takes at most twice as long as radius 3",
             radius_matters_little,
         ),
     ),

@@ -20,7 +20,9 @@ from kernels.matmul.formats import FORMATS, MOST_PRODUCTS, bits_of, moduli_for
 from kernels.reduce import gpu as reduce_device
 from kernels.stencil import gpu as stencil_gpu
 from kernels.stencil import weighted
+from kernels.study import map as map_study
 from kernels.study import matmul, reduce, stencil
+from kernels.study import transpose as transpose_study
 from kernels.transpose import gpu as transpose
 from kernels.transpose import strided_copy, unaligned
 from pipeline.study.inspection import RESERVED, _resources, _run, find_tools
@@ -54,12 +56,12 @@ class Taken:
 
 
 def _elementwise() -> list[str]:
-    types = gpu.COURSE_TYPES.values()
-    plain = [name for name in gpu.VARIANTS if name != "production"]
     functors = [functor for functor, _ in gpu.OPERATIONS.values()]
-    return [f"{name}<{c_type}>" for name in plain for c_type in types] + [
-        f"production<{c_type}, {functor}>" for c_type in gpu.PRODUCTION_TYPES.values() for functor in functors
-    ]
+    return [f"production<{c_type}, {functor}>" for c_type in gpu.PRODUCTION_TYPES.values() for functor in functors]
+
+
+def _map_study() -> list[str]:
+    return [f"{name}<{c_type}>" for name in map_study.INSTANCES for c_type in map_study.COURSE_TYPES.values()]
 
 
 def _matmul() -> list[str]:
@@ -93,11 +95,17 @@ def _stencil() -> list[str]:
 
 def _transpose() -> list[str]:
     found = []
-    for itemsize, c_type in transpose.UINT_OF_SIZE.items():
+    for itemsize in transpose.UINT_OF_SIZE:
         both = (True, False) if itemsize in transpose.RAGGED else (True,)
         found += [transpose.production(itemsize, of_in, of_out) for of_in in both for of_out in both]
+    return found
+
+
+def _transpose_study() -> list[str]:
+    found = []
+    for c_type in transpose.UINT_OF_SIZE.values():
         found += [f"{name}<{c_type}, 32>" for name in ("missing_barrier", "past_the_end")]
-        for tile in transpose.TILES:
+        for tile in transpose_study.TILES:
             found += [f"{name}<{c_type}, {tile}>" for name in ("naive", "shared_tile", "padded_tile")]
     return found
 
@@ -156,9 +164,11 @@ INSTANCES: dict[str, Callable[[str], list[str]]] = {
     "stencil/gpu": _stencil_gpu,
     "study/matmul": lambda _: _matmul(),
     "study/stencil": lambda _: _stencil(),
+    "study/transpose": lambda _: _transpose_study(),
     "transpose/gpu": lambda _: _transpose(),
     "transpose/unaligned": lambda _: [unaligned.instance(itemsize) for itemsize in unaligned.SHAPES],
     "study/reduce": lambda _: _reduction(),
+    "study/map": lambda _: _map_study(),
     "map/gpu": lambda _: _elementwise(),
     "transpose/strided_copy": lambda _: [strided_copy.instance(unit) for unit in strided_copy.UINT_OF_SIZE],
     "study/roofline": lambda _: ["read_stream", "displace_cache", *(f"merge<{count}>" for count in (1, 2, 3))],
