@@ -1,5 +1,5 @@
-// Plain sums of a span, tile by tile: a prefix sum over the elements that enter and leave the window, by all threads of a
-// block.
+// Plain sums of a span, tile by tile: a prefix sum over the elements that enter and leave the window, by all threads of
+// a block.
 #pragma once
 
 #include "stencil/terms.cuh"
@@ -83,9 +83,9 @@ __device__ bool put_marks(const T* entering, const T* leaving, const Marks& star
 }
 
 // Sums of the windows of a span; false if an integer sum overflows. A tile that does not fit into `terms` is passed to
-// `defer` by its first output, which returns the output to go on with. Where the grids of `terms` are `chosen`, they are
-// tried before the elements are scanned. The ring holds the windows of a tile and of the next one; where `ring` elements
-// are too few for that, elements that leave the window are loaded a second time, through a ring of their own.
+// `defer` by its first output, which returns the output to go on with. Where the grids of `terms` are `chosen`, they
+// are tried before the elements are scanned. The ring holds the windows of a tile and of the next one; where `ring`
+// elements are too few for that, elements that leave the window are loaded a second time, through a ring of their own.
 template <int BLOCK, int COUNT, int AHEAD, typename Terms, typename T, typename Out, typename Defer>
 __device__ bool slide(const Span<T, Out>& span, i64 radius, int ring, Terms terms, bool chosen, Defer defer) {
     using Part = typename Terms::Part;

@@ -1,9 +1,9 @@
 // Which sums of windows are right, for check.py.
 //
 // The exact sum of a window is an integer, updated as elements enter and leave; for floats it counts a unit that all
-// samples of a block are multiples of. A float64 result is not recomputed but held against the definition of rounding to
-// nearest: the exact sum lies no further from it than half a step, and at exactly half a step only if the result is even.
-// Blocks whose exponents are too far apart for 128-bit integers are reported as undecided (false).
+// samples of a block are multiples of. A float64 result is not recomputed but held against the definition of rounding
+// to nearest: the exact sum lies no further from it than half a step, and at exactly half a step only if the result is
+// even. Blocks whose exponents are too far apart for 128-bit integers are reported as undecided (false).
 
 #include <cstddef>
 #include <cstdint>

@@ -1,9 +1,9 @@
 // Sums of windows of floats on the CPU, exact and rounded once, for cpu.py: the method of cpu_exact.py.
 //
 // Samples are cut at a grid of powers of two into integers. One cut is enough for nearly all inputs: then the sum of a
-// window is a 64-bit integer, and converting it to float64 is the only rounding. Otherwise there are two cuts, the upper
-// one so short that its sums are exact in float64, and adding the lower one is the only rounding. Rows that take more cuts,
-// or that have infinities or NaN, are reported as not done.
+// window is a 64-bit integer, and converting it to float64 is the only rounding. Otherwise there are two cuts, the
+// upper one so short that its sums are exact in float64, and adding the lower one is the only rounding. Rows that take
+// more cuts, or that have infinities or NaN, are reported as not done.
 
 #include <cstddef>
 #include <cstdint>
@@ -34,8 +34,8 @@ uint64_t bits_of(double x) {
     return bits;
 }
 
-// Numbers are below 2**(grid + 51), and the spacing of float64 on both sides of `large` is 2**grid: the addition rounds to
-// a multiple of the grid, and the bits of the result count multiples.
+// Numbers are below 2**(grid + 51), and the spacing of float64 on both sides of `large` is 2**grid: the addition rounds
+// to a multiple of the grid, and the bits of the result count multiples.
 struct Cut {
     double large;
     explicit Cut(int grid) : large(1.5 * power(grid + 52)) {}

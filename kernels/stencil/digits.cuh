@@ -61,8 +61,8 @@ template <typename T, int BLOCK> struct Digits {
         return {u64(value), value < 0 ? ~u64(0) : 0};
     }
 
-    // The sum, of at most `most` elements. All digits below some digit add up to less than 2 * `most` of its units: where
-    // that cannot move the leading 95 bits across a rounding boundary, they are not needed.
+    // The sum, of at most `most` elements. All digits below some digit add up to less than 2 * `most` of its units:
+    // where that cannot move the leading 95 bits across a rounding boundary, they are not needed.
     __device__ double sum(i64 most) const {
         if ((*this)[NANS] || (*this)[ABOVE] || (*this)[BELOW])
             return not_finite((*this)[NANS], (*this)[ABOVE], (*this)[BELOW]);

@@ -15,8 +15,8 @@
 // Threads of a block. Blocks of box have more where windows take so much shared memory that few blocks fit.
 constexpr int BLOCK = 128;
 
-// Resident blocks for the launch bounds, given those tuned for Hopper: fewer where the compiler needs more registers or a
-// multiprocessor runs fewer threads.
+// Resident blocks for the launch bounds, given those tuned for Hopper: fewer where the compiler needs more registers or
+// a multiprocessor runs fewer threads.
 constexpr int registered(int blocks) {
     if (HOPPER) return blocks;
     if (SM_120) return blocks > 1 ? blocks / 2 : 1;
@@ -65,9 +65,9 @@ box_range(const T* x, u64* words, i64 count, i64 stride) {
 template <typename T> __device__ int largest(const u64* words) { return int(words[1]); }
 template <typename T> __device__ int least(const u64* words) { return Float<T>::PLACES + 1 - int(words[2]); }
 
-// A row has `spans` of `step` outputs, each for one block of SIZE threads, which computes COUNT sums per thread and tile
-// while it loads AHEAD tiles. BLOCKS is the number of resident blocks on Hopper. For integers deferred[0] counts the
-// threads in which a sum overflowed.
+// A row has `spans` of `step` outputs, each for one block of SIZE threads, which computes COUNT sums per thread and
+// tile while it loads AHEAD tiles. BLOCKS is the number of resident blocks on Hopper. For integers deferred[0] counts
+// the threads in which a sum overflowed.
 template <typename T, typename Out, int SIZE, int COUNT, int AHEAD, int BLOCKS, typename Sums = Terms<T>>
 __global__ void __launch_bounds__(SIZE, registered(BLOCKS))
 box(const T* x, Out* out, u64* deferred, const u64* words, i64 length, i64 outputs, i64 start, i64 radius, int outside,

@@ -10,8 +10,8 @@ template <typename T> __device__ T* dynamic_shared() {
     return reinterpret_cast<T*>(bytes);
 }
 
-// Copies 16 bytes from global to shared memory, asynchronously where the architecture can: complete when the same thread
-// has waited for their batch.
+// Copies 16 bytes from global to shared memory, asynchronously where the architecture can: complete when the same
+// thread has waited for their batch.
 inline __device__ void fetch(void* to, const void* from) {
 #if HAS_ASYNC_COPY
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(u32(__cvta_generic_to_shared(to))), "l"(from)

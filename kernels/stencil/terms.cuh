@@ -53,9 +53,9 @@ template <typename T> struct Terms<T, 8, false> {
     __device__ T result(Whole sum) const { return T(sum.low); }
 };
 
-// Floats that are multiples of a power of two, the grid, and not too large for it. Adding one to the `counter`, a float64
-// number so large that its spacing is the grid, counts grid units in the counter's bits. These bits are summed as
-// integers, which may wrap on the way; they contain the counter once per element, which is subtracted in the end.
+// Floats that are multiples of a power of two, the grid, and not too large for it. Adding one to the `counter`, a
+// float64 number so large that its spacing is the grid, counts grid units in the counter's bits. These bits are summed
+// as integers, which may wrap on the way; they contain the counter once per element, which is subtracted in the end.
 template <typename T> struct Grid {
     static constexpr bool ADAPTS = true;
     static constexpr int LEAST = 1 + Float<T>::BIAS;
@@ -82,8 +82,8 @@ template <typename T> struct OneGrid : Grid<T> {
     double counter, unit;
     u64 offset;
 
-    // Chooses the grid for elements at places `low` to `high`, leaving headroom for elements up to 2^spare times as large;
-    // false if there is none. A sum has `terms` more elements added than subtracted.
+    // Chooses the grid for elements at places `low` to `high`, leaving headroom for elements up to 2^spare times as
+    // large; false if there is none. A sum has `terms` more elements added than subtracted.
     __device__ bool choose(int low, int high, int spare, i64 radius, i64 terms, int) {
         const int bits = this->bits(radius), edge = Float<T>::BIAS + Float<T>::BITS - bits;
         const int grid = max(min(high + spare, Float<T>::PLACES) + edge, this->LEAST);
@@ -170,10 +170,10 @@ inline __device__ void add_lane_before(Cuts& sum, int lanes) {
 }
 #endif
 
-// Elements cut at a grid 2^g into a multiple of it and a remainder, both summed in float64. Every intermediate sum has at
-// most 2^b elements: a window, or the elements that enter and leave within a tile, the difference of two windows. With
-// elements below 2^k and g = k + b - 53 the sums of multiples are exact. Remainders are at most 2^(g - 1): their sums are
-// exact if no element has a bit below 2^(g - 1 + b - 53). Adding both sums is the only rounding.
+// Elements cut at a grid 2^g into a multiple of it and a remainder, both summed in float64. Every intermediate sum has
+// at most 2^b elements: a window, or the elements that enter and leave within a tile, the difference of two windows.
+// With elements below 2^k and g = k + b - 53 the sums of multiples are exact. Remainders are at most 2^(g - 1): their
+// sums are exact if no element has a bit below 2^(g - 1 + b - 53). Adding both sums is the only rounding.
 template <typename T, int SIZE> struct Terms<T, SIZE, true> : Grid<T> {
     using Part = Cuts;
     using Whole = Cuts;

@@ -13,8 +13,8 @@ inline __device__ float one_nan(float x) {
 }
 inline __device__ double one_nan(double x) { return x != x ? __longlong_as_double(0x7ff8000000000000) : x; }
 
-// Packs of outputs per thread, odd so that lanes hit different banks of shared memory; taps are staged in chunks of as many
-// times a ring of registers.
+// Packs of outputs per thread, odd so that lanes hit different banks of shared memory; taps are staged in chunks of as
+// many times a ring of registers.
 constexpr int FLOAT_PACKS = 3, DOUBLE_PACKS = 5, CHUNK_RINGS = 20;
 
 // 16 bytes of elements, weights or outputs.

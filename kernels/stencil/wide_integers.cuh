@@ -1,5 +1,5 @@
-// Window sums as integers; sums of floats count units of the last bit of the smallest one. Intermediate sums may wrap, as
-// long as the sum of a window fits.
+// Window sums as integers; sums of floats count units of the last bit of the smallest one. Intermediate sums may wrap,
+// as long as the sum of a window fits.
 #pragma once
 
 #include "common/stream.cuh"
@@ -113,8 +113,8 @@ template <typename S> __device__ void add_lane_before(S& sum, int lanes) {
 }
 #endif
 
-// The parts of a finite float: its magnitude is size_of(x) * 2^(place_of(x) + BIAS). Its `key` orders magnitudes and has
-// 2^KEY_BITS values per place. `scaled` is the number divided by 2^SCALE.
+// The parts of a finite float: its magnitude is size_of(x) * 2^(place_of(x) + BIAS). Its `key` orders magnitudes and
+// has 2^KEY_BITS values per place. `scaled` is the number divided by 2^SCALE.
 template <typename T> struct Float {
     static constexpr bool IS = false;
 };

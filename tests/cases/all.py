@@ -9,14 +9,15 @@ from typing import Any
 import numpy as np
 
 from kernels.common import nvrtc
-from kernels.map import gpu
+from kernels.map.gpu import OPERATIONS
+from kernels.map.reference import elementwise_reference
 from kernels.study import map as map_study
 from kernels.study import matmul, reduce, roofline, stencil
 from kernels.study import transpose as transpose_study
 from kernels.study.variant import Variant
 from kernels.transpose import gpu as transpose
 from kernels.transpose.axes import Matrices
-from kernels.transpose.unaligned import turn_ragged
+from kernels.transpose.unaligned import transpose_unaligned
 from tests.cases.case import RANDOM, Case, integers, same
 from tests.cases.histogram_small import histogram_cases, ladder_cases
 from tests.cases.matmul import modular_cases
@@ -94,17 +95,17 @@ def transpose_cases() -> Iterator[Case]:
             chosen.append(("float64", (9, 17), {"tile": 8}))
         for dtype, shape, own in chosen:
             check = partial(_transpose, variant, dtype, shape, own)
-            stem = "transpose/gpu" if name == "production" else "study/transpose"
-            yield Case(stem, name, f"{dtype}, {shape}, {own}", check, variant.broken is not None)
+            stem, kernel = ("transpose/gpu", "tiled") if name == "production" else ("study/transpose", name)
+            yield Case(stem, kernel, f"{dtype}, {shape}, {own}", check, variant.broken is not None)
     for dtype, shape, axes in (
         ("uint8", (2, 40, 33), (0, 2, 1)), ("float32", (17, 3, 68), (2, 1, 0)),
         ("float64", (16, 2, 3, 20), (3, 2, 1, 0)), ("float32", (32, 3, 64), (2, 1, 0)),
     ):  # fmt: skip
         check = partial(_permute, dtype, shape, axes)
-        yield Case("transpose/gpu", "production", f"{dtype}, {shape} to {axes}", check)
+        yield Case("transpose/gpu", "tiled", f"{dtype}, {shape} to {axes}", check)
 
 
-def ragged_cases() -> Iterator[Case]:
+def unaligned_cases() -> Iterator[Case]:
     """Tiles that end anywhere; columns of several matrices behind each other, and matrices that are not."""
     for dtype, shape, axes in (
         ("float32", (83, 61), (1, 0)), ("float32", (131, 9), (1, 0)), ("float32", (8, 259), (1, 0)),
@@ -113,18 +114,18 @@ def ragged_cases() -> Iterator[Case]:
         ("float64", (33, 2, 3, 9), (3, 2, 1, 0)),
     ):  # fmt: skip
         check = partial(_permute, dtype, shape, axes)
-        yield Case("transpose/unaligned", "ragged", f"{dtype}, {shape} to {axes}", check)
-    yield Case("transpose/unaligned", "ragged", "fewer rows than before a sector", _few_rows)
+        yield Case("transpose/unaligned", "unaligned", f"{dtype}, {shape} to {axes}", check)
+    yield Case("transpose/unaligned", "unaligned", "fewer rows than before a sector", _few_rows)
 
 
 def _few_rows(cp: Any) -> None:
     array = np.arange(3 * 41, dtype=np.float32).reshape(3, 41)
     found = cp.empty((41, 3), np.float32)
-    turn_ragged(cp.asarray(array), found, Matrices(3, 41, 41, 3))
+    transpose_unaligned(cp.asarray(array), found, Matrices(3, 41, 41, 3))
     same(found, array.T)
 
 
-def runs_cases() -> Iterator[Case]:
+def copy_rows_cases() -> Iterator[Case]:
     """Units of every size; runs shorter than a group of lanes, and of several pieces; up to three axes before them."""
     for dtype, shape, axes in (
         ("uint8", (3, 2, 263), (1, 0, 2)), ("int16", (2, 3, 2, 131), (2, 1, 0, 3)),
@@ -132,7 +133,7 @@ def runs_cases() -> Iterator[Case]:
         ("complex128", (5, 3, 3), (1, 0, 2)),
     ):  # fmt: skip
         check = partial(_permute, dtype, shape, axes)
-        yield Case("transpose/strided_copy", "copy_runs", f"{dtype}, {shape} to {axes}", check)
+        yield Case("transpose/strided_copy", "copy_rows", f"{dtype}, {shape} to {axes}", check)
 
 
 def _permute(dtype: str, shape: tuple[int, ...], axes: tuple[int, ...], cp: Any) -> None:
@@ -164,10 +165,10 @@ def matmul_cases() -> Iterator[Case]:
 
 def _elementwise(variant: Variant, dtype: str, shape: Any, start: int, own: dict[str, Any], cp: Any) -> None:
     operation = own.get("operation", "multiply" if variant.name == "product" else "add")
-    count = gpu.OPERATIONS[operation][1]
+    count = OPERATIONS[operation][1]
     arrays = [integers(np.prod(shape) + start, dtype, seed) for seed in range(count)]
     on_device = [cp.asarray(array)[start:].reshape(shape) for array in arrays]
-    expected = gpu.elementwise_reference(*(array[start:].reshape(shape) for array in arrays), operation=operation)
+    expected = elementwise_reference(*(array[start:].reshape(shape) for array in arrays), operation=operation)
     same(variant.run(*on_device, **own), expected)
 
 
@@ -179,7 +180,7 @@ def _ragged_product(cp: Any) -> None:
 
 
 def elementwise_cases() -> Iterator[Case]:
-    """Operands that begin on 16 bytes and beside them; every operation of the production kernel."""
+    """Operands that begin on 16 bytes and beside them; every operation of the job."""
     for name, variant in map_study.VARIANTS.items():
         own: dict[str, Any] = {"block": 96} if "block" in variant.parameters else {}
         chosen: list[tuple[str, Any, int, dict[str, Any]]] = [("int32", 401, 0, own), ("float64", 97, 1, own)]
@@ -187,15 +188,15 @@ def elementwise_cases() -> Iterator[Case]:
             chosen = [("float32", (17, 35), 0, {"block_x": 16, "block_y": 8}), ("int32", (1, 40), 0, {})]
         if name == "production":
             chosen = [(dtype, (4096 * 4 // np.dtype(dtype).itemsize + 77), start, {"operation": operation})
-                      for (operation, dtype, start) in zip(gpu.OPERATIONS, ("int32", "float32", "float64") * 2,
+                      for (operation, dtype, start) in zip(OPERATIONS, ("int32", "float32", "float64") * 2,
                                                            (0, 1, 0, 1, 0, 0), strict=True)]  # fmt: skip
         if name == "product":
             yield Case("study/map", name, "128 threads for 97 elements", _ragged_product)
         for dtype, shape, start, chosen_own in chosen:
             check = partial(_elementwise, variant, dtype, shape, start, chosen_own)
             what = f"{dtype}, {shape} from {start}, {chosen_own}"
-            stem = "map/gpu" if name == "production" else "study/map"
-            yield Case(stem, name, what, check, variant.broken is not None)
+            stem, kernel = ("map/gpu", "elementwise") if name == "production" else ("study/map", name)
+            yield Case(stem, kernel, what, check, variant.broken is not None)
 
 
 def _read(name: str, size: int, start: int, cp: Any) -> None:
@@ -231,8 +232,8 @@ def limits_cases() -> Iterator[Case]:
 
 CASES = [
     case
-    for cases in (histogram_cases, ladder_cases, reduction_cases, stencil_cases, transpose_cases, ragged_cases,
-                  runs_cases, matmul_cases, elementwise_cases, limits_cases, exact_cases, modular_cases, small_cases,
+    for cases in (histogram_cases, ladder_cases, reduction_cases, stencil_cases, transpose_cases, unaligned_cases,
+                  copy_rows_cases, matmul_cases, elementwise_cases, limits_cases, exact_cases, modular_cases, small_cases,
                   short_cases, window_cases)
     for case in cases()
 ]  # fmt: skip

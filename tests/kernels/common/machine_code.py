@@ -57,7 +57,7 @@ class Taken:
 
 def _elementwise() -> list[str]:
     functors = [functor for functor, _ in gpu.OPERATIONS.values()]
-    return [f"production<{c_type}, {functor}>" for c_type in gpu.PRODUCTION_TYPES.values() for functor in functors]
+    return [f"elementwise<{c_type}, {functor}>" for c_type in gpu.KERNEL_TYPES.values() for functor in functors]
 
 
 def _map_study() -> list[str]:
@@ -96,8 +96,8 @@ def _stencil() -> list[str]:
 def _transpose() -> list[str]:
     found = []
     for itemsize in transpose.UINT_OF_SIZE:
-        both = (True, False) if itemsize in transpose.RAGGED else (True,)
-        found += [transpose.production(itemsize, of_in, of_out) for of_in in both for of_out in both]
+        both = (True, False) if itemsize in transpose.UNALIGNED else (True,)
+        found += [transpose.instance(itemsize, of_in, of_out) for of_in in both for of_out in both]
     return found
 
 

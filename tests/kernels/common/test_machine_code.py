@@ -31,7 +31,7 @@ LARGE = ("sm_80", "sm_90a", "sm_100")
 # Kernels that jobs run: threads of a block, and blocks that a multiprocessor is to hold at least.
 PRODUCTION = {
     "histogram/gpu": r"histogram_\w+", "reduce/gpu": r"moments|combine|place", "study/matmul": "register_tiled",
-    "study/stencil": "production", "transpose/gpu": "production", "study/reduce": "production", "map/gpu": "production",
+    "study/stencil": "production", "transpose/gpu": "tiled", "study/reduce": "production", "map/gpu": "elementwise",
     "study/histogram": "", "study/map": "", "study/transpose": "",
     "study/roofline": r"\w+", "matmul/residue": r"\w+", "matmul/small_k": r"\w+", "matmul/small": r"\w+",
     "stencil/gpu": r"\w+", "transpose/strided_copy": r"\w+", "transpose/unaligned": r"\w+",
@@ -61,7 +61,7 @@ def launch(stem: str, instance: str, architecture: str) -> tuple[int, int]:
     if stem == "matmul/small":
         warps = int(rest.split(", ")[1])
         return (128, 1) if warps == 1 else (32 * warps, 1)
-    if (stem, kernel) == ("transpose/gpu", "production"):
+    if (stem, kernel) == ("transpose/gpu", "tiled"):
         _, _, _, threads, *aligned = rest.rstrip(">").split(", ")
         of_ragged = 896 if architecture == "sm_120" else 1024
         of_aligned = 2048 if architecture in LARGE else 1024

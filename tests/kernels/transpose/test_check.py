@@ -84,12 +84,12 @@ def test_nan_and_zeros_count_by_their_bits() -> None:
 
 
 def test_tiles_that_leave_something_out_are_noticed(by: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    boxes, compared = module.boxes, module._compared_natively
+    boxes, compared = module.boxes, module._compiled
     monkeypatch.setattr(module, "TILE", 2**16)
     if by == "NumPy":
         monkeypatch.setattr(module, "boxes", lambda *arguments: list(boxes(*arguments))[:-1])
     else:
-        monkeypatch.setattr(module, "_compared_natively", lambda *arrays_and_lengths: compared(*arrays_and_lengths) - 1)
+        monkeypatch.setattr(module, "_compiled", lambda *arrays_and_lengths: compared(*arrays_and_lengths) - 1)
     array = random_bits((700, 600), "uint8")
     assert not is_transpose(turned(array), array)
 

@@ -31,7 +31,7 @@ def test_boxes_of_any_size(shape: tuple[int, ...], dtype: str, box: int, order: 
     array = np.frombuffer(random.bytes(size * np.dtype(dtype).itemsize), dtype, size).reshape(shape).copy(order)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "BOX", box)
-        patch.setattr(module, "NATIVE_BOX", box)
+        patch.setattr(module, "COMPILED_BOX", box)
         found = transpose_cpu(array)
         assert found.shape == shape[::-1] and found.flags.c_contiguous
         assert found.tobytes() == array.T.tobytes()
