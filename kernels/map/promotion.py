@@ -45,9 +45,8 @@ def _promoted(apply: Callable[..., Any], arrays: Sequence[Any], operation: str) 
     alike = [converted(array, dtype) for array in arrays]
     shape = np.broadcast_shapes(*(array.shape for array in alike))
     if isinstance(alike[0], np.ndarray):
-        spread = [
-            np.atleast_1d(np.broadcast_to(array, shape)) for array in alike
-        ]  # NumPy returns scalars for arrays without axes
+        # NumPy's operations return scalars for arrays without axes.
+        spread = [np.atleast_1d(np.broadcast_to(array, shape)) for array in alike]
     else:
         spread = [_spread_on_device(array, shape).reshape(-1) for array in alike]
     return apply(*spread, operation=operation).reshape(shape)

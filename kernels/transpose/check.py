@@ -19,8 +19,8 @@ SOURCE = Path(__file__).with_suffix(".cpp")
 # thread to spend its time in NumPy's loops, which do not hold the GIL.
 TILE = 2**17
 TILE_BYTES = 2**19
-# A tile is compared down its columns. With rows a power of two apart the elements of a column would evict each other from
-# the cache; so it is first copied to rows padded by a cache line.
+# A tile is compared down its columns. With rows a power of two apart the elements of a column would evict each other
+# from the cache; so it is first copied to rows padded by a cache line.
 PADDING = 64
 
 

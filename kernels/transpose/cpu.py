@@ -68,7 +68,7 @@ def _transpose(array: NDArray[Any], out: NDArray[Any]) -> None:
 
 @lru_cache(maxsize=64)
 def balanced(shape: tuple[int, ...], elements: int) -> tuple[int, ...]:
-    """Lengths of a box of at most this many elements with long rows both in an array, not empty, and in its transpose."""
+    """Lengths of a box of at most this many elements with long rows in a nonempty array and in its transpose."""
 
     def lengths(run: int) -> list[int]:
         rows, columns = _one_run(shape, run), _one_run(shape[::-1], run)

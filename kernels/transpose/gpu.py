@@ -26,8 +26,8 @@ DTYPES = (
     "bool", "int8", "uint8", "int16", "uint16", "float16", "int32", "uint32", "float32",
     "int64", "uint64", "float64", "complex64", "complex128",
 )  # fmt: skip
-# Rows, columns and threads of a tile, by bytes of an element: where rows of both arrays are aligned to 16 bytes, where only
-# those of the output are, and where those of the output are not. Larger unaligned elements go to unaligned.cu.
+# Rows, columns and threads of a tile, by bytes of an element: where rows of both arrays are aligned to 16 bytes, where
+# only those of the output are, and where those of the output are not. Larger unaligned elements go to unaligned.cu.
 SHAPES = {1: (128, 256, 512), 2: (128, 128, 512), 4: (64, 64, 512), 8: (32, 32, 256), 16: (32, 32, 512)}
 UNALIGNED_IN = {1: (128, 128, 256), 2: (256, 64, 256)}
 UNALIGNED = {1: (128, 128, 160), 2: (128, 128, 288)}

@@ -60,8 +60,8 @@ def instance(unit: int) -> str:
 
 
 def _shared_out(units: int, unit: int) -> tuple[int, int]:
-    """Log2 of the lanes of a group, and the groups that share a row: a row is spread over the lanes of a warp first, then
-    over as many units per lane as can be in flight."""
+    """Log2 of the lanes of a group, and the groups that share a row: a row is spread over the lanes of a warp first,
+    then over as many units per lane as can be in flight."""
     each = min(IN_FLIGHT // unit, 16)
     shift = max((min(units, 32) - 1).bit_length(), (-(-units // each) - 1).bit_length())
     shift = min(shift, THREADS.bit_length() - 1)

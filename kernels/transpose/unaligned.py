@@ -41,8 +41,8 @@ def transpose_unaligned(array: Any, out: Any, batch: Matrices) -> None:
 
 
 def in_spans(batch: Matrices) -> tuple[Matrices, int, int]:
-    """The same with matrices joined whose columns are contiguous in the input; the columns of a span, which lie as before
-    in the output, and the distance there from one span to the next."""
+    """The same with matrices joined whose columns are contiguous in the input; the columns of a span, which keep their
+    distances in the output, and the distance there from one span to the next."""
     if batch.inner == 1 or batch.in_inner != batch.columns:
         return batch, batch.columns, 0
     joined = replace(batch, columns=batch.columns * batch.inner, inner=1, in_inner=0, out_inner=0)

@@ -89,7 +89,6 @@ def _stencil() -> list[str]:
     for c_type in stencil.COURSE_TYPES.values():
         found += [f"global_memory<{c_type}>", f"past_the_end<{c_type}>"]
         found += [f"shared_halo<{c_type}, {barrier}>" for barrier in ("true", "false")]
-        found += [f"production<{c_type}, {lanes}, {items}>" for _, lanes, items in stencil.TILINGS]
     return found
 
 

@@ -28,7 +28,7 @@ SHAPES_AND_AXES = st.lists(st.integers(1, 4), min_size=1, max_size=6).flatmap(
 @settings(max_examples=300, deadline=None)
 @given(SHAPES_AND_AXES)
 def test_rows_are_the_transposed_array(case: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
-    """Rows one after another are what NumPy makes; where the answer is None, it is for one of the documented reasons."""
+    """Rows one after another are what NumPy makes; an answer of None is for one of the documented reasons."""
     shape, axes = case
     array = np.arange(math.prod(shape)).reshape(shape)
     lengths, order = merged(shape, axes)
