@@ -1,4 +1,4 @@
-"""A job that writes an array, for tests of the run loop: multiply by a number; what they read, and their cluster."""
+"""An array job for tests of the run loop, which multiplies by a number; its input and its cluster."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ON_CPU = Placement(device="cpu")
 
 @dataclass(frozen=True)
 class Factor:
-    """By what to multiply."""
+    """The number to multiply by."""
 
     factor: int = 3
 
@@ -65,9 +65,9 @@ def left(folder: Path) -> list[str]:
 
 @pytest.fixture(scope="module")
 def workers() -> Iterator[Workers]:
-    """One cluster for all tests."""
+    """One cluster for all tests of a module."""
     with open_workers(ON_CPU, 0) as workers:
-        yield replace(workers, threads=2)  # so that more regions than eight have to wait for others
+        yield replace(workers, threads=2)  # so that regions beyond the eighth have to wait
 
 
 @pytest.fixture

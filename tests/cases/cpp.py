@@ -166,8 +166,8 @@ def sums_to_check(dtype: str) -> Iterator[tuple[NDArray[Any], NDArray[Any], int]
                 yield x, other, radius
 
 
-def check_sliding() -> int:
-    """What compiled code finds right is so, and all that it can tell of; how many rows of sums were compared."""
+def check_stencil() -> int:
+    """What check.cpp accepts is right, and it accepts all it can decide; number of rows compared."""
     from kernels.stencil.check import certainly_right
     from kernels.stencil.reference import _wrong
     from tests.cases.reduce import DTYPES
@@ -200,7 +200,7 @@ def is_near(x: NDArray[Any]) -> bool:
 
 
 def check_sums() -> int:
-    """Sums of windows are those by NumPy wherever there are any, and there are where they can be; how many rows."""
+    """Rows that cpu.cpp sums are as by NumPy, and it sums all it can; number of rows compared."""
     from kernels.stencil.cpu import COMPILED, compiled_sums
     from kernels.stencil.cpu_exact import exact_sums
     from tests.cases.stencil import ADVERSARIAL, adversarial, numbers
@@ -253,7 +253,7 @@ if __name__ == "__main__":
         + check_reduce()
         + check_transpose()
         + check_transposed()
-        + check_sliding()
+        + check_stencil()
         + check_sums()
         + check_scattered()
     )

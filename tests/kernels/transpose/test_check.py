@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from kernels.transpose import check as module
 from kernels.transpose.check import is_transpose
-from tests.cases import cpp as native_cases
+from tests.cases import cpp as cpp_cases
 
 SOURCE = module.SOURCE
 pytestmark = pytest.mark.usefixtures("by")
@@ -96,4 +96,4 @@ def test_tiles_that_leave_something_out_are_noticed(by: str, monkeypatch: pytest
 
 def test_one_wrong_bit_of_every_size_of_element() -> None:
     """Anywhere, in arrays that begin anywhere; of shapes with ragged tiles, and with axes of one element."""
-    assert native_cases.check_transposed() > 1000
+    assert cpp_cases.check_transposed() > 1000
