@@ -63,9 +63,9 @@ def launch(stem: str, instance: str, architecture: str) -> tuple[int, int]:
         return (128, 1) if warps == 1 else (32 * warps, 1)
     if (stem, kernel) == ("transpose/gpu", "tiled"):
         _, _, _, threads, *aligned = rest.rstrip(">").split(", ")
-        of_ragged = 896 if architecture == "sm_120" else 1024
+        of_unaligned = 896 if architecture == "sm_120" else 1024
         of_aligned = 2048 if architecture in LARGE else 1024
-        return int(threads), (of_aligned if aligned == ["true", "true"] else of_ragged) // int(threads)
+        return int(threads), (of_aligned if aligned == ["true", "true"] else of_unaligned) // int(threads)
     if stem == "transpose/unaligned":
         return 256, 4
     if stem == "matmul/residue" and kernel == "multiply":
@@ -176,10 +176,10 @@ def test_histogram_increments_by_one_instruction(architecture: str) -> None:
 
 
 @pytest.mark.parametrize("itemsize", unaligned.SHAPES)
-def test_ragged_transposes_load_before_they_store(itemsize: int) -> None:
+def test_unaligned_transposes_load_before_they_store(itemsize: int) -> None:
     """The loads of a tile are in flight together: none of them waits behind what is done with another."""
     require_compiler()
-    (kernel,) = inspect("transpose/unaligned", {"ragged": unaligned.instance(itemsize)}, "sm_90a")
+    (kernel,) = inspect("transpose/unaligned", {"unaligned": unaligned.instance(itemsize)}, "sm_90a")
     found = re.findall(r"\b(LDG|STS)\b", "\n".join(kernel.listing))
     loads = found.count("LDG")
     assert loads > 8 and found == ["LDG"] * loads + ["STS"] * loads, found
