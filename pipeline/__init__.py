@@ -1,4 +1,4 @@
-"""Where and when: files, chunks, clusters, the run loop, reports.
+"""Where and when: command line, clusters, the run loop, transfers, files and reports.
 
 pipeline decides where, workflows decide what, kernels do it; imports point that way only.
 """
@@ -12,7 +12,7 @@ __all__ = ["register", "run"]
 
 
 def __getattr__(name: str) -> Any:
-    """`run` and `register`, loaded when asked for: `import pipeline` alone answers at once."""
+    """Load `run` and `register` on first use, so that `import pipeline` alone is fast."""
     if name in __all__:
         from pipeline import api
 

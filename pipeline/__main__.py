@@ -1,4 +1,4 @@
-"""The command, and what has to happen before anything large is imported."""
+"""The command: sets up its process, and starts the fork server, before anything large is imported."""
 
 import atexit
 import gc
@@ -12,22 +12,22 @@ from pipeline.threads import BLAS_VARIABLES, SWITCH_SECONDS, blas_threads, proce
 
 
 def prepare() -> None:
-    """Get this process ready to be the command's: before NumPy is imported, which reads the variables of BLAS once."""
+    """Set up the command's process: before NumPy is imported, because BLAS reads its variables only once."""
     for name in BLAS_VARIABLES:
         os.environ.setdefault(name, str(blas_threads()))
-    # A thread that computes in Python lets one that has to start the next transfer wait for so long.
+    # How long a thread that computes in Python may keep the GIL from the one that starts the next transfer.
     sys.setswitchinterval(SWITCH_SECONDS)
-    # Half a million objects of imported modules live to the end. Looking for garbage among them, as they come and once
-    # more when all is done, took a fifth of the time of a command on a small file.
+    # The half million objects of imported modules live until the end. Collecting garbage among them, during the imports
+    # and again at exit, took a fifth of the time of a command on a small file.
     gc.set_threshold(100_000, 20, 20)
     atexit.register(gc.freeze)
 
 
 def expect_processes(words: Sequence[str]) -> None:
-    """Start the server that workers are forked from now, if the words of a command name files for several processes.
+    """Start the fork server now if the files on the command line are large enough for several processes.
 
-    It takes as long to import what it needs as this process does until it has a use for it. A guess: where nothing is
-    forked it was for nothing, and ends with this process.
+    Its imports take as long as this process takes until it needs workers. This is a guess: a server that forks nothing
+    just ends with this process.
     """
     sizes = [os.path.getsize(word) for word in words if os.path.isfile(word)]
     nbytes, elsewhere = sum(sizes), any(word.startswith(("--device", "--scheduler")) for word in words)
@@ -49,7 +49,7 @@ def expect_processes(words: Sequence[str]) -> None:
 
 
 def main() -> None:
-    """Run the command line with as many threads of BLAS as leave each thread of a worker its share of the cores."""
+    """Run the command line, with so few BLAS threads that each worker thread keeps its share of the cores."""
     prepare()
     expect_processes(sys.argv[1:])
     from pipeline.cli.main import main as run

@@ -10,7 +10,7 @@ class PipelineError(Exception):
 
 
 class UsageError(PipelineError):
-    """The command asked for something that cannot be: exit status 2."""
+    """The command asked for something impossible: exit status 2."""
 
     exit_code = 2
 
@@ -22,6 +22,6 @@ class VerificationError(PipelineError):
 
 
 def failure(name: str, error: Exception) -> PipelineError:
-    """What to raise where something that is called so failed by an error that is not meant for users."""
+    """The one-line error to raise where something named so failed with an error that is not meant for users."""
     reason = str(error).partition("\n")[0]
     return PipelineError(f"{name} failed: {type(error).__name__}: {reason}")

@@ -1,16 +1,17 @@
-"""How to run a job: what all jobs take, whatever they do and wherever they are called from."""
+"""Settings that every job takes: where it runs, how it is verified, its limits of memory."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from pipeline.cluster.placement import Placement, Workers
+from pipeline.cluster.placement import Placement
+from pipeline.cluster.workers import Workers
 from pipeline.errors import UsageError
 
 VERIFY = ("full", "sample", "off")
 
-# `full` costs about as much as NumPy's histogram of the file: by default where that stays within a second or two.
+# `full` costs about as much as NumPy's histogram of the file: the default where that takes no more than two seconds.
 FULL_UP_TO_BYTES = 2**28
 
 Progress = Callable[[int, int], None]  # (bytes done, bytes in all)
@@ -24,19 +25,20 @@ class Settings:
     Attributes
     ----------
     placement
-        Where.
+        Where to run.
     verify
         ``"full"``, ``"sample"`` or ``"off"``; by default full up to 256 MiB, sample above.
     chunk_bytes
-        Bytes per task, of a job that writes an array inputs and output together; by default from the size of the input
-        and the number of workers.
-    device_memory_limit, memory_limit
-        Bytes that the tasks of a GPU may hold in its memory, and, of a job that writes an array, those of a process in
-        the memory of its machine.
+        Bytes per task (for a job that writes an array, inputs and output together); by default from the size of the
+        input and the number of workers.
+    device_memory_limit
+        Bytes of device memory for all tasks that share a GPU.
+    memory_limit
+        Bytes of host memory for all tasks of a process, if the job writes an array.
     traced
         Keep every span of every block in the outcome's ``stages.traces``.
     progress, on_start
-        Called as tasks finish, and once the workers are there.
+        Called as tasks finish, and once the workers run.
     """
 
     placement: Placement = field(default_factory=Placement)
@@ -49,13 +51,7 @@ class Settings:
     on_start: OnStart = lambda workers: None
 
     def mode(self, nbytes: int) -> str:
-        """How a run over so many bytes is verified.
-
-        Raises
-        ------
-        UsageError
-            If there is no such way.
-        """
+        """How to verify a run over so many bytes; UsageError for an unknown mode."""
         mode = self.verify or ("full" if nbytes <= FULL_UP_TO_BYTES else "sample")
         if mode not in VERIFY:
             raise UsageError(f"--verify: expected one of {', '.join(VERIFY)}, got {self.verify!r}")

@@ -1,4 +1,4 @@
-"""Fixtures of all tests. Tests of kernels run on a GPU, and where there is none on the host (emulator/device.py)."""
+"""Options and fixtures of all tests; tests of kernels run on a GPU, or where there is none through the emulator."""
 
 from __future__ import annotations
 
@@ -11,45 +11,60 @@ from typing import Any
 
 import pytest
 
-import pipeline.engine.aggregate
-import pipeline.engine.array
+import pipeline.engine.run_loop
 from kernels.common import cxx
-from pipeline.cluster.placement import Placement, Workers, open_workers
+from pipeline.cluster.placement import Placement, open_workers
+from pipeline.cluster.workers import Workers
 from pipeline.gpu.devices import find_devices
+from tests.emulator import recording
 from tests.emulator.build import NoCompilerError, compiler
 from tests.emulator.cupy import on_host
 from tests.emulator.device import HOST
+from tests.emulator.kinds import KINDS, ORDERS
+from tests.emulator.records import FOLDER
 
-# Files that take minutes. Several processes start with them: behind all others one would wait for another's.
 TESTS = Path(__file__).parent
+FIRST = "project/test_project.py"  # ruff and mypy, so that a typo fails in seconds
+# Files that take longest: with several processes they start early, so that none is left running alone at the end.
 LONGEST = (
     "kernels/common/test_machine_code.py",
     "emulator/test_mutants.py",
     "emulator/test_schedules.py",
     "emulator/test_sanitized.py",
+    "kernels/common/test_cxx_sanitized.py",
+    "kernels/study/test_matmul_gpu.py",
+    "kernels/matmul/test_residue.py",
+    "kernels/study/test_reduce.py",
+    "pipeline/cluster/test_fork_server.py",
 )
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """How to run kernels on the host."""
+    """How kernels run in the emulator, and which recorded outcomes are repeated."""
     parser.addoption("--schedule-seed", type=int, help="order of threads, warps and blocks; as a failure names it")
-    parser.addoption("--schedules", type=int, default=20, help="schedules for every variant (default: 20)")
+    parser.addoption("--schedules", type=int, default=ORDERS, help=f"schedules for every variant (default: {ORDERS})")
+    recording.add_options(parser)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Processes are handed files in the order of the collection, where xdist can, and not those of many tests first."""
-    if hasattr(config.option, "loadscopereorder"):
-        config.option.loadscopereorder = False
+    """Have xdist hand out files in the order of the collection, not those with the most tests first."""
+    option = config.option
+    if hasattr(option, "loadscopereorder"):
+        option.loadscopereorder = False
+    others = option.schedule_seed is not None or option.schedules != ORDERS
+    if others and (option.full or option.record):
+        raise pytest.UsageError(
+            f"--full and --record: expected the {ORDERS} usual schedules, got others; leave them out"
+        )
+    plugin = recording.Recording(config, KINDS, FOLDER, runs_all=others)
+    config.pluginmanager.register(plugin, "recorded outcomes")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Skip what needs more GPUs than there are, and say so; what takes longest comes first."""
-    if hasattr(config, "workerinput"):  # one process of several
-        items.sort(
-            key=lambda item: (
-                LONGEST.index(name) if (name := str(item.path.relative_to(TESTS))) in LONGEST else len(LONGEST)
-            )
-        )
+    """Skip what needs more GPUs than there are, and say so; put ruff and mypy first, then the longest files."""
+    order = (FIRST, *LONGEST)
+    rank = {str(TESTS / name): number for number, name in enumerate(order)}
+    items.sort(key=lambda item: rank.get(str(item.path), len(rank)))
     gpus = find_devices().usable
     for item in items:
         for marker, needed in (("hardware", 1), ("multigpu", 2)):
@@ -66,14 +81,13 @@ def workers() -> Iterator[Workers]:
 
 @pytest.fixture
 def shared(workers: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every run goes to it."""
-    for module in (pipeline.engine.array, pipeline.engine.aggregate):
-        monkeypatch.setattr(module, "open_workers", lambda *_, **__: nullcontext(workers))
+    """Every run uses that cluster."""
+    monkeypatch.setattr(pipeline.engine.run_loop, "open_workers", lambda *_: nullcontext(workers))
 
 
 @pytest.fixture
 def host(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """What stands for CuPy where kernels run on the host."""
+    """The emulator's CuPy; kernels run in the emulator."""
     try:
         compiler()
     except NoCompilerError as error:
@@ -86,7 +100,7 @@ def host(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 @pytest.fixture(autouse=True)
 def device(request: pytest.FixtureRequest) -> None:
-    """A GPU for the tests that are marked so, or the host with an order of threads that the test's name decides."""
+    """A GPU for tests marked `gpu`, or the emulator, with an order of threads that the test's name decides."""
     if request.node.get_closest_marker("gpu") and not find_devices().usable:
         request.getfixturevalue("host")
         seed = request.config.getoption("--schedule-seed")
@@ -95,7 +109,7 @@ def device(request: pytest.FixtureRequest) -> None:
 
 @pytest.fixture
 def cp(device: None) -> Iterator[Any]:
-    """CuPy, or what stands for it; what it keeps of the device's memory is given back after the test."""
+    """CuPy or the emulator's; memory that it caches is freed after the test."""
     import cupy
 
     yield cupy
@@ -104,15 +118,15 @@ def cp(device: None) -> Iterator[Any]:
 
 @pytest.fixture
 def refusal(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Statuses of CUDA's driver of which CuPy would make an error."""
-    found: list[int] = []
+    """Collects statuses of CUDA's driver that CuPy would turn into errors."""
+    statuses: list[int] = []
 
     def error(status: int) -> Exception:
-        found.append(status)
+        statuses.append(status)
         return RuntimeError("refused")
 
     monkeypatch.setattr("pipeline.gpu.pinned._refusal", error)
-    return found
+    return statuses
 
 
 @pytest.fixture
@@ -128,7 +142,7 @@ def compiled(request: pytest.FixtureRequest) -> Any:
 
 @pytest.fixture(params=["compiled", "NumPy"])
 def by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """What does the work: compiled SOURCE, or what there is without a compiler."""
+    """What computes: the compiled SOURCE, or NumPy as on a machine without a compiler."""
     if request.param == "NumPy":
         monkeypatch.setattr(cxx, "library", lambda stem: None)
     else:

@@ -1,4 +1,4 @@
-"""What a distributed job is: data. The engine, the command line and the Python API are built from it."""
+"""What declares a job that aggregates. The engine, the command line and the Python API are built from it."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 Options = TypeVar("Options")
 
-# Checks a partial against an identity that it must satisfy: (partial, number of samples) -> what is broken, or None.
+# Checks an identity that every partial satisfies: (partial, number of samples) -> what is broken, or None.
 Invariant = Callable[[NDArray[Any], int], str | None]
 
 
 class Result(Protocol):
-    """What a job returns; everything that leaves the program is made from it."""
+    """What a job returns; all output is made from it."""
 
     def to_json(self) -> dict[str, Any]:
         """The `result` of the JSON object: plain numbers, lists and dicts."""
@@ -32,12 +32,12 @@ class Result(Protocol):
         """The result as column names and rows, for a `.csv` file."""
 
     def lines(self) -> list[tuple[str, str]]:
-        """Label and text of what a person reads first."""
+        """Labels and texts for the panel on a terminal."""
 
 
 @runtime_checkable
 class Drawn(Result, Protocol):
-    """A result with a shape to look at."""
+    """A result that can be plotted."""
 
     def steps(self) -> tuple[NDArray[Any], NDArray[Any]]:
         """Values and their edges, for a `.png` file and the sketch on a terminal."""
@@ -45,7 +45,7 @@ class Drawn(Result, Protocol):
 
 @dataclass(frozen=True)
 class Survey(Generic[Options]):
-    """A job that runs over the data first, to complete the options of another."""
+    """A job that runs over the data first to complete the options of another."""
 
     needed: Callable[[Options], bool]
     workflow: Aggregation[Options]
@@ -61,32 +61,35 @@ class Aggregation(Generic[Options]):
     name, summary
         The subcommand and its line of help.
     options
-        Frozen dataclass: its fields are the flags; its ``__post_init__`` raises ValueError for what cannot be.
+        Frozen dataclass: its fields are the flags, as `pipeline.cli.flags.option_flags` says; its ``__post_init__``
+        raises ValueError for impossible values.
     compute
         (block, options) -> partial. The block is a NumPy or CuPy array, shape (n,), native byte order, n >= 1; the
         partial is an array of the same kind.
     combine
-        Two partials -> one. Exact, commutative, associative, and for partials of either kind.
+        Two partials -> one. Exact, commutative and associative, for NumPy and CuPy arrays.
     finalize
         (partial as NumPy array, options) -> result; the only place that rounds.
     reference
-        Like compute, on NumPy arrays in either byte order: plain, slower, sharing nothing with it.
+        Like compute, on NumPy arrays in either byte order: plain and slow, sharing no code with it.
     invariants
         Identities that every partial satisfies.
     label
-        (position in the partial, options) -> what is there, to name a mismatch.
+        (position in the partial, options) -> what it holds, to name a mismatch.
     survey
         The job that completes the options, if any.
     place
-        (partial, index in the source of its block's first sample) -> partial, for partials that hold places: compute
-        and reference count from the beginning of the block.
+        (partial, index in the source of its block's first sample) -> partial, for partials that hold positions:
+        compute and reference count from the start of the block.
     empty
-        (native dtype, options) -> partial of no samples; None where a file that has none is refused.
+        (native dtype, options) -> partial of no samples; None to refuse empty files.
     cpu_source
-        C++ file that computes it on a CPU, where there is a compiler; then the threads of a process compute side by
-        side.
+        C++ file that computes it on a CPU where there is a compiler, without the GIL, so that threads of one process
+        compute in parallel.
     formats
-        Suffixes of the files that a result can be written to; ``.png`` for a result that is `Drawn`.
+        Suffixes of files that a result can be written to; ``.png`` needs a result that is `Drawn`.
+    example
+        A useful command line after the job's name, shown by its help.
     """
 
     name: str
@@ -103,3 +106,4 @@ class Aggregation(Generic[Options]):
     empty: Callable[[np.dtype[Any], Options], NDArray[Any]] | None = None
     cpu_source: Path | None = None
     formats: tuple[str, ...] = (".json", ".npz", ".csv")
+    example: str = ""

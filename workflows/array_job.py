@@ -1,4 +1,4 @@
-"""What a job is that writes an array: data, as in `workflows.aggregation`. Every region of it is computed alone."""
+"""What declares a job that writes an array, whose regions are computed independently of each other."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from workflows.regions import Bounds, Spec
 
 Options = TypeVar("Options")
 
-Read = Callable[[int, Bounds], NDArray[Any]]  # number of the input, region of it -> its elements in native byte order
+Read = Callable[[int, Bounds], NDArray[Any]]  # (number of the input, region) -> its elements in native byte order
 
 
 @dataclass(frozen=True)
@@ -23,11 +23,11 @@ class Checked:
     Attributes
     ----------
     details
-        What is wrong, the first few elements; empty where nothing is.
+        The first few wrong elements; empty if all are right.
     elements
-        Elements of the output that the check covers.
+        Elements of the output that the check covered.
     escape
-        Probability, at most, that a wrong element in them is not noticed.
+        Upper bound on the probability that a wrong element among them went unnoticed.
     """
 
     details: tuple[str, ...]
@@ -37,9 +37,9 @@ class Checked:
 
 @dataclass(frozen=True)
 class Counted:
-    """The elements of a region, and how many of them were computed in which way, where that depends on the data.
+    """The elements of a region, and how many were computed by which path, where that depends on the data.
 
-    The counts of all regions are added up, so they must not depend on where regions are cut.
+    Counts are added up over all regions, so they must not depend on where regions are cut.
     """
 
     elements: Any
@@ -48,43 +48,46 @@ class Counted:
 
 @dataclass(frozen=True)
 class ArrayJob(Generic[Options]):
-    """One job whose result is an array as large as you like.
+    """One job whose result is an array, of any size.
 
     Attributes
     ----------
     name, summary
         The subcommand and its line of help.
     options
-        Frozen dataclass: its fields are the flags; its ``__post_init__`` raises ValueError for what cannot be.
+        Frozen dataclass: its fields are the flags; its ``__post_init__`` raises ValueError for impossible values.
     operands
-        (options) -> number of input arrays; None where all files are one array, one after another.
+        (options) -> number of input arrays; None if all files are parts of one array.
     outline
-        (specs of the inputs, options) -> spec of the output; raises ValueError for what cannot be, naming the shapes.
+        (specs of the inputs, options) -> spec of the output; raises ValueError, naming the shapes, if they do not fit.
     regions
-        (specs, output, options, elements) -> regions of the output that cover it once, each of about so many elements.
-        Their arithmetic does not depend on where they are cut.
+        (specs, output, options, elements) -> regions of about so many elements that cover the output once. Arithmetic
+        does not depend on where they are cut.
     needs
-        (region, specs, options) -> what to read of each input for a region of the output, in the order of the inputs;
-        where that is several pieces of each, first one of every input, then the next.
+        (region, specs, options) -> the parts of the inputs that a region of the output needs, in the order of the
+        inputs; if several of each, first one part of every input, then the next.
     compute
-        (blocks, region, specs, options) -> the elements of the region. The blocks are NumPy or CuPy arrays in native
-        byte order and C order; the answer is an array of the same kind, or one `Counted`. A dtype that CuPy does not
-        have comes, and goes, as bytes with one more axis for them.
+        (blocks, region, specs, options) -> the elements of the region. Blocks are NumPy or CuPy arrays in native byte
+        order and C order; the result is an array of the same kind, or `Counted`. A dtype that CuPy lacks comes, and
+        goes, as bytes with one more axis for them.
     check
-        (read, found, region, specs, options, random generator) -> what is wrong with the elements found in the file.
-        Plain, slower, sharing nothing with compute. What was read, and the elements found, are gone when it returns.
+        (read, elements, region, specs, options, random generator) -> what is wrong with the elements in the file.
+        Plain and slow, sharing no code with compute. The memory of `elements`, and of what was read, is reused once
+        it returns.
     pieces
-        (spec of a region, options, elements) -> pieces that cover the region once, each of about so many elements, with
-        indexes from 0 on. Each is checked by itself; None where that takes longer than to check the region at once.
+        (spec of a region, options, elements) -> pieces of about so many elements that cover the region once, indexed
+        from 0. They are checked one at a time; None where checking the region at once is faster.
+    example
+        A useful command line after the job's name, shown by its help.
     files
-        What its help says of the input files.
+        What the help says about the input files.
     whole
-        The check covers every region whole, also where a sample was asked for, because it costs little.
+        The check covers whole regions even in a sample, because it costs little.
     streams
-        Compute is given, in the place of the blocks, a function that reads one to where it computes (a Read, of which
-        also the blocks may be on a device); needs then says what is held at a time.
+        Compute gets, instead of blocks, a function that reads a block to where it computes (a Read whose blocks may be
+        on a device); needs then says what is held at a time.
     notes
-        (specs, options) -> how it is computed, by name: what a person may want to know of the numbers.
+        (specs, options) -> how the numbers are computed, by name, for a person to read.
     """
 
     name: str
@@ -97,26 +100,27 @@ class ArrayJob(Generic[Options]):
     compute: Callable[[Any, Bounds, Sequence[Spec], Options], Any]
     check: Callable[[Read, NDArray[Any], Bounds, Sequence[Spec], Options, np.random.Generator], Checked]
     pieces: Callable[[Spec, Options, int], Iterator[Bounds]] | None = None
+    example: str = ""
     files: str = "Each of the FILES is an array: .npy, or raw samples in one dimension."
     whole: bool = False
     streams: bool = False
     notes: Callable[[Sequence[Spec], Options], dict[str, str]] | None = None
 
 
-def differing(found: NDArray[Any], expected: NDArray[Any], region: Bounds) -> tuple[str, ...]:
-    """The first elements whose bits differ from what was expected; NaN is equal to NaN."""
-    if found.dtype == expected.dtype and found.dtype.kind in "iuf" and found.dtype.itemsize <= 8:
-        bits = f"u{found.dtype.itemsize}"
-        if np.array_equal(found.view(bits), expected.view(bits)):  # as it nearly always is
+def differing(got: NDArray[Any], expected: NDArray[Any], region: Bounds) -> tuple[str, ...]:
+    """The first elements whose bits differ from the expected ones; NaN equals NaN."""
+    if got.dtype == expected.dtype and got.dtype.kind in "iuf" and got.dtype.itemsize <= 8:
+        bits = f"u{got.dtype.itemsize}"
+        if np.array_equal(got.view(bits), expected.view(bits)):  # nearly always
             return ()
-    equal = found == expected
-    if found.dtype.kind == "f":
-        equal &= np.signbit(found) == np.signbit(expected)
-        equal |= np.isnan(found) & np.isnan(expected)
+    equal = got == expected
+    if got.dtype.kind == "f":
+        equal &= np.signbit(got) == np.signbit(expected)
+        equal |= np.isnan(got) & np.isnan(expected)
     places = np.argwhere(~equal)
     starts = np.array([start for start, _ in region], dtype=np.int64)
     lines = [
-        f"element {tuple((place + starts).tolist())}: expected {expected[tuple(place)]}, got {found[tuple(place)]}"
+        f"element {tuple((place + starts).tolist())}: expected {expected[tuple(place)]}, got {got[tuple(place)]}"
         for place in places[:3]
     ]
     return (*lines, f"{len(places) - 3} more") if len(places) > 3 else tuple(lines)

@@ -16,6 +16,24 @@ from kernels.histogram.cpu import histogram_cpu
 from kernels.histogram.gpu import histogram
 from kernels.histogram.reference import histogram_reference
 from workflows.aggregation import Aggregation, Survey
+from workflows.readers import explained, read_npy, read_text
+
+MAX_EDGES_TEXT = 2**26  # characters: 64 for each edge
+
+
+def read_bound(word: str) -> float:
+    """One of the two numbers of `--range`."""
+    try:
+        return float(word)
+    except ValueError:
+        raise ValueError(f"expected two numbers LO HI, or auto, got {word!r}") from None
+
+
+def read_edges(path: str) -> Edges:
+    """Edges in a text file or a .npy file."""
+    with explained(path, "a file of numbers, one a line"):
+        numbers = read_npy(path, MAX_BINS + 1) if path.endswith(".npy") else read_text(path, MAX_EDGES_TEXT)
+        return numbers.astype(np.float64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,6 +47,9 @@ class HistogramOptions:
             "help": "First and last edge, in the unit of the samples; the last bin includes its upper edge. "
             "`--range auto` takes the finite minimum and maximum of the data, in one extra pass.",
             "metavar": "LO HI",
+            "read": read_bound,
+            "words": 2,
+            "alone": "auto",
         },
     )
     edges: Edges | None = field(
@@ -36,6 +57,7 @@ class HistogramOptions:
         metadata={
             "help": "File of bin edges, ascending: text, one a line, or .npy. Replaces --bins and --range.",
             "metavar": "FILE",
+            "read": read_edges,
         },
     )
 
@@ -249,4 +271,5 @@ HISTOGRAM: Aggregation[HistogramOptions] = Aggregation(
     cpu_source=cpu.SOURCE,
     survey=Survey(lambda options: options.edges is None and options.range == "auto", FINITE_RANGE, _with_range),
     formats=(".json", ".npz", ".csv", ".png"),
+    example="data.bin --bins 256 --range auto -o counts.png",
 )

@@ -94,4 +94,5 @@ MAP: ArrayJob[MapOptions] = ArrayJob(
     files="OPERATION is add, subtract, multiply, minimum or maximum of two arrays A B, or multiply-add of three: "
     "A * B + C. Each of the FILES is one: .npy, or raw samples in one dimension. Shapes are broadcast and dtypes "
     "promoted as in NumPy.",
+    example="multiply-add a.npy b.npy c.npy -o abc.npy",
 )

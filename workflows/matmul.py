@@ -35,8 +35,9 @@ class MatmulOptions:
     output_dtype: str = field(
         default="auto",
         metadata={
+            "metavar": "DTYPE",
             "help": "Of a product of integers: int64 or int32, an error where a number does not fit. auto: int64, and "
-            "for floats that of the matrices, as NumPy has it."
+            "for floats that of the matrices, as NumPy has it.",
         },
     )
 
@@ -193,6 +194,7 @@ def notes(specs: Sequence[Spec], options: MatmulOptions) -> dict[str, str]:
 MATMUL: ArrayJob[MatmulOptions] = ArrayJob(
     name="matmul",
     summary="Multiply matrices, or stacks of them.",
+    example="a.npy b.npy -o product.npy",
     options=MatmulOptions,
     operands=lambda options: 2,
     outline=outline,

@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.common.arrays import array_module
-from kernels.reduce import compiled, exact_sum
-from kernels.reduce import partial as reduce
+from kernels.reduce import cpu, exact_sum
+from kernels.reduce import partial as layout
 from kernels.reduce.partial import EXTREMES, NAN, NEGATIVE, POSITIVE, SAMPLES, SQUARES, SUM
 from kernels.reduce.reference import reduce_reference
 from workflows.aggregation import Aggregation
@@ -133,11 +132,29 @@ def _array(value: Number) -> NDArray[Any]:
 
 def compute(block: Any, options: ReduceOptions) -> Any:
     """Partial of one block, on the device that holds it."""
-    if array_module(block).__name__ == "cupy":
-        from kernels.reduce.gpu import reduce_on_device
+    if isinstance(block, np.ndarray):
+        return cpu.reduce_cpu(block, options.parts)
+    from kernels.reduce.gpu import reduce_on_device
 
-        return reduce_on_device(block, options.parts)
-    return reduce.reduce_cpu(block, options.parts)
+    return reduce_on_device(block, options.parts)
+
+
+def combine(a: Any, b: Any) -> Any:
+    """Partial of two parts together, on the device that holds them."""
+    if isinstance(a, np.ndarray):
+        return layout.combine(a, b)
+    from kernels.reduce.gpu import combine_on_device
+
+    return combine_on_device(a, b)
+
+
+def place(partial: Any, start: int) -> Any:
+    """The partial with positions that count from the beginning of the source, on the device that holds it."""
+    if isinstance(partial, np.ndarray):
+        return layout.place(partial, start)
+    from kernels.reduce.gpu import place_on_device
+
+    return place_on_device(partial, start)
 
 
 def finalize(partial: NDArray[np.int64], options: ReduceOptions) -> ReduceResult:
@@ -151,13 +168,13 @@ class _Moments:
     """What a partial says, as numbers."""
 
     def __init__(self, partial: NDArray[np.int64], options: ReduceOptions) -> None:
-        self.dtype = np.dtype(reduce.DTYPES[partial[reduce.CODE]])
+        self.dtype = np.dtype(layout.DTYPES[partial[layout.CODE]])
         self._partial, self._ddof = partial, options.ddof
-        self._spoilt = options.nan == "propagate" and bool(partial[NAN])
+        self._has_nan = options.nan == "propagate" and bool(partial[NAN])
         self._positive, self._negative = bool(partial[POSITIVE]), bool(partial[NEGATIVE])
         self._count = int(partial[SAMPLES]) - (int(partial[NAN]) if options.nan == "omit" else 0)
-        self._sum = Fraction(exact_sum.from_words(partial[reduce.SUM_AT]), 2**exact_sum.SUM_BITS)
-        self._squares = Fraction(exact_sum.from_words(partial[reduce.SQUARES_AT]), 2**exact_sum.SQUARE_BITS)
+        self._sum = Fraction(exact_sum.from_words(partial[layout.SUM_AT]), 2**exact_sum.SUM_BITS)
+        self._squares = Fraction(exact_sum.from_words(partial[layout.SQUARES_AT]), 2**exact_sum.SQUARE_BITS)
 
     def value(self, name: str) -> Number:
         """Result of an operation."""
@@ -165,7 +182,7 @@ class _Moments:
             return self._count
         if name in ("argmin", "argmax", "min", "max"):
             return self._extreme(name)
-        if self._spoilt:
+        if self._has_nan:
             return math.nan
         if self._positive or self._negative:
             return self._infinite(name)
@@ -192,13 +209,13 @@ class _Moments:
 
     def _extreme(self, name: str) -> Number:
         place = name.startswith("arg")
-        key, at = (reduce.MIN_KEY, reduce.MIN_AT) if name.endswith("min") else (reduce.MAX_KEY, reduce.MAX_AT)
-        if self._spoilt:
-            return int(self._partial[reduce.FIRST_NAN]) // 2 if place else math.nan
+        key, at = (layout.MIN_KEY, layout.MIN_AT) if name.endswith("min") else (layout.MAX_KEY, layout.MAX_AT)
+        if self._has_nan:
+            return int(self._partial[layout.FIRST_NAN]) // 2 if place else math.nan
         position = int(self._partial[at])
-        if position == reduce.NOWHERE:
+        if position == layout.NOWHERE:
             return None if place else math.nan
-        return position // 2 if place else reduce.from_key(int(self._partial[key]), self.dtype, bool(position % 2))
+        return position // 2 if place else layout.from_key(int(self._partial[key]), self.dtype, bool(position % 2))
 
 
 def every_sample_counted_once(partial: NDArray[np.int64], samples: int) -> str | None:
@@ -213,16 +230,16 @@ def every_sample_counted_once(partial: NDArray[np.int64], samples: int) -> str |
 
 def moments_agree(partial: NDArray[np.int64], samples: int) -> str | None:
     """(sum x)^2 <= n sum x^2; n times the minimum <= sum x <= n times the maximum."""
-    asked, special = int(partial[reduce.ASKED]), partial[[NAN, POSITIVE, NEGATIVE]]
+    asked, special = int(partial[layout.ASKED]), partial[[NAN, POSITIVE, NEGATIVE]]
     finite = samples - int(special.sum())
-    total = exact_sum.from_words(partial[reduce.SUM_AT])
-    if asked & SQUARES and not total**2 <= finite * exact_sum.from_words(partial[reduce.SQUARES_AT]):
+    total = exact_sum.from_words(partial[layout.SUM_AT])
+    if asked & SQUARES and not total**2 <= finite * exact_sum.from_words(partial[layout.SQUARES_AT]):
         return "the square of the sum is at most n times the sum of squares: it is more"
     if finite and asked & SUM and asked & EXTREMES and not special.any():
-        dtype = np.dtype(reduce.DTYPES[partial[reduce.CODE]])
+        dtype = np.dtype(layout.DTYPES[partial[layout.CODE]])
         least, greatest = (
-            finite * int(Fraction(reduce.from_key(int(partial[key]), dtype, False)) * 2**exact_sum.SUM_BITS)
-            for key in (reduce.MIN_KEY, reduce.MAX_KEY)
+            finite * int(Fraction(layout.from_key(int(partial[key]), dtype, False)) * 2**exact_sum.SUM_BITS)
+            for key in (layout.MIN_KEY, layout.MAX_KEY)
         )
         if not least <= total <= greatest:
             return "the mean lies between minimum and maximum: it does not"
@@ -231,9 +248,9 @@ def moments_agree(partial: NDArray[np.int64], samples: int) -> str | None:
 
 def places_exist(partial: NDArray[np.int64], samples: int) -> str | None:
     """Where something was found, there is a place, and NaN is not all there is."""
-    if not int(partial[reduce.ASKED]) & EXTREMES:
+    if not int(partial[layout.ASKED]) & EXTREMES:
         return None
-    found = [int(place) != reduce.NOWHERE for place in partial[reduce.POSITIONS]]
+    found = [int(place) != layout.NOWHERE for place in partial[layout.POSITIONS]]
     expected = [bool(partial[NAN]), *[int(partial[NAN]) < samples] * 2]
     if found == expected:
         return None
@@ -242,24 +259,25 @@ def places_exist(partial: NDArray[np.int64], samples: int) -> str | None:
 
 def label(position: int, options: ReduceOptions) -> str:
     """Name of an entry."""
-    if position < len(reduce.NAMES):
-        return reduce.NAMES[position]
-    start, name = (reduce.SUM_AT.start, "sum") if position < reduce.SQUARES_AT.start else (
-        reduce.SQUARES_AT.start, "sum of squares")  # fmt: skip
+    if position < len(layout.NAMES):
+        return layout.NAMES[position]
+    start, name = (layout.SUM_AT.start, "sum") if position < layout.SQUARES_AT.start else (
+        layout.SQUARES_AT.start, "sum of squares")  # fmt: skip
     return f"{name}, word {position - start}"
 
 
 REDUCE: Aggregation[ReduceOptions] = Aggregation(
     name="reduce",
     summary="Exact sum, mean, variance, norm, minimum, maximum and their places.",
+    example="'run-*.bin' --dtype int16 --op sum,std",
     options=ReduceOptions,
     compute=compute,
-    combine=reduce.combine,
+    combine=combine,
     finalize=finalize,
     reference=lambda block, options: reduce_reference(block, options.parts),
     invariants=(every_sample_counted_once, moments_agree, places_exist),
     label=label,
-    place=reduce.place,
-    empty=lambda dtype, options: reduce.empty(dtype, options.parts, 0),
-    cpu_source=compiled.SOURCE,
+    place=place,
+    empty=lambda dtype, options: layout.empty(dtype, options.parts, 0),
+    cpu_source=cpu.SOURCE,
 )

@@ -1,4 +1,4 @@
-"""Regions of arrays: their shapes, and how an array is cut into them."""
+"""Regions of arrays, and how to cut an array into them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def sizes(bounds: Bounds) -> tuple[int, ...]:
 
 
 def along(region: Bounds, axis: int, step: int) -> Iterator[tuple[Bounds, tuple[slice, ...]]]:
-    """Parts of a region of so many indexes along an axis, and where each lies in an array of the region."""
+    """Cut a region into steps along an axis: each part, and its slices in an array of the region."""
     start, stop = region[axis]
     for first in range(start, stop, step):
         last = min(first + step, stop)
@@ -48,14 +48,14 @@ def along(region: Bounds, axis: int, step: int) -> Iterator[tuple[Bounds, tuple[
 
 
 def all_of(spec: Spec) -> Bounds:
-    """The region that is the whole array."""
+    """The whole array as a region."""
     return tuple((0, length) for length in spec.shape)
 
 
 def in_rows(spec: Spec, elements: int) -> Iterator[Bounds]:
-    """Regions of at most so many elements, where a row has no more, which lie one after another in memory.
+    """Regions of at most so many elements, each contiguous in memory: several rows, one row, or part of a row.
 
-    They are whole rows, or parts of one row, of about the same length: a short rest would take as long as the others.
+    All are of about the same length, since a short remainder would take as long as the others.
     """
     if not spec.size:
         return

@@ -13,11 +13,18 @@ from kernels.stencil.gpu import slide
 from kernels.stencil.reference import box_reference, weighted_reference, wrong_sums
 from kernels.stencil.windows import Weights, box_dtype, from_rows, to_rows, weighted_dtype
 from workflows.array_job import ArrayJob, Checked, Read, differing
+from workflows.readers import explained, read_npy
 from workflows.regions import Bounds, Spec, in_rows
 
 MAX_WEIGHTED_RADIUS = 4096
 # Boundaries by their names in `numpy.pad`.
 BOUNDARIES = {"zero": "constant", "nearest": "edge", "reflect": "symmetric", "wrap": "wrap", "valid": None}
+
+
+def read_weights(path: str) -> Weights:
+    """Weights in a .npy file."""
+    with explained(path, "a .npy file of weights"):
+        return read_npy(path, 2 * MAX_WEIGHTED_RADIUS + 1)
 
 
 @dataclass(frozen=True)
@@ -29,6 +36,7 @@ class StencilOptions:
         default=None,
         metadata={
             "metavar": "FILE",
+            "read": read_weights,
             "help": f"Multiply by the 2 R + 1 weights in this .npy file first; R at most {MAX_WEIGHTED_RADIUS}. "
             "Each product and each sum is rounded; without weights, sums are exact.",
         },
@@ -187,4 +195,5 @@ STENCIL: ArrayJob[StencilOptions] = ArrayJob(
     check=check,
     pieces=pieces,
     files="FILES are .npy or raw samples, or patterns like 'run-*.bin'; all count as one array, one after another.",
+    example="trace.npy --radius 8 -o smooth.npy",
 )

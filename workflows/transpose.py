@@ -108,6 +108,7 @@ def _bytes(array: NDArray[Any]) -> NDArray[np.uint8]:
 TRANSPOSE: ArrayJob[TransposeOptions] = ArrayJob(
     name="transpose",
     summary="Transpose an array: the order of all axes reversed.",
+    example="a.npy -o transposed.npy",
     options=TransposeOptions,
     operands=lambda options: 1,
     outline=outline,

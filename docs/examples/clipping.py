@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 import pipeline
-from kernels.common import nvrtc
+from kernels import load
 from workflows import Aggregation
 
 
@@ -17,18 +17,18 @@ class ClippingOptions:
     highest: int = 2047
 
 
-def compute(block, options):  # exact counts of one block, on the device that holds it
+def compute(block, options):  # exact counts of a block, on the device that holds it
     if isinstance(block, np.ndarray):
         return np.array([np.sum(block <= options.lowest), np.sum(block >= options.highest)])
     import cupy
 
     counts, limits = cupy.zeros(2, np.int64), np.array([options.lowest, options.highest], block.dtype)
-    kernel = nvrtc.load(Path(__file__).with_suffix(".cu"), "clipping<unsigned short>")
+    kernel = load(Path(__file__).with_suffix(".cu"), "clipping<unsigned short>")
     kernel((1024,), (256,), (block, np.int64(len(block)), *limits, counts))
     return counts
 
 
-def reference(block, options):  # the same by other means: what the counts are checked against
+def reference(block, options):  # the same by other means, to check the counts against
     return np.array([len(block[block <= options.lowest]), len(block[block >= options.highest])])
 
 
@@ -37,7 +37,7 @@ def possible(counts, samples):  # what holds for every block and every sum of bl
 
 
 pipeline.register(Aggregation("clipping", "Count clipped samples.", ClippingOptions, compute, np.add,
-                           lambda counts, options: dict(zip(("low", "high"), counts.tolist(), strict=True)), reference,
-                           (possible,), lambda place, options: ("low", "high")[place]))  # fmt: skip
+                              lambda counts, options: dict(zip(("low", "high"), counts.tolist(), strict=True)),
+                              reference, (possible,), lambda place, options: ("low", "high")[place]))  # fmt: skip
 if __name__ == "__main__":
     print(pipeline.run("clipping", sys.argv[1]))

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.common.zeros_pool import zeros
+from kernels.common.memory import pooled_zeros
 from kernels.histogram.binning import Binning
 from kernels.histogram.launch import THREADS, launch_plan
 
@@ -49,7 +49,7 @@ def histogram(samples: Any, binning: Binning) -> Any:
         raise ValueError(f"histogram: expected one contiguous dimension, got shape {samples.shape}, strides "
                          f"{samples.strides}; pass cupy.ascontiguousarray(samples).ravel()")  # fmt: skip
     plan = launch_plan(binning, int(cupy.cuda.runtime.getDevice()))
-    slots = zeros(binning.slots)
+    slots = pooled_zeros(binning.slots)
     parts = [samples] if len(samples) <= plan.most else [
         samples[start : start + plan.most] for start in range(0, len(samples), plan.most)
     ]  # fmt: skip

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from kernels.common import nvrtc
-from kernels.common.checks import check_address, check_array
+from kernels.common.checks import blocks_for, check_address, check_array
 from kernels.common.constants import constant
 from kernels.common.dtypes import C_TYPES
 from kernels.common.memory import empty
@@ -23,7 +23,6 @@ OPERATIONS = {  # functor in operations.cuh, number of operands
     "multiply_add": ("MultiplyAdd", 3), "minimum": ("Minimum", 2), "maximum": ("Maximum", 2),
 }  # fmt: skip
 THREADS = constant(SOURCE, "THREADS")
-MAX_GRID = 2**31 - 1
 _empty = partial(empty, "map")
 
 
@@ -93,14 +92,6 @@ def check_operands(arrays: tuple[Any, ...], ndim: int, dtypes: tuple[str, ...]) 
             raise ValueError(f"{name}: expected shape {first.shape} as in a, got {array.shape}")
 
 
-def blocks_for(n: int, block: int, limit: int = MAX_GRID) -> int:
-    """Blocks that cover n elements: one side of the grid."""
-    blocks = -(-n // block)
-    if blocks > limit:
-        raise ValueError(f"{n} elements take {blocks} blocks of {block}, the limit of the grid is {limit}; "
-                         "choose larger blocks")  # fmt: skip
-    return blocks
-
-
-# The instance of each kernel whose machine code is inspected.
-INSTANCES = {"elementwise": "elementwise<float, Add>"}
+INSTANCES = tuple(
+    f"elementwise<{c_type}, {functor}>" for c_type in KERNEL_TYPES.values() for functor, _ in OPERATIONS.values()
+)

@@ -16,7 +16,7 @@ from kernels.matmul.memory import INNER, WORDS, ceil_div, empty, matrices_of, nu
 from kernels.matmul.rounding import too_large
 from kernels.matmul.small import ProductOfSmall
 from kernels.matmul.small_k import ProductOfShort
-from kernels.matmul.tiles import LARGE, MOST_STAGES, SMALL, Tile, Warps, choose_tile
+from kernels.matmul.tiles import HOPPER, LARGE, MOST_STAGES, SMALL, Tile, Warps, choose_tile
 
 SOURCE = Path(__file__).with_suffix(".cu")
 
@@ -282,3 +282,4 @@ INSTANCES = (
     *(f"finish_floats<Float{bits}, {moduli}>" for bits, moduli in ((16, 9), (32, 10), (64, 16))),
     "finish_integers<int, 10>", "finish_integers<i64, 19>",
 )  # fmt: skip
+HOPPER_INSTANCES = (HOPPER.kernel,)  # that compile for sm_90a alone

@@ -1,21 +1,21 @@
-// Moments and extremes on the CPU: what compiled.py calls. reduce_samples fills the partial that partial.py describes
-// from at most 2**29 samples, exactly.
+// Exact moments and extremes on the CPU. reduce_samples fills the partial that partial.py describes from at most 2**29
+// samples.
 //
-// Samples are taken 4096 at a time, 16 to 32 KiB, which the first-level cache holds. Of a block of floats
+// Samples are processed in blocks of 4096, 16 to 32 KiB, which fit the L1 cache. For a block of floats
 //
-//   look        finds the largest and the smallest magnitude as integers, and the extremes;
-//   tame        copies a block that has NaN, infinities, or numbers far smaller than the largest one: those are set to
+//   scan        finds the largest and smallest magnitude as integers, and the extremes;
+//   scale_down  copies a block that has NaN, infinities, or numbers far smaller than the largest one: those are set to
 //               zero, and added to the sums one by one;
-//   add_up      adds up the others in float64, without rounding: in lanes that begin at 1.5 * 2**k, so that their spacing
-//               never changes; an addition rounds a number to that spacing, what is left of it goes to the next lane.
+//   add_up      sums the others in float64 without rounding error: lanes start at 1.5 * 2**k, so that their spacing
+//               never changes; an addition rounds a number to that spacing, the remainder goes to the next lane.
 //
-// Sums end in digits of 32 bits, in integers that overflow for no 2**29 samples. The compiler must neither reorder nor fuse
-// what is written here, and does not without -ffast-math and with -ffp-contract=off.
+// Sums end as 32-bit digits in integers that 2**29 samples cannot overflow. The compiler must neither reorder nor fuse
+// these operations: no -ffast-math, and -ffp-contract=off.
 
 #include "cpu_float.hpp"
 #include "cpu_integer.hpp"
 
-// Types of samples are numbered as in partial.py.
+// Types are numbered as in partial.py.
 enum Type { INT8, UINT8, INT16, UINT16, INT32, UINT32, INT64, UINT64, FLOAT16, FLOAT32, FLOAT64 };
 
 extern "C" void reduce_samples(int type, int parts, const void* samples, size_t n, int64_t* partial) {

@@ -1,4 +1,4 @@
-// Floats of cpu.cpp: what of a block goes to the lanes, and what goes to the sums one by one.
+// Floats: which numbers of a block go to the lanes, and which to the sums one by one.
 
 #pragma once
 
@@ -17,7 +17,7 @@ struct Float<float> {
     typedef int32_t Signed;
     static constexpr Bits INFINITE = 0x7f800000, SIGN = 0x80000000;
     static constexpr int MANTISSA = 23, BIAS = 126, WINDOW = 18;
-    static constexpr int TOPS[2] = {-200, 200};  // all of them
+    static constexpr int TOPS[2] = {-200, 200};  // holds all float32 magnitudes
 };
 
 template <>
@@ -26,10 +26,10 @@ struct Float<double> {
     typedef int64_t Signed;
     static constexpr Bits INFINITE = 0x7ff0000000000000, SIGN = 0x8000000000000000;
     static constexpr int MANTISSA = 52, BIAS = 1022, WINDOW = 28;
-    static constexpr int TOPS[2] = {-400, 500};  // between which neither a square nor a sum over- or underflows
+    static constexpr int TOPS[2] = {-400, 500};  // squares and sums between these neither over- nor underflow
 };
 
-// Integers in the order of floats; -0.0 is right before 0.0.
+// Integers ordered like floats; -0.0 comes right before 0.0.
 template <class T>
 typename Float<T>::Signed order(T value) {
     typedef typename Float<T>::Signed Signed;
@@ -47,12 +47,12 @@ T of_order(typename Float<T>::Signed key) {
 
 template <class T>
 struct Seen {
-    typename Float<T>::Signed lower, upper;  // in their order
-    typename Float<T>::Bits largest, smallest;  // magnitudes; the smallest of numbers that are not zero, minus 1
+    typename Float<T>::Signed lower, upper;  // ordered like the numbers
+    typename Float<T>::Bits largest, smallest;  // magnitudes; `smallest` excludes zeros, and is one less
 };
 
 template <class T>
-Seen<T> look(const T* samples, size_t n) {
+Seen<T> scan(const T* samples, size_t n) {
     typedef typename Float<T>::Signed Signed;
     typedef typename Float<T>::Bits Bits;
     Signed lower = order(samples[0]), upper = lower;
@@ -68,7 +68,7 @@ Seen<T> look(const T* samples, size_t n) {
     return {lower, upper, largest, smallest};
 }
 
-// The same where there may be NaN, which is left out, and infinities, which are no magnitudes.
+// The same with NaN, which is left out, and infinities, which do not count as magnitudes.
 template <class T>
 Seen<T> look_closely(const T* samples, size_t n) {
     typedef typename Float<T>::Signed Signed;
@@ -87,10 +87,10 @@ Seen<T> look_closely(const T* samples, size_t n) {
     return {lower, upper, largest, 0};
 }
 
-// Copies a block, and zeros behind it, without what cannot be added up with the rest: infinities and NaN are counted,
-// numbers smaller than `small` added to the sums.
+// Copies a block, padded with zeros, without what cannot be summed with the rest: infinities and NaN are counted, numbers
+// below `small` added to the sums.
 template <class T>
-void tame(const T* samples, size_t n, size_t start, typename Float<T>::Bits small, int scale, T* copy, Result& result) {
+void scale_down(const T* samples, size_t n, size_t start, typename Float<T>::Bits small, int scale, T* copy, Result& result) {
     typedef typename Float<T>::Bits Bits;
     constexpr Bits INFINITE = Float<T>::INFINITE;
     const T factor = static_cast<T>(power(scale));
@@ -114,10 +114,10 @@ void tame(const T* samples, size_t n, size_t start, typename Float<T>::Bits smal
     }
 }
 
-// `everything`: whatever the samples are, all are multiples of 2**(top - 41), and so are their squares of its square.
+// `everything`: all samples of this type are multiples of 2**(top - 41), and their squares of its square.
 template <class T>
 void reduce_block(const T* samples, size_t n, size_t start, bool everything, Extremes<T>& extremes, Result& result) {
-    Seen<T> seen = look(samples, n);
+    Seen<T> seen = scan(samples, n);
     const bool special = seen.largest >= Float<T>::INFINITE;
     const int64_t nan_before = result.partial[NAN_COUNT];
     if (special) seen = look_closely(samples, n);
@@ -129,7 +129,7 @@ void reduce_block(const T* samples, size_t n, size_t start, bool everything, Ext
     const T* numbers = samples;
     size_t length = n;
     if (special || (result.parts & SUM && (scale || n % STEP || (!everything && seen.smallest < small - 1)))) {
-        tame(samples, n, start, small, scale, copy, result);
+        scale_down(samples, n, start, small, scale, copy, result);
         numbers = copy;
         length = (n + STEP - 1) / STEP * STEP;
     }
@@ -166,7 +166,7 @@ void reduce_floats(const void* data, size_t n, Result& result) {
     place_extremes(static_cast<const typename Float<T>::Bits*>(data), extremes, result);
 }
 
-// float16 as float32: a product with 2**112 moves the exponent to its place, also of subnormal numbers.
+// float16 as float32: multiplying by 2**112 moves the exponent into place, for subnormal numbers, too.
 float widened(uint16_t half) {
     uint32_t size = half & 0x7fffu;
     uint32_t bits = bits_as<uint32_t>(bits_as<float>(size << 13) * static_cast<float>(0x1p112));

@@ -1,4 +1,4 @@
-// Integers of cpu.cpp: sums that the compiler may reorder, since none of them overflows in a block.
+// Integers: sums that the compiler may reorder, since none overflows within a block.
 
 #pragma once
 
@@ -30,7 +30,7 @@ template <class T, bool SQUARED>
 void integer_sums(const T* samples, size_t n, Result& result) {
     constexpr bool SIGNED = static_cast<T>(-1) < 0;
     __int128 sum = 0;
-    if constexpr (sizeof(T) <= 2) {  // a sum of a block, and a square, fit into 32 bits
+    if constexpr (sizeof(T) <= 2) {  // the sum of a block, and a square, fit into 32 bits
         typedef typename Choose<sizeof(T) == 1, uint32_t, uint64_t>::Type Squares;
         int32_t total = 0;
         Squares squares = 0;

@@ -1,4 +1,4 @@
-// Floats of cpu.cpp added up in lanes of float64 that do not round.
+// Float64 lanes that sum floats without rounding error.
 
 #pragma once
 
@@ -6,7 +6,7 @@
 
 namespace {
 
-// As many as an instruction takes; several of these hide how long it takes.
+// Lanes of a vector instruction; several vectors hide its latency.
 #if defined(__AVX512F__)
 constexpr int BYTES = 64;
 #elif defined(__AVX__)
@@ -19,7 +19,7 @@ typedef int64_t Longs __attribute__((vector_size(BYTES)));
 typedef float HalfFloats __attribute__((vector_size(BYTES / 2)));
 constexpr int LANES = BYTES / 8;
 
-// Of 2, in two steps, since 2**-1074 is one, too.
+// A power of two, in two steps, since 2**-1074 is one, too.
 inline double power(int exponent) {
     int half = exponent / 2;
     return bits_as<double>(static_cast<uint64_t>(half + 1023) << 52) *
@@ -32,7 +32,7 @@ inline void cut(Doubles& lane, Doubles& value) {
     lane = more;
 }
 
-// What rounding p = x * x left out; exact where that does not underflow.
+// Rounding error of p = x * x; exact unless it underflows.
 inline Doubles square_error(Doubles x, Doubles p) {
 #ifdef __FP_FAST_FMA
     Doubles error;
@@ -49,7 +49,7 @@ inline Doubles square_error(Doubles x, Doubles p) {
 #endif
 }
 
-// Sum of lanes that began at `start`; all are multiples of one number, and few enough for that to be exact.
+// Sum of lanes that started at `start`; exact, since all are multiples of one unit, and few.
 template <int NUMBER>
 double total(const Doubles (&lanes)[NUMBER], double start) {
     double sum = 0;
@@ -59,10 +59,10 @@ double total(const Doubles (&lanes)[NUMBER], double start) {
 }
 
 constexpr int ABREAST = 4;
-constexpr size_t STEP = ABREAST * LANES;  // numbers are a multiple of these here
+constexpr size_t STEP = ABREAST * LANES;  // counts are multiples of this
 
-// Numbers below 2**top that are not below 2**(top - 18), so that they are multiples of 2**(top - 41): 4096 of them add up
-// to 2**53 of these. Squares, which float64 holds, are cut at 2**(2 * top - 40).
+// For numbers from 2**(top - 18) up to 2**top, multiples of 2**(top - 41): the sum of 4096 is at most 2**53 of these
+// units. Squares, exact in float64, are split at 2**(2 * top - 40).
 template <bool SQUARED>
 void add_up(const float* samples, size_t n, int top, int, Result& result) {
     const double start = SQUARED ? 1.5 * power(2 * top + 12) : 0;
@@ -88,8 +88,8 @@ void add_up(const float* samples, size_t n, int top, int, Result& result) {
     }
 }
 
-// Numbers below 2**top that are not below 2**(top - 28), times 2**scale. Lanes hold 2**10 numbers each of what is left
-// by those before; the last ones hold all that is left. A square is a float64 and an error, 2**54 times smaller.
+// For numbers from 2**(top - 28) up to 2**top, times 2**scale. Each lane takes a part of 2**10 remainders of the lanes
+// before; the last takes all of it. A square is a float64 number and an error 2**54 times smaller.
 template <bool SQUARED>
 void add_up(const double* samples, size_t n, int top, int scale, Result& result) {
     constexpr int NUMBER = ABREAST / 2;

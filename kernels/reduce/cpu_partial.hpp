@@ -1,4 +1,4 @@
-// What cpu.cpp fills: sums as digits, and extremes.
+// The partial being filled: sums as digits, and extremes.
 
 #pragma once
 
@@ -13,7 +13,7 @@ typedef unsigned __int128 u128;
 
 constexpr size_t BLOCK = 4096;
 
-// Places in a partial: see partial.py.
+// Places in a partial, as in partial.py.
 enum { NAN_COUNT = 3, POSITIVE, NEGATIVE, FIRST_NAN, MIN_AT, MAX_AT, MIN_KEY, MAX_KEY, SUM_AT };
 enum { SUM = 1, SQUARES = 2, EXTREMES = 4 };
 constexpr int SUM_WORDS = 34, SQUARE_WORDS = 67, SUM_BITS = 1088, SQUARE_BITS = 2176;
@@ -26,7 +26,7 @@ To bits_as(From from) {
     return to;
 }
 
-// A fixed-point number: digits of 32 bits, the lowest first, in integers that carry nothing until `words` is called.
+// A fixed-point number: 32-bit digits, lowest first, in wider integers; carries are resolved by `words`.
 template <int WORDS, int BITS>
 struct Accumulator {
     int64_t digits[2 * WORDS] = {};
@@ -55,7 +55,7 @@ struct Accumulator {
         if (!(bits << 1)) return;
         if (exponent) mantissa |= uint64_t(1) << 52;
         exponent = (exponent ? exponent : 1) - 1075 + unit;
-        int below = -BITS - exponent;  // digits that are zero, since the number is one of 2**-BITS
+        int below = -BITS - exponent;  // zero bits: the number is a multiple of 2**-BITS
         add(below > 0 ? mantissa >> below : mantissa, below > 0 ? -BITS : exponent, bits >> 63);
     }
 
@@ -106,7 +106,7 @@ size_t first_equal(const T* samples, size_t n, T value) {
     return i;
 }
 
-// Extremes so far: of equal samples the first one stays.
+// Extremes so far; the first of equal samples is kept.
 template <class T>
 struct Extremes {
     bool known = false;

@@ -1,28 +1,28 @@
-// What a block has left, because no window holds it: which tiles of which warps, and how they are looked at again.
+// Deferred tiles: those whose exponents fit no register window. Which they are, per warp, and the pass over them.
 #pragma once
 
 #include "reduce/exponent_bins.cuh"
 
 constexpr int REDUCE_WARPS = REDUCE_THREADS / 32;
-constexpr int MOST_STEPS = 2048;  // tiles of a block that a launch may have
+constexpr int MOST_STEPS = 2048;  // tiles per block and launch
 constexpr int MOST_PASSED = 63;
 
-// Whether tiles that no window holds are left; sums without squares take them at once.
-template <typename T, int PARTS> constexpr bool LEAVES = false;
-template <int PARTS> constexpr bool LEAVES<float, PARTS> = bool(PARTS & SQUARES);
-template <int PARTS> constexpr bool LEAVES<double, PARTS> = bool(PARTS & SQUARES);
+// Whether tiles that fit no window are deferred; sums without squares put them into cells at once.
+template <typename T, int PARTS> constexpr bool DEFERS = false;
+template <int PARTS> constexpr bool DEFERS<float, PARTS> = bool(PARTS & SQUARES);
+template <int PARTS> constexpr bool DEFERS<double, PARTS> = bool(PARTS & SQUARES);
 
-// A bit for each tile of each warp: those of 32 steps in a word, and the words of all warps next to each other.
-struct Marks {
-    u32 word[MOST_STEPS / 32 * REDUCE_WARPS], some;  // whether there is any
+// One bit per tile and warp: 32 steps in a word, the words of all warps side by side.
+struct DeferredTiles {
+    u32 word[MOST_STEPS / 32 * REDUCE_WARPS], some;  // some: any bit is set
 
     __device__ void clear() {
         if (threadIdx.x == 0) some = 0;
         for (int i = threadIdx.x; i < MOST_STEPS / 32 * REDUCE_WARPS; i += REDUCE_THREADS) word[i] = 0;
     }
-    // All lanes of a warp, of a tile by its number. The next ones may be no better: the more of them it has left, the more
-    // it leaves unseen; returns how many.
-    __device__ int leave(int number, int tiles) {
+    // Called by all lanes of a warp. The next tiles are likely to fit no better: the more a warp has deferred, the more it
+    // defers unseen; returns how many.
+    __device__ int defer(int number, int tiles) {
         const int step = (number - 1 - int(blockIdx.x)) / int(gridDim.x);
         __syncwarp();
         const u64 before = u64(word[at(step)]) << 32 | (step < 32 ? 0 : word[at(step - 32)]);
@@ -36,7 +36,7 @@ struct Marks {
         }
         return passes;
     }
-    // Of any warp from a step on, within a word.
+    // Bits of any warp from a step on, within a word.
     __device__ bool any_of(int step, int count) const {
         u32 bits = 0;
         for (int i = 0; i < REDUCE_WARPS; ++i) bits |= word[step / 32 * REDUCE_WARPS + i];
@@ -47,20 +47,20 @@ struct Marks {
     static __device__ int at(int step) { return step / 32 * REDUCE_WARPS + threadIdx.x / 32; }
 };
 
-// Goes through what a warp has left.
+// Walks through the deferred tiles of a warp.
 struct Cursor {
-    const Marks& marks;
-    int from = -32, step = 0;  // steps whose bits are at hand, and the tile's own
+    const DeferredTiles& deferred;
+    int from = -32, step = 0;  // first step of the word at hand, step of the tile
     u32 bits = 0;
 
-    __device__ explicit Cursor(const Marks& marks) : marks(marks) {}
+    __device__ explicit Cursor(const DeferredTiles& deferred) : deferred(deferred) {}
 
-    // Whether there is another tile.
+    // Advances; false after the last tile.
     __device__ bool next() {
         while (!bits) {
             from += 32;
             if (from >= MOST_STEPS) return false;
-            bits = marks.word[from / 32 * REDUCE_WARPS + threadIdx.x / 32];
+            bits = deferred.word[from / 32 * REDUCE_WARPS + threadIdx.x / 32];
         }
         step = from + __ffs(int(bits)) - 1;
         bits &= bits - 1;
@@ -68,12 +68,12 @@ struct Cursor {
     }
 };
 
-// All threads.
+// Called by all threads.
 template <typename T, typename Visitor, int PARTS>
-__device__ void look_again(const Walk<T>& walk, const Marks& marks, Visitor& visitor, Counters<PARTS>& counters) {
+__device__ void visit_deferred(const Walk<T>& walk, const DeferredTiles& deferred, Visitor& visitor, Counters<PARTS>& counters) {
     __syncthreads();
-    if (!marks.some) return;
-    constexpr bool SHARED = ROOMY && sizeof(T) == 8;  // cells of all warps
+    if (!deferred.some) return;
+    constexpr bool SHARED = HAS_CELLS && sizeof(T) == 8;  // all warps share their cells
     constexpr int PACE = SHARED ? Lanes<PARTS>::MOST / Tile<T>::SIZE / REDUCE_WARPS : 64;
     CellsOf<T, PARTS> cells;
     if constexpr (SHARED) {
@@ -81,19 +81,19 @@ __device__ void look_again(const Walk<T>& walk, const Marks& marks, Visitor& vis
         __syncthreads();
     }
     int paces = 0;
-    // What a block reads stays together, and cells of all warps are emptied in time.
+    // In step, so that the reads of a block stay together and shared cells are emptied in time.
     const auto wait = [&](int pace) {
         for (; paces < pace; ++paces) {
             __syncthreads();
             if constexpr (SHARED) {
-                if (!marks.any_of(paces * PACE, PACE)) continue;
+                if (!deferred.any_of(paces * PACE, PACE)) continue;
                 cells.empty(counters);
                 __syncthreads();
             }
         }
     };
-    if constexpr (PARTS & EXTREMES) visitor.extremes.look_again();
-    Cursor cursor(marks);
+    if constexpr (PARTS & EXTREMES) visitor.extremes.visit_deferred();
+    Cursor cursor(deferred);
     int number = 0;
     const auto advance = [&](Tile<T>& tile) {
         const bool more = cursor.next();
@@ -111,7 +111,7 @@ __device__ void look_again(const Walk<T>& walk, const Marks& marks, Visitor& vis
         visitor.again(tile, walk.first_of(at), u32(at) + 1, cells);
         tile = next;
     }
-    if constexpr (ROOMY && !SHARED) cells.empty(counters);
+    if constexpr (HAS_CELLS && !SHARED) cells.empty(counters);
     const int steps = (int(walk.tiles) - 1 - int(blockIdx.x)) / int(gridDim.x) + 1;
     wait((steps + PACE - 1) / PACE);
 }

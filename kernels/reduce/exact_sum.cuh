@@ -1,4 +1,4 @@
-// Exact sums of float64 numbers, in registers where exponents are close, digit by digit in shared memory where not.
+// Exact sums of float64 numbers: in registers where exponents are close, else digit by digit in shared memory.
 #pragma once
 
 #include "common/stream.cuh"
@@ -8,10 +8,10 @@ constexpr int DIGIT_BITS = 28;
 constexpr int SUM_DIGITS = (SUM_BITS + 1088 + DIGIT_BITS - 1) / DIGIT_BITS;
 constexpr int SQUARE_DIGITS = (SQUARE_BITS + 2112 + DIGIT_BITS - 1) / DIGIT_BITS;
 
-// A fixed-point number of a block as N digits in shared memory. A digit is the sum of all that was added at its place,
-// whatever carries that leaves for later: a signed 64-bit counter in two halves, because the hardware adds 32 bits in
-// shared memory. The lower half starts in the middle, so that the upper one follows only once in about 2^4 additions,
-// and sums that stay around zero do not touch it. Lanes of a warp that add at one place find different copies.
+// A block's fixed-point number as N digits in shared memory. A digit sums everything added at its place; carries are
+// resolved at the end. It is a signed 64-bit counter in two halves, because shared-memory atomics add 32 bits. The lower
+// half starts in the middle of its range, so that the upper one changes only once in about 2^4 additions, and not at all
+// for sums that stay around zero. Lanes of a warp that add at the same place use different copies.
 template <int N> struct Digits {
     static constexpr int COPIES = N > SUM_DIGITS ? 4 : 8;
     static constexpr u32 MIDDLE = 1u << 31, MASK = (1u << DIGIT_BITS) - 1;
@@ -37,7 +37,7 @@ template <int N> struct Digits {
         }
     }
 
-    // Adds value * 2^(place + 1074): what is behind the binary point of a float64 number reaches 2^-1074.
+    // Adds value * 2^(place + 1074); the last bit of a float64 number is 2^-1074 at least.
     __device__ void add(double value, int place) {
         const i64 bits = __double_as_longlong(value);
         const int exponent = int(bits >> 52) & 0x7ff;
@@ -46,7 +46,7 @@ template <int N> struct Digits {
         else if (fraction) add(fraction, 0, place, bits < 0);
     }
 
-    // What the copies of digit i have counted.
+    // Digit i, summed over its copies.
     __device__ i64 digit(int i) const {
         i64 sum = 0;
         for (int k = 0; k < COPIES; ++k)
@@ -62,16 +62,16 @@ template <int N> struct Digits {
     }
 };
 
-// log2 of the numbers that may be added to Levels before they are emptied. Each level takes LEVEL_BITS of a number.
+// log2 of the additions to Levels before they must be emptied. Each level takes LEVEL_BITS of a number.
 constexpr int ROOM = 10;
 constexpr int LEVEL_BITS = 52 - ROOM;
 
-// From the top of the numbers to their last bit: what K levels hold.
+// Bits, from the top of the numbers to their last bit, that K levels hold.
 constexpr int level_bits(int levels) { return levels * LEVEL_BITS + 1; }
 
-// The sum of a thread in K registers. All but the last begin at 1.5 * 2^e and stay between 2^e and 2^(e + 1), where the
-// spacing of float64 numbers is the same: an addition rounds the number to that spacing, what the sum then has more is
-// what it kept, and the rest, LEVEL_BITS smaller, is the next level's. Nothing is lost, and a level takes 3 operations.
+// A thread's sum in K registers. All but the last start at 1.5 * 2^e and stay between 2^e and 2^(e + 1), where float64
+// numbers are evenly spaced: an addition rounds the number to that spacing, the change of the sum is the part it took,
+// and the remainder, LEVEL_BITS smaller, goes to the next level. Nothing is lost; a level takes three operations.
 template <int K> struct Levels {
     double sum[K] = {};
 
@@ -82,7 +82,7 @@ template <int K> struct Levels {
         sum[K - 1] = 0;
     }
 
-    // Returns what the first of the levels kept.
+    // Returns the part that the first level took.
     __device__ double add(double value, int first = 0) {
         double kept = 0;
 #pragma unroll
@@ -96,19 +96,19 @@ template <int K> struct Levels {
         return kept;
     }
 
-    // Of products that are too long for a float64 number, as long as what the first level leaves of them is not.
+    // For products longer than a float64 number, provided the remainder after the first level is not.
     __device__ void add_product(double a, double b) { add(add_to_first(a, b), 1); }
 
-    // Returns what the first level leaves of a * b.
+    // Returns the remainder of a * b after the first level.
     __device__ double add_to_first(double a, double b) {
         const double before = sum[0];
         sum[0] = fma(a, b, before);
         return fma(a, b, before - sum[0]);
     }
 
-    // What they hold as integers, each a multiple of 2^place; `top` as when they were opened. Levels that stay between
-    // two powers of two are compared with where they began bit by bit; the last one is a float64 number of whole last
-    // bits, scaled in two steps because 2^-place alone may be too large or too small for one.
+    // Contents as integers in units of 2^place; `top` as when they were opened. A level that stays between two powers of
+    // two is its bits less those it started with; the last is a whole number of last bits, scaled in two steps because
+    // 2^-place alone may over- or underflow.
     __device__ void take(int top, i64* value, int* place) const {
 #pragma unroll
         for (int k = 0; k < K - 1; ++k) {
@@ -127,8 +127,8 @@ template <int K> struct Levels {
     }
 };
 
-// Digits with whatever carries they have left, to two's complement in words of 64 bits; one warp. A lane takes the 16
-// digits that make 7 words, and hands on its carry until there is none.
+// Digits with unresolved carries to two's complement in 64-bit words; one warp. A lane takes the 16 digits that make 7
+// words, and passes its carry on until none is left.
 template <int COUNT, int SIZE> __device__ void to_words(const i64* digits, u64* words) {
     constexpr int TAKEN = 16, MADE = 7;
     static_assert(TAKEN * DIGIT_BITS == MADE * 64 && COUNT <= 32 * TAKEN, "whole words, and a lane for each");
@@ -161,7 +161,7 @@ template <int COUNT, int SIZE> __device__ void to_words(const i64* digits, u64* 
         if (lane * MADE + i < SIZE) words[lane * MADE + i] = made[i];
 }
 
-// Sum of two numbers in two's complement; one thread.
+// Adds two numbers in two's complement; one thread.
 inline __device__ void add_words(const u64* a, const u64* b, u64* sum, int size) {
     u64 carry = 0;
     for (int i = 0; i < size; ++i) {

@@ -1,13 +1,13 @@
-// Sums of floats whose exponents lie anywhere: each thread has cells of shared memory to itself, by exponent.
+// Sums of floats with any exponents: cells in shared memory, one per band of exponents, private to each thread.
 #pragma once
 
 #include "reduce/tile.cuh"
 
-// Where a block may have no more than 64 KiB of shared memory, there are none.
-constexpr bool ROOMY = !TURING;
+// 64 KiB of shared memory per block are too few for cells.
+constexpr bool HAS_CELLS = !TURING;
 
-// A thread's cells are a column of the block's: lanes that go to different ones never meet in a bank. Nothing is atomic
-// and nothing is waited for, which the digits of the block cannot say.
+// A thread's cells are a column of the block's array, so that lanes using different cells never conflict in a bank.
+// Unlike additions to the block's digits, these are neither atomic nor waited for.
 struct Cells {
     u64* column;
 
@@ -22,7 +22,7 @@ struct Cells {
 template <typename T> struct SumCells;
 template <typename T> struct SquareCells;
 
-// Sixteen exponents share a sum in float64, which rounds none of 2^14 numbers.
+// Sixteen exponents share a float64 sum, exact for 2^14 numbers.
 template <> struct SumCells<float> {
     static constexpr int COUNT = 16, MOST = 1 << 14;
     static constexpr bool SIGNED = true;
@@ -39,13 +39,13 @@ template <> struct SumCells<float> {
     static __device__ int place(int i) { return SUM_PLACE - 149 - 1 + max(16 * i, 1); }
 };
 
-// Fifty exponents share two integers of 64 bits: a number is rounded to a multiple of the upper one's unit by a number so
-// large that float64 has no finer spacing there, and what is left is a multiple of the lower one's; how far such a sum is
-// from where it began its bits say. 2^10 times at most 2^52 units add up.
+// Fifty exponents share two 64-bit integers. Adding a large number rounds a sample to a multiple of the upper one's unit,
+// the spacing of float64 there; the remainder is a multiple of the lower one's. Both are read off the bits of the sums.
+// 2^10 additions of at most 2^52 units fit.
 template <> struct SumCells<double> {
     static constexpr int BITS = 50, BINS = 2046 / BITS + 1, LARGE = BITS * (BINS - 1), COUNT = BINS + 1, MOST = 1 << 10;
     static constexpr bool SIGNED = true;
-    static constexpr u32 MIDDLE = 1 << 19;  // of the upper half of a number: 1.5 times a power of two
+    static constexpr u32 MIDDLE = 1 << 19;  // of the upper word: 1.5 times a power of two
     static_assert(BITS == 50, "as add divides by it");
     static_assert(LARGE + BITS + 1 > 2045 && LARGE + 1 < 2045, "only of large numbers there is no larger one");
 
@@ -69,7 +69,7 @@ template <> struct SumCells<double> {
     static __device__ int place(int i) { return SUM_PLACE - 1075 + i * BITS + (i == 0); }
 };
 
-// A square of 48 bits, moved up within its 24 exponents, becomes two numbers of 48, of which 2^15 add up.
+// A 48-bit square, shifted within its 24 exponents, becomes two 48-bit numbers; 2^15 of them fit.
 template <> struct SquareCells<float> {
     static constexpr int EXPONENTS = 24, BITS = 2 * EXPONENTS, COUNT = 253 / EXPONENTS + 2;
     static constexpr bool SIGNED = false;
@@ -89,7 +89,7 @@ template <> struct SquareCells<float> {
     static __device__ int place(int i) { return SQUARE_PLACE - 2 * 149 + BITS * i; }
 };
 
-// The cells of a thread, which those of a warp empty together.
+// A thread's cells, which the lanes of a warp empty together.
 template <typename T, int PARTS> struct Columns {
     static constexpr int SIZE = Tile<T>::SIZE, MOST = SumCells<T>::MOST / SIZE;
     static constexpr bool SQUARED = PARTS & SQUARES;
@@ -105,7 +105,7 @@ template <typename T, int PARTS> struct Columns {
         }
     }
 
-    // All lanes: finite numbers.
+    // Called by all lanes, with finite numbers.
     __device__ void add(const Tile<T>& tile, Counters<PARTS>& counters) {
         if (tiles == MOST) empty(counters);
         ++tiles;
@@ -116,7 +116,7 @@ template <typename T, int PARTS> struct Columns {
         }
     }
 
-    // All lanes.
+    // Called by all lanes.
     __device__ void empty(Counters<PARTS>& counters) {
         tiles = 0;
         __syncwarp();
@@ -126,7 +126,7 @@ template <typename T, int PARTS> struct Columns {
     }
 
   private:
-    // Everything is loaded before anything is stored, which the compiler may not do.
+    // All loads come before any store: the compiler may not reorder them so.
     __device__ void add_both(float x) {
         const SquareCells<T> square(x);
         u64 &sum = sums.own((__float_as_uint(x) & 0x7fffffffu) >> 27);
@@ -138,7 +138,7 @@ template <typename T, int PARTS> struct Columns {
         upper = before_upper + square.upper;
     }
 
-    // A lane for each number: its cells of all lanes, beginning with its own, so that no two meet in a bank.
+    // One lane per cell sums it over all lanes, starting with its own, so that no two conflict in a bank.
     template <typename Kind> static __device__ void take(const Cells& cells, Counters<PARTS>& counters) {
         const int lane = threadIdx.x % 32;
 #pragma unroll 1
@@ -159,10 +159,9 @@ template <typename T, int PARTS> struct Columns {
     }
 };
 
-// With squares of float64, columns for each thread would leave no room. The warps of a block share them, by atomic
-// operations which return nothing: digits of 22 bits in 32, each lane number its own. A number moved up within its eleven
-// exponents has 63 bits, which are three digits of the sum, and its square six of the squares; they begin where the
-// exponents do. Each cell of a lane holds 2^9 of them.
+// With squares of float64, columns per thread would not fit. The warps of a block share one column per lane number, by
+// atomic operations without a result: digits of 22 bits in 32. A number shifted within its eleven exponents has 63 bits,
+// three digits of the sum, and its square six digits of the squares. A cell holds 2^9 additions.
 template <int PARTS> struct Lanes {
     static constexpr int EXPONENTS = 11, BITS = 2 * EXPONENTS, BINS = 2045 / EXPONENTS + 1, SUMS = BINS + 4;
     static constexpr int CELLS = SUMS + BINS + 5, MOST = 1 << 9;
@@ -173,18 +172,18 @@ template <int PARTS> struct Lanes {
         return reinterpret_cast<u32*>(columns) + 32 * number + lane;
     }
 
-    // All threads.
+    // Called by all threads.
     static __device__ void clear() {
         for (int i = threadIdx.x / 32; i < CELLS; i += REDUCE_THREADS / 32) *cell(i, threadIdx.x % 32) = 0;
     }
 
-    // All lanes: finite numbers.
+    // Called by all lanes, with finite numbers.
     __device__ void add(const Tile<double>& tile, Counters<PARTS>&) {
 #pragma unroll
         for (int i = 0; i < Tile<double>::SIZE; ++i) add(tile.item[i]);
     }
 
-    // All threads, behind a barrier and before one: a thread for each cell, all lanes of it, the first its own.
+    // Called by all threads between two barriers: one thread per cell sums it over all lanes, starting with its own.
     static __device__ void empty(Counters<PARTS>& counters) {
 #pragma unroll 1
         for (int i = threadIdx.x; i < CELLS; i += REDUCE_THREADS) {
@@ -221,8 +220,8 @@ template <int PARTS> struct Lanes {
     }
 };
 
-struct NoCells {};  // where there is no room: numbers go to the digits of the block, one by one
+struct NoCells {};  // too little shared memory: numbers go to the block's digits one by one
 
 template <typename T, int PARTS>
-using Roomy = typename Choose<sizeof(T) == 8 && PARTS & SQUARES, Lanes<PARTS>, Columns<T, PARTS>>::type;
-template <typename T, int PARTS> using CellsOf = typename Choose<ROOMY, Roomy<T, PARTS>, NoCells>::type;
+using LargeCells = typename Choose<sizeof(T) == 8 && PARTS & SQUARES, Lanes<PARTS>, Columns<T, PARTS>>::type;
+template <typename T, int PARTS> using CellsOf = typename Choose<HAS_CELLS, LargeCells<T, PARTS>, NoCells>::type;

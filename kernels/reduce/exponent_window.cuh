@@ -3,8 +3,8 @@
 
 #include "reduce/tile.cuh"
 
-// Registers of a thread for sums whose window is open, by dtype. `take` tells what each holds as an integer, and its
-// place in the digits of a block.
+// A thread's registers for sums within the current window, by dtype. `take` returns each as an integer and its place in
+// the block's digits.
 template <typename T, int PARTS> struct Window;
 
 template <int K> __device__ void take_sums(const Levels<K>& levels, int top, i64* value, int* place) {
@@ -19,7 +19,7 @@ template <int K> __device__ void take_squares(const Levels<K>& levels, int top, 
     for (int k = 0; k < K; ++k) place[k] += SQUARE_PLACE + twice;
 }
 
-// All of float16: a number has 40 bits, a square 80.
+// One window for all of float16: a number has 40 bits, a square 80.
 template <int PARTS> struct Window<float16, PARTS> {
     static constexpr int SIZE = Tile<float16>::SIZE;
     static constexpr int TOP = 16, RANGE = 2 * TOP, LOG_SIZE = 5;
@@ -37,7 +37,7 @@ template <int PARTS> struct Window<float16, PARTS> {
         take_sums(sums, TOP, value, place);
         if constexpr (PARTS & SQUARES) take_squares(squares, 2 * TOP, value + 1, place + 1);
     }
-    // Whether the exponents of a tile are so close that float64 adds its squares up exactly.
+    // Whether exponents are so close that float64 sums the squares of a tile exactly.
     static __device__ bool narrow(u32 largest, u32 smallest, int) {
         return (largest >> 10) - (smallest >> 10) <= (53 - LOG_SIZE - 22) / 2;
     }
@@ -80,8 +80,8 @@ template <int PARTS> struct Window<float, PARTS> {
         take_sums(sums, top, value, place);
         if constexpr (PARTS & SQUARES) take_squares(squares, 2 * top, value + 2, place + 2);
     }
-    // Whether the exponents of a tile are so close that float64 adds it up exactly, and all that the first level leaves
-    // of its squares: 16 times half a unit of that, and the last bit of the smallest square, are not 2^53 apart.
+    // Whether exponents are so close that float64 sums a tile exactly, and the remainders of its squares after the first
+    // level: 16 times half a unit of that level is less than 2^53 times the last bit of the smallest square.
     static __device__ bool narrow(u32 largest, u32 smallest, int top) {
         return (largest >> 23) - (smallest >> 23) <= 53 - LOG_SIZE - 24 &&
                (!(PARTS & SQUARES) || int(smallest >> 23) - 127 >= top - (105 - LOG_SIZE - ROOM - 46) / 2);
@@ -108,13 +108,13 @@ template <int PARTS> struct Window<float, PARTS> {
     }
 };
 
-// What the first level keeps of a number, and what it leaves, have about half of its bits: their products are those of
-// the square.
+// The first level's part of a number and the remainder have about half of its bits each: products of them make the
+// square.
 template <int PARTS> struct Window<double, PARTS> {
     static constexpr int SIZE = Tile<double>::SIZE;
     static constexpr int RANGE = PARTS & SQUARES ? 32 : level_bits(2) - 52;
     Levels<2> sums, upper, mixed, lower;
-    static constexpr int CUT = LEVEL_BITS;  // what is left is at most 2^(top - CUT)
+    static constexpr int CUT = LEVEL_BITS;  // the remainder is at most 2^(top - CUT)
 
     __device__ void open(int top) {
         sums.open(top);

@@ -5,7 +5,7 @@
 #include "reduce/integer_sum.cuh"
 #include "reduce/exponent_window.cuh"
 
-// Upper bits of a float without the sign, in the order of the magnitudes, and what they consist of.
+// Upper bits of a float without its sign, ordered like the magnitudes, and their fields.
 template <typename T> struct Format;
 template <> struct Format<float16> {
     static constexpr int PRECISION = 10, BIAS = 15, SHIFT = 10;
@@ -17,19 +17,19 @@ template <> struct Format<float> {
 };
 template <> struct Format<double> {
     static constexpr int PRECISION = 52, BIAS = 1023, SHIFT = 20;
-    // The lower half only says whether it is zero.
+    // Of the lower word it only matters whether it is zero.
     static __device__ u32 magnitude(double x) {
         const u64 bits = u64(__double_as_longlong(x));
         return (u32(bits >> 32) & 0x7fffffffu) | (u32(bits) != 0);
     }
 };
 
-// Of a thread. Its window holds numbers below 2^top, and of those the ones from 2^(top - RANGE) on, and zero.
+// A thread's sums. The window holds zero and magnitudes from 2^(top - RANGE) up to 2^top.
 template <typename T, int PARTS> struct FloatSums {
     using F = Format<T>;
     static constexpr bool SQUARED = PARTS & SQUARES, ALWAYS = sizeof(T) == 2;
     static constexpr int RANGE = Window<T, PARTS>::RANGE;
-    // Levels begin at float64 numbers, and no last bit is below 2^-1074.
+    // Levels start at float64 numbers, and no last bit is below 2^-1074.
     static constexpr int HIGHEST = SQUARED ? (1022 - ROOM - 1) / 2 : 1022 - ROOM - 1;
     static constexpr int TOP = HIGHEST < F::BIAS + 1 ? HIGHEST : F::BIAS + 1;
     static constexpr int BOTTOM = SQUARED ? 52 + RANGE - 1074 / 2 : level_bits(2) - 1074;
@@ -44,52 +44,52 @@ template <typename T, int PARTS> struct FloatSums {
 
     static __device__ bool finite(T x) { return F::magnitude(x) < u32(2 * F::BIAS + 1) << F::SHIFT; }
 
-    // A finite number, digit by digit.
+    // Adds a finite number to the digits.
     static __device__ void one(T x, Counters<PARTS>& counters) {
         const double value = number(x);
         if (PARTS & SUM) counters.digits.add(value, SUM_PLACE - 1074);
         if (SQUARED) add_square(value, counters);
     }
 
-    // All lanes, of a tile of finite numbers, or zeros in place of others: whether windows hold it, which move to where it
-    // is. What they do not hold of any lane the warp leaves. From then on `extent` has the smallest number but zero.
-    __device__ bool holds(const Tile<T>& tile, Extent<T, PARTS>& extent, Counters<PARTS>& counters) {
+    // Called by all lanes, with finite numbers (zeros in place of others): whether the windows, moved if need be, hold the
+    // tile. If one lane's does not, the warp defers it. Afterwards `range` has the smallest magnitude except zero.
+    __device__ bool holds(const Tile<T>& tile, TileRange<T, PARTS>& range, Counters<PARTS>& counters) {
         if constexpr (PARTS & SUM) {
-            const bool held = ALWAYS || within(extent.largest, extent.smallest);
+            const bool held = ALWAYS || within(range.largest, range.smallest);
             if (!__any_sync(ALL_LANES, !held || left == 0)) return true;
-            bool moves = false, wild = false;
+            bool moves = false, skipped = false;
             if (!held) {
-                extent.smallest = smallest_but_zero(tile);
+                range.smallest = smallest_but_zero(tile);
                 int above;
-                if (extent.smallest && !within(extent.largest, extent.smallest))
-                    wild = !(moves = fit(extent.largest, extent.smallest, above));
+                if (range.smallest && !within(range.largest, range.smallest))
+                    skipped = !(moves = fit(range.largest, range.smallest, above));
             }
-            if (__any_sync(ALL_LANES, wild)) return false;
+            if (__any_sync(ALL_LANES, skipped)) return false;
             if (__any_sync(ALL_LANES, moves || left == 0)) {
                 empty(counters);
-                const bool some = held || extent.smallest;
-                reopen(some ? extent.largest : 0, some ? extent.smallest : NONE, moves);
+                const bool some = held || range.smallest;
+                reopen(some ? range.largest : 0, some ? range.smallest : NONE, moves);
             }
         }
         return true;
     }
 
-    // Of a tile that they hold.
-    __device__ void add(const Tile<T>& tile, const Extent<T, PARTS>& extent) {
+    // Adds a tile that the windows hold.
+    __device__ void add(const Tile<T>& tile, const TileRange<T, PARTS>& range) {
         if constexpr (PARTS & SUM) {
             --left;
-            window.add(tile, window.narrow(extent.largest, extent.smallest, top));
+            window.add(tile, window.narrow(range.largest, range.smallest, top));
         }
     }
 
-    // All lanes.
+    // Called by all lanes.
     __device__ void close(Counters<PARTS>& counters) {
         if constexpr (PARTS & SUM) empty(counters);
     }
 
   private:
-    // All lanes. Those of a warp add up what they hold where their windows are the same, as they are for the most part;
-    // then a lane takes one level of them all to the digits, else each all of its own.
+    // Called by all lanes. If the windows of a warp agree, as they mostly do, the lanes sum each level first and one lane
+    // adds it to the digits; else each lane adds its own.
     __device__ void empty(Counters<PARTS>& counters) {
         constexpr int LEVELS = Window<T, PARTS>::LEVELS;
         static_assert(53 + 5 < 63, "an integer holds a level of 32 lanes");
@@ -115,7 +115,7 @@ template <typename T, int PARTS> struct FloatSums {
         }
     }
 
-    // All lanes; what a lane has at hand. One window for all of them if there is one.
+    // Called by all lanes, with the tile at hand. Chooses one window for all of them if there is one.
     __device__ void reopen(u32 largest, u32 smallest, bool moves) {
         int above = top;
         if constexpr (!ALWAYS) {
@@ -127,7 +127,7 @@ template <typename T, int PARTS> struct FloatSums {
         open(above);
     }
 
-    // Of magnitudes, zero included. All but the highest and the lowest bits follow from `top`: a register less.
+    // Largest and smallest magnitude, zero included. The other bits follow from `top`, which saves a register.
     __device__ bool within(u32 largest, u32 smallest) const {
         const int lowest = top - RANGE + F::BIAS;
         return largest < u32(top + F::BIAS) << F::SHIFT && smallest >= (lowest > 1 ? u32(lowest) << F::SHIFT : 0);
@@ -140,7 +140,7 @@ template <typename T, int PARTS> struct FloatSums {
         return smallest + 1;
     }
 
-    // Whether a window holds a tile, and its top: what is free stays below for the most part, where small numbers are.
+    // Whether a window can hold a tile, and its top: most of the spare range is left below, where small numbers are.
     static __device__ bool fit(u32 largest, u32 smallest, int& top) {
         const int most = max(int(largest >> F::SHIFT), 1) - F::BIAS + 1;
         const int least = max(int(smallest >> F::SHIFT), 1) - F::BIAS;

@@ -1,73 +1,73 @@
 // Reduce: exact sum, exact sum of squares, minimum and maximum with their places, NaN and infinities, in one pass.
 //
-//   moments     every block reads its share, and leaves what it found: digits of its sums, and its extremes; the last
-//               one to do so makes a partial of it all (kernels/reduce/partial.py)
-//   combine     two partials to one
-//   place       a partial counts its places from another index of the samples
+//   moments     each block adds the digits of its sums to those of all blocks and stores its extremes; the last block
+//               turns everything into a partial (kernels/reduce/partial.py)
+//   combine     merges two partials
+//   place       shifts the positions in a partial
 //
-// Integers add up in registers, as wide as it takes. Floats do, too, as long as the exponents of what a thread sees are
-// close (Levels): it keeps a window of exponents and moves it where a tile lies outside but fits into one, together with
-// the other lanes of its warp if one window holds what all of them see. Only tiles that no window holds go elsewhere, to
-// cells in shared memory: those of the thread (Columns), or of the block's lanes (Lanes). Where squares are asked for, a
-// block leaves such tiles, and with them the next ones unseen, and goes through them once it has seen all others: then
-// there are registers. Either way nothing is rounded, so windows, blocks and order do not show in the result. A tile is
-// the 16-byte loads that a thread has in flight; single samples come before the first and after the last.
+// Integers are summed in registers as wide as needed. Floats are too, while the exponents that a thread sees are close
+// (Levels): it keeps a window of exponents and moves it when a tile lies outside but fits into one, together with the
+// other lanes of its warp if one window holds all their samples. Tiles that fit no window go to cells in shared memory:
+// the thread's (Columns) or the block's lanes' (Lanes). With squares, such tiles are deferred, the next ones with them
+// unseen, until all others are done and registers are free. Nothing is rounded either way, so windows, blocks and order
+// do not show in the result. A tile is the 16-byte loads that a thread has in flight; single samples come before the
+// first tile and after the last.
 //
-// What it gained on an H200, as shares of the read stream; "all" is everything in one pass:
+// Gains on an H200, as shares of a plain read; "all" is everything in one pass:
 //   packed minima, dot products, carries by multiply-add, loads ahead    uint8 all 0.67 to 0.90, int64 all 0.51 to 0.87
 //   plain sums of a tile's squares                                       float16 all 0.79 to 0.89
 //   loads ahead into registers of their own, and
-//   one sum a tile for what the first level leaves                       float32 all 0.83 to 0.87
+//   one sum per tile of the first level's remainders                     float32 all 0.83 to 0.87
 //   columns of cells, for sums of any bits                               float32 0.17 to 0.88, float64 0.27 to 0.51
-//   numbers split by additions instead of shifts, the same               float64 0.51 to 0.62, with a pace 0.75
-//   one launch, whose last block makes the partial; no windows tried
-//   for 15 tiles where none held one                                     float32 sum 0.93 to 0.96, any bits 0.85 to 0.92
-//   a plain sum of the squares of what is left                           float64 all 0.83 to 0.93
-//   extremes and magnitudes from integer minima of the bits,
-//   of float64 looked at in full only where one may be new               float64 all 0.79 to 0.90, float32 0.86 to 0.89
+//   numbers split by additions instead of shifts, the same               float64 0.51 to 0.62, paced 0.75
+//   one launch, whose last block makes the partial; no window tried
+//   for 15 tiles after one fit none                                      float32 sum 0.93 to 0.96, any bits 0.85 to 0.92
+//   a plain sum of the squares of remainders                             float64 all 0.83 to 0.93
+//   extremes and magnitudes from integer minima of the bits;
+//   float64 compared in full only where one may be new                   float64 all 0.79 to 0.90, float32 0.86 to 0.89
 //   loads ahead for float64, too                                         float64 sum 0.89 to 0.91
-//   tiles that no window holds left for later; digits of 22 bits
-//   for each lane of a block: any bits, all                              float32 0.35 to 0.41, float64 0.11 to 0.46
-//   the whole warp to cells, loads ahead that nothing waits for:
+//   tiles that fit no window deferred; digits of 22 bits
+//   per lane of a block: any bits, all                                   float32 0.35 to 0.41, float64 0.11 to 0.46
+//   the whole warp to cells, loads ahead that nothing waits on:
 //   any bits, sum                                                        float32 0.93 to 0.96, float64 0.76 to 0.92
 
 #include "reduce/last_block.cuh"
 #include "reduce/visitor.cuh"
 
-// Blocks of a multiprocessor: three of 256 threads have 80 registers a thread, two 128. Either keep the memory busy, as
-// long as nothing is spilled.
+// Blocks per multiprocessor: three of 256 threads leave 80 registers a thread, two leave 128. Either number keeps the
+// memory busy as long as nothing spills.
 template <typename T, int PARTS> constexpr int REDUCE_BLOCKS = 3;
 template <> constexpr int REDUCE_BLOCKS<float, SUM | SQUARES> = 2;
 template <> constexpr int REDUCE_BLOCKS<float, SUM | SQUARES | EXTREMES> = 2;
-template <> constexpr int REDUCE_BLOCKS<double, SUM> = 2;  // more have no room for their cells
+template <> constexpr int REDUCE_BLOCKS<double, SUM> = 2;  // shared memory holds the cells of two
 template <> constexpr int REDUCE_BLOCKS<double, SUM | EXTREMES> = 2;
 template <> constexpr int REDUCE_BLOCKS<double, SUM | SQUARES> = 2;
 template <> constexpr int REDUCE_BLOCKS<double, SUM | SQUARES | EXTREMES> = 2;
-template <> constexpr int REDUCE_BLOCKS<float16, SUM | SQUARES | EXTREMES> = HOPPER ? 3 : 2;  // elsewhere 80 spill
+template <> constexpr int REDUCE_BLOCKS<float16, SUM | SQUARES | EXTREMES> = HOPPER ? 3 : 2;  // elsewhere 80 registers spill
 
 template <typename T, int PARTS>
 __global__ void __launch_bounds__(REDUCE_THREADS, (REDUCE_BLOCKS<T, PARTS>))
 moments(const T* samples, i64 n, i64 code, u64* totals, i64* partial) {
-    constexpr bool LEFT = LEAVES<T, PARTS>;
+    constexpr bool DEFER = DEFERS<T, PARTS>;
     __shared__ Counters<PARTS> shared;
-    __shared__ typename Choose<LEFT, Marks, int>::type marks;
+    __shared__ typename Choose<DEFER, DeferredTiles, int>::type deferred;
     const Walk<T> walk(samples, n);
     Tile<T> first;
-    walk.start(first);  // it comes while the block prepares itself
+    walk.start(first);  // in flight while the block sets up
     shared.clear();
-    if constexpr (LEFT) marks.clear();
+    if constexpr (DEFER) deferred.clear();
     __syncthreads();
 
     typename Extremes<T, PARTS>::Best best;
-    Visitor<T, PARTS> visitor(samples, shared, best, reinterpret_cast<Marks*>(&marks));
+    Visitor<T, PARTS> visitor(samples, shared, best, reinterpret_cast<DeferredTiles*>(&deferred));
     walk.visit(first, visitor);
     visitor.close();
-    if constexpr (LEFT) look_again(walk, marks, visitor, shared);
+    if constexpr (DEFER) visit_deferred(walk, deferred, visitor, shared);
     shared.store(visitor.extremes.lowest(), visitor.extremes.highest(), totals);
     if (is_last(totals)) finish<T, PARTS>(walk, code, totals, partial);
 }
 
-// Two warps' worth of threads.
+// Launched with two warps.
 __global__ void combine(const i64* a, const i64* b, i64* partial) {
     if (threadIdx.x == 0) {
         add_words(reinterpret_cast<const u64*>(a) + SUM_AT, reinterpret_cast<const u64*>(b) + SUM_AT,
@@ -85,7 +85,7 @@ __global__ void combine(const i64* a, const i64* b, i64* partial) {
     }
 }
 
-// Three threads: the first NaN, the minimum, the maximum.
+// Launched with three threads: first NaN, minimum, maximum.
 __global__ void place(i64* partial, i64 start) {
     i64& at = partial[6 + threadIdx.x];
     if (at != NOWHERE) at += 2 * start;

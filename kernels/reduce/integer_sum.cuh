@@ -1,13 +1,13 @@
-// Sums of integers and of their squares, as wide as they can get.
+// Sums of integers and of their squares, in as many bits as they can need.
 #pragma once
 
 #include "reduce/tile_range.cuh"
 
-// A number of 96 bits in two's complement: 2^31 products of 64 bits.
+// 96 bits in two's complement: enough for 2^31 products of 64 bits.
 struct Long {
     u32 word[3] = {};
 
-    // Adds a * b. The compiler makes one instruction of the first two, which multiplies, adds and leaves a carry.
+    // Adds a * b. The first two instructions are fused into one multiply-add with carry.
     __device__ void add_product(u32 a, u32 b) {
 #if ON_GPU
         asm("mad.lo.cc.u32 %0, %3, %4, %0; madc.hi.cc.u32 %1, %3, %4, %1; addc.u32 %2, %2, 0;"
@@ -26,7 +26,7 @@ struct Long {
         word[2] += upper + (sum < x);
     }
 
-    // Of all lanes of a warp together.
+    // Sum over the lanes of a warp.
     __device__ void join() {
 #pragma unroll
         for (int lanes = 16; lanes > 0; lanes /= 2) {
@@ -37,7 +37,7 @@ struct Long {
         }
     }
 
-    // Adds it to the digits from `place` on.
+    // Adds the number to the digits from `place` on.
     template <int N> __device__ void close(Digits<N>& digits, int place) const {
         const bool negative = word[2] >> 31;
         const u64 low = u64(word[1]) << 32 | word[0];
@@ -47,7 +47,7 @@ struct Long {
     }
 };
 
-// Of a thread.
+// A thread's sums.
 template <typename T, int PARTS> struct Sums {
     static constexpr bool SIGNED = T(-1) < T(0);
     using Narrow = typename Choose<SIGNED, int, u32>::type;
@@ -59,14 +59,14 @@ template <typename T, int PARTS> struct Sums {
         if (PARTS & SQUARES) add_square(x);
     }
 
-    static __device__ bool holds(const Tile<T>&, const Extent<T, PARTS>&, Counters<PARTS>&) { return true; }
+    static __device__ bool holds(const Tile<T>&, const TileRange<T, PARTS>&, Counters<PARTS>&) { return true; }
 
-    __device__ void add(const Tile<T>& tile, const Extent<T, PARTS>&) {
+    __device__ void add(const Tile<T>& tile, const TileRange<T, PARTS>&) {
         if constexpr (sizeof(T) <= 2) add_narrow(tile);
         else add_wide(tile);
     }
 
-    // All lanes. A lane for each number.
+    // Called by all lanes; one lane per number.
     __device__ void close(Counters<PARTS>& counters) {
         constexpr int COUNT = PARTS & SQUARES ? sizeof(T) == 8 ? 4 : 2 : PARTS & SUM ? 1 : 0;
         Long total = sum;
@@ -85,7 +85,7 @@ template <typename T, int PARTS> struct Sums {
     }
 
   private:
-    // Four bytes, or two pairs of them, to one instruction: what 64 bytes have for a sum fits into 32 bits.
+    // Four bytes, or two pairs, per instruction: the sum of 64 bytes fits into 32 bits.
     __device__ void add_narrow(const Tile<T>& tile) {
         Narrow total = 0;
         u32 small = 0;

@@ -1,14 +1,14 @@
-// What the last block does: a partial of what all blocks have left.
+// The last block turns what all blocks stored into a partial.
 #pragma once
 
 #include "reduce/tile.cuh"
 
-// Place of a sample in a partial: twice the index, and one for -0.0.
+// A key and its position: twice the index, plus one for -0.0.
 template <typename T> __device__ i64 position(const T* samples, i64 index) {
     return 2 * index + negative_zero(samples[index]);
 }
 
-// All threads; whether all other blocks have left what they have, which can be read then.
+// Called by all threads; true in the last block, when the stores of all others are visible.
 inline __device__ bool is_last(u64* totals) {
     __shared__ bool last;
     __syncthreads();
@@ -22,8 +22,8 @@ inline __device__ bool is_last(u64* totals) {
     return last;
 }
 
-// Index of the first sample of a rank, from the beginning of its tile, NONE if the thread has not seen it; `thread` of
-// half of the block.
+// Index, within its tile, of the first sample with a rank among those of `thread` in half a block; NONE if there is
+// none.
 template <typename T, typename Order> __device__ u32 look_up(const Walk<T>& walk, Found found, int thread) {
     constexpr int THREADS = REDUCE_THREADS / 2, PER_LOAD = Walk<T>::PER_LOAD;
     const i64 start = walk.start_of(found.at), end = walk.start_of(found.at + 1);
@@ -53,7 +53,7 @@ template <typename T, typename Order> __device__ Found exact_place(const T* samp
     return {Order::rank(to_key(number(samples[index]))), position(samples, index)};
 }
 
-// All threads of one block.
+// Called by all threads of one block.
 template <typename T, int PARTS> __device__ void finish(const Walk<T>& walk, i64 code, u64* totals, i64* partial) {
     constexpr int WARPS = REDUCE_THREADS / 32, COUNT = Counters<PARTS>::COUNT;
     constexpr bool FINDS = PARTS & EXTREMES;

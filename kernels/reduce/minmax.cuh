@@ -1,15 +1,15 @@
-// The least and the greatest sample that a thread has seen, and in which tile it was first.
+// Least and greatest sample that a thread has seen, and the tile where each came first.
 #pragma once
 
 #include "reduce/tile_range.cuh"
 
-// Which of the tile's samples it is, is looked up in the end, once.
+// The index within the tile is looked up once, at the end.
 template <typename T, typename Order> struct Extreme {
     using Value = typename Wide<T>::type;
     Value best = {};
     u32 at = NONE;
 
-    // LATE: after some of a higher number, where the same value comes first here.
+    // LATE: tiles with higher numbers were seen before, so an equal value here comes first.
     template <bool LATE> __device__ void see(Value value, u32 number) {
         if (Order::before(value, best) || at == NONE) {
             best = value;
@@ -30,43 +30,43 @@ template <typename T, int PARTS> struct Extremes {
 
     __device__ explicit Extremes(Best&) {}
 
-    // The least and the greatest of some numbers. LATE: they may come after some of a higher number.
+    // Takes the least and the greatest of a tile. LATE: tiles with higher numbers may have been seen before.
     template <bool LATE> __device__ void see(Value low, Value high, u32 number) {
         least.template see<LATE>(low, number);
         greatest.template see<LATE>(high, number);
     }
-    // All lanes; those whose tile is to be `seen` otherwise only take part.
-    template <bool LATE> __device__ void tile(const Tile<T>&, const Extent<T, PARTS>& extent, bool seen, u32 number) {
-        if (!seen) see<LATE>(extent.low, extent.high, number);
+    // Called by all lanes; those with `seen` set have been dealt with elsewhere.
+    template <bool LATE> __device__ void tile(const Tile<T>&, const TileRange<T, PARTS>& range, bool seen, u32 number) {
+        if (!seen) see<LATE>(range.low, range.high, number);
     }
-    // All lanes: from now on tiles are LATE.
-    __device__ void look_again() {}
+    // Called by all lanes: from now on tiles are LATE.
+    __device__ void visit_deferred() {}
     __device__ Found lowest() const { return least.found(); }
     __device__ Found highest() const { return greatest.found(); }
 };
 
-// Of a warp's lanes the least.
+// Least over the lanes of a warp.
 inline __device__ i64 least_of_warp(i64 x) {
     constexpr u32 MIDDLE = 0x80000000u;
     const u32 upper = u32(u64(x) >> 32) ^ MIDDLE, least = least_of_warp(upper);
     return i64(u64(least ^ MIDDLE) << 32 | least_of_warp(upper == least ? u32(x) : NONE));
 }
 
-// The upper halves of a tile tell whether one of its numbers may be among the extremes that the warp has seen; that is
-// rare. A number with the same upper half as the best one is passed over if no lower half can make it better.
+// The upper words of a tile tell whether one of its numbers may be a new extreme of the warp, which is rare. A number with
+// the same upper word as the best one is skipped if no lower word can make it better.
 template <int PARTS> struct Extremes<double, PARTS> {
-    struct Best {  // of a lane, seen one by one: in memory, because what is rare needs no registers
+    struct Best {  // of a lane, updated one by one: in memory, because it is rarely used
         i64 rank[2] = {NOWHERE, NOWHERE};
         u32 at[2] = {NONE, NONE};
     };
     Best& best;
-    int below = 0x7fffffff, above = -0x7fffffff - 1;  // upper halves that may matter, those of the limits included
-    i64 rank = NOWHERE;  // of the tiles of the warp: even lanes have the least, odd ones the greatest
+    int below = 0x7fffffff, above = -0x7fffffff - 1;  // upper words up to, and from, these may matter
+    i64 rank = NOWHERE;  // of the warp's tiles: the least in even lanes, the greatest in odd ones
     u32 at = NONE;
 
     __device__ explicit Extremes(Best& best) : best(best) {}
 
-    // One lane.
+    // Called by one lane.
     template <bool LATE> __device__ void see(double low, double high, u32 number) {
 #pragma unroll 1
         for (int k = 0; k < 2; ++k) {
@@ -75,10 +75,10 @@ template <int PARTS> struct Extremes<double, PARTS> {
             if (found < best.rank[k]) best.rank[k] = found, best.at[k] = number;
         }
     }
-    // All lanes.
+    // Called by all lanes.
     template <bool LATE>
-    __device__ void tile(const Tile<double>& tile, const Extent<double, PARTS>& extent, bool seen, u32 number) {
-        if (!__any_sync(ALL_LANES, !seen && (extent.least <= below || extent.greatest >= above))) return;
+    __device__ void tile(const Tile<double>& tile, const TileRange<double, PARTS>& range, bool seen, u32 number) {
+        if (!__any_sync(ALL_LANES, !seen && (range.least <= below || range.greatest >= above))) return;
         constexpr int SIZE = Tile<double>::SIZE;
         double low[SIZE], high[SIZE];
 #pragma unroll
@@ -98,8 +98,8 @@ template <int PARTS> struct Extremes<double, PARTS> {
         if (found < rank) rank = found, at = number;
         set_limits<LATE>();
     }
-    // All lanes.
-    __device__ void look_again() { set_limits<true>(); }
+    // Called by all lanes.
+    __device__ void visit_deferred() { set_limits<true>(); }
     __device__ Found lowest() const { return found(0); }
     __device__ Found highest() const { return found(1); }
 
@@ -109,7 +109,7 @@ template <int PARTS> struct Extremes<double, PARTS> {
         return threadIdx.x % 2 == k && at != NONE ? first(own, {rank, i64(at)}) : own;
     }
 
-    // LATE: the same number matters, too.
+    // LATE: equal numbers matter, too.
     template <bool LATE> __device__ void set_limits() {
         const i64 least = __shfl_sync(ALL_LANES, rank, 0), greatest = __shfl_sync(ALL_LANES, rank, 1);
         below = int(least >> 32) - (!LATE && u32(least) == 0);

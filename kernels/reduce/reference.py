@@ -1,11 +1,12 @@
-"""The reference of reduce: samples taken apart into sign, exponent and digits, and counted by them; plain and slower.
+"""The reference of reduce: samples are split into sign, exponent and digits, and those are counted; plain and slower.
 
-It shares no arithmetic with `reduce_cpu` nor with the kernels: floats are never added, only small integers in float64,
-whose sums stay below 2**53.
+It shares the layout of a partial with `reduce_cpu` and the kernels, and no arithmetic: floats are never added, only
+small integers in float64, whose sums stay below 2**53; keys and words are made here from their definitions.
 """
 
 from __future__ import annotations
 
+import struct
 from itertools import combinations_with_replacement
 from typing import Any
 
@@ -57,9 +58,9 @@ def reduce_reference(samples: NDArray[Any], parts: int) -> Partial:
         sums = _float_sums(part, parts) if dtype.kind == "f" else _integer_sums(part)
         total, squares = total + sums[0], squares + sums[1]
     if parts & SUM:
-        partial[reduce.SUM_AT] = exact_sum.to_words(total, exact_sum.SUM_WORDS)
+        partial[reduce.SUM_AT] = _words(total, exact_sum.SUM_WORDS)
     if parts & SQUARES:
-        partial[reduce.SQUARES_AT] = exact_sum.to_words(squares, exact_sum.SQUARE_WORDS)
+        partial[reduce.SQUARES_AT] = _words(squares, exact_sum.SQUARE_WORDS)
     return partial
 
 
@@ -71,8 +72,23 @@ def _extremes(partial: Partial, numbers: NDArray[Any], dtype: np.dtype[Any]) -> 
     ordered = numbers[numbers == numbers]
     for value, key, at in ((ordered.min(), MIN_KEY, MIN_AT), (ordered.max(), MAX_KEY, MAX_AT)):
         first = int(np.flatnonzero(numbers == value)[0])
-        partial[key] = reduce.to_key(value, dtype)
+        partial[key] = _key(value, dtype)
         partial[at] = 2 * first + (str(numbers[first]) == "-0.0")
+
+
+def _key(value: Any, dtype: np.dtype[Any]) -> int:
+    """Rank of a sample among all of its dtype: uint64 less 2**63; floats as float64, whose bits without the sign count
+    up from 0, and down from -1 below zero."""
+    if dtype.kind != "f":
+        return int(value) - (2**63 if dtype == np.uint64 else 0)
+    magnitude = int.from_bytes(struct.pack(">d", abs(float(value))), "big")
+    return -1 - magnitude if value < 0 else magnitude
+
+
+def _words(value: int, words: int) -> NDArray[np.int64]:
+    """Two's complement, lowest word first."""
+    parts = [(value >> 64 * i) % 2**64 for i in range(words)]
+    return np.array(parts, np.uint64).view(np.int64)
 
 
 def _integer_sums(part: NDArray[Any]) -> tuple[int, int]:

@@ -1,10 +1,10 @@
-// What reduces share over all dtypes: how samples are visited, ordered, and compared across a block.
+// Common to all dtypes: the order in which samples are visited, their keys, reductions over a warp and a block.
 #pragma once
 
 #include "reduce/exact_sum.cuh"
 #include "common/types.cuh"
 
-// As in partial.py: what is asked for, and where it is in a partial.
+// As in partial.py: parts, and their places in a partial.
 constexpr int SUM = 1, SQUARES = 2, EXTREMES = 4;
 constexpr int SUM_WORDS = 34, SQUARE_WORDS = 67, SUM_AT = 11, SQUARES_AT = SUM_AT + SUM_WORDS;
 constexpr i64 NOWHERE = 0x7fffffffffffffff;
@@ -18,7 +18,7 @@ template <typename T> constexpr int REDUCE_LOADS = 4;
 template <bool CONDITION, typename A, typename B> struct Choose { using type = A; };
 template <typename A, typename B> struct Choose<false, A, B> { using type = B; };
 
-// The samples that a thread loads at once, in the order of their indices.
+// The samples that a thread loads at once, in index order.
 template <typename T> struct Tile {
     static constexpr int PER_LOAD = 16 / sizeof(T), LOADS = REDUCE_LOADS<T>;
     static constexpr int SIZE = LOADS * PER_LOAD, WORDS = 4 * LOADS;
@@ -36,7 +36,7 @@ template <typename T> struct Tile {
             pack[k] = __ldcs(reinterpret_cast<const uint4*>(first) + k * REDUCE_THREADS);
     }
 
-    // If they are `there`. The compiler would wait at once for what may be loaded or not, so it is not told.
+    // If `there`. Predicated in assembler: the compiler would wait at once for a conditional load.
     __device__ void load_if(bool there, const T* first) {
 #if ON_GPU
         const auto* const packs = reinterpret_cast<const uint4*>(first);
@@ -51,8 +51,8 @@ template <typename T> struct Tile {
     }
 };
 
-// What a block visits: whole tiles of all its threads, and single samples before the first and after the last. In the
-// order of their indices samples before the tiles have number 0, tiles numbers from 1 on, samples after them the next.
+// What a block visits: whole tiles of all its threads, and single samples before the first and after the last. Numbers
+// follow the indices: samples before the tiles are 0, tiles count from 1, samples after them have the next number.
 template <typename T> struct Walk {
     static constexpr int PER_LOAD = Tile<T>::PER_LOAD, SIZE = REDUCE_THREADS * Tile<T>::SIZE;
     const T* samples;
@@ -60,12 +60,12 @@ template <typename T> struct Walk {
 
     __device__ Walk(const T* samples, i64 n) : samples(samples), n(n), head(head_of(samples, n)), tiles((n - head) / SIZE) {}
 
-    // Loads the block's first tile, if there is one.
+    // Starts to load the block's first tile, if there is one.
     __device__ void start(Tile<T>& tile) const {
         if (blockIdx.x < tiles) tile.load(samples + first_of(blockIdx.x));
     }
 
-    // Index of the first sample with a number, or one higher than all of a lower number.
+    // Index of the first sample with a number; if it has none, one past those with lower numbers.
     __device__ i64 start_of(i64 number) const {
         return number == 0 ? 0 : number > tiles + 1 ? n : head + (number - 1) * SIZE;
     }
@@ -75,7 +75,7 @@ template <typename T> struct Walk {
         return min(n, misaligned ? PER_LOAD - misaligned : i64(0));
     }
 
-    // `loaded` as by start. The next tile is on its way while one is looked at.
+    // `loaded` comes from start. The next tile is in flight while one is processed.
     template <typename Visitor> __device__ void visit(Tile<T>& loaded, Visitor& visitor) const {
         const int count = int(tiles), stride = int(gridDim.x);
         for (int tile = blockIdx.x; tile < count; tile += stride) {
@@ -95,11 +95,11 @@ template <typename T> struct Walk {
             visitor.one(s < head ? s : s + tiles * SIZE, s < head ? 0 : u32(tiles) + 1);
     }
 
-    // Index of a thread's first sample of a tile.
+    // Index of a thread's first sample in a tile.
     __device__ i64 first_of(i64 tile, int thread = threadIdx.x) const { return head + tile * SIZE + thread * PER_LOAD; }
 };
 
-// The type that samples are compared in, where both zeros are the same.
+// The type that samples are compared in; both zeros are equal.
 template <typename T> struct Wide { using type = T; };
 template <> struct Wide<i8> { using type = int; };
 template <> struct Wide<u8> { using type = int; };
@@ -109,11 +109,11 @@ template <> struct Wide<float16> { using type = int; };
 template <typename T> __device__ typename Wide<T>::type wide(T x) { return x; }
 inline __device__ int wide(float16 x) { return x.bits & 0x8000 ? -(x.bits & 0x7fff) : x.bits; }
 
-// A sample as a number.
+// A sample as a number to compute with.
 template <typename T> __device__ T number(T x) { return x; }
 inline __device__ float number(float16 x) { return widen(x); }
 
-// Of two float16 numbers in a word the lower or the upper one, which takes the hardware one instruction.
+// The lower or upper of two float16 numbers in a word: one instruction.
 inline __device__ double widened(u32 word, bool upper) {
     const u16 bits = u16(upper ? word >> 16 : word);
 #if ON_GPU
@@ -146,7 +146,7 @@ inline __device__ bool negative_zero(float16 x) { return x.bits == 0x8000; }
 inline __device__ bool negative_zero(float x) { return __float_as_uint(x) == 0x80000000; }
 inline __device__ bool negative_zero(double x) { return u64(__double_as_longlong(x)) == u64(1) << 63; }
 
-// Integers in the order of the samples, those of floats by the bits of the float64 number; both zeros have the same.
+// Keys: integers in the order of the samples, for floats from the bits of the float64 number; both zeros have one key.
 inline __device__ i64 to_key(int x) { return x; }
 inline __device__ i64 to_key(u32 x) { return x; }
 inline __device__ i64 to_key(i64 x) { return x; }
@@ -157,7 +157,7 @@ inline __device__ i64 to_key(double x) {
 }
 inline __device__ i64 to_key(float x) { return to_key(double(x)); }
 
-// Of a warp's lanes the least, the greatest, all bits that any of them has.
+// Minimum, maximum and bitwise or over the lanes of a warp.
 #if HAS_WARP_REDUCE
 inline __device__ u32 least_of_warp(u32 x) { return __reduce_min_sync(ALL_LANES, x); }
 inline __device__ u32 greatest_of_warp(u32 x) { return __reduce_max_sync(ALL_LANES, x); }
@@ -173,7 +173,7 @@ inline __device__ u32 greatest_of_warp(u32 x) { return joined_of_warp(x, [](u32 
 inline __device__ u32 bits_of_warp(u32 x) { return joined_of_warp(x, [](u32 a, u32 b) { return a | b; }); }
 #endif
 
-// Where something was found, by the rank of its key: the lowest comes first.
+// A key and where it was found; the lowest key comes first, then the lowest position.
 struct Found {
     i64 key, at;
 };
@@ -200,18 +200,18 @@ struct Greatest {
     static __device__ i64 rank(i64 key) { return ~key; }
 };
 
-// Digits of a block: those of the sum, and then those of the squares.
+// A block's digits: those of the sum, then those of the squares.
 constexpr int SQUARES_FROM = SUM_DIGITS, DIGITS = SQUARES_FROM + SQUARE_DIGITS;
 static_assert(DIGITS <= REDUCE_THREADS, "a thread for each");
-// What all blocks add to, and the last one leaves zero again: how many have come; counts of NaN, +inf and -inf; what the
-// index of the first NaN leaves of NONE; digits. Then for each block its least and greatest sample, each as its rank and
-// the number of its tile, all ranks of the least ones together and so on.
+// Totals that all blocks add to and the last one resets to zero: blocks done; counts of NaN, +inf and -inf; NONE minus the
+// index of the first NaN; digits. Then, per block, rank and tile number of its least and greatest sample, stored as four
+// arrays.
 constexpr int ARRIVED = 0, SPECIAL = 1, FIRST_NAN = 4, TOTAL_DIGITS = 5, FOUND = TOTAL_DIGITS + DIGITS;
 
-// Places of 1 in the digits of a block.
+// Places of the unit bit in a block's digits.
 constexpr int SUM_PLACE = SUM_BITS, SQUARE_PLACE = SQUARES_FROM * DIGIT_BITS + SQUARE_BITS;
 
-// Infinities and NaN, the sums as digits, and the extremes of the warps.
+// A block's counts of infinities and NaN, its sums as digits, and the extremes of its warps.
 template <int PARTS> struct Counters {
     static constexpr int COUNT = PARTS & SQUARES ? DIGITS : PARTS & SUM ? SUM_DIGITS : 0;
     u32 special[3];  // NaN, +inf, -inf: a launch has less than 2^32 samples
@@ -225,14 +225,14 @@ template <int PARTS> struct Counters {
         digits.clear();
     }
 
-    // Of NaN one is the first, of infinities none.
+    // Counts; for NaN the first index, too.
     __device__ void count_special(int kind, u32 count, u32 place) {
         if (!count) return;
         atomicAdd(&special[kind], count);
         if (kind == 0 && PARTS & EXTREMES) atomicMin(&first_nan, place);
     }
 
-    // All threads; what they found of extremes, and no more to come.
+    // Called by all threads at the end, with their extremes.
     __device__ void store(Found lowest, Found highest, u64* totals) {
         const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = blockDim.x / 32;
         if (PARTS & EXTREMES) {

@@ -1,9 +1,9 @@
-// What a tile is like, before it is added up: least and greatest sample, and of floats the magnitudes.
+// Range of a tile, found before it is summed: least and greatest sample, and magnitudes of floats.
 #pragma once
 
 #include "reduce/tile.cuh"
 
-// Pairs of 16-bit numbers, signed or not as T is: the lesser ones, the greater ones.
+// Minima and maxima of pairs of 16-bit numbers, signed if T is.
 template <typename T> __device__ u32 lower_pair(u32 a, u32 b) {
     return T(-1) < T(0) ? __vmins2(a, b) : __vminu2(a, b);
 }
@@ -11,12 +11,12 @@ template <typename T> __device__ u32 upper_pair(u32 a, u32 b) {
     return T(-1) < T(0) ? __vmaxs2(a, b) : __vmaxu2(a, b);
 }
 
-// Least and greatest sample of a tile, and for floats what their sums need to know of it.
-template <typename T, int PARTS> struct Extent {
+// Least and greatest sample of a tile; for floats also what their sums need.
+template <typename T, int PARTS> struct TileRange {
     using Value = typename Wide<T>::type;
     Value low, high;
 
-    __device__ Extent(const Tile<T>& tile) {
+    __device__ TileRange(const Tile<T>& tile) {
         if constexpr (!(PARTS & EXTREMES)) return;
         else if constexpr (sizeof(T) > 2) {
             low = high = tile.item[0];
@@ -26,7 +26,7 @@ template <typename T, int PARTS> struct Extent {
                 high = max(high, tile.item[i]);
             }
         } else {
-            // Two to one instruction. Bytes in pairs, too: the upper one decides, and a shift brings the lower one up.
+            // Two per instruction. Bytes as pairs, too: the upper one decides, and a shift moves the lower one up.
             u32 least = tile.word[0], greatest = least;
 #pragma unroll
             for (int i = 0; i < Tile<T>::WORDS; ++i) {
@@ -44,16 +44,16 @@ template <typename T, int PARTS> struct Extent {
     }
 };
 
-// Besides the extremes of a tile: whether all are finite, and, of floats with windows, the largest and the smallest
-// magnitude. The smallest may be less than Format has it: what lies outside of a window is looked at again.
-template <int PARTS> struct Extent<float16, PARTS> {
+// Also whether all are finite and, for floats with windows, the largest and smallest magnitude. The smallest may be
+// underestimated: a tile that seems to lie outside of the window is examined again.
+template <int PARTS> struct TileRange<float16, PARTS> {
     int low, high;
     u32 largest, smallest;
     bool finite;
 
-    // The order of the bits is that of the numbers for positive ones, the opposite for negative ones, which are below
-    // as signed integers and above as unsigned ones: three instructions for two numbers, and no conversion.
-    __device__ Extent(const Tile<float16>& tile) {
+    // Bits order like the numbers for positive ones and the other way round for negative ones, which are lowest as signed
+    // integers and highest as unsigned ones: three instructions per two numbers, and no conversion.
+    __device__ TileRange(const Tile<float16>& tile) {
         constexpr int SIZE = Tile<float16>::WORDS;
         u32 first = tile.word[0], last = first, furthest = first, nearest = ~0u;
 #pragma unroll
@@ -73,9 +73,9 @@ template <int PARTS> struct Extent<float16, PARTS> {
     }
 };
 
-// Of 32 bits of floats, which have the sign first, what of the order of the numbers there is in that of integers: four
-// instructions for two numbers. From the bottom up: the greatest one as a signed number is the greatest of the positive
-// ones, as an unsigned number the furthest of the negative ones; the nearest to zero stands for what is on neither side.
+// Extremes of the leading 32 bits of floats by integer minima and maxima, four instructions per two numbers. The greatest
+// as signed integers is the largest positive number; the greatest as unsigned ones is the negative number furthest from
+// zero; where one sign is missing, the number nearest to zero takes its place.
 struct Signed {
     u32 furthest = 0, nearest = NONE;
     int last = -0x7fffffff - 1;
@@ -90,12 +90,12 @@ struct Signed {
     __device__ u32 high() const { return last >= 0 ? u32(last) : nearest | 0x80000000u; }
 };
 
-template <int PARTS> struct Extent<float, PARTS> {
+template <int PARTS> struct TileRange<float, PARTS> {
     float low, high;
     u32 largest = 0, smallest = NONE;
     bool finite;
 
-    __device__ Extent(const Tile<float>& tile) {
+    __device__ TileRange(const Tile<float>& tile) {
         if constexpr (PARTS & EXTREMES) {
             Signed bits;
 #pragma unroll
@@ -115,15 +115,15 @@ template <int PARTS> struct Extent<float, PARTS> {
     }
 };
 
-// Upper halves only: of two numbers that differ in the lower half the extremes are looked for where they matter.
-template <int PARTS> struct Extent<double, PARTS> {
-    int least, greatest;  // upper halves in the order of the numbers
+// Upper words only: lower words are compared where they matter (minmax.cuh).
+template <int PARTS> struct TileRange<double, PARTS> {
+    int least, greatest;  // upper words, ordered like the numbers
     u32 largest = 0, smallest = NONE;
     bool finite;
 
     static __device__ int ordered(u32 bits) { return int(bits) < 0 ? int(bits ^ 0x7fffffffu) : int(bits); }
 
-    __device__ Extent(const Tile<double>& tile) {
+    __device__ TileRange(const Tile<double>& tile) {
         if constexpr (PARTS & EXTREMES) {
             Signed bits;
 #pragma unroll

@@ -7,18 +7,18 @@
 #include "reduce/deferred_tiles.cuh"
 
 template <typename T, int PARTS> struct Visitor {
-    static constexpr bool LEFT = LEAVES<T, PARTS>;
-    static constexpr bool AT_ONCE = sizeof(T) > 2 && HAS_NAN<T> && PARTS & SUM && !LEFT;  // in cells, what no window holds
+    static constexpr bool DEFER = DEFERS<T, PARTS>;
+    static constexpr bool AT_ONCE = sizeof(T) > 2 && HAS_NAN<T> && PARTS & SUM && !DEFER;  // what fits no window goes to cells at once
     const T* samples;
     Counters<PARTS>& shared;
     Sums<T, PARTS> sums;
     Extremes<T, PARTS> extremes;
     typename Choose<AT_ONCE, CellsOf<T, PARTS>, NoCells>::type cells;
-    Marks* marks;
-    int wild = 0;  // of the next tiles that go to cells without a look at windows
+    DeferredTiles* deferred;
+    int skipped = 0;  // of the next tiles go to cells without trying a window
 
-    __device__ Visitor(const T* samples, Counters<PARTS>& shared, typename Extremes<T, PARTS>::Best& best, Marks* marks)
-        : samples(samples), shared(shared), extremes(best), marks(marks) {}
+    __device__ Visitor(const T* samples, Counters<PARTS>& shared, typename Extremes<T, PARTS>::Best& best, DeferredTiles* deferred)
+        : samples(samples), shared(shared), extremes(best), deferred(deferred) {}
 
     __device__ void one(i64 index, u32 number) {
         const T x = samples[index];
@@ -30,30 +30,30 @@ template <typename T, int PARTS> struct Visitor {
         sums.one(x, shared);
     }
 
-    // All lanes; how many of the next tiles the warp leaves unseen.
+    // Called by all lanes; returns how many of the next tiles the warp defers unseen.
     __device__ int tile(Tile<T>& tile, i64 index, int number, int tiles) {
-        Extent<T, PARTS> extent(tile);
-        const bool seen = HAS_NAN<T> && !finite(extent);
+        TileRange<T, PARTS> range(tile);
+        const bool seen = HAS_NAN<T> && !finite(range);
         if constexpr (HAS_NAN<T>) {
             if (seen) {
                 clean(tile);
-                extent = Extent<T, PARTS>(tile);
+                range = TileRange<T, PARTS>(tile);
             }
         }
-        if constexpr (PARTS & EXTREMES) extremes.template tile<false>(tile, extent, seen, number);
+        if constexpr (PARTS & EXTREMES) extremes.template tile<false>(tile, range, seen, number);
         if constexpr (AT_ONCE) {
-            if (wild || !sums.holds(tile, extent, shared)) {
-                wild = wild ? wild - 1 : 63;
+            if (skipped || !sums.holds(tile, range, shared)) {
+                skipped = skipped ? skipped - 1 : 63;
                 take(tile, index, cells);
             } else {
-                sums.add(tile, extent);
+                sums.add(tile, range);
             }
         } else {
-            const bool held = sums.holds(tile, extent, shared);
-            if constexpr (LEFT) {
-                if (!held) return marks->leave(number, tiles);
+            const bool held = sums.holds(tile, range, shared);
+            if constexpr (DEFER) {
+                if (!held) return deferred->defer(number, tiles);
             }
-            sums.add(tile, extent);
+            sums.add(tile, range);
         }
         if constexpr (HAS_NAN<T>) {
             if (seen) count_specials(index, number);
@@ -61,57 +61,57 @@ template <typename T, int PARTS> struct Visitor {
         return 0;
     }
 
-    // All lanes, of a tile that was left.
+    // Called by all lanes, with a deferred tile.
     template <typename Cells> __device__ void again(Tile<T>& tile, i64 index, u32 number, Cells& cells) {
-        const Extent<T, PARTS> extent(tile);
-        const bool seen = !extent.finite;
+        const TileRange<T, PARTS> range(tile);
+        const bool seen = !range.finite;
         if (seen) clean(tile);
-        if constexpr (PARTS & EXTREMES) extremes.template tile<true>(tile, extent, seen, number);
+        if constexpr (PARTS & EXTREMES) extremes.template tile<true>(tile, range, seen, number);
         take(tile, index, cells);
         if (seen) count_specials(index, number);
     }
 
-    // All lanes.
+    // Called by all lanes.
     __device__ void close() {
         sums.close(shared);
-        if constexpr (AT_ONCE && ROOMY)
+        if constexpr (AT_ONCE && HAS_CELLS)
             if (cells.tiles) cells.empty(shared);
     }
 
   private:
-    // What no window holds.
+    // Adds a tile that fits no window.
     template <typename Cells> __device__ void take(const Tile<T>& tile, i64 index, Cells& cells) {
-        if constexpr (ROOMY) {
+        if constexpr (HAS_CELLS) {
             cells.add(tile, shared);
         } else {
 #pragma unroll 1
             for (int i = 0; i < Tile<T>::SIZE; ++i) {
-                const T x = samples[index + Tile<T>::offset(i)];  // again, because registers have no index
+                const T x = samples[index + Tile<T>::offset(i)];  // loaded again, because registers cannot be indexed
                 if (sums.finite(x)) sums.one(x, shared);
             }
         }
     }
 
-    template <typename E> static __device__ bool finite(const E& extent) {
-        if constexpr (HAS_NAN<T>) return extent.finite;
+    template <typename E> static __device__ bool finite(const E& range) {
+        if constexpr (HAS_NAN<T>) return range.finite;
         return true;
     }
 
-    // Puts zeros in the place of NaN and infinities.
+    // Replaces NaN and infinities by zeros.
     static __device__ void clean(Tile<T>& tile) {
 #pragma unroll
         for (int i = 0; i < Tile<T>::SIZE; ++i)
             if (!Sums<T, PARTS>::finite(tile.item[i])) tile.item[i] = T{};
     }
 
-    // Of a tile with NaN or infinities: counts them, and sees its extremes.
+    // Counts NaN and infinities in a tile that has some, and takes its extremes.
     __device__ void count_specials(i64 index, u32 number) {
         using Value = typename Wide<T>::type;
         u32 nan = 0, positive = 0, negative = 0, first = NONE;
         Value low = wide(infinite<T>(false)), high = wide(infinite<T>(true));
 #pragma unroll 1
         for (int i = Tile<T>::SIZE - 1; i >= 0; --i) {
-            const T x = samples[index + Tile<T>::offset(i)];  // again: there are zeros in the registers
+            const T x = samples[index + Tile<T>::offset(i)];  // loaded again: the registers hold zeros
             if (sums.finite(x)) {
                 low = wide(x) < low ? wide(x) : low;
                 high = wide(x) > high ? wide(x) : high;

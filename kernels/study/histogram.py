@@ -177,3 +177,8 @@ VARIANTS = by_name(
     Variant("past_the_end", "global_atomics without a guard", _past_the_end,
             {"blocks": 65, "threads": 1024, "slice": 512}, broken="counts what lies behind the samples"),
 )  # fmt: skip
+
+INSTANCES = {name: f"{name}<int>" for name in VARIANTS if name != "production"} | {
+    "shared": "shared<int, true>", "no_barrier": "shared<int, false>",
+    "banks": "banks<int, 1>", "banks2": "banks<int, 2>", "banks4": "banks<int, 4>",
+}  # fmt: skip

@@ -1,4 +1,4 @@
-"""The ladder of elementwise kernels: one thread, one block, a grid; and the door to each."""
+"""The ladder of elementwise kernels: one thread, one block, a grid; and a launch wrapper for each."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from kernels.common import nvrtc
-from kernels.common.checks import check_address, check_block
+from kernels.common.checks import blocks_for, check_address, check_block
 from kernels.common.dtypes import COURSE_TYPES
 from kernels.common.memory import empty
-from kernels.map.gpu import blocks_for, check_operands, elementwise
+from kernels.map.gpu import check_operands, elementwise
 from kernels.study.variant import Variant, by_name
 
 SOURCE = Path(__file__).with_suffix(".cu")
@@ -55,7 +55,7 @@ def _grid(a: Any, b: Any, block: int = 1024) -> Any:
 
 
 def _product(a: Any, b: Any) -> Any:
-    """The block is as large as the vectors: more elements than a block may have threads are refused."""
+    """The block has a thread for each element, so longer vectors than it may have threads are refused."""
     check_operands((a, b), 1, COURSE_DTYPES)
     check_block(max(1, a.size))
     return _vector("product", a, b, 1, a.size)

@@ -1,4 +1,4 @@
-"""Matrix product: the plain reference with its error bound, the door to the CUDA kernels."""
+"""The ladder of matrix products: the plain reference with its error bound, and a launch wrapper for each kernel."""
 
 from __future__ import annotations
 

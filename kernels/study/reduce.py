@@ -1,4 +1,4 @@
-"""Sum or maximum of an array: the plain reference, the bound of its rounding, the door to the CUDA kernels.
+"""The ladder of reductions, sum and maximum: the plain reference, the bound of its rounding, the launch wrappers.
 
 int32 sums are exact. float32 and float64 sums accumulate in float64, in an order fixed by the variant, its `block` and
 the number of samples: the same bits each time. Those of ``production`` are exact and rounded once.
@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels.common import nvrtc
-from kernels.common.checks import check_array, check_block, check_shared
+from kernels.common.checks import blocks_for, check_address, check_array, check_block, check_shared
 from kernels.common.dtypes import COURSE_TYPES
 from kernels.common.memory import empty
 from kernels.reduce import exact_sum
@@ -39,7 +39,6 @@ PARTIALS: dict[tuple[str, str], np.dtype[Any]] = {
     ("max", "int32"): np.dtype("i4"), ("max", "float32"): np.dtype("i4"), ("max", "float64"): np.dtype("i8"),
 }  # fmt: skip
 SMALLEST_POWER = {"sequential": 1, "warp_shuffle": 32, "missing_barrier": 1, "past_the_end": 1}  # blocks are halved
-MAX_GRID = 2**31 - 1
 UNIT = 2.0**-53  # of rounding to float64
 PART = 2**16  # samples that the references take at a time
 _empty = partial(empty, "reduce")
@@ -190,9 +189,7 @@ def _check(samples: Any, op: str, operations: tuple[str, ...] = tuple(OPERATIONS
         raise ValueError(f"reduce: expected op {' or '.join(operations)} here, got {op!r}")
     if not samples.size:
         raise ValueError("reduce: expected at least 1 sample, got an empty array")
-    if samples.data.ptr % samples.dtype.itemsize:
-        raise ValueError(f"reduce: expected samples on multiples of {samples.dtype.itemsize} bytes, the first is at "
-                         f"{samples.data.ptr:#x}; pass a copy")  # fmt: skip
+    check_address(samples)
 
 
 def _check_blocks(kernel: str, samples: Any, op: str, block: int) -> int:
@@ -203,11 +200,7 @@ def _check_blocks(kernel: str, samples: Any, op: str, block: int) -> int:
         raise ValueError(f"{kernel}: expected a block of a power of two of at least {smallest} threads, got {block}; "
                          "any_size takes others")  # fmt: skip
     check_shared(f"{kernel} with a block of {block}", _shared(samples, op, block))
-    blocks = -(-int(samples.size) // block)
-    if blocks > MAX_GRID:
-        raise ValueError(f"{kernel}: {samples.size} samples take {blocks} blocks of {block}, the limit of a grid is "
-                         f"{MAX_GRID}; choose a larger block")  # fmt: skip
-    return blocks
+    return blocks_for(int(samples.size), block)
 
 
 def _shared(samples: Any, op: str, block: int) -> int:

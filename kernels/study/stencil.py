@@ -1,4 +1,4 @@
-"""Sum the samples within a radius of each: the plain reference, its bound, the door to the CUDA kernels."""
+"""The ladder of stencils, sums within a radius of each sample: the plain reference, its bound, the launch wrappers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels.common import nvrtc
-from kernels.common.checks import check_array, check_block, check_shared
+from kernels.common.checks import blocks_for, check_array, check_block, check_shared
 from kernels.common.dtypes import COURSE_TYPES
 from kernels.common.memory import empty
 from kernels.stencil.box import box
@@ -20,7 +20,7 @@ from kernels.study.variant import Variant, by_name
 SOURCE = Path(__file__).with_suffix(".cu")
 
 OUT = {"int32": "int64", "float32": "float32", "float64": "float64"}  # Out<T> in stencil.cu
-MAX_RADIUS, MAX_GRID = 4096, 2**31 - 1
+MAX_RADIUS = 4096
 REFERENCE_STEP = 2**20  # outputs that the reference computes at a time
 _empty = partial(empty, "stencil")
 
@@ -100,17 +100,9 @@ def _check(x: Any, radius: int) -> None:
                          f"got {radius}")  # fmt: skip
 
 
-def _grid(n: int, tile: int) -> int:
-    blocks = -(-n // tile)
-    if blocks > MAX_GRID:
-        raise ValueError(f"{n} samples take {blocks} blocks of {tile}, the limit of the grid is {MAX_GRID}; "
-                         "choose larger blocks")  # fmt: skip
-    return blocks
-
-
 def _launch(instance: str, x: Any, radius: int, threads: int, tile: int, shared_mem: int = 0) -> Any:
     """Launch a right kernel, or one that only lacks its barrier: `tile` outputs for every block."""
-    blocks = _grid(x.size, tile)
+    blocks = blocks_for(x.size, tile)
     out = _empty(x.size, np.dtype(OUT[str(x.dtype)]))
     if blocks:
         arguments = (x, out, np.int64(x.size), np.int32(radius))
@@ -136,7 +128,7 @@ def _past_the_end(x: Any, radius: int = 3, block: int = 1024) -> Any:
     """Samples are copied with ones around them, so that everything read and written is memory of our own."""
     _check(x, radius)
     check_block(block)
-    n, blocks = int(x.size), _grid(x.size, block)
+    n, blocks = int(x.size), blocks_for(x.size, block)
     padded = _empty(blocks * block + 2 * radius, x.dtype)
     out = _empty(blocks * block, np.dtype(OUT[str(x.dtype)]))
     if blocks:

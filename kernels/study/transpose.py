@@ -1,4 +1,4 @@
-"""The ladder of transposes: a tile in shared memory, without and with a column of padding; and the door to each."""
+"""The ladder of transposes, through a tile in shared memory with and without a column of padding; launch wrappers."""
 
 from __future__ import annotations
 

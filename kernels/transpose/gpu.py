@@ -203,5 +203,9 @@ def tiles_for(rows: int, columns: int, height: int, width: int, count: int = 1) 
     return tiles
 
 
-# The instance of each kernel whose machine code is inspected.
-INSTANCES = {"tiled": instance(4, True, True)}
+INSTANCES = tuple(
+    instance(itemsize, aligned_in, aligned_out)
+    for itemsize in SHAPES
+    for aligned_in in ((True, False) if itemsize in UNALIGNED else (True,))
+    for aligned_out in ((True, False) if itemsize in UNALIGNED else (True,))
+)

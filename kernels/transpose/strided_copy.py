@@ -66,3 +66,6 @@ def _shared_out(units: int, unit: int) -> tuple[int, int]:
     shift = max((min(units, 32) - 1).bit_length(), (-(-units // each) - 1).bit_length())
     shift = min(shift, THREADS.bit_length() - 1)
     return shift, -(-units // (each << shift))
+
+
+INSTANCES = tuple(map(instance, UINT_OF_SIZE))

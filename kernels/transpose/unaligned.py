@@ -59,3 +59,6 @@ def blocks(batch: Matrices, itemsize: int) -> int:
 def instance(itemsize: int) -> str:
     """Instance of the kernel for elements of this many bytes."""
     return f"unaligned<{UINT_OF_SIZE[itemsize]}, {', '.join(map(str, SHAPES[itemsize]))}>"
+
+
+INSTANCES = tuple(map(instance, SHAPES))

@@ -1,21 +1,19 @@
-"""Command-line flags from the fields of a job's options, and the one command class that all jobs share."""
+"""Command-line flags from the fields of a job's options, and the command class that reports errors in one line."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, get_type_hints
 
 import click
-import numpy as np
 
-from kernels.histogram.binning import MAX_BINS, Edges
-from kernels.stencil.windows import Weights
+from pipeline.cli.help import COMPUTATION, Flag, GroupedCommand
 from pipeline.errors import PipelineError, UsageError
 
-MAX_EDGES_TEXT = 2**26  # characters: 64 for each edge
-MAX_WEIGHTS = 2**20  # bytes of a file: more than any stencil has
+# Types of fields that need no reader of their own, and what the help calls their values.
+PLAIN = {int: "N", float: "NUMBER", str: "TEXT"}
 
 
 class Failure(click.ClickException):
@@ -30,19 +28,32 @@ class Failure(click.ClickException):
         click.echo(f"error: {self.message}", err=True)
 
 
-class Command(click.Command):
-    """A command whose `--range auto` is one word where `--range LO HI` is two, and whose errors are one line."""
+class Command(GroupedCommand):
+    """A command that reports its errors in one line, and takes one word for an option of several where that has one."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Complete `--range auto` to two words, which click can count."""
-        words: list[str] = []
-        for word in args:
-            if word == "--range=auto":
-                words += ["--range", "auto", "auto"]
-            else:
-                words += [word, word] if words[-1:] == ["--range"] and word == "auto" else [word]
+        """Complete `--range auto` to as many words as click expects, and explain `--range 0,1000`."""
         with _one_line():
-            return super().parse_args(ctx, words)
+            return super().parse_args(ctx, list(self._complete(args)))
+
+    def _complete(self, args: Sequence[str]) -> Iterator[str]:
+        flags = {name: param for param in self.params if param.nargs > 1 for name in param.opts}
+        previous = ""
+        for arg in args:
+            name, assigned, value = arg.partition("=")
+            words = [name, value] if assigned and name in flags else [arg]
+            for word in words:
+                flag = flags.get(previous)
+                if flag is None:
+                    yield word
+                elif word == getattr(flag, "alone", None):
+                    yield from [word] * flag.nargs
+                else:
+                    if len(parts := word.split(",")) == flag.nargs:
+                        line = f"write {previous} {' '.join(parts)}"
+                        raise click.UsageError(f"{previous}: expected {flag.metavar}, got {word!r}; {line}")
+                    yield word
+                previous = word
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run it."""
@@ -62,61 +73,21 @@ def _one_line() -> Iterator[None]:
 
 
 # click.ParamType can be subscripted only from click 8.4 on.
-class _Bound(click.ParamType):  # type: ignore[type-arg]
-    name = "number"
+class _Reader(click.ParamType):  # type: ignore[type-arg]
+    """Reads a word with the function that the option's field declares."""
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float | str:
-        if value == "auto":
-            return "auto"
-        try:
-            return float(value)
-        except ValueError:
-            self.fail(f"expected two numbers LO HI, or auto, got {value!r}", param, ctx)
-
-
-class _EdgesFile(click.ParamType):  # type: ignore[type-arg]
-    name = "file"
+    def __init__(self, field: dataclasses.Field[Any]) -> None:
+        self.name, self.read = field.name, field.metadata["read"]
+        self.alone = field.metadata.get("alone")
+        self.default = field.default if isinstance(field.default, tuple) else ()
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == self.alone or any(value is word for word in self.default):  # click converts defaults, too
+            return value
         try:
-            return _npy_edges(value) if str(value).endswith(".npy") else _text_edges(value)
-        except Exception as error:  # a hostile .npy can raise nearly anything while it is read
-            reason = getattr(error, "strerror", None) or str(error).partition("\n")[0] or type(error).__name__
-            if len(reason) > 120:
-                reason = f"{reason[:120]} …"
-            self.fail(f"{value}: expected a file of numbers, one a line, got {reason!r}", param, ctx)
-
-
-class _WeightsFile(click.ParamType):  # type: ignore[type-arg]
-    name = "file"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        try:
-            found = np.lib.format.open_memmap(value, mode="r")
-            if found.nbytes > MAX_WEIGHTS:
-                raise ValueError(f"{found.nbytes} bytes, more than {MAX_WEIGHTS}")
-            return np.array(found)
-        except Exception as error:  # a hostile .npy can raise nearly anything while it is read
-            reason = getattr(error, "strerror", None) or str(error).partition("\n")[0] or type(error).__name__
-            self.fail(f"{value}: expected a .npy file of weights, got {reason!r}", param, ctx)
-
-
-def _npy_edges(path: str) -> Edges:
-    # Mapped, because np.load would first allocate whatever the header claims.
-    found = np.lib.format.open_memmap(path, mode="r")
-    if found.dtype.kind not in "iuf":
-        raise ValueError(f"no integers or floats but {found.dtype}")
-    if found.size > MAX_BINS + 1:
-        raise ValueError(f"{found.size} numbers, more than {MAX_BINS + 1}")
-    return np.array(found, np.float64)
-
-
-def _text_edges(path: str) -> Edges:
-    with open(path, encoding="utf-8") as file:
-        text = file.read(MAX_EDGES_TEXT + 1)
-    if len(text) > MAX_EDGES_TEXT:
-        raise ValueError(f"more than {MAX_EDGES_TEXT} characters")
-    return np.array(text.replace(",", " ").split(), np.float64)
+            return self.read(str(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
 
 
 class Size(click.ParamType):  # type: ignore[type-arg]
@@ -134,45 +105,57 @@ class Size(click.ParamType):  # type: ignore[type-arg]
             self.fail(f"expected a size like 64MiB, got {value!r}", param, ctx)
 
 
-# How click reads a field, by its type.
-_KINDS: dict[Any, dict[str, Any]] = {
-    int: {"type": int},
-    str: {"type": str},
-    tuple[float, float] | str: {"type": _Bound(), "nargs": 2},
-    Edges | None: {"type": _EdgesFile()},
-    Weights | None: {"type": _WeightsFile()},
-}
-
-
 def option_flags(options: type[Any]) -> tuple[list[click.Argument], list[click.Option]]:
-    """An argument for each field of a job's options that has no default, a flag for each of the others."""
+    """An argument for each field of a job's options that has no default, a flag for each of the others.
+
+    Metadata of a field: ``help`` and ``metavar``; ``read``, a function from a word to the value, whose ValueError says
+    what was expected and got (int, float and str need none); ``words``, where the value is a tuple of so many;
+    ``alone``, a word that stands for the whole tuple.
+    """
     hints = get_type_hints(options)
-    arguments, flags = [], []
+    arguments: list[click.Argument] = []
+    flags: list[click.Option] = []
     for field in dataclasses.fields(options):
+        kind = _kind(options, field, hints[field.name])
         if field.default is dataclasses.MISSING:
-            arguments.append(click.Argument([field.name], metavar=field.name.upper(), type=hints[field.name]))
+            arguments.append(click.Argument([field.name], metavar=field.name.upper(), type=kind))
             continue
+        about = field.metadata
+        metavar = about.get("metavar", PLAIN.get(hints[field.name], "VALUE"))
         flags.append(
-            click.Option([f"--{field.name.replace('_', '-')}"], default=field.default,
-                         show_default=_shown(field.default), **_KINDS[hints[field.name]], **field.metadata)
+            Flag([f"--{field.name.replace('_', '-')}"], group=COMPUTATION, default=field.default, type=kind,
+                 nargs=about.get("words", 1), metavar=metavar, shown=_shown(field.default), help=about.get("help"),
+                 alone=about.get("alone"))
         )  # fmt: skip
     return arguments, flags
 
 
-def _shown(default: Any) -> str | bool:
-    return " ".join(f"{value:g}" for value in default) if isinstance(default, tuple) else default is not None
+def _kind(options: type[Any], field: dataclasses.Field[Any], hint: Any) -> Any:
+    if "read" in field.metadata:
+        return _Reader(field)
+    if hint not in PLAIN:
+        raise TypeError(f"{options.__name__}.{field.name}: expected int, float or str, or a field with a function "
+                        f"`read` in its metadata, got {hint}")  # fmt: skip
+    return hint
+
+
+def _shown(default: Any) -> str:
+    if isinstance(default, tuple):
+        return " ".join(f"{value:g}" for value in default)
+    return "" if default is None else str(default)
 
 
 def build_options(options: type[Any], values: dict[str, Any]) -> Any:
-    """A job's options from parsed flags, which are removed from `values`; click.UsageError where they cannot be."""
+    """A job's options from parsed flags, which are removed from `values`; click.UsageError for impossible ones."""
     fields = {field.name: values.pop(field.name) for field in dataclasses.fields(options)}
-    for name, value in fields.items():
-        if isinstance(value, tuple) and "auto" in value:
-            if set(value) != {"auto"}:
-                raise click.UsageError(
-                    f"--{name}: expected two numbers LO HI, or auto alone, got {value[0]} {value[1]}"
-                )
-            fields[name] = "auto"
+    for field in dataclasses.fields(options):
+        about, value = field.metadata, fields[field.name]
+        alone = about.get("alone")
+        if isinstance(value, tuple) and alone in value:
+            if set(value) != {alone}:
+                expected, got = f"{about['metavar']}, or {alone} alone", " ".join(map(str, value))
+                raise click.UsageError(f"--{field.name}: expected {expected}, got {got}")
+            fields[field.name] = alone
     try:
         return options(**fields)
     except ValueError as error:
@@ -180,7 +163,7 @@ def build_options(options: type[Any], values: dict[str, Any]) -> Any:
 
 
 def from_configuration(ctx: click.Context) -> dict[str, Any]:
-    """Values of the flags that were not given but are configured: DASK_PIPELINE__CHUNK_SIZE=1GiB, or YAML."""
+    """Parsed values, with those that were not given taken from Dask's configuration: DASK_PIPELINE__CHUNK_SIZE=1GiB."""
     import dask.config
 
     values = dict(ctx.params)
@@ -194,7 +177,7 @@ def from_configuration(ctx: click.Context) -> dict[str, Any]:
             configured = [configured]
         if param.nargs > 1 and not isinstance(configured, list | tuple):
             words = str(configured).split()
-            configured = words * param.nargs if words == ["auto"] else words
+            configured = words * param.nargs if words == [getattr(param, "alone", None)] else words
         try:
             values[name] = param.type_cast_value(ctx, configured)
         except click.UsageError as error:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
-from pipeline.cli.also import Found, also_flag, output_flag, parse_also
 from pipeline.cli.flags import Command, Size, build_options, from_configuration, option_flags
+from pipeline.cli.help import COMPUTATION, INPUT, OUTPUT, PLACE, Flag
 from pipeline.cli.progress import show_progress
 from pipeline.cluster.placement import Placement
 from pipeline.engine.aggregate import run_all
@@ -17,15 +18,23 @@ from pipeline.engine.aggregate_plan import Job
 from pipeline.engine.outcome import Outcome
 from pipeline.report.panel import panel, to_json
 from pipeline.report.result_file import check_output, check_place, write_output
+from pipeline.report.trace import to_table, write_trace
 from pipeline.settings import VERIFY, Settings
 from pipeline.storage.atomic_file import whole_file
 from pipeline.storage.sources import BYTEORDERS, DTYPES, RAW_DTYPE, Source, open_source
-from pipeline.timeline import to_table, write_trace
+from workflows import WORKFLOWS
 from workflows.aggregation import Aggregation
 from workflows.array_job import ArrayJob
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 WHOLE = "FILES are raw samples or .npy files, or patterns like 'run-*.bin'; all count as one."
+
+
+class Requested(NamedTuple):
+    """A job that returns its result, and the file to write it to, if any."""
+
+    job: Job
+    output: str | None
 
 
 def job_command(workflow: Aggregation[Any] | ArrayJob[Any]) -> Command:
@@ -38,107 +47,140 @@ def job_command(workflow: Aggregation[Any] | ArrayJob[Any]) -> Command:
         if values["scheduler"] and values["scheduler_file"]:
             raise click.UsageError("expected --scheduler or --scheduler-file, got both; leave one out")
         if isinstance(workflow, ArrayJob):
-            _write_array(workflow, options, values)
+            outcomes = _run_array_job(workflow, options, values)
         else:
-            _find([Found(Job(workflow, options), values["output"]), *map(parse_also, values["also"])], values)
+            first = Requested(Job(workflow, options), values["output"])
+            outcomes = _run_aggregations([first, *map(parse_also, values["also"])], values)
+        print_outcomes(outcomes, values["as_json"])
 
     arguments, flags = option_flags(workflow.options)
-    params = [*arguments, click.Argument(["files"], nargs=-1, required=True), *flags, *_shared_flags(workflow)]
+    files = click.Argument(["files"], nargs=-1, required=True)
     text = f"{workflow.summary}\n\n{workflow.files if isinstance(workflow, ArrayJob) else WHOLE}"
-    return Command(workflow.name, params=params, callback=callback, help=text, short_help=workflow.summary,
+    return Command(workflow.name, params=[*arguments, files, *flags, *_shared_flags(workflow)], callback=callback,
+                   help=text, short_help=workflow.summary, section="Jobs", example=workflow.example,
                    context_settings=CONTEXT)  # fmt: skip
 
 
 def _shared_flags(workflow: Aggregation[Any] | ArrayJob[Any]) -> list[click.Option]:
-    """What every job accepts: how to read the input, where to run, what to check, what to print."""
-    option = click.Option
-    if isinstance(workflow, ArrayJob):
-        output = option(["-o", "--output"], metavar="FILE", required=True, help="Where the array goes: .npy, or raw "
-                        "under any other suffix. It appears when it is verified.")  # fmt: skip
-    else:
-        output = output_flag(workflow)
+    """Flags of all jobs: how to read the input, what to check, what to print, where to run."""
+    aggregation = isinstance(workflow, Aggregation)
     flags = [
-        option(["--dtype"], metavar="DTYPE", help=f"Of raw files: {', '.join(DTYPES)}.  [default: {RAW_DTYPE}]"),
-        option(["--byteorder"], type=click.Choice(BYTEORDERS), help="Of raw files.  [default: little]"),
-        option(["--offset"], type=int, help="Bytes to skip at the start of raw files.  [default: 0]"),
-        option(["--verify"], type=click.Choice(VERIFY), help="Recompute everything, a random sample of every chunk, or "
-               "nothing with the CPU reference; invariants hold always.  [default: full up to 256 MiB, else sample]"),
-        output,
-        option(["--json", "as_json"], is_flag=True, help="Print one JSON object instead of the panel."),
-        option(["--trace"], metavar="FILE", help="Write when every block was read, copied and computed, for "
-               "Perfetto or chrome://tracing; a table of it goes to stderr."),
-        option(["-q", "--quiet"], is_flag=True, help="No progress on stderr."),
-        option(["--device"], type=click.Choice(["auto", "gpu", "cpu"]), default="auto", show_default=True,
-               help="What to compute on; the result is the same."),
-        option(["-c", "--chunk-size"], type=Size(), metavar="SIZE", help="Bytes per task, like 256MiB.  "
-               "[default: by size of the input and number of workers]"),
-        option(["--device-memory-limit"], type=Size(), metavar="SIZE", help="Bytes that the tasks of a GPU may hold in "
-               "its memory."),
-        option(["--scheduler"], metavar="ADDRESS", help="Run on this existing Dask cluster."),
-        option(["--scheduler-file"], metavar="FILE", help="Run on the cluster whose scheduler wrote this file."),
-        option(["--dashboard-address"], metavar=":PORT", help="Serve the Dask dashboard on 127.0.0.1, at :8787 or "
-               "any port with :0."),
+        Flag(["--dtype"], group=INPUT, metavar="DTYPE", shown=RAW_DTYPE, help=f"Of raw files: {', '.join(DTYPES)}."),
+        Flag(["--byteorder"], group=INPUT, type=click.Choice(BYTEORDERS), shown="little", help="Of raw files."),
+        Flag(["--offset"], group=INPUT, type=int, metavar="N", shown="0", help="Bytes to skip at the start of raw "
+             "files."),
+        Flag(["--also"], group=COMPUTATION, multiple=True, metavar="JOB", help="Another job over the same samples, "
+             "which are read once for all: 'reduce --op sum,std -o sums.json', with its own options and its own "
+             "output. May be given several times.") if aggregation else None,
+        Flag(["--verify"], group=COMPUTATION, type=click.Choice(VERIFY), shown="full up to 256 MiB, else sample",
+             help="Compare everything, a random sample of every chunk, or nothing with the CPU reference; invariants "
+             "are checked in any case."),
+        _output_flag(workflow),
+        Flag(["--json", "as_json"], group=OUTPUT, is_flag=True, help="Print one JSON object instead of the panel."),
+        Flag(["--trace"], group=OUTPUT, metavar="FILE", help="Write when every block was read, copied and computed, "
+             "for Perfetto or chrome://tracing, and print a summary on stderr."),
+        Flag(["-q", "--quiet"], group=OUTPUT, is_flag=True, help="Show no progress on stderr."),
+        Flag(["--device"], group=PLACE, type=click.Choice(["auto", "gpu", "cpu"]), default="auto", shown="auto",
+             help="What to compute on; the result is the same."),
+        Flag(["-c", "--chunk-size"], group=PLACE, type=Size(), metavar="SIZE", shown="by input size and workers",
+             help="Bytes per task, like 256MiB."),
+        Flag(["--device-memory-limit"], group=PLACE, type=Size(), metavar="SIZE", help="GPU memory that the tasks of a "
+             "GPU may use."),
+        None if aggregation else Flag(["--memory-limit"], group=PLACE, type=Size(), metavar="SIZE", help="Memory that "
+                                      "the tasks of a process may use."),
+        Flag(["--scheduler"], group=PLACE, metavar="ADDRESS", help="Run on this existing Dask cluster."),
+        Flag(["--scheduler-file"], group=PLACE, metavar="FILE", help="Run on the cluster whose scheduler wrote this "
+             "file."),
+        Flag(["--dashboard-address"], group=PLACE, metavar=":PORT", help="Serve the Dask dashboard on 127.0.0.1, at "
+             ":8787 for example, or at any free port with :0."),
     ]  # fmt: skip
+    return [flag for flag in flags if flag is not None]
+
+
+def _output_flag(workflow: Aggregation[Any] | ArrayJob[Any]) -> click.Option:
+    """The file that a job writes: optional for a result, required for an array."""
     if isinstance(workflow, ArrayJob):
-        limit = option(["--memory-limit"], type=Size(), metavar="SIZE", help="Bytes that the tasks of a process may "
-                       "hold.")  # fmt: skip
-        flags.insert(-3, limit)
+        text = "Where the array goes: .npy, or raw under any other suffix. It appears once it is verified."
     else:
-        flags.insert(0, also_flag())
-    return flags
+        text = f"Write the result, as the suffix says: {', '.join(workflow.formats)}."
+    required = isinstance(workflow, ArrayJob)
+    return Flag(["-o", "--output"], group=OUTPUT, metavar="FILE", required=required, help=text)
 
 
-def _find(found: Sequence[Found], values: dict[str, Any]) -> None:
-    """Run jobs that return what they found."""
-    empty = all(job.workflow.empty for job, _ in found)
+def parse_also(text: str) -> Requested:
+    """The job that the words of `--also` describe, parsed as its own subcommand would be.
+
+    Raises
+    ------
+    click.UsageError
+        If there is no such job, it writes an array, or an option is not its own.
+    """
+    try:
+        name, *words = shlex.split(text)
+    except ValueError as error:  # an unclosed quote, or no word at all
+        raise click.UsageError(f"--also: expected a job and its options, got {text!r}") from error
+    workflow = WORKFLOWS.get(name)
+    if not isinstance(workflow, Aggregation):
+        known = ", ".join(name for name, other in WORKFLOWS.items() if isinstance(other, Aggregation))
+        raise click.UsageError(f"--also: expected a job out of {known}, got {name!r}")
+    arguments, flags = option_flags(workflow.options)
+    command = Command(name, params=[*arguments, *flags, _output_flag(workflow)], add_help_option=False)
+    try:
+        values = from_configuration(command.make_context(name, words))
+        return Requested(Job(workflow, build_options(workflow.options, values)), values["output"])
+    except click.ClickException as error:
+        raise click.UsageError(f"--also {name}: {error.format_message()}") from None
+
+
+def _run_aggregations(requested: Sequence[Requested], values: dict[str, Any]) -> tuple[Outcome, ...]:
+    """Run jobs over the same samples, read once, and write their results."""
+    jobs = [job for job, _ in requested]
+    empty = all(job.workflow.empty for job in jobs)
     source = open_source(values["files"], values["dtype"], values["byteorder"], values["offset"], empty=empty)
-    outputs = [output for _, output in found if output is not None]
+    outputs = [output for _, output in requested if output is not None]
     if len(set(outputs)) < len(outputs):
         raise click.UsageError(f"expected another output for every job, got {', '.join(outputs)}")
-    jobs = [job for job, _ in found]
-    for job, output in found:
+    for job, output in requested:
         if output is not None:
             check_output(output, source, job.workflow.formats)
     name = ", ".join(job.workflow.name for job in jobs)
     outcomes = _run(name, values, [source], lambda settings: run_all(jobs, source, settings))
-    for (_, output), outcome in zip(found, outcomes, strict=True):
+    for (_, output), outcome in zip(requested, outcomes, strict=True):
         if output is not None:
             write_output(output, outcome.result)
-    _say(outcomes, values)
+    return outcomes
 
 
-def _write_array(workflow: ArrayJob[Any], options: Any, values: dict[str, Any]) -> None:
+def _run_array_job(workflow: ArrayJob[Any], options: Any, values: dict[str, Any]) -> tuple[Outcome, ...]:
     """Run a job that writes an array."""
     from pipeline.engine.array import run_array
 
-    files = values["files"]
+    files, path = values["files"], values["output"]
     groups = [files] if workflow.operands(options) is None else [(path,) for path in files]
-    how = values["dtype"], values["byteorder"], values["offset"]
-    sources = [open_source(group, *how, samples=False) for group in groups]
-    path = values["output"]
-    _say(_run(workflow.name, values, sources, lambda how: (run_array(workflow, options, sources, path, how),)), values)
+    described = values["dtype"], values["byteorder"], values["offset"]
+    sources = [open_source(group, *described, samples=False) for group in groups]
+    return _run(workflow.name, values, sources, lambda how: (run_array(workflow, options, sources, path, how),))
 
 
 def _run(
     name: str, values: dict[str, Any], sources: Sequence[Source], run: Callable[[Settings], tuple[Outcome, ...]]
 ) -> tuple[Outcome, ...]:
-    """Run with what all jobs accept, and write the trace."""
+    """Run with the flags of all jobs, and write the trace."""
     if values["trace"] is not None:
         for source in sources:
             check_place(values["trace"], source)
     where = {name: values[name] for name in ("device", "scheduler", "scheduler_file", "dashboard_address")}
-    placement = Placement(**where, own_process=True)
     with show_progress(name, values["quiet"]) as progress:
         outcomes = run(
             Settings(
-                placement=placement,
+                placement=Placement(**where, own_process=True),
                 verify=values["verify"],
                 chunk_bytes=values["chunk_size"],
                 device_memory_limit=values["device_memory_limit"],
                 memory_limit=values.get("memory_limit"),
                 traced=values["trace"] is not None,
                 progress=progress,
-                on_start=_announce,
+                on_start=_print_dashboard,
             )
         )
     if values["trace"] is not None:
@@ -149,16 +191,16 @@ def _run(
     return outcomes
 
 
-def _say(outcomes: Sequence[Outcome], values: dict[str, Any]) -> None:
-    """Each outcome as if its job had run alone: a JSON object on a line of its own, or a panel."""
-    if values["as_json"]:
+def print_outcomes(outcomes: Sequence[Outcome], as_json: bool) -> None:
+    """Print each outcome as if its job had run alone: a JSON object on a line of its own, or a panel."""
+    if as_json:
         click.echo("\n".join(json.dumps(to_json(outcome)) for outcome in outcomes))
     else:
         click.echo("\n\n".join("\n".join(panel(outcome)) for outcome in outcomes))
 
 
-def _announce(workers: Any) -> None:
-    """Say where the dashboard is, with the pages that Dask links only where the scheduler's own host has a GPU."""
+def _print_dashboard(workers: Any) -> None:
+    """Print the dashboard's address, with the pages that Dask links only where the scheduler's own host has a GPU."""
     if workers.dashboard:
         click.echo(f"dashboard: {workers.dashboard}", err=True)
         if workers.device == "gpu":

@@ -1,4 +1,4 @@
-"""The command line: one subcommand per workflow, built from the registry, and a few that need no cluster."""
+"""The command line: a subcommand for every job of the registry, and a few that need no cluster."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import click
 
 from pipeline import __version__
 from pipeline.cli.flags import Command, Failure
+from pipeline.cli.help import SectionedGroup
 from pipeline.cli.jobs import CONTEXT, job_command
 from pipeline.cli.study import COMMANDS
 from pipeline.errors import PipelineError
@@ -20,49 +21,61 @@ from pipeline.storage.sources import DTYPES
 from workflows import WORKFLOWS
 
 
-@click.group(name="pipeline", context_settings=CONTEXT)
+@click.group(name="pipeline", cls=SectionedGroup, context_settings=CONTEXT)
 @click.version_option(__version__, package_name="baru", message="baru %(version)s")
 def cli() -> None:
     """Batch jobs over files larger than memory, on every GPU.
 
     The same bits on any number of GPUs, and every number checked.
 
+    \b
+    Try it:
+      python -m pipeline generate data.bin
+      python -m pipeline histogram data.bin
+      python -m pipeline histogram --help
+
     Exit status: 0 verified, 1 failed, 2 wrong usage, 3 verification found a mismatch.
     """
 
 
-@cli.command(cls=Command)
+for _workflow in WORKFLOWS.values():
+    cli.add_command(job_command(_workflow))
+
+
+@cli.command(cls=Command, short_help="Write a file of samples to try things on.")
 @click.argument("file")
-@click.option("--samples", type=int, default=2**25, show_default=True, help="How many.")
+@click.option("--samples", type=int, default=2**25, show_default=True, metavar="N", help="Number of samples.")
 @click.option("--dtype", default="int32", show_default=True, metavar="DTYPE", help=f"One of {', '.join(DTYPES)}.")
 @click.option("--distribution", default="uniform", show_default=True, metavar="NAME",
               help=f"One of {', '.join(DISTRIBUTIONS)}.")  # fmt: skip
-@click.option("--seed", type=int, default=0, show_default=True, help="The same seed writes the same bytes.")
+@click.option(
+    "--seed", type=int, default=0, show_default=True, metavar="N", help="The same seed writes the same bytes."
+)
 def generate(file: str, samples: int, dtype: str, distribution: str, seed: int) -> None:
-    """Write a file of 10-bit samples to try things on: the course's 2^25 of them in int32, or any other."""
+    """Write a file of 10-bit samples to try things on: by default 2^25 of int32, 128 MiB, as in the course."""
     write_samples(file, samples=samples, dtype=dtype, distribution=distribution, seed=seed)
 
 
-@cli.command(cls=Command)
+@cli.command(cls=Command, short_help="List the GPUs that jobs will use.")
 def devices() -> None:
-    """List the GPUs that jobs will use, their memory, driver and CuPy; or say that jobs run on the CPU."""
-    found = find_devices()
-    for gpu in found.gpus:
+    """List the GPUs that jobs will use, with memory, driver and CuPy; or say why jobs run on the CPU."""
+    usable = find_devices()
+    for gpu in usable.gpus:
         memory = f"{gpu.free / 2**30:.1f} of {gpu.memory / 2**30:.1f} GiB free"
         click.echo(f"GPU {gpu.index}  {gpu.name}  {memory}  {gpu.uuid}")
-    if found.gpus:
-        click.echo(f"driver {found.driver}, CuPy {found.cupy or 'not installed'}")
-    if found.missing:
-        click.echo(f"Jobs will run on the CPU: {found.missing}. The results are the same.")
+    if usable.gpus:
+        click.echo(f"driver {usable.driver}, CuPy {usable.cupy or 'not installed'}")
+    if usable.missing:
+        click.echo(f"Jobs will run on the CPU: {usable.missing}. The results are the same.")
 
 
-for _command in (*(job_command(workflow) for workflow in WORKFLOWS.values()), *COMMANDS):
+for _command in COMMANDS:
     cli.add_command(_command)
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command line: every error is one line on stderr, and the exit status says which kind it was."""
-    # What SIGINT cleans up, SIGTERM does too: schedulers of batch jobs send it first.
+    """Run the command line: every error is one line on stderr, and the exit status tells its kind."""
+    # Clean up as on SIGINT: batch systems send SIGTERM first.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         status = cli.main(arguments, prog_name="python -m pipeline", standalone_mode=False)
@@ -80,7 +93,7 @@ def main(arguments: list[str] | None = None) -> None:
         click.echo("interrupted: nothing was written", err=True)
         status = 130
     except OSError as error:
-        # Whoever read the output is gone, or the disk that it goes to is full; Python would try once more at exit.
+        # The reader of the output is gone, or its disk is full; Python would try to flush it again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         click.echo(f"error: expected to write to standard output, got {error.strerror}", err=True)
         status = 1

@@ -1,4 +1,4 @@
-"""How far a run is: a bar on a terminal, a plain line every ten seconds in a log, nothing when quiet."""
+"""Progress of a run: a bar on a terminal, a plain line every ten seconds in a log, nothing when quiet."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LINE_SECONDS = 10.0
 
 @contextmanager
 def show_progress(name: str, quiet: bool) -> Iterator[Progress]:
-    """Callback that shows (bytes done, bytes in all) on stderr while the context lasts."""
+    """Yield a callback that shows (bytes done, bytes in all) on stderr."""
     if quiet:
         yield lambda done, total: None
     elif sys.stderr.isatty():

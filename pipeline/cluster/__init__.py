@@ -1,1 +1,1 @@
-"""Where tasks run: this process, processes of this machine, or an existing Dask cluster."""
+"""Where tasks run: in this process, in several of this machine, or on an existing Dask cluster."""

@@ -1,4 +1,4 @@
-"""Loaded first by a worker that has a GPU: CUDA gets ready while Dask and CuPy do, for it takes longer than both."""
+"""Preload of GPU workers: creates the CUDA context during the imports of Dask and CuPy, since it takes longer."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 
 def dask_setup(worker: Any) -> None:
-    """What Dask calls."""
+    """Called by Dask when the worker starts."""
     Thread(target=_make_context, daemon=True).start()
 
 
 def _make_context() -> None:
-    """The context that CuPy finds and waits for; where there can be none, it says why."""
+    """Create the context that CuPy will find and wait for; where there can be none, CuPy reports why."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:

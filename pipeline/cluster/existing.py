@@ -1,4 +1,4 @@
-"""Connect to a scheduler that somebody else started, or say in time that it does not answer."""
+"""Joins a cluster that somebody else started, or says in time that its scheduler or workers do not answer."""
 
 from __future__ import annotations
 
@@ -10,29 +10,37 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
+from pipeline.cluster.workers import ANSWER_SECONDS, Workers
 from pipeline.errors import PipelineError, UsageError
+from pipeline.gpu.devices import find_devices
 
 
 @contextmanager
-def connect(scheduler: str | None, scheduler_file: str | None, seconds: float) -> Iterator[Any]:
-    """Dask client of an existing cluster, by its address or by the file that its scheduler wrote.
+def existing_workers(scheduler: str | None, scheduler_file: str | None, device: str) -> Iterator[Workers]:
+    """Workers of an existing cluster, by the scheduler's address or by the file that it wrote.
 
     Raises
     ------
     UsageError
-        If there is no such file, or no address in it.
+        If there is no such file, no address in it, or no GPU where one was asked for.
     PipelineError
-        If the scheduler does not answer within `seconds`.
+        If the scheduler or its workers do not answer in time, or cannot run baru.
     """
+    with _connect(scheduler, scheduler_file, ANSWER_SECONDS) as client:
+        yield _inspect(client, str(scheduler or scheduler_file), device)
+
+
+@contextmanager
+def _connect(scheduler: str | None, scheduler_file: str | None, seconds: float) -> Iterator[Any]:
     from distributed import Client
 
     name = scheduler or scheduler_file
     address = scheduler or _address_in(str(scheduler_file))
     try:
-        with ThreadPoolExecutor(1) as thread:  # the caller's may be running an event loop
+        with ThreadPoolExecutor(1) as thread:  # the calling thread may be running an event loop
             thread.submit(asyncio.run, _shake_hands(address, seconds)).result()
         client = Client(address, timeout=seconds, set_as_default=False)
-    except Exception as error:  # an address can be wrong in many ways
+    except Exception as error:  # a wrong address raises nearly anything
         reason = str(error).partition("\n")[0] or "none"
         raise PipelineError(f"scheduler {name}: expected an answer within {seconds} s, got {reason}; "
                             "is it running, and is the address right?") from None  # fmt: skip
@@ -53,10 +61,45 @@ def _address_in(path: str) -> str:
 
 
 async def _shake_hands(address: str, seconds: float) -> None:
-    """Dask's client waits for ever for the first word of whoever accepts its connection."""
+    """Connect once, with a time limit: Dask's client has none for the first reply of whatever accepts it."""
     from distributed import Security
     from distributed.comm import connect
 
     async with asyncio.timeout(seconds):
         comm = await connect(address, timeout=seconds, **Security().get_connection_args("client"))
         await comm.close()
+
+
+def _inspect(client: Any, name: str, device: str) -> Workers:
+    """Ask the workers for their GPUs, and choose those that compute."""
+    try:
+        client.wait_for_workers(1, timeout=ANSWER_SECONDS)
+    except TimeoutError:
+        raise PipelineError(f"scheduler {name}: expected a worker within {ANSWER_SECONDS} s, got none; start "
+                            "`dask worker` or `dask cuda worker` with that address") from None  # fmt: skip
+    try:
+        usable = client.run(_usable_gpus)
+    except Exception as error:  # Dask raises a worker's error as it is, or only its text
+        reason = str(error).partition("\n")[0]
+        raise PipelineError(f"scheduler {name}: expected workers that can run baru, got {reason}; "
+                            "install the same version there") from error  # fmt: skip
+    with_gpu = tuple(address for address, gpus in usable.items() if gpus)
+    if device == "gpu" and not with_gpu:
+        raise UsageError(f"--device gpu: expected a worker with a GPU at {name}, got {len(usable)} without; "
+                         "run with --device cpu for the same result")  # fmt: skip
+    info = client.scheduler_info(n_workers=-1)["workers"]
+    threads = sum(worker["nthreads"] for worker in info.values())
+    number = len(with_gpu) if with_gpu and device != "cpu" else len(usable)
+    where = f"{number} worker{'s'[: number > 1]} at {name}"
+    dashboard = client.dashboard_link or None
+    if not with_gpu or device == "cpu":
+        return Workers(client, "cpu", threads, threads, None, {}, where, dashboard)
+    declared = {address for address, worker in info.items() if "GPU" in worker.get("resources", {})}
+    resources = {"GPU": 1.0} if declared >= set(with_gpu) else {}
+    confined = declared != set(with_gpu) and len(with_gpu) < len(usable)
+    return Workers(client, "gpu", len(with_gpu), threads, with_gpu if confined else None, resources, where, dashboard)
+
+
+def _usable_gpus() -> int:
+    """Number of GPUs that the worker which runs this can use."""
+    return find_devices().usable

@@ -1,4 +1,4 @@
-"""Imported last by the server that workers are forked from: how a worker differs from it."""
+"""Imported last by the fork server: what its workers do differently."""
 
 import gc
 import os
@@ -7,6 +7,6 @@ import sys
 
 from pipeline.threads import SWITCH_SECONDS
 
-gc.freeze()  # modules are garbage in none of them
+gc.freeze()  # no worker collects the modules, which would copy their pages
 sys.setswitchinterval(SWITCH_SECONDS)
 os.register_at_fork(after_in_child=lambda: signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM}))

@@ -1,8 +1,8 @@
-"""A process that imports what workers need while the command does so itself; then they are forked from it.
+"""A fork server: imports the workers' modules once, while the command starts; workers are forked from it.
 
-A worker that is spawned imports Dask, CuPy and this project anew, which takes longer than all the rest of its start.
-The server has no threads and never calls CUDA: a forked process could use neither. It listens on a socket in a folder
-that only this user can enter.
+A spawned worker imports Dask, CuPy and this project anew, which takes longer than the rest of its start. The server has
+no threads and never calls CUDA, since a forked process could use neither. It listens on a socket in a folder that only
+this user can enter.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ GPU_WORKER = (*WORKER, "dask_cuda", "cupy", "kvikio.defaults", "pipeline.cluster
 
 @contextmanager
 def fork_server(modules: Sequence[str]) -> Iterator[None]:
-    """Start a server that imports modules, if there is none yet; Dask forks workers from it, until it is ended.
+    """Have Dask fork workers from a server that imports `modules`; it is started unless there is one, and ended.
 
     Where no server can be started, workers are spawned.
     """
@@ -40,24 +40,24 @@ def fork_server(modules: Sequence[str]) -> Iterator[None]:
 
 
 def start(modules: Sequence[str]) -> bool:
-    """Start a server that ends with this process, if there is none yet; False where none can be started.
+    """Start a server that ends with this process, unless there is one; False where none can be started.
 
     Modules that cannot be found are left out.
     """
-    # What its imports read: its modules are those of this process, also where the current folder has others.
+    # The server must import the modules of this process, even where the current folder has others of the same name.
     paths = [os.path.abspath(path) for path in sys.path]
     variables = {"PYTHONPATH": os.pathsep.join(paths), "PYTHONSAFEPATH": "1"}
-    # As for workers that are spawned: what the user has set stands, but not what this process has for its own threads.
+    # As for spawned workers: the user's settings stand, but not this process's own number of BLAS threads.
     variables |= {name: os.environ.get(name, value) for name, value in MALLOC.items()}
     variables |= {name: "1" for name in BLAS_VARIABLES if os.environ.get(name) in (None, str(blas_threads()))}
     forkserver.set_forkserver_preload([*modules, "pipeline.cluster.fork_preload"])
     atexit.unregister(_end)
     atexit.register(_end)
     try:
-        resource_tracker.ensure_running()  # which unblocks signals
+        resource_tracker.ensure_running()  # first, because it unblocks signals
         with _environment(variables), _no_signals():
             forkserver.ensure_running()
-    except OSError:  # the name of its socket may be too long
+    except OSError:  # e.g. a socket path that is too long
         return False
     return True
 
@@ -75,9 +75,9 @@ def _environment(variables: dict[str, str]) -> Iterator[None]:
 
 @contextmanager
 def _no_signals() -> Iterator[None]:
-    """Keep signals that are sent to all processes of the command from those that are started here: this one ends them.
+    """Start processes with SIGINT and SIGTERM blocked: a terminal signals the whole group, but this process ends them.
 
-    Workers, which a signal must be able to end, let SIGTERM through (`pipeline.cluster.fork_preload`).
+    Workers unblock SIGTERM again (`pipeline.cluster.fork_preload`), because a signal must be able to end them.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:
@@ -90,7 +90,7 @@ def _dask_forks() -> Any:
     import dask
     import distributed.utils
 
-    # Dask would import pandas here, to have it in the server.
+    # Otherwise Dask would preload pandas into the server.
     distributed.utils._forkserver_preload_set = True
     return dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"})
 

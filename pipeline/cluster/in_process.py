@@ -1,4 +1,4 @@
-"""Dask's scheduler and worker without their web servers, for a cluster that lives in one process."""
+"""Dask's scheduler and worker without their HTTP servers, for a cluster inside one process."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ __all__ = ["PortlessScheduler", "PortlessWorker", "Scheduler"]
 
 
 class PortlessScheduler(Scheduler):  # type: ignore[misc]
-    """Opens no port; over inproc:// it is reached from this process only."""
+    """Opens no port: over inproc:// only this process reaches it."""
 
     def start_http_server(self, *arguments: Any, **keywords: Any) -> None:
-        """Start none."""
+        """Do nothing."""
 
 
 class PortlessWorker(Worker):  # type: ignore[misc]
-    """Opens no port; its state is on the scheduler's dashboard."""
+    """Opens no port: the scheduler's dashboard shows its state."""
 
     def start_http_server(self, *arguments: Any, **keywords: Any) -> None:
-        """Start none."""
+        """Do nothing."""

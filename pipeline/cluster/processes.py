@@ -1,4 +1,4 @@
-"""Dask clusters of several processes on this machine: private to their user, and sure to end."""
+"""Dask clusters of several processes on this machine: private to their user, and closed in any case."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from pipeline.errors import PipelineError
 CLOSE_SECONDS = 10
 WORKER_PROCESS = "Dask Worker process (from Nanny)"  # as Dask names it
 
-# Dask has malloc give memory back at once. Each temporary array of NumPy would then be made of new pages: two processes
-# took 8 s for a histogram of 8 GiB, of which the system had most.
+# Dask makes malloc return memory at once, so that every temporary NumPy array faults in new pages: two processes took
+# 8 s for a histogram of 8 GiB, most of it system time.
 MALLOC = {"MALLOC_TRIM_THRESHOLD_": str(2**27), "MALLOC_MMAP_THRESHOLD_": str(2**25)}
 
 
 def private(dashboard: str | None) -> dict[str, Any]:
-    """Options of a cluster of processes that other users of the machine can neither join nor look into."""
+    """Options of a cluster that other users of the machine can neither join nor inspect."""
     return {
         "security": True,  # temporary certificates that only these processes have
-        # Dask's HTTP server starts in any case, by default on all interfaces and with the dashboard.
+        # Dask always starts its HTTP server, by default on all interfaces and with the dashboard.
         "dashboard_address": dashboard or "127.0.0.1:0",
         "scheduler_kwargs": {"dashboard": bool(dashboard)},
         "memory_limit": None,
@@ -42,26 +42,29 @@ def start_processes(kind: Any, options: dict[str, Any]) -> Iterator[Any]:
         If its processes do not start.
     """
     import dask
+    from distributed.core import Status
 
     cluster = kind.__new__(kind)
     environ = "distributed.nanny.pre-spawn-environ"
     try:
-        # As long as the cluster is there, also for workers that start later.
+        # Set for the cluster's whole life: workers that replace dead ones start later.
         with dask.config.set({environ: {**dask.config.get(environ), **MALLOC}}), _without_main():
             with _signals_held():
                 _start(cluster, options)
             yield cluster
     finally:
-        if hasattr(cluster, "status"):  # it has begun to start
+        if getattr(cluster, "status", None):
             _close(cluster)
+        else:  # its constructor failed before there was anything to close; Dask's destructor must not try
+            cluster.status = Status.closed
 
 
 @contextmanager
 def _without_main() -> Iterator[None]:
-    """Start Dask's workers without the program that starts them: what they need of it travels by value.
+    """Start Dask's workers without importing the main program: what they need of it is pickled by value.
 
-    multiprocessing would import it first. A script that does not ask for its `__name__` would then run once more in
-    each worker, which would start workers in turn, and nobody would ever be ready.
+    multiprocessing imports it first. A script without an `if __name__ == "__main__"` would then run again in every
+    worker, which would start workers in turn, and none would ever be ready.
     """
     prepare = spawn.get_preparation_data
 
@@ -83,13 +86,19 @@ def _start(cluster: Any, options: dict[str, Any]) -> None:
         cluster.__init__(**options)
     except Exception as error:
         reason = str(error).partition("\n")[0]
+        if isinstance(error, ImportError):
+            advice = "install what is missing"
+        elif "CUDA_VISIBLE_DEVICES" in options:
+            advice = "run with --device cpu, or on fewer GPUs with CUDA_VISIBLE_DEVICES"
+        else:
+            advice = "check the free memory and the space for scratch files (TMPDIR names another place)"
         raise PipelineError(f"expected a process for every worker to start, got {type(error).__name__}: {reason}; "
-                            "run with --device cpu, or on fewer GPUs with CUDA_VISIBLE_DEVICES") from error  # fmt: skip
+                            f"{advice}") from error  # fmt: skip
 
 
 @contextmanager
 def _signals_held() -> Iterator[None]:
-    """Hear the first SIGTERM or Ctrl-C at the end only: what has started half can neither be closed nor found again."""
+    """Hold back the first SIGTERM or Ctrl-C until the end: a half-started cluster can be neither closed nor found."""
     if current_thread() is not main_thread():
         yield
         return
@@ -100,8 +109,8 @@ def _signals_held() -> Iterator[None]:
         if len(held) > 1:
             before[number](number, frame)
 
-    heard = (signal.SIGINT, signal.SIGTERM)
-    before: dict[int, Any] = {name: handler for name in heard if callable(handler := signal.getsignal(name))}
+    signals = (signal.SIGINT, signal.SIGTERM)
+    before: dict[int, Any] = {name: handler for name in signals if callable(handler := signal.getsignal(name))}
     for name in before:
         signal.signal(name, hold)
     try:
@@ -114,10 +123,10 @@ def _signals_held() -> Iterator[None]:
 
 
 def _close(cluster: Any) -> None:
-    """Close a cluster of processes, and kill those that do not end.
+    """Close a cluster, and kill the processes that do not end.
 
-    Where a worker died within milliseconds of its start, its nanny loses the message of the next one (it waits for the
-    message of the first on the queue of the second) and then waits for it for ever when it is to end.
+    If a worker dies within milliseconds of its start, its nanny waits for the first worker's message on the queue of
+    the second. It loses the second's message that way, and then never finishes closing.
     """
     nannies = list(cluster.workers.values())
     closed = Event()

@@ -1,15 +1,15 @@
-"""What a task has to do with the worker that it runs on: who it is, and when it had better end."""
+"""The worker that a task runs on: its address, its device, and when it must exit."""
 
 from __future__ import annotations
 
 import os
 
-# Errors after which a CUDA context serves nothing but errors (cudaError in the CUDA runtime API).
+# Errors after which every call in a CUDA context fails (cudaError in the CUDA runtime API).
 STICKY_ERRORS = frozenset({214, 700, 702, 704, 710, 714, 715, 716, 717, 718, 719, 720, 721})
 
 
 def worker_address() -> str:
-    """Address of the worker that this runs on."""
+    """Address of the worker that runs the task."""
     from distributed import get_worker
 
     return str(get_worker().address)
@@ -25,9 +25,9 @@ def device_name(device: str) -> str:
 
 
 def exit_on_lost_context(error: Exception) -> None:
-    """End a worker process whose CUDA context is lost: alive, it would fail every task that it attracts.
+    """Exit if the worker's CUDA context is lost: otherwise it would fail every task that Dask sends to it.
 
-    Its nanny starts a new one and Dask runs the task there. In the client's own process the error just goes up.
+    Its nanny starts another, and Dask reruns the task there. In the client's own process the error is just raised.
     """
     status = getattr(error, "status", None)
     if status in STICKY_ERRORS:

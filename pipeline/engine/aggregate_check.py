@@ -1,4 +1,4 @@
-"""Compares the partials of a chunk with the invariants and the references, and names the first entries that differ."""
+"""Compares the partials of a chunk with invariants and references, and names the first entries that differ."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class Mismatch:
         return f"chunk {self.chunk} ({self.where}) on worker {self.worker} ({self.device}): {'; '.join(self.details)}"
 
 
-def check_chunk(pass_: Pass, chunk: Chunk, result: ChunkResult, reference: Reference) -> Mismatch | None:
-    """Compare a chunk with the invariants of each job and, where it has samples to check, with the references."""
+def check_chunk(pass_: Pass, chunk: Chunk, result: ChunkResult, reference: Reference | None = None) -> Mismatch | None:
+    """Compare the partials of a chunk with the invariants of each job, and with its reference if it was recomputed."""
     for number, job in enumerate(pass_.jobs):
         partial = result.partials[number]
         details = [broken for check in job.workflow.invariants if (broken := check(partial, chunk.samples))]
-        if reference.partials:
+        if reference:
             details += differences(job, result.checked[number], reference.partials[number])
         if details:
             where = chunk.where(chunk.checked)
@@ -47,5 +47,5 @@ def differences(job: Job, got: NDArray[Any], expected: NDArray[Any]) -> list[str
         return [f"expected {expected.shape} of {expected.dtype}, got {got.shape} of {got.dtype}"]
     places = np.flatnonzero(~(got == expected))
     label = job.workflow.label
-    found = [f"{label(int(i), job.options)}: expected {expected[i]}, got {got[i]}" for i in places[:3]]
-    return [*found, f"{len(places) - 3} more"] if len(places) > 3 else found
+    lines = [f"{label(int(i), job.options)}: expected {expected[i]}, got {got[i]}" for i in places[:3]]
+    return [*lines, f"{len(places) - 3} more"] if len(places) > 3 else lines

@@ -32,12 +32,12 @@ class Job:
 
     @property
     def compiled(self) -> bool:
-        """Whether compiled kernels do all that it computes on a CPU; compiles them."""
+        """Whether compiled kernels do all of its computing on a CPU; compiles them."""
         source = self.workflow.cpu_source
         return not self.surveyed and source is not None and cxx.library(source) is not None
 
     def empty(self, dtype: np.dtype[Any]) -> NDArray[Any]:
-        """Partial of no samples of a native dtype; UsageError where there have to be some."""
+        """Partial of no samples of a native dtype; UsageError if the job needs some."""
         if self.workflow.empty is None:
             raise UsageError("expected at least one chunk of samples, got none")
         return self.workflow.empty(dtype, self.options)
@@ -48,7 +48,7 @@ class Job:
         return Job(self.workflow.survey.workflow, self.options)
 
     def resolved(self, partial: NDArray[Any]) -> Job:
-        """The job with what its survey found; ValueError where that cannot be."""
+        """The job with its options completed by the survey; ValueError if the survey found nothing to use."""
         assert self.workflow.survey is not None
         survey = self.workflow.survey
         return Job(self.workflow, survey.resolve(self.options, survey.workflow.finalize(partial, self.options)))
@@ -63,13 +63,13 @@ class Pass(PickledOnce):
     Attributes
     ----------
     jobs
-        To all of which every block goes.
+        Every block goes to all of them.
     device
         ``"gpu"`` or ``"cpu"``.
     block_bytes
         Bytes of a block on a GPU.
     traced
-        Whether spans are kept.
+        Whether to keep spans.
     """
 
     jobs: tuple[Job, ...]

@@ -1,4 +1,4 @@
-"""What runs on a worker: one chunk to its partial, and the reference of what was computed."""
+"""What runs on a worker for an aggregation: compute the partial of a chunk, and recompute it with the reference."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from pipeline.storage.chunks import Chunk, Region
 from pipeline.storage.planned_file import read_blocks
 from pipeline.timeline import Timeline
 
-# Streamed before the first chunk: so much that every thread that reads has read.
-READY_BYTES = 2**27
+# Streamed to warm up: enough for every thread that reads to have read.
+WARM_UP_BYTES = 2**27
 
-Done = TypeVar("Done")
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
 class ChunkResult:
-    """What a worker says of a chunk.
+    """What a worker computed from a chunk.
 
     Attributes
     ----------
     partials
-        Of the whole chunk, one of each job.
+        Of the whole chunk, one per job.
     checked
-        Those of the samples of ``chunk.checked``, if any.
+        Of the samples in ``chunk.checked``, if any.
     worker, device
         Address of the worker; name of its GPU, or "cpu".
     timeline
-        What each stage took; stages overlap.
+        How long each stage took; stages overlap.
     """
 
     partials: tuple[NDArray[Any], ...]
@@ -49,24 +49,24 @@ class ChunkResult:
 
 @dataclass(frozen=True)
 class Reference:
-    """What the references say of the samples of ``chunk.checked``, if there are any, and what that took."""
+    """Partials of the samples in ``chunk.checked`` by the reference of each job, and how long that took."""
 
     partials: tuple[NDArray[Any], ...]
     timeline: Timeline
 
 
 def compute_chunks(pass_: Pass, chunks: Sequence[Chunk]) -> tuple[ChunkResult, ...]:
-    """Runs on a worker: `compute_chunk` of one after another."""
+    """Task: `compute_chunk` for one chunk after another."""
     return tuple(_each(compute_chunk, pass_, chunks))
 
 
 def recompute_chunks(pass_: Pass, chunks: Sequence[Chunk]) -> tuple[Reference, ...]:
-    """Runs on a worker: `recompute_chunk` of one after another."""
+    """Task: `recompute_chunk` for one chunk after another."""
     return tuple(_each(recompute_chunk, pass_, chunks))
 
 
-def _each(work: Callable[[Pass, Chunk], Done], pass_: Pass, chunks: Sequence[Chunk]) -> Iterator[Done]:
-    """What is done with each chunk; where it fails, the error names the chunk."""
+def _each(work: Callable[[Pass, Chunk], Result], pass_: Pass, chunks: Sequence[Chunk]) -> Iterator[Result]:
+    """The results of some work on each chunk; an error names the chunk."""
     for chunk in chunks:
         try:
             yield work(pass_, chunk)
@@ -81,7 +81,7 @@ def compute_chunk(pass_: Pass, chunk: Chunk) -> ChunkResult:
     timeline = Timeline(pass_.traced)
     if pass_.device == "cpu":
         timeline.kernels |= {"compiled" if job.compiled else "NumPy" for job in pass_.jobs}
-    # Where everything is checked, what is checked has to be the very sum that is returned.
+    # If everything is checked, then the very sum that is returned, and not one beside it.
     whole = chunk.checked is not None and chunk.checked.samples == chunk.samples
     sums = [_Sums(job, job.workflow.compute, chunk, None if whole else chunk.checked) for job in pass_.jobs]
     try:
@@ -108,7 +108,7 @@ def _blocks(pass_: Pass, chunk: Chunk, timeline: Timeline) -> Iterator[Any]:
 
 
 def recompute_chunk(pass_: Pass, chunk: Chunk) -> Reference:
-    """Recompute the samples to check of a chunk with the references; they need nothing of what was computed."""
+    """Recompute the checked samples of a chunk with the references; they use nothing that was computed."""
     timeline = Timeline(pass_.traced)
     assert chunk.checked is not None
     part = chunk.part(chunk.checked)
@@ -121,15 +121,13 @@ def recompute_chunk(pass_: Pass, chunk: Chunk) -> Reference:
 
 
 def warm_up(pass_: Pass, chunk: Chunk) -> None:
-    """Runs on a worker before a pass: stream the beginning of a chunk through all jobs, if there is a GPU.
+    """Stream the beginning of a chunk through all jobs, if the worker has a GPU.
 
-    The first block of the pass would wait for all of it: the CUDA context, buffers, the threads that read with theirs,
-    kernels.
+    Otherwise the first block would wait for the CUDA context, kernels, buffers, and the reading threads with theirs.
     """
     if find_devices().usable:
-        samples = min(chunk.samples, READY_BYTES // chunk.dtype.itemsize)
-        compute_part = chunk.part(Region(0, samples))
-        for block in device_blocks(compute_part, Timeline(), pass_.block_bytes):
+        samples = min(chunk.samples, WARM_UP_BYTES // chunk.dtype.itemsize)
+        for block in device_blocks(chunk.part(Region(0, samples)), Timeline(), pass_.block_bytes):
             for job in pass_.jobs:
                 job.workflow.compute(block, job.options)
 
@@ -142,7 +140,7 @@ def _on_host(partial: Any, timeline: Timeline) -> Any:
 
 
 class _Sums:
-    """Partials of the blocks of a chunk, combined: of all of them, and of the checked region."""
+    """Combined partials of the blocks of a chunk: of all blocks, and of the checked region."""
 
     def __init__(
         self, job: Job, compute: Callable[[Any, Any], Any], chunk: Chunk, checked: Region | None = None

@@ -1,4 +1,4 @@
-"""One region of an array job on a GPU: file to device, compute, device to file, on a stream of its own."""
+"""Computes one region on a GPU: file to device, compute, device to file, each task on a stream of its own."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.engine.array_plan import ArrayPlan, computed, nbytes_of
+from pipeline.engine.array_plan import ArrayPlan, compute_region, nbytes_of
 from pipeline.gpu.blocks import release, to_native
 from pipeline.gpu.pinned import writer
 from pipeline.gpu.transfer import DIRECT, KVIKIO, PINNED, WRITE_BYTES, opened, prepare, transfer, way
@@ -33,43 +33,44 @@ LANES = 4
 
 # Threads that write what tasks computed: one cannot fill the pages of a file as fast as the device delivers them.
 WRITERS = 12
-# Shorter runs share their pages, of which several threads at a time wait for each other.
+# Shorter rows share pages, and threads that write to one page wait for each other.
 PAGED_RUN = mmap.PAGESIZE
 
-# Bytes of runs by how they travel; shorter ones are gathered by Python: calls for each would cost more than the copy.
+# Bytes of the shortest rows that go straight to the device, by transfer path. Shorter ones are gathered on the host
+# first: a call for each would cost more than the copy.
 DIRECT_FROM = {PINNED: 2**12, KVIKIO: 2**19, DIRECT: 2**19}
 
 
-def compute_on_device(job: ArrayPlan, region: Bounds, timeline: Timeline) -> Mapping[str, int]:
+def compute_on_device(plan: ArrayPlan, region: Bounds, timeline: Timeline) -> Mapping[str, int]:
     """Read what a region needs, compute it on the current device, and write it to its place in the output.
 
-    A dtype that CuPy does not have travels as bytes, with one more axis for them.
+    A dtype that CuPy lacks is passed as bytes, with one more axis for them.
 
     Returns
     -------
-    How many elements were computed in which way, where the workflow counts them.
+    How many elements were computed by which path, if the workflow counts them.
     """
-    _limit(job)
+    _limit(plan)
     with _lane() as stream:
-        found = computed(job, region, lambda array, bounds: _to_device(array, bounds, timeline), timeline)
+        block = compute_region(plan, region, lambda array, bounds: _to_device(array, bounds, timeline), timeline)
         with timeline.measure("kernel"):
             stream.synchronize()
-        _to_file(job.output, region, found.elements, timeline)
-    return found.counts
+        _to_file(plan.output, region, block.elements, timeline)
+    return block.counts
 
 
-def _limit(job: ArrayPlan) -> None:
+def _limit(plan: ArrayPlan) -> None:
     import cupy
 
-    if job.device_memory_limit:
+    if plan.device_memory_limit:
         release()
-        # What tasks gave back stays with the pool of their stream; at its limit the pool gives it to others.
-        cupy.get_default_memory_pool().set_limit(size=job.device_memory_limit)
+        # Freed memory stays with the stream that used it; at its limit the pool gives it to other streams.
+        cupy.get_default_memory_pool().set_limit(size=plan.device_memory_limit)
 
 
 @contextmanager
 def _lane() -> Iterator[Any]:
-    """A stream of the current device that nobody else uses meanwhile; all that was put on it is done."""
+    """A stream of the current device for one task at a time, synchronized at the end."""
     import cupy
 
     lanes = _lanes(int(cupy.cuda.runtime.getDevice()))
@@ -86,7 +87,7 @@ def _lane() -> Iterator[Any]:
 
 @cache
 def _lanes(device: int) -> SimpleQueue[Any]:
-    """Streams that live as long as the worker: CuPy keeps freed memory for the stream that it was used on."""
+    """Streams that live as long as the worker, because CuPy keeps freed memory for the stream that used it."""
     import cupy
 
     lanes: SimpleQueue[Any] = SimpleQueue()
@@ -96,7 +97,7 @@ def _lanes(device: int) -> SimpleQueue[Any]:
 
 
 def finish(path: str, limited: bool) -> None:
-    """Give back what a job kept for its output, and the limit of memory; runs on a worker, also one without a GPU."""
+    """Unmap the output and lift the limit of memory; runs on every worker, also one without a GPU."""
     from pipeline.gpu.devices import find_devices
 
     mapped_output.end(path)
@@ -119,22 +120,22 @@ def _to_device(array: ArrayFile, bounds: Bounds, timeline: Timeline) -> Any:
 
 
 def _typed(flat: Any, spec: Spec, bounds: Bounds) -> Any:
-    """Bytes of a region as an array of native elements, with one more axis where CuPy does not have their dtype."""
+    """Bytes of a region as an array in native byte order; as bytes with one more axis where CuPy lacks the dtype."""
     native = spec.dtype.newbyteorder("=")
     as_bytes = native.char not in ON_DEVICE
     return flat.view(np.uint8 if as_bytes else native).reshape((*sizes(bounds), *[native.itemsize] * as_bytes))
 
 
 def _direct(array: ArrayFile, bounds: Bounds, timeline: Timeline) -> Any:
-    """The bytes of a region as they are in the file."""
+    """The bytes of a region, straight from the file."""
     import cupy
 
     prepare()
     flat = cupy.empty(nbytes_of(array.spec, bounds), cupy.uint8)
-    # What used this memory before may still be under way on the stream, of which the transfers know nothing.
+    # Work that used this memory before may still be queued on the stream, and the transfers do not wait for it.
     cupy.cuda.get_current_stream().synchronize()
     with timeline.measure("read+copy", flat.nbytes):
-        timeline.ways.add(way())
+        timeline.transfer_paths.add(way())
         before = 0
         for piece, first, runs in array.parts(bounds):
             nbytes = int(runs[:, 2].sum())
@@ -154,23 +155,23 @@ def _through_host(array: ArrayFile, bounds: Bounds, timeline: Timeline) -> Any:
     with timeline.measure("to device", nbytes):
         flat = cupy.empty(nbytes, cupy.uint8)
         flat.set(block.reshape(-1).view(np.uint8))
-        # The host memory is given back when this returns.
+        # The pinned memory is freed when this returns.
         cupy.cuda.get_current_stream().synchronize()
     return flat
 
 
 def _pinned(shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
-    """An array in pinned memory, as cupyx has them, which takes half a second to import."""
+    """An array in pinned memory, as from cupyx, whose import takes half a second."""
     import cupy
 
     nbytes = math.prod(shape) * np.dtype(dtype).itemsize
     flat = np.frombuffer(cupy.cuda.alloc_pinned_memory(max(nbytes, 1)), np.uint8, nbytes)
-    found: NDArray[Any] = flat.view(dtype).reshape(shape)
-    return found
+    array: NDArray[Any] = flat.view(dtype).reshape(shape)
+    return array
 
 
 def _to_file(output: OutputFile, region: Bounds, block: Any, timeline: Timeline) -> None:
-    """Write a block on which nobody works any more."""
+    """Write a block that no kernel works on any more."""
     with timeline.measure("write", block.nbytes):
         paged = output.readable().run(region) >= PAGED_RUN
         in_runs = paged and output.mappable and block.nbytes and block.flags.c_contiguous
@@ -182,21 +183,21 @@ def _to_file(output: OutputFile, region: Bounds, block: Any, timeline: Timeline)
             output.write(region, block, lambda elements: _to_host(elements, output.spec), spread)
 
 
-def warm_up(job: ArrayPlan, region: Bounds) -> None:
-    """Runs on a worker before the first region, which would wait for pinned memory and for kernels to be loaded.
+def warm_up(plan: ArrayPlan, region: Bounds) -> None:
+    """Allocate pinned memory and load kernels, for which the first region would wait otherwise.
 
-    Kernels are loaded by computing a region of zeros; its output is not looked at and need not be there.
+    Kernels are loaded by computing a region of zeros. The result is dropped; the output file need not exist yet.
     """
     from pipeline.gpu.devices import find_devices
 
     if not find_devices().usable:
         return
     writer(_threads(), WRITE_BYTES)
-    if job.workflow.streams:
-        return  # what it computes first depends on what it reads
-    _limit(job)
+    if plan.workflow.streams:
+        return  # what it computes first depends on the data
+    _limit(plan)
     with _lane():
-        computed(job, region, lambda array, bounds: _zeros(array.spec, bounds), Timeline())
+        compute_region(plan, region, lambda array, bounds: _zeros(array.spec, bounds), Timeline())
 
 
 def _zeros(spec: Spec, bounds: Bounds) -> Any:
@@ -214,20 +215,20 @@ def _writers() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(_threads(), thread_name_prefix="write")
 
 
-_own = threading.local()  # pinned memory of each thread, a stream that brings bytes there, an event that says so
+_own = threading.local()  # each thread's pinned memory, the stream that copies to it, and an event for the copy's end
 
 
 def _to_host(elements: Any, spec: Spec) -> NDArray[Any]:
-    """Elements on the device, in memory that the next ones of this thread will take."""
+    """Elements of the device in pinned memory, which this thread's next call overwrites."""
     import cupy
 
     if getattr(_own, "memory", None) is None or len(_own.memory) < elements.nbytes:
         _own.memory, _own.stream = _pinned((elements.nbytes,), np.uint8), cupy.cuda.Stream(non_blocking=True)
-        # Waiting for a stream would keep a core busy, which others copy with.
-        _own.there = cupy.cuda.Event(block=True, disable_timing=True)
+        # Waiting for the stream would spin on a core that other threads copy with.
+        _own.done = cupy.cuda.Event(block=True, disable_timing=True)
     with _own.stream:
         flat = cupy.ascontiguousarray(elements).reshape(-1).view(cupy.uint8)
         host: NDArray[np.uint8] = flat.get(out=_own.memory[: flat.size], blocking=False)
-        _own.there.record()
-    _own.there.synchronize()
+        _own.done.record()
+    _own.done.synchronize()
     return host.view(spec.dtype).reshape(elements.shape[: len(spec.shape)])

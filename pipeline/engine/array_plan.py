@@ -1,4 +1,4 @@
-"""What the tasks of a job that writes an array have in common: the job, and what its regions need."""
+"""What all tasks of a job that writes an array have in common, and what each region needs of the inputs."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from pipeline.timeline import Timeline
 from workflows.array_job import ArrayJob, Counted
 from workflows.regions import Bounds, Spec, sizes
 
-# `--verify sample` checks a part of each region, this share of it, where a check costs as much as computing.
+# `--verify sample` checks one element in this many of each region, where a check costs as much as computing.
 SAMPLED_SHARE = 256
 
 
 @dataclass(frozen=True)
 class ArrayPlan(PickledOnce):
-    """A workflow with its options, where its inputs are, and the file that its output goes to."""
+    """A workflow with its options, its input files, and the file that its output goes to."""
 
     workflow: ArrayJob[Any]
     options: Any
@@ -41,36 +41,38 @@ class ArrayPlan(PickledOnce):
         return tuple(array.spec for array in self.inputs)
 
     def native(self) -> tuple[Spec, ...]:
-        """Specs of the inputs as compute sees them: in native byte order."""
+        """Specs of the inputs as compute gets them: in native byte order."""
         return tuple(Spec(spec.shape, spec.dtype.newbyteorder("=")) for spec in self.specs)
 
 
-def needs(job: ArrayPlan, region: Bounds) -> tuple[tuple[ArrayFile, Bounds], ...]:
-    """What a region needs, of which input; a workflow that asks for what is not there is a bug to be told of."""
-    found = job.workflow.needs(region, job.native(), job.options)
-    read = tuple(zip(job.inputs * (len(found) // len(job.inputs)), found, strict=True))
-    for array, bounds in read:
+def needs(plan: ArrayPlan, region: Bounds) -> tuple[tuple[ArrayFile, Bounds], ...]:
+    """The inputs that a region needs, with the part of each; a workflow that asks for more than there is has a bug."""
+    parts = plan.workflow.needs(region, plan.native(), plan.options)
+    needed = tuple(zip(plan.inputs * (len(parts) // len(plan.inputs)), parts, strict=True))
+    for array, bounds in needed:
         within = zip(bounds, array.spec.shape, strict=True)
         if not all(0 <= start <= stop <= length for (start, stop), length in within):
             raise PipelineError(
-                f"{job.workflow.name}: expected regions inside of {array.spec}, got {bounds}; report this"
+                f"{plan.workflow.name}: expected regions inside of {array.spec}, got {bounds}; report this"
             )
-    return read
+    return needed
 
 
-def computed(job: ArrayPlan, region: Bounds, read: Callable[[ArrayFile, Bounds], Any], timeline: Timeline) -> Counted:
-    """The elements of a region, from what `read` brings to where they are computed."""
+def compute_region(
+    plan: ArrayPlan, region: Bounds, read: Callable[[ArrayFile, Bounds], Any], timeline: Timeline
+) -> Counted:
+    """Compute the elements of a region from what `read` brings to the CPU or the device."""
     began, before = perf_counter(), _reading(timeline)
 
     def read_input(number: int, bounds: Bounds) -> Any:
-        return read(job.inputs[number], bounds)
+        return read(plan.inputs[number], bounds)
 
-    streams = job.workflow.streams
-    blocks = read_input if streams else [read(array, bounds) for array, bounds in needs(job, region)]
-    found = job.workflow.compute(blocks, region, job.native(), job.options)
+    streams = plan.workflow.streams
+    blocks = read_input if streams else [read(array, bounds) for array, bounds in needs(plan, region)]
+    elements = plan.workflow.compute(blocks, region, plan.native(), plan.options)
     waited = _reading(timeline) - before
-    timeline.add("kernel", began + waited, perf_counter() - began - waited, nbytes_of(job.output.spec, region))
-    return found if isinstance(found, Counted) else Counted(found, {})
+    timeline.add("kernel", began + waited, perf_counter() - began - waited, nbytes_of(plan.output.spec, region))
+    return elements if isinstance(elements, Counted) else Counted(elements, {})
 
 
 def _reading(timeline: Timeline) -> float:
@@ -83,22 +85,22 @@ def nbytes_of(spec: Spec, bounds: Bounds) -> int:
 
 
 def part_of(region: Bounds, random: np.random.Generator) -> Bounds:
-    """A random part of a region, of about the sampled share of its elements, cut along as few axes as possible."""
-    left = SAMPLED_SHARE
+    """A random part of a region with about the sampled share of its elements, cut along as few axes as possible."""
+    share = SAMPLED_SHARE
     part = []
     for start, stop in region:
-        length = max(1, -(-(stop - start) // left)) if stop > start else 0
-        left = max(1, left * length // max(1, stop - start))
+        length = max(1, -(-(stop - start) // share)) if stop > start else 0
+        share = max(1, share * length // max(1, stop - start))
         first = start + int(random.integers(stop - start - length + 1))
         part.append((first, first + length))
     return tuple(part)
 
 
-def pieces_of(job: ArrayPlan, region: Bounds, nbytes: int) -> Iterator[Bounds]:
-    """Pieces of a region that are checked by themselves, each of which takes about so many bytes with its inputs."""
-    if job.workflow.pieces is None:
+def pieces_of(plan: ArrayPlan, region: Bounds, nbytes: int) -> Iterator[Bounds]:
+    """Pieces of a region to check one at a time, of about so many bytes each, their inputs included."""
+    if plan.workflow.pieces is None:
         yield region
         return
-    elements = max(1, nbytes // (job.output.spec.dtype.itemsize + sum(spec.dtype.itemsize for spec in job.specs)))
-    for piece in job.workflow.pieces(Spec(sizes(region), job.output.spec.dtype), job.options, elements):
+    elements = max(1, nbytes // (plan.output.spec.dtype.itemsize + sum(spec.dtype.itemsize for spec in plan.specs)))
+    for piece in plan.workflow.pieces(Spec(sizes(region), plan.output.spec.dtype), plan.options, elements):
         yield tuple((start + first, start + stop) for (start, _), (first, stop) in zip(region, piece, strict=True))

@@ -1,4 +1,4 @@
-"""What runs on a worker for a job that writes an array: regions computed and written, regions checked."""
+"""What runs on a worker for a job that writes an array: compute regions and write them; check them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.cluster.worker import device_name, exit_on_lost_context, worker_address
-from pipeline.engine.array_plan import ArrayPlan, computed, nbytes_of, part_of, pieces_of
+from pipeline.engine.array_plan import ArrayPlan, compute_region, nbytes_of, part_of, pieces_of
 from pipeline.storage.array_file import ArrayFile, read_region
 from pipeline.storage.planned_file import Opened, kept_open
 from pipeline.storage.scratch import Allocate, scratch
@@ -20,14 +20,14 @@ from pipeline.timeline import Timeline
 from workflows.array_job import Checked
 from workflows.regions import Bounds
 
-# What a check holds at a time, of inputs and output together, where it can be done in pieces: large enough for the rows
-# of a tile to be read in runs of several pages. With a quarter of it the check of a transpose takes a third longer.
+# Bytes of inputs and output that a check holds at a time, where it can be done in pieces: large enough for the rows of
+# a tile to be runs of several pages. With a quarter of it the check of a transpose takes a third longer.
 CHECKED_BYTES = 2**26
 
 
 @dataclass(frozen=True)
 class RegionsResult:
-    """Who computed some regions, on what, how many elements in which way, and what each stage took."""
+    """Who computed some regions, on what device, how many elements by which path, and how long each stage took."""
 
     worker: str
     device: str
@@ -37,57 +37,57 @@ class RegionsResult:
 
 @dataclass(frozen=True)
 class RegionsCheck:
-    """What the check of some regions says, and what it took."""
+    """What the check of some regions found, and how long it took."""
 
     checked: Checked
     timeline: Timeline
 
 
-def compute_regions(job: ArrayPlan, regions: Sequence[Bounds], device: str) -> RegionsResult:
-    """Of each region: read what it needs, compute it, and write it to its place in the output."""
-    timeline = Timeline(job.traced)
+def compute_regions(plan: ArrayPlan, regions: Sequence[Bounds], device: str) -> RegionsResult:
+    """Task: for each region, read what it needs, compute it, and write it to its place in the output."""
+    timeline = Timeline(plan.traced)
     counts: Counter[str] = Counter()
     try:
         for region in regions:
             if device == "gpu":
                 from pipeline.engine.array_gpu import compute_on_device
 
-                counts.update(compute_on_device(job, region, timeline))
+                counts.update(compute_on_device(plan, region, timeline))
             else:
-                counts.update(_compute_on_cpu(job, region, timeline))
+                counts.update(_compute_on_cpu(plan, region, timeline))
     except Exception as error:
         exit_on_lost_context(error)
         raise
     return RegionsResult(worker_address(), device_name(device), counts, timeline)
 
 
-def _compute_on_cpu(job: ArrayPlan, region: Bounds, timeline: Timeline) -> Mapping[str, int]:
-    with _memory(job) as allocate:
+def _compute_on_cpu(plan: ArrayPlan, region: Bounds, timeline: Timeline) -> Mapping[str, int]:
+    with _memory(plan) as allocate:
 
         def read(array: ArrayFile, bounds: Bounds) -> NDArray[Any]:
             with timeline.measure("read", nbytes_of(array.spec, bounds)):
                 return read_region(array, bounds, allocate)
 
-        found = computed(job, region, read, timeline)
-        with timeline.measure("write", found.elements.nbytes):
-            job.output.write(region, found.elements)
-    return found.counts
+        block = compute_region(plan, region, read, timeline)
+        with timeline.measure("write", block.elements.nbytes):
+            plan.output.write(region, block.elements)
+    return block.counts
 
 
-def _memory(job: ArrayPlan) -> AbstractContextManager[Allocate]:
-    """To read to: of the thread, but where part after part is read, each of which is gone when the next one comes."""
-    return nullcontext(np.empty) if job.workflow.streams else scratch()
+def _memory(plan: ArrayPlan) -> AbstractContextManager[Allocate]:
+    """Memory to read to: reused by the thread, or, for a workflow that streams, freed after each part."""
+    return nullcontext(np.empty) if plan.workflow.streams else scratch()
 
 
-def check_regions(job: ArrayPlan, regions: Sequence[Bounds], result: RegionsResult) -> RegionsCheck:
-    """Compare what now lies in the output with its inputs, both read anew, until something is wrong."""
-    timeline = Timeline(job.traced)
-    checked = _together(_check(job, region, timeline, result) for region in regions)
+def check_regions(plan: ArrayPlan, regions: Sequence[Bounds], result: RegionsResult) -> RegionsCheck:
+    """Task: compare the output with its inputs, both read again from their files, up to the first error."""
+    timeline = Timeline(plan.traced)
+    checked = _together(_check(plan, region, timeline, result) for region in regions)
     return RegionsCheck(checked, timeline)
 
 
 def _together(checks: Iterable[Checked]) -> Checked:
-    """What checks find, up to one that finds something wrong."""
+    """Sum of checks, up to the first that found something wrong."""
     elements, escape = 0, 0.0
     for checked in checks:
         elements += checked.elements
@@ -97,23 +97,23 @@ def _together(checks: Iterable[Checked]) -> Checked:
     return Checked((), elements, escape)
 
 
-def _check(job: ArrayPlan, region: Bounds, timeline: Timeline, result: RegionsResult) -> Checked:
+def _check(plan: ArrayPlan, region: Bounds, timeline: Timeline, result: RegionsResult) -> Checked:
     """Check a region or a part of it, piece by piece."""
-    random = np.random.default_rng([job.seed, *(start for start, _ in region)])
-    part = region if job.verify == "full" or job.workflow.whole else part_of(region, random)
-    with timeline.measure("verify", nbytes_of(job.output.spec, part)), kept_open() as opened:
-        checked = _together(_check_piece(job, piece, random, opened) for piece in pieces_of(job, part, CHECKED_BYTES))
+    random = np.random.default_rng([plan.seed, *(start for start, _ in region)])
+    part = region if plan.verify == "full" or plan.workflow.whole else part_of(region, random)
+    with timeline.measure("verify", nbytes_of(plan.output.spec, part)), kept_open() as opened:
+        checked = _together(_check_piece(plan, piece, random, opened) for piece in pieces_of(plan, part, CHECKED_BYTES))
     if checked.details:
         where = f"region {list(region)} on worker {result.worker} ({result.device})"
         return Checked((f"{where}: {'; '.join(checked.details)}",), checked.elements)
     return checked
 
 
-def _check_piece(job: ArrayPlan, piece: Bounds, random: np.random.Generator, opened: Opened) -> Checked:
-    with _memory(job) as allocate:
+def _check_piece(plan: ArrayPlan, piece: Bounds, random: np.random.Generator, opened: Opened) -> Checked:
+    with _memory(plan) as allocate:
 
         def read(number: int, bounds: Bounds) -> NDArray[Any]:
-            return read_region(job.inputs[number], bounds, allocate, opened)
+            return read_region(plan.inputs[number], bounds, allocate, opened)
 
-        found = job.output.read(piece, allocate, opened)
-        return job.workflow.check(read, found, piece, job.native(), job.options, random)
+        elements = plan.output.read(piece, allocate, opened)
+        return plan.workflow.check(read, elements, piece, plan.native(), plan.options, random)

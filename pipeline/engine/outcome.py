@@ -1,4 +1,4 @@
-"""What a finished run is: its result, what verification found, and where the time went."""
+"""The outcome of a run: its result, what verification covered, and where the time went."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from workflows.array_job import ArrayJob
 
 @dataclass(frozen=True)
 class Verdict:
-    """What verification found, and how much it covered; a run with a mismatch never gets this far.
+    """How much verification covered; a run with a mismatch has no verdict but an error.
 
     Attributes
     ----------
@@ -23,12 +23,11 @@ class Verdict:
     samples, checked
         Samples in all, and those that the reference recomputed.
     chunks
-        Chunks, each of which satisfied every invariant.
+        Chunks; each satisfied every invariant.
     seed
-        Of the random choice of ``"sample"``.
+        Of the random choice in ``"sample"``.
     escape
-        Of a job that writes an array: the probability, at most, that a wrong element among the checked ones was not
-        noticed.
+        Of a job that writes an array: an upper bound on the probability that a wrong checked element went unnoticed.
     """
 
     mode: str
@@ -41,12 +40,12 @@ class Verdict:
 
 @dataclass
 class Stages:
-    """Where the time of a run went; seconds and bytes of a stage are added up over workers, and stages overlap."""
+    """Where the time of a run went: seconds and bytes of each stage, summed over workers. Stages overlap."""
 
     seconds: dict[str, float] = field(default_factory=dict)
     moved: dict[str, int] = field(default_factory=dict)
     devices: set[str] = field(default_factory=set)
-    ways: set[str] = field(default_factory=set)
+    transfer_paths: set[str] = field(default_factory=set)
     kernels: set[str] = field(default_factory=set)
     lanes: dict[str, int] = field(default_factory=dict)
     traces: list[Traced] = field(default_factory=list)
@@ -55,10 +54,10 @@ class Stages:
     start_up: float = 0.0
 
     def add(self, index: int, worker: str, device: str, *timelines: Timeline) -> None:
-        """Count in one chunk."""
+        """Add the times of a chunk or of a task's regions."""
         self.devices.add(device)
         for timeline in timelines:
-            self.ways |= timeline.ways
+            self.transfer_paths |= timeline.transfer_paths
             self.kernels |= timeline.kernels
             for stage, seconds in timeline.seconds.items():
                 self.seconds[stage] = self.seconds.get(stage, 0.0) + seconds
@@ -67,7 +66,7 @@ class Stages:
                 self.traces.append(Traced(index, worker, device, timeline.spans))
 
     def busy(self) -> dict[str, float]:
-        """Seconds that each stage alone would have taken on everything that runs it."""
+        """Seconds that each stage alone would have taken, on all threads or lanes that run it."""
         return {stage: seconds / self.lanes.get(stage, 1) for stage, seconds in self.seconds.items()}
 
 

@@ -1,4 +1,4 @@
-"""What all tasks of a run have in common is pickled once, and unpickled once by each thread that works on it."""
+"""Pickles what all tasks of a run have in common once, and unpickles it once per thread."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _last = local()
 
 
 class PickledOnce:
-    """Base of a frozen dataclass of which every task gets the same one.
+    """Base of a frozen dataclass that is an argument of every task.
 
-    Dask pickles the arguments of every task anew. A workflow of lambdas takes longer to pickle than a task takes Dask
-    otherwise, and what options keep once they have computed it would be computed in every task.
+    Dask pickles the arguments of every task anew. A workflow of lambdas takes longer to pickle than Dask needs for the
+    rest of a task, and what options compute once and cache would be computed again in every task.
     """
 
     @cached_property
@@ -29,7 +29,7 @@ class PickledOnce:
 
 
 def _unpickled(pickled: bytes) -> Any:
-    # Not one for all threads: what is kept on a device is complete only for the stream that it was made on.
+    # One per thread: arrays cached on a device are complete only for the stream that made them.
     if getattr(_last, "pickled", None) != pickled:
         from distributed.protocol.pickle import loads
 

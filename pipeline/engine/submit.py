@@ -1,4 +1,4 @@
-"""Tasks of a run, a window of them at a time: the scheduler's memory stays flat, however many there are."""
+"""Submits the tasks of a run a window at a time, so that the scheduler's memory stays flat however many there are."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import islice, zip_longest
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar
 
-from pipeline.cluster.placement import ANSWER_SECONDS, Workers
+from pipeline.cluster.workers import ANSWER_SECONDS, Workers
 from pipeline.errors import PipelineError, failure
 
 Item = TypeVar("Item")
@@ -16,45 +16,42 @@ Item = TypeVar("Item")
 
 @dataclass
 class _Started(Generic[Item]):
-    """An item, its tasks, and how many of them are not done."""
+    """An item, its tasks, and how many of them are still to finish."""
 
     item: Item
-    futures: tuple[Any, ...]
-    left: int = 0
+    futures: list[Any]
+    pending: int
 
 
 def batches(items: Sequence[Item], most: int, computing: int, tasks: int) -> list[Sequence[Item]]:
-    """The items of each task, in order: Dask takes as long for a task of several as for one.
+    """Group items into tasks, in order: Dask spends as long on a task of one item as on a task of several.
 
     Parameters
     ----------
     items
     most
-        Items of a task, at most.
+        Items per task, at most.
     computing
         Tasks that compute at a time.
     tasks
-        That each of these gets at least where a task has several items, so that all end at about the same time.
+        How many each of these gets at least where tasks have several items, so that all end at about the same time.
     """
     number = max(1, min(most, len(items) // (tasks * computing)))
     return [items[start : start + number] for start in range(0, len(items), number)]
 
 
 def results(
-    items: Iterable[Item],
-    submit: Callable[[Item], Iterator[Any]],
-    workers: Workers,
-    name_of: Callable[[Item], str],
+    items: Iterable[Item], submit: Callable[[Item], Iterator[Any]], workers: Workers, name_of: Callable[[Item], str]
 ) -> Iterator[tuple[Any, ...]]:
-    """Every item with the results of its tasks, in the order in which items are finished.
+    """Every item with the results of its tasks, in the order in which items finish.
 
     Parameters
     ----------
     items
     submit
-        Starts the tasks of an item one by one: its Dask futures. Where several items start, the first tasks of all go
-        before the second ones: Dask gives each task to the worker with the least to do, and with first and second ones
-        in turn to an even number of workers every other worker would get all of the first.
+        Submits the tasks of an item one by one and yields their Dask futures. Where several items start, the first
+        tasks of all go before the second ones: Dask gives each task to the least busy worker, and if first and second
+        tasks alternated, every other one of an even number of workers would get all first tasks.
     workers
     name_of
         What to call an item in a message.
@@ -66,16 +63,15 @@ def results(
     """
     under_way: dict[Any, _Started[Item]] = {}
     finished: SimpleQueue[Any] = SimpleQueue()
-
     waiting = iter(items)
 
     def start(number: int) -> None:
         chosen = list(islice(waiting, number))
-        tasks = zip_longest(*map(submit, chosen))
-        for item, futures in zip(chosen, zip(*tasks, strict=True), strict=True):
-            started = _Started(item, tuple(future for future in futures if future is not None))
-            started.left = len(started.futures)
-            for future in started.futures:
+        rounds = zip_longest(*map(submit, chosen))
+        for item, tasks in zip(chosen, zip(*rounds, strict=True), strict=True):
+            futures = [future for future in tasks if future is not None]
+            started = _Started(item, futures, len(futures))
+            for future in futures:
                 under_way[future] = started
                 future.add_done_callback(finished.put)
 
@@ -83,24 +79,23 @@ def results(
     while under_way:
         future = _next(finished, workers)
         started = under_way.pop(future)
-        started.left -= 1
+        started.pending -= 1
         failed = future.status == "error"
-        if started.left and not failed:
+        if started.pending and not failed:
             continue
-        item = started.item
         try:
             if failed:
                 future.result()
-            yield (item, *(future.result() for future in started.futures))
+            yield (started.item, *(future.result() for future in started.futures))
         except (PipelineError, GeneratorExit):
             raise
         except Exception as error:
-            raise failure(name_of(item), error) from error
+            raise failure(name_of(started.item), error) from error
         start(1)
 
 
 def _next(finished: SimpleQueue[Any], workers: Workers) -> Any:
-    """The next future to finish. Dask would wait for ever for workers that are gone; their own return takes seconds."""
+    """The next future to finish. Dask would wait forever for lost workers, whose restart takes seconds."""
     gone = 0
     while True:
         try:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.common import zeros_pool
+from kernels.common import memory
 from pipeline.errors import UsageError
 from pipeline.gpu.transfer import Transfer, finish, opened, prepare, transfer, way
 from pipeline.storage.chunks import Chunk
@@ -54,7 +54,7 @@ def device_blocks(chunk: Chunk, timeline: Timeline, nbytes: int = BLOCK_BYTES) -
     prepare()
     native = chunk.dtype.newbyteorder("=")
     with _lane(nbytes) as slots:
-        timeline.ways.add(way())
+        timeline.transfer_paths.add(way())
         began, ended = cupy.cuda.Event(), cupy.cuda.Event()
         for piece in chunk.pieces:
             with opened(piece) as reading:
@@ -141,7 +141,7 @@ def release() -> None:
     """Give up the buffers: a job that does not stream, or in other blocks, has other uses for the memory."""
     import cupy
 
-    zeros_pool.release()
+    memory.release_pool()
     if _ready:
         _ready.clear()
         cupy.get_default_memory_pool().free_all_blocks()

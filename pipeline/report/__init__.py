@@ -1,1 +1,1 @@
-"""What a person and a program see of a finished run."""
+"""What a finished run shows to people and programs: panel, JSON, result files, trace."""

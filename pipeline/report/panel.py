@@ -1,4 +1,4 @@
-"""What a person and a program see of a finished run: the panel, and the one JSON object."""
+"""A finished run as text: the panel for people, one JSON object for programs."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def to_json(outcome: Outcome) -> dict[str, Any]:
         "environment": {
             "where": outcome.where,
             "devices": sorted(stages.devices),
-            "transfers": sorted(stages.ways),
+            "transfers": sorted(stages.transfer_paths),
             "cpu kernels": sorted(stages.kernels),
             "machine": platform.machine(),
             "versions": versions(),
@@ -51,18 +51,18 @@ def to_json(outcome: Outcome) -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    """Versions of what computed the result."""
-    found = {"python": platform.python_version()}
+    """Versions of Python and of the packages that computed the result."""
+    installed = {"python": platform.python_version()}
     for name in ("baru", "numpy", "dask", "distributed", "dask-cuda", "cupy-cuda12x", "cupy-cuda13x"):
         try:
-            found[name] = version(name)
+            installed[name] = version(name)
         except PackageNotFoundError:
             continue
-    return found
+    return installed
 
 
 def verdict_line(verdict: Verdict) -> str:
-    """What was verified, in words that claim no more than was done."""
+    """What was verified, claiming no more than was done."""
     invariants = f"every invariant holds on all {verdict.chunks:,} chunks"
     what, agree = "samples", "equal to the reference"
     if verdict.escape is not None:
@@ -73,7 +73,7 @@ def verdict_line(verdict: Verdict) -> str:
         return "not compared with the reference (--verify off)" + (f"; {invariants}" if what == "samples" else "")
     share = 100 * verdict.checked / max(verdict.samples, 1)
     if verdict.checked < verdict.samples:
-        share = min(share, 99.9)  # what is not all never rounds to 100
+        share = min(share, 99.9)  # never rounded up to 100
     seed = f", seed {verdict.seed}" if verdict.mode == "sample" else ""
     return f"{verdict.checked:,} of {verdict.samples:,} {what} ({share:.3g} %) {agree}{seed}; {invariants}"
 
@@ -84,7 +84,7 @@ def panel(outcome: Outcome) -> list[str]:
     title = f"{outcome.workflow.name} of {_named(outcome)}"
     facts = [*outcome.result.lines(), ("", "")]
     for stage, _, rate in _rates(outcome):
-        how = f" {' and '.join(sorted(stages.ways))}" if stage == "read+copy" else ""
+        how = f" {' and '.join(sorted(stages.transfer_paths))}" if stage == "read+copy" else ""
         facts.append((stage, f"{_gigabytes(rate)}{how}{'  ← bound the run' if stage == _bound(outcome) else ''}"))
     facts += [
         ("whole run", f"{_gigabytes(stages.nbytes / stages.wall)}, {stages.wall:.2f} s after {stages.start_up:.2f} s "
@@ -108,10 +108,10 @@ def panel(outcome: Outcome) -> list[str]:
 
 
 def sketch(values: NDArray[Any]) -> list[str]:
-    """Values as a bar chart of a few rows of text; neighbours share a column where there are many."""
+    """Draw values as a bar chart of a few rows of text; where there are many, neighbours share a column."""
     columns = min(SKETCH_COLUMNS, len(values))
     borders = np.arange(columns) * len(values) // columns
-    # The mean of each column's values, so that columns of different width compare.
+    # Means, so that columns over different numbers of values compare.
     widths = np.diff(np.append(borders, len(values)))
     heights = np.add.reduceat(values.astype(np.float64), borders) / widths
     steps = len(BARS) - 1
@@ -158,13 +158,13 @@ def _dtype(dtype: np.dtype[Any]) -> dict[str, str]:
 
 
 def _rates(outcome: Outcome) -> list[tuple[str, float, float]]:
-    """Stage, seconds it was busy, and bytes per second it would reach alone."""
+    """Stage, busy seconds, and the bytes per second it would reach alone."""
     moved = outcome.stages.moved
     return [(stage, seconds, moved[stage] / max(seconds, 1e-9)) for stage, seconds in _busy(outcome).items()]
 
 
 def _busy(outcome: Outcome) -> dict[str, float]:
-    """Seconds of every stage that moved bytes: invariants alone have no rate."""
+    """Busy seconds of every stage that moved bytes; checking invariants alone moves none."""
     busy = outcome.stages.busy()
     return {stage: busy[stage] for stage in STAGES if stage in busy and (stage != "verify" or outcome.verdict.checked)}
 
@@ -183,6 +183,6 @@ def _stated(verdict: Verdict) -> dict[str, Any]:
 
 
 def _plain(options: Any) -> dict[str, Any]:
-    """Fields of the options as JSON takes them."""
+    """The options as JSON types."""
     values = {field.name: getattr(options, field.name) for field in dataclasses.fields(options)}
     return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in values.items()}

@@ -1,4 +1,4 @@
-"""Result files, by suffix; a file appears under its name whole or not at all."""
+"""Writes results in the format of the file's suffix; a file appears under its name whole or not at all."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ WRITERS: dict[str, Callable[[Result, BinaryIO], None]] = {".json": _json, ".npz"
 
 
 def check_output(path: str, source: Source, formats: Collection[str] = tuple(WRITERS)) -> None:
-    """Refuse, before anything is computed, a result file that could not be written, in one of the formats of the job.
+    """Refuse, before anything is computed, a result file that cannot be written, or not in a format of the job.
 
     Raises
     ------
     UsageError
-        If the suffix is none of them, the folder is missing or not writable, or the file is an input.
+        If the job does not write such a suffix, the folder is missing or not writable, or the file is an input.
     """
     suffix = os.path.splitext(path)[1]
     if suffix not in formats:
@@ -87,12 +87,12 @@ def check_place(path: str, source: Source) -> None:
 
 
 def write_output(path: str, result: Result) -> None:
-    """Write a result by the suffix of its file.
+    """Write a result in the format of the file's suffix.
 
     Raises
     ------
     PipelineError
-        If it cannot be written; what was under the name before is left as it was.
+        If it cannot be written; an older file of that name is left as it was.
     """
     with whole_file(path) as file:
         WRITERS[os.path.splitext(path)[1]](result, file)

@@ -4,5 +4,5 @@ import os
 
 from pipeline.threads import BLAS_VARIABLES, blas_threads
 
-for name in BLAS_VARIABLES:  # as the command does, before NumPy is imported
+for name in BLAS_VARIABLES:  # before NumPy is imported, as in the command
     os.environ.setdefault(name, str(blas_threads()))

@@ -2,7 +2,8 @@
 
 python -m tests.benchmarks OUT_FOLDER [--only NAME ...] [--tiny]
 
-Into tests/benchmarks/results, `python -m tests.benchmarks.tables` then makes the README's tables from them.
+If OUT_FOLDER is tests/benchmarks/results, `python -m tests.benchmarks.tables` then makes the tables of README.md and
+docs/ from them.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from tests.benchmarks.entries import ENTRIES, machine, measure
 def main(arguments: list[str] | None = None) -> int:
     """Exit status: how many entries failed."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__.partition("\n")[0])
-    parser.add_argument("folder", metavar="OUT_FOLDER", type=Path, help="where NAME_MACHINE.json goes")
+    parser.add_argument("folder", metavar="OUT_FOLDER", type=Path, help="where NAME_MACHINE.json is written")
     parser.add_argument("--only", nargs="+", metavar="NAME", choices=ENTRIES, help=", ".join(ENTRIES))
-    parser.add_argument("--tiny", action="store_true", help="sizes of which no figure counts, to see that all runs")
+    parser.add_argument("--tiny", action="store_true", help="tiny sizes, to see that everything runs")
     given = parser.parse_args(arguments)
     given.folder.mkdir(parents=True, exist_ok=True)
     chosen = given.only or [name for name, entry in ENTRIES.items() if entry.fits()]
@@ -28,7 +29,7 @@ def main(arguments: list[str] | None = None) -> int:
         measure(chosen[0], given.folder / f"{chosen[0]}_{machine(chosen[0])}.json", given.tiny)
         return 0
     failed = []
-    for name in chosen:  # each in a process of its own, so that none keeps memory from the next, nor ends it
+    for name in chosen:  # each in a process of its own: it can neither keep memory from the next nor end it
         print(f"-- {name}", flush=True)
         again = [sys.executable, "-m", "tests.benchmarks", str(given.folder), "--only", name, *["--tiny"] * given.tiny]
         if subprocess.run(again).returncode:

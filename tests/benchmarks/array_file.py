@@ -1,9 +1,9 @@
-"""Jobs that write an array, from files in the page cache to a file there, beside those that write none and the limits.
+"""Jobs that write an array, from file to file in the page cache, next to jobs that write none and to the limits.
 
 python -m tests.benchmarks.array_file OUT.json [MiB]
 
-The limits of writing are measured without a job: the file system makes room, and threads fill it from their memory.
-What a job that writes is set beside is the time of a histogram of all that it reads and of filling what it writes.
+The limits of writing are measured without a job: the file system allocates a file, and threads fill it from memory.
+A job that writes is compared with the time of a histogram of its inputs followed by filling its output.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from tests.benchmarks.common import command, process, save
 from tests.benchmarks.jobs import MEMORY, inputs
 from workflows.regions import Spec
 
-# Words of a job, and which of the inputs it takes: float32, float32, float64, each as large as the others.
+# Command-line words of a job, and which of the inputs it takes: float32, float32 and float64, of equal bytes.
 JOBS: dict[str, tuple[tuple[str, ...], tuple[int, ...]]] = {
     "histogram": (("histogram", "--range", "0", "1000"), (0,)),
     "reduce": (("reduce", "--op", "sum"), (0,)),
     "map": (("map", "add"), (0, 1)),
-    "stencil": (("stencil", "--radius", "1000"), (0,)),  # float64: twice as many bytes as it reads
+    "stencil": (("stencil", "--radius", "1000"), (0,)),  # writes float64: twice as many bytes as it reads
     "transpose": (("transpose",), (2,)),
 }
 
 
 def run(job: str, paths: Sequence[str], output: Path, verify: str) -> dict[str, Any]:
-    """Seconds of a job after its start, bytes that it reads and writes."""
+    """Seconds of a job after its start-up, and the bytes that it reads and writes."""
     words, numbers = JOBS[job]
     files = [paths[number] for number in numbers]
     target = () if job in ("histogram", "reduce") else ("-o", str(output))
     report = json.loads(process(command(*words, *files, "-q", "--json", "--verify", verify, *target)).printed)
     performance = report["performance"]
-    found = {
+    figures = {
         "seconds": performance["seconds"], "start-up seconds": performance["start_up_seconds"],
         "bytes read": sum(os.stat(file).st_size for file in files),
         "bytes written": output.stat().st_size if target else 0,
@@ -50,12 +50,12 @@ def run(job: str, paths: Sequence[str], output: Path, verify: str) -> dict[str, 
     }  # fmt: skip
     output.unlink(missing_ok=True)
     for what in ("read", "written"):
-        found[f"GB/s {what}"] = found[f"bytes {what}"] / found["seconds"] / 1e9
-    return found
+        figures[f"GB/s {what}"] = figures[f"bytes {what}"] / figures["seconds"] / 1e9
+    return figures
 
 
 def limits(folder: Path, nbytes: int) -> dict[str, float]:
-    """GB/s at which room is made for a file, and at which threads fill it from their memory."""
+    """GB/s at which a file is allocated, and at which threads fill it from memory."""
     block = np.ones(2**24, np.uint8)
     with output_file(str(folder / "out.raw"), Spec((nbytes,), block.dtype)) as ready, ThreadPoolExecutor() as pool:
         began = perf_counter()
@@ -73,33 +73,33 @@ def limits(folder: Path, nbytes: int) -> dict[str, float]:
 
 
 def measure(mebibytes: int = 2**13, repeats: int = 2) -> dict[str, Any]:
-    """Of each job the fastest of so many runs, without verification and with that of a sample."""
+    """The fastest of several runs of each job, without verification and with a sample verified."""
     nbytes = mebibytes * 2**20
     with tempfile.TemporaryDirectory(dir=MEMORY) as name:
         folder = Path(name)
         paths = inputs(folder, ("float32", "float32", "float64"), nbytes)
-        limits(folder, 2 * nbytes)  # a virtual machine is given its memory when it is first used
-        found: dict[str, Any] = {"bytes of an input": nbytes, "jobs": {}}
+        limits(folder, 2 * nbytes)  # a virtual machine gets its memory when it is first used
+        figures: dict[str, Any] = {"bytes of an input": nbytes, "jobs": {}}
         for job in JOBS:
-            found["jobs"][job] = {
+            figures["jobs"][job] = {
                 verify: min(
                     (run(job, paths, folder / "out.npy", verify) for _ in range(repeats)),
                     key=lambda one: one["seconds"],
                 )
                 for verify in ("off", "sample")
             }
-            print(job, found["jobs"][job], flush=True)
+            print(job, figures["jobs"][job], flush=True)
         both = [limits(folder, nbytes) for _ in range(repeats)]
-    found["limits"] = {name: max(one[name] for one in both) for name in both[0]}
-    filled = found["limits"]["GB/s filled"]
-    for job in found["jobs"].values():
+    figures["limits"] = {name: max(one[name] for one in both) for name in both[0]}
+    filled = figures["limits"]["GB/s filled"]
+    for job in figures["jobs"].values():
         for verify, taken in job.items():
-            taken["seconds beside"] = beside(taken, found["jobs"]["histogram"][verify]["GB/s read"], filled)
-    return found
+            taken["seconds beside"] = beside(taken, figures["jobs"]["histogram"][verify]["GB/s read"], filled)
+    return figures
 
 
 def beside(taken: dict[str, Any], read: float, filled: float) -> float:
-    """Seconds in which what a job moves is read, and then filled, at so many GB/s."""
+    """Seconds to read the inputs of a job and then fill its output, at these GB/s."""
     return float(taken["bytes read"] / read + taken["bytes written"] / filled) / 1e9
 
 

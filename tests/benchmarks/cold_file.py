@@ -1,4 +1,4 @@
-"""A file that is on disk only: how fast its histogram comes, beside direct reads of it by several threads.
+"""Histogram of a file that is on disk only, next to direct reads of it by several threads.
 
 python -m tests.benchmarks OUT_FOLDER --only cold_file
 
@@ -25,12 +25,12 @@ from pipeline.settings import Settings
 from pipeline.storage.sources import open_source
 from workflows.histogram import HISTOGRAM, HistogramOptions
 
-BLOCK = 2**22  # of a direct read, one for each thread at a time
+BLOCK = 2**22  # bytes of a direct read
 THREADS = (4, 16)
 
 
 def write(path: str, mebibytes: int) -> None:
-    """Random samples, each MiB another: what a disk might compress or recognise is not measured."""
+    """Random samples, different in each MiB, so that the disk cannot compress or deduplicate them."""
     random = np.random.default_rng(0)
     with open(path, "wb") as file:
         for _ in range(mebibytes):
@@ -40,7 +40,7 @@ def write(path: str, mebibytes: int) -> None:
 
 
 def forget(path: str) -> None:
-    """Take the file out of the page cache."""
+    """Drop the file from the page cache."""
     fd = os.open(path, os.O_RDONLY)
     os.fsync(fd)
     os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
@@ -51,7 +51,7 @@ def direct(path: str, threads: int) -> float:
     """Bytes per second of reads past the page cache."""
     size = os.path.getsize(path)
     fd = os.open(path, os.O_RDONLY | os.O_DIRECT)
-    buffers = [mmap.mmap(-1, BLOCK) for _ in range(threads)]  # direct reads ask for whole pages
+    buffers = [mmap.mmap(-1, BLOCK) for _ in range(threads)]  # direct reads need whole pages
 
     def stripe(number: int) -> int:
         return sum(os.preadv(fd, [buffers[number]], start) for start in range(number * BLOCK, size, threads * BLOCK))
@@ -66,8 +66,8 @@ def direct(path: str, threads: int) -> float:
 
 
 def measure(mebibytes: int = 8192, repeats: int = 3) -> dict[str, Any]:
-    """Bytes per second, the ways taking turns; of ours without its start-up, which reads nothing."""
-    found: dict[str, list[float]] = {}
+    """Bytes per second of each kind of read, alternating; ours without its start-up, which reads nothing."""
+    rates: dict[str, list[float]] = {}
     with tempfile.TemporaryDirectory() as folder:
         path = str(Path(folder, "data.bin"))
         write(path, mebibytes)
@@ -75,14 +75,14 @@ def measure(mebibytes: int = 8192, repeats: int = 3) -> dict[str, Any]:
         for turn in range(repeats + 1):
             for threads in THREADS:
                 forget(path)
-                found.setdefault(f"direct, {threads} threads", []).append(direct(path, threads))
+                rates.setdefault(f"direct, {threads} threads", []).append(direct(path, threads))
             forget(path)
             report = to_json(run(HISTOGRAM, HistogramOptions(), open_source((path,)), Settings()))
             results.add(str(report["result"]))
-            found.setdefault("ours", []).append(report["performance"]["bytes_per_second"])
-            print({name: f"{rates[-1] / 1e9:.2f} GB/s" for name, rates in found.items()}, flush=True)
-            if not turn:  # kernels are compiled
-                found.clear()
+            rates.setdefault("ours", []).append(report["performance"]["bytes_per_second"])
+            print({name: f"{of[-1] / 1e9:.2f} GB/s" for name, of in rates.items()}, flush=True)
+            if not turn:  # which compiled the kernels
+                rates.clear()
     return {"bytes": mebibytes * 2**20, "device": "gpu" if find_devices().usable else "cpu",
-            "bytes per second": {name: statistics.median(rates) for name, rates in found.items()},
-            "all": found, "identical": len(results) == 1}  # fmt: skip
+            "bytes per second": {name: statistics.median(of) for name, of in rates.items()},
+            "all": rates, "identical": len(results) == 1}  # fmt: skip

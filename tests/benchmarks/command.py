@@ -1,9 +1,9 @@
-"""Whole commands on CPU cores beside whole commands of other libraries, on one file in the page cache.
+"""Whole commands on CPU cores next to whole commands of other libraries, on one file in the page cache.
 
 python -m tests.benchmarks OUT_FOLDER --only command
 
-PEERS_PYTHON names another interpreter to run peers.py with, one that has polars and duckdb. What it does not have is
-left out, and said so. Others may compute on this machine, so the commands take turns and the least seconds count.
+PEERS_PYTHON names an interpreter with polars and duckdb to run peers.py with; the JSON file lists peers that it lacks.
+The machine may be shared, so the commands alternate and the least seconds count.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from tests.benchmarks.common import Process, command, process
 from tests.benchmarks.peers import PEERS
 
 PEERS_FILE = str(Path(__file__).with_name("peers.py"))
-MATMUL_SHARE = 16  # of the bytes for the other jobs that a matrix has
-COLUMNS = 512  # of that matrix
+MATMUL_SHARE = 16  # a matrix has 1/16 of the bytes of other inputs
+COLUMNS = 512  # of the matrices
 
 
 def inputs(job: str, mebibytes: int, folder: Path) -> list[str]:
-    """The files of a job."""
+    """Write the input files of a job."""
     if job == "matmul":
         paths = [str(folder / "a.npy"), str(folder / "b.npy")]
         rows = max(8, mebibytes * 2**20 // MATMUL_SHARE // 4 // COLUMNS)
@@ -54,7 +54,7 @@ def ours(job: str, files: Sequence[str], out: str) -> list[str]:
 
 
 def numbers(job: str, printed: str, out: str) -> Any:
-    """What our command found, as the peers print it."""
+    """The result of our command in the form that peers print."""
     result = json.loads(printed)["result"]
     if job == "histogram":
         return result["histogram"]["storage"]["values"][1:-1]
@@ -65,7 +65,7 @@ def numbers(job: str, printed: str, out: str) -> Any:
 
 
 def available(python: str, job: str) -> tuple[list[str], list[str]]:
-    """Peers that the interpreter can import, and the others."""
+    """Peers that the interpreter can import, and those it cannot."""
     there, missing = [], []
     for peer in PEERS[job]:
         done = subprocess.run([python, "-c", f"import {peer.replace('-', '_')}"], capture_output=True)
@@ -77,7 +77,7 @@ def measure(mebibytes: int = 4096, repeats: int = 5, jobs: Sequence[str] = tuple
     """Seconds, peak memory and agreement of every command on every job."""
     python = os.environ.get("PEERS_PYTHON", sys.executable)
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
-    found: dict[str, Any] = {}
+    figures: dict[str, Any] = {}
     left_out: dict[str, list[str]] = {}
     for job in jobs:
         with tempfile.TemporaryDirectory(dir="/dev/shm") as scratch:
@@ -96,17 +96,17 @@ def measure(mebibytes: int = 4096, repeats: int = 5, jobs: Sequence[str] = tuple
                     results[name] = numbers(job, printed, out) if name == "ours" else json.loads(printed)
                     print(job, name, f"{runs[name][-1].seconds:.2f} s", flush=True)
             nbytes = sum(os.path.getsize(path) for path in files)
-            found[job] = {
+            figures[job] = {
                 name: {"seconds": min(run.seconds for run in taken), "all seconds": [run.seconds for run in taken],
                        "peak bytes": max(run.peak_bytes for run in taken), "bytes": nbytes,
                        "agrees": agrees(job, results["ours"], results[name])}
                 for name, taken in runs.items()
             }  # fmt: skip
-    return {"repeats": repeats, "whole command": found, "left out": left_out}
+    return {"repeats": repeats, "whole command": figures, "left out": left_out}
 
 
 def agrees(job: str, ours: Any, theirs: Any) -> bool:
-    """Whether a peer found the same: counts exactly, sums but for its rounding."""
+    """Whether a peer has the same result: counts exactly, sums up to its rounding."""
     if job == "histogram":
         return bool(ours == theirs)
     tolerance = {"reduce": 1e-9, "matmul": 1e-3}[job]

@@ -1,4 +1,4 @@
-"""What every benchmark shares: interleaved medians, the machine they were taken on, the JSON file they end in."""
+"""What every benchmark shares: interleaved medians, the description of the machine, the JSON file."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RESULTS = Path(__file__).parent / "results"
 
 
 def device_medians(works: dict[str, Callable[[], Any]], repeats: int, lead: Callable[[], Any]) -> dict[str, float]:
-    """Median seconds of each piece of GPU work, by events, the pieces taking turns after two warm-ups each.
+    """Median seconds of each piece of GPU work, by CUDA events; the pieces alternate after two warm-ups each.
 
     `lead` is put before each to keep the device busy while Python prepares the launch, which is then not measured.
     """
@@ -42,7 +42,7 @@ def device_medians(works: dict[str, Callable[[], Any]], repeats: int, lead: Call
 
 
 def host_medians(works: dict[str, Callable[[], Any]], repeats: int) -> dict[str, float]:
-    """Median wall seconds of each piece of work, the pieces taking turns after one warm-up each."""
+    """Median wall seconds of each piece of work; the pieces alternate after one warm-up each."""
     taken: dict[str, list[float]] = {name: [] for name in works}
     for turn in range(repeats + 1):
         for name, work in works.items():
@@ -54,7 +54,7 @@ def host_medians(works: dict[str, Callable[[], Any]], repeats: int) -> dict[str,
 
 
 class Process(NamedTuple):
-    """Wall seconds and peak resident bytes of a process that ended, and what it printed."""
+    """Wall seconds, peak resident bytes and output of a finished process."""
 
     seconds: float
     peak_bytes: int
@@ -83,7 +83,7 @@ def process(command: Sequence[str], environment: Mapping[str, str] | None = None
 
 
 def command(*words: str, every_gpu: bool = False) -> list[str]:
-    """The command as a process; small inputs stay on one GPU, unless every one is to take part."""
+    """The command line of our command; small inputs use one GPU unless all are requested."""
     if not every_gpu:
         return [sys.executable, "-m", "pipeline", *words]
     code = "import pipeline.__main__ as m, pipeline.cluster.placement as c; c.SMALL_BYTES = 0; m.main()"
@@ -91,7 +91,7 @@ def command(*words: str, every_gpu: bool = False) -> list[str]:
 
 
 def machine_name(gpus: Sequence[Gpu], one: bool) -> str:
-    """What figures are filed under: ``H200``, ``4xH200``; ``2cores`` where no GPU was used."""
+    """Name of the machine in file names: ``H200``, ``4xH200``; ``2cores`` where no GPU was used."""
     if not gpus:
         return f"{len(os.sched_getaffinity(0))}cores"
     name = gpus[0].name.split()[-1]
@@ -100,7 +100,7 @@ def machine_name(gpus: Sequence[Gpu], one: bool) -> str:
 
 def environment() -> dict[str, Any]:
     """Machine, versions and date of a measurement."""
-    found = find_devices()
+    devices = find_devices()
     model = next(
         (
             line.partition(":")[2].strip()
@@ -113,8 +113,8 @@ def environment() -> dict[str, Any]:
         "date": datetime.date.today().isoformat(),
         "cpu": model,
         "cores": len(os.sched_getaffinity(0)),
-        "gpus": [gpu.name for gpu in found.gpus],
-        "driver": found.driver,
+        "gpus": [gpu.name for gpu in devices.gpus],
+        "driver": devices.driver,
         "versions": versions(),
     }
 

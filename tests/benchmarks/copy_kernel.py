@@ -1,4 +1,4 @@
-"""Kernels that write as much as they read on one GPU, map and transpose, beside their limits and CuPy.
+"""Kernels that write as much as they read on one GPU, map and transpose, next to their limits and CuPy.
 
 python -m tests.benchmarks.copy_kernel OUT.json
 """
@@ -17,7 +17,7 @@ from kernels.transpose.gpu import permute_axes, transpose
 from tests.benchmarks.common import device_medians, save
 
 OPERATIONS = (("add", 2), ("multiply_add", 3))
-# Rows of powers of two; rows that begin on 16 bytes, and not on a line of the cache; rows that begin anywhere.
+# Rows of a power of two; rows aligned to 16 bytes but not to a cache line; unaligned rows.
 MATRICES = {
     "uint8": ((32768, 32768), (32768, 32784), (30001, 32345)),
     "uint16": ((16384, 32768), (16384, 32784), (20001, 22345)),
@@ -32,7 +32,7 @@ AXES = (
     ("uint8", (1024, 1024, 1024), (2, 1, 0)), ("float64", (100_000, 32, 32), (0, 2, 1)),
     ("float32", (4096, 64, 1024), (1, 0, 2)),
 )  # fmt: skip
-PART = 2**24 - 3  # elements that are generated, a prime number of them; they are repeated
+PART = 2**24 - 3  # elements that are generated and then repeated; a prime number
 HEAD = 2**18  # elements of which the results of map are compared with NumPy's
 
 
@@ -47,14 +47,14 @@ def numbers(dtype: str, elements: int, seed: int = 1) -> Any:
 
 
 def words(array: Any) -> Any:
-    """Its bytes as numbers of 32 bits, whole packs of 16 bytes only."""
+    """Its bytes as 32-bit numbers, cut to whole 16-byte packs."""
     import cupy
 
     return array.reshape(-1).view(cupy.uint8)[: array.nbytes // 16 * 16].view(cupy.uint32)
 
 
 def measure_map(nbytes: int, repeats: int, lead: Any) -> list[dict[str, Any]]:
-    """Shares of the rate of a kernel that reads as many arrays and writes one."""
+    """Rates as a share of a kernel that reads the same number of arrays and writes one."""
     import cupy
 
     rows = []
@@ -64,7 +64,7 @@ def measure_map(nbytes: int, repeats: int, lead: Any) -> list[dict[str, Any]]:
         for operation, count in OPERATIONS:
             of = arrays[:count]
             works: dict[str, Any] = {
-                # Into a new array as ours: how far arrays lie apart makes a difference.
+                # Into a new array, as ours: the distance between arrays makes a difference.
                 "limit": lambda of=of: merge(words(cupy.empty_like(of[0])), *map(words, of)),
                 "copy": lambda of=of, out=out: copy(words(out), words(of[0])),
                 "ours": lambda of=of, operation=operation: elementwise(*of, operation=operation),
@@ -85,7 +85,7 @@ def measure_map(nbytes: int, repeats: int, lead: Any) -> list[dict[str, Any]]:
 
 
 def measure_turned(array: Any, axes: tuple[int, ...], repeats: int, lead: Any) -> dict[str, Any]:
-    """Shares of the copy rate of one array with its axes in another order."""
+    """Rates of permuting the axes of one array, as a share of a copy."""
     import cupy
 
     out = cupy.empty(tuple(array.shape[axis] for axis in axes), array.dtype)
@@ -99,10 +99,10 @@ def measure_turned(array: Any, axes: tuple[int, ...], repeats: int, lead: Any) -
     cupy.copyto(out, array.transpose(axes))
     right = bool((works["ours"]().view(cupy.uint8) == out.view(cupy.uint8)).all())
     shares = {name: seconds["copy"] / taken for name, taken in seconds.items()}
-    found = {"dtype": str(array.dtype), "shape": array.shape, "axes": axes, "copy GB/s": 2 * array.nbytes / 1e9 /
+    row = {"dtype": str(array.dtype), "shape": array.shape, "axes": axes, "copy GB/s": 2 * array.nbytes / 1e9 /
              seconds["copy"], "share of copy": shares, "verified": right}  # fmt: skip
     print(array.dtype, array.shape, axes, {k: f"{v:.3f}" for k, v in shares.items()}, right, flush=True)
-    return found
+    return row
 
 
 def measure(nbytes: int = 2**30, repeats: int = 10) -> dict[str, Any]:

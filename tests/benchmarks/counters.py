@@ -1,4 +1,4 @@
-"""What bounds the kernels of rows that are short of what is required: counters that Nsight Compute reads.
+"""What bounds the kernels of rows that fall short: counters read by Nsight Compute.
 
 python -m tests.benchmarks OUT_FOLDER --only counters
 
@@ -25,7 +25,7 @@ import numpy as np
 from pipeline.gpu.devices import Gpu, find_devices
 
 PERCENT, RATE = "avg.pct_of_peak_sustained_elapsed", "avg.pct_of_peak_sustained_active"
-# By the name that the README's reasons call them.
+# By the name that the reasons in docs/performance.md use.
 METRICS = {
     "microseconds": "gpu__time_duration.sum",
     "memory, % of peak": f"dram__throughput.{PERCENT}",
@@ -49,7 +49,7 @@ STALLS = {
     }.items()
 }  # fmt: skip
 MARK = "between_cases"
-AT_A_TIME = 4  # cases of a process
+AT_A_TIME = 4  # cases per process
 UNITS = {
     "ns": 1e-3, "nsecond": 1e-3, "us": 1.0, "usecond": 1.0, "ms": 1e3, "msecond": 1e3,
     "byte": 1.0, "Kbyte": 1e3, "Mbyte": 1e6, "Gbyte": 1e9,
@@ -142,7 +142,7 @@ CASES: dict[str, Make] = {
 
 
 def launch(names: Sequence[str], nbytes: int) -> None:
-    """Runs under ncu: each case once, after a warm-up that is not profiled, and a kernel that stands between cases."""
+    """Runs under ncu: each case once, after a warm-up that is not profiled, with a marker kernel between cases."""
     import cupy
     from cupyx.profiler import profile
 
@@ -162,33 +162,33 @@ def launch(names: Sequence[str], nbytes: int) -> None:
 def launches(table: str) -> Iterator[tuple[str, dict[str, float]]]:
     """Kernels in the order of their launches, with their counters, from the CSV that ncu prints, one counter a row."""
     rows = csv.DictReader(io.StringIO(table[table.index('"ID"') :]))
-    found: dict[str, tuple[str, dict[str, float]]] = {}
+    kernels: dict[str, tuple[str, dict[str, float]]] = {}
     for row in rows:
-        _, counters = found.setdefault(row["ID"], (row["Kernel Name"], {}))
+        _, counters = kernels.setdefault(row["ID"], (row["Kernel Name"], {}))
         text = row["Metric Value"].replace(",", "")
         if text not in ("", "n/a"):
             counters[row["Metric Name"]] = float(text) * UNITS.get(row["Metric Unit"], 1.0)
-    yield from found.values()
+    yield from kernels.values()
 
 
 def by_case(names: Sequence[str], table: str) -> dict[str, dict[str, dict[str, float]]]:
-    """Of each case its kernels, of those that were launched more than once the launch that took longest."""
+    """The kernels of each case; of several launches of one kernel the longest."""
     titles = {metric: title for title, metric in (METRICS | STALLS).items()}
-    left, found = iter(names), {}
+    left, cases = iter(names), {}
     kernels: dict[str, dict[str, float]] = {}
     for kernel, counters in launches(table):
         if MARK in kernel:
-            kernels = found[next(left)] = {}
+            kernels = cases[next(left)] = {}
             continue
         named = {titles[metric]: number for metric, number in counters.items()}
         before = kernels.get(kernel)
         if not before or before["microseconds"] < named["microseconds"]:
             kernels[kernel] = named
-    return found
+    return cases
 
 
 def profiled(names: Sequence[str], nbytes: int, gpu: Gpu) -> str:
-    """What ncu says of these cases on a GPU.
+    """Output of ncu for these cases on a GPU.
 
     Raises
     ------
@@ -199,7 +199,7 @@ def profiled(names: Sequence[str], nbytes: int, gpu: Gpu) -> str:
         log = Path(folder, "counters.csv")
         metrics = ",".join([*METRICS.values(), *STALLS.values()])
         own = [sys.executable, "-m", "tests.benchmarks.counters", str(nbytes), *names]
-        # ncu lets one process at a time profile, and knows of others by a file in the temporary folder.
+        # ncu allows one profiling process at a time, and detects others by a file in the temporary folder.
         environment = os.environ | {"CUDA_VISIBLE_DEVICES": gpu.uuid, "TMPDIR": folder}
         done = subprocess.run(["ncu", "--clock-control", "none", "--profile-from-start", "off", "--metrics", metrics,
                                "--csv", "--log-file", str(log), *own], env=environment)  # fmt: skip
@@ -210,7 +210,7 @@ def profiled(names: Sequence[str], nbytes: int, gpu: Gpu) -> str:
 
 
 def measure(nbytes: int = 2**28, names: Sequence[str] = tuple(CASES)) -> dict[str, Any]:
-    """Counters of the kernels of every case, some cases on each GPU."""
+    """Counters of the kernels of every case; the cases are divided among the GPUs."""
     free: SimpleQueue[Gpu] = SimpleQueue()
     gpus = find_devices().gpus
     for gpu in gpus:
@@ -219,12 +219,12 @@ def measure(nbytes: int = 2**28, names: Sequence[str] = tuple(CASES)) -> dict[st
     def counted(part: Sequence[str]) -> dict[str, Any]:
         gpu = free.get()
         try:
-            found = by_case(part, profiled(part, nbytes, gpu))
+            cases = by_case(part, profiled(part, nbytes, gpu))
         finally:
             free.put(gpu)
-        print({name: {kernel[:30]: round(counters["microseconds"]) for kernel, counters in found[name].items()}
+        print({name: {kernel[:30]: round(counters["microseconds"]) for kernel, counters in cases[name].items()}
                for name in part}, flush=True)  # fmt: skip
-        return found
+        return cases
 
     parts = [names[start : start + AT_A_TIME] for start in range(0, len(names), AT_A_TIME)]
     cases: dict[str, Any] = {}

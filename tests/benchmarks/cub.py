@@ -1,4 +1,4 @@
-"""CUB's histograms and its reproducible sum as peers, compiled with nvcc where there is one."""
+"""CUB's histograms and reproducible sum as peers, compiled with nvcc if it is installed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ C_TYPES = {
 
 @lru_cache
 def _libraries(source: Path, dtypes: tuple[str, ...]) -> dict[str, Any]:
-    """One for each dtype, compiled all at once for the GPU of this machine; none without nvcc.
+    """A library for each dtype, compiled concurrently for the GPU of this machine; none without nvcc.
 
     The sum is that of CuPy's copy of CUB, because the toolkit's may be too old for it.
     """
@@ -46,7 +46,7 @@ def _libraries(source: Path, dtypes: tuple[str, ...]) -> dict[str, Any]:
 
 
 def cub_histogram(samples: Any, bins: int, limits: tuple[float, float], edges: Any) -> Callable[[], Any] | None:
-    """A launch of it on the current stream that returns the counts, int32; None where CUB has none or is not there.
+    """A launch on the current stream that returns the counts, int32; None if CUB has none or is missing.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ def cub_histogram(samples: Any, bins: int, limits: tuple[float, float], edges: A
         ctypes.c_void_p(levels.data.ptr if levels is not None else None),
     )  # fmt: skip
     scratch = cupy.empty(checked(run(*arguments, None, ctypes.c_size_t(0), None)), np.uint8)
-    kept = (samples, levels)  # as long as the function is, which only has their addresses
+    kept = (samples, levels)  # kept alive with the function, which only has their addresses
 
     def launch() -> Any:
         assert kept
@@ -84,7 +84,7 @@ def cub_histogram(samples: Any, bins: int, limits: tuple[float, float], edges: A
 
 
 def cub_sum(samples: Any) -> Callable[[], Any] | None:
-    """A launch on the current stream of the sum whose bits are the same on any GPU; None where CUB has none.
+    """A launch of the reproducible sum on the current stream; None where CUB has none.
 
     Parameters
     ----------
@@ -98,7 +98,7 @@ def cub_sum(samples: Any) -> Callable[[], Any] | None:
     if library is None:
         return None
     total = cupy.empty(1, samples.dtype)
-    kept = (samples, total)  # as long as the function is, which only has their addresses
+    kept = (samples, total)  # kept alive with the function, which only has their addresses
 
     def launch() -> Any:
         assert kept
@@ -111,7 +111,7 @@ def cub_sum(samples: Any) -> Callable[[], Any] | None:
 
 
 def checked(result: int) -> int:
-    """Bytes, where it is no error."""
+    """The bytes; raises if they are an error code."""
     if result < 0:
         raise RuntimeError(f"CUB: expected success, got CUDA error {-result}")
     return max(1, result)

@@ -1,4 +1,4 @@
-"""The benchmarks by name: what each needs, and sizes at which it runs within the ordinary tests."""
+"""The benchmarks by name: what each needs, and the sizes with which the tests run it."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from tests.benchmarks.common import machine_name, save
 
 @dataclass(frozen=True)
 class Entry:
-    """One module of this folder, whose `measure` returns its figures.
+    """A module of this folder whose `measure` returns its figures.
 
     Attributes
     ----------
     needs
-        ``"gpu"``: one; ``"gpus"``: all there are, and at least one; ``"cpu"``: a machine without; ``"any"``.
+        ``"gpu"``: one GPU; ``"gpus"``: all, at least one; ``"cpu"``: a machine without; ``"any"``.
     tiny
-        What `measure` is given in the tests.
+        Arguments of `measure` in the tests.
     tool
-        The program that it runs besides, if any.
+        Another program that it runs, if any.
     """
 
     needs: str
@@ -31,7 +31,7 @@ class Entry:
     tool: str | None = None
 
     def fits(self) -> bool:
-        """Whether this machine is one for it."""
+        """Whether it can run on this machine."""
         gpus = find_devices().usable
         if self.tool and not which(self.tool):
             return False
@@ -53,16 +53,16 @@ ENTRIES = {
     "waiting": Entry("any", {"samples": 2**12, "chunks": 100, "planned": 1000, "repeats": 1, "whole": 2**20}),
     "command": Entry("cpu", {"mebibytes": 1, "repeats": 1, "jobs": ("histogram", "matmul")}),
     "growth": Entry("any", {"sizes": (2**16, 2**14)}),
-    "on_gpu": Entry("gpus", tool="compute-sanitizer"),  # runs all tests, so that no test can run it
+    "on_gpu": Entry("gpus", tool="compute-sanitizer"),  # runs all tests, so no test can run it
 }
 
 
 def machine(name: str) -> str:
-    """What the file of an entry's figures is called by: the GPUs that it used, or the cores."""
+    """Machine name in the file of an entry's figures: the GPUs that it used, or the cores."""
     return machine_name(find_devices().gpus if ENTRIES[name].needs != "cpu" else (), ENTRIES[name].needs == "gpu")
 
 
 def measure(name: str, path: Path, tiny: bool = False) -> None:
-    """Run one entry here and write its figures."""
+    """Run one entry and write its figures."""
     module = import_module(f"tests.benchmarks.{name}")
     save(module.measure(**(ENTRIES[name].tiny if tiny else {})), path)

@@ -1,7 +1,7 @@
 """Time and memory of the whole command against the number of samples, on the CPU and on 1, 2 and 4 GPUs.
 
 python -m tests.benchmarks OUT_FOLDER --only growth      # measures
-python -m tests.benchmarks.growth                        # draws results/growth.png from what was measured
+python -m tests.benchmarks.growth                        # draws results/growth.png from the recorded figures
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ MEMORY = "/dev/shm"
 
 
 def that_fit() -> list[int]:
-    """Sizes of files that leave half of the memory free."""
+    """Sizes whose files leave half of the memory free."""
     free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return [samples for samples in SIZES if 2 * 4 * samples <= free]
 
 
 def measure(sizes: Sequence[int] = ()) -> dict[str, Any]:
-    """One run of each size in each place, or of those that fit; the file is cut shorter from size to size."""
+    """One run of each size that fits, in each place; the file is truncated from size to size."""
     gpus = find_devices().usable
     sizes = sorted(sizes or that_fit(), reverse=True)
     job = command("histogram", "-q", "--json")
@@ -67,7 +67,7 @@ def measure(sizes: Sequence[int] = ()) -> dict[str, Any]:
 
 
 def draw(folder: Path) -> Path:
-    """The figure of all that was measured."""
+    """The figure, as PNG."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(8, 6), layout="constrained")

@@ -1,4 +1,4 @@
-"""A file in the page cache to its histogram, on the GPUs at hand, beside kvikio alone and dask.array.
+"""A file in the page cache to its histogram, on the GPUs at hand, next to kvikio alone and dask.array.
 
 python -m tests.benchmarks.histogram_file OUT.json [GiB]
 """
@@ -32,7 +32,7 @@ TIMES = 4
 
 
 def write_file(path: str, gib: int) -> None:
-    """One generated GiB, `gib` times, by several threads."""
+    """One generated GiB, written `gib` times by several threads."""
     generate(path, PART // 4)
     with open(path, "rb") as file:
         part = file.read()
@@ -43,7 +43,7 @@ def write_file(path: str, gib: int) -> None:
 
 
 def kvikio_alone(path: str, nbytes: int) -> float:
-    """Bytes per second of one GPU reading the file through kvikio, nothing counted."""
+    """Bytes per second of one GPU reading the file through kvikio, without counting."""
     import cupy
     import kvikio.defaults
 
@@ -65,7 +65,7 @@ def kvikio_alone(path: str, nbytes: int) -> float:
 
 
 def pinned_copies(gpus: int) -> float:
-    """Bytes per second from pinned memory to so many GPUs at once."""
+    """Bytes per second from pinned memory to several GPUs at once."""
     import cupy
 
     nbytes, copies = 2**28, 20
@@ -108,12 +108,12 @@ def dask_array(path: str, nbytes: int) -> float:
 
 
 def measure(gib: int = 16) -> dict[str, Any]:
-    """End-to-end rates on one GPU in this process and on all of them; of a file that is read `TIMES` times over."""
+    """End-to-end rates on one GPU in this process and on all GPUs, for a file that is read `TIMES` times over."""
     gpus = find_devices().usable
     with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
         path = os.path.join(folder, "data.bin")
         write_file(path, gib)
-        # As many names of one file: a machine may have no memory for as many files, and no cache holds one of them.
+        # Several names of one file: memory may not hold several files, and no cache holds one of them.
         names = [path, *(f"{path}.{number}" for number in range(1, TIMES))]
         for name in names[1:]:
             os.link(path, name)
@@ -134,7 +134,7 @@ def measure(gib: int = 16) -> dict[str, Any]:
                 results.add(str(report["result"]))
                 rows.append({"where": name, "turn": turn, "verify": verify, **report["performance"]})
                 print(name, verify, f"{report['performance']['bytes_per_second'] / 1e9:.1f} GB/s", flush=True)
-        # In a process that has not seen fewer GPUs.
+        # In a process that has not been limited to one GPU.
         with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
             peers = {"pinned to device": pool.submit(pinned_copies, gpus).result()}
         if gpus == 1:

@@ -1,4 +1,4 @@
-"""The histogram kernel on one GPU beside the read stream, CuPy's histograms and CUB's.
+"""The histogram kernel on one GPU next to the read stream, CuPy's histograms and CUB's.
 
 python -m tests.benchmarks.histogram_kernel OUT.json
 """
@@ -30,12 +30,12 @@ CASES: tuple[tuple[str, int, tuple[float, float] | None], ...] = (
     ("float32", 1024, (0, 1024)), ("float32", 1000, (0, 1023)), ("float32", 1024, None),
     ("float64", 1024, (0, 1024)), ("float64", 1000, (0, 1023)), ("float64", 1024, None), ("int64", 1024, (0, 1024)),
 )  # fmt: skip
-MOST_TIMED = 2**17  # bins; above, a pass takes so long that two distributions have to do
-PART = 64  # of them one is generated, the rest are copies
+MOST_TIMED = 2**17  # bins; above, a pass takes so long that two distributions suffice
+PART = 64  # one part of 64 is generated and repeated
 
 
 def edges_of(bins: int) -> Any:
-    """Irregular ones, over [0, 1024)."""
+    """Irregular edges over [0, 1024)."""
     return 1024 * np.sort(np.random.default_rng(0).random(bins + 1))
 
 
@@ -48,21 +48,21 @@ def part_of(dtype: str, distribution: str, nbytes: int) -> Any:
 
 
 def samples_of(part: Any, distribution: str, width: int) -> Any:
-    """Device array of a distribution over bins `width` times as many as it has levels; the part is repeated in it."""
+    """Device array of a distribution over `width` times as many bins as it has levels, made by repeating a part."""
     import cupy
 
     if width > 1:
         part = part * part.dtype.type(width)
-        if distribution not in ("constant", "hot"):  # those stay on the few values that they are about
+        if distribution not in ("constant", "hot"):  # whose point is that they have few values
             part += np.random.default_rng(0).integers(0, width, len(part), part.dtype)
         if distribution == "sorted":
             part.sort()
-    # Sorted stays sorted when each sample is repeated; the others keep their distribution when the part is.
+    # Repeating each sample keeps sorted samples sorted; repeating the part keeps the other distributions.
     return cupy.repeat(cupy.asarray(part), PART) if distribution == "sorted" else cupy.tile(cupy.asarray(part), PART)
 
 
 def measure(nbytes: int = 2**30, repeats: int = 20) -> dict[str, Any]:
-    """Rates of every case on every distribution, as a share of the read stream measured beside it."""
+    """Rates of every case on every distribution, as a share of the read stream, measured alternately."""
     import cupy
 
     ahead = cupy.zeros(nbytes // 4, cupy.uint32)
@@ -110,12 +110,12 @@ def measure(nbytes: int = 2**30, repeats: int = 20) -> dict[str, Any]:
 
 
 def small_file(lead: Callable[[], None]) -> dict[str, float]:
-    """2^25 samples on the device, beside a read of them; launch included, the device waits for Python."""
+    """Milliseconds for 2^25 samples on the device and for reading them; with launch, the device waits for Python."""
     import cupy
 
     small = samples_of(part_of("int32", "uniform", 2**27), "uniform", 1)
     binning = HistogramOptions().binning(np.dtype("int32"))
-    copies = [small.copy() for _ in range(4)]  # together larger than the second-level cache
+    copies = [small.copy() for _ in range(4)]  # together larger than the L2 cache
     turns = iter(range(10**9))
     works = {
         "kernel": lambda: histogram(copies[next(turns) % 4], binning),

@@ -1,4 +1,4 @@
-"""Every job on files larger than the memory that it may take, on CPU and on 1, 2, 4 GPUs: the same bits, and how fast.
+"""Every job on files larger than its memory limit, on the CPU and on 1, 2 and 4 GPUs: same bits, and how fast.
 
 python -m tests.benchmarks.jobs OUT.json [MiB]
 """
@@ -22,8 +22,8 @@ from workflows import WORKFLOWS
 from workflows.array_job import ArrayJob
 
 MEMORY = "/dev/shm"
-MATRIX_SHARE = 32  # of the bytes of other inputs that a matrix has: its product takes the cube of its side
-# Job, its words on the command line, and the dtypes of its inputs, each of so many bytes.
+MATRIX_SHARE = 32  # a matrix has 1/32 of the bytes of other inputs: its product takes the cube of its side
+# Job, its words on the command line, and the dtypes of its inputs, all of the same bytes.
 JOBS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     ("matmul", (), ("float32 matrix", "float32 matrix")),
     ("histogram", (), ("int32",)),
@@ -37,7 +37,7 @@ JOBS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
 
 
 def inputs(folder: Path, dtypes: tuple[str, ...], nbytes: int) -> list[str]:
-    """A `.npy` file for each dtype, as paths; a matrix is a square of a small part of the bytes."""
+    """Paths of a `.npy` file for each dtype; a matrix is square and has a small part of the bytes."""
     paths = []
     for number, kind in enumerate(dtypes):
         dtype, _, matrix = kind.partition(" ")
@@ -55,7 +55,7 @@ def inputs(folder: Path, dtypes: tuple[str, ...], nbytes: int) -> list[str]:
 
 
 def one_run(words: Sequence[str], output: Path | None, visible: str, limits: Sequence[str]) -> tuple[str, Any]:
-    """Digest of what a command found, and the performance that it reports, with where it ran."""
+    """Digest of the result of a command, the performance it reports, and where it ran."""
     device = ("--device", "gpu" if visible else "cpu")
     target = ("-o", str(output)) if output else ()
     shown = os.environ | ({"CUDA_VISIBLE_DEVICES": visible} if visible else {})
@@ -72,7 +72,7 @@ def one_run(words: Sequence[str], output: Path | None, visible: str, limits: Seq
 
 
 def rows(mebibytes: int) -> Iterator[dict[str, Any]]:
-    """Each job in every place, with limits of memory, of the host and of each GPU, that its inputs do not fit into."""
+    """Each job in every place, under limits of host and GPU memory that its inputs exceed."""
     gpus = find_devices().usable
     every = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(gpus)))).split(",")
     places = {"CPU": ""} | {f"{number} GPU": ",".join(every[:number]) for number in (1, 2, 4) if number <= gpus}
@@ -87,7 +87,7 @@ def rows(mebibytes: int) -> Iterator[dict[str, Any]]:
             taken = row["performance"] = {}
             digests = set()
             for place, visible in places.items():
-                # Histograms and reductions stream, on the CPU within a few MiB for each thread.
+                # Histograms and reductions stream, on the CPU within a few MiB per thread.
                 limits = ["--memory-limit", str(limit)] if is_array else []
                 limits += ["--device-memory-limit", str(limit)] if visible else []
                 output = folder / "output.npy" if is_array else None
@@ -105,7 +105,7 @@ def measure(mebibytes: int = 1024) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    found: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     for row in rows(int(sys.argv[2]) if len(sys.argv) > 2 else 1024):
-        found.append(row)
-        save({"jobs": found}, sys.argv[1])  # what there is, also when it is interrupted
+        rows.append(row)
+        save({"jobs": rows}, sys.argv[1])  # so that an interrupted run leaves what it has

@@ -1,4 +1,4 @@
-"""The exact product on one GPU beside cuBLAS, and what each of its steps takes.
+"""The exact product on one GPU next to cuBLAS, and the time of each of its steps.
 
 python -m tests.benchmarks.matmul_kernel OUT.json
 """
@@ -24,13 +24,13 @@ from tests.benchmarks.common import device_medians, save
 
 DTYPES = ("float64", "float32")
 SIZES = (4096, 8192, 16384)
-STACKED = 256  # matrices of as many rows and columns in a stack
-# Other ways to cut C, for the multiply step alone.
+STACKED = 256  # matrices in a stack, and their rows and columns
+# Other tile sizes, for the multiply step alone.
 BY_WARPS = ((128, 256, 64, 64), (256, 128, 64, 64), (128, 128, 64, 64), (64, 64, 32, 32))
 
 
 def matrices(size: int, dtype: str) -> tuple[Any, Any]:
-    """Two on the device, normally distributed."""
+    """Two matrices on the device, normally distributed."""
     import cupy
 
     random = np.random.default_rng(size)
@@ -41,7 +41,7 @@ def matrices(size: int, dtype: str) -> tuple[Any, Any]:
 
 
 def hard(kind: str, size: int) -> tuple[Any, Any]:
-    """Two float64 matrices of which the certificate does not hold everywhere."""
+    """Two float64 matrices whose product has uncertain elements."""
     import cupy
 
     a, b = matrices(size, "float64")
@@ -69,12 +69,12 @@ HARD = (
 
 
 def verified(a: Any, b: Any) -> bool:
-    """Whether the first rows and columns have the bits that the CPU gives."""
-    found = exact_matmul(a, b)[:32, :32].get()
+    """Whether the first rows and columns have the bits of the CPU's product."""
+    product = exact_matmul(a, b)[:32, :32].get()
     on_cpu = ProductOnCpu((a.dtype, b.dtype), a.dtype)
     parts = a[:32].get(), np.ascontiguousarray(b[:, :32].get())
     expected = multiplied(on_cpu, lambda: [parts])
-    return bool(found.tobytes() == expected.tobytes())
+    return bool(product.tobytes() == expected.tobytes())
 
 
 def steps(a: Any, b: Any) -> dict[str, Callable[[], Any]]:
@@ -88,12 +88,12 @@ def steps(a: Any, b: Any) -> dict[str, Callable[[], Any]]:
         "measure": lambda: work.measure(a, b),
         "split": lambda: work.planes(a, b, 0, length),
         "multiply": lambda: work.multiply(planes, length, False),
-        "finish": work.finish,  # which finds the doubtful elements
+        "finish": work.finish,  # which finds the uncertain elements
     }
 
 
 def measure(repeats: int = 10, sizes: tuple[int, ...] = SIZES) -> dict[str, Any]:
-    """Seconds and rates of every size and dtype, taking turns with cuBLAS without TF32."""
+    """Seconds and rates of every size and dtype, alternating with cuBLAS without TF32."""
     import cupy
 
     ahead = cupy.zeros(2**28, cupy.uint32)
@@ -130,7 +130,7 @@ def measure(repeats: int = 10, sizes: tuple[int, ...] = SIZES) -> dict[str, Any]
 
 
 def stack(dtype: str, size: int, repeats: int) -> dict[str, Any]:
-    """What a stack of matrices takes, beside cuBLAS and beside reading and writing as much."""
+    """Time for a stack of matrices, next to cuBLAS and to reading and writing the same bytes."""
     import cupy
 
     a, b = (cupy.ascontiguousarray(cupy.stack([matrix] * size)) for matrix in matrices(size, dtype))
@@ -173,17 +173,17 @@ def hard_case(kind: str, size: int, repeats: int) -> dict[str, Any]:
 
 
 def tiles(repeats: int, size: int) -> dict[str, float]:
-    """Rates of the multiply step by tile, in float64, where they fit into shared memory."""
+    """Rates of the multiply step by tile, in float64, for tiles that fit into shared memory."""
     import cupy
 
     a, b = matrices(size, "float64")
     ahead = cupy.zeros(2**28, cupy.uint32)
     rates, limits = {}, device.limits()
-    found: list[Tile] = [Warps(*tile, stages) for tile in BY_WARPS for stages in (3, 4)]
-    found += [replace(HOPPER, stages=stages) for stages in (2, 3, 4) if limits.hopper]
+    tiles: list[Tile] = [Warps(*tile, stages) for tile in BY_WARPS for stages in (3, 4)]
+    tiles += [replace(HOPPER, stages=stages) for stages in (2, 3, 4) if limits.hopper]
     chosen = residue.choose_tile
     try:
-        for tile in found:
+        for tile in tiles:
             if tile.shared > limits.shared_per_block:
                 continue
             residue.choose_tile = lambda *_, tile=tile: tile

@@ -1,4 +1,4 @@
-"""Exact products of stacks of small matrices on one GPU, beside cuBLAS and beside reading and writing as much.
+"""Exact products of stacks of small matrices on one GPU, next to cuBLAS and to reading and writing the same bytes.
 
 python -m tests.benchmarks.matmul_small OUT.json
 """
@@ -21,12 +21,12 @@ from tests.benchmarks.common import device_medians, save
 
 DTYPES = ("float32", "float64")
 CASES = ((100_000, 16), (50_000, 32), (10_000, 64))
-PRODUCTS_PER_SECOND = 9e14  # of bytes, that mma.sync was seen to multiply: matmul_kernel_H200.json
+PRODUCTS_PER_SECOND = 9e14  # of bytes, as measured for mma.sync in matmul_kernel_H200.json
 DIGITS = {"float32": 4, "float64": 7}
 
 
 def stacks(matrices: int, size: int, dtype: str) -> tuple[Any, Any]:
-    """Two on the device, normally distributed."""
+    """Two stacks on the device, normally distributed."""
     import cupy
 
     random = np.random.default_rng(size)
@@ -37,7 +37,7 @@ def stacks(matrices: int, size: int, dtype: str) -> tuple[Any, Any]:
 
 
 def verified(a: Any, b: Any) -> bool:
-    """Whether the first matrices have the bits that the CPU gives."""
+    """Whether the first matrices have the bits of the CPU's product."""
     a, b = a[:997], b[:997] if b.ndim > 2 else b
     product = ProductOnCpu((a.dtype, b.dtype), a.dtype)
     parts = a.get(), b.get()
@@ -47,7 +47,7 @@ def verified(a: Any, b: Any) -> bool:
 
 
 def measure(repeats: int = 20, cases: tuple[tuple[int, int], ...] = CASES) -> dict[str, Any]:
-    """Seconds of every case, taking turns with the others; rates in bytes of A, B and C."""
+    """Seconds of every case, alternating with the peers; rates in bytes of A, B and C."""
     import cupy
 
     ahead = cupy.zeros(2**28, cupy.uint32)
@@ -89,7 +89,7 @@ OTHERS = (
 
 
 def other(kind: str, matrices: int, repeats: int) -> dict[str, Any]:
-    """What a stack costs that is not what the kernel is fastest with, of 16 x 16 and float64."""
+    """Cost of a float64 stack of 16 x 16 that keeps the kernel from its fastest path."""
     import cupy
 
     a, b = stacks(matrices, 12 if kind == "12 x 12" else 16, "float64")

@@ -1,4 +1,4 @@
-"""The tests of kernels on a GPU, and their small cases under compute-sanitizer: what ran, what it said, on what.
+"""The tests of kernels on a GPU, and their small cases under compute-sanitizer: what ran, the outcome, the machine.
 
 python -m tests.benchmarks.on_gpu OUT.json
 """
@@ -19,14 +19,14 @@ from tests.benchmarks.common import save
 
 TESTS = Path(__file__).parents[1]
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
-SECONDS = 300  # that a tool may take
-# A kernel that is broken on purpose, so that a tool that reports nothing is one that works. It has to be one whose
-# conflict is between plain accesses: racecheck does not report the histogram's no_barrier, where atomics conflict.
+SECONDS = 300  # limit for a tool
+# A kernel that is broken on purpose, to show that the tool reports errors. Its conflict has to be between plain
+# accesses: racecheck does not report conflicting atomics, as in the histogram's no_barrier.
 CANARY = {"racecheck": "missing_barrier"}
 
 
 def run_cases(variant: str | None) -> None:
-    """Every right case of tests/cases/all.py on the current GPU; or those of one variant, whatever comes out."""
+    """Run every right case of tests/cases/all.py on the current GPU, or those of a variant, whatever their outcome."""
     sys.path.insert(0, str(TESTS))
     import cupy
 
@@ -44,7 +44,7 @@ def run_cases(variant: str | None) -> None:
 
 
 def sanitize(tool: str, variant: str | None = None) -> dict[str, Any]:
-    """Cases that ran, errors that the tool counted, and its exit status."""
+    """Cases that ran, errors that the tool counted, and its output if it failed."""
     command = [
         "timeout",
         str(SECONDS),
@@ -60,11 +60,11 @@ def sanitize(tool: str, variant: str | None = None) -> dict[str, Any]:
     done = subprocess.run(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     ran = re.search(r"^cases: (\d+)$", done.stdout, re.MULTILINE)
     errors = re.search(r"(?:ERROR SUMMARY: |RACECHECK SUMMARY: )(\d+)", done.stdout)
-    found = {"cases": int(ran[1]) if ran else 0, "errors": int(errors[1]) if errors else None}
+    outcome = {"cases": int(ran[1]) if ran else 0, "errors": int(errors[1]) if errors else None}
     if done.returncode or not ran:
-        found["said"] = done.stdout[-2000:]
-    print(tool, variant or "", found, flush=True)
-    return found
+        outcome["said"] = done.stdout[-2000:]
+    print(tool, variant or "", outcome, flush=True)
+    return outcome
 
 
 def run_tests() -> dict[str, dict[str, int]]:
@@ -82,7 +82,7 @@ def run_tests() -> dict[str, dict[str, int]]:
 
 
 def measure() -> dict[str, Any]:
-    """All at once: nothing here is timed."""
+    """Run everything concurrently: nothing here is timed."""
     with ThreadPoolExecutor() as pool:
         tools = {tool: pool.submit(sanitize, tool) for tool in TOOLS}
         canaries = {tool: pool.submit(sanitize, tool, variant) for tool, variant in CANARY.items()}

@@ -1,4 +1,4 @@
-"""What other libraries have for a job, each at its best as a program of its own; prints its numbers as JSON.
+"""The fastest way of other libraries to do a job, each as a program of its own; prints its numbers as JSON.
 
 python tests/benchmarks/peers.py JOB PEER FILE ...
 
@@ -18,21 +18,21 @@ import numpy as np
 
 BINS = 1024
 THREADS = len(os.sched_getaffinity(0))
-CACHED = 2**18  # samples that stay in a second-level cache
+CACHED = 2**18  # samples that fit the L2 cache
 LARGE = 2**26  # samples that keep all threads of a peer busy
 
 Numbers = Any
 
 
 def blocks(path: str, dtype: str, size: int) -> Iterator[Any]:
-    """A file, so many samples at a time."""
+    """A file in blocks of so many samples."""
     samples = np.memmap(path, dtype, "r")
     for start in range(0, len(samples), size):
         yield samples[start : start + size]
 
 
 def histogram_numpy(path: str) -> Numbers:
-    """Integers count themselves; in blocks that stay in the cache, several times as fast as all at once."""
+    """bincount, in blocks that fit the cache, which is several times as fast as all at once."""
     return sum(np.bincount(block, minlength=BINS) for block in blocks(path, "int32", CACHED)).tolist()
 
 
@@ -41,10 +41,10 @@ def histogram_boost(path: str) -> Numbers:
     import boost_histogram
 
     axis = boost_histogram.axis.Integer(0, BINS, underflow=False, overflow=False)
-    found = boost_histogram.Histogram(axis, storage=boost_histogram.storage.Int64())
+    histogram = boost_histogram.Histogram(axis, storage=boost_histogram.storage.Int64())
     for block in blocks(path, "int32", LARGE):
-        found.fill(block, threads=THREADS)
-    return found.values().astype(int).tolist()
+        histogram.fill(block, threads=THREADS)
+    return histogram.values().astype(int).tolist()
 
 
 def histogram_polars(path: str) -> Numbers:
@@ -87,9 +87,9 @@ def reduce_polars(path: str) -> Numbers:
     x = polars.col("x")
     whole = polars.DataFrame({"x": np.memmap(path, "float32", "r")}).lazy()
     wide = x.cast(polars.Float64)
-    found = whole.select(wide.sum().alias("a"), wide.mean().alias("b"), wide.var(ddof=0).alias("c"),
+    sums = whole.select(wide.sum().alias("a"), wide.mean().alias("b"), wide.var(ddof=0).alias("c"),
                          x.min().alias("d"), x.max().alias("e"))  # fmt: skip
-    return list(found.collect(engine="streaming").row(0))
+    return list(sums.collect(engine="streaming").row(0))
 
 
 def reduce_duckdb(path: str) -> Numbers:

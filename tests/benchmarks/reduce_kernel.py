@@ -1,4 +1,4 @@
-"""The exact reductions on one GPU beside the read stream and CUB's sums, plain and reproducible, and minimum.
+"""The exact reductions on one GPU next to the read stream, CUB's sums (plain and reproducible) and its minimum.
 
 python -m tests.benchmarks.reduce_kernel OUT.json
 """
@@ -19,11 +19,11 @@ from tests.benchmarks.cub import cub_sum
 
 DTYPES = ("float32", "float64", "int32", "float16", "uint8", "int64")
 NAMES = {1: "sum", 3: "sum, squares", 4: "extremes", 5: "sum, extremes", 7: "everything"}
-PART = 2**24  # samples that are generated; they are repeated
+PART = 2**24  # samples that are generated and then repeated
 
 
 def samples_of(dtype: str, kind: str, nbytes: int) -> Any:
-    """Device array: normally distributed, or any bits at all, which for floats spread over every exponent."""
+    """Device array: normally distributed, or of random bits, which spreads floats over all exponents."""
     import cupy
 
     itemsize = np.dtype(dtype).itemsize
@@ -38,7 +38,7 @@ def samples_of(dtype: str, kind: str, nbytes: int) -> Any:
 
 
 def measure(nbytes: int = 2**30, repeats: int = 20) -> dict[str, Any]:
-    """Rates of every combination of results, as a share of the read stream measured beside it."""
+    """Rates of every combination of results, as a share of the read stream, measured alternately."""
     import cupy
 
     cupy.cuda.set_allocator(cupy.cuda.MemoryPool().malloc)

@@ -1,4 +1,4 @@
-"""Every variant of every kernel on the host, in very many orders of its threads: which passed.
+"""Every variant of every kernel on the host, in very many orders of its threads.
 
 python -m tests.benchmarks.schedules OUT.json [1000]
 """
@@ -23,7 +23,7 @@ from tests.emulator.device import HOST, schedule
 
 
 def run(number: int, schedules: int) -> dict[str, Any]:
-    """One case under as many seeds: how often it passed, and the first seed at which a right one did not."""
+    """One case under many seeds: how often it passed, and the first seed with which a right one failed."""
     case, passed, failed_at = CASES[number], 0, None
     with pytest.MonkeyPatch.context() as monkeypatch, on_host(monkeypatch) as cupy:
         for seed in range(schedules):
@@ -39,7 +39,7 @@ def run(number: int, schedules: int) -> dict[str, Any]:
 
 
 def main(out: str, schedules: str = "1000") -> None:
-    """Run all cases on all cores, and write what came of it."""
+    """Run all cases on all cores and write the outcomes."""
     began = time.monotonic()
     with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as pool:
         rows = list(pool.map(run, range(len(CASES)), [int(schedules)] * len(CASES)))

@@ -1,4 +1,4 @@
-"""The sliding windows on one GPU beside the copy rate, what CuPy has for them, and the rate of multiplications.
+"""The stencil kernels on one GPU next to a copy, to CuPy's functions and to the rate of multiplications.
 
 python -m tests.benchmarks.stencil_kernel OUT.json
 """
@@ -19,8 +19,8 @@ from tests.benchmarks.common import device_medians, save
 
 RADII = (3, 16, 100, 1000, 4096, 100_000, 1_000_000)
 WEIGHTED_RADII = (1, 3, 8, 16, 100, 1000, 4096)
-PART = 2**24  # elements that are generated; they are repeated
-HEAD = 2**18  # elements of which the sums are compared with those of the CPU, and a window and a half
+PART = 2**24  # elements that are generated and then repeated
+HEAD = 2**18  # elements whose sums are compared with the CPU's, plus a window and a half
 
 
 def elements_of(dtype: str, kind: str, nbytes: int) -> Any:
@@ -38,13 +38,13 @@ def elements_of(dtype: str, kind: str, nbytes: int) -> Any:
 
 
 def verified(x: Any, radius: int, compute: Any, on_cpu: Any) -> bool:
-    """The same bits as from the CPU, at the beginning."""
+    """Whether the first sums have the bits of the CPU's."""
     head = x[:, : HEAD + 3 * radius].copy()
     return bool(compute(head).get().tobytes() == on_cpu(head.get()).tobytes())
 
 
 def products_rate(dtype: str) -> float:
-    """Products and sums a second, each rounded by itself, in registers."""
+    """Separately rounded products and sums per second, in registers."""
     import cupy
 
     c_type = {"float32": "float", "float64": "double"}[dtype]
@@ -57,7 +57,7 @@ def products_rate(dtype: str) -> float:
 
 
 def measure(nbytes: int = 2**29, repeats: int = 10) -> dict[str, Any]:
-    """Rates of reading and writing together, as a share of that of a copy measured beside it."""
+    """Rates of reading and writing together, as a share of a copy measured alternately."""
     import cupy
     from cupyx.scipy import ndimage
 

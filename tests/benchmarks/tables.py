@@ -1,4 +1,4 @@
-"""The README's tables, made from the recorded figures; nothing in them is typed by hand.
+"""The tables in README.md and docs/, made from the recorded figures; no number in them is typed by hand.
 
 python -m tests.benchmarks.tables
 """
@@ -8,16 +8,23 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from kernels.study.histogram import VARIANTS
+from tests.benchmarks import matmul_tables
 from tests.benchmarks.common import RESULTS
+from tests.benchmarks.markdown import share, table
 from tests.benchmarks.rows import ROWS
-from tests.benchmarks.targets import CORES, GPU, Found, Need, Row
+from tests.benchmarks.targets import CORES, GPU, GPUS, Figure, Need, Row
 
-README = Path(__file__).parents[2] / "README.md"
+ROOT = Path(__file__).parents[2]
+README = ROOT / "README.md"
+DOCS = ROOT / "docs"
+OWN_KERNEL = "the job's own kernel"  # what a recorded variant is that the ladder no longer has
+REDUCE_DTYPES = ("uint8", "int32", "int64", "float16", "float32", "float64")
+REDUCE_PARTS = ("sum", "sum, squares", "extremes", "everything")
 
 
 def read(name: str) -> Any:
@@ -25,14 +32,8 @@ def read(name: str) -> Any:
     return json.loads((RESULTS / name).read_text(encoding="utf-8"))
 
 
-def table(columns: list[str], rows: list[list[str]]) -> str:
-    """Markdown; all columns but the first are numbers."""
-    rule = ["---", *["--:"] * (len(columns) - 1)]
-    return "\n".join(f"| {' | '.join(row)} |" for row in (columns, rule, *rows))
-
-
 def amount(number: float, need: Need) -> str:
-    """To the precision of its need, rounded away from it: what is short never looks as if it were not."""
+    """To the precision of its requirement, rounded away from it: what falls short never looks as if it did not."""
     if math.isnan(number):
         return "nan"
     if number >= 100:
@@ -41,46 +42,63 @@ def amount(number: float, need: Need) -> str:
     return f"{(math.ceil if need.at_most else math.floor)(number * step) / step:g}"
 
 
-def cell(found: Found | None, need: Need | None) -> str:
-    """A measured number, bold where it is short, with the case that it is of."""
+def cell(figure: Figure | None, need: Need | None) -> str:
+    """A measured number, bold where it falls short, with the case that it belongs to."""
     if need is None:
         return ""
-    if found is None:
+    if figure is None:
         return "not measured"
-    number = amount(found.number, need)
-    case = f" ({found.case})" if found.case else ""
-    return (number if need.met(found.number) else f"**{number}**") + case
+    number = amount(figure.number, need)
+    case = f" ({figure.case})" if figure.case else ""
+    return (number if need.met(figure.number) else f"**{number}**") + case
+
+
+def measured(rows: Sequence[Row]) -> str:
+    """Each row with what is required and what was measured, under a line that says where and how."""
+    lines = []
+    for row in rows:
+        figure, of_peer = row.figures()
+        peer = f"{cell(of_peer, row.peer)}; {row.peer}" if row.peer else ""
+        lines.append([row.what, str(row.need), cell(figure, row.need), peer])
+    return (
+        f"Measured on {machines()}.\nA ratio compares two measurements of one run. Each row shows its worst "
+        "distribution, dtype and size, rows of files\nand commands their fastest or median run; what falls short is "
+        "bold. The last column gives the measured ratio to the peer,\nthen the required one.\n\n"
+        + table(["", "required", "measured", "peer"], lines)
+    )
 
 
 def speed(rows: Sequence[Row] = ROWS) -> str:
-    """Every row with what is required and what was measured; below it, what bounds those that are short."""
-    lines, bounds = [], []
-    for row in rows:
-        found, beside = row.found()
-        peer = f"{cell(beside, row.peer)}; {row.peer}" if row.peer else ""
-        lines.append([row.what, str(row.need), cell(found, row.need), peer])
-        if row.short():
-            bounds.append(f"- **{row.what}**: {row.bound}")
-    machines = f"{environment_of(GPU)}, or four of them; CPU rows on {CORES.removesuffix('cores')} cores"
-    text = (
-        f"Measured on {machines}. Ratios are those within one process,\nof all distributions, dtypes and sizes of a "
-        "row the worst. Of a peer: what was measured; what is required.\n\n"
-        + table(["", "required", "measured", "peer"], lines)
+    """Every row; below the table, what bounds those that fall short."""
+    bounds = [f"- **{row.what}**: {row.bound}" for row in rows if row.short()]
+    text = measured(rows)
+    return f"{text}\n\n## What bounds the rows in bold\n\n" + "\n".join(bounds) if bounds else text
+
+
+def highlights(rows: Sequence[Row] = ROWS) -> str:
+    """The rows that the README shows, and how many of all meet what is required."""
+    met = sum(not row.short() for row in rows)
+    return (
+        measured([row for row in rows if row.in_readme]) + f"\n\n{met} of all {len(rows)} rows meet what is required. "
+        "[docs/performance.md](docs/performance.md) has every row, and for\neach that does not, what bounds it and "
+        "what was tried."
     )
-    return f"{text}\n\nShort of it, in bold:\n\n" + "\n".join(bounds) if bounds else text
 
 
-def environment_of(machine: str) -> str:
-    """The GPU's name and the date, from the histogram's figures."""
-    environment = read(f"histogram_kernel_{machine}.json")["environment"]
-    return f"one {environment['gpus'][0]} ({environment['date']})"
+def machines() -> str:
+    """The GPU, the days on which its files were recorded, and the cores of the CPU rows."""
+    environments = [read(path.name)["environment"] for path in sorted(RESULTS.glob(f"*_{GPU}.json"))]
+    days = sorted({environment["date"] for environment in environments})
+    name = read(f"histogram_kernel_{GPU}.json")["environment"]["gpus"][0]
+    when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
+    return f"one {name} ({when}) or {GPUS.partition('x')[0]} of them; CPU rows on {CORES.removesuffix('cores')} cores"
 
 
 def ladder() -> str:
     """What each idea of the histogram's ladder buys, beside the course's own figures."""
     figures = read("study/histogram.json")
     rows = []
-    for name, variant in VARIANTS.items():
+    for name in dict.fromkeys(row["variant"] for row in figures["rows"]):
         timed = [row for row in figures["rows"] if row["variant"] == name and row["ms"] and row["sizes"] == [2**25]
                  and row["table"] != "all samples equal"]  # fmt: skip
         if not timed:
@@ -89,7 +107,7 @@ def ladder() -> str:
         course = [float(row["course_ms"]) for row in timed if row["course_ms"]]
         rows.append(
             [
-                f"`{name}`: {variant.idea}",
+                f"`{name}`: {VARIANTS[name].idea if name in VARIANTS else OWN_KERNEL}",
                 f"{best['ms']:.3g}",
                 f"{best['share']:.1%}",
                 f"{min(course):g}" if course else "",
@@ -97,24 +115,68 @@ def ladder() -> str:
         )
     device = figures["environment"]["device"]
     held = [row["verdict"] for row in figures["conclusions"]]
+    columns = [f"histogram of 2^25 samples on {device}", "ms", "of a plain read", "in the course, on RTX 3060, ms"]
     return (
-        table([f"histogram of 2^25 samples on {device}", "ms", "of a plain read", "there, on RTX 3060, ms"], rows)
-        + f"\n\nOf {len(held)} statements tested on today's GPU {held.count('held')} held."
+        table(columns, rows) + f"\n\nOf the {len(held)} statements of the course that were tested on this GPU, "
+        f"{held.count('held')} hold."
     )
 
 
-TABLES = {"speed": speed, "ladder": ladder}
+def reductions() -> str:
+    """Each part of a reduction as a share of a plain read, by dtype."""
+    cases = {
+        (case["dtype"], case["samples"]): case["share of read"] for case in read(f"reduce_kernel_{GPU}.json")["cases"]
+    }
+    rows = [
+        [part + suffix, *(share(cases[dtype, samples][part]) for dtype in REDUCE_DTYPES)]
+        for samples, suffix in (("ordinary", ""), ("any bits", ", any bits"))
+        for part in REDUCE_PARTS
+    ]
+    return table(["share of a plain read", *REDUCE_DTYPES], rows)
 
 
-def filled(text: str) -> str:
-    """The README with each table between its markers made anew."""
-    for name, make in TABLES.items():
+def products() -> str:
+    """Large products beside cuBLAS."""
+    return matmul_tables.large(read(f"matmul_kernel_{GPU}.json")["cases"])
+
+
+def hard_products() -> str:
+    """Products with elements that are computed term by term."""
+    return matmul_tables.hard(read(f"matmul_kernel_{GPU}.json")["hard cases"])
+
+
+def small_products() -> str:
+    """Stacks of small matrices beside their limit and cuBLAS."""
+    return matmul_tables.small(read(f"matmul_small_{GPU}.json")["cases"])
+
+
+def odd_products() -> str:
+    """Stacks of small matrices with elements that are computed term by term."""
+    return matmul_tables.odd(read(f"matmul_small_{GPU}.json"))
+
+
+PAGES: Mapping[Path, Mapping[str, Callable[[], str]]] = {
+    README: {"speed": highlights},
+    DOCS / "performance.md": {"speed": speed},
+    DOCS / "kernels.md": {"ladder": ladder},
+    DOCS / "reduce.md": {"reductions": reductions},
+    DOCS / "matmul.md": {
+        "products": products, "hard products": hard_products, "small products": small_products,
+        "odd products": odd_products,
+    },
+}  # fmt: skip
+
+
+def filled(page: Path, text: str) -> str:
+    """A page with each table between its markers made anew."""
+    for name, make in PAGES[page].items():
         between = re.compile(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
         if len(between.findall(text)) != 1:
-            raise ValueError(f"README.md: expected <!-- {name} --> and <!-- /{name} --> once")
-        text = between.sub(lambda found, made=make: f"{found[1]}\n{made()}\n\n{found[2]}", text)
+            raise ValueError(f"{page.name}: expected <!-- {name} --> and <!-- /{name} --> once")
+        text = between.sub(lambda old, made=make: f"{old[1]}\n{made()}\n\n{old[2]}", text)
     return text
 
 
 if __name__ == "__main__":
-    README.write_text(filled(README.read_text(encoding="utf-8")), encoding="utf-8")
+    for page in PAGES:
+        page.write_text(filled(page, page.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,7 +1,7 @@
-"""What has to be reached, row by row of the README's table, and where the recorded figures say what was.
+"""A row of the speed table: what is required, and how to look up what was measured in the recorded figures.
 
-Each figure is a ratio to a limit, or to a peer, that the same process measured in turns with ours; of several data
-distributions, dtypes and sizes the worst counts. A row that is short of what is required says what bounds it.
+Each figure is a ratio to a limit, or to a peer, measured alternately with ours in one process; the worst distribution,
+dtype and size counts. A row that falls short says what bounds it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 from tests.benchmarks.common import RESULTS
 
 Case = dict[str, Any]
-GPU = "H200"  # the machines of the table, as in the names of files under results/
+GPU = "H200"  # machines, as in the names of the files under results/
 GPUS = "4xH200"
 CORES = "2cores"
 
@@ -28,14 +28,14 @@ class NotMeasured(LookupError):
 
 @dataclass(frozen=True)
 class Need:
-    """A limit, and what it is counted in."""
+    """A limit and its unit."""
 
     limit: float
     unit: str
     at_most: bool = False
 
     def met(self, number: float) -> bool:
-        """NaN never meets it."""
+        """Whether a number meets the limit; NaN never does."""
         return number <= self.limit if self.at_most else number >= self.limit
 
     def __str__(self) -> str:
@@ -43,14 +43,14 @@ class Need:
 
 
 @dataclass(frozen=True, order=True)
-class Found:
-    """A measured number, and the case that it is the worst of."""
+class Figure:
+    """A measured number, and the case it belongs to: the worst one."""
 
     number: float
     case: str = ""
 
 
-Find = Callable[[], Found]
+Find = Callable[[], Figure]
 
 
 @dataclass(frozen=True)
@@ -61,11 +61,13 @@ class Row:
     ----------
     what
     need, find
-        What is required, and where it is found.
+        What is required, and how to look up what was measured.
     peer, find_peer
-        The same of what it is set beside, if anything.
+        The same for the ratio to a peer, if there is one.
     bound
-        What was tried and what bounds it, where it is short of either.
+        What bounds it and what was tried, where it falls short of either.
+    in_readme
+        The README shows it.
     """
 
     what: str
@@ -74,21 +76,22 @@ class Row:
     peer: Need | None = None
     find_peer: Find | None = None
     bound: str = ""
+    in_readme: bool = False
 
-    def found(self) -> tuple[Found | None, Found | None]:
-        """Measured, and measured against the peer; None for what was not."""
+    def figures(self) -> tuple[Figure | None, Figure | None]:
+        """What was measured, and the ratio to the peer; None where there is none."""
         return attempt(self.find), attempt(self.find_peer) if self.find_peer else None
 
     def short(self) -> bool:
-        """Whether what was measured is less than what is required."""
-        found, beside = self.found()
-        return bool(found and not self.need.met(found.number)) or bool(
-            beside and self.peer and not self.peer.met(beside.number)
+        """Whether what was measured falls short of what is required."""
+        figure, of_peer = self.figures()
+        return bool(figure and not self.need.met(figure.number)) or bool(
+            of_peer and self.peer and not self.peer.met(of_peer.number)
         )
 
 
-def attempt(find: Find) -> Found | None:
-    """What is found, if it was measured."""
+def attempt(find: Find) -> Figure | None:
+    """The figure, or None if it was not measured."""
     try:
         return find()
     except NotMeasured:
@@ -104,7 +107,7 @@ def read(name: str) -> Any:
 
 
 def value(of: Any, *keys: Any) -> Any:
-    """What lies under keys, one in the other."""
+    """The value under nested keys."""
     for key in keys:
         if not isinstance(of, dict) or key not in of:
             raise NotMeasured(f"{key}")
@@ -113,35 +116,33 @@ def value(of: Any, *keys: Any) -> Any:
 
 
 def cases(name: str, under: str = "cases", **wanted: Iterable[Any]) -> list[Case]:
-    """Cases of which each field is one of those wanted.
+    """Cases in which each field has one of the wanted values.
 
     Raises
     ------
     ValueError
-        If the numbers of one of them were found to be wrong: that is no figure to show but a bug to find.
+        If a case computed wrong numbers: that is a bug to find, not a figure to show.
     """
-    found = [
-        case for case in value(read(name), under) if all(case.get(field) in wanted[field] for field in wanted)
-    ]  # fmt: skip
-    for case in found:
+    chosen = [case for case in value(read(name), under) if all(case.get(field) in wanted[field] for field in wanted)]
+    for case in chosen:
         if not case.get("verified", True):
             raise ValueError(f"{name}: the recorded numbers of {case} are wrong")
-    return found
+    return chosen
 
 
-def worst(found: Iterable[Found], need: Need) -> Found:
-    """The one that is furthest from what is needed."""
-    listed = list(found)
+def worst(figures: Iterable[Figure], need: Need) -> Figure:
+    """The one furthest on the wrong side of the requirement; NaN is worse than any number."""
+    listed = list(figures)
     if not listed:
         raise NotMeasured("no such case")
-    for one in listed:
-        if math.isnan(one.number):
-            return one
+    for figure in listed:
+        if math.isnan(figure.number):
+            return figure
     return max(listed) if need.at_most else min(listed)
 
 
 def named(case: Case) -> str:
-    """A case in words: the fields that tell it from others."""
+    """A case in words: the fields that distinguish it."""
     words = [case[field] for field in ("dtype", "job", "what", "samples", "elements", "distribution") if field in case]
     if "bins" in case:
         words.append(f"{case['bins']:,} bins")
@@ -150,110 +151,112 @@ def named(case: Case) -> str:
     return ", ".join(map(str, words))
 
 
-def share(name: str, need: Need, *keys: Any, under: str = "cases", **wanted: Iterable[Any]) -> Found:
-    """The worst of what cases say under `keys`."""
-    return worst((Found(value(case, *keys), named(case)) for case in cases(name, under, **wanted)), need)
+def share(name: str, need: Need, *keys: Any, under: str = "cases", **wanted: Iterable[Any]) -> Figure:
+    """The worst value under `keys` of all cases."""
+    return worst((Figure(value(case, *keys), named(case)) for case in cases(name, under, **wanted)), need)
 
 
 def against(name: str, need: Need, peer: str, ours: str = "ours", under: str = "cases", rates: str = "GB/s",
-            **wanted: Iterable[Any]) -> Found:  # fmt: skip
-    """The worst of our rate over the best that a peer, whose name begins so, has in the same case."""
-    found = []
+            **wanted: Iterable[Any]) -> Figure:  # fmt: skip
+    """The worst ratio of our rate to the best rate of the peers whose names start with `peer`, case by case."""
+    ratios = []
     for case in cases(name, under, **wanted):
         theirs = [rate for known, rate in case.get(rates, {}).items() if known.lower().startswith(peer.lower())]
         if theirs:
-            found.append(Found(value(case, rates, ours) / max(theirs), named(case)))
-    return worst(found, need)
+            ratios.append(Figure(value(case, rates, ours) / max(theirs), named(case)))
+    return worst(ratios, need)
 
 
-def slowest(name: str, need: Need, peer: str, **wanted: Iterable[Any]) -> Found:
-    """Of each dtype and number of bins our rate on our worst distribution over the peer's on its worst."""
+def slowest(name: str, need: Need, peer: str, **wanted: Iterable[Any]) -> Figure:
+    """Our rate on our worst distribution over the peer's rate on its worst, for each dtype and number of bins."""
     rates: dict[tuple[Any, ...], list[tuple[float, float]]] = {}
     for case in cases(name, **wanted):
         if peer in case["GB/s"]:
             rates.setdefault((case["dtype"], case["bins"]), []).append((case["GB/s"]["ours"], case["GB/s"][peer]))
-    found = [Found(min(ours for ours, _ in of) / min(theirs for _, theirs in of), f"{dtype}, {bins:,} bins")
-             for (dtype, bins), of in rates.items()]  # fmt: skip
-    return worst(found, need)
+    ratios = [Figure(min(ours for ours, _ in of) / min(theirs for _, theirs in of), f"{dtype}, {bins:,} bins")
+              for (dtype, bins), of in rates.items()]  # fmt: skip
+    return worst(ratios, need)
 
 
-def spread(name: str, **wanted: Iterable[Any]) -> Found:
-    """Of each dtype and number of bins the best distribution over the worst; the largest of these."""
+def spread(name: str, **wanted: Iterable[Any]) -> Figure:
+    """The best distribution over the worst, for each dtype and number of bins; the largest of these ratios."""
     shares: dict[tuple[Any, ...], list[float]] = {}
     for case in cases(name, **wanted):
         shares.setdefault((case["dtype"], case["bins"]), []).append(case["share of read"])
-    found = [Found(max(of) / min(of), f"{dtype}, {bins:,} bins") for (dtype, bins), of in shares.items() if len(of) > 1]
-    return worst(found, Need(0, "", at_most=True))
+    ratios = [
+        Figure(max(of) / min(of), f"{dtype}, {bins:,} bins") for (dtype, bins), of in shares.items() if len(of) > 1
+    ]
+    return worst(ratios, Need(0, "", at_most=True))
 
 
-def small_histogram() -> Found:
-    """Time of 2^25 samples over that of reading them: queued, or launched on an idle device, the worse of both."""
+def small_histogram() -> Figure:
+    """Time for 2^25 samples over the time to read them; the worse of queued and launched on an idle device."""
     taken = value(read(f"histogram_kernel_{GPU}"), "milliseconds of 2^25 int32")
     pairs = (("kernel", "read", "queued"), ("launch included", "read, launch included", "launch included"))
-    found = [Found(value(taken, ours) / value(taken, floor), case) for ours, floor, case in pairs]
-    return worst(found, Need(0, "", at_most=True))
+    ratios = [Figure(value(taken, ours) / value(taken, floor), case) for ours, floor, case in pairs]
+    return worst(ratios, Need(0, "", at_most=True))
 
 
-def from_file(machine: str, where: str, beside: str) -> Found:
-    """Best rate of a run over a file in the page cache, over that of a peer or a limit of the same process."""
+def from_file(machine: str, where: str, beside: str) -> Figure:
+    """Best rate of a run on a file in the page cache, over that of a peer or limit in the same process."""
     figures = read(f"histogram_file_{machine}")
     if not figures["identical"]:
-        raise ValueError("the recorded runs differ in their results: that is no figure to show but a bug to find")
+        raise ValueError("the recorded runs differ in their results: a bug to find, not a figure to show")
     theirs = [
         rate for name, rate in figures["peers, bytes per second"].items() if name.lower().startswith(beside.lower())
     ]
-    runs = [Found(run["bytes_per_second"], f"{run['bytes_per_second'] / 1e9:.1f} GB/s") for run in figures["runs"]
+    runs = [Figure(run["bytes_per_second"], f"{run['bytes_per_second'] / 1e9:.1f} GB/s") for run in figures["runs"]
             if run["where"] == where]  # fmt: skip
     if not theirs or not runs:
         raise NotMeasured(beside)
     best = max(runs)
-    return Found(best.number / max(theirs), best.case)
+    return Figure(best.number / max(theirs), best.case)
 
 
-def to_file(machine: str, verify: str) -> Found:
-    """Of jobs that write an array the worst, beside a histogram of what it reads and filling what it writes."""
-    found = []
+def to_file(machine: str, verify: str) -> Figure:
+    """The worst job that writes an array, over a histogram of its inputs followed by filling its output."""
+    ratios = []
     for job, runs in read(f"array_file_{machine}")["jobs"].items():
         taken = runs[verify]
         if taken["bytes written"]:
             both = (taken["bytes read"] + taken["bytes written"]) / taken["seconds"] / 1e9
-            found.append(Found(taken["seconds beside"] / taken["seconds"], f"{job}, {both:.1f} GB/s"))
-    return worst(found, Need(1, ""))
+            ratios.append(Figure(taken["seconds beside"] / taken["seconds"], f"{job}, {both:.1f} GB/s"))
+    return worst(ratios, Need(1, ""))
 
 
-def from_disk(machine: str) -> Found:
-    """Rate of a run over a file that is not in the page cache, over that of the fastest direct reads."""
+def from_disk(machine: str) -> Figure:
+    """Rate of a run on a file that is not in the page cache, over the fastest direct reads."""
     figures = read(f"cold_file_{machine}")
     if not figures["identical"]:
-        raise ValueError("the recorded runs differ in their results: that is no figure to show but a bug to find")
+        raise ValueError("the recorded runs differ in their results: a bug to find, not a figure to show")
     rates = figures["bytes per second"]
     best = max(rate for name, rate in rates.items() if name.startswith("direct"))
-    return Found(rates["ours"] / best, f"{rates['ours'] / 1e9:.2f} GB/s")
+    return Figure(rates["ours"] / best, f"{rates['ours'] / 1e9:.2f} GB/s")
 
 
-def command(job: str) -> Found:
-    """Seconds of the fastest peer over those of the whole command, on one file."""
+def command(job: str) -> Figure:
+    """Seconds of the fastest peer over those of our whole command, on the same file."""
     taken = value(read(f"command_{CORES}"), "whole command", job)
     seconds = {name: figures["seconds"] for name, figures in taken.items() if name != "ours"}
     if not seconds:
         raise NotMeasured(job)
     fastest = min(seconds, key=lambda name: float(seconds[name]))
     ours = value(taken, "ours", "seconds")
-    return Found(seconds[fastest] / ours, f"{fastest}; {ours:.1f} s")
+    return Figure(seconds[fastest] / ours, f"{fastest}; {ours:.1f} s")
 
 
-def waiting(machine: str, *keys: str) -> Found:
+def waiting(machine: str, *keys: str) -> Figure:
     """A figure of `waiting`."""
-    return Found(value(read(f"waiting_{machine}"), *keys))
+    return Figure(value(read(f"waiting_{machine}"), *keys))
 
 
-def compiling(machine: str) -> Found:
-    """Seconds that a command takes longer where no kernel was compiled before."""
+def compiling(machine: str) -> Figure:
+    """Extra seconds of a command when no kernel was compiled before."""
     taken = value(read(f"waiting_{machine}"), "command, seconds")
-    return Found(max(0.0, value(taken, "cold, one GPU") - value(taken, "warm, one GPU")))
+    return Figure(max(0.0, value(taken, "cold, one GPU") - value(taken, "warm, one GPU")))
 
 
 def kernel(what: str, need: Need, name: str, *keys: Any, bound: str = "", peer: Need | None = None,
-           peers: Find | None = None, **wanted: Any) -> Row:  # fmt: skip
-    """A row of which every case of a kernel's figures has a share."""
-    return Row(what, need, partial(share, f"{name}_{GPU}", need, *keys, **wanted), peer, peers, bound)
+           peers: Find | None = None, in_readme: bool = False, **wanted: Any) -> Row:  # fmt: skip
+    """A row made from the shares that a kernel's cases have under `keys`."""
+    return Row(what, need, partial(share, f"{name}_{GPU}", need, *keys, **wanted), peer, peers, bound, in_readme)

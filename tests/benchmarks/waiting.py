@@ -1,4 +1,4 @@
-"""What a user waits for besides the data: `--help`, a small file, kernels that are compiled first, many chunks.
+"""What a user waits for besides the data: `--help`, a small file, compiling kernels, planning and scheduling.
 
 python -m tests.benchmarks OUT_FOLDER --only waiting
 """
@@ -21,7 +21,7 @@ from pipeline.storage.generate import generate
 from pipeline.storage.sources import Source, SourceFile
 from tests.benchmarks.common import command, process
 
-TINY_CHUNK = 4096  # bytes: a chunk of which all the time is that of its scheduling
+TINY_CHUNK = 4096  # bytes: a chunk that takes no time but for its scheduling
 
 
 def job(*options: str, every_gpu: bool = False) -> list[str]:
@@ -30,13 +30,13 @@ def job(*options: str, every_gpu: bool = False) -> list[str]:
 
 
 def environment(folder: str, cache: str = "cache") -> dict[str, str]:
-    """With a folder of their own for machine code and for Python's."""
+    """The environment, with cache folders of their own for machine code and bytecode."""
     kept = {key: text for key, text in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
     return kept | {"XDG_CACHE_HOME": str(Path(folder, cache)), "PYTHONPYCACHEPREFIX": str(Path(folder, "pyc"))}
 
 
 def commands(samples: int, repeats: int, folder: str) -> dict[str, float]:
-    """Seconds of whole commands, the least of several: others may compute on this machine, too."""
+    """Seconds of whole commands, the least of several, because the machine may be shared."""
     path = str(Path(folder, "data.bin"))
     generate(path, samples)
     gpus = find_devices().usable
@@ -48,13 +48,13 @@ def commands(samples: int, repeats: int, folder: str) -> dict[str, float]:
         for name, work in works.items():
             cache = f"cache{turn}" if name.startswith("cold") else "cache"
             seconds = process(work, environment(folder, cache)).seconds
-            if turn:  # the first compiles, Python as well
+            if turn:  # the first run compiles kernels and Python
                 taken[name].append(seconds)
     return {name: min(seconds) for name, seconds in taken.items()}
 
 
 def planning(chunks: int) -> dict[str, float]:
-    """Seconds and megabytes of a plan of so many chunks, whose samples are checked in part."""
+    """Seconds and megabytes to plan so many chunks with a sample of each to check."""
     nbytes = chunks * 2**28
     source = Source((SourceFile("/data.bin", 0, nbytes, nbytes, 0, (nbytes // 4,)),), np.dtype("<i4"))
     before, taken = resident(), []
@@ -69,12 +69,12 @@ def planning(chunks: int) -> dict[str, float]:
 
 
 def resident() -> int:
-    """Bytes of this process that are in memory."""
+    """Resident bytes of this process."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def scheduling(chunks: int, large: int, folder: str) -> dict[str, float]:
-    """Seconds that a chunk costs besides its data, and those that a chunk of a large file takes here.
+    """Scheduling cost of a chunk, next to the seconds that a chunk of a large file takes here.
 
     Both by runs over sparse files: of chunks so small that their data takes next to no time, of which the stage that is
     busy the longest is taken off, and of whole ones. Where cores are idle they overlap, which is not counted as a gain.
@@ -101,19 +101,19 @@ def scheduling(chunks: int, large: int, folder: str) -> dict[str, float]:
 def measure(
     samples: int = 2**25, chunks: int = 10_000, planned: int = 100_000, repeats: int = 5, whole: int | None = None
 ) -> dict[str, Any]:
-    """All of it on this machine; `whole`: bytes of a chunk of a large file, by default what the engine takes."""
-    found: dict[str, Any] = {"samples": samples, "repeats": repeats}
+    """Measure everything here; `whole`: bytes of a chunk of a large file, by default what the engine uses."""
+    figures: dict[str, Any] = {"samples": samples, "repeats": repeats}
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         for name, work in {
             "planning": lambda: planning(planned),
             "command, seconds": lambda: commands(samples, repeats, folder),
             "scheduling": lambda: scheduling(chunks, whole or CHUNK_BYTES[device()][1], folder),
         }.items():
-            found[name] = work()
-            print(name, found[name], flush=True)
-    return found
+            figures[name] = work()
+            print(name, figures[name], flush=True)
+    return figures
 
 
 def device() -> str:
-    """What jobs run on here."""
+    """The device that jobs use here."""
     return "gpu" if find_devices().usable else "cpu"

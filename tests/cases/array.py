@@ -1,4 +1,4 @@
-"""An array job for tests of the run loop, which multiplies by a number; its input and its cluster."""
+"""A job for tests of the run loop that writes an array: multiply by a number; its input and cluster."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from pipeline.cluster.placement import Placement, Workers, open_workers
+from pipeline.cluster.placement import Placement, open_workers
+from pipeline.cluster.workers import Workers
 from pipeline.engine.array import run_array
 from pipeline.engine.outcome import Outcome
 from pipeline.settings import Settings
@@ -25,7 +26,7 @@ ON_CPU = Placement(device="cpu")
 
 @dataclass(frozen=True)
 class Factor:
-    """The number to multiply by."""
+    """By what to multiply."""
 
     factor: int = 3
 
@@ -65,9 +66,9 @@ def left(folder: Path) -> list[str]:
 
 @pytest.fixture(scope="module")
 def workers() -> Iterator[Workers]:
-    """One cluster for all tests of a module."""
+    """One cluster for all tests."""
     with open_workers(ON_CPU, 0) as workers:
-        yield replace(workers, threads=2)  # so that regions beyond the eighth have to wait
+        yield replace(workers, threads=2)  # so that more regions than eight have to wait for others
 
 
 @pytest.fixture

@@ -36,8 +36,13 @@ class Case:
     check: Callable[[Any], None]
     broken: bool = False
 
+    @property
+    def name(self) -> str:
+        """Within its source."""
+        return f"{self.variant}-{self.what}"
+
     def __str__(self) -> str:
-        return f"{self.stem}-{self.variant}-{self.what}"
+        return f"{self.stem}-{self.name}"
 
 
 def integers(size: Any, dtype: str, seed: int = 0, most: int = 99) -> NDArray[Any]:

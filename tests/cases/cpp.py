@@ -1,7 +1,11 @@
-"""Samples on which compiled kernels can go wrong; as a script, compiled with the options it is given."""
+"""Samples on which compiled kernels can go wrong; as a script, compiled with the options it is given.
+
+The script reads the names of checks from stdin, a list of JSON, and writes how many results each compared.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import tempfile
@@ -79,13 +83,13 @@ def check_histogram() -> int:
 def check_reduce() -> int:
     """Compiled and by NumPy the same; how many were compared."""
     from kernels.reduce import partial
-    from kernels.reduce.compiled import fill_natively
+    from kernels.reduce.cpu import _fill_compiled, reduce_numpy
     from tests.cases.reduce import CASES, DTYPES, FLOATS, case
 
     def check(samples: NDArray[Any], parts: int) -> int:
         found = partial.empty(samples.dtype, parts, len(samples))
-        assert fill_natively(found, samples, partial.DTYPES, parts)
-        np.testing.assert_array_equal(found, partial.reduce_numpy(samples, parts))
+        assert _fill_compiled(found, samples, parts)
+        np.testing.assert_array_equal(found, reduce_numpy(samples, parts))
         return 1
 
     compared = 0
@@ -167,7 +171,7 @@ def sums_to_check(dtype: str) -> Iterator[tuple[NDArray[Any], NDArray[Any], int]
 
 
 def check_stencil() -> int:
-    """What check.cpp accepts is right, and it accepts all it can decide; number of rows compared."""
+    """What compiled code finds right is so, and all that it can tell of; how many rows of sums were compared."""
     from kernels.stencil.check import certainly_right
     from kernels.stencil.reference import _wrong
     from tests.cases.reduce import DTYPES
@@ -200,7 +204,7 @@ def is_near(x: NDArray[Any]) -> bool:
 
 
 def check_sums() -> int:
-    """Rows that cpu.cpp sums are as by NumPy, and it sums all it can; number of rows compared."""
+    """Sums of windows are those by NumPy wherever there are any, and there are where they can be; how many rows."""
     from kernels.stencil.cpu import COMPILED, compiled_sums
     from kernels.stencil.cpu_exact import exact_sums
     from tests.cases.stencil import ADVERSARIAL, adversarial, numbers
@@ -242,18 +246,21 @@ def check_scattered() -> int:
     return len(runs)
 
 
+CHECKS = {
+    "histogram": check_histogram,
+    "reduce": check_reduce,
+    "transpose": check_transpose,
+    "transposed": check_transposed,
+    "stencil": check_stencil,
+    "sums": check_sums,
+    "scattered": check_scattered,
+}
+
+
 if __name__ == "__main__":
     os.environ.pop("LD_PRELOAD", None)  # not for the compiler
     from kernels.common import cxx
 
     cxx.OPTIONS = (*cxx.OPTIONS, *sys.argv[1:])
     SIZES = SIZES[::2]  # in this process the tests take all of them
-    print(
-        check_histogram()
-        + check_reduce()
-        + check_transpose()
-        + check_transposed()
-        + check_stencil()
-        + check_sums()
-        + check_scattered()
-    )
+    print(json.dumps({name: CHECKS[name]() for name in json.load(sys.stdin)}))

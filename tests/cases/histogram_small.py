@@ -128,6 +128,6 @@ def ladder_cases() -> Iterator[Case]:
             size = 1100 if name == "banks4" else 700
         if name == "global_atomics":  # slices so long that the last begins more than 2^31 samples beyond the end
             check = partial(_ladder, variant, 5, {"blocks": 1, "threads": 3, "slice": 2**31 - 1})
-            yield Case("histogram/gpu", name, "5 in slices of 2^31 - 1", check)
+            yield Case("study/histogram", name, "5 in slices of 2^31 - 1", check)
         check = partial(_ladder, variant, size, own)
-        yield Case("histogram/gpu", name, f"{size}, {own}", check, variant.broken is not None)
+        yield Case("study/histogram", name, f"{size}, {own}", check, variant.broken is not None)

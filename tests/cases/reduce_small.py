@@ -11,7 +11,7 @@ import numpy as np
 
 from kernels.common import device
 from kernels.reduce import gpu
-from kernels.reduce import partial as reduce
+from kernels.reduce import partial as layout
 from kernels.reduce.reference import reduce_reference
 from tests.cases import reduce as reduce_cases
 from tests.cases.case import Case, same
@@ -26,7 +26,7 @@ def _reduce(dtype: str, parts: int, size: int, start: int, name: str, cp: Any) -
 def _many_blocks(cp: Any) -> None:
     """More than a warp of them."""
     with mock.patch.object(device, "limits", lambda: device.Limits(40, 1024, 2048, 65536, 233472, 232448)):
-        _reduce("int64", reduce.SUM, 80_001, 0, "any", cp)
+        _reduce("int64", layout.SUM, 80_001, 0, "any", cp)
 
 
 def _one_block(dtype: str, parts: int, size: int, name: str, cp: Any) -> None:
@@ -39,9 +39,9 @@ def _combine(dtype: str, cp: Any) -> None:
     samples = reduce_cases.case("specials", dtype, 700)
     if dtype == "float64":
         samples[:300] = 1  # NaN in the second half only
-    parts = [gpu.reduce_on_device(cp.asarray(part), reduce.PARTS[-1]) for part in (samples[:300], samples[300:])]
-    total = gpu.combine_on_device(parts[0], reduce.place(parts[1], 300))
-    same(total, reduce_reference(samples, reduce.PARTS[-1]))
+    parts = [gpu.reduce_on_device(cp.asarray(part), layout.PARTS[-1]) for part in (samples[:300], samples[300:])]
+    total = gpu.combine_on_device(parts[0], layout.place(parts[1], 300))
+    same(total, reduce_reference(samples, layout.PARTS[-1]))
 
 
 def exact_cases() -> Iterator[Case]:
@@ -55,24 +55,24 @@ def exact_cases() -> Iterator[Case]:
         ("float64", "nothing"), ("float64", "lanes"), ("float32", "lanes"), ("int8", "negative"),
     )):  # fmt: skip
         tile = 256 * 64 // np.dtype(dtype).itemsize
-        size, start, parts = tile + (1, 501)[number % 2], number % 3, reduce.PARTS[-1 - number % 3]
+        size, start, parts = tile + (1, 501)[number % 2], number % 3, layout.PARTS[-1 - number % 3]
         if name in ("specials", "subnormal", "zeros", "negative", "equal", "nothing"):
-            size, parts = 2 * tile + 809, reduce.PARTS[-1]
+            size, parts = 2 * tile + 809, layout.PARTS[-1]
         if name in ("lanes", "late"):  # as the lanes of a warp see them, and several tiles of a thread
             start, size, parts = 0, {"lanes": 2, "late": 20}[name] * tile, {"lanes": 1, "late": 7}[name]
         if name == "steps":
-            parts = reduce.SUM | reduce.SQUARES
+            parts = layout.SUM | layout.SQUARES
         check = partial(_reduce, dtype, parts, size, start, name)
         yield Case("reduce/gpu", "moments", f"{dtype}, {name}, {size} from {start}, parts {parts}", check)
     for dtype, parts, size, start, name in (
-        ("int32", reduce.PARTS[-1], 2, 1, "any"), ("float64", reduce.SUM, 9001, 0, "specials"),
-        ("float64", reduce.EXTREMES, 38_912, 0, "climbing"), ("float64", reduce.EXTREMES, 38_912, 0, "falling"),
+        ("int32", layout.PARTS[-1], 2, 1, "any"), ("float64", layout.SUM, 9001, 0, "specials"),
+        ("float64", layout.EXTREMES, 38_912, 0, "climbing"), ("float64", layout.EXTREMES, 38_912, 0, "falling"),
     ):  # fmt: skip
         check = partial(_reduce, dtype, parts, size, start, name)
         yield Case("reduce/gpu", "moments", f"{dtype}, {name}, {size} from {start}, parts {parts}", check)
     for dtype, parts, size, name in (
-        ("float64", reduce.PARTS[-1], 32 * 2048, "any"), ("float64", reduce.PARTS[-1], 12 * 2048, "uneven"),
-        ("float32", reduce.SUM | reduce.SQUARES, 34 * 4096 + 1, "any"), ("float64", reduce.SUM, 130 * 2048, "any"),
+        ("float64", layout.PARTS[-1], 32 * 2048, "any"), ("float64", layout.PARTS[-1], 12 * 2048, "uneven"),
+        ("float32", layout.SUM | layout.SQUARES, 34 * 4096 + 1, "any"), ("float64", layout.SUM, 130 * 2048, "any"),
     ):  # fmt: skip
         check = partial(_one_block, dtype, parts, size, name)
         yield Case("reduce/gpu", "moments", f"{dtype}, {name}, {size} in one block, parts {parts}", check)

@@ -1,4 +1,4 @@
-"""An array on the host that stands for one on a device: with an address, and refused by functions of NumPy."""
+"""The emulator's device array: it has an address, and NumPy's functions refuse it as they refuse CuPy's."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 Host = np.ndarray[Any, Any]
-POISON = 0xCB  # what memory holds that was allocated and not written
-ALIGNED = 256  # bytes: as every allocation on a device begins
+POISON = 0xCB  # every byte of memory that was allocated and not written
+ALIGNED = 256  # bytes, as allocations on a device are
 
 
 class Memory:
-    """An allocation, and which of its bytes have a value."""
+    """An allocation, and for each of its bytes whether it was written."""
 
     def __init__(self, nbytes: int, written: bool) -> None:
         room = np.full(nbytes + ALIGNED, POISON, np.uint8)
@@ -23,14 +23,14 @@ class Memory:
         self.has_value = np.full(max(1, nbytes), written, np.uint8)
 
     def offset(self, array: Host) -> int:
-        """Where an array in it begins."""
+        """Offset of an array within it, in bytes."""
         return int(array.ctypes.data - self.bytes.ctypes.data)
 
 
 class DeviceArray(NDArrayOperatorsMixin):
-    """A view of an allocation. What is not here goes to NumPy's array; what comes back is on the device again."""
+    """A view of an allocation. Other attributes are those of the NumPy array; results are on the device again."""
 
-    __module__ = "cupy"  # how code tells the arrays of CuPy
+    __module__ = "cupy"  # by which code recognises CuPy's arrays
     __hash__ = None  # type: ignore[assignment]
 
     def __init__(self, host: Host, memory: Memory) -> None:
@@ -38,12 +38,12 @@ class DeviceArray(NDArrayOperatorsMixin):
 
     @property
     def data(self) -> Any:
-        """The address, as CuPy gives it."""
+        """The address, in CuPy's form."""
         return SimpleNamespace(ptr=int(self.host.ctypes.data), copy_from_device_async=self._copy_from)
 
     @property
     def has_value(self) -> Host:
-        """Of each byte whether it was written: for arrays without gaps."""
+        """For each byte whether it was written; contiguous arrays only."""
         assert self.host.flags.c_contiguous
         return self.memory.has_value[self.memory.offset(self.host) :][: self.host.nbytes]
 
@@ -61,7 +61,7 @@ class DeviceArray(NDArrayOperatorsMixin):
         return self.host.copy()
 
     def fill(self, value: Any) -> None:
-        """Write it to every element."""
+        """Set every element."""
         self[...] = value
 
     def __getitem__(self, key: Any) -> Any:
@@ -115,7 +115,7 @@ class DeviceArray(NDArrayOperatorsMixin):
         return out[0]
 
     def _wrap(self, found: Any) -> Any:
-        """A view of the same memory, or of new one where it is a result."""
+        """A view of the same allocation; a new allocation for a result that is none."""
         if not isinstance(found, np.ndarray | np.generic):
             return found
         if isinstance(found, np.ndarray) and np.may_share_memory(found, self.memory.bytes):
@@ -124,14 +124,14 @@ class DeviceArray(NDArrayOperatorsMixin):
 
 
 def unwrap(value: Any) -> Any:
-    """Arrays of NumPy in the places of those on the device."""
+    """The value with NumPy arrays in place of device arrays, also in tuples and lists."""
     if isinstance(value, tuple | list):
         return type(value)(map(unwrap, value))
     return value.host if isinstance(value, DeviceArray) else value
 
 
 def allocate(shape: Any, dtype: Any, written: bool) -> DeviceArray:
-    """An array without values: in each byte the same, which no result survives."""
+    """An uninitialised array: every byte is `POISON`, which shows in any result."""
     dtype = np.dtype(dtype)
     memory = Memory(int(np.prod(shape, dtype=object)) * dtype.itemsize, written)
     return DeviceArray(memory.bytes.view(dtype).reshape(shape), memory)

@@ -1,4 +1,4 @@
-"""Compiles the kernels of a `.cu` file for the host: instrumented so that every access is seen, or with sanitizers."""
+"""Compiles the kernels of a `.cu` file for the CPU, with every access instrumented or under sanitizers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ OPTIONS = (
     "-Wno-unknown-pragmas",
     "-w",
 )
-# Of -fsanitize=thread only the calls are wanted: races.cpp answers them, libtsan is not linked.
+# -fsanitize=thread serves only to insert calls: races.cpp defines them, libtsan is not linked.
 FLAVOURS = {
     "watched": (
         "-O1",
@@ -46,7 +46,7 @@ FLAVOURS = {
 
 
 class NoCompilerError(Exception):
-    """There is no C++ compiler here."""
+    """This machine has no C++ compiler."""
 
 
 @cache
@@ -70,7 +70,7 @@ def _version() -> str:
 
 
 def flatten(source: Path) -> str:
-    """A source with the headers that it includes in their places, each once."""
+    """A source with its headers inlined, each once."""
     seen: set[str] = set()
 
     def text(path: Path, name: str) -> str:
@@ -94,23 +94,23 @@ def sources() -> list[Path]:
 
 
 def stem_of(source: Path) -> str:
-    """Name of a source under kernels/ without its suffix, as `Case.stem` has it; of another source its file's."""
+    """Path under kernels/ without its suffix, as in `Case.stem`; for a source elsewhere its file name."""
     return name_of(source).removesuffix(".cu")
 
 
 def source_of(stem: str) -> Path:
-    """The source under kernels/ of this name."""
+    """The source under kernels/ with this stem."""
     return nvrtc.KERNELS / f"{stem}.cu"
 
 
 def name_of(source: Path) -> str:
-    """Under kernels/ as an include has it, else the file's."""
+    """Path under kernels/, as in an include; for a source elsewhere its file name."""
     inside = source.is_relative_to(nvrtc.KERNELS)
     return source.relative_to(nvrtc.KERNELS).as_posix() if inside else source.name
 
 
 def translate(source: str) -> str:
-    """Shared arrays as memory of the harness; all else that CUDA adds to C++ is in cuda.h."""
+    """Shared arrays become memory of the runtime; cuda.h defines everything else that CUDA adds to C++."""
     return re.sub(r"(extern\s+)?\b__shared__\s+([^;]+);", _shared, source)
 
 
@@ -134,7 +134,7 @@ def _shared(declaration: re.Match[str]) -> str:
 
 
 def _split(text: str) -> list[str]:
-    """Parts between the commas that are in no brackets."""
+    """Parts between commas outside brackets."""
     parts, depth = [""], 0
     for letter in text:
         depth += (letter in "<([{") - (letter in ">)]}")
@@ -146,7 +146,7 @@ def _split(text: str) -> list[str]:
 
 
 def unit(source: str, instances: Sequence[str]) -> str:
-    """A translation unit: the kernels, and a table of the instances."""
+    """A translation unit: the kernels and a table of their instances."""
     table = ",\n".join(f'host_kernel<&{instance}>("{instance}")' for instance in instances)
     return (
         f'#include "cuda.h"\n{translate(source)}\n#line 1 "table"\n'
@@ -161,7 +161,7 @@ def compile_unit(text: str, flavour: str) -> Path:
     Raises
     ------
     RuntimeError
-        If it does not compile, with what the compiler says.
+        If it does not compile, with the compiler's messages.
     """
     return _compiled("kernel", text, [HERE / name for name in HEADERS], (*OPTIONS, *FLAVOURS[flavour]), ())
 
@@ -170,7 +170,7 @@ def compile_runtime(flavour: str) -> Path:
     """The library that runs the kernels."""
     sources = (*RUNTIME, WATCHING[flavour])
     texts = "".join((HERE / name).read_text(encoding="utf-8") for name in sources)
-    # Itself it is not sanitized: it leaves stacks behind that no call returns to.
+    # The runtime itself is not sanitized: it abandons stacks that no call returns to.
     sanitize = ("-DHOST_SANITIZED",) if flavour == "sanitized" else ()
     options = ("-std=c++17", "-fPIC", "-shared", "-O2", "-g1", "-gdwarf-4", "-Wall", "-Wextra", "-Werror", *sanitize)
     headers = [HERE / name for name in RUNTIME_HEADERS]
@@ -195,9 +195,10 @@ def _compiled(kind: str, text: str, headers: Sequence[Path], options: Sequence[s
             "-o",
             str(made),
         ]
-        environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}  # not for compilers
+        # The sanitizer that is preloaded here must not reach the compiler.
+        environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
         done = subprocess.run(command, env=environment, capture_output=True, text=True)
         if done.returncode:
             raise RuntimeError(f"the host's compiler fails:\n{done.stderr[:4000]}")
-        os.replace(made, path)  # whole or not at all, whoever else compiles it at the same time
+        os.replace(made, path)  # atomic: other processes may compile the same text
     return path

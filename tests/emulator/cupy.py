@@ -1,4 +1,4 @@
-"""The few functions of CuPy that wrappers and tests call; for machines without a GPU."""
+"""The emulator's `cupy`: the few functions that wrappers and tests call."""
 
 from __future__ import annotations
 
@@ -10,27 +10,28 @@ from typing import Any
 
 import numpy as np
 
-from kernels.common import device, nvrtc, zeros_pool
-from kernels.histogram.launch import launch_plan
-from kernels.reduce import gpu
+from kernels.common import device, nvrtc
+from kernels.common import memory as device_memory
 from tests.emulator.array import DeviceArray, allocate, to_device, unwrap
 from tests.emulator.device import HOST, LIMITS
 
-MEMORY = 2**30  # bytes that the device says it has
-# Functions of NumPy that make an array, and what is the same on either device.
+MEMORY = 2**30  # bytes of the device
+# NumPy functions whose result becomes a device array, and names that are the same in both.
 MAKERS = "arange ascontiguousarray concatenate full linspace ones stack tile where zeros"
 SAME = """
     bool_ float16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64 inf nan dtype
     isfinite isnan matmul maximum minimum
 """
+# Cached functions of wrappers, by module; not imported, so that what runs one family does not depend on the others.
+CACHES = {"kernels.histogram.launch": "launch_plan", "kernels.reduce.gpu": "free_totals"}
 
 
 class OutOfMemoryError(MemoryError):
-    """The device has no room."""
+    """The device's memory is exhausted."""
 
 
 def empty(shape: Any, dtype: Any = float) -> DeviceArray:
-    """An array without values."""
+    """An uninitialised array."""
     nbytes = int(np.prod(shape, dtype=object)) * np.dtype(dtype).itemsize
     if nbytes > MEMORY:
         raise OutOfMemoryError(f"{nbytes} bytes")
@@ -38,7 +39,7 @@ def empty(shape: Any, dtype: Any = float) -> DeviceArray:
 
 
 def asarray(values: Any, dtype: Any = None) -> DeviceArray:
-    """The array on the device, or a copy there."""
+    """The array itself where it is on the device, else a copy there."""
     if isinstance(values, DeviceArray) and dtype in (None, values.dtype):
         return values
     return to_device(np.asarray(unwrap(values), dtype))
@@ -49,7 +50,7 @@ def _made(function: Any) -> Any:
 
 
 def module() -> ModuleType:
-    """What `import cupy` finds."""
+    """The module that `import cupy` gives."""
     cupy: Any = ModuleType("cupy")
     for name in MAKERS.split():
         setattr(cupy, name, _made(getattr(np, name)))
@@ -68,17 +69,21 @@ def module() -> ModuleType:
 
 @contextmanager
 def on_host(monkeypatch: Any) -> Iterator[Any]:
-    """`cupy` and the loader of kernels are those of the host."""
+    """`cupy`, the loader of kernels and the device's limits are the emulator's."""
     cupy = module()
     monkeypatch.setitem(sys.modules, "cupy", cupy)
     monkeypatch.setattr(nvrtc, "load", HOST.load)
     monkeypatch.setattr(device, "limits", lambda: LIMITS)
-    monkeypatch.setattr(zeros_pool, "CLEARED", 0)  # a result is an array of its own, whose ends are watched
+    monkeypatch.setattr(device_memory, "POOL_BYTES", 0)  # each result is an allocation of its own, with watched ends
     HOST.seed, HOST.mutant = 0, 0
     HOST.launched.clear()
-    held = launch_plan, gpu.free_totals  # they hold arrays of the device that they were made for
-    for function in held:
-        function.cache_clear()
+    _forget()
     yield cupy
-    for function in held:
-        function.cache_clear()
+    _forget()
+
+
+def _forget() -> None:
+    """Clear what wrappers cache: arrays of the device that they were made for."""
+    for module, name in CACHES.items():
+        if module in sys.modules:
+            getattr(sys.modules[module], name).cache_clear()

@@ -1,4 +1,4 @@
-"""Runs kernels on the host: loads them as `kernels.common.nvrtc.load` does, launches them, says what is wrong."""
+"""Runs kernels on the CPU: loads them as `kernels.common.nvrtc.load` does, launches them, reports their faults."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ import numpy as np
 from kernels.common import device, nvrtc
 from tests.emulator.build import compile_runtime, compile_unit, flatten, stem_of, unit
 
-# A small device: few multiprocessors keep grids small, the rest is that of the H200.
+# An H200 with few multiprocessors, which keeps grids small.
 LIMITS = device.Limits(2, 1024, 2048, 65536, 233472, 232448)
-BUDGET = 200_000_000  # accesses of a launch that ends
+BUDGET = 200_000_000  # accesses per launch; one with more is taken not to end
 POINTER, CONST_POINTER = 4, 5
 KINDS = {0: "u", 1: "i", 2: "f", 3: "b"}  # HostParameterKind to NumPy's
-# Kernels that read whole words or packs of which a part may have no value, and use the rest only.
+# Kernels that read whole words or packs of which some bytes may be unwritten, and use only the others.
 SPECULATIVE = {("transpose/gpu", "tiled")}
 
 
 class KernelFault(AssertionError):
-    """A kernel did what no kernel may, whatever its result."""
+    """A kernel did something that is an error whatever its result: a race, an access out of bounds, …"""
 
 
 class _Parameter(ctypes.Structure):
@@ -63,7 +63,7 @@ class _Report(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Loaded:
-    """A library of kernels."""
+    """A library of compiled kernels."""
 
     path: Path
     library: ctypes.CDLL
@@ -72,20 +72,20 @@ class Loaded:
 
 @dataclass
 class Host:
-    """The machine that stands for a device.
+    """The emulated device.
 
     Attributes
     ----------
     seed
-        Decides the order of threads, warps and blocks of the launches that follow; 0 is the plain order.
+        Of the order of threads, warps and blocks in the launches that follow; 0 is the plain order.
     flavour
-        ``"watched"`` or ``"sanitized"``: see ``host_build``.
+        ``"watched"`` or ``"sanitized"``: see `build.py`.
     mutant
-        Number of the mutant that runs, where a kernel was built with mutants; 0 is the kernel itself.
+        Number of the mutant that runs, in kernels built with mutants; 0 is the kernel itself.
     launched
         Instances that ran, with the number of launches.
     replaced
-        Libraries that take the place of a source's own, by its stem.
+        Libraries that replace a source's own, by stem.
     """
 
     seed: int = 0
@@ -95,7 +95,7 @@ class Host:
     replaced: dict[str, Loaded] = field(default_factory=dict)
 
     def load(self, source: Path, instance: str) -> nvrtc.Kernel:
-        """Stands for `kernels.common.nvrtc.load`: the host's registers are not counted, so a usual number is given."""
+        """In place of `kernels.common.nvrtc.load`; registers are not known, so a typical number is given."""
         loaded = self.replaced.get(stem_of(source)) or _library(source, instance, self.flavour)
         return nvrtc.Kernel(HostFunction(self, source, instance, loaded), 32, 0)
 
@@ -105,7 +105,7 @@ HOST = Host()
 
 @contextmanager
 def schedule(seed: int) -> Iterator[None]:
-    """Launches within are ordered by this seed."""
+    """Launches within use this seed."""
     before, HOST.seed = HOST.seed, seed
     try:
         yield
@@ -114,7 +114,7 @@ def schedule(seed: int) -> Iterator[None]:
 
 
 def open_library(path: Path) -> Loaded:
-    """Load a library of kernels, once their runtime is."""
+    """Load a library of kernels; their runtime has to be loaded."""
     library = ctypes.CDLL(str(path))
     count = ctypes.c_uint.in_dll(library, "host_kernel_count").value
     table = (_Kernel * count).in_dll(library, "host_kernels")
@@ -122,7 +122,7 @@ def open_library(path: Path) -> Loaded:
 
 
 def reached(flavour: str) -> Any:
-    """Of each mutant whether its place was come by since this was last cleared."""
+    """For each mutant whether its site was executed since this was last cleared."""
     return (ctypes.c_uint8 * 1024).in_dll(_runtime(flavour), "host_reached")
 
 
@@ -139,7 +139,7 @@ def _library(source: Path, instance: str, flavour: str) -> Loaded:
 
 @dataclass(frozen=True)
 class HostFunction:
-    """A kernel that was compiled for the host; called as CuPy's functions are."""
+    """A kernel compiled for the CPU; called like CuPy's functions."""
 
     host: Host
     source: Path
@@ -149,14 +149,14 @@ class HostFunction:
     def __call__(
         self, grid: tuple[int, ...], block: tuple[int, ...], arguments: Sequence[Any], shared_mem: int = 0
     ) -> None:
-        """Launch, and wait for it.
+        """Launch and wait.
 
         Raises
         ------
         TypeError, ValueError
-            If the arguments are not what the kernel takes, or the launch is one that a device refuses.
+            If the arguments do not match the kernel's parameters, or a driver would refuse the launch.
         KernelFault
-            If the kernel does what no kernel may.
+            If the kernel is at fault.
         """
         kernel, host = self.loaded.kernels[self.instance], self.host
         check_launch(grid, block, shared_mem)
@@ -187,7 +187,7 @@ class HostFunction:
             )
 
     def _named(self, text: str) -> str:
-        """Arguments by the names that the source gives them."""
+        """The message with the source's parameter names in place of numbers."""
         source, name = flatten(self.source), self.instance.partition("<")[0]
         found = re.search(rf"__global__ void[^;{{]*?\b{name}\s*\(([^)]*(?:\([^)]*\)[^)]*)*)\)\s*{{", source)
         names = [part.split()[-1].lstrip("*&") for part in found[1].split(",") if part.strip()] if found else []
@@ -200,7 +200,7 @@ class HostFunction:
 
 
 def check_launch(grid: tuple[int, ...], block: tuple[int, ...], shared_mem: int) -> None:
-    """Refuse what a driver refuses."""
+    """Refuse launches that a driver would refuse."""
     limits = ((2**31 - 1, 65535, 65535), (1024, 1024, 64))
     for sides, most in zip((grid, block), limits, strict=True):
         if any(not 1 <= side <= limit for side, limit in zip(sides, most, strict=False)):
@@ -210,7 +210,7 @@ def check_launch(grid: tuple[int, ...], block: tuple[int, ...], shared_mem: int)
 
 
 def _check_argument(what: str, argument: Any, parameter: Any) -> None:
-    """A driver takes any bytes; here they have to be those of the parameter's type."""
+    """A driver takes any bytes; the emulator wants the parameter's exact type."""
     if parameter.kind >= POINTER:
         if getattr(argument, "itemsize", None) != parameter.bytes or not hasattr(argument, "has_value"):
             raise TypeError(
@@ -225,7 +225,7 @@ def _check_argument(what: str, argument: Any, parameter: Any) -> None:
 
 
 def _place(loaded: Loaded, place: int) -> str:
-    """File and line of an instruction, where the binutils are installed."""
+    """File and line of an instruction, if addr2line is installed."""
     inside = [line.split() for line in Path("/proc/self/maps").read_text().splitlines() if str(loaded.path) in line]
     base = min(int(words[0].partition("-")[0], 16) for words in inside)
     command = ["addr2line", "-i", "-e", str(loaded.path), hex(place - base - 1)]

@@ -1,4 +1,4 @@
-"""CUDA's driver as `pipeline.gpu.pinned` calls it, without a GPU: copies as late as a driver may do them."""
+"""The CUDA driver calls of `pipeline.gpu.pinned` without a GPU; copies happen as late as a driver may defer them."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _kept: list[Any] = []
 
 
 class HostDriver:
-    """Copies wait until somebody waits for an event behind them.
+    """Copies are deferred until an event recorded after them is synchronised.
 
     Attributes
     ----------
     copied
-        Offsets of the copies from the first target, in the order in which they were asked for.
+        Target addresses of the copies, in the order of the calls.
     refuses
-        Name of a function that fails from now on, and with which status.
+        Status by name of function, for those that fail from now on.
     """
 
     def __init__(self) -> None:
@@ -39,8 +39,8 @@ class HostDriver:
         self._lock = Lock()
         self._numbers = count(1)
         self._memory: list[Any] = []
-        self._asked: dict[int, list[list[int]]] = {}  # copies on a stream; one that is done is empty
-        self._behind: dict[int, list[list[int]]] = {}  # copies that an event follows
+        self._asked: dict[int, list[list[int]]] = {}  # copies by stream; a finished one is empty
+        self._behind: dict[int, list[list[int]]] = {}  # copies before an event
         kinds = {
             "set_context": (Address,), "allocate": (Out, Size, Flags), "create_stream": (Out, Flags),
             "create_event": (Out, Flags), "to_device": (ctypes.c_uint64, Address, Size, Address),
@@ -50,7 +50,7 @@ class HostDriver:
         self._calls = [self._call(name, kind) for name, kind in kinds.items()]
 
     def functions(self) -> list[int]:
-        """What `Reader` is given."""
+        """Addresses of the functions, for `Reader` and `Writer`."""
         return [ctypes.cast(call, ctypes.c_void_p).value or 0 for call in self._calls]
 
     def _call(self, name: str, kind: tuple[Any, ...]) -> Any:
@@ -97,7 +97,7 @@ class HostDriver:
 
 
 class Target:
-    """Memory of the device, which begins as zeros."""
+    """Device memory, initially zeros."""
 
     def __init__(self, nbytes: int) -> None:
         self.host = np.zeros(nbytes, np.uint8)
@@ -106,21 +106,21 @@ class Target:
 
 
 def host_library() -> Any:
-    """That of gpu/pinned.cpp."""
+    """The library of gpu/pinned.cpp."""
     library = cxx.library(SOURCE)
     assert library, "a compiler is needed here"
     return library
 
 
 class HostReader(Reader):
-    """A reader into memory of the host; what it fills counts as written."""
+    """A reader into emulated device memory, which marks the bytes it fills as written."""
 
     def __init__(self, driver: HostDriver, threads: int, part_bytes: int) -> None:
-        _kept.append(driver)  # as long as its threads live
+        _kept.append(driver)  # its threads call it until they end
         super().__init__(host_library(), driver.functions(), 1, threads, part_bytes)
 
     def read(self, fd: int, target: Any, runs: NDArray[np.int64], order: int) -> Pending:
-        """Like that of a GPU."""
+        """As on a GPU."""
         pending = super().read(fd, target, runs, order)
         get = pending.get
 
@@ -134,7 +134,7 @@ class HostReader(Reader):
 
 
 class HostWriter(Writer):
-    """A writer from memory of the host."""
+    """A writer from emulated device memory."""
 
     def __init__(self, driver: HostDriver, threads: int, part_bytes: int) -> None:
         _kept.append(driver)

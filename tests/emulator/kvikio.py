@@ -1,4 +1,4 @@
-"""What streams, events, pinned memory and readers are on a machine without a GPU: everything is done at once."""
+"""Streams, events, pinned memory and readers without a GPU: every operation completes at once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.emulator.driver import HostDriver, HostReader, HostWriter
 
 
 class HostStream(nullcontext[Any]):
-    """A stream on which nothing is ever under way."""
+    """A stream that is always idle."""
 
     ptr = 0
 
@@ -25,11 +25,11 @@ class HostStream(nullcontext[Any]):
         super().__init__(self)
 
     def synchronize(self) -> None:
-        """Nothing is under way."""
+        """Return at once."""
 
 
 class HostEvent:
-    """An event that has always happened."""
+    """An event that is always complete."""
 
     def __init__(self, block: bool = False, disable_timing: bool = False) -> None:
         pass
@@ -38,11 +38,11 @@ class HostEvent:
         """At once."""
 
     def synchronize(self) -> None:
-        """Nothing is under way."""
+        """Return at once."""
 
 
 class HostFile:
-    """A file as kvikio opens it; read only when somebody waits for it, as late as can be."""
+    """A file as kvikio opens it; a read happens when its result is asked for, as late as possible."""
 
     opened = 0
 

@@ -1,13 +1,12 @@
-"""Runs every mutant of every kernel, and prints which are caught: ``python -m tests.emulator.mutants``.
+"""Runs every mutant of every kernel and prints which are caught: ``python -m tests.emulator.mutants``.
 
-A mutant that no test can catch does what the kernel does, for a reason that stands in `EQUIVALENT`.
+A mutant that no case can catch does what the kernel does; `survivors.py` says why.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -18,95 +17,33 @@ from tests.emulator.build import compile_unit, flatten, source_of, sources, stem
 from tests.emulator.cupy import on_host
 from tests.emulator.device import HOST, open_library, reached, schedule
 from tests.emulator.mutate import Mutant, mutate
+from tests.emulator.survivors import ELSEWHERE, EQUIVALENT, FASTER
 
 SEEDS = range(4)
 FLOOR = 0.95
 STEMS = [stem_of(source) for source in sources()]
-# (file, function, text) of a mutant that changes no result, and why.
-EQUIVALENT: Mapping[tuple[str, str, str], str] = MappingProxyType({
-    ("reduce/last_block.cuh", "finish", "least.at != NOWHERE"): "nothing is found where nothing is",
-    ("reduce/last_block.cuh", "finish", "low != NONE"): "the place stays",
-    ("reduce/last_block.cuh", "finish", "high != NONE"): "the place stays",
-    ("reduce/last_block.cuh", "finish", "atomicExch("): "all other blocks have gone",
-    ("reduce/last_block.cuh", "finish", "warp >= WARPS / 2"): "the warps before it have nothing to write",
-    ("study/matmul.cu", "by_tiles", "inner"): "one more step multiplies the zeros that fill up a tile",
-    ("study/matmul_register.cuh", "register_tiled", "inner"): "as in by_tiles",
-    ("matmul/small.cu", "multiply_small", "own >= rows"): "a warp without rows multiplies zeros for nothing",
-    ("matmul/multiply_wgmma.cuh", "free", "threadIdx.x == 0"): "on a host these barriers are none",
-    ("matmul/multiply_wgmma.cuh", "free", "__syncthreads()"): "on a host these barriers are none",
-    ("matmul/multiply_wgmma.cuh", "add_up", "columns % 4 == 0"): "a host stores one word after another",
-    ("matmul/dot_products.cuh", "some", "inner"): "one more step, behind the end of every span",
-    ("study/reduce.cu", "modulo", "size"): "one more step, in which no thread has a neighbour",
-    ("study/reduce.cu", "atomic_max", "tid == 0"): "every thread raises the maximum to the same value",
-    ("study/reduce.cu", "warp_shuffle", "tid >= 32"): "other warps reduce what nobody asks them for",
-    ("transpose/gpu.cu", "tiled", "row == 0 || height < ROWS + S::MORE"): "no other tile has ends",
-    ("stencil/rows.cuh", "fetch_packs", "count"): "one more, which the next tile brings again",
-    ("stencil/box.cuh", "slide", "span.count - tile > at"): "one more tile, without outputs",
-    ("stencil/box.cuh", "slide", "__syncthreads()"): "what others fetch is there at once on a host",
-    ("stencil/gpu.cu", "weighted", "next_tile < span.count"): "one more tile, without outputs",
-    ("stencil/gpu.cu", "few_taps", "tile + TILE < span.count"): "one more tile, without outputs",
-    ("stencil/terms.cuh", "places", "__syncthreads()"): "the next call is behind other barriers",
-    ("stencil/box.cuh", "slide", "2 * radius + 1 < i64(1) << Marks::BITS"): "only on GPUs: kernels/stencil/test_gpu.py",
-    ("stencil/box.cuh", "constexpr", "min(span.count - tile, TILE)"): "what fits more elements fits these",
-    ("stencil/gpu.cu", "box_far", "__syncthreads()"): "a host reads the last digit before a barrier",
-    ("matmul/multiply_wgmma.cuh", "multiply_tiles", "atomicOr("): "all write the same",
-    ("matmul/dot_products.cuh", "all", "end"): "one more slice, behind the end of every span",
-    ("matmul/small_k.cu", "multiply_short", "__syncthreads()"): "what tensor cores read is not watched on a host",
-})  # fmt: skip
-# The same of conditions that only choose the faster of two ways to one result, or the one lane that says what all lanes
-# would: they are no bounds, so the score leaves them out. Which way it is has to change nothing.
-FASTER: Mapping[tuple[str, str, str], str] = MappingProxyType({
-    ("histogram/locate.cuh", "quick", "inside == MANY"): "a search among more thresholds ends at the same one",
-    ("histogram/locate.cuh", "quick", "entry >> FIRST_BITS > 1"): "a search among none or one ends there, too",
-    ("reduce/float_sum.cuh", "within", "lowest > 1"): "windows are opened more often than they have to be",
-    ("reduce/float_sum.cuh", "constexpr", "__any_sync(ALL_LANES, moves || left == 0)"): "as often as that",
-    ("reduce/tile.cuh", "store", "lane == 3"): "every lane has the same to say",
-    ("reduce/tile.cuh", "store", "first_nan != NONE"): "nothing is left of none, and no maximum is below that",
-    ("reduce/exponent_bins.cuh", "add", "tiles == MOST"): "as often as that",
-    ("reduce/deferred_tiles.cuh", "leave", "step < 32"): "fewer tiles are left unseen",
-    ("matmul/dot_products.cuh", "all", "thread % 32 == 0"): "every lane has the same to say",
-    ("matmul/residue.cu", "find_doubtful", "least < enough"): "each element is looked at, to the same end",
-    ("matmul/residue.cu", "dot_products", "found.count >= MANY"): "both ways give the same bits",
-    ("stencil/terms.cuh", "places", "threadIdx.x % 32 == 0"): "every lane has the same to say",
-    ("stencil/gpu.cu", "box_range", "threadIdx.x % 32 == 0"): "every lane has the same to say",
-    ("stencil/gpu.cu", "box_far", "2 * radius <= SIZE"): "another way to the same digits",
-    ("stencil/digits.cuh", "sum", "next >= 0"): "all digits are as exact as the highest",
-    ("stencil/digits.cuh", "sum", "(rest <= 2 * most || rest >= (i64(1) << 40) - 2 * most)"): "as exact",
-    ("matmul/multiply_wgmma.cuh", "multiply_tiles", "threadIdx.x % 32 == 0"): "every lane has the same to say",
-    ("matmul/chinese_remainder.cuh", "store_four", "element + 4 > size"): "one after another",
-    ("matmul/chinese_remainder.cuh", "constexpr", "lowest >= F::LEAST"): "the slower way rounds the same",
-    ("stencil/digits.cuh", "below", "here >= 64"): "all digits are added up instead",
-    ("stencil/digits.cuh", "below", "here > 0"): "all digits are added up instead",
-    ("matmul/small_k.cuh", "finish", "WHOLE || (row < of.rows && first + column < of.columns)"): "more is uncertain",
-    ("matmul/small_k.cu", "multiply_short", "round < rounds"): "columns are loaded once more, for nothing",
-    ("matmul/small_k.cu", "multiply_short", "threadIdx.x % 32 == 0"): "every lane has the same to say",
-})  # fmt: skip
-# Functions of headers of which a source goes some ways only: those that go the others count them.
-ELSEWHERE = {
-    ("matmul/small_k", "matmul/chinese_remainder.cuh", "to_float")
-}  # numbers there are moderate; matmul/residue.cu has others
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """A mutant, and the first case that caught it, with what was wrong; None where none did."""
+    """A mutant, and the first case that caught it with its error, or None."""
 
     mutant: Mutant
     caught: str | None
 
     @property
     def reason(self) -> str | None:
-        """Why it is equivalent."""
+        """Why it changes no result, if that is known."""
         return (EQUIVALENT | FASTER).get(self.site)
 
     @property
     def site(self) -> tuple[str, str, str]:
-        """Where it is."""
+        """File, function and text, as in `survivors.py`."""
         return self.mutant.file, self.mutant.function, self.mutant.text
 
 
 def run_mutants(stem: str) -> list[Outcome]:
-    """Every mutant of a source, each until a case catches it."""
+    """Run every mutant of a source until a case catches it."""
     broken = {case.variant for case in CASES if case.stem == stem and case.broken}
     cases = [case for case in CASES if case.stem == stem and not case.broken]
     if not cases:
@@ -119,7 +56,7 @@ def run_mutants(stem: str) -> list[Outcome]:
         HOST.replaced[stem] = open_library(compile_unit(unit(text, instances), HOST.flavour))
         try:
             places = _places(cases, cupy)
-            # What is in a header, and not asked for by this source, is asked for by another.
+            # A header's code that no instance of this source executes is counted with another source.
             own = [mutant for mutant in mutants if (stem, mutant.file, mutant.function) not in ELSEWHERE
                    and (mutant.file == f"{stem}.cu" or any(seen[mutant.number] for _, seen in places))]  # fmt: skip
             return [Outcome(mutant, _caught(mutant, places, cupy)) for mutant in own]
@@ -128,7 +65,7 @@ def run_mutants(stem: str) -> list[Outcome]:
 
 
 def _places(cases: list[Case], cupy: Any) -> list[tuple[Case, bytes]]:
-    """Cases, with the mutants that each comes by; without a mutant they are right."""
+    """Cases, each with the mutants whose sites it executes; without a mutant every case passes."""
     found = []
     for case in cases:
         seen = reached(HOST.flavour)
@@ -154,10 +91,39 @@ def _caught(mutant: Mutant, places: list[tuple[Case, bytes]], cupy: Any) -> str 
     return None
 
 
-def score(outcomes: list[Outcome]) -> float:
-    """Share of the mutants that were caught, of those that are not of `FASTER`."""
+@dataclass(frozen=True)
+class Tally:
+    """What is recorded of the mutants of a source, as plain values.
+
+    Attributes
+    ----------
+    mutants, caught
+        All of them.
+    counted, counted_caught
+        Those whose site is not in `FASTER`.
+    survivors
+        Sites of those that no case caught.
+    """
+
+    mutants: int
+    caught: int
+    counted: int
+    counted_caught: int
+    survivors: list[list[str]]
+
+
+def tally(outcomes: list[Outcome]) -> Tally:
+    """Count them."""
     counted = [outcome for outcome in outcomes if outcome.site not in FASTER]
-    return sum(outcome.caught is not None for outcome in counted) / max(1, len(counted))
+    survivors = sorted({outcome.site for outcome in outcomes if outcome.caught is None})
+    return Tally(len(outcomes), sum(outcome.caught is not None for outcome in outcomes), len(counted),
+                 sum(outcome.caught is not None for outcome in counted), list(map(list, survivors)))  # fmt: skip
+
+
+def score(tallies: Iterable[Tally]) -> float:
+    """Share of the mutants that were caught, of those whose site is not in `FASTER`."""
+    tallies = list(tallies)
+    return sum(one.counted_caught for one in tallies) / max(1, sum(one.counted for one in tallies))
 
 
 def main() -> None:
@@ -165,8 +131,8 @@ def main() -> None:
     every = [outcome for stem in STEMS for outcome in run_mutants(stem)]
     for outcome in every:
         print(f"{outcome.mutant}: {outcome.caught or f'SURVIVES: {outcome.reason}'}")
-    caught = sum(outcome.caught is not None for outcome in every)
-    print(f"{caught} of {len(every)} mutants caught: {score(every):.1%}")
+    total = tally(every)
+    print(f"{total.caught} of {total.mutants} mutants caught: {score([total]):.1%}")
 
 
 if __name__ == "__main__":

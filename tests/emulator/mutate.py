@@ -1,7 +1,7 @@
-"""Mutants of a source: each lacks one barrier, one bounds guard, or the atomicity of one operation.
+"""Mutants of a source: each lacks one barrier, one bounds check, or the atomicity of one operation.
 
-All mutants of a source are in one text, and a number that is chosen at run time says which of them runs:
-`host_mutant(k)` is 1 in mutant k, and 0 elsewhere. So a family is compiled once, however many mutants it has.
+All mutants of a source are compiled together, and a number chosen at run time selects one: `host_mutant(k)` is 1 in
+mutant k and 0 otherwise.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ CLAMP = re.compile(r"(?<!\w)(?:min|max)\(")
 TERNARY = re.compile(r"\?")
 FLAG = re.compile(r"\bconst bool \w+ = ([^;]+);")
 COMPARES = re.compile(r"[^<>=!-](?:<|>|<=|>=|==|!=)(?![<>=])")
-# What a host's compiler decides, or counts without a bound of the data.
+# Decided at compile time.
 CONSTANT = re.compile(
     r"^\s*(?:template|constexpr|static_assert|static constexpr|using)\b|^\s*#|__launch_bounds__|\bif constexpr\b"
 )
@@ -60,7 +60,7 @@ def without_comments(text: str) -> str:
 
 
 def mutate(source: str, without: set[str]) -> tuple[str, list[Mutant]]:
-    """A source that holds all its mutants, but none of the functions named in `without`."""
+    """A source with all its mutants, except in functions named in `without`."""
     text = without_comments(source)
     places = _Places(text)
     edits: list[tuple[int, int, str]] = []
@@ -68,7 +68,7 @@ def mutate(source: str, without: set[str]) -> tuple[str, list[Mutant]]:
     for start, end, kind, form in sorted(_sites(text)):
         function = places.function(start)
         if (edits and start < edits[-1][1]) or places.is_constant(start):
-            continue  # within another, or where the compiler needs to know
+            continue  # inside another site, or a constant expression
         if function in without or CONSTANT.search(places.line_of(start)):
             continue
         number = len(mutants) + 1
@@ -88,7 +88,7 @@ def _sites(text: str) -> Iterator[tuple[int, int, str, str]]:
         own = text[found.end() : end].replace("{", "{{").replace("}", "}}")
         yield found.start(), end + 1, "barrier", f"(host_mutant({{number}}) ? int({own}) : {{text}})"
     for found in ATOMIC.finditer(text):
-        # The name alone: sites within the arguments are others.
+        # Only the name: arguments may contain further sites.
         yield found.start(), found.end(), "atomic", "host_either_{text}{number}, "
     for found in CLAMP.finditer(text):
         end = closing(text, found.end())
@@ -111,22 +111,22 @@ def _sites(text: str) -> Iterator[tuple[int, int, str, str]]:
 
 
 def _guards(text: str, start: int, end: int, leaves: bool) -> Iterator[tuple[int, int, str, str]]:
-    """Every comparison of a condition, which is true without it; false where the condition makes a thread leave."""
-    # Of `a && b` each part is dropped, whether a thread leaves or not.
+    """Every comparison of a condition is made true, or false where the condition ends a thread."""
+    # In `a && b` either part is dropped, whether it ends a thread or not.
     leaves = leaves and len(list(_parts(text, start, end, "&&"))) == 1
     operator = "||" if leaves else "&&"
     for part_start, part_end in _parts(text, start, end, operator):
-        # Neither a size is a bound, nor are the arguments of a template comparisons.
+        # `sizeof` is no bound, and template arguments are no comparison.
         part = re.sub(r"\bsizeof\([^)]*\)|<\w+(?:, \w+)*>(?=\()", "", text[part_start:part_end])
         if "[" in part or part.startswith("!"):
-            continue  # what an element is compared with is no bound
+            continue  # a comparison with an element is no bounds check
         if COMPARES.search(f" {part}") and re.search(r"\b[a-z]\w*", part):
             form = "(!host_mutant({number}) && ({text}))" if leaves else "(host_mutant({number}) || ({text}))"
             yield part_start, part_end, "guard", form
 
 
 def _bound(text: str, start: int, end: int) -> Iterator[tuple[int, int, str, str]]:
-    """The bound of a loop that the data give; not one of constants, which are in capitals."""
+    """The bound of a loop that depends on data; constants are in capitals."""
     parts = list(_parts(text, start, end, ";"))
     if len(parts) != 3:
         return
@@ -137,7 +137,7 @@ def _bound(text: str, start: int, end: int) -> Iterator[tuple[int, int, str, str
 
 
 def _parts(text: str, start: int, end: int, operator: str) -> Iterator[tuple[int, int]]:
-    """Stretches between an operator outside of brackets, without white space around them."""
+    """Spans between operators outside brackets, without surrounding white space."""
     depth, begin, at = 0, start, start
     while at <= end:
         if at == end or (not depth and text.startswith(operator, at)):
@@ -151,7 +151,7 @@ def _parts(text: str, start: int, end: int, operator: str) -> Iterator[tuple[int
 
 
 def closing(text: str, at: int) -> int:
-    """The bracket that closes the one before `at`."""
+    """Position of the bracket that closes the one before `at`."""
     depth = 1
     while True:
         depth += (text[at] in "([{") - (text[at] in ")]}")
@@ -161,7 +161,7 @@ def closing(text: str, at: int) -> int:
 
 
 def opening(text: str, end: int) -> int:
-    """Where the condition begins that ends in `end`: after an assignment, a comma, `return` or an open bracket."""
+    """Start of the condition that ends at `end`: after an assignment, a comma, `return` or an open bracket."""
     depth, at = 0, end
     while at:
         letter = text[at - 1]
@@ -177,14 +177,14 @@ def opening(text: str, end: int) -> int:
 
 
 class _Places:
-    """Where in which file, and in which function, a position of a flattened source is."""
+    """File, line and function of a position in a flattened source."""
 
     def __init__(self, text: str) -> None:
         self.text = text
         self.functions = []
         for found in re.finditer(r"\b(\w+(?:\(\))?)\s*\(", text):
             end = closing(text, found.end())
-            # A body follows the parameters, or members that are initialised do.
+            # Followed by a body, or by member initialisers.
             body = re.match(r"\)\s*(?:const\s*)?(?::[^;{}]*)?\{", text[end:])
             if body and found[1] not in ("if", "for", "while", "switch"):
                 declared = text[max(0, found.start() - 200) : found.start()]
@@ -197,16 +197,16 @@ class _Places:
         return max(inside)[1] if inside else ""
 
     def is_constant(self, at: int) -> bool:
-        """In a function that is evaluated as it is compiled."""
+        """Inside a constexpr function."""
         return any(constant and start <= at < end for start, end, _, constant in self.functions)
 
     def line_of(self, at: int) -> str:
-        """The line's text up to there and on."""
+        """The whole line around a position."""
         start = self.text.rfind("\n", 0, at) + 1
         return self.text[start : (self.text + "\n").find("\n", at)]
 
     def file_and_line(self, at: int) -> tuple[str, int]:
-        """By the last directive before it."""
+        """According to the last `#line` before it."""
         before = self.text[:at]
         directive = list(re.finditer(r'^#line (\d+) "(.+)"$', before, re.MULTILINE))[-1]
         return directive[2], int(directive[1]) + before[directive.end() :].count("\n") - 1

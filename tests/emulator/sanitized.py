@@ -1,6 +1,6 @@
-"""Runs kernels under AddressSanitizer and UndefinedBehaviorSanitizer, which end the process where they find something.
+"""Runs kernels under AddressSanitizer and UndefinedBehaviorSanitizer, which end the process at the first finding.
 
-To be run with the sanitizer's library loaded before all others: see `command`.
+The sanitizer's library has to be preloaded: see `command`.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ SEEDS = range(3)
 
 
 def command(*words: str) -> tuple[list[str], dict[str, str]]:
-    """Command line and environment of a process that runs the cases that are named, or all."""
+    """Command line and environment of a process that runs a fault, or the cases that its stdin names."""
     asked = [compiler(), "-print-file-name=libasan.so"]
     library = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
-    # Python itself leaks, and ends without freeing.
+    # Python itself leaks: it ends without freeing.
     options = {"ASAN_OPTIONS": "detect_leaks=0:detect_stack_use_after_return=0", "UBSAN_OPTIONS": "print_stacktrace=1"}
     path = os.pathsep.join((str(ROOT), os.environ.get("PYTHONPATH", "")))
     return [sys.executable, "-m", "tests.emulator.sanitized", *words], {
@@ -32,22 +32,22 @@ def command(*words: str) -> tuple[list[str], dict[str, str]]:
     }  # fmt: skip
 
 
-def run_cases() -> None:
-    """All right variants, each name before its launches."""
+def run_cases(names: set[str]) -> None:
+    """Run the cases with these names, printing each name before its launches."""
     from tests.cases.all import CASES
     from tests.emulator.device import schedule
 
-    right = [case for case in CASES if not case.broken]
-    for case in right:
+    chosen = [case for case in CASES if str(case) in names]
+    for case in chosen:
         print(case, flush=True)
         for seed in SEEDS:
             with schedule(seed):
                 case.check(sys.modules["cupy"])
-    print(f"{len(right)} cases")
+    print(f"{len(chosen)} cases")
 
 
 def run_fault(name: str, n: int, threads: int) -> None:
-    """A kernel of faults.cu."""
+    """Launch a kernel of faults.cu."""
     from kernels.common import nvrtc
 
     cupy: Any = sys.modules["cupy"]
@@ -56,10 +56,10 @@ def run_fault(name: str, n: int, threads: int) -> None:
 
 
 def main(*words: str) -> None:
-    """Every case, or a fault: its name, size and threads."""
+    """The cases that stdin names, or a fault: its name, size and threads."""
     import pytest
 
-    from tests.cases.all import CASES  # before something stands for CuPy: it looks for GPUs
+    from tests.cases.all import CASES  # imported before CuPy is replaced: it looks for GPUs
     from tests.emulator.cupy import on_host
     from tests.emulator.device import HOST
 
@@ -69,7 +69,7 @@ def main(*words: str) -> None:
         if words:
             run_fault(words[0], int(words[1]), int(words[2]))
         else:
-            run_cases()
+            run_cases(set(sys.stdin.read().splitlines()))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The host that runs kernels: each detector finds the fault planted for it, and nothing where there is none."""
+"""The emulator: each detector finds the fault planted for it, and nothing in correct kernels."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from kernels.common import nvrtc
 from tests.emulator.build import flatten, sources, translate
 from tests.emulator.device import HOST, KernelFault, schedule
 
-FAULTS = Path(__file__).with_name("faults.cu")
+SOURCE = Path(__file__).with_name("faults.cu")
 SEEDS = range(12)
 Run = Callable[..., Any]
 
 
 @pytest.fixture
 def run(host: Any, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Launch a kernel of faults.cu on the integers from 0 on."""
+    """Launch a kernel of faults.cu on 0, 1, 2, …"""
 
     def run(name: str, n: int = 64, threads: int = 64, blocks: int = 1, shared_mem: int = 0, x: Any = None) -> Any:
         x = host.arange(n, dtype=np.int32) if x is None else x
-        nvrtc.load(FAULTS, name)((blocks,), (threads,), (x, np.int32(n)), shared_mem=shared_mem)
+        nvrtc.load(SOURCE, name)((blocks,), (threads,), (x, np.int32(n)), shared_mem=shared_mem)
         return x.get()
 
     return run
@@ -63,8 +63,8 @@ FAULTS = {
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_fault_is_found_in_every_schedule(run: Run, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the kernel, who, where, and the seed that shows it again."""
-    monkeypatch.setattr("host_device.BUDGET", 10**6)
+    """The message names kernel, thread, place and the seed that reproduces it."""
+    monkeypatch.setattr("tests.emulator.device.BUDGET", 10**6)
     threads, blocks, message = FAULTS[name]
     for seed in SEEDS:
         with schedule(seed), pytest.raises(KernelFault, match=message) as caught:
@@ -76,9 +76,9 @@ def test_fault_is_found_in_every_schedule(run: Run, name: str, monkeypatch: pyte
 
 
 def test_arrays_end_where_their_view_ends(run: Run, host: Any) -> None:
-    """Neither the rest of the allocation nor dynamic shared memory beyond what was asked for."""
+    """Not where the allocation ends; dynamic shared memory ends where the launch said."""
     whole, out = host.arange(100, dtype=np.int32), host.zeros(64, dtype=np.int32)
-    kernel = nvrtc.load(FAULTS, "before_the_start")
+    kernel = nvrtc.load(SOURCE, "before_the_start")
     with pytest.raises(KernelFault, match=r"out of bounds: thread 0 .* reads 4 bytes at x\[-1\], which has 64 elem"):
         kernel((1,), (64,), (whole[10:74], out, np.int32(64)))
     run("behind_dynamic_shared", shared_mem=256)
@@ -97,7 +97,7 @@ def test_output_has_no_value_before_it_is_written(run: Run, host: Any) -> None:
 
 
 def test_arrays_that_overlap_are_one(run: Run, host: Any) -> None:
-    x, kernel = host.arange(65, dtype=np.int32), nvrtc.load(FAULTS, "shifts")
+    x, kernel = host.arange(65, dtype=np.int32), nvrtc.load(SOURCE, "shifts")
     with pytest.raises(KernelFault, match=r"race: thread \d+ .* (x|out)\[\d+\]"):
         kernel((1,), (64,), (x[1:], x[:64], np.int32(64)))
     kernel((1,), (64,), (x[:64], x[:64], np.int32(64)))
@@ -128,7 +128,7 @@ def test_warp_functions(run: Run) -> None:
 
 
 def test_arguments_have_the_types_of_the_parameters(run: Run, host: Any) -> None:
-    kernel, x = nvrtc.load(FAULTS, "right_reverse"), host.zeros(4, dtype=np.int32)
+    kernel, x = nvrtc.load(SOURCE, "right_reverse"), host.zeros(4, dtype=np.int32)
     for arguments, message in (
         ((x, np.int64(4)), r"right_reverse, argument 1: expected a NumPy scalar of i4, got np.int64\(4\)"),
         ((x, 4), "expected a NumPy scalar of i4, got 4"),

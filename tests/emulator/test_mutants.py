@@ -1,8 +1,10 @@
-"""Mutants of every kernel: each is caught on the host, or written down with the reason why it is none."""
+"""Mutants of every kernel: each is caught by a case, or listed with the reason why it changes no result."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -10,8 +12,12 @@ import pytest
 from kernels.common import nvrtc
 from tests.cases.all import CASES
 from tests.emulator.build import flatten, source_of
-from tests.emulator.mutants import EQUIVALENT, FASTER, FLOOR, STEMS, Outcome, run_mutants, score
+from tests.emulator.kinds import MUTANTS
+from tests.emulator.mutants import FLOOR, STEMS, Tally, run_mutants, score, tally
 from tests.emulator.mutate import mutate, without_comments
+from tests.emulator.recording import Due, Kind
+from tests.emulator.records import Unit
+from tests.emulator.survivors import EQUIVALENT, FASTER
 
 SOURCE = """#line 1 "tiny.cu"
 template <int N> __global__ void kernel(const int* x, int* out, i64 n, int count) {
@@ -55,30 +61,39 @@ def test_every_barrier_and_every_atomic_has_a_mutant() -> None:
 
 
 @pytest.fixture(scope="module")
-def outcomes() -> dict[str, list[Outcome]]:
-    """By the stem of the source."""
+def tallies() -> dict[str, Tally]:
+    """By source, of those that this run repeated."""
     return {}
 
 
-@pytest.mark.timeout(600)  # on a busy machine a source takes minutes
-@pytest.mark.parametrize("stem", STEMS)
-def test_every_mutant_is_caught_or_explained(stem: str, host: Any, outcomes: dict[str, list[Outcome]]) -> None:
-    outcomes[stem] = run_mutants(stem)
-    assert outcomes[stem], f"kernels/{stem}.cu: expected cases in tests/cases/all.py, found none"
-    assert [str(outcome.mutant) for outcome in outcomes[stem] if outcome.caught is None and not outcome.reason] == []
+@pytest.mark.timeout(600)  # a source takes minutes on a busy machine
+@pytest.mark.parametrize(
+    "stem", [pytest.param(stem, marks=pytest.mark.recorded(MUTANTS, [(stem, "all")])) for stem in STEMS]
+)
+def test_every_mutant_is_caught_or_explained(stem: str, host: Any, tallies: dict[str, Tally], due: Due) -> None:
+    outcomes = run_mutants(stem)
+    assert outcomes, f"kernels/{stem}.cu: expected cases in tests/cases/all.py, found none"
+    tallies[stem] = tally(outcomes)
+    assert [str(outcome.mutant) for outcome in outcomes if outcome.caught is None and not outcome.reason] == []
+    due.outcomes[stem, "all"] = asdict(tallies[stem])
 
 
-def test_score(host: Any, outcomes: dict[str, list[Outcome]], capsys: pytest.CaptureFixture[str]) -> None:
-    """Of all mutants, those with an explanation counted as not caught, but for what only chooses the faster way; no
-    explanation is left over."""
-    if set(outcomes) != set(STEMS):
+def test_score(
+    host: Any,
+    tallies: dict[str, Tally],
+    matching: Callable[[Kind], dict[Unit, Any]],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Share of caught mutants, without those that only choose the faster of two paths; explained ones count as not
+    caught, and every explanation belongs to a survivor."""
+    every = {stem: Tally(**outcome) for (stem, _), outcome in matching(MUTANTS).items()} | tallies
+    if set(every) != set(STEMS):
         pytest.skip("needs the mutants of all sources")
-    every = [outcome for stem in STEMS for outcome in outcomes[stem]]
-    survivors = [outcome.mutant for outcome in every if outcome.caught is None]
+    mutants, caught = (sum(getattr(one, name) for one in every.values()) for name in ("mutants", "caught"))
     with capsys.disabled():
-        print(f"\n{len(every) - len(survivors)} of {len(every)} mutants caught: {score(every):.1%}")
-    assert score(every) >= FLOOR
-    assert {(mutant.file, mutant.function, mutant.text) for mutant in survivors} == set(EQUIVALENT | FASTER)
+        print(f"\n{caught} of {mutants} mutants caught: {score(every.values()):.1%}")
+    assert score(every.values()) >= FLOOR
+    assert {tuple(site) for one in every.values() for site in one.survivors} == set(EQUIVALENT | FASTER)
 
 
 def test_mutants_leave_the_kernels_as_they_are(host: Any) -> None:

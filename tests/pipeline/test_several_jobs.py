@@ -1,4 +1,4 @@
-"""Several jobs over one source: read once, each with what it says alone; and what travels with their tasks."""
+"""Several jobs over one source: it is read once, and each result is that of the job alone."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ import pytest
 from numpy.typing import NDArray
 
 import pipeline.cluster.placement
-import pipeline.engine.aggregate
 import pipeline.engine.aggregate_task
+import pipeline.engine.run_loop
 import pipeline.storage.planned_file
-from pipeline.cluster.placement import Placement, Workers
+from pipeline.cluster.placement import Placement
+from pipeline.cluster.workers import Workers
 from pipeline.engine.aggregate import run, run_all
 from pipeline.engine.aggregate_plan import Job
+from pipeline.engine.run_loop import Run
 from pipeline.errors import VerificationError
 from pipeline.gpu.blocks import BLOCK_BYTES, block_bytes_within
 from pipeline.settings import Settings
@@ -29,7 +31,7 @@ from workflows.histogram import HISTOGRAM, HistogramOptions
 from workflows.reduce import REDUCE, ReduceOptions
 
 ON_CPU = Placement(device="cpu")
-REFERRED = threading.Event()  # a reference has run; the cluster lives in this process
+RECOMPUTED = threading.Event()  # a reference has run; the cluster lives in this process
 
 
 @pytest.fixture
@@ -48,12 +50,12 @@ def path(tmp_path: Path, samples: NDArray[np.int32]) -> str:
 def test_several_jobs_are_read_once_and_say_what_they_say_alone(
     path: str, verify: str, samples: NDArray[np.int32], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also one that surveys the data first."""
+    """Also with a job that surveys the data first."""
     jobs = [Job(HISTOGRAM, HistogramOptions(bins=7)), Job(REDUCE, ReduceOptions("sum,std,argmax")),
             Job(HISTOGRAM, HistogramOptions(bins=5, range="auto"))]  # fmt: skip
     source = open_source((path,))
     how = Settings(ON_CPU, verify, 40000)
-    monkeypatch.setattr(pipeline.engine.aggregate.secrets, "randbits", lambda bits: 3)
+    monkeypatch.setattr(pipeline.engine.run_loop.secrets, "randbits", lambda bits: 3)
     read: list[int] = []
     blocks = pipeline.storage.planned_file.fill
     monkeypatch.setattr(
@@ -82,26 +84,26 @@ def test_wrong_number_of_any_job_ends_them_all(path: str) -> None:
 
 
 def telling(block: NDArray[Any], options: Any) -> NDArray[np.int64]:
-    REFERRED.set()
+    RECOMPUTED.set()
     return HISTOGRAM.reference(block, options)
 
 
 def test_references_run_beside_computing(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also while more chunks wait for a GPU: the first ones end when a reference has run."""
-    REFERRED.clear()
+    """Also while more chunks wait for a GPU: the first ones finish only once a reference has run."""
+    RECOMPUTED.clear()
     in_time: list[bool] = []
 
     def blocks(chunk: Any, timeline: Any, nbytes: int) -> Iterator[NDArray[Any]]:
-        in_time.append(REFERRED.wait(10))
+        in_time.append(RECOMPUTED.wait(10))
         return pipeline.storage.planned_file.read_blocks(chunk, timeline)
 
     monkeypatch.setattr(pipeline.cluster.placement, "cores", lambda: 8)
     monkeypatch.setattr(pipeline.cluster.placement, "_warm_up", lambda: None)
-    monkeypatch.setattr(pipeline.engine.aggregate, "_warm_up", lambda *_: None)
+    monkeypatch.setattr(Run, "on_gpus", lambda *_: None)
     monkeypatch.setattr(pipeline.engine.aggregate_task, "device_blocks", blocks)
     monkeypatch.setattr(pipeline.engine.aggregate_task, "device_name", lambda device: device)
     with pipeline.cluster.placement._in_this_process(Placement(), "gpu") as gpu:
-        monkeypatch.setattr(pipeline.engine.aggregate, "open_workers", lambda *_: nullcontext(gpu))
+        monkeypatch.setattr(pipeline.engine.run_loop, "open_workers", lambda *_: nullcontext(gpu))
         workflow = replace(HISTOGRAM, reference=telling)
         outcome = run(workflow, HistogramOptions(), open_source((path,)), Settings(verify="full", chunk_bytes=9000))
     assert outcome.verdict.chunks == 14 and in_time == [True] * 14
@@ -111,7 +113,7 @@ def test_references_run_beside_computing(path: str, monkeypatch: pytest.MonkeyPa
 def test_limit_of_memory_travels_with_every_task(
     path: str, workers: Workers, monkeypatch: pytest.MonkeyPatch, samples: NDArray[np.int32]
 ) -> None:
-    """A worker that was started again has been told nothing else."""
+    """A restarted worker knows nothing else."""
     asked: list[int] = []
 
     def blocks(chunk: Any, timeline: Any, nbytes: int) -> Iterator[NDArray[Any]]:
@@ -119,7 +121,7 @@ def test_limit_of_memory_travels_with_every_task(
         return pipeline.storage.planned_file.read_blocks(chunk, timeline)
 
     gpu = replace(workers, device="gpu", resources={})
-    monkeypatch.setattr(pipeline.engine.aggregate, "open_workers", lambda *_: nullcontext(gpu))
+    monkeypatch.setattr(pipeline.engine.run_loop, "open_workers", lambda *_: nullcontext(gpu))
     monkeypatch.setattr(pipeline.engine.aggregate_task, "device_blocks", blocks)
     monkeypatch.setattr(pipeline.engine.aggregate_task, "device_name", lambda device: device)
     for limit, nbytes in ((2**23, block_bytes_within(2**23)), (None, BLOCK_BYTES)):

@@ -1,4 +1,4 @@
-"""Threads of BLAS: the command asks for its share of the cores, unless the user asked for another number."""
+"""Threads of BLAS: the command sets its share of the cores, unless the user chose a number."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from pipeline.threads import BLAS_VARIABLES, SWITCH_SECONDS, THREADS, blas_threads, cores
 
-# What the command finds once its first job is about to run, in place of running it.
+# Prints the variables in place of running the first job.
 SHOW = """
 import sys, os
 from pipeline import __main__

@@ -1,4 +1,4 @@
-"""Every benchmark runs, with sizes of which no figure counts; what they say of each other is asserted, speed never."""
+"""Every benchmark runs, with tiny sizes; that their results agree is asserted, speed never."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.benchmarks.entries import ENTRIES
 
 
 def marks(name: str) -> list[Any]:
-    """Those for GPUs run on them alone: most of what they measure is CuPy's own."""
+    """Benchmarks for GPUs run only there: most of what they measure is CuPy's own."""
     on_gpu = [pytest.mark.gpu, pytest.mark.hardware] if ENTRIES[name].needs.startswith("gpu") else []
     tool = ENTRIES[name].tool
     missing = [pytest.mark.skipif(not which(tool), reason=f"needs {tool}")] if tool else []
@@ -24,7 +24,7 @@ def marks(name: str) -> list[Any]:
 
 
 def verified(figures: Any) -> bool:
-    """Every number that a benchmark compared was right."""
+    """Whether every number that a benchmark compared was right."""
     if isinstance(figures, dict):
         told = [figures.get(key, True) for key in ("verified", "identical", "agrees")]
         return all(told) and all(map(verified, figures.values()))

@@ -1,4 +1,4 @@
-"""Counters as Nsight Compute prints them: which kernel of which case they are of, in which units."""
+"""Counters as Nsight Compute prints them: their kernel, case and unit."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.benchmarks.counters import CASES, MARK, METRICS, STALLS, UNITS, by_ca
 
 BUSY, WAITING = METRICS["instructions issued, % of peak"], STALLS["waiting for barriers, warps"]
 BOX = "void box<float16, double, 128, 9, 2>(const T1 *, T1 *, long long)"
-# As ncu prints it, and the program that it runs: what stands before the first row's names is no part of the table.
+# Output of ncu and of the program that it runs: the table starts with the line of names.
 TABLE = """==WARNING== Note: Running with unmodified GPU clocks. Results may be inconsistent.
 ==PROF== Connected to process 1683 (/usr/bin/python3.12)
 ==PROF== Disconnected from process 1683
@@ -17,18 +17,18 @@ TABLE = """==WARNING== Note: Running with unmodified GPU clocks. Results may be 
 
 
 def rows(number: int, kernel: str, *counters: tuple[str, str, str]) -> str:
-    """A launch: names, units and values, a row each."""
+    """A launch: one row for each name, unit and value."""
     start = f'"{number}","1683","{kernel}","(128, 1, 1)","(13108, 1, 1)","Command line profiler metrics"'
     return "".join(f'{start},"{name}","{unit}","{value}"\n' for name, unit, value in counters)
 
 
 def taking(value: str, unit: str) -> tuple[str, str, str]:
-    """How long a launch took."""
+    """The duration of a launch."""
     return METRICS["microseconds"], unit, value
 
 
 def test_counters_of_a_launch() -> None:
-    """Numbers with commas, in one unit each; those that ncu could not read are left out."""
+    """Numbers with commas, converted to one unit each; those that ncu could not read are left out."""
     read, written = METRICS["bytes read"], METRICS["bytes written"]
     table = (
         TABLE
@@ -46,14 +46,14 @@ def test_counters_of_a_launch() -> None:
 
 @pytest.mark.parametrize("unit", UNITS)
 def test_every_unit(unit: str) -> None:
-    """Times are microseconds, sizes are bytes, each in both of the ways that versions of ncu name it."""
+    """Times become microseconds, sizes bytes, from both spellings that versions of ncu use."""
     ((_, found),) = launches(TABLE + rows(0, BOX, (BUSY, unit, "2")))
     scale = {"n": 1e-3, "u": 1, "ms": 1e3, "b": 1, "K": 1e3, "M": 1e6, "G": 1e9}
     assert found[BUSY] == pytest.approx(2 * next(scale[begin] for begin in scale if unit.startswith(begin)))
 
 
 def test_kernels_of_cases() -> None:
-    """Each belongs to the mark before it; of several launches the longest counts, wherever it stands."""
+    """Each belongs to the mark before it; of several launches of a kernel the longest counts, in any position."""
     other = "void box_range<float>(const T1 *, long long)"
     launched = [(MARK, "1"), (other, "9"), (BOX, "70"), (BOX, "90"), (BOX, "80"), (MARK, "1"), (BOX, "60")]
     table = TABLE + "".join(
@@ -69,5 +69,5 @@ def test_kernels_of_cases() -> None:
 
 
 def test_counters_have_one_name_each() -> None:
-    """By which rows are read back."""
+    """Rows are read back by name."""
     assert len({*METRICS.values(), *STALLS.values()}) == len(METRICS | STALLS) == len(METRICS) + len(STALLS)

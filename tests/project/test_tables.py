@@ -1,4 +1,4 @@
-"""The README shows what was measured and what the program prints."""
+"""README.md and docs/ show what was measured, and what the program prints."""
 
 from __future__ import annotations
 
@@ -11,24 +11,38 @@ from click.testing import CliRunner
 
 from pipeline.cli.main import cli
 from tests.benchmarks import tables, targets
+from tests.benchmarks.markdown import share
 from tests.benchmarks.rows import ROWS
-from tests.benchmarks.tables import README, filled
-from tests.benchmarks.targets import Found, Need, Row
+from tests.benchmarks.tables import DOCS, PAGES, README, filled
+from tests.benchmarks.targets import Figure, Need, Row
 
 TEXT = README.read_text(encoding="utf-8")
 
 
-def test_readme_shows_the_recorded_figures() -> None:
-    assert filled(TEXT) == TEXT, "run python -m tests.benchmarks.tables"
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_pages_show_the_recorded_figures(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert filled(page, text) == text, "run python -m tests.benchmarks.tables"
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.what)
-def test_what_is_short_says_what_bounds_it(row: Row) -> None:
+def test_rows_that_fall_short_say_what_bounds_them(row: Row) -> None:
     assert row.bound or not row.short()
 
 
+def test_readme_shows_eight_rows_as_they_are_among_all() -> None:
+    """Also rows that fall short; and how many do."""
+    shown = [line for line in TEXT.splitlines() if line in tables.speed().splitlines() and line.startswith("| ")]
+    assert len(shown) == 2 + 8  # with the names of the columns and the rule below them
+    assert any("**" in line for line in shown) and not all("**" in line for line in shown[2:])
+    short = [row for row in ROWS if row.short()]
+    assert f"{len(ROWS) - len(short)} of all {len(ROWS)} rows meet what is required" in TEXT
+    bounds = (DOCS / "performance.md").read_text(encoding="utf-8").partition("## What bounds")[2]
+    assert all(f"- **{row.what}**: " in bounds for row in short)
+
+
 def rewritten(monkeypatch: pytest.MonkeyPatch, change: Any) -> None:
-    """Recorded figures, changed."""
+    """Change the recorded figures."""
     read = targets.read
 
     def changed(name: str) -> Any:
@@ -58,10 +72,10 @@ def test_worst_of_the_cases_counts(monkeypatch: pytest.MonkeyPatch, bad: float) 
             case["share of read"] = 0.99 if number else 0.5 * bad
 
     rewritten(monkeypatch, change)
-    found = ROWS[0].find()
-    assert found.case == "int32, uniform, 16 bins" and not found.number > 0.5
+    figure = ROWS[0].find()
+    assert figure.case == "int32, uniform, 16 bins" and not figure.number > 0.5
     if bad == 1:
-        assert ROWS[1].find() == Found(0.99 / 0.5, "int32, 16 bins")
+        assert ROWS[1].find() == Figure(0.99 / 0.5, "int32, 16 bins")
 
 
 def test_what_was_not_measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -89,13 +103,18 @@ def test_small_is_not_rounded_to_what_is_needed() -> None:
     assert tables.amount(1.61, Need(1.6, "s", at_most=True)) == "1.61"
 
 
-def test_readme_without_a_marker() -> None:
-    with pytest.raises(ValueError, match="expected <!-- ladder --> and <!-- /ladder --> once"):
-        filled(TEXT.replace("<!-- /ladder -->", ""))
+def test_page_without_a_marker() -> None:
+    page = DOCS / "kernels.md"
+    with pytest.raises(ValueError, match=r"kernels\.md: expected <!-- ladder --> and <!-- /ladder --> once"):
+        filled(page, page.read_text(encoding="utf-8").replace("<!-- /ladder -->", ""))
+
+
+def test_shares_are_rounded_down() -> None:
+    assert (share(0.9699), share(1.0), share(0.3)) == ("0.96", "1.00", "0.30")
 
 
 def test_readme_shows_what_the_first_command_prints() -> None:
-    """All but the rates, which are those of another machine."""
+    """All but the rates, which depend on the machine."""
     command = re.search(r"-m pipeline (histogram data/ecg.npy .*)\n", TEXT)
     shown = re.search(r"<!-- panel -->\n```\n(.*?)\nread ", TEXT, re.DOTALL)
     assert command and shown

@@ -1,4 +1,4 @@
-"""One wrong number planted in a partial: found as often as the verdict says, by the tasks that a run consists of."""
+"""One wrong number planted in a partial is found as often as the verdict promises, by the tasks of a real run."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-import pipeline.engine.aggregate
 import pipeline.engine.aggregate_task
+import pipeline.engine.run_loop
 import pipeline.storage.planned_file
 from kernels.reduce import exact_sum
-from kernels.reduce import partial as reduce
-from pipeline.cluster.placement import Placement, Workers, open_workers
+from kernels.reduce import partial as layout
+from pipeline.cluster.placement import Placement, open_workers
+from pipeline.cluster.workers import Workers
 from pipeline.engine.aggregate import run
 from pipeline.engine.aggregate_check import Mismatch, check_chunk
 from pipeline.engine.aggregate_plan import Job, Pass
@@ -41,7 +42,7 @@ Fault = Callable[[Partial, np.random.Generator], None]  # changes a partial in p
 
 @pytest.fixture(autouse=True)
 def several_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Partials of a chunk are combined from those of a few blocks; one of them is wrong."""
+    """A chunk has several blocks, and the partial of one is wrong."""
     monkeypatch.setattr(pipeline.storage.planned_file, "BLOCK_BYTES", 2000)
     monkeypatch.setattr(pipeline.engine.aggregate_task, "worker_address", lambda: "here")
 
@@ -82,14 +83,14 @@ def written(folder: Path, samples: NDArray[Any]) -> Source:
 
 
 def trial(workflow: Any, options: Any, chunk: Chunk, reference: Reference | None = None) -> tuple[Mismatch | None, Any]:
-    """What the check of a chunk says, and its partial."""
+    """The mismatch that the check of a chunk finds, and the partial."""
     pass_ = Pass((Job(workflow, options),), "cpu")
     result = compute_chunk(pass_, chunk)
     return check_chunk(pass_, chunk, result, reference or recompute_chunk(pass_, chunk)), result.partials[0]
 
 
 def all_are_found(workflow: Any, options: Any, source: Source, faults: Sequence[Fault], seed: int) -> None:
-    """With `--verify full` no partial that differs from the right one passes, and the right one does."""
+    """With `--verify full` the right partial passes, and none that differs from it."""
     random = np.random.default_rng(seed)
     (chunk,) = plan(source, 2**30, "full", 0)
     found, right = trial(workflow, options, chunk)
@@ -107,7 +108,7 @@ def all_are_found(workflow: Any, options: Any, source: Source, faults: Sequence[
 
 
 def found_in_samples(workflow: Any, options: Any, source: Source, fault: Fault) -> tuple[int, float]:
-    """How many are found with `--verify sample`, each time of other samples, and how many the verdict promises.
+    """How many are found with `--verify sample`, with other samples each time, and how many the verdict promises.
 
     An error is found where the sample has it. Other errors may be seen by an invariant.
     """
@@ -131,14 +132,14 @@ def found_in_samples(workflow: Any, options: Any, source: Source, fault: Fault) 
 
 # --- reduce -----------------------------------------------------------------------------------------------------------
 
-WORDS = {"sum": [reduce.SUM_AT], "mean": [reduce.SUM_AT]}
-WORDS |= {op: [reduce.SUM_AT, reduce.SQUARES_AT] for op in ("var", "std", "norm")}
-ENTRIES = {"min": [reduce.MIN_KEY], "max": [reduce.MAX_KEY], "argmin": [reduce.MIN_AT], "argmax": [reduce.MAX_AT]}
-COUNTED = [reduce.SAMPLES, reduce.NAN, reduce.POSITIVE, reduce.NEGATIVE]
+WORDS = {"sum": [layout.SUM_AT], "mean": [layout.SUM_AT]}
+WORDS |= {op: [layout.SUM_AT, layout.SQUARES_AT] for op in ("var", "std", "norm")}
+ENTRIES = {"min": [layout.MIN_KEY], "max": [layout.MAX_KEY], "argmin": [layout.MIN_AT], "argmax": [layout.MAX_AT]}
+COUNTED = [layout.SAMPLES, layout.NAN, layout.POSITIVE, layout.NEGATIVE]
 
 
 def off_by(positions: Sequence[int], *steps: int) -> Fault:
-    """One of these entries is wrong by one of these steps."""
+    """One of these entries is off by one of these steps."""
 
     def fault(partial: Partial, random: np.random.Generator) -> None:
         at = int(random.choice(positions))
@@ -148,7 +149,7 @@ def off_by(positions: Sequence[int], *steps: int) -> Fault:
 
 
 def off_by_an_ulp(at: slice) -> Fault:
-    """A sum is wrong by the last bit of what it is rounded to."""
+    """A sum is off by the last bit of its rounded value."""
 
     def fault(partial: Partial, random: np.random.Generator) -> None:
         value = exact_sum.from_words(partial[at])
@@ -159,15 +160,15 @@ def off_by_an_ulp(at: slice) -> Fault:
 
 
 def faults_of(op: str) -> list[Fault]:
-    """All that a result of this operation depends on, by the least that it can be wrong by."""
+    """The smallest errors in everything that a result of this operation depends on."""
     faults = [off_by(COUNTED, 1)]
     for at in WORDS.get(op, ()):
         faults += [off_by(range(at.start, at.stop), 1), off_by_an_ulp(at)]
     if op.startswith("arg"):
-        faults += [off_by(ENTRIES[op], 2), off_by([reduce.FIRST_NAN], 2)]
+        faults += [off_by(ENTRIES[op], 2), off_by([layout.FIRST_NAN], 2)]
     elif op in ENTRIES:
         # The next number; zero, of the other sign.
-        faults += [off_by(ENTRIES[op], 1), off_by([reduce.MIN_AT if op == "min" else reduce.MAX_AT], 1)]
+        faults += [off_by(ENTRIES[op], 1), off_by([layout.MIN_AT if op == "min" else layout.MAX_AT], 1)]
     return faults
 
 
@@ -210,7 +211,7 @@ def counted_twice(partial: Partial, random: np.random.Generator) -> None:
 
 
 def swapped(partial: Partial, random: np.random.Generator) -> None:
-    """Two bins that are side by side."""
+    """Two neighbouring bins."""
     at = int(random.integers(1, len(partial)))
     partial[at - 1 : at + 1] = partial[[at, at - 1]]
 
@@ -266,15 +267,15 @@ def workers() -> Iterator[Workers]:
 def test_a_run_fails_where_its_tasks_find_something(
     name: str, mode: str, tmp_path: Path, workers: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every other error is where the sample is: one with the seed of the run."""
-    monkeypatch.setattr(pipeline.engine.aggregate, "open_workers", lambda *_: nullcontext(workers))
+    """Every other error lies in the sample, which follows from the seed of the run."""
+    monkeypatch.setattr(pipeline.engine.run_loop, "open_workers", lambda *_: nullcontext(workers))
     random = np.random.default_rng(9)
     workflow, options, fault = (HISTOGRAM, HistogramOptions(bins=20, range=(0.0, 100.0)), moved)
     if name == "reduce":
-        workflow, options, fault = REDUCE, ReduceOptions("var,argmin"), off_by_an_ulp(reduce.SUM_AT)
+        workflow, options, fault = REDUCE, ReduceOptions("var,argmin"), off_by_an_ulp(layout.SUM_AT)
     source = histogram_source(tmp_path)[0]
     for seed in range(20):
-        monkeypatch.setattr(pipeline.engine.aggregate.secrets, "randbits", lambda bits, seed=seed: seed)
+        monkeypatch.setattr(pipeline.engine.run_loop.secrets, "randbits", lambda bits, seed=seed: seed)
         (chunk,) = plan(source, 2**30, mode, seed)
         assert chunk.checked
         at = int(random.integers(SAMPLES)) if seed % 2 else chunk.checked.start

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 import pipeline
 import pipeline.engine.aggregate
 import pipeline.storage.planned_file
-from kernels.reduce import partial as reduce
+from kernels.reduce import partial as layout
 from pipeline.cli.flags import Failure
 from pipeline.cli.main import cli
 from pipeline.engine.aggregate import run
@@ -134,15 +134,15 @@ def test_bad_options() -> None:
 
 @pytest.mark.parametrize(
     ("position", "name"),
-    [(reduce.SUM_AT.start + 3, "sum, word 3"), (reduce.SQUARES_AT.start, "sum of squares, word 0"),
-     (reduce.MIN_AT, "place of the minimum"), (reduce.MAX_KEY, "maximum")],
+    [(layout.SUM_AT.start + 3, "sum, word 3"), (layout.SQUARES_AT.start, "sum of squares, word 0"),
+     (layout.MIN_AT, "place of the minimum"), (layout.MAX_KEY, "maximum")],
 )  # fmt: skip
 def test_one_wrong_bit_is_caught_and_named(tmp_path: Path, position: int, name: str) -> None:
     path = written(tmp_path / "samples.bin", case("ordinary", "float64", 4000))
 
     def lies(block: NDArray[Any], options: ReduceOptions) -> NDArray[np.int64]:
         partial: NDArray[np.int64] = REDUCE.compute(block, options)
-        partial[position] ^= 2 if position == reduce.MIN_AT else 1
+        partial[position] ^= 2 if position == layout.MIN_AT else 1
         return partial
 
     with pytest.raises(VerificationError, match=rf"a number is wrong in chunk \d .*{name}: expected"):

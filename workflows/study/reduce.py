@@ -91,9 +91,7 @@ def _disagreement(got: NDArray[Any], expected: NDArray[Any], arrays: Arrays, cas
     op, dtype = case.parameters["op"], case.dtype
     if case.variant == "production":
         right, result = (values(array, op, dtype) for values, array in ((finish, expected), (finish_exact, got)))
-        same = (
-            ordered(np.array([right], dtype)) == ordered(np.array([result], dtype)) if op == "max" else right == result
-        )
+        same = ordered(np.array(right, float)) == ordered(np.array(result, float)) if op == "max" else right == result
         return None if same else f"expected a {op} of {right}, got {result}"
     if got.dtype != PARTIALS[op, dtype] or got.ndim != 1 or not got.size:
         return f"expected partials of {PARTIALS[op, dtype]}, shape (1 or more,), got {got.dtype}, shape {got.shape}"
@@ -208,7 +206,7 @@ def _as_on_the_cpu(rows: list[Row]) -> tuple[bool, str]:
 TABLES = tuple(_table(op, dtype) for dtype in COURSE_TYPES for op in OPERATIONS)
 
 STUDY = Study(
-    family="reduce",
+    job="reduce",
     course="D. Robilliard, Introduction à la programmation // sur GPUs en CUDA et Python, 2011 (Tesla C2050, no "
     "times); A. Taktek, M. Abdine, C. Krayem, S. Marchildon, R. Bensalah, Laboratoire 4, University of Ottawa, 2024 "
     "(GPU not named)",

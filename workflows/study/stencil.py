@@ -14,7 +14,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels.study.stencil import OUT, VARIANTS, stencil_bound, stencil_reference
-from workflows.study.study import Arrays, Case, Conclusion, Figure, Row, Study, first_difference, parameters
+from workflows.study.study import (
+    Arrays,
+    Case,
+    Conclusion,
+    Figure,
+    Row,
+    Study,
+    caught,
+    farther_than,
+    first_difference,
+    parameters,
+)
 
 LADDER = ("global_memory", "shared_halo", "production")
 COURSE_MS = {"global_memory": 3.36, "shared_halo": 2.86}  # radius 1000, 2**19 elements
@@ -69,17 +80,8 @@ def disagreement(got: NDArray[Any], expected: NDArray[Any], arrays: Arrays, case
     """Integers are exact; floats may be as far apart as their rounding explains, see `stencil_bound` for the proof."""
     if case.dtype == "int32":
         return first_difference(got, expected)
-    dtype = out_dtype(case)
-    if got.shape != expected.shape or got.dtype != dtype:
-        return f"expected {expected.shape} of {dtype}, got {got.shape} of {got.dtype}"
     bound = stencil_bound(arrays[0], case.parameters["radius"])
-    with np.errstate(all="ignore"):
-        wrong = ~((np.abs(got.astype(np.float64) - expected) <= bound) & np.isfinite(bound))
-    if not wrong.any():
-        return None
-    i = int(np.argmax(wrong))
-    return (f"{np.count_nonzero(wrong)} of {got.size} differ by more than rounding, first at {i}: expected "
-            f"{expected[i]} ± {bound[i]:.2g}, got {got[i]}")  # fmt: skip
+    return farther_than(got, expected, bound, out_dtype(case))
 
 
 def work(case: Case) -> float:
@@ -132,16 +134,8 @@ def radius_matters_little(rows: list[Row]) -> tuple[bool, str]:
     return many[key] <= 2 * few[key], numbers
 
 
-def _caught(rows: list[Row], variant: str) -> tuple[bool, str]:
-    found = [row for row in rows if row.case.variant == variant]
-    if not found:
-        raise KeyError(f"no row of {variant}")
-    said = (f"radius {row.case.parameters['radius']}: {row.note if row.verified else 'not caught'}" for row in found)
-    return all(row.verified for row in found), "; ".join(said)
-
-
 STUDY = Study(
-    family="stencil",
+    job="stencil",
     course="A. Cabana Suárez, Ó. Gómez Borzdynski: Programación GPGPU (Google Colab, GPU not named; type and block "
     "inferred)",
     unit="GB/s",
@@ -166,11 +160,11 @@ STUDY = Study(
         Conclusion("With radius 1000, shared memory is faster: 2.86 ms against 3.36 ms", shared_faster),
         Conclusion(
             "Without __syncthreads, threads read samples that are not there yet, and sums are wrong",
-            lambda rows: _caught(rows, "missing_barrier"),
+            lambda rows: caught(rows, "missing_barrier"),
         ),
         Conclusion(
             "Without a guard, sums at the ends take in what lies outside of the array",
-            lambda rows: _caught(rows, "past_the_end"),
+            lambda rows: caught(rows, "past_the_end"),
         ),
         Conclusion(
             "Ours: where sums slide from window to window, radius 1000 takes at most twice as long as radius 3",

@@ -121,7 +121,7 @@ def all_right(rows: list[Row]) -> tuple[bool, str]:
 
 
 STUDY = Study(
-    family="transpose",
+    job="transpose",
     course="Chergui, Krayem, Marchildon, Taktek, Zaher Abdine, Bensalah: Lab4, Optimisation des kernels CUDA pour une "
     "utilisation efficace de la mémoire partagée (GPU not named; size inferred)",
     unit="GB/s",

@@ -8,7 +8,7 @@ import os
 import re
 import tempfile
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -20,44 +20,21 @@ from kernels.matmul.formats import FORMATS, MOST_PRODUCTS, bits_of, moduli_for
 from kernels.reduce import gpu as reduce_device
 from kernels.stencil import gpu as stencil_gpu
 from kernels.stencil import weighted
+from kernels.study import histogram as ladder
 from kernels.study import map as map_study
-from kernels.study import matmul, reduce, stencil
+from kernels.study import matmul, reduce, roofline, stencil
 from kernels.study import transpose as transpose_study
 from kernels.transpose import gpu as transpose
 from kernels.transpose import strided_copy, unaligned
 from pipeline.study.inspection import RESERVED, _resources, _run, find_tools
 from tests.emulator.build import flatten, source_of
+from tests.emulator.inputs import cuda_texts, digest, function_texts
+from tests.kernels.common.machine_limits import Taken, allowed_for, excesses
 from tests.kernels.common.test_nvrtc import ORDER, SHARED, histogram_instances
-from tests.kernels.study.test_histogram import INSTANCES as LADDER
 
 ARCHITECTURES = tuple(SHARED)
-REGISTERS = 65536  # of a multiprocessor of any of them
 # Of the same instructions and limits as another, from which no source tells it: one instance of each kernel is enough.
 TWINS = {"sm_89": "sm_86"}
-
-
-@dataclass(frozen=True)
-class Taken:
-    """What a kernel takes.
-
-    Attributes
-    ----------
-    registers
-        Per thread.
-    local
-        Bytes of local memory per thread, the stack included: what does not fit in registers.
-    shared
-        Bytes of shared memory that it declares itself, per block.
-    """
-
-    registers: int
-    local: int
-    shared: int
-
-
-def _elementwise() -> list[str]:
-    functors = [functor for functor, _ in gpu.OPERATIONS.values()]
-    return [f"elementwise<{c_type}, {functor}>" for c_type in gpu.KERNEL_TYPES.values() for functor in functors]
 
 
 def _map_study() -> list[str]:
@@ -78,7 +55,7 @@ def _matmul() -> list[str]:
 
 def _reduction() -> list[str]:
     found = ["float_drift"]
-    for name in reduce.VARIANTS:
+    for name in reduce.INSTANCES:
         operations = {"atomic_max": ("Max",), "float_drift": ()}.get(name, ("Sum", "Max"))
         found += [f"{name}<{op}<{c_type}>>" for op in operations for c_type in reduce.COURSE_TYPES.values()]
     return found
@@ -89,14 +66,6 @@ def _stencil() -> list[str]:
     for c_type in stencil.COURSE_TYPES.values():
         found += [f"global_memory<{c_type}>", f"past_the_end<{c_type}>"]
         found += [f"shared_halo<{c_type}, {barrier}>" for barrier in ("true", "false")]
-    return found
-
-
-def _transpose() -> list[str]:
-    found = []
-    for itemsize in transpose.UINT_OF_SIZE:
-        both = (True, False) if itemsize in transpose.UNALIGNED else (True,)
-        found += [transpose.instance(itemsize, of_in, of_out) for of_in in both for of_out in both]
     return found
 
 
@@ -155,22 +124,22 @@ def _stencil_gpu(architecture: str) -> list[str]:
 # By the stem of the source, what its wrappers can ask for on an architecture.
 INSTANCES: dict[str, Callable[[str], list[str]]] = {
     "histogram/gpu": lambda architecture: sorted({*histogram_instances(architecture)}),
-    "study/histogram": lambda _: sorted(LADDER.values()),
+    "study/histogram": lambda _: sorted(ladder.INSTANCES.values()),
     "matmul/residue": _modular,
-    "matmul/small_k": lambda architecture: list(small_k.INSTANCES) if architecture == device.HOPPER else [],
+    "matmul/small_k": lambda architecture: list(small_k.HOPPER_INSTANCES) if architecture == device.HOPPER else [],
     "matmul/small": _modular_small,
     "reduce/gpu": _reduce,
     "stencil/gpu": _stencil_gpu,
     "study/matmul": lambda _: _matmul(),
     "study/stencil": lambda _: _stencil(),
     "study/transpose": lambda _: _transpose_study(),
-    "transpose/gpu": lambda _: _transpose(),
-    "transpose/unaligned": lambda _: [unaligned.instance(itemsize) for itemsize in unaligned.SHAPES],
+    "transpose/gpu": lambda _: list(transpose.INSTANCES),
+    "transpose/unaligned": lambda _: list(unaligned.INSTANCES),
     "study/reduce": lambda _: _reduction(),
     "study/map": lambda _: _map_study(),
-    "map/gpu": lambda _: _elementwise(),
-    "transpose/strided_copy": lambda _: [strided_copy.instance(unit) for unit in strided_copy.UINT_OF_SIZE],
-    "study/roofline": lambda _: ["read_stream", "displace_cache", *(f"merge<{count}>" for count in (1, 2, 3))],
+    "map/gpu": lambda _: list(gpu.INSTANCES),
+    "transpose/strided_copy": lambda _: list(strided_copy.INSTANCES),
+    "study/roofline": lambda _: list(roofline.INSTANCES),
 }
 # What takes longest comes first.
 TASKS = [(stem, architecture) for stem in INSTANCES for architecture in ORDER if INSTANCES[stem](architecture)]
@@ -183,6 +152,25 @@ def instances_of(stem: str, architecture: str) -> list[str]:
         return every
     kernels = [instance.partition("<")[0] for instance in every]
     return [every[kernels.index(kernel)] for kernel in dict.fromkeys(kernels)]
+
+
+def inputs() -> dict[str, str]:
+    """Hash of what the machine code of a source, and the verdict on it, depend on besides the compiler."""
+    how = function_texts(_compile, excesses, nvrtc.compile_source, _resources), nvrtc.OPTIONS, SHARED
+    return {
+        stem: digest(
+            cuda_texts(source_of(stem)),
+            [
+                (
+                    architecture,
+                    [(name, allowed_for(stem, name, architecture)) for name in instances_of(stem, architecture)],
+                )
+                for architecture in ARCHITECTURES
+            ],
+            how,
+        )
+        for stem in INSTANCES
+    }
 
 
 def compiled(stem: str, architecture: str) -> tuple[str, dict[str, Taken]]:

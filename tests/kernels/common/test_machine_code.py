@@ -14,136 +14,42 @@ from kernels.common import nvrtc
 from kernels.transpose import unaligned
 from pipeline.study.inspection import inspect
 from tests.emulator.build import sources, stem_of
+from tests.emulator.kinds import MACHINE_CODE
+from tests.emulator.recording import Due
 from tests.kernels.common.machine_code import (
     ARCHITECTURES,
     INSTANCES,
-    REGISTERS,
     TASKS,
     TWINS,
-    Taken,
     compiled,
     instances_of,
 )
+from tests.kernels.common.machine_limits import LARGE, ON_HOPPER, PRODUCTION, Taken, excesses
 from tests.kernels.common.test_nvrtc import SHARED, require_compiler
-
-# Multiprocessors that hold 2048 threads; the others hold 1024 or 1536.
-LARGE = ("sm_80", "sm_90a", "sm_100")
-# Kernels that jobs run: threads of a block, and blocks that a multiprocessor is to hold at least.
-PRODUCTION = {
-    "histogram/gpu": r"histogram_\w+", "reduce/gpu": r"moments|combine|place", "study/matmul": "register_tiled",
-    "study/stencil": "production", "transpose/gpu": "tiled", "study/reduce": "production", "map/gpu": "elementwise",
-    "study/histogram": "", "study/map": "", "study/transpose": "",
-    "study/roofline": r"\w+", "matmul/residue": r"\w+", "matmul/small_k": r"\w+", "matmul/small": r"\w+",
-    "stencil/gpu": r"\w+", "transpose/strided_copy": r"\w+", "transpose/unaligned": r"\w+",
-}  # fmt: skip
-# Kernels that keep in local memory what they seldom need: bytes per thread at most.
-SELDOM = {
-    ("matmul/small", "multiply_small"): 32,
-    ("matmul/small_k", "multiply_short"): 32,
-    ("reduce/gpu", "moments"): 24,
-}
-ON_HOPPER = {"matmul/small_k"}  # alone
-
-
-def launch(stem: str, instance: str, architecture: str) -> tuple[int, int]:
-    """Threads of a block and blocks of a multiprocessor, as the launch bounds of the source say."""
-    kernel, _, rest = instance.partition("<")
-    if kernel == "register_tiled":
-        c_type, micro, _ = rest.split(", ")
-        return 256, 2 if int(micro) ** 2 * {"float": 4, "double": 8}[c_type] <= 256 else 1
-    if kernel == "moments":
-        c_type, parts = rest.rstrip(">").split(", ")
-        two = (c_type == "float" and parts in "37") or (c_type == "double" and parts in "1357")
-        elsewhere = (c_type, parts) == ("float16", "7") and architecture != "sm_90a"
-        return 256, 2 if two or elsewhere else 3
-    if stem == "matmul/small_k":
-        return 256 if "64" in instance else 512, 1
-    if stem == "matmul/small":
-        warps = int(rest.split(", ")[1])
-        return (128, 1) if warps == 1 else (32 * warps, 1)
-    if (stem, kernel) == ("transpose/gpu", "tiled"):
-        _, _, _, threads, *aligned = rest.rstrip(">").split(", ")
-        of_unaligned = 896 if architecture == "sm_120" else 1024
-        of_aligned = 2048 if architecture in LARGE else 1024
-        return int(threads), (of_aligned if aligned == ["true", "true"] else of_unaligned) // int(threads)
-    if stem == "transpose/unaligned":
-        return 256, 4
-    if stem == "matmul/residue" and kernel == "multiply":
-        rows, columns, of_warp, across, _ = map(int, rest.rstrip(">").split(", "))
-        return 32 * (rows // of_warp) * (columns // across), 1
-    if kernel == "multiply_warpgroups":
-        return 384, 1  # those that bring copies count as a whole warpgroup
-    if stem == "matmul/residue":
-        c_type, count = (rest.rstrip(">") + ", ").split(", ")[:2]
-        if kernel == "split":
-            return 256, 4
-        if kernel == "dot_products":
-            return 256, 1 if architecture == "sm_75" else 2  # whose shared memory holds no more
-        return 256, 1 if not kernel.startswith("finish") else 2 if (kernel, count) == ("finish_integers", "21") else 3
-    if stem == "stencil/gpu":
-        c_type, *others = rest.rstrip(">").split(", ")
-        if kernel == "box":
-            blocks = int(others[4])
-            fewer = {"sm_90a": blocks, "sm_120": blocks // 2}.get(architecture, min(16, blocks - 1))
-            return int(others[1]), max(1, fewer)
-        if kernel == "box_far":
-            return 64 if c_type == "double" else 128, 3
-        of_weighted = {("float", "float"): 8 if architecture == "sm_75" else 10, ("double", "double"): 7}.get(
-            (c_type, *others), 5
-        )
-        of_few = 7 if c_type == "double" else 8 if architecture == "sm_75" else 10
-        return 128, {"box_wide": 4, "box_range": 1, "weighted": of_weighted, "few_taps": of_few}[kernel]
-    if (stem, kernel) == ("study/roofline", "merge"):
-        return 256, 1
-    if stem in ("histogram/gpu", "study/histogram", "study/reduce", "study/roofline"):
-        wide = "double" in instance and (stem, kernel) == ("study/reduce", "production") and architecture != "sm_90a"
-        two = architecture in LARGE and not kernel.startswith("histogram_") and not wide
-        return 1024, 2 if two else 1
-    return 256, 1
-
 
 Futures = dict[tuple[str, str], "Future[tuple[str, dict[str, Taken]]]"]
 
 
 @pytest.fixture(scope="module")
-def futures() -> Iterator[Futures]:
-    """In processes, because NVRTC lets threads wait for each other."""
+def futures(request: pytest.FixtureRequest) -> Iterator[Futures]:
+    """Of the tasks of this run; in processes, because NVRTC lets threads wait for each other."""
     require_compiler()
-    with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as pool:
-        yield {task: pool.submit(compiled, *task) for task in TASKS}
+    calls = [item.callspec.params for item in request.session.items if getattr(item, "callspec", None)]
+    tasks = [(call["stem"], call["architecture"]) for call in calls if {"stem", "architecture"} <= call.keys()]
+    with ProcessPoolExecutor(min(os.cpu_count() or 1, len(tasks)), mp_context=get_context("spawn")) as pool:
+        yield {task: pool.submit(compiled, *task) for task in tasks if task in TASKS}
 
 
 @pytest.mark.timeout(600)  # the first one waits for most of it, on a busy machine for minutes
-@pytest.mark.parametrize(("stem", "architecture"), TASKS)
-def test_compiles_within_its_limits(futures: Futures, stem: str, architecture: str) -> None:
+@pytest.mark.parametrize(
+    ("stem", "architecture"), [pytest.param(*task, marks=pytest.mark.recorded(MACHINE_CODE, [task])) for task in TASKS]
+)
+def test_compiles_within_its_limits(futures: Futures, stem: str, architecture: str, due: Due) -> None:
     log, kernels = futures[stem, architecture].result()
     assert log == "", f"kernels/{stem}.cu, {architecture}: {log}"
     assert list(kernels) == instances_of(stem, architecture)
     assert excesses(stem, architecture, kernels) == []
-
-
-def excesses(stem: str, architecture: str, kernels: dict[str, Taken]) -> list[str]:
-    """Kernel, architecture, limit and value of everything that is too much."""
-    found = []
-    for instance, taken in kernels.items():
-        what = f"kernels/{stem}.cu, {instance}, {architecture}"
-        if taken.shared > 48 * 1024:
-            found.append(f"{what}: expected at most 49152 bytes of static shared memory, takes {taken.shared}")
-        if not re.fullmatch(PRODUCTION[stem], instance.partition("<")[0]):
-            continue
-        if taken.local > SELDOM.get((stem, instance.partition("<")[0]), 0):
-            found.append(
-                f"{what}: expected everything in registers, {taken.local} bytes per thread are in local memory"
-            )
-        threads, blocks = launch(stem, instance, architecture)
-        most = REGISTERS // (threads * blocks) // 8 * 8
-        if taken.registers > most:
-            found.append(f"{what}: expected at most {most} registers for {blocks} x {threads} threads, "
-                         f"takes {taken.registers}")  # fmt: skip
-        if taken.shared * blocks > SHARED[architecture] * 1024:
-            found.append(f"{what}: expected {blocks} blocks to fit into {SHARED[architecture]} KiB of shared memory, "
-                         f"each takes {taken.shared} bytes")  # fmt: skip
-    return found
+    due.outcomes[stem, architecture] = {"instances": len(kernels)}
 
 
 def test_excess_is_named() -> None:
@@ -169,7 +75,7 @@ def test_histogram_increments_by_one_instruction(architecture: str) -> None:
         "histogram_shift": "histogram_shift<int, 4, 1>",
         "histogram_bytes": "histogram_bytes<u8, 32>",
     }
-    for kernel in inspect("histogram/gpu", instances, architecture):
+    for kernel in inspect(nvrtc.KERNELS / "histogram/gpu.cu", instances, architecture):
         atomics = [line.split("  ")[1] for line in kernel.listing if "ATOMS" in line]
         fused = [line for line in atomics if "ATOMS.POPC.INC" in line]
         assert fused and fused == atomics, f"{kernel.instance}, {architecture}: expected ATOMS.POPC.INC, got {atomics}"
@@ -179,7 +85,7 @@ def test_histogram_increments_by_one_instruction(architecture: str) -> None:
 def test_unaligned_transposes_load_before_they_store(itemsize: int) -> None:
     """The loads of a tile are in flight together: none of them waits behind what is done with another."""
     require_compiler()
-    (kernel,) = inspect("transpose/unaligned", {"unaligned": unaligned.instance(itemsize)}, "sm_90a")
+    (kernel,) = inspect(nvrtc.KERNELS / "transpose/unaligned.cu", {"unaligned": unaligned.instance(itemsize)}, "sm_90a")
     found = re.findall(r"\b(LDG|STS)\b", "\n".join(kernel.listing))
     loads = found.count("LDG")
     assert loads > 8 and found == ["LDG"] * loads + ["STS"] * loads, found
@@ -196,26 +102,48 @@ def test_every_source_is_compiled() -> None:
 
 @pytest.mark.parametrize(("one", "other"), TWINS.items())
 def test_no_source_tells_twins_apart(one: str, other: str) -> None:
-    """Every condition of an architecture holds for both or for neither, so that both are given the same code."""
+    """All that depends on the architecture is in arch.cuh, and the same for both: both are given the same code."""
     assert SHARED[one] == SHARED[other] and (one in LARGE) == (other in LARGE)
     for path in sorted(nvrtc.KERNELS.glob("*/*.cu*")):
-        text = re.sub(r"//.*", "", path.read_text()).replace("\\\n", " ")
-        for line in [line.strip() for line in text.splitlines() if "__CUDA_ARCH__" in line]:
-            holds = {meets(line, 10 * int(architecture.removeprefix("sm_"))) for architecture in (one, other)}
-            assert len(holds) == 1, f"{path.name}: {line}"
+        text = re.sub(r"//.*", "", path.read_text())
+        if path.name != "arch.cuh":
+            assert not re.search(r"__CUDA_ARCH__|\bARCHITECTURE\b", text), path
+    text = (nvrtc.KERNELS / "common/arch.cuh").read_text()
+    of_one, of_other = (facts(text, 10 * int(architecture.removeprefix("sm_"))) for architecture in (one, other))
+    assert of_one == of_other and {"HAS_ASYNC_COPY", "TURING", "THREADS_PER_SM"} <= of_one.keys()
 
 
-def meets(directive: str, architecture: int) -> bool:
-    """Whether code after it is compiled: its condition in Python's words."""
-    found = re.fullmatch(r"#(?:(if|elif)|ifdef|ifndef) (.*)", directive)
-    assert found, f"expected a condition of the preprocessor, got {directive}"
-    text = found[2].replace("defined(__CUDA_ARCH__)", "True").replace("__CUDA_ARCH__", str(architecture))
-    return bool(eval(re.sub(r"!(?!=)", " not ", text.replace("&&", " and ").replace("||", " or "))))
+def facts(text: str, architecture: int) -> dict[str, int]:
+    """Macros and constants of a header that depend on the architecture, as for a GPU of this one."""
+    text = re.sub(r"//.*", "", text)
+    values = {"ON_GPU": 1, "ARCHITECTURE": architecture}
+    pattern = r"^#define (\w+) +(\(.*\)) *$|^constexpr \w+ (\w+) =\s*([^;]*);"
+    for macro, of_macro, constant, of_constant in re.findall(pattern, text, re.MULTILINE):
+        values[macro or constant] = evaluate(of_macro or of_constant, values)
+    del values["ARCHITECTURE"]
+    assert len(values) == len(re.findall(r"^#define \w+ +\(|^constexpr", text, re.MULTILINE)) + 1
+    return values
+
+
+def evaluate(expression: str, values: dict[str, int]) -> int:
+    """A condition of C++ in Python's words; `a ? b : c` with such conditions, too."""
+    condition, chosen, rest = expression.partition("?")
+    if chosen:
+        yes, _, no = rest.partition(":")
+        return evaluate(yes if evaluate(condition, values) else no, values)
+    text = re.sub(r"!(?!=)", " not ", expression.replace("&&", " and ").replace("||", " or "))
+    return int(eval(" ".join(text.split()), {}, values))
 
 
 def test_what_tells_architectures_apart_is_seen() -> None:
-    condition = "#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ == 750 || (__CUDA_ARCH__ != 860 && __CUDA_ARCH__ >= 800)"
-    assert [meets(condition, architecture) for architecture in (750, 700, 860, 890)] == [True, False, False, True]
+    text = """
+#define HAS_ONE (ON_GPU && ARCHITECTURE >= 800)  // one
+constexpr bool OLD = ARCHITECTURE == 750 || (ARCHITECTURE != 860 && ARCHITECTURE < 800);
+constexpr int MOST =
+    OLD ? 1 : !HAS_ONE || ARCHITECTURE == 890 ? 2 : 3;
+"""
+    of = [tuple(facts(text, architecture).values())[1:] for architecture in (750, 700, 860, 890)]
+    assert of == [(0, 1, 1), (0, 1, 1), (1, 0, 3), (1, 0, 2)]
     assert list(TWINS) == ["sm_89"] and instances_of("study/stencil", "sm_89")[0].startswith("global_memory<")
     kernels = [instance.partition("<")[0] for instance in instances_of("study/stencil", "sm_89")]
     assert sorted(kernels) == sorted({instance.partition("<")[0] for instance in INSTANCES["study/stencil"]("sm_89")})

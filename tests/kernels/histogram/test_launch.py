@@ -14,6 +14,7 @@ from kernels.histogram.gpu import KERNELS, histogram
 from kernels.histogram.launch import APART, C_TYPES, THREADS, counter_bytes
 from kernels.histogram.linear_map import KEYS
 from tests.cases.histogram import CASES, DTYPES, ONE_BLOCK, assert_refused, gpu_edges
+from tests.emulator.array import DeviceArray
 from tests.emulator.launches import H200, Launch, recorded
 from workflows.histogram import HistogramOptions
 
@@ -107,7 +108,7 @@ def test_wrapper_passes_what_the_kernel_declares(launches: list[Launch], dtype: 
             for argument, text in zip(launch.arguments, declared(name), strict=True):
                 expected, pointer = numpy_type(text, dtype, launch.instance)
                 assert argument.dtype == expected, text
-                assert isinstance(argument, np.ndarray if pointer else np.generic), text
+                assert isinstance(argument, (np.ndarray, DeviceArray) if pointer else np.generic), text
             launches.clear()
 
 

@@ -12,16 +12,15 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from kernels.common import cxx
-from kernels.reduce import compiled
-from kernels.reduce import partial as reduce
-from kernels.reduce.compiled import fill_natively
+from kernels.reduce import cpu
+from kernels.reduce import partial as layout
+from kernels.reduce.cpu import _fill_compiled, reduce_cpu
 from kernels.reduce.exact_sum import SQUARE_BITS, SUM_BITS, from_words, quotient, whole
 from kernels.reduce.partial import EXTREMES, SQUARES, SUM
 from kernels.reduce.reference import reduce_reference
 from tests.cases import cpp as native_cases
 from tests.cases.reduce import DTYPES, case
 
-SOURCE = compiled.SOURCE
 pytestmark = pytest.mark.usefixtures("compiled")
 
 ALL = SUM | SQUARES | EXTREMES
@@ -29,10 +28,12 @@ BLOCK = 4096  # as of reduce/cpu.cpp
 SPECIAL = (0.0, -0.0, math.nan, -math.nan, math.inf, -math.inf, 5e-324, 2.0**-1022, 1e-40, 1e-30, 1.0, -3.7,
            2.0**24 + 1, 3e38, 1.7976931348623157e308, -1.7976931348623157e308)  # fmt: skip
 
+SOURCE = cpu.SOURCE
+
 
 def filled(samples: NDArray[Any], parts: int = ALL) -> NDArray[np.int64]:
-    partial = reduce.empty(samples.dtype, parts, len(samples))
-    assert fill_natively(partial, samples, reduce.DTYPES, parts)
+    partial = layout.empty(samples.dtype, parts, len(samples))
+    assert _fill_compiled(partial, samples, parts)
     return partial
 
 
@@ -63,7 +64,7 @@ def test_sum_is_fsum(dtype: str, apart: int) -> None:
     random = np.random.default_rng(apart)
     apart = min(apart, 240 if dtype == "float32" else apart)
     numbers = np.ldexp(random.uniform(-1, 1, 20_001), random.integers(-apart // 2, apart // 2, 20_001)).astype(dtype)
-    assert quotient(exact(filled(numbers)[reduce.SUM_AT], SUM_BITS)) == math.fsum(numbers)
+    assert quotient(exact(filled(numbers)[layout.SUM_AT], SUM_BITS)) == math.fsum(numbers)
 
 
 def exact(words: NDArray[np.int64], bits: int) -> Any:
@@ -78,8 +79,8 @@ def exact(words: NDArray[np.int64], bits: int) -> Any:
 def test_equal_numbers(value: float) -> None:
     """Sums of squares of all exponents: some are beyond, and some below, what float64 holds."""
     partial = filled(np.full(BLOCK + 3, value))
-    assert from_words(partial[reduce.SUM_AT]) == whole(value, SUM_BITS) * (BLOCK + 3)
-    assert from_words(partial[reduce.SQUARES_AT]) == whole(value, SQUARE_BITS // 2) ** 2 * (BLOCK + 3)
+    assert from_words(partial[layout.SUM_AT]) == whole(value, SUM_BITS) * (BLOCK + 3)
+    assert from_words(partial[layout.SQUARES_AT]) == whole(value, SQUARE_BITS // 2) ** 2 * (BLOCK + 3)
 
 
 @pytest.mark.parametrize("dtype", [name for name in DTYPES if "int" in name])
@@ -91,9 +92,9 @@ def test_integers_at_their_limits(dtype: str) -> None:
         samples[BLOCK + 7 :: 2] = high
         partial = filled(samples)
         numbers = samples.tolist()
-        assert from_words(partial[reduce.SUM_AT]) == sum(numbers) << SUM_BITS
-        assert from_words(partial[reduce.SQUARES_AT]) == sum(n * n for n in numbers) << SQUARE_BITS
-        assert partial[reduce.MIN_AT] == 0 and partial[reduce.MAX_AT] == 2 * (BLOCK + 7) * (low < high)
+        assert from_words(partial[layout.SUM_AT]) == sum(numbers) << SUM_BITS
+        assert from_words(partial[layout.SQUARES_AT]) == sum(n * n for n in numbers) << SQUARE_BITS
+        assert partial[layout.MIN_AT] == 0 and partial[layout.MAX_AT] == 2 * (BLOCK + 7) * (low < high)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -104,7 +105,7 @@ def test_of_equal_extremes_the_first_counts(dtype: str, first: int) -> None:
     samples[[first + 1, 9600]] = 7
     samples[9700] = 6
     partial = filled(samples)
-    assert (partial[reduce.MIN_AT], partial[reduce.MAX_AT]) == (2 * first, 2 * first + 2)
+    assert (partial[layout.MIN_AT], partial[layout.MAX_AT]) == (2 * first, 2 * first + 2)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
@@ -113,24 +114,24 @@ def test_zeros_are_equal_and_the_first_keeps_its_sign(dtype: str) -> None:
         samples = np.repeat(np.array(signs, dtype) * np.dtype(dtype).type(0), 5000)
         partial = filled(samples)
         negative = int(signs[0] < 0)
-        assert (partial[reduce.MIN_AT], partial[reduce.MAX_AT]) == (negative, negative)
+        assert (partial[layout.MIN_AT], partial[layout.MAX_AT]) == (negative, negative)
         np.testing.assert_array_equal(partial, reduce_reference(samples, ALL))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_more_samples_than_digits_hold(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     samples = case("any", dtype, 10_001)
-    monkeypatch.setattr(reduce, "MOST", 1000)
-    np.testing.assert_array_equal(reduce.reduce_cpu(samples, ALL), reduce_reference(samples, ALL))
+    monkeypatch.setattr(cpu, "MOST", 1000)
+    np.testing.assert_array_equal(reduce_cpu(samples, ALL), reduce_reference(samples, ALL))
 
 
 def test_without_a_compiler_numpy_reduces(monkeypatch: pytest.MonkeyPatch) -> None:
     samples = case("specials", "float32", 5000)
-    expected, asked = reduce.reduce_cpu(samples, ALL), []
-    numpy = reduce.reduce_numpy
-    monkeypatch.setattr(reduce, "reduce_numpy", lambda *a: (asked.append(a), numpy(*a))[1])
-    np.testing.assert_array_equal(reduce.reduce_cpu(samples, ALL), expected)
+    expected, asked = reduce_cpu(samples, ALL), []
+    numpy = cpu.reduce_numpy
+    monkeypatch.setattr(cpu, "reduce_numpy", lambda *a: (asked.append(a), numpy(*a))[1])
+    np.testing.assert_array_equal(reduce_cpu(samples, ALL), expected)
     assert not asked
     monkeypatch.setattr(cxx, "library", lambda stem: None)
-    np.testing.assert_array_equal(reduce.reduce_cpu(samples, ALL), expected)
+    np.testing.assert_array_equal(reduce_cpu(samples, ALL), expected)
     assert len(asked) == 1

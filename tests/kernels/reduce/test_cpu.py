@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
 
-from kernels.reduce import partial as reduce
+from kernels.reduce import partial as layout
+from kernels.reduce.cpu import reduce_cpu, reduce_numpy
 from kernels.reduce.exact_sum import quotient, square_root
 from kernels.reduce.partial import EXTREMES, NAN, PARTS, SQUARES, SUM
 from kernels.reduce.reference import reduce_reference
@@ -58,8 +59,8 @@ def test_partials_are_those_of_the_reference(dtype: str, name: str) -> None:
         samples = case(name, dtype, size)
         for parts in PARTS:
             expected = reduce_reference(samples, parts)
-            np.testing.assert_array_equal(reduce.reduce_cpu(samples, parts), expected)
-            np.testing.assert_array_equal(reduce.reduce_numpy(samples, parts), expected)
+            np.testing.assert_array_equal(reduce_cpu(samples, parts), expected)
+            np.testing.assert_array_equal(reduce_numpy(samples, parts), expected)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -68,29 +69,29 @@ def test_partials_are_those_of_the_reference(dtype: str, name: str) -> None:
 def test_any_cut_in_any_order_gives_the_same_partial(dtype: str, data: st.DataObject) -> None:
     samples = data.draw(samples_of(dtype))
     cuts = [0, *sorted(data.draw(st.sets(st.integers(1, len(samples)), max_size=5)) - {len(samples)}), len(samples)]
-    parts = [reduce.place(reduce.reduce_cpu(samples[a:b], ALL), a) for a, b in pairwise(cuts)]
+    parts = [layout.place(reduce_cpu(samples[a:b], ALL), a) for a, b in pairwise(cuts)]
     waiting = data.draw(st.permutations(parts))
     while len(waiting) > 1:  # combined as a tree of any shape
         i = data.draw(st.integers(0, len(waiting) - 2))
-        waiting[i : i + 2] = [reduce.combine(*waiting[i : i + 2])]
-    np.testing.assert_array_equal(waiting[0], reduce.reduce_cpu(samples, ALL))
+        waiting[i : i + 2] = [layout.combine(*waiting[i : i + 2])]
+    np.testing.assert_array_equal(waiting[0], reduce_cpu(samples, ALL))
 
 
 def test_combining_leaves_its_arguments_alone() -> None:
-    a, b = (reduce.reduce_cpu(case("specials", "float64", size), ALL) for size in (100, 200))
+    a, b = (reduce_cpu(case("specials", "float64", size), ALL) for size in (100, 200))
     before = a.copy(), b.copy()
-    np.testing.assert_array_equal(reduce.combine(a, b), reduce.combine(b, a))
+    np.testing.assert_array_equal(layout.combine(a, b), layout.combine(b, a))
     np.testing.assert_array_equal((a, b), before)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_keys_are_in_the_order_of_the_samples(dtype: str) -> None:
     samples = np.sort(case("any", dtype, 500))
-    keys = [reduce.to_key(value, samples.dtype) for value in samples]
+    keys = [layout.to_key(value, samples.dtype) for value in samples]
     for (a, b), (key_a, key_b) in zip(pairwise(samples), pairwise(keys), strict=True):
         assert (a < b) == (key_a < key_b) and (a == b) == (key_a == key_b)
     for value, key in zip(samples.tolist(), keys, strict=True):
-        same(reduce.from_key(key, samples.dtype, str(value) == "-0.0"), value)
+        same(layout.from_key(key, samples.dtype, str(value) == "-0.0"), value)
     assert all(-(2**63) <= key < 2**63 for key in keys)
 
 
@@ -234,22 +235,22 @@ def test_result_in_every_form() -> None:
 def test_invariants_catch() -> None:
     options = ReduceOptions(EVERYTHING)
     for position, change, text in (
-        (reduce.SAMPLES, 1, "counted once: expected 50, got 51"),
+        (layout.SAMPLES, 1, "counted once: expected 50, got 51"),
         (NAN, 60, "some of 50 samples: got \\[60, 0, 0\\]"),
-        (reduce.POSITIVE, -1, "got \\[0, -1, 0\\]"),
-        (reduce.SUM_AT.start + 17, 2**40, "square of the sum"),
-        (reduce.SQUARES_AT.stop - 1, -1, "square of the sum"),
-        (reduce.MIN_KEY, 2**40, "mean lies between"),
-        (reduce.MAX_AT, reduce.NOWHERE - 10**6, "have a place"),
+        (layout.POSITIVE, -1, "got \\[0, -1, 0\\]"),
+        (layout.SUM_AT.start + 17, 2**40, "square of the sum"),
+        (layout.SQUARES_AT.stop - 1, -1, "square of the sum"),
+        (layout.MIN_KEY, 2**40, "mean lies between"),
+        (layout.MAX_AT, layout.NOWHERE - 10**6, "have a place"),
     ):
-        partial = reduce.place(REDUCE.compute(case("ordinary", "int32", 50), options), 500_000)
-        partial[position] += min(change, reduce.NOWHERE - int(partial[position]))
+        partial = layout.place(REDUCE.compute(case("ordinary", "int32", 50), options), 500_000)
+        partial[position] += min(change, layout.NOWHERE - int(partial[position]))
         broken = [found for check in REDUCE.invariants if (found := check(partial, 50))]
         assert any(re.search(text, line) for line in broken), (position, broken)
 
 
 def test_labels_name_every_entry() -> None:
-    names = [REDUCE.label(i, ReduceOptions()) for i in range(reduce.SIZE)]
-    assert len(set(names)) == reduce.SIZE
+    names = [REDUCE.label(i, ReduceOptions()) for i in range(layout.SIZE)]
+    assert len(set(names)) == layout.SIZE
     assert names[2:8:5] == ["samples", "place of the minimum"]
     assert names[11::100] == ["sum, word 0", "sum of squares, word 66"]

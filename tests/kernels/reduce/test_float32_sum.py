@@ -8,34 +8,34 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from kernels.reduce.exact_sum import SQUARE_BITS, SUM_BITS
-from kernels.reduce.narrow_sum import BLOCK, sums_of_narrow
+from kernels.reduce.cpu import reduce_numpy
+from kernels.reduce.exact_sum import SQUARE_BITS, STEP, SUM_BITS, from_words
+from kernels.reduce.partial import SQUARES, SQUARES_AT, SUM, SUM_AT
 from tests.cases.reduce import FINITE, case, generator
 
 
 def check(values: NDArray[Any]) -> None:
     """Every number is a whole number of 2**-149."""
     whole = [int(value) for value in np.ldexp(values.astype(np.float64), 149).tolist()]
-    expected = sum(whole) << SUM_BITS - 149, sum(n * n for n in whole) << SQUARE_BITS - 2 * 149
-    blocks = [int(find(values)) // BLOCK * BLOCK for find in (np.argmin, np.argmax)]
-    assert sums_of_narrow(values, True) == (*expected, *blocks)
-    assert sums_of_narrow(values, False) == (expected[0], 0, *blocks)
+    partial = reduce_numpy(values, SUM | SQUARES)
+    assert from_words(partial[SUM_AT]) == sum(whole) << SUM_BITS - 149
+    assert from_words(partial[SQUARES_AT]) == sum(n * n for n in whole) << SQUARE_BITS - 2 * 149
 
 
 @pytest.mark.parametrize("name", FINITE)
 def test_cases(name: str) -> None:
-    check(case(name, "float32", 2 * BLOCK + 4321))
+    check(case(name, "float32", 2 * STEP + 4321))
 
 
 @pytest.mark.parametrize("sign", [1, -1])
 def test_as_many_as_are_taken_at_a_time_do_not_round(sign: int) -> None:
     """As large as they get with as many digits, and the smallest of which a block takes the digits."""
     largest = np.finfo(np.float32).max
-    check(np.full(BLOCK, sign * largest, np.float32))
+    check(np.full(STEP, sign * largest, np.float32))
     for exponent in (-16, -17, -18, -19, -20):
         small = np.nextafter(np.ldexp(largest, exponent, dtype=np.float32), 0, dtype=np.float32)
         assert small
-        mixed = np.full(BLOCK, sign * small, np.float32)
+        mixed = np.full(STEP, sign * small, np.float32)
         mixed[::2] = np.nextafter(sign * largest, 0, dtype=np.float32)
         check(mixed)
 
@@ -43,15 +43,8 @@ def test_as_many_as_are_taken_at_a_time_do_not_round(sign: int) -> None:
 @pytest.mark.parametrize("spread", [10, 17, 18, 19, 30])
 def test_exponents_apart(spread: int) -> None:
     random = generator("spread", spread)
-    values = random.standard_normal(BLOCK + 5) * 2.0 ** random.integers(-spread, 1, BLOCK + 5)
-    values[random.random(BLOCK + 5) < 0.01] = 0
+    values = random.standard_normal(STEP + 5) * 2.0 ** random.integers(-spread, 1, STEP + 5)
+    values[random.random(STEP + 5) < 0.01] = 0
     check(values.astype(np.float32))
     check((values * 2.0**-120).astype(np.float32))
     check((values * 2.0**120).astype(np.float32))
-
-
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_what_is_not_finite_is_left_to_others(value: float) -> None:
-    values = np.ones(BLOCK + 1, np.float32)
-    values[-1] = value
-    assert sums_of_narrow(values, True) is None

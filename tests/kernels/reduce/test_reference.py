@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from kernels.reduce import exact_sum
-from kernels.reduce import partial as reduce
+from kernels.reduce import partial as layout
 from kernels.reduce.partial import EXTREMES, PARTS, SQUARES, SUM
 from kernels.reduce.reference import PART, reduce_reference
 from tests.cases.reduce import CASES, DTYPES, case
@@ -20,25 +20,25 @@ from tests.cases.reduce import CASES, DTYPES, case
 def plain(samples: NDArray[Any], parts: int) -> NDArray[np.int64]:
     """The partial by its definition."""
     values = samples.tolist()
-    partial = reduce.empty(samples.dtype, parts, len(values))
+    partial = layout.empty(samples.dtype, parts, len(values))
     finite = [Fraction(value) for value in values if math.isfinite(value)]
-    partial[reduce.NAN] = sum(math.isnan(value) for value in values)
-    partial[[reduce.POSITIVE, reduce.NEGATIVE]] = values.count(math.inf), values.count(-math.inf)
+    partial[layout.NAN] = sum(math.isnan(value) for value in values)
+    partial[[layout.POSITIVE, layout.NEGATIVE]] = values.count(math.inf), values.count(-math.inf)
     if parts & SUM:
         total = int(sum(finite) * 2**exact_sum.SUM_BITS)
-        partial[reduce.SUM_AT] = exact_sum.to_words(total, exact_sum.SUM_WORDS)
+        partial[layout.SUM_AT] = exact_sum.to_words(total, exact_sum.SUM_WORDS)
     if parts & SQUARES:
         squares = int(sum(value * value for value in finite) * 2**exact_sum.SQUARE_BITS)
-        partial[reduce.SQUARES_AT] = exact_sum.to_words(squares, exact_sum.SQUARE_WORDS)
+        partial[layout.SQUARES_AT] = exact_sum.to_words(squares, exact_sum.SQUARE_WORDS)
     if parts & EXTREMES:
         nans = [i for i, value in enumerate(values) if math.isnan(value)]
         numbers = [value for value in values if not math.isnan(value)]
-        partial[reduce.FIRST_NAN] = 2 * nans[0] if nans else reduce.NOWHERE
-        for extreme, at, key in ((min, reduce.MIN_AT, reduce.MIN_KEY), (max, reduce.MAX_AT, reduce.MAX_KEY)):
+        partial[layout.FIRST_NAN] = 2 * nans[0] if nans else layout.NOWHERE
+        for extreme, at, key in ((min, layout.MIN_AT, layout.MIN_KEY), (max, layout.MAX_AT, layout.MAX_KEY)):
             if numbers:
                 first = values.index(extreme(numbers))
                 partial[at] = 2 * first + (str(values[first]) == "-0.0")
-                partial[key] = reduce.to_key(values[first], samples.dtype)
+                partial[key] = layout.to_key(values[first], samples.dtype)
     return partial
 
 
@@ -59,5 +59,5 @@ def test_as_many_as_are_taken_at_a_time_do_not_overflow(dtype: str) -> None:
     for value in (info.min, info.max):
         found = reduce_reference(np.full(PART, value, dtype), SUM | SQUARES)
         exact = Fraction(int(value))
-        assert exact_sum.from_words(found[reduce.SUM_AT]) == exact * PART * 2**exact_sum.SUM_BITS
-        assert exact_sum.from_words(found[reduce.SQUARES_AT]) == exact**2 * PART * 2**exact_sum.SQUARE_BITS
+        assert exact_sum.from_words(found[layout.SUM_AT]) == exact * PART * 2**exact_sum.SUM_BITS
+        assert exact_sum.from_words(found[layout.SQUARES_AT]) == exact**2 * PART * 2**exact_sum.SQUARE_BITS

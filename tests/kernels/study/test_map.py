@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from fractions import Fraction
 from typing import Any
 
@@ -18,11 +17,12 @@ from kernels.map import gpu
 from kernels.map.gpu import KERNEL_TYPES, OPERATIONS
 from kernels.map.reference import elementwise_reference
 from kernels.study.map import COURSE_TYPES, INSTANCES, VARIANTS
+from pipeline.study.instances import kernels_of
 from tests.cases.sizes import sizes
-from tests.emulator.launches import Fake, Launch, fake_zeros, fill_memory, recorded
+from tests.emulator.array import DeviceArray, to_device
+from tests.emulator.launches import Launch, fill_memory, recorded
 from tests.kernels.common import machine_code
 
-SOURCE = (nvrtc.KERNELS / "study/map.cu").read_text(encoding="utf-8")
 ONE_DIMENSION = ("one_thread", "one_block", "grid", "product", "no_index", "past_the_end")
 WITH_BLOCK = ("one_block", "grid", "no_index", "past_the_end")
 
@@ -67,7 +67,7 @@ def test_reference_of_zeros_and_nan() -> None:
 
 
 def test_kernels_are_in_the_order_of_the_variants() -> None:
-    assert re.findall(r"__global__ void\s+(?:__launch_bounds__\([^)]*\)\s*)?(\w+)\(", SOURCE) == list(INSTANCES)
+    assert kernels_of(nvrtc.KERNELS / "study/map.cu") == list(INSTANCES)
     assert f"constexpr int THREADS = {gpu.THREADS};" in gpu.SOURCE.read_text(encoding="utf-8")
 
 
@@ -75,7 +75,7 @@ def test_kernels_are_in_the_order_of_the_variants() -> None:
 
 
 def fake(shape: Any, dtype: Any = np.float32) -> Any:
-    return fake_zeros(shape, dtype)
+    return to_device(np.zeros(shape, dtype))
 
 
 @pytest.fixture
@@ -135,7 +135,7 @@ def test_launches(launches: list[Launch]) -> None:
     ):  # fmt: skip
         VARIANTS[name].run(fake(2051), fake(2051))
         assert launches[-1][:3] == (f"{name}<float>", grid, block)
-        sizes = [argument for argument in launches[-1][3] if not isinstance(argument, Fake)]
+        sizes = [argument for argument in launches[-1][3] if not isinstance(argument, DeviceArray)]
         assert [type(size) for size in sizes] == ([] if name == "past_the_end" else [np.int64])
         VARIANTS[name].run(fake(0), fake(0))
     assert len(launches) == 6  # past_the_end launches twice, and nothing is launched for nothing

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import numpy as np
@@ -16,11 +15,12 @@ from kernels.common import nvrtc
 from kernels.study.transpose import INSTANCES, TILES, VARIANTS
 from kernels.transpose import gpu, unaligned
 from kernels.transpose.gpu import DTYPES, transpose_reference
+from pipeline.study.instances import kernels_of
 from tests.cases.sizes import sizes
-from tests.emulator.launches import Fake, Launch, fake, fill_memory, recorded
+from tests.emulator.array import to_device
+from tests.emulator.launches import Launch, fill_memory, recorded
 from tests.kernels.common import machine_code
 
-SOURCE = (nvrtc.KERNELS / "study/transpose.cu").read_text(encoding="utf-8")
 RIGHT = tuple(name for name, variant in VARIANTS.items() if not variant.broken)
 TILED = ("naive", "shared_tile", "padded_tile")
 BY_BYTES = ("uint8", "int16", "float32", "float64", "complex128")
@@ -37,7 +37,7 @@ def test_reference_is_the_definition(matrix: NDArray[Any]) -> None:
 
 
 def test_kernels_are_in_the_order_of_the_variants() -> None:
-    assert re.findall(r"__global__ void\s+(?:__launch_bounds__\([^)]*\)\s*)?(\w+)\(", SOURCE) == list(INSTANCES)
+    assert kernels_of(nvrtc.KERNELS / "study/transpose.cu") == list(INSTANCES)
     for name, sector in (("transpose/tile.cuh", gpu.SECTOR), ("transpose/unaligned.cu", unaligned.SECTOR)):
         assert f"constexpr int SECTOR = {sector};" in (nvrtc.KERNELS / name).read_text("utf-8")
 
@@ -62,7 +62,7 @@ def test_wrappers_refuse(name: str, launches: list[Launch]) -> None:
     with pytest.raises(ValueError, match=r"blocks of \d+ x \d+, the limit of a grid is 2147483647"):
         run(np.broadcast_to(np.int8(0), (1, 1)).view(Huge))
     with pytest.raises(ValueError, match="expected elements on multiples of 4 bytes, the first is at 0x"):
-        run(np.zeros(17, np.uint8)[1:].view(np.float32).reshape(2, 2).view(Fake))
+        run(to_device(np.zeros(17, np.uint8))[1:].view(np.float32).reshape(2, 2))
     if name in TILED:
         with pytest.raises(ValueError, match=r"block 64 x 64: .* at most 1024 threads, got 4096"):
             run(np.zeros((2, 2), np.float32), tile=64)
@@ -81,13 +81,13 @@ def test_no_memory(launches: list[Launch], monkeypatch: pytest.MonkeyPatch) -> N
     fill_memory(monkeypatch)
     for name in VARIANTS:
         with pytest.raises(MemoryError, match=r"transpose: needs \d+ bytes of device memory, 5 are free"):
-            VARIANTS[name].run(fake(np.zeros((3, 4))))
+            VARIANTS[name].run(to_device(np.zeros((3, 4))))
     assert launches == []
 
 
 def test_launches(launches: list[Launch]) -> None:
     for rows, columns, tile in ((33, 65, 32), (7, 9, 8), (16, 1, 16)):
-        out = VARIANTS["naive"].run(fake(np.zeros((rows, columns), np.float16)), tile=tile)
+        out = VARIANTS["naive"].run(to_device(np.zeros((rows, columns), np.float16)), tile=tile)
         instance, grid, block, arguments, _ = launches.pop()
         assert (instance, block) == (f"naive<u16, {tile}>", (tile, tile))
         assert grid == (-(-rows // tile) * -(-columns // tile),)
@@ -96,36 +96,36 @@ def test_launches(launches: list[Launch]) -> None:
         (144, 272, "true, true", (128, 256, 512), 4), (143, 272, "true, false", (128, 128, 160), 6),
         (144, 271, "false, true", (128, 128, 256), 6), (143, 271, "false, false", (128, 128, 160), 6),
     ):  # fmt: skip
-        gpu.transpose(fake(np.zeros((rows, columns), np.uint8)))
+        gpu.transpose(to_device(np.zeros((rows, columns), np.uint8)))
         instance, grid, block, arguments, _ = launches.pop()
         sizes = ", ".join(map(str, shape))
         assert (instance, grid, block) == (f"tiled<u8, {sizes}, {aligned}>", (blocks,), shape[2:])
         assert arguments[2:] == (rows, columns, columns, rows, 1, 0, 0, 0, 0)
         assert {type(a) for a in arguments[2:]} == {np.int64}
-    gpu.transpose(fake(np.zeros(16 * 32 + 1, np.uint8))[1:].reshape(16, 32))
+    gpu.transpose(to_device(np.zeros(16 * 32 + 1, np.uint8))[1:].reshape(16, 32))
     assert launches.pop()[0].endswith("false, true>")
     for rows, columns in ((63, 260), (64, 259), (63, 259)):
-        gpu.transpose(fake(np.zeros((rows, columns), np.float32)))
+        gpu.transpose(to_device(np.zeros((rows, columns), np.float32)))
         instance, grid, block, arguments, _ = launches.pop()
         assert (instance, grid, block) == (unaligned.instance(4), (3,), (256,))
         assert arguments[2:] == (rows, columns, columns, rows, columns, 0, 1, 0, 0, 0, 0)
         assert {type(a) for a in arguments[2:]} == {np.int64}
-    narrow = fake(np.arange(24).reshape(8, 3))
+    narrow = to_device(np.arange(24).reshape(8, 3))
     assert gpu.transpose(narrow).tolist() == narrow.T.tolist()  # by a copy
-    row = fake(np.arange(5))
+    row = to_device(np.arange(5))
     assert gpu.transpose(row.reshape(1, 5)).tolist() == [[0], [1], [2], [3], [4]]
-    assert gpu.transpose(fake(np.zeros((0, 3)))).shape == (3, 0)
+    assert gpu.transpose(to_device(np.zeros((0, 3)))).shape == (3, 0)
     assert launches == []
 
 
 def test_every_instance_is_compiled(launches: list[Launch]) -> None:
     for dtype in DTYPES:
-        matrix = fake(np.zeros((3, 4), dtype))
+        matrix = to_device(np.zeros((3, 4), dtype))
         for name, variant in VARIANTS.items():
             for tile in TILES if name in TILED else (None,):
                 variant.run(matrix, **({} if tile is None else {"tile": tile}))
         for shape in ((32, 32), (32, 33), (33, 32), (33, 33)):
-            gpu.transpose(fake(np.zeros(shape, dtype)))
+            gpu.transpose(to_device(np.zeros(shape, dtype)))
     instances = sorted({launch[0] for launch in launches})
     ragged = [name for name in instances if name.startswith("unaligned")]
     assert len(instances) == 5 * (len(TILED) * len(TILES) + 3) + 3 * len(gpu.UNALIGNED) + len(ragged)

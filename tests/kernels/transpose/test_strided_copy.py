@@ -15,7 +15,7 @@ from kernels.common import nvrtc
 from kernels.transpose import gpu, strided_copy
 from kernels.transpose.axes import Rows, as_rows, merged
 from tests.cases.sizes import sizes
-from tests.emulator.launches import fake
+from tests.emulator.array import to_device
 from tests.kernels.common import machine_code
 
 SHAPES_AND_AXES = st.lists(st.integers(1, 4), min_size=1, max_size=6).flatmap(
@@ -64,9 +64,9 @@ def test_launches(monkeypatch: pytest.MonkeyPatch) -> None:
         ("float32", 100_000, 0, 16), ("float64", 4, 0, 16), ("complex128", 1, 0, 16),
     ):  # fmt: skip
         itemsize = np.dtype(dtype).itemsize
-        array = fake(np.zeros(6 * length * itemsize + start, np.uint8))[start:].view(dtype).reshape(2, 3, length)
+        array = to_device(np.zeros(6 * length * itemsize + start, np.uint8))[start:].view(dtype).reshape(2, 3, length)
         found = Rows(length, (2, 3, 1), (3 * length, length, 0))
-        assert strided_copy.copy_rows(array, fake(np.zeros(array.shape, dtype)), found)
+        assert strided_copy.copy_rows(array, to_device(np.zeros(array.shape, dtype)), found)
         source, instance, (grid,), (threads,), arguments = launches.pop()
         assert (source, instance, threads) == (strided_copy.SOURCE, strided_copy.instance(unit), strided_copy.THREADS)
         assert [each.itemsize for each in arguments[:2]] == [unit, unit]
@@ -78,9 +78,9 @@ def test_launches(monkeypatch: pytest.MonkeyPatch) -> None:
         assert units <= pieces * (each << shift) and units > (pieces - 1) * (each << shift)
         assert grid * (threads >> shift) >= count * pieces > (grid - 1) * (threads >> shift)
     for length in (7, 255):
-        array = fake(np.zeros((2, 3, length), np.uint8))
+        array = to_device(np.zeros((2, 3, length), np.uint8))
         assert not strided_copy.copy_rows(array, array, Rows(length, (2, 3, 1), (3 * length, length, 0)))
-    array = fake(np.zeros(16, np.uint8))
+    array = to_device(np.zeros(16, np.uint8))
     assert not strided_copy.copy_rows(array, array, Rows(16, (2**16, 2**16, 1), (16, 16, 0)))
     assert launches == []
 

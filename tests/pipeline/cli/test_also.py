@@ -13,7 +13,7 @@ import dask.config
 import numpy as np
 import pytest
 
-from pipeline.cli.also import parse_also
+from pipeline.cli.jobs import parse_also
 from pipeline.cli.main import main
 
 Call = Callable[..., tuple[int, str, str]]

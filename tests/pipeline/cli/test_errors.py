@@ -94,8 +94,11 @@ BAD = [
     ("data.bin --range nan 5", 2, "--range: expected two finite numbers, got nan 5.0"),
     ("data.bin --range 0 inf", 2, "--range: expected two finite numbers, got 0.0 inf"),
     ("data.bin --range 0 x", 2, "expected two numbers LO HI, or auto, got 'x'"),
-    ("data.bin --range 0 auto", 2, "--range: expected two numbers LO HI, or auto alone, got 0.0 auto"),
+    ("data.bin --range 0 auto", 2, "--range: expected LO HI, or auto alone, got 0.0 auto"),
     ("data.bin --range 0", 2, "expected two numbers LO HI, or auto, got '-o'"),
+    ("data.bin --range 0,1000", 2, "--range: expected LO HI, got '0,1000'; write --range 0 1000"),
+    ("data.bin --range=0,1000", 2, "--range: expected LO HI, got '0,1000'; write --range 0 1000"),
+    ("data.bin --range 0 1,000", 2, "expected two numbers LO HI, or auto, got '1,000'"),
     ("data.bin --range 1 1.0000000000000002", 2, "1024 bins over"),
     ("nan.bin --dtype float32 --range auto", 2, "--range auto: expected at least one finite sample, got none"),
     ("data.bin --edges down.txt", 2, "--edges: expected strictly ascending numbers, got 2.0 before 1.5 at positions 1"),
@@ -129,7 +132,7 @@ BAD = [
 def test_bad_input(
     failed: Failed, files: None, monkeypatch: pytest.MonkeyPatch, words: str, status: int, expected: str
 ) -> None:
-    monkeypatch.setattr("pipeline.cluster.placement.ANSWER_SECONDS", 1)
+    monkeypatch.setattr("pipeline.cluster.existing.ANSWER_SECONDS", 1)
     monkeypatch.setattr(
         "pipeline.cluster.placement.find_devices", lambda: Devices((), None, None, "no NVIDIA driver is loaded")
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import struct
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,9 @@ from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import workflows.histogram
 from kernels.histogram.binning import MAX_BINS
-from pipeline.cli import flags
-from pipeline.cli.flags import Failure, build_options, from_configuration
+from pipeline.cli.flags import Command, Failure, build_options, from_configuration, option_flags
 from pipeline.cli.main import job_command
 from workflows.histogram import HISTOGRAM, HistogramOptions
 
@@ -77,7 +78,7 @@ def test_a_file_called_auto() -> None:
 
 def test_half_a_range() -> None:
     """5 is not dropped silently; the other way round `auto` is complete, and 5 a file."""
-    with pytest.raises(click.UsageError, match=r"--range: expected two numbers LO HI, or auto alone, got 5\.0 auto"):
+    with pytest.raises(click.UsageError, match=r"--range: expected LO HI, or auto alone, got 5\.0 auto"):
         options_of("--range", 5, "auto")
     assert context("--range", "auto", 5).params["files"] == ("5", "data.bin")
 
@@ -171,7 +172,7 @@ def test_binary_or_endless_text_is_no_edges(tmp_path: Path, monkeypatch: pytest.
     assert len(refused("--edges", tmp_path / "data.bin")) < 400
     (tmp_path / "data.bin").write_bytes(b"\xff\xfe1")
     assert "got " in refused("--edges", tmp_path / "data.bin")
-    monkeypatch.setattr(flags, "MAX_EDGES_TEXT", 5)
+    monkeypatch.setattr(workflows.histogram, "MAX_EDGES_TEXT", 5)
     (tmp_path / "edges").write_text("1 2 3")
     assert options_of("--edges", tmp_path / "edges").edges is not None
     assert "more than 5 characters" in refused("--edges", "/dev/zero")
@@ -228,6 +229,50 @@ def test_wrong_configuration_is_named(key: str, value: object) -> None:
         with pytest.raises(click.UsageError) as caught:
             from_configuration(context())
         assert caught.value.message.startswith(f"configuration pipeline.{key}: ")
+
+
+def read_three(word: str) -> int:
+    if word not in "xyz":
+        raise ValueError(f"expected x, y or z, got {word!r}")
+    return "xyz".index(word)
+
+
+@dataclasses.dataclass
+class OwnOptions:
+    """Of a job that this command line has never heard of."""
+
+    what: int
+    order: tuple[int, int, int] | str = dataclasses.field(
+        default=(2, 1, 0), metadata={"read": read_three, "words": 3, "alone": "any", "metavar": "A B C"}
+    )
+    scale: float = 0.5
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [("7", OwnOptions(7)), ("7 --order x z y", OwnOptions(7, (0, 2, 1))), ("7 --order any", OwnOptions(7, "any")),
+     ("--order=any 7 --scale 2", OwnOptions(7, "any", 2.0))],
+)  # fmt: skip
+def test_an_option_brings_its_own_reader(words: str, expected: OwnOptions) -> None:
+    arguments, options = option_flags(OwnOptions)
+    command = Command("own", params=[*arguments, *options])
+    values = command.make_context("own", words.split()).params
+    assert build_options(OwnOptions, dict(values)) == expected
+    assert "--order A B C" in command.get_help(click.Context(command))
+    assert "[default: 2 1 0]" in command.get_help(click.Context(command))
+    with pytest.raises(Failure, match=r"--order: expected A B C, got 'x,y,z'; write --order x y z"):
+        command.make_context("own", ["7", "--order", "x,y,z"])
+    with pytest.raises(Failure, match="expected x, y or z, got 'q'"):
+        command.make_context("own", ["7", "--order", "x", "q", "y"])
+
+
+def test_an_option_that_nobody_can_read_is_an_error_of_the_job() -> None:
+    @dataclasses.dataclass
+    class Unreadable:
+        limit: int | None = None
+
+    with pytest.raises(TypeError, match=r"Unreadable.limit: expected int, float or str, or a field with a function"):
+        option_flags(Unreadable)
 
 
 @pytest.mark.parametrize(

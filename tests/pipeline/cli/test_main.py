@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import re
+import shlex
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +22,7 @@ import uhi.schema
 from pipeline.cli.main import main
 from pipeline.cli.progress import LINE_SECONDS
 from pipeline.gpu.devices import Devices, Gpu
+from workflows import WORKFLOWS
 
 ECG = Path(__file__).parents[3] / "data" / "ecg.npy"
 NO_DASK_CONFIG = {name: value for name, value in os.environ.items() if not name.startswith("DASK_")}
@@ -231,7 +236,44 @@ def test_help_names_every_flag(run: Run) -> None:
         assert flag in out
     text = " ".join(out.split())
     assert "1 to 1048576. [default: 1024]" in text
-    assert "in one extra pass. [default: (0 1024)]" in text
+    assert "in one extra pass. [default: 0 1024]" in text
+
+
+def sections(text: str) -> dict[str, str]:
+    """Text of each section of a help by its heading."""
+    parts = re.split(r"^(\S.*):$", text, flags=re.MULTILINE)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def test_help_has_groups_and_an_example(run: Run) -> None:
+    for name, workflow in WORKFLOWS.items():
+        parts = sections(run(name, "--help")[1])
+        assert list(parts) == ["Example", "Input", "Computation", "Output", "Where it runs", "Other"]
+        assert parts["Example"].strip() == f"python -m pipeline {name} {workflow.example}"
+        assert re.findall(r"^  (\S+)", parts["Output"], re.MULTILINE) == ["-o,", "--json", "--trace", "-q,"]
+        own = [f"--{f.name.replace('_', '-')}" for f in fields(workflow.options) if f.default is not MISSING]
+        assert re.findall(r"^  (--\S+)", parts["Computation"], re.MULTILINE)[: len(own)] == own
+        assert max(map(len, "".join(parts.values()).splitlines())) <= 80
+
+
+def test_help_lists_jobs_before_other_commands(run: Run) -> None:
+    parts = sections(run("--help")[1])
+    assert re.findall(r"^  (\w+)", parts["Jobs"], re.MULTILINE) == list(WORKFLOWS)
+    assert re.findall(r"^  (\w+)", parts["Other commands"], re.MULTILINE) == [
+        "generate", "devices", "study", "inspect"]  # fmt: skip
+    assert "..." not in parts["Jobs"] + parts["Other commands"]
+
+
+@pytest.mark.parametrize("name", WORKFLOWS)
+def test_example_of_the_help_runs(run: Run, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    for file in ("data.bin", "run-1.bin", "run-2.bin"):
+        np.arange(64, dtype="<i4").tofile(file)
+    for file in ("a.npy", "b.npy", "c.npy", "trace.npy"):
+        np.save(file, np.arange(64.0).reshape(8, 8))
+    status, out, _ = run(name, *shlex.split(WORKFLOWS[name].example))
+    assert status == 0 and "verdict" in out
 
 
 def test_dask_pipeline(tmp_path: Path) -> None:

@@ -17,9 +17,10 @@ import numpy as np
 import pytest
 from distributed import Client, LocalCluster
 
-import pipeline.cluster.placement
+import pipeline.cluster.existing
 import pipeline.engine.aggregate
-from pipeline.cluster.placement import Placement, Workers, open_workers
+from pipeline.cluster.placement import Placement, open_workers
+from pipeline.cluster.workers import Workers
 from pipeline.engine.aggregate import run
 from pipeline.engine.outcome import Outcome
 from pipeline.errors import PipelineError, UsageError
@@ -91,7 +92,7 @@ def path(tmp_path: Path) -> str:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipeline.cluster.placement, "ANSWER_SECONDS", 1)
+    monkeypatch.setattr(pipeline.cluster.existing, "ANSWER_SECONDS", 1)
     monkeypatch.setattr(pipeline.engine.submit, "ANSWER_SECONDS", 1)
 
 
@@ -276,7 +277,7 @@ def test_chunks_go_to_workers_that_can_compute_them(
     def connect(*_: Any) -> Iterator[StubClient]:
         yield StubClient(gpus, declared)
 
-    monkeypatch.setattr("pipeline.cluster.existing.connect", connect)
+    monkeypatch.setattr("pipeline.cluster.existing._connect", connect)
     with open_workers(Placement(device=device, scheduler="there"), 0) as workers:
         assert isinstance(workers, Workers)
         assert (workers.device, workers.computing, workers.addresses, workers.resources) == expected

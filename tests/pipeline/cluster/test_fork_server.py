@@ -29,21 +29,22 @@ def starting(dashboard):
     {starting}
     return private(dashboard)
 
-def started(first, chunk, workers):
+def started(run, *arguments):
+    workers = run.workers
     {started}
-    return warm_up(first, chunk, workers)
+    return on_gpus(run, *arguments)
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs of a shell inherit that it is ignored
     import pipeline.__main__
 
     pipeline.__main__.prepare()
-    import pipeline.cli.main, pipeline.cluster.placement, pipeline.engine.aggregate, pipeline.cluster.processes
+    import pipeline.cli.main, pipeline.cluster.placement, pipeline.engine.run_loop, pipeline.cluster.processes
 
     pipeline.cluster.placement.PROCESSES_FROM_BYTES = 0
     pipeline.cluster.placement.cores, pipeline.cluster.placement.processes = lambda: 2, lambda compiled: 2
-    private, warm_up = pipeline.cluster.processes.private, pipeline.engine.aggregate._warm_up
-    pipeline.cluster.processes.private, pipeline.engine.aggregate._warm_up = starting, started
+    private, on_gpus = pipeline.cluster.processes.private, pipeline.engine.run_loop.Run.on_gpus
+    pipeline.cluster.processes.private, pipeline.engine.run_loop.Run.on_gpus = starting, started
     pipeline.cli.main.main(["histogram", "samples.bin", "-q", "--json", "--device", "cpu"])
 """
 HERE = "print('here', flush=True)"
@@ -227,7 +228,7 @@ if __name__ == "__main__":
         expect(words)
         servers.append(forkserver._forkserver._forkserver_pid)
         assert "numpy" not in sys.modules
-        import pipeline.engine.aggregate
+        import pipeline.engine.run_loop
         opened = placement.open_workers
 
         @contextmanager
@@ -236,7 +237,7 @@ if __name__ == "__main__":
                 servers.extend(workers.client.run(os.getppid).values())
                 yield replace(workers, device="cpu")
 
-        pipeline.engine.aggregate.open_workers = on_cpu
+        pipeline.engine.run_loop.open_workers = on_cpu
 
     pipeline.__main__.expect_processes = expecting
     try:

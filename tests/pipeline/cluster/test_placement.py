@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,7 +20,8 @@ from click.testing import CliRunner
 import pipeline.cluster.placement
 import pipeline.threads
 from pipeline.cli.main import cli
-from pipeline.cluster.placement import Placement, Workers, _processes, open_workers
+from pipeline.cluster.placement import Placement, _processes, open_workers
+from pipeline.cluster.workers import Workers
 from pipeline.errors import PipelineError, UsageError
 from pipeline.gpu.devices import Devices, Gpu
 
@@ -61,6 +63,15 @@ def test_dashboard_answers_on_loopback_only(before: set[tuple[str, int]], addres
         for name in (*pages, "individual-gpu-utilization", "individual-gpu-memory"):
             assert page(urljoin(workers.dashboard, name))
     assert listening(psutil.Process()) == before
+
+
+def test_dashboard_takes_another_port_where_its_own_is_in_use() -> None:
+    """Dask would warn, in three lines; the address that is printed is the one that answers."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        taken = server.getsockname()[1]
+        with open_workers(Placement(device="cpu", dashboard_address=f":{taken}"), 0) as workers:
+            assert workers.dashboard and f":{taken}/" not in workers.dashboard
+            assert "Dask" in page(workers.dashboard)
 
 
 def test_dashboard_address_is_printed(tmp_path: Path) -> None:
@@ -198,9 +209,7 @@ def test_cluster_without_workers_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("device", "threads"), [("cpu", 4), ("gpu", 8)])
-def test_more_threads_than_get_the_interpreter_are_not_started(
-    monkeypatch: pytest.MonkeyPatch, device: str, threads: int
-) -> None:
+def test_no_more_threads_than_the_gil_lets_run(monkeypatch: pytest.MonkeyPatch, device: str, threads: int) -> None:
     for cores, expected in ((64, threads), (3, 3), (1, 2)):
         monkeypatch.setattr(pipeline.cluster.placement, "cores", lambda cores=cores: cores)
         with pipeline.cluster.placement._in_this_process(Placement(), device) as workers:

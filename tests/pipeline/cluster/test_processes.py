@@ -24,9 +24,10 @@ from numpy.typing import NDArray
 
 import pipeline.cluster.placement
 import pipeline.cluster.processes
-import pipeline.engine.aggregate
+import pipeline.engine.run_loop
 import pipeline.gpu.transfer
-from pipeline.cluster.placement import Placement, Workers, open_workers
+from pipeline.cluster.placement import Placement, open_workers
+from pipeline.cluster.workers import Workers
 from pipeline.engine.aggregate import run
 from pipeline.engine.outcome import Outcome
 from pipeline.errors import PipelineError
@@ -80,7 +81,7 @@ def per_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
             assert workers.device == "gpu"
             yield replace(workers, device="cpu")
 
-    monkeypatch.setattr(pipeline.engine.aggregate, "open_workers", on_cpu)
+    monkeypatch.setattr(pipeline.engine.run_loop, "open_workers", on_cpu)
 
 
 def processes() -> list[psutil.Process]:
@@ -112,7 +113,7 @@ def text_of(outcome: Outcome) -> str:
 def in_this_process(path: str) -> str:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pipeline.cluster.placement, "PROCESSES_FROM_BYTES", 2**62)
-        patch.setattr(pipeline.engine.aggregate, "open_workers", open_workers)
+        patch.setattr(pipeline.engine.run_loop, "open_workers", open_workers)
         return text_of(counted(path, placement=Placement(device="cpu")))
 
 
@@ -176,7 +177,6 @@ def test_one_process_per_gpu(
     path: str, placement: Placement, dashboard: str | None, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """The real dask-cuda cluster: its own switch leaves out what needs a driver."""
-
     statuses: dict[str, int] = {}
 
     def announce(workers: Workers) -> None:

@@ -1,4 +1,4 @@
-"""The run loop of jobs that write an array: the same bytes however they are cut, and what it says of them."""
+"""Jobs that write an array: the same bytes for every region size; verdict, trace and progress."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 import pipeline.engine.array
 import pipeline.engine.array_task
 import pipeline.settings
-from pipeline.cluster.placement import Workers
+from pipeline.cluster.workers import Workers
 from pipeline.errors import VerificationError
 from pipeline.storage.sources import Source, open_source
 from tests.cases.array import SCALED, check, left, scaled
@@ -123,7 +123,7 @@ def test_verdict_claims_what_was_checked(source: Source, mode: str, checked: int
 def test_regions_are_checked_piece_by_piece(
     source: Source, nbytes: int, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every element once, in pieces of about so many bytes of both arrays together."""
+    """Every element once, in pieces of about this many bytes, both arrays together."""
     monkeypatch.setattr(pipeline.engine.array_task, "CHECKED_BYTES", nbytes)
     CHECKED.clear()
     pieces = replace(SCALED, check=recording, pieces=lambda region, options, elements: in_rows(region, elements))
@@ -155,7 +155,7 @@ def test_error_in_any_piece_is_found_where_it_is(
 def test_memory_of_the_thread_is_for_what_is_read_at_once(
     source: Source, monkeypatch: pytest.MonkeyPatch, streams: bool
 ) -> None:
-    """Not for what is read part after part: that would all be kept."""
+    """Workflows that stream read part after part, all of which would be kept."""
     used: list[int] = []
 
     @contextmanager

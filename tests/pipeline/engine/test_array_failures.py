@@ -1,4 +1,4 @@
-"""The run loop of jobs that write an array, when something goes wrong: what is said, and that nothing is left."""
+"""Jobs that write an array when something fails: the message, and that no file is left."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("shared")
 
 @pytest.mark.parametrize("mode", ["full", "sample"])
 def test_wrong_element_is_named_and_nothing_kept(source: Source, tmp_path: Path, mode: str) -> None:
-    """Where a sample is checked, all of a region is wrong."""
+    """For a sampled check a whole region is wrong."""
 
     def broken(blocks: Any, region: Bounds, *more: Any) -> Any:
         block = compute(blocks, region, *more)

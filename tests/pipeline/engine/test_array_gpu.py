@@ -1,4 +1,4 @@
-"""Regions of array jobs on a device: the same bytes as on the CPU, also of dtypes that CuPy does not have."""
+"""Regions of array jobs on a device: the same bytes as on the CPU, also for dtypes that CuPy lacks."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ DTYPES = ("bool", "uint8", "float16", ">i4", "float32", "int64", "complex64", ">
 
 @pytest.fixture
 def limits(cp: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
-    """Limits that the memory pool of the device was given. The host learns what only this module asks of a device."""
+    """Limits set on the device's memory pool. The emulator gets what only this module needs of a device."""
     found: list[int] = []
     pool = cp.get_default_memory_pool()
     given = getattr(pool, "set_limit", lambda size: None)
@@ -58,7 +58,7 @@ def limits(cp: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
 
 
 def job_of(folder: Path, workflow: Any, options: Any, *arrays: Any, limit: int | None = None) -> Any:
-    """The job, with its output still to be made, for arrays in files."""
+    """Write arrays to files; returns a function from an output to the plan of the job."""
     sources = []
     for number, array in enumerate(arrays):
         np.save(folder / f"{number}.npy", array)
@@ -77,8 +77,7 @@ def job_of(folder: Path, workflow: Any, options: Any, *arrays: Any, limit: int |
 def test_any_dtype(
     tmp_path: Path, limits: list[int], dtype: str, shape: tuple[int, ...], direct: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where runs are long: they go straight to the device, but for what it cannot swap there, and several threads
-    write."""
+    """Long rows go straight to the device, unless it cannot swap their dtype, and several threads write them."""
     monkeypatch.setattr(pipeline.engine.array_gpu, "DIRECT_FROM", defaultdict(lambda: 1 if direct else 2**20))
     if direct:
         monkeypatch.setattr(pipeline.engine.array_gpu, "PAGED_RUN", 1)
@@ -182,7 +181,7 @@ def test_limit_ends_with_the_job(limits: list[int], limited: bool, monkeypatch: 
 def test_kernels_are_loaded_before_anything_is_read(
     tmp_path: Path, limits: list[int], dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On zeros, within the limit of memory, without a file."""
+    """By computing on zeros, within the limit of memory, without a file."""
     monkeypatch.setattr(pipeline.gpu.devices, "find_devices", lambda: SimpleNamespace(usable=1))
     found: list[Any] = []
 
@@ -205,7 +204,7 @@ def test_kernels_are_loaded_before_anything_is_read(
 @pytest.mark.hardware
 @pytest.mark.parametrize("dtype", ["uint8", "float32", "complex128", "V3", "longdouble"])
 def test_files_larger_than_the_memory_of_the_device(tmp_path: Path, dtype: str) -> None:
-    """So much of it as the limit leaves: the same bytes as on the CPU."""
+    """As much of it as the limit leaves: the same bytes as on the CPU."""
     limit = 2**26
     columns = 4099
     rows = 2 * limit // columns // np.dtype(dtype).itemsize

@@ -16,9 +16,12 @@ import numpy as np
 import pytest
 
 import pipeline.engine.array
-from pipeline.cluster.placement import Placement, Workers
+import pipeline.engine.run_loop
+from pipeline.cluster.placement import Placement
+from pipeline.cluster.workers import Workers
 from pipeline.engine.array import COPIES, LANES, run_array
 from pipeline.engine.array_task import check_regions, compute_regions
+from pipeline.engine.run_loop import Run
 from pipeline.errors import UsageError, VerificationError
 from pipeline.settings import Settings
 from pipeline.storage.sources import Source, open_source
@@ -47,7 +50,7 @@ def two_processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def test_two_processes_make_the_same_bytes(
     tmp_path: Path, two_processes: str, workflow: Any, options: Any, operands: int, verify: str
 ) -> None:
-    """More regions than either can take at a time, written to one file by both."""
+    """Both write to one file, more regions than either has threads."""
     random = np.random.default_rng(0)
     for number in range(operands):
         np.save(tmp_path / f"{number}.npy", random.standard_normal((201, 307)))
@@ -72,14 +75,14 @@ def source(tmp_path: Path) -> Source:
 
 
 def on(monkeypatch: pytest.MonkeyPatch, workers: Workers) -> None:
-    monkeypatch.setattr(pipeline.engine.array, "open_workers", lambda *_, **__: nullcontext(workers))
+    monkeypatch.setattr(pipeline.engine.run_loop, "open_workers", lambda *_: nullcontext(workers))
 
 
 @pytest.mark.parametrize("chunk_bytes", [None, 160_000])
 def test_limit_is_shared_by_the_threads_of_a_process(
     source: Source, workers: Workers, chunk_bytes: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It makes tasks smaller than they would be, never larger; a row takes 1600 bytes."""
+    """A limit makes tasks smaller, never larger; a row takes 1600 bytes."""
     on(monkeypatch, workers)
     limit = 16_000 * COPIES * workers.threads
     assert scaled(source, chunk_bytes=chunk_bytes, memory_limit=limit).verdict.chunks == 100
@@ -94,11 +97,7 @@ def test_limit_of_a_gpu_is_shared_by_its_tasks(
     on(monkeypatch, replace(workers, device="gpu", computing=1))
     regions: list[int] = []
 
-    def note(job: Any, found: Any, *_: Any) -> tuple[int, float, dict[str, int]]:
-        regions.append(len(found))
-        return job.output.spec.size, 0.0, {}
-
-    monkeypatch.setattr(pipeline.engine.array, "_all_regions", note)
+    monkeypatch.setattr(Run, "complete", lambda run, work, *_: regions.append(sum(map(len, work.batches))))
     limit = 16_000 * COPIES * LANES
     scaled(source, chunk_bytes=None, device_memory_limit=limit)
     scaled(source, chunk_bytes=None, device_memory_limit=limit, memory_limit=16_000 * COPIES * workers.threads // 2)
@@ -123,7 +122,7 @@ def noting(job: Any, regions: Any, result: Any) -> Any:
 def test_what_a_gpu_computed_is_checked_by_as_many_tasks_as_there_are_regions(
     source: Source, workers: Workers, monkeypatch: pytest.MonkeyPatch, verify: str, whole: bool, split: bool
 ) -> None:
-    """Where all of it is checked: there are few tasks that compute, and all threads check."""
+    """For a full check: few tasks compute, and all threads check."""
     on(monkeypatch, replace(workers, device="gpu", computing=1, resources={}))
     monkeypatch.setattr(pipeline.engine.array, "compute_regions", on_cpu)
     monkeypatch.setattr(pipeline.engine.array, "check_regions", noting)
@@ -140,7 +139,7 @@ def test_what_a_gpu_computed_is_checked_by_as_many_tasks_as_there_are_regions(
 def test_gpus_warm_up_and_finish(
     source: Source, workers: Workers, monkeypatch: pytest.MonkeyPatch, fails: bool, limit: int | None
 ) -> None:
-    """With the first region, before there is an output; and under its temporary name, also where the job fails."""
+    """Warm-up gets the first region before the output exists; the end gets its temporary name, even after a failure."""
     on(monkeypatch, replace(workers, device="gpu", computing=1, resources={}))
     monkeypatch.setattr(pipeline.engine.array, "compute_regions", on_cpu)
     for name in ("warm_up", "finish"):
@@ -180,7 +179,7 @@ def test_limit_that_no_task_can_keep_is_refused(
 
 @pytest.mark.parametrize("job", ["map", "transpose"])
 def test_memory_stays_within_the_limit(tmp_path: Path, job: str) -> None:
-    """Files five times as large as the limit, verified whole; before, a small run has brought in all that stays."""
+    """Files of five times the limit, fully verified, after a small run that has loaded all that stays."""
     code = f"""
         import json, resource
         import numpy as np

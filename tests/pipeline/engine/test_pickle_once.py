@@ -1,4 +1,4 @@
-"""What tasks have in common: pickled once, the same object again in one thread, another one in another."""
+"""What tasks have in common is pickled once, and unpickled to one object per thread."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Part(PickledOnce):
 
 
 class Counted:
-    """How often it was pickled."""
+    """Counts how often it is pickled."""
 
     pickled = 0
 

@@ -1,4 +1,4 @@
-"""Tasks a window at a time: how many are under way, in which order they come, and how failures are told."""
+"""The window of tasks: how many are under way, the order of their results, and messages of failures."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from pipeline.cluster.placement import Workers
-from pipeline.engine import submit as window
+from pipeline.cluster.workers import Workers
+from pipeline.engine import submit
 from pipeline.engine.submit import results
 from pipeline.errors import PipelineError, VerificationError
 
@@ -17,7 +17,7 @@ THREADS = 2
 
 
 class Client:
-    """Tells of so many workers, one number after another; of the last one for ever."""
+    """Reports these numbers of workers one after another, the last one forever."""
 
     def __init__(self, *left: int) -> None:
         self.left = list(left)
@@ -28,7 +28,7 @@ class Client:
 
 
 class Task(Future[str]):
-    """What the window asks of a Dask future."""
+    """What the window uses of a Dask future."""
 
     @property
     def status(self) -> str:
@@ -36,7 +36,7 @@ class Task(Future[str]):
 
 
 class Tasks:
-    """Futures in the place of Dask's, two for each item, that finish when they are told to; item 0 at once."""
+    """Stand-ins for Dask's futures, two per item, that finish on demand; those of item 0 at once."""
 
     def __init__(self) -> None:
         self.started: dict[int, tuple[Task, Task]] = {}
@@ -56,7 +56,7 @@ class Tasks:
         last.set_result(f"last of {item}")
 
     def fail(self, item: int, error: BaseException) -> None:
-        """The first task fails, and with it the one that depends on it."""
+        """The first task fails, and so does the one that depends on it."""
         for future in self.started[item]:
             future.set_exception(error)
 
@@ -121,7 +121,7 @@ def test_item_is_finished_with_the_last_of_its_tasks(tasks: Tasks, order: tuple[
 def test_failure_of_one_task_does_not_wait_for_the_other(
     tasks: Tasks, number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(window, "ANSWER_SECONDS", 0.1)  # so that it ends where it does wait
+    monkeypatch.setattr(submit, "ANSWER_SECONDS", 0.1)  # so that it ends where it does wait
     found = tasks.results(3, 0)
     next(found)
     tasks.started[1][number].set_exception(PipelineError("planted"))
@@ -160,8 +160,8 @@ def test_errors_of_the_caller_are_its_own(tasks: Tasks) -> None:
 def test_workers_that_are_gone_are_waited_for_once(
     tasks: Tasks, left: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One that is started anew takes a while."""
-    monkeypatch.setattr(window, "ANSWER_SECONDS", 0.01)
+    """A restart takes a while."""
+    monkeypatch.setattr(submit, "ANSWER_SECONDS", 0.01)
     found = tasks.results(2, *left)
     next(found)
     text = r"^a cluster: expected a worker to come back within 0.01 s, got none; see the logs of the workers"
@@ -170,7 +170,7 @@ def test_workers_that_are_gone_are_waited_for_once(
 
 
 def test_slow_task_is_waited_for(tasks: Tasks, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(window, "ANSWER_SECONDS", 0.01)
+    monkeypatch.setattr(submit, "ANSWER_SECONDS", 0.01)
     found = tasks.results(2, 0, 1, 0, 1)
     next(found)
     asked = 0

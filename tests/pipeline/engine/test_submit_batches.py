@@ -1,4 +1,4 @@
-"""Tasks of several chunks: as few as are worth it, the same results chunk by chunk, and errors that name the chunk."""
+"""Tasks of several chunks: how many, the same results chunk by chunk, and errors that name the chunk."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import pipeline.engine.aggregate
-from pipeline.cluster.placement import Workers
+from pipeline.cluster.workers import Workers
 from pipeline.engine.aggregate import CHUNKS_OF_TASK, TASKS, run
 from pipeline.engine.aggregate_plan import Job, Pass
 from pipeline.engine.outcome import Outcome
+from pipeline.engine.run_loop import Run
 from pipeline.engine.submit import batches
 from pipeline.errors import PipelineError, VerificationError
 from pipeline.settings import Settings
@@ -45,7 +46,7 @@ def test_batches_are_all_items_in_order_and_leave_enough_of_them(
     ("chunks", "tasks"), [(4, 4), (255, 255), (256, 128), (512, 128), (513, 129), (10_000, 2500), (10_001, 2501)]
 )
 def test_tasks_of_two_threads(chunks: int, tasks: int) -> None:
-    """A handful of chunks where there are thousands, and never so many that the last task keeps one thread busy."""
+    """A few chunks per task where there are thousands, and never so many that one thread works alone at the end."""
     found = batches(range(chunks), CHUNKS_OF_TASK, 2, TASKS)
     assert len(found) == tasks
     assert len(found[0]) <= max(1, chunks // 2 // 50)
@@ -65,7 +66,7 @@ def counted(path: str, verify: str = "full", **changes: Any) -> Outcome:
 
 @pytest.fixture
 def submitted(shared: None, workers: Workers, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """How many tasks of each kind Dask gets; two threads, and 20 chunks are enough for tasks of three."""
+    """How many tasks of each kind Dask gets, with two threads, where 20 chunks are enough for tasks of three."""
     found: Counter[str] = Counter()
     submit = workers.client.submit
 
@@ -73,7 +74,7 @@ def submitted(shared: None, workers: Workers, monkeypatch: pytest.MonkeyPatch) -
         found[work.__name__] += 1
         return submit(work, *arguments, **keywords)
 
-    monkeypatch.setattr(pipeline.engine.aggregate, "_computing", lambda _: 2)
+    monkeypatch.setattr(Run, "computing", 2)
     monkeypatch.setattr(pipeline.engine.aggregate, "TASKS", 3)
     monkeypatch.setattr(workers.client, "submit", note)
     return found

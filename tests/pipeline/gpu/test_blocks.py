@@ -81,7 +81,7 @@ def test_blocks_are_the_file(tmp_path: Path, gpu: Any, dtype: str, nbytes: int) 
         kinds = [span.stage for span in timeline.spans]
         assert kinds.count("read+copy") == kinds.count("kernel") == len(found)
         assert timeline.nbytes["read+copy"] == timeline.nbytes["kernel"] == length * samples.itemsize
-        assert timeline.ways == {transfer.way()}
+        assert timeline.transfer_paths == {transfer.way()}
 
 
 @pytest.mark.gpu

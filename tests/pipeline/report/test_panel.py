@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from kernels.common import cxx
 from kernels.histogram import cpu as histogram_cpu
-from kernels.reduce import compiled as reduce_compiled
+from kernels.reduce import cpu as reduce_cpu
 from pipeline.engine.aggregate import run
 from pipeline.engine.aggregate_plan import Job
 from pipeline.engine.outcome import Outcome, Stages, Verdict
@@ -160,7 +160,7 @@ def test_rates() -> None:
 
 def test_how_bytes_went_to_the_device_is_told() -> None:
     outcome = outcome_of(OFF, **{"read+copy": 0.5, "kernel": 0.1})
-    outcome.stages.ways.add("through pinned memory")
+    outcome.stages.transfer_paths.add("through pinned memory")
     (line,) = [line for line in panel(outcome) if line.startswith("read+copy")]
     assert line.endswith(" 8e-06 GB/s through pinned memory  ← bound the run")
     assert to_json(outcome)["environment"]["transfers"] == ["through pinned memory"]
@@ -203,7 +203,7 @@ def test_json_says_what_computed_on_a_cpu(tmp_path: Path, monkeypatch: pytest.Mo
     """And says the same of the samples, also where only some of the computing is compiled."""
     np.random.default_rng(0).standard_normal(50_000).astype(np.float32).tofile(tmp_path / "samples.bin")
     source = open_source((str(tmp_path / "samples.bin"),), "float32")
-    compiled = ["compiled"] if cxx.library(reduce_compiled.SOURCE) else ["NumPy"]
+    compiled = ["compiled"] if cxx.library(reduce_cpu.SOURCE) else ["NumPy"]
 
     def found(workflow: Any, **options: Any) -> tuple[Any, list[str]]:
         document = to_json(run(workflow, workflow.options(**options), source))

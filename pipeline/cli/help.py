@@ -1,0 +1,75 @@
+"""How `--help` is laid out: options in groups with one column width, an example, jobs before other commands."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+INPUT, COMPUTATION, OUTPUT, PLACE = "Input", "Computation", "Output", "Where it runs"
+GROUPS = (INPUT, COMPUTATION, OUTPUT, PLACE)
+FIRST_COLUMN = 30  # columns at most
+
+
+class Flag(click.Option):
+    """An option in a group of the help; `shown` is its default in words, `alone` a word that replaces all of its own.
+
+    `--range auto` is one word where `--range LO HI` is two: then ``nargs`` is 2 and ``alone`` is "auto".
+    """
+
+    def __init__(self, *args: Any, group: str = "", shown: str = "", alone: str | None = None, **keywords: Any) -> None:
+        super().__init__(*args, **keywords)
+        self.group, self.shown, self.alone = group, shown, alone
+
+    def get_help_extra(self, ctx: click.Context) -> Any:
+        """What stands in brackets behind the help: click would show a default of two words as a tuple."""
+        extra = super().get_help_extra(ctx)
+        return {**extra, "default": self.shown} if self.shown else extra
+
+
+class GroupedCommand(click.Command):
+    """A command whose help has an example and its options in groups; `section` is where the list of commands has it."""
+
+    def __init__(self, *args: Any, section: str = "Other commands", example: str = "", **keywords: Any) -> None:
+        super().__init__(*args, **keywords)
+        self.section, self.example = section, example
+
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the description and the example."""
+        super().format_help_text(ctx, formatter)
+        if self.example:
+            with formatter.section("Example"):
+                formatter.write(f"{'':{formatter.current_indent}}{ctx.command_path} {self.example}\n")  # not wrapped
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options of each group in the order in which they were declared."""
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for param in self.get_params(ctx):
+            if isinstance(param, click.Option) and (record := param.get_help_record(ctx)):
+                sections.setdefault(getattr(param, "group", ""), []).append(record)
+        grouped = len(sections) > 1
+        names = [name for rows in sections.values() for name, _ in rows if len(name) <= FIRST_COLUMN]
+        width = max(map(len, names), default=0)
+        for group in (*GROUPS, ""):
+            if group in sections:
+                with formatter.section(group or ("Other" if grouped else "Options")):
+                    formatter.write_dl([(f"{name:<{width}}", text) for name, text in sections[group]], FIRST_COLUMN)
+
+
+class SectionedGroup(click.Group):
+    """A group that lists its commands in sections, in the order in which they were added."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names of all commands."""
+        return list(self.commands)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the sections."""
+        sections: dict[str, list[tuple[str, str]]] = {}
+        width = max(map(len, self.commands))
+        for name, command in self.commands.items():
+            record = (f"{name:<{width}}", command.get_short_help_str(limit=200))
+            sections.setdefault(getattr(command, "section", "Commands"), []).append(record)
+        for section, rows in sections.items():
+            with formatter.section(section):
+                formatter.write_dl(rows)

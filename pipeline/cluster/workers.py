@@ -1,0 +1,46 @@
+"""A running cluster, as the run loop sees it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+ANSWER_SECONDS = 30  # how long to wait for a scheduler, or for a worker to replace one that was lost
+
+
+@dataclass(frozen=True)
+class Workers:
+    """A running cluster, as the run loop sees it.
+
+    Attributes
+    ----------
+    client
+        Connected Dask client.
+    device
+        ``"gpu"`` or ``"cpu"``: what chunks are computed on.
+    computing, threads
+        Chunks computed at a time, and threads, of all workers together.
+    addresses
+        Workers that tasks are confined to; None where any may take them, including replacements of dead ones.
+    resources
+        Dask resources that a computing task asks of a worker.
+    description
+        One line for the report.
+    dashboard
+        Its address, or None.
+    """
+
+    client: Any
+    device: str
+    computing: int
+    threads: int
+    addresses: tuple[str, ...] | None
+    resources: dict[str, float]
+    description: str
+    dashboard: str | None
+
+    def left(self) -> int:
+        """Number of workers that can compute a chunk now."""
+        workers = self.client.scheduler_info(n_workers=-1)["workers"]
+        able = set(workers if self.addresses is None else self.addresses) & set(workers)
+        return sum(self.resources.keys() <= workers[address].get("resources", {}).keys() for address in able)

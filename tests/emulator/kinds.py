@@ -1,0 +1,133 @@
+"""The kinds of recorded outcomes: their units, and what each depends on."""
+
+from __future__ import annotations
+
+import subprocess
+from functools import cache, partial
+from pathlib import Path
+from types import MappingProxyType
+
+from kernels.common import cxx
+from tests.emulator.build import HERE, NoCompilerError, compiler, source_of, sources, stem_of
+from tests.emulator.inputs import c_code, cuda_texts, digest, imported_by, path_of, python_code, python_texts
+from tests.emulator.recording import Kind
+from tests.emulator.records import Unit
+
+ROOTS = ("tests.emulator.cupy", "tests.emulator.device", "tests.cases.case")  # what runs every case
+# Explanations of mutants that nobody catches: they change no outcome.
+WITHOUT = ("tests.cases.all", "tests.emulator.survivors", "tests.emulator.kinds", "tests.emulator.recording")
+
+
+@cache
+def _gcc() -> str:
+    """The major version of the compiler of the emulator."""
+    try:
+        asked = [compiler(), "-dumpversion"]
+    except NoCompilerError:
+        return "none"  # the tests are skipped
+    return f"g++ {subprocess.run(asked, capture_output=True, text=True, check=True).stdout.partition('.')[0].strip()}"
+
+
+@cache
+def _nvrtc() -> str:
+    """With the minor one."""
+    try:
+        from cuda.bindings import nvrtc
+
+        return "NVRTC {}.{}".format(*nvrtc.nvrtcVersion()[1:])
+    except (ImportError, RuntimeError):
+        return "none"  # the tests are skipped
+
+
+@cache
+def _emulator() -> list[tuple[str, str]]:
+    """Its C++ texts."""
+    return [(path.name, c_code(path.read_text("utf-8"))) for path in sorted(HERE.glob("*")) if _is_cpp(path)]
+
+
+def _is_cpp(path: Path) -> bool:
+    return path.suffix in (".h", ".cpp")
+
+
+@cache
+def _of_cases(modules: tuple[str, ...], *values: object) -> dict[str, str]:
+    """By source: kernels, the modules of its cases and what they import, the emulator, and who runs them."""
+    from tests.cases.all import DRIVERS
+
+    inputs = {}
+    for stem in map(stem_of, sources()):
+        python = python_texts({*ROOTS, *modules, *DRIVERS.get(stem, ())}, WITHOUT)
+        # Wrappers of a family launch kernels of each other's sources.
+        family = f"kernels.{stem.partition('/')[0]}."
+        beside = {name.removeprefix("kernels.").replace(".", "/") for name, _ in python if name.startswith(family)}
+        cuda = [cuda_texts(path) for path in map(source_of, sorted({stem, *beside})) if path.is_file()]
+        inputs[stem] = digest(cuda, python, _emulator(), values)
+    return inputs
+
+
+def _cases(right_only: bool = False) -> list[Unit]:
+    from tests.cases.all import CASES
+
+    return [(case.stem, case.name) for case in CASES if not (right_only and case.broken)]
+
+
+def _mutants_inputs() -> dict[str, str]:
+    """With those sites of its texts that the score leaves out."""
+    from tests.emulator.survivors import ELSEWHERE, FASTER
+
+    inputs = _of_cases(("tests.emulator.mutants",))
+    files = {stem: {name for name, _ in cuda_texts(source_of(stem))} | {f"{stem}.cu"} for stem in inputs}
+    return {
+        stem: digest(own, sorted(site for site in FASTER if site[0] in files[stem]),
+                     sorted(site for site in ELSEWHERE if site[0] == stem))
+        for stem, own in inputs.items()
+    }  # fmt: skip
+
+
+def _machine_code_inputs() -> dict[str, str]:
+    from tests.kernels.common.machine_code import inputs
+
+    return inputs()
+
+
+def _machine_code_units() -> list[Unit]:
+    from tests.kernels.common.machine_code import TASKS
+
+    return list(TASKS)
+
+
+@cache
+def _cxx() -> str:
+    """The major version of the compiler of the CPU's kernels."""
+    asked = [*(cxx.compiler() or ("false",)), "-dumpversion"]
+    return f"C++ {subprocess.run(asked, capture_output=True, text=True).stdout.partition('.')[0].strip() or 'none'}"
+
+
+@cache
+def _cxx_inputs() -> dict[str, str]:
+    """By check: what it imports, and all C++ in the folders of these modules."""
+    from tests.cases import cpp
+
+    own = python_code(Path(cpp.__file__).read_text("utf-8"))
+    inputs = {}
+    for name, check in cpp.CHECKS.items():
+        python = python_texts([*imported_by(check), "kernels.common.cxx"])
+        folders = {path.parent for module, _ in python if (path := path_of(module)) and not module.startswith("tests.")}
+        texts = sorted(path for folder in folders for path in folder.glob("*.[ch]pp"))
+        inputs[name] = digest(own, python, [(path.name, c_code(path.read_text("utf-8"))) for path in texts])
+    return inputs
+
+
+def _cxx_units() -> list[Unit]:
+    from tests.cases.cpp import CHECKS
+
+    return [(check, name) for check in CHECKS for name in ("sanitized", "x86-64", "x86-64-v3")]
+
+
+ORDERS = 20  # of threads, in each of which a case runs
+SCHEDULES = Kind("schedules", _gcc, partial(_of_cases, (), ORDERS), _cases)
+SANITIZED = Kind("sanitized", _gcc, partial(_of_cases, ("tests.emulator.sanitized",)), partial(_cases, True))
+MUTANTS = Kind("mutants", _gcc, _mutants_inputs, lambda: [(stem, "all") for stem in _of_cases(())])
+MACHINE_CODE = Kind("machine_code", _nvrtc, _machine_code_inputs, _machine_code_units)
+CXX = Kind("cxx", _cxx, _cxx_inputs, _cxx_units)
+KINDS = MappingProxyType({kind.name: kind for kind in (SCHEDULES, SANITIZED, MUTANTS, MACHINE_CODE, CXX)})

@@ -1,0 +1,145 @@
+"""What a kernel may take of a GPU: what the launch bounds of its source assume."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from tests.kernels.common.test_nvrtc import SHARED
+
+REGISTERS = 65536  # of a multiprocessor of any architecture
+# Multiprocessors that hold 2048 threads; the others hold 1024 or 1536.
+LARGE = ("sm_80", "sm_90a", "sm_100")
+# Kernels that jobs run: threads of a block, and blocks that a multiprocessor is to hold at least.
+PRODUCTION = {
+    "histogram/gpu": r"histogram_\w+", "reduce/gpu": r"moments|combine|place", "study/matmul": "register_tiled",
+    "study/stencil": "", "transpose/gpu": "production", "study/reduce": "", "map/gpu": "production",
+    "study/histogram": "", "study/map": "", "study/transpose": "", "study/roofline": r"\w+", "matmul/residue": r"\w+",
+    "matmul/small_k": r"\w+", "matmul/small": r"\w+",
+    "stencil/gpu": r"\w+", "transpose/strided_copy": r"\w+", "transpose/unaligned": r"\w+",
+}  # fmt: skip
+# Kernels that keep in local memory what they seldom need: bytes per thread at most.
+SELDOM = {
+    ("matmul/small", "multiply_small"): 32,
+    ("matmul/small_k", "multiply_short"): 32,
+    ("reduce/gpu", "moments"): 24,
+}
+ON_HOPPER = {"matmul/small_k"}  # alone
+
+
+def launch(stem: str, instance: str, architecture: str) -> tuple[int, int]:
+    """Threads of a block and blocks of a multiprocessor, as the launch bounds of the source say."""
+    kernel, _, rest = instance.partition("<")
+    if kernel == "register_tiled":
+        c_type, micro, _ = rest.split(", ")
+        return 256, 2 if int(micro) ** 2 * {"float": 4, "double": 8}[c_type] <= 256 else 1
+    if kernel == "moments":
+        c_type, parts = rest.rstrip(">").split(", ")
+        two = (c_type == "float" and parts in "37") or (c_type == "double" and parts in "1357")
+        elsewhere = (c_type, parts) == ("float16", "7") and architecture != "sm_90a"
+        return 256, 2 if two or elsewhere else 3
+    if stem == "matmul/small_k":
+        return 256 if "64" in instance else 512, 1
+    if stem == "matmul/small":
+        warps = int(rest.split(", ")[1])
+        return (128, 1) if warps == 1 else (32 * warps, 1)
+    if (stem, kernel) == ("transpose/gpu", "tiled"):
+        _, _, _, threads, *aligned = rest.rstrip(">").split(", ")
+        of_unaligned = 896 if architecture == "sm_120" else 1024
+        of_aligned = 2048 if architecture in LARGE else 1024
+        return int(threads), (of_aligned if aligned == ["true", "true"] else of_unaligned) // int(threads)
+    if stem == "transpose/unaligned":
+        return 256, 4
+    if stem == "matmul/residue" and kernel == "multiply":
+        rows, columns, of_warp, across, _ = map(int, rest.rstrip(">").split(", "))
+        return 32 * (rows // of_warp) * (columns // across), 1
+    if kernel == "multiply_warpgroups":
+        return 384, 1  # those that bring copies count as a whole warpgroup
+    if stem == "matmul/residue":
+        c_type, count = (rest.rstrip(">") + ", ").split(", ")[:2]
+        if kernel == "split":
+            return 256, 4
+        if kernel == "dot_products":
+            return 256, 1 if architecture == "sm_75" else 2  # whose shared memory holds no more
+        return 256, 1 if not kernel.startswith("finish") else 2 if (kernel, count) == ("finish_integers", "21") else 3
+    if stem == "stencil/gpu":
+        c_type, *others = rest.rstrip(">").split(", ")
+        if kernel == "box":
+            blocks = int(others[4])
+            fewer = {"sm_90a": blocks, "sm_120": blocks // 2}.get(architecture, min(16, blocks - 1))
+            return int(others[1]), max(1, fewer)
+        if kernel == "box_far":
+            return 64 if c_type == "double" else 128, 3
+        of_weighted = {("float", "float"): 8 if architecture == "sm_75" else 10, ("double", "double"): 7}.get(
+            (c_type, *others), 5
+        )
+        of_few = 7 if c_type == "double" else 8 if architecture == "sm_75" else 10
+        return 128, {"box_wide": 4, "box_range": 1, "weighted": of_weighted, "few_taps": of_few}[kernel]
+    if (stem, kernel) == ("study/roofline", "merge"):
+        return 256, 1
+    if stem in ("histogram/gpu", "study/histogram", "study/reduce", "study/roofline"):
+        two = architecture in LARGE and not kernel.startswith("histogram_")
+        return 1024, 2 if two else 1
+    return 256, 1
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What a kernel takes.
+
+    Attributes
+    ----------
+    registers
+        Per thread.
+    local
+        Bytes of local memory per thread, the stack included: what does not fit in registers.
+    shared
+        Bytes of shared memory that it declares itself, per block.
+    """
+
+    registers: int
+    local: int
+    shared: int
+
+
+@dataclass(frozen=True)
+class Allowed:
+    """What a kernel that jobs run may take: bytes of local memory per thread, and so much that blocks of so many
+    threads fit on a multiprocessor together."""
+
+    local: int
+    threads: int
+    blocks: int
+
+
+def allowed_for(stem: str, instance: str, architecture: str) -> Allowed | None:
+    """None for a kernel that no job runs."""
+    kernel = instance.partition("<")[0]
+    if not re.fullmatch(PRODUCTION[stem], kernel):
+        return None
+    return Allowed(SELDOM.get((stem, kernel), 0), *launch(stem, instance, architecture))
+
+
+def excesses(stem: str, architecture: str, kernels: dict[str, Taken]) -> list[str]:
+    """Kernel, architecture, limit and value of everything that is too much."""
+    found = []
+    for instance, taken in kernels.items():
+        what = f"kernels/{stem}.cu, {instance}, {architecture}"
+        if taken.shared > 48 * 1024:
+            found.append(f"{what}: expected at most 49152 bytes of static shared memory, takes {taken.shared}")
+        allowed = allowed_for(stem, instance, architecture)
+        if allowed is None:
+            continue
+        if taken.local > allowed.local:
+            found.append(
+                f"{what}: expected everything in registers, {taken.local} bytes per thread are in local memory"
+            )
+        threads, blocks = allowed.threads, allowed.blocks
+        most = REGISTERS // (threads * blocks) // 8 * 8
+        if taken.registers > most:
+            found.append(f"{what}: expected at most {most} registers for {blocks} x {threads} threads, "
+                         f"takes {taken.registers}")  # fmt: skip
+        if taken.shared * blocks > SHARED[architecture] * 1024:
+            found.append(f"{what}: expected {blocks} blocks to fit into {SHARED[architecture]} KiB of shared memory, "
+                         f"each takes {taken.shared} bytes")  # fmt: skip
+    return found

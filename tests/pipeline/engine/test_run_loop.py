@@ -1,0 +1,84 @@
+"""The run loop itself: passes whose blocks stay on the workers that read them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import dask
+import pytest
+from distributed import Client, LocalCluster, get_worker
+
+from pipeline.cluster.workers import Workers
+from pipeline.engine.run_loop import Run, Work
+from pipeline.settings import Settings
+from pipeline.timeline import Timeline
+
+BLOCKS: dict[tuple[str, int], list[int]] = {}  # by worker and item; both workers live in this process
+
+
+class Result(NamedTuple):
+    """What a task returns of an item."""
+
+    worker: str
+    kept: bool  # whether the worker had its block already
+    total: int
+    device: str = "cpu"
+    timeline: Timeline = Timeline()
+
+
+def total(items: Sequence[int]) -> Result:
+    """Read the block of an item, where the worker has not kept it, and add it up."""
+    worker, item = str(get_worker().address), items[0]
+    kept = (worker, item) in BLOCKS
+    block = BLOCKS.setdefault((worker, item), list(range(item)))
+    return Result(worker, kept, sum(block))
+
+
+@pytest.fixture
+def two_workers() -> Iterator[Workers]:
+    BLOCKS.clear()
+    with (
+        dask.config.set({"distributed.scheduler.work-stealing": False}),
+        LocalCluster(n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None) as cluster,
+        Client(cluster) as client,
+    ):
+        yield Workers(client, "cpu", 2, 2, None, {}, "two workers", None)
+
+
+def one_pass(workers: Workers, places: dict[int, str]) -> dict[int, Result]:
+    """Add up the blocks of 20 items, each on the worker that it names, if any."""
+    found: dict[int, Result] = {}
+
+    def finish(items: Sequence[int], computed: Result, checks: Sequence[Any]) -> Any:
+        found[items[0]] = computed
+        yield items[0], 1, computed, checks
+
+    run = Run(Settings(), "off", 1)
+    run.workers = workers
+    batches = [(item,) for item in range(20)]
+    run.complete(Work(batches, 20, str, lambda items: (total, items), lambda *_: (), finish,
+                      lambda items: places.get(items[0])))  # fmt: skip
+    assert {item: result.total for item, result in found.items()} == {item: sum(range(item)) for item in range(20)}
+    return found
+
+
+def test_second_pass_runs_where_the_blocks_are(two_workers: Workers) -> None:
+    """Two items of three, which Dask alone would share out evenly."""
+    first, second = two_workers.client.scheduler_info(n_workers=-1)["workers"]
+    places = {item: second if item % 3 else first for item in range(20)}
+    assert not any(result.kept for result in one_pass(two_workers, places).values())
+    again = one_pass(two_workers, places)
+    assert {item: result.worker for item, result in again.items()} == places
+    assert all(result.kept for result in again.values())
+
+
+def test_blocks_of_a_worker_that_is_gone_are_read_again(two_workers: Workers) -> None:
+    places = {item: result.worker for item, result in one_pass(two_workers, {}).items()}
+    gone = places[0]
+    assert 0 < Counter(places.values())[gone] < 20
+    two_workers.client.retire_workers([gone])
+    again = one_pass(two_workers, places)
+    assert {result.worker for result in again.values()} == set(places.values()) - {gone}
+    assert {item for item, result in again.items() if not result.kept} == {i for i in places if places[i] == gone}

@@ -1,0 +1,101 @@
+"""The installed package: the wheel holds the three packages and nothing else, and runs from where it is installed."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kernels.common import cxx
+from kernels.common.nvrtc import include_closure
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("pipeline", "kernels", "workflows")
+LEFTOVERS = ("build", "dist", "*.egg-info")
+
+
+def python(*words: str, cwd: Path, **environment: str) -> str:
+    """Standard output of a Python that must succeed."""
+    done = subprocess.run(
+        [sys.executable, *words], cwd=cwd, env=os.environ | environment, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def leftovers() -> set[Path]:
+    return {path for pattern in LEFTOVERS for path in ROOT.glob(pattern)}
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built as `pip install .` does, but by the hatchling of this environment."""
+    folder, before = tmp_path_factory.mktemp("wheel"), leftovers()
+    python("-m", "hatchling", "build", "-t", "wheel", "-d", str(folder), cwd=ROOT)
+    assert leftovers() == before
+    (path,) = folder.iterdir()
+    return path
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that pip has installed the wheel into."""
+    target = tmp_path_factory.mktemp("target")
+    python("-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--no-compile", "--disable-pip-version-check",
+           "--target", str(target), str(wheel), cwd=target)  # fmt: skip
+    return target
+
+
+def test_wheel_holds_the_packages_whole_and_nothing_else(wheel: Path) -> None:
+    """With the sources of kernels, which are compiled where they are installed; without tests, data and docs."""
+    with zipfile.ZipFile(wheel) as file:
+        packed = {name for name in file.namelist() if ".dist-info/" not in name}
+    files = (path for package in PACKAGES for path in (ROOT / package).rglob("*") if path.is_file())
+    expected = {str(path.relative_to(ROOT)) for path in files if "__pycache__" not in path.parts}
+    assert packed == expected
+    assert {".py", ".cu", ".cuh", ".cpp", ".hpp"} <= {Path(name).suffix for name in packed}
+
+
+def test_installed_command_runs_on_a_recording(installed: Path, tmp_path: Path) -> None:
+    """From an empty folder, with an empty cache, so that C++ is compiled from the installed source."""
+    (tmp_path / "empty").mkdir()
+    environment = {"PYTHONPATH": os.pathsep.join([str(installed), *dependencies()]), "XDG_CACHE_HOME": str(tmp_path)}
+    words = ("-m", "pipeline", "histogram", str(ROOT / "data/ecg.npy"), "--range", "0", "2048", "--json", "-q")
+    done = json.loads(python(*words, cwd=tmp_path / "empty", **environment))
+    counts, _ = np.histogram(np.load(ROOT / "data/ecg.npy"), 1024, (0, 2048))
+    assert done["result"]["histogram"]["storage"]["values"] == [0, *counts.tolist(), 0]
+    assert list((tmp_path / "empty").iterdir()) == []
+    if cxx.compiler() or os.environ.get("CI") == "true":
+        assert done["environment"]["cpu kernels"] == ["compiled"]
+        assert list((tmp_path / "baru").glob("cpu-*.so"))
+
+
+def test_installed_packages_are_those_that_run(installed: Path, tmp_path: Path) -> None:
+    """And each CUDA source finds there the headers that it finds in the checkout, byte for byte."""
+    program = """if True:
+        import json, kernels, pipeline, workflows
+        from pathlib import Path
+        from kernels.common.nvrtc import KERNELS, include_closure
+        closures = {str(path.relative_to(KERNELS)): sorted(include_closure(path)) for path in KERNELS.rglob("*.cu")}
+        print(json.dumps([[package.__file__ for package in (kernels, pipeline, workflows)], closures]))
+    """
+    environment = {"PYTHONPATH": os.pathsep.join([str(installed), *dependencies()])}
+    files, closures = json.loads(python("-c", program, cwd=tmp_path, **environment))
+    assert files == [str(installed / name / "__init__.py") for name in ("kernels", "pipeline", "workflows")]
+    sources = {str(path.relative_to(ROOT / "kernels")): path for path in (ROOT / "kernels").rglob("*.cu")}
+    assert closures == {name: sorted(include_closure(path)) for name, path in sources.items()}
+    for name in ("kernels", "pipeline"):
+        for path in (path for path in (ROOT / name).rglob("*.[ch]*") if path.is_file()):
+            assert (installed / path.relative_to(ROOT)).read_bytes() == path.read_bytes()
+
+
+def dependencies() -> list[str]:
+    """Where this process finds other packages, if it was told so by PYTHONPATH: not those of the checkout."""
+    paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    return [path for path in paths if path and Path(path).resolve() != ROOT]
