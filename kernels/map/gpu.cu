@@ -1,19 +1,18 @@
-// Elementwise: out[i] = a[i] + b[i], and the other operations of two or three arrays, with the bits that NumPy gives.
+// Elementwise operations on two or three arrays, like out[i] = a[i] + b[i], with the bits that NumPy gives.
 //
-//   production    any operation; 16-byte loads and stores, one of each array per thread
+//   elementwise   any operation; 16-byte loads and stores, one of each array per thread
 
 #include "map/operations.cuh"
 
-constexpr int THREADS = 256;  // of the production kernel
+constexpr int THREADS = 256;
 
-// head: elements before the first that lies on 16 bytes in every array; n where the arrays never do together.
-// Whole tiles go by 16-byte loads, one to a thread and one tile to a block: many threads that come and go keep the memory
-// busier than few with several loads each. On an H200 loads that are not meant to stay in the cache (__ldcs) took 6 %
-// longer. What is before and after the tiles goes element by element.
-// c is not read where the operation has two operands.
+// head: elements before the first that is aligned to 16 bytes in every array; n where the arrays differ in alignment.
+// Whole tiles take 16-byte loads, one per thread and array, and one tile per block: many short-lived threads keep the
+// memory busier than few with several loads each. On an H200 streaming loads (__ldcs) took 6 % longer. Elements before
+// and after the tiles are loaded one by one. c is not read by operations with two operands.
 template <typename T, typename Op>
 __global__ void __launch_bounds__(THREADS)
-production(const T* __restrict__ a, const T* __restrict__ b, const T* __restrict__ c, T* __restrict__ out, i64 n,
+elementwise(const T* __restrict__ a, const T* __restrict__ b, const T* __restrict__ c, T* __restrict__ out, i64 n,
            i64 head) {
     constexpr int PER_PACK = 16 / sizeof(T);
     constexpr i64 TILE = THREADS * PER_PACK;

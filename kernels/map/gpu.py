@@ -1,4 +1,4 @@
-"""Add, multiply, compare arrays element by element: the plain reference, the door to the CUDA kernels."""
+"""Elementwise operations on a GPU: the launch of the CUDA kernel."""
 
 from __future__ import annotations
 
@@ -7,81 +7,23 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from kernels.common import nvrtc
 from kernels.common.checks import blocks_for, check_address, check_array
+from kernels.common.constants import constant
 from kernels.common.dtypes import C_TYPES
 from kernels.common.memory import empty
 
 SOURCE = Path(__file__).with_suffix(".cu")
 
-# float16 is computed in float, rounded after each operation as NumPy does.
-PRODUCTION_TYPES = {name: c_type for name, c_type in C_TYPES.items() if name != "float16"}
-OPERATIONS = {  # functor in gpu.cu, operands
+# float16 is computed in float and rounded after each operation, as NumPy does.
+KERNEL_TYPES = {name: c_type for name, c_type in C_TYPES.items() if name != "float16"}
+OPERATIONS = {  # functor in operations.cuh, number of operands
     "add": ("Add", 2), "subtract": ("Subtract", 2), "multiply": ("Multiply", 2),
     "multiply_add": ("MultiplyAdd", 3), "minimum": ("Minimum", 2), "maximum": ("Maximum", 2),
 }  # fmt: skip
-THREADS = 256  # as in gpu.cu
-_empty = partial(empty, "elementwise")
-
-
-def elementwise_reference(*arrays: NDArray[Any], operation: str = "add") -> NDArray[Any]:
-    """Apply an operation with NumPy, quietly where it overflows or meets NaN.
-
-    Parameters
-    ----------
-    arrays : two arrays (three for ``"multiply_add"``: a * b + c) of one dtype and shape
-        int32 wraps modulo 2**32.
-    operation
-        A name in `OPERATIONS`.
-
-    Returns
-    -------
-    array of the same dtype and shape
-        Of two zeros, -0.0 is the minimum and 0.0 the maximum; NumPy leaves that to the machine.
-    """
-    a, b = arrays[:2]
-    with np.errstate(all="ignore"):
-        if operation == "multiply_add":
-            return np.asarray(np.add(np.multiply(a, b), arrays[2]))
-        result = np.asarray(getattr(np, operation)(a, b))
-    if operation in ("minimum", "maximum") and a.dtype.kind == "f":
-        zeros = (a == 0) & (b == 0)
-        either = np.logical_or if operation == "minimum" else np.logical_and
-        negative = either(np.signbit(a[zeros]), np.signbit(b[zeros]))
-        result[zeros] = np.where(negative, a.dtype.type(-0.0), a.dtype.type(0.0))
-    return result
-
-
-def elementwise_cpu(*arrays: NDArray[Any], operation: str = "add") -> NDArray[Any]:
-    """Apply an operation on the CPU, with the bits of `elementwise`.
-
-    Parameters
-    ----------
-    arrays : two arrays (three for ``"multiply_add"``) of one integer or float dtype and shape
-    operation
-        A name in `OPERATIONS`.
-
-    Returns
-    -------
-    array of the same dtype and shape
-    """
-    a, b = arrays[:2]
-    with np.errstate(all="ignore"):
-        if operation in ("minimum", "maximum"):
-            first = a < b if operation == "minimum" else a > b
-            if a.dtype.kind == "f":
-                first |= (a == b) & (np.signbit(a) == (operation == "minimum"))
-                first |= a != a
-            result: NDArray[Any] = np.where(first, a, b)
-        else:
-            result = getattr(np, "multiply" if operation == "multiply_add" else operation)(a, b)
-            if operation == "multiply_add":
-                np.add(result, arrays[2], out=result)
-    if result.dtype.kind == "f" and np.isnan(result.max(initial=-np.inf)):
-        result[np.isnan(result)] = np.nan
-    return result
+THREADS = constant(SOURCE, "THREADS")
+_empty = partial(empty, "map")
 
 
 def elementwise(*arrays: Any, operation: str = "add") -> Any:
@@ -103,24 +45,24 @@ def elementwise(*arrays: Any, operation: str = "add") -> Any:
     Raises
     ------
     TypeError, ValueError
-        If the operation is unknown or takes another number of arrays; if an array is of another dtype, has gaps, or
-        differs from the first in dtype or shape.
+        If the operation is unknown or takes another number of arrays; if an array has another dtype, is not contiguous,
+        or differs from the first in dtype or shape.
     MemoryError
-        If the device has no room for the result.
+        If the result does not fit into device memory.
     """
     if operation not in OPERATIONS:
         raise ValueError(f"operation: expected one of {', '.join(OPERATIONS)}, got {operation!r}")
     functor, operands = OPERATIONS[operation]
     if len(arrays) != operands:
         raise TypeError(f"{operation}: expected {operands} arrays, got {len(arrays)}")
-    check_operands(arrays, 2 if arrays[0].ndim == 2 else 1, ("float16", *PRODUCTION_TYPES))
+    check_operands(arrays, 2 if arrays[0].ndim == 2 else 1, ("float16", *KERNEL_TYPES))
     if arrays[0].dtype == np.float16:
         steps = ("multiply", "add") if operation == "multiply_add" else (operation,)
         result = arrays[0]
         for step, other in zip(steps, arrays[1:], strict=True):
             result = elementwise(result.astype(np.float32), other.astype(np.float32), operation=step).astype(np.float16)
         bits = result.view(np.uint16)
-        bits[(bits & 0x7FFF) > 0x7C00] = 0x7E00  # the one NaN: conversion makes another
+        bits[(bits & 0x7FFF) > 0x7C00] = 0x7E00  # the same bits for every NaN: conversion makes others
         return result
     first = arrays[0]
     n, itemsize = int(first.size), int(first.dtype.itemsize)
@@ -133,14 +75,14 @@ def elementwise(*arrays: Any, operation: str = "add") -> Any:
     tile = THREADS * 16 // itemsize
     tiles = (n - head) // tile
     blocks = blocks_for(n - tiles * tile, THREADS)
-    kernel = nvrtc.load(SOURCE, f"production<{PRODUCTION_TYPES[str(first.dtype)]}, {functor}>")
+    kernel = nvrtc.load(SOURCE, f"elementwise<{KERNEL_TYPES[str(first.dtype)]}, {functor}>")
     arguments = (*arrays[:2], arrays[-1], out, np.int64(n), np.int64(head))
     kernel((max(tiles, blocks),), (THREADS,), arguments)
     return out
 
 
 def check_operands(arrays: tuple[Any, ...], ndim: int, dtypes: tuple[str, ...]) -> None:
-    """Refuse arrays that a kernel would misread, or that do not belong together."""
+    """Refuse arrays that a kernel would misread, or that differ in dtype or shape."""
     first = arrays[0]
     for name, array in zip("abc", arrays, strict=False):
         check_array(name, array, dtypes, ndim)
@@ -151,5 +93,5 @@ def check_operands(arrays: tuple[Any, ...], ndim: int, dtypes: tuple[str, ...]) 
 
 
 INSTANCES = tuple(
-    f"production<{c_type}, {functor}>" for c_type in PRODUCTION_TYPES.values() for functor, _ in OPERATIONS.values()
+    f"elementwise<{c_type}, {functor}>" for c_type in KERNEL_TYPES.values() for functor, _ in OPERATIONS.values()
 )

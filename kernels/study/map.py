@@ -19,7 +19,7 @@ SOURCE = Path(__file__).with_suffix(".cu")
 
 MAX_GRID_Y = 65535
 COURSE_DTYPES = tuple(COURSE_TYPES)
-_empty = partial(empty, "elementwise")
+_empty = partial(empty, "map")
 
 
 def _launch(name: str, grid: tuple[int, ...], block: tuple[int, ...], arrays: tuple[Any, ...], *sizes: int) -> None:

@@ -11,7 +11,8 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.map.gpu import OPERATIONS, elementwise_reference
+from kernels.map.gpu import OPERATIONS
+from kernels.map.reference import elementwise_reference
 from kernels.study.map import VARIANTS
 from workflows.study.study import Arrays, Case, Conclusion, Figure, Row, Study, caught, first_difference, parameters
 

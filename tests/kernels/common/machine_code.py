@@ -18,7 +18,8 @@ from kernels.map import gpu
 from kernels.matmul import residue, small, small_k, tiles
 from kernels.matmul.formats import FORMATS, MOST_PRODUCTS, bits_of, moduli_for
 from kernels.reduce import gpu as reduce_device
-from kernels.stencil import gpu as sliding_device
+from kernels.stencil import gpu as stencil_gpu
+from kernels.stencil import weighted
 from kernels.study import histogram as ladder
 from kernels.study import map as map_study
 from kernels.study import matmul, reduce, roofline, stencil
@@ -113,10 +114,10 @@ def _small(architecture: str) -> list[str]:
             if architecture == "sm_90a" or re.search(r"(32, 1, 1|64, 4, 4), true|64, 1, 1, false", name)]  # fmt: skip
 
 
-def _sliding(architecture: str) -> list[str]:
+def _stencil_gpu(architecture: str) -> list[str]:
     """All of them on one architecture; on the others those with the fewest and the most taps."""
-    ends = tuple(f", {taps}>" for taps in (sliding_device.FEW[4][0], sliding_device.FEW[4][-1]))
-    return [name for name in sliding_device.INSTANCES
+    ends = tuple(f", {taps}>" for taps in (weighted.FEW[4][0], weighted.FEW[4][-1]))
+    return [name for name in stencil_gpu.INSTANCES
             if architecture == device.HOPPER or "few_taps" not in name or name.endswith(ends)]  # fmt: skip
 
 
@@ -128,7 +129,7 @@ INSTANCES: dict[str, Callable[[str], list[str]]] = {
     "matmul/small_k": lambda architecture: list(small_k.HOPPER_INSTANCES) if architecture == device.HOPPER else [],
     "matmul/small": _small,
     "reduce/gpu": _reduce,
-    "stencil/gpu": _sliding,
+    "stencil/gpu": _stencil_gpu,
     "study/matmul": lambda _: _matmul(),
     "study/stencil": lambda _: _stencil(),
     "study/transpose": lambda _: _transpose_study(),

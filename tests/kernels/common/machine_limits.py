@@ -43,11 +43,11 @@ def launch(stem: str, instance: str, architecture: str) -> tuple[int, int]:
     if stem == "matmul/small":
         warps = int(rest.split(", ")[1])
         return (128, 1) if warps == 1 else (32 * warps, 1)
-    if (stem, kernel) == ("transpose/gpu", "production"):
+    if (stem, kernel) == ("transpose/gpu", "tiled"):
         _, _, _, threads, *aligned = rest.rstrip(">").split(", ")
-        of_ragged = 896 if architecture == "sm_120" else 1024
+        of_unaligned = 896 if architecture == "sm_120" else 1024
         of_aligned = 2048 if architecture in LARGE else 1024
-        return int(threads), (of_aligned if aligned == ["true", "true"] else of_ragged) // int(threads)
+        return int(threads), (of_aligned if aligned == ["true", "true"] else of_unaligned) // int(threads)
     if stem == "transpose/unaligned":
         return 256, 4
     if stem == "matmul/gpu" and kernel == "multiply":

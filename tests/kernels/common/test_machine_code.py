@@ -82,10 +82,10 @@ def test_histogram_increments_by_one_instruction(architecture: str) -> None:
 
 
 @pytest.mark.parametrize("itemsize", unaligned.SHAPES)
-def test_ragged_transposes_load_before_they_store(itemsize: int) -> None:
+def test_unaligned_transposes_load_before_they_store(itemsize: int) -> None:
     """The loads of a tile are in flight together: none of them waits behind what is done with another."""
     require_compiler()
-    (kernel,) = inspect(nvrtc.KERNELS / "transpose/unaligned.cu", {"ragged": unaligned.instance(itemsize)}, "sm_90a")
+    (kernel,) = inspect(nvrtc.KERNELS / "transpose/unaligned.cu", {"unaligned": unaligned.instance(itemsize)}, "sm_90a")
     found = re.findall(r"\b(LDG|STS)\b", "\n".join(kernel.listing))
     loads = found.count("LDG")
     assert loads > 8 and found == ["LDG"] * loads + ["STS"] * loads, found

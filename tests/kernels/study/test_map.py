@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from kernels.common import nvrtc
 from kernels.map import gpu
-from kernels.map.gpu import OPERATIONS, PRODUCTION_TYPES, elementwise_reference
+from kernels.map.gpu import KERNEL_TYPES, OPERATIONS
+from kernels.map.reference import elementwise_reference
 from kernels.study.map import COURSE_TYPES, INSTANCES, VARIANTS
 from pipeline.study.instances import kernels_of
 from tests.cases.sizes import sizes
@@ -122,7 +123,7 @@ def test_no_memory(launches: list[Launch], monkeypatch: pytest.MonkeyPatch) -> N
     fill_memory(monkeypatch)
     for name, variant in VARIANTS.items():
         a = fake((3, 4) if name == "matrix_2d" else 12)
-        with pytest.raises(MemoryError, match=r"elementwise: needs \d+ bytes of device memory, 5 are free"):
+        with pytest.raises(MemoryError, match=r"map: needs \d+ bytes of device memory, 5 are free"):
             variant.run(a, a)
     assert launches == []
 
@@ -150,14 +151,14 @@ def test_production_launches(starts: tuple[int, int], head: int, launches: list[
     a, b = (fake(10_008)[start : start + 10_000] for start in starts)
     gpu.elementwise(a, b)
     instance, grid, block, arguments, _ = launches.pop()
-    assert (instance, block) == ("production<float, Add>", (256,))
+    assert (instance, block) == ("elementwise<float, Add>", (256,))
     assert grid == ((9,) if head == 0 else (40,))  # nine tiles of 1024 and the rest; all one by one
     assert arguments[4:] == (10_000, head) and [type(n) for n in arguments[4:]] == [np.int64, np.int64]
 
 
 def test_every_instance_is_compiled(launches: list[Launch]) -> None:
     for name, variant in VARIANTS.items():
-        for dtype in PRODUCTION_TYPES if name == "production" else COURSE_TYPES:
+        for dtype in KERNEL_TYPES if name == "production" else COURSE_TYPES:
             a = fake((3, 4) if name == "matrix_2d" else 12, dtype)
             for operation, (_, operands) in OPERATIONS.items() if name == "production" else [("", ("", 2))]:
                 variant.run(*[a] * operands, **({"operation": operation} if operation else {}))

@@ -99,7 +99,7 @@ def test_launches(launches: list[Launch]) -> None:
         gpu.transpose(to_device(np.zeros((rows, columns), np.uint8)))
         instance, grid, block, arguments, _ = launches.pop()
         sizes = ", ".join(map(str, shape))
-        assert (instance, grid, block) == (f"production<u8, {sizes}, {aligned}>", (blocks,), shape[2:])
+        assert (instance, grid, block) == (f"tiled<u8, {sizes}, {aligned}>", (blocks,), shape[2:])
         assert arguments[2:] == (rows, columns, columns, rows, 1, 0, 0, 0, 0)
         assert {type(a) for a in arguments[2:]} == {np.int64}
     gpu.transpose(to_device(np.zeros(16 * 32 + 1, np.uint8))[1:].reshape(16, 32))
@@ -127,8 +127,8 @@ def test_every_instance_is_compiled(launches: list[Launch]) -> None:
         for shape in ((32, 32), (32, 33), (33, 32), (33, 33)):
             gpu.transpose(to_device(np.zeros(shape, dtype)))
     instances = sorted({launch[0] for launch in launches})
-    ragged = [name for name in instances if name.startswith("ragged")]
-    assert len(instances) == 5 * (len(TILED) * len(TILES) + 3) + 3 * len(gpu.RAGGED) + len(ragged)
+    ragged = [name for name in instances if name.startswith("unaligned")]
+    assert len(instances) == 5 * (len(TILED) * len(TILES) + 3) + 3 * len(gpu.UNALIGNED) + len(ragged)
     assert list(INSTANCES) == [name for name in VARIANTS if name != "production"]
     assert {*INSTANCES.values(), *gpu.INSTANCES.values()} <= set(instances)
     assert ragged == sorted(machine_code.INSTANCES["transpose/unaligned"]("sm_90"))
