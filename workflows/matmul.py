@@ -1,4 +1,4 @@
-"""Matrix products: exact products of scaled integers, rounded once, so the same bits everywhere and however cut."""
+"""Matrix products: exact products of scaled integers, rounded once, with the same bits however they are computed."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ import numpy as np
 
 from kernels.matmul.cpu_narrow import product_on_cpu
 from kernels.matmul.formats import FORMATS, MOST_PRODUCTS, bits_of, moduli_for, result_dtype
-from kernels.matmul.memory import is_small, room_for
+from kernels.matmul.memory import device_bytes, is_small
 from workflows.array_job import ArrayJob, Counted, Read
 from workflows.matmul_check import check
 from workflows.matmul_shapes import Matrices, matrices
 from workflows.regions import Bounds, Spec, in_rows, sizes
 
-# Columns of A and rows of B that are read at a time. For a tile of C no more than `SLAB_OF_TILE` times its side: then
-# what is read of its rows and columns takes no more room than a few tiles, and tiles can be larger, and fewer.
+# Columns of A and rows of B that are read at a time. For a tile of C at most `SLAB_OF_TILE` times its side: its slabs
+# take no more memory than a few tiles, and tiles can be larger and fewer.
 SLAB, SLAB_OF_TILE = 8192, 2
-LINE = 8  # elements of C that a row of A or a column of B counts as: short ones take more room than they need
-# What a task may take of a GPU, as a multiple of its inputs and output: pipeline.engine.array counts on it. Of small
-# tasks, as a limit of memory asks for, less: allocations of different sizes leave gaps.
+LINE = 8  # elements of C that a row of A or a column of B counts as: short lines take more memory than their numbers
+# Device memory that a task may take, as a multiple of its inputs and output: pipeline.engine.array relies on it. Less
+# for the small tasks that a memory limit leads to: allocations of different sizes leave gaps.
 COPIES, COPIES_OF_SMALL, SMALL = 4, 2, 2**25
 TERM_BY_TERM = "elements computed term by term"
-TILE = 128  # tiles of C are of so many rows and columns, or a multiple of it, where they are as large as that
+TILE = 128  # sides of tiles of C that are not smaller are multiples of this
 
 
 @dataclass(frozen=True)
 class MatmulOptions:
-    """Which integers to return; raises ValueError for a dtype that cannot be."""
+    """Which integers to return; raises ValueError for any other dtype."""
 
     output_dtype: str = field(
         default="auto",
         metadata={
             "metavar": "DTYPE",
-            "help": "Of a product of integers: int64 or int32, an error where a number does not fit. auto: int64, and "
-            "for floats that of the matrices, as NumPy has it.",
+            "help": "Dtype of a product of integers: int64 or int32; a number that does not fit is an error. auto: "
+            "int64 for integers, NumPy's dtype for floats.",
         },
     )
 
@@ -47,7 +47,7 @@ class MatmulOptions:
 
 
 def outline(specs: Sequence[Spec], options: MatmulOptions) -> Spec:
-    """Shape as of `numpy.matmul`."""
+    """Shape as in `numpy.matmul`."""
     try:
         dtype = result_dtype([spec.dtype for spec in specs])
     except TypeError as error:
@@ -65,51 +65,51 @@ def outline(specs: Sequence[Spec], options: MatmulOptions) -> Spec:
 
 
 def regions(specs: Sequence[Spec], output: Spec, options: MatmulOptions, elements: int) -> Iterator[Bounds]:
-    """Whole matrices, several at a time; of larger ones tiles as square as can be. With all that is computed on the way
-    they take no more of a GPU than `COPIES` times what so many elements of all arrays do."""
+    """Whole matrices, several at a time; larger ones in tiles that are as square as possible. With their workspace they
+    take no more device memory than `COPIES` times that of so many elements of all arrays."""
     if not output.size:
         return
-    found = matrices(specs)
+    factors = matrices(specs)
     itemsizes = output.dtype.itemsize + sum(spec.dtype.itemsize for spec in specs)
     copies = COPIES_OF_SMALL if elements * itemsizes < SMALL else COPIES
 
-    def taken(rows: int, columns: int) -> int:
-        return -(-_room(specs, output.dtype, found, rows, columns) // (copies * itemsizes))
+    def elements_taken(rows: int, columns: int) -> int:
+        return -(-_device_bytes(specs, output.dtype, factors, rows, columns) // (copies * itemsizes))
 
-    each = max(found.rows * found.columns, taken(found.rows, found.columns))
+    each = max(factors.rows * factors.columns, elements_taken(factors.rows, factors.columns))
     if each <= elements:
-        for batch in in_rows(Spec(found.batch, output.dtype), elements // each):
-            yield found.region(batch, (0, found.rows), (0, found.columns))
+        for batch in in_rows(Spec(factors.batch, output.dtype), elements // each):
+            yield factors.region(batch, (0, factors.rows), (0, factors.columns))
         return
     side, most = math.isqrt(elements), max(1, elements // LINE)
-    height = _tile(elements // found.columns if found.columns < side else side, min(found.rows, most))
-    width = _tile(elements // height, min(found.columns, most))
-    while height * width > 1 and taken(height, width) > elements:
+    height = _tile(elements // factors.columns if factors.columns < side else side, min(factors.rows, most))
+    width = _tile(elements // height, min(factors.columns, most))
+    while height * width > 1 and elements_taken(height, width) > elements:
         if height > width:
             height = _tile(height * 7 // 8, height)
         else:
             width = _tile(width * 7 // 8, width)
-    for index in np.ndindex(found.batch):
-        for row in range(0, found.rows, height):
-            for column in range(0, found.columns, width):
-                yield found.region(
+    for index in np.ndindex(factors.batch):
+        for row in range(0, factors.rows, height):
+            for column in range(0, factors.columns, width):
+                yield factors.region(
                     tuple((i, i + 1) for i in index),
-                    (row, min(row + height, found.rows)),
-                    (column, min(column + width, found.columns)),
+                    (row, min(row + height, factors.rows)),
+                    (column, min(column + width, factors.columns)),
                 )
 
 
-def _room(specs: Sequence[Spec], result: np.dtype[Any], found: Matrices, rows: int, columns: int) -> int:
-    """Bytes of a GPU that a matrix of so many rows and columns takes."""
+def _device_bytes(specs: Sequence[Spec], result: np.dtype[Any], factors: Matrices, rows: int, columns: int) -> int:
+    """Device memory for a region of one matrix with so many rows and columns."""
     given = (specs[0].dtype, specs[1].dtype)
     dtypes = (result, result) if result.kind == "f" else given
-    return room_for(dtypes, result, (1, rows, _slab(found, rows, columns), columns), found.inner, given)
+    return device_bytes(dtypes, result, (1, rows, _slab(factors, rows, columns), columns), factors.inner, given)
 
 
-def _slab(found: Matrices, rows: int, columns: int) -> int:
+def _slab(factors: Matrices, rows: int, columns: int) -> int:
     """Products of a sum that are read at a time for so many rows and columns of C."""
-    whole = (rows, columns) == (found.rows, found.columns)
-    return min(found.inner, SLAB if whole else min(SLAB, SLAB_OF_TILE * max(TILE, rows, columns)))
+    whole = (rows, columns) == (factors.rows, factors.columns)
+    return min(factors.inner, SLAB if whole else min(SLAB, SLAB_OF_TILE * max(TILE, rows, columns)))
 
 
 def _tile(length: int, limit: int) -> int:
@@ -117,70 +117,70 @@ def _tile(length: int, limit: int) -> int:
 
 
 def needs(region: Bounds, specs: Sequence[Spec], options: MatmulOptions) -> tuple[Bounds, ...]:
-    """The first columns of its rows of A, the first rows of its columns of B."""
-    found = matrices(specs)
-    return found.needs(region, (0, _slab_of(found, region)))
+    """Its first slab: the first columns of its rows of A, the first rows of its columns of B."""
+    factors = matrices(specs)
+    return factors.needs(region, (0, _slab_of(factors, region)))
 
 
-def _slab_of(found: Matrices, region: Bounds) -> int:
-    _, rows, columns = found.parts(region)
-    return _slab(found, rows[1] - rows[0], columns[1] - columns[0])
+def _slab_of(factors: Matrices, region: Bounds) -> int:
+    _, rows, columns = factors.parts(region)
+    return _slab(factors, rows[1] - rows[0], columns[1] - columns[0])
 
 
 def compute(read: Read, region: Bounds, specs: Sequence[Spec], options: MatmulOptions) -> Counted:
-    """Multiply, slab by slab. Scales come from whole rows and columns, so what does not fit in a slab is read twice,
-    and once more where elements are computed term by term."""
-    found = matrices(specs)
-    step = max(1, _slab_of(found, region))
-    parts = [(first, min(first + step, found.inner)) for first in range(0, found.inner, step)] or [(0, 0)]
+    """Multiply, slab by slab. Scales come from whole rows and columns, so several slabs are read twice, and again
+    if elements are computed term by term."""
+    factors = matrices(specs)
+    step = max(1, _slab_of(factors, region))
+    parts = [(first, min(first + step, factors.inner)) for first in range(0, factors.inner, step)] or [(0, 0)]
 
-    kept: list[tuple[Any, Any]] = []  # where it is all there is
+    kept: list[tuple[Any, Any]] = []  # the only slab
 
     def slab(part: tuple[int, int]) -> tuple[Any, Any]:
         if kept:
             return kept[0]
-        bounds = found.needs(region, part)
-        blocks = found.as_matrices([read(number, bounds[number]) for number in (0, 1)])
+        bounds = factors.needs(region, part)
+        blocks = factors.as_matrices([read(number, bounds[number]) for number in (0, 1)])
         if len(parts) == 1:
             kept.append(blocks)
         return blocks
 
-    with np.errstate(all="ignore"):  # infinities and NaN are as welcome as other numbers
+    with np.errstate(all="ignore"):  # infinities and NaN are ordinary inputs
         first = slab(parts[0])
         product = _product(first, specs, options)
         product.measure(*first)
-        del first  # the device has room for one slab at a time
+        del first  # device memory holds one slab at a time
         for part in parts[1:] if product.scaled else ():
             product.measure(*slab(part))
         for part in parts:
             product.add(*slab(part))
         result = product.finish()
-        while product.unsettled():
+        while product.needs_recompute():
             for part in parts:
-                product.redo(*slab(part))
-        counts = {TERM_BY_TERM: product.doubtful} if product.scaled else {}
+                product.recompute(*slab(part))
+        counts = {TERM_BY_TERM: product.uncertain} if product.scaled else {}
         return Counted(result.reshape(sizes(region)), counts)
 
 
 def _product(first: tuple[Any, Any], specs: Sequence[Spec], options: MatmulOptions) -> Any:
-    """What multiplies the slabs of which that is the first."""
+    """The product of slabs of which this is the first."""
     result, inner = outline(specs, options).dtype, matrices(specs).inner
     dtypes = tuple(result if result.kind == "f" else spec.dtype for spec in specs)
     if isinstance(first[0], np.ndarray):
         return product_on_cpu((dtypes[0], dtypes[1]), result)
-    from kernels.matmul.residue import product_for
+    from kernels.matmul.gpu import product_for
 
     return product_for((dtypes[0], dtypes[1]), result, inner, *first)
 
 
 def notes(specs: Sequence[Spec], options: MatmulOptions) -> dict[str, str]:
-    """What arithmetic that is."""
+    """The arithmetic."""
     dtype = result_dtype([spec.dtype for spec in specs])
     dtypes = [dtype if dtype.kind == "f" else spec.dtype for spec in specs]
     bits = [bits_of(dtype) for dtype in dtypes]
-    found = matrices(specs)
-    small = is_small(dtype, found.rows, found.inner, found.columns)
-    on_gpu = "in digits" if small else f"modulo {moduli_for(sum(bits), found.inner)} numbers"
+    factors = matrices(specs)
+    small = is_small(dtype, factors.rows, factors.inner, factors.columns)
+    on_gpu = "in digits" if small else f"modulo {moduli_for(sum(bits), factors.inner)} numbers"
     narrow = dtype.kind == "f" and dtype.itemsize < 8
     on_cpu = "in float64 where that is certain, else " * narrow + "in pieces of 19 bits"
     how = f"on a GPU {on_gpu} of 8 bits, on a CPU {on_cpu}"
@@ -188,7 +188,7 @@ def notes(specs: Sequence[Spec], options: MatmulOptions) -> dict[str, str]:
         return {"arithmetic": f"exact, of integers; {how}"}
     kept = FORMATS[dtype.name].kept
     return {"arithmetic": f"exact products of rows and columns scaled to integers of {kept} bits, rounded once to "
-                          f"{dtype}, or dot products where those could be too far off; {how}; no TF32"}  # fmt: skip
+                          f"{dtype}, or dot products where the error could be too large; {how}; no TF32"}  # fmt: skip
 
 
 MATMUL: ArrayJob[MatmulOptions] = ArrayJob(
@@ -202,7 +202,7 @@ MATMUL: ArrayJob[MatmulOptions] = ArrayJob(
     needs=needs,
     compute=compute,
     check=check,
-    files="FILES are the two factors: arrays of matrices, .npy; what lies before the last two axes is broadcast.",
+    files="FILES are the two factors, .npy: matrices, or stacks of them; axes before the last two are broadcast.",
     whole=True,
     streams=True,
     notes=notes,

@@ -15,16 +15,16 @@ Ends = tuple[int, int]
 
 @dataclass(frozen=True)
 class Matrices:
-    """Two factors, and what comes out.
+    """The shapes of two factors and of their product.
 
     Attributes
     ----------
     shapes
         Of the factors.
     batch
-        The axes of the product that number its matrices.
+        Axes of the product before those of its matrices.
     rows, inner, columns
-        Of each: rows of A, products in a sum, columns of B; one row, or one column, for a vector.
+        Rows of A, products in a sum, columns of B; a vector has one row, or one column.
     """
 
     shapes: tuple[tuple[int, ...], tuple[int, ...]]
@@ -35,12 +35,12 @@ class Matrices:
 
     @property
     def vectors(self) -> tuple[bool, bool]:
-        """Which of the factors is one."""
+        """Which of the factors are vectors."""
         return len(self.shapes[0]) == 1, len(self.shapes[1]) == 1
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the product: without the axis that a vector does not have."""
+        """Shape of the product, without the axis that a vector lacks."""
         vectors = self.vectors
         return (*self.batch, *[self.rows] * (not vectors[0]), *[self.columns] * (not vectors[1]))
 
@@ -50,13 +50,13 @@ class Matrices:
         return (*batch, *[rows] * (not vectors[0]), *[columns] * (not vectors[1]))
 
     def parts(self, region: Bounds) -> tuple[Bounds, Ends, Ends]:
-        """What a region is made of: batch, rows, columns."""
+        """Batch, rows and columns of a region."""
         rest = list(region[len(self.batch) :])
         rows = (0, 1) if self.vectors[0] else rest.pop(0)
         return region[: len(self.batch)], rows, (0, 1) if self.vectors[1] else rest[0]
 
     def needs(self, region: Bounds, inner: Ends) -> tuple[Bounds, Bounds]:
-        """What of each factor goes into a region, of these columns of A and rows of B."""
+        """The parts of both factors that a region needs, for these columns of A and rows of B."""
         batch, rows, columns = self.parts(region)
         own = []
         for outer in (shape[:-2] for shape in self.shapes):
@@ -68,23 +68,23 @@ class Matrices:
         )
 
     def as_matrices(self, blocks: Sequence[Any]) -> tuple[Any, Any]:
-        """Vectors as matrices of one row, or one column."""
+        """Blocks of both factors, vectors as matrices of one row or one column."""
         a, b = blocks
         return a.reshape(1, -1) if self.vectors[0] else a, b.reshape(-1, 1) if self.vectors[1] else b
 
-    def as_stack(self, found: Any, region: Bounds) -> Any:
+    def as_stack(self, elements: Any, region: Bounds) -> Any:
         """A region of the product with all axes: batch, rows, columns."""
         batch, rows, columns = self.parts(region)
-        return found.reshape(sizes((*batch, rows, columns)))
+        return elements.reshape(sizes((*batch, rows, columns)))
 
 
 def matrices(specs: Sequence[Spec]) -> Matrices:
-    """The factors.
+    """Shapes for these factors.
 
     Raises
     ------
     ValueError
-        If they cannot be multiplied, naming both shapes.
+        If they cannot be multiplied; names both shapes.
     """
     a, b = (spec.shape for spec in specs)
     if not a or not b:

@@ -49,4 +49,4 @@ def _evaluated(number: str) -> int:
 def _declarations(source: Path) -> list[str]:
     """Declarations of constants in a file, without comments."""
     text = re.sub(r"//[^\n]*|/\*.*?\*/", "", source.read_text(), flags=re.DOTALL)
-    return re.findall(r"\bconstexpr\b[^;]*;", text)
+    return re.findall(r"\bconstexpr\s[\w\s:]+(?:\[\d*\]\s*)?=[^;]*;", text)

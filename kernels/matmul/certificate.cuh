@@ -1,19 +1,17 @@
-// How far an element may be from the product that was asked for: which elements are doubtful, and what becomes of them.
+// Bounds the error of each element of a product of floats: elements whose bound is too large are uncertain.
 #pragma once
 
 #include "matmul/chinese_remainder.cuh"
 
-// BITS, LOST and HALF_WAY of formats.py.
-constexpr int BITS = 7, LOST = 512, HALF_WAY = 497;
-constexpr int MOST_INNER = 1 << 30;  // numbers of a line are fewer
+constexpr int MOST_INNER = 1 << 30;  // a line has fewer numbers
 
-// What a line is like: four words of it, that begin with zeros and only grow. Its magnitudes are in units of
-// 2^(exponent - BITS), rounded down in the plane of magnitudes.
+// What is known of a line: four words that start from zero and only grow. Magnitudes are in units of 2^(exponent - BITS),
+// rounded down in the plane of magnitudes.
 struct Line {
     static constexpr int WORDS = 4;
-    u64 size;  // no less than the sum of all magnitudes
-    int loss;  // rounding has moved no number by as much as 2^(loss - LOST); zero where it moved none
-    int early, late;  // MOST_INNER less the place of the first number that is not zero, and the place after the last one
+    u64 size;  // upper bound on the sum of all magnitudes
+    int loss;  // rounding moved no number by as much as 2^(loss - LOST); zero if it moved none
+    int early, late;  // MOST_INNER minus the place of the first nonzero number, and the place after the last one
 
     __device__ Line(const u64* seen, i64 line)
         : size(seen[WORDS * line]), loss(int(seen[WORDS * line + 1])), early(int(seen[WORDS * line + 2])),
@@ -21,32 +19,32 @@ struct Line {
 
     __device__ Line(u64 size, int loss, int early, int late) : size(size), loss(loss), early(early), late(late) {}
 
-    // How far rounding has moved any of its numbers, in units of 2^-PRECISION of its own.
+    // Upper bound on how far rounding moved any number, in units of 2^-PRECISION of the line's.
     template <typename F> __device__ double moved() const { return loss ? power_of_two(loss - LOST + F::PRECISION) : 0; }
 };
 
-// What a thread has seen of a line, of some numbers next to each other.
+// What a thread knows of a line, from some consecutive numbers.
 struct Part {
     int size = 0, loss = 0, early = 0, late = 0;
-    u32 there = 0;  // a bit for each number that is not zero
+    u32 nonzero = 0;  // a bit for each number
 
-    // Its number i, the first bits of the integer that it became, and how far it has moved.
-    __device__ void add(int i, bool is_there, u32 magnitude, int moved) {
-        there |= u32(is_there) << i;
+    // Number i, the top bits of its integer, and how far rounding moved it.
+    __device__ void add(int i, bool is_nonzero, u32 magnitude, int moved) {
+        nonzero |= u32(is_nonzero) << i;
         size += int(magnitude);
         loss = max(loss, moved);
     }
 
-    // Those were all; number 0 is at place `start`.
+    // After the last number; number 0 is at place `start`.
     template <typename F> __device__ void close(int start) {
         loss = F::lost(loss);
-        if (!there) return;
-        size += __popc(there);
-        early = MOST_INNER - start - (__ffs(int(there)) - 1);
-        late = start + 32 - __clz(int(there));
+        if (!nonzero) return;
+        size += __popc(nonzero);
+        early = MOST_INNER - start - (__ffs(int(nonzero)) - 1);
+        late = start + 32 - __clz(int(nonzero));
     }
 
-    // That of all lanes whose numbers differ in these bits.
+    // Combines all lanes whose numbers differ in these bits.
     template <int... BITS_OF_LANE> __device__ void gather() {
         ((size += __shfl_xor_sync(~0u, size, BITS_OF_LANE), loss = max(loss, __shfl_xor_sync(~0u, loss, BITS_OF_LANE)),
           early = max(early, __shfl_xor_sync(~0u, early, BITS_OF_LANE)),
@@ -62,7 +60,7 @@ struct Part {
     }
 };
 
-// Where neither of two lines is zero for sure.
+// The places outside of which one of two lines has only zeros.
 struct Span {
     i64 first, end;
     __device__ Span(const Line& a, const Line& b)
@@ -70,7 +68,8 @@ struct Span {
     __device__ bool some() const { return first < end; }
 };
 
-// Whether an element of two lines of `inner` numbers, with that sum of products of magnitudes, is near enough for sure.
+// Whether the element of two lines of `inner` numbers, with `total` as its sum of products of magnitudes, is certainly close
+// enough.
 template <typename F>
 __device__ bool certain(const Line& a, const Line& b, i64 inner, u32 total, double share) {
     const double moved_a = a.template moved<F>(), moved_b = b.template moved<F>();
@@ -79,7 +78,7 @@ __device__ bool certain(const Line& a, const Line& b, i64 inner, u32 total, doub
     return error <= double(total) * share || !Span(a, b).some();
 }
 
-// Where an element of the stack of products comes from: a line of A and one of B. They go on to the next element.
+// The lines of A and B that an element of the stack of products comes from; `next` advances to the next element.
 struct Lines {
     const int rows, columns, *const a_of, *const b_of;
     i64 matrix;
@@ -91,7 +90,7 @@ struct Lines {
         row = int(quotient(place, columns));
         column = int(place - row * columns);
     }
-    // Half as many instructions where words do.
+    // Half as many instructions if both fit into words.
     __device__ static i64 quotient(i64 a, i64 b) { return (a | b) >> 32 ? a / b : i64(u32(a) / u32(b)); }
 
     __device__ void next() {

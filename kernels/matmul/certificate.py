@@ -1,4 +1,4 @@
-"""How far an element may be from the product that was asked for, on the CPU; on a GPU it is `certificate.cuh`."""
+"""Bounds the error of each element of a product on the CPU, as `certificate.cuh` does on a GPU."""
 
 from __future__ import annotations
 
@@ -9,28 +9,27 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.matmul.formats import BITS, HALF_WAY, LOST, MOST_PRODUCTS, Format
+from kernels.matmul.formats import BITS, HALF_WAY, LOST, MOST_PRODUCTS, MOST_TOTAL, Format
 
 # Products at a time: sums of products of magnitudes of BITS bits are below 2**24, exact in float32 in any order.
 INNER = 2**10
-MOST = 2.0**32 - 1  # sums of them are not counted further
-TERMS = 2**18  # of doubtful elements, at a time
+TERMS = 2**18  # of uncertain elements, at a time
 
 Array = NDArray[Any]
 
 
 @dataclass
 class Lines:
-    """What rows, or columns, are like.
+    """What is known of each row, or column.
 
     Attributes
     ----------
     size
-        Sums of magnitudes, no less, in units of 2**(exponent - BITS).
+        Upper bound on the sum of magnitudes, in units of 2**(exponent - BITS).
     loss
-        Rounding has moved no number by as much as 2**loss units; -inf where it moved none.
+        Rounding moved no number by as much as 2**loss units; -inf if it moved none.
     first, end
-        Where numbers are that are not zero: the place of the first, the one after the last.
+        Place of the first number that is not zero, and the place after the last one.
     """
 
     size: Any = 0.0
@@ -39,48 +38,48 @@ class Lines:
     end: Any = 0
 
     def add(self, values: Array, magnitudes: Array, moved: Array, exponents: Array, start: int, axis: int) -> None:
-        """See more numbers, the first of which is at place `start`, and by how much rounding has moved each."""
-        there = np.isfinite(values) & (values != 0)
-        self.size = self.size + (magnitudes + there).sum(axis, keepdims=True)
-        most = np.where(there, moved, 0).max(axis, keepdims=True, initial=0)
+        """Take more numbers into account, from place `start` on; `moved`: by how much rounding moved each."""
+        nonzero = np.isfinite(values) & (values != 0)
+        self.size = self.size + (magnitudes + nonzero).sum(axis, keepdims=True)
+        most = np.where(nonzero, moved, 0).max(axis, keepdims=True, initial=0)
         loss = np.maximum(np.frexp(most)[1] - exponents + BITS, 1 - LOST)
         self.loss = np.maximum(self.loss, np.where(most > 0, loss, -np.inf))
         places = np.arange(start, start + values.shape[axis]).reshape(-1, *[1] * (-1 - axis))
         self.first = np.minimum(
-            self.first, np.where(there, places, MOST_PRODUCTS).min(axis, keepdims=True, initial=MOST_PRODUCTS)
+            self.first, np.where(nonzero, places, MOST_PRODUCTS).min(axis, keepdims=True, initial=MOST_PRODUCTS)
         )
-        self.end = np.maximum(self.end, np.where(there, places + 1, 0).max(axis, keepdims=True, initial=0))
+        self.end = np.maximum(self.end, np.where(nonzero, places + 1, 0).max(axis, keepdims=True, initial=0))
 
 
 class Certificate:
-    """Tells which elements are near enough to the product for sure; the others are doubtful."""
+    """Tells which elements are certainly close enough to the product; the others are uncertain."""
 
     def __init__(self, format: Format) -> None:
         self.format = format
         self.lines = (Lines(), Lines())
         self.inner = 0
-        self.totals: Any = 0.0  # of each element, in units of its row and column: the sum of magnitudes is no less
+        self.totals: Any = 0.0  # lower bound on each element's sum of magnitudes, in units of its row and column
 
     def add(self, factors: Sequence[Array], rounded: Sequence[Array], exponents: Sequence[Array]) -> None:
-        """See more columns of A and rows of B, and the integers that they became."""
-        found = []
+        """Take more columns of A and rows of B into account, and the integers that they were rounded to."""
+        tops = []
         for number, axis in enumerate((-1, -2)):
             whole, scale = rounded[number], exponents[number]
             magnitudes = np.floor(np.abs(whole) * 2.0 ** (BITS - self.format.kept))
             values = factors[number].astype(np.float64, copy=False)
-            # Back in two steps, as it came. Where rounding moved a number, their difference is a number, too.
+            # Scaled back in two steps, as it was scaled. Where rounding moved a number, the difference is not zero.
             half = (scale - self.format.kept) // 2
             moved = np.abs(values - whole * np.ldexp(1.0, half) * np.ldexp(1.0, scale - self.format.kept - half))
             self.lines[number].add(values, magnitudes, moved, scale, self.inner, axis)
-            found.append(magnitudes.astype(np.float32))
-        a, b = found
+            tops.append(magnitudes.astype(np.float32))
+        a, b = tops
         self.inner += a.shape[-1]
         for start in range(0, max(1, a.shape[-1]), INNER):
             total = np.matmul(a[..., start : start + INNER], b[..., start : start + INNER, :])
-            self.totals = np.minimum(self.totals + total.astype(np.float64), MOST)
+            self.totals = np.minimum(self.totals + total.astype(np.float64), float(MOST_TOTAL))
 
     def certain(self, rows: tuple[Any, ...] = (...,)) -> Array:
-        """Which elements of some rows are no further off, before rounding, than a share of what their terms come to."""
+        """Which elements of some rows have, before the last rounding, an error within their share of the magnitudes."""
         of_a, of_b = self.lines
         size, lost = of_a.size[rows], of_a.loss[rows]
         precision = self.format.precision
@@ -88,25 +87,25 @@ class Certificate:
         moved = moved + np.ldexp(size, _whole(of_b.loss + precision)) * (of_b.loss > -np.inf)
         both = lost + of_b.loss
         moved = moved + np.ldexp(float(self.inner), _whole(both + precision)) * (both > -np.inf)
-        found = moved <= self.totals[rows] * self.format.share(self.inner)
+        within = moved <= self.totals[rows] * self.format.share(self.inner)
         exact = (lost == -np.inf) & (of_b.loss == -np.inf)
         empty = np.maximum(of_a.first[rows], of_b.first) >= np.minimum(of_a.end[rows], of_b.end)
-        return np.asarray(found | exact | empty)
+        return np.asarray(within | exact | empty)
 
 
 def _whole(exponents: Array) -> Array:
     return np.where(np.isfinite(exponents), exponents, 0).astype(np.int64)
 
 
-class Dots:
-    """Sums of products of some elements, term by term from the first on: each product rounded, and each sum.
+class DotProducts:
+    """Sums of products for some elements, term by term from the first on; each product and each sum is rounded.
 
     Parameters
     ----------
     places
         Of the elements in the product: indices along each axis.
     exponents
-        Of their rows and columns, where factors have to be scaled lest sums overflow; else None.
+        Of their rows and columns, if factors have to be scaled to keep sums from overflowing; else None.
     """
 
     def __init__(self, places: Sequence[Array], exponents: Sequence[Array] | None) -> None:
@@ -138,7 +137,7 @@ class Dots:
             self.sums[part] = np.add.accumulate(terms, axis=1, out=terms)[:, -1]
 
     def rounded(self, dtype: np.dtype[Any]) -> Array:
-        """The sums in a dtype, each rounded once."""
+        """The sums, each rounded once to a dtype."""
         sums = self.sums
         if self.exponents:
             sums = np.ldexp(sums, self.exponents[0] + self.exponents[1] - 2 * HALF_WAY)

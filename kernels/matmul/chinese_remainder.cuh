@@ -1,20 +1,20 @@
-// From residues back to the integer that they belong to, and from there to a number of a dtype.
+// Integers from their residues by the Chinese remainder theorem, and from there numbers of a dtype.
 #pragma once
 
 #include "matmul/mma.cuh"
 
-// Moduli are taken in pairs: two residues, times factors, are a number below 2^25 that is the integer modulo both. With M
-// the product of all moduli, the integer is the sum of those times weights, less a multiple of M. Factors and weights are
-// 1 modulo their own moduli and 0 modulo the others of the pair, or of all.
+// Moduli are taken in pairs: two residues times factors add up to a number below 2^25, congruent to the integer modulo both.
+// With M the product of all moduli, the integer is the sum of those numbers times weights, minus a multiple of M. Factors and
+// weights are 1 modulo their own moduli and 0 modulo the other of the pair, or all others.
 template <int COUNT> struct Weights {
     static_assert(COUNT >= 1 && COUNT <= MOST_MODULI, "no more moduli than there are");
     static constexpr int PAIRS = (COUNT + 1) / 2;
-    static constexpr int WORDS = (8 * COUNT + 31) / 32 < 3 ? 3 : (8 * COUNT + 31) / 32;  // the integer is below M / 2
+    static constexpr int WORDS = (8 * COUNT + 31) / 32 < 3 ? 3 : (8 * COUNT + 31) / 32;  // magnitudes are below M / 2
     u32 product[WORDS] = {};
     u32 factors[PAIRS] = {};  // two of 16 bits
     u32 weight[PAIRS][WORDS] = {};
-    int top = 0;          // the last word of M that is not zero
-    int shift = 0;        // bits of the word below it that M is compared with a sum by
+    int top = 0;          // the highest nonzero word of M
+    int shift = 0;        // bits of the word below it that are used to compare a sum with M
     double inverse = 0;  // of M in these units
 
     static constexpr void multiply(u32 (&number)[WORDS], u32 factor) {
@@ -26,9 +26,9 @@ template <int COUNT> struct Weights {
         }
     }
     static constexpr u32 inverse_of(u32 number, u32 modulus) {
-        u32 found = 1;
-        while (modulus > 1 && u64(number % modulus) * found % modulus != 1) ++found;
-        return found;
+        u32 inverse = 1;
+        while (modulus > 1 && u64(number % modulus) * inverse % modulus != 1) ++inverse;
+        return inverse;
     }
     static constexpr u32 modulus(int i) { return i < COUNT ? u32(MODULI[i]) : 1; }
     constexpr Weights() {
@@ -50,15 +50,15 @@ template <int COUNT> struct Weights {
             if (product[i]) top = i;
         int bits = 0;
         while (bits < 32 && product[top] >> bits) ++bits;
-        shift = top == 0 ? 0 : bits > 3 ? 35 - bits : 32;  // sums have 29 bits more
+        shift = top == 0 ? 0 : bits > 3 ? 35 - bits : 32;  // sums have up to 29 bits more
         double number = 0, unit = 1;
         for (int i = top; i >= 0 && i > top - 4; --i, unit /= 4294967296.0) number += product[i] * unit;
         inverse = 1 / (number * double(u64(1) << shift));
     }
 };
 
-// The integer in two's complement, from the sums of pairs times weights. It is smaller than M / 2 by a 64th of M at least
-// (moduli_for in formats.py): the first 32 bits of M, and as many of the sum, tell the multiple of M.
+// The integer in two's complement, from the sums of pairs times weights. It is below M / 2 by at least a 64th of M (moduli_for
+// in formats.py), so that the leading 32 bits of M and of the sum determine the multiple of M to subtract.
 template <int COUNT, int WORDS> __device__ void to_integer(const u64 (&sums)[WORDS], u32 (&words)[WORDS]) {
     constexpr Weights<COUNT> table;
     constexpr int TOP = table.top;
@@ -81,7 +81,7 @@ template <int COUNT, int WORDS> __device__ void to_integer(const u64 (&sums)[WOR
     }
 }
 
-// The integers of four elements from this one on, each handed to a function of its number from 0 on and its words.
+// Calls use(i, words) with the integer of each of four elements from `element` on.
 template <int COUNT, typename Use>
 __device__ void with_integers(const u8* products, i64 stride, i64 size, i64 element, Use use) {
     constexpr Weights<COUNT> table;
@@ -103,9 +103,9 @@ __device__ void with_integers(const u8* products, i64 stride, i64 size, i64 elem
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
             const u32 bytes = i < 2 ? both.x : both.y, factors = table.factors[pair];
-            const u32 found = i % 2 ? __dp2a_hi(factors, bytes, 0u) : __dp2a_lo(factors, bytes, 0u);
+            const u32 number = i % 2 ? __dp2a_hi(factors, bytes, 0u) : __dp2a_lo(factors, bytes, 0u);
 #pragma unroll
-            for (int k = 0; k < WORDS; ++k) sums[i][k] += u64(table.weight[pair][k]) * found;
+            for (int k = 0; k < WORDS; ++k) sums[i][k] += u64(table.weight[pair][k]) * number;
         }
     }
 #pragma unroll
@@ -117,26 +117,26 @@ __device__ void with_integers(const u8* products, i64 stride, i64 size, i64 elem
     }
 }
 
-// Results of four elements, those past `size` not; their array begins at a multiple of 16 bytes.
-template <typename T> __device__ void store_four(T* results, i64 element, i64 size, const T (&found)[4]) {
+// Stores four elements, those before `size`; the array is aligned to 16 bytes.
+template <typename T> __device__ void store_four(T* results, i64 element, i64 size, const T (&values)[4]) {
     if (element + 4 > size) {
 #pragma unroll
         for (int i = 0; i < 4; ++i)
-            if (element + i < size) results[element + i] = found[i];
+            if (element + i < size) results[element + i] = values[i];
     } else if constexpr (sizeof(T) == 8) {
         auto* const to = reinterpret_cast<ulonglong2*>(results + element);
-        to[0] = make_ulonglong2(u64(found[0]), u64(found[1]));
-        to[1] = make_ulonglong2(u64(found[2]), u64(found[3]));
+        to[0] = make_ulonglong2(u64(values[0]), u64(values[1]));
+        to[1] = make_ulonglong2(u64(values[2]), u64(values[3]));
     } else if constexpr (sizeof(T) == 4) {
         *reinterpret_cast<uint4*>(results + element) =
-            make_uint4(u32(found[0]), u32(found[1]), u32(found[2]), u32(found[3]));
+            make_uint4(u32(values[0]), u32(values[1]), u32(values[2]), u32(values[3]));
     } else {
         *reinterpret_cast<uint2*>(results + element) =
-            make_uint2(found[0] | u32(found[1]) << 16, found[2] | u32(found[3]) << 16);
+            make_uint2(values[0] | u32(values[1]) << 16, values[2] | u32(values[3]) << 16);
     }
 }
 
-// An integer times a power of two as the bits of a float, rounded once to the nearest, ties to even.
+// An integer times a power of two as the bits of a float, rounded once to nearest, ties to even.
 template <typename F, int WORDS> __device__ typename F::Storage to_float(u32 (&words)[WORDS], int exponent) {
     const u32 negative = u32(int(words[WORDS - 1]) >> 31);
     u32 carry = negative & 1;
@@ -145,7 +145,7 @@ template <typename F, int WORDS> __device__ typename F::Storage to_float(u32 (&w
         words[i] = (words[i] ^ negative) + carry;
         carry = carry && words[i] == 0;
     }
-    // The first word that is not zero goes to the top.
+    // Shift the highest nonzero word to the top.
     int last = 32 * WORDS - 64 + exponent;
 #pragma unroll
     for (int step = 0; step < WORDS - 1; ++step) {
@@ -165,7 +165,7 @@ template <typename F, int WORDS> __device__ typename F::Storage to_float(u32 (&w
     for (int i = 0; i < WORDS - 3; ++i) more |= words[i];
     head |= more != 0;
     last -= zeros;
-    // The number is head * 2^last, where the last bit of head stands for all below it.
+    // The number is head * 2^last; the last bit of head is sticky.
     const u64 sign = negative ? F::SIGN : 0, half = u64(1) << 63;
     if (last + 64 > F::TOP) return typename F::Storage(sign | F::INFINITE);
     const int lowest = last + 64 - F::PRECISION;
@@ -181,7 +181,7 @@ template <typename F, int WORDS> __device__ typename F::Storage to_float(u32 (&w
     return typename F::Storage(sign | ((u64(quantum - F::LEAST) << (F::PRECISION - 1)) + kept + up));
 }
 
-// The same as an integer; whether it fits.
+// The integer in another type; returns whether it fits.
 template <typename T, int WORDS> __device__ bool to_fitting(const u32 (&words)[WORDS], T& value) {
     const u64 low = u64(words[1]) << 32 | words[0];
     value = T(low);

@@ -1,4 +1,4 @@
-"""Exact matrix products on the CPU: integers cut into pieces whose products float64 adds up without rounding."""
+"""Exact matrix products on the CPU: integers split into pieces whose products float64 adds up without rounding."""
 
 from __future__ import annotations
 
@@ -9,43 +9,43 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.matmul.certificate import Certificate, Dots
+from kernels.matmul.certificate import Certificate, DotProducts
 from kernels.matmul.formats import FORMATS, Format, bits_of
 from kernels.matmul.rounding import WORDS, to_float, to_integer
 
-ROWS = 256  # of A and of the product at a time: what is made of them stays in the cache
-PIECE = 19  # bits of a piece: 2**18 in magnitude at most
-# Products at a time. Of a sum of 4 * 2**11 products of pieces every part is below 2**53: BLAS may add in any order.
+ROWS = 256  # of A and of the product at a time: temporaries stay in the cache
+PIECE = 19  # bits of a piece: at most 2**18 in magnitude
+# Products at a time. All partial sums of 4 * 2**11 products of pieces are below 2**53: BLAS may add in any order.
 INNER = 2**11
 
 Array = NDArray[Any]
 
 
 class Scales:
-    """Rows of A and columns of B, whose parts come one after another: how large their numbers are."""
+    """Scales of rows of A and columns of B, from the largest magnitude of each over all parts."""
 
     def __init__(self) -> None:
-        self.largest: list[Array] = []  # finite magnitudes of the rows of A, of the columns of B
-        self.exponents: list[Array] = []  # above these
-        self.wild: list[Array] = []  # whether they hold infinities or NaN
+        self.largest: list[Array] = []  # finite magnitudes in rows of A, in columns of B
+        self.exponents: list[Array] = []  # the least powers of two above these
+        self.nonfinite: list[Array] = []  # whether they have infinities or NaN
 
     def measure(self, a: Array, b: Array) -> None:
-        """See the next part, columns of A and rows of B."""
-        largest, wild = map(list, zip(_largest(a, -1), _largest(b, -2), strict=True))
+        """Take the next part into account: columns of A and rows of B."""
+        largest, nonfinite = map(list, zip(_largest(a, -1), _largest(b, -2), strict=True))
         self.largest = list(map(np.maximum, self.largest, largest)) if self.largest else largest
-        self.wild = list(map(np.logical_or, self.wild, wild)) if self.wild else wild
+        self.nonfinite = list(map(np.logical_or, self.nonfinite, nonfinite)) if self.nonfinite else nonfinite
         self.exponents = [np.frexp(of.astype(np.float64))[1].astype(np.int64) for of in self.largest]
 
 
-class ProductOnCpu(Scales):
-    """The product of two stacks of matrices, whose columns and rows come in parts one after another.
+class CpuProduct(Scales):
+    """The product of two stacks of matrices that come in parts: columns of A and rows of B.
 
     Parameters
     ----------
     dtypes
         Of both factors: integers, or one float dtype.
     result
-        Of the product: int64 or int32 for integers, else the same as of the factors.
+        Of the product: int64 or int32 for integers, else that of the factors.
     """
 
     def __init__(self, dtypes: tuple[np.dtype[Any], np.dtype[Any]], result: np.dtype[Any]) -> None:
@@ -53,24 +53,24 @@ class ProductOnCpu(Scales):
         self.result = result
         self.format: Format | None = FORMATS.get(result.name)
         self.counts = tuple(-(-(bits_of(dtype) + 1) // PIECE) for dtype in dtypes)
-        self.sums: list[Array] = []  # of the products, by multiples of 2**PIECE
-        self.terms: list[Array] = []  # infinite ones, the sum of their signs, those that are NaN
+        self.sums: list[Array] = []  # of products, in units of 1, 2**PIECE, 4**PIECE …
+        self.terms: list[Array] = []  # number of infinite terms, sum of their signs, number of NaN
         self.certificate = Certificate(self.format) if self.format else None
-        self.dots: Dots | None = None
-        self.doubtful = 0
+        self.dots: DotProducts | None = None
+        self.uncertain = 0
 
     @property
     def scaled(self) -> bool:
-        """Whether every part has to be measured before one is added."""
+        """Whether all parts have to be measured before one is added."""
         return self.format is not None
 
     def measure(self, a: Array, b: Array) -> None:
-        """See the next part; integers have no scales."""
+        """Take the next part into account; integers have no scales."""
         if self.format:
             super().measure(a.astype(self.result, copy=False), b.astype(self.result, copy=False))
 
     def add(self, a: Array, b: Array) -> None:
-        """Add the products of the next part; every part was measured before."""
+        """Add the products of the next part; all parts have been measured."""
         if self.format:
             a, b = a.astype(self.result, copy=False), b.astype(self.result, copy=False)
         for first in range(0, max(1, a.shape[-1]), INNER):
@@ -78,16 +78,16 @@ class ProductOnCpu(Scales):
 
     def _add(self, a: Array, b: Array) -> None:
         if self.format:
-            if any(wild.any() for wild in self.wild):
-                found = _wild_terms(a, b)
-                self.terms = [old + new for old, new in zip(self.terms, found, strict=True)] if self.terms else found
+            if any(nonfinite.any() for nonfinite in self.nonfinite):
+                terms = _nonfinite_terms(a, b)
+                self.terms = [old + new for old, new in zip(self.terms, terms, strict=True)] if self.terms else terms
             rounded = [self._rounded(*pair) for pair in zip((a, b), self.exponents, strict=True)]
             assert self.certificate
             self.certificate.add((a, b), rounded, self.exponents)
             a, b = rounded
         count_a, count_b = self.counts
-        # Pieces side by side, those of A upwards and those of B downwards: sums of products whose places add up to the
-        # same come out of one product of matrices.
+        # Pieces of A side by side in ascending order, those of B in descending order: one product of matrices adds up
+        # all products of pieces that belong to the same power of two.
         downwards = np.concatenate(_pieces(b, count_b)[::-1], axis=-2)
         inner, places = a.shape[-1], count_a + count_b - 1
         if not self.sums:
@@ -105,10 +105,10 @@ class ProductOnCpu(Scales):
             _carry(sums)
 
     def _rounded(self, values: Array, exponents: Array) -> Array:
-        """Times a power of two, rounded to integers, ties to even; zero for what is not finite."""
+        """Numbers times a power of two, rounded to integers, ties to even; zero for infinities and NaN."""
         assert self.format
         shifts = self.format.kept - exponents
-        # In two steps: the power itself may be too large for a float64, and so small numbers vanish either way.
+        # In two steps, because the power may overflow float64; numbers that underflow on the way vanish anyhow.
         half = shifts // 2
         scaled = values.astype(np.float64)
         scaled *= np.ldexp(1.0, half)
@@ -118,7 +118,7 @@ class ProductOnCpu(Scales):
         return np.rint(scaled, out=scaled)
 
     def finish(self) -> Array:
-        """The product, rounded once; its doubtful elements change with `redo`.
+        """The product, rounded once; `recompute` changes its uncertain elements in place.
 
         Raises
         ------
@@ -126,51 +126,51 @@ class ProductOnCpu(Scales):
             If an integer does not fit.
         """
         shape = self.sums[0].shape
-        self.product, doubtful = np.empty(shape, self.result), np.zeros(shape, np.bool_)
+        self.product, uncertain = np.empty(shape, self.result), np.zeros(shape, np.bool_)
         for rows in tiles(shape, ROWS):
             words = _words([sums[rows] for sums in self.sums])
             if self.format is None:
                 self.product[rows] = to_integer(words, self.result)
             else:
-                self.product[rows], doubtful[rows] = self._finished(words, rows)
-        self.doubtful = int(np.count_nonzero(doubtful))
-        self._again(np.nonzero(doubtful), False)
+                self.product[rows], uncertain[rows] = self._finished(words, rows)
+        self.uncertain = int(np.count_nonzero(uncertain))
+        self._defer(np.nonzero(uncertain), False)
         return self.product
 
     def _finished(self, words: list[Array], rows: tuple[Any, ...]) -> tuple[Array, Array]:
-        """Rows of the product of floats, and which of their elements are doubtful."""
+        """Rows of a product of floats, and which of their elements are uncertain."""
         assert self.format and self.certificate
         product = to_float(words, self.exponents[0][rows] + self.exponents[1] - 2 * self.format.kept, self.format)
-        wild = np.broadcast_to(self.wild[0][rows] | self.wild[1], product.shape)
+        nonfinite = np.broadcast_to(self.nonfinite[0][rows] | self.nonfinite[1], product.shape)
         if self.terms:
             infinite, signs, undefined = (of[rows] for of in self.terms)
-            product[wild] = np.where((undefined > 0) | (np.abs(signs) < infinite), np.nan, np.copysign(np.inf, signs))[
-                wild
-            ].astype(product.dtype)
-        return product, ~(self.certificate.certain(rows) | wild)
+            sums = np.where((undefined > 0) | (np.abs(signs) < infinite), np.nan, np.copysign(np.inf, signs))
+            product[nonfinite] = sums[nonfinite].astype(product.dtype)
+        return product, ~(self.certificate.certain(rows) | nonfinite)
 
-    def _again(self, places: tuple[Array, ...], scaled: bool) -> None:
+    def _defer(self, places: tuple[Array, ...], scaled: bool) -> None:
+        """Have elements computed term by term, once all parts are seen again."""
         exponents = [np.broadcast_to(of, self.product.shape)[places] for of in self.exponents] if scaled else None
-        self.dots = Dots(places, exponents) if len(places[0]) else None
+        self.dots = DotProducts(places, exponents) if len(places[0]) else None
 
-    def unsettled(self) -> bool:
-        """Whether every part is to be seen again, by `redo`, before the product is what it should be."""
+    def needs_recompute(self) -> bool:
+        """Whether `recompute` has to see every part (again) before the product is final."""
         return self.dots is not None
 
-    def redo(self, a: Array, b: Array) -> None:
-        """Compute the doubtful elements term by term: the next part, from the first one on."""
+    def recompute(self, a: Array, b: Array) -> None:
+        """Compute the uncertain elements term by term: the next part, from the first one on."""
         assert self.dots and self.certificate
         self.dots.add(a, b, self.product.shape[:-2])
         if self.dots.inner < self.certificate.inner:
             return
-        # What overflowed on the way comes again, scaled to where it cannot.
-        right = np.isfinite(self.dots.sums)
-        self.product[tuple(index[right] for index in self.dots.places)] = self.dots.rounded(self.result)[right]
-        self._again(tuple(index[~right] for index in self.dots.places), True)
+        # Sums that overflowed on the way are computed once more, scaled so that they cannot.
+        finite = np.isfinite(self.dots.sums)
+        self.product[tuple(index[finite] for index in self.dots.places)] = self.dots.rounded(self.result)[finite]
+        self._defer(tuple(index[~finite] for index in self.dots.places), True)
 
 
 def tiles(shape: tuple[int, ...], height: int) -> Iterator[tuple[Any, ...]]:
-    """So many rows of a matrix at a time; stacks as they are."""
+    """Some rows of a matrix at a time; stacks as they are."""
     if len(shape) > 2:
         yield (...,)
         return
@@ -179,18 +179,18 @@ def tiles(shape: tuple[int, ...], height: int) -> Iterator[tuple[Any, ...]]:
 
 
 def _largest(values: Array, axis: int) -> tuple[Array, Array]:
-    """The largest finite magnitude along an axis, and whether there are others."""
-    # Two passes, and no copy of all magnitudes.
+    """The largest finite magnitude along an axis, and whether there are infinities or NaN."""
+    # Two passes, but no copy of all magnitudes.
     most, least = values.max(axis, keepdims=True, initial=0), values.min(axis, keepdims=True, initial=0)
     largest = np.maximum(most, -least)
-    wild = ~np.isfinite(largest)
-    if wild.any():
+    nonfinite = ~np.isfinite(largest)
+    if nonfinite.any():
         largest = np.abs(values).max(axis, keepdims=True, initial=0, where=np.isfinite(values))
-    return largest, wild
+    return largest, nonfinite
 
 
-def _wild_terms(a: Array, b: Array) -> list[Array]:
-    """Of each sum, by counting with products of zeros and ones: see `ProductOnCpu.terms`."""
+def _nonfinite_terms(a: Array, b: Array) -> list[Array]:
+    """`CpuProduct.terms` of each sum, counted by products of matrices of zeros and ones."""
     inf_a, inf_b = np.isinf(a).astype(np.float64), np.isinf(b).astype(np.float64)
     nan_a, nan_b = np.isnan(a), np.isnan(b)
     zero_a, zero_b = (a == 0).astype(np.float64), (b == 0).astype(np.float64)
@@ -202,7 +202,7 @@ def _wild_terms(a: Array, b: Array) -> list[Array]:
 
 
 def _pieces(values: Array, count: int) -> list[Array]:
-    """Integers as float64 arrays, the lowest PIECE bits first, each piece rounded to the nearest."""
+    """Integers as float64 arrays of PIECE bits each, the lowest first, each piece rounded to nearest."""
     pieces: list[Array] = []
     if values.dtype.kind == "f":
         for place in range(count - 1, 0, -1):
@@ -220,14 +220,14 @@ def _pieces(values: Array, count: int) -> list[Array]:
 
 
 def _carry(sums: list[Array]) -> None:
-    """All but the last below 2**PIECE and not negative."""
+    """Propagate carries: all sums but the last become non-negative and less than 2**PIECE."""
     for lower, upper in pairwise(sums):
         upper += lower >> PIECE
         lower &= 2**PIECE - 1
 
 
 def _words(sums: list[Array]) -> list[Array]:
-    """Sums in two's complement, in words of 64 bits, the lowest first."""
+    """Sums as integers in two's complement: 64-bit words, the lowest first."""
     words = [np.zeros(sums[0].shape, np.uint64) for _ in range(WORDS)]
     for number, digits in enumerate(sums):
         word, shift = divmod(PIECE * number, 64)

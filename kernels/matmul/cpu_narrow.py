@@ -1,8 +1,8 @@
-"""Products of float16 and of float32 matrices on the CPU: one product in float64, and exactly what that leaves open.
+"""Products of float16 and float32 matrices on the CPU: one product in float64, a few elements exactly.
 
-Sums of products of the integers of docs/matmul.md are off in float64 by no more than a bound, which is far below half a
-unit of what they are rounded to. Where both ends of what an element may be round to the same number, that is it. The
-few others are computed once more, exactly, and so are those that are not certain to be near enough.
+The error bound of float64 sums of products of the integers of docs/matmul.md is far below half a unit of the result. If
+both ends of the interval round to the same number, that is the element. The few others are deferred and computed
+exactly, and so are elements that are not certain to be close enough.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.matmul.cpu import ROWS, ProductOnCpu, Scales, tiles
+from kernels.matmul.cpu import ROWS, CpuProduct, Scales, tiles
 from kernels.matmul.formats import BITS, FORMATS
 
-SUMMED = 256  # products that BLAS adds up at a time: fewer leave less open, and take more time each
-FIRST, MORE = 32, 1024  # products that mostly tell, and those that may, that an element is certain; exact in float32
+SUMMED = 256  # products that BLAS adds up at a time: fewer defer fewer elements, but take longer
+FIRST, MORE = 32, 1024  # products that mostly, or else sometimes, show an element to be certain; exact in float32
 ROUNDED = 2**15  # elements that are rounded at a time
-UPWARDS = 1 + 2.0**-20  # above what rounding takes from the bound itself
-ALONE = 32  # where fewer than one element in so many is open, each is computed for itself
-TERMS = 2**18  # of such elements at a time
+UPWARDS = 1 + 2.0**-20  # covers the rounding of the bound itself
+ALONE = 32  # where fewer than one element in so many is deferred, each is computed on its own
+TERMS = 2**18  # of such elements, at a time
 
 Array = NDArray[Any]
 
 
-class NarrowProductOnCpu(Scales):
-    """The product of two stacks of matrices of float16 or float32; as `ProductOnCpu`, with the same bits.
+class NarrowCpuProduct(Scales):
+    """The product of two stacks of float16 or float32 matrices; the interface and the bits are those of `CpuProduct`.
 
     Parameters
     ----------
@@ -39,44 +39,44 @@ class NarrowProductOnCpu(Scales):
     def __init__(self, result: np.dtype[Any]) -> None:
         super().__init__()
         self.result, self.format = result, FORMATS[result.name]
-        self.squares: list[Array] = []  # sums of their squares
-        self.near: Array = np.zeros(0)  # the sums in float64
-        self.least: Array = np.zeros(0)  # by row, the least sum of products of first bits that was found
-        self.inner = self.parts = self.seen = 0  # products in a sum; parts in which they are added up; seen once more
-        self.again: list[_Again] = []
-        self.doubtful = 0
+        self.squares: list[Array] = []  # sums of squares of rows and columns
+        self.sums: Array = np.zeros(0)  # of products, in float64
+        self.least: Array = np.zeros(0)  # in each row, the least sum of products of top bits
+        self.inner = self.parts = self.seen = 0  # products in a sum; partial sums; products seen by `recompute`
+        self.deferred: list[_Deferred] = []
+        self.uncertain = 0
 
     def measure(self, a: Array, b: Array) -> None:
-        """See the next part."""
+        """Take the next part into account."""
         super().measure(a.astype(self.result, copy=False), b.astype(self.result, copy=False))
 
     def add(self, a: Array, b: Array) -> None:
-        """Add the products of the next part; every part was measured before."""
+        """Add the products of the next part; all parts have been measured."""
         a, b = a.astype(self.result, copy=False), b.astype(self.result, copy=False)
-        # Next to these numbers the spacing of float64 is that of the integers.
+        # The spacing of float64 next to these numbers is the unit of the integers.
         grids = [np.ldexp(1.5, 52 - self.format.kept + exponents) for exponents in self.exponents]
         b = _on_grid(b, grids[1])
         shape = (*np.broadcast_shapes(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1])
         if not self.parts:
-            self.near, self.least = np.zeros(shape), np.zeros((*shape[:-1], 1))
+            self.sums, self.least = np.zeros(shape), np.zeros((*shape[:-1], 1))
             self.squares = [np.zeros(exponents.shape) for exponents in self.exponents]
         self.squares[1] += np.square(b).sum(-2, keepdims=True)
         product = np.empty((min(ROWS, shape[0]), shape[1]) if len(shape) == 2 else shape)
         for rows in tiles(shape, ROWS):
-            tile, near = _on_grid(a[rows], grids[0][rows]), self.near[rows]
+            tile, sums = _on_grid(a[rows], grids[0][rows]), self.sums[rows]
             self.squares[0][rows] += np.einsum("...k,...k->...", tile, tile)[..., None]
             if not self.parts:
                 self.least[rows] = self._least(tile, b, self.exponents[0][rows])
             for first in range(0, a.shape[-1], SUMMED):
                 ends = slice(first, first + SUMMED)
-                near += np.matmul(tile[..., ends], b[..., ends, :], out=product[: len(near)])
+                sums += np.matmul(tile[..., ends], b[..., ends, :], out=product[: len(sums)])
         self.inner += a.shape[-1]
         self.parts += max(1, -(-a.shape[-1] // SUMMED))
 
     def _least(self, a: Array, b: Array, exponents: Array) -> Array:
-        """By row, the least sum of products of magnitudes of BITS bits: of the first ones, or where needed of more."""
-        # Sums of zeros are certain, and of infinities and NaN others take care.
-        other = (self.largest[1] == 0) | self.wild[1]
+        """In each row, the least sum of products of magnitudes of BITS bits: of the first, or if needed of more."""
+        # Sums of zeros are certain; infinities and NaN are deferred anyhow.
+        other = (self.largest[1] == 0) | self.nonfinite[1]
         least: Array = np.zeros(0)
         for products in (FIRST, MORE):
             x, y = (
@@ -89,67 +89,69 @@ class NarrowProductOnCpu(Scales):
         return least
 
     def finish(self) -> Array:
-        """The product, but for elements that change with `redo`."""
-        count = min(self.inner, SUMMED) + self.parts + 2  # two for both ends
+        """The product; `recompute` changes its deferred elements in place."""
+        count = min(self.inner, SUMMED) + self.parts + 2  # two for the ends of the interval
         gamma = UPWARDS * count * 2.0**-53 / (1 - count * 2.0**-53)
-        # Magnitudes of products add up to no more than the product of the lengths of row and column.
+        # Cauchy-Schwarz: magnitudes of products add up to no more than the product of both Euclidean norms.
         of_a, of_b = gamma * np.sqrt(self.squares[0]), np.sqrt(self.squares[1])
-        left = ~(self.least >= self.format.enough(self.inner)) | self.wild[0] | self.wild[1]
-        left = np.broadcast_to(left, self.near.shape).copy()
-        product, bits = np.empty(self.near.shape, self.result), f"u{self.result.itemsize}"
+        deferred = ~(self.least >= self.format.enough(self.inner)) | self.nonfinite[0] | self.nonfinite[1]
+        deferred = np.broadcast_to(deferred, self.sums.shape).copy()
+        product, bits = np.empty(self.sums.shape, self.result), f"u{self.result.itemsize}"
         for rows in tiles(product.shape, max(1, ROUNDED // max(1, product.shape[-1]))):
             off = of_a[rows] * of_b
-            low, high = (end.astype(self.result) for end in (self.near[rows] - off, self.near[rows] + off))
-            left[rows] |= low.view(bits) != high.view(bits)
+            low, high = (end.astype(self.result) for end in (self.sums[rows] - off, self.sums[rows] + off))
+            deferred[rows] |= low.view(bits) != high.view(bits)
             product[rows] = high
-        self.near = np.zeros(0)
+        self.sums = np.zeros(0)
         self.product = product
-        self._leave(left)
+        self._defer(deferred)
         return product
 
-    def _leave(self, left: Array) -> None:
-        """Have elements computed again: with all of their row, or of their matrix of a stack, where it has many."""
-        if not left.any():
+    def _defer(self, elements: Array) -> None:
+        """Have elements computed exactly: whole rows, or whole matrices of a stack, where these have many of them."""
+        if not elements.any():
             return
-        single = left.ndim == 2
-        crowded = left.mean(-1 if single else (-2, -1)) * ALONE > 1
-        left[crowded] = False
+        single = elements.ndim == 2
+        crowded = elements.mean(-1 if single else (-2, -1)) * ALONE > 1
+        elements[crowded] = False
         for kind, step in (
-            (crowded, ROWS if single else max(1, ROWS // left.shape[-2])),
-            (left, max(1, TERMS // max(1, self.inner))),
+            (crowded, ROWS if single else max(1, ROWS // elements.shape[-2])),
+            (elements, max(1, TERMS // max(1, self.inner))),
         ):
             places = np.nonzero(kind)
             for start in range(0, len(places[0]), step):
                 part = tuple(index[start : start + step] for index in places)
-                self.again.append(_Again(self.product, part, self.exponents, self.wild))
+                self.deferred.append(_Deferred(self.product, part, self.exponents, self.nonfinite))
 
-    def unsettled(self) -> bool:
-        """Whether every part is to be seen again, by `redo`, before the product is what it should be."""
-        return bool(self.again)
+    def needs_recompute(self) -> bool:
+        """Whether `recompute` has to see every part (again) before the product is final."""
+        return bool(self.deferred)
 
-    def redo(self, a: Array, b: Array) -> None:
-        """Compute what was left open: the next part, from the first one on."""
+    def recompute(self, a: Array, b: Array) -> None:
+        """Compute the deferred elements: the next part, from the first one on."""
         self.seen += a.shape[-1]
-        for again in self.again:
-            again.add(a, b)
+        for deferred in self.deferred:
+            deferred.add(a, b)
         if self.seen < self.inner:
             return
         self.seen = 0
-        self.doubtful += sum(again.finish() for again in self.again)
-        self.again = [again for again in self.again if again.exact.unsettled()]
+        self.uncertain += sum(deferred.finish() for deferred in self.deferred)
+        self.deferred = [deferred for deferred in self.deferred if deferred.exact.needs_recompute()]
 
 
-class _Again:
-    """Some elements of a product, or rows of a matrix, or matrices of a stack: computed exactly and put in place."""
+class _Deferred:
+    """Elements of a product, rows of a matrix, or matrices of a stack, to be computed exactly and put in place."""
 
-    def __init__(self, product: Array, places: tuple[Array, ...], exponents: list[Array], wild: list[Array]) -> None:
+    def __init__(
+        self, product: Array, places: tuple[Array, ...], exponents: list[Array], nonfinite: list[Array]
+    ) -> None:
         self.product, self.places = product, places
-        self.exact = ProductOnCpu((product.dtype, product.dtype), product.dtype)
-        self.exact.exponents, self.exact.wild = self._chosen(*exponents), self._chosen(*wild)
-        self.found: Array | None = None
+        self.exact = CpuProduct((product.dtype, product.dtype), product.dtype)
+        self.exact.exponents, self.exact.nonfinite = self._chosen(*exponents), self._chosen(*nonfinite)
+        self.result: Array | None = None
 
     def _chosen(self, a: Array, b: Array) -> list[Array]:
-        """What goes into them, as a stack; of elements of rows and columns."""
+        """The parts of the factors that they need, as stacks; for single elements stacks of rows and columns."""
         if self.product.ndim == 2 and len(self.places) == 1:
             return [a[self.places], b]
         batch = self.product.shape[:-2]
@@ -160,28 +162,28 @@ class _Again:
         return [a[(*outer, rows)][:, None], np.swapaxes(b, -1, -2)[(*outer, columns)][..., None]]
 
     def add(self, a: Array, b: Array) -> None:
-        """See the next part."""
-        (self.exact.add if self.found is None else self.exact.redo)(*self._chosen(a, b))
+        """Add the products of the next part."""
+        (self.exact.add if self.result is None else self.exact.recompute)(*self._chosen(a, b))
 
     def finish(self) -> int:
-        """Put them in place once all parts were seen, unless these have to be seen again; how many are doubtful."""
-        doubtful = 0
-        if self.found is None:
-            self.found = self.exact.finish()
-            doubtful = self.exact.doubtful
-        if not self.exact.unsettled():
-            self.product[self.places] = self.found.reshape(self.product[self.places].shape)
-        return doubtful
+        """Put them in place, unless all parts have to be seen again; returns the number of uncertain elements."""
+        uncertain = 0
+        if self.result is None:
+            self.result = self.exact.finish()
+            uncertain = self.exact.uncertain
+        if not self.exact.needs_recompute():
+            self.product[self.places] = self.result.reshape(self.product[self.places].shape)
+        return uncertain
 
 
 def product_on_cpu(dtypes: tuple[np.dtype[Any], np.dtype[Any]], result: np.dtype[Any]) -> Any:
-    """The faster one of the products on the CPU, of factors of these dtypes."""
+    """The faster of the two products on the CPU for these dtypes."""
     narrow = result.kind == "f" and result.itemsize < 8
-    return NarrowProductOnCpu(result) if narrow else ProductOnCpu(dtypes, result)
+    return NarrowCpuProduct(result) if narrow else CpuProduct(dtypes, result)
 
 
 def _on_grid(values: Array, grid: Array) -> Array:
-    """Numbers rounded to multiples of the spacing next to the grid's, ties to even."""
+    """Numbers rounded to multiples of the float64 spacing at `grid`, ties to even."""
     rounded: Array = np.add(values, grid, dtype=np.float64)
     rounded -= grid
     return rounded

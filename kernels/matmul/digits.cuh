@@ -1,4 +1,4 @@
-// Scaled integers in digits of eight bits: cut as tensor cores take them, multiplied, put together, rounded.
+// Scaled integers in digits of eight bits: cut for tensor cores, multiplied, recombined, rounded.
 #pragma once
 
 #include "matmul/certificate.cuh"
@@ -22,8 +22,8 @@
 #endif
 
 // Adds the products of 16 rows of A and 8 columns of B, of 16 bytes each, to 16 x 8 sums. With g = lane / 4 and t = lane % 4
-// a lane holds of A the bytes 4 t of rows g and g + 8, of B the same bytes of column g, and of the sums the columns 2 t and
-// 2 t + 1 of rows g and g + 8. Bytes are signed or not: which is known when this is compiled.
+// a lane holds four bytes of A from 4 t on of rows g and g + 8, the same bytes of column g of B, and the sums of columns 2 t
+// and 2 t + 1 of rows g and g + 8. Whether bytes are signed is known at compile time.
 __device__ inline void multiply_bytes(int (&sums)[4], const u32 (&a)[2], u32 b, bool signed_a, bool signed_b) {
 #if ON_GPU
     if (signed_a && signed_b) BYTES_16("s8", "s8");
@@ -48,7 +48,7 @@ __device__ inline void multiply_bytes(int (&sums)[4], const u32 (&a)[2], u32 b, 
 #endif
 }
 
-// The same of 32 bytes each.
+// The same with 32 bytes each.
 __device__ inline void multiply_bytes(int (&sums)[4], const u32 (&a)[2], const u32 (&next_a)[2], u32 b, u32 next_b,
                                       bool signed_a, bool signed_b) {
 #if HAS_WIDE_MMA
@@ -62,20 +62,20 @@ __device__ inline void multiply_bytes(int (&sums)[4], const u32 (&a)[2], const u
 #endif
 }
 
-// Of each byte of a word the sign, in all bits.
+// Spreads the sign of each byte of a word over all of its bits.
 __device__ inline u32 signs(u32 bytes) {
 #if ON_GPU
-    u32 found;
-    asm("prmt.b32 %0, %1, 0, 0xba98;" : "=r"(found) : "r"(bytes));  // which __byte_perm does not do
-    return found;
+    u32 spread;
+    asm("prmt.b32 %0, %1, 0, 0xba98;" : "=r"(spread) : "r"(bytes));  // __byte_perm has no sign mode
+    return spread;
 #else
     return (bytes >> 7 & 0x01010101) * 0xff;
 #endif
 }
 
-// How numbers of a width are scaled where that takes a product and a conversion. A key orders magnitudes: their bits, or the
-// first 31 of them, times two. Lines whose exponents are moderate need no other care, here or in the end (Sum). Of those that
-// are tiny the factor is no number, unless all of their numbers are lifted first.
+// Scales numbers of a width by a multiplication and a conversion. A key orders magnitudes: their bits, or the first 31 of
+// them, times two. Lines with moderate exponents need no special care, here or when they are rounded (Sum). For tiny lines the
+// factor would overflow, unless all of their numbers are lifted first.
 template <typename Of> __device__ bool moderate(u32 key, u32 low) {
     constexpr u32 FIRST = u32(Of::LEAST + Of::BIAS) << Of::FIELD, END = u32(Of::MOST + Of::BIAS + 1) << Of::FIELD;
     return key - FIRST < END - FIRST || !(key | low);
@@ -83,8 +83,8 @@ template <typename Of> __device__ bool moderate(u32 key, u32 low) {
 template <int BYTES> struct Scaling {
     using Bits = u32;
     using Whole = int;
-    static constexpr int FIELD = 24, BIAS = 126, POWER = 284, LIFT = 100;  // 284 = 127 + BIAS + KEPT
-    static constexpr int LEAST = -51, MOST = 92;                            // exponents that are moderate
+    static constexpr int FIELD = 24, BIAS = 126, POWER = 127 + BIAS + KEPT_32, LIFT = 100;
+    static constexpr int LEAST = -51, MOST = 92;  // moderate exponents
     static __device__ u32 key(Bits bits) { return bits << 1; }
     static __device__ bool is_moderate(u32 key, u32 low) { return moderate<Scaling>(key, low); }
     static __device__ float factor(u32 field) { return __uint_as_float(field << 23); }
@@ -96,7 +96,7 @@ template <int BYTES> struct Scaling {
 template <> struct Scaling<8> {
     using Bits = u64;
     using Whole = i64;
-    static constexpr int FIELD = 21, BIAS = 1022, POWER = 2100, LIFT = 1000;  // 2100 = 1023 + BIAS + KEPT
+    static constexpr int FIELD = 21, BIAS = 1022, POWER = 1023 + BIAS + KEPT_64, LIFT = 1000;
     static constexpr int LEAST = -456, MOST = 456;
     static __device__ u32 key(Bits bits) { return u32(bits >> 32) << 1; }
     static __device__ bool is_moderate(u32 key, u32 low) { return moderate<Scaling>(key, low); }
@@ -109,23 +109,23 @@ template <> struct Scaling<8> {
     }
 };
 
-// A number as it is scaled: of 16 bits as float32, which knows other infinities.
+// The bits of a number for Scaling; float16 becomes float32, which has other infinities.
 template <typename F> __device__ auto bits_of(typename F::Storage value) {
     if constexpr (sizeof(value) == 2) {
-        return F::wild(value & (F::SIGN - 1)) ? u32(Float32::INFINITE) : __float_as_uint(float(F::real(value)));
+        return F::nonfinite(value & (F::SIGN - 1)) ? u32(Float32::INFINITE) : __float_as_uint(float(F::real(value)));
     } else {
         return value;
     }
 }
 
-// The digits of an integer of a format, the lowest first; the last one has the sign.
+// The digits of a scaled integer, the lowest first; the last one is signed.
 template <typename F> struct Digits {
-    static constexpr int COUNT = (F::KEPT + 8) / 8, ALL = COUNT + 1;  // and one of magnitudes
-    static constexpr int PLACES = 2 * COUNT - 1, PARTS = (PLACES + 3) / 4;  // of products of digits, four to a part
+    static constexpr int COUNT = (F::KEPT + 8) / 8, ALL = COUNT + 1;  // and the magnitude
+    static constexpr int PLACES = 2 * COUNT - 1, PARTS = (PLACES + 3) / 4;  // of products of digits; four to a part
 
-    static_assert(COUNT % 4 == 0 || ALL % 4 == 0, "what is cut beyond the last digit has room");
+    static_assert(COUNT % 4 == 0 || ALL % 4 == 0, "`cut` writes digits in multiples of four");
 
-    // How large the sum of products at a place can be, for each of the numbers that are added up.
+    // Upper bound on the sum of products at a place, for each number that is added up.
     static constexpr i64 most(int place) {
         i64 sum = 0;
         for (int i = 0; i < COUNT; ++i)
@@ -133,14 +133,14 @@ template <typename F> struct Digits {
                 sum += i64(i == COUNT - 1 ? 128 : 255) * (place - i == COUNT - 1 ? 128 : 255);
         return sum;
     }
-    // Whether a place and the next one fit into 32 bits together, with a carry of 16 bits.
+    // Whether the sums at a place and the next one, combined, fit into 32 bits with a carry of 16 bits.
     static constexpr bool narrow(int place, int inner) {
         return inner * (most(place) + 256 * most(place + 1)) < (i64(1) << 31) - (1 << 16);
     }
 
-    // Of four integers, each digit of all in one word, and no more than their magnitudes: the first seven bits of those, for
-    // negative ones of the magnitude less one.
-    template <typename Whole> static __device__ void cut(const Whole (&wholes)[4], u32 (&found)[ALL]) {
+    // Digits of four integers, each digit of all four in one word; and as their magnitudes the top seven bits, for negative
+    // integers those of the magnitude minus one: never too large.
+    template <typename Whole> static __device__ void cut(const Whole (&wholes)[4], u32 (&digits)[ALL]) {
 #pragma unroll
         for (int word = 0; word < (COUNT + 3) / 4; ++word) {
             u32 part[4];
@@ -151,15 +151,15 @@ template <typename F> struct Digits {
                 const int place = 4 * word + 2 * half;
                 const u32 one = __byte_perm(part[0], part[1], half ? 0x7362 : 0x5140);
                 const u32 other = __byte_perm(part[2], part[3], half ? 0x7362 : 0x5140);
-                found[place] = __byte_perm(one, other, 0x5410);
-                found[place + 1] = __byte_perm(one, other, 0x7632);
+                digits[place] = __byte_perm(one, other, 0x5410);
+                digits[place + 1] = __byte_perm(one, other, 0x7632);
             }
         }
-        found[COUNT] = found[COUNT - 1] ^ signs(found[COUNT - 1]);
+        digits[COUNT] = digits[COUNT - 1] ^ signs(digits[COUNT - 1]);
     }
 };
 
-// Sums of products of up to INNER numbers at a place and the three after it, in units of the first, and a carry.
+// Combines the sums of products of up to INNER numbers at a place and the next three, and a carry, in units of the first.
 template <typename F, int PLACE, int INNER> __device__ i64 gathered(int carry, int a, int b, int c, int d) {
     using D = Digits<F>;
     i64 sum;
@@ -169,15 +169,15 @@ template <typename F, int PLACE, int INNER> __device__ i64 gathered(int carry, i
     return i64(d) * (1 << 24) + (i64(c) * 65536 + sum);
 }
 
-// A sum of products, part by part from the lowest places on, and rounded by a conversion. `scale` of the exponent of a line is
-// what that needs of it. Where `round` is not `sure`, its result may be wrong; so it may be where an exponent is not moderate.
+// A sum of products, built part by part from the lowest places on and rounded by a conversion. `scale` turns the exponent of a
+// line into the factor for that. The result of `round` may be wrong if it is not `sure`, or if an exponent is not moderate.
 template <typename F, int INNER> struct Sum {
     static constexpr bool HALF = sizeof(typename F::Storage) == 2;
-    static constexpr int TAIL = INNER > 64 ? 8 : 6;  // bits that are not looked at one by one
-    static_assert(INNER <= 256, "what is left of a sum is below 2^62");
+    static constexpr int TAIL = INNER > 64 ? 8 : 6;  // low bits, represented by one sticky bit
+    static_assert(INNER <= 256, "a sum without its TAIL is below 2^62");
     static constexpr bool NARROW = Digits<F>::narrow(4, INNER);
     i64 low;                                   // from place 0 on
-    typename WholeOf<!NARROW>::Type high = 0;  // from place 4 on, but for what is above
+    typename WholeOf<!NARROW>::Type high = 0;  // from place 4 on, without `top`
     int top = 0;                               // from place 6 on
 
     template <int PART> __device__ void add(int a, int b, int c, int d) {
@@ -191,7 +191,7 @@ template <typename F, int INNER> struct Sum {
 
     __device__ typename F::Storage round(float a, float b, bool& sure) const {
         if constexpr (HALF) return exactly(__float_as_int(a) + __float_as_int(b));
-        // Without its last bits, below 2^62; where one of those is set, so is one of the last that are left.
+        // Without its TAIL, below 2^62; if a bit of that is set, a low bit of the head is set, too.
         constexpr int LAST = (1 << TAIL) - 1;
         const u64 head = u64((low >> TAIL) + i64(high) * (i64(1) << (32 - TAIL))) + (u64(u32(top) << (16 - TAIL)) << 32);
         const float value = float(i64(head | u64(low & LAST)));
@@ -199,21 +199,21 @@ template <typename F, int INNER> struct Sum {
         return typename F::Storage(__float_as_uint(value * a * b));
     }
 
-    // The same whatever it is and wherever it ends up, from the exponents of both lines.
+    // The correctly rounded sum for any exponents of both lines.
     __device__ typename F::Storage exactly(int exponents) const {
         const u64 upper = u64((low >> 32) + high + i64(top) * 65536);
         u32 words[3] = {u32(low), u32(upper), u32(upper >> 32)};
         return to_float<F>(words, exponents - 2 * F::KEPT);
     }
 
-    // Whether a result may not have been sure, from the exponents of its lines.
+    // Whether `round` may not have been sure of this result, from the exponents of its lines.
     static __device__ bool unsure(typename F::Storage result, int exponents) {
         const u32 magnitude = result & (F::SIGN - 1);
         return !HALF && magnitude && magnitude < u32(exponents - 2 * F::KEPT + TAIL + 33 + 127) << 23;
     }
 };
 template <int INNER> struct Sum<Float64, INNER> {
-    static constexpr int OVER = INNER > 128 ? 2 : 0, TAIL = 32 + OVER;  // OVER: bits of `upper` that a float64 has no room for
+    static constexpr int OVER = INNER > 128 ? 2 : 0, TAIL = 32 + OVER;  // OVER: bits of `upper` that do not fit in a float64
     static_assert(INNER <= 256, "sums are below 2^118");
     u32 lowest, low;
     i64 upper;
@@ -228,18 +228,18 @@ template <int INNER> struct Sum<Float64, INNER> {
             upper = sum;
         }
     }
-    // The first half of the bits of a power of two, less what the other line's has too many.
+    // Half of the exponent bits of a power of two; those of both lines add up to a float64.
     static __device__ int scale(int exponent) {
         return (exponent - (2 * Float64::KEPT - TAIL) / 2) * (1 << 20) + 1023 * (1 << 19);
     }
 
-    // Of its first 85 bits, the last of which is set where one is beyond them, there are 53 in one number and 32 in another.
+    // The first 85 bits of the sum, the last one sticky: 53 in one float64 and 32 in another.
     __device__ u64 round(int a, int b, bool& sure) const {
         const u32 second = OVER ? __funnelshift_r(low, u32(upper), OVER) : low;
         const u32 beyond = min(lowest | (low & ((1 << OVER) - 1)), 1u);
         const double rest = __longlong_as_double(i64(u64(0x43300000) << 32 | second | beyond)) - 4503599627370496.0;
         const double value = fma(double(upper >> OVER), 4294967296.0, rest);
-        sure &= fabs(value) >= 36028797018963968.0;  // 2^55: it has 55 bits before its last one
+        sure &= fabs(value) >= 36028797018963968.0;  // 2^55: 55 bits before the sticky one
         return u64(__double_as_longlong(value * __longlong_as_double(i64(u64(u32(a) + u32(b)) << 32))));
     }
     __device__ u64 exactly(int exponents) const {
@@ -252,13 +252,13 @@ template <int INNER> struct Sum<Float64, INNER> {
     }
 };
 
-// Whether the sums of magnitudes alone say that elements are certain. A magnitude is one more than it was counted as where
-// its number is negative, and a number that is not zero counts one more. Rounding has moved no number of a line by more than
-// 2^MOVED / 2 units of that (Line); where that is little, it is enough to know how large lines can be.
+// Whether the sums of magnitudes alone show that elements are certain. A magnitude is counted one too low if its number is
+// negative, and the bound on a line adds one for each nonzero number. Rounding moved no number of a line by more than
+// 2^MOVED / 2 units of it (Line); if that is little, the largest possible lines are a good enough bound.
 template <typename F> struct Nearness {
     static constexpr int MOVED = F::PRECISION - F::KEPT + BITS < 0 ? 0 : F::PRECISION - F::KEPT + BITS;
 
-    // Of an element what all are compared by: the sum of products of magnitudes, the sums of both lines' magnitudes.
+    // The figure of an element for `enough`, from its sum of products of magnitudes and both lines' sums of magnitudes.
     static __device__ int share(int total, int sizes, int inner) {
         return MOVED > 0 ? (inner - 1) * total - (sizes << (MOVED + 1)) : total;
     }

@@ -1,16 +1,16 @@
-// Hopper's products of digits: digit after digit of 64 lines of A with all digits of some lines of B at once.
+// Products of digits on Hopper: one digit of 64 lines of A at a time with several digits of some lines of B.
 #pragma once
 
 #include "matmul/wgmma.cuh"
 
-// What this thread wrote to shared memory is there for products that begin after a barrier.
+// Makes this thread's writes to shared memory visible to tensor cores after the next barrier.
 __device__ inline void publish() {
 #if ON_GPU
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 #endif
 }
 
-// All threads of a warpgroup; on a host, where they do the same in turns, all of a block.
+// Barrier of a warpgroup; on a host, where all warpgroups do the same, of the whole block.
 __device__ inline void together(int warpgroup) {
 #if ON_GPU
     asm volatile("bar.sync %0, 128;" ::"r"(warpgroup + 1) : "memory");
@@ -34,8 +34,8 @@ __device__ inline void together(int warpgroup) {
 #define MULTIPLY_64(A) MULTIPLY("64", A, TO_31, "%32", "%33", "%34", EIGHT(0), EIGHT(2), EIGHT(4), EIGHT(6))
 #endif
 
-// The products of 64 lines of A and 8 * GROUPS of B, of the 32 bytes of a step, added to sums or in their place: see
-// `multiply_lines`. The bytes of B have no sign, those of A one where SIGNED.
+// Products of 64 lines of A and 8 * GROUPS of B, over the 32 bytes of a step, added to the sums or stored in them, laid out as
+// in `multiply_lines`. Bytes of B are unsigned, those of A are signed if SIGNED.
 template <bool SIGNED, int GROUPS>
 __device__ void multiply_digits(int (&sums)[GROUPS][4], u64 a, u64 b, int step, bool add) {
 #if ON_GPU

@@ -1,24 +1,24 @@
-// Doubtful elements, each the sum of its terms from the first on: in squares of C that have many all at once, tile by
-// tile through shared memory, else by a thread for each.
+// Uncertain elements as sums of their terms in order: squares of C with many of them as a whole, tile by tile through shared
+// memory; otherwise a thread per element.
 #pragma once
 
 #include "matmul/certificate.cuh"
 #include "matmul/nonfinite.cuh"
 
 constexpr int SIDE = 64;         // of a square of C
-constexpr int MANY = 32;         // doubtful elements of a square, from which on it takes less time to compute all
-constexpr int SLICE = 16;        // terms at a time of all
-constexpr int STEP = 64;         // terms that a thread takes where they may not be zero, or leaves out
+constexpr int MANY = 32;         // uncertain elements of a square from which on computing all is faster
+constexpr int SLICE = 16;        // terms at a time, of all elements
+constexpr int STEP = 64;         // terms that a thread computes, or skips as zeros, together
 constexpr int DOT_THREADS = 256;
 
-// The doubtful elements of a square, and where its rows and columns have numbers that are not zero (Line).
-struct Doubtful {
+// The uncertain elements of a square, and where its rows and columns have nonzero numbers (Line).
+struct Uncertain {
     int count, early[2], late[2];
     u16 chosen[SIDE * SIDE];
 };
 
-// Some terms of all rows and columns of a square, side by side: two slices by turns. For each term a bit, whether a row
-// has a number there that is not zero, or a column; of the slice after these two, too, where nobody has to wait for it.
+// Double-buffered slices of all rows and columns of a square. `some` has a bit for each term: whether any row, or any column,
+// is nonzero there; triple-buffered, so that clearing it needs no barrier.
 struct Slices {
     double a[2][SLICE][SIDE + 1], b[2][SLICE][SIDE];
     u32 some[3][2];
@@ -27,7 +27,7 @@ struct Slices {
 template <typename F> struct Dots {
     using Storage = typename F::Storage;
     using Large = typename F::Large;
-    // Of the matrices; `before` this part, and where the square begins.
+    // Of one pair of matrices; `before`: numbers of a line in earlier parts; row, column: where the square begins.
     const Storage *a, *b;
     const Large *largest_a, *largest_b;
     const u64 *seen_a, *seen_b;
@@ -42,31 +42,31 @@ template <typename F> struct Dots {
     __device__ static int power(u64 largest) { return HALF_WAY - F::exponent(largest); }
     __device__ double scale(u64 largest) const { return scaled ? power_of_two(power(largest)) : 1; }
 
-    // By all threads of the block.
-    __device__ void find(Doubtful& found) const {
+    // Lists the uncertain elements, with all threads of the block.
+    __device__ void find(Uncertain& uncertain) const {
         const int thread = int(threadIdx.x);
-        if (thread == 0) found.count = 0;
-        if (thread < 2) found.early[thread] = found.late[thread] = 0;
+        if (thread == 0) uncertain.count = 0;
+        if (thread < 2) uncertain.early[thread] = uncertain.late[thread] = 0;
         __syncthreads();
         for (int i = thread; i < SIDE * SIDE; i += DOT_THREADS) {
             const i64 own_row = row + i / SIDE, own_column = column + i % SIDE;
-            if (exists(own_row, own_column) && terms[own_row * columns + own_column] == DOUBTFUL)
-                found.chosen[atomicAdd(&found.count, 1)] = u16(i);
+            if (exists(own_row, own_column) && terms[own_row * columns + own_column] == UNCERTAIN)
+                uncertain.chosen[atomicAdd(&uncertain.count, 1)] = u16(i);
         }
         for (int i = thread; i < 2 * SIDE; i += DOT_THREADS) {
             const bool of_b = i >= SIDE;
             const i64 line = of_b ? column + i - SIDE : row + i;
             if (line < (of_b ? columns : rows)) {
                 const Line is(of_b ? seen_b : seen_a, line);
-                atomicMax(&found.early[of_b], is.early);
-                atomicMax(&found.late[of_b], is.late);
+                atomicMax(&uncertain.early[of_b], is.early);
+                atomicMax(&uncertain.late[of_b], is.late);
             }
         }
         __syncthreads();
     }
 
-    // The sum of an element up to the end of this part.
-    __device__ void settle(i64 own_row, i64 own_column, double sum) const {
+    // Stores the sum of an element up to the end of this part; after the last part the result.
+    __device__ void store(i64 own_row, i64 own_column, double sum) const {
         const i64 element = own_row * columns + own_column;
         sums[element] = sum;
         if (!last) return;
@@ -79,43 +79,43 @@ template <typename F> struct Dots {
         }
     }
 
-    // A thread for each that was found.
-    __device__ void some(const Doubtful& found) const {
-        for (int i = int(threadIdx.x); i < found.count; i += DOT_THREADS) {
-            const i64 own_row = row + found.chosen[i] / SIDE, own_column = column + found.chosen[i] % SIDE;
+    // A thread per uncertain element.
+    __device__ void some(const Uncertain& uncertain) const {
+        for (int i = int(threadIdx.x); i < uncertain.count; i += DOT_THREADS) {
+            const i64 own_row = row + uncertain.chosen[i] / SIDE, own_column = column + uncertain.chosen[i] % SIDE;
             const double scale_a = scale(largest_a[own_row]), scale_b = scale(largest_b[own_column]);
             const Span span(Line(seen_a, own_row), Line(seen_b, own_column));
             const i64 start = max(span.first - before, i64(0)), end = min(span.end - before, inner);
             const Storage *const of_a = a + own_row * inner, *const of_b = b + own_column;
             double sum = before ? sums[own_row * columns + own_column] : 0;
-            // Lanes stay at the same terms: they read whole lines of memory. Terms outside of the span add zeros.
+            // Lanes stay at the same terms, for coalesced reads. Terms outside of the span are zeros.
             for (i64 step = 0; step < inner; step += STEP) {
                 if (step + STEP <= start || step >= end) continue;
                 const i64 stop = min(step + STEP, inner);
 #pragma unroll 4
                 for (i64 k = step; k < stop; ++k) sum += F::real(of_a[k]) * scale_a * (F::real(of_b[k * columns]) * scale_b);
             }
-            settle(own_row, own_column, sum);
+            store(own_row, own_column, sum);
         }
     }
 
-    // All of the square, of which those that were found are kept: a thread has every 16th of four rows, and of columns.
-    // Terms that are zero add nothing to a sum that began with +0, so that some need not be added: those outside of the
-    // lines' numbers, and where all rows or all columns have zeros.
-    __device__ void all(const Doubtful& found, Slices& slices) const {
+    // The whole square, of which only uncertain elements are stored: a thread has every 16th row and column, four of each. A
+    // sum that began with +0 does not change by adding zeros, so terms are skipped outside of the lines' nonzero numbers, and
+    // where all rows or all columns are zero.
+    __device__ void all(const Uncertain& uncertain, Slices& slices) const {
         constexpr int EACH = SIDE / 16, LOADS = SIDE * SLICE / DOT_THREADS;
         const int thread = int(threadIdx.x), down = thread / 16, across = thread % 16;
-        const auto is_found = [&](int i, int j) {
+        const auto is_uncertain = [&](int i, int j) {
             const i64 own_row = row + down + 16 * i, own_column = column + across + 16 * j;
-            return exists(own_row, own_column) && terms[own_row * columns + own_column] == DOUBTFUL;
+            return exists(own_row, own_column) && terms[own_row * columns + own_column] == UNCERTAIN;
         };
         double sum[EACH][EACH], scale_a[LOADS], next_a[LOADS], next_b[LOADS];
 #pragma unroll
         for (int i = 0; i < EACH; ++i)
 #pragma unroll
             for (int j = 0; j < EACH; ++j)
-                sum[i][j] = before && is_found(i, j) ? sums[(row + down + 16 * i) * columns + column + across + 16 * j] : 0;
-        // Loads: of A neighbouring threads take neighbouring terms, of B neighbouring columns.
+                sum[i][j] = before && is_uncertain(i, j) ? sums[(row + down + 16 * i) * columns + column + across + 16 * j] : 0;
+        // Neighbouring threads load neighbouring terms of A, and neighbouring columns of B.
         const i64 own_column = column + thread % SIDE;
         const double scale_b = own_column < columns ? scale(largest_b[own_column]) : 0;
 #pragma unroll
@@ -130,7 +130,8 @@ template <typename F> struct Dots {
                 next_b[i] = has_b ? F::real(b[place * columns + own_column]) * scale_b : 0;
             }
         };
-        const i64 first = MOST_INNER - min(found.early[0], found.early[1]), past = min(found.late[0], found.late[1]);
+        const i64 first = MOST_INNER - min(uncertain.early[0], uncertain.early[1]);
+        const i64 past = min(uncertain.late[0], uncertain.late[1]);
         const i64 start = max(first - before, i64(0)) / SLICE * SLICE, end = min(past - before, inner);
         if (thread < 6) slices.some[thread / 2][thread % 2] = 0;
         load(start);
@@ -180,6 +181,6 @@ template <typename F> struct Dots {
         for (int i = 0; i < EACH; ++i)
 #pragma unroll
             for (int j = 0; j < EACH; ++j)
-                if (is_found(i, j)) settle(row + down + 16 * i, column + across + 16 * j, sum[i][j]);
+                if (is_uncertain(i, j)) store(row + down + 16 * i, column + across + 16 * j, sum[i][j]);
     }
 };

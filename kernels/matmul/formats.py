@@ -1,4 +1,4 @@
-"""What an exact matrix product is, wherever it is computed: formats, scales, moduli. docs/matmul.md has the why."""
+"""Formats, scales and moduli that define an exact matrix product on every device; docs/matmul.md has the reasons."""
 
 from __future__ import annotations
 
@@ -7,21 +7,23 @@ from dataclasses import dataclass
 from itertools import accumulate
 from math import ceil
 from operator import mul
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from kernels.common.constants import constant, constant_array
+
+NUMBERS = Path(__file__).with_name("numbers.cuh")
 INTEGERS = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
 
-# Pairwise coprime: the product of the first N of them is as large as it can be for numbers of eight bits.
-MODULI = (
-    256, 255, 253, 251, 247, 241, 239, 233, 229, 227, 223, 217, 211, 199, 197, 193, 191, 181, 179, 173, 167,
-)  # fmt: skip
-# So many bits of the magnitudes in a scaled row or column tell how large a sum of products is at least. How far
-# rounding moved a number is told by an exponent above -LOST, relative to their unit.
-BITS, LOST = 7, 512
-HALF_WAY = 497  # factors below 2**HALF_WAY: no sum of products overflows in float64
-MOST_TOTAL = 2**32 - 1  # sums of products of such bits are not counted further
+# Pairwise coprime; the product of the first N is as large as possible for eight-bit numbers.
+MODULI = constant_array(NUMBERS, "MODULI")
+# The top BITS bits of the magnitudes in a scaled row or column give a lower bound of sums of products. How far rounding
+# moved a number is kept as an exponent above -LOST, in the unit of these bits.
+BITS, LOST = constant(NUMBERS, "BITS"), constant(NUMBERS, "LOST")
+HALF_WAY = constant(NUMBERS, "HALF_WAY")  # factors below 2**HALF_WAY: no sum of products overflows in float64
+MOST_TOTAL = 2**32 - 1  # where sums of products of such bits saturate
 MOST_PRODUCTS = 2**28  # in a sum: keeps the sums of 64-bit integers below the product of all moduli
 
 
@@ -34,11 +36,11 @@ class Format:
     dtype
         Its name.
     precision
-        Bits of a significand, the hidden one included.
+        Bits of the significand, including the hidden one.
     least
         The smallest number above zero is 2**least.
     kept
-        Rows and columns are rounded to integers of so many bits: the largest magnitude of each needs all of them.
+        Bits of the integers that rows and columns are rounded to; the largest magnitude of each uses all of them.
     """
 
     dtype: str
@@ -52,26 +54,29 @@ class Format:
         return 3 - self.precision - self.least
 
     def gamma_terms(self, inner: int) -> int:
-        """The n for which elements of sums of so many products are within gamma(n) of the sum of their magnitudes."""
+        """The n for which elements, sums of `inner` products, are within gamma(n) of the sum of their magnitudes."""
         return min(inner, (1 << (self.precision - 3)) + 1)
 
     def share(self, inner: int) -> float:
-        """How far off elements may be before they are rounded: a share of that sum, in units of 2**-precision."""
+        """Error that elements may have before they are rounded: a share of that sum, in units of 2**-precision."""
         return (self.gamma_terms(inner) - 1) / 2
 
     def enough(self, inner: int) -> int:
-        """The sum of products of first bits (docs/matmul.md: L) from which an element of so many products is certain,
-        whatever rounding has moved: no number by more than half a unit, and no line has larger ones than it can."""
-        units = 2.0 ** (BITS - self.kept + self.precision)  # of a line, by which a number moves
+        """The sum of products of top bits (L in docs/matmul.md) from which an element is certain, whatever rounding
+        has moved: assumes that all numbers moved by half a unit, in lines of the largest numbers."""
+        units = 2.0 ** (BITS - self.kept + self.precision)  # of a line, that a number moves by
         moved = inner * units * (2 * 2**BITS + 2.0 ** (BITS - self.kept))
         share = self.share(inner)
         return min(MOST_TOTAL, ceil(1.01 * moved / share)) if share else MOST_TOTAL
 
 
-FORMATS = {
-    format.dtype: format
-    for format in (Format("float16", 11, -24, 31), Format("float32", 24, -149, 31), Format("float64", 53, -1074, 55))
-}
+def _format(bits: int) -> Format:
+    info = np.finfo(f"float{bits}")
+    kept = constant(NUMBERS, f"KEPT_{bits}")
+    return Format(f"float{bits}", int(info.nmant) + 1, int(info.minexp) - int(info.nmant), kept)
+
+
+FORMATS = {format.dtype: format for format in map(_format, (16, 32, 64))}
 DTYPES = (*INTEGERS, *FORMATS)
 
 
@@ -81,7 +86,7 @@ def result_dtype(dtypes: Sequence[np.dtype[Any]]) -> np.dtype[Any]:
     Raises
     ------
     TypeError
-        If a dtype is none of `DTYPES`.
+        If a dtype is not one of `DTYPES`.
     """
     for dtype in dtypes:
         if dtype.name not in DTYPES:
@@ -90,33 +95,33 @@ def result_dtype(dtypes: Sequence[np.dtype[Any]]) -> np.dtype[Any]:
 
 
 def bits_of(dtype: np.dtype[Any]) -> int:
-    """Bits of the magnitude of the integers that a matrix of this dtype is multiplied as."""
+    """Bits of the magnitudes of the integers that represent this dtype in a product."""
     return FORMATS[dtype.name].kept if dtype.kind == "f" else 8 * dtype.itemsize - (dtype.kind == "i")
 
 
 def multiplied(product: Any, parts: Callable[[], Iterable[tuple[Any, Any]]]) -> Any:
-    """The product of matrices that come in parts, each time that `parts` is called: columns of A and rows of B."""
+    """The product of matrices in parts, columns of A and rows of B, that each call of `parts` yields anew."""
     for a, b in parts():
         product.measure(a, b)
     for a, b in parts():
         product.add(a, b)
-    found = product.finish()
-    while product.unsettled():
+    result = product.finish()
+    while product.needs_recompute():
         for a, b in parts():
-            product.redo(a, b)
-    return found
+            product.recompute(a, b)
+    return result
 
 
 def moduli_for(bits: int, products: int) -> int:
-    """Number of moduli that tell apart all sums of so many products of magnitudes up to 2**bits.
+    """Number of moduli that represent all sums of so many products of magnitudes up to 2**bits.
 
-    A 64th of the product of the moduli is kept free, so that the kernel may find the multiple of it to subtract in
-    float32.
+    A 64th of the product of the moduli is left over, so that the kernel can find the multiple of it to subtract from
+    the leading bits alone.
 
     Raises
     ------
     ValueError
-        If all of them are too few.
+        If all moduli are not enough.
     """
     needed = 2 * max(1, products) * 2**bits
     for count, product in enumerate(accumulate(MODULI, mul), 1):

@@ -1,4 +1,4 @@
-// The instructions of residue.cu that are no C++: each behind one function, which does the same plainly elsewhere.
+// Instructions without a C++ form, each in one function; elsewhere plain C++ does the same.
 #pragma once
 
 #include "matmul/numbers.cuh"
@@ -7,7 +7,7 @@
 __device__ inline u32 shared_address(const void* pointer) { return u32(__cvta_generic_to_shared(pointer)); }
 #endif
 
-// 16 bytes from global to shared memory, or zeros; there when a wait for their group returns.
+// Copies 16 bytes from global to shared memory, or zeros; complete once a wait for its group returns.
 __device__ inline void copy_async(void* to, const void* from, bool exists) {
 #if HAS_ASYNC_COPY
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),
@@ -18,22 +18,22 @@ __device__ inline void copy_async(void* to, const void* from, bool exists) {
 #endif
 }
 
-// Ends a group of copies.
+// Closes a group of copies.
 __device__ inline void commit_copies() {
 #if HAS_ASYNC_COPY
     asm volatile("cp.async.commit_group;" ::: "memory");
 #endif
 }
 
-// Waits for all groups of this thread but the last few.
+// Waits for all of this thread's groups but the last BUT.
 template <int BUT> __device__ void wait_for_copies() {
 #if HAS_ASYNC_COPY
     asm volatile("cp.async.wait_group %0;" ::"n"(BUT) : "memory");
 #endif
 }
 
-// Four matrices of 8 rows of 16 bytes: lane 8 i + j brings row j of matrix i, and gets of each the four bytes
-// 4 (lane % 4) of row lane / 4.
+// Loads four matrices of 8 rows of 16 bytes: lane 8 i + j has the address of row j of matrix i, and gets from each matrix
+// bytes 4 (lane % 4) to 4 (lane % 4) + 3 of row lane / 4.
 __device__ inline void load_matrices(u32 (&matrices)[4], const void* row) {
 #if ON_GPU
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -49,7 +49,7 @@ __device__ inline void load_matrices(u32 (&matrices)[4], const void* row) {
 #endif
 }
 
-// Adds the products of four bytes without a sign and four with one.
+// Adds the products of four unsigned bytes and four signed ones.
 __device__ inline u32 dot_bytes(u32 a, u32 b, u32 sum) {
 #if ON_GPU
     asm("dp4a.u32.s32 %0, %1, %2, %0;" : "+r"(sum) : "r"(a), "r"(b));
@@ -60,7 +60,7 @@ __device__ inline u32 dot_bytes(u32 a, u32 b, u32 sum) {
 #endif
 }
 
-// The last bytes of four words in one, the first word's lowest: three instructions in place of seven.
+// Packs the low bytes of four words, the first word's lowest: three instructions instead of seven.
 __device__ inline u32 last_bytes(u32 a, u32 b, u32 c, u32 d) {
 #if ON_GPU
     return __byte_perm(__byte_perm(a, b, 0x0040), __byte_perm(c, d, 0x0040), 0x5410);
@@ -69,7 +69,7 @@ __device__ inline u32 last_bytes(u32 a, u32 b, u32 c, u32 d) {
 #endif
 }
 
-// Bytes of two words by turns: of the lower halves, of the upper ones.
+// Interleaves the bytes of two words: of their lower halves, and of their upper halves.
 __device__ inline uint2 paired_bytes(u32 a, u32 b) {
 #if ON_GPU
     return make_uint2(__byte_perm(a, b, 0x5140), __byte_perm(a, b, 0x7362));
@@ -80,8 +80,8 @@ __device__ inline uint2 paired_bytes(u32 a, u32 b) {
 }
 
 // Adds the products of 16 rows of A and 8 columns of B, of 32 bytes each, to 16 x 8 sums. With g = lane / 4 and
-// t = lane % 4 a lane holds of A the bytes 4 t and 16 + 4 t of rows g and g + 8, of B the same bytes of column g, and
-// of the sums the columns 2 t and 2 t + 1 of rows g and g + 8.
+// t = lane % 4 a lane holds four bytes of A from 4 t and from 16 + 4 t on of rows g and g + 8, the same bytes of column g of B,
+// and the sums of columns 2 t and 2 t + 1 of rows g and g + 8.
 __device__ inline void multiply_add(int (&sums)[4], const u32 (&a)[4], u32 b_low, u32 b_high) {
 #if HAS_WIDE_MMA
     asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
@@ -97,18 +97,18 @@ __device__ inline void multiply_add(int (&sums)[4], const u32 (&a)[4], u32 b_low
     }
 #else
     const int lane = int(threadIdx.x) % 32, row = lane / 4, column = 2 * (lane % 4);
-    int found[4] = {sums[0], sums[1], sums[2], sums[3]};
-    for (int i = 0; i < 4; ++i) {  // byte 4 i of the rows and columns, byte 16 + 4 i, and the three after each
+    int totals[4] = {sums[0], sums[1], sums[2], sums[3]};
+    for (int i = 0; i < 4; ++i) {  // bytes 4 i to 4 i + 3 of the rows and columns, and 16 + 4 i to 19 + 4 i
         const u64 upper = __shfl_sync(~0u, u64(a[2]) << 32 | a[0], 4 * row + i);
         const u64 lower = __shfl_sync(~0u, u64(a[3]) << 32 | a[1], 4 * row + i);
         for (int j = 0; j < 2; ++j) {
             const u64 other = __shfl_sync(~0u, u64(b_high) << 32 | b_low, 4 * (column + j) + i);
             for (int byte = 0; byte < 64; byte += 8) {
-                found[j] += int(i8(upper >> byte)) * int(i8(other >> byte));
-                found[2 + j] += int(i8(lower >> byte)) * int(i8(other >> byte));
+                totals[j] += int(i8(upper >> byte)) * int(i8(other >> byte));
+                totals[2 + j] += int(i8(lower >> byte)) * int(i8(other >> byte));
             }
         }
     }
-    for (int i = 0; i < 4; ++i) sums[i] = found[i];
+    for (int i = 0; i < 4; ++i) sums[i] = totals[i];
 #endif
 }

@@ -1,4 +1,4 @@
-// A tile of the product of two matrices of bytes: tensor cores, fed through shared memory by copies that run ahead.
+// A tile of the product of two matrices of bytes: tensor cores, fed through shared memory by asynchronous copies.
 #pragma once
 
 #include "matmul/mma.cuh"
@@ -8,23 +8,23 @@ constexpr int CHUNK = 16;   // bytes that are copied at a time
 constexpr int CHUNKS_OF_ROW = DEPTH / CHUNK;
 constexpr int STEPS = DEPTH / 32;  // an instruction takes 32 bytes
 
-// BM rows by BN columns by a block of threads, WM by WN of them by each warp, STAGES of A and B in shared memory.
+// BM x BN elements per block, WM x WN per warp; STAGES of A and B in shared memory.
 template <int BM, int BN, int WM, int WN, int STAGES> struct Tile {
     static_assert(WM % 16 == 0 && WN % 16 == 0, "a warp loads 16 rows of A and 16 columns of B at a time");
     static_assert(BM % WM == 0 && BN % WN == 0, "warps share a tile evenly");
     static constexpr int WARPS_DOWN = BM / WM, THREADS = 32 * WARPS_DOWN * (BN / WN);
-    static constexpr int LINES = THREADS / CHUNKS_OF_ROW;  // that all threads copy a chunk of at a time
+    static constexpr int LINES = THREADS / CHUNKS_OF_ROW;  // of which all threads copy a chunk at a time
     static_assert(LINES % 8 == 0 && BM % LINES == 0 && BN % LINES == 0, "a copy of all threads is of A or of B");
     static constexpr int STAGE = (BM + BN) * DEPTH, LAST = STAGE * (STAGES - 1);
     static constexpr int PITCH = BN + 16;  // bytes from row to row of results: no two rows in the same bank
-    static_assert(BM * PITCH <= STAGE * STAGES, "results take the place of the stages");
+    static_assert(BM * PITCH <= STAGE * STAGES, "results are staged in the memory of the stages");
 
     u8* const memory;
-    const i8 *from_a, *from_b;  // what this thread copies next: of its first line of A, and of B
-    const int lines_a, lines_b, depth;  // of A and B from there on; bytes of each
-    int copied, a_begin, b_begin;  // bytes from the beginning of a stage: where this thread copies to, and loads from
+    const i8 *from_a, *from_b;  // what this thread copies next, from its first line of A and of B
+    const int lines_a, lines_b, depth;  // lines of A and B from there on; bytes of a line
+    int copied, a_begin, b_begin;  // offsets in a stage where this thread copies to, and loads from
     int sums[WM / 16][WN / 8][4];
-    u32 a[2][WM / 16][4], b[2][WN / 16][4];  // of the step that is multiplied, and of the next
+    u32 a[2][WM / 16][4], b[2][WN / 16][4];  // double-buffered: the current step and the next
 
     // Matrices with `depth` bytes in a row of A and a column of B; the tile begins at this row and column.
     __device__ Tile(u8* memory, const i8* all_a, const i8* all_b, int rows, int columns, int row, int column, int depth)
@@ -45,12 +45,12 @@ template <int BM, int BN, int WM, int WN, int STAGES> struct Tile {
                 for (int k = 0; k < 4; ++k) sums[i][j][k] = 0;
     }
 
-    // Where a chunk of a line is: chunks of neighbouring lines change places, so that eight lines are in all banks.
+    // Offset of a chunk of a line, swizzled so that eight lines cover all banks.
     __device__ static int place(int line, int chunk) {
         return line * DEPTH + (chunk ^ (line >> 1) % CHUNKS_OF_ROW) * CHUNK;
     }
 
-    // The next bytes of all lines to a stage; stages are named by the byte that they begin at.
+    // Copies the next DEPTH bytes of all lines to a stage, which is named by its offset.
     __device__ void copy(int stage) {
 #pragma unroll
         for (int i = 0; i < BM / LINES; ++i)
@@ -62,7 +62,7 @@ template <int BM, int BN, int WM, int WN, int STAGES> struct Tile {
         from_b += DEPTH;
     }
 
-    // What a step takes. The place of its chunks differs from that of the first step in one bit.
+    // Loads the operands of a step. The offset of its chunks differs from that of the first step in one bit.
     __device__ void load(int buffer, int stage, int step) {
         static_assert(STEPS == 2, "two steps, one bit");
         const u8* const of_a = memory + stage + (a_begin ^ step * 2 * CHUNK);
@@ -81,8 +81,8 @@ template <int BM, int BN, int WM, int WN, int STAGES> struct Tile {
                 multiply_add(sums[i][j], a[buffer][i], b[buffer][j / 2][j % 2 * 2], b[buffer][j / 2][j % 2 * 2 + 1]);
     }
 
-    // All products, of so many stages. While one is multiplied, STAGES - 1 others are on their way. In the end nobody
-    // reads a stage any more.
+    // All products, of so many stages: while one is multiplied, STAGES - 1 others are being copied. At the end no thread reads
+    // a stage any more.
     __device__ void run(int stages) {
         for (int i = 0; i < STAGES - 1; ++i) {
             if (i < stages) copy(i * STAGE);
@@ -98,7 +98,7 @@ template <int BM, int BN, int WM, int WN, int STAGES> struct Tile {
                 const bool last = step == STEPS - 1;
                 if (last) {
                     wait_for_copies<STAGES - 2>();
-                    __syncthreads();  // the next stage is there, and nobody reads this one any more
+                    __syncthreads();  // the next stage has arrived, and no thread reads this one any more
                     stage = stage == LAST ? 0 : stage + STAGE;
                 }
                 if (!last || i < stages - 1) load((step + 1) % 2, stage, last ? 0 : step + 1);
@@ -112,7 +112,7 @@ template <int BM, int BN, int WM, int WN, int STAGES> struct Tile {
         }
     }
 
-    // Sums modulo a modulus, row by row in shared memory.
+    // Sums modulo a modulus, to rows in shared memory.
     __device__ void reduce(int modulus) {
         const int lane = int(threadIdx.x) % 32, warp = int(threadIdx.x) / 32;
         const float inverse = 1.0f / float(modulus);
@@ -130,27 +130,27 @@ template <int BM, int BN, int WM, int WN, int STAGES> struct Tile {
         __syncthreads();
     }
 
-    // Results to where they belong, or added to what is there. With `aligned` rows begin at multiples of 16 bytes.
+    // Stores results from shared memory, or adds them. `aligned`: rows begin at multiples of 16 bytes.
     __device__ void store(u8* results, int rows, int columns, int row, int column, int modulus, bool add, bool aligned) {
         constexpr int PARTS = BN / CHUNK;
         for (int i = int(threadIdx.x); i < BM * PARTS; i += THREADS) {
             const int line = i / PARTS, from_column = i % PARTS * CHUNK;
             if (row + line >= rows) break;
-            const u8* const found = memory + line * PITCH + from_column;
+            const u8* const from = memory + line * PITCH + from_column;
             u8* const to = results + i64(row + line) * columns + column + from_column;
             const int count = min(CHUNK, columns - column - from_column);
             if (aligned && count == CHUNK && !add) {
-                *reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(found);
+                *reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(from);
                 continue;
             }
             for (int k = 0; k < count; ++k) {
-                const int sum = found[k] + (add ? to[k] : 0);
+                const int sum = from[k] + (add ? to[k] : 0);
                 to[k] = u8(sum < modulus ? sum : sum - modulus);
             }
         }
     }
 
-    // The sums themselves, none negative, to where they belong, or added to what is there.
+    // Stores the sums themselves, none negative, or adds them.
     __device__ void add_up(u32* totals, int rows, int columns, int row, int column, bool add) {
         const int lane = int(threadIdx.x) % 32, warp = int(threadIdx.x) / 32;
         const int first_row = row + warp % WARPS_DOWN * WM + lane / 4;

@@ -1,11 +1,13 @@
-// Numbers of all dtypes as integers, what they are modulo small numbers, and back: the arithmetic of residue.cu.
+// Formats of numbers, their scaled integers and what rounding moved, and arithmetic modulo small numbers.
 #pragma once
 
 #include "common/types.cuh"
 
-// MODULI in formats.py: pairwise coprime.
+// formats.py reads these constants. Moduli are pairwise coprime.
 constexpr int MODULI[] = {256, 255, 253, 251, 247, 241, 239, 233, 229, 227, 223,
                           217, 211, 199, 197, 193, 191, 181, 179, 173, 167};
+constexpr int BITS = 7, LOST = 512, HALF_WAY = 497;
+constexpr int KEPT_16 = 31, KEPT_32 = 31, KEPT_64 = 55;  // of Float16, Float32, Float64
 constexpr int MOST_MODULI = sizeof(MODULI) / sizeof(MODULI[0]);
 
 __device__ inline double power_of_two(int exponent) { return __longlong_as_double(i64(exponent + 1023) << 52); }
@@ -13,15 +15,15 @@ __device__ inline double power_of_two(int exponent) { return __longlong_as_doubl
 template <bool LONG> struct WholeOf { using Type = int; };
 template <> struct WholeOf<true> { using Type = i64; };
 
-// Next to this number a float64 has no fraction: adding it rounds to the nearest integer, in the last bits of the sum.
+// A float64 of this magnitude has no fraction bits: adding it rounds to the nearest integer, in the low bits of the sum.
 constexpr double ROUND = 6755399441055744;
 __device__ inline int last_word(double sum) { return int(u32(u64(__double_as_longlong(sum)))); }
 __device__ inline int first_word(double value) { return int(u32(u64(__double_as_longlong(value)) >> 32)); }
 
-// Formats of formats.py. KEPT: bits that the largest number of a row or column is rounded to.
+// A binary format, as in formats.py. KEPT: bits that the largest number of a row or column is rounded to.
 template <typename Bits, typename Large_, int PRECISION_, int LEAST_, int KEPT_> struct Float {
     using Storage = Bits;
-    using Large = Large_;  // a magnitude, of a type that atomics take
+    using Large = Large_;  // a magnitude, of a type that atomics support
     using Whole = typename WholeOf<(KEPT_ > 31)>::Type;
     static constexpr int PRECISION = PRECISION_, LEAST = LEAST_, KEPT = KEPT_, TOP = 3 - PRECISION - LEAST;
     static constexpr int BYTES = (KEPT + 8) / 8;
@@ -30,17 +32,17 @@ template <typename Bits, typename Large_, int PRECISION_, int LEAST_, int KEPT_>
     static constexpr u64 SIGN = u64(1) << (8 * sizeof(Bits) - 1), FRACTION = (u64(1) << (PRECISION - 1)) - 1;
     static constexpr u64 INFINITE = SIGN - 1 - FRACTION, NOT_A_NUMBER = INFINITE + (FRACTION + 1) / 2;
 
-    // Of a magnitude: infinite or no number at all.
-    static __device__ bool wild(u64 magnitude) { return magnitude >= INFINITE; }
+    // Whether a magnitude is infinity or NaN.
+    static __device__ bool nonfinite(u64 magnitude) { return magnitude >= INFINITE; }
 
-    // The exponent e for which a magnitude is at least 2^(e-1) and below 2^e; 0 for zero.
+    // The exponent e with 2^(e-1) <= magnitude < 2^e; 0 for zero.
     static __device__ int exponent(u64 magnitude) {
         const int field = int(magnitude >> (PRECISION - 1));
         if (field) return field - 1 + LEAST + PRECISION;
         return magnitude ? 64 - __clzll(i64(magnitude)) + LEAST : 0;
     }
 
-    // What the numbers of a line are scaled by, one after the other: together 2^(KEPT - exponent).
+    // Factors that scale the numbers of a line, applied one after the other: together 2^(KEPT - exponent).
     struct Scale {
         double first, second;
         __device__ explicit Scale(int exponent)
@@ -48,9 +50,8 @@ template <typename Bits, typename Large_, int PRECISION_, int LEAST_, int KEPT_>
               second(power_of_two(KEPT - exponent - (KEPT - exponent) / 2)) {}
     };
 
-    // A number scaled, rounded to an integer, ties to even; and the first word of how far that moved it, which is not
-    // zero unless it is the same number. Zero for what is not finite. Numbers so small that scaling rounds them become
-    // zero, and have moved by less than is told apart (LOST).
+    // A number scaled and rounded to an integer, ties to even; `moved` is the high word of the rounding error, and zero only
+    // if there is none. Numbers so small that scaling itself rounds them become zero; they moved by less than LOST can tell.
     static __device__ Whole whole(Storage bits, const Scale& scale, int& moved) {
         const double scaled = real(bits) * scale.first * scale.second;
         double rest = scaled;
@@ -61,24 +62,24 @@ template <typename Bits, typename Large_, int PRECISION_, int LEAST_, int KEPT_>
             upper = Whole(last_word(high)) * (1 << 28);
         }
         const double low = rest + ROUND;
-        const Whole found = upper + last_word(low);
+        const Whole whole = upper + last_word(low);
         moved = first_word(rest - (low - ROUND)) & 0x7fffffff;
-        if (found == 0 && bits & (SIGN - 1)) moved = max(moved, 1);
-        return found;
+        if (whole == 0 && bits & (SIGN - 1)) moved = max(moved, 1);
+        return whole;
     }
     static __device__ u64 biased(Whole whole) { return u64(i64(whole)) + BIAS; }
 
-    // Of that first word, of the largest that a line has, the exponent: the least e with less than 2^e, relative to the
-    // units of the line (certificate.cuh) and never below -511, plus 512; zero where nothing moved.
-    static __device__ int lost(int moved) { return moved ? max((moved >> 20) - 1022 - KEPT + 7, -511) + 512 : 0; }
+    // From the largest such word in a line: the least e with an error below 2^e, in units of the line (certificate.cuh), at
+    // least 1 - LOST, plus LOST; zero where nothing moved.
+    static __device__ int lost(int moved) { return moved ? max((moved >> 20) - 1022 - KEPT + BITS, 1 - LOST) + LOST : 0; }
 
-    // Of such an integer, of which the largest has KEPT bits, the first seven.
+    // The top BITS of KEPT bits of such an integer.
     static __device__ u32 magnitude(Whole whole) {
-        if constexpr (KEPT > 31) return u32(u64(whole < 0 ? -whole : whole) >> (KEPT - 7));
-        else return u32(whole < 0 ? 0 - u32(whole) : u32(whole)) >> (KEPT - 7);
+        if constexpr (KEPT > 31) return u32(u64(whole < 0 ? -whole : whole) >> (KEPT - BITS));
+        else return u32(whole < 0 ? 0 - u32(whole) : u32(whole)) >> (KEPT - BITS);
     }
 
-    // The number as float64, exactly; of one that is not finite whatever comes.
+    // A finite number as float64, exactly.
     static __device__ double real(Storage bits) {
         if constexpr (sizeof(Storage) == 8) {
             return __longlong_as_double(i64(bits));
@@ -93,9 +94,9 @@ template <typename Bits, typename Large_, int PRECISION_, int LEAST_, int KEPT_>
         }
     }
 };
-using Float16 = Float<u16, u32, 11, -24, 31>;
-using Float32 = Float<u32, u32, 24, -149, 31>;
-using Float64 = Float<u64, u64, 53, -1074, 55>;
+using Float16 = Float<u16, u32, 11, -24, KEPT_16>;
+using Float32 = Float<u32, u32, 24, -149, KEPT_32>;
+using Float64 = Float<u64, u64, 53, -1074, KEPT_64>;
 
 template <typename T> struct Integer {
     using Storage = T;
@@ -111,15 +112,15 @@ template <typename T> struct Integer {
     }
 };
 
-// Next to this number a float32 has no fraction: adding it rounds to the nearest integer, in the last bits of the sum.
+// A float32 of this magnitude has no fraction bits: adding it rounds to the nearest integer, in the low bits of the sum.
 constexpr float MAGIC = 12582912;
 
-// A sum of products of residues, below 2^28, modulo a modulus: from 0 on.
+// A sum of products of residues, below 2^28, modulo a modulus; not negative.
 __device__ inline u32 reduced(int sum, int modulus, float inverse) {
     const int quotient = int(__float_as_uint(fma(float(sum), inverse, MAGIC)) - __float_as_uint(MAGIC));
     const u32 rest = u32(sum - quotient * modulus);
-    return min(rest, rest + u32(modulus));  // a negative one is large
+    return min(rest, rest + u32(modulus));  // a negative rest is a large u32
 }
 
-// No larger than a u32 can be.
+// Saturates.
 __device__ inline u32 limited_sum(u32 a, u32 b) { return a + b < a ? ~u32(0) : a + b; }

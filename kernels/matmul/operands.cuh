@@ -1,14 +1,14 @@
-// Rows of A and columns of B that a warp has: loaded, scaled to integers, cut into digits.
+// Rows of A and columns of B of a warp: loaded, scaled to integers, cut into digits.
 #pragma once
 
 #include "matmul/digits.cuh"
 
-constexpr int SIDE = 16;  // rows of A, columns of B and numbers of each that a warp has at a time
+constexpr int SIDE = 16;  // rows of A, columns of B, and numbers of each, that a warp holds at a time
 
 template <typename T, int COUNT> struct alignas(COUNT * sizeof(T)) Pack { T items[COUNT]; };
 
-// With g = lane / 4 and t = lane % 4: where number i of four is that a lane has of a line, and where in 16 columns of B is
-// column n of the eight that tile j multiplies. So that lanes read and write 8 or 16 bytes, and those next to each other.
+// With g = lane / 4 and t = lane % 4: the place in a line of number i of a lane's four, and the place in 16 columns of B of
+// column n of the eight that tile j multiplies. Chosen so that lanes access 8 or 16 bytes, next to their neighbours'.
 template <typename F> struct Places {
     using T = typename F::Storage;
     static constexpr bool DOUBLES = sizeof(T) == 8;
@@ -16,14 +16,14 @@ template <typename F> struct Places {
     static __device__ int column(int j, int n) { return DOUBLES ? 8 * j + n : 2 * n + j; }
 };
 
-// Two lines of a lane: rows g and g + 8 of A, or column g of both tiles of B. All four lanes of them have their scales.
+// Two lines of a lane: rows g and g + 8 of A, or column g of both tiles of B. All four lanes of a line hold its scale.
 template <typename F, int CHUNKS> struct Pair {
     using T = typename F::Storage;
     using Of = Scaling<sizeof(T)>;
     u32 digits[CHUNKS][2][Digits<F>::ALL];
     decltype(Sum<F, SIDE * CHUNKS>::scale(0)) scales[2];
 
-    // Whether all exponents of lines that the warp has are moderate; those of zeros are.
+    // Cuts numbers into digits; returns whether the exponents of all lines of the warp are moderate. Those of zeros are.
     __device__ bool split(const T (&values)[CHUNKS][2][4]) {
         typename Of::Bits bits[CHUNKS][2][4];
         u32 low[2] = {}, keys[2];
@@ -80,7 +80,7 @@ template <typename F, int CHUNKS> struct Pair {
     }
 };
 
-// A matrix of the stack of products, and its factors.
+// A matrix of the product, and its factors.
 template <typename F> struct Matrix {
     using T = typename F::Storage;
     const T *a, *b;

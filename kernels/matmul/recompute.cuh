@@ -1,16 +1,16 @@
-// Elements of a product of small matrices, one by one and as docs/matmul.md defines them.
+// Single elements of a product of small matrices, computed as docs/matmul.md defines them.
 #pragma once
 
 #include "matmul/certificate.cuh"
 #include "matmul/nonfinite.cuh"
 
-// What a line is like; of each of 16 lines two lanes know it.
+// What is known of a line; two lanes hold each of 16 lines.
 template <typename F> struct Known {
     u64 largest = 0;
     Part part;
 
-    // Lane by lane: numbers that are `step` apart; none where the line does not exist. Of a line with infinities or NaN only
-    // `wild` says anything.
+    // Each lane reads numbers that are `step` apart; none if the line does not exist. For a line with infinities or NaN only
+    // `nonfinite` is meaningful.
     __device__ Known(const typename F::Storage* line, int step, int inner) {
         const int half = int(threadIdx.x) / 16 % 2;
 #pragma unroll 1
@@ -31,7 +31,7 @@ template <typename F> struct Known {
         part.template gather<16>();
     }
 
-    // What a lane knows.
+    // What another lane knows.
     __device__ Known(const Known& of, int lane) {
         largest = __shfl_sync(~0u, of.largest, lane);
         part.size = __shfl_sync(~0u, of.part.size, lane);
@@ -41,11 +41,11 @@ template <typename F> struct Known {
     }
 
     __device__ int exponent() const { return F::exponent(largest); }
-    __device__ bool wild() const { return F::wild(largest); }
+    __device__ bool nonfinite() const { return F::nonfinite(largest); }
     __device__ Line line() const { return Line(u64(part.size), part.loss, part.early, part.late); }
 };
 
-// An element: its row and its column, whose numbers are `step` apart.
+// An element: its row, and its column with numbers that are `step` apart.
 template <typename F> struct Element {
     const typename F::Storage *row, *column;
     int step, inner;
@@ -58,7 +58,7 @@ template <typename F> struct Element {
     __device__ typename F::Whole whole_of_row(int k) const { return whole(row[k], of_row); }
     __device__ typename F::Whole whole_of_column(int k) const { return whole(column[k * step], of_column); }
 
-    // With no more than the sum of products of magnitudes; where that is not enough, with the sum.
+    // First by a lower bound on the sum of products of magnitudes, then by the sum itself.
     __device__ bool is_certain(u32 least, double share) const {
         const Line a = of_row.line(), b = of_column.line();
         if (certain<F>(a, b, inner, least, share)) return true;
@@ -68,11 +68,11 @@ template <typename F> struct Element {
         return certain<F>(a, b, inner, total, share);
     }
 
-    __device__ typename F::Storage wild_sum() const {
-        int found = 0;
+    __device__ typename F::Storage nonfinite_sum() const {
+        int kinds = 0;
 #pragma unroll 1
-        for (int k = 0; k < inner; ++k) found |= term<F>(row[k], column[k * step]);
-        return sum_of_terms<F>(found);
+        for (int k = 0; k < inner; ++k) kinds |= term<F>(row[k], column[k * step]);
+        return sum_of_terms<F>(kinds);
     }
 
     __device__ double in_order(double scale_a, double scale_b) const {
@@ -82,7 +82,7 @@ template <typename F> struct Element {
         return sum;
     }
 
-    // Term by term in float64; what overflows on the way again, in a scale where it cannot.
+    // Term by term in float64; if that overflows on the way, again with factors scaled so that it cannot.
     __device__ typename F::Storage dot_product() const {
         const double sum = in_order(1, 1);
         if (is_finite(sum)) return rounded<F>(sum, 0);
@@ -91,7 +91,7 @@ template <typename F> struct Element {
         return rounded<F>(scaled, of_a + of_b - 2 * HALF_WAY);
     }
 
-    // The exact sum of products of scaled integers, rounded wherever it ends up.
+    // The exact sum of products of scaled integers, rounded for any exponent.
     __device__ typename F::Storage exact() const {
         u64 low = 0, high = 0;
 #pragma unroll 1

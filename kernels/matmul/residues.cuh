@@ -1,15 +1,15 @@
-// What integers are modulo small numbers.
+// Residues of integers modulo small numbers.
 #pragma once
 
 #include "matmul/mma.cuh"
 
-// A number as bytes without a sign, at most eight: a sum of them, times what each is worth modulo a modulus m, less what
-// was added to make all numbers positive. Up to 2^19 in magnitude, that sum is taken as a float32 next to a multiple of
-// m and 256, between 2^23 and 2^24: there float32 have no fraction, and what is left after so many times m shows in the
-// last eight bits, nearest to zero and no less than -128.
+// A number is at most eight unsigned bytes: the sum of bytes times their weights modulo a modulus m, minus the bias that
+// made all numbers positive. That sum, up to 2^19 in magnitude, is added to a multiple of m and 256 between 2^23 and 2^24,
+// where a float32 has no fraction bits; after subtracting the nearest multiple of m, the low eight bits are the residue
+// nearest to zero, no less than -128.
 template <int BYTES, u64 BIAS> struct Divisors {
-    u32 low[MOST_MODULI] = {}, high[MOST_MODULI] = {};  // what bytes are worth, between -128 and 127
-    u32 start[MOST_MODULI] = {};                        // the bits of the float32 of a number without bytes
+    u32 low[MOST_MODULI] = {}, high[MOST_MODULI] = {};  // weights of bytes, between -128 and 127
+    u32 start[MOST_MODULI] = {};                        // the bits of the float32 to start from
     float inverse[MOST_MODULI] = {}, offset[MOST_MODULI] = {};
 
     constexpr Divisors() {
@@ -23,7 +23,7 @@ template <int BYTES, u64 BIAS> struct Divisors {
             }
             const int multiple = ((1 << 23) + (1 << 19)) / (256 * modulus) + 1;
             start[i] = 0x4b000000 + u32(256 * modulus * multiple - (1 << 23)) - u32(BIAS % u64(modulus));
-            // No less than 1 / m: what is off then makes quotients too large, and what is left of 128 becomes -127.
+            // At least 1 / m: errors then make quotients too large, so that a remainder of 128 becomes -127.
             const float nearest = 1.0f / float(modulus);
             inverse[i] = double(nearest) * modulus < 1 ? float(nearest * (1 + 0.7 / (1 << 23))) : nearest;
             offset[i] = MAGIC - float(256 * multiple);
@@ -31,7 +31,7 @@ template <int BYTES, u64 BIAS> struct Divisors {
     }
 };
 
-// The last byte is a residue of the number.
+// The low byte is a residue of the number.
 template <typename F> __device__ u32 residue(u32 low, u32 high, int i) {
     constexpr Divisors<F::BYTES, F::BIAS> table;
     u32 sum = dot_bytes(low, table.low[i], table.start[i]);

@@ -1,4 +1,4 @@
-"""Wide integers on the CPU, in words of 64 bits, to numbers of a dtype: exactly, or rounded once."""
+"""Converts wide integers, in 64-bit words, to a dtype on the CPU: exactly, or rounded once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def to_integer(words: Words, dtype: np.dtype[Any]) -> NDArray[Any]:
     Raises
     ------
     OverflowError
-        If one does not fit, with the first that does not.
+        If one does not fit; names the first.
     """
     low = words[0].view(np.int64)
     info = np.iinfo(dtype)
@@ -36,7 +36,7 @@ def to_integer(words: Words, dtype: np.dtype[Any]) -> NDArray[Any]:
 
 
 def too_large(value: int | None, dtype: np.dtype[Any]) -> str:
-    """What to say of a product that does not fit; the value where it is known."""
+    """Message for a product that does not fit, with the value if it is known."""
     got = "a sum" if value is None else f"the sum {value},"
     info = np.iinfo(dtype)
     remedy = "ask for int64" if dtype != np.int64 else "convert the matrices to float64"
@@ -44,19 +44,20 @@ def too_large(value: int | None, dtype: np.dtype[Any]) -> str:
 
 
 def to_float(words: Words, exponents: NDArray[np.int64], format: Format) -> NDArray[Any]:
-    """Integers times powers of two, rounded once to the nearest, ties to even; too large ones to infinity.
+    """Integers times powers of two, rounded once to nearest, ties to even; infinity if too large.
 
     Parameters
     ----------
     words
+        The integers.
     exponents
-        Of the powers of two; of a shape that broadcasts.
+        Of the powers of two; their shape broadcasts.
     format
-        Of the result. What falls among its subnormal numbers is rounded there, and only there.
+        Of the result. Subnormal results are rounded as such, and only once.
     """
     negative = words[-1] >> np.uint64(63)
     head, more, length = _leading(_magnitude(words, negative))
-    # The number is head * 2**(place of the last bit of head), and more if there is more.
+    # The number is head * 2**last, and a little more where `more` says so.
     last = length + exponents - 64
     quantum = np.maximum(last + 64 - format.precision, format.least)
     dropped = np.minimum(quantum - last, 65)
@@ -81,7 +82,7 @@ def _magnitude(words: Words, negative: NDArray[np.uint64]) -> Words:
 
 
 def _leading(words: Words) -> tuple[NDArray[np.uint64], NDArray[np.bool_], NDArray[np.int64]]:
-    """The 64 bits from the first that is set, whether there are more below them, and the number of bits of all."""
+    """The 64 bits from the first set bit on, whether bits below them are set, and the length in bits."""
     words = list(words)
     length = np.full(words[0].shape, 64 * len(words), np.int64)
     for _ in range(len(words) - 1):
@@ -91,7 +92,7 @@ def _leading(words: Words) -> tuple[NDArray[np.uint64], NDArray[np.bool_], NDArr
         words[0] = np.where(empty, np.uint64(0), words[0])
         length -= 64 * empty
     top = words[-1]
-    # Without its second bit no number is rounded up to the next power of two.
+    # The second bit cleared: float64 must not round up to the next power of two.
     zeros = 64 - np.frexp((top & ~(top >> np.uint64(1))).astype(np.float64))[1].astype(np.int64)
     shift = np.minimum(zeros, 63).astype(np.uint64)
     below = np.where(shift == 0, np.uint64(0), words[-2] >> (np.uint64(64) - np.maximum(shift, np.uint64(1))))
@@ -104,7 +105,7 @@ def _leading(words: Words) -> tuple[NDArray[np.uint64], NDArray[np.bool_], NDArr
 def _halved(
     head: NDArray[np.uint64], more: NDArray[np.bool_], dropped: NDArray[np.int64]
 ) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-    """What is left of `head` without its last bits, 11 of them or more, and one where that is to be rounded up."""
+    """`head` without its last bits, of which 11 or more are dropped, and one where it has to be rounded up."""
     all_of_it = dropped > 63
     shift = np.minimum(dropped, 63).astype(np.uint64)
     kept = np.where(all_of_it, np.uint64(0), head >> shift)

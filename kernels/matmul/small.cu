@@ -1,23 +1,23 @@
-// Exact products of stacks of small matrices of floats: each number is read once and each element written once.
+// Exact products of stacks of small matrices of floats: each number is read once, each element is written once.
 //
-//   multiply_small       one matrix by a warp for each 16 of its rows, or columns
+//   multiply_small       one matrix by a warp per 16 rows, or columns
 //
 // A warp scales 16 rows of A and 16 columns of B to integers, cuts these into digits of eight bits, and multiplies those on
-// tensor cores, exactly; other warps get its digits of B through shared memory. Elements that a bound cannot vouch for at
-// once are looked at one by one. small.py calls the kernel, docs/matmul.md says what is computed.
+// tensor cores, exactly; other warps get its digits of B through shared memory. Elements that a quick bound does not cover are
+// examined one by one. small.py launches the kernel, docs/matmul.md says what is computed.
 
 #include "matmul/operands.cuh"
 #include "matmul/recompute.cuh"
 
-constexpr int AT_A_TIME = 4;  // matrices by a block where each has one warp
+constexpr int PER_BLOCK = 4;  // matrices, if each has one warp
 
-// One tile: 16 rows, eight columns. Of each of a lane's four elements the sum of products, and that of magnitudes.
+// A tile of 16 rows and eight columns: for each of a lane's four elements the sums of products and of magnitudes.
 template <typename F, int CHUNKS> struct Tile {
     using D = Digits<F>;
     Sum<F, SIDE * CHUNKS> sums[4];
     int totals[4] = {};
 
-    __device__ static void multiply(int (&found)[4], const u32 (&a)[CHUNKS][2][D::ALL], int i,
+    __device__ static void multiply(int (&sums)[4], const u32 (&a)[CHUNKS][2][D::ALL], int i,
                                     const u32 (&b)[CHUNKS][D::ALL], int j) {
         const bool signed_a = i == D::COUNT - 1;
         const bool signed_b = j == D::COUNT - 1;
@@ -26,9 +26,9 @@ template <typename F, int CHUNKS> struct Tile {
             const u32 own[2] = {a[c][0][i], a[c][1][i]};
             if (c % 2 == 0 && c + 1 < CHUNKS) {
                 const u32 next[2] = {a[c + 1][0][i], a[c + 1][1][i]};
-                multiply_bytes(found, own, next, b[c][j], b[c + 1][j], signed_a, signed_b);
+                multiply_bytes(sums, own, next, b[c][j], b[c + 1][j], signed_a, signed_b);
             } else if (c % 2 == 0) {
-                multiply_bytes(found, own, b[c][j], signed_a, signed_b);
+                multiply_bytes(sums, own, b[c][j], signed_a, signed_b);
             }
         }
     }
@@ -53,7 +53,7 @@ template <typename F, int CHUNKS> struct Tile {
         multiply(totals, a, D::COUNT, b, D::COUNT);
     }
 
-    // Whether the elements are certain by Nearness.
+    // Whether all elements are certain, by Nearness.
     __device__ bool are_certain(const u32 (&a)[CHUNKS][2][D::ALL], const u32 (&b)[CHUNKS][D::ALL], int inner,
                                 const bool (&there)[4]) const {
         int sizes[4] = {}, least = 1 << 30;
@@ -76,14 +76,14 @@ template <typename F, int CHUNKS> struct Tile {
     }
 };
 
-// Looks at the elements of two tiles one by one; how many are doubtful.
+// Examines the elements of two tiles one by one, and recomputes them where needed; returns how many were uncertain.
 template <typename F>
-__device__ int mend(const Matrix<F>& of, int row, int column, double share, const int (&totals)[8]) {
+__device__ int recompute(const Matrix<F>& of, int row, int column, double share, const int (&totals)[8]) {
     using Of = Scaling<sizeof(typename F::Storage)>;
     const int lane = int(threadIdx.x) % 32, g = lane / 4, t = lane % 4, line = lane % 16;
     const Known<F> rows(of.a + (row + line) * of.inner, 1, row + line < of.rows ? of.inner : 0);
     const Known<F> columns(of.b + column + line, of.columns, column + line < of.columns ? of.inner : 0);
-    int doubtful = 0;
+    int uncertain = 0;
 #pragma unroll 1
     for (int e = 0; e < 8; ++e) {
         const int down = g + e / 2 % 2 * 8, across = Places<F>::column(e / 4, 2 * t + e % 2);
@@ -95,22 +95,22 @@ __device__ int mend(const Matrix<F>& of, int row, int column, double share, cons
         const Element<F> element{of.a + (row + down) * of.inner, of.b + column + across, of.columns, of.inner, of_row,
                                  of_column};
         typename F::Storage* const to = of.result + (row + down) * of.columns + column + across;
-        if (of_row.wild() || of_column.wild()) {
-            *to = element.wild_sum();
+        if (of_row.nonfinite() || of_column.nonfinite()) {
+            *to = element.nonfinite_sum();
         } else if (!element.is_certain(u32(total), share)) {
             *to = element.dot_product();
-            ++doubtful;
+            ++uncertain;
         } else {
             const int first = of_row.exponent(), second = of_column.exponent();
             const bool moderate = min(first, second) >= Of::LEAST && max(first, second) <= Of::MOST;
             if (!moderate || Sum<F, SIDE>::unsure(*to, first + second)) *to = element.exact();
         }
     }
-    return doubtful;
+    return uncertain;
 }
 
-// Blocks that a multiprocessor is to hold at least, where more than the compiler would choose were faster; Turing has
-// registers for one less.
+// Minimum of blocks per multiprocessor where more than the compiler would choose were faster; Turing has registers for one
+// less.
 constexpr int OF_WIDEST = TURING ? 2 : 3;
 template <typename F, int WARPS, int CHUNKS, bool WHOLE> constexpr int BLOCKS =
     !WHOLE || WARPS != CHUNKS || sizeof(typename F::Storage) == 2 ? 0
@@ -120,24 +120,24 @@ template <typename F, int WARPS, int CHUNKS, bool WHOLE> constexpr int BLOCKS =
     : WARPS == 4                                                  ? 4
                                                                   : 0;
 
-// Matrix m of the stack of products comes from matrices a_of[m] and b_of[m], where they are listed, else from m and m.
+// Matrix m of the stack of products comes from matrices a_of[m] and b_of[m] if they are listed, else from m and m.
 template <typename F, int WARPS, int CHUNKS, bool WHOLE>
-__global__ void __launch_bounds__(32 * (WARPS == 1 ? AT_A_TIME : WARPS), BLOCKS<F, WARPS, CHUNKS, WHOLE>)
+__global__ void __launch_bounds__(32 * (WARPS == 1 ? PER_BLOCK : WARPS), BLOCKS<F, WARPS, CHUNKS, WHOLE>)
 multiply_small(const typename F::Storage* __restrict__ a, const typename F::Storage* __restrict__ b,
                const int* __restrict__ a_of, const int* __restrict__ b_of, int listed, int matrices, int rows, int inner,
-               int columns, double share, typename F::Storage* result, u64* doubtful) {
+               int columns, double share, typename F::Storage* result, u64* uncertain) {
     using T = typename F::Storage;
     using D = Digits<F>;
     using Scale = decltype(Sum<F, SIDE * CHUNKS>::scale(0));
     constexpr int GROUPS = WARPS > 1 ? WARPS : 0, OTHERS = GROUPS ? GROUPS : 1;
-    // Of each digit all chunks together, as the tensor cores take them; by sixteen bytes as far as that goes.
+    // All chunks of a digit together, as the tensor cores take them; 16 bytes at a time as far as possible.
     constexpr int WORDS = D::ALL * CHUNKS, FOURS = WORDS / 4, REST = WORDS % 4;
     __shared__ alignas(16) u32 shared_fours[OTHERS][2][FOURS][GROUPS ? 32 : 1][4];
     __shared__ u32 shared_rest[OTHERS][2][REST ? REST : 1][GROUPS ? 32 : 1];
     __shared__ Scale shared_scales[OTHERS][2][8];
     if constexpr (WHOLE) rows = columns = SIDE * WARPS, inner = SIDE * CHUNKS;
     const u32 lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, warp = threadIdx.x / 32;
-    const int matrix = GROUPS ? int(blockIdx.x) : int(blockIdx.x) * AT_A_TIME + int(warp), own = GROUPS ? int(warp) * SIDE : 0;
+    const int matrix = GROUPS ? int(blockIdx.x) : int(blockIdx.x) * PER_BLOCK + int(warp), own = GROUPS ? int(warp) * SIDE : 0;
     if (!GROUPS && matrix >= matrices) return;
     const int of_a = listed ? a_of[matrix] : matrix, of_b = listed ? b_of[matrix] : matrix;
     const Matrix<F> of{a + i64(of_a) * (rows * inner), b + i64(of_b) * (inner * columns),
@@ -166,7 +166,7 @@ multiply_small(const typename F::Storage* __restrict__ a, const typename F::Stor
         moderate = __syncthreads_and(moderate);
     if (own >= rows) return;
     moderate &= pair_a.split(values_a);
-    int found = 0;
+    int recomputed = 0;
 #pragma unroll 1
     for (int group = 0; group * SIDE < columns; ++group) {
         const int column = group * SIDE;
@@ -224,8 +224,8 @@ multiply_small(const typename F::Storage* __restrict__ a, const typename F::Stor
                     }
             }
         }
-        if (__any_sync(~0u, !sure)) found += mend<F>(of, own, column, share, totals);
+        if (__any_sync(~0u, !sure)) recomputed += recompute<F>(of, own, column, share, totals);
     }
-    for (int distance = 16; distance; distance /= 2) found += __shfl_xor_sync(~0u, found, distance);
-    if (lane == 0 && found) atomicAdd(doubtful, u64(found));
+    for (int distance = 16; distance; distance /= 2) recomputed += __shfl_xor_sync(~0u, recomputed, distance);
+    if (lane == 0 && recomputed) atomicAdd(uncertain, u64(recomputed));
 }

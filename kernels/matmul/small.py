@@ -1,4 +1,4 @@
-"""Exact products of stacks of small matrices of floats on a GPU: the door to the kernel of `small.cu`."""
+"""Exact products of stacks of small matrices of floats on a GPU: launches the kernel of `small.cu`."""
 
 from __future__ import annotations
 
@@ -10,24 +10,26 @@ import numpy as np
 from kernels.common import nvrtc
 from kernels.common.arrays import converted
 from kernels.common.checks import check_array
+from kernels.common.constants import constant
 from kernels.matmul.formats import FORMATS
 from kernels.matmul.memory import ceil_div, empty, is_small, matrices_of, numbered
 
 SOURCE = Path(__file__).with_suffix(".cu")
 
 C_TYPES = {"float16": "Float16", "float32": "Float32", "float64": "Float64"}
-SIDE, AT_A_TIME = 16, 4  # of small.cu
+SIDE = constant(SOURCE.with_name("operands.cuh"), "SIDE")
+PER_BLOCK = constant(SOURCE, "PER_BLOCK")
 
 
 def suits(result: np.dtype[Any], inner: int, a: Any, b: Any) -> bool:
-    """Whether a part is the whole of two stacks of small matrices; what cannot be multiplied is left to others."""
+    """Whether these are two whole stacks of small matrices that can be multiplied."""
     if min(a.ndim, b.ndim) < 2 or not a.shape[-1] == b.shape[-2] == inner:
         return False
     return is_small(result, a.shape[-2], inner, b.shape[-1])
 
 
-class ProductOfSmall:
-    """The product of two stacks of matrices that `suits` accepts, in one part: see `ProductOnDevice`.
+class SmallProduct:
+    """The product of two stacks of matrices that `suits` accepts, in one part; the interface of `ResidueProduct`.
 
     Parameters
     ----------
@@ -41,7 +43,7 @@ class ProductOfSmall:
         self.result = result
 
     def measure(self, a: Any, b: Any) -> None:
-        """Nothing: one kernel does everything."""
+        """Do nothing: one kernel does everything."""
 
     def add(self, a: Any, b: Any) -> None:
         """Multiply.
@@ -50,6 +52,11 @@ class ProductOfSmall:
         ----------
         a, b : CuPy arrays, shapes (..., rows, inner) and (..., inner, columns), C-contiguous
             Of any dtype that NumPy converts to that of the product.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If they cannot be multiplied, or not by this kernel.
         """
         import cupy
 
@@ -61,7 +68,7 @@ class ProductOfSmall:
             raise ValueError(f"matmul: expected {self.kind} matrices to multiply, got shapes {a.shape} and {b.shape}")
         batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
         self.product = empty((*batch, rows, columns), f"u{self.result.itemsize}")
-        self.doubts = cupy.zeros(1, np.uint64)
+        self.counter = cupy.zeros(1, np.uint64)
         if not self.product.size:
             return
         listed = not a.shape[:-2] == b.shape[:-2] == batch
@@ -80,12 +87,12 @@ class ProductOfSmall:
         warps, chunks = ceil_div(max(rows, columns), SIDE), ceil_div(inner, SIDE)
         whole = rows == columns == warps * SIDE and inner == chunks * SIDE and not any(x.data.ptr % 16 for x in (a, b))
         kernel = f"multiply_small<{C_TYPES[self.result.name]}, {warps}, {chunks}, {str(whole).lower()}>"
-        at_a_time = AT_A_TIME if warps == 1 else 1
+        per_block = PER_BLOCK if warps == 1 else 1
         nvrtc.load(SOURCE, kernel)(
-            (ceil_div(matrices, at_a_time),),
-            (32 * warps * at_a_time,),
+            (ceil_div(matrices, per_block),),
+            (32 * warps * per_block,),
             (a, b, *lists, *map(np.int32, (matrices, rows, inner, columns)),
-             np.float64(FORMATS[self.result.name].share(inner)), self.product, self.doubts),
+             np.float64(FORMATS[self.result.name].share(inner)), self.product, self.counter),
         )  # fmt: skip
 
     def finish(self) -> Any:
@@ -93,16 +100,16 @@ class ProductOfSmall:
         return self.product.view(self.result)
 
     @property
-    def doubtful(self) -> int:
-        """Elements that were computed term by term."""
-        return int(self.doubts.get()[0])
+    def uncertain(self) -> int:
+        """Elements computed term by term."""
+        return int(self.counter.get()[0])
 
-    def unsettled(self) -> bool:
-        """Whether every part is to be seen again: never."""
+    def needs_recompute(self) -> bool:
+        """Never: the kernel recomputes uncertain elements itself."""
         return False
 
 
-# One of each kind, for those who look at machine code.
+# One of each kind, for inspecting machine code.
 INSTANCES = tuple(
     f"multiply_small<Float{bits}, {size}, {size}, {whole}>"
     for bits in (16, 32, 64) for size in (1, 2, 3, 4) for whole in ("true", "false")

@@ -1,22 +1,22 @@
-// Exact products of stacks of matrices of floats whose sums are short, on Hopper: nothing but the result is written.
+// Exact products of stacks of matrices of floats with few products in a sum, on Hopper: only the result is written.
 //
-//   multiply_short       64 rows of one matrix by a block, some columns after the others
+//   multiply_small_k     64 rows of one matrix per block, group of columns after group
 //
-// A block keeps its rows of A, cut into digits of eight bits, in shared memory. Warpgroups take groups of columns by turns:
-// while the tensor cores multiply the digits of one, others round what they have multiplied, load and cut their next.
-// Where a bound cannot vouch for all elements at once, the kernel says so, and all are computed in another way. small_k.py
-// calls the kernel, docs/matmul.md says what is computed.
+// A block keeps its rows of A, cut into digits of eight bits, in shared memory. Warpgroups take turns with groups of columns:
+// while the tensor cores multiply the digits of one, others round their results, and load and cut their next columns. If a
+// quick bound does not cover all elements, the kernel reports it, and all are computed from residues. small_k.py launches the
+// kernel, docs/matmul.md says what is computed.
 
 #include "matmul/small_k.cuh"
 
-// Matrix m of the stack of products comes from matrices a_of[m] and b_of[m], where they are listed, else from m and m. A
-// block has so many groups of columns; sums have 128 products, or so many times PIECES.
+// Matrix m of the stack of products comes from matrices a_of[m] and b_of[m] if they are listed, else from m and m. Sums have
+// up to 128 * PIECES products.
 template <typename F, int PIECES, bool WHOLE>
-__global__ void __launch_bounds__((Short<F, PIECES>::THREADS), 1)
-multiply_short(const typename F::Storage* __restrict__ a, const typename F::Storage* __restrict__ b,
-               const int* __restrict__ a_of, const int* __restrict__ b_of, int listed, int rows, int inner, int columns,
-               int groups_of_block, typename F::Storage* result, u64* uncertain) {
-    using S = Short<F, PIECES>;
+__global__ void __launch_bounds__((SmallK<F, PIECES>::THREADS), 1)
+multiply_small_k(const typename F::Storage* __restrict__ a, const typename F::Storage* __restrict__ b,
+                 const int* __restrict__ a_of, const int* __restrict__ b_of, int listed, int rows, int inner, int columns,
+                 int groups_of_block, typename F::Storage* result, u64* uncertain) {
+    using S = SmallK<F, PIECES>;
     extern __shared__ __align__(1024) u8 memory[];
     const int down = (rows + S::ROWS - 1) / S::ROWS, all = (columns + S::COLUMNS - 1) / S::COLUMNS;
     const int across = (all + groups_of_block - 1) / groups_of_block;
@@ -36,7 +36,7 @@ multiply_short(const typename F::Storage* __restrict__ a, const typename F::Stor
 #pragma unroll 1
     for (int round = 0;; ++round) {
         const int group = S::WARPGROUPS * round + warpgroup, column = (first + group) * S::COLUMNS;
-        // Where one warpgroup has a group less, it multiplies the first one for nothing.
+        // A warpgroup with one group less multiplies the first group once more and drops the result.
         const int next = group < groups ? column : first * S::COLUMNS;
         typename S::Values values;
         if (S::AHEAD && round < rounds) work.template load_columns<WHOLE>(next, values);

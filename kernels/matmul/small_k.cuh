@@ -1,18 +1,19 @@
 // 64 rows of A and a group of columns of B, cut into digits, multiplied by warpgroups, rounded.
 //
-// Of each digit 64 rows, or the columns of a group, are lines of 128 bytes, swizzled; those of all digits lie one after the
-// other, the magnitudes last, and again for the next 128 numbers. Numbers of a line are in an order in which lanes load many
-// of A at once; the digits of B, of which the last would have a sign, have none: 2^KEPT is added to each number, and what that
-// adds to the sums is taken away before they begin.
+// For each digit, 64 rows or the columns of a group are lines of 128 bytes, swizzled. The lines of all digits follow each
+// other, the magnitudes last, and then those of the next 128 numbers. Numbers of a line are permuted so that lanes load many
+// numbers of A at once. Digits of B are unsigned, even the last: 2^KEPT is added to each number, and its contribution is
+// subtracted from the sums.
 #pragma once
 
 #include "matmul/operands.cuh"
 #include "matmul/digits_wgmma.cuh"
 
 constexpr int GROUP = 128;  // threads of a warpgroup
-constexpr int ROOM = 4096;  // bytes of shared memory besides digits, at most
+constexpr int STATE_BYTES = 4096;  // of shared memory, besides digits
+constexpr int WARPGROUPS_OF_INT = 4, WARPGROUPS_OF_I64 = 2;  // per block, by type of the integers: registers limit them
 
-template <typename F, int PIECES> struct Short {
+template <typename F, int PIECES> struct SmallK {
     using T = typename F::Storage;
     using D = Digits<F>;
     using Of = Scaling<sizeof(T)>;
@@ -20,36 +21,37 @@ template <typename F, int PIECES> struct Short {
     using Sums = Sum<F, INNER>;
     using Scale = decltype(Sums::scale(0));
     static constexpr int ROWS = 64, COLUMNS = 16, EIGHTS = COLUMNS / 8, PLACES = D::PLACES;
-    // As many as there are registers for; with few of them it pays to load numbers ahead of time. Digits of B at once.
-    static constexpr int WARPGROUPS = D::COUNT > 4 ? 2 : 4, AT_A_TIME = 4, THREADS = WARPGROUPS * GROUP;
+    static constexpr int WARPGROUPS = D::COUNT > 4 ? WARPGROUPS_OF_I64 : WARPGROUPS_OF_INT, THREADS = WARPGROUPS * GROUP;
+    static constexpr int AT_A_TIME = 4;  // digits of B that are multiplied at once
+    // With few warpgroups it pays to load numbers ahead.
     static constexpr bool AHEAD = WARPGROUPS == 2;
-    static constexpr int EACH = INNER / 32;  // numbers of a row by a lane
+    static constexpr int EACH = INNER / 32;  // numbers of a row per lane
     static constexpr int AT_ONCE = sizeof(T) == 8 ? 2 : 4, LOADS = EACH / AT_ONCE;
-    static constexpr int OF_WARP = COLUMNS / 4, SHARE = INNER * OF_WARP / 32;  // columns; numbers of one by a lane
-    // Steps of 32 products that sums of magnitudes have: mostly enough.
+    static constexpr int OF_WARP = COLUMNS / 4, SHARE = INNER * OF_WARP / 32;  // columns per warp; numbers of one per lane
+    // Sums of magnitudes have so many steps of 32 products: usually enough.
     static constexpr int STEPS_OF_MAGNITUDES = Nearness<F>::MOVED > 0 ? WIDE / 32 : 2;
     static constexpr int PIECE_A = D::COUNT * ROWS * WIDE, PIECE_B = D::COUNT * COLUMNS * WIDE;
-    // With the magnitudes of the first numbers.
+    // Including the magnitudes of the first 128 numbers.
     static constexpr int BYTES_A = PIECE_A * PIECES + ROWS * WIDE, BYTES_B = PIECE_B * PIECES + COLUMNS * WIDE;
     static constexpr int BYTES = BYTES_A + WARPGROUPS * BYTES_B;
-    static constexpr int ZERO = -(1 << 20), STRANGE = 1 << 22;  // sizes of lines without numbers, and of those that are not cut
+    static constexpr int ZERO = -(1 << 20), STRANGE = 1 << 22;  // sizes of lines of zeros, and of lines that are not cut
     using Values = T[SHARE];
 
     // What is known of lines.
     struct State {
-        Scale scale_a[ROWS], scale_b[2 * WARPGROUPS][COLUMNS];  // of B those of a warpgroup's group of columns, and of its next
+        Scale scale_a[ROWS], scale_b[2 * WARPGROUPS][COLUMNS];  // for B: a warpgroup's current group, and its next
         int exponent_a[ROWS], exponent_b[2 * WARPGROUPS][COLUMNS];
         int digits_a[ROWS][D::COUNT];  // sums of each digit
         int size_a[ROWS], size_b[2 * WARPGROUPS][COLUMNS];  // sums of magnitudes, or ZERO, or STRANGE
     };
-    static_assert(sizeof(State) <= ROOM, "ROOM in small_k.py");
+    static_assert(sizeof(State) <= STATE_BYTES, "small_k.py allocates as many");
 
-    u8 *const of_a, *const of_b;  // digits; those of B are the ones of this warpgroup
+    u8 *const of_a, *const of_b;  // digits; those of B belong to this warpgroup
     State& state;
     const Matrix<F> of;
     const int warp, lane, warpgroup;
 
-    __device__ Short(u8* memory, const Matrix<F>& of, int warpgroup)
+    __device__ SmallK(u8* memory, const Matrix<F>& of, int warpgroup)
         : of_a(memory), of_b(memory + BYTES_A + warpgroup * BYTES_B),
           state(*reinterpret_cast<State*>(memory + BYTES)), of(of), warp(int(threadIdx.x) / 32),
           lane(int(threadIdx.x) % 32), warpgroup(warpgroup) {}
@@ -59,7 +61,7 @@ template <typename F, int PIECES> struct Short {
     }
     static __device__ u32 low_word(T value) { return sizeof(T) == 8 ? u32(u64(value)) : 0; }
 
-    // Numbers of a line that has such a key, four of them: digits, magnitudes. Of lines whose exponent is not moderate nothing.
+    // Digits and magnitudes of four numbers of a line with this key; zeros if its exponent is not moderate.
     static __device__ void cut(const T (&values)[4], u32 key, bool moderate, u32 (&digits)[D::ALL]) {
         const auto factor = Of::factor(Of::POWER - (key >> Of::FIELD));
         typename Of::Whole wholes[4];
@@ -70,10 +72,10 @@ template <typename F, int PIECES> struct Short {
     static __device__ int exponent(u32 key) { return key >> Of::FIELD ? int(key >> Of::FIELD) - Of::BIAS : 0; }
     static __device__ int size_of(int size, u32 key, bool moderate) { return !moderate ? STRANGE : key ? size : ZERO; }
 
-    // A warp takes one row after the other, so many at a time.
+    // A warp cuts row after row, TOGETHER at a time.
     template <bool WHOLE> __device__ void cut_rows() {
         constexpr int WARPS = THREADS / 32, TOGETHER = 4;
-        static_assert(ROWS % (TOGETHER * WARPS) == 0, "warps have as many rows each");
+        static_assert(ROWS % (TOGETHER * WARPS) == 0, "all warps have the same number of rows");
 #pragma unroll 1
         for (int first = warp; first < ROWS; first += TOGETHER * WARPS) {
             T values[TOGETHER][EACH];
@@ -141,11 +143,11 @@ template <typename F, int PIECES> struct Short {
         state.scale_a[row] = Sums::scale(exponent(key));
     }
 
-    // A warp has some columns, a lane some numbers of one of them: neighbours have neighbouring columns.
+    // A warp has some columns, a lane some numbers of one of them; neighbouring lanes have neighbouring columns.
     __device__ int column_of_lane() const { return warp % 4 * OF_WARP + lane % OF_WARP; }
     __device__ int first_of_lane() const { return lane / OF_WARP * SHARE; }
 
-    // In the order in which lanes have the numbers of a row of A.
+    // In the order in which lanes hold the numbers of a row of A.
     template <bool WHOLE> __device__ void load_columns(int column, Values& values) const {
         const int own = column + column_of_lane(), start = AT_ONCE * (first_of_lane() / EACH);
 #pragma unroll
@@ -200,23 +202,23 @@ template <typename F, int PIECES> struct Short {
         state.scale_b[slot(round)][column] = Sums::scale(exponent(key));
     }
 
-    // The sums of products of all digits of the rows and of this warpgroup's columns, and of some magnitudes.
+    // Sums of products of all digits of the rows and of this warpgroup's columns, and of some magnitudes.
     __device__ void multiply(int (&sums)[PLACES * EIGHTS][4], int (&totals)[EIGHTS][4]) const {
-        int found[AT_A_TIME * EIGHTS][4] = {};  // one for all: what each had anew would take other registers
-        multiply_digit<0, 0>(found, sums, totals);
+        int products[AT_A_TIME * EIGHTS][4] = {};  // shared by all digits: an array for each would take more registers
+        multiply_digit<0, 0>(products, sums, totals);
     }
-    // A digit of A is multiplied with some of B at once: sums at as many places.
+    // Multiplies a digit of A with AT_A_TIME digits of B: sums at as many places.
     template <int DIGIT, int FROM>
-    __device__ void multiply_digit(int (&found)[AT_A_TIME * EIGHTS][4], int (&sums)[PLACES * EIGHTS][4],
+    __device__ void multiply_digit(int (&products)[AT_A_TIME * EIGHTS][4], int (&sums)[PLACES * EIGHTS][4],
                                    int (&totals)[EIGHTS][4]) const {
-        constexpr int DONE = FROM + AT_A_TIME - D::COUNT;  // of these before, where as many are not left
+        constexpr int DONE = FROM + AT_A_TIME - D::COUNT;  // digits of the previous call, if fewer are left
         constexpr int FIRST = DONE > 0 ? FROM - DONE : FROM;
         begin_multiplying();
 #pragma unroll
         for (int step = 0; step < INNER / 32; ++step) {
             const int piece = step / (WIDE / 32);
             const u8 *const a = of_a + piece * PIECE_A + DIGIT * ROWS * WIDE, *const b = of_b + piece * PIECE_B;
-            multiply_digits<DIGIT == D::COUNT - 1>(found, lines_at(a), lines_at(b + FIRST * COLUMNS * WIDE),
+            multiply_digits<DIGIT == D::COUNT - 1>(products, lines_at(a), lines_at(b + FIRST * COLUMNS * WIDE),
                                                   step % (WIDE / 32), step > 0);
             if (DIGIT == 0 && FROM == 0 && step < STEPS_OF_MAGNITUDES)
                 multiply_digits<false>(totals, lines_at(of_a + PIECES * PIECE_A), lines_at(of_b + PIECES * PIECE_B), step,
@@ -224,7 +226,7 @@ template <typename F, int PIECES> struct Short {
         }
         commit_multiplying();
         wait_for_multiplying<0>();
-        hold(found);
+        hold(products);
         if (DIGIT == 0 && FROM == 0) hold(totals);
 #pragma unroll
         for (int digit = FROM; digit < FIRST + AT_A_TIME; ++digit)
@@ -233,21 +235,21 @@ template <typename F, int PIECES> struct Short {
 #pragma unroll
                 for (int e = 0; e < 4; ++e) {
                     int& sum = sums[(DIGIT + digit) * EIGHTS + j][e];
-                    const int more = found[(digit - FIRST) * EIGHTS + j][e];
-                    // The last place of a digit is its first, and too large by what all numbers of B are.
+                    const int more = products[(digit - FIRST) * EIGHTS + j][e];
+                    // The last digit of B starts a new place; subtract the contribution of its bias.
                     if (digit == D::COUNT - 1) sum = more - 128 * state.digits_a[row() + e / 2 * 8][DIGIT];
                     else sum = DIGIT == 0 ? more : sum + more;
                 }
         hold(sums);
-        if constexpr (DONE < 0) multiply_digit<DIGIT, FROM + AT_A_TIME>(found, sums, totals);
-        else if constexpr (DIGIT + 1 < D::COUNT) multiply_digit<DIGIT + 1, 0>(found, sums, totals);
+        if constexpr (DONE < 0) multiply_digit<DIGIT, FROM + AT_A_TIME>(products, sums, totals);
+        else if constexpr (DIGIT + 1 < D::COUNT) multiply_digit<DIGIT + 1, 0>(products, sums, totals);
     }
     __device__ int slot(int round) const { return 2 * warpgroup + round % 2; }
-    // Of a lane's sums the first one's row, and its column within eight.
+    // Row of a lane's first sum, and its column within eight.
     __device__ int row() const { return warp % 4 * 16 + lane / 4; }
     __device__ int column() const { return lane % 4 * 2; }
 
-    // Rounds the elements from this column on; whether all are certain.
+    // Rounds the elements of a group, whose first column this is; returns whether all are certain.
     template <bool WHOLE>
     __device__ bool finish(int round, int first, const int (&sums)[PLACES * EIGHTS][4], const int (&totals)[EIGHTS][4]) const {
         int least = 1 << 30;
@@ -258,21 +260,21 @@ template <typename F, int PIECES> struct Short {
 #pragma unroll
             for (int k = 0; k < 2; ++k) {
                 const int row = this->row() + 8 * k;
-                T found[2];
+                T results[2];
 #pragma unroll
                 for (int n = 0; n < 2; ++n) {
                     const int column = 8 * j + this->column() + n;
                     Sums sum;
                     sum_up<0>(sum, sums, j, 2 * k + n);
                     bool sure = true;
-                    found[n] = sum.round(known.scale_a[row], known.scale_b[own][column], sure);
-                    if (!sure) found[n] = sum.exactly(known.exponent_a[row] + known.exponent_b[own][column]);
+                    results[n] = sum.round(known.scale_a[row], known.scale_b[own][column], sure);
+                    if (!sure) results[n] = sum.exactly(known.exponent_a[row] + known.exponent_b[own][column]);
                     const int sizes = known.size_a[row] + known.size_b[own][column];
                     const int total = sizes < 0 ? 1 << 20 : totals[j][2 * k + n];  // a sum of zeros
                     const int share = Nearness<F>::share(total, max(sizes, 0), of.inner);
                     if (WHOLE || (row < of.rows && first + column < of.columns)) least = min(least, share);
                 }
-                store<WHOLE>(row, first + 8 * j + column(), found[0], found[1]);
+                store<WHOLE>(row, first + 8 * j + column(), results[0], results[1]);
             }
         return Nearness<F>::enough(least, of.inner);
     }

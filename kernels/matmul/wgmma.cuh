@@ -1,15 +1,15 @@
-// Instructions of Hopper alone (sm_90a), for multiply_wgmma.cuh: each behind one function, which does the same plainly
-// elsewhere. On a host nothing is asynchronous: the barrier of a stage is one of the whole block.
+// Instructions that only Hopper has (sm_90a), each in one function; elsewhere plain C++ does the same. On a host nothing is
+// asynchronous: the barrier of a stage is one of the whole block.
 #pragma once
 
 #include "matmul/mma.cuh"
 
 constexpr int WIDE = 128;  // bytes of each line in a stage: four instructions take 32 each
 
-// Where a chunk of 16 bytes of a line is among WIDE bytes for each line: eight lines are in all banks.
+// Offset of a chunk of 16 bytes of a line of WIDE bytes, swizzled so that eight lines cover all banks.
 __device__ inline int swizzled(int line, int chunk) { return line * WIDE + (chunk ^ line % 8) * 16; }
 
-// A barrier in shared memory that so many arrivals, and the bytes they announce, complete: each time another phase.
+// A barrier in shared memory: a phase completes with so many arrivals and the bytes that they announced.
 __device__ inline void begin_barrier(u64* barrier, int arrivals) {
 #if ON_GPU
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;\nfence.mbarrier_init.release.cluster;" ::"r"(
@@ -28,7 +28,7 @@ __device__ inline void wait_for_phase(u64* barrier, u32 parity) {
 #endif
 }
 
-// What a consumer waits for: all of a stage.
+// By a consumer: waits until a stage has arrived.
 __device__ inline void wait_for_stage(u64* barrier, u32 parity) {
 #if ON_GPU
     wait_for_phase(barrier, parity);
@@ -37,7 +37,7 @@ __device__ inline void wait_for_stage(u64* barrier, u32 parity) {
 #endif
 }
 
-// The producer's warp has asked for all of a stage; on a host it has brought it.
+// By the producer: all copies of a stage are issued; on a host they are complete.
 __device__ inline void stage_is_sent() {
 #if !ON_GPU
     wait_for_stage(nullptr, 0);
@@ -51,14 +51,14 @@ __device__ inline void expect_bytes(u64* barrier, int bytes) {
 #endif
 }
 
-// By a thread.
+// Arrival of one thread.
 __device__ inline void arrive(u64* barrier) {
 #if ON_GPU
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
 #endif
 }
 
-// Bytes from global to shared memory; the barrier counts them.
+// Copies bytes from global to shared memory; the barrier counts them.
 __device__ inline void copy_bulk(u8* to, const i8* from, int bytes, u64* barrier) {
 #if ON_GPU
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
@@ -70,7 +70,7 @@ __device__ inline void copy_bulk(u8* to, const i8* from, int bytes, u64* barrier
 #endif
 }
 
-// Lines of WIDE bytes in shared memory, swizzled, from a multiple of 1024 bytes on: on a GPU the descriptor of them.
+// Swizzled lines of WIDE bytes in shared memory, aligned to 1024 bytes; on a GPU their matrix descriptor.
 __device__ inline u64 lines_at(const u8* memory) {
 #if ON_GPU
     constexpr u64 SWIZZLE_128 = u64(1) << 62, EIGHT_LINES = u64(8 * WIDE / 16) << 32, UNUSED = u64(1) << 16;
@@ -80,7 +80,7 @@ __device__ inline u64 lines_at(const u8* memory) {
 #endif
 }
 
-// Sums of a warpgroup begin, or are read: the compiler may not move what is done with them across.
+// Keeps the compiler from moving accesses to the sums of a warpgroup across this point.
 template <int GROUPS> __device__ void hold(int (&sums)[GROUPS][4]) {
 #if ON_GPU
 #pragma unroll
@@ -99,16 +99,16 @@ __device__ inline void commit_multiplying() {
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 #endif
 }
-// Until all but so many of the groups committed are done.
+// Waits until all but the last BUT committed groups are done.
 template <int BUT> __device__ void wait_for_multiplying() {
 #if ON_GPU
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(BUT) : "memory");
 #endif
 }
 
-// Products of 64 lines of A and 8 * GROUPS of B, of the 32 bytes of a step, added to sums or in their place. With
-// g = lane / 4 and t = lane % 4 a lane of warp w has of group j the lines 8 j + 2 t and 8 j + 2 t + 1 of B, with the
-// lines 16 w + g and 16 w + g + 8 of A.
+// Products of 64 lines of A and 8 * GROUPS of B, over the 32 bytes of a step, added to the sums or stored in them. With
+// g = lane / 4 and t = lane % 4 a lane of warp w has, of group j, the sums of lines 8 j + 2 t and 8 j + 2 t + 1 of B with lines
+// 16 w + g and 16 w + g + 8 of A.
 template <int GROUPS> __device__ void multiply_lines(int (&sums)[GROUPS][4], u64 a, u64 b, int step, bool add) {
 #if ON_GPU
     static_assert(GROUPS == 32, "256 lines of B");

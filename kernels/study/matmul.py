@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from kernels.common import dtypes, nvrtc
 from kernels.common.checks import check_array, check_block, check_shared
 from kernels.common.memory import empty
-from kernels.matmul.residue import exact_matmul
+from kernels.matmul.gpu import exact_matmul
 from kernels.study.variant import Variant, by_name
 
 SOURCE = Path(__file__).with_suffix(".cu")

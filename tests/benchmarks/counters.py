@@ -103,7 +103,7 @@ def _weighted(dtype: str, radius: int, nbytes: int) -> Callable[[], Any]:
 
 
 def _matmul(dtype: str, matrices: int, size: int, nbytes: int) -> Callable[[], Any]:
-    from kernels.matmul.residue import exact_matmul
+    from kernels.matmul.gpu import exact_matmul
     from tests.benchmarks.matmul_small import stacks
 
     return partial(exact_matmul, *stacks(max(1, matrices * nbytes // 2**30), size, dtype))

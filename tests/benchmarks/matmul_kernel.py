@@ -15,9 +15,10 @@ import numpy as np
 from kernels.common import device
 from kernels.map.gpu import elementwise
 from kernels.matmul import residue
-from kernels.matmul.cpu import ProductOnCpu
+from kernels.matmul.cpu import CpuProduct
 from kernels.matmul.formats import multiplied
-from kernels.matmul.residue import ProductOnDevice, exact_matmul
+from kernels.matmul.gpu import exact_matmul
+from kernels.matmul.residue import ResidueProduct
 from kernels.matmul.tiles import HOPPER, Tile, Warps
 from kernels.study.roofline import product, read_stream
 from tests.benchmarks.common import device_medians, save
@@ -71,7 +72,7 @@ HARD = (
 def verified(a: Any, b: Any) -> bool:
     """Whether the first rows and columns have the bits of the CPU's product."""
     product = exact_matmul(a, b)[:32, :32].get()
-    on_cpu = ProductOnCpu((a.dtype, b.dtype), a.dtype)
+    on_cpu = CpuProduct((a.dtype, b.dtype), a.dtype)
     parts = a[:32].get(), np.ascontiguousarray(b[:, :32].get())
     expected = multiplied(on_cpu, lambda: [parts])
     return bool(product.tobytes() == expected.tobytes())
@@ -79,15 +80,16 @@ def verified(a: Any, b: Any) -> bool:
 
 def steps(a: Any, b: Any) -> dict[str, Callable[[], Any]]:
     """Each of the steps of `exact_matmul` alone."""
-    work = ProductOnDevice((a.dtype, b.dtype), a.dtype, b.shape[-2])
+    work = ResidueProduct((a.dtype, b.dtype), a.dtype, b.shape[-2])
     work.measure(a, b)
     work.add(a, b)
     length = min(residue.INNER, b.shape[-2])
-    planes = work.planes(a, b, 0, length)
+    planes, sizes = work.planes(a, b, 0, length), work.sizes
+    assert sizes
     return {
         "measure": lambda: work.measure(a, b),
         "split": lambda: work.planes(a, b, 0, length),
-        "multiply": lambda: work.multiply(planes, length, False),
+        "multiply": lambda: work.tile.multiply(planes, sizes),
         "finish": work.finish,  # which finds the uncertain elements
     }
 
@@ -109,7 +111,7 @@ def measure(repeats: int = 10, sizes: tuple[int, ...] = SIZES) -> dict[str, Any]
             seconds = device_medians(works, repeats, lambda: read_stream(ahead))
             rates = {name: 2 * size**3 / taken / 1e12 for name, taken in seconds.items()}
             parts = device_medians(steps(a, b), repeats, lambda: read_stream(ahead))
-            work = ProductOnDevice((a.dtype, b.dtype), a.dtype, size)
+            work = ResidueProduct((a.dtype, b.dtype), a.dtype, size)
             operations = 2 * size**2 * min(size, residue.INNER) * work.moduli
             row = {
                 "dtype": dtype, "size": size, "moduli": work.moduli, "TFLOP/s": rates,
@@ -155,7 +157,7 @@ def hard_case(kind: str, size: int, repeats: int) -> dict[str, Any]:
 
     a, b = hard(kind, size)
     out, ahead = cupy.empty_like(a), cupy.zeros(2**28, cupy.uint32)
-    work = ProductOnDevice((a.dtype, b.dtype), a.dtype, size)
+    work = ResidueProduct((a.dtype, b.dtype), a.dtype, size)
     work.measure(a, b)
     work.add(a, b)
     work.finish()
@@ -164,7 +166,7 @@ def hard_case(kind: str, size: int, repeats: int) -> dict[str, Any]:
     }  # fmt: skip
     seconds = device_medians(works, repeats, lambda: read_stream(ahead))
     row = {
-        "what": kind, "size": size, "share of elements term by term": work.doubtful / size**2,
+        "what": kind, "size": size, "share of elements term by term": work.uncertain / size**2,
         "milliseconds": {name: 1000 * taken for name, taken in seconds.items()},
         "share of cublas": seconds["cublas"] / seconds["ours"], "verified": verified(a, b),
     }  # fmt: skip

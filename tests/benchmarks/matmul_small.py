@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from kernels.map.gpu import elementwise
-from kernels.matmul.cpu import ProductOnCpu
+from kernels.matmul.cpu import CpuProduct
 from kernels.matmul.formats import multiplied
-from kernels.matmul.residue import exact_matmul
-from kernels.matmul.small import ProductOfSmall
+from kernels.matmul.gpu import exact_matmul
+from kernels.matmul.small import SmallProduct
 from kernels.study.roofline import read_stream
 from tests.benchmarks.common import device_medians, save
 
@@ -39,7 +39,7 @@ def stacks(matrices: int, size: int, dtype: str) -> tuple[Any, Any]:
 def verified(a: Any, b: Any) -> bool:
     """Whether the first matrices have the bits of the CPU's product."""
     a, b = a[:997], b[:997] if b.ndim > 2 else b
-    product = ProductOnCpu((a.dtype, b.dtype), a.dtype)
+    product = CpuProduct((a.dtype, b.dtype), a.dtype)
     parts = a.get(), b.get()
     with np.errstate(all="ignore"):
         expected = multiplied(product, lambda: [parts])
@@ -57,7 +57,7 @@ def measure(repeats: int = 20, cases: tuple[tuple[int, int], ...] = CASES) -> di
             a, b = stacks(matrices, size, dtype)
             out = cupy.empty_like(a)
             flat = a.reshape(-1), b.reshape(-1)
-            product = ProductOfSmall(a.dtype)
+            product = SmallProduct(a.dtype)
             works: dict[str, Callable[[], Any]] = {
                 "ours": lambda product=product, a=a, b=b: product.add(a, b),
                 "cublas": lambda a=a, b=b, out=out: cupy.matmul(a, b, out=out),
@@ -72,7 +72,7 @@ def measure(repeats: int = 20, cases: tuple[tuple[int, int], ...] = CASES) -> di
                 "milliseconds": {name: 1000 * taken for name, taken in seconds.items()},
                 "times cublas": seconds["cublas"] / seconds["ours"],
                 "share of memory": seconds["sum of A and B"] / seconds["ours"],
-                "share of the limit": limit / seconds["ours"], "elements term by term": product.doubtful,
+                "share of the limit": limit / seconds["ours"], "elements term by term": product.uncertain,
                 "verified": verified(a, b),
             }  # fmt: skip
             print(row, flush=True)
@@ -105,11 +105,11 @@ def other(kind: str, matrices: int, repeats: int) -> dict[str, Any]:
         a[:, 5] *= 2.0**-70
     elif kind == "one number times 2^60 in each A":
         a[:, 1, 2] *= 2.0**60
-    product, ahead = ProductOfSmall(a.dtype), cupy.zeros(2**28, cupy.uint32)
+    product, ahead = SmallProduct(a.dtype), cupy.zeros(2**28, cupy.uint32)
     seconds = device_medians({"ours": lambda: product.add(a, b)}, repeats, lambda: read_stream(ahead))["ours"]
     row = {
         "what": kind, "milliseconds": 1000 * seconds, "GB/s": (2 * a.nbytes + b.nbytes) / seconds / 1e9,
-        "share of elements term by term": product.doubtful / product.product.size,
+        "share of elements term by term": product.uncertain / product.product.size,
         "verified": verified(a, b),
     }  # fmt: skip
     print(row, flush=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from tests.cases.case import Case
 from tests.cases.histogram_small import histogram_cases, ladder_cases
 from tests.cases.map_small import elementwise_cases
-from tests.cases.matmul import modular_cases
-from tests.cases.matmul_small import short_cases, small_cases
+from tests.cases.matmul import residue_cases
+from tests.cases.matmul_small import small_cases, small_k_cases
 from tests.cases.reduce_small import exact_cases
 from tests.cases.stencil_small import sliding_cases
 from tests.cases.study_small import limits_cases, matmul_cases, reduction_cases, stencil_cases
@@ -14,7 +14,8 @@ from tests.cases.transpose_small import ragged_cases, runs_cases, transpose_case
 
 GENERATORS = (
     histogram_cases, ladder_cases, reduction_cases, stencil_cases, transpose_cases, ragged_cases, runs_cases,
-    matmul_cases, elementwise_cases, limits_cases, exact_cases, modular_cases, small_cases, short_cases, sliding_cases,
+    matmul_cases, elementwise_cases, limits_cases, exact_cases, residue_cases, small_cases, small_k_cases,
+    sliding_cases,
 )  # fmt: skip
 CASES: list[Case] = []
 # By source, the modules that its cases come from.

@@ -15,11 +15,11 @@ from kernels.common import device
 from kernels.matmul import residue
 from kernels.matmul.cpu_narrow import product_on_cpu
 from kernels.matmul.formats import FORMATS, INTEGERS, multiplied, result_dtype
-from kernels.matmul.residue import ProductOnDevice
+from kernels.matmul.reference import exact_float, exact_integer
+from kernels.matmul.residue import ResidueProduct
 from kernels.matmul.tiles import HOPPER, Tile, Warpgroups, Warps
 from tests.cases.case import Case
 from tests.cases.sizes import ON_GPU
-from workflows.matmul_exact import exact_float, exact_integer
 
 Array = NDArray[Any]
 Sizes = tuple[int, ...]
@@ -161,22 +161,22 @@ def late(rows: int, inner: int, columns: int) -> tuple[Array, Array]:
 
 def on_cpu(a: Array, b: Array, result: str | None = None) -> Array:
     """The product by the CPU's own way."""
-    return with_doubtful(a, b, result)[0]
+    return with_uncertain(a, b, result)[0]
 
 
-def with_doubtful(a: Array, b: Array, result: str | None = None) -> tuple[Array, int]:
+def with_uncertain(a: Array, b: Array, result: str | None = None) -> tuple[Array, int]:
     """The same, and how many of its elements are computed term by term."""
     dtype = np.dtype(result) if result else result_dtype((a.dtype, b.dtype))
     product = product_on_cpu((dtype, dtype) if dtype.kind == "f" else (a.dtype, b.dtype), dtype)
     with np.errstate(all="ignore"):
-        return multiplied(product, lambda: [(a, b)]), product.doubtful
+        return multiplied(product, lambda: [(a, b)]), product.uncertain
 
 
 def in_residues(a: Any, b: Any) -> Any:
     """The product on a device by way of residues, also of small matrices."""
     result = result_dtype((a.dtype, b.dtype))
     dtypes = (result, result) if result.kind == "f" else (a.dtype, b.dtype)
-    return multiplied(ProductOnDevice(dtypes, result, a.shape[-1]), lambda: [(a, b)])
+    return multiplied(ResidueProduct(dtypes, result, a.shape[-1]), lambda: [(a, b)])
 
 
 def defined(a: Array, b: Array) -> Array:
@@ -226,14 +226,14 @@ def _parts_case(pair: tuple[Array, Array], result: str | None, tile: Chosen, cp:
     a, b = pair
     dtype, sizes = a.dtype, (len(a), *b.shape)
     chosen = np.dtype(result or dtype)
-    product = ProductOnDevice((a.dtype, b.dtype), chosen, sizes[1])
+    product = ResidueProduct((a.dtype, b.dtype), chosen, sizes[1])
     cut = sizes[1] // 3
     parts = [(cp.asarray(a[:, ends].copy()), cp.asarray(b[ends].copy())) for ends in (slice(cut), slice(cut, None))]
     with _tiled(tile):
         found = multiplied(product, lambda: parts)
-        expected, doubtful = with_doubtful(a, b, str(chosen))
+        expected, uncertain = with_uncertain(a, b, str(chosen))
         same_bits(found.get(), expected)
-        assert product.doubtful == doubtful, (product.doubtful, doubtful)
+        assert product.uncertain == uncertain, (product.uncertain, uncertain)
 
 
 def _too_large(cp: Any) -> None:
@@ -246,7 +246,7 @@ def _too_large(cp: Any) -> None:
     raise AssertionError("expected an OverflowError")
 
 
-def modular_cases() -> Iterator[Case]:
+def residue_cases() -> Iterator[Case]:
     """Ragged tiles, large and small, in one part and in several; all dtypes; stacks; what is not finite."""
     for kernel, kind, dtype, sizes, batches, tile in (
         ("multiply", "ordinary", "float64", (37, 70, 21), ((), ()), WARPS),
@@ -265,33 +265,33 @@ def modular_cases() -> Iterator[Case]:
         ("split", "mixed", "uint32", (2, 5, 18), ((), ()), WARPS),
         ("largest_in_rows", "mixed", "float16", (11, 70, 2), ((), ()), WARPS),
         ("largest_in_columns", "mixed", "float32", (2, 70, 9), ((), ()), WARPS),
-        ("wild_terms", "special", "float32", (19, 33, 17), ((), ()), WARPS),
+        ("nonfinite_terms", "special", "float32", (19, 33, 17), ((), ()), WARPS),
         ("dot_products", "mixed", "float32", (5, 33, 6), ((3, 1), (2,)), WARPS),
         ("dot_products", "mixed", "float32", (66, 40, 34), ((), ()), WARPS),
-        ("find_doubtful", "huge", "float64", (7, 19, 6), ((2,), ()), WARPS),
+        ("find_uncertain", "huge", "float64", (7, 19, 6), ((2,), ()), WARPS),
         ("finish_floats", "subnormal", "float64", (5, 3, 9), ((), ()), ONE_WARP),
         ("finish_floats", "subnormal", "float32", (5, 3, 9), ((), ()), ONE_WARP),
         ("finish_floats", "extreme", "float16", (7, 2, 3), ((), ()), ONE_WARP),
         ("finish_floats", "cancelling", "float64", (4, 64, 4), ((), ()), ONE_WARP),
     ):
         check: Callable[[Any], None] = partial(_case, kind, dtype, sizes, batches, tile)
-        yield Case("matmul/residue", kernel, f"{kind} {dtype}, {sizes}, {batches}", check)
+        yield Case("matmul/gpu", kernel, f"{kind} {dtype}, {sizes}, {batches}", check)
     for kernel, kind, dtype, sizes, result, tile in (
         ("multiply", "special", "float32", (9, 200, 10), None, WARPS),
         ("multiply", "special", "int16", (20, 70, 7), "int64", WARPS),
         ("multiply_warpgroups", "special", "int16", (20, 70, 7), "int64", GROUPS),
-        ("find_doubtful", "mixed", "float16", (70, 30, 9), None, WARPS),
-        ("find_doubtful", "ordinary", "float64", (21, 8, 20), None, WARPS),
+        ("find_uncertain", "mixed", "float16", (70, 30, 9), None, WARPS),
+        ("find_uncertain", "ordinary", "float64", (21, 8, 20), None, WARPS),
         ("dot_products", "blocks", "float64", (9, 40, 9), None, WARPS),
         ("dot_products", "huge", "float64", (40, 50, 36), None, WARPS),
     ):  # fmt: skip
         parts = partial(_parts_case, factors(kind, dtype, *sizes), result, tile)
-        yield Case("matmul/residue", kernel, f"parts of {kind} {dtype}, {sizes}", parts)
+        yield Case("matmul/gpu", kernel, f"parts of {kind} {dtype}, {sizes}", parts)
     parts = partial(_parts_case, late(9, 900, 16), None, GROUPS)
-    yield Case("matmul/residue", "multiply_warpgroups", "parts of late numbers", parts)
+    yield Case("matmul/gpu", "multiply_warpgroups", "parts of late numbers", parts)
     # Nothing was rounded, though no two of the first bits meet.
     apart = np.array([[1.0, 2.0**-10, 0.0]]), np.array([[2.0**-10], [1.0], [0.0]])
-    yield Case("matmul/residue", "split", "parts of numbers far apart", partial(_parts_case, apart, None, WARPS))
+    yield Case("matmul/gpu", "split", "parts of numbers far apart", partial(_parts_case, apart, None, WARPS))
     parts = partial(_parts_case, overflowing(40, 30, 60), None, WARPS)
-    yield Case("matmul/residue", "dot_products", "parts of sums that overflow", parts)
-    yield Case("matmul/residue", "finish_integers", "too large", _too_large)
+    yield Case("matmul/gpu", "dot_products", "parts of sums that overflow", parts)
+    yield Case("matmul/gpu", "finish_integers", "too large", _too_large)

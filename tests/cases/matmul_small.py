@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from kernels.matmul.formats import FORMATS, multiplied
-from kernels.matmul.small import ProductOfSmall
-from kernels.matmul.small_k import ProductOfShort
+from kernels.matmul.small import SmallProduct
+from kernels.matmul.small_k import SmallKProduct
 from tests.cases.case import Case
-from tests.cases.matmul import Array, Sizes, factors, generator, overflowing, same_bits, with_doubtful
+from tests.cases.matmul import Array, Sizes, factors, generator, overflowing, same_bits, with_uncertain
 
 # Of rows of A and of columns of B, from end to end of a format and around what the kernel takes for moderate.
 EXPONENTS = {
@@ -61,23 +61,23 @@ def apart(dtype: str, rows: int, inner: int, columns: int) -> tuple[Array, Array
     return a.astype(dtype), b.astype(dtype)
 
 
-def by_small(cp: Any, a: Array, b: Array, how: type[ProductOfSmall] = ProductOfSmall) -> tuple[Array, int]:
+def by_small(cp: Any, a: Array, b: Array, how: type[SmallProduct] = SmallProduct) -> tuple[Array, int]:
     """The product by a kernel, and how many elements it computed term by term."""
     product = how(np.result_type(a, b))
     found = multiplied(product, lambda: [(cp.asarray(a), cp.asarray(b))])
-    return found.get(), product.doubtful
+    return found.get(), product.uncertain
 
 
-def check(cp: Any, a: Array, b: Array, how: type[ProductOfSmall] = ProductOfSmall) -> None:
+def check(cp: Any, a: Array, b: Array, how: type[SmallProduct] = SmallProduct) -> None:
     """The bits of the CPU, and as many elements term by term."""
-    expected, doubtful = with_doubtful(a, b)
+    expected, uncertain = with_uncertain(a, b)
     found, count = by_small(cp, a, b, how)
     same_bits(found, expected)
-    assert count == doubtful, (count, doubtful)
+    assert count == uncertain, (count, uncertain)
 
 
 def _case(
-    kind: str, dtype: str, sizes: tuple[int, int, int], batches: tuple[Sizes, Sizes], how: type[ProductOfSmall], cp: Any
+    kind: str, dtype: str, sizes: tuple[int, int, int], batches: tuple[Sizes, Sizes], how: type[SmallProduct], cp: Any
 ) -> None:
     pair = {"by lines": by_lines, "vanishing": vanishing, "tiny": tiny, "apart": apart}.get(kind)
     a, b = pair(dtype, *sizes) if pair else factors(kind, dtype, *sizes)
@@ -100,7 +100,7 @@ def _undefined(cp: Any) -> None:
     check(cp, a, b)
 
 
-def _infinite_among_large(how: type[ProductOfSmall], inner: int, cp: Any) -> None:
+def _infinite_among_large(how: type[SmallProduct], inner: int, cp: Any) -> None:
     """Infinities in float16 beside numbers that are nearly as large, and zeros that they meet."""
     a = np.full((3, inner), 6e4, "float16")
     a[0, 0], a[1, 1], b = np.inf, np.nan, np.full((inner, 5), 1e-3, "float16")
@@ -108,7 +108,7 @@ def _infinite_among_large(how: type[ProductOfSmall], inner: int, cp: Any) -> Non
     check(cp, a, b, how)
 
 
-def _extreme_rows(how: type[ProductOfSmall], cp: Any) -> None:
+def _extreme_rows(how: type[SmallProduct], cp: Any) -> None:
     """Of A alone: subnormal numbers, and those near the end of the format."""
     a, b = factors("ordinary", "float64", 9, 70, 6)
     a[0] *= 2.0**-1060
@@ -116,7 +116,7 @@ def _extreme_rows(how: type[ProductOfSmall], cp: Any) -> None:
     check(cp, a, np.ldexp(b, -20), how)
 
 
-def _doubtful_row(how: type[ProductOfSmall], cp: Any) -> None:
+def _uncertain_row(how: type[SmallProduct], cp: Any) -> None:
     """A row of which all but one number are rounded away, beside ordinary ones; and a column which that one misses."""
     a, b = factors("ordinary", "float64", 9, 200, 6)
     a[0, 1:] *= 2.0**-58
@@ -139,14 +139,14 @@ def small_cases() -> Iterator[Case]:
         ("apart", "float64", (5, 4, 16), ((), ())), ("ordinary", "float32", (16, 16, 32), ((), (2,))),
     ):  # fmt: skip
         yield Case("matmul/small", "multiply_small", f"{kind} {dtype}, {sizes}, {batches}",
-                   partial(_case, kind, dtype, sizes, batches, ProductOfSmall))  # fmt: skip
+                   partial(_case, kind, dtype, sizes, batches, SmallProduct))  # fmt: skip
     yield Case("matmul/small", "multiply_small", "sums that overflow", _overflowing)
     yield Case("matmul/small", "multiply_small", "infinity times zero", _undefined)
-    among = partial(_infinite_among_large, ProductOfSmall, 16)
+    among = partial(_infinite_among_large, SmallProduct, 16)
     yield Case("matmul/small", "multiply_small", "infinities among large numbers", among)
 
 
-def short_cases() -> Iterator[Case]:
+def small_k_cases() -> Iterator[Case]:
     """Whole blocks and ragged ones, one and two pieces of a sum; lists of matrices; each way that an element can go."""
     for kind, dtype, sizes, batches in (
         ("ordinary", "float64", (64, 128, 16), ((2,), (2,))), ("ordinary", "float32", (64, 128, 32), ((), ())),
@@ -157,9 +157,9 @@ def short_cases() -> Iterator[Case]:
         ("by lines", "float64", (12, 20, 9), ((), ())), ("vanishing", "float64", (9, 150, 5), ((), ())),
         ("apart", "float64", (5, 4, 16), ((), ())), ("tiny", "float32", (6, 5, 7), ((), ())),
     ):  # fmt: skip
-        yield Case("matmul/small_k", "multiply_short", f"{kind} {dtype}, {sizes}, {batches}",
-                   partial(_case, kind, dtype, sizes, batches, ProductOfShort))  # fmt: skip
-    among = partial(_infinite_among_large, ProductOfShort, 65)
-    yield Case("matmul/small_k", "multiply_short", "infinities among large numbers", among)
-    yield Case("matmul/small_k", "multiply_short", "extreme rows", partial(_extreme_rows, ProductOfShort))
-    yield Case("matmul/small_k", "multiply_short", "a doubtful row", partial(_doubtful_row, ProductOfShort))
+        yield Case("matmul/small_k", "multiply_small_k", f"{kind} {dtype}, {sizes}, {batches}",
+                   partial(_case, kind, dtype, sizes, batches, SmallKProduct))  # fmt: skip
+    among = partial(_infinite_among_large, SmallKProduct, 65)
+    yield Case("matmul/small_k", "multiply_small_k", "infinities among large numbers", among)
+    yield Case("matmul/small_k", "multiply_small_k", "extreme rows", partial(_extreme_rows, SmallKProduct))
+    yield Case("matmul/small_k", "multiply_small_k", "a uncertain row", partial(_uncertain_row, SmallKProduct))

@@ -34,7 +34,7 @@ EQUIVALENT: Mapping[tuple[str, str, str], str] = MappingProxyType({
     ("stencil/gpu.cu", "box_far", "__syncthreads()"): "a host reads the last digit before a barrier",
     ("matmul/multiply_wgmma.cuh", "multiply_tiles", "atomicOr("): "all write the same",
     ("matmul/dot_products.cuh", "all", "end"): "one more slice, behind the end of every span",
-    ("matmul/small_k.cu", "multiply_short", "__syncthreads()"): "what tensor cores read is not watched on a host",
+    ("matmul/small_k.cu", "multiply_small_k", "__syncthreads()"): "what tensor cores read is not watched on a host",
 })  # fmt: skip
 # The same for conditions that only choose the faster of two paths to one result, or one lane among lanes that would all
 # write the same. They are no bounds checks, so the score leaves them out.
@@ -48,8 +48,8 @@ FASTER: Mapping[tuple[str, str, str], str] = MappingProxyType({
     ("reduce/exponent_bins.cuh", "add", "tiles == MOST"): "as often as that",
     ("reduce/deferred_tiles.cuh", "defer", "step < 32"): "fewer tiles are deferred unseen",
     ("matmul/dot_products.cuh", "all", "thread % 32 == 0"): "every lane has the same to say",
-    ("matmul/residue.cu", "find_doubtful", "least < enough"): "each element is looked at, to the same end",
-    ("matmul/residue.cu", "dot_products", "found.count >= MANY"): "both ways give the same bits",
+    ("matmul/gpu.cu", "find_uncertain", "least < enough"): "each element is looked at, to the same end",
+    ("matmul/gpu.cu", "dot_products", "uncertain.count >= MANY"): "both ways give the same bits",
     ("stencil/terms.cuh", "places", "threadIdx.x % 32 == 0"): "every lane has the same to say",
     ("stencil/gpu.cu", "box_range", "threadIdx.x % 32 == 0"): "every lane has the same to say",
     ("stencil/gpu.cu", "box_far", "2 * radius <= SIZE"): "another way to the same digits",
@@ -61,10 +61,10 @@ FASTER: Mapping[tuple[str, str, str], str] = MappingProxyType({
     ("stencil/digits.cuh", "below", "here >= 64"): "all digits are added up instead",
     ("stencil/digits.cuh", "below", "here > 0"): "all digits are added up instead",
     ("matmul/small_k.cuh", "finish", "WHOLE || (row < of.rows && first + column < of.columns)"): "more is uncertain",
-    ("matmul/small_k.cu", "multiply_short", "round < rounds"): "columns are loaded once more, for nothing",
-    ("matmul/small_k.cu", "multiply_short", "threadIdx.x % 32 == 0"): "every lane has the same to say",
+    ("matmul/small_k.cu", "multiply_small_k", "round < rounds"): "columns are loaded once more, for nothing",
+    ("matmul/small_k.cu", "multiply_small_k", "threadIdx.x % 32 == 0"): "every lane has the same to say",
 })  # fmt: skip
 # Header functions of which a source executes only some paths: the mutants are counted with the other sources.
 ELSEWHERE = {
     ("matmul/small_k", "matmul/chinese_remainder.cuh", "to_float")
-}  # numbers there are moderate; matmul/residue.cu has others
+}  # numbers there are moderate; matmul/gpu.cu has others

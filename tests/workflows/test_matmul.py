@@ -19,7 +19,7 @@ from pipeline.engine.outcome import Outcome
 from pipeline.errors import PipelineError, UsageError
 from pipeline.settings import Settings
 from pipeline.storage.sources import open_source
-from tests.cases.matmul import FLOATS, KINDS, Array, factors, generator, on_cpu, same_bits, strange, with_doubtful
+from tests.cases.matmul import FLOATS, KINDS, Array, factors, generator, on_cpu, same_bits, strange, with_uncertain
 from workflows.matmul import MATMUL, MatmulOptions
 from workflows.matmul_shapes import matrices
 from workflows.regions import Spec, sizes
@@ -59,10 +59,10 @@ def test_infinities_and_nan_are_those_of_numpy(tmp_path: Path, dtype: str) -> No
     a, b = strange(dtype, 40, 9, 30)
     with np.errstate(all="ignore"):
         theirs = a.astype(np.float64) @ b.astype(np.float64)
-    found, wild = multiplied(tmp_path, a, b), ~np.isfinite(theirs)
-    assert wild.any() and not wild.all() and set(theirs[wild & ~np.isnan(theirs)]) == {np.inf, -np.inf}
-    np.testing.assert_array_equal(found[wild], theirs[wild])
-    assert np.isfinite(found[~wild]).all()
+    found, nonfinite = multiplied(tmp_path, a, b), ~np.isfinite(theirs)
+    assert nonfinite.any() and not nonfinite.all() and set(theirs[nonfinite & ~np.isnan(theirs)]) == {np.inf, -np.inf}
+    np.testing.assert_array_equal(found[nonfinite], theirs[nonfinite])
+    assert np.isfinite(found[~nonfinite]).all()
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -176,11 +176,11 @@ def test_vectors_stacks_and_fortran_order(tmp_path: Path) -> None:
 def test_result_says_how_many_elements_were_computed_term_by_term(tmp_path: Path, kind: str) -> None:
     """As many wherever regions are cut; none where numbers are of about the same size."""
     a, b = factors(kind, "float64", 40, 33, 50)
-    _, doubtful = with_doubtful(a, b)
+    _, uncertain = with_uncertain(a, b)
     for chunk_bytes in (None, 20_000):
         outcome = outcome_of(tmp_path, a, b, chunk_bytes=chunk_bytes)
-        assert outcome.result.notes["elements computed term by term"] == f"{doubtful:,} of 2,000"
-    assert (doubtful == 0) is (kind == "ordinary")
+        assert outcome.result.notes["elements computed term by term"] == f"{uncertain:,} of 2,000"
+    assert (uncertain == 0) is (kind == "ordinary")
 
 
 def test_notes_say_what_was_done() -> None:

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-import workflows.matmul_check
-import workflows.matmul_float
+from kernels.matmul import freivalds, reference
 from kernels.matmul.formats import FORMATS, INTEGERS
+from kernels.matmul.freivalds import FloatCheck
 from pipeline.cluster.placement import Placement
 from pipeline.engine.array import run_array
 from pipeline.errors import VerificationError
@@ -23,7 +23,6 @@ from pipeline.storage.sources import open_source
 from tests.cases.matmul import FLOATS, KINDS, Array, factors, generator, on_cpu, strange
 from workflows.array_job import Checked
 from workflows.matmul import MATMUL, MatmulOptions
-from workflows.matmul_float import FloatCheck
 from workflows.regions import Bounds, Spec
 
 TRIALS = 1000
@@ -62,7 +61,7 @@ def planted(found: Array, place: tuple[int, ...], error: float) -> Array:
 @pytest.fixture
 def nothing_recomputed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The sums with random signs have to find it."""
-    monkeypatch.setattr(workflows.matmul_check, "_wrong_elements", lambda *_: [])
+    monkeypatch.setattr(reference.Sample, "wrong", lambda *_: [])
 
 
 @pytest.mark.usefixtures("nothing_recomputed")
@@ -121,7 +120,7 @@ def test_errors_that_hide_one_another_escape_no_more_often_than_stated(
     monkeypatch: pytest.MonkeyPatch, vectors: int
 ) -> None:
     """Two of the same size in a row: half of the random signs hide them."""
-    monkeypatch.setattr(workflows.matmul_float, "VECTORS", vectors)
+    monkeypatch.setattr(freivalds, "VECTORS", vectors)
     monkeypatch.setattr(FloatCheck, "escape", 2.0**-vectors)
     a, b = factors("ordinary", "float64", 5, 30, 9)
     found = on_cpu(a, b)
@@ -168,8 +167,8 @@ def test_what_is_not_finite_is_looked_at_one_by_one(dtype: str) -> None:
     a[3], a[4, 4], b[5, 6] = 1, np.inf, np.nan
     found = on_cpu(a, b)
     assert not checked(a, b, found, 0).details and not np.isfinite(found).all() and np.isinf(found[0, 0])
-    wild = np.argwhere(~np.isfinite(found))
-    for seed, place in enumerate(wild.tolist()):
+    nonfinite = np.argwhere(~np.isfinite(found))
+    for seed, place in enumerate(nonfinite.tolist()):
         for value in (0.0, np.finfo(dtype).max / 4, np.inf, -np.inf, np.nan):
             wrong = found.copy()
             wrong[*place] = value

@@ -10,7 +10,7 @@ import pytest
 
 import pipeline.engine.array
 import workflows.matmul
-from kernels.matmul.memory import room_for
+from kernels.matmul.memory import device_bytes
 from pipeline.cluster.placement import Placement
 from pipeline.engine.array import run_array
 from pipeline.settings import Settings
@@ -24,14 +24,14 @@ PAIRS = [("float16", "float16"), ("float32", "float32"), ("float64", "float64"),
          ("int8", "int8"), ("uint16", "int64")]  # fmt: skip
 
 
-def rooms(specs: list[Spec], region: Bounds) -> int:
+def bytes_of(specs: list[Spec], region: Bounds) -> int:
     """Bytes of a device for a region of one matrix."""
     output = MATMUL.outline(specs, MatmulOptions()).dtype
     rows, columns = sizes(region)
     inner, given = specs[0].shape[-1], (specs[0].dtype, specs[1].dtype)
     dtypes = (output, output) if output.kind == "f" else given
     (*_, read), _ = (sizes(needed) for needed in MATMUL.needs(region, specs, MatmulOptions()))
-    return room_for(dtypes, output, (1, rows, read, columns), inner, given)
+    return device_bytes(dtypes, output, (1, rows, read, columns), inner, given)
 
 
 @pytest.mark.parametrize("pair", PAIRS)
@@ -43,7 +43,7 @@ def test_regions_take_no_more_than_the_run_counts_on(pair: tuple[str, str], inne
     each = output.dtype.itemsize + sum(spec.dtype.itemsize for spec in specs)
     for nbytes in (2**23, 2**26, 2**28):
         regions = list(MATMUL.regions(specs, output, MatmulOptions(), nbytes // each))
-        assert max(rooms(specs, region) for region in regions[:: max(1, len(regions) // 9)]) <= COPIES * nbytes
+        assert max(bytes_of(specs, region) for region in regions[:: max(1, len(regions) // 9)]) <= COPIES * nbytes
         assert sum(int(np.prod(sizes(region))) for region in regions) == output.size
 
 
@@ -87,8 +87,8 @@ def test_no_more_is_allocated_than_planned(
     specs = [Spec(array.shape, array.dtype) for array in (a, b)]
     region = ((0, shape[0]), (0, shape[2]))
     MATMUL.compute(read, region, specs, MatmulOptions())
-    slabs = -(-shape[1] // 64)  # each of which makes room for the next one
-    assert max(taken) <= sum(taken) <= slabs * rooms(specs, region) + SMALL
+    slabs = -(-shape[1] // 64)  # each of which is freed before the next one
+    assert max(taken) <= sum(taken) <= slabs * bytes_of(specs, region) + SMALL
 
 
 @pytest.mark.hardware

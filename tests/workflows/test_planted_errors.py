@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 import pipeline.engine.aggregate_task
 import pipeline.engine.run_loop
-import pipeline.storage.planned_file
+import pipeline.storage.blocks
 from kernels.reduce import exact_sum
 from kernels.reduce import partial as layout
 from pipeline.cluster.placement import Placement, open_workers
@@ -43,7 +43,7 @@ Fault = Callable[[Partial, np.random.Generator], None]  # changes a partial in p
 @pytest.fixture(autouse=True)
 def several_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """A chunk has several blocks, and the partial of one is wrong."""
-    monkeypatch.setattr(pipeline.storage.planned_file, "BLOCK_BYTES", 2000)
+    monkeypatch.setattr(pipeline.storage.blocks, "BLOCK_BYTES", 2000)
     monkeypatch.setattr(pipeline.engine.aggregate_task, "worker_address", lambda: "here")
 
 

@@ -83,7 +83,7 @@ def _reduce(architecture: str) -> list[str]:
             if architecture == device.HOPPER or "<" not in name or name.endswith(", 7>")]  # fmt: skip
 
 
-def _modular(architecture: str) -> list[str]:
+def _residue(architecture: str) -> list[str]:
     """One of each kind, and on one architecture more: splitting into the fewest and the most moduli that a dtype needs,
     putting together from any number. Other numbers of moduli make no other code, but loops of other lengths."""
     found = list(residue.INSTANCES)
@@ -107,7 +107,7 @@ def _modular(architecture: str) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def _modular_small(architecture: str) -> list[str]:
+def _small(architecture: str) -> list[str]:
     """All of them on one architecture; on the others the smallest and the largest."""
     return [name for name in small.INSTANCES
             if architecture == "sm_90a" or re.search(r"(32, 1, 1|64, 4, 4), true|64, 1, 1, false", name)]  # fmt: skip
@@ -124,9 +124,9 @@ def _sliding(architecture: str) -> list[str]:
 INSTANCES: dict[str, Callable[[str], list[str]]] = {
     "histogram/gpu": lambda architecture: sorted({*histogram_instances(architecture)}),
     "study/histogram": lambda _: sorted(ladder.INSTANCES.values()),
-    "matmul/residue": _modular,
+    "matmul/gpu": _residue,
     "matmul/small_k": lambda architecture: list(small_k.HOPPER_INSTANCES) if architecture == device.HOPPER else [],
-    "matmul/small": _modular_small,
+    "matmul/small": _small,
     "reduce/gpu": _reduce,
     "stencil/gpu": _sliding,
     "study/matmul": lambda _: _matmul(),

@@ -14,14 +14,14 @@ LARGE = ("sm_80", "sm_90a", "sm_100")
 PRODUCTION = {
     "histogram/gpu": r"histogram_\w+", "reduce/gpu": r"moments|combine|place", "study/matmul": "register_tiled",
     "study/stencil": "", "transpose/gpu": "production", "study/reduce": "", "map/gpu": "production",
-    "study/histogram": "", "study/map": "", "study/transpose": "", "study/roofline": r"\w+", "matmul/residue": r"\w+",
+    "study/histogram": "", "study/map": "", "study/transpose": "", "study/roofline": r"\w+", "matmul/gpu": r"\w+",
     "matmul/small_k": r"\w+", "matmul/small": r"\w+",
     "stencil/gpu": r"\w+", "transpose/strided_copy": r"\w+", "transpose/unaligned": r"\w+",
 }  # fmt: skip
 # Kernels that keep in local memory what they seldom need: bytes per thread at most.
 SELDOM = {
     ("matmul/small", "multiply_small"): 32,
-    ("matmul/small_k", "multiply_short"): 32,
+    ("matmul/small_k", "multiply_small_k"): 32,
     ("reduce/gpu", "moments"): 24,
 }
 ON_HOPPER = {"matmul/small_k"}  # alone
@@ -50,12 +50,12 @@ def launch(stem: str, instance: str, architecture: str) -> tuple[int, int]:
         return int(threads), (of_aligned if aligned == ["true", "true"] else of_ragged) // int(threads)
     if stem == "transpose/unaligned":
         return 256, 4
-    if stem == "matmul/residue" and kernel == "multiply":
+    if stem == "matmul/gpu" and kernel == "multiply":
         rows, columns, of_warp, across, _ = map(int, rest.rstrip(">").split(", "))
         return 32 * (rows // of_warp) * (columns // across), 1
     if kernel == "multiply_warpgroups":
         return 384, 1  # those that bring copies count as a whole warpgroup
-    if stem == "matmul/residue":
+    if stem == "matmul/gpu":
         c_type, count = (rest.rstrip(">") + ", ").split(", ")[:2]
         if kernel == "split":
             return 256, 4

@@ -16,9 +16,11 @@ constexpr int MOST = 1 << 20, LEAST = -5;
 constexpr int LATER = SIDE * 2, MODULI[] = {256, 255,
                                             253, 1 << 7};
 int variable = 3;
+constexpr int twice(int x) { variable = 4; return 2 * x; }
 template <int N> struct Line {
     static constexpr int WORDS = 4;
     static constexpr int HALF = N / 2;
+    void set() { if constexpr (N > 2) variable = 5; }
 };
 struct One { static constexpr int TWICE = 1; };
 struct Two { static constexpr int TWICE = 2; };
@@ -40,7 +42,7 @@ def test_value_is_that_of_the_declaration_and_of_no_comment(source: Path, name: 
     assert constant(source, name) == value
 
 
-@pytest.mark.parametrize("name", ["TWICE", "variable", "LATER", "HALF", "MODULI", "ABSENT", "EPTH"])
+@pytest.mark.parametrize("name", ["TWICE", "variable", "LATER", "HALF", "MODULI", "twice", "ABSENT", "EPTH"])
 def test_anything_but_one_number_is_an_error(source: Path, name: str) -> None:
     with pytest.raises(ValueError, match=rf"expected one constexpr {name} with numbers .*source\.cuh, got [02]"):
         constant(source, name)

@@ -1,4 +1,4 @@
-"""Every element of a product of floats within gamma(K) of |A||B|, in rational arithmetic; which ones are doubtful."""
+"""Every element of a product of floats within gamma(K) of |A||B|, in rational arithmetic; which ones are uncertain."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels.matmul import certificate as modular_bound
+from kernels.matmul import certificate
 from kernels.matmul.certificate import Certificate
-from kernels.matmul.cpu import ProductOnCpu
+from kernels.matmul.cpu import CpuProduct
 from kernels.matmul.formats import BITS, FORMATS, HALF_WAY, LOST, MOST_PRODUCTS, MOST_TOTAL
-from kernels.matmul.residue import ProductOnDevice
+from kernels.matmul.residue import ResidueProduct
 from tests.cases.matmul import (
     FLOATS,
     KINDS,
@@ -26,7 +26,7 @@ from tests.cases.matmul import (
     on_cpu,
     overflowing,
     same_bits,
-    with_doubtful,
+    with_uncertain,
 )
 
 SIZES = ((1, 1, 1), (3, 2, 4), (4, 3, 4), (5, 40, 6))
@@ -86,22 +86,22 @@ def test_sums_that_overflow_on_the_way() -> None:
     a, b = overflowing(5, 32, 4)
     with np.errstate(all="ignore"):
         assert not np.isfinite(np.add.accumulate(a[:, :, None] * b[None], axis=1)[:, -1]).any()
-    found, doubtful = with_doubtful(a, b)
-    assert np.isfinite(found).all() and doubtful == found.size
+    found, uncertain = with_uncertain(a, b)
+    assert np.isfinite(found).all() and uncertain == found.size
     same_bits(found, defined(a, b))
     assert_within_bound(a, b, found)
 
 
 def test_doubtful_elements_are_those_that_have_to_be() -> None:
-    assert with_doubtful(*factors("ordinary", "float64", 40, 60, 40))[1] == 0
+    assert with_uncertain(*factors("ordinary", "float64", 40, 60, 40))[1] == 0
     for inner in (1, 5):  # nothing is rounded
         ones = np.arange(1.0, 7 * inner + 1).reshape(-1, inner)
-        assert with_doubtful(ones, ones.T.copy())[1] == 0
+        assert with_uncertain(ones, ones.T.copy())[1] == 0
     small = np.array([[2.0**900, 1.0], [1.0, 1.0]])  # of 1.0 nothing is left beside 2^900
-    found, doubtful = with_doubtful(small, np.array([[0.0], [1.0]]))
-    assert doubtful == 1 and found.tolist() == [[1.0], [1.0]]
+    found, uncertain = with_uncertain(small, np.array([[0.0], [1.0]]))
+    assert uncertain == 1 and found.tolist() == [[1.0], [1.0]]
     triangle = np.triu(mixed("float64", (12, 12)))
-    assert with_doubtful(triangle, triangle)[1] <= 12 * 13 // 2  # the others have no terms, as their places tell
+    assert with_uncertain(triangle, triangle)[1] <= 12 * 13 // 2  # the others have no terms, as their places tell
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
@@ -117,7 +117,7 @@ def test_certain_elements_are_within_the_bound(dtype: str) -> None:
             * (random.random(shape) < 0.8).astype(dtype)
             for shape in shapes
         )  # fmt: skip
-        product = ProductOnCpu((a.dtype, b.dtype), a.dtype)
+        product = CpuProduct((a.dtype, b.dtype), a.dtype)
         product.measure(a, b)
         product.add(a, b)
         found = product.finish()
@@ -130,7 +130,7 @@ def test_certain_elements_are_within_the_bound(dtype: str) -> None:
 
 def test_sizes_of_what_is_counted() -> None:
     """Products of magnitudes add up exactly in float32, scaled sums do not overflow, exponents stay normal."""
-    assert modular_bound.INNER * (2**BITS - 1) ** 2 < 2**24
+    assert certificate.INNER * (2**BITS - 1) ** 2 < 2**24
     assert 2 * HALF_WAY + MOST_PRODUCTS.bit_length() <= 1023
     assert all(2 * (1 - LOST) + format.precision >= -1022 for format in FORMATS.values())
     for format in FORMATS.values():
@@ -142,22 +142,22 @@ def test_sizes_of_what_is_counted() -> None:
 @pytest.mark.parametrize("kind", ["mixed", "blocks", "huge", "special", "close"])
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_as_many_on_a_device(cp: Any, dtype: str, kind: str) -> None:
-    """The same elements are doubtful everywhere, and whatever is computed with them."""
+    """The same elements are uncertain everywhere, and whatever is computed with them."""
     a, b = factors(kind, dtype, 33, 70, 21)
-    product = ProductOnDevice((a.dtype, b.dtype), a.dtype, 70)
+    product = ResidueProduct((a.dtype, b.dtype), a.dtype, 70)
     parts = cp.asarray(a), cp.asarray(b)
     product.measure(*parts)
     product.add(*parts)
     found = product.finish()
-    while product.unsettled():
-        product.redo(*parts)
-    expected, doubtful = with_doubtful(a, b)
+    while product.needs_recompute():
+        product.recompute(*parts)
+    expected, uncertain = with_uncertain(a, b)
     same_bits(found.get(), expected)
-    assert product.doubtful == doubtful and (doubtful or dtype == "float16" or kind == "special")
-    alone = ProductOnDevice((a.dtype, b.dtype), a.dtype, 0)
+    assert product.uncertain == uncertain and (uncertain or dtype == "float16" or kind == "special")
+    alone = ResidueProduct((a.dtype, b.dtype), a.dtype, 0)
     alone.measure(cp.asarray(a[:, :0].copy()), cp.asarray(b[:0].copy()))
     alone.add(cp.asarray(a[:, :0].copy()), cp.asarray(b[:0].copy()))
-    assert not alone.finish().get().any() and alone.doubtful == 0 and not alone.unsettled()
+    assert not alone.finish().get().any() and alone.uncertain == 0 and not alone.needs_recompute()
 
 
 @pytest.mark.parametrize("inner", [1, 2, 3, 64, 4096, 10**6])

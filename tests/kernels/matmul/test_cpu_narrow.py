@@ -8,34 +8,34 @@ import numpy as np
 import pytest
 
 from kernels.matmul import cpu_narrow
-from kernels.matmul.cpu import ProductOnCpu
-from kernels.matmul.cpu_narrow import NarrowProductOnCpu, product_on_cpu
+from kernels.matmul.cpu import CpuProduct
+from kernels.matmul.cpu_narrow import NarrowCpuProduct, product_on_cpu
 from kernels.matmul.formats import multiplied
 from tests.cases.matmul import KINDS, Array, defined, factors, generator, late, same_bits, strange
 
 NARROW = ("float16", "float32")
 
 
-def both(a: Array, b: Array, step: int | None = None) -> NarrowProductOnCpu:
+def both(a: Array, b: Array, step: int | None = None) -> NarrowCpuProduct:
     """The same bits, and as many elements term by term, as the exact product has; in parts of so many products."""
     length = a.shape[-1]
     starts = range(0, max(1, length), step or max(1, length))
     parts = [(a[..., i : i + (step or length)], b[..., i : i + (step or length), :]) for i in starts]
-    exact, narrow = ProductOnCpu((a.dtype, b.dtype), a.dtype), NarrowProductOnCpu(a.dtype)
+    exact, narrow = CpuProduct((a.dtype, b.dtype), a.dtype), NarrowCpuProduct(a.dtype)
     with np.errstate(all="ignore"):
         same_bits(multiplied(narrow, lambda: parts), multiplied(exact, lambda: parts))
-    assert narrow.doubtful == exact.doubtful
+    assert narrow.uncertain == exact.uncertain
     return narrow
 
 
 def left_open(a: Array, b: Array) -> list[tuple[int, int]]:
     """What is computed once more: how many axes its places have, and how many there are of them."""
-    product = NarrowProductOnCpu(a.dtype)
+    product = NarrowCpuProduct(a.dtype)
     with np.errstate(all="ignore"):
         product.measure(a, b)
         product.add(a, b)
         product.finish()
-    return [(len(again.places), len(again.places[0])) for again in product.again]
+    return [(len(deferred.places), len(deferred.places[0])) for deferred in product.deferred]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -66,7 +66,7 @@ def test_stacks(dtype: str, kind: str) -> None:
 def test_matrices_with_nothing_in_them(dtype: str) -> None:
     for shapes in (((3, 0), (0, 4)), ((0, 4), (4, 3)), ((3, 4), (4, 0)), ((2, 3, 0), (0, 4)), ((0, 3, 4), (4, 2))):
         found = both(*(np.ones(shape, dtype) for shape in shapes))
-        assert not found.again
+        assert not found.deferred
     # A column, or row, of zeros leaves nothing open; its elements are +0.
     a, b = (factor.astype(dtype) for factor in factors("ordinary", dtype, 30, 50, 20))
     a[3], b[:, 5], b[:, 7] = 0, 0, -0.0
@@ -127,11 +127,11 @@ def test_parts_of_zeros_do_not_change_the_scale(dtype: str) -> None:
     a[:, :8] = b[16:] = 0
     a, b = (np.ldexp(factor, -9 if dtype == "float16" else -40).astype(dtype) for factor in (a, b))
     with np.errstate(all="ignore"):
-        for make in (product_on_cpu, ProductOnCpu):
+        for make in (product_on_cpu, CpuProduct):
             product: Any = make((a.dtype, b.dtype), a.dtype)
             found = multiplied(product, lambda: [(a[:, i : i + 8], b[i : i + 8]) for i in (0, 8, 16)])
             same_bits(found, defined(a, b))
-            assert product.doubtful == 0
+            assert product.uncertain == 0
 
 
 def test_bound_holds_for_any_order_of_sums() -> None:
@@ -140,10 +140,10 @@ def test_bound_holds_for_any_order_of_sums() -> None:
     for inner in (3, 100, 700):
         a = random.standard_normal((20, inner)).astype(np.float32)
         b = random.standard_normal((inner, 10)).astype(np.float32)
-        product = NarrowProductOnCpu(a.dtype)
+        product = NarrowCpuProduct(a.dtype)
         product.measure(a, b)
         product.add(a, b)
-        near, squares = product.near.copy(), product.squares
+        sums, squares = product.sums.copy(), product.squares
         units = [np.ldexp(1.0, 31 - of) for of in product.exponents]
         x, y = ([[int(n) for n in row] for row in np.rint(factor.astype(np.float64) * unit).tolist()]
                 for factor, unit in zip((a, b), units, strict=True))  # fmt: skip
@@ -151,5 +151,5 @@ def test_bound_holds_for_any_order_of_sums() -> None:
         for i, j in np.ndindex(20, 10):
             exact = sum(p * q[j] for p, q in zip(x[i], y, strict=True))
             scale = float(units[0][i, 0] * units[1][0, j])
-            off = abs(float(int(near[i, j] * scale) - exact)) / scale
+            off = abs(float(int(sums[i, j] * scale) - exact)) / scale
             assert off <= gamma * np.sqrt(squares[0][i, 0] * squares[1][0, j]) + 1 / scale

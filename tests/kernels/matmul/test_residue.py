@@ -13,17 +13,18 @@ import workflows.matmul
 from kernels.common import device
 from kernels.matmul import residue, tiles
 from kernels.matmul.formats import DTYPES, multiplied
-from kernels.matmul.residue import ProductOnDevice, exact_matmul
+from kernels.matmul.gpu import exact_matmul
+from kernels.matmul.residue import ResidueProduct
 from kernels.matmul.tiles import HOPPER, LARGE, SMALL, Warpgroups, Warps
 from tests.benchmarks import matmul_kernel
-from tests.cases.matmul import FLOATS, KINDS, factors, generator, in_residues, modular_cases, on_cpu, same_bits, strange
+from tests.cases.matmul import FLOATS, KINDS, factors, generator, in_residues, on_cpu, residue_cases, same_bits, strange
 from tests.cases.sizes import ON_GPU
 from workflows.matmul import MATMUL, MatmulOptions
 from workflows.regions import Bounds, Spec
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("case", list(modular_cases()), ids=str)
+@pytest.mark.parametrize("case", list(residue_cases()), ids=str)
 def test_case(cp: Any, case: Any) -> None:
     case.check(cp)
 
@@ -53,7 +54,7 @@ def test_any_parts(cp: Any, monkeypatch: pytest.MonkeyPatch, dtype: str, inner: 
     expected = on_cpu(a, b)
     for cuts in ((0, 300), (0, 1, 1, 200, 300)):
         parts = [(cp.asarray(a[:, i:j].copy()), cp.asarray(b[i:j].copy())) for i, j in pairwise(cuts)]
-        product = ProductOnDevice((a.dtype, b.dtype), expected.dtype, 300)
+        product = ResidueProduct((a.dtype, b.dtype), expected.dtype, 300)
         same_bits(multiplied(product, lambda parts=parts: parts).get(), expected)
 
 
@@ -107,7 +108,7 @@ def test_integers_that_do_not_fit(cp: Any, dtype: str, result: str) -> None:
     a, b = np.full((3, 4), largest, dtype), np.zeros((4, 2), dtype)
     b[:, 1] = largest
     kind = np.dtype(dtype)
-    product = ProductOnDevice((kind, kind), np.dtype(result), 4)
+    product = ResidueProduct((kind, kind), np.dtype(result), 4)
     product.measure(cp.asarray(a), cp.asarray(b))
     product.add(cp.asarray(a), cp.asarray(b))
     with pytest.raises(OverflowError, match=rf"expected sums of products .* outside of {result}"):

@@ -11,16 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernels.common import nvrtc
-from kernels.matmul import small
 from kernels.matmul.formats import BITS, FORMATS, Format
-from kernels.matmul.memory import MOST_SMALL, is_small, room_for
-from kernels.matmul.residue import exact_matmul
-from kernels.matmul.small import ProductOfSmall
+from kernels.matmul.gpu import exact_matmul
+from kernels.matmul.memory import MOST_SMALL, device_bytes, is_small
+from kernels.matmul.small import SmallProduct
 from tests.benchmarks import matmul_small
 from tests.cases.matmul import FLOATS, factors, generator, on_cpu, same_bits
 from tests.cases.matmul_small import EXPONENTS, by_small, check
 from tests.cases.sizes import ON_GPU
-from tests.emulator.build import flatten
 from workflows.matmul import COPIES, MATMUL, TERM_BY_TERM, MatmulOptions
 from workflows.regions import Bounds, Spec
 
@@ -74,7 +72,7 @@ def test_matrices_that_begin_anywhere(cp: Any) -> None:
     """Not at a multiple of 16 bytes; and more matrices than a block has."""
     a, b = (generator(name).standard_normal((9, 16, 16)).astype("float32") for name in "ab")
     shifted = cp.concatenate((cp.zeros(1, np.float32), cp.asarray(a.ravel())))[1:].reshape(a.shape)
-    product = ProductOfSmall(a.dtype)
+    product = SmallProduct(a.dtype)
     product.add(shifted, cp.asarray(b))
     same_bits(product.finish().get(), on_cpu(a, b))
 
@@ -96,7 +94,7 @@ def test_ordinary_elements_are_not_looked_at_one_by_one(
 @pytest.mark.gpu
 def test_small_matrices_go_there_and_others_do_not(cp: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     gone = []
-    monkeypatch.setattr(ProductOfSmall, "add", lambda self, a, b: gone.append(a.shape) or _add(self, a, b))
+    monkeypatch.setattr(SmallProduct, "add", lambda self, a, b: gone.append(a.shape) or _add(self, a, b))
     for dtype, sizes, there in (
         ("float32", (64, 64, 64), True), ("float64", (1, 64, 3), True), ("float64", (65, 2, 2), False),
         ("float32", (2, 65, 2), False), ("int32", (4, 4, 4), False), ("float64", (2, 0, 2), False),
@@ -109,7 +107,7 @@ def test_small_matrices_go_there_and_others_do_not(cp: Any, monkeypatch: pytest.
     same_bits(exact_matmul(cp.asarray(a), cp.asarray(b.astype("float64"))).get(), on_cpu(a, b.astype("float64")))
 
 
-_add = ProductOfSmall.add
+_add = SmallProduct.add
 
 
 @pytest.mark.gpu
@@ -120,7 +118,7 @@ def test_what_is_refused(cp: Any) -> None:
         ((cp.asarray(np.ones((65, 6))), b), r"expected small matrices .* got shapes \(65, 6\)"),
     ):  # fmt: skip
         with pytest.raises(ValueError, match=message):
-            ProductOfSmall(np.dtype("float64")).add(*wrong)
+            SmallProduct(np.dtype("float64")).add(*wrong)
 
 
 @pytest.mark.gpu
@@ -139,9 +137,9 @@ def test_regions_of_the_job(cp: Any) -> None:
 
 
 def test_tasks_are_as_large_as_their_arrays_allow() -> None:
-    """No room is needed but for factors and product, and where the matrices come from."""
+    """No workspace: only factors, product, and the numbers of the matrices that each comes from."""
     dtype = np.dtype("float32")
-    assert room_for((dtype, dtype), dtype, (10, 16, 16, 16), 16, (dtype, dtype)) == 10 * (3 * 1024 + 8)
+    assert device_bytes((dtype, dtype), dtype, (10, 16, 16, 16), 16, (dtype, dtype)) == 10 * (3 * 1024 + 8)
     specs = [Spec((1000, 16, 16), dtype)] * 2
     elements = 100 * 256
     regions = list(MATMUL.regions(specs, specs[0], MatmulOptions(), elements))
@@ -150,8 +148,6 @@ def test_tasks_are_as_large_as_their_arrays_allow() -> None:
 
 
 def test_source_says_what_it_holds() -> None:
-    for name in ("SIDE", "AT_A_TIME"):
-        assert f"constexpr int {name} = {getattr(small, name)};" in flatten("matmul/small.cu")
     listed = re.findall(r"^//   (\w+) ", KERNEL.partition("#include")[0], re.MULTILINE)
     assert listed == re.findall(r"__global__ void __launch_bounds__\([^\n]*\)\n(\w+)\(", KERNEL) == ["multiply_small"]
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from kernels.matmul.small import ProductOfSmall
-from kernels.matmul.small_k import ProductOfShort
+from kernels.matmul.small import SmallProduct
+from kernels.matmul.small_k import SmallKProduct
 from tests.cases.matmul import FLOATS, KINDS, Sizes, factors
-from tests.cases.matmul_small import by_lines, check, short_cases, small_cases, vanishing
+from tests.cases.matmul_small import by_lines, check, small_cases, small_k_cases, vanishing
 from tests.cases.sizes import ON_GPU
 
 SMALL = ((1, 1, 1), (16, 16, 16), (2, 3, 2), (17, 5, 1), (3, 40, 33), (64, 64, 64), (32, 16, 48), (63, 31, 50))
@@ -17,7 +17,7 @@ SHORT = ((5, 70, 3), (66, 256, 33), *[(64, 128, 16), (128, 256, 64), (200, 129, 
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("case", [*small_cases(), *short_cases()], ids=str)
+@pytest.mark.parametrize("case", [*small_cases(), *small_k_cases()], ids=str)
 def test_case(cp: Any, case: Any) -> None:
     case.check(cp)
 
@@ -25,16 +25,16 @@ def test_case(cp: Any, case: Any) -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize(("how", "shapes"), [(ProductOfSmall, SMALL), (ProductOfShort, SHORT if ON_GPU else SHORT[:1])])
-def test_bits_of_the_cpu(cp: Any, how: type[ProductOfSmall], shapes: tuple[Sizes, ...], dtype: str, kind: str) -> None:
+@pytest.mark.parametrize(("how", "shapes"), [(SmallProduct, SMALL), (SmallKProduct, SHORT if ON_GPU else SHORT[:1])])
+def test_bits_of_the_cpu(cp: Any, how: type[SmallProduct], shapes: tuple[Sizes, ...], dtype: str, kind: str) -> None:
     for sizes in shapes:
         check(cp, *factors(kind, dtype, *sizes), how)
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize(("how", "shapes"), [(ProductOfSmall, SMALL), (ProductOfShort, SHORT)])
-def test_lines_of_any_magnitude(cp: Any, how: type[ProductOfSmall], shapes: tuple[Sizes, ...], dtype: str) -> None:
+@pytest.mark.parametrize(("how", "shapes"), [(SmallProduct, SMALL), (SmallKProduct, SHORT)])
+def test_lines_of_any_magnitude(cp: Any, how: type[SmallProduct], shapes: tuple[Sizes, ...], dtype: str) -> None:
     for sizes in shapes:
         check(cp, *by_lines(dtype, *sizes), how)
         check(cp, *vanishing(dtype, *sizes), how)

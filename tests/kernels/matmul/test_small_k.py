@@ -10,19 +10,18 @@ import numpy as np
 import pytest
 
 from kernels.common import device, nvrtc
-from kernels.matmul import small_k
-from kernels.matmul.formats import FORMATS, multiplied
-from kernels.matmul.memory import MOST_SHORT, room_for
-from kernels.matmul.residue import ProductOnDevice, exact_matmul, product_for
-from kernels.matmul.small import ProductOfSmall
-from kernels.matmul.small_k import ProductOfShort, suits
+from kernels.matmul.formats import multiplied
+from kernels.matmul.gpu import exact_matmul, product_for
+from kernels.matmul.memory import device_bytes
+from kernels.matmul.residue import ResidueProduct
+from kernels.matmul.small import SmallProduct
+from kernels.matmul.small_k import SmallKProduct, suits
 from tests.cases.matmul import FLOATS, factors, generator, on_cpu, same_bits
-from tests.emulator.build import flatten
 
 
-def found_by(cp: Any, a: Any, b: Any) -> ProductOfShort:
+def found_by(cp: Any, a: Any, b: Any) -> SmallKProduct:
     """The product, once it has the bits of the CPU."""
-    product = ProductOfShort(np.result_type(a, b))
+    product = SmallKProduct(np.result_type(a, b))
     same_bits(multiplied(product, lambda: [(cp.asarray(a), cp.asarray(b))]).get(), on_cpu(a, b))
     return product
 
@@ -33,17 +32,17 @@ def test_what_the_kernel_vouches_for(cp: Any, dtype: str) -> None:
     """Ordinary numbers, sums that nearly cancel, lines of zeros; not infinities, nor what rounding moved too far."""
     a, b = factors("cancelling", dtype, 20, 128, 20)
     b[64:] = b[:64]  # of each sum the last bits of A are left
-    assert found_by(cp, a, b).again is None
+    assert found_by(cp, a, b).replacement is None
     a, b = factors("ordinary", dtype, 20, 100, 20)
     a[3], b[:, 4], a[5, 7] = 0, -0.0, 0
-    assert found_by(cp, a, b).again is None
+    assert found_by(cp, a, b).replacement is None
     a[6, 7] = np.inf
-    assert found_by(cp, a, b).again is not None
+    assert found_by(cp, a, b).replacement is not None
     a[6, 7], a[3, 5] = 0, np.nan
-    assert found_by(cp, a, b).again is not None
+    assert found_by(cp, a, b).replacement is not None
     a, b = factors("huge", dtype, 20, 100, 20)
     product = found_by(cp, a, b)
-    assert product.again is not None and product.doubtful == product.again.doubtful
+    assert product.replacement is not None and product.uncertain == product.replacement.uncertain
 
 
 @pytest.mark.gpu
@@ -58,9 +57,9 @@ def test_stacks_broadcast(cp: Any, dtype: str, batches: Any) -> None:
     if 0 not in batches[0]:
         found_by(cp, a, b)
         return
-    product = ProductOfShort(a.dtype)
+    product = SmallKProduct(a.dtype)
     product.add(cp.asarray(a), cp.asarray(b))
-    assert product.finish().shape == (0, 5, 18) and not product.unsettled()
+    assert product.finish().shape == (0, 5, 18) and not product.needs_recompute()
 
 
 @pytest.mark.gpu
@@ -69,7 +68,7 @@ def test_matrices_that_begin_anywhere(cp: Any) -> None:
     a, b = (generator(name).standard_normal((2, 128, 128))[:, :64].astype("float32") for name in "ab")
     b = np.ascontiguousarray(np.swapaxes(b, 1, 2))
     shifted = cp.concatenate((cp.zeros(1, np.float32), cp.asarray(a.ravel())))[1:].reshape(a.shape)
-    product = ProductOfShort(a.dtype)
+    product = SmallKProduct(a.dtype)
     product.add(shifted, cp.asarray(b))
     same_bits(product.finish().get(), on_cpu(a, b))
 
@@ -89,14 +88,14 @@ def test_what_goes_there(cp: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         limits = replace(device.limits(), hopper=hopper)
         monkeypatch.setattr(device, "limits", lambda limits=limits: limits)
         for dtype, sizes, way in (
-            ("float64", (70, 64, 112), ProductOfShort), ("float32", (64, 256, 16), ProductOfShort),
-            ("float64", (64, 64, 64), ProductOfSmall), ("float64", (300, 257, 300), ProductOnDevice),
-            ("float64", (300, 63, 300), ProductOnDevice), ("float32", (20, 100, 20), ProductOnDevice),
-            ("int32", (64, 100, 64), ProductOnDevice),
+            ("float64", (70, 64, 112), SmallKProduct), ("float32", (64, 256, 16), SmallKProduct),
+            ("float64", (64, 64, 64), SmallProduct), ("float64", (300, 257, 300), ResidueProduct),
+            ("float64", (300, 63, 300), ResidueProduct), ("float32", (20, 100, 20), ResidueProduct),
+            ("int32", (64, 100, 64), ResidueProduct),
         ):  # fmt: skip
             a, b = (cp.asarray(np.zeros(shape, dtype)) for shape in (sizes[:2], sizes[1:]))
             own = np.dtype("int64" if dtype == "int32" else dtype)
-            expected = way if hopper or way is not ProductOfShort else ProductOnDevice
+            expected = way if hopper or way is not SmallKProduct else ResidueProduct
             assert type(product_for((a.dtype, b.dtype), own, sizes[1], a, b)) is expected, (dtype, sizes)
     assert not suits(np.dtype("float64"), 200, cp.asarray(np.zeros((99, 100))), cp.asarray(np.zeros((100, 99))))
 
@@ -105,34 +104,26 @@ def test_what_goes_there(cp: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_is_refused(cp: Any) -> None:
     a, b = cp.asarray(np.ones((4, 70))), cp.asarray(np.ones((70, 5)))
     for wrong, message in (
-        ((a, b[:5]), r"expected short matrices to multiply, got shapes \(4, 70\) and \(5, 5\)"),
+        ((a, b[:5]), r"expected small-K matrices to multiply, got shapes \(4, 70\) and \(5, 5\)"),
         ((a[:, ::2], b[:35]), "C-contiguous"),
         ((cp.asarray(np.ones((4, 257))), cp.asarray(np.ones((257, 5)))), r"got shapes \(4, 257\) and \(257, 5\)"),
     ):
         with pytest.raises(ValueError, match=message):
-            ProductOfShort(np.dtype("float64")).add(*wrong)
+            SmallKProduct(np.dtype("float64")).add(*wrong)
 
 
-def test_room_has_both_results() -> None:
+def test_memory_includes_both_results() -> None:
     """That of the kernel, and the one that takes its place."""
     dtype = np.dtype("float64")
-    both = (room_for((dtype, dtype), dtype, (1, 100, inner, 100), inner, (dtype, dtype)) for inner in (256, 257))
+    both = (device_bytes((dtype, dtype), dtype, (1, 100, inner, 100), inner, (dtype, dtype)) for inner in (256, 257))
     short, longer = both
     assert short > longer - 2 * 100 * (8 + 18) - 200 * 18 * 128 - 100 * 100
 
 
 def test_source_says_what_it_holds() -> None:
-    text = flatten("matmul/small_k.cu")
-    assert "ROWS = 64, COLUMNS = 16," in text and (small_k.ROWS, small_k.COLUMNS) == (64, 16)
-    for name in ("GROUP", "ROOM"):
-        assert f"constexpr int {name} = {getattr(small_k, name)};" in text
-    assert "WARPGROUPS = D::COUNT > 4 ? 2 : 4," in text
-    for name, count in small_k.WARPGROUPS.items():
-        assert count == (2 if FORMATS[name].kept > 31 else 4)
     kernel = (nvrtc.KERNELS / "matmul/small_k.cu").read_text()
     listed = re.findall(r"^//   (\w+) ", kernel.partition("#include")[0], re.MULTILINE)
-    assert listed == re.findall(r"\n(multiply\w+)\(", kernel) == ["multiply_short"]
-    assert MOST_SHORT == 2 * 128
+    assert listed == re.findall(r"\n(multiply\w+)\(", kernel) == ["multiply_small_k"]
 
 
 @pytest.mark.gpu
@@ -143,6 +134,6 @@ def test_many_matrices(cp: Any, dtype: str, size: int) -> None:
     """As many as keep all multiprocessors busy, beside what residues give."""
     a, b = (cp.random.RandomState(seed).standard_normal((30_000 // size, size, size)).astype(dtype) for seed in (1, 2))
     a[::7, 5] = 0
-    product = ProductOnDevice((a.dtype, b.dtype), a.dtype, size)
+    product = ResidueProduct((a.dtype, b.dtype), a.dtype, size)
     expected = multiplied(product, lambda: [(a, b)])
     same_bits(exact_matmul(a, b).get(), expected.get())

@@ -14,7 +14,7 @@ import pytest
 from numpy.typing import NDArray
 
 import pipeline.engine.aggregate
-import pipeline.storage.planned_file
+import pipeline.storage.blocks
 from pipeline.cluster.worker import STICKY_ERRORS
 from pipeline.engine.aggregate import run
 from pipeline.engine.aggregate_check import differences
@@ -162,7 +162,7 @@ def test_combined_total_of_a_chunk_is_compared(path: str, monkeypatch: pytest.Mo
     """Where everything is checked, it is the returned sum, and not a second one beside it."""
     global CALLS
     CALLS = count()
-    monkeypatch.setattr(pipeline.storage.planned_file, "BLOCK_BYTES", 1000)
+    monkeypatch.setattr(pipeline.storage.blocks, "BLOCK_BYTES", 1000)
     text = refused(path, compute=computes_as_such, combine=combines_wrongly_the_first_time, chunk_bytes=2**20)
     assert f"chunk 0 ({path} bytes 0-31999)" in text
     assert "bin 0 [0, 1): expected 7999, got 7998; bin 7 [7, 8): expected 0, got 1" in text

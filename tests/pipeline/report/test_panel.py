@@ -19,7 +19,7 @@ from pipeline.engine.aggregate import run
 from pipeline.engine.aggregate_plan import Job
 from pipeline.engine.outcome import Outcome, Stages, Verdict
 from pipeline.report.panel import BARS, SKETCH_COLUMNS, SKETCH_ROWS, panel, sketch, to_json, verdict_line
-from pipeline.storage.sources import Source, SourceFile, open_source
+from pipeline.storage.sources import Files, SourceFile, open_source
 from workflows.histogram import HISTOGRAM, HistogramOptions, HistogramResult
 from workflows.reduce import REDUCE
 
@@ -28,7 +28,7 @@ COUNTS = np.arange(1000, 1064)
 
 def outcome_of(verdict: Verdict, files: int = 1, passes: int = 1, **stages: float) -> Outcome:
     """A run over 1000 int32 samples in each file, with these seconds in its stages."""
-    source = Source(tuple(SourceFile(f"/{n}.bin", 0, 4000, 4000, 0) for n in range(files)), np.dtype("int32"))
+    source = Files(tuple(SourceFile(f"/{n}.bin", 0, 4000, 4000, 0) for n in range(files)), np.dtype("int32"))
     options = HistogramOptions(bins=64, range=(-1.5, 64.0))
     result = HistogramResult(COUNTS, options.all_edges, underflow=1234567, overflow=8, nan=9, regular=True)
     spent = Stages(
@@ -184,7 +184,7 @@ def test_no_rate_of_what_was_not_verified() -> None:
 def test_json_is_plain() -> None:
     outcome = dataclasses.replace(
         outcome_of(FULL, read=1.0), options=HistogramOptions(edges=np.array([0.0, 1.5])),
-        source=Source((SourceFile("/big.bin", 0, 16, 16, 0),), np.dtype(">f8")),
+        source=Files((SourceFile("/big.bin", 0, 16, 16, 0),), np.dtype(">f8")),
     )  # fmt: skip
     found = json.loads(json.dumps(to_json(outcome), allow_nan=False))
     assert list(found) == ["job", "input", "result", "verification", "performance", "environment"]
