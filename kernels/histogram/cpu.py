@@ -21,12 +21,12 @@ CACHED_BYTES = 2**19
 
 # As cpu.cpp numbers them.
 TYPES = ("int16", "uint16", "int32", "uint32", "int64", "uint64", "float32", "float64")
-# Counters have 32 bits, and no more bytes together than the first-level cache.
+# Counters have 32 bits, and together fit the L1 cache.
 MAX_SAMPLES = 2**31  # samples that they count
-COUNTER_TABLES = (
+COUNTER_TABLES = (  # slots at most, tables to count in; more slots are counted where they are returned
     (2048, 4),
     (16384, 2),
-)  # slots at most, tables to count in; more slots are counted where they are returned
+)
 COPIED_SAMPLES = 2**17  # samples at a time of an array that has gaps
 
 _COUNTERS = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
@@ -64,7 +64,7 @@ def histogram_numpy(samples: NDArray[Any], binning: Binning) -> NDArray[np.int64
 
 
 def _count_patterns(block: NDArray[Any], binning: Binning, total: NDArray[np.int64]) -> None:
-    """Samples of one or two bytes: count every bit pattern, bin the patterns at the end."""
+    """Samples of one or two bytes: count every bit pattern, then bin the patterns."""
     total += np.bincount(block.view(f"u{block.itemsize}"), minlength=len(total))
 
 
@@ -75,11 +75,11 @@ def _bin_patterns(patterns: NDArray[np.int64], binning: Binning) -> NDArray[np.i
 
 
 def _count_shifted(block: NDArray[Any], binning: Binning, total: NDArray[np.int64]) -> None:
-    """Integers in bins 2**k wide: subtract, shift, count; the few outside take the general way."""
+    """Integers in bins 2**k wide: subtract, shift, count; the few outside are searched."""
     first, shift = int(binning.thresholds[0]), binning.shift or 0
     span = min(binning.bins << shift, int(np.iinfo(block.dtype).max) - first + 1)
     unsigned = np.dtype(f"u{block.itemsize}").type
-    # Modulo 2**n what is below the first bin is far above the last one: one pass finds what is outside.
+    # Modulo 2**n, samples below the first bin are far above the last one: one comparison finds all outside.
     offsets = block.view(unsigned)
     if first:
         offsets = offsets - unsigned(first % 2 ** (8 * block.itemsize))
@@ -102,7 +102,7 @@ def _count_searched(block: NDArray[Any], binning: Binning, total: NDArray[np.int
 
 
 def count_compiled(samples: NDArray[Any], binning: Binning) -> NDArray[np.int64] | None:
-    """Count samples as `histogram_cpu` does; None where nothing can be compiled."""
+    """Count samples as `histogram_cpu` does; None without a compiler."""
     count = _compiled_function(binning)
     if count is None:
         return None
@@ -116,7 +116,7 @@ def count_compiled(samples: NDArray[Any], binning: Binning) -> NDArray[np.int64]
 
 @lru_cache(maxsize=16)
 def _compiled_function(binning: Binning) -> Count | None:
-    """Adds the counts of samples to slots."""
+    """A function that adds the counts of samples to slots; None without a compiler."""
     functions = cxx.library(SOURCE)
     if functions is None:
         return None
@@ -124,7 +124,7 @@ def _compiled_function(binning: Binning) -> Count | None:
     function.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, *types, *_COUNTERS)
     function.restype = None
     tables = next((number for most, number in COUNTER_TABLES if binning.slots <= most), 0)
-    # Not a multiple of 4 KiB apart: the counters of a slot would meet in a set of the cache.
+    # Not a multiple of 4 KiB apart, or the counters of a slot would share a cache set.
     stride = -(-binning.slots // 16) * 16 + 16
 
     def count(samples: NDArray[Any], slots: NDArray[np.int64]) -> None:
@@ -136,7 +136,7 @@ def _compiled_function(binning: Binning) -> Count | None:
 
 
 def _method(functions: ctypes.CDLL, binning: Binning) -> tuple[Any, int, tuple[Any, ...], tuple[Any, ...]]:
-    """A function, its type of samples, and its own arguments with their types; arrays among them are of the binning."""
+    """A function, the number of its sample type, its own argument types and arguments; the binning owns the arrays."""
     dtype, thresholds = binning.dtype, binning.thresholds
     if binning.shift is not None and dtype.itemsize > 1:
         first = int(thresholds[0])
@@ -155,14 +155,14 @@ def _method(functions: ctypes.CDLL, binning: Binning) -> tuple[Any, int, tuple[A
 
 
 def _linear_map(binning: Binning) -> tuple[float, float]:
-    """Scale and offset of a line that is at 1/2 where the first bin begins, and rises by 1 with every bin."""
+    """Scale and offset of the map that is 1/2 where the first bin begins and rises by 1 per bin."""
     lower, upper = float(binning.edges[0]), float(binning.edges[-1])
     scale = binning.bins / (upper - lower)
     return scale, 0.5 - lower * scale
 
 
 def _fits_linear_map(functions: ctypes.CDLL, binning: Binning, type_: int) -> bool:
-    """Whether the line says the slot of every sample or the one before: so it is of bins of about one width."""
+    """Whether the map gives every sample its slot or the one before, as it does for bins of about equal width."""
     scale, offset = _linear_map(binning)
     if not len(binning.thresholds) or not np.isfinite([scale, offset]).all():
         return False

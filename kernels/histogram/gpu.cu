@@ -16,17 +16,17 @@
 #include "histogram/counters.cuh"
 #include "histogram/locate.cuh"
 
-// Where counts go: counter i of `all` is that of slot i + FIRST_SLOT. What is beyond them (overflow, NaN), or before
-// (underflow), has a counter of its own. A block counts at most `length`.
+// Where counts go: counter i of `all` is that of slot i + FIRST_SLOT. Slots beyond them (overflow, NaN) and before them
+// (underflow) have counters apart. A block has `length` counters at most.
 struct Windows {
     u64* slots;
     u32 all, length;
 };
 
-constexpr u32 APART = 4;  // counters of a block that are none of its window: of nothing, of overflow, NaN, underflow
+constexpr u32 APART = 4;  // counters of a block outside its window: not counted here, overflow, NaN, underflow
 
-// WINDOWS: 1, 2, or 0 for any number. Two take turns, one counter each, so that blocks of both have as much to do, however
-// the samples are distributed; more of them are one behind the other.
+// WINDOWS: 1, 2, or 0 for any number. Two windows take alternate counters, so that blocks of both have the same load
+// whatever the distribution; more than two follow one another.
 template <typename T, int COPIES, int WINDOWS, typename Locate>
 __device__ void count_samples(const T* samples, i64 n, Locate locate, Windows windows, const u32* slot_of, u32* shared) {
     constexpr u32 FIRST = Locate::FIRST_SLOT;
@@ -39,7 +39,7 @@ __device__ void count_samples(const T* samples, i64 n, Locate locate, Windows wi
         for (u32 i = threadIdx.x; i < counters.size(length + APART - 1); i += THREADS) shared[i] = 0;
         __syncthreads();
     };
-    // Where in the window a counter is; of others a number far above it.
+    // Index of a counter in the window; far above it for counters of other windows.
     const auto place = [&](u32 counter) {
         if (WINDOWS == 2) return __funnelshift_r(counter, counter, 1) - (mine << 31);
         return counter - first;
@@ -47,7 +47,7 @@ __device__ void count_samples(const T* samples, i64 n, Locate locate, Windows wi
     const auto quick = [&](T x) {
         u32 counter;
         const bool found = locate.quick(Key<T>::of(x), counter);
-        // What is not to be counted here has the counter after the window: that costs less than a branch.
+        // Samples not counted here go to the counter after the window, which costs less than a branch.
         counter = Locate::MISSES && !found ? length : place(counter);
         counters.add(WINDOWS != 1 || Locate::BEYOND ? min(counter, length) : counter);
         return found;
@@ -93,10 +93,10 @@ histogram_regular(const T* samples, i64 n, u64* slots, u32 all, u32 window, u32 
                   typename Key<T>::type highest, typename Key<T>::type start,
                   typename LinearMap<typename Key<T>::type>::Reach reach,
                   typename LinearMap<typename Key<T>::type>::Scale scale,
-                  typename LinearMap<typename Key<T>::type>::Offset offset, int fraction, u32 below, u32 doubtful) {
+                  typename LinearMap<typename Key<T>::type>::Offset offset, int fraction, u32 below, u32 uncertain) {
     extern __shared__ u32 shared[];
     using K = typename Key<T>::type;
-    const Regular<K, SURE> locate{{{start, reach, scale, offset}}, fraction, below, doubtful, {thresholds, count, lowest, highest, bins}};
+    const Regular<K, SURE> locate{{{start, reach, scale, offset}}, fraction, below, uncertain, {thresholds, count, lowest, highest, bins}};
     count_samples<T, COPIES, WINDOWS>(samples, n, locate, Windows{slots, all, window}, nullptr, shared);
 }
 

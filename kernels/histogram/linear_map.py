@@ -1,7 +1,7 @@
-"""Lines that gpu.cu places samples on (linear_map.cuh), and how far bins lie beside their places on them.
+"""Linear maps from samples to positions (linear_map.cuh), and how far from their places on them bins lie.
 
-A position never decreases with the sample, so its extremes on a bin are at the bin's first and last sample. Here they
-are evaluated in the kernel's own arithmetic: what holds for these two holds for all samples of the bin.
+A position never decreases with the sample, so its extremes over a bin are those of the first and the last sample of the
+bin. They are evaluated here in the arithmetic of the kernel: what holds for these two holds for all samples of the bin.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from kernels.histogram.binning import Binning
 KEYS = {"int16": np.int32, "uint16": np.int32, "float16": np.float32}
 BITS = {"f4": 23, "f8": 32, "i4": 32, "u4": 32, "i8": 32, "u8": 32}  # of the positions, by key
 ORIGIN = {4: 2.0**23, 8: 2.0**52}  # where floats of so many bytes are one apart
-DOUBTFUL = 1 / 16  # of the positions at most: more of them are not worth the line
+MAX_UNCERTAIN = 1 / 16  # share of the positions; beyond it a search is faster than the map
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class LinearMap:
     start
         Key at which distances are zero.
     reach
-        Of integers the distance, of floats the position of the last key on the line.
+        Of integers the distance, of floats the position of the last key mapped.
     scale, offset
         position = distance * scale + offset, rounded down; for integers of 32 bits in units of 2**-32, for others from
         ORIGIN on, in whole numbers.
@@ -43,7 +43,7 @@ class LinearMap:
     offset: Any
 
     def positions(self, keys: NDArray[Any]) -> NDArray[np.int64]:
-        """Of keys at or above `start` if they are integers, and of any floats; 2**62 beyond the line, -1 before it."""
+        """Of integer keys at or above `start`, and of any floats; 2**62 beyond the map, -1 before it."""
         if keys.dtype.kind != "f" and keys.itemsize == 4:
             fixed = _distance(keys, self.start).astype(np.uint64) * np.uint64(self.scale) + self.offset
             return np.asarray(fixed >> np.uint64(32)).astype(np.int64)
@@ -63,7 +63,7 @@ def _distance(keys: NDArray[Any], start: Any) -> NDArray[Any]:
 
 
 def make_map(start: Any, last: Any, scale: Fraction, offset: Fraction, positions: int) -> LinearMap | None:
-    """LinearMap in the arithmetic of the keys, to the key `last`; None where there is none."""
+    """Map in the arithmetic of the keys, up to the key `last`; None if that arithmetic cannot represent it."""
     key = np.asarray(start).dtype
     origin = ORIGIN[key.itemsize]
     if key.kind == "f":
@@ -83,16 +83,16 @@ def make_map(start: Any, last: Any, scale: Fraction, offset: Fraction, positions
 
 @dataclass(frozen=True)
 class RegularMap:
-    """Evenly spaced bins on a line, 2**fraction positions each: see Regular in locate.cuh."""
+    """Evenly spaced bins on a linear map, 2**fraction positions each: see Regular in locate.cuh."""
 
     line: LinearMap
     fraction: int
     below: int
-    doubtful: int
+    uncertain: int
 
 
 def regular_map(binning: Binning) -> RegularMap | None:
-    """LinearMap of evenly spaced bins; None where the position says too little of the bin."""
+    """Map of evenly spaced bins; None if a position determines too few of the bins."""
     key = np.dtype(KEYS.get(binning.dtype.name, binning.dtype))
     bins, keys = binning.bins, binning.thresholds.astype(key)
     if not len(keys) or not keys[0] < keys[-1]:
@@ -115,7 +115,7 @@ def regular_map(binning: Binning) -> RegularMap | None:
                 fraction -= 1
             if fraction < 0:
                 return None
-        # Integers are apart: in the middle between two of them a border is safe from rounding.
+        # Halfway between two integers a border is safe from rounding.
         shift = max((int(start) - lower) * per_unit + _slack(binning, per_unit), Fraction(0))
     line = make_map(start, last, per_unit * 2**fraction, shift * 2**fraction, bins << fraction)
     return None if line is None else _measured(binning, keys, line, fraction)
@@ -126,7 +126,7 @@ def _greatest(dtype: np.dtype[Any], key: np.dtype[Any]) -> Any:
 
 
 def _slack(binning: Binning, per_unit: Fraction) -> Fraction:
-    """How far to move the line of integers so that borders lie halfway between the samples beside them."""
+    """How far to shift a map of integers so that borders lie halfway between neighbouring samples."""
     first = binning.thresholds[: binning.bins]
     inner = first > np.iinfo(binning.dtype).min  # the smallest one reaches edges far below it
     above = (first.astype(np.float64) - binning.edges[: len(first)])[inner]  # of an edge the first sample there
@@ -147,7 +147,7 @@ def _measured(binning: Binning, keys: NDArray[Any], line: LinearMap, fraction: i
             return None
         line = LinearMap(line.start, np.uint32(reach), line.scale, line.offset)
     else:
-        # Beyond the border of the last bin, which has its upper edge, it is not the line that places a sample.
+        # Past the last bin, which includes its upper edge, a sample is not placed by the map.
         if int(line.positions(keys[:1])[0]) >= bins << fraction:
             return None
         line = _shortened(line, (bins << fraction) - 1)
@@ -160,8 +160,8 @@ def _measured(binning: Binning, keys: NDArray[Any], line: LinearMap, fraction: i
     above = int(np.max(last - number - (1 << fraction) + 1, initial=0, where=reached))
     if key.kind == "f":
         above = max(above, int(line.positions(_before(binning.thresholds[:1], key))[0]) + 1)
-    doubtful = below + above
-    return RegularMap(line, fraction, below, doubtful) if doubtful <= DOUBTFUL * 2**fraction else None
+    uncertain = below + above
+    return RegularMap(line, fraction, below, uncertain) if uncertain <= MAX_UNCERTAIN * 2**fraction else None
 
 
 def _before(values: NDArray[Any], key: np.dtype[Any]) -> NDArray[Any]:
@@ -171,7 +171,7 @@ def _before(values: NDArray[Any], key: np.dtype[Any]) -> NDArray[Any]:
 
 
 def _shortened(line: LinearMap, most: int) -> LinearMap:
-    """The line of integers up to the last key whose position is not above `most`."""
+    """A map of integers, cut after the last key whose position is not above `most`."""
     low, high = 0, int(line.reach)
     while low < high:
         middle = (low + high + 1) // 2
@@ -182,12 +182,12 @@ def _shortened(line: LinearMap, most: int) -> LinearMap:
 
 @dataclass(frozen=True)
 class NarrowMap:
-    """Integers of 16 bits on a line of counters: see Narrow in locate.cuh.
+    """A map from 16-bit integers to counters: see Narrow in locate.cuh.
 
     Attributes
     ----------
     low, last, beyond
-        What is below `low` counts as that, what is above `last` as `beyond`.
+        Samples below `low` count as `low`, those above `last` as `beyond`.
     scale, offset, fraction
         counter = (sample * scale + offset) >> fraction, modulo 2**32.
     slot_of : uint32 array
@@ -204,7 +204,7 @@ class NarrowMap:
 
 
 def narrow_map(binning: Binning) -> NarrowMap | None:
-    """LinearMap on which no counter is that of two slots; None where the one that is looked at is not so."""
+    """Map on which no counter belongs to two slots; None if the one tried has such a counter."""
     keys = binning.thresholds.astype(np.int64)
     if not len(keys) or not keys[0] < keys[-1]:
         return None

@@ -50,7 +50,7 @@ def replay(binning: Binning, found: RegularMap, samples: NDArray[Any]) -> tuple[
     positions = positions[on_line]
     assert (positions < 2**32).all()
     inside = (positions + found.below) & ((1 << found.fraction) - 1)
-    return samples[on_line], (positions >> found.fraction) + 1, inside >= found.doubtful
+    return samples[on_line], (positions >> found.fraction) + 1, inside >= found.uncertain
 
 
 def assert_right(binning: Binning, samples: NDArray[Any]) -> RegularMap | None:
