@@ -126,8 +126,8 @@ def test_moduli() -> None:
 
 
 def test_residues_are_found_in_float32() -> None:
-    """The quotient in `residue` of matmul/residues.cuh, near a multiple of the modulus and 256: the remainder of any sum
-    of bytes fits into eight bits, because the quotient is never so small that an odd modulus leaves 128."""
+    """The quotient in `residue` of matmul/residues.cuh, near a multiple of the modulus and 256: the remainder of any
+    sum of bytes fits into eight bits, because the quotient is never so small that an odd modulus leaves 128."""
     largest = 8 * 255 * 128 + 255
     assert largest < 2**19 and 2**23 + 2**19 + 256 * 256 + largest < 2**24
     for modulus in MODULI:
