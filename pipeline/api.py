@@ -1,4 +1,4 @@
-"""Jobs from Python: `import pipeline; pipeline.run("histogram", "data.bin", bins=256)`."""
+"""Jobs from Python: `import pipeline; pipeline.run("histogram", "data.bin", bins=256)`, or an array in its place."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from pipeline.cluster.placement import Placement
 from pipeline.engine.aggregate import run_all
@@ -42,7 +45,7 @@ def register(workflow: Declared) -> Declared:
 
 def run(
     job: str | Sequence[tuple[str, Mapping[str, Any]]],
-    *files: Path,
+    *files: Path | NDArray[Any],
     output: Path | None = None,
     dtype: str | None = None,
     byteorder: Byteorder | None = None,
@@ -56,7 +59,7 @@ def run(
     memory_limit: int | None = None,
     **options: Any,
 ) -> Any:
-    """Run a job over files and return its result, once it is verified.
+    """Run a job over files or arrays in memory and return its result, once it is verified.
 
     Parameters
     ----------
@@ -64,7 +67,8 @@ def run(
         Its name: that of the subcommand. Or several that return what they found, each with its options:
         ``[("histogram", {"bins": 256}), ("reduce", {"op": "sum,std"})]``; the files are read once for all of them.
     files
-        Raw samples or `.npy`; patterns like ``"run-*.bin"`` are expanded.
+        Raw samples or `.npy`; patterns like ``"run-*.bin"`` are expanded. Or NumPy arrays, of any memory layout and
+        byte order, whose samples count in C order; they are computed in this process.
     output
         Where a job that writes an array puts it; `.npy`, or raw under any other suffix.
     dtype, byteorder, offset
@@ -76,7 +80,7 @@ def run(
     device
         ``"auto"``, ``"gpu"`` or ``"cpu"``; the result is the same.
     scheduler, scheduler_file
-        An existing Dask cluster.
+        An existing Dask cluster; it cannot read arrays in memory.
     device_memory_limit, memory_limit
         Bytes that tasks may hold in the memory of a GPU, and, of a job that writes an array, of a process; others hold
         a few MiB for each thread.
@@ -101,14 +105,14 @@ def run(
     if not isinstance(job, str) and options:
         raise UsageError(f"expected the options of each of several jobs beside its name, got {', '.join(options)}")
     jobs = [_job(job, options)] if isinstance(job, str) else [_job(*pair) for pair in job]
-    paths = tuple(os.fspath(path) for path in files)
+    inputs = tuple(_input(file) for file in files)
     placement = Placement(device, scheduler, None if scheduler_file is None else os.fspath(scheduler_file))
     settings = Settings(placement, verify, chunk_bytes, device_memory_limit, memory_limit)
     if isinstance(job, str) and isinstance(workflow := jobs[0][0], ArrayJob):
         if output is None:
             raise UsageError(f"{job}: expected output=, the file that the array goes to, got none")
         chosen = jobs[0][1]
-        groups = [(path,) for path in paths] if workflow.operands(chosen) is not None else [paths]
+        groups = [(item,) for item in inputs] if workflow.operands(chosen) is not None else [inputs]
         sources = [open_source(group, dtype, byteorder, offset, samples=False) for group in groups]
         return run_array(workflow, chosen, sources, os.fspath(output), settings).result
     found = [Job(workflow, chosen) for workflow, chosen in jobs if isinstance(workflow, Aggregation)]
@@ -121,9 +125,19 @@ def run(
         raise UsageError(
             f"{names}: expected no memory_limit=, since it holds a few MiB for each thread; got {memory_limit}"
         )
-    source = open_source(paths, dtype, byteorder, offset, empty=all(job.workflow.empty for job in found))
+    source = open_source(inputs, dtype, byteorder, offset, empty=all(job.workflow.empty for job in found))
     results = [outcome.result for outcome in run_all(found, source, settings)]
     return results[0] if isinstance(job, str) else results
+
+
+def _input(file: Path | NDArray[Any]) -> str | NDArray[Any]:
+    if isinstance(file, np.ndarray):
+        return file
+    try:
+        return os.fspath(file)
+    except TypeError:
+        got = type(file).__name__
+        raise UsageError(f"expected paths or NumPy arrays, got {got}; convert it with numpy.asarray") from None
 
 
 def _job(name: str, values: Mapping[str, Any]) -> tuple[Aggregation[Any] | ArrayJob[Any], Any]:

@@ -14,7 +14,7 @@ VERIFY = ("full", "sample", "off")
 # `full` costs about as much as NumPy's histogram of the file: the default where that takes no more than two seconds.
 FULL_UP_TO_BYTES = 2**28
 
-Progress = Callable[[int, int], None]  # (bytes done, bytes in all)
+Progress = Callable[[int, int | None], None]  # (bytes done, bytes in all, None if that is unknown)
 OnStart = Callable[[Workers], None]
 
 
@@ -50,9 +50,9 @@ class Settings:
     progress: Progress = lambda done, total: None
     on_start: OnStart = lambda workers: None
 
-    def mode(self, nbytes: int) -> str:
-        """How to verify a run over so many bytes; UsageError for an unknown mode."""
-        mode = self.verify or ("full" if nbytes <= FULL_UP_TO_BYTES else "sample")
+    def mode(self, nbytes: int | None) -> str:
+        """How to verify a run over `nbytes` bytes, None if they are unknown; UsageError for an unknown mode."""
+        mode = self.verify or ("full" if nbytes is not None and nbytes <= FULL_UP_TO_BYTES else "sample")
         if mode not in VERIFY:
             raise UsageError(f"--verify: expected one of {', '.join(VERIFY)}, got {self.verify!r}")
         return mode

@@ -11,8 +11,8 @@ import numpy as np
 
 from kernels.common import device, dtypes, nvrtc
 from kernels.histogram.binning import Binning
-from kernels.histogram.linear_map import KEYS, Line, NarrowLine, RegularLine, narrow_line, regular_line
-from kernels.histogram.lookup import table
+from kernels.histogram.linear_map import KEYS, LinearMap, NarrowMap, RegularMap, narrow_map, regular_map
+from kernels.histogram.lookup import lookup_table
 
 SOURCE = Path(__file__).with_name("gpu.cu")
 
@@ -59,7 +59,7 @@ def launch_plan(binning: Binning, index: int) -> Plan:
     itemsize, shared_per_block = binning.dtype.itemsize, device.limits().shared_per_block
     narrow = _narrow(binning, shared_per_block)
     shifted = binning.shift is not None and _reach(binning) + 1 == binning.bins << binning.shift
-    line = regular_line(binning) if binning.regular and itemsize > 1 and not shifted else None
+    line = regular_map(binning) if binning.regular and itemsize > 1 and not shifted else None
     counters, table_bytes, last, may_divide = binning.bins, 0, "", True
     if itemsize == 1:
         kernel, counters, may_divide = "histogram_bytes", 256, False
@@ -132,14 +132,14 @@ def _bytes(binning: Binning) -> tuple[Any, ...]:
     return (cupy.asarray(binning.slot_of_pattern),)
 
 
-def _narrow(binning: Binning, shared_per_block: int) -> NarrowLine | None:
+def _narrow(binning: Binning, shared_per_block: int) -> NarrowMap | None:
     if binning.dtype.itemsize != 2 or binning.dtype.kind == "f":
         return None
-    found = narrow_line(binning)
+    found = narrow_map(binning)
     return found if found is not None and counter_bytes(len(found.slot_of), 1) <= shared_per_block else None
 
 
-def _clamped(line: NarrowLine) -> tuple[Any, ...]:
+def _clamped(line: NarrowMap) -> tuple[Any, ...]:
     import cupy
 
     samples = np.int32(line.low), np.int32(line.last), np.int32(line.beyond)
@@ -158,7 +158,7 @@ def _reach(binning: Binning) -> int:
     return min(binning.bins << shift, int(np.iinfo(binning.dtype).max) - first + 1) - 1
 
 
-def _regular(binning: Binning, found: RegularLine) -> tuple[Any, ...]:
+def _regular(binning: Binning, found: RegularMap) -> tuple[Any, ...]:
     return (*_thresholds(binning), *_line(found.line), np.int32(found.fraction), np.uint32(found.below),
             np.uint32(found.doubtful))  # fmt: skip
 
@@ -171,7 +171,7 @@ def _search(binning: Binning, room: int) -> tuple[tuple[Any, ...], int, str]:
     cells = 2 ** max(8, (CELLS_PER_THRESHOLD * len(keys)).bit_length() - 1)
     while cells > 256 and 4 * cells > room - 24:
         cells //= 2
-    found = table(keys, cells)
+    found = lookup_table(keys, cells)
     taken = (len(found.cells) + 1) // 2 * 8
     held = 0 < keys.nbytes <= room - taken
     arguments = (*_thresholds(binning), cupy.asarray(found.cells), np.int32(len(found.cells)), *_line(found.line))
@@ -188,5 +188,5 @@ def _thresholds(binning: Binning) -> tuple[Any, ...]:
     return np.uint32(binning.bins), cupy.asarray(looked_at), np.int32(len(keys)), looked_at[0], looked_at[-1]
 
 
-def _line(line: Line) -> tuple[Any, ...]:
+def _line(line: LinearMap) -> tuple[Any, ...]:
     return line.start, line.reach, line.scale, line.offset

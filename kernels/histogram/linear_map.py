@@ -23,7 +23,7 @@ DOUBTFUL = 1 / 16  # of the positions at most: more of them are not worth the li
 
 
 @dataclass(frozen=True)
-class Line:
+class LinearMap:
     """Positions of keys.
 
     Attributes
@@ -62,37 +62,37 @@ def _distance(keys: NDArray[Any], start: Any) -> NDArray[Any]:
     return np.asarray(keys.view(unsigned) - np.asarray(start).view(unsigned))
 
 
-def make_line(start: Any, last: Any, scale: Fraction, offset: Fraction, positions: int) -> Line | None:
-    """Line in the arithmetic of the keys, to the key `last`; None where there is none."""
+def make_map(start: Any, last: Any, scale: Fraction, offset: Fraction, positions: int) -> LinearMap | None:
+    """LinearMap in the arithmetic of the keys, to the key `last`; None where there is none."""
     key = np.asarray(start).dtype
     origin = ORIGIN[key.itemsize]
     if key.kind == "f":
         if abs(scale) > _most(key) or abs(offset) > origin / 2:
             return None
-        return Line(start, np.uint32(positions - 1), key.type(float(scale)), key.type(origin + round(offset)))
+        return LinearMap(start, np.uint32(positions - 1), key.type(float(scale)), key.type(origin + round(offset)))
     far = int(last) - int(start)
     if key.itemsize == 8:
         if scale > _most(np.dtype(np.float64)) or offset > origin / 2:
             return None
-        return Line(start, np.uint64(far), np.float64(scale), np.float64(origin + round(offset)))
+        return LinearMap(start, np.uint64(far), np.float64(scale), np.float64(origin + round(offset)))
     fixed, shift = int(scale * 2**32), int(offset * 2**32)
     if not 0 <= fixed < 2**32 or not 0 <= shift < 2**63 or far * fixed + shift >= 2**64:
         return None
-    return Line(start, np.uint32(far), np.uint32(fixed), np.uint64(shift))
+    return LinearMap(start, np.uint32(far), np.uint32(fixed), np.uint64(shift))
 
 
 @dataclass(frozen=True)
-class RegularLine:
+class RegularMap:
     """Evenly spaced bins on a line, 2**fraction positions each: see Regular in locate.cuh."""
 
-    line: Line
+    line: LinearMap
     fraction: int
     below: int
     doubtful: int
 
 
-def regular_line(binning: Binning) -> RegularLine | None:
-    """Line of evenly spaced bins; None where the position says too little of the bin."""
+def regular_map(binning: Binning) -> RegularMap | None:
+    """LinearMap of evenly spaced bins; None where the position says too little of the bin."""
     key = np.dtype(KEYS.get(binning.dtype.name, binning.dtype))
     bins, keys = binning.bins, binning.thresholds.astype(key)
     if not len(keys) or not keys[0] < keys[-1]:
@@ -117,7 +117,7 @@ def regular_line(binning: Binning) -> RegularLine | None:
                 return None
         # Integers are apart: in the middle between two of them a border is safe from rounding.
         shift = max((int(start) - lower) * per_unit + _slack(binning, per_unit), Fraction(0))
-    line = make_line(start, last, per_unit * 2**fraction, shift * 2**fraction, bins << fraction)
+    line = make_map(start, last, per_unit * 2**fraction, shift * 2**fraction, bins << fraction)
     return None if line is None else _measured(binning, keys, line, fraction)
 
 
@@ -135,7 +135,7 @@ def _slack(binning: Binning, per_unit: Fraction) -> Fraction:
     return Fraction(float(1 - above.max() - above.min()) / 2) * per_unit
 
 
-def _measured(binning: Binning, keys: NDArray[Any], line: Line, fraction: int) -> RegularLine | None:
+def _measured(binning: Binning, keys: NDArray[Any], line: LinearMap, fraction: int) -> RegularMap | None:
     bins, key = binning.bins, keys.dtype
     starts = keys[:bins]
     number = np.arange(len(starts), dtype=np.int64) << fraction
@@ -145,7 +145,7 @@ def _measured(binning: Binning, keys: NDArray[Any], line: Line, fraction: int) -
         reach = min(bins << fraction, overflow) - 1
         if reach < 0:
             return None
-        line = Line(line.start, np.uint32(reach), line.scale, line.offset)
+        line = LinearMap(line.start, np.uint32(reach), line.scale, line.offset)
     else:
         # Beyond the border of the last bin, which has its upper edge, it is not the line that places a sample.
         if int(line.positions(keys[:1])[0]) >= bins << fraction:
@@ -161,7 +161,7 @@ def _measured(binning: Binning, keys: NDArray[Any], line: Line, fraction: int) -
     if key.kind == "f":
         above = max(above, int(line.positions(_before(binning.thresholds[:1], key))[0]) + 1)
     doubtful = below + above
-    return RegularLine(line, fraction, below, doubtful) if doubtful <= DOUBTFUL * 2**fraction else None
+    return RegularMap(line, fraction, below, doubtful) if doubtful <= DOUBTFUL * 2**fraction else None
 
 
 def _before(values: NDArray[Any], key: np.dtype[Any]) -> NDArray[Any]:
@@ -170,18 +170,18 @@ def _before(values: NDArray[Any], key: np.dtype[Any]) -> NDArray[Any]:
         return np.asarray(np.nextafter(values, values.dtype.type(-np.inf)).astype(key))
 
 
-def _shortened(line: Line, most: int) -> Line:
+def _shortened(line: LinearMap, most: int) -> LinearMap:
     """The line of integers up to the last key whose position is not above `most`."""
     low, high = 0, int(line.reach)
     while low < high:
         middle = (low + high + 1) // 2
         key = np.asarray(int(line.start) + middle, np.asarray(line.start).dtype)
         low, high = (middle, high) if int(line.positions(key[None])[0]) <= most else (low, middle - 1)
-    return Line(line.start, type(line.reach)(low), line.scale, line.offset)
+    return LinearMap(line.start, type(line.reach)(low), line.scale, line.offset)
 
 
 @dataclass(frozen=True)
-class NarrowLine:
+class NarrowMap:
     """Integers of 16 bits on a line of counters: see Narrow in locate.cuh.
 
     Attributes
@@ -203,8 +203,8 @@ class NarrowLine:
     slot_of: NDArray[np.uint32]
 
 
-def narrow_line(binning: Binning) -> NarrowLine | None:
-    """Line on which no counter is that of two slots; None where the one that is looked at is not so."""
+def narrow_map(binning: Binning) -> NarrowMap | None:
+    """LinearMap on which no counter is that of two slots; None where the one that is looked at is not so."""
     keys = binning.thresholds.astype(np.int64)
     if not len(keys) or not keys[0] < keys[-1]:
         return None
@@ -229,4 +229,4 @@ def narrow_line(binning: Binning) -> NarrowLine | None:
     slot_of[counters] = slots
     if len(slot_of) > 2 * binning.slots or (slot_of[counters] != slots).any():
         return None
-    return NarrowLine(low, last, beyond, np.uint32(scale), np.uint32(round(offset) % 2**32), fraction, slot_of)
+    return NarrowMap(low, last, beyond, np.uint32(scale), np.uint32(round(offset) % 2**32), fraction, slot_of)

@@ -82,7 +82,7 @@ struct Thresholds {
 // and elsewhere the position does. The host finds both bounds in the arithmetic of the line. SURE: both are zero.
 template <typename K, bool SURE>
 struct Regular {
-    Line<K> line;
+    LinearMap<K> line;
     int fraction;
     u32 below, doubtful;
     Thresholds<K> thresholds;
@@ -113,7 +113,7 @@ struct Search {
     static constexpr bool MISSES = false, BEYOND = false, SELDOM_SLOW = true;
     static constexpr Next NEXT = Next::IN_TURNS;
     static constexpr u32 FIRST_BITS = 21, MANY = (1u << (32 - FIRST_BITS)) - 1;  // MANY: so many or more
-    Line<typename Map::type> line;
+    LinearMap<typename Map::type> line;
     u32 last;
     const u32* cells;
     Thresholds<K> thresholds;

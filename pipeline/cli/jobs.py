@@ -17,10 +17,10 @@ from pipeline.engine.aggregate import run_all
 from pipeline.engine.aggregate_plan import Job
 from pipeline.engine.outcome import Outcome
 from pipeline.report.panel import panel, to_json
-from pipeline.report.result_file import check_output, check_place, write_output
+from pipeline.report.result_file import check_output, write_output
 from pipeline.report.trace import to_table, write_trace
 from pipeline.settings import VERIFY, Settings
-from pipeline.storage.atomic_file import whole_file
+from pipeline.storage.atomic_file import check_place, whole_file
 from pipeline.storage.sources import BYTEORDERS, DTYPES, RAW_DTYPE, Source, open_source
 from workflows import WORKFLOWS
 from workflows.aggregation import Aggregation

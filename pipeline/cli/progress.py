@@ -40,7 +40,7 @@ def _lines(name: str) -> Progress:
     began = last = monotonic()
     before = (0, began)
 
-    def update(done: int, total: int) -> None:
+    def update(done: int, total: int | None) -> None:
         nonlocal began, before, last
         now = monotonic()
         if done <= before[0]:  # a second pass over the data
@@ -49,10 +49,10 @@ def _lines(name: str) -> Progress:
         if now - last >= LINE_SECONDS:
             last = now
             rate = done / (now - began)
-            print(
-                f"{name}: {100 * done / total:.0f} % of {total / 1e9:.1f} GB, {rate / 1e9:.2f} GB/s, "
-                f"{(total - done) / rate:.0f} s left",
-                file=sys.stderr, flush=True,
-            )  # fmt: skip
+            text = f"{name}: {done / 1e9:.1f} GB, {rate / 1e9:.2f} GB/s"
+            if total is not None:
+                text = (f"{name}: {100 * done / total:.0f} % of {total / 1e9:.1f} GB, {rate / 1e9:.2f} GB/s, "
+                        f"{(total - done) / rate:.0f} s left")  # fmt: skip
+            print(text, file=sys.stderr, flush=True)
 
     return update

@@ -221,7 +221,7 @@ def _warm_up() -> None:
     if find_devices().usable:
         import cupy
 
-        from pipeline.gpu.transfer import prepare
+        from pipeline.gpu.transfer import warm_up
 
-        prepare()
+        warm_up()
         cupy.cuda.Device().synchronize()  # waits for the context

@@ -14,8 +14,8 @@ from pipeline.engine.aggregate_plan import Job, Pass
 from pipeline.errors import PipelineError, failure
 from pipeline.gpu.blocks import device_blocks
 from pipeline.gpu.devices import find_devices
+from pipeline.storage.blocks import read_blocks
 from pipeline.storage.chunks import Chunk, Region
-from pipeline.storage.planned_file import read_blocks
 from pipeline.timeline import Timeline
 
 # Streamed to warm up: enough for every thread that reads to have read.

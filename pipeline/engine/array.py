@@ -16,13 +16,14 @@ from pipeline.cluster.workers import Workers
 from pipeline.engine.array_gpu import LANES, finish, warm_up
 from pipeline.engine.array_plan import ArrayPlan, nbytes_of, needs
 from pipeline.engine.array_task import RegionsCheck, RegionsResult, check_regions, compute_regions
+from pipeline.engine.inputs import cluster_bytes
 from pipeline.engine.outcome import Outcome
 from pipeline.engine.run_loop import Done, Run, Task, Work
 from pipeline.engine.submit import batches
 from pipeline.errors import UsageError, VerificationError
-from pipeline.report.result_file import check_place
 from pipeline.settings import Settings
 from pipeline.storage.array_file import join
+from pipeline.storage.atomic_file import check_place
 from pipeline.storage.output_array import OutputFile, output_file
 from pipeline.storage.sources import Source
 from workflows.array_job import ArrayJob
@@ -120,7 +121,7 @@ def run_array(
     loop = Run(settings, settings.mode(nbytes), LANES)
     loop.stages.nbytes = nbytes
     limit = settings.device_memory_limit
-    with output_file(path, spec) as ready, loop.open(nbytes) as workers:
+    with output_file(path, spec) as ready, loop.open(cluster_bytes(sources, settings.placement) and nbytes) as workers:
         planned = OutputFile(path, 0, spec, mappable=False)
         plan = ArrayPlan(workflow, options, inputs, planned, loop.mode, loop.seed, settings.traced, limit)
         region_bytes = settings.chunk_bytes or REGION_BYTES[workers.device, workflow.streams]
@@ -132,7 +133,7 @@ def run_array(
             try:
                 checked, escape, counts = _all_regions(loop, plan, regions)
             finally:  # the next job of these processes has a limit of its own, or none
-                loop.on_gpus(finish, plan.output.path, limit is not None)
+                loop.on_workers(finish, plan.output.path, limit is not None)
     notes = workflow.notes(specs, options) if workflow.notes else {}
     result = ArrayResult(path, spec, notes | {name: f"{count:,} of {spec.size:,}" for name, count in counts.items()})
     return loop.outcome((workflow, options), inputs, result, spec.size, checked, len(regions), escape)

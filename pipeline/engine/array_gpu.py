@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from pipeline.engine.array_plan import ArrayPlan, compute_region, nbytes_of
 from pipeline.gpu.blocks import release, to_native
 from pipeline.gpu.pinned import writer
-from pipeline.gpu.transfer import DIRECT, KVIKIO, PINNED, WRITE_BYTES, opened, prepare, transfer, way
+from pipeline.gpu.transfer import DIRECT, KVIKIO, PINNED, WRITE_BYTES, opened, transfer, transfer_path
+from pipeline.gpu.transfer import warm_up as warm_up_transfer
 from pipeline.storage import mapped_output
 from pipeline.storage.array_file import ArrayFile, read_region
 from pipeline.storage.output_array import OutputFile
@@ -110,7 +111,7 @@ def finish(path: str, limited: bool) -> None:
 def _to_device(array: ArrayFile, bounds: Bounds, timeline: Timeline) -> Any:
     native = array.spec.dtype.newbyteorder("=")
     swappable = array.spec.dtype.isnative or native.kind in "iuf"
-    if array.fortran or not swappable or array.run(bounds) < DIRECT_FROM[way()]:
+    if array.fortran or not swappable or array.run(bounds) < DIRECT_FROM[transfer_path()]:
         flat = _through_host(array, bounds, timeline)
     else:
         flat = _direct(array, bounds, timeline)
@@ -130,12 +131,12 @@ def _direct(array: ArrayFile, bounds: Bounds, timeline: Timeline) -> Any:
     """The bytes of a region, straight from the file."""
     import cupy
 
-    prepare()
+    warm_up_transfer()
     flat = cupy.empty(nbytes_of(array.spec, bounds), cupy.uint8)
     # Work that used this memory before may still be queued on the stream, and the transfers do not wait for it.
     cupy.cuda.get_current_stream().synchronize()
     with timeline.measure("read+copy", flat.nbytes):
-        timeline.transfer_paths.add(way())
+        timeline.transfer_paths.add(transfer_path())
         before = 0
         for piece, first, runs in array.parts(bounds):
             nbytes = int(runs[:, 2].sum())

@@ -28,6 +28,9 @@ class Verdict:
         Of the random choice in ``"sample"``.
     escape
         Of a job that writes an array: an upper bound on the probability that a wrong checked element went unnoticed.
+    read_once
+        True where the samples can be read only once: the reference got the computed blocks, kept in memory, and did
+        not read them again.
     """
 
     mode: str
@@ -36,6 +39,7 @@ class Verdict:
     chunks: int
     seed: int
     escape: float | None = None
+    read_once: bool | None = None
 
 
 @dataclass

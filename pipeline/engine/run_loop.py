@@ -39,7 +39,7 @@ class Work(Generic[Item]):
     batches
         The items of each task.
     total
-        Bytes of all items, for the progress.
+        Bytes of all items, for the progress; None if they are unknown.
     label
         (items) -> what to call their task in a message.
     compute
@@ -54,7 +54,7 @@ class Work(Generic[Item]):
     """
 
     batches: Iterable[Sequence[Item]]
-    total: int
+    total: int | None
     label: Callable[[Sequence[Item]], str]
     compute: Callable[[Sequence[Item]], Task]
     check: Callable[[Sequence[Item], Any], Iterable[Task]]
@@ -101,12 +101,16 @@ class Run:
         self.stages.wall = perf_counter() - started
 
     def on_gpus(self, function: Callable[..., None], *arguments: Any) -> None:
-        """Call a function on all workers that compute on GPUs, to warm them up or to clean up.
+        """Call a function on all workers if they compute on GPUs, to warm them up; as `on_workers`."""
+        if self.workers.device == "gpu":
+            self.on_workers(function, *arguments)
+
+    def on_workers(self, function: Callable[..., None], *arguments: Any) -> None:
+        """Call a function on all workers, to warm them up or to clean up.
 
         Its errors are ignored: the first task that needs the same fails too, and its message names the items.
         """
-        if self.workers.device == "gpu":
-            self.workers.client.run(function, *arguments, workers=self._addresses, on_error="ignore")
+        self.workers.client.run(function, *arguments, workers=self._addresses, on_error="ignore")
 
     def complete(self, work: Work[Item]) -> None:
         """Compute and check all items, a window of tasks at a time; count and report what is done."""
@@ -133,8 +137,8 @@ class Run:
 
     def outcome(
         self, job: tuple[Any, Any], source: Any, result: Any, samples: int, checked: int, items: int,
-        escape: float | None = None,
+        escape: float | None = None, read_once: bool | None = None,
     ) -> Outcome:  # fmt: skip
         """What the run made of a workflow with its options; a wrong number would have ended it before."""
-        verdict = Verdict(self.mode, samples, checked, items, self.seed, escape)
+        verdict = Verdict(self.mode, samples, checked, items, self.seed, escape, read_once)
         return Outcome(*job, source, result, verdict, self.stages, self.workers.description)

@@ -1,10 +1,11 @@
-"""Stream a chunk to a GPU block by block: reading, copying and counting overlap."""
+"""Stream a chunk to a GPU block by block; reading, copying and computing overlap."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from queue import SimpleQueue
 from threading import Lock
 from time import perf_counter
@@ -12,19 +13,21 @@ from typing import Any
 
 import numpy as np
 
-from kernels.common import zeros_pool
+from kernels.common import memory
 from pipeline.errors import UsageError
-from pipeline.gpu.transfer import Transfer, finish, opened, prepare, transfer, way
+from pipeline.gpu.transfer import Transfer, finish, opened, transfer, transfer_path, warm_up
+from pipeline.storage.blocks import read_blocks
 from pipeline.storage.chunks import Chunk
+from pipeline.storage.pieces import Piece
 from pipeline.timeline import Timeline
 
-BLOCK_BYTES = 2**27  # one kernel launch; many parts each; less where a limit of memory says so
+BLOCK_BYTES = 2**27  # one kernel launch, read in many parts; less under a memory limit
 LEAST_BLOCK_BYTES = 2**16
-SLOTS = 3  # of a chunk: one being counted, two being filled
-CHUNKS = 2  # under way on a GPU: while one begins or ends, the other keeps the bus busy
+SLOTS = 3  # of a chunk: one being computed, two being filled
+CHUNKS = 2  # in flight on a GPU: while one begins or ends, the other keeps the bus busy
 
 _making = Lock()
-_ready: dict[tuple[int, int], SimpleQueue[tuple[Any, list[Any]]]] = {}  # one at most: by device and bytes of a buffer
+_ready: dict[tuple[int, int], SimpleQueue[tuple[Any, list[Any]]]] = {}  # at most one, by device and bytes of a buffer
 
 
 def device_blocks(chunk: Chunk, timeline: Timeline, nbytes: int = BLOCK_BYTES) -> Iterator[Any]:
@@ -34,7 +37,7 @@ def device_blocks(chunk: Chunk, timeline: Timeline, nbytes: int = BLOCK_BYTES) -
     ----------
     chunk
     timeline
-        Gets, for each block, a span ``"read+copy"`` from the arrival of the one before it, and a span ``"kernel"`` for
+        Gets, for each block, a span ``"read+copy"`` from the arrival of the previous one, and a span ``"kernel"`` for
         the work that the caller puts on the current stream. NVTX ranges have the same names.
     nbytes
         Bytes of a block.
@@ -51,44 +54,80 @@ def device_blocks(chunk: Chunk, timeline: Timeline, nbytes: int = BLOCK_BYTES) -
     """
     import cupy
 
-    prepare()
-    native = chunk.dtype.newbyteorder("=")
+    warm_up()
     with _lane(nbytes) as slots:
-        timeline.transfer_paths.add(way())
-        began, ended = cupy.cuda.Event(), cupy.cuda.Event()
+        events = cupy.cuda.Event(), cupy.cuda.Event()
         for piece in chunk.pieces:
-            with opened(piece) as reading:
-                step = len(slots[0]) // native.itemsize * native.itemsize
-                starts = range(0, piece.nbytes, step)
-                under_way: deque[Transfer] = deque()
-                before = perf_counter()
-                try:
-                    for number in range(len(starts) + SLOTS - 1):
-                        if number < len(starts):
-                            length = min(step, piece.nbytes - starts[number])
-                            target = slots[number % SLOTS][:length]
-                            under_way.append(transfer(reading, piece, starts[number], np.array([[0, length]]), target))
-                        if number < SLOTS - 1:
-                            continue
-                        with _range("read+copy"):
-                            block = under_way.popleft().result().view(native)
-                        now = perf_counter()
-                        timeline.add("read+copy", before, now - before, block.nbytes)
-                        before = now
-                        began.record()
-                        with _range("kernel"):
-                            yield to_native(block, chunk.dtype)
-                        ended.record()
-                        # The slot is filled again next: what reads it has to be done. Another transfer is under way.
-                        ended.synchronize()
-                        timeline.add("kernel", now, cupy.cuda.get_elapsed_time(began, ended) / 1000, block.nbytes)
-                finally:
-                    finish(under_way)  # a buffer must not be given up while something writes to it
+            if isinstance(piece, Piece):
+                timeline.transfer_paths.add(transfer_path())
+                yield from _from_file(piece, chunk.dtype, slots, events, timeline)
+            else:
+                yield from _from_host(replace(chunk, pieces=(piece,)), slots, events, timeline)
+
+
+def _from_file(
+    piece: Piece, dtype: np.dtype[Any], slots: list[Any], events: tuple[Any, Any], timeline: Timeline
+) -> Iterator[Any]:
+    """Read ahead into the other slots while one is computed."""
+    native = dtype.newbyteorder("=")
+    step = len(slots[0]) // native.itemsize * native.itemsize
+    starts = range(0, piece.nbytes, step)
+    in_flight: deque[Transfer] = deque()
+    with opened(piece) as reading:
+        before = perf_counter()
+        try:
+            for number in range(len(starts) + SLOTS - 1):
+                if number < len(starts):
+                    length = min(step, piece.nbytes - starts[number])
+                    target = slots[number % SLOTS][:length]
+                    in_flight.append(transfer(reading, piece, starts[number], np.array([[0, length]]), target))
+                if number < SLOTS - 1:
+                    continue
+                with _range("read+copy"):
+                    block = in_flight.popleft().result().view(native)
+                now = perf_counter()
+                timeline.add("read+copy", before, now - before, block.nbytes)
+                before = now
+                # The slot is filled again next, so the kernels that read it have to be done. Two transfers go on.
+                yield from _computed(block, dtype, events, timeline)
+        finally:
+            finish(in_flight)  # a buffer must not be given up while something writes to it
+
+
+def _from_host(chunk: Chunk, slots: list[Any], events: tuple[Any, Any], timeline: Timeline) -> Iterator[Any]:
+    """Blocks that are decoded or filled in host memory, and copied from there."""
+    native = chunk.dtype.newbyteorder("=")
+    step = len(slots[0]) // native.itemsize
+    before = perf_counter()
+    for samples in read_blocks(chunk, Timeline()):
+        for start in range(0, len(samples), step):
+            part = np.ascontiguousarray(samples[start : start + step])
+            with _range("read+copy"):
+                block = slots[0][: part.nbytes]
+                block.set(part.view(np.uint8))
+            now = perf_counter()
+            timeline.add("read+copy", before, now - before, part.nbytes)
+            yield from _computed(block.view(native), chunk.dtype, events, timeline)
+            before = perf_counter()
+
+
+def _computed(block: Any, dtype: np.dtype[Any], events: tuple[Any, Any], timeline: Timeline) -> Iterator[Any]:
+    """A block, and then a wait for the kernels that the caller launched on it."""
+    import cupy
+
+    began, ended = events
+    now = perf_counter()
+    began.record()
+    with _range("kernel"):
+        yield to_native(block, dtype)
+    ended.record()
+    ended.synchronize()
+    timeline.add("kernel", now, cupy.cuda.get_elapsed_time(began, ended) / 1000, block.nbytes)
 
 
 @contextmanager
 def _lane(nbytes: int) -> Iterator[list[Any]]:
-    """Buffers of so many bytes that nobody else uses meanwhile, and a stream of their own as the current one."""
+    """Buffers of `nbytes` for the caller alone, with their own stream as the current one."""
     import cupy
 
     lanes = _lanes(int(cupy.cuda.runtime.getDevice()), nbytes)
@@ -102,7 +141,7 @@ def _lane(nbytes: int) -> Iterator[list[Any]]:
 
 @contextmanager
 def _range(name: str) -> Iterator[None]:
-    """Name what happens inside for Nsight Systems."""
+    """Name a range for Nsight Systems."""
     from cupy.cuda import nvtx
 
     nvtx.RangePush(name)
@@ -123,12 +162,12 @@ def to_native(block: Any, dtype: np.dtype[Any]) -> Any:
 
 
 def block_bytes_within(limit: int) -> int:
-    """Bytes of a block, so that all buffers of a device take half of a limit of its memory; kernels have the rest.
+    """Bytes of a block such that all buffers of a device take half of its memory limit; kernels have the rest.
 
     Raises
     ------
     UsageError
-        If blocks would be so small that it is no use.
+        If blocks would be too small to be of use.
     """
     nbytes = min(BLOCK_BYTES, limit // (2 * CHUNKS * SLOTS) // LEAST_BLOCK_BYTES * LEAST_BLOCK_BYTES)
     if nbytes < LEAST_BLOCK_BYTES:
@@ -138,17 +177,17 @@ def block_bytes_within(limit: int) -> int:
 
 
 def release() -> None:
-    """Give up the buffers: a job that does not stream, or in other blocks, has other uses for the memory."""
+    """Free the buffers: a job that does not stream, or with blocks of another size, needs the memory."""
     import cupy
 
-    zeros_pool.release()
+    memory.release_pool()
     if _ready:
         _ready.clear()
         cupy.get_default_memory_pool().free_all_blocks()
 
 
 def _lanes(device: int, nbytes: int) -> SimpleQueue[tuple[Any, list[Any]]]:
-    """Streams and buffers that live as long as the worker: making them would cost more than filling the buffers."""
+    """Streams and buffers that live as long as the worker: allocating them costs more than filling them."""
     import cupy
 
     with _making:

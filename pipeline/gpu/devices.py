@@ -22,12 +22,12 @@ class Gpu:
     free: int
 
 
-_Named = tuple[tuple[str, ...], Gpu]  # and what it can be called by
+_Named = tuple[tuple[str, ...], Gpu]  # a GPU and the names it goes by
 
 
 @dataclass(frozen=True)
 class Devices:
-    """GPUs that CUDA_VISIBLE_DEVICES leaves, and what is needed to use them."""
+    """GPUs that CUDA_VISIBLE_DEVICES leaves visible, and what is needed to use them."""
 
     gpus: tuple[Gpu, ...]
     driver: str | None
@@ -55,7 +55,7 @@ def find_devices() -> Devices:
 
 @contextmanager
 def only_visible(gpu: Gpu) -> Iterator[None]:
-    """Hide all other GPUs from CUDA, which would get them ready, too: with four of them that takes a second.
+    """Hide all other GPUs from CUDA, which would initialize them too: with four of them that takes a second.
 
     Without effect where this process has used CUDA before.
     """
@@ -90,12 +90,12 @@ def _nvml() -> tuple[str | None, tuple[Gpu, ...], str | None]:
 
 
 def _offered(pynvml: Any, index: int) -> list[_Named]:
-    """A GPU under its index and UUID; of one in MIG mode its instances, the first of which goes by these names, too."""
+    """A GPU by its index and UUID; in MIG mode its instances, the first of which also goes by these names."""
     handle = pynvml.nvmlDeviceGetHandleByIndex(index)
     board = (str(index), pynvml.nvmlDeviceGetUUID(handle))
     try:
         mig = pynvml.nvmlDeviceGetMigMode(handle)[0] == pynvml.NVML_DEVICE_MIG_ENABLE
-    except pynvml.NVMLError:  # there is no such mode
+    except pynvml.NVMLError:  # the GPU has no such mode
         mig = False
     if not mig:
         return [(board, _gpu(pynvml, index, handle))]
@@ -117,10 +117,10 @@ def _gpu(pynvml: Any, index: int, handle: Any) -> Gpu:
 
 
 def _visible(offered: list[_Named]) -> tuple[Gpu, ...]:
-    """What CUDA_VISIBLE_DEVICES leaves, as CUDA reads it (tried with driver 580).
+    """What CUDA_VISIBLE_DEVICES leaves, as CUDA parses it (tried with driver 580).
 
-    The first entry says what all are: indexes, or UUIDs of GPUs, or of instances. It stops at the first one that is
-    something else or names no device; a device named twice is an error, so that there is none.
+    The kind of the first entry holds for all: indices, UUIDs of GPUs, or UUIDs of instances. CUDA stops at the first
+    entry of another kind or without a device; a device named twice is an error that leaves none.
     """
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
     if chosen is None:
@@ -136,13 +136,13 @@ def _visible(offered: list[_Named]) -> tuple[Gpu, ...]:
             found += match
         if len({gpu.uuid for gpu in found}) < len(found):
             return ()
-    # Beside an instance CUDA shows no whole GPU.
+    # CUDA shows no whole GPU beside an instance.
     instances = [gpu for gpu in found if gpu.uuid.startswith("MIG-")]
     return tuple(instances or found)
 
 
 def _uuid(entry: str, kind: str) -> str | None:
-    """Or its beginning."""
+    """A UUID or the beginning of one, if the entry is of this kind."""
     return entry if entry[:4].upper() == kind and len(entry) > 4 else None
 
 
@@ -153,7 +153,7 @@ def _index(entry: str) -> str | None:
 
 
 def _means(name: str, other: str) -> bool:
-    """Of a UUID as much is enough as tells it from the others, in letters of any size."""
+    """A UUID may be shortened as long as it is unique, and case does not matter."""
     return name == other or (not name.isdigit() and other.upper().startswith(name.upper()))
 
 

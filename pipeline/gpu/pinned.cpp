@@ -1,8 +1,8 @@
-// Bytes of files to a device and back through pinned memory: what pinned.py calls.
+// Transfers between files and a device through pinned memory; called by pinned.py.
 //
-// Threads of C++ and not of Python, because each would wait for the interpreter after every part, behind those that
-// verify. The driver is called by pointers that Python hands in, so that this compiles without CUDA. Readers and writers
-// live as long as the process.
+// The threads are C++ threads: Python threads would wait for the GIL after every part, behind those that verify. The
+// driver is called through pointers from Python, so that this compiles without CUDA. Readers and writers live as long
+// as the process.
 
 #include "pinned_read.hpp"
 #include "pinned_write.hpp"
@@ -22,7 +22,7 @@ Threads* start(const Driver* driver, void* context, int threads, std::size_t par
     return made;
 }
 
-// Waits, ends what was pending: bytes that were moved, -errno, or `failed` set to CUDA's status.
+// Waits and frees the transfer: returns bytes moved or -errno, or sets `failed` to CUDA's status.
 template <class Moved>
 std::int64_t end(Moved* moved, int* failed) {
     *failed = moved->failed;
@@ -33,7 +33,7 @@ std::int64_t end(Moved* moved, int* failed) {
 
 }  // namespace
 
-// Threads for the device of a context, which is the current one; null where the driver refuses, with its status.
+// Threads for the device of the current context; null and the driver's status if it refuses.
 extern "C" Reader* open_reader(const Driver* driver, void* context, int threads, std::size_t part_bytes, int* status) {
     return start<Reader>(driver, context, threads, part_bytes, status, read_parts);
 }
@@ -42,8 +42,7 @@ extern "C" Writer* open_writer(const Driver* driver, void* context, int threads,
     return start<Writer>(driver, context, threads, part_bytes, status, write_parts);
 }
 
-// Starts to read runs of a file, one behind another, into the memory of the device; of several reads the lowest order
-// goes first.
+// Starts to read runs of a file, one after another, into device memory; of several reads the lowest order goes first.
 extern "C" Read* start_read(Reader* reader, int file, const Run* runs, std::size_t count, std::uint64_t target,
                             std::int64_t order) {
     auto* read = new Read;
@@ -73,7 +72,7 @@ extern "C" Read* start_read(Reader* reader, int file, const Run* runs, std::size
     return read;
 }
 
-// Waits until everything is on the device, and ends the read: bytes that there were, or what `end` says.
+// Waits until everything is on the device and frees the read; returns bytes read, or as `end`.
 extern "C" std::int64_t end_read(Reader* reader, Read* read, int* failed) {
     read->wait();
     for (void* copied : read->copied)
@@ -85,8 +84,8 @@ extern "C" std::int64_t end_read(Reader* reader, Read* read, int* failed) {
     return end(read, failed);
 }
 
-// Starts to write runs of as many bytes each, which lie one behind the other on the device, to where they belong.
-// `targets` has to last until the end of the write.
+// Starts to write runs of equal length, contiguous on the device, to `targets`, which must live until the end of the
+// write.
 extern "C" Write* start_write(Writer* writer, std::uint64_t source, std::size_t run_bytes, char* const* targets,
                               std::size_t runs) {
     auto* write = new Write;
@@ -110,7 +109,7 @@ extern "C" Write* start_write(Writer* writer, std::uint64_t source, std::size_t 
     return write;
 }
 
-// Waits until everything is written, and ends the write.
+// Waits until everything is written and frees the write.
 extern "C" std::int64_t end_write(Writer*, Write* write, int* failed) {
     write->wait();
     return end(write, failed);

@@ -1,4 +1,4 @@
-// What reading and writing through pinned memory share: the driver, threads' buffers, and what is waited for.
+// Shared by reads and writes through pinned memory: the driver, the threads' buffers, and pending transfers.
 
 #pragma once
 
@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-constexpr int BUFFERS = 2;  // of a thread: the device has one, the thread the other
+constexpr int BUFFERS = 2;  // per thread: the device uses one, the thread the other
 
 // Functions of libcuda, in the order of FUNCTIONS in pinned.py.
 struct Driver {
@@ -25,7 +25,7 @@ struct Driver {
     int (*synchronize)(void* event);
 };
 constexpr unsigned PORTABLE = 1, NON_BLOCKING = 1;
-// Waiting for an event that does not block would keep a core busy, which others copy with.
+// Events block: spinning on one would take a core from the threads that copy.
 constexpr unsigned BLOCKING_WITHOUT_TIME = 1 | 2;
 
 struct Buffer {
@@ -33,13 +33,13 @@ struct Buffer {
     void* copied;  // event after the last copy to or from it
 };
 
-// What a thread has of its own.
+// What each thread owns.
 struct Lane {
     Buffer buffers[BUFFERS];
     void* stream;
 };
 
-// Lanes for so many threads; the status of the driver where it refuses.
+// Lanes for `threads` threads; the driver's status if it refuses.
 inline int make_lanes(const Driver& driver, int threads, std::size_t part_bytes, std::vector<Lane>& lanes) {
     char* memory;
     int status = driver.allocate(reinterpret_cast<void**>(&memory), part_bytes * BUFFERS * threads, PORTABLE);
@@ -55,15 +55,15 @@ inline int make_lanes(const Driver& driver, int threads, std::size_t part_bytes,
     return status;
 }
 
-// Parts that threads do, for one who waits for all of them.
+// A transfer in parts, done by several threads and waited for as a whole.
 struct Pending {
     std::mutex mutex;
     std::condition_variable done;
-    std::size_t parts = 0;        // that are not done
-    std::int64_t bytes = 0;       // that were moved
+    std::size_t parts = 0;        // not done yet
+    std::int64_t bytes = 0;       // moved
     int refused = 0, failed = 0;  // errno, status of CUDA; the last one
 
-    // A part is done, or has failed. Whoever waits may free this as soon as the last one is.
+    // A part is done or has failed. The waiting thread may free this as soon as the last one is.
     template <class More>
     void part_is_done(std::int64_t moved, int refusal, int failure, More more) {
         std::lock_guard<std::mutex> lock(mutex);

@@ -1,4 +1,4 @@
-"""Bytes of files to a device and back through pinned memory, by threads of C++ (`pinned.cpp`) that need no Python."""
+"""Transfers between files and a device through pinned memory, by C++ threads (`pinned.cpp`) that never take the GIL."""
 
 from __future__ import annotations
 
@@ -25,30 +25,30 @@ _making = Lock()
 
 
 class Pending:
-    """Bytes on their way; to be waited for once, whatever else happens.
+    """A transfer in flight; it must be waited for exactly once, whatever else happens.
 
     Parameters
     ----------
     end
-        Function of pinned.cpp that waits for them.
+        Function of pinned.cpp that waits for it.
     threads, started
-        What it is called with.
+        Its arguments.
     kept
-        What has to last until then.
+        What has to live until then.
     """
 
     def __init__(self, end: Any, threads: int, started: int, kept: Any = None) -> None:
         self._end, self._threads, self._started, self._kept = end, threads, started, kept
 
     def get(self) -> int:
-        """How many bytes there were, once all of them are where they belong.
+        """Waits for the transfer and returns how many bytes were moved.
 
         Raises
         ------
         OSError
-            If the system refuses.
+            If the operating system refuses.
         CUDADriverError
-            If the driver does.
+            If the CUDA driver refuses.
         """
         failed = ctypes.c_int()
         found = int(self._end(self._threads, self._started, ctypes.byref(failed)))
@@ -60,7 +60,7 @@ class Pending:
 
 
 class _Threads:
-    """Threads for the current device, with pinned memory of their own.
+    """Threads for the current device, each with its own pinned memory.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ class _Threads:
         CUDA's, of the device.
     threads
     part_bytes
-        That a thread copies at a time, by one of its two buffers.
+        Copied by a thread at a time, through one of its two buffers.
     """
 
     OPEN: ClassVar[str]  # function of pinned.cpp that starts them
@@ -91,12 +91,12 @@ class _Threads:
 
 
 class Reader(_Threads):
-    """Threads that bring bytes of files to a device."""
+    """Threads that copy byte runs of files to a device."""
 
     OPEN = "open_reader"
 
     def read(self, fd: int, target: Any, runs: NDArray[np.int64], order: int) -> Pending:
-        """Start to read runs of a file, one behind another, into `target`, bytes on the device.
+        """Start to read runs of a file, one after another, into `target`, bytes on the device.
 
         `runs` has shape (n, 2): offset in the file, and bytes. Where a file ends early there are fewer bytes. Of
         several reads that of the lowest order goes first.
@@ -109,12 +109,12 @@ class Reader(_Threads):
 
 
 class Writer(_Threads):
-    """Threads that bring bytes from a device to where a file is mapped."""
+    """Threads that copy bytes from a device to a mapped file."""
 
     OPEN = "open_writer"
 
     def write(self, source: Any, run_bytes: int, addresses: NDArray[np.int64]) -> Pending:
-        """Start to write `source`, an array without gaps on the device, in runs of as many bytes to these addresses."""
+        """Start to write `source`, a contiguous array on the device, in runs of `run_bytes` to these addresses."""
         targets = np.ascontiguousarray(addresses, np.int64)
         runs = len(targets)
         assert run_bytes * runs == source.nbytes > 0
@@ -142,12 +142,12 @@ def _refusal(status: int) -> Exception:
 
 
 def reader(threads: int, part_bytes: int) -> Reader | None:
-    """That of the current device, which lives as long as the process; None where pinned.cpp cannot be compiled."""
+    """The one of the current device, for the life of the process; None where pinned.cpp cannot be compiled."""
     return _of_device(Reader, threads, part_bytes)
 
 
 def writer(threads: int, part_bytes: int) -> Writer | None:
-    """That of the current device, which lives as long as the process; None where pinned.cpp cannot be compiled."""
+    """The one of the current device, for the life of the process; None where pinned.cpp cannot be compiled."""
     return _of_device(Writer, threads, part_bytes)
 
 

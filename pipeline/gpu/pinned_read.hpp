@@ -1,4 +1,4 @@
-// From a file to the device: a thread reads a part while the device fetches the one before it.
+// From a file to the device: a thread reads a part while the device fetches the previous one.
 
 #pragma once
 
@@ -8,7 +8,7 @@
 
 #include "pinned.hpp"
 
-// Bytes that lie one after another in a file.
+// A byte run of a file.
 struct Run {
     std::int64_t offset, bytes;
 };
@@ -16,19 +16,19 @@ struct Run {
 struct Read : Pending {
     int file;
     std::vector<Run> runs;
-    std::vector<void*> copied;  // an event of each part: when all have happened, everything is there
+    std::vector<void*> copied;  // an event for each part: once all have happened, everything has arrived
 };
 
 struct ReadPart {
     Read* read;
     std::int64_t order, number;
     std::uint64_t target;
-    std::size_t bytes, run;  // the first one
+    std::size_t bytes, run;  // the first run
     std::int64_t skipped;    // bytes of it
 };
 
-// What was opened first goes first. Taken in turns, chunks that are read side by side would end at the same time, and
-// then nothing is under way while the next ones begin.
+// Files go in the order in which they were opened. If chunks that are read side by side took turns, they would end at
+// the same time, and nothing would be in flight while the next ones begin.
 struct Later {
     bool operator()(const ReadPart& a, const ReadPart& b) const {
         return a.order != b.order ? a.order > b.order : a.number > b.number;
@@ -43,7 +43,7 @@ struct Reader {
     std::condition_variable more;
     std::priority_queue<ReadPart, std::vector<ReadPart>, Later> parts;
     std::int64_t number = 0;    // of the next part
-    std::vector<void*> events;  // that nobody uses
+    std::vector<void*> events;  // free ones
 
     int take_event(void** event) {
         std::lock_guard<std::mutex> lock(mutex);
@@ -54,7 +54,7 @@ struct Reader {
     }
 };
 
-// Reads until the memory is full or the file ends: how many bytes, or -1.
+// Reads until the memory is full or the file ends; returns bytes read, or -1.
 inline std::int64_t fill(int file, char* memory, std::int64_t bytes, std::int64_t offset) {
     std::int64_t filled = 0;
     while (filled < bytes) {
@@ -67,7 +67,7 @@ inline std::int64_t fill(int file, char* memory, std::int64_t bytes, std::int64_
     return filled;
 }
 
-// The runs of a part, the first and the last of them perhaps cut.
+// The runs of a part; the first and the last one may be cut.
 inline std::vector<Run> runs_of(const ReadPart& part) {
     std::vector<Run> runs;
     std::int64_t left = part.bytes, skipped = part.skipped;
@@ -80,11 +80,11 @@ inline std::vector<Run> runs_of(const ReadPart& part) {
     return runs;
 }
 
-// Reads the runs of a part one behind another: how many bytes there were, or -1.
+// Reads the runs of a part one after another; returns bytes read, or -1.
 inline std::int64_t gather(const ReadPart& part, char* memory) {
     const std::vector<Run> runs = runs_of(part);
     if (runs.size() > 1)
-        for (const Run& run : runs)  // so that a disk has them all to do at once
+        for (const Run& run : runs)  // so that the disk gets all of them at once
             posix_fadvise(part.read->file, run.offset, run.bytes, POSIX_FADV_WILLNEED);
     std::int64_t filled = 0;
     for (const Run& run : runs) {
@@ -95,13 +95,13 @@ inline std::int64_t gather(const ReadPart& part, char* memory) {
     return filled;
 }
 
-// One part: into the buffer as soon as the device has fetched what was there before, and from there on its way.
+// One part: into the buffer, once the device has fetched what was there before, and on to the device.
 inline void bring(Reader& reader, const ReadPart& part, Buffer& buffer, void* stream) {
     const Driver& driver = reader.driver;
     int failed = driver.synchronize(buffer.copied), refused = 0;
     std::int64_t got = 0;
-    // An event of its own says that the part is there: that of the buffer is soon another part's, for which whoever
-    // waits for this one would wait, too.
+    // The part has an event of its own: the buffer's event soon belongs to another part, and whoever waits for this
+    // one would wait for that one too.
     void* copied = nullptr;
     if (!failed) {
         got = gather(part, buffer.memory);

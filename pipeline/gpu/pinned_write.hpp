@@ -1,4 +1,4 @@
-// From the device to where a file is mapped: a thread copies a part to its pages while the device sends the next one.
+// From the device to a mapped file: a thread copies a part to its pages while the device sends the next one.
 
 #pragma once
 
@@ -13,12 +13,12 @@
 #define MADV_POPULATE_WRITE 23  // since Linux 5.14
 #endif
 
-// Pages are asked for so many bytes at a time: their zeros are still in the cache when they are written over.
-constexpr std::size_t POPULATED = 1 << 16;  // of shorter runs faults cost less than calls
+// Bytes of pages asked for at a time: their zeros are still in the cache when they are overwritten.
+constexpr std::size_t POPULATED = 1 << 16;  // for shorter runs faults cost less than calls
 
 struct Write : Pending {};
 
-// Runs of as many bytes each, which lie one behind the other on the device.
+// Runs of equal length, contiguous on the device.
 struct WritePart {
     Write* write;
     std::uint64_t source;
@@ -34,7 +34,7 @@ struct Writer {
     std::condition_variable more;
     std::deque<WritePart> parts;
 
-    // The next part; where there is none, waits for one or does without.
+    // The next part; if there is none, waits for one or returns without.
     bool take(WritePart& part, bool wait) {
         std::unique_lock<std::mutex> lock(mutex);
         if (wait) more.wait(lock, [&] { return !parts.empty(); });
@@ -45,8 +45,8 @@ struct Writer {
     }
 };
 
-// Asks for pages in one call, which costs less than a fault for each. errno where the file system does not give one, for
-// touching that would end the process.
+// Asks for pages in one call, which costs less than a fault for each. Returns errno if the file system refuses one:
+// touching it would end the process.
 inline int populate(char* memory, std::size_t bytes) {
     static const std::uintptr_t page = sysconf(_SC_PAGESIZE);
     std::uintptr_t first = reinterpret_cast<std::uintptr_t>(memory) / page * page;
@@ -55,7 +55,7 @@ inline int populate(char* memory, std::size_t bytes) {
     return errno == EFAULT ? EIO : errno;
 }
 
-// Copies to pages; errno where there is none.
+// Copies to pages; returns errno if one is refused.
 inline int copy(char* target, const char* source, std::size_t bytes) {
     if (bytes < POPULATED) {
         std::memcpy(target, source, bytes);
@@ -87,7 +87,7 @@ inline void write_parts(Writer& writer, Lane lane) {
     driver.set_context(writer.context);
     WritePart before{}, next{};
     int failed_before = 0;
-    bool waiting = false;  // whether the part before is on its way
+    bool waiting = false;  // whether the previous part is in flight
     for (int turn = 0;; turn = (turn + 1) % BUFFERS) {
         bool more = writer.take(next, !waiting);
         Buffer& buffer = lane.buffers[turn];

@@ -1,4 +1,4 @@
-"""Bytes of files on their way to a device: through pinned memory, or, by kvikio, by GPUDirect Storage."""
+"""Transfers of byte runs from files to a device: through pinned memory, or by GPUDirect Storage through kvikio."""
 
 from __future__ import annotations
 
@@ -17,37 +17,37 @@ from numpy.typing import NDArray
 from pipeline.errors import PipelineError
 from pipeline.gpu.devices import find_devices
 from pipeline.gpu.pinned import Reader, reader
-from pipeline.storage.chunks import Piece
+from pipeline.storage.pieces import Piece
 from pipeline.storage.planned_file import open_planned
 from pipeline.threads import cores
 
-# Starts to read runs of a file, an array of their offsets and bytes, one behind another into bytes on the device: what
-# is waited for by its `get`, which says how many bytes there were.
+# Starts to read runs of a file, given as an array of offsets and lengths, one after another into bytes on the device.
+# Waiting for it by its `get` returns how many bytes there were.
 Reading = Callable[[Any, NDArray[np.int64]], Any]
 
-# As long as what all threads have under way on all GPUs of a machine fits into the last-level cache of the host, its
-# memory gives each byte once; parts that are too short wait for their copies. Figures are in docs/design.md.
+# As long as the parts in flight of all threads for all GPUs of a machine fit into the last-level cache, host memory is
+# read once per byte; parts that are too short wait for their copies. Figures are in docs/design.md.
 THREADS = 12
 PART_BYTES = (2**20, 2**22)
 CACHED_BYTES = 2**27
-WRITE_BYTES = 2**21  # that a thread writes at a time of what comes from a device
-# Where there is no compiler, threads of kvikio, which wait for each copy before they read on.
+WRITE_BYTES = 2**21  # copied from a device and written by a thread at a time
+# Without a compiler, threads of kvikio, which wait for each copy before they read on.
 KVIKIO_THREADS = 16
 
-# In the environment of a process that sees one GPU, how many are fed on this machine.
+# Environment variable of a process that sees one GPU: how many GPUs this machine feeds.
 FED = "BARU_GPUS_FED"
 
 PINNED, KVIKIO, DIRECT = "through pinned memory", "through pinned memory of kvikio", "by GPUDirect Storage"
 
 
-def prepare() -> None:
+def warm_up() -> None:
     """Start the threads that read for the current device."""
-    if way() != PINNED:
-        _prepare_kvikio()
+    if transfer_path() != PINNED:
+        _warm_up_kvikio()
 
 
 @cache
-def _prepare_kvikio() -> None:
+def _warm_up_kvikio() -> None:
     import kvikio.defaults
 
     nbytes = min(PART_BYTES[1], 2 * part_bytes(_fed()))  # one buffer of a thread, not two
@@ -60,19 +60,19 @@ def _reader() -> Reader | None:
 
 @cache
 def _fed() -> int:
-    """How many GPUs are fed on this machine."""
+    """GPUs that this machine feeds."""
     return int(os.environ.get(FED) or find_devices().usable)
 
 
 def part_bytes(gpus: int) -> int:
-    """Bytes that a thread reads at a time where so many GPUs are fed."""
+    """Bytes that a thread reads at a time where a machine feeds `gpus` GPUs."""
     low, high = PART_BYTES
     most = CACHED_BYTES // (2 * THREADS * max(gpus, 1))
     return max(low, min(1 << most.bit_length() - 1, high))
 
 
-def way() -> str:
-    """How the bytes go, for the report."""
+def transfer_path() -> str:
+    """How bytes get to the device, for the report."""
     return DIRECT if _direct() else PINNED if _reader() else KVIKIO
 
 
@@ -89,7 +89,7 @@ _orders = count()  # of files as they are opened
 
 @contextmanager
 def opened(piece: Piece) -> Iterator[Reading]:
-    """A file that is the planned one, before and after it was read, as what starts to read it."""
+    """What starts reads of a file, which is checked to be the planned one before and after."""
     with open_planned(piece) as fd:
         threads = None if _direct() else _reader()
         if threads:
@@ -103,7 +103,7 @@ def opened(piece: Piece) -> Iterator[Reading]:
 
 
 class _Reads:
-    """A read of kvikio for each run; all of them end, also where one fails, before the memory is given up."""
+    """A kvikio read for each run; all of them end, even where one fails, before the memory is given up."""
 
     def __init__(self, file: Any, target: Any, runs: NDArray[np.int64]) -> None:
         self._reads: list[Any] = []
@@ -118,7 +118,7 @@ class _Reads:
             raise
 
     def get(self) -> int:
-        """Bytes that there were, once all are where they belong; the first error, if there are any."""
+        """Waits for all bytes and returns how many there were; raises the first error, if any."""
         got, failed = 0, []
         for read in self._reads:
             try:
@@ -132,7 +132,7 @@ class _Reads:
 
 @dataclass(frozen=True)
 class Transfer:
-    """Runs of bytes on their way from a piece of a file to memory of the device."""
+    """Byte runs in flight from a piece of a file to device memory."""
 
     future: Any
     piece: Piece
@@ -151,7 +151,7 @@ class Transfer:
             got = int(self.future.get())
         except (OSError, RuntimeError) as error:  # kvikio's are of the latter kind
             if hasattr(error, "status"):
-                raise  # CUDA's own say whether the device is lost
+                raise  # CUDA's own errors say whether the device is lost
             reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
             offset = self.piece.offset + self.start
             raise PipelineError(f"{self.piece.path}: reading at byte {offset} failed: {reason}") from None
@@ -176,7 +176,7 @@ def transfer(reading: Reading, piece: Piece, first: int, runs: NDArray[np.int64]
 
 
 def finish(transfers: Iterable[Transfer]) -> None:
-    """Start them if they are not, and wait for all, also where one fails: memory must not be given up before."""
+    """Start them if they are not, and wait for all, even where one fails: memory must not be given up before."""
     under_way: deque[Transfer] = deque()
     try:
         under_way.extend(transfers)
@@ -184,5 +184,5 @@ def finish(transfers: Iterable[Transfer]) -> None:
             under_way.popleft().result()
     finally:
         for other in under_way:
-            with suppress(OSError, RuntimeError):  # the first one is told
+            with suppress(OSError, RuntimeError):  # the first error is the one that is raised
                 other.future.get()

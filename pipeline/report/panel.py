@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import platform
+from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -12,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.engine.outcome import Outcome, Verdict
-from pipeline.storage.array_file import ArrayFile
 from pipeline.storage.sources import Source
 from workflows.aggregation import Drawn
 
@@ -27,7 +27,7 @@ def to_json(outcome: Outcome) -> dict[str, Any]:
     stages, verdict = outcome.stages, outcome.verdict
     return {
         "job": {"name": outcome.workflow.name, "options": _plain(outcome.options)},
-        "input": _described(outcome.source),
+        "input": _described(outcome),
         "result": outcome.result.to_json(),
         "verification": _stated(verdict) | {"verdict": verdict_line(verdict)},
         "performance": {
@@ -75,6 +75,8 @@ def verdict_line(verdict: Verdict) -> str:
     if verdict.checked < verdict.samples:
         share = min(share, 99.9)  # never rounded up to 100
     seed = f", seed {verdict.seed}" if verdict.mode == "sample" else ""
+    if verdict.read_once:
+        agree += ", which got the same blocks from memory, since the source can be read only once"
     return f"{verdict.checked:,} of {verdict.samples:,} {what} ({share:.3g} %) {agree}{seed}; {invariants}"
 
 
@@ -129,25 +131,30 @@ def _axis(edges: NDArray[np.float64]) -> str:
 def _named(outcome: Outcome) -> str:
     source = outcome.source
     if isinstance(source, Source):
-        return _file_name([file.path for file in source.files], source.dtype.name)
-    return " and ".join(_file_name([piece.path for piece in array.pieces], str(array.spec)) for array in source)
+        return _input_name(source.names, source.paths, source.dtype.name)
+    return " and ".join(
+        _input_name(array.names, [piece.path for piece in array.pieces], str(array.spec)) for array in source
+    )
 
 
-def _file_name(paths: list[str], what: str) -> str:
-    """As a person would type it; the JSON object has the whole path."""
-    if len(paths) > 1:
-        return f"{len(paths)} files ({what})"
-    near = os.path.relpath(paths[0])
-    return f"{paths[0] if near.startswith('..') else near} ({what})"
+def _input_name(names: Sequence[str], paths: Sequence[str], what: str) -> str:
+    """Paths as a person would type them; the JSON object has the whole path."""
+    if len(names) > 1:
+        return f"{len(names)} {'files' if len(paths) == len(names) else 'sources'} ({what})"
+    near = os.path.relpath(names[0]) if paths else names[0]
+    return f"{names[0] if near.startswith('..') else near} ({what})"
 
 
-def _described(source: Source | tuple[ArrayFile, ...]) -> Any:
+def _described(outcome: Outcome) -> Any:
     """Where the data came from: an object for samples, a list with one for each array."""
+    source = outcome.source
     if isinstance(source, Source):
-        return {"files": [file.path for file in source.files], **_dtype(source.dtype), "samples": source.samples,
-                "bytes": source.nbytes}  # fmt: skip
+        # A source of unknown length does not know them, even afterwards.
+        samples = outcome.verdict.samples if source.samples is None else source.samples
+        return {"files": list(source.names), **_dtype(source.dtype), "samples": samples,
+                "bytes": samples * source.dtype.itemsize}  # fmt: skip
     return [
-        {"files": [piece.path for piece in array.pieces], **_dtype(array.spec.dtype), "shape": list(array.spec.shape),
+        {"files": list(array.names), **_dtype(array.spec.dtype), "shape": list(array.spec.shape),
          "bytes": array.spec.nbytes}
         for array in source
     ]  # fmt: skip

@@ -12,7 +12,7 @@ from typing import BinaryIO
 import numpy as np
 
 from pipeline.errors import UsageError
-from pipeline.storage.atomic_file import whole_file
+from pipeline.storage.atomic_file import check_place, whole_file
 from pipeline.storage.sources import Source
 from workflows.aggregation import Drawn, Result
 
@@ -64,26 +64,6 @@ def check_output(path: str, source: Source, formats: Collection[str] = tuple(WRI
             import matplotlib.figure  # noqa: F401
         except ImportError:
             raise UsageError(f"{path}: a picture needs matplotlib; install the extra plot") from None
-
-
-def check_place(path: str, source: Source) -> None:
-    """Refuse, before anything is computed, a file that cannot be written or would overwrite an input.
-
-    Raises
-    ------
-    UsageError
-        If the folder is missing or not writable, or the file is an input.
-    """
-    folder = os.path.dirname(os.path.abspath(path))
-    if not os.path.isdir(folder):
-        raise UsageError(f"{path}: expected an existing folder for the output, found none at {folder}; create it")
-    if os.path.isdir(path) or not path:
-        got = "a directory" if path else "an empty one"
-        raise UsageError(f"{path}: expected a file name for the output, got {got}")
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise UsageError(f"{path}: expected a folder that can be written to, {folder} cannot; check its permissions")
-    if os.path.exists(path) and any(os.path.samefile(path, file.path) for file in source.files):
-        raise UsageError(f"{path}: the output is one of the inputs; choose another name")
 
 
 def write_output(path: str, result: Result) -> None:

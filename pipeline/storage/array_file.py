@@ -17,14 +17,15 @@ from numpy.typing import NDArray
 from kernels.transpose.check import is_transpose
 from kernels.transpose.cpu import transpose_cpu
 from pipeline.errors import PipelineError, UsageError
-from pipeline.storage.chunks import Piece
+from pipeline.storage.files import Files
+from pipeline.storage.pieces import Piece
 from pipeline.storage.planned_file import Opened, fill, open_planned
+from pipeline.storage.protocol import RegionFiller, Source
 from pipeline.storage.read_runs import read_runs
-from pipeline.storage.sources import Source
 from workflows.regions import Bounds, Spec, sizes
 
-# Runs that are shorter, and not in the page cache, are read by one thread of a process at a time. Each is a call, after
-# which a thread waits for the interpreter; where four do so at once, they read less than half of what one does.
+# Shorter runs that are not in the page cache are read by one thread of a process at a time. Each run is a call that
+# waits for the GIL on return; four threads at once read less than half of what one does.
 SHORT_RUN = 2**16
 _GATHERING = threading.Lock()
 KEPT_RUNS = 2**13  # of a region, at most
@@ -41,12 +42,17 @@ class ArrayFile:
     pieces
         Where its bytes are.
     fortran
-        The first index runs fastest; in a single file only.
+        The first index varies fastest; in a single file only.
     """
 
     spec: Spec
     pieces: tuple[Piece, ...]
     fortran: bool = False
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the files, for messages and reports."""
+        return tuple(piece.path for piece in self.pieces)
 
     def run(self, region: Bounds) -> int:
         """Bytes of a region that lie one after another."""
@@ -66,7 +72,7 @@ class ArrayFile:
             yield self.pieces[0], begin, _runs_from_zero(shape, itemsize, sizes(region))
             return
         length, starts = runs_of(shape, itemsize, region)
-        before = 0  # bytes of the array that lie in files before this one
+        before = 0  # bytes of the array in the files before this one
         for piece in self.pieces:
             after = before + piece.nbytes
             first, stop = np.maximum(starts, before), np.minimum(starts + length, after)
@@ -77,14 +83,31 @@ class ArrayFile:
             before = after
 
 
+@dataclass(frozen=True)
+class FilledArray(ArrayFile):
+    """An array whose regions an object fills: one in memory, or in a format of its own."""
+
+    filler: RegionFiller | None = None
+    names: tuple[str, ...] = ()
+
+    def run(self, region: Bounds) -> int:
+        """0: it has no byte runs."""
+        return 0
+
+
 def join(source: Source) -> ArrayFile:
-    """The files of a source as one array.
+    """A source as one array.
 
     Raises
     ------
     UsageError
-        If there are several and they cannot follow one another along the first axis.
+        If it consists of several that cannot follow one another along the first axis, or its regions cannot be read.
     """
+    if not isinstance(source, Files):
+        if source.shape is None or source.regions is None:
+            raise UsageError(f"{source.names[0]}: expected raw or .npy files or one array in memory, whose regions can "
+                             "be read, got something else; write the array to one .npy file")  # fmt: skip
+        return FilledArray(Spec(source.shape, source.dtype), (), False, source.regions, source.names)
     first = source.files[0]
     for file in source.files[1:]:
         if file.shape[1:] != first.shape[1:] or not file.shape or file.fortran or first.fortran:
@@ -94,8 +117,7 @@ def join(source: Source) -> ArrayFile:
     shape = first.shape
     if len(source.files) > 1:
         shape = (sum(file.shape[0] for file in source.files), *first.shape[1:])
-    pieces = tuple(Piece(file.path, file.offset, file.nbytes, file.size, file.mtime_ns) for file in source.files)
-    return ArrayFile(Spec(shape, source.dtype), pieces, first.fortran)
+    return ArrayFile(Spec(shape, source.dtype), tuple(source.pieces()), first.fortran)
 
 
 def read_region(
@@ -113,7 +135,7 @@ def read_region(
     """
     block: NDArray[Any]
     if array.fortran:
-        # The same bytes are an array in C order with its axes the other way round.
+        # The same bytes are an array in C order with its axes reversed.
         turned = ArrayFile(Spec(array.spec.shape[::-1], array.spec.dtype), array.pieces)
         stored = read_region(turned, region[::-1], opened=opened)
         block = transpose_cpu(stored)
@@ -122,7 +144,10 @@ def read_region(
                                 "got other elements; report this")  # fmt: skip
         return block
     block = allocate(sizes(region), array.spec.dtype)
-    if block.nbytes:
+    if isinstance(array, FilledArray):
+        assert array.filler is not None
+        array.filler.fill_region(region, block)
+    elif block.nbytes:
         _read_runs(array, region, block.reshape(-1).view(np.uint8), opened)
     return block.astype(block.dtype.newbyteorder("="), copy=False)
 
@@ -133,7 +158,7 @@ def _read_runs(array: ArrayFile, region: Bounds, memory: NDArray[np.uint8], open
         with opened(piece) as fd:
             left = runs if len(runs) == 1 else runs[read_runs(fd, memory, runs, piece.offset + first)]
             with _GATHERING if short and len(left) else contextlib.nullcontext():
-                for start, _, nbytes in left.tolist() if short else []:  # so that a disk has them all to do at once
+                for start, _, nbytes in left.tolist() if short else []:  # so that the disk gets all of them at once
                     os.posix_fadvise(fd, piece.offset + first + start, nbytes, os.POSIX_FADV_WILLNEED)
                 for start, at, nbytes in left.tolist():
                     fill(fd, memory.data[at : at + nbytes], piece, first + start)
@@ -150,7 +175,7 @@ def _runs(shape: tuple[int, ...], itemsize: int, lengths: tuple[int, ...]) -> ND
     return np.stack([starts, length * np.arange(len(starts)), np.full(len(starts), length)], axis=1)
 
 
-# A region after the other has runs at the same distances, and each call of NumPy may have to wait for the interpreter.
+# Successive regions have runs at the same distances, and each NumPy call may have to wait for the GIL.
 _runs_kept = lru_cache(maxsize=64)(_runs)
 
 

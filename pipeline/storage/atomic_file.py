@@ -1,4 +1,4 @@
-"""Files that appear under their name whole or not at all."""
+"""Files that appear under their name whole or not at all, and whether they can be written where the user says."""
 
 from __future__ import annotations
 
@@ -9,7 +9,28 @@ import shutil
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from pipeline.errors import PipelineError
+from pipeline.errors import PipelineError, UsageError
+from pipeline.storage.protocol import Source
+
+
+def check_place(path: str, source: Source) -> None:
+    """Refuse, before anything is computed, a file that cannot be written or would overwrite an input.
+
+    Raises
+    ------
+    UsageError
+        If the folder is missing or not writable, or the file is an input.
+    """
+    folder = os.path.dirname(os.path.abspath(path))
+    if not os.path.isdir(folder):
+        raise UsageError(f"{path}: expected an existing folder for the output, found none at {folder}; create it")
+    if os.path.isdir(path) or not path:
+        got = "a directory" if path else "an empty one"
+        raise UsageError(f"{path}: expected a file name for the output, got {got}")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise UsageError(f"{path}: expected a folder that can be written to, {folder} cannot; check its permissions")
+    if os.path.exists(path) and any(os.path.exists(name) and os.path.samefile(path, name) for name in source.paths):
+        raise UsageError(f"{path}: the output is one of the inputs; choose another name")
 
 
 @contextlib.contextmanager
@@ -21,7 +42,7 @@ def whole_file(path: str | os.PathLike[str], nbytes: int = 0) -> Iterator[Binary
     path
         The final name. Where it is a link, the link goes on pointing to the file.
     nbytes
-        Space that is known to be needed; checked before anything is written.
+        Space that will be needed; checked before anything is written.
 
     Raises
     ------

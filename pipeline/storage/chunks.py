@@ -1,33 +1,22 @@
-"""The chunk plan: which region of the source each task reads. No sample is read here."""
+"""The chunk plan: which samples of a source each task reads. No sample is read here, unless the length is unknown."""
 
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from pipeline.storage.sources import Source
+from pipeline.errors import PipelineError
+from pipeline.storage.pieces import AnyPiece, EncodedPiece, Piece
+from pipeline.storage.protocol import Source
 
 ALIGNMENT = 4096  # bytes; what direct reads from a disk want chunk borders to be a multiple of
 
 # `--verify sample` recomputes one run of samples in each chunk, this share of it.
 SAMPLED_SHARE = 256
-
-
-@dataclass(frozen=True)
-class Piece:
-    """`nbytes` bytes at `offset` of a file; size and mtime are those of the file when it was planned.
-
-    A file that the run itself writes to has none to keep.
-    """
-
-    path: str
-    offset: int
-    nbytes: int
-    size: int | None
-    mtime_ns: int | None
 
 
 @dataclass(frozen=True)
@@ -40,7 +29,7 @@ class Region:
 
 @dataclass(frozen=True)
 class Chunk:
-    """One Dask task: pieces of one or several files, read in order.
+    """What one task computes at a time: pieces of a source, read in order.
 
     Attributes
     ----------
@@ -56,7 +45,7 @@ class Chunk:
     """
 
     index: int
-    pieces: tuple[Piece, ...]
+    pieces: tuple[AnyPiece, ...]
     dtype: np.dtype[Any]
     checked: Region | None = None
     start: int = 0
@@ -74,66 +63,94 @@ class Chunk:
     def part(self, region: Region) -> Chunk:
         """The chunk that consists of a region of this one."""
         skip, left = region.start * self.dtype.itemsize, region.samples * self.dtype.itemsize
-        pieces = []
+        pieces: list[AnyPiece] = []
         for piece in self.pieces:
             start = min(skip, piece.nbytes)
             length = min(left, piece.nbytes - start)
             if length:
-                pieces.append(Piece(piece.path, piece.offset + start, length, piece.size, piece.mtime_ns))
+                pieces.append(piece.cut(start, length))
             skip, left = skip - start, left - length
         return Chunk(self.index, tuple(pieces), self.dtype, start=self.start + region.start)
 
     def where(self, region: Region | None = None) -> str:
-        """File and byte range, for a message: the whole chunk's, or a region's."""
-        ranges = [
-            f"{piece.path} bytes {piece.offset}-{piece.offset + piece.nbytes - 1}"
-            for piece in (self if region is None else self.part(region)).pieces
-        ]
+        """Where the samples of the chunk, or of a region of it, are from, for a message."""
+        ranges = [piece.where() for piece in (self if region is None else self.part(region)).pieces]
         return ranges[0] if len(ranges) == 1 else f"{ranges[0]} … {ranges[-1]} ({len(ranges)} pieces)"
 
 
-def plan(source: Source, chunk_bytes: int, verify: str, seed: int) -> tuple[Chunk, ...]:
-    """Cut a source into chunks of about `chunk_bytes`; small files share a chunk, large ones are cut.
+@dataclass(frozen=True)
+class UnknownPlan:
+    """The plan of a source of unknown length: the source is read while the chunks are asked for, each time anew."""
+
+    source: Source
+    chunk_bytes: int
+    verify: str
+    seed: int
+
+    def __iter__(self) -> Iterator[Chunk]:
+        return _cut(self.source, self.chunk_bytes, self.verify, self.seed)
+
+
+Plan = tuple[Chunk, ...] | UnknownPlan
+
+
+def plan(source: Source, chunk_bytes: int, verify: str, seed: int) -> Plan:
+    """Cut a source into chunks of about `chunk_bytes`: small pieces share a chunk, large ones are cut.
 
     Parameters
     ----------
     source
     chunk_bytes
-        At least one sample.
+        At least one sample. A chunk takes more where an encoded block does.
     verify
         What the reference recomputes: ``"full"`` everything, ``"sample"`` a random run of each chunk, ``"off"``
         nothing.
     seed
         Of that choice.
     """
+    if source.samples is None:
+        return UnknownPlan(source, chunk_bytes, verify, seed)
+    chunks = tuple(_cut(source, chunk_bytes, verify, seed))
+    samples = sum(chunk.samples for chunk in chunks)
+    if samples != source.samples:
+        name = ", ".join(source.names)
+        raise PipelineError(f"{name}: expected pieces of {source.samples} samples, got {samples}; report this")
+    return chunks
+
+
+def _cut(source: Source, chunk_bytes: int, verify: str, seed: int) -> Iterator[Chunk]:
     itemsize = source.dtype.itemsize
     step = max(chunk_bytes // itemsize * itemsize, itemsize)
-    chunks: list[Chunk] = []
-    pieces: list[Piece] = []
-    filled = start = 0
+    pieces: list[AnyPiece] = []
+    filled = start = index = 0
     choice = random.Random(seed)
 
-    def close() -> None:
-        nonlocal pieces, filled, start
+    def close() -> Chunk:
+        nonlocal pieces, filled, start, index
         samples = filled // itemsize
-        chunks.append(Chunk(len(chunks), tuple(pieces), source.dtype, _checked(samples, verify, choice), start))
-        pieces, filled, start = [], 0, start + samples
+        chunk = Chunk(index, tuple(pieces), source.dtype, _checked(samples, verify, choice), start)
+        pieces, filled, start, index = [], 0, start + samples, index + 1
+        return chunk
 
-    for file in source.files:
+    for piece in source.pieces():
+        if left_over := piece.nbytes % itemsize:
+            raise PipelineError(f"{piece.where()}: expected whole samples of {itemsize} bytes, got {left_over} bytes "
+                                "left over; check the dtype and whether the data is complete")  # fmt: skip
+        if isinstance(piece, EncodedPiece) and filled and filled + piece.nbytes > step:
+            yield close()
         done = 0
-        while done < file.nbytes:
-            left = file.nbytes - done
-            length = min(left, step - filled)
-            if length < left and step >= 256 * ALIGNMENT:
-                excess = (file.offset + done + length) % ALIGNMENT
+        while done < piece.nbytes:
+            left = piece.nbytes - done
+            length = left if isinstance(piece, EncodedPiece) else min(left, step - filled)
+            if isinstance(piece, Piece) and length < left and step >= 256 * ALIGNMENT:
+                excess = (piece.offset + done + length) % ALIGNMENT
                 length -= excess if excess % itemsize == 0 and excess < length else 0
-            pieces.append(Piece(file.path, file.offset + done, length, file.size, file.mtime_ns))
+            pieces.append(piece.cut(done, length))
             done, filled = done + length, filled + length
-            if length < left or filled == step:
-                close()
+            if length < left or filled >= step:
+                yield close()
     if pieces:
-        close()
-    return tuple(chunks)
+        yield close()
 
 
 def _checked(samples: int, verify: str, choice: random.Random) -> Region | None:

@@ -1,58 +1,81 @@
-"""The output of a job, mapped whole by a process that writes to it from its first region to its last.
+"""The output of a job, mapped by a process once, from its first region to its last, and written to region by region.
 
-A mapping for each region would cost more: where pages are given back, all cores that the process runs on are
-interrupted, for every 2 MiB of them. So that is done rarely, for most files at the end, and nobody waits for it.
+Writes through a file descriptor wait for each other, wherever in the file they are. Through a mapping threads and
+processes write at the same time, as fast as they get pages; asking for pages in one call costs less than a fault for
+each. A mapping for each region would cost more: the kernel interrupts all cores of the process for every 2 MiB that is
+unmapped.
+
+System calls go through ctypes, which releases the GIL; the `mmap` module does not.
 """
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import mmap
+import os
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import cache
+from math import prod
 from threading import Lock
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from pipeline.errors import PipelineError
-from pipeline.storage.mapped import advise, map_file, unmap
+from workflows.regions import Bounds, Spec, in_rows, sizes
 
-KEPT_BYTES = 2**30  # that are written before pages are given back; until then the process has them in memory
-GIVEN_BYTES = 2**26  # that are given back at a time, for meanwhile nobody else can map anything
+# What a thread of Python writes before it gives the pages back; until then they count as memory of the process. Less
+# would suit the cache better, but each call waits for the GIL.
+SLAB_BYTES = 2**24
+SLAB_RUNS = SLAB_BYTES // mmap.PAGESIZE  # each of them touches a page
 
-_giving_back = ThreadPoolExecutor(1, "unmap")  # one after another, at last what unmaps a file
+# Written by threads of C++ before pages are given back; until then they count as memory of the process.
+KEPT_BYTES = 2**30
+GIVEN_BYTES = 2**26  # given back at a time, for meanwhile nobody else in the process can map anything
+
+MADV_POPULATE_WRITE = 23  # since Linux 5.14; without it pages come one by one
+
+Inside = tuple[Any, ...]  # slices and an ellipsis
+
+_giving_back = ThreadPoolExecutor(1, "unmap")  # in order, unmapping last; nobody waits for it
 _lock = Lock()
 _files: dict[str, _MappedFile] = {}
 _ended: deque[str] = deque(maxlen=1000)
 
 
 class _MappedFile:
-    """A mapping, how many write to it, how much was written since pages were given back, whether the job has ended."""
+    """A mapping, how many write to it, bytes written since pages were given back, whether the job has ended."""
 
     def __init__(self, fd: int, nbytes: int) -> None:
-        self.address, self.nbytes = map_file(fd, 0, nbytes), nbytes
+        self.address, self.nbytes = _map(fd, nbytes), nbytes
         self.writing, self.written, self.ended = 0, 0, False
 
     def give_back(self) -> None:
-        """Others may be writing."""
+        """Give back all pages, also while others write."""
         for start in range(0, self.nbytes, GIVEN_BYTES):
-            advise(self.address + start, min(GIVEN_BYTES, self.nbytes - start), mmap.MADV_DONTNEED)
+            _advise(self.address + start, min(GIVEN_BYTES, self.nbytes - start), mmap.MADV_DONTNEED)
 
     def close(self) -> None:
-        """Nobody writes any more."""
+        """Unmap, once nobody writes any more."""
         self.give_back()
-        unmap(self.address, self.nbytes)
+        _system().munmap(self.address, self.nbytes)
 
 
 @contextmanager
 def mapped_file(path: str, fd: int, nbytes: int, writes: int) -> Iterator[int]:
-    """Where a file is mapped, to be written to inside.
+    """Address at which a file is mapped, for writes within the context.
 
     Parameters
     ----------
     path, fd, nbytes
         The file.
     writes
-        Bytes that are written inside.
+        Bytes that are written and whose pages the caller does not give back.
 
     Raises
     ------
@@ -85,7 +108,7 @@ def mapped_file(path: str, fd: int, nbytes: int, writes: int) -> Iterator[int]:
 
 
 def end(path: str) -> None:
-    """Unmap a file that this process has perhaps written to, soon, and once nobody does any more."""
+    """Unmap a file, if this process has written to it, as soon as nobody writes any more."""
     with _lock:
         _ended.append(path)
         file = _files.pop(path, None)
@@ -94,3 +117,71 @@ def end(path: str) -> None:
         idle = file and not file.writing
     if file and idle:
         _giving_back.submit(file.close)
+
+
+def region_at(address: int, spec: Spec, region: Bounds) -> NDArray[Any]:
+    """A region, not empty, of an array whose first element is at an address."""
+    strides = [spec.dtype.itemsize * prod(spec.shape[axis + 1 :]) for axis in range(len(spec.shape))]
+    first = sum(start * stride for (start, _), stride in zip(region, strides, strict=True))
+    last = sum((stop - 1) * stride for (_, stop), stride in zip(region, strides, strict=True))
+    memory: Any = (ctypes.c_char * (last + spec.dtype.itemsize - first)).from_address(address + first)
+    return np.ndarray(sizes(region), spec.dtype, memory, 0, strides)
+
+
+def slabs(spec: Spec, run: int) -> Iterator[Inside]:
+    """Parts of a region of some shape and dtype, with runs of `run` bytes, for one thread each."""
+    elements = max(1, min(SLAB_BYTES, SLAB_RUNS * run) // spec.dtype.itemsize)
+    for part in in_rows(spec, elements):
+        yield (*(slice(*ends) for ends in part), ...)  # an array, also of a single element
+
+
+def put(target: NDArray[Any], source: NDArray[Any]) -> None:
+    """Copy a slab, of the same shape and dtype, to where it is mapped, and give the pages back.
+
+    Raises
+    ------
+    OSError
+        If the file system has no space for them.
+    """
+    target, source = _bits(target), _bits(source)
+    begin, end = np.lib.array_utils.byte_bounds(target)
+    if target.flags.c_contiguous:
+        _advise(begin, end - begin, MADV_POPULATE_WRITE)
+    target[...] = source
+    _advise(begin, end - begin, mmap.MADV_DONTNEED)
+
+
+def _bits(array: NDArray[Any]) -> NDArray[Any]:
+    """An array in a dtype that NumPy copies bit for bit."""
+    size = array.dtype.itemsize
+    return array.view(f"u{size}" if size in (1, 2, 4, 8) else f"V{size}")
+
+
+def _map(fd: int, nbytes: int) -> int:
+    """Address at which a file is mapped for writing; OSError if it cannot be."""
+    address: int = _system().mmap(None, nbytes, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED, fd, 0)
+    if address == ctypes.c_void_p(-1).value:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    # Otherwise the kernel marks each page as accessed when it is given back, which takes twice as long as all else.
+    _advise(address, nbytes, mmap.MADV_RANDOM)
+    return address
+
+
+def _advise(address: int, nbytes: int, advice: int) -> None:
+    """Advise the kernel of all pages that some bytes lie in; OSError if it refuses."""
+    start = address // mmap.PAGESIZE * mmap.PAGESIZE
+    if _system().madvise(start, address + nbytes - start, advice) and (number := ctypes.get_errno()) != errno.EINVAL:
+        # EFAULT: a page that the file system does not give; touching it would end the process.
+        number = errno.EIO if number == errno.EFAULT else number
+        raise OSError(number, os.strerror(number))
+
+
+@cache
+def _system() -> Any:
+    library = ctypes.CDLL(None, use_errno=True)
+    size, whole = ctypes.c_size_t, ctypes.c_int
+    library.mmap.argtypes = [ctypes.c_void_p, size, whole, whole, whole, ctypes.c_int64]
+    library.mmap.restype = ctypes.c_void_p
+    library.munmap.argtypes = [ctypes.c_void_p, size]
+    library.madvise.argtypes = [ctypes.c_void_p, size, whole]
+    return library

@@ -1,4 +1,4 @@
-"""The array that a job writes: region by region, in a file that is not there under its name before it is whole."""
+"""The array that a job writes region by region, to a file that gets its name when it is complete."""
 
 from __future__ import annotations
 
@@ -18,9 +18,8 @@ from numpy.typing import NDArray
 from pipeline.errors import PipelineError
 from pipeline.storage.array_file import ArrayFile, read_region, runs_of
 from pipeline.storage.atomic_file import whole_file
-from pipeline.storage.chunks import Piece
-from pipeline.storage.mapped import Inside, mapped, put, slabs
-from pipeline.storage.mapped_output import mapped_file
+from pipeline.storage.mapped_output import Inside, mapped_file, put, region_at, slabs
+from pipeline.storage.pieces import Piece
 from pipeline.storage.planned_file import Opened, open_planned
 from workflows.regions import Bounds, Spec, sizes
 
@@ -38,7 +37,7 @@ class OutputFile:
     spec
         Its shape and dtype.
     mappable
-        The file system has promised room for all of it, so that writing through a mapping cannot fail for want of it.
+        The file system has allocated all of it, so that writing through a mapping cannot fail for lack of space.
     """
 
     path: str
@@ -49,11 +48,11 @@ class OutputFile:
     def read(
         self, region: Bounds, allocate: Callable[..., NDArray[Any]] = np.empty, opened: Opened = open_planned
     ) -> NDArray[Any]:
-        """What lies in a region now, in C order, in memory from `allocate`."""
+        """The elements of a region as they are now, in C order, in memory from `allocate`."""
         return read_region(self.readable(), region, allocate, opened)
 
     def readable(self) -> ArrayFile:
-        """It as an input, to check what lies there."""
+        """The output as an input, to check it."""
         return ArrayFile(self.spec, (Piece(self.path, self.offset, self.spec.nbytes, None, None),))
 
     def write(
@@ -63,17 +62,17 @@ class OutputFile:
         to_host: Callable[[Any], NDArray[Any]] = np.asarray,
         spread: Callable[..., Iterable[None]] = map,
     ) -> None:
-        """Write a region; several may write at a time, each its own.
+        """Write a region; several threads and processes may write at the same time, each its own region.
 
         Parameters
         ----------
         region
         block : array of the shape of the region
-            Where it is on a device and CuPy does not have its dtype, with one more axis for bytes.
+            On a device, in a dtype that CuPy does not have, with one more axis for bytes.
         to_host
-            (part of the block) -> its elements as a NumPy array, valid until it is called again by the same thread.
+            (part of the block) -> its elements as a NumPy array, valid until the same thread calls it again.
         spread
-            Like `map`: calls a function for every part, in threads perhaps.
+            Like `map`: calls a function for every part, possibly in threads.
 
         Raises
         ------
@@ -93,26 +92,27 @@ class OutputFile:
         parts = slabs(expected, self.readable().run(region))
         with self._opened() as fd:
             if self.mappable:
-                with mapped(fd, self.offset, self.spec, region) as target:
+                with mapped_file(self.path, fd, self.offset + self.spec.nbytes, 0) as address:
+                    target = region_at(address + self.offset, self.spec, region)
                     _each(lambda inside: put(target[inside], part(inside)), parts, spread)
             else:
                 _each(lambda inside: self._put(fd, _within(region, inside), part(inside)), parts, spread)
 
     def check(self, region: Bounds, block: Any) -> Spec:
-        """What a region is; PipelineError where a block has another shape or size."""
+        """Shape and dtype of a region; PipelineError if a block has another shape or size."""
         expected = Spec(sizes(region), self.spec.dtype)
         if block.shape[: len(region)] != expected.shape or block.nbytes != expected.nbytes:
             raise _other(expected, block)
         return expected
 
     def write_runs(self, region: Bounds, copy: Callable[[int, NDArray[np.int64]], object]) -> None:
-        """Write a region, not empty, of an output that is mappable, by addresses; this process keeps it mapped.
+        """Write a region, not empty, of a mappable output by addresses.
 
         Parameters
         ----------
         region
         copy
-            Gets the bytes of a run and the addresses that runs begin at, in C order; nobody else writes there.
+            Gets the length of a run in bytes and the addresses of the runs, in C order; nobody else writes there.
 
         Raises
         ------
@@ -144,12 +144,12 @@ class OutputFile:
 
 
 def _within(region: Bounds, inside: Inside) -> Bounds:
-    """Where a part of a region is in the array."""
+    """Bounds in the array of a part of a region."""
     return tuple((start + part.start, start + part.stop) for (start, _), part in zip(region, inside, strict=False))
 
 
 def _each(write: Callable[[Inside], None], parts: Iterable[Inside], spread: Callable[..., Iterable[None]]) -> None:
-    """Write all parts; where one fails, the others are done or left out before anything is raised."""
+    """Write all parts; if one fails, those in progress end and the rest is skipped before the error is raised."""
     failed: list[Exception] = []
 
     def write_unless(inside: Inside) -> None:
@@ -171,17 +171,17 @@ def _other(expected: Spec, block: Any) -> PipelineError:
 
 @contextlib.contextmanager
 def output_file(path: str, spec: Spec) -> Iterator[Callable[[], OutputFile]]:
-    """Make room for an array beside `path`: `.npy`, or raw little endian under any other suffix.
+    """Allocate a file for an array beside `path`: `.npy`, or raw little endian under any other suffix.
 
     Yields
     ------
-    Waits for the room, and answers with what can be written to. On success it is flushed to the disk and takes its
-    name, else it is removed.
+    A function that waits for the allocation and returns what can be written to. On success the file is flushed to the
+    disk and takes its name, else it is removed.
 
     Raises
     ------
     PipelineError
-        If it cannot be written, or there is no room for it: the bytes needed and free.
+        If it cannot be written, or there is no space for it: the bytes needed and free.
     """
     header = b""
     if path.endswith(".npy"):
@@ -190,29 +190,28 @@ def output_file(path: str, spec: Spec) -> Iterator[Callable[[], OutputFile]]:
         np.lib.format.write_array_header_1_0(text, {"descr": dtype, "fortran_order": False, "shape": spec.shape})
         header = text.getvalue()
     nbytes = len(header) + spec.nbytes
-    with whole_file(path, nbytes) as file, ThreadPoolExecutor(1, "room") as thread:
+    with whole_file(path, nbytes) as file, ThreadPoolExecutor(1, "allocate") as thread:
         file.write(header)
         file.flush()
-        # A file system in memory makes 12 GB/s of room; so it does while workers start. Threads that touch pages before
-        # there is room get half of that, all of them together, and next to those that write it takes several times as
-        # long.
-        room = thread.submit(os.posix_fallocate, file.fileno(), 0, nbytes)
+        # A file system in memory allocates 12 GB/s: do it while workers start. Threads that touch unallocated pages get
+        # half of that together, and allocating beside threads that write takes several times as long.
+        allocation = thread.submit(os.posix_fallocate, file.fileno(), 0, nbytes)
 
         def ready() -> OutputFile:
-            return OutputFile(file.name, len(header), spec, _promised(room, file.fileno(), nbytes, path))
+            return OutputFile(file.name, len(header), spec, _allocated(allocation, file.fileno(), nbytes, path))
 
         yield ready
 
 
-def _promised(room: Future[None], fd: int, nbytes: int, path: str) -> bool:
-    """What is promised now is there when the last region is written, hours later. False if nothing is promised."""
+def _allocated(allocation: Future[None], fd: int, nbytes: int, path: str) -> bool:
+    """Wait for the allocation, which lasts until the last region is written, hours later. False if there is none."""
     try:
-        room.result()
+        allocation.result()
     except OSError as error:
-        if error.errno in (errno.EINVAL, errno.EOPNOTSUPP):  # a file system that cannot promise
+        if error.errno in (errno.EINVAL, errno.EOPNOTSUPP):  # a file system that cannot allocate
             os.ftruncate(fd, nbytes)
             return False
         folder = os.path.dirname(os.path.abspath(path))
-        raise PipelineError(f"{path}: expected room for {nbytes} bytes in {folder}, got {error.strerror!r} with "
+        raise PipelineError(f"{path}: expected space for {nbytes} bytes in {folder}, got {error.strerror!r} with "
                             f"{shutil.disk_usage(folder).free} free; ask for less or free space") from None  # fmt: skip
     return True

@@ -1,62 +1,22 @@
-"""Stream a chunk to the CPU block by block: one reused buffer, while the kernel reads the file ahead."""
+"""Open files that were planned, check that nothing changed them, and read from them."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from pipeline.errors import PipelineError
-from pipeline.storage.chunks import Chunk, Piece
-from pipeline.timeline import Timeline
+from pipeline.storage.pieces import Piece
 
-BLOCK_BYTES = 2**21  # read at a time: still in the cache when it is counted; Python's part is a tenth of its time
-AHEAD_BYTES = 2**25  # asked of the file system ahead of the block, so that disk and CPU overlap without a second thread
-
-KEPT_OPEN = 8  # files of a task: it may read thousands
+KEPT_OPEN = 8  # files of a task, which may read thousands
 
 Opened = Callable[[Piece], AbstractContextManager[int]]
 
 
-def read_blocks(chunk: Chunk, timeline: Timeline) -> Iterator[NDArray[Any]]:
-    """Blocks of a chunk in order.
-
-    Parameters
-    ----------
-    chunk
-    timeline
-        Gets a span ``"read"`` for each block.
-
-    Yields
-    ------
-    array of ``chunk.dtype``, shape (n,)
-        Valid until the next one is asked for.
-
-    Raises
-    ------
-    PipelineError
-        If a file cannot be read or is no longer the one that was planned.
-    """
-    itemsize = chunk.dtype.itemsize
-    buffer = memoryview(bytearray(min(BLOCK_BYTES // itemsize * itemsize, chunk.nbytes)))
-    for piece in chunk.pieces:
-        with open_planned(piece) as fd:
-            for start in range(0, piece.nbytes, len(buffer)):
-                block = buffer[: min(len(buffer), piece.nbytes - start)]
-                with timeline.measure("read", len(block)):
-                    if start % AHEAD_BYTES < len(buffer):
-                        os.posix_fadvise(fd, piece.offset + start, 2 * AHEAD_BYTES, os.POSIX_FADV_WILLNEED)
-                    fill(fd, block, piece, start)
-                yield np.frombuffer(block, chunk.dtype)
-
-
 @contextmanager
 def open_planned(piece: Piece) -> Iterator[int]:
-    """File descriptor of a piece whose file is still the planned one, before and after it was read."""
+    """File descriptor of a piece whose file is the planned one, checked before and after it is read."""
     try:
         fd = os.open(piece.path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
@@ -71,9 +31,9 @@ def open_planned(piece: Piece) -> Iterator[int]:
 
 @contextmanager
 def kept_open() -> Iterator[Opened]:
-    """`open_planned` for files that are read again and again: the first few stay open, and are looked at in the end.
+    """`open_planned` for files that are read again and again: the first few stay open, and are checked at the end.
 
-    To open, look at and close a file are calls after each of which a thread waits for the interpreter.
+    Opening, checking and closing a file are calls that each wait for the GIL on return.
     """
     kept: dict[Piece, int] = {}
     with ExitStack() as stack:

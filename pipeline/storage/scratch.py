@@ -1,7 +1,7 @@
-"""Memory that a thread uses again, for what it holds only for a moment.
+"""Memory that a thread reuses for short-lived arrays.
 
-Fresh memory comes from the system page by page, and is given back to it: in both the threads of a process wait for each
-other, longer than it takes to look at what was read.
+Fresh memory comes from the kernel page by page and goes back to it. In both the threads of a process wait for each
+other, longer than it takes to check what was read.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-ROOM = 5 * 2**24  # bytes that a thread keeps: a piece of a check, and its halo; those that it never used are none
-ALIGNED = 64  # bytes: a line of the cache
+KEPT_BYTES = 5 * 2**24  # by a thread: a piece of a check and its halo; pages that were never touched cost nothing
+ALIGNED = 64  # bytes: a cache line
 
 Allocate = Callable[..., NDArray[Any]]
 
@@ -25,22 +25,22 @@ _own = threading.local()
 
 @contextmanager
 def scratch() -> Iterator[Allocate]:
-    """Memory of this thread, to be used until the end.
+    """Memory of this thread, for use within the context.
 
     Yields
     ------
-    Makes an array of a shape and dtype like `numpy.empty`, which does it where there is no room left.
+    Makes an array like `numpy.empty`, which it falls back to once the memory is used up.
     """
     memory: NDArray[np.uint8] | None = getattr(_own, "memory", None)
-    _own.memory = None  # whoever asks meanwhile gets memory of his own
+    _own.memory = None  # a nested caller gets memory of its own
     if memory is None:
-        memory = np.empty(ROOM, np.uint8)
+        memory = np.empty(KEPT_BYTES, np.uint8)
     used = 0
 
     def allocate(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
         nonlocal used
         nbytes = prod(shape) * dtype.itemsize
-        if used + nbytes > ROOM:
+        if used + nbytes > KEPT_BYTES:
             return np.empty(shape, dtype)
         array: NDArray[Any] = np.ndarray(shape, dtype, memory, used)
         used += -(-nbytes // ALIGNED) * ALIGNED

@@ -1,65 +1,86 @@
-"""Where samples are: raw files, `.npy` files, several of them as one; nothing is read here but headers."""
+"""Find files and open them as a source, by a table of formats; nothing but headers is read here."""
 
 from __future__ import annotations
 
 import glob
-import math
 import os
-import stat
-import warnings
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, BinaryIO, Literal
+from itertools import chain
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from pipeline.errors import PipelineError, UsageError
+from pipeline.errors import UsageError
+from pipeline.storage.files import Files, SourceFile
+from pipeline.storage.memory import ArraySource
+from pipeline.storage.npy import NPY
+from pipeline.storage.pieces import AnyPiece
+from pipeline.storage.protocol import BYTEORDERS, DTYPES, Byteorder, Format, Opening, Source
+from pipeline.storage.raw import RAW, RAW_DTYPE
 
-DTYPES = (
-    "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64",
-)  # fmt: skip
-Byteorder = Literal["little", "big"]
-BYTEORDERS: tuple[Byteorder, ...] = ("little", "big")
-RAW_DTYPE = "int32"
-MAX_HEADER = 2**16  # bytes of a .npy header; a real one is 128
-MAX_DIMENSIONS = 64  # NumPy's own limit
+__all__ = [
+    "BYTEORDERS", "DTYPES", "FORMATS", "RAW_DTYPE", "Byteorder", "Files", "Format", "Opening", "Source", "SourceFile",
+    "open_source",
+]  # fmt: skip
 
+# A new format is a module with its `Format`, and a place here: the first that recognizes a file opens it.
+FORMATS = [NPY]
 
-@dataclass(frozen=True)
-class SourceFile:
-    """Samples of one file: `nbytes` from `offset`; by size and mtime it is told whether it was changed since.
-
-    `shape` is that of the header, one dimension for a raw file; `fortran`: the first index runs fastest.
-    """
-
-    path: str
-    offset: int
-    nbytes: int
-    size: int
-    mtime_ns: int
-    shape: tuple[int, ...] = ()
-    fortran: bool = False
+HEAD_BYTES = 512  # of a file, from which its format is recognized
 
 
 @dataclass(frozen=True)
-class Source:
-    """Samples of one or several files, in order, all of one dtype (with byte order)."""
+class Joined(Source):
+    """Several sources of one dtype, one after another."""
 
-    files: tuple[SourceFile, ...]
-    dtype: np.dtype[Any]
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of samples."""
-        return sum(file.nbytes for file in self.files)
+    sources: tuple[Source, ...]
 
     @property
-    def samples(self) -> int:
-        """Number of samples."""
-        return self.nbytes // self.dtype.itemsize
+    def dtype(self) -> np.dtype[Any]:  # type: ignore[override]
+        """Of each of them."""
+        return self.sources[0].dtype
+
+    @property
+    def shape(self) -> tuple[int, ...] | None:
+        """One dimension; None where the length of one of them is unknown."""
+        lengths = [source.samples for source in self.sources]
+        known = [length for length in lengths if length is not None]
+        return (sum(known),) if len(known) == len(lengths) else None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of all of them."""
+        return tuple(chain.from_iterable(source.names for source in self.sources))
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Of all of them."""
+        return tuple(chain.from_iterable(source.paths for source in self.sources))
+
+    @property
+    def identity(self) -> Hashable:
+        """Of each of them."""
+        return tuple(source.identity for source in self.sources)
+
+    @property
+    def local(self) -> bool:  # type: ignore[override]
+        """Whether one of them can be read by this process only."""
+        return any(source.local for source in self.sources)
+
+    @property
+    def read_once(self) -> bool:  # type: ignore[override]
+        """Whether one of them cannot be read again."""
+        return any(source.read_once for source in self.sources)
+
+    def pieces(self) -> Iterator[AnyPiece]:
+        """Of one after another."""
+        return chain.from_iterable(source.pieces() for source in self.sources)
 
 
 def open_source(
-    patterns: tuple[str, ...],
+    inputs: Sequence[str | NDArray[Any]],
     dtype: str | None = None,
     byteorder: Byteorder | None = None,
     offset: int | None = None,
@@ -71,16 +92,16 @@ def open_source(
 
     Parameters
     ----------
-    patterns
-        Paths or glob patterns; what a pattern matches is sorted.
+    inputs
+        Paths, glob patterns, whose matches are sorted, or arrays in memory.
     dtype, byteorder, offset
-        Of raw files: a NumPy dtype name (default int32), little (default) or big, bytes to skip (default 0). A `.npy`
-        file has its own; giving one that disagrees is an error.
+        Of raw files: a NumPy dtype name (default int32), little (default) or big, bytes to skip (default 0). Other
+        formats have their own; giving one that disagrees is an error.
     samples
-        Insist on at least one sample of a dtype in `DTYPES`; otherwise a `.npy` file may also be an empty array, or
-        have any dtype but Python objects.
+        Insist on at least one sample of a dtype in `DTYPES`; otherwise an array may also be empty, or have any dtype
+        but Python objects.
     empty
-        Accept a `.npy` file that is an empty array also where samples are insisted on.
+        Accept an empty array also where samples are insisted on.
 
     Raises
     ------
@@ -93,132 +114,53 @@ def open_source(
         raise UsageError(f"--dtype: expected one of {', '.join(DTYPES)}, got {dtype!r}")
     if offset is not None and offset < 0:
         raise UsageError(f"--offset: expected bytes to skip, 0 or more, got {offset}")
-    found: list[tuple[SourceFile, np.dtype[Any]]] = []
-    for path in _expand(patterns):
-        if path.endswith(".npy") or (offset is None and _is_npy(path)):
-            if offset is not None:
-                raise UsageError(f"{path}: --offset is for raw files, a .npy file has a header; leave --offset out")
-            file, file_dtype = _open_npy(path, samples, empty or not samples)
-            _check_same(path, file_dtype, dtype, byteorder)
+    opening = Opening(dtype, byteorder, offset, samples, empty)
+    sources: list[Source] = []
+    for item in inputs:
+        if isinstance(item, np.ndarray):
+            sources.append(ArraySource.of(item, opening))
         else:
-            file_dtype = np.dtype(dtype or RAW_DTYPE).newbyteorder(byteorder or "little")
-            file = _open_raw(path, file_dtype, offset or 0)
-        if found and found[0][1] != file_dtype:
-            raise UsageError(
-                f"{path}: expected {found[0][1]} as in {found[0][0].path}, got {file_dtype}; run them separately"
-            )
-        found.append((file, file_dtype))
-    return Source(tuple(file for file, _ in found), found[0][1])
+            sources += (_format_of(path, offset).open(path, opening) for path in _expand(item))
+        first = sources[0]
+        for source in sources[1:]:
+            if source.dtype != first.dtype:
+                raise UsageError(f"{source.names[0]}: expected {first.dtype} as in {first.names[0]}, got "
+                                 f"{source.dtype}; run them separately")  # fmt: skip
+    return _joined(sources)
 
 
-def _expand(patterns: tuple[str, ...]) -> list[str]:
-    paths: list[str] = []
-    for pattern in patterns:
-        if os.path.lexists(pattern) or not glob.has_magic(pattern):
-            paths.append(pattern)
-            continue
-        matches = sorted(glob.glob(pattern, recursive=True))
-        if not matches:
-            raise UsageError(f"{pattern}: expected at least one file to match, got none; check the pattern")
-        paths += matches
-    # Workers may run in another folder.
-    return [os.path.abspath(path) for path in paths]
+def _joined(sources: Sequence[Source]) -> Source:
+    files = [source for source in sources if isinstance(source, Files)]
+    if len(sources) == 1:
+        return sources[0]
+    if len(files) == len(sources):
+        return Files(tuple(chain.from_iterable(source.files for source in files)), files[0].dtype)
+    return Joined(tuple(sources))
 
 
-def _open(path: str) -> tuple[BinaryIO, os.stat_result]:
-    try:
-        if not stat.S_ISREG(os.stat(path).st_mode):
-            kind = "a directory" if os.path.isdir(path) else "no regular file"
-            raise UsageError(f"{path}: expected a file of samples, got {kind}; name a file or a pattern like '*.bin'")
-        file = open(path, "rb")  # noqa: SIM115, the caller closes it
-    except FileNotFoundError:
-        raise UsageError(f"{path}: expected a file of samples, found none there; check the path") from None
-    except OSError as error:
-        raise PipelineError(
-            f"{path}: expected a readable file, got {error.strerror!r}; check its permissions"
-        ) from None
-    status = os.fstat(file.fileno())
-    if not status.st_size:
-        file.close()
-        raise UsageError(f"{path}: expected samples, got an empty file")
-    return file, status
+def _expand(pattern: str) -> list[str]:
+    """Absolute paths: workers may run in another folder."""
+    if os.path.lexists(pattern) or not glob.has_magic(pattern):
+        return [os.path.abspath(pattern)]
+    matches = sorted(glob.glob(pattern, recursive=True))
+    if not matches:
+        raise UsageError(f"{pattern}: expected at least one file to match, got none; check the pattern")
+    return [os.path.abspath(path) for path in matches]
 
 
-def _is_npy(path: str) -> bool:
-    """Whether a file is in NumPy's format whatever its name, as np.load sees it."""
+def _format_of(path: str, offset: int | None) -> Format:
+    """By content, unless the user says that samples begin at an offset; then by name; everything else is raw."""
+    head = _head(path)
+    for format_ in FORMATS:
+        if offset is None and format_.recognizes(path, head):
+            return format_
+    return next((format_ for format_ in FORMATS if path.endswith(format_.suffixes)), RAW)
+
+
+def _head(path: str) -> bytes:
+    """The first bytes of a regular file; of anything else none, since reading it might wait for ever."""
     try:
         with open(path if os.path.isfile(path) else os.devnull, "rb") as file:
-            return file.read(len(np.lib.format.MAGIC_PREFIX)) == np.lib.format.MAGIC_PREFIX
+            return file.read(HEAD_BYTES)
     except OSError:
-        return False  # opening it as samples says why
-
-
-def _open_raw(path: str, dtype: np.dtype[Any], offset: int) -> SourceFile:
-    file, status = _open(path)
-    file.close()
-    nbytes = status.st_size - offset
-    if nbytes <= 0:
-        raise UsageError(f"{path}: expected samples after --offset {offset}, but the file has {status.st_size} bytes")
-    if nbytes % dtype.itemsize:
-        raise UsageError(
-            f"{path}: expected a multiple of {dtype.itemsize} bytes for {dtype.name}, got {nbytes}, "
-            f"{nbytes % dtype.itemsize} too many; check --dtype and --offset"
-        )
-    shape = (nbytes // dtype.itemsize,)
-    return SourceFile(path, offset, nbytes, status.st_size, status.st_mtime_ns, shape)
-
-
-def _open_npy(path: str, samples: bool, empty: bool) -> tuple[SourceFile, np.dtype[Any]]:
-    file, status = _open(path)
-    with file:
-        try:
-            shape, fortran, dtype = _npy_header(file)
-        except Exception as error:  # a hostile header can raise nearly anything while it is parsed
-            reason = str(error).partition("\n")[0] or type(error).__name__
-            raise UsageError(f"{path}: expected a .npy header, got {reason}; is the file complete?") from None
-        offset = file.tell()
-    if dtype.name not in DTYPES if samples else dtype.hasobject or not dtype.itemsize:
-        what = "Python objects, which are never unpickled" if dtype.hasobject else str(dtype)
-        raise UsageError(f"{path}: expected samples of {', '.join(DTYPES)}, got {what}; convert the file")
-    nbytes = math.prod(shape) * dtype.itemsize
-    if status.st_size - offset != nbytes:
-        raise UsageError(
-            f"{path}: expected {nbytes} bytes of data for shape {shape} of {dtype}, got {status.st_size - offset}; "
-            "the file is truncated or its header is wrong"
-        )
-    if not nbytes and not empty:
-        raise UsageError(f"{path}: expected samples, got an empty array of shape {shape}")
-    return SourceFile(path, offset, nbytes, status.st_size, status.st_mtime_ns, shape, fortran), dtype
-
-
-def _npy_header(file: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Shape, whether in Fortran order, and dtype; the file is left at the first byte of data."""
-    version = np.lib.format.read_magic(file)
-    if version not in ((1, 0), (2, 0), (3, 0)):
-        raise ValueError(f"one of the unknown version {version[0]}.{version[1]}")
-    # NumPy reads as many bytes as the header claims to have before it checks: look first.
-    start = file.tell()
-    length = int.from_bytes(file.read(2 if version == (1, 0) else 4), "little")
-    if length > MAX_HEADER:
-        raise ValueError(f"a header of {length} bytes")
-    file.seek(start)
-    # Version 3 differs from 2 by UTF-8 field names, and only dtypes without fields are accepted.
-    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    with warnings.catch_warnings():
-        # Python 2's long integers, and what Python thinks of the syntax of a broken header: nothing to tell the user.
-        warnings.simplefilter("ignore")
-        shape, fortran, dtype = read(file, max_header_size=MAX_HEADER)
-    if len(shape) > MAX_DIMENSIONS:
-        raise ValueError(f"{len(shape)} dimensions")
-    # No file is as long as 2**63, and Python refuses to print a product of thousands of digits.
-    if not all(0 <= length < 2**63 for length in shape):
-        raise ValueError(f"shape {shape}"[:100])
-    return shape, fortran, dtype
-
-
-def _check_same(path: str, found: np.dtype[Any], dtype: str | None, byteorder: Byteorder | None) -> None:
-    if dtype is not None and np.dtype(dtype) != found.newbyteorder("="):
-        raise UsageError(f"{path}: expected {dtype} as --dtype says, its header says {found}; leave --dtype out")
-    if byteorder is not None and found.itemsize > 1 and found != found.newbyteorder(byteorder):
-        raise UsageError(f"{path}: expected {byteorder} endian as --byteorder says, its header says {found}; leave "
-                         "--byteorder out")  # fmt: skip
+        return b""  # opening it as samples says why

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 import pipeline.cluster.placement
 import pipeline.engine.aggregate_task
 import pipeline.engine.run_loop
-import pipeline.storage.planned_file
+import pipeline.storage.blocks
 from pipeline.cluster.placement import Placement
 from pipeline.cluster.workers import Workers
 from pipeline.engine.aggregate import run, run_all
@@ -57,9 +57,9 @@ def test_several_jobs_are_read_once_and_say_what_they_say_alone(
     how = Settings(ON_CPU, verify, 40000)
     monkeypatch.setattr(pipeline.engine.run_loop.secrets, "randbits", lambda bits: 3)
     read: list[int] = []
-    blocks = pipeline.storage.planned_file.fill
+    blocks = pipeline.storage.blocks.fill
     monkeypatch.setattr(
-        pipeline.storage.planned_file, "fill", lambda *arguments: read.append(len(arguments[1])) or blocks(*arguments)
+        pipeline.storage.blocks, "fill", lambda *arguments: read.append(len(arguments[1])) or blocks(*arguments)
     )
     together = run_all(jobs, source, how)
     verified = {"full": samples.nbytes, "sample": 4 * together[0].verdict.checked, "off": 0}[verify]
@@ -95,7 +95,7 @@ def test_references_run_beside_computing(path: str, monkeypatch: pytest.MonkeyPa
 
     def blocks(chunk: Any, timeline: Any, nbytes: int) -> Iterator[NDArray[Any]]:
         in_time.append(RECOMPUTED.wait(10))
-        return pipeline.storage.planned_file.read_blocks(chunk, timeline)
+        return pipeline.storage.blocks.read_blocks(chunk, timeline)
 
     monkeypatch.setattr(pipeline.cluster.placement, "cores", lambda: 8)
     monkeypatch.setattr(pipeline.cluster.placement, "_warm_up", lambda: None)
@@ -118,7 +118,7 @@ def test_limit_of_memory_travels_with_every_task(
 
     def blocks(chunk: Any, timeline: Any, nbytes: int) -> Iterator[NDArray[Any]]:
         asked.append(nbytes)
-        return pipeline.storage.planned_file.read_blocks(chunk, timeline)
+        return pipeline.storage.blocks.read_blocks(chunk, timeline)
 
     gpu = replace(workers, device="gpu", resources={})
     monkeypatch.setattr(pipeline.engine.run_loop, "open_workers", lambda *_: nullcontext(gpu))

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 import pipeline.engine.aggregate_task
 import pipeline.engine.run_loop
-import pipeline.storage.planned_file
+import pipeline.storage.blocks
 from kernels.reduce import exact_sum
 from kernels.reduce import partial as layout
 from pipeline.cluster.placement import Placement, open_workers
@@ -29,7 +29,7 @@ from pipeline.settings import Settings
 from pipeline.storage.chunks import Chunk, plan
 from pipeline.storage.sources import Source, open_source
 from tests.cases.reduce import case
-from workflows.histogram import EXTENT, HISTOGRAM, HistogramOptions
+from workflows.histogram import FINITE_RANGE, HISTOGRAM, HistogramOptions
 from workflows.reduce import OPERATIONS, REDUCE, ReduceOptions
 
 TRIALS = 1000
@@ -43,7 +43,7 @@ Fault = Callable[[Partial, np.random.Generator], None]  # changes a partial in p
 @pytest.fixture(autouse=True)
 def several_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """A chunk has several blocks, and the partial of one is wrong."""
-    monkeypatch.setattr(pipeline.storage.planned_file, "BLOCK_BYTES", 2000)
+    monkeypatch.setattr(pipeline.storage.blocks, "BLOCK_BYTES", 2000)
     monkeypatch.setattr(pipeline.engine.aggregate_task, "worker_address", lambda: "here")
 
 
@@ -241,7 +241,7 @@ def test_counts_that_do_not_add_up_are_found_whatever_was_sampled(fault: Fault, 
     assert found_in_samples(HISTOGRAM, options, source, fault)[0] == TRIALS
 
 
-def test_every_wrong_extent_is_found(tmp_path: Path) -> None:
+def test_every_wrong_finite_range_is_found(tmp_path: Path) -> None:
     """Of `--range auto`."""
 
     def next_number(partial: Partial, random: np.random.Generator) -> None:
@@ -249,7 +249,7 @@ def test_every_wrong_extent_is_found(tmp_path: Path) -> None:
         partial[at] = np.nextafter(partial[at], random.choice([-np.inf, np.inf]))
 
     source, options = histogram_source(tmp_path)
-    all_are_found(EXTENT, options, source, [next_number], 3)
+    all_are_found(FINITE_RANGE, options, source, [next_number], 3)
 
 
 # --- whole runs -------------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 import pipeline
 import pipeline.engine.aggregate
-import pipeline.storage.planned_file
+import pipeline.storage.blocks
 from kernels.reduce import partial as layout
 from pipeline.cli.flags import Failure
 from pipeline.cli.main import cli
@@ -72,7 +72,7 @@ def test_result_does_not_depend_on_files_chunks_blocks_or_byte_order(
     swapped = samples.astype(samples.dtype.newbyteorder(">"))
     names = [written(tmp_path / f"{i}.bin", part) for i, part in enumerate(np.split(swapped, [1, 5000, 5003]))]
     for block_bytes, chunk in ((64, "1000B"), (4096, "5000B"), (2**20, "1MiB")):
-        monkeypatch.setattr(pipeline.storage.planned_file, "BLOCK_BYTES", block_bytes)
+        monkeypatch.setattr(pipeline.storage.blocks, "BLOCK_BYTES", block_bytes)
         words = ["--dtype", dtype, "--byteorder", "big", "--op", EVERYTHING, "--nan", "omit", "-c", chunk]
         for verify in ("full", "sample"):
             assert reduced(*names, *words, "--verify", verify) == whole

@@ -26,7 +26,7 @@ import pipeline.engine.aggregate
 import pipeline.engine.run_loop
 import pipeline.engine.submit
 import pipeline.settings
-import pipeline.storage.planned_file
+import pipeline.storage.blocks
 from pipeline.cluster.placement import Placement, open_workers
 from pipeline.cluster.workers import Workers
 from pipeline.engine.aggregate import run
@@ -101,7 +101,7 @@ def test_result_does_not_depend_on_cut(
     path: str, samples: NDArray[np.int32], chunks: int, block_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = counted(path)
-    monkeypatch.setattr(pipeline.storage.planned_file, "BLOCK_BYTES", block_bytes)
+    monkeypatch.setattr(pipeline.storage.blocks, "BLOCK_BYTES", block_bytes)
     outcome = counted(path, chunk_bytes=-(-samples.nbytes // chunks) + 3, verify="full")
     assert (whole.verdict.chunks, outcome.verdict.chunks) == (1, chunks)
     assert json.dumps(outcome.result.to_json()) == json.dumps(whole.result.to_json())
@@ -247,7 +247,7 @@ def test_file_that_changes_while_it_is_read(
             change(path)
         return HISTOGRAM.compute(block, options)
 
-    monkeypatch.setattr(pipeline.storage.planned_file, "BLOCK_BYTES", 10000)
+    monkeypatch.setattr(pipeline.storage.blocks, "BLOCK_BYTES", 10000)
     with pytest.raises(PipelineError, match=text) as caught:
         counted(path, workflow=replace(HISTOGRAM, compute=changing), chunk_bytes=chunk_bytes)
     assert str(caught.value).startswith(path)

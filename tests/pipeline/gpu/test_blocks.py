@@ -81,7 +81,7 @@ def test_blocks_are_the_file(tmp_path: Path, gpu: Any, dtype: str, nbytes: int) 
         kinds = [span.stage for span in timeline.spans]
         assert kinds.count("read+copy") == kinds.count("kernel") == len(found)
         assert timeline.nbytes["read+copy"] == timeline.nbytes["kernel"] == length * samples.itemsize
-        assert timeline.transfer_paths == {transfer.way()}
+        assert timeline.transfer_paths == {transfer.transfer_path()}
 
 
 @pytest.mark.gpu
@@ -135,3 +135,17 @@ def test_larger_than_the_memory_that_it_may_take(tmp_path: Path) -> None:
     assert max(taken) <= 2**23 < samples.nbytes
     assert pipeline.run("reduce", tmp_path / "a.bin", device="gpu", op="sum").values["sum"] == samples.sum()
     assert pool.total_bytes() >= CHUNKS * SLOTS * BLOCK_BYTES
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", ["<i4", ">i4", "<u2"])
+def test_blocks_of_what_is_no_byte_run_come_from_host_memory(gpu: Any, dtype: str) -> None:
+    """Between pieces of any size; of an array with a stride."""
+    samples = np.random.default_rng(0).integers(0, 1024, (59, 17)).astype(dtype).T
+    for nbytes in (64, 1000, 2**20):
+        found, timeline = blocks_of(open_source((samples,)), 5, 990, nbytes)
+        np.testing.assert_array_equal(np.concatenate(found), samples.reshape(-1)[5:995])
+        assert max(block.nbytes for block in found) <= nbytes
+        assert {block.dtype for block in found} == {np.dtype(dtype).newbyteorder("=")}
+        assert timeline.nbytes["read+copy"] == timeline.nbytes["kernel"] == 990 * samples.itemsize
+        assert not timeline.transfer_paths

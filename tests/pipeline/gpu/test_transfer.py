@@ -12,7 +12,7 @@ import pytest
 
 from pipeline.errors import PipelineError
 from pipeline.gpu.transfer import Transfer, _Reads, finish
-from pipeline.storage.chunks import Piece
+from pipeline.storage.pieces import Piece
 
 PIECE = Piece("a.bin", 100, 50, None, None)
 

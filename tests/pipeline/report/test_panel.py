@@ -13,13 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernels.common import cxx
-from kernels.histogram import compiled as histogram_native
+from kernels.histogram import cpu as histogram_cpu
 from kernels.reduce import cpu as reduce_cpu
 from pipeline.engine.aggregate import run
 from pipeline.engine.aggregate_plan import Job
 from pipeline.engine.outcome import Outcome, Stages, Verdict
 from pipeline.report.panel import BARS, SKETCH_COLUMNS, SKETCH_ROWS, panel, sketch, to_json, verdict_line
-from pipeline.storage.sources import Source, SourceFile, open_source
+from pipeline.storage.sources import Files, SourceFile, open_source
 from workflows.histogram import HISTOGRAM, HistogramOptions, HistogramResult
 from workflows.reduce import REDUCE
 
@@ -28,7 +28,7 @@ COUNTS = np.arange(1000, 1064)
 
 def outcome_of(verdict: Verdict, files: int = 1, passes: int = 1, **stages: float) -> Outcome:
     """A run over 1000 int32 samples in each file, with these seconds in its stages."""
-    source = Source(tuple(SourceFile(f"/{n}.bin", 0, 4000, 4000, 0) for n in range(files)), np.dtype("int32"))
+    source = Files(tuple(SourceFile(f"/{n}.bin", 0, 4000, 4000, 0) for n in range(files)), np.dtype("int32"))
     options = HistogramOptions(bins=64, range=(-1.5, 64.0))
     result = HistogramResult(COUNTS, options.all_edges, underflow=1234567, overflow=8, nan=9, regular=True)
     spent = Stages(
@@ -184,7 +184,7 @@ def test_no_rate_of_what_was_not_verified() -> None:
 def test_json_is_plain() -> None:
     outcome = dataclasses.replace(
         outcome_of(FULL, read=1.0), options=HistogramOptions(edges=np.array([0.0, 1.5])),
-        source=Source((SourceFile("/big.bin", 0, 16, 16, 0),), np.dtype(">f8")),
+        source=Files((SourceFile("/big.bin", 0, 16, 16, 0),), np.dtype(">f8")),
     )  # fmt: skip
     found = json.loads(json.dumps(to_json(outcome), allow_nan=False))
     assert list(found) == ["job", "input", "result", "verification", "performance", "environment"]
@@ -214,7 +214,7 @@ def test_json_says_what_computed_on_a_cpu(tmp_path: Path, monkeypatch: pytest.Mo
     assert Job(REDUCE, REDUCE.options()).compiled is (compiled == ["compiled"])
     assert not Job(HISTOGRAM, HistogramOptions(range="auto")).compiled  # but for the pass that surveys
     monkeypatch.setattr(cxx, "library", lambda stem: None)
-    histogram_native._counting.cache_clear()
+    histogram_cpu._compiled_function.cache_clear()
     there = found(REDUCE), found(HISTOGRAM), found(HISTOGRAM, range="auto")
-    histogram_native._counting.cache_clear()
+    histogram_cpu._compiled_function.cache_clear()
     assert there == tuple((result, ["NumPy"]) for result, _ in here)

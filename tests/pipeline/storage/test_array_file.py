@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from pipeline.errors import PipelineError, UsageError
 from pipeline.storage import array_file
 from pipeline.storage.array_file import ArrayFile, join, read_region
-from pipeline.storage.chunks import Piece
+from pipeline.storage.pieces import Piece
 from pipeline.storage.sources import open_source
 from tests.cases.region import DTYPES, TINY, bounds_in, counting, part, same, shapes
 from workflows.regions import Bounds, Spec

@@ -9,16 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.storage.chunks import ALIGNMENT, SAMPLED_SHARE, Chunk, Piece, Region, plan
-from pipeline.storage.sources import DTYPES, Source, SourceFile
+from pipeline.storage.chunks import ALIGNMENT, SAMPLED_SHARE, Chunk, Region, plan
+from pipeline.storage.pieces import Piece
+from pipeline.storage.sources import DTYPES, Files, SourceFile
 
 MIB = 2**20
 
 
-def source_of(dtype: str, *files: tuple[int, int]) -> Source:
+def source_of(dtype: str, *files: tuple[int, int]) -> Files:
     """A source of (offset, samples) files that need not exist: planning reads none."""
     item = np.dtype(dtype)
-    return Source(
+    return Files(
         tuple(
             SourceFile(f"/{number}.bin", offset, samples * item.itemsize, offset + samples * item.itemsize, number)
             for number, (offset, samples) in enumerate(files)

@@ -22,7 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-import pipeline.storage.mapped
+import pipeline.storage.mapped_output
 from pipeline.errors import PipelineError
 from pipeline.storage.array_file import read_region
 from pipeline.storage.output_array import OutputFile, output_file
@@ -59,8 +59,8 @@ def test_regions_make_the_array(
         output_file(str(path), Spec(array.shape, native.dtype)) as ready,
     ):
         output = ready()
-        monkeypatch.setattr(pipeline.storage.mapped, "MAPPED_RUNS", slab[0])
-        monkeypatch.setattr(pipeline.storage.mapped, "MAPPED_BYTES", slab[1])
+        monkeypatch.setattr(pipeline.storage.mapped_output, "SLAB_RUNS", slab[0])
+        monkeypatch.setattr(pipeline.storage.mapped_output, "SLAB_BYTES", slab[1])
         assert output.mappable or not native.size
         output = replace(output, mappable=output.mappable and mappable)
         for region in regions:
@@ -137,7 +137,7 @@ def test_mapping_that_is_refused_is_told(output: OutputFile) -> None:
 
 def test_slabs_that_are_under_way_end_before_a_failure_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They write to the mapping, which is gone then; those that have not begun are left out."""
-    monkeypatch.setattr(pipeline.storage.mapped, "MAPPED_BYTES", 4)
+    monkeypatch.setattr(pipeline.storage.mapped_output, "SLAB_BYTES", 4)
     together, ended = Barrier(2), []
 
     def to_host(part: NDArray[Any]) -> NDArray[Any]:
@@ -183,7 +183,7 @@ def test_full_disk_is_told_before_anything_is_computed(tmp_path: Path, monkeypat
 def test_limit_of_a_file_is_told_before_anything_is_computed(tmp_path: Path) -> None:
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (10**6, limits[1]))
-    text = rf"out.raw: expected room for 4000000 bytes in {tmp_path}, got 'File too large' with \d+ free; ask for less"
+    text = rf"out.raw: expected space for 4000000 bytes in {tmp_path}, got 'File too large' with \d+ free; ask for less"
     try:
         with (
             pytest.raises(PipelineError, match=text),

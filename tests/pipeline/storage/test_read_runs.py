@@ -1,12 +1,10 @@
-"""Many runs of a file in a few calls, in both ways: the same bytes, and what could not be read is told."""
+"""Many runs of a file in one call: the same bytes, and which runs could not be read."""
 
 from __future__ import annotations
 
-import errno
 import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,34 +12,13 @@ from numpy.typing import NDArray
 
 from kernels.common import cxx
 from pipeline.storage import array_file
-from pipeline.storage import read_runs as scattered
+from pipeline.storage import read_runs as read_runs_module
 from pipeline.storage.array_file import join, read_region
-from pipeline.storage.read_runs import BATCH, read_runs
+from pipeline.storage.read_runs import read_runs
 from pipeline.storage.sources import open_source
 from tests.cases import cpp as native_cases
 
-SOURCE = scattered.SOURCE
-
-
-@pytest.fixture(autouse=True)
-def no_contexts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scattered, "_contexts", [])
-
-
-@pytest.fixture
-def asynchronous(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As where there is no compiler."""
-    monkeypatch.setattr(cxx, "library", lambda stem: None)
-    context = scattered._make_context()
-    if context is None:
-        pytest.skip("this system has no asynchronous reads")
-    scattered._contexts.append(context)
-
-
-@pytest.fixture(params=["compiled", "asynchronous"])
-def way(request: pytest.FixtureRequest) -> str:
-    request.getfixturevalue(request.param)
-    return str(request.param)
+SOURCE = read_runs_module.SOURCE
 
 
 def some_runs(number: int, size: int, seed: int = 0) -> NDArray[np.int64]:
@@ -63,8 +40,8 @@ def data(tmp_path: Path) -> NDArray[np.uint8]:
     return found
 
 
-@pytest.mark.usefixtures("way")
-@pytest.mark.parametrize("number", [0, 1, BATCH - 1, BATCH, BATCH + 1, 3 * BATCH + 7])
+@pytest.mark.usefixtures("compiled")
+@pytest.mark.parametrize("number", [0, 1, 255, 775])
 def test_runs_are_read(tmp_path: Path, data: NDArray[np.uint8], number: int) -> None:
     runs = some_runs(number, len(data))
     memory = np.zeros(int(runs[:, 2].sum()), np.uint8)
@@ -74,10 +51,8 @@ def test_runs_are_read(tmp_path: Path, data: NDArray[np.uint8], number: int) -> 
         np.testing.assert_array_equal(memory, expected(data, runs))
 
 
-@pytest.mark.usefixtures("way")
+@pytest.mark.usefixtures("compiled")
 def test_threads_read_at_a_time(tmp_path: Path, data: NDArray[np.uint8]) -> None:
-    """With contexts of their own."""
-
     def one(seed: int) -> bool:
         runs = some_runs(1000, len(data), seed)
         memory = np.zeros(int(runs[:, 2].sum()), np.uint8)
@@ -86,19 +61,18 @@ def test_threads_read_at_a_time(tmp_path: Path, data: NDArray[np.uint8]) -> None
 
     with ThreadPoolExecutor(4) as pool:
         assert all(pool.map(one, range(40)))
-    assert len(scattered._contexts) <= 4
 
 
-@pytest.mark.usefixtures("way")
+@pytest.mark.usefixtures("compiled")
 def test_runs_begin_at_an_offset(tmp_path: Path, data: NDArray[np.uint8]) -> None:
-    runs = some_runs(BATCH + 5, len(data) - 1000)
+    runs = some_runs(261, len(data) - 1000)
     memory = np.zeros(int(runs[:, 2].sum()), np.uint8)
     with open(tmp_path / "data.bin", "rb") as file:
         assert not len(read_runs(file.fileno(), memory, runs, 777))
     np.testing.assert_array_equal(memory, expected(data[777:], runs))
 
 
-@pytest.mark.usefixtures("way")
+@pytest.mark.usefixtures("compiled")
 def test_runs_beyond_the_end_are_not_read(tmp_path: Path, data: NDArray[np.uint8]) -> None:
     runs = np.array([[0, 0, 10], [len(data) - 5, 10, 10], [len(data) + 5, 20, 10], [50, 30, 10]])
     memory = np.zeros(40, np.uint8)
@@ -106,45 +80,28 @@ def test_runs_beyond_the_end_are_not_read(tmp_path: Path, data: NDArray[np.uint8
         assert read_runs(file.fileno(), memory, runs).tolist() == [1, 2]
 
 
-@pytest.mark.usefixtures("way")
+@pytest.mark.usefixtures("compiled")
 def test_runs_of_all_lengths() -> None:
     assert native_cases.check_scattered() == 299
 
 
-@pytest.mark.usefixtures("asynchronous")
-def test_file_systems_that_cannot_say_what_is_cached_are_asked_again(
-    tmp_path: Path, data: NDArray[np.uint8], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    flags: list[int] = []
-    real = scattered._submitted
-
-    def refusing(context: Any, number: int) -> Any:
-        flags.append(int(context.requests["flags"][0]))
-        return None if flags[-1] else real(context, number)
-
-    monkeypatch.setattr(scattered, "_submitted", refusing)
-    runs = some_runs(2 * BATCH, len(data))
-    with open(tmp_path / "data.bin", "rb") as file:
-        assert not len(read_runs(file.fileno(), np.zeros(int(runs[:, 2].sum()), np.uint8), runs))
-    assert flags == [os.RWF_NOWAIT, 0, 0]
-
-
-@pytest.mark.usefixtures("way")
+@pytest.mark.usefixtures("compiled")
 def test_file_that_cannot_be_read_is_not(tmp_path: Path, data: NDArray[np.uint8]) -> None:
     fd = os.open(tmp_path / "data.bin", os.O_WRONLY)
     assert read_runs(fd, np.zeros(1000, np.uint8), some_runs(10, len(data))).tolist() == list(range(10))
     os.close(fd)
 
 
-@pytest.mark.parametrize("missing", ["context", "machine", "cache"])
-def test_what_is_not_read_so_is_read_as_ever(tmp_path: Path, missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A system without such reads, and runs that are not cached."""
-    if missing != "cache":
-        monkeypatch.setattr(cxx, "library", lambda stem: None)
-    if missing == "context":
-        monkeypatch.setattr(scattered, "_call", lambda which, *_: -errno.ENOSYS)
-    elif missing == "machine":
-        monkeypatch.setattr("platform.machine", lambda: "s390x")
+def test_nothing_is_read_without_a_compiler(data: NDArray[np.uint8], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cxx, "library", lambda source: None)
+    assert read_runs(-1, np.zeros(1000, np.uint8), some_runs(7, len(data))).tolist() == list(range(7))
+
+
+@pytest.mark.parametrize("missing", ["compiler", "cache"])
+def test_runs_that_are_left_are_read_one_by_one(tmp_path: Path, missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a compiler, and where runs are not cached."""
+    if missing == "compiler":
+        monkeypatch.setattr(cxx, "library", lambda source: None)
     else:
         real = array_file.read_runs
         monkeypatch.setattr(

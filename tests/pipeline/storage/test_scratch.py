@@ -55,7 +55,7 @@ def test_no_two_users_share_it() -> None:
 
 
 def test_where_there_is_no_room_left_it_is_fresh(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "ROOM", 8192)
+    monkeypatch.setattr(module, "KEPT_BYTES", 8192)
     monkeypatch.setattr(module._own, "memory", None, raising=False)
     with scratch() as allocate:
         arrays = [allocate((600,), INT64), allocate((600,), INT64), allocate((424,), INT64), allocate((1,), INT64)]

@@ -13,12 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.errors import PipelineError, UsageError
-from pipeline.storage.sources import BYTEORDERS, DTYPES, MAX_HEADER, Source, open_source
+from pipeline.storage.npy import MAX_HEADER
+from pipeline.storage.sources import BYTEORDERS, DTYPES, open_source
 
 HEADER = "{{'descr': {descr}, 'fortran_order': False, 'shape': {shape}, }}\n"
 
 
-def values_of(source: Source) -> np.ndarray[Any, Any]:
+def values_of(source: Any) -> np.ndarray[Any, Any]:
     """The samples, read the plain way."""
     count = source.dtype.itemsize
     parts = [np.fromfile(file.path, source.dtype, file.nbytes // count, offset=file.offset) for file in source.files]
@@ -250,8 +251,8 @@ def test_long_header_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(
     ("keywords", "expected"),
     [
-        ({"dtype": "int32"}, "expected int32 as --dtype says, its header says >i2; leave --dtype out"),
-        ({"byteorder": "little"}, "expected little endian as --byteorder says, its header says >i2; leave --byteorder"),
+        ({"dtype": "int32"}, "expected int32 as --dtype says, got >i2; leave --dtype out"),
+        ({"byteorder": "little"}, "expected little endian as --byteorder says, got >i2; leave --byteorder"),
         ({"offset": 0}, "--offset is for raw files"),
     ],
 )

@@ -1,0 +1,35 @@
+"""What a run asks of its sources before it starts: where they can be read, and how often."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pipeline.cluster.placement import Placement
+from pipeline.errors import UsageError
+from pipeline.storage.protocol import Source
+
+
+def cluster_bytes(sources: Sequence[Source], placement: Placement) -> int:
+    """Bytes of the sources, by which a cluster is chosen; 0, for one in this process, if no other can read them.
+
+    Raises
+    ------
+    UsageError
+        If they are to be read by the workers of another scheduler, which cannot.
+    """
+    local = next((source for source in sources if source.local), None)
+    if local is None:
+        return sum(source.nbytes or 0 for source in sources)
+    if placement.scheduler or placement.scheduler_file:
+        raise UsageError(f"--scheduler: expected sources that its workers can read, got {local.names[0]}, which only "
+                         "this process can; leave the scheduler out, or write the samples to a file that the workers "
+                         "can read")  # fmt: skip
+    return 0
+
+
+def check_passes(source: Source, surveyed: Sequence[str]) -> None:
+    """Refuse jobs whose options are completed by a first pass over a source that can be read only once."""
+    if surveyed and source.read_once:
+        raise UsageError(f"{surveyed[0]}: expected a source that can be read twice, since a first pass finds the "
+                         f"range, got {source.names[0]}, which can be read only once; give --range LOW,HIGH, or write "
+                         "the samples to a file")  # fmt: skip

@@ -1,0 +1,100 @@
+"""Samples as byte runs of files: what raw files and `.npy` files give."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from pipeline.errors import PipelineError, UsageError
+from pipeline.storage.pieces import Piece
+from pipeline.storage.protocol import Source
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """Samples of one file: `nbytes` from `offset`; its size and mtime tell whether it was changed since.
+
+    `shape` is that of the header, one dimension for a raw file; `fortran`: the first index varies fastest.
+    """
+
+    path: str
+    offset: int
+    nbytes: int
+    size: int
+    mtime_ns: int
+    shape: tuple[int, ...] = ()
+    fortran: bool = False
+
+    def piece(self) -> Piece:
+        """All of it."""
+        return Piece(self.path, self.offset, self.nbytes, self.size, self.mtime_ns)
+
+
+@dataclass(frozen=True)
+class Files(Source):
+    """Samples of one or several files, in order, all of one dtype (with byte order)."""
+
+    files: tuple[SourceFile, ...]
+    dtype: np.dtype[Any]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the only file; of several, one dimension."""
+        return self.files[0].shape if len(self.files) == 1 and self.files[0].shape else (self.samples,)
+
+    @property
+    def samples(self) -> int:
+        """Number of samples."""
+        return self.nbytes // self.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of samples."""
+        return sum(file.nbytes for file in self.files)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Paths."""
+        return tuple(file.path for file in self.files)
+
+    @property
+    def identity(self) -> Hashable:
+        """Path, size and mtime of every file."""
+        return tuple((file.path, file.size, file.mtime_ns) for file in self.files)
+
+    def pieces(self) -> Iterator[Piece]:
+        """One for each file."""
+        return (file.piece() for file in self.files)
+
+
+def open_regular(path: str) -> tuple[BinaryIO, os.stat_result]:
+    """A file that is not empty, and its status.
+
+    Raises
+    ------
+    UsageError
+        If it is missing, empty or no regular file.
+    PipelineError
+        If it cannot be read.
+    """
+    try:
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            kind = "a directory" if os.path.isdir(path) else "no regular file"
+            raise UsageError(f"{path}: expected a file of samples, got {kind}; name a file or a pattern like '*.bin'")
+        file = open(path, "rb")  # noqa: SIM115, the caller closes it
+    except FileNotFoundError:
+        raise UsageError(f"{path}: expected a file of samples, found none there; check the path") from None
+    except OSError as error:
+        raise PipelineError(
+            f"{path}: expected a readable file, got {error.strerror!r}; check its permissions"
+        ) from None
+    status = os.fstat(file.fileno())
+    if not status.st_size:
+        file.close()
+        raise UsageError(f"{path}: expected samples, got an empty file")
+    return file, status

@@ -1,0 +1,135 @@
+"""Arrays in memory as a source, and blocks that are kept in memory for sources that can be read only once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+from weakref import WeakValueDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.errors import PipelineError, UsageError
+from pipeline.storage.pieces import FilledPiece
+from pipeline.storage.protocol import Opening, RegionFiller, Source
+from workflows.regions import Bounds
+
+_numbers = count()
+_kept: WeakValueDictionary[tuple[int, int], Kept] = WeakValueDictionary()
+
+
+class Kept:
+    """An array of this process that pickles as a reference to it, for tasks in this process.
+
+    The reference keeps nothing alive: Dask logs its last messages, tasks included. Whoever plans keeps the object until
+    the tasks are done.
+    """
+
+    def __init__(self, array: NDArray[Any]) -> None:
+        self.array = array
+        self._key = os.getpid(), next(_numbers)
+        _kept[self._key] = self
+
+    def __reduce__(self) -> Any:
+        return _Reference, (self._key,)
+
+    def fill(self, start: int, buffer: NDArray[Any]) -> None:
+        """The samples from an index on, in C order."""
+        if self.array.flags.c_contiguous:
+            buffer[...] = self.array.reshape(-1)[start : start + len(buffer)]
+            return
+        parts: Any = np.nditer(self.array, ["external_loop", "buffered", "ranged"], order="C")
+        with parts:
+            parts.iterrange = start, start + len(buffer)
+            done = 0
+            for part in parts:
+                buffer[done : done + len(part)] = part
+                done += len(part)
+
+    def fill_region(self, region: Bounds, block: NDArray[Any]) -> None:
+        """The elements of a region."""
+        inside: tuple[Any, ...] = (*(slice(*bounds) for bounds in region), ...)
+        block[...] = self.array[inside]
+
+
+@dataclass(frozen=True)
+class _Reference:
+    """What a task has in place of `Kept`."""
+
+    key: tuple[int, int]
+
+    def _find(self) -> Kept:
+        try:
+            return _kept[self.key]
+        except KeyError:
+            raise PipelineError("samples in memory: expected a task in the process that holds them, got one elsewhere "
+                                "or after the run; write them to a file for all workers") from None  # fmt: skip
+
+    def fill(self, start: int, buffer: NDArray[Any]) -> None:
+        self._find().fill(start, buffer)
+
+    def fill_region(self, region: Bounds, block: NDArray[Any]) -> None:
+        self._find().fill_region(region, block)
+
+
+def keep(block: NDArray[Any], name: str) -> FilledPiece:
+    """Samples that were read and cannot be read again, in memory as long as the piece is used in this process."""
+    return FilledPiece(Kept(block), 0, len(block), block.dtype.itemsize, name)
+
+
+@dataclass(frozen=True, eq=False)
+class ArraySource(Source):
+    """An array in memory, of any layout; its samples are in C order."""
+
+    kept: Kept
+    names: tuple[str, ...] = ("an array in memory",)
+    local = True
+
+    @staticmethod
+    def of(array: NDArray[Any], opening: Opening) -> ArraySource:
+        """The source of an array.
+
+        Raises
+        ------
+        UsageError
+            If it is masked, its dtype is none that the job takes, or it is empty where samples are needed.
+        """
+        source = ArraySource(Kept(array.view(np.ndarray)))
+        (name,) = source.names
+        if isinstance(array, np.ma.MaskedArray):
+            raise UsageError(f"{name}: expected an array without a mask, got a masked one; use .filled() or "
+                             ".compressed()")  # fmt: skip
+        opening.check(name, array.dtype, array.shape)
+        return source
+
+    @property
+    def dtype(self) -> np.dtype[Any]:  # type: ignore[override]
+        """Of the array."""
+        return self.kept.array.dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the array."""
+        return self.kept.array.shape
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """None."""
+        return ()
+
+    @property
+    def identity(self) -> Hashable:
+        """That of the object: nothing tells whether its elements were changed."""
+        return id(self.kept)
+
+    @property
+    def regions(self) -> RegionFiller:
+        """The array."""
+        return self.kept
+
+    def pieces(self) -> Iterator[FilledPiece]:
+        """All of it."""
+        yield FilledPiece(self.kept, 0, self.kept.array.size, self.dtype.itemsize, self.names[0])

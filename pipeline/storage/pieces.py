@@ -1,0 +1,111 @@
+"""What chunks are made of: byte runs of files, encoded blocks, or buffers to fill; each carries what reads it.
+
+Chunks travel pickled to the workers, so a piece holds no open file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from numpy.typing import NDArray
+
+# Bytes as they are stored -> samples, shape (n,), in the dtype of the source. Runs on a worker, so it has to pickle.
+Decode = Callable[[memoryview], NDArray[Any]]
+
+
+class Filler(Protocol):
+    """What reads samples on a worker, so it has to pickle."""
+
+    def fill(self, start: int, buffer: NDArray[Any]) -> None:
+        """Put the samples from an index on into a buffer, shape (n,), in the dtype of the source."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A byte run of a file: the bytes are samples. This is the fast path, through pinned memory or kvikio to a GPU.
+
+    Size and mtime are those of the file when it was planned; None for a file that the run itself writes to.
+    """
+
+    path: str
+    offset: int
+    nbytes: int
+    size: int | None
+    mtime_ns: int | None
+
+    def cut(self, start: int, nbytes: int) -> Piece:
+        """The part that begins at byte `start`."""
+        return Piece(self.path, self.offset + start, nbytes, self.size, self.mtime_ns)
+
+    def where(self) -> str:
+        """File and byte range, for a message."""
+        return f"{self.path} bytes {self.offset}-{self.offset + self.nbytes - 1}"
+
+
+@dataclass(frozen=True)
+class EncodedPiece:
+    """A block of compressed or packed samples, or a part of one; it is read and decoded whole, in memory.
+
+    Attributes
+    ----------
+    stored
+        The bytes of the block.
+    decode
+    decoded
+        Bytes of samples in the whole block.
+    first, nbytes
+        Which bytes of those.
+    """
+
+    stored: Piece
+    decode: Decode
+    decoded: int
+    first: int
+    nbytes: int
+
+    def cut(self, start: int, nbytes: int) -> EncodedPiece:
+        """The part that begins at byte `start`; reading it decodes the whole block."""
+        return replace(self, first=self.first + start, nbytes=nbytes)
+
+    def where(self) -> str:
+        """File and byte range of the block, for a message."""
+        return self.stored.where()
+
+
+@dataclass(frozen=True)
+class FilledPiece:
+    """Samples that an object puts into a buffer.
+
+    Attributes
+    ----------
+    filler
+    start
+        Index of the first sample, as the filler counts.
+    samples, itemsize
+    name
+        Where they are from, for a message.
+    """
+
+    filler: Filler
+    start: int
+    samples: int
+    itemsize: int
+    name: str
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of samples."""
+        return self.samples * self.itemsize
+
+    def cut(self, start: int, nbytes: int) -> FilledPiece:
+        """The part that begins at byte `start`."""
+        return replace(self, start=self.start + start // self.itemsize, samples=nbytes // self.itemsize)
+
+    def where(self) -> str:
+        """Source and range of samples, for a message."""
+        return f"{self.name} samples {self.start}-{self.start + self.samples - 1}"
+
+
+AnyPiece = Piece | EncodedPiece | FilledPiece

@@ -1,0 +1,157 @@
+"""The protocol of a source: what it is, and the pieces of samples that it gives; and how a format is recognized."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.errors import UsageError
+from pipeline.storage.pieces import AnyPiece
+from workflows.regions import Bounds
+
+DTYPES = (
+    "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64",
+)  # fmt: skip
+Byteorder = Literal["little", "big"]
+BYTEORDERS: tuple[Byteorder, ...] = ("little", "big")
+
+
+class RegionFiller(Protocol):
+    """What reads regions on a worker, so it has to pickle."""
+
+    def fill_region(self, region: Bounds, block: NDArray[Any]) -> None:
+        """Put the elements of a region into an array of its shape, in the dtype of the source."""
+
+
+class Source(ABC):
+    """Samples in order, all of one dtype.
+
+    Attributes
+    ----------
+    dtype
+        With byte order.
+    shape
+        None where the length is unknown until all of it is read: such a source is planned while it is read.
+    names
+        Of its files, or what else to call it, for messages and reports.
+    paths
+        Files that an output must not overwrite.
+    identity
+        Equal as long as nothing was changed, as far as that can be told.
+    local
+        Only this process can read it.
+    read_once
+        It cannot be read again: its blocks are kept in memory until they are computed and checked.
+    regions
+        Reads any region, for jobs that write an array; None where that is not possible.
+    """
+
+    dtype: np.dtype[Any]
+    local: ClassVar[bool] = False
+    read_once: ClassVar[bool] = False
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, ...] | None: ...
+
+    @property
+    @abstractmethod
+    def names(self) -> tuple[str, ...]: ...
+
+    @property
+    @abstractmethod
+    def identity(self) -> Hashable: ...
+
+    @abstractmethod
+    def pieces(self) -> Iterable[AnyPiece]:
+        """All samples, in order, each piece of whole samples. Where the length is unknown this is what reads.
+
+        It must neither hold more than a few pieces nor wait without a limit.
+        """
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        return self.names
+
+    @property
+    def regions(self) -> RegionFiller | None:
+        return None
+
+    @property
+    def samples(self) -> int | None:
+        """Number of samples; None if it is unknown."""
+        return None if self.shape is None else math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int | None:
+        """Bytes of samples; None if they are unknown."""
+        return None if self.samples is None else self.samples * self.dtype.itemsize
+
+
+@dataclass(frozen=True)
+class Opening:
+    """What the user says of a file, and what the job takes.
+
+    Attributes
+    ----------
+    dtype, byteorder, offset
+        Of raw files: a name in `DTYPES`, byte order, bytes to skip. Other formats have their own.
+    samples
+        At least one sample of a dtype in `DTYPES`; otherwise also an empty array, or any dtype but Python objects.
+    empty
+        Accept an empty array also where samples are insisted on.
+    """
+
+    dtype: str | None = None
+    byteorder: Byteorder | None = None
+    offset: int | None = None
+    samples: bool = True
+    empty: bool = False
+
+    def check(self, name: str, dtype: np.dtype[Any], shape: tuple[int, ...] | None) -> None:
+        """Refuse a source with a dtype of its own that contradicts the user or that the job does not take.
+
+        Raises
+        ------
+        UsageError
+            Expected, got, and what to do.
+        """
+        if self.offset is not None:
+            raise UsageError(f"{name}: --offset is for raw files, this has a format of its own; leave --offset out")
+        if dtype.name not in DTYPES if self.samples else dtype.hasobject or not dtype.itemsize:
+            what = "Python objects, which are never unpickled" if dtype.hasobject else str(dtype)
+            raise UsageError(f"{name}: expected samples of {', '.join(DTYPES)}, got {what}; convert them")
+        if shape is not None and not math.prod(shape) and self.samples and not self.empty:
+            raise UsageError(f"{name}: expected samples, got an empty array of shape {shape}")
+        if self.dtype is not None and np.dtype(self.dtype) != dtype.newbyteorder("="):
+            raise UsageError(f"{name}: expected {self.dtype} as --dtype says, got {dtype}; leave --dtype out")
+        if self.byteorder is not None and dtype.itemsize > 1 and dtype != dtype.newbyteorder(self.byteorder):
+            raise UsageError(f"{name}: expected {self.byteorder} endian as --byteorder says, got {dtype}; leave "
+                             "--byteorder out")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Format:
+    """How a format is recognized, and what opens it.
+
+    Attributes
+    ----------
+    name
+    open
+        (path, opening) -> source; UsageError or PipelineError where that cannot be.
+    recognizes
+        (path, first bytes of the file) -> whether it is of this format; no bytes for what is no regular file.
+    suffixes
+        Names that end so are of this format where no format recognizes the content.
+    """
+
+    name: str
+    open: Callable[[str, Opening], Source]
+    recognizes: Callable[[str, bytes], bool]
+    suffixes: tuple[str, ...] = ()

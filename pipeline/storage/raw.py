@@ -1,0 +1,38 @@
+"""Raw files: samples and nothing else, or behind bytes to skip; the user says their dtype and byte order."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pipeline.errors import UsageError
+from pipeline.storage.files import Files, SourceFile, open_regular
+from pipeline.storage.protocol import Format, Opening
+
+RAW_DTYPE = "int32"
+
+
+def open_raw(path: str, opening: Opening) -> Files:
+    """The samples of a raw file, int32 and little endian unless the user says otherwise.
+
+    Raises
+    ------
+    UsageError
+        If it does not hold one or more whole samples.
+    """
+    dtype = np.dtype(opening.dtype or RAW_DTYPE).newbyteorder(opening.byteorder or "little")
+    offset = opening.offset or 0
+    file, status = open_regular(path)
+    file.close()
+    nbytes = status.st_size - offset
+    if nbytes <= 0:
+        raise UsageError(f"{path}: expected samples after --offset {offset}, but the file has {status.st_size} bytes")
+    if nbytes % dtype.itemsize:
+        raise UsageError(
+            f"{path}: expected a multiple of {dtype.itemsize} bytes for {dtype.name}, got {nbytes}, "
+            f"{nbytes % dtype.itemsize} too many; check --dtype and --offset"
+        )
+    shape = (nbytes // dtype.itemsize,)
+    return Files((SourceFile(path, offset, nbytes, status.st_size, status.st_mtime_ns, shape),), dtype)
+
+
+RAW = Format("raw", open_raw, lambda path, head: False)  # what no other format recognizes

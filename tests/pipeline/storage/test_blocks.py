@@ -1,0 +1,247 @@
+"""Reading on the CPU: the bytes that were planned, in order, in bounded memory; or a line that names the file."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tracemalloc
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from pipeline.errors import PipelineError
+from pipeline.storage import blocks as storage_blocks
+from pipeline.storage.blocks import read_blocks
+from pipeline.storage.chunks import Chunk
+from pipeline.storage.pieces import Piece
+from pipeline.storage.sources import DTYPES
+from pipeline.timeline import Timeline
+
+
+def piece_of(path: Path, offset: int = 0, nbytes: int | None = None) -> Piece:
+    """A piece of a file as it is now."""
+    status = path.stat()
+    nbytes = status.st_size - offset if nbytes is None else nbytes
+    return Piece(str(path), offset, nbytes, status.st_size, status.st_mtime_ns)
+
+
+def chunk_of(path: Path, samples: int = 1000) -> Chunk:
+    """A chunk that is the whole of a file of int32 samples, which is written."""
+    np.arange(samples, dtype="<i4").tofile(path)
+    return Chunk(0, (piece_of(path),), np.dtype("<i4"))
+
+
+def values_of(chunk: Chunk) -> NDArray[Any]:
+    return np.concatenate([block.copy() for block in read_blocks(chunk, Timeline())])
+
+
+def open_files() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+@pytest.fixture(autouse=True)
+def nothing_stays_open() -> Iterator[None]:
+    before = open_files()
+    yield
+    assert open_files() == before
+
+
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storage_blocks, "BLOCK_BYTES", 400)
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    dtype=st.sampled_from(DTYPES),
+    byteorder=st.sampled_from("<>"),
+    pieces=st.lists(st.tuples(st.integers(0, 50), st.integers(1, 200)), min_size=1, max_size=5),
+    block_bytes=st.integers(8, 1000),
+)
+def test_blocks_are_the_file(
+    tmp_path: Path, dtype: str, byteorder: Any, pieces: list[tuple[int, int]], block_bytes: int
+) -> None:
+    item = np.dtype(dtype).newbyteorder(byteorder)
+    path = tmp_path / "samples.bin"
+    random = np.random.default_rng(0)
+    path.write_bytes(random.bytes(50 + 200 * 8))
+    chunk = Chunk(0, tuple(piece_of(path, offset, samples * item.itemsize) for offset, samples in pieces), item)
+    expected = np.concatenate([np.fromfile(path, item, samples, offset=offset) for offset, samples in pieces])
+    timeline = Timeline(traced=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(storage_blocks, "BLOCK_BYTES", block_bytes)
+        blocks = []
+        for block in read_blocks(chunk, timeline):
+            assert block.dtype == item
+            assert 0 < block.nbytes <= block_bytes
+            blocks.append(block.copy())
+    assert np.concatenate(blocks).tobytes() == expected.tobytes()
+    assert len(blocks) == sum(-(-samples // (block_bytes // item.itemsize)) for _, samples in pieces)
+    assert timeline.seconds.keys() == {"read"}
+    assert [(span.stage, span.nbytes) for span in timeline.spans] == [("read", block.nbytes) for block in blocks]
+
+
+def test_default_blocks(tmp_path: Path) -> None:
+    chunk = chunk_of(tmp_path / "samples.bin", 2**19 + 1)
+    assert [len(block) for block in read_blocks(chunk, Timeline())] == [2**19, 1]
+    np.testing.assert_array_equal(values_of(chunk), np.arange(2**19 + 1))
+
+
+@pytest.mark.parametrize("limit", [1, 3, 399])
+def test_short_reads_are_completed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small_blocks: None, limit: int
+) -> None:
+    """A network file system may return less than it was asked for, and not whole samples."""
+    whole = os.preadv
+    monkeypatch.setattr(os, "preadv", lambda fd, buffers, offset: whole(fd, [buffers[0][:limit]], offset))
+    np.testing.assert_array_equal(values_of(chunk_of(tmp_path / "samples.bin")), np.arange(1000))
+
+
+@pytest.mark.parametrize("blocks_before", [0, 1, 5])
+@pytest.mark.parametrize(
+    ("size", "expected"),
+    [
+        (0, "shrank while it was read: expected 4000 bytes, got 0; run again"),
+        (3996, "shrank while it was read: expected 4000 bytes, got 3996; run again"),
+        (4004, "grew while it was read: expected 4000 bytes, got 4004; run again"),
+    ],
+)
+def test_size_changes(tmp_path: Path, small_blocks: None, blocks_before: int, size: int, expected: str) -> None:
+    """Before the first block and between blocks; it is noticed before the last block counts as read."""
+    path = tmp_path / "samples.bin"
+    blocks = read_blocks(chunk_of(path), Timeline())
+    for _ in range(blocks_before):
+        next(blocks)
+    os.truncate(path, size)
+    with pytest.raises(PipelineError) as caught:
+        list(blocks)
+    assert str(caught.value).startswith(f"{path}: {expected}")
+
+
+@pytest.mark.parametrize("blocks_before", [0, 1, 10])
+def test_rewritten(tmp_path: Path, small_blocks: None, blocks_before: int) -> None:
+    """Also by something that leaves the size as it was, and after the last byte was read."""
+    path = tmp_path / "samples.bin"
+    chunk = chunk_of(path)
+    blocks = read_blocks(chunk, Timeline())
+    for _ in range(blocks_before):
+        next(blocks)
+    os.utime(path, ns=(0, chunk.pieces[0].mtime_ns + 1))
+    with pytest.raises(PipelineError, match=f"^{path}: was written to while it was read; run again"):
+        list(blocks)
+
+
+def test_nothing_is_read_of_a_changed_file(tmp_path: Path) -> None:
+    """Not even the first of many blocks."""
+    path = tmp_path / "samples.bin"
+    chunk = chunk_of(path)
+    os.utime(path, ns=(0, 0))
+    with pytest.raises(PipelineError):
+        next(read_blocks(chunk, Timeline()))
+
+
+def test_replaced(tmp_path: Path) -> None:
+    path, other = tmp_path / "samples.bin", tmp_path / "other.bin"
+    chunk = chunk_of(path)
+    shutil.copyfile(path, other)
+    os.utime(other, ns=(0, 0))
+    os.replace(other, path)
+    with pytest.raises(PipelineError, match=f"^{path}: was written to while it was read"):
+        values_of(chunk)
+
+
+def test_second_piece_changes(tmp_path: Path) -> None:
+    first, second = (chunk_of(tmp_path / name).pieces[0] for name in ("first.bin", "second.bin"))
+    blocks = read_blocks(Chunk(0, (first, second), np.dtype("<i4")), Timeline())
+    next(blocks)
+    os.truncate(second.path, 8)
+    with pytest.raises(PipelineError, match=f"^{second.path}: shrank"):
+        list(blocks)
+
+
+def fail_from(monkeypatch: pytest.MonkeyPatch, place: int, result: Callable[[], int]) -> None:
+    """Reads up to a byte of the file are good, though short."""
+    whole = os.preadv
+
+    def limited(fd: int, buffers: list[memoryview], offset: int) -> int:
+        return whole(fd, [buffers[0][: min(150, place - offset)]], offset) if offset < place else result()
+
+    monkeypatch.setattr(os, "preadv", limited)
+
+
+@pytest.mark.parametrize("place", [40, 440, 1003])
+def test_shrank_and_grew_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small_blocks: None, place: int) -> None:
+    """The file that ends early while its size and time look right is not read as if it were shorter."""
+    path = tmp_path / "samples.bin"
+    chunk_of(path)
+    fail_from(monkeypatch, place, lambda: 0)
+    with pytest.raises(PipelineError, match=f"^{path}: ended at byte {place}, expected 4000$"):
+        values_of(Chunk(0, (piece_of(path, 40),), np.dtype("<i4")))
+
+
+def test_missing(tmp_path: Path) -> None:
+    path = tmp_path / "samples.bin"
+    chunk = chunk_of(path)
+    path.unlink()
+    with pytest.raises(PipelineError, match=f"^{path}: expected the file that was planned, got 'No such file"):
+        values_of(chunk)
+
+
+@pytest.mark.parametrize("place", [40, 440, 1003])
+def test_failing_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small_blocks: None, place: int) -> None:
+    path = tmp_path / "samples.bin"
+    chunk_of(path)
+
+    def broken() -> int:
+        raise OSError(5, "Input/output error")
+
+    fail_from(monkeypatch, place, broken)
+    with pytest.raises(PipelineError, match=f"^{path}: reading at byte {place} failed: Input/output error"):
+        values_of(Chunk(0, (piece_of(path, 40),), np.dtype("<i4")))
+
+
+def test_given_up(tmp_path: Path, small_blocks: None) -> None:
+    """Whoever stops in the middle leaves no file open."""
+    before = open_files()
+    blocks = read_blocks(chunk_of(tmp_path / "samples.bin"), Timeline())
+    next(blocks)
+    assert open_files() == before + 1
+    blocks.close()  # type: ignore[attr-defined]
+    assert open_files() == before
+
+
+def test_memory_is_bounded(tmp_path: Path) -> None:
+    """64 MiB are read in a block and a little."""
+    path = tmp_path / "samples.bin"
+    path.touch()
+    os.truncate(path, 2**26)
+    chunk = Chunk(0, (piece_of(path),), np.dtype("<i4"))
+    tracemalloc.start()
+    try:
+        read_samples = sum(len(block) for block in read_blocks(chunk, Timeline()))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert read_samples == 2**24
+    assert peak < 2 * storage_blocks.BLOCK_BYTES
+
+
+def test_read_ahead_covers_the_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file system is asked for every byte, ahead of its block, and not once per block."""
+    asked: list[tuple[int, int]] = []
+    monkeypatch.setattr(os, "posix_fadvise", lambda fd, start, length, advice: asked.append((start, start + length)))
+    monkeypatch.setattr(storage_blocks, "BLOCK_BYTES", 400)
+    monkeypatch.setattr(storage_blocks, "AHEAD_BYTES", 1600)
+    path = tmp_path / "samples.bin"
+    chunk_of(path, 2000)
+    chunk = Chunk(0, (piece_of(path, 40),), np.dtype("<i4"))
+    for number, block in enumerate(read_blocks(chunk, Timeline())):
+        assert asked[-1][0] <= 40 + number * 400
+        assert asked[-1][1] >= 40 + number * 400 + block.nbytes
+    assert len(asked) == 5
