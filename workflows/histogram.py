@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.histogram import compiled, finite_range
+from kernels.histogram import cpu, finite_range
 from kernels.histogram.binning import MAX_BINS, Binning, Edges
-from kernels.histogram.cpu import histogram, histogram_cpu, histogram_reference
+from kernels.histogram.cpu import histogram_cpu
+from kernels.histogram.gpu import histogram
+from kernels.histogram.reference import histogram_reference
 from workflows.aggregation import Aggregation, Survey
 from workflows.readers import explained, read_npy, read_text
 
@@ -232,7 +234,7 @@ def label(slot: int, options: HistogramOptions) -> str:
     return {0: "underflow", bins + 1: "overflow"}.get(slot, "NaN")
 
 
-def _with_extent(options: HistogramOptions, found: NDArray[np.float64]) -> HistogramOptions:
+def _with_range(options: HistogramOptions, found: NDArray[np.float64]) -> HistogramOptions:
     """The range that the data spans; widened as NumPy does where it is a single value."""
     lower, upper = float(found[0]), float(found[1])
     if lower > upper:
@@ -244,15 +246,15 @@ def _with_extent(options: HistogramOptions, found: NDArray[np.float64]) -> Histo
     return replace(options, range=(lower, upper))
 
 
-EXTENT: Aggregation[HistogramOptions] = Aggregation(
-    name="extent",
+FINITE_RANGE: Aggregation[HistogramOptions] = Aggregation(
+    name="finite range",
     summary="Finite minimum and maximum.",
     options=HistogramOptions,
-    compute=lambda block, options: finite_range.extent(block),
+    compute=lambda block, options: finite_range.finite_range(block),
     combine=finite_range.merge,
     finalize=lambda found, options: found,
-    reference=lambda block, options: finite_range.extent_reference(block),
-    invariants=(lambda found, samples: None if not np.isnan(found).any() else "an extent is never NaN",),
+    reference=lambda block, options: finite_range.finite_range_reference(block),
+    invariants=(lambda found, samples: None if not np.isnan(found).any() else "a finite range is never NaN",),
     label=lambda position, options: ("minimum", "maximum")[position],
 )
 
@@ -266,8 +268,8 @@ HISTOGRAM: Aggregation[HistogramOptions] = Aggregation(
     reference=reference,
     invariants=(every_sample_counted_once,),
     label=label,
-    cpu_source=compiled.SOURCE,
-    survey=Survey(lambda options: options.edges is None and options.range == "auto", EXTENT, _with_extent),
+    cpu_source=cpu.SOURCE,
+    survey=Survey(lambda options: options.edges is None and options.range == "auto", FINITE_RANGE, _with_range),
     formats=(".json", ".npz", ".csv", ".png"),
     example="data.bin --bins 256 --range auto -o counts.png",
 )

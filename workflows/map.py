@@ -1,4 +1,4 @@
-"""Combine arrays element by element: add, subtract, multiply, multiply-add, minimum, maximum."""
+"""The job `map`: add, subtract, multiply, multiply-add, minimum or maximum of arrays, element by element."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from workflows.regions import Bounds, Spec, in_rows, sizes
 
 @dataclass(frozen=True)
 class MapOptions:
-    """What to do with the elements; raises ValueError for an unknown operation."""
+    """The operation; raises ValueError for an unknown one."""
 
     operation: str
 
@@ -34,12 +34,12 @@ class MapOptions:
 
     @property
     def operands(self) -> int:
-        """Arrays that it takes."""
+        """Number of arrays that it takes."""
         return OPERATIONS[self.name][1]
 
 
 def outline(specs: Sequence[Spec], options: MapOptions) -> Spec:
-    """Shape by NumPy's broadcasting, dtype by NumPy's promotion."""
+    """Shape by NumPy's broadcasting rules, dtype by its promotion rules."""
     try:
         shape = np.broadcast_shapes(*(spec.shape for spec in specs))
     except ValueError:
@@ -57,27 +57,27 @@ def regions(specs: Sequence[Spec], output: Spec, options: MapOptions, elements: 
 
 
 def needs(region: Bounds, specs: Sequence[Spec], options: MapOptions) -> tuple[Bounds, ...]:
-    """The same region of every array; all of an axis of length 1, which is repeated."""
-    found = []
+    """The same region of every array; of axes of length 1, which are broadcast, all there is."""
+    bounds = []
     for spec in specs:
         own = region[len(region) - len(spec.shape) :]
-        found.append(tuple((0, 1) if length == 1 else ends for length, ends in zip(spec.shape, own, strict=True)))
-    return tuple(found)
+        bounds.append(tuple((0, 1) if length == 1 else ends for length, ends in zip(spec.shape, own, strict=True)))
+    return tuple(bounds)
 
 
 def compute(blocks: Sequence[Any], region: Bounds, specs: Sequence[Spec], options: MapOptions) -> Any:
-    """Combine blocks of one region, on the device that holds them."""
+    """Combine the blocks of a region on the device that holds them."""
     return combine(blocks, options.name).reshape(sizes(region))
 
 
 def check(
-    read: Read, found: NDArray[Any], region: Bounds, specs: Sequence[Spec], options: MapOptions,
+    read: Read, result: NDArray[Any], region: Bounds, specs: Sequence[Spec], options: MapOptions,
     random: np.random.Generator,
 ) -> Checked:  # fmt: skip
     """Compare with the reference, bit for bit."""
     blocks = [read(number, bounds) for number, bounds in enumerate(needs(region, specs, options))]
     expected = combine_reference(blocks, options.name).reshape(sizes(region))
-    return Checked(differing(found, expected, region), found.size)
+    return Checked(differing(result, expected, region), result.size)
 
 
 MAP: ArrayJob[MapOptions] = ArrayJob(
@@ -92,7 +92,7 @@ MAP: ArrayJob[MapOptions] = ArrayJob(
     check=check,
     pieces=lambda region, options, elements: in_rows(region, elements),
     files="OPERATION is add, subtract, multiply, minimum or maximum of two arrays A B, or multiply-add of three: "
-    "A * B + C. Each of the FILES is one: .npy, or raw samples in one dimension. Shapes and dtypes go together as in "
-    "NumPy.",
+    "A * B + C. Each of the FILES is one: .npy, or raw samples in one dimension. Shapes are broadcast and dtypes "
+    "promoted as in NumPy.",
     example="multiply-add a.npy b.npy c.npy -o abc.npy",
 )

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels.matmul.formats import FORMATS, result_dtype
-from kernels.matmul.freivalds import INTEGER_ESCAPE, FloatCheck, Slabs, wrong_integers
-from kernels.matmul.reference import Sample
+from kernels.matmul.freivalds import INTEGER_ESCAPE, FloatCheck, wrong_integers
+from kernels.matmul.reference import Sample, Slabs
 from workflows.array_job import Checked, Read
 from workflows.matmul_shapes import Matrices, matrices
 from workflows.regions import Bounds, Spec

@@ -1,4 +1,4 @@
-"""Sums, plain or weighted, of the elements within a radius of each, along an axis of an array."""
+"""The job `stencil`: sums, plain or weighted, of the elements within a radius of each, along an axis of an array."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels.stencil.gpu import slide
-from kernels.stencil.reference import box_reference, box_wrong, weighted_reference
+from kernels.stencil.reference import box_reference, weighted_reference, wrong_sums
 from kernels.stencil.windows import Weights, box_dtype, from_rows, to_rows, weighted_dtype
 from workflows.array_job import ArrayJob, Checked, Read, differing
 from workflows.readers import explained, read_npy
 from workflows.regions import Bounds, Spec, in_rows
 
 MAX_WEIGHTED_RADIUS = 4096
-# Each boundary, and what NumPy's `pad` calls it.
+# Boundaries by their names in `numpy.pad`.
 BOUNDARIES = {"zero": "constant", "nearest": "edge", "reflect": "symmetric", "wrap": "wrap", "valid": None}
 
 
@@ -29,7 +29,7 @@ def read_weights(path: str) -> Weights:
 
 @dataclass(frozen=True)
 class StencilOptions:
-    """What to add up; raises ValueError for what cannot be."""
+    """What to sum; raises ValueError for invalid options."""
 
     radius: int = field(default=3, metadata={"metavar": "R", "help": "Elements on either side; a sum has 2 R + 1."})
     weights: Weights | None = field(
@@ -37,15 +37,15 @@ class StencilOptions:
         metadata={
             "metavar": "FILE",
             "read": read_weights,
-            "help": f"Multiply with the 2 R + 1 weights in this .npy file first; R at most {MAX_WEIGHTED_RADIUS}. "
-            "Then each product and each sum is rounded; without weights sums are exact.",
+            "help": f"Multiply by the 2 R + 1 weights in this .npy file first; R at most {MAX_WEIGHTED_RADIUS}. "
+            "Each product and each sum is rounded; without weights, sums are exact.",
         },
     )
     boundary: str = field(
         default="zero",
         metadata={
             "metavar": "NAME",
-            "help": "What is beyond the ends: zero; nearest: a a | a b c d; reflect: b a | a b c d; "
+            "help": "Elements beyond the ends: zero; nearest: a a | a b c d; reflect: b a | a b c d; "
             "wrap: c d | a b c d; valid: no output there.",
         },
     )
@@ -71,7 +71,7 @@ class StencilOptions:
 
 
 def outline(specs: Sequence[Spec], options: StencilOptions) -> Spec:
-    """The shape of the input, with `valid` less 2 * radius along the axis."""
+    """The shape of the input; with `valid` shorter by 2 * radius along the axis."""
     (spec,) = specs
     if spec.dtype.kind not in "iuf" or spec.dtype.itemsize > 8:
         raise ValueError(f"expected an array of integers or floats of at most 64 bits, got {spec}")
@@ -98,12 +98,12 @@ def outline(specs: Sequence[Spec], options: StencilOptions) -> Spec:
 
 
 def regions(specs: Sequence[Spec], output: Spec, options: StencilOptions, elements: int) -> Iterator[Bounds]:
-    """As `pieces`, of the whole output."""
+    """`pieces` of the whole output."""
     return pieces(output, options, elements)
 
 
 def pieces(output: Spec, options: StencilOptions, elements: int) -> Iterator[Bounds]:
-    """Whole rows, or parts that are at least as long as a window along the axis, so that halos are not most of it."""
+    """Whole rows, or parts at least as long along the axis as a window, so that halos are not most of what is read."""
     axis = options.axis % len(output.shape)
     step = min(output.shape[axis], 2 * options.radius + 1)
     beside = Spec(output.shape[axis + 1 :], output.dtype)
@@ -118,7 +118,7 @@ def pieces(output: Spec, options: StencilOptions, elements: int) -> Iterator[Bou
 
 
 def needs(region: Bounds, specs: Sequence[Spec], options: StencilOptions) -> tuple[Bounds, ...]:
-    """The region and a radius on both sides; with `wrap` up to three pieces of it, in order."""
+    """The region extended by the radius on both sides; with `wrap` up to three pieces of it, in order."""
     axis = options.axis % len(region)
     return tuple((*region[:axis], along, *region[axis + 1 :]) for along in _pieces(region, specs, options))
 
@@ -138,7 +138,7 @@ def _pieces(region: Bounds, specs: Sequence[Spec], options: StencilOptions) -> l
 
 
 def _outside(region: Bounds, specs: Sequence[Spec], options: StencilOptions) -> tuple[int, int]:
-    """How many elements the windows of a region reach beyond what it needs, on either side."""
+    """How many boundary elements the windows of a region have on either side."""
     if options.boundary in ("valid", "wrap"):
         return 0, 0
     axis = options.axis % len(region)
@@ -147,17 +147,17 @@ def _outside(region: Bounds, specs: Sequence[Spec], options: StencilOptions) -> 
 
 
 def compute(blocks: Sequence[Any], region: Bounds, specs: Sequence[Spec], options: StencilOptions) -> Any:
-    """Add up, on the device that holds the blocks."""
+    """Sum the windows of a region on the device that holds its blocks."""
     before, after = _outside(region, specs, options)
     outside = options.boundary if before or after else "zero"
     return slide(blocks, options.axis, options.radius, options.weights, before, after, outside)
 
 
 def check(
-    read: Read, found: NDArray[Any], region: Bounds, specs: Sequence[Spec], options: StencilOptions,
+    read: Read, result: NDArray[Any], region: Bounds, specs: Sequence[Spec], options: StencilOptions,
     random: np.random.Generator,
 ) -> Checked:  # fmt: skip
-    """Plain sums by the definition of rounding; weighted ones bit for bit, as NumPy multiplies and adds them."""
+    """Plain sums by the definition of rounding; weighted sums bit for bit against NumPy."""
     axis = options.axis % len(region)
     blocks = [read(0, bounds) for bounds in needs(region, specs, options)]
     block = np.concatenate(blocks, axis=axis) if len(blocks) > 1 else blocks[0]
@@ -166,21 +166,21 @@ def check(
     if any(around[axis]):
         mode: Any = BOUNDARIES[options.boundary]
         block = np.pad(block, around, mode)
-    rows, results = to_rows(block, axis), to_rows(found, axis)
+    rows, sums = to_rows(block, axis), to_rows(result, axis)
     if options.weights is not None:
-        expected = from_rows(weighted_reference(rows, options.weights), found.shape, axis)
-        return Checked(differing(found, expected, region), found.size)
-    wrong = box_wrong(rows, results, options.radius)
+        expected = from_rows(weighted_reference(rows, options.weights), result.shape, axis)
+        return Checked(differing(result, expected, region), result.size)
+    wrong = wrong_sums(rows, sums, options.radius)
     lines = []
-    for place in np.argwhere(from_rows(wrong, found.shape, axis))[:3].tolist():
+    for place in np.argwhere(from_rows(wrong, result.shape, axis))[:3].tolist():
         first = place[axis]
         window = np.moveaxis(block, axis, -1)[(*place[:axis], *place[axis + 1 :])]
         exact = box_reference(window[first : first + 2 * options.radius + 1])
         where = tuple(i + start for i, (start, _) in zip(place, region, strict=True))
-        lines.append(f"element {where}: expected {exact}, got {found[tuple(place)]}")
+        lines.append(f"element {where}: expected {exact}, got {result[tuple(place)]}")
     if (more := int(wrong.sum()) - 3) > 0:
         lines.append(f"{more} more")
-    return Checked(tuple(lines), found.size)
+    return Checked(tuple(lines), result.size)
 
 
 STENCIL: ArrayJob[StencilOptions] = ArrayJob(

@@ -1,4 +1,4 @@
-"""Transpose an array: the order of all its axes reversed, every bit kept."""
+"""The job `transpose`: the order of all axes of an array reversed, every bit kept."""
 
 from __future__ import annotations
 
@@ -16,36 +16,36 @@ from kernels.transpose.gpu import reverse_axes
 from workflows.array_job import ArrayJob, Checked, Read
 from workflows.regions import Bounds, Spec, all_of, along, sizes
 
-# Sides of a region are a multiple of so many elements: rows of it begin on 16 bytes, as the kernel likes them.
+# Sides of a region are multiples of this many elements, which aligns its rows to 16 bytes for the kernel.
 ALIGNED = 64
-# Bytes of a written run from which on whole rows are read, which is one call.
+# With byte runs of the output from this length on, whole rows are read, in one call.
 WRITTEN_RUN = 2**15
-# The same where runs of both arrays are read.
+# The same where byte runs of both arrays are read.
 READ_RUN = 2**12
 
 
 @dataclass(frozen=True)
 class TransposeOptions:
-    """None: what to do is said."""
+    """There are none."""
 
 
 def outline(specs: Sequence[Spec], options: TransposeOptions) -> Spec:
-    """The shape from behind; any dtype."""
+    """The reversed shape, of any dtype."""
     return Spec(specs[0].shape[::-1], specs[0].dtype)
 
 
 def regions(specs: Sequence[Spec], output: Spec, options: TransposeOptions, elements: int) -> Iterator[Bounds]:
-    """Boxes that are read and written in long runs, in the order in which they are read; or whole rows."""
+    """Boxes that are read and written in long byte runs, in the order in which they are read; or whole rows."""
     return _cut(output, elements, WRITTEN_RUN)
 
 
 def pieces(region: Spec, options: TransposeOptions, elements: int) -> Iterator[Bounds]:
-    """Boxes of which both arrays have long runs; or whole rows of the input, which may be one run."""
+    """Boxes with long byte runs in both arrays; or whole rows of the input, which may be one run."""
     return _cut(region, elements, READ_RUN)
 
 
 def _cut(output: Spec, elements: int, least: int) -> Iterator[Bounds]:
-    """Whole rows of the input if runs of the output have so many bytes then, else boxes."""
+    """Whole rows of the input if byte runs of the output are at least `least` long then, otherwise boxes."""
     shape = output.shape[::-1]
     if not output.size:
         return
@@ -59,7 +59,7 @@ def _cut(output: Spec, elements: int, least: int) -> Iterator[Bounds]:
 
 
 def _even(length: int, most: int) -> int:
-    """Length of parts of about the same length."""
+    """Length of parts that a length is divided into about evenly, aligned if they can be."""
     if ALIGNED < most < length:
         most = most // ALIGNED * ALIGNED
         part = -(-length // -(-length // most))
@@ -68,7 +68,7 @@ def _even(length: int, most: int) -> int:
 
 
 def needs(region: Bounds, specs: Sequence[Spec], options: TransposeOptions) -> tuple[Bounds, ...]:
-    """The region from behind."""
+    """The region with its axes reversed."""
     return (region[::-1],)
 
 
@@ -80,23 +80,23 @@ def compute(blocks: Sequence[Any], region: Bounds, specs: Sequence[Spec], option
 
 
 def check(
-    read: Read, found: NDArray[Any], region: Bounds, specs: Sequence[Spec], options: TransposeOptions,
+    read: Read, result: NDArray[Any], region: Bounds, specs: Sequence[Spec], options: TransposeOptions,
     random: np.random.Generator,
 ) -> Checked:  # fmt: skip
-    """Compare the region with what it was made of, bit for bit."""
+    """Compare the region with the input, bit for bit."""
     block = read(0, region[::-1])
-    return Checked(() if is_transpose(found, block) else _differing(found, block.T, region), found.size)
+    return Checked(() if is_transpose(result, block) else _differing(result, block.T, region), result.size)
 
 
-def _differing(found: NDArray[Any], expected: NDArray[Any], region: Bounds) -> tuple[str, ...]:
-    """The first elements of which a bit differs."""
-    different = _bytes(found) != _bytes(np.ascontiguousarray(expected))
+def _differing(result: NDArray[Any], expected: NDArray[Any], region: Bounds) -> tuple[str, ...]:
+    """The first elements that differ in any bit."""
+    different = _bytes(result) != _bytes(np.ascontiguousarray(expected))
     places = np.flatnonzero(different.any(axis=1))
     lines = []
     for place in places[:3]:
         inside = np.unravel_index(place, sizes(region))
         where = tuple(start + int(index) for (start, _), index in zip(region, inside, strict=True))
-        lines.append(f"element {where}: expected {expected[inside]}, got {found[inside]}")
+        lines.append(f"element {where}: expected {expected[inside]}, got {result[inside]}")
     return (*lines, f"{len(places) - 3} more") if len(places) > 3 else tuple(lines)
 
 

@@ -1,4 +1,4 @@
-"""The folder that compiled kernels are kept in."""
+"""The cache folder for compiled kernels."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 
 
 def cache_folder() -> Path:
-    """Where machine code is kept: a folder that only this user may write to, since it is loaded unseen.
+    """Where machine code is cached: a folder that only this user may write to, because it is loaded without a check.
 
-    Where there can be none below XDG_CACHE_HOME or the home folder, one that lasts as long as the process.
+    If there can be none below XDG_CACHE_HOME or the home folder, a temporary one for the life of the process.
     """
     try:
         folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "baru"

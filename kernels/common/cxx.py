@@ -1,6 +1,6 @@
-"""C++ kernels of the CPU: compiled at first use by the machine's own compiler, called while others hold Python's lock.
+"""C++ kernels for the CPU: compiled at first use by the machine's own compiler, called without the GIL.
 
-Where there is no compiler, or it fails, NumPy does the same, slower: the same bits.
+Without a compiler, or if it fails, NumPy computes the same bits, slower.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from threading import Lock
 
 from kernels.common.cache import cache_folder
 
-# Floats are added in the order written, and no product is fused with a sum: without -ffast-math, which is not exact.
-# With -O3 compiling takes twice as long, for a tenth of the time of counting at most.
+# No -ffast-math and no contraction: floats are added in the order written, and no multiply-add is fused.
+# -O3 takes twice as long to compile, and saves a tenth of the time of counting at most.
 OPTIONS = ("-O2", "-ftree-vectorize", "-march=native", "-std=c++17", "-ffp-contract=off", "-fno-exceptions",
            "-fno-rtti", "-fPIC", "-shared")  # fmt: skip
 COMPILERS = ("c++", "g++", "clang++")
-SECONDS = 30  # for the compiler, which takes one
-SEAL = hashlib.sha256().digest_size  # bytes behind a library, which tell one that was cut short
+SECONDS = 30  # limit for the compiler, which takes about one
+SEAL = hashlib.sha256().digest_size  # bytes of a checksum appended to a library, to detect a truncated one
 
 _lock = Lock()
 
@@ -35,14 +35,14 @@ _lock = Lock()
 def library(source: Path) -> ctypes.CDLL | None:
     """The functions of a `.cpp` file, which may include the `.hpp` files beside it.
 
-    None where they cannot be had. One thread compiles, while others wait for it.
+    None if it cannot be compiled. One thread compiles while others wait for it.
     """
     with _lock:
         return _library(source)
 
 
 def expected(source: Path) -> bool:
-    """Whether there are a source and a compiler for it: a guess at `library`, which takes no time."""
+    """Whether `library` will probably succeed, without compiling: there are a source and a compiler."""
     return source.is_file() and compiler() is not None
 
 
@@ -65,7 +65,7 @@ def _library(source: Path) -> ctypes.CDLL | None:
 
 @cache
 def compiler() -> tuple[str, ...] | None:
-    """The path of the compiler, and what CXX says behind it; None where there is none."""
+    """The path of the compiler, with the options that CXX adds to it; None without a compiler."""
     named = os.environ.get("CXX")
     for words in [shlex.split(named)] if named else [[name] for name in COMPILERS]:
         if words and (path := shutil.which(words[0])):
@@ -75,17 +75,17 @@ def compiler() -> tuple[str, ...] | None:
 
 @cache
 def features() -> str:
-    """What the CPU can do: machines that share a folder of machine code may differ in that."""
+    """Features of the CPU: machines that share a cache folder may differ in them."""
     try:
         with open("/proc/cpuinfo") as lines:
-            found = next((line for line in lines if line.lower().startswith(("flags", "features"))), platform.node())
+            flags = next((line for line in lines if line.lower().startswith(("flags", "features"))), platform.node())
     except OSError:
-        found = platform.node()
-    return platform.machine() + found
+        flags = platform.node()
+    return platform.machine() + flags
 
 
 def _whole(path: Path) -> bool:
-    """Whether a library is there up to its last byte: to load half of one may end the process."""
+    """Whether a library is complete: loading a truncated one may crash the process."""
     try:
         content = path.read_bytes()
     except FileNotFoundError:
@@ -94,7 +94,7 @@ def _whole(path: Path) -> bool:
 
 
 def _compile(words: Sequence[str], source: Path, path: Path) -> None:
-    """Put a library where it belongs: whole or not at all, whoever else compiles it at the same time."""
+    """Compile a library and move it into place in one step, whoever else compiles it at the same time."""
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         made = Path(folder, "kernel.so")
         _run([*words, *OPTIONS, str(source), "-o", str(made)])
@@ -104,7 +104,7 @@ def _compile(words: Sequence[str], source: Path, path: Path) -> None:
 
 
 def _run(command: Sequence[str]) -> None:
-    """Run the compiler, which says nothing, and whose own processes end with it."""
+    """Run the compiler silently; on an error or an interrupt its whole process group is killed."""
     none = subprocess.DEVNULL
     with subprocess.Popen(command, stdin=none, stdout=none, stderr=none, start_new_session=True) as process:
         try:

@@ -1,4 +1,4 @@
-"""What the current CUDA device allows a launch to use, and the architecture that its kernels are compiled for."""
+"""Limits of the current CUDA device, and the architecture that its kernels are compiled for."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ HOPPER = "sm_90a"
 
 @dataclass(frozen=True)
 class Limits:
-    """What a device allows: threads, registers and bytes of shared memory, per block and per multiprocessor.
+    """Limits of a device: threads, registers and bytes of shared memory, per block and per multiprocessor.
 
-    `hopper`: it has the instructions that only Hopper has.
+    `hopper`: whether it has the instructions that only Hopper has.
     """
 
     multiprocessors: int
@@ -24,7 +24,7 @@ class Limits:
     hopper: bool = False
 
     def resident_blocks(self, threads: int, registers: int, shared: int) -> int:
-        """Blocks that fit on the whole device at once (at least one a multiprocessor).
+        """Blocks that are resident on the whole device at once (at least one per multiprocessor).
 
         Parameters
         ----------
@@ -37,17 +37,17 @@ class Limits:
         """
         by_threads = self.threads_per_multiprocessor // threads
         by_registers = self.registers_per_multiprocessor // (threads * (-(-registers // 8) * 8))
-        # Each resident block also pays 1 KiB of shared memory to the system on sm_80 and newer.
+        # The system takes 1 KiB of shared memory for each resident block, on sm_80 and newer.
         by_shared = self.shared_per_multiprocessor // (shared + 1024)
         return self.multiprocessors * max(1, min(by_threads, by_registers, by_shared))
 
 
 def architecture_of(device: int) -> str:
-    """What machine code for a device is compiled for: for Hopper with instructions that no later device has."""
+    """Architecture of a device; for Hopper the one with instructions that no later device has."""
     import cupy
 
-    found = f"sm_{cupy.cuda.Device(device).compute_capability}"
-    return HOPPER if found == "sm_90" else found
+    architecture = f"sm_{cupy.cuda.Device(device).compute_capability}"
+    return HOPPER if architecture == "sm_90" else architecture
 
 
 def limits() -> Limits:

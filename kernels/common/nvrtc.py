@@ -1,8 +1,8 @@
 """Compiles a `.cu` file for one set of template arguments and loads the kernel; nothing else calls NVRTC.
 
 NVRTC is called directly and not through CuPy, which appends ``-ftz=true`` to the options of every kernel: with it
-float32 comparisons take subnormal numbers for zero, so that -1e-40 >= 0 holds, and counts and sums come out wrong.
-It also means that a machine without a GPU compiles exactly what a GPU runs.
+float32 comparisons flush subnormal numbers to zero: -1e-40 >= 0 holds, and counts and sums come out wrong.
+Besides, a machine without a GPU compiles exactly what a GPU runs.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class Kernel:
     Attributes
     ----------
     function
-        CuPy's handle of it.
+        CuPy's handle.
     registers
         Per thread.
     static_shared
-        Bytes of shared memory that it declares itself.
+        Bytes of static shared memory.
     """
 
     function: Any
@@ -84,13 +84,13 @@ def _load(source: Path, instance: str, defines: tuple[tuple[str, int], ...], dev
     function = module.get_function(name)
     static_shared = driver.funcGetAttribute(driver.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, function.ptr)
     registers = driver.funcGetAttribute(driver.CU_FUNC_ATTRIBUTE_NUM_REGS, function.ptr)
-    # Above 48 KiB dynamic shared memory has to be asked for once per kernel.
+    # More than 48 KiB of dynamic shared memory needs an opt-in, once per kernel.
     dynamic = limits_of(device).shared_per_block - static_shared
     driver.funcSetAttribute(function.ptr, driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, dynamic)
     return Kernel(function, registers, static_shared)
 
 
-# Modules have to be unloaded while CuPy still can, not when the interpreter shuts down.
+# Unload modules while CuPy still can, not when the interpreter shuts down.
 atexit.register(_load.cache_clear)
 
 
@@ -117,7 +117,7 @@ def compile_source(
     cubin
         Machine code.
     log
-        Warnings of the compiler; empty where there are none.
+        Warnings of the compiler, if any.
 
     Raises
     ------
@@ -149,8 +149,8 @@ def compile_source(
 def include_closure(source: Path) -> dict[str, bytes]:
     """A source and the headers that it includes, directly or through others, by the name that `#include` gives them.
 
-    A quoted name is looked for beside the file that includes it, then under `kernels/`, as a compiler with
-    ``-I kernels`` does. Names that are in neither place are left to the compiler.
+    A quoted name is looked up beside the file that includes it, then under `kernels/`, as a compiler with
+    ``-I kernels`` does. Names found in neither place are left to the compiler.
     """
     texts = {source.name: source.read_bytes()}
     waiting = [source]
@@ -165,7 +165,7 @@ def include_closure(source: Path) -> dict[str, bytes]:
 
 
 def find_header(includer: Path, name: str) -> Path | None:
-    """Where a quoted include of a file is found; None where it is in no folder that is looked at."""
+    """Path of a quoted include; None if it is in neither folder."""
     return next((path for path in (includer.parent / name, KERNELS / name) if path.is_file()), None)
 
 
@@ -176,7 +176,7 @@ def _text(program: Any, size: Any, fill: Any) -> bytes:
 
 
 def _done(answer: tuple[Any, ...]) -> Any:
-    """The value of an NVRTC call, once its status is checked."""
+    """The value of an NVRTC call, after a check of its status."""
     if int(answer[0]):
         raise RuntimeError(f"NVRTC: {answer[0].name}")
     return answer[1] if len(answer) > 1 else None

@@ -1,15 +1,14 @@
-// The counters of a block in its shared memory, one for each bin that it counts.
+// The counters of a block in shared memory, one for each bin of its window.
 //
 // u32 and a constant 1 with the old value unused is what the compiler turns into the fused shared-memory increment,
 // which also merges equal addresses in a warp (sm_80 and newer); a wider counter would become a compare-and-swap loop.
-// The wrapper keeps the samples of a block below 2^32.
+// The wrapper gives a block fewer than 2^32 samples.
 #pragma once
 
 #include "common/stream.cuh"
 
-// Adds one to words[number * stride / 4]. By the plain statement the compiler takes three instructions to the address; this
-// is one: a shift and addition, or, where it does not know the stride, a multiplication and addition, which are done where
-// more time is left.
+// Adds one to words[number * stride / 4]. For the plain statement the compiler needs three instructions for the address;
+// this is one: a shift-add, or, if it does not know the stride, a multiply-add, which runs in a less busy unit.
 inline __device__ void increment(u32* words, u32 number, u32 stride) {
 #if ON_GPU
     u32 address;
@@ -21,8 +20,8 @@ inline __device__ void increment(u32* words, u32 number, u32 stride) {
 #endif
 }
 
-// A counter has COPIES words, spread over lanes: lanes that increment the same bank wait for each other. FEW: so few
-// counters that some next to each other may be all that samples fall into.
+// A counter has COPIES words, spread over lanes, because lanes that increment the same bank wait for each other. FEW: so
+// few counters that all samples may fall into some neighbouring ones.
 template <int COPIES, bool FEW>
 struct Counters {
     static_assert((COPIES & (COPIES - 1)) == 0 && COPIES <= 32, "a copy is chosen by the low bits of the lane");
@@ -33,8 +32,8 @@ struct Counters {
     __device__ explicit Counters(u32* shared)
         : words(shared), mine(shared + threadIdx.x % COPIES), stride(COPIES * 4 + (COPIES == 1 ? gridDim.x >> 31 : 0)) {}
 
-    // Where a counter is. Counters a power of two apart, as round numbers are, would be in one bank; where a counter has
-    // words in many banks they keep lanes apart well enough.
+    // Index of a counter's first copy. Counters a power of two apart, as round numbers are, would share a bank; with many
+    // copies their own banks keep lanes apart.
     static __device__ u32 place(u32 counter) {
         return COPIES >= 16 ? counter : counter + (FEW ? counter >> 5 : 0) + (counter >> 10);
     }

@@ -1,4 +1,4 @@
-// Histogram on the CPU: what compiled.py calls. Each function adds the counts of fewer than 2**32 samples to
+// Histogram on the CPU: what cpu.py calls. Each function adds the counts of fewer than 2**32 samples to
 // slots (underflow, the bins, overflow, NaN; see binning.py), which have to be exact, so nothing here rounds but guesses.
 //
 //   count_shifted    integers in bins 2**shift wide, the last one up to `reach`: subtract, shift
@@ -102,7 +102,7 @@ void patterns(const void* data, size_t n, const u32* slot_of, const Counters& co
     });
 }
 
-struct Line {
+struct LinearMap {
     double scale, offset, top;
 
     // Never less for a larger sample, however this rounds; NaN is 0.
@@ -116,7 +116,7 @@ struct Line {
 };
 
 template <class T>
-bool line_holds(const void* data, size_t last, Line line, T least, T greatest, T (*before)(T)) {
+bool map_holds(const void* data, size_t last, LinearMap line, T least, T greatest, T (*before)(T)) {
     const T* thresholds = static_cast<const T*>(data);
     for (size_t slot = 0; slot <= last; ++slot) {
         T low = slot ? thresholds[slot - 1] : least;
@@ -128,7 +128,7 @@ bool line_holds(const void* data, size_t last, Line line, T least, T greatest, T
 }
 
 template <class T>
-void guessed(const void* data, size_t n, const void* edges, Line line, const Counters& counters) {
+void guessed(const void* data, size_t n, const void* edges, LinearMap line, const Counters& counters) {
     const T* samples = static_cast<const T*>(data);
     const T* thresholds = static_cast<const T*>(edges);
     size_t nan = 0;
@@ -177,7 +177,7 @@ double next_below(double value) { return __builtin_nextafter(value, -__builtin_i
 
 }  // namespace
 
-// Types of samples are numbered as in compiled.py.
+// Types of samples are numbered as in cpu.py.
 enum Type { INT16, UINT16, INT32, UINT32, INT64, UINT64, FLOAT32, FLOAT64 };
 
 #define COUNTERS Counters{slots, number, tables, stride, count}
@@ -206,22 +206,22 @@ void count_patterns(int bytes, const void* samples, size_t n, const u32* slot_of
 // Whether the line says of every sample its slot or the one before: it does if it does of the first and the last one of
 // each slot.
 int holds(int type, const void* thresholds, size_t last, double scale, double offset) {
-    Line line{scale, offset, static_cast<double>(last - 1)};
+    LinearMap line{scale, offset, static_cast<double>(last - 1)};
     float infinite = __builtin_inff();
     switch (type) {
-        case INT32: return line_holds<int32_t>(thresholds, last, line, INT32_MIN, INT32_MAX, one_less);
-        case UINT32: return line_holds<uint32_t>(thresholds, last, line, 0, UINT32_MAX, one_less);
-        case INT64: return line_holds<int64_t>(thresholds, last, line, INT64_MIN, INT64_MAX, one_less);
-        case UINT64: return line_holds<uint64_t>(thresholds, last, line, 0, UINT64_MAX, one_less);
-        case FLOAT32: return line_holds<float>(thresholds, last, line, -infinite, infinite, next_below);
-        case FLOAT64: return line_holds<double>(thresholds, last, line, -infinite, infinite, next_below);
+        case INT32: return map_holds<int32_t>(thresholds, last, line, INT32_MIN, INT32_MAX, one_less);
+        case UINT32: return map_holds<uint32_t>(thresholds, last, line, 0, UINT32_MAX, one_less);
+        case INT64: return map_holds<int64_t>(thresholds, last, line, INT64_MIN, INT64_MAX, one_less);
+        case UINT64: return map_holds<uint64_t>(thresholds, last, line, 0, UINT64_MAX, one_less);
+        case FLOAT32: return map_holds<float>(thresholds, last, line, -infinite, infinite, next_below);
+        case FLOAT64: return map_holds<double>(thresholds, last, line, -infinite, infinite, next_below);
     }
     return 0;
 }
 
 void count_guessed(int type, const void* samples, size_t n, const void* thresholds, size_t last, double scale,
                    double offset, TAKEN) {
-    Line line{scale, offset, static_cast<double>(last - 1)};
+    LinearMap line{scale, offset, static_cast<double>(last - 1)};
     switch (type) {
         case INT32: return guessed<int32_t>(samples, n, thresholds, line, COUNTERS);
         case UINT32: return guessed<uint32_t>(samples, n, thresholds, line, COUNTERS);

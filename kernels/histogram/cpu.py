@@ -1,56 +1,37 @@
-"""Count samples into slots: the plain reference, the CPU counterpart, the door to the CUDA kernels."""
+"""Counts samples on the CPU: by the functions of `cpu.cpp`, or by NumPy where there is no compiler."""
 
 from __future__ import annotations
 
+import ctypes
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.common.zeros_pool import zeros
-from kernels.histogram.binning import Binning, Edges
-from kernels.histogram.compiled import count_natively
-from kernels.histogram.launch import THREADS, launch_plan
+from kernels.common import cxx
+from kernels.histogram.binning import Binning
 
-VARIANTS = ("histogram_shift", "histogram_regular", "histogram_search", "histogram_narrow", "histogram_bytes")
+SOURCE = Path(__file__).with_suffix(".cpp")
 
-# One instance of each kernel in gpu.cu, to look at: those of the job, those of the ladder.
-INSTANCES = {
-    "production": "histogram_shift<int, 4, 1>", "histogram_shift": "histogram_shift<int, 4, 1>",
-    "histogram_regular": "histogram_regular<float, 4, 1, true>",
-    "histogram_search": "histogram_search<float, 4, 1, ByValue<float>, true>",
-    "histogram_narrow": "histogram_narrow<short, 16>", "histogram_bytes": "histogram_bytes<u8, 32>",
-} | {name: f"{name}<int>" for name in ("global_atomics", "unrolled", "ilp", "one_per_thread", "inverse", "plain_add",
-                                       "past_the_end")} | {
-    "shared": "shared<int, true>", "no_barrier": "shared<int, false>",
-    "banks": "banks<int, 1>", "banks2": "banks<int, 2>", "banks4": "banks<int, 4>",
-}  # fmt: skip
-
-# What the CPU counts at a time: half of a typical second-level cache, so that a pass finds it there.
+# What NumPy counts at a time: half of a typical L2 cache, so that each pass finds it there.
 CACHED_BYTES = 2**19
 
+# As cpu.cpp numbers them.
+TYPES = ("int16", "uint16", "int32", "uint32", "int64", "uint64", "float32", "float64")
+# Counters have 32 bits, and together fit the L1 cache.
+MAX_SAMPLES = 2**31  # samples that they count
+COUNTER_TABLES = (  # slots at most, tables to count in; more slots are counted where they are returned
+    (2048, 4),
+    (16384, 2),
+)
+COPIED_SAMPLES = 2**17  # samples at a time of an array that has gaps
 
-def histogram_reference(samples: NDArray[Any], edges: Edges) -> NDArray[np.int64]:
-    """Count samples with NumPy's own histogram: plain, and independent of everything else here.
+_COUNTERS = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 
-    Parameters
-    ----------
-    samples : array of any supported dtype and byte order, shape (n,)
-    edges : float64 array, shape (bins + 1,), strictly ascending
-
-    Returns
-    -------
-    int64 array, shape (bins + 3,)
-        Underflow, the bins, overflow, NaN (see ``kernels.histogram.binning``).
-    """
-    # NumPy compares numbers of up to 32 bits with edges as the float64 numbers that they are, and sorts them faster.
-    narrow = samples.dtype.kind in "iu" and samples.itemsize <= 4
-    with np.errstate(invalid="ignore"):  # a signalling NaN is a NaN like any other
-        values = samples.astype(samples.dtype.newbyteorder("=") if narrow else np.float64)
-    inside, _ = np.histogram(values, edges)
-    below = np.count_nonzero(values < edges[0])
-    above = np.count_nonzero(values > edges[-1])
-    return np.concatenate(([below], inside, [above], [np.count_nonzero(np.isnan(values))])).astype(np.int64)
+Count = Callable[[NDArray[Any], NDArray[np.int64]], None]
 
 
 def histogram_cpu(samples: NDArray[Any], binning: Binning) -> NDArray[np.int64]:
@@ -66,14 +47,14 @@ def histogram_cpu(samples: NDArray[Any], binning: Binning) -> NDArray[np.int64]:
     int64 array, shape (bins + 3,)
         Underflow, the bins, overflow, NaN.
     """
-    slots = count_natively(samples, binning)
+    slots = count_compiled(samples, binning)
     return histogram_numpy(samples, binning) if slots is None else slots
 
 
 def histogram_numpy(samples: NDArray[Any], binning: Binning) -> NDArray[np.int64]:
     """Count samples as `histogram_cpu` does, by NumPy, a cache-sized block at a time."""
     narrow = binning.dtype.itemsize <= 2
-    count = _count_patterns if narrow else _count_shifted if binning.shift is not None else _count_found
+    count = _count_patterns if narrow else _count_shifted if binning.shift is not None else _count_searched
     total = np.zeros(2 ** (8 * binning.dtype.itemsize) if narrow else binning.slots, np.int64)
     step = CACHED_BYTES // binning.dtype.itemsize
     with np.errstate(invalid="ignore"):
@@ -83,7 +64,7 @@ def histogram_numpy(samples: NDArray[Any], binning: Binning) -> NDArray[np.int64
 
 
 def _count_patterns(block: NDArray[Any], binning: Binning, total: NDArray[np.int64]) -> None:
-    """Samples of one or two bytes: count every bit pattern, bin the patterns at the end."""
+    """Samples of one or two bytes: count every bit pattern, then bin the patterns."""
     total += np.bincount(block.view(f"u{block.itemsize}"), minlength=len(total))
 
 
@@ -94,11 +75,11 @@ def _bin_patterns(patterns: NDArray[np.int64], binning: Binning) -> NDArray[np.i
 
 
 def _count_shifted(block: NDArray[Any], binning: Binning, total: NDArray[np.int64]) -> None:
-    """Integers in bins 2**k wide: subtract, shift, count; the few outside take the general way."""
+    """Integers in bins 2**k wide: subtract, shift, count; the few outside are searched."""
     first, shift = int(binning.thresholds[0]), binning.shift or 0
     span = min(binning.bins << shift, int(np.iinfo(block.dtype).max) - first + 1)
     unsigned = np.dtype(f"u{block.itemsize}").type
-    # Modulo 2**n what is below the first bin is far above the last one: one pass finds what is outside.
+    # Modulo 2**n, samples below the first bin are far above the last one: one comparison finds all outside.
     offsets = block.view(unsigned)
     if first:
         offsets = offsets - unsigned(first % 2 ** (8 * block.itemsize))
@@ -111,78 +92,79 @@ def _count_shifted(block: NDArray[Any], binning: Binning, total: NDArray[np.int6
     total[1 : binning.bins + 1] += np.bincount(offsets.astype(np.intp), minlength=binning.bins)
 
 
-def _count_found(block: NDArray[Any], binning: Binning, total: NDArray[np.int64]) -> None:
-    """Any edges: guess a slot from the spacing where there is one, and correct it; else search."""
+def _count_searched(block: NDArray[Any], binning: Binning, total: NDArray[np.int64]) -> None:
+    """Any edges: binary search."""
     if block.dtype.kind == "f" and np.isnan(block.max()):
         numbers = block == block
         total[-1] += len(block) - np.count_nonzero(numbers)
         block = block[numbers]
-    slots = _guess(block, binning) if binning.regular else None
-    total += np.bincount(binning.find(block) if slots is None else slots, minlength=len(total))
+    total += np.bincount(binning.find(block), minlength=len(total))
 
 
-def _guess(block: NDArray[Any], binning: Binning) -> NDArray[np.intp] | None:
-    """Slots of evenly spaced bins by one multiplication, corrected until exact; None where the guess is no help."""
-    thresholds = binning.thresholds
-    last = len(thresholds)
-    scale, offset = guess_line(binning)
-    if not last or not np.isfinite(scale * np.abs(binning.edges[[0, -1]]).max()):
+def count_compiled(samples: NDArray[Any], binning: Binning) -> NDArray[np.int64] | None:
+    """Count samples as `histogram_cpu` does; None without a compiler."""
+    count = _compiled_function(binning)
+    if count is None:
         return None
-    place = block.astype(np.float64)
-    with np.errstate(over="ignore", invalid="ignore"):
-        place *= scale
-        place += offset + 1
-        slots = np.fmin(np.fmax(place, 0, out=place), last, out=place).astype(np.intp)
-    padded = np.concatenate((thresholds[:1], thresholds, thresholds[-1:]))
-    for _ in range(4):
-        low = (block < padded[slots]) & (slots > 0)
-        high = (block >= padded[1:][slots]) & (slots < last)
-        if not low.any() and not high.any():
-            return slots
-        slots += high
-        slots -= low
-    return None
+    slots = np.zeros(binning.slots, np.int64)
+    whole = samples.dtype == binning.dtype and samples.flags.c_contiguous and samples.flags.aligned
+    step = MAX_SAMPLES if whole else COPIED_SAMPLES
+    for start in range(0, len(samples), step):
+        count(np.require(samples[start : start + step], binning.dtype, ["C", "A"]), slots)
+    return slots
 
 
-def guess_line(binning: Binning) -> tuple[float, float]:
-    """Scale and offset of the line from a sample to its bin number, counted from ``edges[0]``."""
+@lru_cache(maxsize=16)
+def _compiled_function(binning: Binning) -> Count | None:
+    """A function that adds the counts of samples to slots; None without a compiler."""
+    functions = cxx.library(SOURCE)
+    if functions is None:
+        return None
+    function, type_, types, arguments = _method(functions, binning)
+    function.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, *types, *_COUNTERS)
+    function.restype = None
+    tables = next((number for most, number in COUNTER_TABLES if binning.slots <= most), 0)
+    # Not a multiple of 4 KiB apart, or the counters of a slot would share a cache set.
+    stride = -(-binning.slots // 16) * 16 + 16
+
+    def count(samples: NDArray[Any], slots: NDArray[np.int64]) -> None:
+        counters = np.zeros(tables * stride, np.uint32)
+        where = slots.ctypes.data, len(slots), counters.ctypes.data, stride, tables
+        function(type_, samples.ctypes.data, len(samples), *arguments, *where)
+
+    return count
+
+
+def _method(functions: ctypes.CDLL, binning: Binning) -> tuple[Any, int, tuple[Any, ...], tuple[Any, ...]]:
+    """A function, the number of its sample type, its own argument types and arguments; the binning owns the arrays."""
+    dtype, thresholds = binning.dtype, binning.thresholds
+    if binning.shift is not None and dtype.itemsize > 1:
+        first = int(thresholds[0])
+        end = int(thresholds[-1]) if len(thresholds) > binning.bins else int(np.iinfo(dtype).max) + 1
+        shifted = ctypes.c_uint64, ctypes.c_uint64, ctypes.c_int
+        where = first % 2**64, end - 1 - first, binning.shift
+        return functions.count_shifted, TYPES.index(dtype.name), shifted, where
+    if dtype.itemsize <= 2:
+        return functions.count_patterns, dtype.itemsize, (ctypes.c_void_p,), (binning.slot_of_pattern.ctypes.data,)
+    type_ = TYPES.index(dtype.name)
+    found: tuple[Any, ...] = thresholds.ctypes.data, len(thresholds)
+    if _fits_linear_map(functions, binning, type_):
+        guessed = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_double, ctypes.c_double
+        return functions.count_guessed, type_, guessed, (*found, *_linear_map(binning))
+    return functions.count_searched, type_, (ctypes.c_void_p, ctypes.c_size_t), found
+
+
+def _linear_map(binning: Binning) -> tuple[float, float]:
+    """Scale and offset of the map that is 1/2 where the first bin begins and rises by 1 per bin."""
     lower, upper = float(binning.edges[0]), float(binning.edges[-1])
-    scale = binning.bins / (upper - lower) if np.isfinite(upper - lower) else 0.0
-    return scale, -lower * scale
+    scale = binning.bins / (upper - lower)
+    return scale, 0.5 - lower * scale
 
 
-def histogram(samples: Any, binning: Binning) -> Any:
-    """Count samples on the device that holds them.
-
-    Parameters
-    ----------
-    samples : CuPy array, shape (n,), C-contiguous, dtype ``binning.dtype``
-        n may exceed 2**32.
-    binning
-
-    Returns
-    -------
-    CuPy int64 array, shape (bins + 3,)
-        Underflow, the bins, overflow, NaN, on the current stream.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If the array is of another dtype, has more than one dimension or has gaps.
-    """
-    import cupy
-
-    if samples.dtype != binning.dtype:
-        raise TypeError(f"histogram: expected samples of {binning.dtype}, got {samples.dtype}; convert them first")
-    if samples.ndim != 1 or not samples.flags.c_contiguous:
-        raise ValueError(f"histogram: expected one contiguous dimension, got shape {samples.shape}, strides "
-                         f"{samples.strides}; pass cupy.ascontiguousarray(samples).ravel()")  # fmt: skip
-    plan = launch_plan(binning, int(cupy.cuda.runtime.getDevice()))
-    slots = zeros(binning.slots)
-    parts = [samples] if len(samples) <= plan.most else [
-        samples[start : start + plan.most] for start in range(0, len(samples), plan.most)
-    ]  # fmt: skip
-    for part in parts if len(samples) else ():
-        arguments = (part, np.int64(len(part)), slots, *plan.arguments)
-        plan.kernel((plan.grid,), (THREADS,), arguments, shared_mem=plan.shared_mem)
-    return slots.view(cupy.int64)
+def _fits_linear_map(functions: ctypes.CDLL, binning: Binning, type_: int) -> bool:
+    """Whether the map gives every sample its slot or the one before, as it does for bins of about equal width."""
+    scale, offset = _linear_map(binning)
+    if not len(binning.thresholds) or not np.isfinite([scale, offset]).all():
+        return False
+    functions.holds.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_double, ctypes.c_double)
+    return bool(functions.holds(type_, binning.thresholds.ctypes.data, len(binning.thresholds), scale, offset))

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kernels.common.arrays import array_module
 
-def extent(samples: Any) -> Any:
+
+def finite_range(samples: Any) -> Any:
     """Finite minimum and maximum of an array on the device that holds it.
 
     Parameters
@@ -26,7 +27,7 @@ def extent(samples: Any) -> Any:
         return xp.asarray([np.inf, -np.inf])
     if samples.dtype.kind != "f":
         return xp.stack((samples.min(), samples.max())).astype(np.float64)
-    # Floats in the order of their bits: CuPy's own comparisons take subnormal numbers of float32 for zeros.
+    # Floats compare by their bits: CuPy's own comparisons flush float32 subnormals to zero.
     signed = np.dtype(f"i{samples.dtype.itemsize}")
     magnitudes, infinite = np.iinfo(signed).max, int(np.array(np.inf, samples.dtype).view(signed))
     bits = samples.view(signed)
@@ -39,19 +40,14 @@ def extent(samples: Any) -> Any:
 
 
 def merge(a: Any, b: Any) -> Any:
-    """Extent of two arrays together, from the extent of each."""
+    """Finite range of two arrays together, from the range of each."""
     xp = array_module(a)
     return xp.stack((xp.minimum(a[0], b[0]), xp.maximum(a[1], b[1])))
 
 
-def extent_reference(samples: NDArray[Any]) -> NDArray[np.float64]:
-    """The same on the CPU by sorting: plain, and independent of ``extent``."""
+def finite_range_reference(samples: NDArray[Any]) -> NDArray[np.float64]:
+    """The same on the CPU by sorting: plain, and independent of `finite_range`."""
     with np.errstate(invalid="ignore"):  # a signalling NaN is a NaN like any other
         ordered = np.sort(samples.astype(np.float64), kind="stable")
     finite = ordered[np.isfinite(ordered)]
     return np.array([finite[0], finite[-1]] if len(finite) else [np.inf, -np.inf])
-
-
-def array_module(array: Any) -> Any:
-    """The module, numpy or cupy, that an array belongs to."""
-    return sys.modules[type(array).__module__.partition(".")[0]]

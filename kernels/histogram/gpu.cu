@@ -1,48 +1,32 @@
 // Histogram: count samples.
 //
-// Variants on 10-bit samples, naive first (study/histogram.cu); blocks, threads and slice are those of the course:
-//   global_atomics  a slice of the samples per thread, counters in global memory
-//   unrolled        global_atomics, its loop unrolled 512 times
-//   ilp             global_atomics, four samples per iteration by hand
-//   one_per_thread  no slice and no loop: a thread per sample
-//   shared          slices again, counters in the block's shared memory, added to the global ones at the end
-//   inverse         a thread per value, which counts it in the samples that its block holds in shared memory
-//   banks           inverse, as many samples held as there are threads, occurrences in a register
-//   banks2          banks, two values per thread
-//   banks4          banks, four values per thread
-//   production      shared with 16-byte loads, enough of them in flight: the kernels of this file
-//   no_barrier      shared without __syncthreads; broken: counts while counters are cleared, adds while others count
-//   plain_add       global_atomics without atomicAdd; broken: threads overwrite each other's increments
-//   past_the_end    global_atomics without a guard; broken: counts what lies behind the samples
-//
-// The production kernels count into slots (0 underflow, 1..bins, bins + 1 overflow, bins + 2 NaN), each with the same
-// result:
+// Every kernel counts into slots (0 underflow, 1..bins, bins + 1 overflow, bins + 2 NaN), with the same result:
 //   histogram_shift    integers, bins 2^k values wide: subtract, compare, shift
-//   histogram_regular  evenly spaced edges: the place on a line says the bin, near a border the threshold there does
-//   histogram_search   any edges: a table of cells on a line says the slot, or which threshold to compare with
-//   histogram_narrow   16-bit integers: a place on a line is a counter; the host has looked at all 65536 values
+//   histogram_regular  evenly spaced edges: a linear map gives the bin, near a border the threshold there decides
+//   histogram_search   any edges: lookup cells along a linear map give the slot, or the threshold to compare with
+//   histogram_narrow   16-bit integers: a linear map gives the counter; the host has checked all 65536 values
 //   histogram_bytes    8-bit samples: count all 256 values, bin them at the end
 //
 // Each is three parts: where a sample falls (locate.cuh), how a block counts (counters.cuh), how samples are read
-// (common/stream.cuh). Thresholds are exact in the type of the key (kernels/histogram/binning.py), and where a position is not sure of a
-// bin, a threshold decides: so nothing here rounds, whatever the edges.
+// (common/stream.cuh). Thresholds are exact in the type of the key (binning.py), and where a position does not settle the
+// bin, a threshold decides: nothing here rounds, whatever the edges.
 // A block counts a window of bins: where shared memory does not hold them all, each block has one window, and blocks of
-// every window read the same samples at the same time, most of them from the second-level cache.
+// every window read the same samples at the same time, most of them from the L2 cache.
 
 #include "histogram/counters.cuh"
 #include "histogram/locate.cuh"
 
-// Where counts go: counter i of `all` is that of slot i + FIRST_SLOT. What is beyond them (overflow, NaN), or before
-// (underflow), has a counter of its own. A block counts at most `length`.
+// Where counts go: counter i of `all` is that of slot i + FIRST_SLOT. Slots beyond them (overflow, NaN) and before them
+// (underflow) have counters apart. A block has `length` counters at most.
 struct Windows {
     u64* slots;
     u32 all, length;
 };
 
-constexpr u32 APART = 4;  // counters of a block that are none of its window: of nothing, of overflow, NaN, underflow
+constexpr u32 APART = 4;  // counters of a block outside its window: not counted here, overflow, NaN, underflow
 
-// WINDOWS: 1, 2, or 0 for any number. Two take turns, one counter each, so that blocks of both have as much to do, however
-// the samples are distributed; more of them are one behind the other.
+// WINDOWS: 1, 2, or 0 for any number. Two windows take alternate counters, so that blocks of both have the same load
+// whatever the distribution; more than two follow one another.
 template <typename T, int COPIES, int WINDOWS, typename Locate>
 __device__ void count_samples(const T* samples, i64 n, Locate locate, Windows windows, const u32* slot_of, u32* shared) {
     constexpr u32 FIRST = Locate::FIRST_SLOT;
@@ -55,7 +39,7 @@ __device__ void count_samples(const T* samples, i64 n, Locate locate, Windows wi
         for (u32 i = threadIdx.x; i < counters.size(length + APART - 1); i += THREADS) shared[i] = 0;
         __syncthreads();
     };
-    // Where in the window a counter is; of others a number far above it.
+    // Index of a counter in the window; far above it for counters of other windows.
     const auto place = [&](u32 counter) {
         if (WINDOWS == 2) return __funnelshift_r(counter, counter, 1) - (mine << 31);
         return counter - first;
@@ -63,7 +47,7 @@ __device__ void count_samples(const T* samples, i64 n, Locate locate, Windows wi
     const auto quick = [&](T x) {
         u32 counter;
         const bool found = locate.quick(Key<T>::of(x), counter);
-        // What is not to be counted here has the counter after the window: that costs less than a branch.
+        // Samples not counted here go to the counter after the window, which costs less than a branch.
         counter = Locate::MISSES && !found ? length : place(counter);
         counters.add(WINDOWS != 1 || Locate::BEYOND ? min(counter, length) : counter);
         return found;
@@ -107,12 +91,12 @@ __global__ void __launch_bounds__(THREADS, 1)
 histogram_regular(const T* samples, i64 n, u64* slots, u32 all, u32 window, u32 bins,
                   const typename Key<T>::type* thresholds, int count, typename Key<T>::type lowest,
                   typename Key<T>::type highest, typename Key<T>::type start,
-                  typename Line<typename Key<T>::type>::Reach reach,
-                  typename Line<typename Key<T>::type>::Scale scale,
-                  typename Line<typename Key<T>::type>::Offset offset, int fraction, u32 below, u32 doubtful) {
+                  typename LinearMap<typename Key<T>::type>::Reach reach,
+                  typename LinearMap<typename Key<T>::type>::Scale scale,
+                  typename LinearMap<typename Key<T>::type>::Offset offset, int fraction, u32 below, u32 uncertain) {
     extern __shared__ u32 shared[];
     using K = typename Key<T>::type;
-    const Regular<K, SURE> locate{{{start, reach, scale, offset}}, fraction, below, doubtful, {thresholds, count, lowest, highest, bins}};
+    const Regular<K, SURE> locate{{{start, reach, scale, offset}}, fraction, below, uncertain, {thresholds, count, lowest, highest, bins}};
     count_samples<T, COPIES, WINDOWS>(samples, n, locate, Windows{slots, all, window}, nullptr, shared);
 }
 
@@ -121,8 +105,8 @@ template <typename T, int COPIES, int WINDOWS, typename Map, bool HELD>
 __global__ void __launch_bounds__(THREADS, 1)
 histogram_search(const T* samples, i64 n, u64* slots, u32 all, u32 window, u32 bins,
                  const typename Key<T>::type* thresholds, int count, typename Key<T>::type lowest,
-                 typename Key<T>::type highest, const u32* cells, int cell_count, typename Map::type start, typename Line<typename Map::type>::Reach reach,
-                 typename Line<typename Map::type>::Scale scale, typename Line<typename Map::type>::Offset offset) {
+                 typename Key<T>::type highest, const u32* cells, int cell_count, typename Map::type start, typename LinearMap<typename Map::type>::Reach reach,
+                 typename LinearMap<typename Map::type>::Scale scale, typename LinearMap<typename Map::type>::Offset offset) {
     extern __shared__ u32 shared[];
     using K = typename Key<T>::type;
     u32* const table = shared + Counters<COPIES, WINDOWS == 1>::size(window + APART - 1);

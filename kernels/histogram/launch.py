@@ -1,4 +1,4 @@
-"""How a binning is counted on a device: which kernel, how many counters of which kind, what the kernel is told."""
+"""How a binning is counted on a device: which kernel, how many copies of its counters, and the kernel's arguments."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import numpy as np
 
 from kernels.common import device, dtypes, nvrtc
 from kernels.histogram.binning import Binning
-from kernels.histogram.linear_map import KEYS, Line, NarrowLine, RegularLine, narrow_line, regular_line
-from kernels.histogram.lookup import table
+from kernels.histogram.linear_map import KEYS, LinearMap, NarrowMap, RegularMap, narrow_map, regular_map
+from kernels.histogram.lookup import lookup_table
 
 SOURCE = Path(__file__).with_name("gpu.cu")
 
@@ -21,28 +21,28 @@ APART = 4  # APART in gpu.cu
 
 # C type of the samples in gpu.cu, by NumPy dtype.
 C_TYPES = dtypes.C_TYPES | {"int8": "u8"}  # all 256 values are counted by their bits, and binned at the end
-# And of what lies on a line, by its own.
+# C type of the keys of a linear map, by NumPy type.
 KEY_TYPES = {"i4": "int", "u4": "u32", "i8": "i64", "u8": "u64", "f4": "float", "f8": "double"}
-# Copies of the counters in a block, by bytes of a sample: the narrower it is, the more increments come with each byte.
+# Copies of a block's counters, by bytes of a sample: narrower samples mean more increments per byte read.
 COPIES = {1: 32, 2: 16, 4: 2, 8: 2}
-SEARCH_COPIES = 16  # a search is kept waiting by banks twice before it counts
+SEARCH_COPIES = 16  # a search has two bank conflicts of its own before it counts
 CELLS_PER_THRESHOLD = 32
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Launch of one binning on one device: everything that does not depend on the samples, ready to be passed.
+    """Launch of one binning on one device: everything that does not depend on the samples.
 
     Attributes
     ----------
     kernel, grid, shared_mem
         Of the launch.
     most
-        Samples that a launch may count: a block counts in 32 bits.
+        Samples that one launch may count, because a block counts in 32 bits.
     slots
-        That are written.
+        Number of slots.
     arguments
-        After the slots.
+        Those after the slots.
     """
 
     kernel: nvrtc.Kernel
@@ -55,11 +55,11 @@ class Plan:
 
 @lru_cache(maxsize=8)
 def launch_plan(binning: Binning, index: int) -> Plan:
-    """Kept, because a stream counts block after block and the thresholds of many bins take a while to copy."""
+    """Cached: a stream counts block after block, and copying the thresholds of many bins takes a while."""
     itemsize, shared_per_block = binning.dtype.itemsize, device.limits().shared_per_block
     narrow = _narrow(binning, shared_per_block)
     shifted = binning.shift is not None and _reach(binning) + 1 == binning.bins << binning.shift
-    line = regular_line(binning) if binning.regular and itemsize > 1 and not shifted else None
+    line = regular_map(binning) if binning.regular and itemsize > 1 and not shifted else None
     counters, table_bytes, last, may_divide = binning.bins, 0, "", True
     if itemsize == 1:
         kernel, counters, may_divide = "histogram_bytes", 256, False
@@ -76,7 +76,7 @@ def launch_plan(binning: Binning, index: int) -> Plan:
     if kernel == "histogram_search":
         arguments, table_bytes, last = _search(binning, shared_per_block - shared_mem)
     elif line is not None and narrow is None:
-        arguments, last = _regular(binning, line), f", {str(line.doubtful == 0).lower()}"
+        arguments, last = _regular(binning, line), f", {str(line.uncertain == 0).lower()}"
     elif narrow is not None:
         arguments = _clamped(narrow)
     else:
@@ -102,21 +102,21 @@ def counter_layout(counters: int, itemsize: int, shared_per_block: int, search: 
     shared_per_block
         Bytes that a block may have.
     search
-        A third of that is left to a table.
+        A third of that is reserved for a lookup table.
     """
-    room = shared_per_block * 2 // 3 if search else shared_per_block
+    available = shared_per_block * 2 // 3 if search else shared_per_block
     copies = SEARCH_COPIES if search and itemsize < 8 else COPIES[itemsize]
-    while copies > 1 and counter_bytes(counters, copies) > room * 2 // (2 if search else 3):
+    while copies > 1 and counter_bytes(counters, copies) > available * 2 // (2 if search else 3):
         copies //= 2
     fits = counters
-    while counter_bytes(fits, copies) > room:
-        fits -= -(-(counter_bytes(fits, copies) - room) // 5)  # a counter takes a little more than four bytes
+    while counter_bytes(fits, copies) > available:
+        fits -= -(-(counter_bytes(fits, copies) - available) // 5)  # a counter takes a little more than four bytes
     # Windows of equal size: all samples are read for each, whatever its size.
     return copies, -(-counters // -(-counters // fits))
 
 
 def counter_bytes(counters: int, copies: int) -> int:
-    """Shared memory of a window of counters and those apart, at most: Counters.size in counters.cuh."""
+    """Upper bound of the shared memory of a window of counters and those apart: Counters.size in counters.cuh."""
     last = counters + APART - 1
     last += 0 if copies >= 16 else (last >> 5) + (last >> 10)
     return ((last + 1) * copies + 1) // 2 * 8
@@ -132,14 +132,14 @@ def _bytes(binning: Binning) -> tuple[Any, ...]:
     return (cupy.asarray(binning.slot_of_pattern),)
 
 
-def _narrow(binning: Binning, shared_per_block: int) -> NarrowLine | None:
+def _narrow(binning: Binning, shared_per_block: int) -> NarrowMap | None:
     if binning.dtype.itemsize != 2 or binning.dtype.kind == "f":
         return None
-    found = narrow_line(binning)
+    found = narrow_map(binning)
     return found if found is not None and counter_bytes(len(found.slot_of), 1) <= shared_per_block else None
 
 
-def _clamped(line: NarrowLine) -> tuple[Any, ...]:
+def _clamped(line: NarrowMap) -> tuple[Any, ...]:
     import cupy
 
     samples = np.int32(line.low), np.int32(line.last), np.int32(line.beyond)
@@ -153,27 +153,27 @@ def _shift(binning: Binning) -> tuple[Any, ...]:
 
 
 def _reach(binning: Binning) -> int:
-    """Distance of the last sample that lies in a bin 2**shift wide."""
+    """Distance of the last sample that the shift places."""
     shift, first = binning.shift or 0, int(binning.thresholds[0])
     return min(binning.bins << shift, int(np.iinfo(binning.dtype).max) - first + 1) - 1
 
 
-def _regular(binning: Binning, found: RegularLine) -> tuple[Any, ...]:
+def _regular(binning: Binning, found: RegularMap) -> tuple[Any, ...]:
     return (*_thresholds(binning), *_line(found.line), np.int32(found.fraction), np.uint32(found.below),
-            np.uint32(found.doubtful))  # fmt: skip
+            np.uint32(found.uncertain))  # fmt: skip
 
 
-def _search(binning: Binning, room: int) -> tuple[tuple[Any, ...], int, str]:
-    """Arguments, bytes of shared memory for the table and the thresholds, and what the cells are cut from."""
+def _search(binning: Binning, available: int) -> tuple[tuple[Any, ...], int, str]:
+    """Arguments, bytes of shared memory for the table and the thresholds, and the last template arguments."""
     import cupy
 
     keys = _keys(binning)
     cells = 2 ** max(8, (CELLS_PER_THRESHOLD * len(keys)).bit_length() - 1)
-    while cells > 256 and 4 * cells > room - 24:
+    while cells > 256 and 4 * cells > available - 24:
         cells //= 2
-    found = table(keys, cells)
+    found = lookup_table(keys, cells)
     taken = (len(found.cells) + 1) // 2 * 8
-    held = 0 < keys.nbytes <= room - taken
+    held = 0 < keys.nbytes <= available - taken
     arguments = (*_thresholds(binning), cupy.asarray(found.cells), np.int32(len(found.cells)), *_line(found.line))
     of_map = f"{'ByBits' if found.by_bits else 'ByValue'}<{KEY_TYPES[keys.dtype.str[1:]]}>"
     return arguments, taken + (keys.nbytes if held else 0), f", {of_map}, {str(held).lower()}"
@@ -183,10 +183,10 @@ def _thresholds(binning: Binning) -> tuple[Any, ...]:
     import cupy
 
     keys = _keys(binning)
-    # Where there is no threshold at all, one that no sample reaches is looked at.
-    looked_at = keys if len(keys) else np.full(1, np.iinfo(keys.dtype).max, keys.dtype)
-    return np.uint32(binning.bins), cupy.asarray(looked_at), np.int32(len(keys)), looked_at[0], looked_at[-1]
+    # Without any threshold the kernel gets one that no sample reaches.
+    shown = keys if len(keys) else np.full(1, np.iinfo(keys.dtype).max, keys.dtype)
+    return np.uint32(binning.bins), cupy.asarray(shown), np.int32(len(keys)), shown[0], shown[-1]
 
 
-def _line(line: Line) -> tuple[Any, ...]:
+def _line(line: LinearMap) -> tuple[Any, ...]:
     return line.start, line.reach, line.scale, line.offset

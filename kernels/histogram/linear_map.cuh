@@ -1,7 +1,7 @@
-// Positions of samples on a line, for evenly spaced bins and for cells of a table.
+// Linear maps from samples to positions, for evenly spaced bins and for the cells of a lookup table.
 //
 // A position never decreases from one sample to the next larger one, however its arithmetic rounds. So what the host
-// finds at the first and the last sample of a bin (kernels/histogram/linear_map.py, in the same arithmetic) holds for all in between.
+// finds for the first and the last sample of a bin (linear_map.py, in the same arithmetic) holds for all in between.
 #pragma once
 
 #include "common/stream.cuh"
@@ -47,9 +47,9 @@ __device__ typename Unsigned<K>::type distance(K x, K first) {
     return U(x) - U(first);
 }
 
-// What a line is made of; of integers `reach` is the distance of the last sample on it, of floats that one's position.
+// Parameters of a map. `reach`: of integers the distance of the last sample mapped, of floats its position.
 template <typename K, typename R, typename S, typename O>
-struct LineOf {
+struct LinearMapOf {
     using Reach = R;
     using Scale = S;
     using Offset = O;
@@ -61,7 +61,7 @@ struct LineOf {
 
 // Integers of 32 bits: fixed point.
 template <typename K>
-struct Line : LineOf<K, u32, u32, u64> {
+struct LinearMap : LinearMapOf<K, u32, u32, u64> {
     __device__ bool at(K x, u32& position) const {
         const u32 far = distance(x, this->start);
         position = u32((u64(far) * this->scale + this->offset) >> 32);
@@ -69,10 +69,10 @@ struct Line : LineOf<K, u32, u32, u64> {
     }
 };
 
-// `offset` is a whole number more than 2^23: rounding down there, where numbers are one apart, leaves the whole part in the
-// low bits. What is not in [0, 2^23), NaN included, is beyond `reach`.
+// `offset` is 2^23 and a whole number: rounding down there, where floats are one apart, leaves the whole part in the low
+// bits. Whatever is not in [0, 2^23), NaN included, is beyond `reach`.
 template <>
-struct Line<float> : LineOf<float, u32, float, float> {
+struct LinearMap<float> : LinearMapOf<float, u32, float, float> {
     __device__ bool at(float x, u32& position) const {
         position = __float_as_uint(__fadd_rd((x - start) * scale, offset)) - 0x4b000000u;
         return position <= reach;
@@ -84,7 +84,7 @@ inline __device__ u64 whole_part(double x, double offset) {
     return u64(__double_as_longlong(__dadd_rd(x, offset))) - 0x4330000000000000ull;
 }
 template <>
-struct Line<double> : LineOf<double, u32, double, double> {
+struct LinearMap<double> : LinearMapOf<double, u32, double, double> {
     __device__ bool at(double x, u32& position) const {
         const u64 whole = whole_part((x - start) * scale, offset);
         position = u32(whole);
@@ -94,7 +94,7 @@ struct Line<double> : LineOf<double, u32, double, double> {
 
 // Integers of 64 bits: the distance is exact, and the position rounds as that of double does.
 template <typename K>
-struct WideLine : LineOf<K, u64, double, double> {
+struct WideLinearMap : LinearMapOf<K, u64, double, double> {
     __device__ bool at(K x, u32& position) const {
         const u64 far = distance(x, this->start);
         position = u32(whole_part(double(far) * this->scale, this->offset));
@@ -102,20 +102,20 @@ struct WideLine : LineOf<K, u64, double, double> {
     }
 };
 template <>
-struct Line<i64> : WideLine<i64> {};
+struct LinearMap<i64> : WideLinearMap<i64> {};
 template <>
-struct Line<u64> : WideLine<u64> {};
+struct LinearMap<u64> : WideLinearMap<u64> {};
 
-// Cells of a line: 0 is all that is before it, then each position is one, and `last` is all that is beyond, NaN included.
+// Lookup cells: 0 holds all samples before the map, then each position is a cell, and `last` holds all beyond, NaN included.
 template <typename K>
-__device__ u32 cell_on(const Line<K>& line, u32 last, K x) {
+__device__ u32 cell_on(const LinearMap<K>& line, u32 last, K x) {
     u32 position;
     if (line.at(x, position)) return position + 1;
     return x < line.start ? 0 : last;
 }
-// By signed comparisons of what the sum's bits are: those of numbers below 2^23, negative ones included, are below its
-// bits, and those of larger ones and of NaN above.
-inline __device__ u32 cell_on(const Line<float>& line, u32 last, float x) {
+// Compares the sum's bits as signed integers: those of numbers below 2^23, negative ones included, are below the bits of
+// 2^23, those of larger ones and of NaN above.
+inline __device__ u32 cell_on(const LinearMap<float>& line, u32 last, float x) {
     const float sum = __fadd_rd((x - line.start) * line.scale, line.offset);
 #if ON_GPU
     const int bits = __float_as_int(sum);  // every NaN that a GPU calculates is 0x7fffffff
@@ -125,8 +125,8 @@ inline __device__ u32 cell_on(const Line<float>& line, u32 last, float x) {
     return u32(min(max(bits, 0x4affffff), 0x4affffff + int(last)) - 0x4affffff);
 }
 
-// What of a sample lies on the line that a table's cells are cut from: itself, or the place of a float among all floats,
-// where thresholds of every magnitude are apart.
+// What a lookup table maps: the sample itself, or the place of a float among all floats, which keeps thresholds of every
+// magnitude apart.
 template <typename K>
 struct ByValue {
     using type = K;

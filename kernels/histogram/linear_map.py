@@ -1,7 +1,7 @@
-"""Lines that gpu.cu places samples on (linear_map.cuh), and how far bins lie beside their places on them.
+"""Linear maps from samples to positions (linear_map.cuh), and how far from their places on them bins lie.
 
-A position never decreases with the sample, so its extremes on a bin are at the bin's first and last sample. Here they
-are evaluated in the kernel's own arithmetic: what holds for these two holds for all samples of the bin.
+A position never decreases with the sample, so its extremes over a bin are those of the first and the last sample of the
+bin. They are evaluated here in the arithmetic of the kernel: what holds for these two holds for all samples of the bin.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from kernels.histogram.binning import Binning
 KEYS = {"int16": np.int32, "uint16": np.int32, "float16": np.float32}
 BITS = {"f4": 23, "f8": 32, "i4": 32, "u4": 32, "i8": 32, "u8": 32}  # of the positions, by key
 ORIGIN = {4: 2.0**23, 8: 2.0**52}  # where floats of so many bytes are one apart
-DOUBTFUL = 1 / 16  # of the positions at most: more of them are not worth the line
+MAX_UNCERTAIN = 1 / 16  # share of the positions; beyond it a search is faster than the map
 
 
 @dataclass(frozen=True)
-class Line:
+class LinearMap:
     """Positions of keys.
 
     Attributes
@@ -31,7 +31,7 @@ class Line:
     start
         Key at which distances are zero.
     reach
-        Of integers the distance, of floats the position of the last key on the line.
+        Of integers the distance, of floats the position of the last key mapped.
     scale, offset
         position = distance * scale + offset, rounded down; for integers of 32 bits in units of 2**-32, for others from
         ORIGIN on, in whole numbers.
@@ -43,7 +43,7 @@ class Line:
     offset: Any
 
     def positions(self, keys: NDArray[Any]) -> NDArray[np.int64]:
-        """Of keys at or above `start` if they are integers, and of any floats; 2**62 beyond the line, -1 before it."""
+        """Of integer keys at or above `start`, and of any floats; 2**62 beyond the map, -1 before it."""
         if keys.dtype.kind != "f" and keys.itemsize == 4:
             fixed = _distance(keys, self.start).astype(np.uint64) * np.uint64(self.scale) + self.offset
             return np.asarray(fixed >> np.uint64(32)).astype(np.int64)
@@ -62,37 +62,37 @@ def _distance(keys: NDArray[Any], start: Any) -> NDArray[Any]:
     return np.asarray(keys.view(unsigned) - np.asarray(start).view(unsigned))
 
 
-def make_line(start: Any, last: Any, scale: Fraction, offset: Fraction, positions: int) -> Line | None:
-    """Line in the arithmetic of the keys, to the key `last`; None where there is none."""
+def make_map(start: Any, last: Any, scale: Fraction, offset: Fraction, positions: int) -> LinearMap | None:
+    """Map in the arithmetic of the keys, up to the key `last`; None if that arithmetic cannot represent it."""
     key = np.asarray(start).dtype
     origin = ORIGIN[key.itemsize]
     if key.kind == "f":
         if abs(scale) > _most(key) or abs(offset) > origin / 2:
             return None
-        return Line(start, np.uint32(positions - 1), key.type(float(scale)), key.type(origin + round(offset)))
+        return LinearMap(start, np.uint32(positions - 1), key.type(float(scale)), key.type(origin + round(offset)))
     far = int(last) - int(start)
     if key.itemsize == 8:
         if scale > _most(np.dtype(np.float64)) or offset > origin / 2:
             return None
-        return Line(start, np.uint64(far), np.float64(scale), np.float64(origin + round(offset)))
+        return LinearMap(start, np.uint64(far), np.float64(scale), np.float64(origin + round(offset)))
     fixed, shift = int(scale * 2**32), int(offset * 2**32)
     if not 0 <= fixed < 2**32 or not 0 <= shift < 2**63 or far * fixed + shift >= 2**64:
         return None
-    return Line(start, np.uint32(far), np.uint32(fixed), np.uint64(shift))
+    return LinearMap(start, np.uint32(far), np.uint32(fixed), np.uint64(shift))
 
 
 @dataclass(frozen=True)
-class RegularLine:
-    """Evenly spaced bins on a line, 2**fraction positions each: see Regular in locate.cuh."""
+class RegularMap:
+    """Evenly spaced bins on a linear map, 2**fraction positions each: see Regular in locate.cuh."""
 
-    line: Line
+    line: LinearMap
     fraction: int
     below: int
-    doubtful: int
+    uncertain: int
 
 
-def regular_line(binning: Binning) -> RegularLine | None:
-    """Line of evenly spaced bins; None where the position says too little of the bin."""
+def regular_map(binning: Binning) -> RegularMap | None:
+    """Map of evenly spaced bins; None if a position determines too few of the bins."""
     key = np.dtype(KEYS.get(binning.dtype.name, binning.dtype))
     bins, keys = binning.bins, binning.thresholds.astype(key)
     if not len(keys) or not keys[0] < keys[-1]:
@@ -115,9 +115,9 @@ def regular_line(binning: Binning) -> RegularLine | None:
                 fraction -= 1
             if fraction < 0:
                 return None
-        # Integers are apart: in the middle between two of them a border is safe from rounding.
+        # Halfway between two integers a border is safe from rounding.
         shift = max((int(start) - lower) * per_unit + _slack(binning, per_unit), Fraction(0))
-    line = make_line(start, last, per_unit * 2**fraction, shift * 2**fraction, bins << fraction)
+    line = make_map(start, last, per_unit * 2**fraction, shift * 2**fraction, bins << fraction)
     return None if line is None else _measured(binning, keys, line, fraction)
 
 
@@ -126,7 +126,7 @@ def _greatest(dtype: np.dtype[Any], key: np.dtype[Any]) -> Any:
 
 
 def _slack(binning: Binning, per_unit: Fraction) -> Fraction:
-    """How far to move the line of integers so that borders lie halfway between the samples beside them."""
+    """How far to shift a map of integers so that borders lie halfway between neighbouring samples."""
     first = binning.thresholds[: binning.bins]
     inner = first > np.iinfo(binning.dtype).min  # the smallest one reaches edges far below it
     above = (first.astype(np.float64) - binning.edges[: len(first)])[inner]  # of an edge the first sample there
@@ -135,7 +135,7 @@ def _slack(binning: Binning, per_unit: Fraction) -> Fraction:
     return Fraction(float(1 - above.max() - above.min()) / 2) * per_unit
 
 
-def _measured(binning: Binning, keys: NDArray[Any], line: Line, fraction: int) -> RegularLine | None:
+def _measured(binning: Binning, keys: NDArray[Any], line: LinearMap, fraction: int) -> RegularMap | None:
     bins, key = binning.bins, keys.dtype
     starts = keys[:bins]
     number = np.arange(len(starts), dtype=np.int64) << fraction
@@ -145,9 +145,9 @@ def _measured(binning: Binning, keys: NDArray[Any], line: Line, fraction: int) -
         reach = min(bins << fraction, overflow) - 1
         if reach < 0:
             return None
-        line = Line(line.start, np.uint32(reach), line.scale, line.offset)
+        line = LinearMap(line.start, np.uint32(reach), line.scale, line.offset)
     else:
-        # Beyond the border of the last bin, which has its upper edge, it is not the line that places a sample.
+        # Past the last bin, which includes its upper edge, a sample is not placed by the map.
         if int(line.positions(keys[:1])[0]) >= bins << fraction:
             return None
         line = _shortened(line, (bins << fraction) - 1)
@@ -160,8 +160,8 @@ def _measured(binning: Binning, keys: NDArray[Any], line: Line, fraction: int) -
     above = int(np.max(last - number - (1 << fraction) + 1, initial=0, where=reached))
     if key.kind == "f":
         above = max(above, int(line.positions(_before(binning.thresholds[:1], key))[0]) + 1)
-    doubtful = below + above
-    return RegularLine(line, fraction, below, doubtful) if doubtful <= DOUBTFUL * 2**fraction else None
+    uncertain = below + above
+    return RegularMap(line, fraction, below, uncertain) if uncertain <= MAX_UNCERTAIN * 2**fraction else None
 
 
 def _before(values: NDArray[Any], key: np.dtype[Any]) -> NDArray[Any]:
@@ -170,24 +170,24 @@ def _before(values: NDArray[Any], key: np.dtype[Any]) -> NDArray[Any]:
         return np.asarray(np.nextafter(values, values.dtype.type(-np.inf)).astype(key))
 
 
-def _shortened(line: Line, most: int) -> Line:
-    """The line of integers up to the last key whose position is not above `most`."""
+def _shortened(line: LinearMap, most: int) -> LinearMap:
+    """A map of integers, cut after the last key whose position is not above `most`."""
     low, high = 0, int(line.reach)
     while low < high:
         middle = (low + high + 1) // 2
         key = np.asarray(int(line.start) + middle, np.asarray(line.start).dtype)
         low, high = (middle, high) if int(line.positions(key[None])[0]) <= most else (low, middle - 1)
-    return Line(line.start, type(line.reach)(low), line.scale, line.offset)
+    return LinearMap(line.start, type(line.reach)(low), line.scale, line.offset)
 
 
 @dataclass(frozen=True)
-class NarrowLine:
-    """Integers of 16 bits on a line of counters: see Narrow in locate.cuh.
+class NarrowMap:
+    """A map from 16-bit integers to counters: see Narrow in locate.cuh.
 
     Attributes
     ----------
     low, last, beyond
-        What is below `low` counts as that, what is above `last` as `beyond`.
+        Samples below `low` count as `low`, those above `last` as `beyond`.
     scale, offset, fraction
         counter = (sample * scale + offset) >> fraction, modulo 2**32.
     slot_of : uint32 array
@@ -203,8 +203,8 @@ class NarrowLine:
     slot_of: NDArray[np.uint32]
 
 
-def narrow_line(binning: Binning) -> NarrowLine | None:
-    """Line on which no counter is that of two slots; None where the one that is looked at is not so."""
+def narrow_map(binning: Binning) -> NarrowMap | None:
+    """Map on which no counter belongs to two slots; None if the one tried has such a counter."""
     keys = binning.thresholds.astype(np.int64)
     if not len(keys) or not keys[0] < keys[-1]:
         return None
@@ -229,4 +229,4 @@ def narrow_line(binning: Binning) -> NarrowLine | None:
     slot_of[counters] = slots
     if len(slot_of) > 2 * binning.slots or (slot_of[counters] != slots).any():
         return None
-    return NarrowLine(low, last, beyond, np.uint32(scale), np.uint32(round(offset) % 2**32), fraction, slot_of)
+    return NarrowMap(low, last, beyond, np.uint32(scale), np.uint32(round(offset) % 2**32), fraction, slot_of)

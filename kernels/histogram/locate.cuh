@@ -1,10 +1,10 @@
-// Where a sample falls: its slot among exact thresholds (kernels/histogram/binning.py), by shift, line or table.
+// Where a sample falls: its slot among exact thresholds (binning.py), by shift, linear map or lookup table.
 //
-// Each way has two halves. `quick` finds the slot of nearly every sample with no branch; of the others it says that it
-// did not, and `slow` finds those.
+// Each has two halves. `quick` finds the slot of nearly every sample without a branch and reports those that it did not
+// find; `slow` finds them.
 //
-// FIRST_SLOT: slot of the counter 0. MISSES: what is not found may have any counter; else it has one, or, where there are
-// some BEYOND the last, one of those. SELDOM_SLOW: on most data nothing is left to `slow`. NEXT: the faster, as measured.
+// FIRST_SLOT: slot of counter 0. MISSES: a sample that is not found may get any counter; else its own, or, with BEYOND,
+// one past the last. SELDOM_SLOW: on most data nothing is left to `slow`. NEXT: the faster choice, as measured.
 #pragma once
 
 #include "histogram/linear_map.cuh"
@@ -53,7 +53,7 @@ __device__ void load_shared_if(K& value, const K* from, bool wanted) {
 #endif
 }
 
-// The thresholds themselves: as many as there are, ascending, and the first and the last of them.
+// The thresholds, ascending, with copies of the first and the last.
 template <typename K>
 struct Thresholds {
     const K* values;
@@ -61,7 +61,7 @@ struct Thresholds {
     K lowest, highest;
     u32 bins;
 
-    // How many of those from `low` on, but below `high`, a sample reaches, and with them all below `low`.
+    // `low`, and how many of the thresholds from `low` on but below `high` a sample reaches.
     __device__ u32 between(int low, int high, K x) const {
         while (low < high) {
             const int middle = (low + high) >> 1;
@@ -77,14 +77,14 @@ struct Thresholds {
     }
 };
 
-// Evenly spaced bins are 2^fraction positions of the line wide, up to rounding. The first sample of bin i is at least at
-// i * 2^fraction - below, the last of bin i - 1 less than `doubtful` beyond that: between the two a threshold decides,
-// and elsewhere the position does. The host finds both bounds in the arithmetic of the line. SURE: both are zero.
+// Evenly spaced bins are 2^fraction positions wide, up to rounding. The first sample of bin i is at least at
+// i * 2^fraction - below, the last of bin i - 1 less than `uncertain` beyond that: between the two a threshold decides,
+// elsewhere the position does. The host finds both bounds in the arithmetic of the map. SURE: both are zero.
 template <typename K, bool SURE>
 struct Regular {
-    Line<K> line;
+    LinearMap<K> line;
     int fraction;
-    u32 below, doubtful;
+    u32 below, uncertain;
     Thresholds<K> thresholds;
 
     static constexpr u32 FIRST_SLOT = 1;
@@ -94,7 +94,7 @@ struct Regular {
         u32 position;
         const bool near = line.at(x, position);
         counter = position >> fraction;
-        return near && (SURE || ((position + below) & ((1u << fraction) - 1)) >= doubtful);
+        return near && (SURE || ((position + below) & ((1u << fraction) - 1)) >= uncertain);
     }
     __device__ u32 slow(K x) const {
         u32 position;
@@ -104,21 +104,21 @@ struct Regular {
     }
 };
 
-// Any edges: the line is cut into cells, and of each a table says how many thresholds lie before it and how many in it.
-// Where there are none, that is the slot; where there is one, it is compared; elsewhere there is a search among them. So
-// each sample is found at once. The first cell is all that is before the line, and the last all that is beyond it.
+// Any edges: a table has, for each lookup cell, how many thresholds lie before it and how many in it. Without a threshold
+// in the cell, the first number is the slot; a single one is compared; more are searched. The first cell holds all samples
+// before the map, the last all beyond it.
 template <typename K, typename Map, bool HELD>
 struct Search {
     static constexpr u32 FIRST_SLOT = 0;
     static constexpr bool MISSES = false, BEYOND = false, SELDOM_SLOW = true;
     static constexpr Next NEXT = Next::IN_TURNS;
     static constexpr u32 FIRST_BITS = 21, MANY = (1u << (32 - FIRST_BITS)) - 1;  // MANY: so many or more
-    Line<typename Map::type> line;
+    LinearMap<typename Map::type> line;
     u32 last;
     const u32* cells;
     Thresholds<K> thresholds;
 
-    // The threshold is read where it is `wanted`: lanes that want none wait for no bank. HELD: in shared memory.
+    // The threshold is read only if `wanted`, so that other lanes wait for no bank. HELD: in shared memory.
     __device__ bool reaches(K x, u32 number, bool wanted) const {
 #if ON_GPU
         if (HELD) {
@@ -141,8 +141,8 @@ struct Search {
     __device__ u32 slow(K x) const { return 0; }
 };
 
-// What is below `low` counts as that, what is above `last` as `beyond`, which is far enough from the last edge, where the
-// last bin is closed. Every result is a counter, and none is doubtful.
+// A sample below `low` counts as `low`, one above `last` as `beyond`, which is far enough past the last edge, where the
+// last bin is closed. Every result is a counter, and none is uncertain.
 struct Narrow {
     int low, last, beyond;
     u32 scale, offset;

@@ -1,4 +1,4 @@
-"""Tables of cells that histogram_search starts from: how many thresholds lie before and in each piece of a line."""
+"""Lookup tables of histogram_search: how many thresholds lie before and in each cell of a linear map."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.histogram.linear_map import Line, make_line
+from kernels.histogram.linear_map import LinearMap, make_map
 
 FIRST_BITS = 21  # of an entry; FIRST_BITS in locate.cuh
 
 
 @dataclass(frozen=True)
-class Table:
-    """Cells on a line, and the thresholds before and in each of them: see Search in locate.cuh."""
+class LookupTable:
+    """Cells of a linear map, and the thresholds before and in each of them: see Search in locate.cuh."""
 
     by_bits: bool
-    line: Line
-    cells: NDArray[np.uint32]  # the first before the line, the last beyond it
+    line: LinearMap
+    cells: NDArray[np.uint32]  # the first before the map, the last beyond it
     crowd: float  # thresholds in the cell of a threshold, on average
 
 
-def table(keys: NDArray[Any], cells: int) -> Table:
-    """Cells of at most so many, by value or by bits, whichever takes thresholds further apart."""
+def lookup_table(keys: NDArray[Any], cells: int) -> LookupTable:
+    """A table of at most `cells` cells, by value or by bits, whichever spreads the thresholds better."""
     tables = [_cut(keys, keys, cells, False)]
     if keys.dtype.kind == "f":
         tables.append(_cut(keys, ordered_bits(keys), cells, True))
@@ -33,7 +33,7 @@ def table(keys: NDArray[Any], cells: int) -> Table:
 
 
 def ordered_bits(keys: NDArray[Any]) -> NDArray[Any]:
-    """Places of floats among all floats: ByBits in linear_map.cuh."""
+    """Places of floats among all floats, as ByBits in linear_map.cuh."""
     signed, unsigned = np.dtype(f"i{keys.itemsize}"), np.dtype(f"u{keys.itemsize}")
     with np.errstate(invalid="ignore"):
         bits = (keys + keys.dtype.type(0)).view(signed)
@@ -41,19 +41,19 @@ def ordered_bits(keys: NDArray[Any]) -> NDArray[Any]:
     return np.asarray(bits ^ (bits >> signed.type(8 * keys.itemsize - 1) | sign)).view(unsigned)
 
 
-def _cut(keys: NDArray[Any], places: NDArray[Any], cells: int, by_bits: bool) -> Table:
+def _cut(keys: NDArray[Any], places: NDArray[Any], cells: int, by_bits: bool) -> LookupTable:
     finite = places[np.isfinite(places)] if places.dtype.kind == "f" else places
     line = None
     if len(finite) > 1 and finite[0] < finite[-1]:
         span = Fraction(_number(finite[-1])) - Fraction(_number(finite[0]))
         cells = cells if places.dtype.kind == "f" or span > cells else int(span)
-        line = make_line(finite[0], finite[-1], cells / span * (1 - Fraction(1, 2**20)), Fraction(0), cells)
+        line = make_map(finite[0], finite[-1], cells / span * (1 - Fraction(1, 2**20)), Fraction(0), cells)
     if line is None or not 0 <= int(line.positions(finite[-1:])[0]) < cells:
         start = finite[0] if len(finite) else places.dtype.type(0)
-        cells, line = 1, make_line(start, start, Fraction(0), Fraction(0), 1)
+        cells, line = 1, make_map(start, start, Fraction(0), Fraction(0), 1)
     assert line is not None
-    if places.dtype.kind == "f" and len(finite):  # no further than a threshold that can be compared
-        line = Line(line.start, np.uint32(line.positions(finite[-1:])[0]), line.scale, line.offset)
+    if places.dtype.kind == "f" and len(finite):  # up to the last finite threshold
+        line = LinearMap(line.start, np.uint32(line.positions(finite[-1:])[0]), line.scale, line.offset)
     of_threshold = line.positions(places)
     first = np.searchsorted(of_threshold, np.arange(-1, cells), side="left")
     inside = np.searchsorted(of_threshold, np.arange(-1, cells), side="right") - first
@@ -61,9 +61,9 @@ def _cut(keys: NDArray[Any], places: NDArray[Any], cells: int, by_bits: bool) ->
     beyond = many << FIRST_BITS
     entries = np.append(first | np.minimum(inside, many) << FIRST_BITS, beyond).astype(np.uint32)
     if by_bits:
-        entries[0] = beyond  # there may be a NaN, whose sign is the highest bit
+        entries[0] = beyond  # NaN with its sign set comes first
     crowd = float((inside.astype(np.float64) ** 2).sum() / max(1, len(keys)))
-    return Table(by_bits, line, entries, crowd)
+    return LookupTable(by_bits, line, entries, crowd)
 
 
 def _number(value: Any) -> int | float:

@@ -1,4 +1,4 @@
-"""Elementwise operations on arrays of different dtypes and shapes: promoted and broadcast as NumPy does it."""
+"""Elementwise operations on arrays of different dtypes and shapes, promoted and broadcast as NumPy does it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from kernels.map.gpu import elementwise, elementwise_cpu, elementwise_reference
+from kernels.common.arrays import converted
+from kernels.map.cpu import elementwise_cpu
+from kernels.map.gpu import elementwise
+from kernels.map.reference import elementwise_reference
 
 
 def combine(arrays: Sequence[Any], operation: str) -> Any:
@@ -34,39 +37,23 @@ def combine_reference(arrays: Sequence[Any], operation: str) -> Any:
 
 
 def _promoted(apply: Callable[..., Any], arrays: Sequence[Any], operation: str) -> Any:
-    # One after the other, as in a * b + c: of int8, uint8 and float16 all at once NumPy makes float16.
+    # Pairwise, as in a * b + c: promoted all at once, int8, uint8 and float16 would give float16.
     dtype = reduce(np.promote_types, (array.dtype for array in arrays))
     if operation == "multiply_add" and np.promote_types(arrays[0].dtype, arrays[1].dtype) != dtype:
-        # As in a * b + c, the product has the dtype of its own operands.
+        # As in a * b + c, the product has the dtype promoted from its own operands.
         return _promoted(apply, (_promoted(apply, arrays[:2], "multiply"), arrays[2]), "add")
     alike = [converted(array, dtype) for array in arrays]
     shape = np.broadcast_shapes(*(array.shape for array in alike))
     if isinstance(alike[0], np.ndarray):
-        spread = [np.atleast_1d(np.broadcast_to(array, shape)) for array in alike]  # NumPy makes no arrays of scalars
+        # NumPy's operations return scalars for arrays without axes.
+        spread = [np.atleast_1d(np.broadcast_to(array, shape)) for array in alike]
     else:
         spread = [_spread_on_device(array, shape).reshape(-1) for array in alike]
     return apply(*spread, operation=operation).reshape(shape)
 
 
-def converted(array: Any, dtype: np.dtype[Any]) -> Any:
-    """``array.astype(dtype, copy=False)``, exact also on a device.
-
-    CuPy compiles its own kernels with ``-ftz=true``: they take subnormal numbers of float32 for zeros.
-    """
-    result = array.astype(dtype, copy=False)
-    if array.dtype != np.float32 or result.dtype != np.float64 or isinstance(array, np.ndarray):
-        return result
-    bits = array.reshape(-1).view(np.uint32)
-    small = (bits & 0x7F800000) == 0
-    if small.any():
-        of_small = bits[small]
-        magnitude = (of_small & 0x7FFFFF).astype(np.float64) * 2.0**-149
-        result.reshape(-1)[small] = magnitude * (1 - 2 * (of_small >> 31).astype(np.float64))
-    return result
-
-
 def _spread_on_device(array: Any, shape: tuple[int, ...]) -> Any:
-    """The array repeated to a shape, C-contiguous as kernels need it."""
+    """The array broadcast to a shape and made C-contiguous, as kernels need it."""
     if array.shape == shape:
         return array
     import cupy

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from kernels.common import nvrtc
+from kernels.common.arrays import converted
 from kernels.common.checks import check_array
 from kernels.common.constants import constant
-from kernels.map.promotion import converted
 from kernels.matmul.formats import FORMATS, bits_of, moduli_for
 from kernels.matmul.memory import DEPTH, INNER, WORDS, ceil_div, empty, matrices_of, numbered
 from kernels.matmul.rounding import too_large
-from kernels.matmul.tiles import LARGE, MOST_STAGES, SMALL, Planes, Sizes, Tile, Totals, Warps, choose_tile
+from kernels.matmul.tiles import HOPPER, LARGE, MOST_STAGES, SMALL, Planes, Sizes, Tile, Totals, Warps, choose_tile
 
 SOURCE = Path(__file__).with_name("gpu.cu")
 
@@ -238,3 +238,4 @@ INSTANCES = (
     *(f"finish_floats<Float{bits}, {moduli}>" for bits, moduli in ((16, 9), (32, 10), (64, 16))),
     "finish_integers<int, 10>", "finish_integers<i64, 19>",
 )  # fmt: skip
+HOPPER_INSTANCES = (HOPPER.kernel,)  # that compile for sm_90a alone

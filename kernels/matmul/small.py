@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from kernels.common import nvrtc
+from kernels.common.arrays import converted
 from kernels.common.checks import check_array
 from kernels.common.constants import constant
-from kernels.map.promotion import converted
 from kernels.matmul.formats import FORMATS
 from kernels.matmul.memory import ceil_div, empty, is_small, matrices_of, numbered
 

@@ -75,7 +75,8 @@ class SmallKProduct(SmallProduct):
         self.product[...] = multiplied(self.replacement, lambda: [(a, b)]).view(self.product.dtype)
 
 
-INSTANCES = tuple(
+# They compile for sm_90a alone.
+HOPPER_INSTANCES = tuple(
     f"multiply_small_k<Float{bits}, {pieces}, {whole}>"
     for bits in (16, 32, 64) for pieces in (1, 2) for whole in ("true", "false")
 )  # fmt: skip

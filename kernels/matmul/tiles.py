@@ -135,8 +135,8 @@ class Warps:
         kernel = nvrtc.load(SOURCE, self.kernel)
         blocks = ceil_div(sizes.rows, self.rows) * ceil_div(sizes.columns, self.columns)
         lines = (np.int64(sizes.stacks[0] * sizes.rows), np.int64(sizes.stacks[1] * sizes.columns))
-        arguments = (planes.a, planes.b, planes.a_of, planes.b_of, *lines)
-        arguments += tuple(map(np.int32, (sizes.rows, sizes.columns, planes.padded)))
+        lengths = map(np.int32, (sizes.rows, sizes.columns, planes.padded))
+        arguments = (planes.a, planes.b, planes.a_of, planes.b_of, *lines, *lengths)
         results = (*map(np.int32, (add, sizes.moduli)), totals.residues, totals.magnitudes)
         for start in range(0, sizes.matrices, MAX_MATRICES):
             kernel(

@@ -12,7 +12,7 @@ from kernels.common import device, nvrtc
 from kernels.common.checks import check_array
 from kernels.common.constants import constant
 from kernels.common.dtypes import C_TYPES
-from kernels.common.zeros_pool import current_stream
+from kernels.common.memory import current_stream
 from kernels.reduce import partial as layout
 from kernels.reduce.exact_sum import SQUARE_BITS, SQUARE_WORDS, SUM_BITS, SUM_WORDS
 

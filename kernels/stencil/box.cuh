@@ -1,11 +1,12 @@
-// Plain sums of a span, tile by tile: what comes into a window and goes out of it, added up by all threads of a block.
+// Plain sums of a span, tile by tile: a prefix sum over the elements that enter and leave the window, by all threads of
+// a block.
 #pragma once
 
 #include "stencil/terms.cuh"
 
-constexpr int SPARE = 1;  // elements may become 2^SPARE times as large before grids are chosen anew
+constexpr int SPARE = 1;  // elements may grow by 2^SPARE before new grids have to be chosen
 
-// Outputs of a row that follow one another: `x` and `out` are what they are computed from and where they go.
+// Consecutive outputs of a row: `x` is the row shifted to the first of them, `out` where they are stored.
 template <typename T, typename Out> struct Span {
     Row<T> x;
     Out* out;
@@ -18,7 +19,7 @@ template <typename T, typename Out> struct Span {
     }
 };
 
-// Results of a warp's part of a tile from shared memory, as many as there are outputs left.
+// Stores a warp's part of a tile from shared memory, `left` outputs at most.
 template <int COUNT, typename Out> __device__ void store(Out* out, const Out* from, int left) {
     constexpr int PART = 32 * COUNT;
     const int lane = threadIdx.x % 32, first = int(threadIdx.x) / 32 * PART;
@@ -36,9 +37,9 @@ template <int COUNT, typename Out> __device__ void store(Out* out, const Out* fr
     }
 }
 
-// What is added to a window's sum from the first output of a tile to each of a thread; false if an element does not
-// fit. Where there may be elements that are not finite (MARKED), they count as zeros. `before` is what threads of the
-// warp before this one add, `parts` gets what each warp adds.
+// The window of an output is the tile's first window without its last element, plus `before`, which is the change over
+// earlier threads of the warp, plus the output's own `sums`; `parts` gets the total of each warp. Returns false if an
+// element does not fit into `terms`. Elements that are not finite count as zeros where there may be some (MARKED).
 template <bool MARKED, typename Terms, typename T, int COUNT>
 __device__ bool add_up(const Terms& terms, const T* entering, const T* leaving, typename Terms::Part (&sums)[COUNT],
                        typename Terms::Part& before, typename Terms::Part* parts) {
@@ -56,8 +57,8 @@ __device__ bool add_up(const Terms& terms, const T* entering, const T* leaving, 
     return fits;
 }
 
-// Windows with elements that are not finite get what they sum to. `start` has those of the tile's first window, `next`
-// gets those of the next tile's, both in shared memory. Returns whether one came in.
+// Replaces the results of windows that have NaN or infinities. `start` has the marks of the tile's first window, `next`
+// gets those of the next tile's; both are in shared memory. Returns whether a marked element entered.
 template <int WARPS, int COUNT, typename T>
 __device__ bool put_marks(const T* entering, const T* leaving, const Marks& start, Marks& next, double* results) {
     __shared__ Marks parts[WARPS];
@@ -81,18 +82,18 @@ __device__ bool put_marks(const T* entering, const T* leaving, const Marks& star
     return any;
 }
 
-// Sums of the windows of a span; false if one does not fit (integers). Where a tile does not fit into `terms`, `leave`
-// gets its first output, and says with which to go on. Whether it has been `chosen` what they are added up in is tried
-// before anybody looks at the elements. In the ring is what the windows of a tile and the next one have; where `ring`
-// elements are too few for that, what leaves them comes once more, through a ring of its own.
-template <int BLOCK, int COUNT, int AHEAD, typename Terms, typename T, typename Out, typename Leave>
-__device__ bool slide(const Span<T, Out>& span, i64 radius, int ring, Terms terms, bool chosen, Leave leave) {
+// Sums of the windows of a span; false if an integer sum overflows. A tile that does not fit into `terms` is passed to
+// `defer` by its first output, which returns the output to go on with. Where the grids of `terms` are `chosen`, they
+// are tried before the elements are scanned. The ring holds the windows of a tile and of the next one; where `ring`
+// elements are too few for that, elements that leave the window are loaded a second time, through a ring of their own.
+template <int BLOCK, int COUNT, int AHEAD, typename Terms, typename T, typename Out, typename Defer>
+__device__ bool slide(const Span<T, Out>& span, i64 radius, int ring, Terms terms, bool chosen, Defer defer) {
     using Part = typename Terms::Part;
     using Whole = typename Terms::Whole;
     constexpr int TILE = BLOCK * COUNT, WARPS = BLOCK / 32;
     static_assert(COUNT % 2 == 1, "an odd stride keeps lanes on different banks of shared memory");
     __shared__ Part parts[WARPS];
-    // All elements of a tile's first window but the one that comes in last; and of the next tile's.
+    // Sum of a tile's first window without its last element, and of the next tile's; likewise their marks.
     __shared__ Whole windows[2];
     __shared__ Marks marks[2];
     int turn = 0;
@@ -100,13 +101,13 @@ __device__ bool slide(const Span<T, Out>& span, i64 radius, int ring, Terms term
     Ring<T, COUNT, BLOCK> in{reinterpret_cast<T*>(ordered + TILE), ring};
     Ring<T, COUNT, BLOCK> gone{in.elements + ring + in.EXTRA, ring};
     const bool together = 2 * radius + (1 + AHEAD) * TILE + 2 * in.PER_PACK <= ring;
-    [[maybe_unused]] const bool counted = 2 * radius + 1 < i64(1) << Marks::BITS;  // as many marks as there may be
+    [[maybe_unused]] const bool counted = 2 * radius + 1 < i64(1) << Marks::BITS;  // Marks cannot overflow
     const i64 last = span.count + 2 * radius;
     const int own = threadIdx.x * COUNT;
 
     bool all_hold = true;
     int tile = 0;
-    while (tile < span.count) {  // once, but for floats that do not fit into what they are added up in
+    while (tile < span.count) {  // once, except for floats that do not fit into `terms`
         int leaves = in.start(span.x, tile), enters = leaves + int(2 * radius);
         if (together) {
             in.fetch_packs(span.x, (enters + TILE + in.PER_PACK - 1) / in.PER_PACK * in.PER_PACK, last);
@@ -117,23 +118,23 @@ __device__ bool slide(const Span<T, Out>& span, i64 radius, int ring, Terms term
         }
         wait_for_fetched();
         __syncthreads();
-        // `apply` to the first elements.
+        // Applies `apply` to that many elements from the tile's first window on.
         const auto for_each = [&](i64 elements, auto apply) {
             if (!together) return span.x.template for_each<BLOCK>(tile, elements, apply);
 #pragma unroll 4
             for (int k = threadIdx.x; k < int(elements); k += BLOCK) apply(in.elements[leaves + k]);
         };
-        i64 marked = tile;  // the first output from which on all elements may be taken for finite
+        i64 marked = tile;  // from this output on all elements are known, or assumed, to be finite
         if constexpr (Terms::ADAPTS) {
             if (!chosen) {
                 int low, high;
                 const bool finite = places<T>(for_each, 2 * radius + min(span.count - tile, TILE), low, high);
                 if (!terms.choose(low, high, SPARE, radius, 2 * radius + 1, TILE) || !(finite || counted)) {
-                    tile = leave(tile);
+                    tile = defer(tile);
                     continue;
                 }
             }
-            chosen = false;  // if it is tried again
+            chosen = false;  // a second attempt scans the elements
         }
         Whole first{};
         [[maybe_unused]] bool fit = true;
@@ -207,7 +208,7 @@ __device__ bool slide(const Span<T, Out>& span, i64 radius, int ring, Terms term
                 }
             store<COUNT>(span.out + tile, ordered, count);
         }
-        wait_for_fetched();  // what is on its way has to be there before anything else comes to its place
+        wait_for_fetched();  // loads in flight have to land before their place is reused
         __syncthreads();
     }
     return all_hold;

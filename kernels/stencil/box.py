@@ -1,24 +1,25 @@
-"""Plain sums of sliding windows on a GPU: which kernels of `gpu.cu` run, on what, one after another."""
+"""Plain sums of sliding windows on a GPU: which kernels of `gpu.cu` run, in which order, on which outputs."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from kernels.common import device, nvrtc
-from kernels.stencil.launch import C_TYPES, MAX_STEP, THREADS, check, checked_blocks, empty, step_of
-from kernels.stencil.windows import OUTSIDE, box_cpu, box_dtype
-
-SOURCE = Path(__file__).with_name("gpu.cu")
+from kernels.common.constants import constant
+from kernels.common.dtypes import C_TYPES
+from kernels.stencil.cpu import box_cpu
+from kernels.stencil.launch import MAX_STEP, SOURCE, THREADS, check, checked_blocks, empty, step_of
+from kernels.stencil.windows import OUTSIDE, box_dtype
 
 RESULTS = {"int64": "i64", "uint64": "u64", "float64": "double"}
 
 
 class Shape(NamedTuple):
-    """Threads of a block, sums of each at a time, tiles on their way meanwhile, blocks that are to have registers."""
+    """Template arguments of `box`: threads per block, sums per thread and tile, tiles loaded ahead, resident blocks
+    that the registers have to suffice for."""
 
     threads: int
     items: int
@@ -26,8 +27,8 @@ class Shape(NamedTuple):
     blocks: int
 
 
-# By kind and bytes of an element: for windows of less than a quarter of a tile, for others, for those that few blocks
-# have room for, and for those that none has.
+# By kind and bytes of an element, four shapes: for windows shorter than a quarter of a tile, for wider ones, for those
+# that fit into shared memory only where few blocks share it, and for those that do not fit at all.
 _INTEGERS = (Shape(128, 9, 1, 6), Shape(128, 9, 1, 6), Shape(256, 7, 1, 3), Shape(256, 7, 1, 3))
 _FLOATS = (Shape(128, 9, 2, 5), Shape(128, 9, 1, 5), Shape(256, 7, 1, 2), Shape(256, 7, 1, 2))
 SHAPES = {
@@ -39,22 +40,25 @@ SHAPES = {
     (True, 4): _FLOATS,
     (True, 8): (Shape(64, 7, 1, 10), Shape(128, 7, 1, 5), Shape(512, 7, 2, 1), Shape(256, 7, 1, 2)),
 }
-WIDE = Shape(THREADS, 7, 1, 4)  # of box_wide
-# By bytes of an element threads of a block of box_far, and Digits::ALL in digits.cuh.
-FAR, DIGITS = {4: 128, 8: 64}, {4: 14, 8: 71}
-FAR_BLOCKS = 6  # of it on a multiprocessor at most: what they read at a time has to stay in its first-level cache
-# Blocks for each that is resident: the more, the closer in memory is what they read and write at a time. Of floats and
-# 8-byte integers; of others.
+WIDE = Shape(THREADS, constant(SOURCE, "WIDE_ITEMS"), constant(SOURCE, "WIDE_AHEAD"), 4)  # of box_wide
+# By bytes of an element: threads per block of box_far, and 64-bit words of shared memory of each.
+FAR = {4: constant(SOURCE, "FAR_FLOAT"), 8: constant(SOURCE, "FAR_DOUBLE")}
+_DIGITS = SOURCE.with_name("digits.cuh")
+WORDS = {4: constant(_DIGITS, "FLOAT_WORDS"), 8: constant(_DIGITS, "DOUBLE_WORDS")}
+FAR_BLOCKS = 6  # per multiprocessor, at most: what they read at a time has to stay in the L1 cache
+# Blocks per resident block: the more there are, the closer together in memory are concurrent reads and writes. For
+# floats and 8-byte integers; for other integers.
 WAVES, MANY_WAVES = 16, 64
-LEFT = 4096  # outputs that are left together, at least
-SAMPLE = 2**20  # elements that say which exponents an array has, where spans are shorter than SPAN tiles
-SPAN = 40
-STATIC = 2048  # bytes of shared memory that a kernel declares itself, at most
+DEFERRED = 4096  # outputs that are deferred to the next kernel together, at least
+# Where spans are shorter than SPAN tiles, a sample of the elements tells box the range of exponents beforehand.
+SAMPLE, SPAN = 2**20, 40
+STATIC = 2048  # upper bound on the static shared memory of a kernel, in bytes
 
-COUNTED = 2**20  # radius from which on elements that are not finite are not counted: Marks::BITS in wide_integers.cuh
-LONG = 2**31  # radius from which on 96 bits may not hold a sum: Long in wide_integers.cuh
+# The radius from which windows have more elements than Marks can count.
+COUNTED = 2 ** (constant(SOURCE.with_name("wide_integers.cuh"), "COUNT_BITS") - 1)
+LONG = 2**31  # the radius from which the 96 bits of Long may not hold a sum
 
-# Threads of a multiprocessor that there has to be room for, in small blocks and in large ones, with all of a window.
+# Threads per multiprocessor, in small blocks and in large ones, whose windows have to fit into shared memory.
 RESIDENT, LARGE_RESIDENT = 512, 512
 
 
@@ -63,7 +67,7 @@ def _shapes(dtype: np.dtype[Any]) -> tuple[Shape, ...]:
 
 
 def _instance(dtype: np.dtype[Any], shape: Shape, *sums: str) -> str:
-    """Template arguments of box behind the type of an element."""
+    """Template arguments of `box` after the element type."""
     return ", ".join(map(str, (RESULTS[str(box_dtype(dtype))], *shape, *sums)))
 
 
@@ -77,13 +81,13 @@ INSTANCES = (
 
 
 def box(x: Any, radius: int, before: int = 0, after: int = 0, outside: str = "zero") -> Any:
-    """Sums of all windows that lie within a row and what is taken for its neighbourhood.
+    """Sums of all windows that lie within a row and its boundary.
 
     Parameters
     ----------
     x : CuPy array, shape (rows, length), C-contiguous, of integers or floats
     radius, before, after, outside
-        As for `kernels.stencil.windows.box_cpu`.
+        As for `kernels.stencil.cpu.box_cpu`.
 
     Returns
     -------
@@ -93,12 +97,12 @@ def box(x: Any, radius: int, before: int = 0, after: int = 0, outside: str = "ze
     Raises
     ------
     TypeError, ValueError
-        If the array is none that the kernels read, or a window is longer than a row with its neighbourhood, or the
-        radius is 2**31 or more.
+        If the kernels do not take such an array, if a window is longer than a row with its boundary, or if the radius
+        is 2**31 or more.
     OverflowError
         If a sum of int64 or uint64 does not fit.
     MemoryError
-        If the device has no room for the result.
+        If the result does not fit into device memory.
     """
     rows, length, outputs = check(x, 2 * radius + 1, before, after, outside)
     dtype = box_dtype(x.dtype)
@@ -107,20 +111,19 @@ def box(x: Any, radius: int, before: int = 0, after: int = 0, outside: str = "ze
     out = empty((rows, outputs), dtype)
     if not out.size:
         return out
-    if x.dtype == np.float16 and radius >= COUNTED:  # for which there is no other kernel
+    if x.dtype == np.float16 and radius >= COUNTED:  # float16 has no kernel that box could defer to
         x = x.astype(np.float32)
-    placed = _Placed(x, out, rows, radius, (np.int64(length), np.int64(outputs), np.int64(-before), np.int64(radius),
-                                            np.int32(OUTSIDE.index(outside))))  # fmt: skip
-    left = _slide(placed)
-    if x.dtype.itemsize == 8 and dtype.kind != "f" and int(left[0]):
-        box_cpu(x.get(), radius, before, after, outside)  # raises, with the sum
-        raise AssertionError("expected a sum that does not fit, as the device said")
+    sizes = (np.int64(length), np.int64(outputs), np.int64(-before), np.int64(radius))
+    deferred = _slide(_Problem(x, out, rows, radius, (*sizes, np.int32(OUTSIDE.index(outside)))))
+    if x.dtype.itemsize == 8 and dtype.kind != "f" and int(deferred[0]):
+        box_cpu(x.get(), radius, before, after, outside)  # raises, and names the sum
+        raise AssertionError("expected the CPU to find the sum that overflowed on the device")
     return out
 
 
 @dataclass(frozen=True)
-class _Placed:
-    """Arrays on a device, and what each kernel has to know of them."""
+class _Problem:
+    """Arrays on the device, and the arguments that every kernel takes."""
 
     x: Any
     out: Any
@@ -140,54 +143,56 @@ class _Placed:
         return nvrtc.load(SOURCE, f"{name}<{', '.join(map(str, (C_TYPES[str(self.x.dtype)], *others)))}>")
 
 
-def _slide(placed: _Placed) -> Any:
-    """All sums; what is left, as `box` says."""
-    size, radius = placed.x.dtype.itemsize, placed.radius
-    shape, ring, shared = _shape_of_block(radius, placed.x.dtype)
+def _slide(problem: _Problem) -> Any:
+    """Compute all sums; returns what the first kernel wrote to `deferred` in gpu.cu."""
+    size, radius = problem.x.dtype.itemsize, problem.radius
+    shape, ring, shared = _shape_of_block(radius, problem.x.dtype)
     threads, tile = shape.threads, shape.threads * shape.items
-    # One grid would do for few float64 elements.
-    wide = not _holds_window(radius, shape, ring) and placed.x.dtype == np.float64
-    kernel = placed.kernel("box", _instance(placed.x.dtype, shape, *(("TwoGrids<double>",) if wide else ())))
+    # Of float64 so wide a window rarely does with one grid, so box starts with two.
+    wide = not _holds_window(radius, shape, ring) and problem.x.dtype == np.float64
+    kernel = problem.kernel("box", _instance(problem.x.dtype, shape, *(("TwoGrids<double>",) if wide else ())))
     resident = device.limits().resident_blocks(threads, kernel.registers, kernel.static_shared + shared)
-    waves = WAVES if placed.floats or size == 8 else MANY_WAVES
-    step = step_of(placed.rows * placed.outputs, radius, resident, tile, waves)
-    # What is left at a time: few windows to add up first, and work for many blocks.
-    unit = min(-(-(radius + LEFT) // tile), MAX_STEP // tile) * tile
-    spans = -(-placed.outputs // step)
-    blocks = checked_blocks(placed.rows * spans)
+    waves = WAVES if problem.floats or size == 8 else MANY_WAVES
+    step = step_of(problem.rows * problem.outputs, radius, resident, tile, waves)
+    # Outputs are deferred in units: so long that few first windows have to be summed, so short that many blocks share
+    # the work.
+    unit = min(-(-(radius + DEFERRED) // tile), MAX_STEP // tile) * tile
+    spans = -(-problem.outputs // step)
+    blocks = checked_blocks(problem.rows * spans)
     units = blocks * -(-step // unit)
-    left, words = _zeros(1 + 2 * units, 1), _zeros(3)
-    if placed.floats and size > 2 and step < SPAN * tile:
-        _range(placed, words)
-    cutting = (np.int64(spans), np.int64(step), np.int32(unit), np.int32(ring))
-    kernel((blocks,), (threads,), (placed.x, placed.out, left, words, *placed.arguments, *cutting), shared_mem=shared)
-    if not placed.floats or size == 2:  # of which all fit
-        return left
+    deferred, words = _zeros(1 + 2 * units, 1), _zeros(3)
+    if problem.floats and size > 2 and step < SPAN * tile:
+        _range(problem, words)
+    arguments = (problem.x, problem.out, deferred, words, *problem.arguments,
+                 np.int64(spans), np.int64(step), np.int32(unit), np.int32(ring))  # fmt: skip
+    kernel((blocks,), (threads,), arguments, shared_mem=shared)
+    if not problem.floats or size == 2:  # nothing can be deferred
+        return deferred
     if not wide:
-        near, left = left, _zeros(1 + 2 * units, 1)
+        near, deferred = deferred, _zeros(1 + 2 * units, 1)
         ring, shared = _ring(radius, WIDE, size, LARGE_RESIDENT)
-        arguments = (placed.x, placed.out, near, left, *placed.arguments, np.int32(unit), np.int32(ring))
-        _launch(placed.kernel("box_wide"), units, THREADS, shared, arguments)
-    threads, shared = FAR[size], 8 * FAR[size] * DIGITS[size]
+        arguments = (problem.x, problem.out, near, deferred, *problem.arguments, np.int32(unit), np.int32(ring))
+        _launch(problem.kernel("box_wide"), units, THREADS, shared, arguments)
+    threads, shared = FAR[size], 8 * FAR[size] * WORDS[size]
     most = min(units, FAR_BLOCKS * device.limits().multiprocessors)
-    _launch(placed.kernel("box_far"), most, threads, shared, (placed.x, placed.out, left, *placed.arguments))
-    return left
+    _launch(problem.kernel("box_far"), most, threads, shared, (problem.x, problem.out, deferred, *problem.arguments))
+    return deferred
 
 
 def _launch(kernel: nvrtc.Kernel, most: int, threads: int, shared: int, arguments: tuple[Any, ...]) -> None:
-    """As many blocks as are resident, which take turns at what is left."""
+    """Launch as many blocks as are resident; they share the deferred units among themselves."""
     blocks = device.limits().resident_blocks(threads, kernel.registers, kernel.static_shared + shared)
     kernel((min(most, blocks),), (threads,), arguments, shared_mem=shared)
 
 
-def _range(placed: _Placed, words: Any) -> None:
-    """Exponents of a sample, to words[1] and [2]."""
-    arguments = (placed.x, words, np.int64(placed.x.size), np.int64(max(1, placed.x.size // SAMPLE)))
-    placed.kernel("box_range")((4 * device.limits().multiprocessors,), (THREADS,), arguments)
+def _range(problem: _Problem, words: Any) -> None:
+    """Range of exponents of a sample, written to words[1] and words[2]."""
+    arguments = (problem.x, words, np.int64(problem.x.size), np.int64(max(1, problem.x.size // SAMPLE)))
+    problem.kernel("box_range")((4 * device.limits().multiprocessors,), (THREADS,), arguments)
 
 
 def _shape_of_block(radius: int, dtype: np.dtype[Any]) -> tuple[Shape, int, int]:
-    """Shape of a block, elements of its ring, and bytes of its shared memory."""
+    """Shape of a block, elements of its ring buffer, bytes of its shared memory."""
     narrow, small, large, apart = _shapes(dtype)
     if 8 * radius < narrow.threads * narrow.items:
         small = narrow
@@ -198,7 +203,7 @@ def _shape_of_block(radius: int, dtype: np.dtype[Any]) -> tuple[Shape, int, int]
     ring, shared = _ring(radius, apart, dtype.itemsize, LARGE_RESIDENT)
     if shared + STATIC <= device.limits().shared_per_block:
         return apart, ring, shared
-    return small, *_ring(radius, small, dtype.itemsize, RESIDENT)  # where there is little of it
+    return small, *_ring(radius, small, dtype.itemsize, RESIDENT)  # on a device with little shared memory
 
 
 def _holds_window(radius: int, shape: Shape, ring: int) -> bool:
@@ -206,20 +211,21 @@ def _holds_window(radius: int, shape: Shape, ring: int) -> bool:
 
 
 def _ring(radius: int, shape: Shape, itemsize: int, resident: int) -> tuple[int, int]:
-    """Elements of a ring in shared memory, and bytes: of all of a window and the tiles, or of the tiles twice."""
+    """Elements of the ring buffer in shared memory, and bytes in all: one ring that holds a whole window and the tiles,
+    or two rings that hold the tiles only."""
     pack, tile = 16 // itemsize, shape.threads * shape.items
     extra = -(-shape.items // pack) * pack
-    few, sums = (1 + shape.ahead) * tile + pack, 8 * tile
-    all_ = -(-2 * radius // pack) * pack + few + pack
-    shared = sums + itemsize * (all_ + extra)
+    tiles, sums = (1 + shape.ahead) * tile + pack, 8 * tile
+    window = -(-2 * radius // pack) * pack + tiles + pack
+    shared = sums + itemsize * (window + extra)
     limits, blocks = device.limits(), resident // shape.threads
     if (shared + 1024) * blocks <= limits.shared_per_multiprocessor and shared + STATIC <= limits.shared_per_block:
-        return all_, shared
-    return few, sums + 2 * itemsize * (few + extra)
+        return window, shared
+    return tiles, sums + 2 * itemsize * (tiles + extra)
 
 
 def _zeros(words: int, first: int | None = None) -> Any:
-    """Integers of 64 bits, of which the first ones (None: all) are 0."""
+    """An array of 64-bit integers whose first elements (None: all) are 0."""
     array = empty((words,), np.dtype(np.uint64))
     array[:first].fill(0)
     return array

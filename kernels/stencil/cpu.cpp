@@ -1,8 +1,9 @@
-// Sums of windows of floats on the CPU, exact and rounded once: what compiled.py calls. The same as cpu_exact.py.
+// Sums of windows of floats on the CPU, exact and rounded once, for cpu.py: the method of cpu_exact.py.
 //
-// Samples are cut at a grid of powers of two into integers. One cut takes nearly all there is: then the sum of a window is a
-// 64-bit integer, and converting it is what rounds. Else there are two, the upper one so short that its sums are float64
-// numbers, and adding the lower one is what rounds. What takes more cuts, or has infinities or NaN, is left to others.
+// Samples are cut at a grid of powers of two into integers. One cut is enough for nearly all inputs: then the sum of a
+// window is a 64-bit integer, and converting it to float64 is the only rounding. Otherwise there are two cuts, the
+// upper one so short that its sums are exact in float64, and adding the lower one is the only rounding. Rows that take
+// more cuts, or that have infinities or NaN, are reported as not done.
 
 #include <cstddef>
 #include <cstdint>
@@ -12,8 +13,8 @@ namespace {
 
 using std::size_t;
 
-constexpr size_t STEP = 16384;  // sums of a block, at least: its samples stay in the cache
-constexpr int BITS = 51;        // of a sample that a cut takes, at most
+constexpr size_t STEP = 16384;  // sums per block, at least: its samples stay in the cache
+constexpr int BITS = 51;        // bits of a sample that one cut takes, at most
 
 size_t least(size_t a, size_t b) { return a < b ? a : b; }
 size_t largest(size_t a, size_t b) { return a > b ? a : b; }
@@ -33,8 +34,8 @@ uint64_t bits_of(double x) {
     return bits;
 }
 
-// Numbers are below 2**(grid + 51): next to `large` the spacing of float64 is 2**grid on both sides, so that the addition
-// rounds to a multiple of it, and the bits of the result count multiples.
+// Numbers are below 2**(grid + 51), and the spacing of float64 on both sides of `large` is 2**grid: the addition rounds
+// to a multiple of the grid, and the bits of the result count multiples.
 struct Cut {
     double large;
     explicit Cut(int grid) : large(1.5 * power(grid + 52)) {}
@@ -87,7 +88,7 @@ bool two_cuts(const Sample* x, size_t length, size_t width, int upper, int lower
     for (size_t i = 0; i < length; ++i) {
         take(x[i + width - 1], 1);
         const int64_t carried = high + (low >> shift), rest = low & ((int64_t(1) << shift) - 1);
-        // The one addition that rounds: both terms are exact.
+        // The only rounding: both terms are exact.
         sums[i] = (static_cast<double>(carried) * scale + static_cast<double>(rest)) * unit;
         take(x[i], -1);
     }
@@ -97,10 +98,10 @@ bool two_cuts(const Sample* x, size_t length, size_t width, int upper, int lower
 template <class Sample>
 bool block(const Sample* x, size_t length, size_t width, double* sums) {
     const uint64_t most = largest_of(x, length + width - 1);
-    const int top = most ? static_cast<int>(most >> 53) - 1022 : 0;  // all are below 2**top, or one is no number
+    const int top = most ? static_cast<int>(most >> 53) - 1022 : 0;  // all are below 2**top, unless one is not finite
     if (!(-800 < top && top < 900)) return false;
-    const int room = width > 1 ? 64 - __builtin_clzll(width - 1) : 0;  // log2 of the numbers in a window, rounded up
-    const int bits = least(BITS, 62 - room), upper = top - least(BITS, 52 - room);
+    const int log_width = width > 1 ? 64 - __builtin_clzll(width - 1) : 0;  // log2 of the width, rounded up
+    const int bits = least(BITS, 62 - log_width), upper = top - least(BITS, 52 - log_width);
     return one_cut(x, length, width, top - bits, sums) || two_cuts(x, length, width, upper, upper - 1 - bits, sums);
 }
 
@@ -117,7 +118,7 @@ void sum_rows(const void* samples, size_t rows, size_t length, size_t width, dou
 
 }  // namespace
 
-// `length` sums of each row, of windows of `width` samples, at most 2**31; which rows were summed, whole.
+// `length` sums of each row, of windows of `width` samples, at most 2**31; and which rows are done.
 extern "C" void sum_float32(const void* x, size_t rows, size_t length, size_t width, double* sums, bool* done) {
     sum_rows<float>(x, rows, length, width, sums, done);
 }

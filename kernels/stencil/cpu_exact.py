@@ -1,8 +1,8 @@
-"""Sums of float64 windows with NumPy: exact, rounded once to nearest, in the same time for every radius.
+"""Sums of float64 windows with NumPy: exact, rounded once to nearest, in a time that does not depend on the radius.
 
 Numbers are cut at a grid of powers of two into integers, whose window sums are differences of running sums: 64-bit
 integers that wrap give the right difference as long as the sum of a window fits. One or two cuts are enough where
-exponents are close, as they mostly are; otherwise there are as many as it takes.
+exponents are close, which is the usual case; otherwise there are as many as it takes.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-_BITS = 51  # of a number that one cut takes, at most: see _cut
-_NEAR, _FAR = 2.0**800, 2.0**300  # numbers so large are cut after division: what is added to them would be infinite
+_BITS = 51  # bits of a number that one cut takes, at most: see _cut
+_NEAR, _FAR = 2.0**800, 2.0**300  # numbers from _NEAR on are divided by _FAR before a cut, which would overflow
 
 
 def window_sums(x: NDArray[Any], width: int) -> Integers:
@@ -51,8 +51,8 @@ def exact_sums(x: Floats, width: int) -> Floats:
     Returns
     -------
     float64 array, shape (rows, length - width + 1)
-        A sum that is zero is 0.0; one beyond what float64 holds is an infinity. A window with NaN, or with infinities
-        of both signs, gives NaN; one with infinities of one sign gives that.
+        A zero sum is 0.0, one beyond the range of float64 is infinite. A window with NaN, or with infinities of both
+        signs, gives NaN; one with infinities of one sign gives that infinity.
     """
     finite = np.isfinite(x)
     if finite.all():
@@ -66,16 +66,16 @@ def exact_sums(x: Floats, width: int) -> Floats:
 
 
 def _finite(x: Floats, width: int) -> Floats:
-    room = (width - 1).bit_length()  # log2 of the numbers in a window, rounded up
+    log_width = (width - 1).bit_length()  # rounded up
     top = math.frexp(max(float(x.max()), -float(x.min())))[1]  # all are below 2**top
-    bits = min(_BITS, 62 - room)
+    bits = min(_BITS, 62 - log_width)
     if not -800 < top < 900:
         return _wide(x, width, top, bits)
     sums, rest = _cut(x, width, top - bits)
     if not rest.any():
         return _scaled(sums.astype(np.float64), top - bits)
-    # Two cuts, the upper one with so few bits that its sums are float64 numbers, also with the carry of the lower one.
-    upper = top - min(_BITS, 52 - room)
+    # Two cuts, the upper one with so few bits that its sums are exact in float64, also with the carry of the lower one.
+    upper = top - min(_BITS, 52 - log_width)
     lower = upper - 1 - bits
     high, rest = _cut(x, width, upper)
     low, rest = _cut(rest, width, lower)
@@ -84,15 +84,15 @@ def _finite(x: Floats, width: int) -> Floats:
     shift = upper - lower
     high += low >> shift
     low &= (1 << shift) - 1
-    # The one addition that rounds: both terms are exact.
+    # The only rounding: both terms are exact.
     return _scaled(_scaled(high.astype(np.float64), shift) + low, lower)
 
 
 def _cut(x: Floats, width: int, grid: int) -> tuple[Integers, Floats]:
-    """Window sums of the nearest multiples of 2**grid, in units of it, and what is left of the numbers.
+    """Window sums of the nearest multiples of 2**grid, in units of it, and the remainders of the numbers.
 
-    Numbers are below 2**(grid + 51), so that next to `large` the spacing of float64 is 2**grid on both sides: the
-    addition rounds to a multiple, and the bits of the result count multiples.
+    Numbers are below 2**(grid + 51), and the spacing of float64 on both sides of `large` is 2**grid: the addition
+    rounds to a multiple of the grid, and the bits of the result count multiples.
     """
     large = math.ldexp(1.5, grid + 52)
     moved = x + large
@@ -105,13 +105,13 @@ def _cut(x: Floats, width: int, grid: int) -> tuple[Integers, Floats]:
 
 
 def _scaled(x: Floats, exponent: int) -> Floats:
-    """Times 2**exponent, from -1022 to 1023; nothing is rounded here but to infinity."""
+    """In place, times 2**exponent, from -1022 to 1023; exact, except that it may overflow to infinity."""
     x *= math.ldexp(1.0, exponent)
     return x
 
 
 def _wide(x: Floats, width: int, top: int, bits: int) -> Floats:
-    """Sums of numbers below 2**top whose exponents are far apart: digits of so many bits, as many as there are."""
+    """Sums of numbers below 2**top whose exponents are far apart, in as many digits of `bits` bits as it takes."""
     digits: list[Integers] = []
     grids: list[int] = []
     rest = x
@@ -124,8 +124,8 @@ def _wide(x: Floats, width: int, top: int, bits: int) -> Floats:
         return np.zeros(shape)
     sign = np.where(_carried(digits, bits)[0] < 0, -1, 1)
     magnitude = _carried([sign * digit for digit in digits], bits)
-    # The sum so far is a + b + c: its two highest digits that are not zero, and of the lower ones as many bits as a
-    # float64 has, the last of which is 1 if anything was lost (rounding to odd), so that later roundings see it.
+    # The sum so far is a + b + c: its two highest nonzero digits, and the lower ones rounded to odd (the last bit is
+    # set if anything was lost), so that later roundings see the loss.
     a, b, c = np.zeros(shape), np.zeros(shape), np.zeros(shape)
     with np.errstate(all="ignore"):  # where the sum is infinite
         for digit, grid in zip(magnitude[::-1], [top, *grids][::-1], strict=True):
@@ -140,18 +140,18 @@ def _wide(x: Floats, width: int, top: int, bits: int) -> Floats:
 
 
 def _cut_any(rest: Floats, width: int, grid: int) -> tuple[Integers, Floats]:
-    """`_cut` also where the grid is finer than float64 itself, or so coarse that what is added were infinite."""
+    """`_cut` also where the grid is finer than any float64, or so coarse that `large` would overflow."""
     if grid <= -1074:
         return window_sums(np.ldexp(rest, -grid).astype(np.int64), width), np.zeros_like(rest)
     if grid < 940:
         return _cut(rest, width, grid)
     near = np.abs(rest) >= _NEAR  # all others are below half of 2**grid
-    sums, left = _cut(np.where(near, rest / _FAR, 0.0), width, grid - 300)
-    return sums, np.where(near, left * _FAR, rest)
+    sums, remainder = _cut(np.where(near, rest / _FAR, 0.0), width, grid - 300)
+    return sums, np.where(near, remainder * _FAR, rest)
 
 
 def _carried(digits: list[Integers], bits: int) -> list[Integers]:
-    """Digits from 0 to 2**bits - 1, and what is carried out of the highest one before them."""
+    """Digits normalised to 0 .. 2**bits - 1, preceded by the carry out of the highest one."""
     carried = []
     carry: Any = 0
     for digit in reversed(digits):
@@ -162,7 +162,7 @@ def _carried(digits: list[Integers], bits: int) -> list[Integers]:
 
 
 def _to_odd(a: Floats, b: Floats) -> Floats:
-    """The sum of two finite numbers, towards zero and with its last bit set where it is not exact."""
+    """The sum of two finite numbers rounded to odd: towards zero, with its last bit set where it is inexact."""
     total = a + b
     part = total - a
     error = (a - (total - part)) + (b - part)

@@ -1,14 +1,18 @@
-// Sums of any floats as digits, of each thread of a block.
+// Sums of any floats, kept as digits by each thread of a block.
 #pragma once
 
 #include "stencil/rows.cuh"
 
-// Digits of 32 bits with whatever carries they have left, of at most 2^31 finite elements at a time, in shared memory;
-// and which of them are not zero.
+// Words of shared memory that Digits takes per thread, by element type.
+constexpr int FLOAT_WORDS = 14, DOUBLE_WORDS = 71;
+
+// Digits of 32 bits in 64-bit words, with carries not yet propagated, of the sum of at most 2^31 finite elements; and a
+// mask of those that are not zero.
 template <typename T, int BLOCK> struct Digits {
     static constexpr int COUNT = (Float<T>::PLACES + Float<T>::BITS + 31) / 32 + 2, WORDS = (COUNT + 63) / 64;
     static constexpr int NANS = COUNT, ABOVE = COUNT + 1, BELOW = COUNT + 2, ALL = COUNT + 3;
-    i64* digits;  // and how many elements are not finite
+    static_assert(sizeof(T) == 2 || ALL == (sizeof(T) == 4 ? FLOAT_WORDS : DOUBLE_WORDS));
+    i64* digits;  // and the counts of NaN, infinities and negative infinities
     u64 some[WORDS];
 
     __device__ i64& operator[](int digit) const { return digits[digit * BLOCK + threadIdx.x]; }
@@ -26,7 +30,7 @@ template <typename T, int BLOCK> struct Digits {
         for (int k = 0; k < WORDS; ++k) some[k] = 0;
     }
 
-    // `apply` to the number of each digit that an element has, and to that digit. `sign` is 1 or -1.
+    // Calls `apply(index, digit)` for each digit of an element. `sign` is 1 or -1.
     template <typename Apply> static __device__ void split(T x, int sign, Apply apply) {
         if (!is_finite(x)) return apply(Float<T>::fraction(x) ? NANS : Float<T>::negative(x) ? BELOW : ABOVE, sign);
         const int place = place_of(x) - 1, shift = place % 32;
@@ -36,29 +40,29 @@ template <typename T, int BLOCK> struct Digits {
         apply(place / 32 + 1, sign * i64(low >> 32));
         if (Float<T>::BITS > 32 && shift) apply(place / 32 + 2, sign * i64(size >> (64 - shift)));
     }
-    // An element that comes in (1) or goes out (-1).
+    // An element enters (1) or leaves (-1).
     __device__ void add(T x, int sign) {
         split(x, sign, [&](int digit, i64 by) { set(digit, (*this)[digit] + by); });
     }
 
-    // The highest digit below one that is not zero; -1 if there is none.
+    // Index of the highest nonzero digit below `digit`; -1 if there is none.
     __device__ int below(int digit) const {
-        int found = -1;
+        int index = -1;
 #pragma unroll
         for (int k = 0; k < WORDS; ++k) {
             const int here = digit - 64 * k;
             const u64 those = here >= 64 ? some[k] : here > 0 ? some[k] & ((u64(1) << here) - 1) : 0;
-            if (those) found = 64 * k + 63 - __clzll(i64(those));
+            if (those) index = 64 * k + 63 - __clzll(i64(those));
         }
-        return found;
+        return index;
     }
     __device__ Wide wide(int digit) const {
         const i64 value = (*this)[digit];
         return {u64(value), value < 0 ? ~u64(0) : 0};
     }
 
-    // Of at most `most` elements. The digits below one add up to less than 2 `most` of its units: where they cannot
-    // bring a sum of 95 bits from one side to the other of what is halfway between two results, they need not be known.
+    // The sum, of at most `most` elements. All digits below some digit add up to less than 2 * `most` of its units:
+    // where that cannot move the leading 95 bits across a rounding boundary, they are not needed.
     __device__ double sum(i64 most) const {
         if ((*this)[NANS] || (*this)[ABOVE] || (*this)[BELOW])
             return not_finite((*this)[NANS], (*this)[ABOVE], (*this)[BELOW]);
@@ -79,13 +83,13 @@ template <typename T, int BLOCK> struct Digits {
         return negative ? -result : result;
     }
 
-    // The same with all digits, from the lowest one on.
+    // The same from all digits, the lowest first.
     __device__ double carried() const {
         i64 carry = 0;
         for (int k = 0; k < COUNT; ++k) carry = ((*this)[k] + carry) >> 32;
         const bool negative = carry < 0;
         carry = 0;
-        u64 high = 0, low = 0, top_high = 0, top_low = 0;  // four digits, and as they were at the highest but zeros
+        u64 high = 0, low = 0, top_high = 0, top_low = 0;  // the last four digits, and those at the highest nonzero one
         bool rest = false, top_rest = false;
         int top = 0;
         for (int k = 0; k < COUNT; ++k) {

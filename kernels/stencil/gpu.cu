@@ -1,34 +1,37 @@
-// Sums of the elements within a radius of each, along the rows of an array.
+// Sums of the elements within a radius of each element, along the rows of an array.
 //
-//   box_range  exponents of some elements, from which box chooses what it adds floats up in
-//   box        plain sums, exact, in the same time for every radius: a block adds up the first window of its span, then
-//              the differences between what comes into the window and what goes out of it
-//   box_wide   what box leaves of floats: exponents too far apart for it
-//   box_far    what the others leave of floats: exponents too far apart for any grids, in any number of digits
+//   box_range  range of exponents of a sample, from which box chooses its number format for floats
+//   box        plain sums, exact, in a time that does not depend on the radius: a block sums the first window of its
+//              span, then the differences between elements that enter the window and elements that leave it
+//   box_wide   floats that box defers: exponents too far apart for its format
+//   box_far    floats that box_wide defers: exponents too far apart for two grids, summed in as many digits as it takes
 //   weighted   weights in shared memory, a few outputs per thread in registers; each product and each sum is rounded
-//   few_taps   the same, with a number of taps that the compiler knows
+//   few_taps   the same for a number of taps known at compile time
 
 #include "stencil/digits.cuh"
 #include "stencil/box.cuh"
 #include "stencil/weighted.cuh"
 
-// Threads of a block; those of plain sums have more where windows take so much shared memory that few blocks have room.
+// Threads of a block. Blocks of box have more where windows take so much shared memory that few blocks fit.
 constexpr int BLOCK = 128;
 
-// Blocks that are to have the registers that they take: fewer where it takes more, or fewer threads are all.
+// Resident blocks for the launch bounds, given those tuned for Hopper: fewer where the compiler needs more registers or
+// a multiprocessor runs fewer threads.
 constexpr int registered(int blocks) {
     if (HOPPER) return blocks;
     if (SM_120) return blocks > 1 ? blocks / 2 : 1;
     return blocks > 16 ? 16 : blocks > 1 ? blocks - 1 : 1;
 }
-constexpr int NARROW_BLOCKS = TURING ? 8 : 10;  // 1024 threads are eight blocks
+constexpr int NARROW_BLOCKS = TURING ? 8 : 10;  // Turing runs 1024 threads: eight blocks
 
-constexpr int WIDE_ITEMS = 7;
-template <typename T> constexpr int FAR = sizeof(T) == 8 ? 64 : 128;  // threads of a block of box_far
+constexpr int WIDE_ITEMS = 7, WIDE_AHEAD = 1;    // of box_wide: as COUNT and AHEAD of box
+constexpr int FAR_FLOAT = 128, FAR_DOUBLE = 64;  // threads of a block of box_far
+template <typename T> constexpr int FAR = sizeof(T) == 8 ? FAR_DOUBLE : FAR_FLOAT;
 
-// Outputs that are left to another kernel: how many times `unit` of them, or less; then the first one of each, counted
-// through all rows, and how many. Here all of the tile's unit and those before it are.
-struct Left {
+// Appends outputs to those deferred to the next kernel: list[0] counts the entries, each of which has its first output,
+// counted through all rows, and its number of outputs. A call defers the unit of outputs that a tile lies in, from its
+// beginning, and returns the first output behind it.
+struct Deferred {
     u64* list;
     i64 first;
     int unit, count;
@@ -43,7 +46,7 @@ struct Left {
     }
 };
 
-// To words[1] and [2] which places elements have, of some of them: 32 of each `stride` times 32.
+// Writes to words[1] and words[2] the range of exponents of a sample: 32 elements out of every 32 * `stride`.
 template <typename T>
 __global__ void __launch_bounds__(BLOCK)
 box_range(const T* x, u64* words, i64 count, i64 stride) {
@@ -62,55 +65,55 @@ box_range(const T* x, u64* words, i64 count, i64 stride) {
 template <typename T> __device__ int largest(const u64* words) { return int(words[1]); }
 template <typename T> __device__ int least(const u64* words) { return Float<T>::PLACES + 1 - int(words[2]); }
 
-// `spans` of a row, of `step` outputs each, one for a block of SIZE threads with COUNT sums each at a time; the tiles
-// AHEAD are on their way. BLOCKS are to have the registers that it takes. Of integers left[0] gets in how many threads a sum is too
-// large.
+// A row has `spans` of `step` outputs, each for one block of SIZE threads, which computes COUNT sums per thread and
+// tile while it loads AHEAD tiles. BLOCKS is the number of resident blocks on Hopper. For integers deferred[0] counts
+// the threads in which a sum overflowed.
 template <typename T, typename Out, int SIZE, int COUNT, int AHEAD, int BLOCKS, typename Sums = Terms<T>>
 __global__ void __launch_bounds__(SIZE, registered(BLOCKS))
-box(const T* x, Out* out, u64* left, const u64* words, i64 length, i64 outputs, i64 start, i64 radius, int outside,
+box(const T* x, Out* out, u64* deferred, const u64* words, i64 length, i64 outputs, i64 start, i64 radius, int outside,
     i64 spans, i64 step, int unit, int ring) {
     const i64 first = blockIdx.x % spans * step;
     const i64 row = blockIdx.x / spans;
     const Span<T, Out> span({x, length, start, outside}, out, outputs, row, first, min(step, outputs - first));
-    const Left leave{left, row * outputs + first, unit, span.count};
+    const Deferred defer{deferred, row * outputs + first, unit, span.count};
     Sums terms;
     bool chosen = false;
     if constexpr (Float<T>::IS)
-        if (sizeof(T) == 2 || words[1])  // all of 2 bytes fit; of others somebody has looked at some
+        if (sizeof(T) == 2 || words[1])  // every float16 fits; the others have been sampled
             chosen = terms.choose(least<T>(words), largest<T>(words), SPARE, radius, 2 * radius + 1, SIZE * COUNT);
-    const bool hold = slide<SIZE, COUNT, AHEAD>(span, radius, ring, terms, chosen, leave);
-    if (!hold) atomicAdd(left, u64(1));
+    const bool hold = slide<SIZE, COUNT, AHEAD>(span, radius, ring, terms, chosen, defer);
+    if (!hold) atomicAdd(deferred, u64(1));
 }
 
-// A span that was left.
+// A deferred span.
 template <typename T, typename Out>
-__device__ Span<T, Out> left_span(const u64* left, u64 number, const Row<T>& row, Out* out, i64 outputs) {
-    const i64 first = i64(left[1 + 2 * number]);
-    return {row, out, outputs, first / outputs, first % outputs, i64(left[2 + 2 * number])};
+__device__ Span<T, Out> deferred_span(const u64* deferred, u64 number, const Row<T>& row, Out* out, i64 outputs) {
+    const i64 first = i64(deferred[1 + 2 * number]);
+    return {row, out, outputs, first / outputs, first % outputs, i64(deferred[2 + 2 * number])};
 }
 
 template <typename T>
 __global__ void __launch_bounds__(BLOCK, 4)
-box_wide(const T* x, double* out, const u64* left, u64* far, i64 length, i64 outputs, i64 start, i64 radius,
+box_wide(const T* x, double* out, const u64* deferred, u64* far, i64 length, i64 outputs, i64 start, i64 radius,
          int outside, int unit, int ring) {
-    for (u64 k = blockIdx.x; k < left[0]; k += gridDim.x) {
-        const Span<T, double> span = left_span(left, k, Row<T>{x, length, start, outside}, out, outputs);
-        const Left leave{far, i64(left[1 + 2 * k]), unit, span.count};
-        slide<BLOCK, WIDE_ITEMS, 1>(span, radius, ring, TwoGrids<T>{}, false, leave);
+    for (u64 k = blockIdx.x; k < deferred[0]; k += gridDim.x) {
+        const Span<T, double> span = deferred_span(deferred, k, Row<T>{x, length, start, outside}, out, outputs);
+        const Deferred defer{far, i64(deferred[1 + 2 * k]), unit, span.count};
+        slide<BLOCK, WIDE_ITEMS, WIDE_AHEAD>(span, radius, ring, TwoGrids<T>{}, false, defer);
     }
 }
 
-// Each thread has outputs that follow one another, and the sum of their window in digits of its own. Where windows are
-// wide, it gets the first one from what all threads have added up.
+// Each thread computes consecutive outputs, with the sum of their window in digits of its own. Where windows are wide,
+// the block computes the first windows of its threads together.
 template <typename T>
 __global__ void __launch_bounds__(FAR<T>, 3)
-box_far(const T* x, double* out, const u64* left, i64 length, i64 outputs, i64 start, i64 radius, int outside) {
+box_far(const T* x, double* out, const u64* deferred, i64 length, i64 outputs, i64 start, i64 radius, int outside) {
     constexpr int SIZE = FAR<T>;
     using Sum = Digits<T, SIZE>;
     __shared__ u64 first_window[Sum::ALL];
     Sum sum{dynamic_shared<i64>()};
-    for (u64 k = blockIdx.x; k < left[0]; k += gridDim.x) {
-        const Span<T, double> span = left_span(left, k, Row<T>{x, length, start, outside}, out, outputs);
+    for (u64 k = blockIdx.x; k < deferred[0]; k += gridDim.x) {
+        const Span<T, double> span = deferred_span(deferred, k, Row<T>{x, length, start, outside}, out, outputs);
         const int share = (span.count + SIZE - 1) / SIZE;
         const int first = min(int(threadIdx.x) * share, span.count), last = min(first + share, span.count);
         sum.clear();
@@ -139,8 +142,8 @@ box_far(const T* x, double* out, const u64* left, i64 length, i64 outputs, i64 s
 template <typename In, typename T> constexpr bool SAME = false;
 template <typename T> constexpr bool SAME<T, T> = true;
 
-// Taps are staged MOST at a time, with the elements that a block multiplies with them; outputs stay in registers. While
-// it does one chunk of one tile, the next is on its way.
+// Taps are staged in chunks of MOST, together with the elements to multiply by them; outputs stay in registers. While a
+// block computes one chunk of a tile, it loads the next.
 template <typename In, typename T>
 __global__ void __launch_bounds__(BLOCK, SAME<In, T> ? sizeof(T) == 4 ? NARROW_BLOCKS : 7 : 5)
 weighted(const In* x, const T* weights, T* out, i64 length, i64 outputs, i64 start, int taps, int outside, i64 spans,
@@ -152,7 +155,7 @@ weighted(const In* x, const T* weights, T* out, i64 length, i64 outputs, i64 sta
                            min(step, outputs - first_output));
     T* here = dynamic_shared<T>();
     T* other = here + TILE + 2 * min(MOST, (taps + SIZE - 1) / SIZE * SIZE);
-    const int shift = SAME<In, T> ? span.x.misaligned(0) : 0;  // so many outputs before the first there are none
+    const int shift = SAME<In, T> ? span.x.misaligned(0) : 0;  // the first tile begins this far before output 0
 
     const auto stage = [&](T* to, int tile, int first) {
         const int here_taps = min(MOST, taps - first), all = TILE + (here_taps + SIZE - 1) / SIZE * SIZE;
@@ -173,7 +176,7 @@ weighted(const In* x, const T* weights, T* out, i64 length, i64 outputs, i64 sta
                 to[k] = place >= 0 && place < i64(span.count) + taps - 1 ? T(span.x[place]) : T(0);
             }
         }
-        if (taps <= MOST && tile >= 2 * TILE - shift) return;  // weights are where they were
+        if (taps <= MOST && tile >= 2 * TILE - shift) return;  // both buffers have all the weights
         for (int k = threadIdx.x; k < all - TILE; k += BLOCK) to[all + k] = k < here_taps ? weights[first + k] : T(0);
     };
 
@@ -187,7 +190,7 @@ weighted(const In* x, const T* weights, T* out, i64 length, i64 outputs, i64 sta
         if (next_tile < span.count) stage(other, next_tile, next);
         if (first == 0) {
 #pragma unroll
-            for (int j = 0; j < OUTPUTS; ++j) sum[j] = T(-0.0);  // to which anything can be added without a change
+            for (int j = 0; j < OUTPUTS; ++j) sum[j] = T(-0.0);  // the neutral element: -0.0 + x is x, bit for bit
         }
         const int here_taps = min(MOST, taps - first), all = TILE + (here_taps + SIZE - 1) / SIZE * SIZE;
         multiply(sum, here + threadIdx.x * OUTPUTS, here + all, here_taps);
@@ -203,7 +206,7 @@ weighted(const In* x, const T* weights, T* out, i64 length, i64 outputs, i64 sta
     }
 }
 
-// The same with a number of taps that the compiler knows.
+// The same for a number of taps known at compile time.
 template <typename T, int TAPS>
 __global__ void __launch_bounds__(BLOCK, sizeof(T) == 4 ? NARROW_BLOCKS : 7)
 few_taps(const T* x, const T* weights, T* out, i64 length, i64 outputs, i64 start, int outside, i64 spans,
@@ -235,7 +238,7 @@ few_taps(const T* x, const T* weights, T* out, i64 length, i64 outputs, i64 star
         }
     };
 
-    int tile = -span.x.misaligned(0);  // so many outputs before the first there are none
+    int tile = -span.x.misaligned(0);  // the first tile begins this far before output 0
     stage(here, tile);
     for (int k = threadIdx.x; k < FACTORS; k += BLOCK) factors[k] = k < TAPS ? weights[k] : T(0);
     for (; tile < span.count; tile += TILE) {

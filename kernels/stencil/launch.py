@@ -1,23 +1,26 @@
-"""What the launches of all kernels in `gpu.cu` share: types, arguments, how rows are cut, room for results."""
+"""What the launches of all stencil kernels share: block size, argument checks, spans of a row, memory for results."""
 
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from kernels.common import memory
 from kernels.common.checks import check_array
+from kernels.common.constants import constant
 from kernels.common.dtypes import C_TYPES
 from kernels.stencil.windows import OUTSIDE
 
-THREADS = 128  # of a block: BLOCK in gpu.cu
+SOURCE = Path(__file__).with_name("gpu.cu")
+THREADS = constant(SOURCE, "BLOCK")
 MAX_GRID, MAX_STEP = 2**31 - 1, 2**30
-WINDOWS_PER_SUM = 32  # over which a block slides at least for one that it adds up first
-empty = partial(memory.empty, "sliding")
+WINDOWS_PER_SUM = 32  # windows that a block slides over, at least, for each first window that it sums in full
+empty = partial(memory.empty, "stencil")
 
 
 def check(x: Any, width: int, before: int, after: int, outside: str) -> tuple[int, int, int]:
-    """Rows, their length, and the windows in one; an error where the kernels cannot."""
+    """Number of rows, their length, windows per row; raises for arguments that the kernels do not take."""
     check_array("x", x, tuple(C_TYPES), 2)
     rows, length = map(int, x.shape)
     if outside not in OUTSIDE:
@@ -30,7 +33,7 @@ def check(x: Any, width: int, before: int, after: int, outside: str) -> tuple[in
 
 
 def step_of(outputs: int, radius: int, resident: int, tile: int, waves: int) -> int:
-    """Outputs of a block: many enough to make up for its first window, few enough for all blocks to have as many."""
+    """Outputs per block: enough to amortise its first window, few enough to give every resident block its share."""
     if radius:
         waves = max(1, min(waves, outputs // (resident * WINDOWS_PER_SUM * 2 * radius)))
     tiles = max(1, 2 * radius // tile, -(-outputs // (resident * waves * tile)))
@@ -38,6 +41,7 @@ def step_of(outputs: int, radius: int, resident: int, tile: int, waves: int) -> 
 
 
 def checked_blocks(blocks: int) -> int:
+    """The number of blocks, if a grid can have as many."""
     if blocks > MAX_GRID:
         raise ValueError(f"expected rows that take at most {MAX_GRID} blocks, got {blocks}; pass fewer at a time")
     return blocks

@@ -1,4 +1,4 @@
-// Rows of elements, how a block gets at them, and how its threads add up.
+// Rows of elements, how a block loads them, sums over its threads.
 #pragma once
 
 #include "stencil/wide_integers.cuh"
@@ -10,7 +10,8 @@ template <typename T> __device__ T* dynamic_shared() {
     return reinterpret_cast<T*>(bytes);
 }
 
-// 16 bytes from global to shared memory; there when a wait of the same thread returns that does not leave their batch.
+// Copies 16 bytes from global to shared memory, asynchronously where the architecture can: complete when the same
+// thread has waited for their batch.
 inline __device__ void fetch(void* to, const void* from) {
 #if HAS_ASYNC_COPY
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(u32(__cvta_generic_to_shared(to))), "l"(from)
@@ -24,7 +25,7 @@ inline __device__ void end_batch() {
     asm volatile("cp.async.commit_group;" ::: "memory");
 #endif
 }
-// For all batches but the last ones.
+// Waits for all batches except the LAST most recent ones.
 template <int LAST = 0> __device__ void wait_for_fetched() {
 #if HAS_ASYNC_COPY
     if (LAST == 0)
@@ -34,13 +35,13 @@ template <int LAST = 0> __device__ void wait_for_fetched() {
 #endif
 }
 
-// A row of `length` elements and what is taken for its neighbourhood; `start` is where output 0 has its window.
+// A row of `length` elements and its boundary; the window of output 0 begins at element `start`.
 template <typename T> struct Row {
     const T* x;
     i64 length, start;
     int outside;
 
-    // Element `k` of the window of output 0, and beyond.
+    // Element k, counted from the beginning of the window of output 0.
     __device__ T operator[](i64 k) const {
         k += start;
         if (u64(k) < u64(length)) return x[k];
@@ -49,12 +50,12 @@ template <typename T> struct Row {
         return x[k < 0 ? -1 - k : 2 * length - 1 - k];
     }
 
-    // How many elements it is from a 16-byte boundary to that element.
+    // Elements from the last 16-byte boundary to element k.
     __device__ int misaligned(i64 k) const {
         return int((reinterpret_cast<u64>(x) + u64(start + k) * sizeof(T)) % 16 / sizeof(T));
     }
 
-    // `apply` to elements first .. first + count - 1, by all threads together.
+    // Applies `apply` to elements first .. first + count - 1, by all threads together.
     template <int BLOCK, typename Apply> __device__ void for_each(i64 first, i64 count, Apply apply) const {
         const i64 begin = first + start;
         if (begin >= 0 && begin + count <= length) {
@@ -68,21 +69,21 @@ template <typename T> struct Row {
     }
 };
 
-// Elements of a row on their way through a ring in shared memory, in packs of 16 bytes as they are in global memory.
-// The first EXTRA of the ring are behind its end once more, so that a thread reads as many that follow one another.
+// A ring buffer in shared memory through which the elements of a row pass, in packs of 16 bytes aligned as in global
+// memory. Its first EXTRA elements are repeated behind its end, so that a thread reads COUNT consecutive ones.
 template <typename T, int COUNT, int BLOCK> struct Ring {
     static constexpr int PER_PACK = 16 / sizeof(T), EXTRA = (COUNT + PER_PACK - 1) / PER_PACK * PER_PACK;
     T* elements;
     int size;
-    int end;   // place in the ring behind the last element
-    i64 next;  // element that comes to that place
+    int end;   // place behind the last element
+    i64 next;  // the element that goes there
 
     __device__ int after(int place, int count) const {
         place += count;
         return place < size ? place : place - size;
     }
 
-    // Starts with the pack of an element, and returns its place.
+    // Restarts at the pack that has element `first`, and returns its place.
     __device__ int start(const Row<T>& row, i64 first) {
         const int misaligned = row.misaligned(first);
         end = 0, next = first - misaligned;
@@ -94,7 +95,7 @@ template <typename T, int COUNT, int BLOCK> struct Ring {
         if (place < EXTRA) fetch(elements + size + place, from);
     }
 
-    // The next elements, as many as there are in a tile; what is from `last` on nobody asks for.
+    // Fetches the next TILE elements; those from `last` on are never read.
     template <int TILE> __device__ void fetch_tile(const Row<T>& row, i64 last) {
         const i64 begin = next + row.start;
         if (begin < 0 || begin + TILE > row.length) return fetch_packs(row, TILE, last);
@@ -107,7 +108,7 @@ template <typename T, int COUNT, int BLOCK> struct Ring {
         end = after(end, TILE), next += TILE;
     }
 
-    // The next `count` elements, whole packs of them.
+    // Fetches the next `count` elements, a multiple of a pack.
     __device__ void fetch_packs(const Row<T>& row, int count, i64 last) {
         const i64 begin = next + row.start;
         if (begin >= 0 && begin + count <= row.length) {
@@ -128,7 +129,7 @@ template <typename T, int COUNT, int BLOCK> struct Ring {
     }
 };
 
-// Sum over all threads, which gets to all of them; before the next call there has to be a barrier.
+// Sum over all threads, returned to all of them; the caller puts a barrier before the next call.
 template <int BLOCK, typename S> __device__ S sum_of_all(S sum) {
     constexpr int WARPS = BLOCK / 32;
     __shared__ S warps[WARPS];
@@ -142,7 +143,7 @@ template <int BLOCK, typename S> __device__ S sum_of_all(S sum) {
     return sum;
 }
 
-// Sum over the threads of the warp before this one; `warps` gets the sum of all of them.
+// Sum over the earlier threads of the warp; `warps` gets the sum over the whole warp.
 template <typename S> __device__ S sum_before(S value, S* warps) {
     S sum = value;
 #pragma unroll
@@ -151,7 +152,7 @@ template <typename S> __device__ S sum_before(S value, S* warps) {
     return sum - value;
 }
 
-// Sum of what the warps before this one have.
+// Sum over the earlier warps.
 template <int BLOCK, typename S> __device__ S sum_of_warps_before(const S* warps) {
     constexpr int WARPS = BLOCK / 32, LANES = WARPS > 16 ? 32 : WARPS > 8 ? 16 : 8;
     static_assert(WARPS <= LANES);
@@ -160,7 +161,7 @@ template <int BLOCK, typename S> __device__ S sum_of_warps_before(const S* warps
 #pragma unroll
         for (int k = 0; k < WARPS - 1; ++k)
             if (k < int(threadIdx.x) / 32) sum = sum + warps[k];
-    } else {  // by lanes, of which each group has all
+    } else {  // every group of LANES lanes reduces all warps
         if (threadIdx.x % LANES < threadIdx.x / 32) sum = warps[threadIdx.x % LANES];
 #pragma unroll
         for (int k = LANES / 2; k > 0; k /= 2) sum = sum + lane_across(sum, k);
@@ -168,7 +169,7 @@ template <int BLOCK, typename S> __device__ S sum_of_warps_before(const S* warps
     return sum;
 }
 
-// Sum over all threads before this one.
+// Sum over all earlier threads of the block.
 template <int BLOCK, typename S> __device__ S sum_before_all(S value) {
     __shared__ S warps[BLOCK / 32];
     const S sum = sum_before(value, warps);

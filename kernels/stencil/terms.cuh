@@ -1,9 +1,9 @@
-// What elements are as terms of a sum: the sums of a tile's threads are of type Part, those of windows of type Whole.
+// How elements are represented as terms of a sum: sums over part of a tile are of type Part, window sums of type Whole.
 #pragma once
 
 #include "stencil/rows.cuh"
 
-// Least and largest place of the finite elements but zeros, and whether all are finite.
+// Least and largest place of the finite nonzero elements, and whether all are finite.
 template <typename T, typename ForEach>
 __device__ bool places(const ForEach& for_each, i64 count, int& least, int& largest) {
     __shared__ int found[2];
@@ -27,7 +27,7 @@ __device__ bool places(const ForEach& for_each, i64 count, int& least, int& larg
     return finite;
 }
 
-// Integers of up to 16 bits: what comes into a tile and goes out of it adds up to less than 2^31.
+// Integers of up to 16 bits: the elements that enter and leave within a tile add up to less than 2^31.
 template <typename T, int SIZE = sizeof(T), bool FLOAT = Float<T>::IS> struct Terms {
     static constexpr bool ADAPTS = false;
     using Part = int;
@@ -53,38 +53,37 @@ template <typename T> struct Terms<T, 8, false> {
     __device__ T result(Whole sum) const { return T(sum.low); }
 };
 
-// Floats that are multiples of a power of two, the grid, and not too large for it: a float64 number so large that the
-// grid is the distance from one to the next counts it in its bits when they are added to it. These are added up as
-// integers, which may wrap on the way; the large number itself is in them as often as there are elements in the sum,
-// and is taken out in the end.
+// Floats that are multiples of a power of two, the grid, and not too large for it. Adding one to the `counter`, a
+// float64 number so large that its spacing is the grid, counts grid units in the counter's bits. These bits are summed
+// as integers, which may wrap on the way; they contain the counter once per element, which is subtracted in the end.
 template <typename T> struct Grid {
     static constexpr bool ADAPTS = true;
     static constexpr int LEAST = 1 + Float<T>::BIAS;
-    static constexpr int MOST = 50;  // bits of an element: that many can be counted
-    u32 least, range;                // keys of the elements that fit
+    static constexpr int MOST = 50;  // bits of an element that can be counted
+    u32 least, range;                // keys of the elements that fit: from least to least + range
 
     __device__ bool fits(T x) const { return Float<T>::key(x) - least <= range | Float<T>::is_zero(x); }
     __device__ bool holds(u64) const { return true; }
-    // Elements from places `below` to `above` fit.
+    // Lets elements at places `below` to `above` fit.
     __device__ void reach(int below, int above) {
         least = below > 1 ? u32(below) << Float<T>::KEY_BITS : 0;
         range = (u32(above + 1) << Float<T>::KEY_BITS) - 1 - least;
     }
-    // Adding it rounds to the grid.
+    // Adding this number rounds to the grid.
     static __device__ double counter(int grid) { return 1.5 * power_of_two(grid + 52 - Float<T>::SCALE); }
-    // Bits of an element, for a sum of all of a window in 62.
+    // Bits of an element such that a window's sum has at most 62.
     static __device__ int bits(i64 radius) { return min(MOST, __clzll(2 * radius) - 2); }
 };
 
-// On one grid.
+// One grid.
 template <typename T> struct OneGrid : Grid<T> {
     using Part = u64;
     using Whole = u64;
     double counter, unit;
     u64 offset;
 
-    // Chooses the grid for elements of these places, and as many larger ones as it has room for, but at most 2^spare
-    // times as large; false if there is none. In a sum are `terms` elements more than have been taken out of it.
+    // Chooses the grid for elements at places `low` to `high`, leaving headroom for elements up to 2^spare times as
+    // large; false if there is none. A sum has `terms` more elements added than subtracted.
     __device__ bool choose(int low, int high, int spare, i64 radius, i64 terms, int) {
         const int bits = this->bits(radius), edge = Float<T>::BIAS + Float<T>::BITS - bits;
         const int grid = max(min(high + spare, Float<T>::PLACES) + edge, this->LEAST);
@@ -115,11 +114,11 @@ inline __device__ void add_lane_before(Pair& sum, int lanes) {
 }
 #endif
 
-// On two grids: what the coarse one leaves of an element is counted on a fine one, 2^split times as fine.
+// Two grids: the remainder of an element on the coarse grid is counted on a fine one, 2^split times as fine.
 template <typename T> struct TwoGrids : Grid<T> {
     using Part = Pair;
     using Whole = Pair;
-    static constexpr int SPLIT = 42;  // with the last 11 bits of the coarse sum a float64 number
+    static constexpr int SPLIT = 42;  // with the low 11 bits of the coarse sum it fits into a float64
     double coarse, fine, unit, ratio;
     u64 offset_high, offset_low;
     int split;
@@ -142,7 +141,7 @@ template <typename T> struct TwoGrids : Grid<T> {
         const double rest = all - (counted - coarse) + fine;
         return {u64(__double_as_longlong(counted)), u64(__double_as_longlong(rest))};
     }
-    // The one addition that rounds: both terms are exact.
+    // The only rounding: both terms are exact.
     __device__ double result(Whole sum) const {
         const i64 low = i64(sum.low - offset_low), high = i64(sum.high - offset_high) + (low >> split);
         const i64 last = (high & 2047) << split | (low & ((i64(1) << split) - 1));
@@ -152,7 +151,7 @@ template <typename T> struct TwoGrids : Grid<T> {
 
 template <typename T> struct Terms<T, 2, true> : OneGrid<T> {};
 
-// Two float64 numbers, each a multiple of a power of two so large that sums of them are exact.
+// Two float64 numbers, each a multiple of a power of two so large that its sums are exact.
 struct Cuts {
     double high, low;
 };
@@ -171,10 +170,10 @@ inline __device__ void add_lane_before(Cuts& sum, int lanes) {
 }
 #endif
 
-// Cut at a grid 2^g into a multiple of it and what is left, for which integers are not needed. Every sum on the way is
-// one of at most 2^b elements: a window, or what comes into a tile and goes out of it, the difference of two windows.
-// With elements below 2^k and g = k + b - 53 it is a float64 number. What is left is at most 2^(g - 1): its sums are
-// float64 numbers if no element has a bit below 2^(g - 1 + b - 53). The sum of both is then rounded for the first time.
+// Elements cut at a grid 2^g into a multiple of it and a remainder, both summed in float64. Every intermediate sum has
+// at most 2^b elements: a window, or the elements that enter and leave within a tile, the difference of two windows.
+// With elements below 2^k and g = k + b - 53 the sums of multiples are exact. Remainders are at most 2^(g - 1): their
+// sums are exact if no element has a bit below 2^(g - 1 + b - 53). Adding both sums is the only rounding.
 template <typename T, int SIZE> struct Terms<T, SIZE, true> : Grid<T> {
     using Part = Cuts;
     using Whole = Cuts;
@@ -182,7 +181,7 @@ template <typename T, int SIZE> struct Terms<T, SIZE, true> : Grid<T> {
 
     __device__ bool choose(int low, int high, int spare, i64 radius, i64, int tile) {
         const i64 width = 2 * radius + 1, most = max(width, min(2 * width, i64(2 * tile)));
-        const int bits = max(64 - __clzll(most - 1), 2);  // 2: `magic` has to be larger than any element
+        const int bits = max(64 - __clzll(most - 1), 2);  // at least 2: `magic` has to exceed every element
         const int above = min(max(high, 1) + spare, Float<T>::PLACES);
         const int grid = max(above + Float<T>::BIAS + Float<T>::BITS + bits - 53, -1074);
         const int below = max(grid + bits - 54 - Float<T>::BIAS, 1);

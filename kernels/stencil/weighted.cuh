@@ -1,10 +1,9 @@
-// Products of elements and weights: a few outputs of each thread in registers, and the elements of their windows as
-// they come by.
+// Products of elements and weights: each thread has a few outputs in registers and streams their windows past them.
 #pragma once
 
 #include "stencil/rows.cuh"
 
-// The same bits for every NaN, of which additions on a GPU give a larger one.
+// The same bits for every NaN: those that additions on a GPU produce are larger as integers.
 inline __device__ float one_nan(float x) {
 #if ON_GPU
     return __int_as_float(min(__float_as_int(x), 0x7fc00000));
@@ -14,15 +13,19 @@ inline __device__ float one_nan(float x) {
 }
 inline __device__ double one_nan(double x) { return x != x ? __longlong_as_double(0x7ff8000000000000) : x; }
 
-// 16 bytes. A thread has PACKS of outputs, an odd number to keep the lanes on different banks; CHUNK packs of taps are
-// staged at a time.
+// Packs of outputs per thread, odd so that lanes hit different banks of shared memory; taps are staged in chunks of as
+// many times a ring of registers.
+constexpr int FLOAT_PACKS = 3, DOUBLE_PACKS = 5, CHUNK_RINGS = 20;
+
+// 16 bytes of elements, weights or outputs.
 template <typename T> struct __align__(16) Pack {
-    static constexpr int PACKS = sizeof(T) == 4 ? 3 : 5, CHUNK = 20 * (PACKS + 1);
+    static constexpr int PACKS = sizeof(T) == 4 ? FLOAT_PACKS : DOUBLE_PACKS, CHUNK = CHUNK_RINGS * (PACKS + 1);
     static constexpr int SIZE = 16 / sizeof(T), OUTPUTS = PACKS * SIZE, RING = OUTPUTS + SIZE;
     T item[SIZE];
 };
 
-// The next SIZE taps, of which the first one is at `place` of the ring: it gets what is new in the windows.
+// Multiplies by the next SIZE taps; the element for the first tap is at `place` of the ring, which also takes the next
+// pack of elements.
 template <bool ALL, typename T>
 __device__ bool multiply_pack(T (&sum)[Pack<T>::OUTPUTS], T (&ring)[Pack<T>::RING], int place, const T* elements,
                               const T* factors, int taps) {
@@ -41,7 +44,7 @@ __device__ bool multiply_pack(T (&sum)[Pack<T>::OUTPUTS], T (&ring)[Pack<T>::RIN
     return true;
 }
 
-// All taps, one after another: a product and a sum for each and each output.
+// All taps in order: a multiplication and an addition for each tap and output.
 template <typename T>
 __device__ void multiply(T (&sum)[Pack<T>::OUTPUTS], const T* elements, const T* factors, int taps) {
     constexpr int SIZE = Pack<T>::SIZE, OUTPUTS = Pack<T>::OUTPUTS, RING = Pack<T>::RING;
@@ -67,7 +70,7 @@ template <typename T> __device__ void get_pack(T* to, const T* from) {
     for (int i = 0; i < Pack<T>::SIZE; ++i) to[i] = pack.item[i];
 }
 
-// Of each output the products of all taps, one after another.
+// The same for a number of taps known at compile time, without a ring.
 template <int TAPS, typename T, int OUTPUTS>
 __device__ void multiply_all(T (&sum)[OUTPUTS], const T* elements, const T* factors) {
     constexpr int SIZE = Pack<T>::SIZE, MORE = (OUTPUTS + TAPS - 1 + SIZE - 1) / SIZE * SIZE;
@@ -96,7 +99,7 @@ template <typename T> __device__ void put_pack(T* to, const T* from) {
     *reinterpret_cast<Pack<T>*>(to) = pack;
 }
 
-// What a warp has put into shared memory, to the outputs of a tile: they follow one another.
+// Copies a warp's outputs of a tile from shared memory to global memory.
 template <int OUTPUTS, typename T> __device__ void store_packs(T* out, const T* from, int tile, int count) {
     constexpr int PART = 32 * OUTPUTS, SIZE = Pack<T>::SIZE;
     const int lane = threadIdx.x % 32, warp = int(threadIdx.x) / 32 * PART;

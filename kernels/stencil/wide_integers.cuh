@@ -1,5 +1,5 @@
-// Sums of windows as integers: of floats, in units of the last bit of the smallest one. Integers that wrap are enough
-// on the way, where the sum of a window fits.
+// Window sums as integers; sums of floats count units of the last bit of the smallest one. Intermediate sums may wrap,
+// as long as the sum of a window fits.
 #pragma once
 
 #include "common/stream.cuh"
@@ -14,13 +14,13 @@ inline __device__ Wide operator+(Wide a, Wide b) {
 }
 inline __device__ Wide operator-(Wide a, Wide b) { return {a.low - b.low, a.high - b.high - (a.low < b.low)}; }
 
-// 96 bits: sums of fewer than 2^32 integers of 64 bits.
+// 96 bits in two's complement: enough for sums of fewer than 2^32 integers of 64 bits.
 struct Long {
     u64 low;
     u32 high;
 };
 inline __device__ Long operator+(Long a, Long b) {
-#if ON_GPU  // the carry goes from one instruction to the next: no comparison
+#if ON_GPU  // the carry flag passes from one instruction to the next, without a comparison
     asm("add.cc.u64 %0, %0, %2; addc.u32 %1, %1, %3;" : "+l"(a.low), "+r"(a.high) : "l"(b.low), "r"(b.high));
     return a;
 #else
@@ -39,15 +39,17 @@ inline __device__ Long operator-(Long a, Long b) {
 
 constexpr i64 NAN_BITS = 0x7ff8000000000000, INFINITY_BITS = 0x7ff0000000000000;
 
-// What a window sums to that is not finite.
+// Sum of a window that has NaN or infinities.
 inline __device__ double not_finite(bool nan, bool above, bool below) {
     if (nan || (above && below)) return __longlong_as_double(NAN_BITS);
     return above ? __longlong_as_double(INFINITY_BITS) : -__longlong_as_double(INFINITY_BITS);
 }
 
-// How many elements of a window are NaN, infinite and minus infinite: three counts of 21 bits.
+constexpr int COUNT_BITS = 21;
+
+// How many elements of a window are NaN, infinity and negative infinity: three counts in one word.
 struct Marks {
-    static constexpr int BITS = 21;
+    static constexpr int BITS = COUNT_BITS;
     u64 counts;
     __device__ bool has(int kind) const { return counts >> kind * BITS & ((1 << BITS) - 1); }
     __device__ double value() const { return not_finite(has(0), has(1), has(2)); }
@@ -74,8 +76,8 @@ inline __device__ Long lane_across(Long value, int lanes) {
 }
 inline __device__ Marks lane_across(Marks value, int lanes) { return {lane_across(value.counts, lanes)}; }
 
-// Adds what the lane so many before this one has, if there is one.
-#if ON_GPU  // whether there is one the shuffle says: it takes no comparison, and sums stay where they are
+// Adds the sum of the lane that many places before this one, if there is one.
+#if ON_GPU  // the shuffle's predicate says whether there is one: no comparison, and the sums stay in place
 inline __device__ void add_lane_before(u64& sum, int lanes) {
     asm volatile("{.reg .b32 low, high; .reg .u64 other; .reg .pred is; mov.b64 {low, high}, %0;"
                  "shfl.sync.up.b32 low, low, %1, 0, -1; shfl.sync.up.b32 high|is, high, %1, 0, -1;"
@@ -111,9 +113,8 @@ template <typename S> __device__ void add_lane_before(S& sum, int lanes) {
 }
 #endif
 
-
-// The parts of a finite float: it is its `size` times 2^(place + BIAS), with its sign. Its `key` is in the same order,
-// for each place 2^KEY_BITS of them. `scaled` is it divided by 2^SCALE.
+// The parts of a finite float: its magnitude is size_of(x) * 2^(place_of(x) + BIAS). Its `key` orders magnitudes and
+// has 2^KEY_BITS values per place. `scaled` is the number divided by 2^SCALE.
 template <typename T> struct Float {
     static constexpr bool IS = false;
 };
@@ -125,7 +126,7 @@ template <> struct Float<float16> {
     static __device__ bool negative(float16 x) { return x.bits >> 15; }
     static __device__ u32 key(float16 x) { return x.bits & 0x7fff; }
     static __device__ bool is_zero(float16 x) { return !key(x); }
-    // By its bits in a float64 number, without the difference of the biases; subnormal ones, too.
+    // Its bits moved to those of a float64, without correcting the bias; this holds for subnormal numbers, too.
     static constexpr int SCALE = 1008;
     static __device__ double scaled(float16 x) {
         const u32 high = u32(x.bits & 0x8000) << 16 | key(x) << 10;
@@ -173,14 +174,14 @@ inline __device__ double power_of_two(int exponent) {  // from -1074 to 1023
     return __longlong_as_double(exponent < -1022 ? i64(1) << (exponent + 1074) : i64(exponent + 1023) << 52);
 }
 
-// (high * 2^64 + low + a rest below 1 if there is one) * 2^unit, rounded to nearest, ties to even. It is a multiple of
-// 2^-1074: nothing is rounded again where float64 numbers are subnormal.
+// (high * 2^64 + low + a remainder below 1, if there is a `rest`) * 2^unit, rounded to nearest, ties to even. It is a
+// multiple of 2^-1074, so that subnormal results are not rounded a second time.
 inline __device__ double rounded(u64 high, u64 low, bool rest, int unit) {
     if (!high) high = low, low = 0, unit -= 64;
     if (!high) return 0;
     const int zeros = __clzll(i64(high));
     u64 top = zeros ? high << zeros | low >> (64 - zeros) : high;
-    if (low << zeros || rest) top |= 1;  // as good as all that is lost: it is far below the last bit that is kept
+    if (low << zeros || rest) top |= 1;  // a sticky bit for all that is lost, far below the last bit kept
     int exponent = unit + 64 - zeros;
     if (exponent < -1074) top >>= -1074 - exponent, exponent = -1074;
     return double(top) * power_of_two(exponent);

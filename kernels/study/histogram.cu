@@ -1,6 +1,21 @@
-// The histograms of 10-bit samples that lead up to the production kernels; histogram/gpu.cu lists them, naive first.
+// Histograms of 10-bit samples. A sample outside of [0, 1024) is not counted.
 //
-// All of them are templates, so that only what is asked for is compiled. A sample outside of [0, 1024) is not counted.
+// Variants, naive first; blocks, threads and slice are those of the course:
+//   global_atomics  a slice of the samples per thread, counters in global memory
+//   unrolled        global_atomics, its loop unrolled 512 times
+//   ilp             global_atomics, four samples per iteration by hand
+//   one_per_thread  no slice and no loop: a thread per sample
+//   shared          slices again, counters in the block's shared memory, added to the global ones at the end
+//   inverse         a thread per value, which counts it in the samples that its block holds in shared memory
+//   banks           inverse, as many samples held as there are threads, occurrences in a register
+//   banks2          banks, two values per thread
+//   banks4          banks, four values per thread
+//   production      the kernels of the job, in histogram/gpu.cu: shared with enough 16-byte loads in flight
+//   no_barrier      shared without __syncthreads; broken: counts while counters are cleared, adds while others count
+//   plain_add       global_atomics without atomicAdd; broken: threads overwrite each other's increments
+//   past_the_end    global_atomics without a guard; broken: counts what lies behind the samples
+//
+// All of them are templates, so that only what is asked for is compiled.
 
 #include "common/stream.cuh"
 

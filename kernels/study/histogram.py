@@ -1,4 +1,4 @@
-"""The histograms of 10-bit samples that lead up to the production kernel: the plain reference, the door to each."""
+"""The ladder of histograms of 10-bit samples: the plain reference, and a launch wrapper for each kernel."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kernels.common import nvrtc
 from kernels.common.checks import check_array, check_block, check_shared
 from kernels.common.memory import zeros
 from kernels.histogram.binning import Binning
-from kernels.histogram.cpu import histogram
+from kernels.histogram.gpu import histogram
 from kernels.study.variant import Variant, by_name
 
 SOURCE = Path(__file__).with_suffix(".cu")
@@ -167,7 +167,7 @@ VARIANTS = by_name(
             partial(_banks, each=1)),
     Variant("banks2", "banks, two values per thread", partial(_banks, each=2)),
     Variant("banks4", "banks, four values per thread", partial(_banks, each=4)),
-    Variant("production", "shared with 16-byte loads, enough of them in flight: the kernels of this file",
+    Variant("production", "the kernels of the job, in histogram/gpu.cu: shared with enough 16-byte loads in flight",
             ten_bit_histogram),
     # Blocks of many warps: the 32 threads of a single one hardly get out of step.
     Variant("no_barrier", "shared without __syncthreads", partial(_in_shared, "false"), SLICES,
@@ -177,3 +177,8 @@ VARIANTS = by_name(
     Variant("past_the_end", "global_atomics without a guard", _past_the_end,
             {"blocks": 65, "threads": 1024, "slice": 512}, broken="counts what lies behind the samples"),
 )  # fmt: skip
+
+INSTANCES = {name: f"{name}<int>" for name in VARIANTS if name != "production"} | {
+    "shared": "shared<int, true>", "no_barrier": "shared<int, false>",
+    "banks": "banks<int, 1>", "banks2": "banks<int, 2>", "banks4": "banks<int, 4>",
+}  # fmt: skip

@@ -1,6 +1,6 @@
 // Matrix product: C = A B, with A of rows x inner, B of inner x columns, all of them row after row in memory.
 //
-// Variants, all but `cublas` with the same bits for the same A and B:
+// Variants, all but `production` and `cublas` with the same bits for the same A and B:
 //   blocks_1d        one thread per element of C, in blocks along its rows
 //   blocks_2d        blocks of x by y, x along the columns: a warp reads B and writes C side by side
 //   uncoalesced      blocks_2d with x and y exchanged: neighbours in a warp are whole rows apart in memory
@@ -8,6 +8,7 @@
 //   whole_rows       the rows of A and the columns of B that a block needs, whole, in shared memory
 //   shared_tile      square tiles of A and B in shared memory, x wide, one after the other
 //   register_tiled   micro x micro elements per thread, 16-byte loads, the next tile in flight during this one
+//   production       the kernels of the job, in kernels/matmul: exact sums by residues, rounded once
 //   cublas           cuBLAS with TF32 off, in an order of its own: the yardstick, no kernel of this file
 //   past_the_end     blocks_2d with k up to inner; broken: reads one element past the end of each row and column
 //   missing_barrier  shared_tile without its second barrier; broken: a tile is replaced while others still read it

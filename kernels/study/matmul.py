@@ -1,4 +1,4 @@
-"""Matrix product: the plain reference with its error bound, the door to the CUDA kernels."""
+"""The ladder of matrix products: the plain reference with its error bound, and a launch wrapper for each kernel."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.common import device, dtypes, nvrtc
+from kernels.common import dtypes, nvrtc
 from kernels.common.checks import check_array, check_block, check_shared
 from kernels.common.memory import empty
+from kernels.matmul.gpu import exact_matmul
 from kernels.study.variant import Variant, by_name
 
 SOURCE = Path(__file__).with_suffix(".cu")
@@ -75,32 +76,6 @@ def error_bound(a: NDArray[Any], b: NDArray[Any]) -> NDArray[np.float64]:
         magnitudes = matmul_reference(np.abs(a), np.abs(b)) + inner * float(reference.smallest_subnormal)
         bound = magnitudes * float((of_kernel + of_reference) / (1 - of_reference)) + inner * subnormal
         return np.asarray(bound * (1 + 2.0**-48))  # more than the roundings of these two lines
-
-
-def matmul(a: Any, b: Any) -> Any:
-    """Matrix product on the device that holds the arrays: the same bits on every GPU.
-
-    Parameters
-    ----------
-    a, b : CuPy arrays of one dtype, float32 or float64, C-contiguous, shapes (rows, inner) and (inner, columns)
-
-    Returns
-    -------
-    CuPy array of the same dtype, shape (rows, columns), C-contiguous
-        On the current stream. Each element is one chain of fused multiply-adds in the order of the rows of `b`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If the arrays are of another dtype, do not fit together, are no matrices or have gaps.
-    MemoryError
-        If the device has no room for the result.
-    """
-    rows, _, columns = _checked(a, b)
-    small, large = MICROS
-    tiles = _ceil_div(rows, 16 * large) * _ceil_div(columns, 16 * large)
-    # Too few large tiles leave multiprocessors idle.
-    return _register_tiled(a, b, large if tiles >= device.limits().multiprocessors else small)
 
 
 def _checked(a: Any, b: Any) -> tuple[int, int, int]:
@@ -198,6 +173,11 @@ def _register_tiled(a: Any, b: Any, micro: int = 8) -> Any:
     return _launch("register_tiled", template, a, b, (rows, inner, columns), grid, (TILED_THREADS, 1))
 
 
+def _production(a: Any, b: Any) -> Any:
+    _checked(a, b)
+    return exact_matmul(a, b)
+
+
 def _cublas(a: Any, b: Any) -> Any:
     rows, _, columns = _checked(a, b)
     import cupy
@@ -250,6 +230,8 @@ VARIANTS = by_name(
             _shared_tile, {"x": 32}),
     Variant("register_tiled", "micro x micro elements per thread, 16-byte loads, the next tile in flight during this "
                               "one", _register_tiled, {"micro": 8}),
+    Variant("production", "the kernels of the job, in kernels/matmul: exact sums by residues, rounded once",
+            _production),
     Variant("cublas", "cuBLAS with TF32 off, in an order of its own: the yardstick, no kernel of this file", _cublas),
     Variant("past_the_end", "blocks_2d with k up to inner", _past_the_end, {"x": 32, "y": 32},
             broken="reads one element past the end of each row and column"),
@@ -258,7 +240,7 @@ VARIANTS = by_name(
 )  # fmt: skip
 
 # One kernel of each variant, for those who look at its machine code.
-INSTANCES = {name: f"{name}<float>" for name in VARIANTS if name != "cublas"} | {
+INSTANCES = {name: f"{name}<float>" for name in VARIANTS if name not in ("production", "cublas")} | {
     "shared_tile": "shared_tile<float, 32>",
     "register_tiled": "register_tiled<float, 8, true>",
     "missing_barrier": "missing_barrier<float, 32>",

@@ -6,7 +6,7 @@
 //   any_size         halves rounded up, so that the block need not be a power of two
 //   atomic_max       no loop: every thread raises one maximum by an atomic operation; maximum only
 //   warp_shuffle     sequential down to one warp, which exchanges registers and needs no barrier
-//   production       a grid that stays: 16-byte loads, two accumulators per thread, one partial per block
+//   production       the kernel of the job, in reduce/gpu.cu: exact sums, rounded once; one partial for all
 //   float_drift      one float accumulator per thread; broken: every addition rounds to float, and the errors add up
 //   missing_barrier  sequential without the barriers in and before its loop; broken: a warp reads what is yet unwritten
 //   past_the_end     sequential without its guard; broken: the last block adds what lies behind the last sample
@@ -15,7 +15,7 @@
 // Their kernels reduce one block's array; here every block reduces its own part, and the host finishes the partials.
 // No sum uses atomic operations, so its order is fixed, and it repeats bit for bit.
 
-#include "common/stream.cuh"
+#include "common/types.cuh"
 
 // Sums are kept wider than the samples: integers cannot wrap, floats round in double.
 template <typename T> struct Wide { using type = double; };
@@ -129,35 +129,6 @@ __global__ void warp_shuffle(const typename Op::Sample* samples, i64 n, typename
     if (tid >= 32) return;
     const auto whole = reduce_warp<Op>(vect[tid]);
     if (tid == 0) partials[blockIdx.x] = whole;
-}
-
-// Two accumulators in float64 fit into 32 registers on Hopper alone.
-template <typename Op> constexpr int RESIDENT = sizeof(typename Op::Sample) == 8 && !HOPPER ? 1 : BLOCKS_PER_SM;
-
-template <typename Op>
-__global__ void __launch_bounds__(THREADS, RESIDENT<Op>)
-production(const typename Op::Sample* samples, i64 n, typename Op::Partial* partials) {
-    using Sample = typename Op::Sample;
-    using Partial = typename Op::Partial;
-    static_assert(THREADS == 32 * 32, "each warp leaves one value, and one warp reduces them");
-    constexpr int ACCUMULATORS = 2;
-    static_assert(LOADS * 16 / sizeof(Sample) % ACCUMULATORS == 0, "a tile ends with both where they began");
-
-    // A sample goes to the accumulator that has waited longer. Unrolled, that is a matter of names: nothing is moved.
-    Partial next = Op::identity(), last = Op::identity();
-    for_each_sample(samples, n, [&](Sample x) {
-        const Partial added = Op::combine(next, Op::of(x));
-        next = last;
-        last = added;
-    });
-
-    __shared__ Partial of_warp[THREADS / 32];
-    const Partial mine = reduce_warp<Op>(Op::combine(next, last));
-    if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = mine;
-    __syncthreads();
-    if (threadIdx.x >= 32) return;
-    const Partial whole = reduce_warp<Op>(of_warp[threadIdx.x]);
-    if (threadIdx.x == 0) partials[blockIdx.x] = whole;
 }
 
 // One block, one partial per thread.

@@ -1,17 +1,19 @@
-"""Sum or maximum of an array: the plain reference, the bound of its rounding, the door to the CUDA kernels.
+"""The ladder of reductions, sum and maximum: the plain reference, the bound of its rounding, the launch wrappers.
 
 int32 sums are exact. float32 and float64 sums accumulate in float64, in an order fixed by the variant, its `block` and
-the number of samples (for ``production`` also by their alignment to 16 bytes and the device): the same bits each time.
+the number of samples: the same bits each time. Those of ``production`` are exact and rounded once.
 A sum that is zero is 0.0. The maximum is exact: NaN wins, as in `numpy.max`, and 0.0 counts as larger than -0.0. An
 empty array has neither.
 
-A variant returns partials on the device; `finish` is the second pass, on the host.
+A variant returns partials on the device; `finish` is the second pass, on the host. ``production`` returns the one
+partial of `kernels.reduce.partial`, which `finish_exact` reads.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,10 +21,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.common import device, nvrtc
-from kernels.common.checks import check_array, check_block, check_shared
+from kernels.common import nvrtc
+from kernels.common.checks import blocks_for, check_address, check_array, check_block, check_shared
 from kernels.common.dtypes import COURSE_TYPES
 from kernels.common.memory import empty
+from kernels.reduce import exact_sum
+from kernels.reduce import partial as exact
+from kernels.reduce.gpu import reduce_on_device
 from kernels.study.variant import Variant, by_name
 
 SOURCE = Path(__file__).with_suffix(".cu")
@@ -34,11 +39,9 @@ PARTIALS: dict[tuple[str, str], np.dtype[Any]] = {
     ("max", "int32"): np.dtype("i4"), ("max", "float32"): np.dtype("i4"), ("max", "float64"): np.dtype("i8"),
 }  # fmt: skip
 SMALLEST_POWER = {"sequential": 1, "warp_shuffle": 32, "missing_barrier": 1, "past_the_end": 1}  # blocks are halved
-THREADS = 1024  # THREADS in common/stream.cuh
-MAX_GRID = 2**31 - 1
 UNIT = 2.0**-53  # of rounding to float64
 PART = 2**16  # samples that the references take at a time
-_empty = partial(empty, "reduction")
+_empty = partial(empty, "reduce")
 
 
 def sum_reference(samples: NDArray[Any]) -> int | float:
@@ -94,7 +97,7 @@ def sum_bound(samples: NDArray[Any], partials: int) -> float:
     part in fewer than k = min(n, m + p) additions that round. Each multiplies it by 1 + d, |d| <= u = 2**-53 (float64
     adds without rounding where it underflows): an error of at most gamma_k * sum|x|, gamma_k = k u / (1 - k u). The
     reference is rounded once, u * sum|x| at most: k + 1 covers it. m is n / p and what a block may have more than
-    others (a tile of `production`, the ragged end), less than 2**16 samples.
+    others (the ragged end), less than 2**16 samples.
 
     Parameters
     ----------
@@ -156,40 +159,37 @@ def finish(partials: NDArray[Any], op: str, dtype: str) -> int | float:
     return result
 
 
-def reduction(samples: Any, op: str = "sum") -> int | float:
-    """Sum or maximum of an array on the device that holds it; waits for the result.
+def finish_exact(partial: NDArray[np.int64], op: str, dtype: str) -> int | float:
+    """The result of ``production``: the sum rounded once, or the maximum.
 
     Parameters
     ----------
-    samples : CuPy array, shape (n,), C-contiguous, int32, float32 or float64
-        n from 1 to beyond 2**32.
+    partial : int64 array, as `kernels.reduce.partial` describes it
     op
         ``"sum"`` or ``"max"``.
-
-    Returns
-    -------
-    int for int32 samples, exact; float for others
-        See the module.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If the array is of another dtype, is empty, has another number of dimensions or gaps; if `op` is another.
-    MemoryError
-        If the device has no room for the partials.
+    dtype
+        Of the samples.
     """
-    return finish(_production(samples, op).get(), op, str(samples.dtype))
+    if partial[exact.NAN]:
+        return math.nan
+    if op == "max":
+        return exact.from_key(int(partial[exact.MAX_KEY]), np.dtype(dtype), bool(partial[exact.MAX_AT] % 2))
+    if partial[exact.POSITIVE] or partial[exact.NEGATIVE]:
+        positive, negative = bool(partial[exact.POSITIVE]), bool(partial[exact.NEGATIVE])
+        return math.nan if positive and negative else math.inf if positive else -math.inf
+    total = exact_sum.from_words(partial[exact.SUM_AT])
+    if np.dtype(dtype).kind != "f":
+        return total >> exact_sum.SUM_BITS
+    return exact_sum.quotient(Fraction(total, 2**exact_sum.SUM_BITS))
 
 
 def _check(samples: Any, op: str, operations: tuple[str, ...] = tuple(OPERATIONS)) -> None:
-    check_array("reduction", samples, tuple(COURSE_TYPES), 1)
+    check_array("reduce", samples, tuple(COURSE_TYPES), 1)
     if op not in operations:
-        raise ValueError(f"reduction: expected op {' or '.join(operations)} here, got {op!r}")
+        raise ValueError(f"reduce: expected op {' or '.join(operations)} here, got {op!r}")
     if not samples.size:
-        raise ValueError("reduction: expected at least 1 sample, got an empty array")
-    if samples.data.ptr % samples.dtype.itemsize:
-        raise ValueError(f"reduction: expected samples on multiples of {samples.dtype.itemsize} bytes, the first is at "
-                         f"{samples.data.ptr:#x}; pass a copy")  # fmt: skip
+        raise ValueError("reduce: expected at least 1 sample, got an empty array")
+    check_address(samples)
 
 
 def _check_blocks(kernel: str, samples: Any, op: str, block: int) -> int:
@@ -200,11 +200,7 @@ def _check_blocks(kernel: str, samples: Any, op: str, block: int) -> int:
         raise ValueError(f"{kernel}: expected a block of a power of two of at least {smallest} threads, got {block}; "
                          "any_size takes others")  # fmt: skip
     check_shared(f"{kernel} with a block of {block}", _shared(samples, op, block))
-    blocks = -(-int(samples.size) // block)
-    if blocks > MAX_GRID:
-        raise ValueError(f"{kernel}: {samples.size} samples take {blocks} blocks of {block}, the limit of a grid is "
-                         f"{MAX_GRID}; choose a larger block")  # fmt: skip
-    return blocks
+    return blocks_for(int(samples.size), block)
 
 
 def _shared(samples: Any, op: str, block: int) -> int:
@@ -237,14 +233,9 @@ def _atomic_max(samples: Any, op: str = "max", block: int = 1024) -> Any:
 
 
 def _production(samples: Any, op: str = "sum") -> Any:
-    """As many blocks as the device holds at once; int64 is wide enough for 2**32 samples in each."""
+    """The exact partial of the job: compare what `finish_exact` makes of it."""
     _check(samples, op)
-    kernel = _load("production", samples, op)
-    resident = device.limits().resident_blocks(THREADS, kernel.registers, kernel.static_shared)
-    blocks = min(resident, -(-int(samples.size) // THREADS))
-    partials = _empty(blocks, PARTIALS[op, str(samples.dtype)])
-    kernel((blocks,), (THREADS,), (samples, np.int64(samples.size), partials))
-    return partials
+    return reduce_on_device(samples, exact.SUM if op == "sum" else exact.EXTREMES)
 
 
 def _float_drift(samples: Any, op: str = "sum", block: int = 32) -> Any:
@@ -279,7 +270,7 @@ VARIANTS = by_name(
             _atomic_max, {"op": "max", "block": 1024}),
     Variant("warp_shuffle", "sequential down to one warp, which exchanges registers and needs no barrier",
             partial(_per_block, "warp_shuffle"), {"op": "sum", "block": 1024}),
-    Variant("production", "a grid that stays: 16-byte loads, two accumulators per thread, one partial per block",
+    Variant("production", "the kernel of the job, in reduce/gpu.cu: exact sums, rounded once; one partial for all",
             _production, {"op": "sum"}),
     Variant("float_drift", "one float accumulator per thread", _float_drift, {"op": "sum", "block": 32},
             broken="every addition rounds to float, and the errors add up"),
@@ -289,5 +280,7 @@ VARIANTS = by_name(
     Variant("past_the_end", "sequential without its guard", _past_the_end, {"op": "sum", "block": 1024},
             broken="the last block adds what lies behind the last sample"),
 )  # fmt: skip
-INSTANCES = {name: f"{name}<{'Max' if name == 'atomic_max' else 'Sum'}<float>>" for name in VARIANTS}
+INSTANCES = {
+    name: f"{name}<{'Max' if name == 'atomic_max' else 'Sum'}<float>>" for name in VARIANTS if name != "production"
+}
 INSTANCES["float_drift"] = "float_drift"

@@ -1,4 +1,4 @@
-"""What a device can do at most: reading, copying, products by cuBLAS; and the door to the kernels that show it."""
+"""The limits of a device, as measured: reading, copying, products by cuBLAS."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ from kernels.common.checks import check_array
 SOURCE = Path(__file__).with_suffix(".cu")
 
 THREADS, MERGE_THREADS = 1024, 256  # THREADS in common/stream.cuh, MERGE_THREADS in roofline.cu
+
+
+INSTANCES = ("read_stream", "displace_cache", *(f"merge<{count}>" for count in (1, 2, 3)))
 
 
 def read_stream(data: Any) -> None:

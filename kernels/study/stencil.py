@@ -1,4 +1,4 @@
-"""Sum the samples within a radius of each: the plain reference, its bound, the door to the CUDA kernels."""
+"""The ladder of stencils, sums within a radius of each sample: the plain reference, its bound, the launch wrappers."""
 
 from __future__ import annotations
 
@@ -11,19 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels.common import nvrtc
-from kernels.common.checks import check_array, check_block, check_shared
+from kernels.common.checks import blocks_for, check_array, check_block, check_shared
 from kernels.common.dtypes import COURSE_TYPES
 from kernels.common.memory import empty
+from kernels.stencil.box import box
 from kernels.study.variant import Variant, by_name
 
 SOURCE = Path(__file__).with_suffix(".cu")
 
 OUT = {"int32": "int64", "float32": "float32", "float64": "float64"}  # Out<T> in stencil.cu
-MAX_RADIUS, MAX_GRID = 4096, 2**31 - 1
-THREADS = 256  # the bound of production in stencil.cu
-# Least radius, lanes and items of production: lanes * items outputs share the sum that their windows have in common, so
-# there are no more than 2 * radius + 2 of them. More lanes share more and exchange more.
-TILINGS = ((239, 32, 15), (27, 8, 7), (3, 1, 7), (1, 1, 3), (0, 1, 1))
+MAX_RADIUS = 4096
 REFERENCE_STEP = 2**20  # outputs that the reference computes at a time
 _empty = partial(empty, "stencil")
 
@@ -95,43 +92,6 @@ def stencil_bound(x: NDArray[Any], radius: int = 3) -> NDArray[np.float64]:
         return np.asarray(1.001 * (relative * stencil_reference(np.abs(x), radius) + (2.0**-150 if single else 0.0)))
 
 
-def stencil(x: Any, radius: int = 3) -> Any:
-    """Sum the samples within a radius of each, on the device that holds them.
-
-    Parameters
-    ----------
-    x : CuPy array, shape (n,), C-contiguous, int32, float32 or float64
-        Taken for zero outside of the array; n may exceed 2**31.
-    radius
-        0 to 4096, and at most n.
-
-    Returns
-    -------
-    CuPy array, shape (n,)
-        ``out[i] = x[i - radius] + ... + x[i + radius]``, on the current stream. int32: int64, exact. float32 and
-        float64: the same dtype, summed in float64 in an order that depends on i and the radius alone.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If the array is of another dtype, has more than one dimension or gaps; if the radius is out of range or needs
-        more shared memory than a block of the device has.
-    MemoryError
-        If the device has no room for the result.
-    """
-    _check(x, radius)
-    lanes, items = tiling(radius)
-    tile, out = THREADS * items, np.dtype(OUT[str(x.dtype)])
-    nbytes = max((tile + 2 * radius) * x.dtype.itemsize, tile * out.itemsize)
-    check_shared(f"stencil of radius {radius}", nbytes)
-    return _launch(f"production<{COURSE_TYPES[str(x.dtype)]}, {lanes}, {items}>", x, radius, THREADS, tile, nbytes)
-
-
-def tiling(radius: int) -> tuple[int, int]:
-    """Lanes of a group and outputs per lane that suit a radius."""
-    return next((lanes, items) for least, lanes, items in TILINGS if radius >= least)
-
-
 def _check(x: Any, radius: int) -> None:
     check_array("x", x, tuple(COURSE_TYPES), 1)
     limit = min(MAX_RADIUS, x.size)
@@ -140,17 +100,9 @@ def _check(x: Any, radius: int) -> None:
                          f"got {radius}")  # fmt: skip
 
 
-def _grid(n: int, tile: int) -> int:
-    blocks = -(-n // tile)
-    if blocks > MAX_GRID:
-        raise ValueError(f"{n} samples take {blocks} blocks of {tile}, the limit of the grid is {MAX_GRID}; "
-                         "choose larger blocks")  # fmt: skip
-    return blocks
-
-
 def _launch(instance: str, x: Any, radius: int, threads: int, tile: int, shared_mem: int = 0) -> Any:
     """Launch a right kernel, or one that only lacks its barrier: `tile` outputs for every block."""
-    blocks = _grid(x.size, tile)
+    blocks = blocks_for(x.size, tile)
     out = _empty(x.size, np.dtype(OUT[str(x.dtype)]))
     if blocks:
         arguments = (x, out, np.int64(x.size), np.int32(radius))
@@ -176,7 +128,7 @@ def _past_the_end(x: Any, radius: int = 3, block: int = 1024) -> Any:
     """Samples are copied with ones around them, so that everything read and written is memory of our own."""
     _check(x, radius)
     check_block(block)
-    n, blocks = int(x.size), _grid(x.size, block)
+    n, blocks = int(x.size), blocks_for(x.size, block)
     padded = _empty(blocks * block + 2 * radius, x.dtype)
     out = _empty(blocks * block, np.dtype(OUT[str(x.dtype)]))
     if blocks:
@@ -187,20 +139,25 @@ def _past_the_end(x: Any, radius: int = 3, block: int = 1024) -> Any:
     return out[:n]
 
 
+def _production(x: Any, radius: int = 3) -> Any:
+    """Sums of floats are float64, whatever they are sums of."""
+    _check(x, radius)
+    return box(x.reshape(1, -1), radius, radius, radius).reshape(-1)
+
+
 COURSE = {"radius": 3, "block": 1024}
 
 VARIANTS = by_name(
     Variant("global_memory", "one output per thread, every sample read from global memory", _global_memory, COURSE),
     Variant("shared_halo", "the block's samples and a halo of radius on both sides in shared memory",
             partial(_with_halo, "true"), COURSE),
-    Variant("production", "additions shared between neighbours: end of a stretch + common core + start of the next",
-            stencil, {"radius": 3}),
+    Variant("production", "the kernels of the job, in stencil/gpu.cu: sums slide from window to window, exact",
+            _production, {"radius": 3}),
     Variant("missing_barrier", "shared_halo without __syncthreads", partial(_with_halo, "false"), COURSE,
             broken="sums read samples that are not there yet"),
     Variant("past_the_end", "global_memory without a guard", _past_the_end, COURSE,
             broken="reads and writes outside of the array"),
 )  # fmt: skip
-INSTANCES = {name: f"{name}<float>" for name in VARIANTS} | {
+INSTANCES = {name: f"{name}<float>" for name in VARIANTS if name != "production"} | {
     "shared_halo": "shared_halo<float, true>", "missing_barrier": "shared_halo<float, false>",
-    "production": "production<float, 1, 7>",
 }  # fmt: skip

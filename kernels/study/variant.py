@@ -1,4 +1,4 @@
-"""One of several kernels for the same thing, made to learn from."""
+"""Variants: several kernels for one job, made to learn from."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ NO_PARAMETERS: Mapping[str, Any] = MappingProxyType({})
 
 @dataclass(frozen=True)
 class Variant:
-    """One of several kernels for the same thing: naive first, each adding one idea.
+    """One of several kernels for one job: naive first, each adding one idea.
 
     Attributes
     ----------
     name
-        Of the variant, as in the header of the `.cu` file.
+        As in the header of the `.cu` file.
     idea
-        What it adds to the one before it, in the words of that header.
+        What it adds to the variant before it, in the words of that header.
     run
         Launch wrapper: (device arrays, **parameters) -> device array, on the current stream. Raises TypeError or
         ValueError, with the limit and the value, before anything is launched.
     parameters
-        Launch parameters and their defaults, those of the course.
+        Launch parameters with the course's values as defaults.
     broken
-        Why the variant is wrong, for one that is kept to be caught; None for a right one.
+        Why the variant is wrong, where it is kept to be caught by verification; None for a right one.
     """
 
     name: str
@@ -37,5 +37,5 @@ class Variant:
 
 
 def by_name(*variants: Variant) -> Mapping[str, Variant]:
-    """Variants by name, in the order given: the registry of a family."""
+    """Variants by name, in the order given."""
     return MappingProxyType({variant.name: variant for variant in variants})

@@ -1,8 +1,8 @@
-// Transposing on the CPU: what cpu.py calls.
+// Transpose on the CPU, for cpu.py.
 //
-// Box by box, and in a box tile by tile: pieces of rows are copied to where they lie beside each other in the first-level
-// cache, and the columns of what is there written as pieces of rows of the transpose. So a line of either array is touched
-// once, also where rows are a power of two apart, and while a tile is written those of the next one are asked for.
+// Arrays are transposed box by box, boxes tile by tile: pieces of rows are copied to a buffer in the L1 cache, whose
+// columns are written as pieces of rows of the transpose. So each cache line of either array is touched once, even
+// where rows are a power of two apart, and while a tile is written, lines of the next are prefetched.
 
 #include <cstddef>
 #include <cstring>
@@ -12,15 +12,15 @@ namespace {
 using std::size_t;
 
 constexpr size_t MOST_AXES = 64;  // NumPy's
-constexpr size_t LINE = 64;       // bytes of a line of the cache
+constexpr size_t LINE = 64;       // bytes of a cache line
 constexpr size_t ACROSS = 256;    // bytes of a piece of a row, at most
 constexpr size_t DOWN = 32;       // rows of a tile
-// Rows of a tile do not begin at the same place of the cache.
+// Padded, so that rows of a tile do not map to the same cache set.
 constexpr size_t PITCH = ACROSS + LINE;
 
 size_t least(size_t a, size_t b) { return a < b ? a : b; }
 
-// One matrix: its rows, and those of its transpose, are so many bytes apart.
+// One matrix; strides of its rows and those of its transpose are in bytes.
 struct Matrix {
     const char* from;
     char* to;
@@ -79,7 +79,7 @@ void transpose_any(const Matrix& m, size_t itemsize) {
     }
 }
 
-// Goes to the next of some places, the last axis first; false behind the last one.
+// Advances an index, the last axis first; false at the end.
 bool next(size_t* place, const size_t* length, const size_t* step, size_t first, size_t end) {
     for (size_t axis = end; axis-- > first;) {
         place[axis] += step[axis];
@@ -91,8 +91,8 @@ bool next(size_t* place, const size_t* length, const size_t* step, size_t first,
 
 }  // namespace
 
-// Reverses the axes, 2 to 64 of them and none empty, of an array of this shape with elements of `itemsize` bytes. It is cut
-// into boxes of these lengths, in each of which the first and the last axis make matrices, one behind the other.
+// Reverses the axes, 2 to 64 of them and none empty, of an array of this shape with elements of `itemsize` bytes. It is
+// cut into boxes of these lengths, each of which is a sequence of matrices along its first and last axis.
 extern "C" void transpose(const void* array, void* result, size_t itemsize, size_t axes, const size_t* shape,
                           const size_t* box) {
     size_t from_stride[MOST_AXES], to_stride[MOST_AXES], start[MOST_AXES] = {}, ones[MOST_AXES], length[MOST_AXES];

@@ -1,4 +1,4 @@
-"""Transpose a matrix: the plain reference, the door to the CUDA kernels."""
+"""Transpose a matrix, permute or reverse axes on a GPU: which kernel runs, and how it is launched."""
 
 from __future__ import annotations
 
@@ -11,32 +11,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels.common import nvrtc
-from kernels.common.checks import check_array, check_block
+from kernels.common.checks import check_address, check_array
+from kernels.common.constants import constant
 from kernels.common.dtypes import UINT_OF_SIZE
 from kernels.common.memory import empty
-from kernels.study.variant import Variant, by_name
-from kernels.transpose.axes import Matrices, matrices, merged, runs
-from kernels.transpose.cpu import STAND_INS
-from kernels.transpose.strided_copy import copy_runs
-from kernels.transpose.unaligned import turn_ragged
+from kernels.transpose.axes import Matrices, as_rows, matrices, merged
+from kernels.transpose.cpu import DTYPE_OF_SIZE
+from kernels.transpose.strided_copy import copy_rows
+from kernels.transpose.unaligned import transpose_unaligned
 
 SOURCE = Path(__file__).with_suffix(".cu")
 
-# C type that carries an element, by its bytes: bits are moved, whatever they stand for.
 DTYPES = (
     "bool", "int8", "uint8", "int16", "uint16", "float16", "int32", "uint32", "float32",
     "int64", "uint64", "float64", "complex64", "complex128",
 )  # fmt: skip
-TILES = (8, 16, 32)
-# Rows, columns and threads of the production kernel's tile, by bytes of an element: where rows of both arrays begin and
-# end on 16 bytes, where those of the second one do, and where they do not. Elements of 4 and 8 bytes are for
-# `transpose_ragged` then.
+# Rows, columns and threads of a tile, by bytes of an element: where rows of both arrays are aligned to 16 bytes, where
+# only those of the output are, and where those of the output are not. Larger unaligned elements go to unaligned.cu.
 SHAPES = {1: (128, 256, 512), 2: (128, 128, 512), 4: (64, 64, 512), 8: (32, 32, 256), 16: (32, 32, 512)}
-RAGGED_IN = {1: (128, 128, 256), 2: (256, 64, 256)}
-RAGGED = {1: (128, 128, 160), 2: (128, 128, 288)}
-SECTOR = 32  # tile.cuh
+UNALIGNED_IN = {1: (128, 128, 256), 2: (256, 64, 256)}
+UNALIGNED = {1: (128, 128, 160), 2: (128, 128, 288)}
+SECTOR = constant(SOURCE.with_name("tile.cuh"), "SECTOR")
 MAX_GRID = 2**31 - 1
-NARROW = 8  # parts of a tile; a matrix in less than one would leave most of it empty
+NARROW = 8  # matrices shorter or narrower than this fraction of a tile would leave most of it empty
 _empty = partial(empty, "transpose")
 
 
@@ -60,7 +57,7 @@ def transpose(array: Any) -> Any:
     Parameters
     ----------
     array : CuPy array, shape (rows, columns), C-contiguous, elements of 1, 2, 4, 8 or 16 bytes
-        rows * columns may exceed 2**31. It may begin at any element; rows that begin and end on 16 bytes are faster.
+        rows * columns may exceed 2**31. It may begin at any element; rows aligned to 16 bytes are faster.
 
     Returns
     -------
@@ -70,39 +67,39 @@ def transpose(array: Any) -> Any:
     Raises
     ------
     TypeError, ValueError
-        If the array is of another dtype, is not a matrix, has gaps, or begins within an element's boundaries.
+        If the array has another dtype, is no matrix, is not contiguous, or is not aligned to its elements.
     MemoryError
-        If the device has no room for the result.
+        If the result does not fit into device memory.
     """
-    _checked(array)
+    checked(array)
     rows, columns = array.shape
-    found = Matrices(rows, columns, columns, rows)
-    _blocks(found, RAGGED.get(array.dtype.itemsize, SHAPES[16]))
-    _check_address(array)
+    matrix = Matrices(rows, columns, columns, rows)
+    _blocks(matrix, UNALIGNED.get(array.dtype.itemsize, SHAPES[16]))
+    check_address(array)
     out = _empty((columns, rows), array.dtype)
-    if 1 in array.shape:  # the elements are in order already
+    if 1 in array.shape:  # the elements keep their order
         out[...] = array.reshape(columns, rows)
-    elif array.size and _fills(found, array.dtype.itemsize):
-        _turn(array, out, found)
+    elif array.size and _fills(matrix, array.dtype.itemsize):
+        _transpose(array, out, matrix)
     elif array.size:
         out[...] = array.T
     return out
 
 
 def permute_axes(array: Any, axes: Sequence[int]) -> Any:
-    """Put the axes of an array into another order on the device that holds it.
+    """Permute the axes of an array on the device that holds it.
 
     Parameters
     ----------
     array : CuPy array, C-contiguous, not empty
     axes
-        Of the array, in the order that they shall have.
+        Of the array, in their new order.
 
     Returns
     -------
     CuPy array of the same dtype, C-contiguous
-        On the current stream: by transposing matrices, or by copying runs, where that is what it amounts to, else by
-        CuPy's copy.
+        On the current stream: by transposing matrices or by copying rows where the permutation amounts to that,
+        otherwise by CuPy's copy.
     """
     import cupy
 
@@ -110,34 +107,34 @@ def permute_axes(array: Any, axes: Sequence[int]) -> Any:
     lengths, order = merged(array.shape, axes)
     itemsize = array.dtype.itemsize
     if itemsize in SHAPES and len(order) > 1:
-        _check_address(array)
+        check_address(array)
         nbytes = lengths[-1] * itemsize
         if order[-1] == len(order) - 1 and nbytes in SHAPES and array.data.ptr % nbytes == 0:
-            # Runs that are as long as an element can be are elements.
-            items = array.reshape(-1).view(STAND_INS[nbytes]).reshape(lengths[:-1])
+            # Rows as long as an element can be are elements.
+            items = array.reshape(-1).view(DTYPE_OF_SIZE[nbytes]).reshape(lengths[:-1])
             return permute_axes(items, order[:-1]).reshape(-1).view(array.dtype).reshape(shape)
-        found, kept = matrices(array.shape, axes), runs(lengths, order)
-        if found is not None and _fills(found, itemsize):
+        batch, rows = matrices(array.shape, axes), as_rows(lengths, order)
+        if batch is not None and _fills(batch, itemsize):
             out = _empty(shape, array.dtype)
-            _turn(array, out, found)
+            _transpose(array, out, batch)
             return out
-        if kept is not None and copy_runs(array, out := _empty(shape, array.dtype), kept):
+        if rows is not None and copy_rows(array, out := _empty(shape, array.dtype), rows):
             return out
-    return cupy.ascontiguousarray(array.transpose(axes)).reshape(shape)  # also where there is no axis
+    return cupy.ascontiguousarray(array.transpose(axes)).reshape(shape)  # also for arrays without axes
 
 
 def reverse_axes(array: Any, as_bytes: bool = False) -> Any:
-    """Transpose an array of any number of dimensions on the device that holds it.
+    """Reverse the axes of an array, of any number of dimensions, on the device that holds it.
 
     Parameters
     ----------
     array : CuPy array, C-contiguous, not empty
     as_bytes
-        Its last axis is the bytes of its elements, and stays.
+        The last axis is the bytes of an element, and stays the last one.
 
     Returns
     -------
-    CuPy array of the same dtype with the other axes the other way round, C-contiguous
+    CuPy array of the same dtype, C-contiguous
     """
     if array.ndim == 2 and not as_bytes:
         return transpose(array)
@@ -145,31 +142,31 @@ def reverse_axes(array: Any, as_bytes: bool = False) -> Any:
     return permute_axes(array, (*axes[::-1], *range(len(axes), array.ndim)))
 
 
-def _turn(array: Any, out: Any, found: Matrices) -> None:
-    """Launch the kernel for rows that begin where these do."""
+def _transpose(array: Any, out: Any, batch: Matrices) -> None:
+    """Launch the kernel for the alignment of these rows."""
     itemsize = array.dtype.itemsize
-    places_in = [array.data.ptr, *(step * itemsize for step in found.steps_in)]
-    places_out = [out.data.ptr, *(step * itemsize for step in found.steps_out)]
+    places_in = [array.data.ptr, *(step * itemsize for step in batch.steps_in)]
+    places_out = [out.data.ptr, *(step * itemsize for step in batch.steps_out)]
     aligned_in, aligned_out = (all(place % 16 == 0 for place in places) for places in (places_in, places_out))
     if itemsize > 2 and not (aligned_in and aligned_out):
-        turn_ragged(array, out, found)
+        transpose_unaligned(array, out, batch)
         return
     shape = _shape(itemsize, aligned_in, aligned_out)
-    kernel = nvrtc.load(SOURCE, production(itemsize, aligned_in, aligned_out))
-    sizes = (found.rows, found.columns, found.pitch_in, found.pitch_out,
-             found.inner, found.in_inner, found.in_outer, found.out_inner, found.out_outer)  # fmt: skip
-    kernel((_blocks(found, shape),), (shape[2],), (array, out, *map(np.int64, sizes)),
+    kernel = nvrtc.load(SOURCE, instance(itemsize, aligned_in, aligned_out))
+    sizes = (batch.rows, batch.columns, batch.pitch_in, batch.pitch_out,
+             batch.inner, batch.in_inner, batch.in_outer, batch.out_inner, batch.out_outer)  # fmt: skip
+    kernel((_blocks(batch, shape),), (shape[2],), (array, out, *map(np.int64, sizes)),
            shared_mem=stage_bytes(itemsize, aligned_in, aligned_out))  # fmt: skip
 
 
-def production(itemsize: int, aligned_in: bool, aligned_out: bool) -> str:
-    """Instance of the production kernel; elements of more than 2 bytes are aligned."""
+def instance(itemsize: int, aligned_in: bool, aligned_out: bool) -> str:
+    """Instance of the kernel; elements of more than 2 bytes have to be aligned."""
     sizes = ", ".join(map(str, _shape(itemsize, aligned_in, aligned_out)))
-    return f"production<{UINT_OF_SIZE[itemsize]}, {sizes}, {str(aligned_in).lower()}, {str(aligned_out).lower()}>"
+    return f"tiled<{UINT_OF_SIZE[itemsize]}, {sizes}, {str(aligned_in).lower()}, {str(aligned_out).lower()}>"
 
 
 def stage_bytes(itemsize: int, aligned_in: bool, aligned_out: bool) -> int:
-    """Shared memory of a block: Stage in tile.cuh."""
+    """Shared memory of a block: sizeof(Stage) in tile.cuh."""
     rows, columns, _ = _shape(itemsize, aligned_in, aligned_out)
     per_word = max(1, 4 // itemsize)
     more = 0 if aligned_out else SECTOR // itemsize
@@ -178,27 +175,27 @@ def stage_bytes(itemsize: int, aligned_in: bool, aligned_out: bool) -> int:
 
 def _shape(itemsize: int, aligned_in: bool, aligned_out: bool) -> tuple[int, int, int]:
     if not aligned_out:
-        return RAGGED[itemsize]
-    return (SHAPES if aligned_in else RAGGED_IN)[itemsize]
+        return UNALIGNED[itemsize]
+    return (SHAPES if aligned_in else UNALIGNED_IN)[itemsize]
 
 
-def _fills(found: Matrices, itemsize: int) -> bool:
+def _fills(batch: Matrices, itemsize: int) -> bool:
     rows, columns, _ = SHAPES[itemsize]
-    return NARROW * found.rows >= rows and NARROW * found.columns >= columns
+    return NARROW * batch.rows >= rows and NARROW * batch.columns >= columns
 
 
-def _blocks(found: Matrices, shape: tuple[int, int, int]) -> int:
-    return _tiles(found.rows, found.columns, *shape[:2], found.outer * found.inner)
+def _blocks(batch: Matrices, shape: tuple[int, int, int]) -> int:
+    return tiles_for(batch.rows, batch.columns, *shape[:2], batch.outer * batch.inner)
 
 
-def _checked(array: Any) -> int:
-    """Bytes of an element, once the array is one that can be transposed."""
+def checked(array: Any) -> int:
+    """Bytes of an element; raises for an array that the kernels do not take."""
     check_array("transpose", array, DTYPES, 2)
     return int(array.dtype.itemsize)
 
 
-def _tiles(rows: int, columns: int, height: int, width: int, count: int = 1) -> int:
-    """Tiles that cover so many matrices: the blocks of the grid."""
+def tiles_for(rows: int, columns: int, height: int, width: int, count: int = 1) -> int:
+    """Tiles that cover `count` matrices: the blocks of the grid."""
     tiles = -(-rows // height) * -(-columns // width) * count
     if tiles > MAX_GRID:
         raise ValueError(f"transpose: {rows} x {columns} takes {tiles} blocks of {height} x {width}, the limit of a "
@@ -206,89 +203,9 @@ def _tiles(rows: int, columns: int, height: int, width: int, count: int = 1) -> 
     return tiles
 
 
-def _check_address(array: Any) -> None:
-    """Refuse elements across the boundaries that they are loaded on: no kernel survives it."""
-    itemsize, address = array.dtype.itemsize, array.data.ptr
-    if address % itemsize:
-        raise ValueError(
-            f"expected elements on multiples of {itemsize} bytes, the first is at {address:#x}; pass a copy"
-        )
-
-
-def _launch(kernel: str, tile: int, array: Any, out: Any) -> None:
-    rows, columns = array.shape
-    if not rows * columns:
-        return
-    loaded = nvrtc.load(SOURCE, f"{kernel}<{UINT_OF_SIZE[array.dtype.itemsize]}, {tile}>")
-    grid = _tiles(rows, columns, tile, tile)
-    loaded((grid,), (tile, tile), (array, out, np.int64(rows), np.int64(columns)))
-
-
-def _in_tiles(kernel: str, array: Any, tile: int) -> Any:
-    """Run a variant that has a thread for each element of a square tile, 8, 16 or 32 wide."""
-    _checked(array)
-    check_block(tile, tile)
-    if tile not in TILES:
-        raise ValueError(f"tile: expected one of {TILES}, got {tile}")
-    rows, columns = array.shape
-    _tiles(rows, columns, tile, tile)
-    _check_address(array)
-    out = _empty((columns, rows), array.dtype)
-    _launch(kernel, tile, array, out)
-    return out
-
-
-def _naive(array: Any, tile: int = 32) -> Any:
-    return _in_tiles("naive", array, tile)
-
-
-def _shared_tile(array: Any, tile: int = 32) -> Any:
-    return _in_tiles("shared_tile", array, tile)
-
-
-def _padded_tile(array: Any, tile: int = 32) -> Any:
-    return _in_tiles("padded_tile", array, tile)
-
-
-def _missing_barrier(array: Any) -> Any:
-    return _in_tiles("missing_barrier", array, 32)
-
-
-def _past_the_end(array: Any) -> Any:
-    """Both arrays are copied into longer ones, so that what goes wrong goes wrong in memory of our own.
-
-    A thread below the last row reads zeros there and writes them into the next row of the result.
-    """
-    _checked(array)
-    check_block(32, 32)
-    rows, columns = array.shape
-    _tiles(rows, columns, 32, 32)
-    _check_address(array)
-    last_row, last_column = -(-rows // 32) * 32 - 1, -(-columns // 32) * 32 - 1
-    source = _empty((last_row * columns + last_column + 1,), array.dtype)
-    source[rows * columns :] = 0
-    source[: rows * columns] = array.ravel()
-    out = _empty((last_column * rows + last_row + 1,), array.dtype)
-    _launch("past_the_end", 32, source[: rows * columns].reshape(rows, columns), out)
-    return out[: rows * columns].reshape(columns, rows)
-
-
-VARIANTS = by_name(
-    Variant("naive", "one thread per element: reads along a row, writes down a column",
-            _naive, {"tile": 32}),
-    Variant("shared_tile", "through a tile in shared memory: reads and writes global memory along rows",
-            _shared_tile, {"tile": 32}),
-    Variant("padded_tile", "one more column in the tile: a column of it lies in as many banks as it has elements",
-            _padded_tile, {"tile": 32}),
-    Variant("production", "16-byte loads and stores, several in flight per thread; narrow elements share a word of the "
-                          "tile", transpose),
-    Variant("missing_barrier", "padded_tile without its barrier", _missing_barrier,
-            broken="a thread reads its element before another has stored it"),
-    Variant("past_the_end", "naive without its guard", _past_the_end,
-            broken="threads of a ragged tile read and write past the end"),
-)  # fmt: skip
-
-# Of each kernel the instance whose machine code is looked at: that of the course, float on tiles of 32.
-INSTANCES = {
-    name: production(4, True, True) if name == "production" else f"{name}<{UINT_OF_SIZE[4]}, 32>" for name in VARIANTS
-}
+INSTANCES = tuple(
+    instance(itemsize, aligned_in, aligned_out)
+    for itemsize in SHAPES
+    for aligned_in in ((True, False) if itemsize in UNALIGNED else (True,))
+    for aligned_out in ((True, False) if itemsize in UNALIGNED else (True,))
+)

@@ -1,18 +1,18 @@
-// A tile of a transpose on its way through shared memory, in packs of 16 bytes on both sides.
+// A tile of a transpose in shared memory, loaded and stored in packs of 16 bytes.
 #pragma once
 
 #include "common/types.cuh"
 
-constexpr int LANES_ACROSS = 8, LANES_DOWN = 4;  // 8 packs of 16 bytes are a whole line of global memory
-constexpr int SECTOR = 32;                       // bytes that memory writes at once; less takes it longer
+constexpr int LANES_ACROSS = 8, LANES_DOWN = 4;  // 8 packs of 16 bytes are a whole cache line
+constexpr int SECTOR = 32;                       // bytes of a sector, the unit of memory writes; partial ones are slower
 
-// Shared memory does no better with one or two bytes than with four: a word holds as many rows of a column as fit.
+// Shared memory moves one or two bytes no faster than four, so a word holds as many rows of a column as fit.
 template <typename T> struct Word { using type = T; };
 template <> struct Word<u8> { using type = u32; };
 template <> struct Word<u16> { using type = u32; };
 
-// ROWS x COLUMNS elements of `in`, column by column: PER_WORD rows to a word. Where rows of `out` begin anywhere, MORE
-// rows follow, so that a tile can write whole sectors: up to the first that begins in the tile below.
+// ROWS x COLUMNS elements of `in`, column by column, PER_WORD rows to a word. Where rows of `out` are unaligned, MORE
+// rows follow, so that the tile can write whole sectors, up to the first that begins in the tile below.
 template <typename T, int ROWS, int COLUMNS, bool ALIGNED_OUT> struct Stage {
     using W = typename Word<T>::type;
     static constexpr int PER_WORD = sizeof(W) / sizeof(T), PER_PACK = 16 / sizeof(T);
@@ -30,8 +30,8 @@ template <typename T, int ROWS, int COLUMNS, bool ALIGNED_OUT> struct Stage {
         T item[WORDS * PER_WORD];
     };
 
-    // One word of padding after a column; after 32 columns the paddings are back in bank 0, and 4 more move on. With
-    // lanes placed as by `spot` no two of them meet in a bank, whatever the size of T, neither writing nor reading.
+    // One word of padding per column; after 32 columns that padding is back in bank 0, and 4 more words shift it. With
+    // lanes placed by `spot` there are no bank conflicts for any size of T, neither writing nor reading.
     __device__ static int at(int column, int group) { return column * (GROUPS + 1) + column / 32 * 4 + group; }
     __device__ static int at_item(int column, int row) {
         return at(column, row / PER_WORD) * PER_WORD + row % PER_WORD;
@@ -42,14 +42,14 @@ struct Spot {
     int across, down;
 };
 
-// The lanes of a warp side by side: 8 packs of each of 4 rows, patch after patch of a field ACROSS packs wide.
+// Place of a lane: a warp covers patches of 8 packs by 4 rows, one after another in a field ACROSS packs wide.
 template <int ACROSS> __device__ Spot spot(int unit) {
     constexpr int PATCHES = ACROSS / LANES_ACROSS;
     const int patch = unit / 32, lane = unit % 32;
     return {patch % PATCHES * LANES_ACROSS + lane % LANES_ACROSS, patch / PATCHES * LANES_DOWN + lane / LANES_ACROSS};
 }
 
-// The 16 bytes that begin `shift` bytes behind the first of 32.
+// The 16 bytes that begin `shift` bytes into 32.
 __device__ uint4 shifted(uint4 lower, uint4 upper, u32 shift) {
     u32 word[8] = {lower.x, lower.y, lower.z, lower.w, upper.x, upper.y, upper.z, upper.w};
 #pragma unroll
@@ -63,8 +63,8 @@ __device__ uint4 shifted(uint4 lower, uint4 upper, u32 shift) {
     return {word[0], word[1], word[2], word[3]};
 }
 
-// Loads packs of rows that begin on 16 bytes, or anywhere: then a pack is in two of those that lie in memory, neither of
-// which may reach out of the array. `rows` and `columns`: how many of the tile's there are.
+// Loads the packs of rows, of which `rows` and `columns` lie inside the matrix. Unaligned packs straddle two aligned
+// ones; the caller makes sure that both lie inside the array.
 template <int THREADS, bool ALIGNED, typename S, typename T>
 __device__ void load_packs(S& stage, const T* __restrict__ in, i64 pitch, i64 rows, i64 columns) {
     constexpr int COUNT = S::PACKS_IN * S::GROUPS, UNITS = COUNT / THREADS, SIZE = sizeof(T);
@@ -77,7 +77,8 @@ __device__ void load_packs(S& stage, const T* __restrict__ in, i64 pitch, i64 ro
         const int row = to.down * S::PER_WORD, column = to.across * S::PER_PACK;
 #pragma unroll
         for (int r = 0; r < S::PER_WORD; ++r) {
-            // Outside of the matrix any pack will do, it is not stored: loads without a branch are in flight together.
+            // Outside the matrix any pack will do, as it is not stored: without branches all loads are in flight
+            // together.
             const bool inside = row + r < rows && column < columns;
             const u64 from = reinterpret_cast<u64>(in + (inside ? (row + r) * pitch + column : 0));
             const auto* const packs = reinterpret_cast<const uint4*>(from & ~u64(15));
@@ -111,12 +112,12 @@ __device__ void load_packs(S& stage, const T* __restrict__ in, i64 pitch, i64 ro
     }
 }
 
-// Elements before the first sector that begins in a row of `out`, from an address on.
+// Elements from an address to the next sector boundary.
 template <typename T> __device__ int before_sector(const T* at) {
     return int(u32(0 - reinterpret_cast<u64>(at)) % SECTOR / sizeof(T));
 }
 
-// Stores packs; of rows that begin anywhere those from the first sector on, as many.
+// Stores the packs of a tile; those of unaligned rows begin at the first sector boundary.
 template <int THREADS, bool ALIGNED, typename S, typename T>
 __device__ void store_packs(const S& stage, T* __restrict__ out, i64 pitch, i64 rows, i64 columns) {
     constexpr int COUNT = S::PACKS_OUT * S::WIDTH, WORDS = S::WORDS_PER_PACK;
@@ -143,7 +144,7 @@ __device__ void store_packs(const S& stage, T* __restrict__ out, i64 pitch, i64 
     }
 }
 
-// Element by element, at the ends of the array.
+// Loads element by element, at the ends of the array.
 template <int THREADS, typename S, typename T>
 __device__ void load_items(S& stage, const T* __restrict__ in, i64 pitch, i64 rows, i64 columns) {
 #pragma unroll 8
@@ -153,8 +154,8 @@ __device__ void load_items(S& stage, const T* __restrict__ in, i64 pitch, i64 ro
     }
 }
 
-// What store_packs leaves: what is before the first sector of a row of `out`, in the uppermost tile, and behind the last
-// whole pack, in the lowest one.
+// Stores what store_packs does not: in the topmost tile the elements before the first sector boundary of a row, in the
+// lowest one those behind the last whole pack.
 template <int THREADS, typename S, typename T>
 __device__ void store_ends(const S& stage, T* __restrict__ out, i64 pitch, i64 rows, i64 columns, bool top) {
     constexpr int EACH = S::MORE + S::PER_PACK;

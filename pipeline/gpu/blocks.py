@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.common import zeros_pool
+from kernels.common import memory
 from pipeline.errors import UsageError
 from pipeline.gpu.transfer import Transfer, finish, opened, transfer, transfer_path, warm_up
 from pipeline.storage.blocks import read_blocks
@@ -180,7 +180,7 @@ def release() -> None:
     """Free the buffers: a job that does not stream, or with blocks of another size, needs the memory."""
     import cupy
 
-    zeros_pool.release()
+    memory.release_pool()
     if _ready:
         _ready.clear()
         cupy.get_default_memory_pool().free_all_blocks()

@@ -11,12 +11,12 @@ import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from kernels.common import device, nvrtc
 from pipeline.errors import PipelineError, UsageError
+from pipeline.study.instances import Choice, hopper_only
 
 EXTRA = "install the extra inspect, or the packages nvidia-cuda-cuobjdump and nvidia-cuda-nvdisasm"
 TOOLS = ("cuobjdump", "nvdisasm")
@@ -43,10 +43,6 @@ _KIND_OF = {opcode: kind for kind, opcodes in KINDS.items() for opcode in opcode
 
 _INSTRUCTION = re.compile(r"^\s*/\*([0-9a-f]{4,})\*/\s+([^;]*\S)\s*;")
 _RESOURCE = re.compile(r"Function (\S+):\s*\n\s*(.*)")
-_GLOBAL = re.compile(
-    r'(template\s*<[^;{}]*?>\s*)?(?:extern\s+"C"\s+)?__global__\s+void\s+'
-    r"(?:__launch_bounds__\s*\([^)]*\)\s*)?(\w+)\s*\("
-)
 
 
 @dataclass(frozen=True)
@@ -55,20 +51,21 @@ class Inspected:
 
     Attributes
     ----------
-    variant, instance
-        Its name in the registry and in C++.
+    source, name, instance
+        Its file below `kernels/`, its name, and the kernel with its template arguments.
     registers
         Per thread.
     shared, stack
-        Bytes of shared memory that it declares itself (per block), and of local memory (per thread): what does not fit
-        in registers, or is indexed.
+        Bytes of shared memory that it declares itself (per block), and of local memory (per thread): spills and
+        indexed arrays.
     counts
         Instructions in the machine code by kind, and ``"total"``; how often each runs is another matter.
     listing
         The machine code, one instruction a line.
     """
 
-    variant: str
+    source: str
+    name: str
     instance: str
     registers: int
     shared: int
@@ -77,56 +74,19 @@ class Inspected:
     listing: tuple[str, ...]
 
     def figures(self) -> dict[str, int]:
-        """Every number of it, by name."""
+        """All its figures, by name."""
         return dict(zip(ALWAYS, (self.registers, self.shared, self.stack), strict=True)) | dict(self.counts)
 
 
-def choose_instances(family: str, variants: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-    """Kernels to look at: what ``kernels.<family>.INSTANCES`` says, without that those that need no template arguments.
+def inspect(source: Path, instances: Mapping[str, str], architecture: str) -> list[Inspected]:
+    """Compile kernels of a source and disassemble them.
 
     Parameters
     ----------
-    family
-    variants
-        Which; all of them where none is named.
-
-    Returns
-    -------
+    source
+        Path of the `.cu` file.
     instances
-        Kernel with its template arguments, by variant.
-    left_out
-        Kernels that are templates, where nothing says of what.
-
-    Raises
-    ------
-    UsageError
-        If there is no such family or variant, or nothing that could be compiled.
-    """
-    families = sorted(path.stem for path in nvrtc.KERNELS.glob("*.cu") if path.with_suffix(".py").is_file())
-    if family not in families:
-        raise UsageError(f"expected a family out of {', '.join(families)}, got {family}")
-    instances: dict[str, str] = getattr(import_module(f"kernels.{family}"), "INSTANCES", {})
-    left_out = []
-    if not instances:
-        found = _GLOBAL.findall((nvrtc.KERNELS / f"{family}.cu").read_text(encoding="utf-8"))
-        instances = {name: name for template, name in found if not template}
-        left_out = [name for template, name in found if template]
-    if not instances:
-        raise UsageError(f"kernels/{family}.cu has only templates, and kernels/{family}.py names no INSTANCES of them")
-    for variant in variants:
-        if variant not in instances:
-            raise UsageError(f"expected a variant out of {', '.join(instances)}, got {variant}")
-    return {variant: instances[variant] for variant in variants or instances}, left_out
-
-
-def inspect(family: str, instances: Mapping[str, str], architecture: str) -> list[Inspected]:
-    """Compile kernels of a family and take them apart.
-
-    Parameters
-    ----------
-    family
-    instances
-        Kernel with its template arguments, by variant.
+        Kernels with their template arguments, by name.
     architecture
         Like ``"sm_86"``.
 
@@ -140,21 +100,34 @@ def inspect(family: str, instances: Mapping[str, str], architecture: str) -> lis
     tools = find_tools()
     _check_architecture(architecture)
     try:
-        names, cubin, _ = nvrtc.compile_source(family, list(dict.fromkeys(instances.values())), architecture)
+        names, cubin, _ = nvrtc.compile_source(source, list(dict.fromkeys(instances.values())), architecture)
     except RuntimeError as error:
         raise PipelineError(" ".join(str(error).split())) from None
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, f"{family}.cubin")
+        path = Path(folder, f"{source.stem}.cubin")
         path.write_bytes(cubin)
         resources = _resources(_run(tools, "--dump-resource-usage", path))
         listings = _listings(_run(tools, "--dump-sass", path))
     reserved = RESERVED if int(architecture.strip("sm_a")) >= 90 else 0
-    found = []
-    for variant, instance in instances.items():
+    inspected = []
+    for name, instance in instances.items():
         used, listing = resources[names[instance]], listings[names[instance]]
         shared = used["SHARED"] - reserved if used["SHARED"] else 0
-        found.append(Inspected(variant, instance, used["REG"], shared, used["STACK"], count(listing), listing))
-    return found
+        where = f"{source.parent.name}/{source.name}"
+        figures = (used["REG"], shared, used["STACK"], count(listing), listing)
+        inspected.append(Inspected(where, name, instance, *figures))
+    return inspected
+
+
+def inspect_all(choices: Sequence[Choice], architecture: str) -> tuple[list[Inspected], list[Choice]]:
+    """The chosen kernels, each source compiled once; and those that this architecture cannot run."""
+    left_out = [] if architecture == device.HOPPER else [choice for choice in choices if hopper_only(choice)]
+    kept = [choice for choice in choices if choice not in left_out]
+    inspected = []
+    for source in dict.fromkeys(choice.source for choice in kept):
+        instances = {choice.name: choice.instance for choice in kept if choice.source == source}
+        inspected += inspect(source, instances, architecture)
+    return inspected, left_out
 
 
 def count(listing: Sequence[str]) -> dict[str, int]:
@@ -178,11 +151,11 @@ def find_tools() -> dict[str, str]:
     UsageError
         If one is missing.
     """
-    found = {name: _packaged(name) or shutil.which(name) for name in TOOLS}
-    missing = [name for name, path in found.items() if path is None]
+    paths = {name: _packaged(name) or shutil.which(name) for name in TOOLS}
+    missing = [name for name, path in paths.items() if path is None]
     if missing:
         raise UsageError(f"inspect needs {' and '.join(missing)}; {EXTRA}")
-    return {name: path for name, path in found.items() if path}
+    return {name: path for name, path in paths.items() if path}
 
 
 def _packaged(name: str) -> str | None:
@@ -214,12 +187,12 @@ def _resources(text: str) -> dict[str, dict[str, int]]:
 
 def _listings(text: str) -> dict[str, tuple[str, ...]]:
     """Instructions of each function, one a line: address, instruction."""
-    found = {}
+    listings = {}
     for part in text.split("Function : ")[1:]:
         name, _, body = part.partition("\n")
         matches = filter(None, map(_INSTRUCTION.match, body.splitlines()))
-        found[name.strip()] = tuple(f"{match[1]}  {match[2].strip()}" for match in matches)
-    return found
+        listings[name.strip()] = tuple(f"{match[1]}  {match[2].strip()}" for match in matches)
+    return listings
 
 
 def _check_architecture(architecture: str) -> None:
@@ -234,13 +207,13 @@ def _check_architecture(architecture: str) -> None:
         raise UsageError(f"expected an architecture out of {', '.join(known)}, got {architecture}")
 
 
-def to_json(family: str, architecture: str, kernels: Sequence[Inspected], listing: bool) -> dict[str, Any]:
+def to_json(target: str, architecture: str, kernels: Sequence[Inspected], listing: bool) -> dict[str, Any]:
     """The JSON object of an inspection, with the machine code or without."""
     return {
-        "family": family,
+        "target": target,
         "architecture": architecture,
         "kernels": [
-            {"variant": kernel.variant, "instance": kernel.instance, **kernel.figures(),
+            {"source": kernel.source, "name": kernel.name, "instance": kernel.instance, **kernel.figures(),
              **({"listing": list(kernel.listing)} if listing else {})}
             for kernel in kernels
         ],
@@ -248,12 +221,12 @@ def to_json(family: str, architecture: str, kernels: Sequence[Inspected], listin
 
 
 def table(kernels: Sequence[Inspected]) -> list[list[str]]:
-    """Header and rows of what is printed: two kernels side by side; else one a row. Zeros alone are left out."""
+    """Header and rows of what is printed: two kernels side by side; else one a row. Columns of zeros are left out."""
     figures = [kernel.figures() for kernel in kernels]
     names = [name for name in figures[0] if name in ALWAYS or any(of[name] for of in figures)]
     if len(kernels) == 2:
         before, after = figures
         rows = [[name, str(before[name]), str(after[name]), f"{after[name] - before[name]:+d}"] for name in names]
-        return [["", *(kernel.variant for kernel in kernels), "difference"], *rows]
-    rows = [[kernel.variant, *(str(of[name]) for name in names)] for kernel, of in zip(kernels, figures, strict=True)]
-    return [["variant", *names], *rows]
+        return [["", *(kernel.name for kernel in kernels), "difference"], *rows]
+    rows = [[kernel.name, *(str(of[name]) for name in names)] for kernel, of in zip(kernels, figures, strict=True)]
+    return [["kernel", *names], *rows]

@@ -42,7 +42,7 @@ def open_folder(folder: str) -> None:
 
 
 def write_reports(run: StudyRun, folder: str) -> tuple[list[str], str | None]:
-    """Write <family>.md, .csv and .json, and a picture of each figure; each appears whole or not at all.
+    """Write <job>.md, .csv and .json, and a picture of each figure; each appears whole or not at all.
 
     Returns
     -------
@@ -54,15 +54,15 @@ def write_reports(run: StudyRun, folder: str) -> tuple[list[str], str | None]:
     pictures, skipped = {}, None
     try:
         figures = [figure for figure in run.study.figures if drawable(figure, run.findings)]
-        pictures = {f"{run.study.family}-{i}.png": (figure.title, draw(figure, run))
+        pictures = {f"{run.study.job}-{i}.png": (figure.title, draw(figure, run))
                     for i, figure in enumerate(figures, start=1)}  # fmt: skip
     except ImportError:
         skipped = "no pictures: they need matplotlib; install the extra plot"
-    family = run.study.family
+    job = run.study.job
     contents = {
-        f"{family}.md": markdown(run, {name: title for name, (title, _) in pictures.items()}).encode(),
-        f"{family}.csv": csv_text(run).encode(),
-        f"{family}.json": json.dumps(to_json(run), indent=1).encode() + b"\n",
+        f"{job}.md": markdown(run, {name: title for name, (title, _) in pictures.items()}).encode(),
+        f"{job}.csv": csv_text(run).encode(),
+        f"{job}.json": json.dumps(to_json(run), indent=1).encode() + b"\n",
         **{name: picture for name, (_, picture) in pictures.items()},
     }
     paths = [os.path.join(folder, name) for name in contents]
@@ -75,7 +75,7 @@ def write_reports(run: StudyRun, folder: str) -> tuple[list[str], str | None]:
 def to_json(run: StudyRun) -> dict[str, Any]:
     """The JSON object of a study: every row with its parameters, in the units that the keys name."""
     return {
-        "family": run.study.family,
+        "job": run.study.job,
         "course": run.study.course,
         "environment": dict(run.environment),
         "limits": {name: {"rate": rate, "unit": UNITS[name]} for name, rate in run.limits.items()},
@@ -102,7 +102,7 @@ def csv_text(run: StudyRun) -> str:
 
 def markdown(run: StudyRun, pictures: Mapping[str, str]) -> str:
     """The report: limits, tables, pictures (file name -> title), conclusions."""
-    lines = [f"# Study of {run.study.family}", "",
+    lines = [f"# Study of {run.study.job}", "",
              f"After {run.study.course}; its figures stand in the columns *course*.", "",
              f"{_environment(run)}.", "", f"Limits measured in the same run: {_limits(run)}."]  # fmt: skip
     for table, rows in tables(run).items():
@@ -120,7 +120,7 @@ def markdown(run: StudyRun, pictures: Mapping[str, str]) -> str:
 
 def summary(run: StudyRun) -> list[str]:
     """Lines for the terminal."""
-    lines = [f"{run.study.family}, after {run.study.course}", _environment(run), f"limits: {_limits(run)}"]
+    lines = [f"{run.study.job}, after {run.study.course}", _environment(run), f"limits: {_limits(run)}"]
     for table, rows in tables(run).items():
         lines += ["", table, *aligned(rows)]
     if run.judged:

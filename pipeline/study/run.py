@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from pipeline.errors import PipelineError, UsageError
 from pipeline.study.data import Data
-from workflows.study.study import Arrays, Case, Row, Study
+from workflows.study.study import Arrays, Case, Row, Study, label
 
 # What became of a case, in one word or two.
 VERIFIED, CAUGHT, REFUSED, NO_MEMORY, WRONG, NOT_CAUGHT = (
@@ -104,7 +104,7 @@ def choose_cases(study: Study, variants: tuple[str, ...], quick: bool) -> tuple[
     chosen = tuple(case for case in cases if case.quick or not quick)
     if not chosen:
         hint = "leave out --quick" if cases else f"choose from {', '.join({case.variant: 0 for case in study.cases})}"
-        raise UsageError(f"the study of {study.family} has no such case of {', '.join(variants) or 'any'}; {hint}")
+        raise UsageError(f"the study of {study.job} has no such case of {', '.join(variants) or 'any'}; {hint}")
     return chosen
 
 
@@ -136,12 +136,6 @@ def run_study(
     rows = [finding.row for finding in findings]
     judged = tuple(_judge(conclusion.claim, conclusion.judge, rows) for conclusion in study.conclusions)
     return StudyRun(study, tuple(findings), judged, limits, device.environment())
-
-
-def label(case: Case) -> str:
-    """A case in a few words."""
-    return " ".join((case.variant, *(f"{name}={value}" for name, value in case.parameters.items()),
-                     "×".join(map(str, case.sizes)), case.dtype))  # fmt: skip
 
 
 def median_ms(once: Callable[[int], float]) -> float:

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from kernels.map.gpu import elementwise, elementwise_reference
+from kernels.map.gpu import elementwise
+from kernels.map.reference import elementwise_reference
 from kernels.study.roofline import copy, merge, read_stream
 from kernels.transpose.gpu import permute_axes, transpose
 from tests.benchmarks.common import device_medians, save

@@ -59,7 +59,7 @@ Make = Callable[[int], Callable[[], Any]]
 
 
 def _histogram(dtype: str, bins: int, limits: Any, distribution: str, nbytes: int) -> Callable[[], Any]:
-    from kernels.histogram.cpu import histogram
+    from kernels.histogram.gpu import histogram
     from tests.benchmarks.histogram_kernel import edges_of, part_of, samples_of
     from workflows.histogram import HistogramOptions
 

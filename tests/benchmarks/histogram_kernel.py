@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from kernels.histogram.cpu import histogram, histogram_reference
+from kernels.histogram.gpu import histogram
+from kernels.histogram.reference import histogram_reference
 from kernels.study.roofline import read_stream
 from pipeline.storage.generate import DISTRIBUTIONS, generate
 from tests.benchmarks.common import device_medians, save

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from kernels.common import device, nvrtc
+from kernels.stencil.cpu import box_cpu, weighted_cpu
 from kernels.stencil.gpu import box, weighted
-from kernels.stencil.windows import box_cpu, weighted_cpu
 from kernels.study.roofline import copy
 from tests.benchmarks.common import device_medians, save
 

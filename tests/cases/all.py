@@ -8,14 +8,13 @@ from tests.cases.map_small import elementwise_cases
 from tests.cases.matmul import residue_cases
 from tests.cases.matmul_small import small_cases, small_k_cases
 from tests.cases.reduce_small import exact_cases
-from tests.cases.stencil_small import sliding_cases
+from tests.cases.stencil_small import window_cases
 from tests.cases.study_small import limits_cases, matmul_cases, reduction_cases, stencil_cases
-from tests.cases.transpose_small import ragged_cases, runs_cases, transpose_cases
+from tests.cases.transpose_small import copy_rows_cases, transpose_cases, unaligned_cases
 
 GENERATORS = (
-    histogram_cases, ladder_cases, reduction_cases, stencil_cases, transpose_cases, ragged_cases, runs_cases,
-    matmul_cases, elementwise_cases, limits_cases, exact_cases, residue_cases, small_cases, small_k_cases,
-    sliding_cases,
+    histogram_cases, ladder_cases, reduction_cases, stencil_cases, transpose_cases, copy_rows_cases, unaligned_cases,
+    matmul_cases, elementwise_cases, limits_cases, exact_cases, residue_cases, small_cases, small_k_cases, window_cases,
 )  # fmt: skip
 CASES: list[Case] = []
 # By source, the modules that its cases come from.

@@ -66,8 +66,7 @@ def limits(dtype: str, size: int) -> Iterator[NDArray[Any]]:
 def check_histogram() -> int:
     """Compiled and by NumPy the same; how many were compared."""
     from kernels.histogram.binning import Binning
-    from kernels.histogram.compiled import count_natively
-    from kernels.histogram.cpu import histogram_numpy
+    from kernels.histogram.cpu import count_compiled, histogram_numpy
     from tests.cases.histogram import DTYPES, EDGES, nasty
 
     compared = 0
@@ -77,7 +76,7 @@ def check_histogram() -> int:
             # The samples, and one of their views: all of these come up with every dtype and edges.
             all_views = list(views(nasty(dtype, size, binning.edges)))
             for samples in (all_views[0], all_views[1 + number % 5]):
-                found, compared = count_natively(samples, binning), compared + 1
+                found, compared = count_compiled(samples, binning), compared + 1
                 assert found is not None
                 np.testing.assert_array_equal(found, histogram_numpy(samples, binning))
     return compared
@@ -150,7 +149,7 @@ def check_transpose() -> int:
 
 def sums_to_check(dtype: str) -> Iterator[tuple[NDArray[Any], NDArray[Any], int]]:
     """Samples, numbers that may be the sums of their windows, and the radius."""
-    from kernels.stencil.windows import box_cpu
+    from kernels.stencil.cpu import box_cpu
     from tests.cases.stencil import ADVERSARIAL, FLOATS, adversarial, numbers
 
     shapes = ((1, 1), (3, 40), (2, 700))
@@ -178,9 +177,9 @@ def sums_to_check(dtype: str) -> Iterator[tuple[NDArray[Any], NDArray[Any], int]
             yield np.tile(x, (len(others), 1)), np.concatenate(others), radius
 
 
-def check_sliding() -> int:
+def check_stencil() -> int:
     """What compiled code finds right is so, and all that it can tell of; how many rows of sums were compared."""
-    from kernels.stencil.check import right_natively
+    from kernels.stencil.check import certainly_right
     from kernels.stencil.reference import _wrong
     from tests.cases.reduce import DTYPES
 
@@ -192,7 +191,7 @@ def check_sliding() -> int:
             with np.errstate(all="ignore"):
                 expected = ~_wrong(x, found, width)
             for samples in (x, np.repeat(x, 2, axis=1)[:, ::2]):
-                right = right_natively(samples, found, width)
+                right = certainly_right(samples, found, width)
                 assert right is not None and not (right & ~expected).any()
                 surely = is_near(x) & np.isfinite(found)
                 np.testing.assert_array_equal(right[surely], expected[surely])
@@ -212,19 +211,19 @@ def is_near(x: NDArray[Any]) -> bool:
 
 def check_sums() -> int:
     """Sums of windows are those by NumPy wherever there are any, and there are where they can be; how many rows."""
-    from kernels.stencil.compiled import TYPES, sum_natively
+    from kernels.stencil.cpu import COMPILED, compiled_sums
     from kernels.stencil.cpu_exact import exact_sums
     from tests.cases.stencil import ADVERSARIAL, adversarial, numbers
 
     compared = 0
-    for dtype, width, length in product(TYPES, (1, 2, 3, 64, 65, 2001), (2001, 2064, 3000)):
+    for dtype, width, length in product(COMPILED, (1, 2, 3, 64, 65, 2001), (2001, 2064, 3000)):
         spread = [numbers(dtype, (3, length)) * np.ldexp(1.0, k).astype(dtype) for k in (-90, 0, 90)]
         two = (1 + numbers("float64", (3, length)) * 2.0**-60).astype(dtype)
         cases = [*spread, np.floor(spread[1]), 0 * spread[1], two]
         cases += [adversarial(case, (3, length), dtype) for case in ADVERSARIAL]
         for number, x in enumerate(cases):
             for samples in (x, np.frombuffer(b"x" + x.tobytes(), dtype, offset=1).reshape(x.shape), x[:, ::-1]):
-                found = sum_natively(samples, width)
+                found = compiled_sums(samples, width)
                 assert found is not None
                 sums, done = found
                 with np.errstate(all="ignore"):
@@ -258,7 +257,7 @@ CHECKS = {
     "reduce": check_reduce,
     "transpose": check_transpose,
     "transposed": check_transposed,
-    "sliding": check_sliding,
+    "stencil": check_stencil,
     "sums": check_sums,
     "scattered": check_scattered,
 }

@@ -12,8 +12,10 @@ from numpy.typing import NDArray
 
 from kernels.common import device
 from kernels.histogram.binning import Binning, Edges
-from kernels.histogram.cpu import histogram, histogram_cpu, histogram_numpy, histogram_reference
+from kernels.histogram.cpu import histogram_cpu, histogram_numpy
+from kernels.histogram.gpu import histogram
 from kernels.histogram.launch import C_TYPES
+from kernels.histogram.reference import histogram_reference
 from workflows.histogram import HistogramOptions
 
 DTYPES = tuple(C_TYPES)

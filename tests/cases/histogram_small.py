@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from kernels.common import device
 from kernels.histogram.binning import Binning
-from kernels.histogram.cpu import histogram, histogram_reference
+from kernels.histogram.gpu import histogram
+from kernels.histogram.reference import histogram_reference
 from kernels.study import histogram as histogram_ladder
 from kernels.study.variant import Variant
 from tests.cases.case import RANDOM, Case, same

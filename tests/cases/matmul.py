@@ -1,4 +1,4 @@
-"""Matrices that an exact product can go wrong on, and what it is."""
+"""Matrices that test an exact product, and what their product is."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def ordinary(dtype: str, sizes: Sizes) -> Array:
 
 
 def mixed(dtype: str, sizes: Sizes) -> Array:
-    """Magnitudes from end to end of the format; of integers any bits."""
+    """Magnitudes over the whole range of the format; integers of any bits."""
     random = generator("mixed", dtype, sizes)
     if dtype in INTEGERS:
         return random.integers(np.iinfo(dtype).min, np.iinfo(dtype).max, sizes, dtype, True)
@@ -46,7 +46,7 @@ def mixed(dtype: str, sizes: Sizes) -> Array:
 
 
 def close(dtype: str, sizes: Sizes) -> Array:
-    """Exponents next to where bits begin to be lost."""
+    """Exponents around those at which bits are lost."""
     if dtype in INTEGERS:
         return extreme(dtype, sizes)
     random, format = generator("close", dtype, sizes), FORMATS[dtype]
@@ -59,7 +59,7 @@ def close(dtype: str, sizes: Sizes) -> Array:
 
 
 def extreme(dtype: str, sizes: Sizes) -> Array:
-    """Nothing but the smallest and the largest number there is: sums are as large as can be."""
+    """Only the smallest and the largest number: sums are as large as possible."""
     info: Any = np.finfo(dtype) if dtype in FLOATS else np.iinfo(dtype)
     values = generator("extreme", dtype, sizes).choice(np.array([info.min, info.max, info.max], dtype), sizes)
     return np.asarray(values)
@@ -76,7 +76,7 @@ def subnormal(dtype: str, sizes: Sizes) -> Array:
 
 
 def cancelling(dtype: str, sizes: Sizes) -> Array:
-    """Columns that come in pairs of opposites, but for the last bit of one: of A; of B rows that are the same twice."""
+    """Pairs of opposite numbers that differ in the last bit, so that sums nearly cancel."""
     values = ordinary(dtype, sizes)
     half = sizes[-1] // 2
     opposite = -values[..., :half] if dtype in FLOATS else np.invert(values[..., :half])
@@ -96,13 +96,13 @@ def special(dtype: str, sizes: Sizes) -> Array:
 
 
 def blocks(dtype: str, sizes: Sizes) -> Array:
-    """Zeros but for blocks along the diagonal, in which numbers are mixed: most sums have no terms."""
+    """Zeros except for `mixed` blocks along the diagonal: most sums have no nonzero terms."""
     where = [np.arange(length) * 3 // max(1, length) for length in sizes]
     return np.where(np.equal.outer(*where), mixed(dtype, sizes), np.zeros(1, dtype))
 
 
 def huge(dtype: str, sizes: Sizes) -> Array:
-    """In every row one number so large that rounding next to it takes all of the others; with an opposite in some."""
+    """In every row one number so large that rounding removes all others; in some with its opposite."""
     values = ordinary(dtype, sizes)
     if dtype in FLOATS:
         random, rows = generator("huge", dtype, sizes), np.arange(sizes[0])
@@ -122,7 +122,7 @@ EVERY_KIND = [(d, kind) for d in DTYPES for kind in KINDS if d in FLOATS or kind
 
 
 def factors(kind: str, dtype: str, rows: int, inner: int, columns: int) -> tuple[Array, Array]:
-    """Two matrices of a kind; of 64-bit integers small enough for their sums to fit, most of them."""
+    """Two matrices of a kind; 64-bit integers are reduced so that most sums fit."""
     a = KINDS[kind](dtype, (rows, inner))
     b = np.ascontiguousarray(KINDS[kind](dtype, (columns, inner)).T)
     if dtype in ("int64", "uint64"):
@@ -142,8 +142,8 @@ def strange(dtype: str, rows: int, inner: int, columns: int) -> tuple[Array, Arr
 
 
 def overflowing(rows: int, inner: int, columns: int) -> tuple[Array, Array]:
-    """In float64, sums that overflow on the way but not in the end, and in which exact products are far off: the large
-    numbers of A meet small ones of B, and small ones, of which nothing is left beside them, large ones."""
+    """In float64, sums that overflow on the way but not in the end, and that scaled integers miss by far: large numbers
+    of A meet small ones of B, and small ones, which rounding removes, meet large ones."""
     random = generator("overflowing", rows, inner, columns)
     large = np.arange(inner) % 4 < 2
     a = np.where(large, 2.0**1023, random.uniform(2.0**-99, 2.0**-98, (rows, inner)))
@@ -155,7 +155,7 @@ def overflowing(rows: int, inner: int, columns: int) -> tuple[Array, Array]:
 
 
 def late(rows: int, inner: int, columns: int) -> tuple[Array, Array]:
-    """In float16, numbers of which the last alone are large: what rounding has moved shows when they are added up."""
+    """In float16, only the last numbers are large: the losses show when they are added up."""
     random = generator("late", rows, inner, columns)
     powers = np.where(np.arange(inner) < inner - 40, -13, 7)
     a, b = (np.ldexp(random.standard_normal((lines, inner)), powers).astype("float16") for lines in (rows, columns))
@@ -163,12 +163,12 @@ def late(rows: int, inner: int, columns: int) -> tuple[Array, Array]:
 
 
 def on_cpu(a: Array, b: Array, result: str | None = None) -> Array:
-    """The product by the CPU's own way."""
+    """The product as the CPU computes it."""
     return with_uncertain(a, b, result)[0]
 
 
 def with_uncertain(a: Array, b: Array, result: str | None = None) -> tuple[Array, int]:
-    """The same, and how many of its elements are computed term by term."""
+    """The product, and how many of its elements are computed term by term."""
     dtype = np.dtype(result) if result else result_dtype((a.dtype, b.dtype))
     product = product_on_cpu((dtype, dtype) if dtype.kind == "f" else (a.dtype, b.dtype), dtype)
     with np.errstate(all="ignore"):
@@ -176,7 +176,7 @@ def with_uncertain(a: Array, b: Array, result: str | None = None) -> tuple[Array
 
 
 def in_residues(a: Any, b: Any) -> Any:
-    """The product on a device by way of residues, also of small matrices."""
+    """The product on a device from residues, even of small matrices."""
     result = result_dtype((a.dtype, b.dtype))
     dtypes = (result, result) if result.kind == "f" else (a.dtype, b.dtype)
     return multiplied(ResidueProduct(dtypes, result, a.shape[-1]), lambda: [(a, b)])
@@ -203,7 +203,7 @@ def same_bits(found: Array, expected: Array) -> None:
     assert not len(wrong), (len(wrong), wrong[0], found[*wrong[0]], expected[*wrong[0]])
 
 
-# Tiles that no wrapper chooses, and how many of their stages: few threads, so that a CPU runs them in no time.
+# Tiles that no wrapper chooses: few threads, so that a CPU runs them fast.
 WARPS = Warps(32, 32, 16, 16, 2)
 ONE_WARP = Warps(16, 16, 16, 16, 3)
 GROUPS = Warpgroups(64, 2) if not ON_GPU else HOPPER if device.limits().hopper else WARPS
@@ -225,7 +225,7 @@ def _tiled(tile: Chosen) -> AbstractContextManager[Any]:
 
 
 def _parts_case(pair: tuple[Array, Array], result: str | None, tile: Chosen, cp: Any) -> None:
-    """In parts, some of which are multiplied in two steps."""
+    """In two parts."""
     a, b = pair
     dtype, sizes = a.dtype, (len(a), *b.shape)
     chosen = np.dtype(result or dtype)
@@ -250,7 +250,7 @@ def _too_large(cp: Any) -> None:
 
 
 def residue_cases() -> Iterator[Case]:
-    """Ragged tiles, large and small, in one part and in several; all dtypes; stacks; what is not finite."""
+    """Ragged tiles, large and small, in one part and in several; all dtypes; stacks; infinities and NaN."""
     for kernel, kind, dtype, sizes, batches, tile in (
         ("multiply", "ordinary", "float64", (37, 70, 21), ((), ()), WARPS),
         ("multiply", "ordinary", "int8", (128, 20, 130), ((), ()), None),
@@ -292,7 +292,7 @@ def residue_cases() -> Iterator[Case]:
         yield Case("matmul/gpu", kernel, f"parts of {kind} {dtype}, {sizes}", parts)
     parts = partial(_parts_case, late(9, 900, 16), None, GROUPS)
     yield Case("matmul/gpu", "multiply_warpgroups", "parts of late numbers", parts)
-    # Nothing was rounded, though no two of the first bits meet.
+    # Nothing was rounded, though the sum of top bits is zero.
     apart = np.array([[1.0, 2.0**-10, 0.0]]), np.array([[2.0**-10], [1.0], [0.0]])
     yield Case("matmul/gpu", "split", "parts of numbers far apart", partial(_parts_case, apart, None, WARPS))
     parts = partial(_parts_case, overflowing(40, 30, 60), None, WARPS)

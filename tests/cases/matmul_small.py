@@ -1,4 +1,4 @@
-"""Stacks of small matrices that their kernel can go wrong on, and what their product is."""
+"""Stacks of small matrices that test the kernels for them, and what their product is."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kernels.matmul.small_k import SmallKProduct
 from tests.cases.case import Case
 from tests.cases.matmul import Array, Sizes, factors, generator, overflowing, same_bits, with_uncertain
 
-# Of rows of A and of columns of B, from end to end of a format and around what the kernel takes for moderate.
+# Of rows of A and columns of B, over the whole range of a format and around the moderate exponents of the kernel.
 EXPONENTS = {
     "float16": (-24, -14, 0, 10),
     "float32": (-149, -140, -97, -51, -50, 0, 92, 93, 120),
@@ -23,7 +23,7 @@ EXPONENTS = {
 
 
 def by_lines(dtype: str, rows: int, inner: int, columns: int) -> tuple[Array, Array]:
-    """Lines of very different magnitudes: products that are subnormal, or too large, beside others."""
+    """Lines of very different magnitudes: some products are subnormal or too large."""
     random = generator("by lines", dtype, rows, inner, columns)
     with np.errstate(all="ignore"):
         a, b = (
@@ -34,7 +34,7 @@ def by_lines(dtype: str, rows: int, inner: int, columns: int) -> tuple[Array, Ar
 
 
 def vanishing(dtype: str, rows: int, inner: int, columns: int) -> tuple[Array, Array]:
-    """All but the last bits cancel: of integers, so that these are all there is, and a few zeros."""
+    """Integers whose sums cancel but for the last bits, and a few zeros."""
     random, bits = generator("vanishing", dtype, rows, inner, columns), FORMATS[dtype].precision
     a = random.integers(-(2 ** (bits - 1)), 2 ** (bits - 1), (rows, inner)).astype(dtype)
     half = inner // 2
@@ -45,15 +45,15 @@ def vanishing(dtype: str, rows: int, inner: int, columns: int) -> tuple[Array, A
 
 
 def tiny(dtype: str, rows: int, inner: int, columns: int) -> tuple[Array, Array]:
-    """Ordinary numbers so small that their products are subnormal."""
+    """Ordinary numbers, scaled so that their products are subnormal."""
     a, b = factors("ordinary", dtype, rows, inner, columns)
     scale = np.ldexp(1.0, FORMATS[dtype].least // 2 + 2)
     return (a * scale).astype(dtype), (b * scale).astype(dtype)
 
 
 def apart(dtype: str, rows: int, inner: int, columns: int) -> tuple[Array, Array]:
-    """Small whole numbers, of which those that are 2^-20 times as large meet the others: exact, but of magnitudes that
-    tell nothing of their products."""
+    """Small integers, some times 2^-20, which meet the others: exact, but the top bits of magnitudes tell nothing about
+    their products."""
     random = generator("apart", dtype, rows, inner, columns)
     low = np.arange(inner) % 2 == 0
     a = np.where(low, 2.0**-20, 1) * random.integers(1, 64, (rows, inner))
@@ -69,7 +69,7 @@ def by_small(cp: Any, a: Array, b: Array, how: type[SmallProduct] = SmallProduct
 
 
 def check(cp: Any, a: Array, b: Array, how: type[SmallProduct] = SmallProduct) -> None:
-    """The bits of the CPU, and as many elements term by term."""
+    """The same bits, and as many elements term by term, as on the CPU."""
     expected, uncertain = with_uncertain(a, b)
     found, count = by_small(cp, a, b, how)
     same_bits(found, expected)
@@ -93,7 +93,7 @@ def _overflowing(cp: Any) -> None:
 
 
 def _undefined(cp: Any) -> None:
-    """Infinity times zero, and nothing else that is not finite."""
+    """Infinity times zero, and no other infinities or NaN."""
     a, b = factors("ordinary", "float64", 6, 5, 4)
     a[1::2, 2], b[2, 1] = 0, np.inf
     a[0, 3], b[3, 2] = -np.inf, 0
@@ -101,7 +101,7 @@ def _undefined(cp: Any) -> None:
 
 
 def _infinite_among_large(how: type[SmallProduct], inner: int, cp: Any) -> None:
-    """Infinities in float16 beside numbers that are nearly as large, and zeros that they meet."""
+    """Infinities in float16 beside numbers that are nearly as large, some of them times zero."""
     a = np.full((3, inner), 6e4, "float16")
     a[0, 0], a[1, 1], b = np.inf, np.nan, np.full((inner, 5), 1e-3, "float16")
     b[0, :2] = 0
@@ -109,7 +109,7 @@ def _infinite_among_large(how: type[SmallProduct], inner: int, cp: Any) -> None:
 
 
 def _extreme_rows(how: type[SmallProduct], cp: Any) -> None:
-    """Of A alone: subnormal numbers, and those near the end of the format."""
+    """Only A has subnormal numbers, and numbers near the end of the format."""
     a, b = factors("ordinary", "float64", 9, 70, 6)
     a[0] *= 2.0**-1060
     a[1] = np.ldexp(a[1], 1000)
@@ -117,7 +117,7 @@ def _extreme_rows(how: type[SmallProduct], cp: Any) -> None:
 
 
 def _uncertain_row(how: type[SmallProduct], cp: Any) -> None:
-    """A row of which all but one number are rounded away, beside ordinary ones; and a column which that one misses."""
+    """A row of which rounding removes all but one number, and a column with a zero there."""
     a, b = factors("ordinary", "float64", 9, 200, 6)
     a[0, 1:] *= 2.0**-58
     b[0, 0] = 0
@@ -125,7 +125,7 @@ def _uncertain_row(how: type[SmallProduct], cp: Any) -> None:
 
 
 def small_cases() -> Iterator[Case]:
-    """One warp and several for a matrix, whole and ragged ones, lists of matrices; each way that an element can go."""
+    """One warp and several for a matrix, whole and ragged ones, lists of matrices; every path of an element."""
     for kind, dtype, sizes, batches in (
         ("ordinary", "float32", (16, 16, 16), ((5,), (5,))), ("ordinary", "float64", (16, 16, 16), ((2,), (2,))),
         ("ordinary", "float64", (5, 3, 4), ((3, 1), (2,))), ("mixed", "float32", (17, 20, 3), ((), (3,))),
@@ -147,7 +147,7 @@ def small_cases() -> Iterator[Case]:
 
 
 def small_k_cases() -> Iterator[Case]:
-    """Whole blocks and ragged ones, one and two pieces of a sum; lists of matrices; each way that an element can go."""
+    """Whole blocks and ragged ones, one and two pieces of a sum; lists of matrices; every path of an element."""
     for kind, dtype, sizes, batches in (
         ("ordinary", "float64", (64, 128, 16), ((2,), (2,))), ("ordinary", "float32", (64, 128, 32), ((), ())),
         ("ordinary", "float64", (9, 140, 19), ((2, 1), (1,))), ("mixed", "float32", (70, 20, 33), ((), ())),

@@ -1,4 +1,4 @@
-"""Arrays of which every element is another, and regions of them."""
+"""Arrays whose elements all differ, and regions of them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ shapes = st.lists(st.integers(0, 6), max_size=4).map(tuple)
 
 
 def counting(shape: tuple[int, ...], dtype: str) -> NDArray[Any]:
-    """An array of which every two elements differ, as far as the dtype can tell."""
+    """An array whose elements all differ, as far as the dtype can hold that many values."""
     numbers = np.arange(math.prod(shape)) + 1
     if np.dtype(dtype).kind == "V":
         data = np.zeros((numbers.size, np.dtype(dtype).itemsize), np.uint8)
@@ -35,12 +35,13 @@ def bounds_in(draw: st.DrawFn, shape: tuple[int, ...]) -> Bounds:
 
 
 def part(array: NDArray[Any], region: Bounds) -> NDArray[Any]:
-    """By NumPy's slices; an array also where it has no axis."""
+    """A region by NumPy's slicing; an array even without axes."""
     return array[(*(slice(*ends) for ends in region), ...)]
 
 
-def same(found: NDArray[Any], expected: NDArray[Any]) -> None:
-    assert found.shape == expected.shape
-    assert found.dtype == expected.dtype.newbyteorder("=")
-    assert found.flags.c_contiguous
-    assert found.tobytes() == expected.astype(found.dtype).tobytes()
+def same(result: NDArray[Any], expected: NDArray[Any]) -> None:
+    """Assert the same values in native byte order, C-contiguous."""
+    assert result.shape == expected.shape
+    assert result.dtype == expected.dtype.newbyteorder("=")
+    assert result.flags.c_contiguous
+    assert result.tobytes() == expected.astype(result.dtype).tobytes()

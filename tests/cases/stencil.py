@@ -1,4 +1,4 @@
-"""Stencils spelt out with indices and Python's exact numbers, and the job cut into regions without a cluster."""
+"""Stencils by their definition, with exact Python numbers; the job run region by region without a cluster."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FLOATS = ("float16", "float32", "float64")
 
 
 def numbers(dtype: str, shape: Any, seed: int = 0) -> NDArray[Any]:
-    """Over the whole range of the dtype; of 64 bits so that thousands of them add up to what 64 bits hold."""
+    """Random numbers over the range of the dtype; 64-bit integers so small that sums of thousands of them fit."""
     random = np.random.default_rng(seed)
     if dtype in FLOATS:
         return (random.standard_normal(shape) * 100).astype(dtype)
@@ -28,7 +28,7 @@ def numbers(dtype: str, shape: Any, seed: int = 0) -> NDArray[Any]:
 
 
 def adversarial(case: str, shape: Any, dtype: str = "float64") -> NDArray[Any]:
-    """Floats that are hard to add up."""
+    """Floats that are hard to sum exactly."""
     random = np.random.default_rng(5)
     normal = random.standard_normal(shape)
     limits = np.finfo(dtype)
@@ -57,7 +57,7 @@ ADVERSARIAL = (
 
 
 def around(x: NDArray[Any], radius: int, boundary: str, axis: int) -> NDArray[Any]:
-    """The array with what is taken for its neighbourhood."""
+    """The array extended by its boundary."""
     n = x.shape[axis]
     i = np.arange(-radius, n + radius)
     if boundary == "valid":
@@ -79,13 +79,13 @@ def exact(window: NDArray[Any]) -> float:
     """The sum of a window, rounded once."""
     try:
         return math.fsum(window.tolist())
-    except OverflowError:  # in between, or in the end
+    except OverflowError:  # of a partial sum, or of the result
         total = sum(map(Fraction, window.tolist()), Fraction(0))
         try:
             return total.numerator / total.denominator
         except OverflowError:
             return math.inf if total > 0 else -math.inf
-    except ValueError:  # both infinities
+    except ValueError:  # infinities of both signs
         return math.nan
 
 
@@ -100,7 +100,7 @@ def expected(x: NDArray[Any], radius: int, boundary: str = "zero", axis: int = -
 
 
 def expected_weighted(x: NDArray[Any], weights: NDArray[Any], boundary: str = "zero", axis: int = -1) -> NDArray[Any]:
-    """One rounding after each multiplication, one after each addition, from the first element of a window on."""
+    """Rounded after each multiplication and each addition, from the first element of a window to the last."""
     dtype = np.float32 if {x.dtype.name, weights.dtype.name} <= {"float16", "float32"} else np.float64
     of = windows(x, len(weights) // 2, boundary, axis).astype(dtype)
     with np.errstate(all="ignore"):
@@ -108,7 +108,7 @@ def expected_weighted(x: NDArray[Any], weights: NDArray[Any], boundary: str = "z
 
 
 def same(got: NDArray[Any], right: NDArray[Any]) -> None:
-    """Bit for bit: dtype, shape, signs of zeros, and one NaN."""
+    """Assert the same bits: dtype, shape, signs of zeros, and the one NaN."""
     assert got.dtype == right.dtype
     assert got.shape == right.shape
     right = np.where(np.isnan(right), np.nan, right).astype(got.dtype) if right.dtype.kind == "f" else right
@@ -117,12 +117,12 @@ def same(got: NDArray[Any], right: NDArray[Any]) -> None:
 
 
 def part(x: NDArray[Any], bounds: Bounds) -> NDArray[Any]:
-    """A region of an array, as it is read from a file."""
+    """A region of an array, as read from a file."""
     return np.ascontiguousarray(x[tuple(slice(*ends) for ends in bounds)])
 
 
 def in_regions(x: NDArray[Any], elements: int, **options: Any) -> NDArray[Any]:
-    """What the job computes, and checks, in regions of about so many elements."""
+    """The job's output, computed and checked in regions of about this many elements."""
     chosen = StencilOptions(**options)
     specs = [Spec(x.shape, x.dtype)]
     output = STENCIL.outline(specs, chosen)
@@ -138,11 +138,11 @@ def in_regions(x: NDArray[Any], elements: int, **options: Any) -> NDArray[Any]:
     return out
 
 
-def wrong(x: NDArray[Any], found: NDArray[Any], region: Bounds, **options: Any) -> tuple[str, ...]:
-    """What the job's check says of a region of an output."""
+def wrong(x: NDArray[Any], out: NDArray[Any], region: Bounds, **options: Any) -> tuple[str, ...]:
+    """The errors that the job's check reports in a region of an output."""
     random = np.random.default_rng(0)
-    checked = STENCIL.check(lambda number, bounds: part(x, bounds), part(found, region), region,
+    checked = STENCIL.check(lambda number, bounds: part(x, bounds), part(out, region), region,
                             [Spec(x.shape, x.dtype)], StencilOptions(**options), random)  # fmt: skip
-    assert checked.elements == part(found, region).size
+    assert checked.elements == part(out, region).size
     assert checked.escape == 0
     return checked.details

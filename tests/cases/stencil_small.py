@@ -1,4 +1,4 @@
-"""Small ragged inputs for sliding windows: see all.py."""
+"""Small ragged inputs for the stencil kernels: see all.py."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import pytest
 from numpy.typing import NDArray
 
 from kernels.common import device
-from kernels.stencil import box as sliding_box
-from kernels.stencil import gpu
+from kernels.stencil import box as box_module
+from kernels.stencil import weighted as weighted_module
+from kernels.stencil.cpu import box_cpu, weighted_cpu
 from kernels.stencil.gpu import box, weighted
-from kernels.stencil.windows import box_cpu, weighted_cpu
 from tests.cases.case import RANDOM, Case
 from tests.cases.stencil import adversarial, numbers, same
 
@@ -27,9 +27,9 @@ def _box(x: NDArray[Any], radius: int, where: Where, cp: Any) -> None:
 
 
 def _in_one_span(check: Callable[[Any], None], cp: Any) -> None:
-    """Rows that one block computes, tile by tile, as on a device where they are many times as long."""
+    """Each row is computed by one block, tile by tile, as much longer rows are on a device."""
     with pytest.MonkeyPatch.context() as monkeypatch:
-        for module in (sliding_box, gpu):
+        for module in (box_module, weighted_module):
             monkeypatch.setattr(
                 module, "step_of", lambda outputs, _radius, _resident, tile, _: -(-outputs // tile) * tile
             )
@@ -37,22 +37,22 @@ def _in_one_span(check: Callable[[Any], None], cp: Any) -> None:
 
 
 def _apart(check: Callable[[Any], None], cp: Any) -> None:
-    """Where a window is said to be too wide for shared memory."""
+    """Windows count as too wide for shared memory."""
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(sliding_box, "RESIDENT", 10**6)
-        monkeypatch.setattr(sliding_box, "LARGE_RESIDENT", 10**6)
+        monkeypatch.setattr(box_module, "RESIDENT", 10**6)
+        monkeypatch.setattr(box_module, "LARGE_RESIDENT", 10**6)
         check(cp)
 
 
 def _large(check: Callable[[Any], None], cp: Any) -> None:
-    """In blocks of many threads."""
+    """In blocks with many threads."""
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(sliding_box, "RESIDENT", 10**6)
+        monkeypatch.setattr(box_module, "RESIDENT", 10**6)
         check(cp)
 
 
 def _one_multiprocessor(check: Callable[[Any], None], cp: Any) -> None:
-    """So few blocks that each has several spans."""
+    """So few resident blocks that each has several spans."""
     few = dataclasses.replace(device.limits(), multiprocessors=1)
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setattr(device, "limits", lambda: few)
@@ -60,9 +60,9 @@ def _one_multiprocessor(check: Callable[[Any], None], cp: Any) -> None:
 
 
 def _sampled(check: Callable[[Any], None], cp: Any) -> None:
-    """Where few elements say which exponents there are."""
+    """The range of exponents is sampled from few elements."""
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(sliding_box, "SAMPLE", 64)
+        monkeypatch.setattr(box_module, "SAMPLE", 64)
         check(cp)
 
 
@@ -71,9 +71,9 @@ def _weighted(x: NDArray[Any], weights: NDArray[Any], where: Where, cp: Any) -> 
 
 
 def _any_taps(check: Callable[[Any], None], cp: Any) -> None:
-    """By the kernel that does not know how many taps there are."""
+    """By the kernel for any number of taps."""
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(gpu, "FEW", {4: (), 8: ()})
+        monkeypatch.setattr(weighted_module, "FEW", {4: (), 8: ()})
         check(cp)
 
 
@@ -86,7 +86,7 @@ def _overflow(x: NDArray[Any], cp: Any) -> None:
 
 
 def _far(dtype: str) -> NDArray[Any]:
-    """Exponents from end to end, what is not finite, windows of nothing, and of the smallest numbers only."""
+    """All exponents, NaN and infinities, windows of zeros, and of the smallest numbers only."""
     x = adversarial("all exponents", (2, 300), dtype)
     x[0, 40], x[0, 90], x[1, 60] = np.inf, np.nan, -np.inf
     x[1, 200:] = np.resize([1, -1], 100) * x[1, 200]
@@ -99,14 +99,14 @@ def _far(dtype: str) -> NDArray[Any]:
 
 
 def _middle(count: int) -> NDArray[Any]:
-    """Factors, of which those in the middle are far apart."""
+    """Factors that are far apart in the middle."""
     factors = np.ones(count)
     factors[count // 3 : count // 2 : 50] = 2.0**-300
     return factors
 
 
 def _apart_cases() -> Iterator[Case]:
-    """Windows of which shared memory holds two tiles, also where elements do not fit or are not finite."""
+    """Windows of which shared memory holds two tiles only, with elements that do not fit or are not finite."""
     for dtype in ("int8", "int16", "int32", "int64", "uint64", "float16", "float32", "float64"):
         for length, radius, where in ((2600, 900, (3, 0, "zero")), (400, 380, (400, 400, "reflect"))):
             x = numbers(dtype, (2, length))
@@ -139,8 +139,8 @@ def _apart_cases() -> Iterator[Case]:
     yield Case("stencil/gpu", "box_range", "zeros at first", partial(_box, x, 40, (0, 0, "zero")))
 
 
-def sliding_cases() -> Iterator[Case]:
-    """Spans of one tile and of several, rows in several spans; every neighbourhood; floats of every kind."""
+def window_cases() -> Iterator[Case]:
+    """Spans of one tile and of several, rows of several spans; every boundary; floats of every kind."""
     for what, x, radius, where in (
         ("int8, two spans", numbers("int8", (1, 1900)), 3, (0, 0, "zero")),
         ("int16, two tiles", numbers("int16", (2, 1900)), 1792, (1792, 1792, "reflect")),

@@ -90,7 +90,7 @@ class Racy:
 def toy(*cases: Case, **fields: Any) -> Study:
     """A study of doubling."""
     given = {
-        "family": "toy",
+        "job": "toy",
         "course": "A. Author, Doubling (1999), on an abacus",
         "unit": "GB/s",
         "limit": lambda case: "read",

@@ -1,4 +1,4 @@
-"""Small ragged inputs for the kernels of kernels/transpose: see all.py."""
+"""Small ragged inputs for the kernels of transpose and of its study: see all.py."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from kernels.study import transpose as study
 from kernels.study.variant import Variant
 from kernels.transpose import gpu as transpose
 from kernels.transpose.axes import Matrices
-from kernels.transpose.unaligned import turn_ragged
+from kernels.transpose.unaligned import transpose_unaligned
 from tests.cases.case import RANDOM, Case, same
 
 
@@ -23,7 +24,7 @@ def _transpose(variant: Variant, dtype: str, shape: tuple[int, int], own: dict[s
 
 def transpose_cases() -> Iterator[Case]:
     """Ragged tiles; elements of every size, rows of whole packs and others."""
-    for name, variant in transpose.VARIANTS.items():
+    for name, variant in study.VARIANTS.items():
         chosen: list[tuple[str, tuple[int, int], dict[str, int]]] = [("int32", (33, 35), {}), ("int16", (40, 31), {})]
         if name == "production":
             chosen = [("uint8", (144, 32), {}), ("uint8", (289, 67), {}), ("int16", (16, 130), {}),
@@ -34,16 +35,17 @@ def transpose_cases() -> Iterator[Case]:
             chosen.append(("float64", (9, 17), {"tile": 8}))
         for dtype, shape, own in chosen:
             check = partial(_transpose, variant, dtype, shape, own)
-            yield Case("transpose/gpu", name, f"{dtype}, {shape}, {own}", check, variant.broken is not None)
+            stem, kernel = ("transpose/gpu", "tiled") if name == "production" else ("study/transpose", name)
+            yield Case(stem, kernel, f"{dtype}, {shape}, {own}", check, variant.broken is not None)
     for dtype, shape, axes in (
         ("uint8", (2, 40, 33), (0, 2, 1)), ("float32", (17, 3, 68), (2, 1, 0)),
         ("float64", (16, 2, 3, 20), (3, 2, 1, 0)), ("float32", (32, 3, 64), (2, 1, 0)),
     ):  # fmt: skip
         check = partial(_permute, dtype, shape, axes)
-        yield Case("transpose/gpu", "production", f"{dtype}, {shape} to {axes}", check)
+        yield Case("transpose/gpu", "tiled", f"{dtype}, {shape} to {axes}", check)
 
 
-def ragged_cases() -> Iterator[Case]:
+def unaligned_cases() -> Iterator[Case]:
     """Tiles that end anywhere; columns of several matrices behind each other, and matrices that are not."""
     for dtype, shape, axes in (
         ("float32", (83, 61), (1, 0)), ("float32", (131, 9), (1, 0)), ("float32", (8, 259), (1, 0)),
@@ -52,18 +54,18 @@ def ragged_cases() -> Iterator[Case]:
         ("float64", (33, 2, 3, 9), (3, 2, 1, 0)),
     ):  # fmt: skip
         check = partial(_permute, dtype, shape, axes)
-        yield Case("transpose/unaligned", "ragged", f"{dtype}, {shape} to {axes}", check)
-    yield Case("transpose/unaligned", "ragged", "fewer rows than before a sector", _few_rows)
+        yield Case("transpose/unaligned", "unaligned", f"{dtype}, {shape} to {axes}", check)
+    yield Case("transpose/unaligned", "unaligned", "fewer rows than before a sector", _few_rows)
 
 
 def _few_rows(cp: Any) -> None:
     array = np.arange(3 * 41, dtype=np.float32).reshape(3, 41)
     found = cp.empty((41, 3), np.float32)
-    turn_ragged(cp.asarray(array), found, Matrices(3, 41, 41, 3))
+    transpose_unaligned(cp.asarray(array), found, Matrices(3, 41, 41, 3))
     same(found, array.T)
 
 
-def runs_cases() -> Iterator[Case]:
+def copy_rows_cases() -> Iterator[Case]:
     """Units of every size; runs shorter than a group of lanes, and of several pieces; up to three axes before them."""
     for dtype, shape, axes in (
         ("uint8", (3, 2, 263), (1, 0, 2)), ("int16", (2, 3, 2, 131), (2, 1, 0, 3)),
@@ -71,7 +73,7 @@ def runs_cases() -> Iterator[Case]:
         ("complex128", (5, 3, 3), (1, 0, 2)),
     ):  # fmt: skip
         check = partial(_permute, dtype, shape, axes)
-        yield Case("transpose/strided_copy", "copy_runs", f"{dtype}, {shape} to {axes}", check)
+        yield Case("transpose/strided_copy", "copy_rows", f"{dtype}, {shape} to {axes}", check)
 
 
 def _permute(dtype: str, shape: tuple[int, ...], axes: tuple[int, ...], cp: Any) -> None:

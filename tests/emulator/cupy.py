@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from kernels.common import device, nvrtc, zeros_pool
+from kernels.common import device, nvrtc
+from kernels.common import memory as device_memory
 from tests.emulator.array import DeviceArray, allocate, to_device, unwrap
 from tests.emulator.device import HOST, LIMITS
 
@@ -73,7 +74,7 @@ def on_host(monkeypatch: Any) -> Iterator[Any]:
     monkeypatch.setitem(sys.modules, "cupy", cupy)
     monkeypatch.setattr(nvrtc, "load", HOST.load)
     monkeypatch.setattr(device, "limits", lambda: LIMITS)
-    monkeypatch.setattr(zeros_pool, "CLEARED", 0)  # each result is an allocation of its own, with watched ends
+    monkeypatch.setattr(device_memory, "POOL_BYTES", 0)  # each result is an allocation of its own, with watched ends
     HOST.seed, HOST.mutant = 0, 0
     HOST.launched.clear()
     _forget()

@@ -23,7 +23,7 @@ BUDGET = 200_000_000  # accesses per launch; one with more is taken not to end
 POINTER, CONST_POINTER = 4, 5
 KINDS = {0: "u", 1: "i", 2: "f", 3: "b"}  # HostParameterKind to NumPy's
 # Kernels that read whole words or packs of which some bytes may be unwritten, and use only the others.
-SPECULATIVE = {("transpose/gpu", "production")}
+SPECULATIVE = {("transpose/gpu", "tiled")}
 
 
 class KernelFault(AssertionError):

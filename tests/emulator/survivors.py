@@ -22,7 +22,7 @@ EQUIVALENT: Mapping[tuple[str, str, str], str] = MappingProxyType({
     ("study/reduce.cu", "modulo", "size"): "one more step, in which no thread has a neighbour",
     ("study/reduce.cu", "atomic_max", "tid == 0"): "every thread raises the maximum to the same value",
     ("study/reduce.cu", "warp_shuffle", "tid >= 32"): "other warps reduce what nobody asks them for",
-    ("transpose/gpu.cu", "production", "row == 0 || height < ROWS + S::MORE"): "no other tile has ends",
+    ("transpose/gpu.cu", "tiled", "row == 0 || height < ROWS + S::MORE"): "no other tile has ends",
     ("stencil/rows.cuh", "fetch_packs", "count"): "one more, which the next tile brings again",
     ("stencil/box.cuh", "slide", "span.count - tile > at"): "one more tile, without outputs",
     ("stencil/box.cuh", "slide", "__syncthreads()"): "what others fetch is there at once on a host",

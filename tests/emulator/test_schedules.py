@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kernels.histogram.cpu import VARIANTS as HISTOGRAMS
+from kernels.histogram.gpu import KERNELS as HISTOGRAMS
 from tests.cases.all import CASES
 from tests.cases.case import Case
 from tests.emulator.build import flatten, sources, stem_of

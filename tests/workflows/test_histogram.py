@@ -99,7 +99,7 @@ def test_survey_gives_the_range() -> None:
         survey.resolve(auto, survey.workflow.compute(np.full(3, np.nan), auto))
     (never_nan,) = survey.workflow.invariants
     assert never_nan(found, 4) is None
-    assert never_nan(np.array([np.nan, 1.0]), 4) == "an extent is never NaN"
+    assert never_nan(np.array([np.nan, 1.0]), 4) == "a finite range is never NaN"
     assert [survey.workflow.label(position, auto) for position in (0, 1)] == ["minimum", "maximum"]
 
 

@@ -1,4 +1,4 @@
-"""Elementwise from file to file: every operation, dtype, shape and cut against NumPy; every planted error found."""
+"""Elementwise operations from file to file, against NumPy: every operation, dtype, shape and cut; planted errors."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def by_numpy(operation: str, *arrays: NDArray[Any]) -> NDArray[Any]:
 
 
 def special(dtype: str) -> NDArray[Any]:
-    """Every kind of number that there is, and with what it meets."""
+    """Numbers of every kind, among them those that overflow, underflow or give NaN."""
     if dtype in INTEGERS:
         info = np.iinfo(dtype)
         values = {0, 1, 2, 3, 7, info.min, info.max, info.min // 2, info.max // 2 + 1, info.max - 1}
@@ -74,7 +74,7 @@ def same(found: NDArray[Any], expected: NDArray[Any]) -> None:
 
 
 def signed(operation: str, expected: NDArray[Any], *arrays: NDArray[Any]) -> NDArray[Any]:
-    """NumPy leaves the sign of the lesser of two zeros to the machine: here it is -0.0, and 0.0 is the greater."""
+    """The minimum of two zeros is -0.0 and the maximum 0.0, which NumPy leaves to the machine."""
     if operation in ("minimum", "maximum") and expected.dtype.kind == "f":
         negative = np.add if operation == "minimum" else np.multiply
         signs = negative(*(np.signbit(array).astype(int) for array in arrays)) > 0
@@ -108,7 +108,7 @@ def test_result_is_that_of_numpy(
 
 
 def computed(operation: str, *arrays: Any) -> Any:
-    """By the workflow's own steps, without files."""
+    """By the job's own functions, without files."""
     options, specs = MapOptions(operation), [Spec(array.shape, array.dtype) for array in arrays]
     output = MAP.outline(specs, options)
     return MAP.compute(arrays, all_of(output), specs, options)
@@ -130,8 +130,8 @@ def test_scalars(operation: str, dtype: str) -> None:
         same(computed(operation, *arrays), signed(operation, by_numpy(operation, *arrays), *arrays[:2]))
 
 
-def test_every_three_dtypes_make_what_numpy_makes() -> None:
-    """int8 * uint8 + float16 is float32, though together they would be float16."""
+def test_every_three_dtypes_are_promoted_as_by_numpy() -> None:
+    """int8 * uint8 + float16 is float32; promoted together the three would be float16."""
     for dtypes in itertools.product(DTYPES, repeat=3):
         arrays = [special(dtype)[:3] for dtype in dtypes]
         same(computed("multiply-add", *arrays), by_numpy("multiply-add", *arrays))
@@ -144,7 +144,7 @@ def test_every_three_dtypes_make_what_numpy_makes() -> None:
 def test_device_makes_the_same_bits(cp: Any, operation: str, dtypes: tuple[str, str]) -> None:
     a, b = special(dtypes[0])[:, None], special(dtypes[1])
     more = [special(dtypes[1])[::-1].copy()] if OPERANDS[operation] == 3 else []
-    with np.errstate(all="ignore"):  # what stands for a device on the host warns, a device does not
+    with np.errstate(all="ignore"):  # the emulator warns, a device does not
         found = computed(operation, *(cp.asarray(array) for array in (a, b, *more))).get()
     expected = computed(operation, a, b, *more)
     assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
@@ -168,7 +168,7 @@ def test_device_makes_the_same_bits(cp: Any, operation: str, dtypes: tuple[str, 
         ([np.zeros(2)] * 3, "expected 2 arrays, got 3"),
     ],
 )
-def test_arrays_that_do_not_go_together_are_refused(tmp_path: Path, arrays: list[Any], text: str) -> None:
+def test_arrays_that_cannot_be_broadcast_are_refused(tmp_path: Path, arrays: list[Any], text: str) -> None:
     with pytest.raises(UsageError, match=f"^map: .*{text}"):
         mapped(tmp_path, "add", *arrays)
     assert not (tmp_path / "out.npy").exists()
@@ -186,7 +186,7 @@ def test_unknown_operation_is_refused() -> None:
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("operation", ["add", "minimum", "multiply-add"])
 def test_one_planted_error_is_always_found(operation: str, dtype: str) -> None:
-    """A single bit of any element; NaN has many that mean the same."""
+    """A single bit of any element; bits of a NaN that leave it a NaN do not count."""
     random = np.random.default_rng(1)
     arrays = [random.integers(0, 100, (20, 30)).astype(dtype) for _ in range(OPERANDS[operation])]
     arrays[0][:2, :7] = special(dtype)[:7]
@@ -209,7 +209,7 @@ def test_one_planted_error_is_always_found(operation: str, dtype: str) -> None:
         assert line == f"element {where}: expected {right[where]}, got {wrong[where]}"
 
 
-def test_region_of_a_larger_array_is_checked_in_its_place() -> None:
+def test_errors_are_located_in_the_whole_array() -> None:
     a, b = np.arange(600.0).reshape(20, 30), np.arange(30.0)
     specs = [Spec(a.shape, a.dtype), Spec(b.shape, b.dtype)]
     region: Bounds = ((5, 7), (3, 30))

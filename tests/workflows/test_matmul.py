@@ -37,7 +37,7 @@ def outcome_of(folder: Path, a: Array, b: Array, dtype: str = "auto", **keywords
 
 
 def multiplied(folder: Path, a: Array, b: Array, dtype: str = "auto", **keywords: Any) -> Array:
-    """What the job writes, once it is verified."""
+    """The array that the job writes, after verification."""
     outcome = outcome_of(folder, a, b, dtype, **keywords)
     assert outcome.verdict.checked == outcome.verdict.samples and outcome.verdict.escape <= 2.0**-20
     return np.array(outcome.result.array)
@@ -175,7 +175,7 @@ def test_vectors_stacks_and_fortran_order(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["mixed", "huge", "ordinary"])
 def test_result_says_how_many_elements_were_computed_term_by_term(tmp_path: Path, kind: str) -> None:
-    """As many wherever regions are cut; none where numbers are of about the same size."""
+    """The same number for all cuts; none for numbers of similar magnitude."""
     a, b = factors(kind, "float64", 40, 33, 50)
     _, uncertain = with_uncertain(a, b)
     for chunk_bytes in (None, 20_000):

@@ -1,4 +1,4 @@
-"""What the check of a matrix product finds: wrong elements of any size above its bound, as often as it says."""
+"""The check of a matrix product finds wrong elements above its bound, at least as often as it promises."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ HIDDEN_TRIALS = 1000  # of a rate
 
 
 def checked(a: Array, b: Array, found: Array, seed: int) -> Checked:
-    """What the check says of a product that was found."""
+    """The check's verdict on a product."""
 
     def read(number: int, bounds: Bounds) -> Array:
         return (a, b)[number][tuple(slice(*ends) for ends in bounds)]
@@ -41,16 +41,16 @@ def checked(a: Array, b: Array, found: Array, seed: int) -> Checked:
 
 
 def noticed(a: Array, b: Array, found: Array) -> Array:
-    """Errors from which on a single wrong element is found for sure: twice the bound of its row, in its own scale."""
+    """Errors from which on a single wrong element is certainly found: twice the bound of its row, in its own scale."""
     format = FORMATS[found.dtype.name]
     check = FloatCheck(lambda: iter([(a, b)]), found, format, np.random.default_rng(0))
     scales = np.ldexp(1.0, check.scales[0]) * np.ldexp(1.0, check.scales[1])
-    # What is wrong is rounded a little as it is added up.
+    # Adding up rounds the error a little.
     return 2 * check.compare()[1] * scales / (1 - 2.0**-40)
 
 
 def planted(found: Array, place: tuple[int, ...], error: float) -> Array:
-    """A copy in which one element is off by no less than this."""
+    """A copy in which one element is off by at least this."""
     wrong = found.copy()
     value = np.array(float(found[place]) + error).astype(found.dtype)
     while abs(float(value) - float(found[place])) < abs(error):
@@ -61,7 +61,7 @@ def planted(found: Array, place: tuple[int, ...], error: float) -> Array:
 
 @pytest.fixture
 def nothing_recomputed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The sums with random signs have to find it."""
+    """Leaves errors to the sums with random vectors."""
     monkeypatch.setattr(reference.Sample, "wrong", lambda *_: [])
 
 
@@ -87,7 +87,7 @@ def test_one_wrong_element_above_the_bound_is_always_found(dtype: str, kind: str
 
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_bound_is_twice_gamma_times_what_the_terms_amount_to(dtype: str) -> None:
-    """Evaluated upwards, but not by much: between exact sums for each row and a little above them."""
+    """The bound is rounded up, but only a little: it is between exact sums for each row and slightly more."""
     for kind in ("ordinary", "mixed", "blocks"):
         a, b = factors(kind, dtype, 5, 40, 7)
         if kind != "ordinary":
@@ -109,7 +109,7 @@ def test_bound_is_twice_gamma_times_what_the_terms_amount_to(dtype: str) -> None
 
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_right_products_of_any_kinds_pass(dtype: str) -> None:
-    """Rows of one kind, columns of another: of magnitudes that only together fit the format."""
+    """Rows of one kind, columns of another: some magnitudes fit the format only in the product."""
     for seed, (rows, columns) in enumerate(product(KINDS, KINDS)):
         a, b = factors(rows, dtype, 9, 30, 5)[0], factors(columns, dtype, 9, 30, 5)[1]
         assert checked(a, b, on_cpu(a, b), seed).details == (), (rows, columns)
@@ -120,7 +120,7 @@ def test_right_products_of_any_kinds_pass(dtype: str) -> None:
 def test_errors_that_hide_one_another_escape_no_more_often_than_stated(
     monkeypatch: pytest.MonkeyPatch, vectors: int
 ) -> None:
-    """Two of the same size in a row: half of the random signs hide them."""
+    """Two errors of the same size in a row: half of the random signs hide them."""
     monkeypatch.setattr(freivalds, "VECTORS", vectors)
     monkeypatch.setattr(FloatCheck, "escape", 2.0**-vectors)
     a, b = factors("ordinary", "float64", 5, 30, 9)
@@ -208,7 +208,7 @@ def test_stacks_are_checked_matrix_by_matrix(dtype: str) -> None:
 @pytest.mark.parametrize("verify", ["full", "sample"])
 @pytest.mark.parametrize("change", [lambda c: c[::-1], lambda c: c + (c == c.max()), lambda c: c * np.nan])
 def test_a_wrong_product_is_not_kept(tmp_path: Path, verify: str, change: Callable[[Array], Array]) -> None:
-    """Also where only a sample was asked for: the check costs little and is always whole."""
+    """Even if only a sample is requested: the check is cheap and always covers whole regions."""
     a, b = factors("ordinary", "float64", 30, 20, 30)
     sources = []
     for name, array in (("a", a), ("b", b)):

@@ -1,4 +1,4 @@
-"""What a product takes of a GPU: planned before, counted while it is computed, and kept below a limit."""
+"""Device memory of a product: the plan, what is really allocated, and a limit."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PAIRS = [("float16", "float16"), ("float32", "float32"), ("float64", "float64"),
 
 
 def bytes_of(specs: list[Spec], region: Bounds) -> int:
-    """Bytes of a device for a region of one matrix."""
+    """Planned device memory for a region of one matrix."""
     output = MATMUL.outline(specs, MatmulOptions()).dtype
     rows, columns = sizes(region)
     inner, given = specs[0].shape[-1], (specs[0].dtype, specs[1].dtype)
@@ -50,7 +50,7 @@ def test_regions_take_no_more_than_the_run_counts_on(pair: tuple[str, str], inne
 @pytest.mark.parametrize(("nbytes", "most"), [(2**22, 256), (2**24, 56), (2**26, 9)])
 @pytest.mark.parametrize("inner", [8192, 2**20])
 def test_longer_sums_take_no_more_regions(inner: int, nbytes: int, most: int) -> None:
-    """Fewer of their products are read at a time, in place of ever smaller tiles."""
+    """Slabs become shallower instead of tiles smaller."""
     specs = [Spec((4096, inner), np.dtype("float32")), Spec((inner, 4096), np.dtype("float32"))]
     output = MATMUL.outline(specs, MatmulOptions())
     regions = list(MATMUL.regions(specs, output, MatmulOptions(), nbytes // 12))
@@ -66,7 +66,7 @@ def test_longer_sums_take_no_more_regions(inner: int, nbytes: int, most: int) ->
 def test_no_more_is_allocated_than_planned(
     cp: Any, monkeypatch: pytest.MonkeyPatch, pair: tuple[str, str], shape: tuple[int, int, int]
 ) -> None:
-    """The sum of all that is alive at a time, counted as it is allocated; in slabs, and term by term."""
+    """The sum of all allocations, in slabs and with elements term by term."""
     monkeypatch.setattr(workflows.matmul, "SLAB", 64)
     kinds = ["mixed" if "float" in name else "ordinary" for name in pair]
     a, b = factors(kinds[0], pair[0], *shape)[0], factors(kinds[1], pair[1], *shape)[1]
@@ -94,7 +94,7 @@ def test_no_more_is_allocated_than_planned(
 @pytest.mark.hardware
 @pytest.mark.parametrize("pair", PAIRS)
 def test_a_limit_of_device_memory_holds(tmp_path: Path, pair: tuple[str, str]) -> None:
-    """Factors of which not one fits: the same bits as on the CPU, and the pool never holds more."""
+    """Neither factor fits: the same bits as on the CPU, and the pool stays below the limit."""
     import cupy
 
     cupy.get_default_memory_pool().free_all_blocks()

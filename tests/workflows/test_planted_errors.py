@@ -29,7 +29,7 @@ from pipeline.settings import Settings
 from pipeline.storage.chunks import Chunk, plan
 from pipeline.storage.sources import Source, open_source
 from tests.cases.reduce import case
-from workflows.histogram import EXTENT, HISTOGRAM, HistogramOptions
+from workflows.histogram import FINITE_RANGE, HISTOGRAM, HistogramOptions
 from workflows.reduce import OPERATIONS, REDUCE, ReduceOptions
 
 TRIALS = 300
@@ -243,7 +243,7 @@ def test_counts_that_do_not_add_up_are_found_whatever_was_sampled(fault: Fault, 
     assert found_in_samples(HISTOGRAM, options, source, fault)[0] == SAMPLED_TRIALS
 
 
-def test_every_wrong_extent_is_found(tmp_path: Path) -> None:
+def test_every_wrong_finite_range_is_found(tmp_path: Path) -> None:
     """Of `--range auto`."""
 
     def next_number(partial: Partial, random: np.random.Generator) -> None:
@@ -251,7 +251,7 @@ def test_every_wrong_extent_is_found(tmp_path: Path) -> None:
         partial[at] = np.nextafter(partial[at], random.choice([-np.inf, np.inf]))
 
     source, options = histogram_source(tmp_path)
-    all_are_found(EXTENT, options, source, [next_number], 3)
+    all_are_found(FINITE_RANGE, options, source, [next_number], 3)
 
 
 # --- whole runs -------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Stencils in regions: every boundary, dtype, axis and cut against definitions spelt out; every planted error named."""
+"""Stencils region by region: every boundary, dtype, axis and cut against the definition; every planted error named."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_radii_up_to_the_array(radius: int) -> None:
     for boundary in ("zero", "nearest", "reflect", "wrap"):
         sums = np.append(0, around(x.astype(np.int64), radius, boundary, 0).cumsum())
         same(in_regions(x, 3000, radius=radius, boundary=boundary), sums[2 * radius + 1 :] - sums[: len(x)])
-    floats = x.astype(np.float32)  # whose sums are integers that float64 holds
+    floats = x.astype(np.float32)  # whose sums are exact in float64
     same(in_regions(floats, 3000, radius=radius, boundary="wrap"),
          expected_by_integers(floats, radius, "wrap"))  # fmt: skip
 
@@ -73,7 +73,7 @@ def expected_by_integers(x: NDArray[Any], radius: int, boundary: str) -> NDArray
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_any_floats_any_cut(data: Any) -> None:
-    """Subnormal, near the largest, of all exponents; infinities and NaN where they are allowed."""
+    """Subnormal numbers, near the largest, of all exponents; in half of the examples also infinities and NaN."""
     dtype = data.draw(st.sampled_from(FLOATS))
     special = data.draw(st.booleans())
     floats = st.floats(width=int(dtype[5:]), allow_nan=special, allow_infinity=special)
@@ -141,7 +141,7 @@ def test_largest_weighted_radius() -> None:
 @settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), radius=st.integers(0, 20), dtype=st.sampled_from(["float32", "float64"]))
 def test_weighted_sums_are_within_their_bound(seed: int, radius: int, dtype: str) -> None:
-    """Of w products, each rounded once and then in at most w - 1 sums: gamma_w * sum|w x|, where nothing underflows."""
+    """Each of w products is rounded once and then in at most w - 1 sums: gamma_w * sum|w x|, barring underflow."""
     x, weights = numbers(dtype, 50, seed), numbers(dtype, 2 * radius + 1, seed + 1)
     got = in_regions(x, 20, radius=radius, weights=weights)
     unit = Fraction(1, 2 ** (24 if dtype == "float32" else 53)) * len(weights)
@@ -150,11 +150,11 @@ def test_weighted_sums_are_within_their_bound(seed: int, radius: int, dtype: str
         assert abs(Fraction(found) - sum(terms)) <= unit / (1 - unit) * sum(map(abs, terms))
 
 
-# --- what the check finds ---------------------------------------------------------------------------------------------
+# --- errors that the check reports ------------------------------------------------------------------------------------
 
 
 def planted(value: Any, random: np.random.Generator) -> Any:
-    """Something else: as little as it can be, or more."""
+    """A wrong value: the nearest there is, or further off."""
     if value.dtype.kind != "f":
         return value.dtype.type(int(value) + int(random.choice([1, -1, 2**20, -(2**20)])))
     nearest = np.nextafter(value, value.dtype.type(random.choice([np.inf, -np.inf])))
@@ -184,7 +184,7 @@ def test_every_planted_error_is_found(case: str) -> None:
 
 
 def test_a_sample_finds_an_error_as_often_as_it_covers_it() -> None:
-    """Of 1000 planted errors, each in a region of 512: the share that is checked, give or take four deviations."""
+    """Of 1000 errors, each in a region of 512, the share that is checked, within four standard deviations."""
     random = np.random.default_rng(8)
     x = numbers("float32", 512)
     right = in_regions(x, 512, radius=3)
@@ -210,7 +210,7 @@ def test_many_errors_are_counted() -> None:
     )  # fmt: skip
 
 
-# --- what cannot be ---------------------------------------------------------------------------------------------------
+# --- invalid options --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Stencils from file to file: several files, chunks, the GPU's path; errors leave nothing behind."""
+"""Stencils from file to file: several files, chunks, the path through a GPU; errors leave no output behind."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ON_CPU = Placement(device="cpu")
 
 def summed(folder: Path, x: NDArray[Any], *, files: int = 1, chunk_bytes: int | None = None, device: str = "cpu",
            **options: Any) -> NDArray[Any]:  # fmt: skip
-    """What the job writes for an array in so many files."""
+    """The job's output for an array in this many files."""
     paths = []
     for number, rows in enumerate(np.array_split(x, files) if files > 1 else [x]):
         paths.append(str(folder / f"in-{number}.npy"))
@@ -65,7 +65,7 @@ def test_nothing_to_do(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("shared")
-def test_a_radius_that_is_too_large_is_an_error_of_use(tmp_path: Path) -> None:
+def test_a_radius_that_is_too_large_is_a_usage_error(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="stencil: radius: expected at most 10, the length of axis 0 of int32 10, got"):
         summed(tmp_path, np.zeros(10, np.int32), radius=11)
     assert not (tmp_path / "out.npy").exists()
@@ -75,7 +75,7 @@ def test_a_radius_that_is_too_large_is_an_error_of_use(tmp_path: Path) -> None:
 @pytest.mark.parametrize("dtype", ("int64", "uint64"))
 def test_overflow_is_an_error(tmp_path: Path, dtype: str) -> None:
     most = np.iinfo(dtype).max
-    with pytest.raises(PipelineError, match=rf"stencil: region .* expected sums that {dtype} holds, got {most + 1}"):
+    with pytest.raises(PipelineError, match=rf"stencil: region .* expected sums that fit into {dtype}, got {most + 1}"):
         summed(tmp_path, np.array([0, 0, 1, most, 0], dtype), radius=1)
     assert not (tmp_path / "out.npy").exists()
     fits = np.array([0, most - 1, 1, 0, 0, 5], dtype)
@@ -85,7 +85,7 @@ def test_overflow_is_an_error(tmp_path: Path, dtype: str) -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("boundary", BOUNDARIES)
 def test_the_same_bits_on_a_device(cp: Any, boundary: str) -> None:
-    """Every region of an array computed there, along the last axis and along the first, is that of the CPU."""
+    """Every region of an array, along the last axis and along the first, has the bits of the CPU."""
     weights = numbers("float64", 11)
     for x in (numbers("int32", (13, 41)), adversarial("two words", (13, 41)), adversarial("specials", (13, 41))):
         for options in ({"axis": 0}, {"axis": 1}, {"axis": 0, "weights": weights}, {"axis": 1, "weights": weights}):
@@ -129,7 +129,7 @@ def test_flags(tmp_path: Path) -> None:
     ("content", "reason"),
     [(None, "No such file"), (b"no weights", "magic string"), (np.zeros(2**18), "262144 numbers, more than 8193")],
 )
-def test_files_that_hold_no_weights(tmp_path: Path, content: Any, reason: str) -> None:
+def test_files_without_weights(tmp_path: Path, content: Any, reason: str) -> None:
     path = tmp_path / "weights.npy"
     if isinstance(content, bytes):
         path.write_bytes(content)

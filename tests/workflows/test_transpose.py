@@ -1,4 +1,4 @@
-"""Transposing from file to file: every dtype, number of axes, order and cut against NumPy; every planted error."""
+"""Transposes from file to file, against NumPy: every dtype, number of axes, order and cut; planted errors."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ DTYPES = (*NUMBERS, *OTHERS, *(f"V{itemsize}" for itemsize in range(1, 17)))
 
 
 def random_bits(shape: tuple[int, ...], dtype: Any, seed: int = 0) -> NDArray[Any]:
-    """Any bits, NaN and signed zeros of all kinds among them; of text and times only those that there are."""
+    """Random bits, among them NaN and zeros of either sign; of booleans and text only valid ones."""
     dtype = np.dtype(dtype)
     random = np.random.default_rng(seed)
     if dtype.kind in "bU":
@@ -78,7 +78,7 @@ def test_result_is_that_of_numpy(
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize("dtype", ["uint8", "V3", "float32", "complex128"])
 def test_larger_than_a_task(tmp_path: Path, dtype: str, order: Any) -> None:
-    """Tiles of many rows and columns, the last ones ragged, all compared: also where a sample was asked for."""
+    """Regions of many rows and columns, the last ones ragged; everything is compared, even with `sample`."""
     array = random_bits((523, 1021), dtype).copy(order)
     outcome = transposed(tmp_path, array, chunk_bytes=200_000, verify="sample")
     assert bits(np.asarray(outcome.result.array)) == bits(array.T)
@@ -119,11 +119,11 @@ def cut(shape: tuple[int, ...], elements: int) -> list[Bounds]:
 @pytest.mark.parametrize(
     ("shape", "elements", "expected"),
     [
-        ((10**5, 10**5), 2**22, (2048, 2048)),  # runs of 2048 to read and to write
-        ((10**5, 100), 2**22, (100, 33344)),  # as wide as it is, in parts of about the same length
+        ((10**5, 10**5), 2**22, (2048, 2048)),  # byte runs of 2048 elements on both sides
+        ((10**5, 100), 2**22, (100, 33344)),  # the whole width, in parts of about the same length
         ((100, 10**5), 2**22, (33344, 100)),
         ((10**7,), 2**20, (10**6,)),
-        ((3, 10**4, 10**4), 2**20, (1024, 320, 3)),  # runs of 1024 to read, of 3 x 320 to write
+        ((3, 10**4, 10**4), 2**20, (1024, 320, 3)),  # byte runs of 1024 elements to read, of 3 x 320 to write
         ((1000, 10, 1000), 2**20, (1000, 1, 1000)),
         ((5, 7), 2**20, (7, 5)),
         ((), 2**20, ()),
@@ -137,8 +137,8 @@ def test_regions_are_long_in_both_orders(shape: tuple[int, ...], elements: int, 
 
 
 @pytest.mark.parametrize(("side", "whole"), [(2**14, True), (2**15, True), (2**15 + 2**12, False)])
-def test_whole_rows_are_read_where_what_is_written_is_long_enough(side: int, whole: bool) -> None:
-    """Of 2**28 elements of 4 bytes, in runs of 64 KiB, 32 KiB, and less than that."""
+def test_whole_rows_are_read_where_written_runs_are_long_enough(side: int, whole: bool) -> None:
+    """2**28 elements of 4 bytes, written in byte runs of 64 KiB, of 32 KiB, and of less."""
     found = cut((2**17, side), 2**28)[0]
     assert (found[0] == (0, side)) == whole
     assert not whole or found[1] == (0, 2**28 // side)
@@ -158,14 +158,14 @@ def test_pieces_cover_a_region_once(shape: tuple[int, ...], elements: int) -> No
 
 
 def test_pieces_are_long_in_both_arrays() -> None:
-    """Of one GPU region: whole rows of the input, where runs of the output are of 4 KiB; else squares."""
+    """In a region for a GPU: whole rows of the input where byte runs of the output have 4 KiB, otherwise squares."""
     assert TRANSPOSE.pieces is not None
     for columns, elements, expected in ((2048, 2**20, (2048, 512)), (2048, 2**19, (704, 704)), (64, 2**20, (64, 8192))):
         region = Spec((columns, 8192), np.dtype(np.float64))
         assert sizes(next(iter(TRANSPOSE.pieces(region, OPTIONS, elements)))) == expected
 
 
-def test_regions_begin_where_the_kernel_likes_it() -> None:
+def test_regions_are_aligned_for_the_kernel() -> None:
     starts = {start for region in cut((10_007, 5003), 2**20) for start, _ in region}
     assert {start % ALIGNED for start in starts} == {0}
 
@@ -197,7 +197,7 @@ def test_device(cp: Any, shape: tuple[int, ...], dtype: str) -> None:
 @pytest.mark.parametrize("shape", [(), (5,), (33, 70), (4, 5, 6)])
 @pytest.mark.parametrize("itemsize", range(1, 18))
 def test_device_moves_bytes(cp: Any, shape: tuple[int, ...], itemsize: int) -> None:
-    """As the engine hands over what CuPy has no dtype for."""
+    """Dtypes that CuPy does not have are passed as bytes."""
     array = random_bits((*shape, itemsize), "uint8")
     found = reverse_axes(cp.asarray(array), as_bytes=True)
     assert found.dtype == np.uint8 and found.flags.c_contiguous
@@ -216,7 +216,7 @@ def checked(array: NDArray[Any], found: NDArray[Any], seed: int = 0) -> Checked:
 
 @pytest.mark.parametrize("shape", [(50, 60), (7, 900), (900,), (9, 20, 40), (2, 2, 300), (1, 1), ()])
 @pytest.mark.parametrize("dtype", ["uint8", "V5", "float32", "complex128"])
-def test_check_accepts_what_is_right(shape: tuple[int, ...], dtype: str) -> None:
+def test_check_accepts_a_right_result(shape: tuple[int, ...], dtype: str) -> None:
     array = random_bits(shape, dtype)
     result = checked(array, transpose_cpu(array))
     assert result == Checked((), array.size, 0.0)
@@ -225,7 +225,7 @@ def test_check_accepts_what_is_right(shape: tuple[int, ...], dtype: str) -> None
 @pytest.mark.parametrize(("dtype", "shape"), [("uint8", (64, 48)), ("float64", (40, 64)), ("V3", (12, 5, 8)),
                                               ("float32", (5, 300))])  # fmt: skip
 def test_one_planted_error_is_always_found(dtype: str, shape: tuple[int, ...]) -> None:
-    """A single bit anywhere: far less than one unit in the last place."""
+    """A single wrong bit anywhere: as small as an error can be."""
     array = random_bits(shape, dtype)
     right = transpose_cpu(array)
     random = np.random.default_rng(1)

@@ -174,7 +174,7 @@ CONCLUSIONS = (
 
 
 STUDY = Study(
-    family="histogram",
+    job="histogram",
     course="Cuda grilles, blocs & mémoire partagée: Histogramme (RTX 3060; author not named)",
     unit="GB/s",
     limit=lambda case: "read",

@@ -11,8 +11,10 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.map.gpu import OPERATIONS, VARIANTS, elementwise_reference
-from workflows.study.study import Arrays, Case, Conclusion, Figure, Row, Study, first_difference, parameters
+from kernels.map.gpu import OPERATIONS
+from kernels.map.reference import elementwise_reference
+from kernels.study.map import VARIANTS
+from workflows.study.study import Arrays, Case, Conclusion, Figure, Row, Study, caught, first_difference, parameters
 
 COURSE_VECTOR, COURSE_PRODUCT, COURSE_MATRIX = 2**20, 400, 2**15
 COURSE_MS = {"one_thread": 120.0, "grid": 2.69}
@@ -100,13 +102,6 @@ def grid_wins(rows: list[Row]) -> tuple[bool, str]:
     return many < one, numbers
 
 
-def _caught(rows: list[Row], variant: str) -> tuple[bool, str]:
-    for row in rows:
-        if row.case.variant == variant:
-            return row.verified, row.note if row.verified else "not caught"
-    raise KeyError(f"no row of {variant}")
-
-
 def largest_matrix(rows: list[Row]) -> tuple[bool, str]:
     """Held where the course's largest matrices are added and verified."""
     for row in rows:
@@ -126,7 +121,7 @@ def product_right(rows: list[Row]) -> tuple[bool, str]:
 
 
 STUDY = Study(
-    family="elementwise",
+    job="map",
     course="Cabana Suárez and Gómez Borzdynski: Programación GPGPU (Google Colab, GPU not named; length inferred); "
     "Robilliard: Introduction à la programmation // sur GPUs en CUDA et Python (Tesla C2050)",
     unit="GB/s",
@@ -147,11 +142,11 @@ STUDY = Study(
         ),
         Conclusion(
             "256 threads that all add the whole vector race with each other, and the sum is wrong",
-            lambda rows: _caught(rows, "no_index"),
+            lambda rows: caught(rows, "no_index"),
         ),
         Conclusion(
             "Where the length is no multiple of the block, a kernel without a guard writes past the end",
-            lambda rows: _caught(rows, "past_the_end"),
+            lambda rows: caught(rows, "past_the_end"),
         ),
         Conclusion("Blocks of 32 x 32 threads add matrices of up to 2^15 x 2^15 without an error", largest_matrix),
         Conclusion("One block of 400 threads multiplies 400 elements as NumPy does", product_right),

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels.study.matmul import VARIANTS, WIDTHS, error_bound, matmul_reference
-from workflows.study.study import Arrays, Case, Conclusion, Figure, Row, Study, parameters
+from workflows.study.study import Arrays, Case, Conclusion, Figure, Row, Study, farther_than, parameters
 
 LARGE = (4096, 4096, 4096)
 CPU_GFLOPS = 36.81  # of the CPU in the first course: 3.73 s
@@ -61,17 +61,7 @@ def _bound(a: NDArray[Any], b: NDArray[Any]) -> NDArray[np.float64]:
 
 def disagreement(got: NDArray[Any], expected: NDArray[Any], arrays: Arrays, case: Case) -> str | None:
     """What is farther from the reference than rounding explains; the bound and its proof are `error_bound`'s."""
-    if got.shape != expected.shape or got.dtype != case.dtype:
-        return f"expected {expected.shape} of {case.dtype}, got {got.shape} of {got.dtype}"
-    bound = _bound(*arrays)
-    with np.errstate(all="ignore"):
-        far = np.abs(got.astype(np.float64) - expected)
-        wrong = ~((far <= bound) & np.isfinite(bound) | (got == expected))
-    if not wrong.any():
-        return None
-    place = tuple(int(i) for i in np.argwhere(wrong)[0])
-    return (f"{np.count_nonzero(wrong)} of {got.size} differ by more than rounding, first at {place}: expected "
-            f"{expected[place]} ± {bound[place]:.2g}, got {got[place]}")  # fmt: skip
+    return farther_than(got, expected, _bound(*arrays), case.dtype, exact=True)
 
 
 def _ms(gflops: float | None) -> float | None:
@@ -102,6 +92,7 @@ CASES = (
     *(_large("today", "shared_tile", False, dtype=dtype, x=32) for dtype in ("float32", "float64")),
     *(_large("today", "register_tiled", micro == 8, dtype=dtype, micro=micro)
       for dtype in ("float32", "float64") for micro in (4, 8)),
+    *(_large("today", "production", True, dtype=dtype) for dtype in ("float32", "float64")),
     *(_large("today", "cublas", True, dtype=dtype) for dtype in ("float32", "float64")),
     _large("broken on purpose", "past_the_end", True, x=32, y=32),
     _large("broken on purpose", "missing_barrier", True, x=32),
@@ -244,7 +235,7 @@ CONCLUSIONS = (
 
 
 STUDY = Study(
-    family="matmul",
+    job="matmul",
     course="T. Ehlinger, B. Herb: TP CUDA (GTX 680, 4096 x 4096); A. Cabana Suárez, Ó. Gómez Borzdynski: Programación "
     "GPGPU (small matrices)",
     unit="GFLOP/s",

@@ -1,4 +1,4 @@
-"""What a study of a kernel family is: data. `pipeline study` checks every case first and times it after."""
+"""What a study of a job's kernels is: data. `pipeline study` checks every case first and times it after."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Case:
         The table of the study that it is a row of.
     variant
     sizes
-        Of the data, in the family's own order, e.g. (n,) or (rows, inner, columns).
+        Of the data, in the study's own order, e.g. (n,) or (rows, inner, columns).
     dtype
         NumPy name.
     parameters
@@ -105,12 +105,12 @@ class Figure:
 
 @dataclass(frozen=True)
 class Study:
-    """A study of one family, after one of the courses.
+    """A study of one job, after one of the courses.
 
     Attributes
     ----------
-    family
-        Stem of the kernels.
+    job
+        Name of the job.
     course
         Author, title and GPU of the document whose figures stand beside ours.
     unit
@@ -134,7 +134,7 @@ class Study:
         Time host to device and device to host, too.
     """
 
-    family: str
+    job: str
     course: str
     unit: str
     limit: Callable[[Case], str]
@@ -166,18 +166,63 @@ def first_difference(got: NDArray[Any], expected: NDArray[Any]) -> str | None:
     return f"{count} of {got.size} differ, first at {place}: expected {expected[place]}, got {got[place]}"
 
 
+def farther_than(
+    got: NDArray[Any], expected: NDArray[Any], bound: NDArray[Any], dtype: Any, exact: bool = False
+) -> str | None:
+    """Where a result is farther from the expected one than its rounding explains; NaN is, wherever it is.
+
+    Parameters
+    ----------
+    got
+    expected, bound : float64 arrays
+        A bound that is not finite allows nothing.
+    dtype
+        That the result should have.
+    exact
+        What equals the expected number is right without a bound: infinities.
+    """
+    if got.shape != expected.shape or got.dtype != dtype:
+        return f"expected {expected.shape} of {dtype}, got {got.shape} of {got.dtype}"
+    with np.errstate(all="ignore"):
+        right = (np.abs(got.astype(np.float64) - expected) <= bound) & np.isfinite(bound)
+    wrong = ~(right | (got == expected)) if exact else ~right
+    if not wrong.any():
+        return None
+    place = tuple(int(i) for i in np.argwhere(wrong)[0])
+    return (f"{np.count_nonzero(wrong)} of {got.size} differ by more than rounding, first at "
+            f"{place[0] if len(place) == 1 else place}: expected {expected[place]} ± {bound[place]:.2g}, "
+            f"got {got[place]}")  # fmt: skip
+
+
+def caught(rows: list[Row], variant: str) -> tuple[bool, str]:
+    """Held where verification caught a broken variant in each case that ran; KeyError where none did."""
+    of_variant = [row for row in rows if row.case.variant == variant]
+    if not of_variant:
+        raise KeyError(f"no row of {variant}")
+    return all(row.verified for row in of_variant), "; ".join(_caught_note(row) for row in of_variant)
+
+
+def _caught_note(row: Row) -> str:
+    return f"{label(row.case)}: {row.note if row.verified else 'not caught'}"
+
+
+def label(case: Case) -> str:
+    """A case in a few words."""
+    return " ".join((case.variant, *(f"{name}={value}" for name, value in case.parameters.items()),
+                     "×".join(map(str, case.sizes)), case.dtype))  # fmt: skip
+
+
 def best(rows: list[Row], variant: str, table: str | None = None) -> Row:
     """Fastest timed row of a variant; KeyError where none was timed."""
-    found = [row for row in rows if row.case.variant == variant and row.ms and table in (None, row.case.table)]
-    if not found:
+    timed = [row for row in rows if row.case.variant == variant and row.ms and table in (None, row.case.table)]
+    if not timed:
         raise KeyError(f"no timed row of {variant}")
-    return min(found, key=lambda row: row.ms or 0.0)
+    return min(timed, key=lambda row: row.ms or 0.0)
 
 
 def all_caught(variants: Mapping[str, Variant], rows: list[Row]) -> tuple[bool, str]:
     """Held where verification caught every broken variant that ran; KeyError where none did."""
-    found = [row for row in rows if variants[row.case.variant].broken]
-    if not found:
+    broken = [row for row in rows if variants[row.case.variant].broken]
+    if not broken:
         raise KeyError("no rows of broken variants")
-    said = "; ".join(f"{row.case.variant}: {row.note if row.verified else 'not caught'}" for row in found)
-    return all(row.verified for row in found), said
+    return all(row.verified for row in broken), "; ".join(map(_caught_note, broken))

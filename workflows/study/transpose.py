@@ -14,7 +14,8 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.transpose.gpu import TILES, VARIANTS, transpose_reference
+from kernels.study.transpose import TILES, VARIANTS
+from kernels.transpose.gpu import transpose_reference
 from workflows.study.study import Arrays, Case, Conclusion, Figure, Row, Study, all_caught, first_difference, parameters
 
 LADDER = ("naive", "shared_tile", "padded_tile", "production")
@@ -120,7 +121,7 @@ def all_right(rows: list[Row]) -> tuple[bool, str]:
 
 
 STUDY = Study(
-    family="transpose",
+    job="transpose",
     course="Chergui, Krayem, Marchildon, Taktek, Zaher Abdine, Bensalah: Lab4, Optimisation des kernels CUDA pour une "
     "utilisation efficace de la mémoire partagée (GPU not named; size inferred)",
     unit="GB/s",

@@ -18,8 +18,12 @@ from kernels.map import gpu
 from kernels.matmul import residue, small, small_k, tiles
 from kernels.matmul.formats import FORMATS, MOST_PRODUCTS, bits_of, moduli_for
 from kernels.reduce import gpu as reduce_device
-from kernels.stencil import gpu as sliding_device
-from kernels.study import matmul, reduce, stencil
+from kernels.stencil import gpu as stencil_gpu
+from kernels.stencil import weighted
+from kernels.study import histogram as ladder
+from kernels.study import map as map_study
+from kernels.study import matmul, reduce, roofline, stencil
+from kernels.study import transpose as transpose_study
 from kernels.transpose import gpu as transpose
 from kernels.transpose import strided_copy, unaligned
 from pipeline.study.inspection import RESERVED, _resources, _run, find_tools
@@ -27,20 +31,14 @@ from tests.emulator.build import flatten, source_of
 from tests.emulator.inputs import cuda_texts, digest, function_texts
 from tests.kernels.common.machine_limits import Taken, allowed_for, excesses
 from tests.kernels.common.test_nvrtc import ORDER, SHARED, histogram_instances
-from tests.kernels.study.test_histogram import INSTANCES as LADDER
 
 ARCHITECTURES = tuple(SHARED)
 # Of the same instructions and limits as another, from which no source tells it: one instance of each kernel is enough.
 TWINS = {"sm_89": "sm_86"}
 
 
-def _elementwise() -> list[str]:
-    types = gpu.COURSE_TYPES.values()
-    plain = [name for name in gpu.VARIANTS if name != "production"]
-    functors = [functor for functor, _ in gpu.OPERATIONS.values()]
-    return [f"{name}<{c_type}>" for name in plain for c_type in types] + [
-        f"production<{c_type}, {functor}>" for c_type in gpu.PRODUCTION_TYPES.values() for functor in functors
-    ]
+def _map_study() -> list[str]:
+    return [f"{name}<{c_type}>" for name in map_study.INSTANCES for c_type in map_study.COURSE_TYPES.values()]
 
 
 def _matmul() -> list[str]:
@@ -57,7 +55,7 @@ def _matmul() -> list[str]:
 
 def _reduction() -> list[str]:
     found = ["float_drift"]
-    for name in reduce.VARIANTS:
+    for name in reduce.INSTANCES:
         operations = {"atomic_max": ("Max",), "float_drift": ()}.get(name, ("Sum", "Max"))
         found += [f"{name}<{op}<{c_type}>>" for op in operations for c_type in reduce.COURSE_TYPES.values()]
     return found
@@ -68,17 +66,14 @@ def _stencil() -> list[str]:
     for c_type in stencil.COURSE_TYPES.values():
         found += [f"global_memory<{c_type}>", f"past_the_end<{c_type}>"]
         found += [f"shared_halo<{c_type}, {barrier}>" for barrier in ("true", "false")]
-        found += [f"production<{c_type}, {lanes}, {items}>" for _, lanes, items in stencil.TILINGS]
     return found
 
 
-def _transpose() -> list[str]:
+def _transpose_study() -> list[str]:
     found = []
-    for itemsize, c_type in transpose.UINT_OF_SIZE.items():
-        both = (True, False) if itemsize in transpose.RAGGED else (True,)
-        found += [transpose.production(itemsize, of_in, of_out) for of_in in both for of_out in both]
+    for c_type in transpose.UINT_OF_SIZE.values():
         found += [f"{name}<{c_type}, 32>" for name in ("missing_barrier", "past_the_end")]
-        for tile in transpose.TILES:
+        for tile in transpose_study.TILES:
             found += [f"{name}<{c_type}, {tile}>" for name in ("naive", "shared_tile", "padded_tile")]
     return found
 
@@ -119,30 +114,32 @@ def _small(architecture: str) -> list[str]:
             if architecture == "sm_90a" or re.search(r"(32, 1, 1|64, 4, 4), true|64, 1, 1, false", name)]  # fmt: skip
 
 
-def _sliding(architecture: str) -> list[str]:
+def _stencil_gpu(architecture: str) -> list[str]:
     """All of them on one architecture; on the others those with the fewest and the most taps."""
-    ends = tuple(f", {taps}>" for taps in (sliding_device.FEW[4][0], sliding_device.FEW[4][-1]))
-    return [name for name in sliding_device.INSTANCES
+    ends = tuple(f", {taps}>" for taps in (weighted.FEW[4][0], weighted.FEW[4][-1]))
+    return [name for name in stencil_gpu.INSTANCES
             if architecture == device.HOPPER or "few_taps" not in name or name.endswith(ends)]  # fmt: skip
 
 
 # By the stem of the source, what its wrappers can ask for on an architecture.
 INSTANCES: dict[str, Callable[[str], list[str]]] = {
     "histogram/gpu": lambda architecture: sorted({*histogram_instances(architecture)}),
-    "study/histogram": lambda _: sorted(LADDER.values()),
+    "study/histogram": lambda _: sorted(ladder.INSTANCES.values()),
     "matmul/gpu": _residue,
-    "matmul/small_k": lambda architecture: list(small_k.INSTANCES) if architecture == device.HOPPER else [],
+    "matmul/small_k": lambda architecture: list(small_k.HOPPER_INSTANCES) if architecture == device.HOPPER else [],
     "matmul/small": _small,
     "reduce/gpu": _reduce,
-    "stencil/gpu": _sliding,
+    "stencil/gpu": _stencil_gpu,
     "study/matmul": lambda _: _matmul(),
     "study/stencil": lambda _: _stencil(),
-    "transpose/gpu": lambda _: _transpose(),
-    "transpose/unaligned": lambda _: [unaligned.instance(itemsize) for itemsize in unaligned.SHAPES],
+    "study/transpose": lambda _: _transpose_study(),
+    "transpose/gpu": lambda _: list(transpose.INSTANCES),
+    "transpose/unaligned": lambda _: list(unaligned.INSTANCES),
     "study/reduce": lambda _: _reduction(),
-    "map/gpu": lambda _: _elementwise(),
-    "transpose/strided_copy": lambda _: [strided_copy.instance(unit) for unit in strided_copy.UINT_OF_SIZE],
-    "study/roofline": lambda _: ["read_stream", "displace_cache", *(f"merge<{count}>" for count in (1, 2, 3))],
+    "study/map": lambda _: _map_study(),
+    "map/gpu": lambda _: list(gpu.INSTANCES),
+    "transpose/strided_copy": lambda _: list(strided_copy.INSTANCES),
+    "study/roofline": lambda _: list(roofline.INSTANCES),
 }
 # What takes longest comes first.
 TASKS = [(stem, architecture) for stem in INSTANCES for architecture in ORDER if INSTANCES[stem](architecture)]

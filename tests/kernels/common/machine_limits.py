@@ -13,8 +13,8 @@ LARGE = ("sm_80", "sm_90a", "sm_100")
 # Kernels that jobs run: threads of a block, and blocks that a multiprocessor is to hold at least.
 PRODUCTION = {
     "histogram/gpu": r"histogram_\w+", "reduce/gpu": r"moments|combine|place", "study/matmul": "register_tiled",
-    "study/stencil": "production", "transpose/gpu": "production", "study/reduce": "production", "map/gpu": "production",
-    "study/histogram": "", "study/roofline": r"\w+", "matmul/gpu": r"\w+",
+    "study/stencil": "", "transpose/gpu": "production", "study/reduce": "", "map/gpu": "production",
+    "study/histogram": "", "study/map": "", "study/transpose": "", "study/roofline": r"\w+", "matmul/gpu": r"\w+",
     "matmul/small_k": r"\w+", "matmul/small": r"\w+",
     "stencil/gpu": r"\w+", "transpose/strided_copy": r"\w+", "transpose/unaligned": r"\w+",
 }  # fmt: skip
@@ -43,11 +43,11 @@ def launch(stem: str, instance: str, architecture: str) -> tuple[int, int]:
     if stem == "matmul/small":
         warps = int(rest.split(", ")[1])
         return (128, 1) if warps == 1 else (32 * warps, 1)
-    if (stem, kernel) == ("transpose/gpu", "production"):
+    if (stem, kernel) == ("transpose/gpu", "tiled"):
         _, _, _, threads, *aligned = rest.rstrip(">").split(", ")
-        of_ragged = 896 if architecture == "sm_120" else 1024
+        of_unaligned = 896 if architecture == "sm_120" else 1024
         of_aligned = 2048 if architecture in LARGE else 1024
-        return int(threads), (of_aligned if aligned == ["true", "true"] else of_ragged) // int(threads)
+        return int(threads), (of_aligned if aligned == ["true", "true"] else of_unaligned) // int(threads)
     if stem == "transpose/unaligned":
         return 256, 4
     if stem == "matmul/gpu" and kernel == "multiply":
@@ -78,8 +78,7 @@ def launch(stem: str, instance: str, architecture: str) -> tuple[int, int]:
     if (stem, kernel) == ("study/roofline", "merge"):
         return 256, 1
     if stem in ("histogram/gpu", "study/histogram", "study/reduce", "study/roofline"):
-        wide = "double" in instance and (stem, kernel) == ("study/reduce", "production") and architecture != "sm_90a"
-        two = architecture in LARGE and not kernel.startswith("histogram_") and not wide
+        two = architecture in LARGE and not kernel.startswith("histogram_")
         return 1024, 2 if two else 1
     return 256, 1
 

@@ -75,17 +75,17 @@ def test_histogram_increments_by_one_instruction(architecture: str) -> None:
         "histogram_shift": "histogram_shift<int, 4, 1>",
         "histogram_bytes": "histogram_bytes<u8, 32>",
     }
-    for kernel in inspect("histogram/gpu", instances, architecture):
+    for kernel in inspect(nvrtc.KERNELS / "histogram/gpu.cu", instances, architecture):
         atomics = [line.split("  ")[1] for line in kernel.listing if "ATOMS" in line]
         fused = [line for line in atomics if "ATOMS.POPC.INC" in line]
         assert fused and fused == atomics, f"{kernel.instance}, {architecture}: expected ATOMS.POPC.INC, got {atomics}"
 
 
 @pytest.mark.parametrize("itemsize", unaligned.SHAPES)
-def test_ragged_transposes_load_before_they_store(itemsize: int) -> None:
+def test_unaligned_transposes_load_before_they_store(itemsize: int) -> None:
     """The loads of a tile are in flight together: none of them waits behind what is done with another."""
     require_compiler()
-    (kernel,) = inspect("transpose/unaligned", {"ragged": unaligned.instance(itemsize)}, "sm_90a")
+    (kernel,) = inspect(nvrtc.KERNELS / "transpose/unaligned.cu", {"unaligned": unaligned.instance(itemsize)}, "sm_90a")
     found = re.findall(r"\b(LDG|STS)\b", "\n".join(kernel.listing))
     loads = found.count("LDG")
     assert loads > 8 and found == ["LDG"] * loads + ["STS"] * loads, found

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernels.common import zeros_pool
+from kernels.common import memory
 
 
 @pytest.fixture
@@ -25,13 +25,13 @@ def device(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     runtime = SimpleNamespace(getDevice=lambda: state.number, streamIsCapturing=lambda stream: state.capturing)
     cuda = SimpleNamespace(runtime=runtime, get_current_stream=lambda: SimpleNamespace(ptr=state.stream))
     monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=cuda, zeros=zeros, uint64=np.uint64))
-    monkeypatch.setattr(zeros_pool, "_rows", {})
+    monkeypatch.setattr(memory, "_pools", {})
     return state
 
 
 def take(count: int) -> Any:
     """Zeros, which are then something else."""
-    found = zeros_pool.zeros(count)
+    found = memory.pooled_zeros(count)
     assert (found.shape, found.dtype, found.flags.c_contiguous) == ((count,), np.uint64, True)
     assert not found.any()
     found += np.uint64(1)
@@ -41,13 +41,13 @@ def take(count: int) -> Any:
 def test_one_launch_clears_many(device: SimpleNamespace) -> None:
     found = [take(1027) for _ in range(500)]
     assert len({array.ctypes.data for array in found}) == 500
-    rows = zeros_pool.CLEARED // (8 * 1040)
+    rows = memory.POOL_BYTES // (8 * 1040)
     assert device.cleared == [(rows, 1040)] * -(-500 // rows)
-    starts = {(array.ctypes.data - array.base.ctypes.data) % zeros_pool.APART for array in found}
+    starts = {(array.ctypes.data - array.base.ctypes.data) % memory.ALIGNMENT for array in found}
     assert starts == {0}
 
 
-LARGEST = zeros_pool.CLEARED // 8  # numbers of a result that shares memory with others
+LARGEST = memory.POOL_BYTES // 8  # numbers of a result that shares memory with others
 
 
 @pytest.mark.parametrize("count", [0, 1, 15, 16, 17, 16387, LARGEST // 2, LARGEST, LARGEST + 1])
@@ -71,7 +71,7 @@ def test_streams_and_devices_have_their_own(device: SimpleNamespace) -> None:
     assert len(device.cleared) == 3
 
 
-@pytest.mark.parametrize(("stream", "cleared"), [(zeros_pool.PER_THREAD, 2), (7, 1)])
+@pytest.mark.parametrize(("stream", "cleared"), [(memory.PER_THREAD_STREAM, 2), (7, 1)])
 def test_threads_have_their_own_where_their_stream_is(device: SimpleNamespace, stream: int, cleared: int) -> None:
     device.stream = stream
     take(10)
@@ -89,11 +89,11 @@ def test_what_is_captured_is_cleared_each_time(device: SimpleNamespace) -> None:
 
 
 def test_few_are_kept(device: SimpleNamespace) -> None:
-    for count in range(1, 3 * zeros_pool.KINDS):
+    for count in range(1, 3 * memory.MAX_POOLS):
         take(count)
-    assert len(zeros_pool._rows) == zeros_pool.KINDS
+    assert len(memory._pools) == memory.MAX_POOLS
     before = len(device.cleared)
-    take(3 * zeros_pool.KINDS - 1)
+    take(3 * memory.MAX_POOLS - 1)
     assert len(device.cleared) == before
     take(1)
     assert len(device.cleared) == before + 1
@@ -101,7 +101,7 @@ def test_few_are_kept(device: SimpleNamespace) -> None:
 
 def test_what_is_not_taken_is_given_up(device: SimpleNamespace) -> None:
     kept = take(10)
-    zeros_pool.release()
-    assert not zeros_pool._rows
+    memory.release_pool()
+    assert not memory._pools
     assert not np.shares_memory(take(10), kept.base)
     assert len(device.cleared) == 2

@@ -13,22 +13,18 @@ from numpy.typing import NDArray
 
 import kernels.histogram.cpu
 from kernels.common import cxx
-from kernels.histogram import compiled as histogram_native
 from kernels.histogram.binning import MAX_BINS, Binning, Edges
-from kernels.histogram.compiled import TABLES, _counting, _method, count_natively
-from kernels.histogram.cpu import histogram_cpu
+from kernels.histogram.cpu import COUNTER_TABLES, SOURCE, _compiled_function, _method, count_compiled, histogram_cpu
 from tests.cases import cpp as native_cases
 from tests.cases.histogram import DTYPES, EDGES, irregular, nasty, oracle
-
-SOURCE = histogram_native.SOURCE
 
 
 @pytest.fixture(autouse=True)
 def plans(compiled: Any) -> Iterator[None]:
     """Made anew, as a test may change what they are made of."""
-    _counting.cache_clear()
+    _compiled_function.cache_clear()
     yield
-    _counting.cache_clear()
+    _compiled_function.cache_clear()
 
 
 def binning_of(dtype: str, edges: Any, regular: bool = False) -> Binning:
@@ -36,7 +32,7 @@ def binning_of(dtype: str, edges: Any, regular: bool = False) -> Binning:
 
 
 def check(samples: NDArray[Any], edges: Edges) -> None:
-    found = count_natively(samples, binning_of(samples.dtype.name, edges))
+    found = count_compiled(samples, binning_of(samples.dtype.name, edges))
     assert found is not None and found.dtype == np.int64
     np.testing.assert_array_equal(found, oracle(samples, edges))
 
@@ -84,7 +80,9 @@ def test_edges_that_are_nearly_even(
 
 
 @pytest.mark.parametrize("dtype", ["int16", "int32", "float32", "float64"])
-@pytest.mark.parametrize("bins", sorted({1, MAX_BINS, *(most - 3 + more for most, _ in TABLES for more in (0, 1))}))
+@pytest.mark.parametrize(
+    "bins", sorted({1, MAX_BINS, *(most - 3 + more for most, _ in COUNTER_TABLES for more in (0, 1))})
+)
 def test_numbers_of_bins(dtype: str, bins: int) -> None:
     """As many as are counted in each number of tables; in one bin, in all in turns, in a random order."""
     upper = 30_000.0 if dtype == "int16" else float(bins)
@@ -105,8 +103,8 @@ def test_more_bins_than_values() -> None:
 def test_more_samples_than_counters_hold(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     edges = np.linspace(-50, 200, 33)
     samples = nasty(dtype, 10_000, edges)
-    for name in ("MOST", "COPIED"):
-        monkeypatch.setattr(histogram_native, name, 999)
+    for name in ("MAX_SAMPLES", "COPIED_SAMPLES"):
+        monkeypatch.setattr(kernels.histogram.cpu, name, 999)
     check(samples, edges)
     check(samples[::2], edges)
 
@@ -132,7 +130,7 @@ def test_without_a_compiler_numpy_counts(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(kernels.histogram.cpu, "histogram_numpy", lambda *a: (asked.append(a), numpy(*a))[1])
     np.testing.assert_array_equal(histogram_cpu(samples, binning), expected)
     assert not asked
-    _counting.cache_clear()
+    _compiled_function.cache_clear()
     monkeypatch.setattr(cxx, "library", lambda stem: None)
     np.testing.assert_array_equal(histogram_cpu(samples, binning), expected)
     assert len(asked) == 1

@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernels.histogram.binning import MAX_BINS, Binning
-from kernels.histogram.cpu import CACHED_BYTES, histogram_cpu, histogram_numpy, histogram_reference
+from kernels.histogram.cpu import CACHED_BYTES, histogram_cpu, histogram_numpy
+from kernels.histogram.reference import histogram_reference
 from pipeline.storage.generate import DISTRIBUTIONS, generate
 from tests.cases.histogram import DTYPES, EDGES, GUESSED, assert_counts, bounded, irregular, nasty, oracle, points
 from workflows.histogram import HISTOGRAM, HistogramOptions, every_sample_counted_once

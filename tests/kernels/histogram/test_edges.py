@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from kernels.histogram.binning import Binning
-from kernels.histogram.cpu import histogram, histogram_cpu, histogram_reference
+from kernels.histogram.cpu import histogram_cpu
+from kernels.histogram.gpu import histogram
+from kernels.histogram.reference import histogram_reference
 from tests.cases.histogram import DTYPES, nasty, points
 
 CLOSE = {

@@ -13,50 +13,53 @@ from kernels.histogram import finite_range
 from tests.cases.histogram import DTYPES, nasty
 
 
-def exact_extent(samples: NDArray[Any]) -> list[float]:
+def exact_range(samples: NDArray[Any]) -> list[float]:
     finite = [value for value in samples.tolist() if math.isfinite(value)]
     return [float(min(finite)), float(max(finite))] if finite else [math.inf, -math.inf]
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_extent(dtype: str) -> None:
+def test_finite_range(dtype: str) -> None:
     for size in (1, 2, 1023, 5000):
         for samples in (nasty(dtype, size, np.array([-300.0, 300.0]), seed=size), np.full(size, 77, dtype)):
-            expected = exact_extent(samples)
-            for found in (finite_range.extent(samples), finite_range.extent_reference(samples)):
+            expected = exact_range(samples)
+            for found in (finite_range.finite_range(samples), finite_range.finite_range_reference(samples)):
                 assert found.dtype == np.float64
                 assert found.tolist() == expected
-            halves = [finite_range.extent(samples[: size // 2]), finite_range.extent(samples[size // 2 :])]
+            halves = [finite_range.finite_range(samples[: size // 2]), finite_range.finite_range(samples[size // 2 :])]
             assert finite_range.merge(*halves).tolist() == finite_range.merge(*halves[::-1]).tolist() == expected
             swapped = samples.astype(samples.dtype.newbyteorder())
-            assert finite_range.extent_reference(swapped).tolist() == expected
+            assert finite_range.finite_range_reference(swapped).tolist() == expected
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
-def test_extent_ignores_what_is_not_finite(dtype: str) -> None:
+def test_finite_range_ignores_what_is_not_finite(dtype: str) -> None:
     mixed = np.array([np.nan, 3, np.inf, -2.5, -np.inf, np.nan], dtype)
     none = np.array([np.nan, np.inf, -np.inf, np.nan], dtype)
-    for count in (finite_range.extent, finite_range.extent_reference):
+    for count in (finite_range.finite_range, finite_range.finite_range_reference):
         assert count(mixed).tolist() == [-2.5, 3]
         assert count(none).tolist() == [math.inf, -math.inf]
         assert count(none[:1]).tolist() == [math.inf, -math.inf]
-    assert finite_range.merge(finite_range.extent(none), finite_range.extent(mixed)).tolist() == [-2.5, 3]
-    assert finite_range.merge(finite_range.extent(none), finite_range.extent(none)).tolist() == [math.inf, -math.inf]
+    assert finite_range.merge(finite_range.finite_range(none), finite_range.finite_range(mixed)).tolist() == [-2.5, 3]
+    assert finite_range.merge(finite_range.finite_range(none), finite_range.finite_range(none)).tolist() == [
+        math.inf,
+        -math.inf,
+    ]
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_gpu_extent(cp: Any, dtype: str) -> None:
+def test_gpu_finite_range(cp: Any, dtype: str) -> None:
     samples = nasty(dtype, 5000, np.array([-300.0, 300.0]))
-    whole = finite_range.extent(cp.asarray(samples))
+    whole = finite_range.finite_range(cp.asarray(samples))
     assert whole.dtype == np.float64
-    assert whole.get().tolist() == exact_extent(samples)
-    halves = [finite_range.extent(cp.asarray(half)) for half in (samples[:1], samples[1:])]
-    assert finite_range.merge(*halves).get().tolist() == exact_extent(samples)
+    assert whole.get().tolist() == exact_range(samples)
+    halves = [finite_range.finite_range(cp.asarray(half)) for half in (samples[:1], samples[1:])]
+    assert finite_range.merge(*halves).get().tolist() == exact_range(samples)
     if dtype[0] == "f":
         tiny = float(np.finfo(dtype).smallest_subnormal)
-        assert finite_range.extent(cp.asarray(np.array([3, -2, 5], dtype) * tiny)).get().tolist() == [
+        assert finite_range.finite_range(cp.asarray(np.array([3, -2, 5], dtype) * tiny)).get().tolist() == [
             -2 * tiny,
             5 * tiny,
         ]
-        assert finite_range.extent(cp.full(9, np.nan, dtype)).get().tolist() == [math.inf, -math.inf]
+        assert finite_range.finite_range(cp.full(9, np.nan, dtype)).get().tolist() == [math.inf, -math.inf]

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from kernels.common import device, nvrtc
 from kernels.histogram.binning import MAX_BINS, Binning
-from kernels.histogram.cpu import histogram, histogram_reference
+from kernels.histogram.gpu import histogram
+from kernels.histogram.reference import histogram_reference
 from pipeline.storage.generate import DISTRIBUTIONS, generate
 from tests.cases.histogram import (
     CASES,

@@ -10,7 +10,7 @@ import pytest
 
 from kernels.common import device, nvrtc
 from kernels.histogram.binning import Binning
-from kernels.histogram.cpu import VARIANTS, histogram
+from kernels.histogram.gpu import KERNELS, histogram
 from kernels.histogram.launch import APART, C_TYPES, THREADS, counter_bytes
 from kernels.histogram.linear_map import KEYS
 from tests.cases.histogram import CASES, DTYPES, ONE_BLOCK, assert_refused, gpu_edges
@@ -23,15 +23,15 @@ SOURCE, STREAM = (
 )
 
 
-def test_header_names_every_variant() -> None:
+def test_header_names_every_kernel() -> None:
     header = SOURCE.partition("\n#include")[0]
-    assert tuple(re.findall(r"^//   (histogram_\w+)  +\S", header, re.MULTILINE)) == VARIANTS
+    assert tuple(re.findall(r"^//   (histogram_\w+)  +\S", header, re.MULTILINE)) == KERNELS
 
 
-def test_every_kernel_is_a_variant() -> None:
+def test_kernels_are_those_of_the_source() -> None:
     kernels = re.findall(r"__global__\s+void\s+__launch_bounds__\([^)]*\)\s*(\w+)\(", SOURCE)
     assert len(kernels) == SOURCE.count("__global__")
-    assert tuple(kernels) == VARIANTS
+    assert tuple(kernels) == KERNELS
 
 
 def test_threads_are_those_of_the_source() -> None:
@@ -84,9 +84,9 @@ def numpy_type(text: str, dtype: str, instance: str) -> tuple[np.dtype[Any], boo
     for of, kind in (("typename Key<T>::type", key), ("typename Map::type", mapped)):
         whole = kind.kind in "iu"
         types |= {
-            f"typename Line<{of}>::Reach": "u8" if whole and kind.itemsize == 8 else "u4",
-            f"typename Line<{of}>::Scale": "f8" if kind.itemsize == 8 else "u4" if whole else "f4",
-            f"typename Line<{of}>::Offset": "f8" if kind.itemsize == 8 else "u8" if whole else "f4",
+            f"typename LinearMap<{of}>::Reach": "u8" if whole and kind.itemsize == 8 else "u4",
+            f"typename LinearMap<{of}>::Scale": "f8" if kind.itemsize == 8 else "u4" if whole else "f4",
+            f"typename LinearMap<{of}>::Offset": "f8" if kind.itemsize == 8 else "u8" if whole else "f4",
         }
     return np.dtype(types[text.removeprefix("const ").removesuffix("*")]), text.endswith("*")
 

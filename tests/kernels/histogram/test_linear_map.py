@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from kernels.histogram.binning import Binning
 from kernels.histogram.launch import C_TYPES
-from kernels.histogram.linear_map import KEYS, RegularLine, narrow_line, regular_line
+from kernels.histogram.linear_map import KEYS, RegularMap, narrow_map, regular_map
 from tests.cases.histogram import EDGES, GUESSED
 from workflows.histogram import HistogramOptions
 
@@ -34,7 +34,7 @@ def beside(binning: Binning) -> NDArray[Any]:
     return np.concatenate((values, values[values > low] - one, values[values < high] + one, ends))
 
 
-def replay(binning: Binning, found: RegularLine, samples: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any], Any]:
+def replay(binning: Binning, found: RegularMap, samples: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any], Any]:
     """Of samples that lie on the line: themselves, the slot that the kernel takes, and whether it is sure of it."""
     key = np.dtype(KEYS.get(binning.dtype.name, binning.dtype))
     keys, line = samples.astype(key), found.line
@@ -50,11 +50,11 @@ def replay(binning: Binning, found: RegularLine, samples: NDArray[Any]) -> tuple
     positions = positions[on_line]
     assert (positions < 2**32).all()
     inside = (positions + found.below) & ((1 << found.fraction) - 1)
-    return samples[on_line], (positions >> found.fraction) + 1, inside >= found.doubtful
+    return samples[on_line], (positions >> found.fraction) + 1, inside >= found.uncertain
 
 
-def assert_right(binning: Binning, samples: NDArray[Any]) -> RegularLine | None:
-    found = regular_line(binning)
+def assert_right(binning: Binning, samples: NDArray[Any]) -> RegularMap | None:
+    found = regular_map(binning)
     if found is None:
         return None
     samples, slots, sure = replay(binning, found, samples)
@@ -107,7 +107,7 @@ def test_hardly_a_sample_is_looked_up(dtype: str, bins: int) -> None:
         binning = HistogramOptions(bins=bins, range=(0, upper)).binning(np.dtype(dtype))
         if binning.dtype.kind != "f" and upper < bins:
             continue  # more bins than integers
-        found = regular_line(binning)
+        found = regular_map(binning)
         if found is None:
             assert binning.shift is not None  # and needs no line
             continue
@@ -120,7 +120,7 @@ def test_hardly_a_sample_is_looked_up(dtype: str, bins: int) -> None:
 def test_positions_are_those_of_plain_arithmetic(dtype: str) -> None:
     """One by one, by Python's integers and NumPy's scalars."""
     binning = Binning(np.dtype(dtype), np.linspace(-700.3, 20_000.7, 1001), True)
-    found = regular_line(binning)
+    found = regular_map(binning)
     assert found is not None
     line = found.line
     keys = binning.thresholds.astype(KEYS.get(dtype, dtype))
@@ -145,7 +145,7 @@ def test_no_line_where_it_says_nothing() -> None:
         ("float32", np.linspace(-1e300, 1e300, 12)),
         ("int8", np.linspace(-2e300, -1e300, 11)),
     ):
-        assert regular_line(Binning(np.dtype(dtype), edges, True)) is None
+        assert regular_map(Binning(np.dtype(dtype), edges, True)) is None
 
 
 @pytest.mark.parametrize("dtype", ["int16", "uint16"])
@@ -157,7 +157,7 @@ def test_narrow_line_counts_every_value_where_it_belongs(dtype: str) -> None:
     ]
     for edges in [*shifted, *GUESSED.values()]:
         binning = Binning(np.dtype(dtype), edges, True)
-        line = narrow_line(binning)
+        line = narrow_map(binning)
         if line is None:
             continue
         found += 1
@@ -168,4 +168,4 @@ def test_narrow_line_counts_every_value_where_it_belongs(dtype: str) -> None:
             expected = np.searchsorted(binning.thresholds, binning.dtype.type(value), side="right")
             assert line.slot_of[counter] == expected, (value, edges[:3])
     assert found > 5
-    assert narrow_line(HistogramOptions().binning(np.dtype(dtype))) is not None  # 1024 bins over [0, 1024)
+    assert narrow_map(HistogramOptions().binning(np.dtype(dtype))) is not None  # 1024 bins over [0, 1024)

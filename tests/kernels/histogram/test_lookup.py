@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from kernels.histogram.binning import Binning
 from kernels.histogram.linear_map import KEYS
-from kernels.histogram.lookup import FIRST_BITS, ordered_bits, table
+from kernels.histogram.lookup import FIRST_BITS, lookup_table, ordered_bits
 from tests.cases.histogram import EDGES, irregular, nasty
 
 KEYED = ("int16", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64")
@@ -24,7 +24,7 @@ def keys_of(dtype: str, edges: Any) -> NDArray[Any]:
 
 def assert_brackets(keys: NDArray[Any], samples: NDArray[Any], cells: int) -> None:
     """Of every sample the number of thresholds that it reaches is one that the entry of its cell allows."""
-    found = table(keys, cells)
+    found = lookup_table(keys, cells)
     assert 3 <= len(found.cells) <= max(1, cells) + 2
     places = ordered_bits(samples) if found.by_bits else samples
     line, last = found.line, len(found.cells) - 1
@@ -71,8 +71,8 @@ def test_entries_bracket_samples_beside_any_edges(data: st.DataObject) -> None:
 
 def test_bits_are_chosen_where_edges_are_of_every_magnitude() -> None:
     for dtype in ("float32", "float64"):
-        assert table(keys_of(dtype, np.geomspace(1e-30, 1e30, 1001)), 8192).by_bits
-        found = table(keys_of(dtype, irregular(1, 1024, 0, 1024)), 8192)
+        assert lookup_table(keys_of(dtype, np.geomspace(1e-30, 1e30, 1001)), 8192).by_bits
+        found = lookup_table(keys_of(dtype, irregular(1, 1024, 0, 1024)), 8192)
         assert not found.by_bits
         assert found.crowd < 1.5  # nearly every threshold has a cell of its own
 
@@ -88,5 +88,5 @@ def test_bits_are_in_the_order_of_the_numbers() -> None:
 
 def test_nothing_to_reach() -> None:
     for dtype in ("int32", "uint64"):
-        found = table(keys_of(dtype, [1e300, 2e300]), 256)
+        found = lookup_table(keys_of(dtype, [1e300, 2e300]), 256)
         assert found.cells.tolist() == [0, 0, (2 ** (32 - FIRST_BITS) - 1) << FIRST_BITS]

@@ -63,7 +63,7 @@ def test_every_element_is_within_the_bound(dtype: str, kind: str) -> None:
 @pytest.mark.parametrize("least", [-1000, -990, -500])
 @pytest.mark.parametrize("other", KINDS)
 def test_mixtures_from_end_to_end_meet_any_others(other: str, least: int) -> None:
-    """Magnitudes of 2^±1000, and matrices of which only the product fits the format."""
+    """Magnitudes of 2^±1000, and factors whose scales fit the format only in the product."""
     random = generator("ends", other, least)
     a = np.ldexp(random.uniform(1, 2, (6, 30)), random.choice([least, 0, 1000], (6, 30)))
     for b in (factors(other, "float64", 1, 30, 5)[1], np.ldexp(random.uniform(-2, -1, (30, 5)), -least - 1)):
@@ -82,7 +82,7 @@ def test_any_numbers(data: st.DataObject, dtype: str, inner: int) -> None:
 
 
 def test_sums_that_overflow_on_the_way() -> None:
-    """Rounded terms would give infinities; the elements come again in a scale where they do not."""
+    """Rounded terms give infinities; the elements are computed once more, scaled so that they do not."""
     a, b = overflowing(5, 32, 4)
     with np.errstate(all="ignore"):
         assert not np.isfinite(np.add.accumulate(a[:, :, None] * b[None], axis=1)[:, -1]).any()
@@ -106,7 +106,7 @@ def test_doubtful_elements_are_those_that_have_to_be() -> None:
 
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_certain_elements_are_within_the_bound(dtype: str) -> None:
-    """Without looking at those that are not: what the certificate says is true."""
+    """What the certificate promises holds, before uncertain elements are recomputed."""
     certain = 0
     for seed in range(40):
         random = generator(dtype, seed)
@@ -142,7 +142,7 @@ def test_sizes_of_what_is_counted() -> None:
 @pytest.mark.parametrize("kind", ["mixed", "blocks", "huge", "special", "close"])
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_as_many_on_a_device(cp: Any, dtype: str, kind: str) -> None:
-    """The same elements are uncertain everywhere, and whatever is computed with them."""
+    """As many elements are uncertain as on the CPU, with the same bits."""
     a, b = factors(kind, dtype, 33, 70, 21)
     product = ResidueProduct((a.dtype, b.dtype), a.dtype, 70)
     parts = cp.asarray(a), cp.asarray(b)
@@ -163,7 +163,7 @@ def test_as_many_on_a_device(cp: Any, dtype: str, kind: str) -> None:
 @pytest.mark.parametrize("inner", [1, 2, 3, 64, 4096, 10**6])
 @pytest.mark.parametrize("dtype", FORMATS)
 def test_enough_is_enough(dtype: str, inner: int) -> None:
-    """Lines of the largest numbers, all of them moved by half a unit: certain from that total on."""
+    """Lines of the largest numbers, all moved by half a unit, are certain from that total on."""
     format = FORMATS[dtype]
     enough = format.enough(inner)
     certificate = Certificate(format)

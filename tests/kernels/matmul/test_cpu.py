@@ -33,7 +33,7 @@ def test_product_is_the_defined_one(dtype: str, kind: str) -> None:
 @settings(max_examples=25, deadline=None)
 @given(data=st.data(), dtype=st.sampled_from(FLOATS), inner=st.integers(0, 6))
 def test_any_numbers(data: st.DataObject, dtype: str, inner: int) -> None:
-    """Within the bound that docs/matmul.md states, in rational arithmetic; defined also where not finite."""
+    """Within the bound that docs/matmul.md states, in rational arithmetic; by definition where not finite."""
     width = np.dtype(dtype).itemsize * 8
     numbers = st.floats(width=width)  # type: ignore[call-overload]
     row = data.draw(st.lists(numbers, min_size=inner, max_size=inner))
@@ -54,7 +54,7 @@ def test_any_numbers(data: st.DataObject, dtype: str, inner: int) -> None:
 
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_products_without_truncation_are_rounded_correctly(dtype: str) -> None:
-    """Where rows and columns stay within the bits that are kept, also where all but the last bit cancels."""
+    """Rows and columns within the kept bits, even if all but the last bit cancels."""
     random, bits = np.random.default_rng(5), FORMATS[dtype].precision
     a = random.integers(-(2 ** (bits - 1)), 2 ** (bits - 1), (5, 64)).astype(dtype)
     a[:, 32:] = -a[:, :32]
@@ -93,7 +93,7 @@ def test_stacks_broadcast() -> None:
 @settings(max_examples=120, deadline=None)
 @given(st.integers(-(2**158), 2**158), st.integers(-2500, 2500), st.sampled_from(FLOATS), st.integers(0, 158))
 def test_rounding(value: int, exponent: int, dtype: str, shift: int) -> None:
-    """Of wide integers, also of those with many zeros, around the borders of a format."""
+    """Wide integers, some with many zeros, around the limits of a format."""
     format = FORMATS[dtype]
     for number in (value, value >> shift, value >> shift << shift, (value >> shift << shift) + 1, 0):
         for power in (exponent, format.least - shift, format.top - abs(number).bit_length()):
@@ -125,8 +125,8 @@ def test_moduli() -> None:
 
 
 def test_residues_are_found_in_float32() -> None:
-    """The quotient in `residue` of matmul/residues.cuh, next to a multiple of the modulus and 256: what is left of any
-    sum of bytes fits into eight bits, since the quotient is never too small by so much that 128 of an odd one are."""
+    """The quotient in `residue` of matmul/residues.cuh, near a multiple of the modulus and 256: the remainder of any
+    sum of bytes fits into eight bits, because the quotient is never so small that an odd modulus leaves 128."""
     largest = 8 * 255 * 128 + 255
     assert largest < 2**19 and 2**23 + 2**19 + 256 * 256 + largest < 2**24
     for modulus in MODULI:
@@ -164,6 +164,6 @@ def test_dtypes() -> None:
 
 
 def test_pieces_add_up_without_rounding() -> None:
-    """Of as many products as are added at a time, of any dtypes."""
+    """For as many products as are added at a time, of any dtypes."""
     counts: list[Any] = [-(-(bits_of(np.dtype(dtype)) + 1) // cpu.PIECE) for dtype in DTYPES]
     assert max(counts) * cpu.INNER * 2 ** (2 * cpu.PIECE - 2) <= 2**53

@@ -1,4 +1,4 @@
-"""Products of float16 and float32 on the CPU: bit for bit those of the exact product, whatever is left open."""
+"""Products of float16 and float32 on the CPU: the bits of the exact product, whichever elements are deferred."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NARROW = ("float16", "float32")
 
 
 def both(a: Array, b: Array, step: int | None = None) -> NarrowCpuProduct:
-    """The same bits, and as many elements term by term, as the exact product has; in parts of so many products."""
+    """The product, after comparing it with the exact one: same bits, as many elements term by term; in parts."""
     length = a.shape[-1]
     starts = range(0, max(1, length), step or max(1, length))
     parts = [(a[..., i : i + (step or length)], b[..., i : i + (step or length), :]) for i in starts]
@@ -29,7 +29,7 @@ def both(a: Array, b: Array, step: int | None = None) -> NarrowCpuProduct:
 
 
 def left_open(a: Array, b: Array) -> list[tuple[int, int]]:
-    """What is computed once more: how many axes its places have, and how many there are of them."""
+    """Deferred elements: number of axes of their places, and how many there are."""
     product = NarrowCpuProduct(a.dtype)
     with np.errstate(all="ignore"):
         product.measure(a, b)
@@ -75,7 +75,7 @@ def test_matrices_with_nothing_in_them(dtype: str) -> None:
 
 
 def test_sums_half_way_between_two_numbers_are_left_open() -> None:
-    """To the last bit: what decides lies far below what float64 holds of the sum."""
+    """To the last bit: the deciding bits are far below float64 precision."""
     a = np.zeros((200, 64), np.float32)
     a[:, :2] = 1, 2.0**-24  # half of the last bit of the first
     a[:, 2:40] = 2.0**-7
@@ -88,7 +88,7 @@ def test_sums_half_way_between_two_numbers_are_left_open() -> None:
 
 
 def test_sign_of_what_becomes_zero() -> None:
-    """Far below the least number, all but the last bit cancels: less than the sum in float64 tells."""
+    """Far below the least number, all but the last bit cancels: beyond float64 precision."""
     p, q = 2**24 - 1, 2**24 - 3
     r = -pow(p, -1, q) % q  # p r + 1 is a multiple of q
     a, b = np.zeros((3, 100), np.float32), np.zeros((100, 2), np.float32)
@@ -122,7 +122,7 @@ def test_infinities_and_what_comes_late(dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", [*NARROW, "float64"])
 def test_parts_of_zeros_do_not_change_the_scale(dtype: str) -> None:
-    """Of rows and columns of small numbers: what a product keeps of them hangs on the largest alone."""
+    """Rows and columns of small numbers: the bits kept depend on the largest alone."""
     a, b = factors("ordinary", dtype, 6, 24, 5)
     a[:, :8] = b[16:] = 0
     a, b = (np.ldexp(factor, -9 if dtype == "float16" else -40).astype(dtype) for factor in (a, b))
@@ -135,7 +135,7 @@ def test_parts_of_zeros_do_not_change_the_scale(dtype: str) -> None:
 
 
 def test_bound_holds_for_any_order_of_sums() -> None:
-    """The sums that were found are no further off than the bound says, by exact integers."""
+    """The error of the float64 sums is within the bound, by exact integers."""
     random = generator("bound")
     for inner in (3, 100, 700):
         a = random.standard_normal((20, inner)).astype(np.float32)

@@ -166,7 +166,7 @@ def test_large_products(cp: Any, sizes: tuple[int, int, int], dtype: str) -> Non
 @pytest.mark.parametrize("slab", [8192, 40])
 @pytest.mark.parametrize("dtype", ["float32", "uint16"])
 def test_regions_of_the_job(cp: Any, monkeypatch: pytest.MonkeyPatch, dtype: str, slab: int) -> None:
-    """What the job computes of a region from what it reads to the device."""
+    """The job's result for a region, from blocks on the device."""
     monkeypatch.setattr(workflows.matmul, "SLAB", slab)
     a, b = factors("special", dtype, 30, 70, 20)
     a, specs = np.stack((a, a[::-1])), [Spec((2, 30, 70), np.dtype(dtype)), Spec((70, 20), np.dtype(dtype))]

@@ -1,4 +1,4 @@
-"""The kernel for small matrices: what goes there, and what its shortcuts rest on; more bits in test_small_bits.py."""
+"""The kernel for small matrices: what it takes, and what its shortcuts rely on; more in test_small_bits.py."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DIGITS = (nvrtc.KERNELS / "matmul/digits.cuh").read_text()
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_sparse_matrices(cp: Any, dtype: str) -> None:
-    """Zeros everywhere, in lines, and in most places; units and triangles."""
+    """Zeros everywhere, in whole lines, and in most places; identity and triangular matrices."""
     random = generator("sparse", dtype)
     for size in (16, 20):
         ones, values = np.eye(size, dtype=dtype), random.standard_normal((size, size)).astype(dtype)
@@ -69,7 +69,7 @@ def test_stacks_broadcast(cp: Any, dtype: str, batches: Any) -> None:
 
 @pytest.mark.gpu
 def test_matrices_that_begin_anywhere(cp: Any) -> None:
-    """Not at a multiple of 16 bytes; and more matrices than a block has."""
+    """Unaligned to 16 bytes; more matrices than a block has."""
     a, b = (generator(name).standard_normal((9, 16, 16)).astype("float32") for name in "ab")
     shifted = cp.concatenate((cp.zeros(1, np.float32), cp.asarray(a.ravel())))[1:].reshape(a.shape)
     product = SmallProduct(a.dtype)
@@ -82,7 +82,7 @@ def test_matrices_that_begin_anywhere(cp: Any) -> None:
 def test_ordinary_elements_are_not_looked_at_one_by_one(
     cp: Any, monkeypatch: pytest.MonkeyPatch, dtype: str, size: int
 ) -> None:
-    """Which would find no share of nothing enough, and count them all."""
+    """If they were, all would be counted as uncertain."""
     monkeypatch.setattr(Format, "share", lambda *_: -1.0)
     a, b = (generator(name, size).standard_normal((3, size, size)).astype(dtype) for name in "ab")
     assert by_small(cp, a, b)[1] == 0
@@ -154,7 +154,7 @@ def test_source_says_what_it_holds() -> None:
 
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_scaled_numbers_fit_their_digits(dtype: str) -> None:
-    """The largest magnitude of a line keeps all of its bits, so that no other one is rounded up beyond it."""
+    """The largest magnitude of a line keeps all of its bits, so that no other number is rounded up beyond it."""
     format = FORMATS[dtype]
     count = (format.kept + 8) // 8
     assert format.precision <= format.kept and 2 ** (8 * count - 1) > 2**format.kept - 1
@@ -185,7 +185,7 @@ def test_benchmark_runs(cp: Any) -> None:
 @pytest.mark.hardware
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_many_matrices(cp: Any, dtype: str) -> None:
-    """As many as keep all multiprocessors busy, of ordinary numbers and of a few strange ones."""
+    """Enough to occupy all multiprocessors; ordinary numbers and a few special ones."""
     random = generator("many", dtype)
     for size in (16, 32, 64):
         a, b = (random.standard_normal((40_000 // size, size, size)).astype(dtype) for _ in range(2))

@@ -1,4 +1,4 @@
-"""The kernel for short sums: what it vouches for, and what it leaves to others; its bits are in test_small_bits.py."""
+"""The kernel for few products in a sum: when its result stands; its bits are in test_small_bits.py."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.cases.matmul import FLOATS, factors, generator, on_cpu, same_bits
 
 
 def found_by(cp: Any, a: Any, b: Any) -> SmallKProduct:
-    """The product, once it has the bits of the CPU."""
+    """The product, after comparing its bits with the CPU's."""
     product = SmallKProduct(np.result_type(a, b))
     same_bits(multiplied(product, lambda: [(cp.asarray(a), cp.asarray(b))]).get(), on_cpu(a, b))
     return product
@@ -29,7 +29,7 @@ def found_by(cp: Any, a: Any, b: Any) -> SmallKProduct:
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_what_the_kernel_vouches_for(cp: Any, dtype: str) -> None:
-    """Ordinary numbers, sums that nearly cancel, lines of zeros; not infinities, nor what rounding moved too far."""
+    """Ordinary numbers, nearly cancelling sums, lines of zeros; not infinities, NaN, or large losses."""
     a, b = factors("cancelling", dtype, 20, 128, 20)
     b[64:] = b[:64]  # of each sum the last bits of A are left
     assert found_by(cp, a, b).replacement is None
@@ -64,7 +64,7 @@ def test_stacks_broadcast(cp: Any, dtype: str, batches: Any) -> None:
 
 @pytest.mark.gpu
 def test_matrices_that_begin_anywhere(cp: Any) -> None:
-    """Not at a multiple of 16 bytes."""
+    """Unaligned to 16 bytes."""
     a, b = (generator(name).standard_normal((2, 128, 128))[:, :64].astype("float32") for name in "ab")
     b = np.ascontiguousarray(np.swapaxes(b, 1, 2))
     shifted = cp.concatenate((cp.zeros(1, np.float32), cp.asarray(a.ravel())))[1:].reshape(a.shape)
@@ -83,7 +83,7 @@ def test_columns_by_several_blocks(cp: Any, monkeypatch: pytest.MonkeyPatch, mul
 
 @pytest.mark.gpu
 def test_what_goes_there(cp: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On Hopper sums of 64 to 256 products of matrices that are not small, and whose tiles are half full at least."""
+    """On Hopper sums of 64 to 256 products, for matrices that are not small and whose tiles are at least half full."""
     for hopper in (True, False):
         limits = replace(device.limits(), hopper=hopper)
         monkeypatch.setattr(device, "limits", lambda limits=limits: limits)
@@ -113,7 +113,7 @@ def test_what_is_refused(cp: Any) -> None:
 
 
 def test_memory_includes_both_results() -> None:
-    """That of the kernel, and the one that takes its place."""
+    """The kernel's, and the one that may replace it."""
     dtype = np.dtype("float64")
     both = (device_bytes((dtype, dtype), dtype, (1, 100, inner, 100), inner, (dtype, dtype)) for inner in (256, 257))
     short, longer = both
@@ -131,7 +131,7 @@ def test_source_says_what_it_holds() -> None:
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("size", [128, 200, 256])
 def test_many_matrices(cp: Any, dtype: str, size: int) -> None:
-    """As many as keep all multiprocessors busy, beside what residues give."""
+    """Enough to occupy all multiprocessors, compared with residues."""
     a, b = (cp.random.RandomState(seed).standard_normal((30_000 // size, size, size)).astype(dtype) for seed in (1, 2))
     a[::7, 5] = 0
     product = ResidueProduct((a.dtype, b.dtype), a.dtype, size)

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from kernels.common import device, nvrtc
-from kernels.common.zeros_pool import current_stream
+from kernels.common.memory import current_stream
 from kernels.reduce import gpu, partial
 from kernels.reduce.gpu import C_TYPES, INSTANCES, combine_on_device, reduce_on_device
 from kernels.reduce.partial import EXTREMES, PARTS, SQUARES, SUM

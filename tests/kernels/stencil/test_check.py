@@ -1,4 +1,4 @@
-"""Compiled checks of sums of windows: against the check by NumPy, and against exact sums."""
+"""check.cpp against the reference by NumPy and against exact sums."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from kernels.stencil import check, reference
-from kernels.stencil.check import right_natively
-from kernels.stencil.reference import box_wrong
-from kernels.stencil.windows import box_cpu
-from tests.cases import cpp as native_cases
+from kernels.stencil.check import certainly_right
+from kernels.stencil.cpu import box_cpu
+from kernels.stencil.reference import wrong_sums
+from tests.cases import cpp as cpp_cases
 from tests.cases.stencil import exact
 
 SOURCE = check.SOURCE
 pytestmark = pytest.mark.usefixtures("compiled")
 
 
-def right(x: NDArray[Any], found: Any, width: int) -> list[bool]:
-    answers = right_natively(np.atleast_2d(x), np.atleast_2d(np.asarray(found)), width)
+def right(x: NDArray[Any], sums: Any, width: int) -> list[bool]:
+    answers = certainly_right(np.atleast_2d(x), np.atleast_2d(np.asarray(sums)), width)
     assert answers is not None
     return [bool(answer) for answer in answers[0]]
 
 
-def test_what_numpy_finds_right() -> None:
-    """Of every dtype, of right sums, the next floats and anything else, of samples of all exponents."""
-    assert native_cases.check_sliding() > 2000
+def test_accepts_what_the_reference_accepts() -> None:
+    """Every dtype; right sums, the next floats and other numbers; samples of all exponents."""
+    assert cpp_cases.check_stencil() > 2000
 
 
 @settings(max_examples=160, deadline=None)
 @given(data=st.data())
 def test_right_is_the_exact_sum_rounded(data: st.DataObject) -> None:
-    """Around the widths of 64 and 128 bits, in all places of the range, with many ties; beyond, it is not known."""
+    """Sums of about 64 and 128 bits, in all parts of the range, with many ties; wider ones are undecided."""
     spread = data.draw(st.sampled_from([0, 1, 4, 10, 40, 60, 64, 68]))
     bits = data.draw(st.sampled_from([1, 2, 30, 53]))
     first = data.draw(st.sampled_from([-1074, -1060, -1022, -500, -1, 0, 400, 800, 900]))
@@ -57,20 +57,20 @@ def test_right_is_the_exact_sum_rounded(data: st.DataObject) -> None:
             sums * 2.0**9,
         ):
             same = other.view(np.int64) == sums.view(np.int64)
-            found = np.array(right(x, other, width))
-            assert (found == same).all() if near else not (found & ~same).any()
+            accepted = np.array(right(x, other, width))
+            assert (accepted == same).all() if near else not (accepted & ~same).any()
 
 
 def test_ties_are_even_and_steps_below_a_power_of_two_are_smaller() -> None:
     below, odd = np.nextafter(1.0, 0), 1 + 2.0**-52
-    for terms, found, wrong in [
+    for terms, total, wrong in [
         ([1.0, 2.0**-53], 1.0, odd), ([odd, 2.0**-53], 1 + 2.0**-51, odd), ([1.0, -(2.0**-54)], 1.0, below),
         ([1.0, -(2.0**-55)], 1.0, below), ([1.0, -3 * 2.0**-55], below, 1.0), ([2.0**53, 1.0], 2.0**53, 2.0**53 + 2),
         ([2.0**53, -1.0], 2.0**53 - 1, 2.0**53), ([2.0**54, -1.0], 2.0**54, 2.0**54 - 2),
         ([2.0**-1022, -(2.0**-1074)], 2.0**-1022 - 2.0**-1074, 2.0**-1022), ([3.0, -3.0], 0.0, -0.0),
     ]:  # fmt: skip
         for sign in (1.0, -1.0):
-            assert right(sign * np.array(terms), [sign * found if found else 0.0], 2) == [True]
+            assert right(sign * np.array(terms), [sign * total if total else 0.0], 2) == [True]
             assert right(sign * np.array(terms), [sign * wrong if wrong else -0.0], 2) == [False]
 
 
@@ -86,34 +86,33 @@ def test_infinities_and_nan_of_the_samples(dtype: str) -> None:
 
 
 def test_rows_longer_than_a_block() -> None:
-    """A wrong sum anywhere is the only one; windows also longer than a block."""
+    """One wrong sum, wherever it is, is the only one reported; windows may be longer than a block."""
     random = np.random.default_rng(0)
     for radius in (3, 20_000):
         x = random.standard_normal((2, 60_000 + 2 * radius)).astype(np.float32)
-        found = box_cpu(x, radius)
-        assert found.shape == (2, 60_000) and not box_wrong(x, found, radius).any()
+        sums = box_cpu(x, radius)
+        assert sums.shape == (2, 60_000) and not wrong_sums(x, sums, radius).any()
         for place in (0, 16_383, 16_384, 40_000, 40_002, 59_999):
-            wrong = found.copy()
+            wrong = sums.copy()
             wrong[1, place] = np.nextafter(wrong[1, place], 0)
-            assert np.argwhere(box_wrong(x, wrong, radius)).tolist() == [[1, place]]
+            assert np.argwhere(wrong_sums(x, wrong, radius)).tolist() == [[1, place]]
 
 
-def test_what_is_not_known_to_be_right_numpy_looks_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows and columns that have some of it, no others."""
+def test_only_uncertain_rows_and_columns_go_to_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[int, ...]] = []
     numpy = reference._wrong
     monkeypatch.setattr(reference, "_wrong", lambda x, *more: (asked.append(x.shape), numpy(x, *more))[1])
     x = np.ones((9, 50))
     x[2:5, 20] = 2.0**500
-    found = box_cpu(x, 1)
-    assert not box_wrong(x, found, 1).any()
+    sums = box_cpu(x, 1)
+    assert not wrong_sums(x, sums, 1).any()
     assert asked == [(3, 50)]
-    found[7, 30] += 1
-    found[8, 35] += 1
-    assert np.argwhere(box_wrong(x, found, 1)).tolist() == [[7, 30], [8, 35]]
+    sums[7, 30] += 1
+    sums[8, 35] += 1
+    assert np.argwhere(wrong_sums(x, sums, 1)).tolist() == [[7, 30], [8, 35]]
     assert asked[1:] == [(5, 50)]
     x[2:5, 20] = 1
-    found = box_cpu(x, 1)
-    found[7, 30] += 1
-    assert np.argwhere(box_wrong(x, found, 1)).tolist() == [[7, 30]]
+    sums = box_cpu(x, 1)
+    sums[7, 30] += 1
+    assert np.argwhere(wrong_sums(x, sums, 1)).tolist() == [[7, 30]]
     assert asked[2:] == [(1, 3)]

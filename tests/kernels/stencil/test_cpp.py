@@ -1,4 +1,4 @@
-"""Compiled sums of windows: against NumPy, and against exact sums."""
+"""cpu.cpp against NumPy and against exact sums."""
 
 from __future__ import annotations
 
@@ -10,24 +10,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernels.common import cxx
-from kernels.stencil import compiled, windows
-from kernels.stencil.compiled import sum_natively
-from kernels.stencil.windows import box_cpu
-from tests.cases import cpp as native_cases
+from kernels.stencil import cpu
+from kernels.stencil.cpu import box_cpu, compiled_sums
+from tests.cases import cpp as cpp_cases
 from tests.cases.stencil import adversarial, exact, numbers
 
-SOURCE = compiled.SOURCE
+SOURCE = cpu.SOURCE
 pytestmark = pytest.mark.usefixtures("compiled")
 
 
-def test_what_numpy_sums() -> None:
-    assert native_cases.check_sums() > 5000
+def test_same_bits_as_by_numpy() -> None:
+    assert cpp_cases.check_sums() > 5000
 
 
 @settings(max_examples=160, deadline=None)
 @given(data=st.data())
 def test_sums_are_exact_and_rounded_once(data: st.DataObject) -> None:
-    """Of bits spread as wide as one or two cuts take, and wider; with many ties."""
+    """Numbers with as many bits as one or two cuts take, and more; with many ties."""
     spread = data.draw(st.integers(0, 130))
     bits = data.draw(st.sampled_from([1, 2, 24, 53]))
     top = data.draw(st.sampled_from([-1060, -990, -930, -800, -799, -300, 0, 300, 899, 900, 970]))
@@ -36,46 +35,45 @@ def test_sums_are_exact_and_rounded_once(data: st.DataObject) -> None:
     with np.errstate(under="ignore"):
         x = np.array([[np.ldexp(float(n), top - bits - k) for n, k in zip(integers, shifts, strict=True)]])
     width = data.draw(st.integers(1, x.size))
-    found = sum_natively(x, width)
-    assert found is not None
-    if found[1].all():
+    result = compiled_sums(x, width)
+    assert result is not None
+    if result[1].all():
         right = np.array([exact(x[0, i : i + width]) for i in range(x.size - width + 1)])
-        assert found[0].tobytes() == right.tobytes()
-    assert found[1].all() or spread + bits > 80 or not -700 < top < 899
+        assert result[0].tobytes() == right.tobytes()
+    assert result[1].all() or spread + bits > 80 or not -700 < top < 899
 
 
 @pytest.mark.parametrize("width", [2047, 2048, 2049, 4097, 8193, 20_001])
 @pytest.mark.parametrize("cut", [1, 2])
 def test_windows_so_wide_that_cuts_take_fewer_bits(width: int, cut: int) -> None:
-    """Of numbers that fill the first, or the second one, all of one sign."""
+    """Numbers of one sign that fill the first or the second cut."""
     upper = min(51, 52 - (width - 1).bit_length())
     number = 1 - 2.0**-51 if cut == 1 else 0.5 + 2.0 ** -(upper + 1) - 2.0**-53
     for sign in (1.0, -1.0):
         x = np.full((1, width + 3), sign * number)
-        found = sum_natively(x, width)
-        assert found is not None and found[1].all()
-        assert found[0][0].tolist() == [exact(x[0, :width])] * 4
+        result = compiled_sums(x, width)
+        assert result is not None and result[1].all()
+        assert result[0][0].tolist() == [exact(x[0, :width])] * 4
 
 
 @pytest.mark.parametrize("radius", [3, 20_000])
 def test_rows_longer_than_a_block(radius: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where one block of a row has numbers that NumPy has to add up."""
+    """One block of a row has numbers that only NumPy can sum."""
     x = numbers("float64", (3, 70_000))
     x[1, 50_000] = 2.0**-500
-    found = box_cpu(x, radius, radius, radius)
+    result = box_cpu(x, radius, radius, radius)
     monkeypatch.setattr(cxx, "library", lambda stem: None)
-    assert box_cpu(x, radius, radius, radius).tobytes() == found.tobytes()
+    assert box_cpu(x, radius, radius, radius).tobytes() == result.tobytes()
 
 
 @pytest.mark.parametrize("case", ["ties", "specials", "all exponents", "largest", "subnormal"])
-def test_rows_that_are_left_numpy_adds_up(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those, no others."""
+def test_only_rows_not_done_go_to_numpy(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
-    numpy = windows.exact_sums
-    monkeypatch.setattr(windows, "exact_sums", lambda rows, width: (asked.append(len(rows)), numpy(rows, width))[1])
+    numpy = cpu.exact_sums
+    monkeypatch.setattr(cpu, "exact_sums", lambda rows, width: (asked.append(len(rows)), numpy(rows, width))[1])
     x = numbers("float64", (7, 300))
     x[[2, 5]] = adversarial(case, (2, 300))
-    found = box_cpu(x, 4)
+    result = box_cpu(x, 4)
     assert sum(asked) == 2
     monkeypatch.setattr(cxx, "library", lambda stem: None)
-    assert box_cpu(x, 4).tobytes() == found.tobytes()
+    assert box_cpu(x, 4).tobytes() == result.tobytes()

@@ -1,4 +1,4 @@
-"""Sliding windows on a CPU: exact where one way of adding up takes over from another; the reference that checks it."""
+"""Window sums on the CPU: exact where one method takes over from another; the reference that checks them."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kernels.common import cxx
-from kernels.stencil import windows
+from kernels.stencil import cpu
+from kernels.stencil.cpu import box_cpu, weighted_cpu
 from kernels.stencil.cpu_exact import exact_sums, window_sums
-from kernels.stencil.reference import box_reference, box_wrong, weighted_reference
-from kernels.stencil.windows import box_cpu, extended, weighted_cpu
+from kernels.stencil.reference import box_reference, weighted_reference, wrong_sums
+from kernels.stencil.windows import extended
 from tests.cases.stencil import ADVERSARIAL, adversarial, exact, expected, numbers, same
 
 
 @pytest.fixture(autouse=True, params=["compiled", "NumPy"])
 def by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """What computes and what checks."""
+    """What computes and checks: C++ or NumPy."""
     if request.param == "NumPy":
         monkeypatch.setattr(cxx, "library", lambda stem: None)
     return str(request.param)
@@ -32,8 +33,8 @@ def test_integers_wrap_and_come_back() -> None:
 
 @settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_floats_whose_bits_are_spread_as_wide_as_one_or_two_cuts_take(data: Any) -> None:
-    """Around the widths at which another way of adding up takes over, for windows of all sizes."""
+def test_floats_with_as_many_bits_as_one_or_two_cuts_take(data: Any) -> None:
+    """Around the limits at which another method takes over, for windows of all sizes."""
     bits = data.draw(st.integers(0, 130))
     top = data.draw(st.sampled_from([-1060, -800, -799, -300, 0, 300, 899, 900, 970]))
     count = data.draw(st.integers(1, 40))
@@ -46,11 +47,11 @@ def test_floats_whose_bits_are_spread_as_wide_as_one_or_two_cuts_take(data: Any)
     right = np.array([exact(x[i : i + width]) for i in range(count - width + 1)])
     same(got, right)
     if width % 2:
-        assert not box_wrong(x[None], right[None], width // 2).any()
+        assert not wrong_sums(x[None], right[None], width // 2).any()
 
 
 def test_halves_of_a_step_are_rounded_to_even() -> None:
-    for far in (0.0, 2.0**-300, -(2.0**-300)):  # alone, and with what decides
+    for far in (0.0, 2.0**-300, -(2.0**-300)):  # a tie, and just above or below one
         for odd in (0, 1):
             x = np.array([[1 + odd * 2.0**-52, 2.0**-53, far]])
             up = far > 0 or (far == 0 and odd)
@@ -59,7 +60,7 @@ def test_halves_of_a_step_are_rounded_to_even() -> None:
 
 
 def test_wide_windows() -> None:
-    """The more numbers a window has, the fewer bits are left to a cut."""
+    """The more numbers a window has, the fewer bits a cut may take."""
     x = adversarial("two words", (1, 40))
     for radius in (2**11, 2**12, 2**19):
         got = exact_sums(extended(x, radius, radius, "zero"), 2 * radius + 1)
@@ -68,7 +69,7 @@ def test_wide_windows() -> None:
 
 @pytest.mark.parametrize("dtype", ("int16", "uint64", "float32", "float64"))
 def test_steps_and_rows_taken_together(monkeypatch: pytest.MonkeyPatch, dtype: str) -> None:
-    monkeypatch.setattr(windows, "STEP", 50)
+    monkeypatch.setattr(cpu, "STEP", 50)
     x = numbers(dtype, (7, 203))
     weights = numbers("float32", 9)
     for length in (9, 30, 203):
@@ -78,30 +79,30 @@ def test_steps_and_rows_taken_together(monkeypatch: pytest.MonkeyPatch, dtype: s
 
 @pytest.mark.parametrize("dtype", ("float32", "float64"))
 @pytest.mark.parametrize("case", ADVERSARIAL)
-def test_reference_knows_right_from_the_next_float(case: str, dtype: str) -> None:
+def test_reference_rejects_the_next_floats(case: str, dtype: str) -> None:
     x = adversarial(case, (2, 300), dtype)
     for radius in (0, 1, 20):
-        found = box_cpu(x, radius)
-        assert not box_wrong(x, found, radius).any()
+        sums = box_cpu(x, radius)
+        assert not wrong_sums(x, sums, radius).any()
         for towards in (np.inf, -np.inf):
             with np.errstate(over="ignore"):
-                other = np.nextafter(found, towards)
-            same_as_before = (other == found) | np.isnan(found)
-            np.testing.assert_array_equal(box_wrong(x, other, radius), ~same_as_before)
-        for i in range(0, found.shape[1], 37):
+                other = np.nextafter(sums, towards)
+            same_as_before = (other == sums) | np.isnan(sums)
+            np.testing.assert_array_equal(wrong_sums(x, other, radius), ~same_as_before)
+        for i in range(0, sums.shape[1], 37):
             window = x[0, i : i + 2 * radius + 1]
-            np.testing.assert_equal(box_reference(window), found[0, i])
+            np.testing.assert_equal(box_reference(window), sums[0, i])
 
 
-def test_reference_wants_zeros_without_a_sign_and_any_nan() -> None:
+def test_reference_rejects_negative_zero_and_accepts_any_nan() -> None:
     x = np.array([[1.0, -1.0, np.nan, 0.0]])
-    assert box_wrong(x[:, :2], np.array([[1.0, -1.0]]), 0).tolist() == [[False, False]]
-    assert box_wrong(np.zeros((1, 3)), np.array([[-0.0]]), 1).all()
-    assert not box_wrong(x[:, 1:], np.array([[-np.nan]]), 1).any()
+    assert wrong_sums(x[:, :2], np.array([[1.0, -1.0]]), 0).tolist() == [[False, False]]
+    assert wrong_sums(np.zeros((1, 3)), np.array([[-0.0]]), 1).all()
+    assert not wrong_sums(x[:, 1:], np.array([[-np.nan]]), 1).any()
 
 
 def test_numbers_far_apart_leave_gaps_between_digits() -> None:
-    """A borrow runs through all digits between them."""
+    """A borrow propagates through all digits between them."""
     x = np.array([[2.0**900, -(2.0**-1000), 0.0]])
     assert exact_sums(x, 3)[0, 0] == 2.0**900
     x = np.array([[2.0**900, -(2.0**-1000), -(2.0**900)]])

@@ -1,4 +1,4 @@
-"""The kernels of sliding windows against the CPU, bit for bit; what the wrappers refuse."""
+"""The stencil kernels against the CPU, bit for bit; arguments that their wrappers refuse."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import pytest
 from numpy.typing import NDArray
 
 from kernels.common import nvrtc
-from kernels.stencil.box import DIGITS, FAR, WIDE
-from kernels.stencil.gpu import CHUNK, INSTANCES, PACKS, box, weighted
-from kernels.stencil.launch import C_TYPES, THREADS
-from kernels.stencil.windows import OUTSIDE, box_cpu, weighted_cpu
+from kernels.common.dtypes import C_TYPES
+from kernels.stencil.box import WORDS
+from kernels.stencil.cpu import box_cpu, weighted_cpu
+from kernels.stencil.gpu import INSTANCES, box, weighted
+from kernels.stencil.windows import OUTSIDE
 
 SOURCE = (nvrtc.KERNELS / "stencil/gpu.cu").read_text()
-HEADERS = "".join(path.read_text() for path in sorted(nvrtc.KERNELS.glob("sliding_*.cuh")))
 
 
 def numbers(dtype: str, shape: Any, seed: int = 0) -> NDArray[Any]:
@@ -29,11 +29,11 @@ def numbers(dtype: str, shape: Any, seed: int = 0) -> NDArray[Any]:
 
 
 def check_box(cp: Any, x: NDArray[Any], radius: int, before: int = 0, after: int = 0, outside: str = "zero") -> None:
-    found = box(cp.asarray(x), radius, before, after, outside).get()
+    result = box(cp.asarray(x), radius, before, after, outside).get()
     expected = box_cpu(x, radius, before, after, outside)
-    assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
-    np.testing.assert_array_equal(found, expected)
-    assert found.tobytes() == expected.tobytes()
+    assert (result.dtype, result.shape) == (expected.dtype, expected.shape)
+    np.testing.assert_array_equal(result, expected)
+    assert result.tobytes() == expected.tobytes()
 
 
 def test_header_names_the_kernels() -> None:
@@ -41,16 +41,11 @@ def test_header_names_the_kernels() -> None:
     assert listed == re.findall(r"__global__ void __launch_bounds__\((?:BLOCK|SIZE|FAR).*\)\n(\w+)\(", SOURCE)
     assert len(listed) == SOURCE.count("__global__")
     assert {instance.partition("<")[0] for instance in INSTANCES} == set(listed)
-    assert f"BLOCK = {THREADS};" in SOURCE
-    assert f"PACKS = sizeof(T) == 4 ? {PACKS[4]} : {PACKS[8]}, CHUNK = {CHUNK} * " in HEADERS
-    assert f"WIDE_ITEMS = {WIDE.items};" in SOURCE
-    assert f"slide<BLOCK, WIDE_ITEMS, {WIDE.ahead}>(" in SOURCE
-    assert f"FAR = sizeof(T) == 8 ? {FAR[8]} : {FAR[4]};" in SOURCE
 
 
-def test_digits_of_a_dtype() -> None:
-    """As many of 32 bits as its largest number and the sum of 2**31 of them have, and three counts."""
-    for size, count in DIGITS.items():
+def test_words_hold_every_sum_of_a_dtype() -> None:
+    """As many digits of 32 bits as the sum of 2**31 of its largest numbers has, and three counts."""
+    for size, count in WORDS.items():
         limits = np.finfo(f"f{size}")
         bits = limits.maxexp - limits.minexp + limits.nmant + 1
         assert 32 * (count - 3) >= bits + 31
@@ -103,8 +98,8 @@ def test_box_of_adversarial_floats(cp: Any, case: str, dtype: str) -> None:
 
 @pytest.mark.hardware
 @pytest.mark.parametrize("dtype", ("float16", "float32", "float64"))
-def test_box_of_wide_windows_with_some_not_finite(cp: Any, dtype: str) -> None:
-    """Counted, and too many to be counted."""
+def test_box_of_wide_windows_with_nan_and_infinities(cp: Any, dtype: str) -> None:
+    """With few enough elements to count those that are not finite, and with more."""
     x = numbers(dtype, (2, 2_300_001))
     x[0, 5::70001], x[1, 900_000] = np.inf, np.nan
     x[1, 400_000:400_100] *= x.dtype.type(2.0**-13)
@@ -115,7 +110,7 @@ def test_box_of_wide_windows_with_some_not_finite(cp: Any, dtype: str) -> None:
 @pytest.mark.hardware
 @pytest.mark.parametrize("dtype", ("int16", "int32", "int64", "float16", "float32", "float64"))
 def test_box_of_long_rows(cp: Any, dtype: str) -> None:
-    """Blocks that slide over many tiles, from a 16-byte boundary or not, with rings of all sizes."""
+    """Blocks that slide over many tiles, aligned to 16 bytes or not, with rings of all sizes."""
     x = numbers(dtype, (3, 700_001))
     for radius, shift in ((0, 1), (3, 0), (250, 2), (4096, 3), (50_000, 0)):
         check_box(cp, np.ascontiguousarray(x[:, shift:]), radius, radius)
@@ -123,8 +118,8 @@ def test_box_of_long_rows(cp: Any, dtype: str) -> None:
 
 @pytest.mark.hardware
 @pytest.mark.parametrize("dtype", ("float16", "float32", "float64"))
-def test_box_of_floats_that_change_on_the_way(cp: Any, dtype: str) -> None:
-    """From one grid to another, and to the kernels that take over, and back."""
+def test_box_of_floats_whose_exponents_change_along_a_row(cp: Any, dtype: str) -> None:
+    """From one grid to another, on to the kernels that box defers to, and back."""
     x = numbers(dtype, (2, 400_000)).astype(np.float64)
     limits = np.finfo(dtype)
     x[0, 50_000:] *= 2.0 ** min(40, limits.maxexp - 9)
@@ -143,7 +138,7 @@ def test_box_that_overflows(cp: Any, dtype: str) -> None:
     x = np.array([[0, most - 1, 1, 0, 0, 7], [1, 0, 0, 2, 0, 0]], dtype)
     check_box(cp, x, 1)
     x[1, 2] = most
-    with pytest.raises(OverflowError, match=f"expected sums that {dtype} holds, got {most + 1}; take a smaller"):
+    with pytest.raises(OverflowError, match=f"expected sums that fit into {dtype}, got {most + 1}; choose a smaller"):
         box(cp.asarray(x), 1)
 
 
@@ -153,21 +148,21 @@ def test_box_that_overflows(cp: Any, dtype: str) -> None:
 def test_weighted_of_every_dtype(cp: Any, dtype: str, kind: str) -> None:
     for shape, radius in (((1, 4200), 2), ((3, 200), 23), ((2, 1), 0)):
         x, weights = numbers(dtype, shape), numbers(kind, 2 * radius + 1, 1)
-        found = weighted(cp.asarray(x), cp.asarray(weights), radius, 0, "reflect" if radius <= shape[1] else "zero")
+        result = weighted(cp.asarray(x), cp.asarray(weights), radius, 0, "reflect" if radius <= shape[1] else "zero")
         expected = weighted_cpu(x, weights, radius, 0, "reflect" if radius <= shape[1] else "zero")
-        assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
-        assert found.get().tobytes() == expected.tobytes()
+        assert (result.dtype, result.shape) == (expected.dtype, expected.shape)
+        assert result.get().tobytes() == expected.tobytes()
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("radius", (3, 7, 8, 16, 17, 250, 1000))
 def test_weighted_of_several_chunks_of_taps(cp: Any, radius: int) -> None:
-    """Products that are not finite, zeros of both signs, and sums that underflow come out as on the CPU."""
+    """Products that are not finite, zeros of either sign and sums that underflow are as on the CPU."""
     x, weights = numbers("float32", (2, 800)), numbers("float32", 2 * radius + 1, 1)
     x[0, ::97], x[1, 5:9], x[1, 300:] = -0.0, (np.inf, np.nan, 1e-40, -np.inf), -0.0
     weights[:3] = 0.0, -0.0, 1e-42
-    found = weighted(cp.asarray(x), cp.asarray(weights), radius, radius, "nearest").get()
-    assert found.tobytes() == weighted_cpu(x, weights, radius, radius, "nearest").tobytes()
+    result = weighted(cp.asarray(x), cp.asarray(weights), radius, radius, "nearest").get()
+    assert result.tobytes() == weighted_cpu(x, weights, radius, radius, "nearest").tobytes()
 
 
 @pytest.mark.hardware
@@ -178,8 +173,8 @@ def test_weighted_of_long_rows(cp: Any, kind: str) -> None:
             x, weights = numbers(dtype, (2, 200_003)), numbers(kind, 2 * radius + 1, 1)
             for shift in range(4):
                 part = np.ascontiguousarray(x[:, shift:])
-                found = weighted(cp.asarray(part), cp.asarray(weights), 8).get()
-                assert found.tobytes() == weighted_cpu(part, weights, 8).tobytes()
+                result = weighted(cp.asarray(part), cp.asarray(weights), 8).get()
+                assert result.tobytes() == weighted_cpu(part, weights, 8).tobytes()
 
 
 @pytest.mark.gpu

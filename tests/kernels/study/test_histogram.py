@@ -15,7 +15,7 @@ from hypothesis.extra import numpy as hnp
 
 from kernels.common import nvrtc
 from kernels.study import histogram
-from kernels.study.histogram import BINNING, VALUES, VARIANTS, ten_bit_reference
+from kernels.study.histogram import BINNING, INSTANCES, VALUES, VARIANTS, ten_bit_reference
 from tests.cases.sizes import ON_GPU, sizes
 from tests.emulator.launches import Launch, fill_memory, recorded
 from workflows.study.histogram import BROKEN, CONSTANT, COURSE_SAMPLES, STUDY
@@ -24,11 +24,6 @@ from workflows.study.study import Row
 SOURCE = (nvrtc.KERNELS / "study/histogram.cu").read_text()
 RIGHT = [name for name, variant in VARIANTS.items() if variant.broken is None]
 SLICED = ("global_atomics", "unrolled", "ilp", "shared", "no_barrier", "plain_add", "past_the_end")
-INSTANCES = {
-    **{name: f"{name}<int>" for name in VARIANTS if name != "production"},
-    "shared": "shared<int, true>", "no_barrier": "shared<int, false>",
-    "banks": "banks<int, 1>", "banks2": "banks<int, 2>", "banks4": "banks<int, 4>",
-}  # fmt: skip
 
 
 def test_kernels_are_in_the_order_of_the_variants() -> None:
@@ -61,7 +56,7 @@ def test_production_bins_are_the_values() -> None:
 
 @pytest.fixture
 def launches(monkeypatch: pytest.MonkeyPatch) -> list[Launch]:
-    return recorded(monkeypatch, "histogram/gpu")
+    return recorded(monkeypatch, "study/histogram")
 
 
 WRONG_CALLS: list[tuple[Any, dict[str, int], str]] = [

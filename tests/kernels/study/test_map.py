@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from fractions import Fraction
 from typing import Any
 
@@ -15,13 +14,15 @@ from numpy.typing import NDArray
 
 from kernels.common import nvrtc
 from kernels.map import gpu
-from kernels.map.gpu import COURSE_TYPES, INSTANCES, OPERATIONS, PRODUCTION_TYPES, VARIANTS, elementwise_reference
+from kernels.map.gpu import KERNEL_TYPES, OPERATIONS
+from kernels.map.reference import elementwise_reference
+from kernels.study.map import COURSE_TYPES, INSTANCES, VARIANTS
+from pipeline.study.instances import kernels_of
 from tests.cases.sizes import sizes
 from tests.emulator.array import DeviceArray, to_device
 from tests.emulator.launches import Launch, fill_memory, recorded
 from tests.kernels.common import machine_code
 
-SOURCE = (nvrtc.KERNELS / "map/gpu.cu").read_text(encoding="utf-8")
 ONE_DIMENSION = ("one_thread", "one_block", "grid", "product", "no_index", "past_the_end")
 WITH_BLOCK = ("one_block", "grid", "no_index", "past_the_end")
 
@@ -66,8 +67,8 @@ def test_reference_of_zeros_and_nan() -> None:
 
 
 def test_kernels_are_in_the_order_of_the_variants() -> None:
-    assert re.findall(r"__global__ void\s+(?:__launch_bounds__\([^)]*\)\s*)?(\w+)\(", SOURCE) == list(VARIANTS)
-    assert f"constexpr int THREADS = {gpu.THREADS};" in SOURCE
+    assert kernels_of(nvrtc.KERNELS / "study/map.cu") == list(INSTANCES)
+    assert f"constexpr int THREADS = {gpu.THREADS};" in gpu.SOURCE.read_text(encoding="utf-8")
 
 
 # --- wrappers, on arrays of NumPy that stand for those of CuPy --------------------------------------------------------
@@ -79,14 +80,14 @@ def fake(shape: Any, dtype: Any = np.float32) -> Any:
 
 @pytest.fixture
 def launches(monkeypatch: pytest.MonkeyPatch) -> list[Launch]:
-    return recorded(monkeypatch, "map/gpu")
+    return recorded(monkeypatch, "map/gpu", "study/map")
 
 
 @pytest.mark.parametrize("name", VARIANTS)
 def test_wrappers_refuse(name: str, launches: list[Launch]) -> None:
     run, shape = VARIANTS[name].run, (3, 4) if name == "matrix_2d" else (6,)
     right = fake(shape)
-    with pytest.raises(TypeError, match=r"a: expected .*int32 or float32 or float64.*, got complex64"):
+    with pytest.raises(TypeError, match=r"a: expected .*int32 or .*float32 or float64.*, got complex64"):
         run(fake(shape, np.complex64), right)
     with pytest.raises(TypeError, match="b: expected float32 as in a, got int32"):
         run(right, fake(shape, np.int32))
@@ -122,7 +123,7 @@ def test_no_memory(launches: list[Launch], monkeypatch: pytest.MonkeyPatch) -> N
     fill_memory(monkeypatch)
     for name, variant in VARIANTS.items():
         a = fake((3, 4) if name == "matrix_2d" else 12)
-        with pytest.raises(MemoryError, match=r"elementwise: needs \d+ bytes of device memory, 5 are free"):
+        with pytest.raises(MemoryError, match=r"map: needs \d+ bytes of device memory, 5 are free"):
             variant.run(a, a)
     assert launches == []
 
@@ -150,21 +151,24 @@ def test_production_launches(starts: tuple[int, int], head: int, launches: list[
     a, b = (fake(10_008)[start : start + 10_000] for start in starts)
     gpu.elementwise(a, b)
     instance, grid, block, arguments, _ = launches.pop()
-    assert (instance, block) == ("production<float, Add>", (256,))
+    assert (instance, block) == ("elementwise<float, Add>", (256,))
     assert grid == ((9,) if head == 0 else (40,))  # nine tiles of 1024 and the rest; all one by one
     assert arguments[4:] == (10_000, head) and [type(n) for n in arguments[4:]] == [np.int64, np.int64]
 
 
 def test_every_instance_is_compiled(launches: list[Launch]) -> None:
     for name, variant in VARIANTS.items():
-        for dtype in PRODUCTION_TYPES if name == "production" else COURSE_TYPES:
+        for dtype in KERNEL_TYPES if name == "production" else COURSE_TYPES:
             a = fake((3, 4) if name == "matrix_2d" else 12, dtype)
             for operation, (_, operands) in OPERATIONS.items() if name == "production" else [("", ("", 2))]:
                 variant.run(*[a] * operands, **({"operation": operation} if operation else {}))
     instances = sorted({launch[0] for launch in launches})
     assert len(instances) == 3 * (len(VARIANTS) - 1) + 10 * len(OPERATIONS)
-    assert list(INSTANCES) == list(VARIANTS) and set(INSTANCES.values()) <= set(instances)
-    assert instances == sorted(machine_code.INSTANCES["map/gpu"]("sm_90"))
+    assert list(INSTANCES) == [name for name in VARIANTS if name != "production"]
+    assert {*INSTANCES.values(), *gpu.INSTANCES} <= set(instances)
+    assert instances == sorted(
+        name for stem in ("map/gpu", "study/map") for name in machine_code.INSTANCES[stem]("sm_90")
+    )
 
 
 # --- on a GPU ---------------------------------------------------------------------------------------------------------

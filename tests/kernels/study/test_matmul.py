@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -13,12 +12,14 @@ import pytest
 from numpy.typing import NDArray
 
 from kernels.common import device, nvrtc
-from kernels.study.matmul import C_TYPES, INSTANCES, VARIANTS, matmul
+from kernels.study.matmul import C_TYPES, INSTANCES, SOURCE, VARIANTS
+from pipeline.study.instances import kernels_of
 from tests.emulator.launches import H200, Launch, recorded
 from tests.kernels.common import machine_code
 
 DTYPES = tuple(C_TYPES)
-OWN = [name for name, variant in VARIANTS.items() if name != "cublas" and not variant.broken]
+ELSEWHERE = ("production", "cublas")  # whose kernels are not those of study/matmul.cu
+OWN = [name for name, variant in VARIANTS.items() if name not in ELSEWHERE and not variant.broken]
 
 
 def matrices(kind: str, sizes: tuple[int, int, int], dtype: str, seed: int = 0) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -49,11 +50,7 @@ KINDS = ("random", "constant", "integers", "cancelling", "subnormal", "zeros", "
 
 
 def test_every_variant_is_a_kernel() -> None:
-    source = "".join(
-        (nvrtc.KERNELS / name).read_text("utf-8") for name in ("study/matmul.cu", "study/matmul_register.cuh")
-    )
-    kernels = set(re.findall(r"__global__ void __launch_bounds__\(.*\)\n(\w+)\(", source))
-    assert kernels == set(VARIANTS) - {"cublas"}
+    assert set(kernels_of(SOURCE)) == set(VARIANTS) - set(ELSEWHERE)
 
 
 class DeviceArray(np.ndarray[Any, Any]):
@@ -84,7 +81,7 @@ def refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("refused")
-@pytest.mark.parametrize("run", [matmul, *(variant.run for variant in VARIANTS.values())])
+@pytest.mark.parametrize("run", [variant.run for variant in VARIANTS.values()])
 def test_wrong_matrices_are_refused(run: Callable[..., Any]) -> None:
     a, b = on_device((4, 6), "float32"), on_device((6, 5), "float32")
     for wrong, error, message in (
@@ -154,7 +151,9 @@ def instances(launches: list[Launch]) -> list[str]:
 
 def test_launches(launched: list[Launch]) -> None:
     found = instances(launched)
-    assert len(found) == 28 and set(INSTANCES.values()) <= set(found) and set(INSTANCES) == set(VARIANTS) - {"cublas"}
+    assert (
+        len(found) == 28 and set(INSTANCES.values()) <= set(found) and set(INSTANCES) == set(VARIANTS) - set(ELSEWHERE)
+    )
     launched.clear()
     a, b = on_device((33, 12), "float32"), on_device((12, 70), "float32")
     sizes = (33, 12, 70)
@@ -162,7 +161,7 @@ def test_launches(launched: list[Launch]) -> None:
     calls = {"blocks_1d": {"x": 128}, "blocks_2d": block, "uncoalesced": block, "whole_rows": block}
     for name, own in (calls | {"shared_tile": {"x": 16}, "register_tiled": {}}).items():
         VARIANTS[name].run(a, b, **own)
-    matmul(a, b)
+    VARIANTS["register_tiled"].run(a, b, micro=4)
     assert [with_sizes(launch) for launch in launched] == [
         ("blocks_1d<float>", (19, 1), (128, 1), sizes, 0),
         ("blocks_2d<float>", (5, 9), (16, 4), sizes, 0),
@@ -173,9 +172,13 @@ def test_launches(launched: list[Launch]) -> None:
         ("register_tiled<float, 4, false>", (2, 1), (256, 1), sizes, 0),
     ]
     launched.clear()
-    matmul(on_device((1600, 4), "float64"), on_device((4, 1600), "float64"))
+    register_tiled = VARIANTS["register_tiled"].run
+    register_tiled(on_device((1600, 4), "float64"), on_device((4, 1600), "float64"))
     assert launched[0][:2] == ("register_tiled<double, 8, true>", (13, 13))
-    assert matmul(on_device((0, 4), "float64"), on_device((4, 3), "float64")).shape == (0, 3) and len(launched) == 1
+    assert (
+        register_tiled(on_device((0, 4), "float64"), on_device((4, 3), "float64")).shape == (0, 3)
+        and len(launched) == 1
+    )
 
 
 def test_every_instance_is_compiled(launched: list[Launch]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import numpy as np
@@ -13,14 +12,15 @@ from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
 
 from kernels.common import nvrtc
+from kernels.study.transpose import INSTANCES, TILES, VARIANTS
 from kernels.transpose import gpu, unaligned
-from kernels.transpose.gpu import DTYPES, INSTANCES, TILES, VARIANTS, transpose_reference
+from kernels.transpose.gpu import DTYPES, transpose_reference
+from pipeline.study.instances import kernels_of
 from tests.cases.sizes import sizes
 from tests.emulator.array import to_device
 from tests.emulator.launches import Launch, fill_memory, recorded
 from tests.kernels.common import machine_code
 
-SOURCE = (nvrtc.KERNELS / "transpose/gpu.cu").read_text(encoding="utf-8")
 RIGHT = tuple(name for name, variant in VARIANTS.items() if not variant.broken)
 TILED = ("naive", "shared_tile", "padded_tile")
 BY_BYTES = ("uint8", "int16", "float32", "float64", "complex128")
@@ -37,7 +37,7 @@ def test_reference_is_the_definition(matrix: NDArray[Any]) -> None:
 
 
 def test_kernels_are_in_the_order_of_the_variants() -> None:
-    assert re.findall(r"__global__ void\s+(?:__launch_bounds__\([^)]*\)\s*)?(\w+)\(", SOURCE) == list(VARIANTS)
+    assert kernels_of(nvrtc.KERNELS / "study/transpose.cu") == list(INSTANCES)
     for name, sector in (("transpose/tile.cuh", gpu.SECTOR), ("transpose/unaligned.cu", unaligned.SECTOR)):
         assert f"constexpr int SECTOR = {sector};" in (nvrtc.KERNELS / name).read_text("utf-8")
 
@@ -47,7 +47,7 @@ def test_kernels_are_in_the_order_of_the_variants() -> None:
 
 @pytest.fixture
 def launches(monkeypatch: pytest.MonkeyPatch) -> list[Launch]:
-    return recorded(monkeypatch, "transpose/gpu", "transpose/unaligned")
+    return recorded(monkeypatch, "transpose/gpu", "study/transpose", "transpose/unaligned")
 
 
 @pytest.mark.parametrize("name", VARIANTS)
@@ -99,7 +99,7 @@ def test_launches(launches: list[Launch]) -> None:
         gpu.transpose(to_device(np.zeros((rows, columns), np.uint8)))
         instance, grid, block, arguments, _ = launches.pop()
         sizes = ", ".join(map(str, shape))
-        assert (instance, grid, block) == (f"production<u8, {sizes}, {aligned}>", (blocks,), shape[2:])
+        assert (instance, grid, block) == (f"tiled<u8, {sizes}, {aligned}>", (blocks,), shape[2:])
         assert arguments[2:] == (rows, columns, columns, rows, 1, 0, 0, 0, 0)
         assert {type(a) for a in arguments[2:]} == {np.int64}
     gpu.transpose(to_device(np.zeros(16 * 32 + 1, np.uint8))[1:].reshape(16, 32))
@@ -127,12 +127,13 @@ def test_every_instance_is_compiled(launches: list[Launch]) -> None:
         for shape in ((32, 32), (32, 33), (33, 32), (33, 33)):
             gpu.transpose(to_device(np.zeros(shape, dtype)))
     instances = sorted({launch[0] for launch in launches})
-    ragged = [name for name in instances if name.startswith("ragged")]
-    assert len(instances) == 5 * (len(TILED) * len(TILES) + 3) + 3 * len(gpu.RAGGED) + len(ragged)
-    assert list(INSTANCES) == list(VARIANTS) and set(INSTANCES.values()) <= set(instances)
+    ragged = [name for name in instances if name.startswith("unaligned")]
+    assert len(instances) == 5 * (len(TILED) * len(TILES) + 3) + 3 * len(gpu.UNALIGNED) + len(ragged)
+    assert list(INSTANCES) == [name for name in VARIANTS if name != "production"]
+    assert {*INSTANCES.values(), *gpu.INSTANCES} <= set(instances)
     assert ragged == sorted(machine_code.INSTANCES["transpose/unaligned"]("sm_90"))
     assert [name for name in instances if name not in ragged] == sorted(
-        machine_code.INSTANCES["transpose/gpu"]("sm_90")
+        name for stem in ("transpose/gpu", "study/transpose") for name in machine_code.INSTANCES[stem]("sm_90")
     )
 
 

@@ -13,7 +13,7 @@ from workflows.study.registry import STUDIES
 @pytest.mark.parametrize("family", STUDIES)
 def test_header_lists_the_variants(family: str) -> None:
     """In their order, a line each, with why a variant is wrong that is kept to be caught."""
-    header = (nvrtc.KERNELS / f"{family}.cu").read_text(encoding="utf-8").partition("\n\n")[0]
+    header = (nvrtc.KERNELS / f"study/{family}.cu").read_text(encoding="utf-8").partition("\n\n")[0]
     listed = re.findall(r"^//   (\w+)  +(.+)$", header, re.MULTILINE)
     production = [line for line in listed if line[0].startswith("histogram_")]  # kernels that studies call by one name
     variants = STUDIES[family].variants.values()

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from kernels.transpose import check as module
 from kernels.transpose.check import is_transpose
-from tests.cases import cpp as native_cases
+from tests.cases import cpp as cpp_cases
 
 SOURCE = module.SOURCE
 pytestmark = pytest.mark.usefixtures("by")
@@ -84,16 +84,16 @@ def test_nan_and_zeros_count_by_their_bits() -> None:
 
 
 def test_tiles_that_leave_something_out_are_noticed(by: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    boxes, compared = module.boxes, module._compared_natively
+    boxes, compared = module.boxes, module._compiled
     monkeypatch.setattr(module, "TILE", 2**16)
     if by == "NumPy":
         monkeypatch.setattr(module, "boxes", lambda *arguments: list(boxes(*arguments))[:-1])
     else:
-        monkeypatch.setattr(module, "_compared_natively", lambda *arrays_and_lengths: compared(*arrays_and_lengths) - 1)
+        monkeypatch.setattr(module, "_compiled", lambda *arrays_and_lengths: compared(*arrays_and_lengths) - 1)
     array = random_bits((700, 600), "uint8")
     assert not is_transpose(turned(array), array)
 
 
 def test_one_wrong_bit_of_every_size_of_element() -> None:
     """Anywhere, in arrays that begin anywhere; of shapes with ragged tiles, and with axes of one element."""
-    assert native_cases.check_transposed() > 1000
+    assert cpp_cases.check_transposed() > 1000

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from kernels.transpose import cpu as module
 from kernels.transpose.cpu import transpose_cpu
-from tests.cases import cpp as native_cases
+from tests.cases import cpp as cpp_cases
 
 SOURCE = module.SOURCE
 pytestmark = pytest.mark.usefixtures("by")
 
 
 def test_every_shape_and_size_of_element() -> None:
-    assert native_cases.check_transpose() > 300
+    assert cpp_cases.check_transpose() > 300
 
 
 @settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -31,7 +31,7 @@ def test_boxes_of_any_size(shape: tuple[int, ...], dtype: str, box: int, order: 
     array = np.frombuffer(random.bytes(size * np.dtype(dtype).itemsize), dtype, size).reshape(shape).copy(order)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "BOX", box)
-        patch.setattr(module, "NATIVE_BOX", box)
+        patch.setattr(module, "COMPILED_BOX", box)
         found = transpose_cpu(array)
         assert found.shape == shape[::-1] and found.flags.c_contiguous
         assert found.tobytes() == array.T.tobytes()

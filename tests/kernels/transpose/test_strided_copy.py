@@ -1,4 +1,4 @@
-"""Copies of runs: which runs there are, what is launched for them; on a GPU their elements, against NumPy."""
+"""Copies of rows: which rows a permutation has, how they are launched; on a GPU their elements, against NumPy."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from kernels.common import nvrtc
 from kernels.transpose import gpu, strided_copy
-from kernels.transpose.axes import Runs, merged
-from kernels.transpose.axes import runs as runs_of
+from kernels.transpose.axes import Rows, as_rows, merged
 from tests.cases.sizes import sizes
 from tests.emulator.array import to_device
 from tests.kernels.common import machine_code
@@ -28,12 +27,12 @@ SHAPES_AND_AXES = st.lists(st.integers(1, 4), min_size=1, max_size=6).flatmap(
 
 @settings(max_examples=120, deadline=None)
 @given(SHAPES_AND_AXES)
-def test_runs_are_the_transposition(case: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
-    """One run after the other is what NumPy makes; where there are none, the reason is one of those that are given."""
+def test_rows_are_the_transposed_array(case: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
+    """Rows one after another are what NumPy makes; an answer of None is for one of the documented reasons."""
     shape, axes = case
     array = np.arange(math.prod(shape)).reshape(shape)
     lengths, order = merged(shape, axes)
-    found = runs_of(lengths, order)
+    found = as_rows(lengths, order)
     if found is None:
         assert len(order) < 2 or len(order) > 4 or order[-1] != len(order) - 1
         return
@@ -46,19 +45,19 @@ def test_runs_are_the_transposition(case: tuple[tuple[int, ...], tuple[int, ...]
     assert (copied == np.transpose(array, axes).ravel()).all()
 
 
-def test_what_it_amounts_to() -> None:
-    assert runs_of(*merged((2, 3, 4), (1, 0, 2))) == Runs(4, (2, 3, 1), (12, 4, 0))
-    assert runs_of(*merged((2, 3, 4, 5), (2, 1, 0, 3))) == Runs(5, (2, 3, 4), (60, 20, 5))
+def test_rows_of_small_shapes() -> None:
+    assert as_rows(*merged((2, 3, 4), (1, 0, 2))) == Rows(4, (2, 3, 1), (12, 4, 0))
+    assert as_rows(*merged((2, 3, 4, 5), (2, 1, 0, 3))) == Rows(5, (2, 3, 4), (60, 20, 5))
     for axes in ((0, 1, 2), (2, 1, 0), (0, 2, 1)):
-        assert runs_of(*merged((2, 3, 4), axes)) is None
-    assert runs_of(*merged((2,) * 5, (3, 2, 1, 0, 4))) is None
+        assert as_rows(*merged((2, 3, 4), axes)) is None
+    assert as_rows(*merged((2,) * 5, (3, 2, 1, 0, 4))) is None
 
 
 def test_launches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Units as wide as runs and addresses let them be; every unit has a lane; no more runs than a number counts."""
+    """Units as wide as rows and addresses allow; every unit has a lane; no more rows than 32 bits count."""
     launches: list[tuple[Any, ...]] = []
     monkeypatch.setattr(
-        nvrtc, "load", lambda stem, instance: lambda *launch: launches.append((stem, instance, *launch))
+        nvrtc, "load", lambda source, instance: lambda *launch: launches.append((source, instance, *launch))
     )
     for dtype, length, start, unit in (
         ("uint8", 257, 0, 1), ("uint8", 32, 0, 16), ("uint8", 258, 2, 2), ("int16", 130, 0, 4), ("float32", 66, 0, 8),
@@ -66,10 +65,10 @@ def test_launches(monkeypatch: pytest.MonkeyPatch) -> None:
     ):  # fmt: skip
         itemsize = np.dtype(dtype).itemsize
         array = to_device(np.zeros(6 * length * itemsize + start, np.uint8))[start:].view(dtype).reshape(2, 3, length)
-        found = Runs(length, (2, 3, 1), (3 * length, length, 0))
-        assert strided_copy.copy_runs(array, to_device(np.zeros(array.shape, dtype)), found)
-        stem, instance, (grid,), (threads,), arguments = launches.pop()
-        assert (stem, instance, threads) == ("runs", strided_copy.instance(unit), strided_copy.THREADS)
+        found = Rows(length, (2, 3, 1), (3 * length, length, 0))
+        assert strided_copy.copy_rows(array, to_device(np.zeros(array.shape, dtype)), found)
+        source, instance, (grid,), (threads,), arguments = launches.pop()
+        assert (source, instance, threads) == (strided_copy.SOURCE, strided_copy.instance(unit), strided_copy.THREADS)
         assert [each.itemsize for each in arguments[:2]] == [unit, unit]
         count, units, *counts_and_steps, pieces, shift = arguments[2:]
         assert (count, units * unit) == (6, length * itemsize)
@@ -80,16 +79,13 @@ def test_launches(monkeypatch: pytest.MonkeyPatch) -> None:
         assert grid * (threads >> shift) >= count * pieces > (grid - 1) * (threads >> shift)
     for length in (7, 255):
         array = to_device(np.zeros((2, 3, length), np.uint8))
-        assert not strided_copy.copy_runs(array, array, Runs(length, (2, 3, 1), (3 * length, length, 0)))
+        assert not strided_copy.copy_rows(array, array, Rows(length, (2, 3, 1), (3 * length, length, 0)))
     array = to_device(np.zeros(16, np.uint8))
-    assert not strided_copy.copy_runs(array, array, Runs(16, (2**16, 2**16, 1), (16, 16, 0)))
+    assert not strided_copy.copy_rows(array, array, Rows(16, (2**16, 2**16, 1), (16, 16, 0)))
     assert launches == []
 
 
-def test_source_is_what_is_launched() -> None:
-    source = (nvrtc.KERNELS / "transpose/strided_copy.cu").read_text(encoding="utf-8")
-    assert f"constexpr int THREADS = {strided_copy.THREADS};" in source
-    assert f"constexpr int IN_FLIGHT = {strided_copy.IN_FLIGHT};" in source
+def test_machine_code_of_every_unit_is_checked() -> None:
     assert machine_code.INSTANCES["transpose/strided_copy"]("sm_90") == [
         strided_copy.instance(unit) for unit in (1, 2, 4, 8, 16)
     ]
@@ -104,8 +100,8 @@ CASES: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = (
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", ["uint8", "int16", "float32", "float64", "complex128"])
-def test_gpu_runs(cp: Any, dtype: str) -> None:
-    """Runs of any length, in arrays that begin anywhere."""
+def test_gpu_rows(cp: Any, dtype: str) -> None:
+    """Rows of any length, in arrays that begin anywhere."""
     for shape, axes in sizes(*CASES):
         size = math.prod(shape)
         whole = np.frombuffer(np.random.default_rng(size).bytes((size + 1) * np.dtype(dtype).itemsize), dtype)

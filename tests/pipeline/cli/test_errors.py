@@ -19,7 +19,7 @@ from pipeline.cli.main import cli, job_command, main
 from pipeline.engine.aggregate import run_all
 from pipeline.gpu.devices import Devices
 from workflows.aggregation import Aggregation
-from workflows.histogram import EXTENT, HISTOGRAM
+from workflows.histogram import FINITE_RANGE, HISTOGRAM
 
 Failed = Callable[..., tuple[int, str]]
 
@@ -269,7 +269,7 @@ def test_wrong_range(failed: Failed, files: None, monkeypatch: pytest.MonkeyPatc
     """The pass that finds the range is verified too."""
     survey = HISTOGRAM.survey
     assert survey
-    lying = dataclasses.replace(EXTENT, compute=lambda block, options: EXTENT.compute(block, options) + 1)
+    lying = dataclasses.replace(FINITE_RANGE, compute=lambda block, options: FINITE_RANGE.compute(block, options) + 1)
     plant(monkeypatch, dataclasses.replace(HISTOGRAM, survey=dataclasses.replace(survey, workflow=lying)))
     status, line = failed("histogram", "data.bin", "--range", "auto", "-o", "result.json")
     assert status == 3

@@ -49,21 +49,21 @@ def test_variants() -> None:
 
 
 @pytest.mark.parametrize(
-    ("family", "line"),
+    ("job", "line"),
     [("wrong", "1 of 2 cases failed verification, the first is wrong 100 int32: WRONG, 1 of 100 differ"),
      ("lucky", "1 of 1 cases failed verification, the first is lucky 100 int32: NOT CAUGHT, agreed")],
 )  # fmt: skip
-def test_failed_verification(family: str, line: str) -> None:
-    result = study(family)
+def test_failed_verification(job: str, line: str) -> None:
+    result = study(job)
     assert result.exit_code == 3
     assert result.stderr.splitlines()[-1].startswith(f"error: {line}")
-    assert Path(f"study-{family}/toy.md").is_file()  # what failed is worth a report
+    assert Path(f"study-{job}/toy.md").is_file()  # what failed is worth a report
 
 
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (["nothing"], "error: expected a family out of toy, wrong, lucky, got nothing"),
+        (["nothing"], "error: expected a job out of toy, wrong, lucky, got nothing"),
         (["toy", "--variant", "x"], "error: expected a variant out of double, twice, wrong, racy, lucky, lost, got x"),
         (["toy", "-o", "file"], "error: file: expected a folder for the reports, got File exists; choose another"),
         (["wrong", "--quick"], "error: the study of toy has no such case of any; leave out --quick"),

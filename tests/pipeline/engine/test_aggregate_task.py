@@ -23,7 +23,7 @@ from pipeline.engine.outcome import Outcome
 from pipeline.errors import PipelineError, VerificationError
 from pipeline.settings import Settings
 from pipeline.storage.sources import open_source
-from workflows.histogram import EXTENT, HISTOGRAM, HistogramOptions
+from workflows.histogram import FINITE_RANGE, HISTOGRAM, HistogramOptions
 
 pytestmark = pytest.mark.usefixtures("shared")
 SAMPLES = 8000
@@ -174,15 +174,17 @@ def test_sum_of_all_chunks_satisfies_the_invariants(path: str) -> None:
 
 
 def test_wrong_survey_is_named(path: str) -> None:
-    lying = replace(EXTENT, compute=lambda block, options: EXTENT.compute(block, options) + np.array([0.0, 1.0]))
+    lying = replace(
+        FINITE_RANGE, compute=lambda block, options: FINITE_RANGE.compute(block, options) + np.array([0.0, 1.0])
+    )
     survey = replace(HISTOGRAM.survey, workflow=lying) if HISTOGRAM.survey else None
     text = refused(path, survey=survey, options=HistogramOptions(range="auto"))
-    assert text.startswith("extent: a number is wrong in chunk")
+    assert text.startswith("finite range: a number is wrong in chunk")
     assert re.search(r"maximum: expected (0.0, got 1.0|1500.0, got 1501.0);", text)
 
 
 def test_nan_differs_from_everything() -> None:
-    job = Job(EXTENT, HistogramOptions())
+    job = Job(FINITE_RANGE, HistogramOptions())
     found = differences(job, np.array([np.nan, 2.0]), np.array([np.nan, 2.0]))
     assert found == ["minimum: expected nan, got nan"]
 

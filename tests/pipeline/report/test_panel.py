@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernels.common import cxx
-from kernels.histogram import compiled as histogram_native
+from kernels.histogram import cpu as histogram_cpu
 from kernels.reduce import cpu as reduce_cpu
 from pipeline.engine.aggregate import run
 from pipeline.engine.aggregate_plan import Job
@@ -214,7 +214,7 @@ def test_json_says_what_computed_on_a_cpu(tmp_path: Path, monkeypatch: pytest.Mo
     assert Job(REDUCE, REDUCE.options()).compiled is (compiled == ["compiled"])
     assert not Job(HISTOGRAM, HistogramOptions(range="auto")).compiled  # but for the pass that surveys
     monkeypatch.setattr(cxx, "library", lambda stem: None)
-    histogram_native._counting.cache_clear()
+    histogram_cpu._compiled_function.cache_clear()
     there = found(REDUCE), found(HISTOGRAM), found(HISTOGRAM, range="auto")
-    histogram_native._counting.cache_clear()
+    histogram_cpu._compiled_function.cache_clear()
     assert there == tuple((result, ["NumPy"]) for result, _ in here)

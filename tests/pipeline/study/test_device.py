@@ -56,10 +56,10 @@ def test_arrays_go_there_and_back() -> None:
     device.release()
 
 
-@pytest.mark.parametrize("family", STUDIES)
-def test_every_broken_variant_is_in_the_quick_study(family: str) -> None:
+@pytest.mark.parametrize("job", STUDIES)
+def test_every_broken_variant_is_in_the_quick_study(job: str) -> None:
     """Which runs it until it is caught."""
-    study = STUDIES[family]
+    study = STUDIES[job]
     quick = {case.variant for case in study.cases if case.quick}
     assert {name for name, variant in study.variants.items() if variant.broken} <= quick
     assert all(case.quick for case in study.cases if study.variants[case.variant].broken)
@@ -67,9 +67,9 @@ def test_every_broken_variant_is_in_the_quick_study(family: str) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.hardware
-@pytest.mark.parametrize("family", STUDIES)
-def test_quick_study_passes(family: str) -> None:
+@pytest.mark.parametrize("job", STUDIES)
+def test_quick_study_passes(job: str) -> None:
     """Right variants are right, broken ones are caught."""
-    study = STUDIES[family]
+    study = STUDIES[job]
     cases = tuple(case for case in study.cases if case.quick)
     assert not run_study(study, cases, study_device.open_device()).failures

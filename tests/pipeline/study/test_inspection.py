@@ -1,25 +1,24 @@
-"""Kernels taken apart without a GPU: real compiles, and what is said where something is missing."""
+"""Kernels inspected without a GPU: which there are, real compiles, and errors where something is missing."""
 
 from __future__ import annotations
 
-import importlib
 import json
+import re
+import sys
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
-import kernels.histogram.cpu
+from kernels.common import nvrtc
 from pipeline.cli import study
 from pipeline.errors import PipelineError, UsageError
 from pipeline.study import inspection
-from pipeline.study.inspection import choose_instances, count, find_tools
+from pipeline.study.inspection import count, find_tools
+from pipeline.study.instances import choose, declared, kernels_of, targets
 from workflows.study.registry import STUDIES
 
-INSTANCES = {
-    "one copy": "histogram_shift<int, 1, true>",
-    "eight copies": "histogram_shift<int, 8, true>",
-}
+COPIES = ("histogram_shift<int, 1, 1>", "histogram_shift<int, 8, 1>")
 TINY = """
 template <typename T> struct Box { T value; };
 template <typename T, int N>
@@ -35,18 +34,21 @@ extern "C" __global__ void named(float* out) { atomicAdd(out, fmaf(out[1], out[2
 """
 
 
-@pytest.fixture
-def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A family of its own; the name is that of a module of kernels, which has to be there."""
-    (tmp_path / "variant.cu").write_text(TINY)
-    (tmp_path / "study/variant.py").touch()
-    monkeypatch.setattr("kernels.common.nvrtc.KERNELS", tmp_path)
-    return "variant"
+TINY_MODULE = "INSTANCES = ('plain', 'named', 'generic<float, 1>', 'generic<float, 2>')\nHOPPER_INSTANCES = ('late',)\n"
 
 
 @pytest.fixture
-def histogram(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernels.histogram.cpu, "INSTANCES", INSTANCES, raising=False)
+def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A job of its own: a source and a module beside it."""
+    folder = tmp_path / "kernels" / "tiny"
+    folder.mkdir(parents=True)
+    (folder / "gpu.cu").write_text(TINY)
+    (folder / "gpu.py").write_text(TINY_MODULE)
+    monkeypatch.setattr("kernels.common.nvrtc.KERNELS", tmp_path / "kernels")
+    monkeypatch.setattr("kernels.__path__", [str(tmp_path / "kernels")])
+    for name in ("kernels.tiny", "kernels.tiny.gpu"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    return folder / "gpu.cu"
 
 
 def inspect(*words: str) -> tuple[int, str, str]:
@@ -55,11 +57,12 @@ def inspect(*words: str) -> tuple[int, str, str]:
 
 
 @pytest.mark.parametrize("architecture", ["sm_75", "sm_90"])
-def test_histogram(architecture: str, histogram: None) -> None:
-    status, out, _ = inspect("histogram", "--variant", "eight copies", "--arch", architecture, "--json", "--sass")
-    found = json.loads(out)
-    (kernel,) = found["kernels"]
-    assert status == 0 and found["architecture"] == architecture
+def test_histogram(architecture: str) -> None:
+    status, out, _ = inspect("histogram", "--kernel", COPIES[1], "--arch", architecture, "--json", "--sass")
+    result = json.loads(out)
+    (kernel,) = result["kernels"]
+    assert status == 0 and (result["target"], result["architecture"]) == ("histogram", architecture)
+    assert (kernel["source"], kernel["name"], kernel["instance"]) == ("histogram/gpu.cu", COPIES[1], COPIES[1])
     # One increment for each of the 16 samples of a tile, and one each in the loops before and after the tiles.
     fused = "ATOMS.POPC.INC" if architecture == "sm_90" else "ATOMS.ADD"
     assert kernel["shared atomics"] == sum(fused in line for line in kernel["listing"]) >= 18
@@ -69,50 +72,110 @@ def test_histogram(architecture: str, histogram: None) -> None:
     assert 100 < kernel["total"] <= len(kernel["listing"])
 
 
-@pytest.mark.parametrize("family", [*STUDIES])
-def test_every_variant_of_every_family(family: str) -> None:
-    variants = importlib.import_module(f"kernels.{'histogram_ladder' if family == 'histogram' else family}").VARIANTS
-    status, out, err = inspect(family, "--arch", "sm_90")
-    rows = {line.split()[0] for line in out.partition("\nvariant ")[2].splitlines()[1:]}
-    assert (status, err) == (0, "")
-    assert rows >= set(variants) - {"cublas"}  # which is no kernel of ours
-
-
-def test_two_variants_side_by_side(histogram: None) -> None:
-    status, out, _ = inspect("histogram", "--variant", "one copy", "--variant", "eight copies", "--arch", "sm_86")
+def test_two_kernels_side_by_side() -> None:
+    status, out, _ = inspect("histogram", "--kernel", COPIES[0], "--kernel", COPIES[1], "--arch", "sm_86")
     assert status == 0
     header = next(line for line in out.splitlines() if line.endswith("difference"))
-    assert header.split() == ["one", "copy", "eight", "copies", "difference"]
+    assert header.split() == [*" ".join(COPIES).split(), "difference"]
     name, *numbers = next(line for line in out.splitlines() if line.startswith("total")).split()
     assert name == "total" and int(numbers[1]) - int(numbers[0]) == int(numbers[2]) > 0
     assert "DMMA" not in out
 
 
-def test_listing(histogram: None) -> None:
-    status, out, _ = inspect("histogram", "--variant", "one copy", "--arch", "sm_90", "--sass")
+def test_listing() -> None:
+    status, out, _ = inspect("histogram", "--kernel", COPIES[0], "--arch", "sm_90", "--sass")
     assert status == 0
-    listing = out.split("one copy:\n")[1].splitlines()
+    listing = out.split(f"{COPIES[0]}:\n")[1].splitlines()
     assert listing[0].startswith("0000  ") and any("ATOMS.POPC.INC" in line for line in listing)
     assert not any("/*" in line or ";" in line for line in listing)
 
 
+# --- which kernels there are ------------------------------------------------------------------------------------------
+
+
+def test_every_kernel_of_every_source_is_shown() -> None:
+    """As many `__global__` functions as the sources have, and each of them with an instance."""
+    assert {source for sources in targets().values() for source in sources} == set(nvrtc.KERNELS.rglob("*.cu"))
+    for target, sources in targets().items():
+        for source in sources:
+            texts = b"".join(nvrtc.include_closure(source).values()).decode()
+            kernels = kernels_of(source)
+            assert len(kernels) == len(re.findall(r"^[^/\n]*\b__global__\b", texts, re.MULTILINE)) > 0, source
+            shown = {choice.instance.partition("<")[0] for choice in choose(target) if choice.source == source}
+            assert shown == set(kernels), source
+
+
+@pytest.mark.parametrize("job", STUDIES)
+def test_jobs_and_studies_are_targets(job: str) -> None:
+    """Of a study every variant that is a kernel of its own."""
+    assert choose(job)
+    names = {choice.name for choice in choose(f"study/{job}")}
+    assert names == set(STUDIES[job].variants) - {"production", "cublas"}
+
+
+def test_one_instance_of_each_kernel_or_all() -> None:
+    one = {choice.name: choice for choice in choose("stencil")}
+    assert one["box"].instance.startswith("box<float, ") and one["weighted"].instance == "weighted<float, float>"
+    every = choose("stencil", every=True)
+    boxes = [choice.instance for choice in every if choice.instance.startswith("box<")]
+    assert len(every) > 50 and len(boxes) == len(one["box"].further) + 1 and set(one["box"].further) < set(boxes)
+    assert [choice.instance for choice in choose("transpose", ("ragged",))] == ["ragged<u32, 64, 128, 256>"]
+    (other,) = choose("matmul", ("finish_floats<Float64, 16>",))
+    assert (other.source.name, other.name, other.instance) == ("gpu.cu", *["finish_floats<Float64, 16>"] * 2)
+
+
+DECLARATIONS = """
+// __global__ void in_a_comment(int* x) {}
+/* __global__ void in_another(int* x) {} */
+#define BOUNDS(n) \\
+    __launch_bounds__(n)
+__global__ void simple(int* x) { f(x); }
+template <typename T,
+          int N = (1 + 2) * 3>
+__global__ void __launch_bounds__(first(second(N, 1), 2), N > 2 ? 1 : 2)
+bounded(T* x,
+        void (*callback)(int)) {
+    g(x);
+}
+extern "C" __global__ void BOUNDS(64) with_macro(int* x){}
+__global__ void attributed(int* x) ATTRIBUTE;
+template <int N> __global__ __launch_bounds__(N) void late_void(int* x) {}
+__global__ void __launch_bounds__(64) __maxnreg__(32) two_attributes() {}
+"""
+
+
+def test_declarations_are_parsed(tmp_path: Path) -> None:
+    source = tmp_path / "some.cu"
+    source.write_text(DECLARATIONS.replace("attributed(int* x) ATTRIBUTE;", "declared(int* x);"))
+    names = ["simple", "bounded", "with_macro", "declared", "late_void", "two_attributes"]
+    assert kernels_of(source) == names
+    source.write_text("__global__ void nothing")
+    with pytest.raises(ValueError, match="expected a function after __global__"):
+        kernels_of(source)
+
+
 @pytest.mark.parametrize("architecture", ["sm_75", "sm_80", "sm_90", "sm_120"])
-def test_counts_of_a_small_kernel(architecture: str, tiny: str) -> None:
-    status, out, err = inspect(tiny, "--arch", architecture, "--json")
-    assert status == 0
-    assert err == "left out, because kernels/study/variant.py names no INSTANCES of them: generic\n"
-    plain, named = json.loads(out)["kernels"]
+def test_counts_of_a_small_kernel(architecture: str, tiny: Path) -> None:
+    assert list(declared(tiny)) == ["plain", "named", "generic", "late"]
+    status, out, err = inspect("tiny", "--arch", architecture, "--json")
+    assert (status, err) == (0, "left out, because only sm_90a has the instructions: late\n")
+    plain, named, generic = json.loads(out)["kernels"]
     assert plain["static shared bytes"] == 400 and named["static shared bytes"] == 0
     assert (plain["barriers"], plain["shuffles"], plain["shared stores"], plain["global stores"]) == (1, 1, 1, 1)
     assert plain["global loads"] == 1 and 1 <= plain["shared loads"] <= 2
     assert plain["branches"] == named["branches"] == 0
     assert (named["global loads"], named["FFMA"], named["global atomics"]) == (3, 1, 1)
+    assert generic["instance"] == "generic<float, 1>"
 
 
-def test_all_variants_are_rows(tiny: str) -> None:
-    status, out, _ = inspect(tiny, "--variant", "named")
+def test_what_is_shown(tiny: Path) -> None:
+    status, out, _ = inspect("tiny", "--variant", "named")
     header, row = out.splitlines()[-2:]
-    assert status == 0 and header.split()[:2] == ["variant", "registers"] and row.split()[0] == "named"
+    assert status == 0 and header.split()[:2] == ["kernel", "registers"] and row.split()[0] == "named"
+    status, out, _ = inspect("tiny", "--kernel", "generic")
+    assert status == 0 and "generic is generic<float, 1> in tiny/gpu.cu, one of 2 instances\n" in out
+    status, out, _ = inspect("tiny", "--kernel", "generic", "--all")
+    assert status == 0 and "generic<float, 2> is generic<float, 2> in tiny/gpu.cu\n" in out
 
 
 def test_count() -> None:
@@ -122,23 +185,18 @@ def test_count() -> None:
     assert found == {"global loads": 1, "global atomics": 1, "branches": 1, "total": 5}
 
 
-def test_unknown_names(tiny: str) -> None:
-    with pytest.raises(UsageError, match="expected a family out of variant, got histogram"):
-        choose_instances("histogram", ())
-    with pytest.raises(UsageError, match="expected a variant out of plain, named, got generic"):
-        choose_instances(tiny, ("generic",))
-    status, _, err = inspect(tiny, "--arch", "sm_12")
+def test_unknown_names(tiny: Path) -> None:
+    with pytest.raises(UsageError, match="expected one of tiny, got histogram"):
+        choose("histogram")
+    for name in ("other", "other<1>"):
+        with pytest.raises(UsageError, match=f"expected a kernel out of plain, named, generic, late, .* got {name}"):
+            choose("tiny", (name,))
+    status, _, err = inspect("tiny", "--kernel", "plain", "--arch", "sm_12")
     assert status == 2 and err.startswith("error: expected an architecture out of sm_75, ") and err.count("\n") == 1
 
 
-def test_only_templates(tiny: str, tmp_path: Path) -> None:
-    (tmp_path / "variant.cu").write_text("template <int N>\n__global__ void generic(int* out) { *out = N; }")
-    with pytest.raises(UsageError, match=r"only templates, and kernels/study/variant.py names no INSTANCES"):
-        choose_instances(tiny, ())
-
-
-def test_source_that_does_not_compile(tiny: str, tmp_path: Path) -> None:
-    (tmp_path / "variant.cu").write_text("__global__ void plain(int* out) { *out = nothing; }")
+def test_source_that_does_not_compile(tiny: Path) -> None:
+    tiny.write_text("__global__ void plain(int* out) { *out = nothing; }")
     with pytest.raises(PipelineError, match=r"does not compile for sm_90.*nothing") as caught:
         inspection.inspect(tiny, {"plain": "plain"}, "sm_90")
     assert "\n" not in str(caught.value)
@@ -150,7 +208,7 @@ def test_missing_tools(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
     assert find_tools()["nvdisasm"] == "/usr/bin/nvdisasm"
     monkeypatch.setattr("shutil.which", lambda name: None)
-    status, out, err = inspect("limits")
+    status, out, err = inspect("study/roofline")
     assert (status, out) == (2, "")
     assert err.startswith("error: inspect needs cuobjdump and nvdisasm; install the extra inspect")
     assert err.count("\n") == 1

@@ -12,7 +12,7 @@ from kernels.study.variant import Variant, by_name
 from pipeline.errors import PipelineError, UsageError
 from pipeline.study.run import ATTEMPTS, COPIES, Finding, choose_cases, median_ms, run_study
 from tests.cases.toy_study import WHOLE, FakeDevice, case, toy
-from workflows.study.registry import FAMILIES, STUDIES
+from workflows.study.registry import JOBS, STUDIES
 from workflows.study.study import Case, Study, parameters
 
 
@@ -160,23 +160,23 @@ def test_choose_cases() -> None:
 
 
 def test_studies_are_found_by_name() -> None:
-    assert set(STUDIES) <= set(FAMILIES)
+    assert set(STUDIES) <= set(JOBS)
     assert "os" not in STUDIES
     with pytest.raises(KeyError):
         STUDIES["os"]
 
 
-@pytest.mark.parametrize("family", STUDIES)
-def test_conclusions_of_nothing_are_not_judged(family: str) -> None:
-    for conclusion in STUDIES[family].conclusions:
+@pytest.mark.parametrize("job", STUDIES)
+def test_conclusions_of_nothing_are_not_judged(job: str) -> None:
+    for conclusion in STUDIES[job].conclusions:
         with pytest.raises(KeyError):
             conclusion.judge([])
 
 
-@pytest.mark.parametrize("family", STUDIES)
-def test_a_study_is_whole(family: str) -> None:
-    study = STUDIES[family]
-    assert study.family == family
+@pytest.mark.parametrize("job", STUDIES)
+def test_a_study_is_whole(job: str) -> None:
+    study = STUDIES[job]
+    assert study.job == job
     assert any(c.quick for c in study.cases)
     tables = {c.table for c in study.cases}
     assert all(figure.table in tables for figure in study.figures)

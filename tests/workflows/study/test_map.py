@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from kernels.map.gpu import OPERATIONS, VARIANTS
+from kernels.map.gpu import OPERATIONS
+from kernels.study.map import VARIANTS
 from workflows.study.map import BROKEN, MATRICES, PRODUCTS, STUDY, VECTORS, operation_of
 from workflows.study.study import Case, Row
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from kernels.study.stencil import COURSE_TYPES, OUT, VARIANTS
-from workflows.study.stencil import BROKEN, LARGE_RADIUS, SMALL_RADIUS, STUDY
+from kernels.study.stencil import COURSE_TYPES, VARIANTS
+from workflows.study.stencil import BROKEN, LARGE_RADIUS, SMALL_RADIUS, STUDY, out_dtype
 from workflows.study.study import Row
 
 
@@ -29,7 +29,7 @@ def test_disagreement(dtype: str, radius: int) -> None:
     case = replace(case, sizes=(5000,))
     arrays = STUDY.inputs(case, np.random.default_rng(0))
     expected = STUDY.reference(arrays, case)
-    right = expected.astype(OUT[dtype])
+    right = expected.astype(out_dtype(case))
     assert STUDY.disagreement(right, expected, arrays, case) is None
     assert "5000" in str(STUDY.disagreement(right[:-1], expected, arrays, case))
     assert STUDY.disagreement(right.astype(np.float16), expected, arrays, case)

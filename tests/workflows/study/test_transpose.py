@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from kernels.transpose.gpu import VARIANTS
+from kernels.study.transpose import VARIANTS
 from workflows.study.study import Case, Row, parameters
 from workflows.study.transpose import BROKEN, SQUARES, STUDY, TILE_SIDES
 

@@ -1,0 +1,59 @@
+"""Counts samples on a GPU: the launch wrapper for the kernels in `gpu.cu`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kernels.common.memory import pooled_zeros
+from kernels.histogram.binning import Binning
+from kernels.histogram.launch import THREADS, launch_plan
+
+KERNELS = ("histogram_shift", "histogram_regular", "histogram_search", "histogram_narrow", "histogram_bytes")
+
+# One instance of each kernel; `launch_plan` chooses among more types of samples and numbers of copies.
+INSTANCES = (
+    "histogram_shift<int, 4, 1>",
+    "histogram_regular<float, 4, 1, true>",
+    "histogram_search<float, 4, 1, ByValue<float>, true>",
+    "histogram_narrow<short, 16>",
+    "histogram_bytes<u8, 32>",
+)
+
+
+def histogram(samples: Any, binning: Binning) -> Any:
+    """Count samples on the device that holds them.
+
+    Parameters
+    ----------
+    samples : CuPy array, shape (n,), C-contiguous, dtype ``binning.dtype``
+        n may exceed 2**32.
+    binning
+
+    Returns
+    -------
+    CuPy int64 array, shape (bins + 3,)
+        Underflow, the bins, overflow, NaN, on the current stream.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the array is of another dtype, has more than one dimension or has gaps.
+    """
+    import cupy
+
+    if samples.dtype != binning.dtype:
+        raise TypeError(f"histogram: expected samples of {binning.dtype}, got {samples.dtype}; convert them first")
+    if samples.ndim != 1 or not samples.flags.c_contiguous:
+        raise ValueError(f"histogram: expected one contiguous dimension, got shape {samples.shape}, strides "
+                         f"{samples.strides}; pass cupy.ascontiguousarray(samples).ravel()")  # fmt: skip
+    plan = launch_plan(binning, int(cupy.cuda.runtime.getDevice()))
+    slots = pooled_zeros(binning.slots)
+    parts = [samples] if len(samples) <= plan.most else [
+        samples[start : start + plan.most] for start in range(0, len(samples), plan.most)
+    ]  # fmt: skip
+    for part in parts if len(samples) else ():
+        arguments = (part, np.int64(len(part)), slots, *plan.arguments)
+        plan.kernel((plan.grid,), (THREADS,), arguments, shared_mem=plan.shared_mem)
+    return slots.view(cupy.int64)

@@ -1,0 +1,145 @@
+"""Which kernels there are to inspect: those that the sources define, and the instances that modules declare of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+
+from kernels.common import nvrtc
+from pipeline.errors import UsageError
+
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+_WORD = re.compile(r"\s*(\w+)\s*")
+_PREFERRED = (re.compile(r"\b[fF]loat(32)?\b"), re.compile(r"\bu32\b"))
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A kernel to look at.
+
+    Attributes
+    ----------
+    source
+        Path of its `.cu` file.
+    name
+        Of the kernel, or of the variant of a study; the instance itself where that was asked for.
+    instance
+        The kernel with its template arguments.
+    further
+        Other instances under the same name, which are not looked at.
+    """
+
+    source: Path
+    name: str
+    instance: str
+    further: tuple[str, ...] = ()
+
+
+def targets() -> dict[str, tuple[Path, ...]]:
+    """What can be inspected: the `.cu` files of each job, and those of each study as ``study/<job>``."""
+    found: dict[str, tuple[Path, ...]] = {}
+    studies = nvrtc.KERNELS / "study"
+    for source in sorted(nvrtc.KERNELS.glob("*/*.cu")):
+        name = f"study/{source.stem}" if source.parent == studies else source.parent.name
+        found[name] = (*found.get(name, ()), source)
+    return dict(sorted(found.items(), key=lambda item: ("/" in item[0], item[0])))
+
+
+def kernels_of(source: Path) -> list[str]:
+    """Names of the `__global__` functions of a source and of the headers that it includes, in their order."""
+    names = []
+    for text in nvrtc.include_closure(source).values():
+        plain = _COMMENT.sub(" ", text.decode()).replace("\\\n", " ")
+        names += [_function_name(plain, match.end()) for match in re.finditer(r"\b__global__\b", plain)]
+    return list(dict.fromkeys(names))
+
+
+def _function_name(text: str, at: int) -> str:
+    """The name of the function whose declaration goes on at a position: what stands before the parameters.
+
+    Parentheses after any other word are those of an attribute or a macro, as in ``__launch_bounds__(f(a, b))``.
+    """
+    while word := _WORD.match(text, at):
+        at = word.end()
+        if not text.startswith("(", at):
+            continue
+        depth, at = 1, at + 1
+        while depth and at < len(text):
+            depth += {"(": 1, ")": -1}.get(text[at], 0)
+            at += 1
+        if text[at:].lstrip()[:1] in ("{", ";"):
+            return word[1]
+    raise ValueError(f"expected a function after __global__, got {text[at : at + 40].split()}")
+
+
+def declared(source: Path) -> dict[str, tuple[str, ...]]:
+    """Instances that the module beside a source declares, by name: its `INSTANCES`, and its `HOPPER_INSTANCES`.
+
+    Either is a tuple of instances, known by the names of their kernels, or maps the variants of a study to them.
+    """
+    if not source.with_suffix(".py").is_file():
+        return {}
+    module = _module(source)
+    by_name: dict[str, tuple[str, ...]] = {}
+    for attribute in ("INSTANCES", "HOPPER_INSTANCES"):
+        instances = getattr(module, attribute, ())
+        pairs = instances.items() if isinstance(instances, Mapping) else ((_kernel(one), one) for one in instances)
+        for name, instance in pairs:
+            by_name[name] = (*by_name.get(name, ()), instance)
+    return by_name
+
+
+def hopper_only(choice: Choice) -> bool:
+    """Whether an instance compiles for sm_90a alone."""
+    return choice.instance in getattr(_module(choice.source), "HOPPER_INSTANCES", ())
+
+
+def _module(source: Path) -> ModuleType:
+    return import_module(".".join(source.relative_to(nvrtc.KERNELS.parent).with_suffix("").parts))
+
+
+def _kernel(instance: str) -> str:
+    return instance.partition("<")[0]
+
+
+def choose(target: str, names: Sequence[str] = (), every: bool = False) -> list[Choice]:
+    """Kernels of a job or of a study to look at: one instance of each, that for 4-byte elements if there is one.
+
+    Parameters
+    ----------
+    target
+        A name in `targets`.
+    names
+        Kernels, variants or whole instances; all kernels where none is named.
+    every
+        All instances, not one of each.
+
+    Raises
+    ------
+    UsageError
+        If there is no such target, kernel, variant or instance.
+    """
+    known = targets()
+    if target not in known:
+        raise UsageError(f"expected one of {', '.join(known)}, got {target}")
+    everything = [(source, name, found) for source in known[target] for name, found in declared(source).items()]
+    chosen = []
+    for source, name, found in everything:
+        if names and name not in names:
+            continue
+        first = next((one for pattern in _PREFERRED for one in found if pattern.search(one)), found[0])
+        for instance in found if every else (first,):
+            further = () if every else tuple(other for other in found if other != first)
+            chosen.append(Choice(source, instance if every and len(found) > 1 else name, instance, further))
+    by_name = {name: source for source, name, _ in everything}
+    for name in names:
+        if name in by_name:
+            continue
+        if "<" not in name or _kernel(name) not in by_name:
+            raise UsageError(f"expected a kernel out of {', '.join(by_name)}, or an instance of one, got {name}")
+        chosen.append(Choice(by_name[_kernel(name)], name, name))
+    return chosen
