@@ -16,8 +16,7 @@ struct alignas(16) Pack {
     T item[SIZE];
 };
 
-// The next elements of a row with `left` elements to go; `beyond` pads it. ALIGNED: rows are whole packs, aligned to 16
-// bytes.
+// The next elements of a row of which `left` remain; `beyond` pads the rest. ALIGNED: rows are whole, aligned packs.
 template <bool ALIGNED, typename T>
 __device__ Pack<T> load_pack(const T* from, i64 left, T beyond) {
     if (ALIGNED && left > 0) return *reinterpret_cast<const Pack<T>*>(from);

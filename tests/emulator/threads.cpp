@@ -117,7 +117,7 @@ void draw_switch() {
     until_switch = interval ? 1 + source_of_random.below(2 * interval) : ~std::uint64_t(0);
 }
 
-// Puts a thread at the end of the ring, or before another one in it.
+// Puts this thread at the end of the ring or, in order ANY, in the place of a random one, and switches to the next.
 void let_others_go() {
     make_ready(*current);
     if (order == ANY) {

@@ -100,7 +100,7 @@ unsigned host_existing_lanes() {
         found |= unsigned(fibers[current->warp * WARP + lane].state != State::DONE) << lane;
     return found;
 }
-unsigned host_active_lanes() { return 1u << current->lane; }  // lanes may diverge anywhere, so kernels may not rely on more
+unsigned host_active_lanes() { return 1u << current->lane; }  // lanes may diverge anywhere: no kernel may rely on more
 
 int host_barrier_vote(int line, int predicate) {
     count_access(nullptr);
