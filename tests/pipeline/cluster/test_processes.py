@@ -240,7 +240,11 @@ def dies(block: NDArray[Any], options: HistogramOptions) -> NDArray[np.int64]:
 
 
 @pytest.mark.usefixtures("per_core")
-@pytest.mark.parametrize("compute", [loses_its_context_once, kills_every_worker_once])
+@pytest.mark.parametrize(
+    ("placement", "compute"),
+    [(True, loses_its_context_once), (True, kills_every_worker_once), (False, kills_every_worker_once)],
+    indirect=["placement"],
+)
 def test_chunks_of_a_dead_process_are_computed_again(
     path: str,
     placement: Placement,
