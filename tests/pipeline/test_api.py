@@ -84,6 +84,7 @@ def test_wrong_calls(data: Path) -> None:
         (("histogram", data), {"device": "gpu", "scheduler": None}, "expected a GPU"),
         (("histogram", f"{data}.gone"), {}, "expected a file of samples, found none there"),
         (("histogram", data), {"device": "tpu"}, "--device: expected one of auto, gpu, cpu, got 'tpu'"),
+        (("histogram", data), {"byteorder": "x"}, "--byteorder: expected one of little, big, got 'x'"),
     ):
         if "GPU" in message and not pytest.importorskip("pipeline.gpu.devices").find_devices().missing:
             continue
