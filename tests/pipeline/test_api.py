@@ -87,6 +87,7 @@ def test_wrong_calls(data: Path) -> None:
         (("histogram",), {}, "expected one or more files or arrays, got none"),
         (("histogram", data), {"device": "tpu"}, "--device: expected one of auto, gpu, cpu, got 'tpu'"),
         (("histogram", data), {"byteorder": "x"}, "--byteorder: expected one of little, big, got 'x'"),
+        (("reduce", data), {"op": ["sum"]}, r"reduce: --op: expected names separated by commas, got \['sum'\]"),
     ):
         if "GPU" in message and not pytest.importorskip("pipeline.gpu.devices").find_devices().missing:
             continue
