@@ -106,6 +106,8 @@ def run(
         raise UsageError(f"expected the options of each of several jobs beside its name, got {', '.join(options)}")
     jobs = [_job(job, options)] if isinstance(job, str) else [_job(*pair) for pair in job]
     inputs = tuple(_input(file) for file in files)
+    if not inputs:
+        raise UsageError("expected one or more files or arrays, got none")
     placement = Placement(device, scheduler, None if scheduler_file is None else os.fspath(scheduler_file))
     settings = Settings(placement, verify, chunk_bytes, device_memory_limit, memory_limit)
     if isinstance(job, str) and isinstance(workflow := jobs[0][0], ArrayJob):
@@ -134,7 +136,7 @@ def _input(file: Path | NDArray[Any]) -> str | NDArray[Any]:
     if isinstance(file, np.ndarray):
         return file
     try:
-        return os.fspath(file)
+        return os.fsdecode(os.fspath(file))
     except TypeError:
         got = type(file).__name__
         raise UsageError(f"expected paths or NumPy arrays, got {got}; convert it with numpy.asarray") from None
