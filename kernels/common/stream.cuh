@@ -1,20 +1,20 @@
-// Reading an array once, at the speed of the memory: what every kernel does that passes over its input.
+// Streams an array once at memory bandwidth: the read loop of every kernel that scans its input.
 #pragma once
 
 #include "common/types.cuh"
 
 constexpr int THREADS = 1024;
-constexpr int LOADS = 4;  // independent 16-byte loads in flight per thread: enough to cover the latency of memory
+constexpr int LOADS = 4;  // independent 16-byte loads in flight per thread: enough to hide the memory latency
 
-// Two blocks a multiprocessor where 2048 threads fit on one: that limits a thread to 32 registers.
+// Two blocks per multiprocessor where it holds 2048 threads, which limits a thread to 32 registers.
 constexpr int BLOCKS_PER_SM = THREADS_PER_SM == 2048 ? 2 : 1;
 
-// What of an array the threads of a block see: with `blocks` of them each sees another part.
+// A block's share of an array: every `blocks`-th tile, from tile `block` on.
 struct Share {
     i64 block, blocks;
 };
 
-// The items of a pack move down by one.
+// Shifts the items of a pack down by one.
 template <typename T>
 __device__ void drop_first(uint4& pack) {
     if (sizeof(T) == 8) pack = {pack.z, pack.w, pack.x, pack.y};
@@ -26,20 +26,22 @@ __device__ void drop_first(uint4& pack) {
     }
 }
 
-// When the next tile is asked for: once this one is counted, or before that. Then it is either copied to where this one was,
-// or the two take turns, which saves an instruction a word and takes twice as much code.
+// When the next tile is loaded. LATER: once this one is counted. COPIED: before that, into a second buffer that is then
+// copied to the first. IN_TURNS: before that, alternating between two buffers, which saves an instruction per word and
+// doubles the code.
 enum class Next { LATER, COPIED, IN_TURNS };
 
 // Architectures after Hopper have fewer registers left for a second tile.
 constexpr Next AHEAD = AFTER_HOPPER ? Next::LATER : Next::COPIED;
 
-// Every thread counts its share of the samples: whole tiles by 16-byte loads, what is before and after them one by one.
-// `prepare` is called while the first loads are under way. `quick` says of a sample whether it is done with it, and where
-// it is not with one of TOGETHER packs, `slow` is given all of them. ONCE: nobody else reads the samples.
+// Every thread counts its share of the samples: whole tiles by 16-byte loads, the head and the tail one by one.
+// `prepare` runs while the first loads are in flight. `quick` returns whether it has handled a sample; if it has not
+// handled one in a group of TOGETHER packs, `slow` gets every sample of the group. ONCE: no other block reads the
+// samples.
 template <int LOADS, Next NEXT, bool ONCE, int TOGETHER, typename T, typename Prepare, typename Quick, typename Slow>
 __device__ void scan_samples(const T* samples, i64 n, Share share, Prepare prepare, Quick quick, Slow slow) {
     constexpr int PER_LOAD = 16 / sizeof(T);
-    constexpr int TILE = THREADS * LOADS;  // 16-byte packs that a block counts at a time
+    constexpr int TILE = THREADS * LOADS;  // 16-byte packs per block and iteration
     const i64 misaligned = i64(reinterpret_cast<u64>(samples) % 16 / sizeof(T));
     const i64 head = min(n, misaligned ? PER_LOAD - misaligned : i64(0));
     const i64 tiles = (n - head) / (TILE * PER_LOAD);
@@ -66,7 +68,7 @@ __device__ void scan_samples(const T* samples, i64 n, Share share, Prepare prepa
             if (done) continue;
 #pragma unroll
             for (int k = first; k < first + TOGETHER; ++k)
-#pragma unroll 1  // seldom needed; unrolled it would be most of the code
+#pragma unroll 1  // rarely runs; unrolled, it would be most of the code
                 for (int j = 0; j < PER_LOAD; ++j) {
                     slow(tile[k].item[0]);
                     drop_first<T>(tile[k].words);
@@ -98,11 +100,11 @@ __device__ void scan_samples(const T* samples, i64 n, Share share, Prepare prepa
         if (!quick(x)) slow(x);
     };
     if (thread < head) one(samples[thread]);
-#pragma unroll 1  // a tail is short; unrolled it costs registers that 32 a thread do not leave
+#pragma unroll 1  // the tail is short; unrolled, it needs more than 32 registers per thread
     for (i64 i = head + tiles * TILE * PER_LOAD + thread; i < n; i += share.blocks * THREADS) one(samples[i]);
 }
 
-// The same for what is done with every sample at once.
+// The same where one function handles every sample.
 template <typename T, typename Count>
 __device__ void for_each_sample(const T* samples, i64 n, Count count) {
     const auto quick = [&](T x) {

@@ -1,8 +1,8 @@
 """Exact binning: float64 edges become thresholds in the sample's own dtype, so that a kernel only compares.
 
-A sample x lies where ``numpy.histogram`` puts ``float64(x)``: in bin i when ``edges[i] <= x < edges[i + 1]``, the
-last edge included. Conversion to float64 keeps the order, so each edge has a smallest value of the dtype that reaches
-it, its threshold, and the slot of a sample is the number of thresholds that are not above it:
+A sample x falls where ``numpy.histogram`` puts ``float64(x)``: in bin i when ``edges[i] <= x < edges[i + 1]``; the
+last bin includes its upper edge. Conversion to float64 preserves order, so each edge has a threshold, the smallest
+value of the dtype that reaches it, and the slot of a sample is the number of thresholds at or below it:
 
 ====================  =============================================
 slot                  holds
@@ -32,16 +32,16 @@ Edges = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Binning:
-    """Where samples of one dtype go.
+    """The bins of a histogram for samples of one dtype.
 
     Attributes
     ----------
     dtype
-        Native-endian dtype of the samples, also of the thresholds.
+        Native-endian dtype of the samples and of the thresholds.
     edges : float64 array, shape (bins + 1,)
         Strictly ascending and finite.
     regular
-        The edges are evenly spaced, up to their own rounding.
+        Whether the edges are evenly spaced, up to their own rounding.
     """
 
     dtype: np.dtype[Any]
@@ -61,14 +61,14 @@ class Binning:
     @cached_property
     def thresholds(self) -> NDArray[Any]:
         """Smallest sample at or above each edge (above the last one); ascending, shape (at most bins + 1,)."""
-        # The last edge belongs to the last bin, so what ends it is the next float64 above it, or infinity.
+        # The last bin includes its upper edge, so it ends at the next float64 above that edge, or at infinity.
         with np.errstate(over="ignore"):
             targets = np.append(self.edges[:-1], np.nextafter(self.edges[-1], np.inf))
         return _smallest_at_least(targets, self.dtype)
 
     @cached_property
     def shift(self) -> int | None:
-        """k when the sample is an integer and bins are exactly 2**k values wide, else None."""
+        """k if the samples are integers and every bin is exactly 2**k values wide, else None."""
         starts = self.thresholds[: self.bins]
         if self.dtype.kind not in "iu" or len(starts) < 2:
             return None
@@ -79,14 +79,14 @@ class Binning:
         inside = (int(np.iinfo(self.dtype).max) - int(starts[0])) // width + 1
         gaps = np.diff(starts.astype(np.int64)).view(np.uint64)  # modulo 2**64, so that no difference overflows
         even = len(starts) == min(self.bins, inside) and bool((gaps == width).all())
-        # With given edges the last bin may end before its width is full.
+        # With explicit edges the last bin may be narrower than the others.
         ends = self.thresholds[self.bins :]
         even = even and not (len(ends) and int(ends[0]) < int(starts[0]) + width * self.bins)
         return width.bit_length() - 1 if even else None
 
     @cached_property
     def slot_of_pattern(self) -> NDArray[np.uint32]:
-        """Slot of every bit pattern of a dtype of one or two bytes, shape (256,) or (65536,)."""
+        """Slot of every bit pattern of a 1- or 2-byte dtype, shape (256,) or (65536,)."""
         values = np.arange(2 ** (8 * self.dtype.itemsize), dtype=f"u{self.dtype.itemsize}").view(self.dtype)
         return np.where(values == values, self.find(values), self.bins + 2).astype(np.uint32)
 
@@ -96,9 +96,9 @@ class Binning:
 
 
 def _smallest_at_least(targets: Edges, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Smallest t of dtype with ``float64(t) >= target``, for ascending targets; those without one are dropped."""
+    """Smallest t of the dtype with ``float64(t) >= target``, for ascending targets; targets without one are dropped."""
     if dtype.kind == "f":
-        with np.errstate(over="ignore"):  # past the dtype's range the answer is infinity
+        with np.errstate(over="ignore"):  # past the dtype's range the result is infinity
             nearest = targets.astype(dtype)
             above = np.nextafter(nearest, dtype.type(np.inf))
         return np.where(nearest.astype(np.float64) < targets, above, nearest)

@@ -1,14 +1,15 @@
-// The counters of a block in shared memory, one for each bin of its window.
+// A block's counters in shared memory, one for each bin of its window.
 //
-// u32 and a constant 1 with the old value unused is what the compiler turns into the fused shared-memory increment,
-// which also merges equal addresses in a warp (sm_80 and newer); a wider counter would become a compare-and-swap loop.
+// An atomicAdd of a constant 1 to a u32 with the old value unused compiles to the fused shared-memory increment, which
+// also merges equal addresses within a warp (sm_80 and newer); a wider counter would become a compare-and-swap loop.
 // The wrapper gives a block fewer than 2^32 samples.
 #pragma once
 
 #include "common/stream.cuh"
 
-// Adds one to words[number * stride / 4]. For the plain statement the compiler needs three instructions for the address;
-// this is one: a shift-add, or, if it does not know the stride, a multiply-add, which runs in a less busy unit.
+// Adds one to words[number * stride / 4]. For the plain expression the compiler computes the address in three
+// instructions; here it takes one: a shift-add or, if the stride is unknown, a multiply-add, which runs in a less busy
+// unit.
 inline __device__ void increment(u32* words, u32 number, u32 stride) {
 #if ON_GPU
     u32 address;
@@ -20,24 +21,24 @@ inline __device__ void increment(u32* words, u32 number, u32 stride) {
 #endif
 }
 
-// A counter has COPIES words, spread over lanes, because lanes that increment the same bank wait for each other. FEW: so
-// few counters that all samples may fall into some neighbouring ones.
+// A counter has COPIES words, shared out among the lanes, because increments of the same bank serialize. FEW: so few
+// counters that all samples may fall into a few adjacent ones.
 template <int COPIES, bool FEW>
 struct Counters {
     static_assert((COPIES & (COPIES - 1)) == 0 && COPIES <= 32, "a copy is chosen by the low bits of the lane");
     u32* words;
     u32* mine;
-    u32 stride;  // bytes; of single words the compiler cannot know that nothing is added to it
+    u32 stride;  // bytes; the zero added for a single copy hides the constant from the compiler
 
     __device__ explicit Counters(u32* shared)
         : words(shared), mine(shared + threadIdx.x % COPIES), stride(COPIES * 4 + (COPIES == 1 ? gridDim.x >> 31 : 0)) {}
 
-    // Index of a counter's first copy. Counters a power of two apart, as round numbers are, would share a bank; with many
-    // copies their own banks keep lanes apart.
+    // Index of a counter's first copy. Counters a power of two apart, as those of round numbers are, would share a
+    // bank; with many copies, lanes use different banks anyway.
     static __device__ u32 place(u32 counter) {
         return COPIES >= 16 ? counter : counter + (FEW ? counter >> 5 : 0) + (counter >> 10);
     }
-    // Words in all, an even number.
+    // Total number of words, even.
     static __device__ u32 size(u32 length) { return ((place(length) + 1) * COPIES + 1) / 2 * 2; }
 
     __device__ void add(u32 counter) { increment(mine, place(counter), stride); }

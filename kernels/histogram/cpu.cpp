@@ -1,13 +1,14 @@
-// Histogram on the CPU: what cpu.py calls. Each function adds the counts of fewer than 2**32 samples to
-// slots (underflow, the bins, overflow, NaN; see binning.py), which have to be exact, so nothing here rounds but guesses.
+// Histogram on the CPU, called by cpu.py. Each function adds the counts of fewer than 2**32 samples to slots
+// (underflow, the bins, overflow, NaN; see binning.py). Counts are exact: only guesses round, and each is checked by a
+// comparison.
 //
 //   count_shifted    integers in bins 2**shift wide, the last one up to `reach`: subtract, shift
-//   count_patterns   samples of one or two bytes: a table says the slot of each pattern
-//   count_guessed    bins about as wide as each other: a line says the slot or the one before, a comparison which
-//   count_searched   any bins: binary search, without a branch, of several samples side by side
+//   count_patterns   samples of one or two bytes: a table holds the slot of each bit pattern
+//   count_guessed    bins of about equal width: a linear map gives the slot or the one before, a comparison decides
+//   count_searched   any bins: branch-free binary search, for several samples side by side
 //
-// The slots of a piece of samples are found first, many to an instruction, and then counted: in several tables in turns,
-// because a sample that meets the counter of the one before waits until that is stored.
+// The slots of a piece of samples are computed first, vectorized, and then counted in several tables in turn: a sample
+// that hits the same counter as the one before would wait for its store.
 
 #include <cstddef>
 #include <cstdint>
@@ -17,10 +18,10 @@ namespace {
 using std::size_t;
 typedef uint32_t u32;
 
-constexpr size_t PIECE = 1024;  // samples: their slots, 4 KiB, stay in the first-level cache
-constexpr size_t ABREAST = 16;  // samples that are searched for side by side
+constexpr size_t PIECE = 1024;  // samples at a time: their slots, 4 KiB, stay in the L1 cache
+constexpr size_t ABREAST = 16;  // samples searched side by side
 
-// Where samples are counted: `tables` of u32, `stride` apart and zero at first; none: in the slots themselves.
+// Where samples are counted: `count` zeroed tables of u32, `stride` apart; if there is none, in the slots themselves.
 struct Counters {
     int64_t* slots;
     size_t number;
@@ -53,7 +54,7 @@ struct Counters {
     }
 };
 
-// `find(samples, n, slot)` says the slots of up to PIECE samples.
+// `find(samples, n, slot)` computes the slots of up to PIECE samples.
 template <class T, class Find>
 void count(const T* samples, size_t n, const Counters& counters, Find find) {
     u32 slot[PIECE];
@@ -65,7 +66,7 @@ void count(const T* samples, size_t n, const Counters& counters, Find find) {
     counters.finish();
 }
 
-// Where floats were placed NaN counts as underflow.
+// The float paths count NaN as underflow; callers move these counts to the NaN slot.
 template <class T>
 size_t count_nan(const T* samples, size_t n) {
     size_t found = 0;
@@ -77,7 +78,7 @@ template <class T, class U>
 void shifted(const void* data, size_t n, uint64_t first, uint64_t reach, int shift, const Counters& counters) {
     const T* samples = static_cast<const T*>(data);
     const T least = static_cast<T>(first);
-    const U furthest = static_cast<U>(reach);  // what is below the first bin is further, modulo 2**bits
+    const U furthest = static_cast<U>(reach);  // samples below the first bin wrap around to larger offsets
     const u32 overflow = static_cast<u32>(counters.number - 2);
     const U most = static_cast<U>(-1), last = overflow - 2 < most ? static_cast<U>(overflow - 2) : most;
     size_t below = 0;
@@ -105,7 +106,7 @@ void patterns(const void* data, size_t n, const u32* slot_of, const Counters& co
 struct LinearMap {
     double scale, offset, top;
 
-    // Never less for a larger sample, however this rounds; NaN is 0.
+    // Monotonic, however it rounds; NaN maps to 0.
     template <class T>
     u32 operator()(T sample) const {
         double place = static_cast<double>(sample) * scale + offset;
@@ -146,7 +147,7 @@ void searched(const void* data, size_t n, const void* edges, size_t last, const 
     const T* samples = static_cast<const T*>(data);
     const T* thresholds = static_cast<const T*>(edges);
     size_t nan = 0;
-    // Each step halves how many thresholds can be the next one above a sample.
+    // Each step halves the candidates for the next threshold above a sample.
     auto search = [=](const T* part, u32* __restrict slot, size_t length) {
         u32 found[ABREAST] = {};
         size_t left = last;
@@ -177,7 +178,7 @@ double next_below(double value) { return __builtin_nextafter(value, -__builtin_i
 
 }  // namespace
 
-// Types of samples are numbered as in cpu.py.
+// Sample types, numbered as in cpu.py.
 enum Type { INT16, UINT16, INT32, UINT32, INT64, UINT64, FLOAT32, FLOAT64 };
 
 #define COUNTERS Counters{slots, number, tables, stride, count}
@@ -203,8 +204,8 @@ void count_patterns(int bytes, const void* samples, size_t n, const u32* slot_of
         patterns<uint16_t>(samples, n, slot_of, COUNTERS);
 }
 
-// Whether the line says of every sample its slot or the one before: it does if it does of the first and the last one of
-// each slot.
+// Whether the map gives every sample its slot or the one before. As it is monotonic, checking the first and the last
+// sample of each slot is enough.
 int holds(int type, const void* thresholds, size_t last, double scale, double offset) {
     LinearMap line{scale, offset, static_cast<double>(last - 1)};
     float infinite = __builtin_inff();

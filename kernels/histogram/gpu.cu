@@ -1,23 +1,23 @@
-// Histogram: count samples.
+// Histogram kernels.
 //
-// Every kernel counts into slots (0 underflow, 1..bins, bins + 1 overflow, bins + 2 NaN), with the same result:
+// All of them count into slots (0 underflow, 1..bins, bins + 1 overflow, bins + 2 NaN), with the same result:
 //   histogram_shift    integers, bins 2^k values wide: subtract, compare, shift
-//   histogram_regular  evenly spaced edges: a linear map gives the bin, near a border the threshold there decides
+//   histogram_regular  evenly spaced edges: a linear map gives the bin; near an edge, its threshold decides
 //   histogram_search   any edges: lookup cells along a linear map give the slot, or the threshold to compare with
 //   histogram_narrow   16-bit integers: a linear map gives the counter; the host has checked all 65536 values
 //   histogram_bytes    8-bit samples: count all 256 values, bin them at the end
 //
-// Each is three parts: where a sample falls (locate.cuh), how a block counts (counters.cuh), how samples are read
-// (common/stream.cuh). Thresholds are exact in the type of the key (binning.py), and where a position does not settle the
-// bin, a threshold decides: nothing here rounds, whatever the edges.
-// A block counts a window of bins: where shared memory does not hold them all, each block has one window, and blocks of
-// every window read the same samples at the same time, most of them from the L2 cache.
+// Each combines three parts: where a sample falls (locate.cuh), how a block counts (counters.cuh), how samples are read
+// (common/stream.cuh). Thresholds are exact in the key type (binning.py) and decide wherever a position does not
+// determine the bin, so counts are exact for any edges.
+// If shared memory does not hold all counters, they are divided into windows, one per block; blocks of different
+// windows read the same samples at the same time, mostly from the L2 cache.
 
 #include "histogram/counters.cuh"
 #include "histogram/locate.cuh"
 
-// Where counts go: counter i of `all` is that of slot i + FIRST_SLOT. Slots beyond them (overflow, NaN) and before them
-// (underflow) have counters apart. A block has `length` counters at most.
+// Where counts go: counter i of `all` is that of slot i + FIRST_SLOT. The slots after them (overflow, NaN) and before
+// them (underflow) have separate counters. A window has at most `length` counters.
 struct Windows {
     u64* slots;
     u32 all, length;
@@ -26,7 +26,7 @@ struct Windows {
 constexpr u32 APART = 4;  // counters of a block outside its window: not counted here, overflow, NaN, underflow
 
 // WINDOWS: 1, 2, or 0 for any number. Two windows take alternate counters, so that blocks of both have the same load
-// whatever the distribution; more than two follow one another.
+// whatever the distribution; more than two are contiguous.
 template <typename T, int COPIES, int WINDOWS, typename Locate>
 __device__ void count_samples(const T* samples, i64 n, Locate locate, Windows windows, const u32* slot_of, u32* shared) {
     constexpr u32 FIRST = Locate::FIRST_SLOT;
@@ -39,7 +39,7 @@ __device__ void count_samples(const T* samples, i64 n, Locate locate, Windows wi
         for (u32 i = threadIdx.x; i < counters.size(length + APART - 1); i += THREADS) shared[i] = 0;
         __syncthreads();
     };
-    // Index of a counter in the window; far above it for counters of other windows.
+    // Index of a counter in this window; far above its length for counters of other windows.
     const auto place = [&](u32 counter) {
         if (WINDOWS == 2) return __funnelshift_r(counter, counter, 1) - (mine << 31);
         return counter - first;
@@ -47,7 +47,7 @@ __device__ void count_samples(const T* samples, i64 n, Locate locate, Windows wi
     const auto quick = [&](T x) {
         u32 counter;
         const bool found = locate.quick(Key<T>::of(x), counter);
-        // Samples not counted here go to the counter after the window, which costs less than a branch.
+        // Samples of other windows go to a dummy counter after this one, which is cheaper than a branch.
         counter = Locate::MISSES && !found ? length : place(counter);
         counters.add(WINDOWS != 1 || Locate::BEYOND ? min(counter, length) : counter);
         return found;
@@ -100,7 +100,7 @@ histogram_regular(const T* samples, i64 n, u64* slots, u32 all, u32 window, u32 
     count_samples<T, COPIES, WINDOWS>(samples, n, locate, Windows{slots, all, window}, nullptr, shared);
 }
 
-// The table and, where HELD, the thresholds are copied to shared memory, behind the counters.
+// The table and, if HELD, the thresholds are copied to shared memory, after the counters.
 template <typename T, int COPIES, int WINDOWS, typename Map, bool HELD>
 __global__ void __launch_bounds__(THREADS, 1)
 histogram_search(const T* samples, i64 n, u64* slots, u32 all, u32 window, u32 bins,

@@ -1,4 +1,4 @@
-"""How a binning is counted on a device: which kernel, how many copies of its counters, and the kernel's arguments."""
+"""Launch plan of a binning on a device: the kernel, the number of copies of its counters, the kernel's arguments."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ APART = 4  # APART in gpu.cu
 C_TYPES = dtypes.C_TYPES | {"int8": "u8"}  # all 256 values are counted by their bits, and binned at the end
 # C type of the keys of a linear map, by NumPy type.
 KEY_TYPES = {"i4": "int", "u4": "u32", "i8": "i64", "u8": "u64", "f4": "float", "f8": "double"}
-# Copies of a block's counters, by bytes of a sample: narrower samples mean more increments per byte read.
+# Copies of a block's counters, by bytes per sample: narrower samples mean more increments per byte read.
 COPIES = {1: 32, 2: 16, 4: 2, 8: 2}
-SEARCH_COPIES = 16  # a search has two bank conflicts of its own before it counts
+SEARCH_COPIES = 16  # a search already has two bank-conflicting reads before the increment
 CELLS_PER_THRESHOLD = 32
 
 
@@ -36,13 +36,13 @@ class Plan:
     Attributes
     ----------
     kernel, grid, shared_mem
-        Of the launch.
+        Launch configuration.
     most
-        Samples that one launch may count, because a block counts in 32 bits.
+        Limit of samples per launch, because a block counts in 32 bits.
     slots
         Number of slots.
     arguments
-        Those after the slots.
+        Kernel arguments after the slots.
     """
 
     kernel: nvrtc.Kernel
@@ -55,7 +55,7 @@ class Plan:
 
 @lru_cache(maxsize=8)
 def launch_plan(binning: Binning, index: int) -> Plan:
-    """Cached: a stream counts block after block, and copying the thresholds of many bins takes a while."""
+    """The plan; cached, because a stream counts many blocks, and copying the thresholds of many bins takes time."""
     itemsize, shared_per_block = binning.dtype.itemsize, device.limits().shared_per_block
     narrow = _narrow(binning, shared_per_block)
     shifted = binning.shift is not None and _reach(binning) + 1 == binning.bins << binning.shift
@@ -91,18 +91,18 @@ def launch_plan(binning: Binning, index: int) -> Plan:
 
 
 def counter_layout(counters: int, itemsize: int, shared_per_block: int, search: bool) -> tuple[int, int]:
-    """Copies of its counters that a block keeps in shared memory, and how many counters it keeps.
+    """How many copies of how many counters a block keeps in shared memory.
 
     Parameters
     ----------
     counters
-        All of them.
+        Total number of counters.
     itemsize
-        Bytes of a sample.
+        Bytes per sample.
     shared_per_block
-        Bytes that a block may have.
+        Bytes of shared memory that a block may use.
     search
-        A third of that is reserved for a lookup table.
+        Reserve a third of it for a lookup table.
     """
     available = shared_per_block * 2 // 3 if search else shared_per_block
     copies = SEARCH_COPIES if search and itemsize < 8 else COPIES[itemsize]
@@ -111,12 +111,12 @@ def counter_layout(counters: int, itemsize: int, shared_per_block: int, search: 
     fits = counters
     while counter_bytes(fits, copies) > available:
         fits -= -(-(counter_bytes(fits, copies) - available) // 5)  # a counter takes a little more than four bytes
-    # Windows of equal size: all samples are read for each, whatever its size.
+    # Windows of equal size: each reads all samples, whatever its size.
     return copies, -(-counters // -(-counters // fits))
 
 
 def counter_bytes(counters: int, copies: int) -> int:
-    """Upper bound of the shared memory of a window of counters and those apart: Counters.size in counters.cuh."""
+    """Upper bound of the shared memory of a window and its APART counters: Counters.size in counters.cuh."""
     last = counters + APART - 1
     last += 0 if copies >= 16 else (last >> 5) + (last >> 10)
     return ((last + 1) * copies + 1) // 2 * 8
@@ -153,7 +153,7 @@ def _shift(binning: Binning) -> tuple[Any, ...]:
 
 
 def _reach(binning: Binning) -> int:
-    """Distance of the last sample that the shift places."""
+    """Distance of the last sample that the shift bins."""
     shift, first = binning.shift or 0, int(binning.thresholds[0])
     return min(binning.bins << shift, int(np.iinfo(binning.dtype).max) - first + 1) - 1
 
@@ -183,7 +183,7 @@ def _thresholds(binning: Binning) -> tuple[Any, ...]:
     import cupy
 
     keys = _keys(binning)
-    # Without any threshold the kernel gets one that no sample reaches.
+    # If there are no thresholds, the kernel gets a dummy, the largest value, and a count of zero.
     shown = keys if len(keys) else np.full(1, np.iinfo(keys.dtype).max, keys.dtype)
     return np.uint32(binning.bins), cupy.asarray(shown), np.int32(len(keys)), shown[0], shown[-1]
 

@@ -1,12 +1,12 @@
 // Linear maps from samples to positions, for evenly spaced bins and for the cells of a lookup table.
 //
-// A position never decreases from one sample to the next larger one, however its arithmetic rounds. So what the host
-// finds for the first and the last sample of a bin (linear_map.py, in the same arithmetic) holds for all in between.
+// The maps are monotonic, however their arithmetic rounds. So what the host finds for the first and the last sample of
+// a bin (linear_map.py, in the same arithmetic) holds for all samples in between.
 #pragma once
 
 #include "common/stream.cuh"
 
-// The type that samples are compared in: their own, but 16-bit ones widen, exactly.
+// The type in which samples are compared: their own, except that 16-bit samples are widened exactly.
 template <typename T>
 struct Key {
     using type = T;
@@ -47,7 +47,7 @@ __device__ typename Unsigned<K>::type distance(K x, K first) {
     return U(x) - U(first);
 }
 
-// Parameters of a map. `reach`: of integers the distance of the last sample mapped, of floats its position.
+// Parameters of a map. `reach`: for integers the distance of the last sample mapped, for floats its position.
 template <typename K, typename R, typename S, typename O>
 struct LinearMapOf {
     using Reach = R;
@@ -59,7 +59,7 @@ struct LinearMapOf {
     Offset offset;
 };
 
-// Integers of 32 bits: fixed point.
+// 32-bit integers: fixed point.
 template <typename K>
 struct LinearMap : LinearMapOf<K, u32, u32, u64> {
     __device__ bool at(K x, u32& position) const {
@@ -69,8 +69,8 @@ struct LinearMap : LinearMapOf<K, u32, u32, u64> {
     }
 };
 
-// `offset` is 2^23 and a whole number: rounding down there, where floats are one apart, leaves the whole part in the low
-// bits. Whatever is not in [0, 2^23), NaN included, is beyond `reach`.
+// `offset` is 2^23 plus an integer. Floats are one apart there, so an addition rounded down leaves the integer part in
+// the low bits. Anything outside [0, 2^23), NaN included, comes out beyond `reach`.
 template <>
 struct LinearMap<float> : LinearMapOf<float, u32, float, float> {
     __device__ bool at(float x, u32& position) const {
@@ -92,7 +92,7 @@ struct LinearMap<double> : LinearMapOf<double, u32, double, double> {
     }
 };
 
-// Integers of 64 bits: the distance is exact, and the position rounds as that of double does.
+// 64-bit integers: the distance is exact, and the position rounds as for double.
 template <typename K>
 struct WideLinearMap : LinearMapOf<K, u64, double, double> {
     __device__ bool at(K x, u32& position) const {
@@ -106,27 +106,28 @@ struct LinearMap<i64> : WideLinearMap<i64> {};
 template <>
 struct LinearMap<u64> : WideLinearMap<u64> {};
 
-// Lookup cells: 0 holds all samples before the map, then each position is a cell, and `last` holds all beyond, NaN included.
+// Lookup cells: 0 takes all samples before the map, then there is one per position; `last` takes all beyond, NaN
+// included.
 template <typename K>
 __device__ u32 cell_on(const LinearMap<K>& line, u32 last, K x) {
     u32 position;
     if (line.at(x, position)) return position + 1;
     return x < line.start ? 0 : last;
 }
-// Compares the sum's bits as signed integers: those of numbers below 2^23, negative ones included, are below the bits of
-// 2^23, those of larger ones and of NaN above.
+// Clamps the bits of the sum as signed integers: those of numbers below 2^23, negative ones included, are smaller than
+// the bits of 2^23; those of larger numbers and of NaN are larger.
 inline __device__ u32 cell_on(const LinearMap<float>& line, u32 last, float x) {
     const float sum = __fadd_rd((x - line.start) * line.scale, line.offset);
 #if ON_GPU
-    const int bits = __float_as_int(sum);  // every NaN that a GPU calculates is 0x7fffffff
+    const int bits = __float_as_int(sum);  // GPU arithmetic returns every NaN as 0x7fffffff
 #else
     const int bits = sum == sum ? __float_as_int(sum) : 0x7fffffff;
 #endif
     return u32(min(max(bits, 0x4affffff), 0x4affffff + int(last)) - 0x4affffff);
 }
 
-// What a lookup table maps: the sample itself, or the place of a float among all floats, which keeps thresholds of every
-// magnitude apart.
+// What a lookup table maps: the sample's value, or a float's rank among all floats, which separates thresholds of
+// every magnitude.
 template <typename K>
 struct ByValue {
     using type = K;
@@ -138,7 +139,7 @@ template <>
 struct ByBits<float> {
     using type = u32;
     static __device__ u32 of(float x) {
-        const int bits = __float_as_int(x + 0.0f);  // of two zeros one
+        const int bits = __float_as_int(x + 0.0f);  // -0.0 becomes 0.0
         return u32(bits ^ (bits >> 31 | int(0x80000000)));
     }
 };

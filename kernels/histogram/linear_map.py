@@ -1,7 +1,7 @@
-"""Linear maps from samples to positions (linear_map.cuh), and how far from their places on them bins lie.
+"""Linear maps from samples to positions (linear_map.cuh), and how far bins lie from their exact positions.
 
-A position never decreases with the sample, so its extremes over a bin are those of the first and the last sample of the
-bin. They are evaluated here in the arithmetic of the kernel: what holds for these two holds for all samples of the bin.
+The maps are monotonic, so over a bin the position is smallest for the first sample and largest for the last. Both are
+evaluated here in the arithmetic of the kernel: what holds for these two holds for all samples of the bin.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ from numpy.typing import NDArray
 
 from kernels.histogram.binning import Binning
 
-# Keys are samples as they are compared: those of 16 bits widen.
+# Keys are samples in the type in which they are compared: 16-bit samples are widened.
 KEYS = {"int16": np.int32, "uint16": np.int32, "float16": np.float32}
-BITS = {"f4": 23, "f8": 32, "i4": 32, "u4": 32, "i8": 32, "u8": 32}  # of the positions, by key
-ORIGIN = {4: 2.0**23, 8: 2.0**52}  # where floats of so many bytes are one apart
-MAX_UNCERTAIN = 1 / 16  # share of the positions; beyond it a search is faster than the map
+BITS = {"f4": 23, "f8": 32, "i4": 32, "u4": 32, "i8": 32, "u8": 32}  # of a position, by key type
+ORIGIN = {4: 2.0**23, 8: 2.0**52}  # where floats of this many bytes are one apart
+MAX_UNCERTAIN = 1 / 16  # fraction of all positions; above it a search is faster than the map
 
 
 @dataclass(frozen=True)
 class LinearMap:
-    """Positions of keys.
+    """Maps keys to positions.
 
     Attributes
     ----------
     start
-        Key at which distances are zero.
+        Key that distances are counted from.
     reach
-        Of integers the distance, of floats the position of the last key mapped.
+        Last key mapped: its distance for integers, its position for floats.
     scale, offset
-        position = distance * scale + offset, rounded down; for integers of 32 bits in units of 2**-32, for others from
-        ORIGIN on, in whole numbers.
+        position = distance * scale + offset, rounded down: for 32-bit integers in fixed point, in units of 2**-32; for
+        all others in floating point, with ORIGIN included in the offset.
     """
 
     start: Any
@@ -43,7 +43,7 @@ class LinearMap:
     offset: Any
 
     def positions(self, keys: NDArray[Any]) -> NDArray[np.int64]:
-        """Of integer keys at or above `start`, and of any floats; 2**62 beyond the map, -1 before it."""
+        """Positions of any floats, or of integer keys at or above `start`; 2**62 beyond the map, -1 before it."""
         if keys.dtype.kind != "f" and keys.itemsize == 4:
             fixed = _distance(keys, self.start).astype(np.uint64) * np.uint64(self.scale) + self.offset
             return np.asarray(fixed >> np.uint64(32)).astype(np.int64)
@@ -63,7 +63,7 @@ def _distance(keys: NDArray[Any], start: Any) -> NDArray[Any]:
 
 
 def make_map(start: Any, last: Any, scale: Fraction, offset: Fraction, positions: int) -> LinearMap | None:
-    """Map in the arithmetic of the keys, up to the key `last`; None if that arithmetic cannot represent it."""
+    """The map up to the key `last`, in the keys' arithmetic; None if that arithmetic cannot represent it."""
     key = np.asarray(start).dtype
     origin = ORIGIN[key.itemsize]
     if key.kind == "f":
@@ -92,7 +92,7 @@ class RegularMap:
 
 
 def regular_map(binning: Binning) -> RegularMap | None:
-    """Map of evenly spaced bins; None if a position determines too few of the bins."""
+    """Map of evenly spaced bins; None if too few positions determine their bin."""
     key = np.dtype(KEYS.get(binning.dtype.name, binning.dtype))
     bins, keys = binning.bins, binning.thresholds.astype(key)
     if not len(keys) or not keys[0] < keys[-1]:
@@ -109,13 +109,13 @@ def regular_map(binning: Binning) -> RegularMap | None:
         shift = (Fraction(float(start)) - lower) * per_unit
     else:
         start = keys[0]
-        if key.itemsize == 4:  # positions are at most one apart, so that the scale has 32 bits
+        if key.itemsize == 4:  # adjacent keys are less than one position apart, so the scale fits 32 bits
             fraction = min(fraction, (int(1 / per_unit) + 1).bit_length() - 1)
             while fraction >= 0 and per_unit * 2**fraction >= 1:
                 fraction -= 1
             if fraction < 0:
                 return None
-        # Halfway between two integers a border is safe from rounding.
+        # An edge halfway between two integers is safe from rounding.
         shift = max((int(start) - lower) * per_unit + _slack(binning, per_unit), Fraction(0))
     line = make_map(start, last, per_unit * 2**fraction, shift * 2**fraction, bins << fraction)
     return None if line is None else _measured(binning, keys, line, fraction)
@@ -126,10 +126,10 @@ def _greatest(dtype: np.dtype[Any], key: np.dtype[Any]) -> Any:
 
 
 def _slack(binning: Binning, per_unit: Fraction) -> Fraction:
-    """How far to shift a map of integers so that borders lie halfway between neighbouring samples."""
+    """How far to shift a map of integers so that edges lie halfway between adjacent samples."""
     first = binning.thresholds[: binning.bins]
-    inner = first > np.iinfo(binning.dtype).min  # the smallest one reaches edges far below it
-    above = (first.astype(np.float64) - binning.edges[: len(first)])[inner]  # of an edge the first sample there
+    inner = first > np.iinfo(binning.dtype).min  # the smallest integer is also the threshold of edges far below it
+    above = (first.astype(np.float64) - binning.edges[: len(first)])[inner]  # distance from an edge to its threshold
     if not len(above):
         return Fraction(0)
     return Fraction(float(1 - above.max() - above.min()) / 2) * per_unit
@@ -147,7 +147,7 @@ def _measured(binning: Binning, keys: NDArray[Any], line: LinearMap, fraction: i
             return None
         line = LinearMap(line.start, np.uint32(reach), line.scale, line.offset)
     else:
-        # Past the last bin, which includes its upper edge, a sample is not placed by the map.
+        # The map ends with the last bin, which includes its upper edge.
         if int(line.positions(keys[:1])[0]) >= bins << fraction:
             return None
         line = _shortened(line, (bins << fraction) - 1)
@@ -165,13 +165,13 @@ def _measured(binning: Binning, keys: NDArray[Any], line: LinearMap, fraction: i
 
 
 def _before(values: NDArray[Any], key: np.dtype[Any]) -> NDArray[Any]:
-    """The samples next below, as keys."""
+    """The next smaller samples, as keys."""
     with np.errstate(over="ignore"):
         return np.asarray(np.nextafter(values, values.dtype.type(-np.inf)).astype(key))
 
 
 def _shortened(line: LinearMap, most: int) -> LinearMap:
-    """A map of integers, cut after the last key whose position is not above `most`."""
+    """A map of integers, cut off after the last key whose position is at most `most`."""
     low, high = 0, int(line.reach)
     while low < high:
         middle = (low + high + 1) // 2
@@ -204,7 +204,7 @@ class NarrowMap:
 
 
 def narrow_map(binning: Binning) -> NarrowMap | None:
-    """Map on which no counter belongs to two slots; None if the one tried has such a counter."""
+    """Map on which every counter belongs to one slot; None if the one tried has a counter that belongs to two."""
     keys = binning.thresholds.astype(np.int64)
     if not len(keys) or not keys[0] < keys[-1]:
         return None

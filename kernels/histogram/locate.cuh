@@ -1,10 +1,11 @@
 // Where a sample falls: its slot among exact thresholds (binning.py), by shift, linear map or lookup table.
 //
-// Each has two halves. `quick` finds the slot of nearly every sample without a branch and reports those that it did not
-// find; `slow` finds them.
+// Each has two halves. `quick` finds the slot of nearly every sample without a branch and returns false for the rest,
+// which `slow` finds.
 //
-// FIRST_SLOT: slot of counter 0. MISSES: a sample that is not found may get any counter; else its own, or, with BEYOND,
-// one past the last. SELDOM_SLOW: on most data nothing is left to `slow`. NEXT: the faster choice, as measured.
+// FIRST_SLOT: slot of counter 0. MISSES: `quick` may set any counter for a sample that it does not find; otherwise it
+// sets the sample's own or, with BEYOND, one past the last. SELDOM_SLOW: on most data `slow` is never called. NEXT: the
+// faster choice, as measured.
 #pragma once
 
 #include "histogram/linear_map.cuh"
@@ -12,9 +13,9 @@
 template <typename K>
 struct Shift {
     K start;                            // smallest sample of the first bin
-    typename Unsigned<K>::type reach;   // distance of the last sample that the shift places
+    typename Unsigned<K>::type reach;   // distance of the last sample that the shift bins
     int shift;
-    K end;                              // smallest sample of the overflow, where has_end
+    K end;                              // smallest overflow sample, if has_end
     bool has_end;
     u32 bins;
 
@@ -28,11 +29,11 @@ struct Shift {
     }
     __device__ u32 slow(K x) const {
         if (x < start) return 0;
-        return has_end && x >= end ? bins + 1 : bins;  // the last edge is closed: what lies on it is in the last bin
+        return has_end && x >= end ? bins + 1 : bins;  // the last bin includes its upper edge
     }
 };
 
-// Reads a word or two of shared memory into `value`, if `wanted`, without a branch.
+// Reads a word or two of shared memory into `value` if `wanted`, without a branch.
 template <typename K>
 __device__ void load_shared_if(K& value, const K* from, bool wanted) {
 #if ON_GPU
@@ -53,7 +54,7 @@ __device__ void load_shared_if(K& value, const K* from, bool wanted) {
 #endif
 }
 
-// The thresholds, ascending, with copies of the first and the last.
+// The thresholds, ascending, and copies of the first and the last.
 template <typename K>
 struct Thresholds {
     const K* values;
@@ -61,7 +62,7 @@ struct Thresholds {
     K lowest, highest;
     u32 bins;
 
-    // `low`, and how many of the thresholds from `low` on but below `high` a sample reaches.
+    // `low` plus the number of thresholds in [low, high) that are not above the sample.
     __device__ u32 between(int low, int high, K x) const {
         while (low < high) {
             const int middle = (low + high) >> 1;
@@ -77,9 +78,9 @@ struct Thresholds {
     }
 };
 
-// Evenly spaced bins are 2^fraction positions wide, up to rounding. The first sample of bin i is at least at
-// i * 2^fraction - below, the last of bin i - 1 less than `uncertain` beyond that: between the two a threshold decides,
-// elsewhere the position does. The host finds both bounds in the arithmetic of the map. SURE: both are zero.
+// Evenly spaced bins are 2^fraction positions wide, up to rounding. The first sample of bin i is at or above position
+// i * 2^fraction - below, and the last sample of bin i - 1 less than `uncertain` above that: in between the threshold
+// decides, elsewhere the position does. The host computes both bounds in the map's arithmetic. SURE: both are zero.
 template <typename K, bool SURE>
 struct Regular {
     LinearMap<K> line;
@@ -104,21 +105,21 @@ struct Regular {
     }
 };
 
-// Any edges: a table has, for each lookup cell, how many thresholds lie before it and how many in it. Without a threshold
-// in the cell, the first number is the slot; a single one is compared; more are searched. The first cell holds all samples
-// before the map, the last all beyond it.
+// Any edges: for each lookup cell a table holds the number of thresholds before it and in it. If there is none in the
+// cell, the first number is the slot; one is compared; more are searched. The first cell takes all samples before the
+// map, the last all samples beyond it.
 template <typename K, typename Map, bool HELD>
 struct Search {
     static constexpr u32 FIRST_SLOT = 0;
     static constexpr bool MISSES = false, BEYOND = false, SELDOM_SLOW = true;
     static constexpr Next NEXT = Next::IN_TURNS;
-    static constexpr u32 FIRST_BITS = 21, MANY = (1u << (32 - FIRST_BITS)) - 1;  // MANY: so many or more
+    static constexpr u32 FIRST_BITS = 21, MANY = (1u << (32 - FIRST_BITS)) - 1;  // MANY: this many or more
     LinearMap<typename Map::type> line;
     u32 last;
     const u32* cells;
     Thresholds<K> thresholds;
 
-    // The threshold is read only if `wanted`, so that other lanes wait for no bank. HELD: in shared memory.
+    // Reads the threshold only if `wanted`, to avoid bank conflicts with other lanes. HELD: in shared memory.
     __device__ bool reaches(K x, u32 number, bool wanted) const {
 #if ON_GPU
         if (HELD) {
@@ -141,8 +142,8 @@ struct Search {
     __device__ u32 slow(K x) const { return 0; }
 };
 
-// A sample below `low` counts as `low`, one above `last` as `beyond`, which is far enough past the last edge, where the
-// last bin is closed. Every result is a counter, and none is uncertain.
+// A sample below `low` counts as `low`, one above `last` as `beyond`, which maps past the last bin although that
+// includes its upper edge. Every result is a counter, and none is uncertain.
 struct Narrow {
     int low, last, beyond;
     u32 scale, offset;

@@ -1,4 +1,4 @@
-"""Lookup tables of histogram_search: how many thresholds lie before and in each cell of a linear map."""
+"""Lookup tables of histogram_search: the number of thresholds before and in each cell of a linear map."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ FIRST_BITS = 21  # of an entry; FIRST_BITS in locate.cuh
 
 @dataclass(frozen=True)
 class LookupTable:
-    """Cells of a linear map, and the thresholds before and in each of them: see Search in locate.cuh."""
+    """Cells of a linear map, with the number of thresholds before and in each: see Search in locate.cuh."""
 
     by_bits: bool
     line: LinearMap
-    cells: NDArray[np.uint32]  # the first before the map, the last beyond it
-    crowd: float  # thresholds in the cell of a threshold, on average
+    cells: NDArray[np.uint32]  # the first lies before the map, the last beyond it
+    crowd: float  # average number of thresholds that share a threshold's cell
 
 
 def lookup_table(keys: NDArray[Any], cells: int) -> LookupTable:
@@ -33,7 +33,7 @@ def lookup_table(keys: NDArray[Any], cells: int) -> LookupTable:
 
 
 def ordered_bits(keys: NDArray[Any]) -> NDArray[Any]:
-    """Places of floats among all floats, as ByBits in linear_map.cuh."""
+    """Ranks of floats among all floats, as ByBits in linear_map.cuh."""
     signed, unsigned = np.dtype(f"i{keys.itemsize}"), np.dtype(f"u{keys.itemsize}")
     with np.errstate(invalid="ignore"):
         bits = (keys + keys.dtype.type(0)).view(signed)

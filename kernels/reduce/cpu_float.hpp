@@ -1,4 +1,4 @@
-// Floats: which numbers of a block go to the lanes, and which to the sums one by one.
+// Floats: which numbers of a block go through the lanes, and which are added to the accumulators one by one.
 
 #pragma once
 
@@ -29,7 +29,7 @@ struct Float<double> {
     static constexpr int TOPS[2] = {-400, 500};  // squares and sums between these neither over- nor underflow
 };
 
-// Integers ordered like floats; -0.0 comes right before 0.0.
+// Integers in the order of the floats; -0.0 comes right before 0.0.
 template <class T>
 typename Float<T>::Signed order(T value) {
     typedef typename Float<T>::Signed Signed;
@@ -48,7 +48,7 @@ T of_order(typename Float<T>::Signed key) {
 template <class T>
 struct Seen {
     typename Float<T>::Signed lower, upper;  // ordered like the numbers
-    typename Float<T>::Bits largest, smallest;  // magnitudes; `smallest` excludes zeros, and is one less
+    typename Float<T>::Bits largest, smallest;  // magnitudes; `smallest` excludes zeros and is less by one
 };
 
 template <class T>
@@ -68,7 +68,7 @@ Seen<T> scan(const T* samples, size_t n) {
     return {lower, upper, largest, smallest};
 }
 
-// The same with NaN, which is left out, and infinities, which do not count as magnitudes.
+// The same for samples with NaN, which is skipped, and infinities, which do not count as magnitudes.
 template <class T>
 Seen<T> look_closely(const T* samples, size_t n) {
     typedef typename Float<T>::Signed Signed;
@@ -87,8 +87,8 @@ Seen<T> look_closely(const T* samples, size_t n) {
     return {lower, upper, largest, 0};
 }
 
-// Copies a block, padded with zeros, without what cannot be summed with the rest: infinities and NaN are counted, numbers
-// below `small` added to the sums.
+// Copies a block, scaled and padded with zeros, with zeros in place of what the lanes cannot sum: infinities and NaN
+// are counted, numbers below `small` are added to the accumulators.
 template <class T>
 void scale_down(const T* samples, size_t n, size_t start, typename Float<T>::Bits small, int scale, T* copy, Result& result) {
     typedef typename Float<T>::Bits Bits;
@@ -114,7 +114,7 @@ void scale_down(const T* samples, size_t n, size_t start, typename Float<T>::Bit
     }
 }
 
-// `everything`: all samples of this type are multiples of 2**(top - 41), and their squares of its square.
+// `everything`: all samples of this type are multiples of 2**(top - 41), and their squares multiples of its square.
 template <class T>
 void reduce_block(const T* samples, size_t n, size_t start, bool everything, Extremes<T>& extremes, Result& result) {
     Seen<T> seen = scan(samples, n);
@@ -141,7 +141,7 @@ void reduce_block(const T* samples, size_t n, size_t start, bool everything, Ext
         extremes.meet(samples, n, start, of_order<T>(seen.lower), of_order<T>(seen.upper));
 }
 
-// As to_key of partial.py, and whether a sample is -0.0.
+// As to_key in partial.py; a position also says whether the sample is -0.0.
 int64_t key_of(double value) { return order(value + 0.0); }
 template <class Bits>
 int64_t place_of(size_t index, Bits sample) {
@@ -166,7 +166,7 @@ void reduce_floats(const void* data, size_t n, Result& result) {
     place_extremes(static_cast<const typename Float<T>::Bits*>(data), extremes, result);
 }
 
-// float16 as float32: multiplying by 2**112 moves the exponent into place, for subnormal numbers, too.
+// float16 to float32: multiplying by 2**112 rebiases the exponent, for subnormal numbers, too.
 float widened(uint16_t half) {
     uint32_t size = half & 0x7fffu;
     uint32_t bits = bits_as<uint32_t>(bits_as<float>(size << 13) * static_cast<float>(0x1p112));

@@ -6,7 +6,7 @@
 
 namespace {
 
-// Lanes of a vector instruction; several vectors hide its latency.
+// Lanes of a vector register; several registers hide the latency of an addition.
 #if defined(__AVX512F__)
 constexpr int BYTES = 64;
 #elif defined(__AVX__)
@@ -19,7 +19,7 @@ typedef int64_t Longs __attribute__((vector_size(BYTES)));
 typedef float HalfFloats __attribute__((vector_size(BYTES / 2)));
 constexpr int LANES = BYTES / 8;
 
-// A power of two, in two steps, since 2**-1074 is one, too.
+// A power of two, as a product of two, because 2**-1074 is subnormal.
 inline double power(int exponent) {
     int half = exponent / 2;
     return bits_as<double>(static_cast<uint64_t>(half + 1023) << 52) *
@@ -49,7 +49,7 @@ inline Doubles square_error(Doubles x, Doubles p) {
 #endif
 }
 
-// Sum of lanes that started at `start`; exact, since all are multiples of one unit, and few.
+// Sum of lanes that started at `start`; exact, because they are few and all multiples of one unit.
 template <int NUMBER>
 double total(const Doubles (&lanes)[NUMBER], double start) {
     double sum = 0;
@@ -61,8 +61,8 @@ double total(const Doubles (&lanes)[NUMBER], double start) {
 constexpr int ABREAST = 4;
 constexpr size_t STEP = ABREAST * LANES;  // counts are multiples of this
 
-// For numbers from 2**(top - 18) up to 2**top, multiples of 2**(top - 41): the sum of 4096 is at most 2**53 of these
-// units. Squares, exact in float64, are split at 2**(2 * top - 40).
+// For numbers from 2**(top - 18) up to 2**top, which are multiples of 2**(top - 41): the sum of 4096 is at most 2**53
+// of these units. Squares are exact in float64 and are split at 2**(2 * top - 40).
 template <bool SQUARED>
 void add_up(const float* samples, size_t n, int top, int, Result& result) {
     const double start = SQUARED ? 1.5 * power(2 * top + 12) : 0;
@@ -88,8 +88,8 @@ void add_up(const float* samples, size_t n, int top, int, Result& result) {
     }
 }
 
-// For numbers from 2**(top - 28) up to 2**top, times 2**scale. Each lane takes a part of 2**10 remainders of the lanes
-// before; the last takes all of it. A square is a float64 number and an error 2**54 times smaller.
+// For numbers from 2**(top - 28) up to 2**top, times 2**scale. Each lane takes the high part of up to 2**10 remainders
+// of the lane before, the last all of it. A square is a float64 number plus an error 2**54 times smaller.
 template <bool SQUARED>
 void add_up(const double* samples, size_t n, int top, int scale, Result& result) {
     constexpr int NUMBER = ABREAST / 2;

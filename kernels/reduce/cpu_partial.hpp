@@ -26,12 +26,12 @@ To bits_as(From from) {
     return to;
 }
 
-// A fixed-point number: 32-bit digits, lowest first, in wider integers; carries are resolved by `words`.
+// A fixed-point number: 32-bit digits, lowest first, held in 64-bit integers; `words` propagates the carries.
 template <int WORDS, int BITS>
 struct Accumulator {
     int64_t digits[2 * WORDS] = {};
 
-    // value * 2**exponent, with its sign.
+    // Adds value * 2**exponent, negated if `negative`.
     void add(u128 value, int exponent, bool negative) {
         int place = exponent + BITS, shift = place & 31;
         int64_t* digit = digits + (place >> 5);
@@ -48,14 +48,14 @@ struct Accumulator {
         }
     }
 
-    // value * 2**unit
+    // Adds value * 2**unit.
     void add(double value, int unit = 0) {
         uint64_t bits = bits_as<uint64_t>(value), mantissa = bits & ((uint64_t(1) << 52) - 1);
         int exponent = static_cast<int>(bits >> 52 & 0x7ff);
         if (!(bits << 1)) return;
         if (exponent) mantissa |= uint64_t(1) << 52;
         exponent = (exponent ? exponent : 1) - 1075 + unit;
-        int below = -BITS - exponent;  // zero bits: the number is a multiple of 2**-BITS
+        int below = -BITS - exponent;  // these bits are zero: the number is a multiple of 2**-BITS
         add(below > 0 ? mantissa >> below : mantissa, below > 0 ? -BITS : exponent, bits >> 63);
     }
 

@@ -1,7 +1,7 @@
-"""Exact sums of samples and of their squares as Python integers, and numbers that are rounded once from them.
+"""Exact sums of samples and of their squares as Python integers, and results rounded once from them.
 
-Sums are integers in units so small that every finite float64, and its square, is a whole number of them. Nothing that
-is added here rounds, so neither order nor grouping matters; only `quotient` and `square_root` round, once, to nearest.
+Sums are integers in units so small that every finite float64, and its square, is an integer multiple. No addition here
+rounds, so neither order nor grouping matters; only `quotient` and `square_root` round, once, to nearest.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-# Bits behind the binary point of a sum and of a sum of squares: a float64 is a multiple of 2**-1074. Multiples of 64.
+# Bits after the binary point of a sum and of a sum of squares, multiples of 64; a float64 is a multiple of 2**-1074.
 SUM_BITS = 1088
 SQUARE_BITS = 2 * SUM_BITS
 # 64-bit words of two's complement that hold the sums of 2**63 samples of any dtype.
 SUM_WORDS = (SUM_BITS + 1024 + 63 + 1) // 64
 SQUARE_WORDS = (SQUARE_BITS + 2048 + 63 + 1) // 64
 
-# Samples that are added up at a time: few enough that no addition below rounds or wraps, and that an array of them
-# as float64 stays below the 128 KiB from which on the C library asks the system for memory, page by page.
+# Samples added at a time: few enough that no addition below rounds or wraps, and that as float64 they take less than
+# 128 KiB, above which malloc maps fresh pages for every array.
 STEP = 12288
-_SPREAD = 17  # log2 of the samples that could be
-_PASSES = 4  # that ordinary numbers need; what is left then has exponents far apart
-_BAND = 32  # exponents that are added up together then
+_SPREAD = 17  # log2 of the samples that the bounds below allow
+_PASSES = 4  # enough for ordinary numbers; a remainder means that exponents are far apart
+_BAND = 32  # exponents that are then summed together
 _TINY, _HUGE, _SHIFT = 2.0**-400, 2.0**500, 600  # between these a square neither under- nor overflows
 
 
@@ -34,7 +34,7 @@ def sum_floats(values: NDArray[np.float64]) -> int:
     total, rest = _add_up(values, _PASSES)
     if not len(rest):
         return total
-    # Exponents far apart: numbers whose exponents are close go together, each of the few groups with few passes.
+    # Exponents are far apart: numbers with close exponents are summed together, each group in few passes.
     exponents = np.frexp(rest)[1]
     bands = ((exponents + 1080) // _BAND).astype(np.uint8)
     order = np.argsort(bands, kind="stable")
@@ -46,22 +46,22 @@ def sum_floats(values: NDArray[np.float64]) -> int:
 
 
 def _add_up(values: NDArray[np.float64], passes: int) -> tuple[int, NDArray[np.float64]]:
-    """Sum of what so many passes take of the numbers, and the nonzero rest of each."""
+    """Sum of the parts that so many passes take off the numbers, and the nonzero remainders."""
     total, rest = 0, values
     for _ in range(passes):
         top = max(float(rest.max(initial=0)), -float(rest.min(initial=0)))
         if not top:
             return total, rest[:0]
         _, exponent = math.frexp(top)
-        if exponent > 1000:  # next to what comes now there is no room
+        if exponent > 1000:  # adding 2**_SPREAD times the largest number would overflow
             near = np.abs(rest) >= 2.0**900
             scaled, more = _add_up(rest[near] * 2.0**-200, 2000)
             assert not len(more)
             total += scaled << 200
             rest = np.where(near, 0.0, rest)
             continue
-        # Next to this number the spacing of float64 is at least 2**(exponent - 36): what adding and subtracting it
-        # keeps of a number is at most 2**36 steps, of 2**17 numbers 2**53, which float64 sums without rounding.
+        # Near `large` float64 numbers are at least 2**(exponent - 36) apart: adding and subtracting it leaves at most
+        # 2**36 such steps of a number, 2**53 of 2**17 numbers, which float64 sums without rounding.
         large = math.ldexp(1.0, exponent + _SPREAD)
         high = rest + large
         high -= large
@@ -77,7 +77,7 @@ def sum_squares_of_floats(values: NDArray[np.float64], narrow: bool) -> int:
     ----------
     values
     narrow
-        They come from float16 or float32, so that their squares are float64 numbers.
+        Whether they come from float16 or float32, so that their squares are exact in float64.
     """
     if narrow:
         return sum_floats(values * values) << SUM_BITS
@@ -94,7 +94,7 @@ def sum_squares_of_floats(values: NDArray[np.float64], narrow: bool) -> int:
 
 
 def _split_squares(values: NDArray[np.float64]) -> int:
-    """Halves of 26 bits have products that float64 holds."""
+    """The same, in two halves of 26 bits, whose products are exact in float64."""
     high = ((values.view(np.int64) + 2**26) & -(2**27)).view(np.float64)
     low = values - high
     return (sum_floats(high * high) + 2 * sum_floats(high * low) + sum_floats(low * low)) << SUM_BITS
@@ -113,7 +113,7 @@ def sum_squares_of_integers(values: NDArray[Any]) -> int:
     if values.itemsize == 1:
         bytes_ = values.astype(np.int32)
         return int(np.einsum("i,i->", bytes_, bytes_))
-    # Pieces of so many bits that 2**15 products of two of them stay below 2**63; the highest one has the sign.
+    # Pieces narrow enough that 2**15 products of two stay below 2**63; the highest one carries the sign.
     pieces, width = {2: (1, 0), 4: (2, 16), 8: (3, 22)}[values.itemsize]
     kind = values.dtype.type
     shifted = [values >> kind(width * i) for i in range(pieces)]
@@ -126,7 +126,7 @@ def sum_squares_of_integers(values: NDArray[Any]) -> int:
 
 
 def whole(value: float, bits: int) -> int:
-    """A finite number in units of 2**-bits, of which it is a multiple."""
+    """A finite number in units of 2**-bits; it must be a multiple of that unit."""
     numerator, denominator = value.as_integer_ratio()
     return numerator << (bits - denominator.bit_length() + 1)
 
@@ -137,21 +137,21 @@ def to_words(value: int, words: int) -> NDArray[np.int64]:
 
 
 def from_words(words: NDArray[np.int64]) -> int:
-    """The integer of such words."""
+    """The integer that `to_words` split."""
     return int.from_bytes(words.astype("<i8").tobytes(), "little", signed=True)
 
 
 def quotient(value: Fraction) -> float:
-    """A rational number rounded to nearest, ties to even; infinite beyond what float64 holds."""
+    """A rational number rounded to nearest, ties to even; infinite beyond the range of float64."""
     try:
-        return value.numerator / value.denominator  # Python's division of integers is rounded once
+        return value.numerator / value.denominator  # Python's integer division rounds once
     except OverflowError:
         return math.inf if value > 0 else -math.inf
 
 
 def square_root(value: Fraction) -> float:
     """Square root of a rational number >= 0, rounded to nearest."""
-    # At least 64 bits of the root and one that says whether more follow: then rounding it is rounding the root.
+    # At least 64 bits of the root and a sticky bit: rounding these rounds the root itself.
     shift = max(0, 66 - (value.numerator.bit_length() - value.denominator.bit_length()) // 2)
     scaled, remainder = divmod(value.numerator << 2 * shift, value.denominator)
     root = math.isqrt(scaled)

@@ -1,13 +1,13 @@
-"""Partials of reduce: what they hold, how two combine, how samples are ordered.
+"""Partials of reduce: their layout, how two combine, how samples are ordered.
 
-A partial is one int64 array with a fixed place for everything:
+A partial is one int64 array with fixed offsets:
 
-    code of the dtype, parts that were asked for, samples, NaN among them, +inf, -inf,
+    dtype code, requested parts, number of samples, of NaN, of +inf, of -inf,
     position of the first NaN, of the minimum, of the maximum; key of the minimum, of the maximum,
     the sum, the sum of squares.
 
-A position is twice the index, plus one where the sample is -0.0; NOWHERE if there is none. Keys are integers in the
-order of the samples. The sums are those of the finite samples, as fixed-point numbers in two's complement
+A position is twice the index, plus one if the sample is -0.0; NOWHERE if there is none. Keys are integers in the
+order of the samples. The sums cover the finite samples, as fixed-point numbers in two's complement
 (`kernels.reduce.exact_sum`). Every number has one representation, so equal partials have equal bits.
 """
 
@@ -23,7 +23,7 @@ from kernels.reduce.exact_sum import SQUARE_WORDS, SUM_WORDS
 
 DTYPES = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64")
 
-# What to compute, as bits. Only a norm needs squares without the sum; it gets the sum along.
+# What to compute, as bits. Only a norm needs squares without the sum; it gets the sum as well.
 SUM, SQUARES, EXTREMES = 1, 2, 4
 PARTS = (SUM, SUM | SQUARES, EXTREMES, SUM | EXTREMES, SUM | SQUARES | EXTREMES)
 
@@ -40,7 +40,7 @@ Partial = NDArray[np.int64]
 
 
 def empty(dtype: np.dtype[Any], parts: int, samples: int) -> Partial:
-    """The partial of `samples` samples before any of them was looked at."""
+    """Initial partial for `samples` samples, none of them reduced yet."""
     partial = np.zeros(SIZE, np.int64)
     partial[:3] = DTYPES.index(dtype.name), parts, samples
     partial[POSITIONS] = NOWHERE
@@ -49,12 +49,12 @@ def empty(dtype: np.dtype[Any], parts: int, samples: int) -> Partial:
 
 
 def combine(a: Partial, b: Partial) -> Partial:
-    """Partial of two arrays together, from the partial of each; in any order."""
+    """Partial of two arrays together, from the partial of each; commutative and associative."""
     total: Partial = a.copy()
     total[SAMPLES:FIRST_NAN] += b[SAMPLES:FIRST_NAN]
     total[FIRST_NAN] = min(a[FIRST_NAN], b[FIRST_NAN])
     total[[MIN_KEY, MIN_AT]] = min((a[MIN_KEY], a[MIN_AT]), (b[MIN_KEY], b[MIN_AT]))
-    # Of equal keys the lower position wins, for a maximum too: ~ reverses the order of keys only.
+    # Among equal keys the lowest position wins, for a maximum too: ~ reverses the order of keys only.
     key, total[MAX_AT] = min((~a[MAX_KEY], a[MAX_AT]), (~b[MAX_KEY], b[MAX_AT]))
     total[MAX_KEY] = ~key
     for at, words in ((SUM_AT, SUM_WORDS), (SQUARES_AT, SQUARE_WORDS)):
@@ -63,14 +63,14 @@ def combine(a: Partial, b: Partial) -> Partial:
 
 
 def place(partial: Partial, start: int) -> Partial:
-    """Shift positions that count from the first sample to count from `start` samples before it; changes the partial."""
+    """Add `start` to the indices in all positions, in place."""
     positions = partial[POSITIONS]
     positions += (positions != NOWHERE) * np.int64(2 * start)
     return partial
 
 
 def to_key(value: Any, dtype: np.dtype[Any]) -> int:
-    """An integer that is smaller where a sample is; the same for both zeros."""
+    """An integer in the order of the samples; both zeros have the same."""
     if dtype.kind != "f":
         return int(value) - (2**63 if dtype == np.uint64 else 0)
     bits = int((np.float64(value) + 0.0).view(np.int64))

@@ -1,7 +1,7 @@
-"""The reference of reduce: samples are split into sign, exponent and digits, and those are counted; plain and slower.
+"""Reference implementation of reduce: splits samples into sign, exponent and digits and sums the digits; plain, slow.
 
-It shares the layout of a partial with `reduce_cpu` and the kernels, and no arithmetic: floats are never added, only
-small integers in float64, whose sums stay below 2**53; keys and words are made here from their definitions.
+It shares the layout of a partial with `reduce_cpu` and the kernels, but no arithmetic: floats are never added, only
+small integers in float64, whose sums stay below 2**53; keys and words are computed here from their definitions.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from kernels.reduce.partial import (
     Partial,
 )
 
-PART = 2**15  # samples at a time: few enough for the cache; products of two digits of 18 bits add up to 2**51 at most
+PART = 2**15  # samples at a time: they fit the cache, and their products of two 18-bit digits sum to 2**51 at most
 DIGIT = 18
 
 
@@ -46,7 +46,7 @@ def reduce_reference(samples: NDArray[Any], parts: int) -> Partial:
     partial = reduce.empty(dtype, parts, len(samples))
     numbers = samples.astype(dtype)
     if dtype.kind == "f":
-        with np.errstate(invalid="ignore"):  # a signalling NaN is a NaN like any other
+        with np.errstate(invalid="ignore"):  # converting a signalling NaN would warn
             numbers = numbers.astype(np.float64)
         partial[[NAN, POSITIVE, NEGATIVE]] = [(numbers != numbers).sum(), (numbers == np.inf).sum(),
                                               (numbers == -np.inf).sum()]  # fmt: skip
@@ -77,8 +77,8 @@ def _extremes(partial: Partial, numbers: NDArray[Any], dtype: np.dtype[Any]) -> 
 
 
 def _key(value: Any, dtype: np.dtype[Any]) -> int:
-    """Rank of a sample among all of its dtype: uint64 less 2**63; floats as float64, whose bits without the sign count
-    up from 0, and down from -1 below zero."""
+    """Rank of a sample in its dtype: uint64 less 2**63; floats as float64, where the magnitude's bits count up from 0,
+    or down from -1 for negative values."""
     if dtype.kind != "f":
         return int(value) - (2**63 if dtype == np.uint64 else 0)
     magnitude = int.from_bytes(struct.pack(">d", abs(float(value))), "big")
@@ -92,7 +92,7 @@ def _words(value: int, words: int) -> NDArray[np.int64]:
 
 
 def _integer_sums(part: NDArray[Any]) -> tuple[int, int]:
-    """Bytes by value, others by columns of 16 bits, the highest with the sign; their products are below 2**53."""
+    """Counts bytes by value; sums others in 16-bit columns, the highest signed, with sums of products below 2**53."""
     if part.itemsize == 1:
         counted = np.bincount(part.view(np.uint8), minlength=256).tolist()
         values = np.arange(256, dtype=np.uint8).view(part.dtype).tolist()
@@ -110,7 +110,7 @@ def _integer_sums(part: NDArray[Any]) -> tuple[int, int]:
 
 
 def _float_sums(part: NDArray[np.float64], parts: int) -> tuple[int, int]:
-    """By sign and exponent: of all samples with the same ones the digits add up, and the products of two digits."""
+    """Sums the digits, and products of two digits, of all samples with the same sign and exponent."""
     if not parts & SUM:
         return 0, 0
     bits = part.view(np.uint64)
@@ -118,14 +118,14 @@ def _float_sums(part: NDArray[np.float64], parts: int) -> tuple[int, int]:
     fraction = bits & np.uint64(2**52 - 1)
     mask = np.uint64(2**DIGIT - 1)
     digits = {i: ((fraction >> np.uint64(DIGIT * i)) & mask).astype(np.float64) for i in range(3)}
-    digits = {i: digit for i, digit in digits.items() if digit.any()}  # the lowest of no float32
+    digits = {i: digit for i, digit in digits.items() if digit.any()}  # no float32 has the lowest digit
     counted = _by_key(key)
     present = np.flatnonzero(counted.any(axis=0))
 
     def sums(weights: NDArray[np.float64]) -> NDArray[np.int64]:
         return _by_key(key, weights)[:, present]
 
-    # Of fractions, as integers of any size: their sums, above and below zero, and the sum of their squares.
+    # Sums of the fractions as Python integers, of positive and of negative samples, and the sum of their squares.
     fractions = sum((sums(digit).astype(object) << DIGIT * i for i, digit in digits.items()), np.zeros((2, 1), object))
     squared = np.zeros(1, object)
     if parts & SQUARES:
@@ -146,5 +146,5 @@ def _float_sums(part: NDArray[np.float64], parts: int) -> tuple[int, int]:
 
 
 def _by_key(key: NDArray[np.int64], weights: NDArray[np.float64] | None = None) -> NDArray[np.int64]:
-    """Sums by sign and exponent, of what is finite, shape (2, 2047)."""
+    """Sums over finite samples by sign and exponent, shape (2, 2047)."""
     return np.bincount(key, weights, 4096).astype(np.int64).reshape(2, 2048)[:, :2047]

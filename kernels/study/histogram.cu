@@ -1,6 +1,6 @@
 // Histograms of 10-bit samples. A sample outside of [0, 1024) is not counted.
 //
-// Variants, naive first; blocks, threads and slice are those of the course:
+// Variants, naive first; blocks, threads and slice as in the course:
 //   global_atomics  a slice of the samples per thread, counters in global memory
 //   unrolled        global_atomics, its loop unrolled 512 times
 //   ilp             global_atomics, four samples per iteration by hand
@@ -15,7 +15,7 @@
 //   plain_add       global_atomics without atomicAdd; broken: threads overwrite each other's increments
 //   past_the_end    global_atomics without a guard; broken: counts what lies behind the samples
 //
-// All of them are templates, so that only what is asked for is compiled.
+// All of them are templates, so that only the requested instances are compiled.
 
 #include "common/stream.cuh"
 
@@ -26,7 +26,7 @@ __device__ void count_global(u64* counts, T sample) {
     if (u64(i64(sample)) < VALUES) atomicAdd(counts + sample, u64(1));
 }
 
-// First sample of a thread's slice, and how many of the slice there are.
+// First sample and length of a thread's slice; the length is 0 past the end.
 struct Slice {
     i64 start;
     int length;
@@ -84,7 +84,7 @@ __global__ void shared(const T* samples, i64 n, u64* counts, int slice) {
     for (int value = threadIdx.x; value < VALUES; value += blockDim.x) atomicAdd(counts + value, u64(local[value]));
 }
 
-// A block has VALUES threads; here `slice` is what the whole block holds in dynamic shared memory.
+// A block has VALUES threads; here `slice` counts the samples that the whole block holds in dynamic shared memory.
 template <typename T>
 __global__ void inverse(const T* samples, i64 n, u64* counts, int slice) {
     static_assert(sizeof(T) <= sizeof(int), "samples are held as int");
@@ -135,7 +135,7 @@ __global__ void plain_add(const T* samples, i64 n, u64* counts, int slice) {
     }
 }
 
-// Broken: nobody asks where the samples end; the wrapper sees to it that what is read there belongs to nobody else.
+// Broken: no bounds check; the wrapper pads the samples, so that out-of-bounds reads stay in its own allocation.
 template <typename T>
 __global__ void past_the_end(const T* samples, u64* counts, int slice) {
     const i64 start = thread_number() * slice;

@@ -19,9 +19,9 @@ from kernels.study.variant import Variant, by_name
 SOURCE = Path(__file__).with_suffix(".cu")
 
 VALUES = 1024  # of a 10-bit sample; VALUES in histogram.cu
-REFERENCE_STEP = 2**18  # samples that the reference counts at a time: they stay in the cache
-# Halves, because the last bin includes its upper edge: 1024 itself must not be in it. One object, for which the launch
-# is planned once.
+REFERENCE_STEP = 2**18  # samples per step of the reference: they stay in the cache
+# Edges at halves, because the last bin includes its upper edge and must exclude 1024. One object, so that its launch is
+# planned once.
 BINNING = Binning(np.dtype(np.int32), np.arange(VALUES + 1, dtype=np.float64) - 0.5, True)
 MAX_GRID, MAX_SLICE, MAX_BLOCK_SAMPLES, MAX_COVERED = 2**31 - 1, 2**31 - 1, 2**32 - 1, 2**62
 _zeros = partial(zeros, "histogram")
@@ -115,7 +115,7 @@ def _in_shared(barriers: str, samples: Any, blocks: int = 8192, threads: int = 6
 
 
 def _inverse(samples: Any, blocks: int = 4096, slice: int = 8192) -> Any:
-    """Here a slice is what the whole block holds: its samples beside the counters, both in shared memory."""
+    """Here a slice is per block: shared memory holds its samples and the counters."""
     _check(samples, blocks, VALUES, slice, blocks * slice)
     check_shared(f"slice of {slice} samples and {VALUES} counters", 4 * (slice + VALUES))
     counts = _zeros(VALUES, np.dtype(np.int64))
@@ -140,7 +140,7 @@ def _plain_add(samples: Any, blocks: int = 64, threads: int = 1024, slice: int =
 
 
 def _past_the_end(samples: Any, blocks: int = 65, threads: int = 1024, slice: int = 512) -> Any:
-    """A block more than the course's, so that there is an end to pass; behind the samples are zeros of our own."""
+    """One block more than in the course, so that it passes the end; the samples are padded with zeros."""
     covered = blocks * threads * slice
     _check(samples, blocks, threads, slice, covered)
     padded = _zeros(covered, np.dtype(np.int32))
@@ -169,7 +169,7 @@ VARIANTS = by_name(
     Variant("banks4", "banks, four values per thread", partial(_banks, each=4)),
     Variant("production", "the kernels of the job, in histogram/gpu.cu: shared with enough 16-byte loads in flight",
             ten_bit_histogram),
-    # Blocks of many warps: the 32 threads of a single one hardly get out of step.
+    # Blocks of many warps: the 32 threads of a single one hardly diverge.
     Variant("no_barrier", "shared without __syncthreads", partial(_in_shared, "false"), SLICES,
             broken="counts while counters are cleared, adds while others count"),
     Variant("plain_add", "global_atomics without atomicAdd", _plain_add, SLICES,

@@ -55,7 +55,7 @@ def _grid(a: Any, b: Any, block: int = 1024) -> Any:
 
 
 def _product(a: Any, b: Any) -> Any:
-    """The block has a thread for each element, so longer vectors than it may have threads are refused."""
+    """The block has a thread for each element, so vectors longer than the largest block are refused."""
     check_operands((a, b), 1, COURSE_DTYPES)
     check_block(max(1, a.size))
     return _vector("product", a, b, 1, a.size)
@@ -118,5 +118,5 @@ VARIANTS = by_name(
             broken="threads beyond the last element write into what lies behind it"),
 )  # fmt: skip
 
-# Of each kernel the instance whose machine code is looked at: the float of the courses.
+# The instance of each kernel to inspect: float, as in the courses.
 INSTANCES = {name: f"{name}<float>" for name in VARIANTS if name != "production"}

@@ -1,4 +1,4 @@
-// Matrix product: C = A B, with A of rows x inner, B of inner x columns, all of them row after row in memory.
+// Matrix product: C = A B, with A of rows x inner and B of inner x columns, all row-major.
 //
 // Variants, all but `production` and `cublas` with the same bits for the same A and B:
 //   blocks_1d        one thread per element of C, in blocks along its rows
@@ -16,15 +16,15 @@
 // From the courses: x of blocks_1d (blockDim.x), x and y of the blocks in two dimensions (blockDim.x, blockDim.y), x of
 // shared_tile (X); `micro` is ours.
 //
-// The same bits: each element is one chain of fused multiply-adds, k = 0, 1, ..., inner - 1, that begins at +0. Tiles
-// are filled up with -0 in A and +0 in B: their product -0 is the one number that changes no sum, not even -0.
-// past_the_end is handed copies of A and B that are longer, so that it reads no memory but its own.
+// Bits are the same because each element is one chain of fused multiply-adds, k = 0, 1, ..., inner - 1, starting at +0.
+// Tiles are padded with -0 in A and +0 in B: adding their product, -0, changes no sum, not even -0.
+// past_the_end gets padded copies of A and B, so that its out-of-bounds reads stay in its own memory.
 
 #include "study/matmul_register.cuh"
 
-constexpr int MAX_THREADS = 1024;  // of a block: the registers of a multiprocessor have to do for that many
+constexpr int MAX_THREADS = 1024;  // per block: limits a thread's registers so that such a block fits
 
-// The element where a row of A meets a column of B; `stride` is what lies between two elements of the column.
+// Dot product of a row of A and a column of B, whose elements are `stride` apart.
 template <typename T>
 __device__ T dot(const T* __restrict__ row, const T* __restrict__ column, i64 inner, i64 stride) {
     T sum = 0;

@@ -47,9 +47,9 @@ def error_bound(a: NDArray[Any], b: NDArray[Any]) -> NDArray[np.float64]:
 
     A sum of K products, each rounded once or fused with its addition, is off by at most gamma(K) |a| |b|, where
     gamma(K) = K u / (1 - K u) and u is half the distance from 1 to the next number; besides, each of the K roundings
-    may be off by half the smallest number where it falls among the subnormal ones. That holds for the kernel with its
-    u, for the reference with that of float64, and for |a| |b| itself, which is computed in float64, too. All three are
-    added up; of the smallest number, a whole one is counted.
+    may be off by half the smallest number where it is subnormal. That holds for the kernel with its u, for the
+    reference with that of float64, and for |a| |b| itself, which is also computed in float64. The bound is the sum of
+    all three, with the smallest number counted whole.
 
     Parameters
     ----------
@@ -58,12 +58,12 @@ def error_bound(a: NDArray[Any], b: NDArray[Any]) -> NDArray[np.float64]:
     Returns
     -------
     float64 array, shape (rows, columns)
-        Rounded upwards. Not finite where the magnitudes are not; it does not hold where |a| |b| overflows the dtype.
+        Rounded up. Not finite where the magnitudes are not; invalid where |a| |b| overflows the dtype.
 
     Raises
     ------
     ValueError
-        If `inner` is so large that nothing can be said.
+        If `inner` is too large for a bound.
     """
     inner = a.shape[1]
     kernel, reference = np.finfo(a.dtype), np.finfo(np.float64)
@@ -79,7 +79,7 @@ def error_bound(a: NDArray[Any], b: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def _checked(a: Any, b: Any) -> tuple[int, int, int]:
-    """Rows, inner and columns, once the arrays are two that can be multiplied."""
+    """Check that the arrays can be multiplied; return rows, inner and columns."""
     check_array("matmul, first matrix", a, tuple(C_TYPES), 2)
     check_array("matmul, second matrix", b, tuple(C_TYPES), 2)
     if a.dtype != b.dtype:
@@ -193,7 +193,7 @@ def _cublas(a: Any, b: Any) -> Any:
 
 
 def _past_the_end(a: Any, b: Any, x: int = 32, y: int = 32) -> Any:
-    """Works on longer copies, so that what it reads past the end is memory of our own: NaN, which nothing hides."""
+    """Works on copies padded with NaN: reads past the end stay in memory of our own and always show in the result."""
     rows, inner, columns = _checked(a, b)
     check_block(x, y)
     grid = (_ceil_div(columns, x), _ceil_div(rows, y))
@@ -202,7 +202,7 @@ def _past_the_end(a: Any, b: Any, x: int = 32, y: int = 32) -> Any:
 
 
 def _longer(array: Any, beyond: int) -> Any:
-    """The elements in one dimension, and NaN after them."""
+    """The elements in one dimension, padded with NaN."""
     copy = _empty((array.size + beyond,), array.dtype)
     copy[: array.size] = array.ravel()
     copy[array.size :] = np.nan
@@ -239,7 +239,7 @@ VARIANTS = by_name(
             broken="a tile is replaced while others still read it"),
 )  # fmt: skip
 
-# One kernel of each variant, for those who look at its machine code.
+# One kernel of each variant, to inspect.
 INSTANCES = {name: f"{name}<float>" for name in VARIANTS if name not in ("production", "cublas")} | {
     "shared_tile": "shared_tile<float, 32>",
     "register_tiled": "register_tiled<float, 8, true>",

@@ -1,23 +1,23 @@
 // Matrix product by register tiles: a block computes 16 * MICRO by 16 * MICRO elements of C, a thread MICRO by MICRO.
 //
-// A step takes DEPTH columns of A and DEPTH rows of B into shared memory; for each k of it a thread reads MICRO numbers
-// of either and does MICRO * MICRO fused multiply-adds with them. Two copies of the shared tiles take turns: while one
-// is read, the loads of the next are under way, and one barrier a step is enough.
+// A step loads DEPTH columns of A and DEPTH rows of B to shared memory; for each of their k a thread reads MICRO
+// numbers of both and does MICRO * MICRO fused multiply-adds. The shared tiles are double-buffered: while one is read,
+// the loads for the next are in flight, and one barrier per step is enough.
 #pragma once
 
 #include "common/types.cuh"
 
 constexpr int TILED_THREADS = 256;
 
-// 16 bytes, the most that a thread loads at once.
+// 16 bytes, the widest load of a thread.
 template <typename T>
 struct alignas(16) Pack {
     static constexpr int SIZE = 16 / sizeof(T);
     T item[SIZE];
 };
 
-// The next elements of a row that has `left` of them; `beyond` stands for those past its end. ALIGNED: rows are whole
-// packs that begin on 16 bytes.
+// The next elements of a row with `left` elements to go; `beyond` pads it. ALIGNED: rows are whole packs, aligned to 16
+// bytes.
 template <bool ALIGNED, typename T>
 __device__ Pack<T> load_pack(const T* from, i64 left, T beyond) {
     if (ALIGNED && left > 0) return *reinterpret_cast<const Pack<T>*>(from);
@@ -27,7 +27,7 @@ __device__ Pack<T> load_pack(const T* from, i64 left, T beyond) {
     return pack;
 }
 
-// The registers of a multiprocessor hold two blocks where a thread has no more than 256 bytes of sums.
+// Two blocks fit the registers of a multiprocessor if a thread's sums take at most 256 bytes.
 template <typename T, int MICRO, bool ALIGNED>
 __global__ void __launch_bounds__(TILED_THREADS, MICRO * MICRO * sizeof(T) <= 256 ? 2 : 1)
 register_tiled(const T* __restrict__ a, const T* __restrict__ b, T* __restrict__ c, i64 rows, i64 inner, i64 columns) {
@@ -36,7 +36,8 @@ register_tiled(const T* __restrict__ a, const T* __restrict__ b, T* __restrict__
     constexpr int DEPTH = TILED_THREADS * PACK / TILE;  // a pack of A and a pack of B for each thread
     static_assert(MICRO % PACK == 0, "the elements of a thread are whole packs");
     static_assert(DEPTH % PACK == 0, "a step takes whole packs of A");
-    // A lies turned, k by k, as it is read. One more pack in its rows: turning it meets fewer bank conflicts.
+    // A is stored transposed, in the order in which it is read. A pack of padding per row reduces the bank conflicts of
+    // transposing.
     __shared__ alignas(16) T tile_a[2][DEPTH][TILE + PACK];
     __shared__ alignas(16) T tile_b[2][DEPTH][TILE];
 
@@ -61,8 +62,8 @@ register_tiled(const T* __restrict__ a, const T* __restrict__ b, T* __restrict__
         *reinterpret_cast<Pack<T>*>(&tile_b[turn][b_k][b_column]) = next_b;
     };
 
-    // A warp is 4 threads high and 8 wide, the block 4 warps high and 2 wide. A thread's elements are packs, 16 packs
-    // apart from each other: those of neighbours lie side by side in shared memory, and meet in no bank.
+    // A warp is 4 threads high and 8 wide, the block 4 warps high and 2 wide. A thread's elements are packs at a stride
+    // of 16 packs: those of adjacent threads are adjacent in shared memory, without bank conflicts.
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const int thread_row = (warp / 2 * 4 + lane / 8) * PACK, thread_column = (warp % 2 * 8 + lane % 8) * PACK;
     T sum[MICRO][MICRO] = {};
@@ -72,7 +73,7 @@ register_tiled(const T* __restrict__ a, const T* __restrict__ b, T* __restrict__
     __syncthreads();
     int turn = 0;
     for (i64 first = 0; first < inner; first += DEPTH) {
-        load(first + DEPTH);  // past the last k it touches no memory
+        load(first + DEPTH);  // past the last k it reads no memory
 #pragma unroll
         for (int k = 0; k < DEPTH; ++k) {
             Pack<T> of_a[MICRO / PACK], of_b[MICRO / PACK];

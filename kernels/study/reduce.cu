@@ -11,13 +11,13 @@
 //   missing_barrier  sequential without the barriers in and before its loop; broken: a warp reads what is yet unwritten
 //   past_the_end     sequential without its guard; broken: the last block adds what lies behind the last sample
 //
-// From the courses: the loops, and `block`, the size MAX of the array that one block reduces (1024, one a thread).
-// Their kernels reduce one block's array; here every block reduces its own part, and the host finishes the partials.
-// No sum uses atomic operations, so its order is fixed, and it repeats bit for bit.
+// From the courses: the loops, and `block`, the size MAX of the array that one block reduces (1024, one per thread).
+// Their kernels reduce an array of one block; here every block reduces its own part, and the host combines the
+// partials. No sum uses atomic operations, so its order is fixed and its bits are reproducible.
 
 #include "common/types.cuh"
 
-// Sums are kept wider than the samples: integers cannot wrap, floats round in double.
+// Accumulators are wider than the samples: integers cannot wrap, floats round in double.
 template <typename T> struct Wide { using type = double; };
 template <> struct Wide<int> { using type = i64; };
 
@@ -29,9 +29,9 @@ template <typename T> struct Sum {
     static __device__ Partial combine(Partial a, Partial b) { return a + b; }
 };
 
-// Integers in the order of the samples, so that one integer maximum serves all types, atomic or not. The bits of a
-// float are sign and magnitude: as an integer they are in order where the sign is plus; where it is minus, flipping the
-// magnitude turns the order round. -0.0 comes right below +0.0. NaN of either sign is the largest, as in numpy.max.
+// Integers in the order of the samples, so that one integer maximum serves all types, atomic or not. A float's bits are
+// sign and magnitude: as integers, positive floats are in order, and flipping the magnitude reverses the order of
+// negative ones. -0.0 comes right below +0.0. NaN of either sign is the largest, as in numpy.max.
 __device__ inline int ordered(int x) { return x; }
 __device__ inline int ordered(float x) {
     const int bits = __float_as_int(x);
@@ -56,7 +56,7 @@ template <typename Partial> __device__ Partial* shared_array() {
     return reinterpret_cast<Partial*>(words);
 }
 
-// One sample per thread, moved to shared memory; beyond the end of the array what changes no result.
+// One sample per thread, copied to shared memory; the identity past the end of the array.
 template <typename Op>
 __device__ typename Op::Partial* fill_block(const typename Op::Sample* samples, i64 n) {
     auto* const vect = shared_array<typename Op::Partial>();
@@ -92,7 +92,7 @@ template <typename Op>
 __global__ void any_size(const typename Op::Sample* samples, i64 n, typename Op::Partial* partials) {
     auto* const vect = fill_block<Op>(samples, n);
     const int tid = threadIdx.x, size = blockDim.x;
-    // Of s + b values the last b are added to the first b; where their number is odd, the one in the middle waits.
+    // Of s + b values the last b are added to the first b; if their number is odd, the middle one waits.
     for (int s = (size - 1) / 2 + 1, b = size / 2; b > 0; b = s / 2, s = (s - 1) / 2 + 1) {
         if (tid < b) vect[tid] = Op::combine(vect[tid], vect[tid + s]);
         __syncthreads();
@@ -110,7 +110,7 @@ __global__ void atomic_max(const typename Op::Sample* samples, i64 n, typename O
     if (tid == 0) atomicMax(partial, vect[0]);
 }
 
-// The first lane of a warp ends with the whole warp's; the other lanes' are of no use.
+// The first lane ends with the result of the whole warp; the other lanes' results are meaningless.
 template <typename Op> __device__ typename Op::Partial reduce_warp(typename Op::Partial value) {
 #pragma unroll
     for (int offset = 16; offset > 0; offset /= 2)
@@ -142,10 +142,10 @@ template <typename Op>
 __global__ void missing_barrier(const typename Op::Sample* samples, i64 n, typename Op::Partial* partials) {
     auto* const vect = shared_array<typename Op::Partial>();
     const int tid = threadIdx.x, size = blockDim.x;
-    vect[tid] = Op::identity();  // else what a former block left there may by chance be what is read too early
+    vect[tid] = Op::identity();  // otherwise a premature read may find the right value, left there by an earlier block
     __syncthreads();
     const i64 i = i64(blockIdx.x) * size + tid;
-    // A warp may come late; here half of them do, so that the fault shows every time.
+    // A warp may be late; here half of them are, so that the race shows every time.
     if (tid >= size / 2) for (const i64 began = clock64(); clock64() - began < 20000;) {}
     if (i < n) vect[tid] = Op::of(samples[i]);
     for (int offset = size / 2; offset > 0; offset /= 2) {

@@ -41,7 +41,7 @@ PARTIALS: dict[tuple[str, str], np.dtype[Any]] = {
 }  # fmt: skip
 SMALLEST_POWER = {"sequential": 1, "warp_shuffle": 32, "missing_barrier": 1, "past_the_end": 1}  # blocks are halved
 UNIT = 2.0**-53  # of rounding to float64
-PART = 2**16  # samples that the references take at a time
+PART = 2**16  # samples per step of the references
 _empty = partial(empty, "reduce")
 
 
@@ -79,7 +79,7 @@ def sum_reference(samples: NDArray[Any]) -> int | float:
 
 
 def max_reference(samples: NDArray[Any]) -> int | float:
-    """Maximum with NumPy, which does not say which of two zeros is the larger: 0.0.
+    """Maximum with NumPy, except that 0.0 is larger than -0.0, which NumPy leaves open.
 
     Parameters
     ----------
@@ -92,17 +92,17 @@ def max_reference(samples: NDArray[Any]) -> int | float:
 
 
 def sum_bound(samples: NDArray[Any], partials: int) -> float:
-    """How far a float sum that a right variant returns in so many partials may be from `sum_reference`.
+    """How far a correct variant's float sum, in this many partials, may be from `sum_reference`.
 
     A block sums m samples or fewer, in whatever order, and the host adds p partials one after the other: a sample takes
     part in fewer than k = min(n, m + p) additions that round. Each multiplies it by 1 + d, |d| <= u = 2**-53 (float64
     adds without rounding where it underflows): an error of at most gamma_k * sum|x|, gamma_k = k u / (1 - k u). The
-    reference is rounded once, u * sum|x| at most: k + 1 covers it. m is n / p and what a block may have more than
-    others (the ragged end), less than 2**16 samples.
+    reference is rounded once, u * sum|x| at most: k + 1 covers it. m is n / p plus less than 2**16 samples, by which
+    a block may exceed the others at the ragged end.
 
     Parameters
     ----------
-    samples : float32 or float64 array, shape (n,), whose sum of magnitudes float64 holds
+    samples : float32 or float64 array, shape (n,), whose sum of magnitudes is within the range of float64
     partials
         p.
     """
@@ -120,8 +120,8 @@ def _parts(samples: NDArray[Any]) -> Iterator[NDArray[Any]]:
 def ordered(samples: NDArray[Any]) -> NDArray[Any]:
     """Integers in the order of the samples, as the kernels compare them.
 
-    The bits of a float are sign and magnitude. As an integer they are in order where the sign is plus; where it is
-    minus, flipping the magnitude turns the order round. -0.0 comes right below 0.0; NaN of either sign is the largest.
+    A float's bits are sign and magnitude: as integers, positive floats are in order, and flipping the magnitude
+    reverses the order of negative ones. -0.0 comes right below 0.0; NaN of either sign is the largest.
     """
     if samples.dtype.kind == "i":
         return samples
@@ -194,7 +194,7 @@ def _check(samples: Any, op: str, operations: tuple[str, ...] = tuple(OPERATIONS
 
 
 def _check_blocks(kernel: str, samples: Any, op: str, block: int) -> int:
-    """Blocks that cover the samples, once their size is one that the kernel and the device can run."""
+    """Check that the kernel and the device can run blocks of this size; return how many cover the samples."""
     check_block(block)
     smallest = SMALLEST_POWER.get(kernel)
     if smallest and (block & (block - 1) or block < smallest):
@@ -234,7 +234,7 @@ def _atomic_max(samples: Any, op: str = "max", block: int = 1024) -> Any:
 
 
 def _production(samples: Any, op: str = "sum") -> Any:
-    """The exact partial of the job: compare what `finish_exact` makes of it."""
+    """The exact partial of the job; `finish_exact` turns it into the result."""
     _check(samples, op)
     return reduce_on_device(samples, exact.SUM if op == "sum" else exact.EXTREMES)
 
@@ -250,7 +250,7 @@ def _float_drift(samples: Any, op: str = "sum", block: int = 32) -> Any:
 
 
 def _past_the_end(samples: Any, op: str = "sum", block: int = 1024) -> Any:
-    """Reads a copy that is longer, with the largest number behind its end, so that it reads no memory but its own."""
+    """Reads a copy padded with the largest number, so that out-of-bounds reads stay in memory of our own."""
     _check(samples, op)
     blocks = _check_blocks("past_the_end", samples, op, block)
     n, dtype = int(samples.size), samples.dtype

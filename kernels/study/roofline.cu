@@ -1,12 +1,12 @@
-// The limits that kernels are measured against, and what is launched around a measurement.
+// The limits that kernels are compared with, and a kernel that clears the cache between measurements.
 //
 //   read_stream     reads an array once as histogram/gpu.cu does: the limit of every kernel that reads its input once
-//   displace_cache  reads an array once by ordinary loads, so that it takes the place of whatever was in the cache
-//   merge           reads some arrays once and writes one: the limit of every kernel that has as many of them
+//   displace_cache  reads an array once by ordinary loads, which evict whatever was in the cache
+//   merge           reads some arrays once and writes one: the limit of every kernel with as many inputs and one output
 
 #include "common/stream.cuh"
 
-// Practically never true, but the compiler cannot know, and so cannot drop the loads.
+// Practically never true, but the compiler cannot tell, and so cannot drop the loads.
 __device__ void keep(u32 seen, u32* sink) {
     if (seen == 0x9e3779b9u) atomicAdd(sink, 1u);
 }
@@ -27,8 +27,8 @@ __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) displace_cache(const u
 
 constexpr int MERGE_THREADS = 256;
 
-// In packs of 16 bytes, one of each array to a thread. What is not a source is not read. Ordinary loads: on an H200 those
-// that are not meant to stay in the cache (__ldcs) take 3 % longer next to one array that is written, 6 % next to more.
+// One 16-byte pack of each array per thread; only the first SOURCES arrays are read. Ordinary loads: on an H200,
+// streaming ones (__ldcs) take 3 % longer next to one array that is written, 6 % next to more.
 template <int SOURCES>
 __global__ void __launch_bounds__(MERGE_THREADS)
 merge(const u32* a, const u32* b, const u32* c, u32* out, i64 packs) {

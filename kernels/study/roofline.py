@@ -20,7 +20,7 @@ INSTANCES = ("read_stream", "displace_cache", *(f"merge<{count}>" for count in (
 
 
 def read_stream(data: Any) -> None:
-    """Read an array once and keep nothing of it, at the speed of the device's memory.
+    """Read an array once at memory bandwidth and discard it.
 
     Parameters
     ----------
@@ -35,7 +35,7 @@ def read_stream(data: Any) -> None:
 
 
 def displace_cache(data: Any) -> None:
-    """Read an array once so that it replaces what was in the second-level cache; parameters as in `read_stream`."""
+    """Read an array once to evict everything else from the L2 cache; parameters as in `read_stream`."""
     _read("displace_cache", data)
 
 
@@ -61,7 +61,7 @@ def copy(target: Any, source: Any) -> None:
 
 
 def merge(target: Any, *sources: Any) -> None:
-    """Read one to three arrays once and write their exclusive or, at the speed of the device's memory.
+    """Read one to three arrays once and write their exclusive or, at memory bandwidth.
 
     Parameters
     ----------
@@ -104,7 +104,7 @@ def product(a: Any, b: Any, out: Any) -> None:
         if array.shape != (len(a), len(a)) or array.dtype != a.dtype:
             raise ValueError(f"product: expected square matrices of {a.dtype}, {a.shape}, got {array.dtype}, "
                              f"{array.shape}")  # fmt: skip
-    os.environ["CUPY_TF32"] = "0"  # CuPy looks at the first product of the process
+    os.environ["CUPY_TF32"] = "0"  # CuPy reads it at the process's first product
     import cupy
 
     cupy.matmul(a, b, out=out)
@@ -116,5 +116,5 @@ def _read(name: str, data: Any) -> None:
 
     kernel = nvrtc.load(SOURCE, name)
     grid = device.limits().resident_blocks(THREADS, kernel.registers, 0)
-    # What the sink holds does not matter: it is there for the compiler.
+    # The sink's content does not matter: it only keeps the compiler from dropping the loads.
     kernel((grid,), (THREADS,), (data, np.int64(data.size), cupy.empty(1, cupy.uint32)))

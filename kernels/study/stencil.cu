@@ -1,21 +1,21 @@
-// Stencil: out[i] = x[i - radius] + ... + x[i + radius], and x is zero outside of the array.
+// Stencil: out[i] = x[i - radius] + ... + x[i + radius], where x is zero outside of the array.
 //
-// Variants, each with the same result; radius is that of the course (3 and 1000), block the threads of a block:
+// Variants, each with the same result; radius as in the course (3 and 1000), block is the number of threads per block:
 //   global_memory    one output per thread, every sample read from global memory
 //   shared_halo      the block's samples and a halo of radius on both sides in shared memory
 //   production       the kernels of the job, in stencil/gpu.cu: sums slide from window to window, exact
 //   missing_barrier  shared_halo without __syncthreads; broken: sums read samples that are not there yet
 //   past_the_end     global_memory without a guard; broken: reads and writes outside of the array
 //
-// int samples are summed in i64 and float ones in double, rounded once at the end. Every kernel here adds each sample
-// of the window once and nothing else, and never subtracts: integers are exact, an infinity or a NaN stays in its windows,
-// and a float sum of w samples is off by at most (w - 1) * 2^-53 times the sum of their magnitudes, to first order.
+// int samples are summed in i64, floats in double, rounded once at the end. Every kernel here adds each sample of the
+// window once and never subtracts: integers are exact, an infinity or a NaN affects only windows that contain it, and a
+// float sum of w samples is off by at most (w - 1) * 2^-53 times the sum of their magnitudes, to first order.
 
 #include "common/types.cuh"
 
 template <typename T>
 struct Sum {
-    using in_full = double;  // what samples are summed in
+    using in_full = double;  // type of the accumulator
     using out = T;
 };
 template <>
@@ -41,7 +41,7 @@ __global__ void global_memory(const T* x, Out<T>* out, i64 n, int radius) {
     out[i] = Out<T>(sum);
 }
 
-// Samples first .. first + count - 1 into shared memory, zeros where there are none.
+// Copies samples first .. first + count - 1 to shared memory, with zeros outside of the array.
 template <typename T>
 __device__ void hold(T* held, const T* __restrict__ x, i64 n, i64 first, int count) {
 #pragma unroll 8
@@ -67,7 +67,7 @@ __global__ void shared_halo(const T* x, Out<T>* out, i64 n, int radius) {
     out[i] = Out<T>(sum);
 }
 
-// Broken: the wrapper sees to it that what is read and written outside belongs to nobody else.
+// Broken: no bounds check; the wrapper pads both arrays, so that accesses outside stay in its own allocations.
 template <typename T>
 __global__ void past_the_end(const T* x, Out<T>* out, int radius) {
     const i64 i = thread_number();

@@ -31,14 +31,14 @@ def stencil_reference(x: NDArray[Any], radius: int = 3) -> NDArray[Any]:
     Parameters
     ----------
     x : int32, float32 or float64 array, shape (n,)
-        Taken for zero outside of the array.
+        Treated as zero outside of the array.
     radius
         0 or more.
 
     Returns
     -------
     int64 array for int32, float64 array for floats, shape (n,)
-        ``out[i] = x[i - radius] + ... + x[i + radius]``. Infinities and NaN are in the windows that hold them only.
+        ``out[i] = x[i - radius] + ... + x[i + radius]``. Infinities and NaN affect only windows that contain them.
     """
     n = len(x)
     if x.dtype.kind == "i":
@@ -70,7 +70,7 @@ def _window_sums(x: NDArray[Any], radius: int) -> NDArray[Any]:
 
 
 def stencil_bound(x: NDArray[Any], radius: int = 3) -> NDArray[np.float64]:
-    """How far a float result and the reference may be apart, from the data.
+    """How far a float result may be from the reference, computed from the data.
 
     With u = 2**-53, w samples in a window and A the sum of their magnitudes: w terms added in any order are off by at
     most w u / (1 - w u) A, in a kernel as in the reference (in long double, which has at least 53 bits). The reference
@@ -101,7 +101,7 @@ def _check(x: Any, radius: int) -> None:
 
 
 def _launch(instance: str, x: Any, radius: int, threads: int, tile: int, shared_mem: int = 0) -> Any:
-    """Launch a right kernel, or one that only lacks its barrier: `tile` outputs for every block."""
+    """Launch a correct kernel, or one that only lacks its barrier: `tile` outputs per block."""
     blocks = blocks_for(x.size, tile)
     out = _empty(x.size, np.dtype(OUT[str(x.dtype)]))
     if blocks:
@@ -125,7 +125,7 @@ def _with_halo(barrier: str, x: Any, radius: int = 3, block: int = 1024) -> Any:
 
 
 def _past_the_end(x: Any, radius: int = 3, block: int = 1024) -> Any:
-    """Samples are copied with ones around them, so that everything read and written is memory of our own."""
+    """Works on a copy padded with ones, so that out-of-bounds accesses stay in memory of our own."""
     _check(x, radius)
     check_block(block)
     n, blocks = int(x.size), blocks_for(x.size, block)
@@ -140,7 +140,7 @@ def _past_the_end(x: Any, radius: int = 3, block: int = 1024) -> Any:
 
 
 def _production(x: Any, radius: int = 3) -> Any:
-    """Sums of floats are float64, whatever they are sums of."""
+    """Sums of floats are float64, also those of float32."""
     _check(x, radius)
     return box(x.reshape(1, -1), radius, radius, radius).reshape(-1)
 

@@ -1,5 +1,5 @@
-// Transpose: out[column][row] = in[row][column]. Elements are moved as unsigned integers of their size, so that not one
-// bit of them changes; rows * columns may pass 2^31.
+// Transpose: out[column][row] = in[row][column]. Elements are moved as unsigned integers of their size, so that no bit
+// changes; rows * columns may exceed 2^31.
 //
 // Variants, each with the same result:
 //   naive            one thread per element: reads along a row, writes down a column
@@ -10,8 +10,8 @@
 //   past_the_end     naive without its guard; broken: threads of a ragged tile read and write past the end
 //
 // From the course: tiles of 32 x 32, one thread per element of a tile, one column of padding (TILE = 32).
-// The grid has one dimension, tile after tile along the rows of `in`, so that no shape meets the limit of 65535 blocks
-// that a second dimension has.
+// The grid is one-dimensional, tile after tile along the rows of `in`, so that no shape hits the limit of 65535 blocks
+// in a second dimension.
 
 #include "common/types.cuh"
 

@@ -61,7 +61,7 @@ def _missing_barrier(array: Any) -> Any:
 
 
 def _past_the_end(array: Any) -> Any:
-    """Both arrays are copied into longer ones, so that what goes wrong goes wrong in memory of our own.
+    """Both arrays are copied to longer ones, so that out-of-bounds accesses stay in memory of our own.
 
     A thread below the last row reads zeros there and writes them into the next row of the result.
     """
@@ -94,5 +94,5 @@ VARIANTS = by_name(
             broken="threads of a ragged tile read and write past the end"),
 )  # fmt: skip
 
-# Of each kernel the instance whose machine code is looked at: that of the course, float on tiles of 32.
+# The instance of each kernel to inspect: float on tiles of 32, as in the course.
 INSTANCES = {name: f"{name}<{UINT_OF_SIZE[4]}, 32>" for name in VARIANTS if name != "production"}

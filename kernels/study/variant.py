@@ -1,4 +1,4 @@
-"""Variants: several kernels for one job, made to learn from."""
+"""Variants: several kernels for one job, for study."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Variant:
     parameters
         Launch parameters with the course's values as defaults.
     broken
-        Why the variant is wrong, where it is kept to be caught by verification; None for a right one.
+        What is wrong with a variant that is kept to be caught by verification; None for a correct one.
     """
 
     name: str

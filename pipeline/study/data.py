@@ -1,4 +1,4 @@
-"""Inputs and references of a study: computed once and shared among the cases that cannot tell them apart."""
+"""Inputs and references of a study, computed once and shared among the cases for which they are the same."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from workflows.study.study import Arrays, Case, Study
 
 SEED = 0
-KEPT = 2  # of them at a time, because one can be gigabytes; the cases of a table mostly follow each other
+KEPT = 2  # kept at a time, because one can take gigabytes; cases that share inputs mostly follow each other
 FIELDS = frozenset(field.name for field in fields(Case))
 ABSENT = object()
 
@@ -21,9 +21,9 @@ Value = TypeVar("Value")
 
 
 class Watched(Case):
-    """A case that notes what is read of it.
+    """A case that records which of its attributes are read.
 
-    What a study's `inputs` and `reference` depend on is theirs to know: a radius matters, the size of a block does not.
+    Only a study's `inputs` and `reference` know what they depend on: a radius matters, the size of a block does not.
     """
 
     def __getattribute__(self, name: str) -> Any:
@@ -56,7 +56,7 @@ class _WatchedParameters(Mapping[str, Any]):
         return self._parameters[name]
 
     def __iter__(self) -> Iterator[str]:
-        self._of_case["parameters"] = self._parameters  # which there are matters, too
+        self._of_case["parameters"] = self._parameters  # the set of names matters, too
         return iter(self._parameters)
 
     def __len__(self) -> int:
@@ -65,7 +65,7 @@ class _WatchedParameters(Mapping[str, Any]):
 
 
 class Shared(Generic[Value]):
-    """Values of a function of a case, computed anew only for a case that differs in what the function read."""
+    """Values of a function of a case, recomputed only for a case that differs in what the function read."""
 
     def __init__(self, compute: Callable[[Case], Value]) -> None:
         self._compute = compute

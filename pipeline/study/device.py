@@ -1,4 +1,4 @@
-"""The GPU that a study runs on: what is launched around a measurement, and the limits that figures are shares of."""
+"""The GPU that a study runs on: timing, transfers, and the limits that rates are compared with."""
 
 from __future__ import annotations
 
@@ -54,19 +54,19 @@ class CupyDevice:
         self._events = cupy.cuda.Event(), cupy.cuda.Event()
 
     def to_device(self, arrays: Arrays) -> tuple[Any, ...]:
-        """Copy host arrays; not through CuPy's pinned buffers, which would stay as large as the largest of them."""
+        """Copy host arrays, but not through CuPy's pinned buffers, which would stay as large as the largest array."""
         needed, free = sum(array.nbytes for array in arrays), self._free()
         if needed > free:
             raise MemoryError(f"needs {needed} bytes of device memory for the inputs, {free} are free")
         return tuple(self._upload(np.ascontiguousarray(array)) for array in arrays)
 
     def to_host(self, array: Any) -> NDArray[Any]:
-        """Copy a result back, once it is there."""
+        """Wait for a result and copy it back."""
         found: NDArray[Any] = self._cupy.asnumpy(array)
         return found
 
     def elapsed(self, work: Callable[[], Any]) -> float:
-        """Milliseconds by events; a read of other data goes before, and lasts while Python prepares the launches."""
+        """Milliseconds by events; a read of other data runs first, until Python has queued the launches."""
         began, ended = self._events
         for _ in range(LEADS):
             displace_cache(self._lead)
@@ -95,7 +95,7 @@ class CupyDevice:
         return amount / median_ms(lambda _: self.elapsed(work)) / 1e6
 
     def release(self) -> None:
-        """Empty CuPy's pools, so that what the driver calls free is free."""
+        """Empty CuPy's pools, so that the driver counts their memory as free."""
         self._cupy.get_default_memory_pool().free_all_blocks()
         self._cupy.get_default_pinned_memory_pool().free_all_blocks()
 
@@ -114,7 +114,7 @@ class CupyDevice:
         }
 
     def _limits(self) -> dict[str, Callable[[], tuple[Callable[[], None], float]]]:
-        """What makes the work of each limit, and how many bytes or operations it is."""
+        """Functions that make the work of each limit and return its bytes or operations."""
         return {
             "read": self._read, "copy": self._copy,
             "float32": lambda: self._product("float32"), "float64": lambda: self._product("float64"),
@@ -130,7 +130,7 @@ class CupyDevice:
         return lambda: copy(target, data), 2 * data.nbytes
 
     def _product(self, dtype: str) -> tuple[Callable[[], None], float]:
-        # Random numbers: multiplying zeros takes less power, and so keeps a higher clock, than real work does.
+        # Random numbers: multiplying zeros draws less power, which keeps the clock higher than real work does.
         values = np.random.default_rng(0).standard_normal((2, PRODUCT_SIZE, PRODUCT_SIZE)).astype(dtype)
         a, b = self.to_device(tuple(values))
         out = self._cupy.empty_like(a)

@@ -36,7 +36,7 @@ def draw(figure: Figure, run: StudyRun) -> bytes:
 
 
 def lines(figure: Figure, findings: Sequence[Finding]) -> dict[str, Points]:
-    """(x, rate) of every line, by its label; the best rate where other parameters vary, too."""
+    """(x, rate) of every line, by its label; the best rate if other parameters vary, too."""
     best: dict[str, dict[Any, float]] = {}
     for label, x, rate in _labelled(figure, findings):
         points = best.setdefault(label, {})
@@ -62,14 +62,14 @@ def grid(figure: Figure, findings: Sequence[Finding]) -> dict[str, tuple[list[An
 
 
 def value_of(case: Case, name: str) -> Any:
-    """A launch parameter of a case, or its size: the side where all sides are equal, else the number of elements."""
+    """A launch parameter of a case, or its size: the side if all sides are equal, else the number of elements."""
     if name == "size":
         return case.sizes[0] if len(set(case.sizes)) == 1 else math.prod(case.sizes)
     return case.parameters[name]
 
 
 def _timed(figure: Figure, findings: Sequence[Finding]) -> list[Finding]:
-    """Findings that have a place in a figure."""
+    """Findings to plot in a figure."""
     return [
         finding for finding in findings
         if finding.row.case.table == figure.table and finding.row.rate
@@ -78,7 +78,7 @@ def _timed(figure: Figure, findings: Sequence[Finding]) -> list[Finding]:
 
 
 def _labelled(figure: Figure, findings: Sequence[Finding]) -> list[tuple[str, Any, float]]:
-    """(label, x, rate): the variant, with the dtype and the size where there are several."""
+    """(label, x, rate): the variant, with the dtype and the size if there are several."""
     timed = _timed(figure, findings)
     cases = [finding.row.case for finding in timed]
     dtypes = len({case.dtype for case in cases}) > 1
@@ -91,7 +91,7 @@ def _labelled(figure: Figure, findings: Sequence[Finding]) -> list[tuple[str, An
 
 
 def _order(value: Any) -> tuple[bool, Any]:
-    """Numbers in their order, before words in theirs."""
+    """Sort key: numbers in order, then strings in order."""
     return (False, value) if _is_number(value) else (True, str(value))
 
 
@@ -126,7 +126,7 @@ def _draw_maps(canvas: Any, figure: Figure, run: StudyRun) -> None:
     for axes, (label, (xs, ys, rates)) in zip(np.atleast_1d(canvas.subplots(1, len(found))), found.items(),
                                               strict=True):  # fmt: skip
         picture = axes.imshow(rates, origin="lower", aspect="auto", cmap="viridis", vmin=0, vmax=top)
-        axes.set_facecolor("lightgrey")  # what was not timed
+        axes.set_facecolor("lightgrey")  # cases without a time
         axes.set_xticks(range(len(xs)), [str(x) for x in xs])
         axes.set_yticks(range(len(ys)), [str(y) for y in ys])
         axes.set(title=label, xlabel=_axis_label(figure.x, figure, run), ylabel=_axis_label(str(figure.y), figure, run))

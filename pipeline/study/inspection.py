@@ -1,4 +1,4 @@
-"""What the compiler made of a kernel: registers, memory, instructions by kind. Needs NVRTC, but no GPU."""
+"""What a kernel compiles to: registers, memory, instructions by kind. Needs NVRTC, but no GPU."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pipeline.study.instances import Choice, hopper_only
 
 EXTRA = "install the extra inspect, or the packages nvidia-cuda-cuobjdump and nvidia-cuda-nvdisasm"
 TOOLS = ("cuobjdump", "nvdisasm")
-RESERVED = 1024  # bytes of shared memory that sm_90 and newer add for the system to what a kernel declares
+RESERVED = 1024  # bytes of shared memory that the system reserves on sm_90 and newer, on top of what a kernel declares
 
 # Opcode without modifiers, by kind, in the order of the table.
 KINDS: Mapping[str, tuple[str, ...]] = {
@@ -56,10 +56,9 @@ class Inspected:
     registers
         Per thread.
     shared, stack
-        Bytes of shared memory that it declares itself (per block), and of local memory (per thread): spills and
-        indexed arrays.
+        Bytes of static shared memory (per block), and of local memory (per thread): spills and indexed arrays.
     counts
-        Instructions in the machine code by kind, and ``"total"``; how often each runs is another matter.
+        Number of instructions in the machine code by kind, and ``"total"``; not how often each runs.
     listing
         The machine code, one instruction a line.
     """
@@ -131,7 +130,7 @@ def inspect_all(choices: Sequence[Choice], architecture: str) -> tuple[list[Insp
 
 
 def count(listing: Sequence[str]) -> dict[str, int]:
-    """Instructions by kind; without padding, and without the jump to itself that ends every kernel."""
+    """Instructions by kind, without padding and without the jump to itself that ends every kernel."""
     kinds: Counter[str] = Counter()
     for line in listing:
         address, _, text = line.partition("  ")
@@ -144,7 +143,7 @@ def count(listing: Sequence[str]) -> dict[str, int]:
 
 
 def find_tools() -> dict[str, str]:
-    """Paths of cuobjdump and nvdisasm: of the packages in this environment, else on PATH.
+    """Paths of cuobjdump and nvdisasm: from the packages in this environment, else on PATH.
 
     Raises
     ------
@@ -168,7 +167,7 @@ def _packaged(name: str) -> str | None:
 
 
 def _run(tools: Mapping[str, str], option: str, path: Path) -> str:
-    # cuobjdump leaves the disassembly to nvdisasm, which it looks for on PATH.
+    # cuobjdump runs nvdisasm, which it looks up on PATH.
     folders = os.pathsep.join([os.path.dirname(tools["nvdisasm"]), os.environ.get("PATH", os.defpath)])
     done = subprocess.run([tools["cuobjdump"], option, str(path)], capture_output=True, text=True, check=False,
                           env={**os.environ, "PATH": folders})  # fmt: skip
@@ -221,7 +220,7 @@ def to_json(target: str, architecture: str, kernels: Sequence[Inspected], listin
 
 
 def table(kernels: Sequence[Inspected]) -> list[list[str]]:
-    """Header and rows of what is printed: two kernels side by side; else one a row. Columns of zeros are left out."""
+    """Header and rows to print: two kernels side by side, otherwise one per row; columns of zeros are left out."""
     figures = [kernel.figures() for kernel in kernels]
     names = [name for name in figures[0] if name in ALWAYS or any(of[name] for of in figures)]
     if len(kernels) == 2:

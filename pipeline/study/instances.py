@@ -1,4 +1,4 @@
-"""Which kernels there are to inspect: those that the sources define, and the instances that modules declare of them."""
+"""Kernels to inspect: the `__global__` functions of the sources, and the instances that modules declare."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ _PREFERRED = (re.compile(r"\b[fF]loat(32)?\b"), re.compile(r"\bu32\b"))
 
 @dataclass(frozen=True)
 class Choice:
-    """A kernel to look at.
+    """A kernel to inspect.
 
     Attributes
     ----------
     source
         Path of its `.cu` file.
     name
-        Of the kernel, or of the variant of a study; the instance itself where that was asked for.
+        Name of the kernel or of the variant of a study; the instance itself if that was requested.
     instance
         The kernel with its template arguments.
     further
-        Other instances under the same name, which are not looked at.
+        Other instances of the same name, which are not inspected.
     """
 
     source: Path
@@ -59,9 +59,9 @@ def kernels_of(source: Path) -> list[str]:
 
 
 def _function_name(text: str, at: int) -> str:
-    """The name of the function whose declaration goes on at a position: what stands before the parameters.
+    """Name of the function whose declaration continues at a position: the word before the parameter list.
 
-    Parentheses after any other word are those of an attribute or a macro, as in ``__launch_bounds__(f(a, b))``.
+    Parentheses after any other word belong to an attribute or a macro, as in ``__launch_bounds__(f(a, b))``.
     """
     while word := _WORD.match(text, at):
         at = word.end()
@@ -77,9 +77,9 @@ def _function_name(text: str, at: int) -> str:
 
 
 def declared(source: Path) -> dict[str, tuple[str, ...]]:
-    """Instances that the module beside a source declares, by name: its `INSTANCES`, and its `HOPPER_INSTANCES`.
+    """Instances that the module next to a source declares, by name: its `INSTANCES` and `HOPPER_INSTANCES`.
 
-    Either is a tuple of instances, known by the names of their kernels, or maps the variants of a study to them.
+    Each is a tuple of instances, named after their kernels, or a mapping from the variants of a study to instances.
     """
     if not source.with_suffix(".py").is_file():
         return {}
@@ -94,7 +94,7 @@ def declared(source: Path) -> dict[str, tuple[str, ...]]:
 
 
 def hopper_only(choice: Choice) -> bool:
-    """Whether an instance compiles for sm_90a alone."""
+    """Whether an instance compiles for sm_90a only."""
     return choice.instance in getattr(_module(choice.source), "HOPPER_INSTANCES", ())
 
 
@@ -107,14 +107,14 @@ def _kernel(instance: str) -> str:
 
 
 def choose(target: str, names: Sequence[str] = (), every: bool = False) -> list[Choice]:
-    """Kernels of a job or of a study to look at: one instance of each, that for 4-byte elements if there is one.
+    """Kernels of a job or of a study to inspect: one instance of each, for 4-byte elements if there is one.
 
     Parameters
     ----------
     target
         A name in `targets`.
     names
-        Kernels, variants or whole instances; all kernels where none is named.
+        Kernels, variants or whole instances; all kernels by default.
     every
         All instances, not one of each.
 

@@ -1,4 +1,4 @@
-"""What a person and a program see of a study: Markdown, CSV, JSON, pictures, and the summary on the terminal."""
+"""Reports of a study: Markdown, CSV, JSON, pictures, and the summary on the terminal."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CSV_COLUMNS = (
 
 
 def open_folder(folder: str) -> None:
-    """Make the folder that the reports go to, before anything is measured.
+    """Create the folder for the reports, before anything is measured.
 
     Raises
     ------
@@ -47,9 +47,9 @@ def write_reports(run: StudyRun, folder: str) -> tuple[list[str], str | None]:
     Returns
     -------
     paths
-        Of what was written.
+        Files written.
     skipped
-        Why there are no pictures, where there are none.
+        Why there are no pictures, or None.
     """
     pictures, skipped = {}, None
     try:
@@ -92,7 +92,7 @@ def to_json(run: StudyRun) -> dict[str, Any]:
 
 
 def csv_text(run: StudyRun) -> str:
-    """One line a case, numbers in full."""
+    """One line per case, numbers in full precision."""
     text = io.StringIO()
     writer = csv.DictWriter(text, CSV_COLUMNS, lineterminator="\n")
     writer.writeheader()
@@ -107,7 +107,7 @@ def markdown(run: StudyRun, pictures: Mapping[str, str]) -> str:
              f"{_environment(run)}.", "", f"Limits measured in the same run: {_limits(run)}."]  # fmt: skip
     for table, rows in tables(run).items():
         header, *cells = ([_escaped(cell) for cell in row] for row in rows)
-        # Words to the left, numbers to the right.
+        # Words left-aligned, numbers right-aligned.
         rule = ["---" if name in LEFT else "--:" for name in header]
         lines += ["", f"## {table}", "", *(f"| {' | '.join(row)} |" for row in (header, rule, *cells))]
     for name, title in pictures.items():
@@ -133,7 +133,7 @@ LEFT = ("variant", "parameters", "size", "dtype", "check", "note")
 
 
 def tables(run: StudyRun) -> dict[str, list[list[str]]]:
-    """Header and rows of every table; columns that nothing fills are left out."""
+    """Header and rows of every table, without empty columns."""
     found: dict[str, list[list[str]]] = {}
     unit = run.study.unit
     header = ["variant", "parameters", "size", "dtype", "ms", unit, "of limit", "to device, ms", "to host, ms",
@@ -151,7 +151,7 @@ def tables(run: StudyRun) -> dict[str, list[list[str]]]:
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Rows as text in columns: words, and what each row is of, to the left, numbers to the right."""
+    """Rows as text in aligned columns: words and row labels to the left, numbers to the right."""
     header = rows[0]
     widths = [max(len(row[i]) for row in rows) for i in range(len(header))]
     return [
@@ -216,19 +216,19 @@ def _sentence(judged: Judged) -> str:
 
 
 def _number(value: float | None, digits: int = 4) -> str:
-    """A number as people write it: no exponent for the thousands of a rate."""
+    """A number for people to read: no exponent for rates in the thousands."""
     if value is None:
         return ""
     return f"{value:.0f}" if value >= 10 ** (digits - 1) else f"{value:.{digits}g}"
 
 
 def _plain(value: Any) -> Any:
-    """A launch parameter as JSON takes it."""
+    """A launch parameter as a type that JSON supports."""
     return value.item() if hasattr(value, "item") else value
 
 
 def _escaped(cell: str) -> str:
-    """Text that Markdown shows as it is."""
+    """Text escaped so that Markdown shows it unchanged."""
     for plain, written in (("\\", "\\\\"), ("|", "\\|"), ("<", "&lt;"), ("*", "\\*")):
         cell = cell.replace(plain, written)
     return cell

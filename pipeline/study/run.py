@@ -1,4 +1,4 @@
-"""Runs a study: every case is checked first and timed after, beside the limits of the same device."""
+"""Runs a study: every case is checked, then timed, and compared with the limits of the same device."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pipeline.errors import PipelineError, UsageError
 from pipeline.study.data import Data
 from workflows.study.study import Arrays, Case, Row, Study, label
 
-# What became of a case, in one word or two.
+# Outcomes of a case, in one or two words.
 VERIFIED, CAUGHT, REFUSED, NO_MEMORY, WRONG, NOT_CAUGHT = (
     "verified", "caught", "refused", "no memory", "WRONG", "NOT CAUGHT"
 )  # fmt: skip
@@ -30,26 +30,26 @@ COPIES = 64
 class Device(Protocol):
     """What a study needs of a GPU; times are milliseconds on the device itself."""
 
-    cache_bytes: int  # second-level cache
-    errors: tuple[type[Exception], ...]  # after which nothing on the device can be trusted
+    cache_bytes: int  # L2 cache
+    errors: tuple[type[Exception], ...]  # after these nothing on the device can be trusted
 
     def to_device(self, arrays: Arrays) -> tuple[Any, ...]:
-        """Copy arrays; MemoryError, with the bytes needed and free, where they do not fit."""
+        """Copy arrays; MemoryError, with the bytes needed and free, if they do not fit."""
 
     def to_host(self, array: Any) -> NDArray[Any]:
         """Copy a result back."""
 
     def elapsed(self, work: Callable[[], Any]) -> float:
-        """Time of what `work` launches, without what Python needs to launch it."""
+        """Device time of what `work` launches, without Python's launch overhead."""
 
     def transfers(self, to_device: int, to_host: int) -> tuple[float, float]:
         """Times to copy so many bytes there and back, from and to pinned memory."""
 
     def limit(self, name: str) -> float:
-        """GB/s or GFLOP/s that the device reaches at most: see `Study.limit`."""
+        """Peak GB/s or GFLOP/s measured on the device: see `Study.limit`."""
 
     def release(self) -> None:
-        """Give memory back that is kept but not used."""
+        """Release cached memory that is not in use."""
 
     def environment(self) -> dict[str, Any]:
         """Device, driver, versions, date."""
@@ -57,7 +57,7 @@ class Device(Protocol):
 
 @dataclass(frozen=True)
 class Finding:
-    """A row of a study, what became of it in a word, and the limit that its share is of."""
+    """A row of a study, its outcome in a word, and the limit that its share refers to."""
 
     row: Row
     status: str
@@ -66,7 +66,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Judged:
-    """A conclusion of the course: whether it holds here, None where these rows cannot tell, and the numbers."""
+    """A conclusion of the course: whether it holds here, None if these rows cannot tell, and the numbers."""
 
     claim: str
     held: bool | None
@@ -75,7 +75,7 @@ class Judged:
 
 @dataclass(frozen=True)
 class StudyRun:
-    """A study that was run: all that is reported of it; limits in GB/s and GFLOP/s."""
+    """A finished study, with all that is reported; limits in GB/s and GFLOP/s."""
 
     study: Study
     findings: tuple[Finding, ...]
@@ -85,12 +85,12 @@ class StudyRun:
 
     @property
     def failures(self) -> list[Finding]:
-        """Right variants that were wrong, broken ones that were not caught."""
+        """Correct variants whose results were wrong, broken ones that were not caught."""
         return [finding for finding in self.findings if finding.status in FAILURES]
 
 
 def choose_cases(study: Study, variants: tuple[str, ...], quick: bool) -> tuple[Case, ...]:
-    """Cases of some variants (of all, where none is named), or the quick ones of them.
+    """Cases of the named variants, or of all if none is named; optionally only the quick ones.
 
     Raises
     ------
@@ -116,7 +116,7 @@ def run_study(
     Raises
     ------
     PipelineError
-        If the device fails; a result that is wrong is a row, not an error.
+        If the device fails; a wrong result is a row, not an error.
     """
     names = dict.fromkeys(study.limit(case) for case in cases if study.variants[case.variant].broken is None)
     limits = {name: device.limit(name) for name in names}
@@ -139,12 +139,12 @@ def run_study(
 
 
 def median_ms(once: Callable[[int], float]) -> float:
-    """Median of repeated measurements after the warm-up, as many as fit a budget of time, five at least.
+    """Median of repeated measurements after a warm-up: as many as fit a time budget, but at least five.
 
     Parameters
     ----------
     once
-        Measures once, given the number of the turn.
+        Measures once, given the number of the repetition.
     """
     estimate = once(0)
     if estimate < BUDGET_MS / FEWEST:
@@ -164,12 +164,12 @@ class _Runner:
         self._transfers = cache(device.transfers)  # they depend on the bytes alone
 
     def run(self, case: Case) -> Finding:
-        """What becomes of a case."""
+        """Check a case, then time it."""
         study, limit = self._study, self._study.limit(case)
         variant = study.variants[case.variant]
         arrays, expected = self._data.of(case)
         parameters = {**variant.parameters, **case.parameters}
-        signature(variant.run).bind(*arrays, **parameters)  # a wrong call is a mistake of the study, and no refusal
+        signature(variant.run).bind(*arrays, **parameters)  # a wrong call is a bug of the study, not a refusal
         run = partial(variant.run, **parameters)
         try:
             inputs = self._device.to_device(arrays)
@@ -198,7 +198,7 @@ class _Runner:
         return Finding(row, VERIFIED, limit)
 
     def _time(self, run: Callable[..., Any], inputs: tuple[Any, ...], arrays: Arrays) -> float:
-        """Median time, taking turns with copies of the inputs: together they are larger than the cache, twice over."""
+        """Median time, alternating between copies of the inputs that together take more than twice the L2 cache."""
         copies = min(2 * self._device.cache_bytes // max(_nbytes(arrays), 1) + 1, COPIES)
         sets = [inputs, *(self._device.to_device(arrays) for _ in range(copies - 1))]
         return median_ms(lambda turn: self._device.elapsed(lambda: run(*sets[turn % len(sets)])))

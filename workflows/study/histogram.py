@@ -1,8 +1,8 @@
 """The study of histograms of 10-bit samples: where the counters are, how much a thread does, and what is best today.
 
-Times are the course's, for 2**25 samples: "Cuda grilles, blocs & mémoire partagée", a lecture on an RTX 3060. Its
-blocks, threads and slices are kept; so is 10-bit samples in int32, while counters in global memory have 64 bits here
-and had 32 there.
+Times are the course's, for 2**25 samples: "Cuda grilles, blocs & mémoire partagée", a lecture on an RTX 3060. Blocks,
+threads and slices are as there, and so are 10-bit samples in int32; counters in global memory have 64 bits here and
+had 32 there.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ SHARED_SLICES = {(2048, 32, 512): 1.3, (2048, 64, 256): 1.3, (2048, 128, 128): 1
                  (4096, 32, 256): 0.9, (4096, 64, 128): 1.0, (8192, 64, 64): 0.9}  # fmt: skip
 INVERSE_MS = {(4096, 8192): 121.4, (8192, 4096): 121.4, (16384, 2048): 121.2, (32768, 1024): 121.4}
 BANKS_MS = {"banks": 21.6, "banks2": 20.7, "banks4": 20.5}
-TOO_LARGE = 2**16  # samples that a block would hold in 256 KiB of shared memory
+TOO_LARGE = 2**16  # samples per block that would take 256 KiB of shared memory
 
 
 def _cases() -> Iterator[Case]:
@@ -72,7 +72,7 @@ def _cases() -> Iterator[Case]:
 
 
 def inputs(case: Case, generator: np.random.Generator) -> Arrays:
-    """10-bit samples, each value as likely as any other, or all of them equal."""
+    """10-bit samples, uniform or all equal."""
     if case.table == CONSTANT:
         return (np.full(case.sizes, VALUES // 2, np.int32),)
     return (generator.integers(0, VALUES, case.sizes, np.int32),)
@@ -102,7 +102,7 @@ def _ms(rows: list[Row], variant: str, table: str | None = None) -> float:
 
 
 def slices_alike(rows: list[Row]) -> tuple[bool, str]:
-    """Held where the slowest slice takes at most a tenth longer than the fastest."""
+    """Holds if the slowest slice takes at most a tenth longer than the fastest."""
     found = [row for row in rows if (row.case.table, row.case.variant) == (GLOBAL, "global_atomics") and row.ms]
     times = {row.case.parameters["slice"]: row.ms or math.nan for row in found}
     if len(times) < 2:
@@ -122,7 +122,7 @@ def _against(new: str, old: str, holds: Callable[[float], bool]) -> Callable[[li
 
 
 def inverse_is_worst(rows: list[Row]) -> tuple[bool, str]:
-    """Held where the inverse kernel at its best is slower than every other right kernel at its best."""
+    """Holds if the inverse kernel at its best is slower than every other correct kernel at its best."""
     times = {name: _ms(rows, name) for name, variant in VARIANTS.items() if variant.broken is None}
     worst = max(times, key=lambda name: times[name])
     second = max((name for name in times if name != "inverse"), key=lambda name: times[name])
@@ -130,14 +130,14 @@ def inverse_is_worst(rows: list[Row]) -> tuple[bool, str]:
 
 
 def unrolled_banks_alike(rows: list[Row]) -> tuple[bool, str]:
-    """Held where two and four values per thread change the time by a fifth at most."""
+    """Holds if two and four values per thread change the time by a fifth at most."""
     one, two, four = (_ms(rows, variant) for variant in ("banks", "banks2", "banks4"))
     numbers = f"banks {one:.4g} ms, banks2 {two:.4g} ms, banks4 {four:.4g} ms"
     return max(one, two, four) <= 1.2 * min(one, two, four), numbers
 
 
 def production_is_best(rows: list[Row]) -> tuple[bool, str]:
-    """Held where production is faster than every kernel of the course."""
+    """Holds if production is faster than every kernel of the course."""
     times = {name: _ms(rows, name) for name, variant in VARIANTS.items() if variant.broken is None}
     ours = times.pop("production")
     said = ", ".join(f"{name} {ms / ours:.3g}" for name, ms in times.items())
@@ -145,7 +145,7 @@ def production_is_best(rows: list[Row]) -> tuple[bool, str]:
 
 
 def constant_is_no_worse(rows: list[Row]) -> tuple[bool, str]:
-    """Held where equal samples, which all meet in one counter, cost production at most a tenth more."""
+    """Holds if equal samples, which all hit one counter, cost production at most a tenth more."""
     ratios = {name: _ms(rows, name, CONSTANT) / _ms(rows, name, table)
               for name, table in (("shared", SHARED), ("production", TODAY))}  # fmt: skip
     numbers = ", ".join(f"{name}: {ratio:.2f} times as long as uniform samples" for name, ratio in ratios.items())

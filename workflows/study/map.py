@@ -1,7 +1,7 @@
 """The study of elementwise operations: a vector on one thread, one block and a grid; matrices; a product.
 
-The first course does not state the length of its vectors. We take 2**20, that of NVIDIA's introduction, whose steps it
-follows: one thread, then 256, then a grid. Its "more than 120 ms" on one thread are then 114 ns an element.
+The first course does not state the length of its vectors. We take 2**20, as in NVIDIA's introduction, whose steps it
+follows: one thread, then 256, then a grid. Its "more than 120 ms" on one thread are then 114 ns per element.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _cases() -> tuple[Case, ...]:
             cases.append(Case(MATRICES, variant, (2**exponent, 2**exponent), "float32", quick=exponent == 12))
     too_many = parameters(block_x=1024, block_y=2)
     cases.append(Case(MATRICES, "matrix_2d", (1024, 1024), "float32", too_many, quick=True))
-    for n in (COURSE_PRODUCT, 1024, 1025):  # one more than a block may have threads
+    for n in (COURSE_PRODUCT, 1024, 1025):  # one more than the most threads of a block
         cases.append(Case(PRODUCTS, "product", (n,), "float32", quick=True))
     cases.append(
         Case(PRODUCTS, "production", (COURSE_PRODUCT,), "float32", parameters(operation="multiply"), quick=True)
@@ -56,7 +56,7 @@ def operation_of(case: Case) -> str:
 
 
 def inputs(case: Case, generator: np.random.Generator) -> Arrays:
-    """The operands. Floats lie in [1, 2), so that an element added twice shows; integers are any."""
+    """The operands. Floats lie in [1, 2), so that an element added twice shows; integers span their range."""
     operands = OPERATIONS[operation_of(case)][1]
     dtype = np.dtype(case.dtype)
     if dtype.kind == "i":
@@ -76,7 +76,7 @@ def reference(arrays: Arrays, case: Case) -> NDArray[np.generic]:
 
 
 def disagreement(got: NDArray[np.generic], expected: NDArray[np.generic], _: Arrays, __: Case) -> str | None:
-    """Exact: operations round as in NumPy. Numbers first, which NaN fails, then their bits: -0.0 is not 0.0."""
+    """Exact: operations round as in NumPy. Compares values first, which NaN fails, then bits: -0.0 is not 0.0."""
     bits = f"u{expected.dtype.itemsize}"
     return first_difference(got, expected) or first_difference(got.view(bits), expected.view(bits))
 
@@ -95,7 +95,7 @@ def _ms(rows: list[Row], variant: str) -> float:
 
 
 def grid_wins(rows: list[Row]) -> tuple[bool, str]:
-    """Held where the grid is faster than one thread."""
+    """Holds if the grid is faster than one thread."""
     one, block, many = (_ms(rows, variant) for variant in ("one_thread", "one_block", "grid"))
     numbers = (f"one thread {one:.4g} ms, one block {block:.4g} ms, grid {many:.4g} ms: "
                f"{one / many:.0f} times faster than one thread")  # fmt: skip
@@ -103,7 +103,7 @@ def grid_wins(rows: list[Row]) -> tuple[bool, str]:
 
 
 def largest_matrix(rows: list[Row]) -> tuple[bool, str]:
-    """Held where the course's largest matrices are added and verified."""
+    """Holds if the course's largest matrices are added and verified."""
     for row in rows:
         if row.case.variant == "matrix_2d" and row.case.sizes == (COURSE_MATRIX, COURSE_MATRIX):
             if row.verified and row.ms and row.rate:
@@ -113,7 +113,7 @@ def largest_matrix(rows: list[Row]) -> tuple[bool, str]:
 
 
 def product_right(rows: list[Row]) -> tuple[bool, str]:
-    """Held where the product of 400 elements agrees with NumPy."""
+    """Holds if the product of 400 elements agrees with NumPy."""
     for row in rows:
         if row.case.variant == "product" and row.case.sizes == (COURSE_PRODUCT,):
             return row.verified, "400 elements equal NumPy's bit for bit" if row.verified else row.note

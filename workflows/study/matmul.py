@@ -32,7 +32,7 @@ QUICK_BLOCKS = ((8, 8), (16, 16), (32, 32), (16, 64), (64, 8))
 
 
 def work(case: Case) -> float:
-    """Operations: a multiplication and an addition for each product."""
+    """Floating-point operations: a multiplication and an addition for each product."""
     rows, inner, columns = case.sizes
     return 2.0 * rows * inner * columns
 
@@ -53,14 +53,14 @@ _kept: list[tuple[NDArray[Any], NDArray[Any], NDArray[np.float64]]] = []
 
 
 def _bound(a: NDArray[Any], b: NDArray[Any]) -> NDArray[np.float64]:
-    """Error bound of the last matrices: kept, since it costs as much as the reference and many cases share them."""
+    """Error bound; cached for the last matrices, since it costs as much as the reference and many cases share them."""
     if not _kept or _kept[0][0] is not a or _kept[0][1] is not b:
         _kept[:] = [(a, b, error_bound(a, b))]
     return _kept[0][2]
 
 
 def disagreement(got: NDArray[Any], expected: NDArray[Any], arrays: Arrays, case: Case) -> str | None:
-    """What is farther from the reference than rounding explains; the bound and its proof are `error_bound`'s."""
+    """Elements farther from the reference than rounding explains; for the bound and its proof see `error_bound`."""
     return farther_than(got, expected, _bound(*arrays), case.dtype, exact=True)
 
 
@@ -135,7 +135,7 @@ def _fastest(rows: list[Row], group: Group) -> Row:
 
 
 def _best_block(fits: Callable[[int, int], bool]) -> Judge:
-    """Whether the fastest block of the sweep is as the course says."""
+    """Whether the fastest block of the sweep has the shape that the course says."""
 
     def judge(rows: list[Row]) -> tuple[bool, str]:
         ranked = sorted(_timed(rows, SWEEP), key=_rate, reverse=True)
@@ -154,7 +154,7 @@ def _against_cpu(group: Group, faster: bool) -> Judge:
 
 
 def _each_faster(fast: Group, slow: Group, least: float = 1.0) -> Judge:
-    """Whether each case of one group beats, `least` times, that of the same size and block in the other."""
+    """Whether each case of one group is at least `least` times as fast as its like, in size and block, in the other."""
 
     def judge(rows: list[Row]) -> tuple[bool, str]:
         others = {(row.case.sizes, _block(row)): row for row in _timed(rows, slow)}
@@ -184,7 +184,7 @@ def _two_dimensions_beat_one(rows: list[Row]) -> tuple[bool, str]:
 
 
 def _squares(group: Group, grows: Callable[[list[float]], bool]) -> Judge:
-    """Whether the rates of squares of 8, 16 and 32 threads a side go as the course says."""
+    """Whether the rates of square blocks of 8, 16 and 32 threads a side compare as the course says."""
 
     def judge(rows: list[Row]) -> tuple[bool, str]:
         by_side = {_block(row)[0]: _rate(row) for row in _timed(rows, group)}

@@ -66,7 +66,7 @@ def _cases() -> Iterator[Case]:
 
 
 def _inputs(case: Case, generator: np.random.Generator) -> Arrays:
-    """The laboratory's ones where it sums 1024 of them; tenths, which no float holds, for the drift; else random."""
+    """1024 ones for the laboratory's case; tenths, which are inexact in binary, for the drift; else random."""
     (n,) = case.sizes
     dtype = np.dtype(case.dtype)
     if case.table == "broken":
@@ -79,7 +79,7 @@ def _inputs(case: Case, generator: np.random.Generator) -> Arrays:
 
 
 def _reference(arrays: Arrays, case: Case) -> NDArray[Any]:
-    """The one partial that the whole array would have."""
+    """The partial of the whole array."""
     op = case.parameters["op"]
     if op == "sum":
         return np.array([sum_reference(arrays[0])], PARTIALS[op, case.dtype])
@@ -87,7 +87,7 @@ def _reference(arrays: Arrays, case: Case) -> NDArray[Any]:
 
 
 def _disagreement(got: NDArray[Any], expected: NDArray[Any], arrays: Arrays, case: Case) -> str | None:
-    """Exact but for float sums of the ladder, which may be as far off as `sum_bound` proves."""
+    """Exact, except for float sums of the ladder, which may be off by `sum_bound`."""
     op, dtype = case.parameters["op"], case.dtype
     if case.variant == "production":
         right, result = (values(array, op, dtype) for values, array in ((finish, expected), (finish_exact, got)))
@@ -96,7 +96,7 @@ def _disagreement(got: NDArray[Any], expected: NDArray[Any], arrays: Arrays, cas
     if got.dtype != PARTIALS[op, dtype] or got.ndim != 1 or not got.size:
         return f"expected partials of {PARTIALS[op, dtype]}, shape (1 or more,), got {got.dtype}, shape {got.shape}"
     result, right = finish(got, op, dtype), finish(expected, op, dtype)
-    if op == "max":  # compared as ordered integers, which tell two zeros apart and NaN from numbers
+    if op == "max":  # compared as ordered integers, which distinguish -0.0 from 0.0 and NaN from numbers
         return None if got.max() == expected.max() else f"expected a maximum of {right}, got {result}"
     bound = sum_bound(arrays[0], got.size) if dtype != "int32" else 0
     if not (abs(result - right) <= bound):
@@ -105,7 +105,7 @@ def _disagreement(got: NDArray[Any], expected: NDArray[Any], arrays: Arrays, cas
 
 
 def _ratios(rows: list[Row], variant: str, other: str, size: int | None = None) -> tuple[int, list[float]]:
-    """Times of a variant over those of another one, of every type and operation; at the largest size if none is given.
+    """Ratios of two variants' times, for every type and operation; at the largest size if none is given.
 
     Raises
     ------

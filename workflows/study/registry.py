@@ -1,4 +1,4 @@
-"""The studies by job; each is imported when it is asked for, so that naming them costs nothing."""
+"""The studies by job; each is imported on first use, so that listing them costs nothing."""
 
 from __future__ import annotations
 

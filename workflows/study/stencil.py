@@ -1,7 +1,7 @@
-"""The study of a one-dimensional stencil: when shared memory pays, and what its barrier is for.
+"""The study of a one-dimensional stencil: when shared memory pays off, and what its barrier is for.
 
 The course, by A. Cabana Suárez and Ó. Gómez Borzdynski, gives times for radius 1000 and 2**19 elements only. It states
-neither the type of the elements nor the block; we take int32, and the 1024 threads that it chose for vectors.
+neither the element type nor the block; we use int32 and 1024 threads, as it does for vectors.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ COURSE_SIZE, LARGE = 2**19, 2**25
 SMALL_RADIUS, LARGE_RADIUS, RADII, TYPES, REFUSED, BROKEN = (
     "radius 3", "radius 1000", "by radius", "types", "refused", "broken on purpose"
 )  # fmt: skip
-MAGNITUDE = 1024  # of the samples: small enough to read, and exact in every type
+MAGNITUDE = 1024  # largest magnitude of a sample: small enough to read, and exact in every type
 
 
 def _own(variant: str, radius: int, block: int = 1024) -> dict[str, int]:
@@ -72,12 +72,12 @@ def reference(arrays: Arrays, case: Case) -> NDArray[np.generic]:
 
 
 def out_dtype(case: Case) -> np.dtype[Any]:
-    """What a variant makes of the samples: production does not round its float64 sums to float32."""
+    """Dtype of a variant's output: production does not round its float64 sums to float32."""
     return np.dtype("float64" if case.variant == "production" and case.dtype == "float32" else OUT[case.dtype])
 
 
 def disagreement(got: NDArray[Any], expected: NDArray[Any], arrays: Arrays, case: Case) -> str | None:
-    """Integers are exact; floats may be as far apart as their rounding explains, see `stencil_bound` for the proof."""
+    """Integers are exact; floats may differ by as much as rounding explains: see `stencil_bound` for the proof."""
     if case.dtype == "int32":
         return first_difference(got, expected)
     bound = stencil_bound(arrays[0], case.parameters["radius"])
@@ -97,7 +97,7 @@ def _times(rows: list[Row], table: str) -> dict[tuple[str, int], float]:
 
 
 def _gains(rows: list[Row], table: str) -> tuple[list[float], str]:
-    """How many times faster shared memory is than global memory at each size, and in words."""
+    """Speedup of shared over global memory at each size, as numbers and in words."""
     times = _times(rows, table)
     gains = {n: ms / times["shared_halo", n] for (variant, n), ms in times.items()
              if variant == "global_memory" and ("shared_halo", n) in times}  # fmt: skip
@@ -111,19 +111,19 @@ def _gains(rows: list[Row], table: str) -> tuple[list[float], str]:
 
 
 def shared_alike(rows: list[Row]) -> tuple[bool, str]:
-    """Held where, with radius 3, shared memory changes the time by a quarter at most."""
+    """Holds if, with radius 3, shared memory changes the time by a quarter at most."""
     gains, said = _gains(rows, SMALL_RADIUS)
     return all(0.8 <= gain <= 1.25 for gain in gains), said
 
 
 def shared_faster(rows: list[Row]) -> tuple[bool, str]:
-    """Held where, with radius 1000, shared memory is faster at every size."""
+    """Holds if, with radius 1000, shared memory is faster at every size."""
     gains, said = _gains(rows, LARGE_RADIUS)
     return all(gain > 1 for gain in gains), said
 
 
 def radius_matters_little(rows: list[Row]) -> tuple[bool, str]:
-    """Held where production takes at most twice as long for radius 1000 as for radius 3."""
+    """Holds if production takes at most twice as long for radius 1000 as for radius 3."""
     few, many = _times(rows, SMALL_RADIUS), _times(rows, LARGE_RADIUS)
     key = ("production", LARGE)
     if key not in few or key not in many:

@@ -1,4 +1,4 @@
-"""What a study of a job's kernels is: data. `pipeline study` checks every case first and times it after."""
+"""A study of a job's kernels, as data; `pipeline study` checks every case, then times it."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ class Case:
     Attributes
     ----------
     table
-        The table of the study that it is a row of.
+        Table of the study in which it is a row.
     variant
     sizes
-        Of the data, in the study's own order, e.g. (n,) or (rows, inner, columns).
+        Sizes of the data, in the study's own order, e.g. (n,) or (rows, inner, columns).
     dtype
         NumPy name.
     parameters
         Launch parameters of the variant.
     course_ms
-        Kernel time that the course reports for it, in milliseconds; None where it reports none.
+        Kernel time that the course reports, in milliseconds; None if it reports none.
     quick
-        Part of the quick run.
+        Whether it is part of the quick run.
     """
 
     table: str
@@ -47,23 +47,23 @@ class Case:
 
 @dataclass(frozen=True)
 class Row:
-    """What became of a case.
+    """Outcome of a case.
 
     Attributes
     ----------
     case
     verified
-        The result agrees with the reference; for a variant that is broken on purpose, that it was caught.
+        Whether the result agrees with the reference; for a variant that is broken on purpose, whether it was caught.
     ms
         Median kernel time in milliseconds; None where it was not timed.
     rate
         GB/s or GFLOP/s, as the study says.
     share
-        Of the device's limit, measured in the same run.
+        Fraction of the device's limit, measured in the same run.
     to_device_ms, to_host_ms
-        Of the transfers, where the study times them.
+        Times of the transfers, if the study measures them.
     note
-        Why it was refused, or what verification caught.
+        Why the case was refused, or what verification caught.
     """
 
     case: Case
@@ -78,7 +78,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Conclusion:
-    """What the course concludes, and how to tell from the rows whether it holds here: (held, the numbers)."""
+    """A conclusion of the course, and a function that judges from the rows whether it holds: (held, the numbers)."""
 
     claim: str
     judge: Callable[[list[Row]], tuple[bool, str]]
@@ -112,12 +112,12 @@ class Study:
     job
         Name of the job.
     course
-        Author, title and GPU of the document whose figures stand beside ours.
+        Author, title and GPU of the document whose figures are shown next to ours.
     unit
         ``"GB/s"`` or ``"GFLOP/s"``.
     limit
-        What bounds it: ``"read"`` or ``"copy"`` of device memory, ``"float32"`` or ``"float64"`` products by cuBLAS.
-        A function of the case where that depends on it.
+        What bounds it: ``"read"`` or ``"copy"`` of device memory, ``"float32"`` or ``"float64"`` products by cuBLAS;
+        a function of the case if it depends on that.
     variants
     cases
         In the order of the tables.
@@ -131,7 +131,7 @@ class Study:
         case -> bytes or operations, whichever `unit` counts.
     figures, conclusions
     transfers
-        Time host to device and device to host, too.
+        Whether to time host to device and device to host, too.
     """
 
     job: str
@@ -155,7 +155,7 @@ def parameters(**values: Any) -> Mapping[str, Any]:
 
 
 def first_difference(got: NDArray[Any], expected: NDArray[Any]) -> str | None:
-    """Where two arrays that should be equal bit for bit are not; NaN differs from everything."""
+    """Where two arrays differ that should be bitwise equal; NaN differs from everything."""
     if got.shape != expected.shape or got.dtype != expected.dtype:
         return f"expected {expected.shape} of {expected.dtype}, got {got.shape} of {got.dtype}"
     wrong = ~(got == expected)
@@ -169,7 +169,7 @@ def first_difference(got: NDArray[Any], expected: NDArray[Any]) -> str | None:
 def farther_than(
     got: NDArray[Any], expected: NDArray[Any], bound: NDArray[Any], dtype: Any, exact: bool = False
 ) -> str | None:
-    """Where a result is farther from the expected one than its rounding explains; NaN is, wherever it is.
+    """Where a result is farther from the expected one than rounding explains; a NaN always is.
 
     Parameters
     ----------
@@ -177,9 +177,9 @@ def farther_than(
     expected, bound : float64 arrays
         A bound that is not finite allows nothing.
     dtype
-        That the result should have.
+        Expected dtype of the result.
     exact
-        What equals the expected number is right without a bound: infinities.
+        Accept elements that equal the expected number, whatever their bound: infinities.
     """
     if got.shape != expected.shape or got.dtype != dtype:
         return f"expected {expected.shape} of {dtype}, got {got.shape} of {got.dtype}"
@@ -195,7 +195,7 @@ def farther_than(
 
 
 def caught(rows: list[Row], variant: str) -> tuple[bool, str]:
-    """Held where verification caught a broken variant in each case that ran; KeyError where none did."""
+    """Holds if verification caught a broken variant in each case that ran; KeyError if none did."""
     of_variant = [row for row in rows if row.case.variant == variant]
     if not of_variant:
         raise KeyError(f"no row of {variant}")
@@ -221,7 +221,7 @@ def best(rows: list[Row], variant: str, table: str | None = None) -> Row:
 
 
 def all_caught(variants: Mapping[str, Variant], rows: list[Row]) -> tuple[bool, str]:
-    """Held where verification caught every broken variant that ran; KeyError where none did."""
+    """Holds if verification caught every broken variant that ran; KeyError if none did."""
     broken = [row for row in rows if variants[row.case.variant].broken]
     if not broken:
         raise KeyError("no rows of broken variants")

@@ -1,9 +1,9 @@
 """The study of transposition: a tile in shared memory, without and with a column of padding.
 
 The course does not state the size of its matrix. We infer 1024 x 1024 floats from its profile: one copy to the host
-takes 0.665 ms, the kernel with padding 62 us. For 1024 x 1024 that is 6.3 GB/s, as pageable memory gives, and
-135 GB/s; for 2048 x 2048 it would be 25 GB/s, which only pinned memory reaches, and 539 GB/s, which few GPUs had that
-nvprof still profiles. The sum of 1024 elements beside it suggests the same.
+takes 0.665 ms, the kernel with padding 62 us. For 1024 x 1024 that is 6.3 GB/s, typical of pageable memory, and
+135 GB/s; for 2048 x 2048 it would be 25 GB/s, which only pinned memory reaches, and 539 GB/s, which few GPUs reached
+that nvprof still supports. The sum of 1024 elements in the same document suggests the same.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from workflows.study.study import Arrays, Case, Conclusion, Figure, Row, Study, 
 
 LADDER = ("naive", "shared_tile", "padded_tile", "production")
 COURSE_SIDE = 1024
-# By CUDA events and without the profiler, as we measure; nvprof's own kernel times are 0.13491 and 0.062207 ms.
+# By CUDA events without the profiler, as we measure; nvprof's own kernel times are 0.13491 and 0.062207 ms.
 COURSE_MS = {"shared_tile": 0.209632, "padded_tile": 0.094400}
 SQUARES, SHAPES, ITEMS, TILE_SIDES, BROKEN = (
     "square matrices", "other shapes", "sizes of an element", "sides of the tile", "broken on purpose"
@@ -36,7 +36,7 @@ def _cases() -> tuple[Case, ...]:
             course_ms = COURSE_MS.get(variant) if side == COURSE_SIDE else None
             quick = side in (COURSE_SIDE, 4096)
             cases.append(Case(SQUARES, variant, (side, side), "float32", course_ms=course_ms, quick=quick))
-    # A pitch that is no power of two, ragged edges without a common alignment, a narrow matrix.
+    # A row length that is no power of two, ragged edges without a common alignment, a narrow matrix.
     for sizes in ((16448, 16448), (4095, 4097), (2**22, 25)):
         for variant in LADDER:
             cases.append(Case(SHAPES, variant, sizes, "float32", quick=sizes == (4095, 4097)))
@@ -44,7 +44,7 @@ def _cases() -> tuple[Case, ...]:
         for variant in ("padded_tile", "production"):
             cases.append(Case(ITEMS, variant, (side, side), dtype))
     for variant in ("shared_tile", "padded_tile"):
-        for tile in (*TILES, 64):  # a thread per element: 64 x 64 are more than a block may have
+        for tile in (*TILES, 64):  # one thread per element: 64 x 64 exceed the limit of a block
             cases.append(Case(TILE_SIDES, variant, (4096, 4096), "float32", parameters(tile=tile), quick=tile == 64))
     cases.append(Case(BROKEN, "missing_barrier", (COURSE_SIDE, COURSE_SIDE), "float32", quick=True))
     cases.append(Case(BROKEN, "past_the_end", (COURSE_SIDE - 1, COURSE_SIDE + 1), "float32", quick=True))
@@ -69,7 +69,7 @@ def reference(arrays: Arrays, _: Case) -> NDArray[np.generic]:
 
 
 def disagreement(got: NDArray[np.generic], expected: NDArray[np.generic], _: Arrays, __: Case) -> str | None:
-    """Exact: elements are moved. Numbers first, which NaN fails, then their bits, where -0.0 is not 0.0."""
+    """Exact: elements are only moved. Compares values first, which NaN fails, then bits, where -0.0 is not 0.0."""
     return first_difference(got, expected) or first_difference(_bits(got), _bits(expected))
 
 
@@ -96,13 +96,13 @@ def _listed(gains: list[tuple[int, float]]) -> str:
 
 
 def padding_helps(rows: list[Row]) -> tuple[bool, str]:
-    """Held where the padded tile is faster at every size."""
+    """Holds if the padded tile is faster at every size."""
     gains = _gains(rows, "shared_tile", "padded_tile")
     return all(gain > 1 for _, gain in gains), f"padded against unpadded: {_listed(gains)}"
 
 
 def tile_helps(rows: list[Row]) -> tuple[bool, str]:
-    """Held where the tile without padding is faster than the naive kernel at every size."""
+    """Holds if the tile without padding is faster than the naive kernel at every size."""
     gains = _gains(rows, "naive", "shared_tile")
     padded = _gains(rows, "naive", "padded_tile")
     numbers = f"tile against naive: {_listed(gains)}; padded tile against naive: {_listed(padded)}"
@@ -110,7 +110,7 @@ def tile_helps(rows: list[Row]) -> tuple[bool, str]:
 
 
 def all_right(rows: list[Row]) -> tuple[bool, str]:
-    """Held where every right kernel agreed with the CPU; a tile that no block holds is refused, not wrong."""
+    """Holds if every correct kernel agreed with the CPU; a tile too large for a block is refused, not wrong."""
     run = [
         row for row in rows if not VARIANTS[row.case.variant].broken and row.case.parameters.get("tile", 32) in TILES
     ]
