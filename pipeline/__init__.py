@@ -1,6 +1,6 @@
 """Where and when: command line, clusters, the run loop, transfers, files and reports.
 
-pipeline decides where, workflows decide what, kernels do it; imports point that way only.
+pipeline decides where, workflows decide what, kernels do it; imports go in this direction only.
 """
 
 from __future__ import annotations

@@ -12,10 +12,10 @@ from pipeline.threads import BLAS_VARIABLES, SWITCH_SECONDS, blas_threads, proce
 
 
 def prepare() -> None:
-    """Set up the command's process: before NumPy is imported, because BLAS reads its variables only once."""
+    """Set up the command's process, before NumPy is imported, because BLAS reads its variables only once."""
     for name in BLAS_VARIABLES:
         os.environ.setdefault(name, str(blas_threads()))
-    # How long a thread that computes in Python may keep the GIL from the one that starts the next transfer.
+    # How long a thread that computes in Python may hold the GIL while another waits to start the next transfer.
     sys.setswitchinterval(SWITCH_SECONDS)
     # The half million objects of imported modules live until the end. Collecting garbage among them, during the imports
     # and again at exit, took a fifth of the time of a command on a small file.
@@ -26,8 +26,8 @@ def prepare() -> None:
 def expect_processes(words: Sequence[str]) -> None:
     """Start the fork server now if the files on the command line are large enough for several processes.
 
-    Its imports take as long as this process takes until it needs workers. This is a guess: a server that forks nothing
-    just ends with this process.
+    Its imports take as long as this process takes until it needs workers. This is a guess: an unused server simply ends
+    with this process.
     """
     sizes = [os.path.getsize(word) for word in words if os.path.isfile(word)]
     nbytes, elsewhere = sum(sizes), any(word.startswith(("--device", "--scheduler")) for word in words)
@@ -49,7 +49,7 @@ def expect_processes(words: Sequence[str]) -> None:
 
 
 def main() -> None:
-    """Run the command line, with so few BLAS threads that each worker thread keeps its share of the cores."""
+    """Run the command line, with few enough BLAS threads to leave each worker thread its share of the cores."""
     prepare()
     expect_processes(sys.argv[1:])
     from pipeline.cli.main import main as run

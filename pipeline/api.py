@@ -26,7 +26,7 @@ Path = str | os.PathLike[str]
 
 
 def register(workflow: Declared) -> Declared:
-    """Make a job known under its name, to `run` and to the command line.
+    """Make a job available under its name to `run` and to the command line.
 
     Parameters
     ----------
@@ -64,13 +64,13 @@ def run(
     Parameters
     ----------
     job
-        Its name: that of the subcommand. Or several that return what they found, each with its options:
+        Its name, as on the command line. Or several jobs that return results, each with its options:
         ``[("histogram", {"bins": 256}), ("reduce", {"op": "sum,std"})]``; the files are read once for all of them.
     files
         Raw samples or `.npy`; patterns like ``"run-*.bin"`` are expanded. Or NumPy arrays, of any memory layout and
         byte order, whose samples count in C order; they are computed in this process.
     output
-        Where a job that writes an array puts it; `.npy`, or raw under any other suffix.
+        File for a job that writes an array; `.npy`, or raw under any other suffix.
     dtype, byteorder, offset
         Of raw files: a NumPy dtype name (default int32), little (default) or big, bytes to skip (default 0).
     verify
@@ -82,21 +82,21 @@ def run(
     scheduler, scheduler_file
         An existing Dask cluster; it cannot read arrays in memory.
     device_memory_limit, memory_limit
-        Bytes that tasks may hold in the memory of a GPU, and, of a job that writes an array, of a process; others hold
-        a few MiB for each thread.
+        Bytes that tasks may hold in the memory of a GPU and, if the job writes an array, of a process; other jobs hold
+        a few MiB per thread.
     **options
-        The job's own: those of the subcommand, with underscores.
+        The job's own options, as on the command line, with underscores.
 
     Returns
     -------
     result object
         Its attributes are NumPy arrays and numbers: ``counts`` and ``edges`` of a histogram, ``array`` of a job that
-        writes one. Of several jobs a list of them.
+        writes one. For several jobs, a list of results.
 
     Raises
     ------
     UsageError
-        If there is no such job or option, or one of them is impossible.
+        If there is no such job or option, or an option is invalid.
     VerificationError
         If a number is wrong.
     PipelineError

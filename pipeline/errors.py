@@ -22,6 +22,6 @@ class VerificationError(PipelineError):
 
 
 def failure(name: str, error: Exception) -> PipelineError:
-    """The one-line error to raise where something named so failed with an error that is not meant for users."""
+    """A one-line error for users, where something of this name failed with an internal error."""
     reason = str(error).partition("\n")[0]
     return PipelineError(f"{name} failed: {type(error).__name__}: {reason}")

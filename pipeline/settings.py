@@ -1,4 +1,4 @@
-"""Settings that every job takes: where it runs, how it is verified, its limits of memory."""
+"""Settings of every job: where it runs, how it is verified, its memory limits."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pipeline.errors import UsageError
 
 VERIFY = ("full", "sample", "off")
 
-# `full` costs about as much as NumPy's histogram of the file: the default where that takes no more than two seconds.
+# `full` costs about as much as NumPy's histogram of the file: the default up to sizes where that takes two seconds.
 FULL_UP_TO_BYTES = 2**28
 
 Progress = Callable[[int, int | None], None]  # (bytes done, bytes in all, None if that is unknown)
@@ -36,9 +36,9 @@ class Settings:
     memory_limit
         Bytes of host memory for all tasks of a process, if the job writes an array.
     traced
-        Keep every span of every block in the outcome's ``stages.traces``.
+        Whether to keep every span of every block in the outcome's ``stages.traces``.
     progress, on_start
-        Called as tasks finish, and once the workers run.
+        Called as tasks finish, and once when the workers are up.
     """
 
     placement: Placement = field(default_factory=Placement)

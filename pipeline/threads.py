@@ -1,34 +1,34 @@
-"""How many processes a job gets, and how many threads compute in each."""
+"""Numbers of processes and threads, and the GIL's switch interval."""
 
 from __future__ import annotations
 
 import os
 
-# Most threads of a process: more would wait for the GIL longer than they work. Under the same limit of memory, a GPU
-# job took four times as long with 64 threads on 64 cores as with 16 on 16. On a GPU four compute, the others verify.
+# Most threads per process: more would spend more time waiting for the GIL than working. Under the same memory limit, a
+# GPU job took four times as long with 64 threads on 64 cores as with 16 on 16. On a GPU four compute, the rest verify.
 THREADS = {"cpu": 4, "gpu": 8}
 
-# Threads of a process where NumPy computes: numpy.bincount holds the GIL for two thirds of its time, and exact sums
-# make so many small calls that a second thread gains nothing. On two cores, two processes reduce 4 GiB in 1.9 s and
-# count them in 1.2; one process with two threads takes 4.1 and 1.75 s, but starts 0.25 s sooner. Compiled kernels
-# release the GIL: threads of one process count as fast as processes, and nothing has to be started.
+# Threads per process if NumPy computes: numpy.bincount holds the GIL for two thirds of its time, and exact sums make so
+# many small calls that a second thread gains nothing. On two cores, two processes reduce 4 GiB in 1.9 s and histogram
+# them in 1.2 s; one process with two threads takes 4.1 and 1.75 s, but starts 0.25 s sooner. Compiled kernels release
+# the GIL: threads of one process are as fast as processes, and nothing has to be started.
 THREADS_OF_NUMPY = 2
 
 # Switch interval of the GIL in the command's processes. With Python's default, 5 ms, jobs that write arrays from a GPU
 # took 10 to 30 % longer.
 SWITCH_SECONDS = 5e-4
 
-# Read once, when NumPy is imported. Dask sets them to 1 for the processes that it starts.
+# Read once, when NumPy is imported. Dask sets them to 1 for processes that it starts.
 BLAS_VARIABLES = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
 
 
 def cores() -> int:
-    """Cores that this process may use."""
+    """Number of cores that this process may use."""
     return len(os.sched_getaffinity(0))
 
 
 def processes(compiled: bool) -> int:
-    """Processes that keep all cores busy with a large input; fewer where compiled kernels do all of the computing."""
+    """Number of processes that keeps all cores busy with a large input; fewer if only compiled kernels compute."""
     if compiled:
         return -(-cores() // THREADS["cpu"])
     return min(cores(), max(2, -(-cores() // THREADS_OF_NUMPY)))

@@ -1,4 +1,4 @@
-"""Times of a chunk: seconds of each stage always, every single span for a trace."""
+"""Times of a chunk: seconds per stage, and every span if the run is traced."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 
 class Span(NamedTuple):
-    """One piece of work: stage, seconds since the epoch when it began, seconds it took, bytes."""
+    """One piece of work: stage, start in seconds since the epoch, duration in seconds, bytes."""
 
     stage: str
     began: float
@@ -31,11 +31,11 @@ class Timeline:
     traced
         Whether to keep spans.
     seconds, nbytes
-        Sums by stage; stages overlap, so that all together may exceed the time that passed.
+        Sums by stage; stages overlap, so their total may exceed the elapsed time.
     spans
         In the order in which they ended.
     transfer_paths
-        How bytes went from files to a device.
+        How bytes got from files to a device.
     kernels
         What computed on a CPU: compiled code or NumPy.
     """
@@ -48,7 +48,7 @@ class Timeline:
     kernels: set[str] = field(default_factory=set)
 
     def add(self, stage: str, began: float, seconds: float, nbytes: int = 0) -> None:
-        """Add a span that began at `began` of ``time.perf_counter``."""
+        """Add a span that began when ``time.perf_counter`` was `began`."""
         self.seconds[stage] = self.seconds.get(stage, 0.0) + seconds
         self.nbytes[stage] = self.nbytes.get(stage, 0) + nbytes
         if self.traced:
@@ -56,7 +56,7 @@ class Timeline:
 
     @contextmanager
     def measure(self, stage: str, nbytes: int = 0) -> Iterator[None]:
-        """Add what is done inside as a span."""
+        """Add the body of the `with` statement as a span."""
         began = perf_counter()
         try:
             yield

@@ -1,4 +1,4 @@
-"""Which kernel, how partials combine, what the CPU says: one declaration per job, no Dask, no files, no terminal."""
+"""One declaration per job: its kernels, how partials combine, its CPU reference; no Dask, no files, no terminal."""
 
 from __future__ import annotations
 

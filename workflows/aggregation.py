@@ -1,4 +1,4 @@
-"""What declares a job that aggregates. The engine, the command line and the Python API are built from it."""
+"""The declaration of a job that aggregates, from which engine, command line and Python API are built."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Invariant = Callable[[NDArray[Any], int], str | None]
 
 
 class Result(Protocol):
-    """What a job returns; all output is made from it."""
+    """What a job returns; all output formats derive from it."""
 
     def to_json(self) -> dict[str, Any]:
         """The `result` of the JSON object: plain numbers, lists and dicts."""
@@ -59,23 +59,23 @@ class Aggregation(Generic[Options]):
     Attributes
     ----------
     name, summary
-        The subcommand and its line of help.
+        The subcommand and its one-line help.
     options
         Frozen dataclass: its fields are the flags, as `pipeline.cli.flags.option_flags` says; its ``__post_init__``
-        raises ValueError for impossible values.
+        raises ValueError for invalid values.
     compute
         (block, options) -> partial. The block is a NumPy or CuPy array, shape (n,), native byte order, n >= 1; the
         partial is an array of the same kind.
     combine
         Two partials -> one. Exact, commutative and associative, for NumPy and CuPy arrays.
     finalize
-        (partial as NumPy array, options) -> result; the only place that rounds.
+        (partial as NumPy array, options) -> result; the only step that rounds.
     reference
         Like compute, on NumPy arrays in either byte order: plain and slow, sharing no code with it.
     invariants
         Identities that every partial satisfies.
     label
-        (position in the partial, options) -> what it holds, to name a mismatch.
+        (position in the partial, options) -> name of the entry, for messages about a mismatch.
     survey
         The job that completes the options, if any.
     place
@@ -84,12 +84,12 @@ class Aggregation(Generic[Options]):
     empty
         (native dtype, options) -> partial of no samples; None to refuse empty files.
     cpu_source
-        C++ file that computes it on a CPU where there is a compiler, without the GIL, so that threads of one process
+        C++ file that computes it on a CPU, if there is a compiler, without the GIL, so that threads of one process
         compute in parallel.
     formats
-        Suffixes of files that a result can be written to; ``.png`` needs a result that is `Drawn`.
+        Suffixes of supported result files; ``.png`` needs a result that is `Drawn`.
     example
-        A useful command line after the job's name, shown by its help.
+        A useful command line, without the job's name, shown in its help.
     """
 
     name: str

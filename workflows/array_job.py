@@ -1,4 +1,4 @@
-"""What declares a job that writes an array, whose regions are computed independently of each other."""
+"""The declaration of a job that writes an array, whose regions are computed independently of each other."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ Read = Callable[[int, Bounds], NDArray[Any]]  # (number of the input, region) ->
 
 @dataclass(frozen=True)
 class Checked:
-    """What the check of a region found.
+    """Result of the check of a region.
 
     Attributes
     ----------
     details
-        The first few wrong elements; empty if all are right.
+        The first few wrong elements; empty if all are correct.
     elements
         Elements of the output that the check covered.
     escape
@@ -37,9 +37,9 @@ class Checked:
 
 @dataclass(frozen=True)
 class Counted:
-    """The elements of a region, and how many were computed by which path, where that depends on the data.
+    """The elements of a region, and counts of elements by the path that computed them, if that depends on the data.
 
-    Counts are added up over all regions, so they must not depend on where regions are cut.
+    Counts are summed over all regions, so they must not depend on where regions are cut.
     """
 
     elements: Any
@@ -48,46 +48,46 @@ class Counted:
 
 @dataclass(frozen=True)
 class ArrayJob(Generic[Options]):
-    """One job whose result is an array, of any size.
+    """One job whose result is an array of any size.
 
     Attributes
     ----------
     name, summary
-        The subcommand and its line of help.
+        The subcommand and its one-line help.
     options
-        Frozen dataclass: its fields are the flags; its ``__post_init__`` raises ValueError for impossible values.
+        Frozen dataclass: its fields are the flags; its ``__post_init__`` raises ValueError for invalid values.
     operands
-        (options) -> number of input arrays; None if all files are parts of one array.
+        (options) -> number of input arrays; None if all files are parts of a single array.
     outline
         (specs of the inputs, options) -> spec of the output; raises ValueError, naming the shapes, if they do not fit.
     regions
-        (specs, output, options, elements) -> regions of about so many elements that cover the output once. Arithmetic
-        does not depend on where they are cut.
+        (specs, output, options, elements) -> regions of about that many elements that cover the output once. Results
+        do not depend on where they are cut.
     needs
         (region, specs, options) -> the parts of the inputs that a region of the output needs, in the order of the
-        inputs; if several of each, first one part of every input, then the next.
+        inputs; if there are several parts of each, first one part of every input, then the next.
     compute
         (blocks, region, specs, options) -> the elements of the region. Blocks are NumPy or CuPy arrays in native byte
-        order and C order; the result is an array of the same kind, or `Counted`. A dtype that CuPy lacks comes, and
-        goes, as bytes with one more axis for them.
+        order and C order; the result is an array of the same kind, or `Counted`. A dtype that CuPy lacks is passed
+        and returned as bytes, in an additional axis.
     check
         (read, elements, region, specs, options, random generator) -> what is wrong with the elements in the file.
-        Plain and slow, sharing no code with compute. The memory of `elements`, and of what was read, is reused once
-        it returns.
+        Plain and slow, sharing no code with compute. The memory of `elements` and of blocks read is reused after it
+        returns.
     pieces
-        (spec of a region, options, elements) -> pieces of about so many elements that cover the region once, indexed
-        from 0. They are checked one at a time; None where checking the region at once is faster.
+        (spec of a region, options, elements) -> pieces of about that many elements that cover the region once, indexed
+        from 0. They are checked one at a time; None if checking the region at once is faster.
     example
-        A useful command line after the job's name, shown by its help.
+        A useful command line, without the job's name, shown in its help.
     files
-        What the help says about the input files.
+        Help text about the input files.
     whole
-        The check covers whole regions even in a sample, because it costs little.
+        Whether the check covers whole regions even in a sample, because it costs little.
     streams
-        Compute gets, instead of blocks, a function that reads a block to where it computes (a Read whose blocks may be
-        on a device); needs then says what is held at a time.
+        Whether compute gets, instead of blocks, a function that reads a block to the computing device (a Read whose
+        blocks may be on a device); needs then gives the blocks that are held at a time.
     notes
-        (specs, options) -> how the numbers are computed, by name, for a person to read.
+        (specs, options) -> how the numbers are computed, by name, for people to read.
     """
 
     name: str

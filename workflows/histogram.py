@@ -18,7 +18,7 @@ from kernels.histogram.reference import histogram_reference
 from workflows.aggregation import Aggregation, Survey
 from workflows.readers import explained, read_npy, read_text
 
-MAX_EDGES_TEXT = 2**26  # characters: 64 for each edge
+MAX_EDGES_TEXT = 2**26  # characters: 64 per edge
 
 
 def read_bound(word: str) -> float:
@@ -38,7 +38,7 @@ def read_edges(path: str) -> Edges:
 
 @dataclass(frozen=True, eq=False)
 class HistogramOptions:
-    """Options of the histogram; raises ValueError for bins that cannot be."""
+    """Options of the histogram; raises ValueError for invalid bins."""
 
     bins: int = field(default=1024, metadata={"help": f"Number of equal bins, 1 to {MAX_BINS}."})
     range: tuple[float, float] | str = field(
@@ -65,7 +65,7 @@ class HistogramOptions:
         if self.edges is not None:
             edges = np.asarray(self.edges, np.float64)
             _check_edges(edges)
-            # What the options say is what holds: the edges replace what is left of the others.
+            # Make the options consistent: the edges determine --bins and --range.
             vars(self).update(edges=edges, bins=len(edges) - 1, range=(float(edges[0]), float(edges[-1])))
         else:
             if not 1 <= self.bins <= MAX_BINS:
@@ -90,7 +90,7 @@ class HistogramOptions:
         return {}
 
     def binning(self, dtype: np.dtype[Any]) -> Binning:
-        """How samples of a dtype fall into the bins; computed once."""
+        """Binning of samples of a dtype; computed once."""
         native = dtype.newbyteorder("=")
         return self._binnings.setdefault(native, Binning(native, self.all_edges, regular=self.edges is None))
 
@@ -129,7 +129,7 @@ class HistogramResult:
     underflow, overflow, nan
         Samples below the first edge, above the last one, and not a number.
     regular
-        The edges are evenly spaced.
+        Whether the edges are evenly spaced.
     """
 
     counts: NDArray[np.int64]
@@ -141,7 +141,7 @@ class HistogramResult:
 
     @property
     def samples(self) -> int:
-        """All samples, wherever they were counted."""
+        """Number of samples, in bins or outside."""
         return int(self.counts.sum()) + self.underflow + self.overflow + self.nan
 
     def document(self) -> dict[str, Any]:
@@ -178,7 +178,7 @@ class HistogramResult:
         return {"counts": self.counts, "edges": self.edges, **flow}
 
     def table(self) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
-        """One row per bin, with its edges; underflow, overflow and NaN as the rows with an open or no edge."""
+        """One row per bin, with its edges; underflow, overflow and NaN as rows that lack one edge or both."""
         lower, upper = self.edges[:-1].tolist(), self.edges[1:].tolist()
         rows = [("-inf", lower[0], self.underflow), *zip(lower, upper, self.counts.tolist(), strict=True)]
         rows += [(upper[-1], "inf", self.overflow), ("nan", "nan", self.nan)]
@@ -189,7 +189,7 @@ class HistogramResult:
         return self.counts, self.edges
 
     def lines(self) -> list[tuple[str, str]]:
-        """Samples, the first ten counts as the course's program prints them, and what lies outside."""
+        """Samples, the first ten counts as the course's program prints them, and the counts outside of the bins."""
         return [
             ("samples", f"{self.samples:,}"),
             ("first ten counts", str(self.counts[:10].tolist())),
@@ -235,12 +235,12 @@ def label(slot: int, options: HistogramOptions) -> str:
 
 
 def _with_range(options: HistogramOptions, found: NDArray[np.float64]) -> HistogramOptions:
-    """The range that the data spans; widened as NumPy does where it is a single value."""
+    """The options with the range of the data, widened as in NumPy if that is a single value."""
     lower, upper = float(found[0]), float(found[1])
     if lower > upper:
         raise ValueError("--range auto: expected at least one finite sample, got none; give --range LO HI")
     if lower == upper:
-        # Beyond 2**29 a half would vanish in float64, or leave no room for the bins.
+        # Beyond 2**29 adding 0.5 would be lost in float64, or leave too few float64 numbers for the bins.
         half = max(0.5, abs(lower) * 2.0**-30)
         lower, upper = lower - half, upper + half
     return replace(options, range=(lower, upper))

@@ -29,12 +29,12 @@ class MapOptions:
 
     @property
     def name(self) -> str:
-        """The operation as the kernels call it."""
+        """The kernels' name for the operation."""
         return self.operation.replace("-", "_")
 
     @property
     def operands(self) -> int:
-        """Number of arrays that it takes."""
+        """Number of input arrays."""
         return OPERATIONS[self.name][1]
 
 
@@ -57,7 +57,7 @@ def regions(specs: Sequence[Spec], output: Spec, options: MapOptions, elements: 
 
 
 def needs(region: Bounds, specs: Sequence[Spec], options: MapOptions) -> tuple[Bounds, ...]:
-    """The same region of every array; of axes of length 1, which are broadcast, all there is."""
+    """The same region of every array; the whole axis where its length 1 is broadcast."""
     bounds = []
     for spec in specs:
         own = region[len(region) - len(spec.shape) :]

@@ -17,20 +17,20 @@ from workflows.matmul_check import check
 from workflows.matmul_shapes import Matrices, matrices
 from workflows.regions import Bounds, Spec, in_rows, sizes
 
-# Columns of A and rows of B that are read at a time. For a tile of C at most `SLAB_OF_TILE` times its side: its slabs
-# take no more memory than a few tiles, and tiles can be larger and fewer.
+# Columns of A and rows of B that are read at a time. For a tile of C at most `SLAB_OF_TILE` times its side: the slabs
+# then take no more memory than a few tiles, and tiles can be larger and fewer.
 SLAB, SLAB_OF_TILE = 8192, 2
-LINE = 8  # elements of C that a row of A or a column of B counts as: short lines take more memory than their numbers
+LINE = 8  # elements of C that a row of A or a column of B counts as: short ones take more memory than their numbers
 # Device memory that a task may take, as a multiple of its inputs and output: pipeline.engine.array relies on it. Less
-# for the small tasks that a memory limit leads to: allocations of different sizes leave gaps.
+# for small tasks under a memory limit, because allocations of different sizes leave gaps.
 COPIES, COPIES_OF_SMALL, SMALL = 4, 2, 2**25
 TERM_BY_TERM = "elements computed term by term"
-TILE = 128  # sides of tiles of C that are not smaller are multiples of this
+TILE = 128  # sides of tiles of C are multiples of this, unless smaller
 
 
 @dataclass(frozen=True)
 class MatmulOptions:
-    """Which integers to return; raises ValueError for any other dtype."""
+    """The dtype of integer products; raises ValueError for an unsupported one."""
 
     output_dtype: str = field(
         default="auto",
@@ -65,8 +65,8 @@ def outline(specs: Sequence[Spec], options: MatmulOptions) -> Spec:
 
 
 def regions(specs: Sequence[Spec], output: Spec, options: MatmulOptions, elements: int) -> Iterator[Bounds]:
-    """Whole matrices, several at a time; larger ones in tiles that are as square as possible. With their workspace they
-    take no more device memory than `COPIES` times that of so many elements of all arrays."""
+    """Whole matrices, several at a time; larger ones in tiles that are as square as possible. Including workspace they
+    take at most `COPIES` times the device memory of this many elements of all arrays."""
     if not output.size:
         return
     factors = matrices(specs)
@@ -100,14 +100,14 @@ def regions(specs: Sequence[Spec], output: Spec, options: MatmulOptions, element
 
 
 def _device_bytes(specs: Sequence[Spec], result: np.dtype[Any], factors: Matrices, rows: int, columns: int) -> int:
-    """Device memory for a region of one matrix with so many rows and columns."""
+    """Device memory for a region of one matrix with these numbers of rows and columns."""
     given = (specs[0].dtype, specs[1].dtype)
     dtypes = (result, result) if result.kind == "f" else given
     return device_bytes(dtypes, result, (1, rows, _slab(factors, rows, columns), columns), factors.inner, given)
 
 
 def _slab(factors: Matrices, rows: int, columns: int) -> int:
-    """Products of a sum that are read at a time for so many rows and columns of C."""
+    """Length of a slab along `inner`, for these numbers of rows and columns of C."""
     whole = (rows, columns) == (factors.rows, factors.columns)
     return min(factors.inner, SLAB if whole else min(SLAB, SLAB_OF_TILE * max(TILE, rows, columns)))
 
@@ -163,7 +163,7 @@ def compute(read: Read, region: Bounds, specs: Sequence[Spec], options: MatmulOp
 
 
 def _product(first: tuple[Any, Any], specs: Sequence[Spec], options: MatmulOptions) -> Any:
-    """The product of slabs of which this is the first."""
+    """The product for the device that holds the first slab."""
     result, inner = outline(specs, options).dtype, matrices(specs).inner
     dtypes = tuple(result if result.kind == "f" else spec.dtype for spec in specs)
     if isinstance(first[0], np.ndarray):

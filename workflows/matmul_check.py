@@ -1,4 +1,4 @@
-"""The check of matrix products: every element by Freivalds' check, and a few to the last bit."""
+"""The check of matrix products: every element by Freivalds' method, and a few to the last bit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from workflows.array_job import Checked, Read
 from workflows.matmul_shapes import Matrices, matrices
 from workflows.regions import Bounds, Spec
 
-HELD = 2**23  # elements of A and B that are held at a time, about
+HELD = 2**23  # approximate number of elements of A and B held at a time
 
 Array = NDArray[Any]
 
@@ -23,7 +23,7 @@ Array = NDArray[Any]
 def check(
     read: Read, elements: Array, region: Bounds, specs: Sequence[Spec], options: Any, random: np.random.Generator
 ) -> Checked:
-    """Check every element of a region at the cost of a few products with vectors, and a few of them to the last bit."""
+    """Check every element of a region at the cost of a few products with vectors, and some of them to the last bit."""
     factors = matrices(specs)
     product = factors.as_stack(elements, region)
     dtype = result_dtype([spec.dtype for spec in specs])

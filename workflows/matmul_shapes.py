@@ -1,4 +1,4 @@
-"""Shapes of factors and products as `numpy.matmul` has them: vectors, matrices, stacks of matrices that broadcast."""
+"""Shapes of factors and products as in `numpy.matmul`: vectors, matrices, stacks of matrices that broadcast."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Matrices:
     Attributes
     ----------
     shapes
-        Of the factors.
+        Shapes of the factors.
     batch
         Axes of the product before those of its matrices.
     rows, inner, columns

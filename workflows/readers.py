@@ -1,4 +1,4 @@
-"""Readers of options whose value is a small file: limited in size, and safe with hostile content."""
+"""Readers for options whose value is a small file: limited in size, and safe with hostile content."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-MAX_REASON = 120  # characters of an error that are shown
+MAX_REASON = 120  # characters of an error to show
 
 
 @contextmanager
 def explained(path: str, expected: str) -> Iterator[None]:
-    """Turn every error into a ValueError of one line: a hostile .npy raises nearly anything while it is read."""
+    """Turn every error into a one-line ValueError: reading a hostile .npy may raise almost anything."""
     try:
         yield
     except Exception as error:
@@ -25,7 +25,7 @@ def explained(path: str, expected: str) -> Iterator[None]:
 
 
 def read_npy(path: str, most: int) -> NDArray[Any]:
-    """The array of a .npy file of integers or floats, with at most so many elements."""
+    """The array of a .npy file of integers or floats with at most `most` elements."""
     # Mapped, because np.load would first allocate whatever the header claims.
     array = np.lib.format.open_memmap(path, mode="r")
     if array.dtype.kind not in "iuf":
@@ -36,7 +36,7 @@ def read_npy(path: str, most: int) -> NDArray[Any]:
 
 
 def read_text(path: str, most: int) -> NDArray[np.float64]:
-    """Numbers of a text file with at most so many characters, separated by white space or commas."""
+    """Numbers, separated by white space or commas, of a text file with at most `most` characters."""
     with open(path, encoding="utf-8") as file:
         text = file.read(most + 1)
     if len(text) > most:

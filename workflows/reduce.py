@@ -1,4 +1,4 @@
-"""Sum, mean, variance, norm, extremes and their places in one pass: exact, and rounded once."""
+"""Sum, mean, variance, norm, extremes and their positions in one pass: exact, and rounded once."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Number = int | float | None
 
 @dataclass(frozen=True)
 class ReduceOptions:
-    """Options of the reduction; raises ValueError for what cannot be."""
+    """Options of the reduction; raises ValueError for invalid ones."""
 
     op: str = field(
         default="count,sum,mean,std,min,max",
@@ -70,7 +70,7 @@ class ReduceOptions:
 
     @cached_property
     def parts(self) -> int:
-        """What the kernels have to compute for all of them."""
+        """Parts of the partial that the operations need, as bits."""
         needed = 0
         for name in self.operations:
             needed |= OPERATIONS[name]
@@ -84,10 +84,10 @@ class ReduceResult:
     Attributes
     ----------
     values
-        By operation, in the order asked for. int where exact integers are meant; floats are rounded once, to nearest;
-        None for the place of an extreme that there is not.
+        By operation, in the order requested. Integer results are exact ints; floats are rounded once, to nearest; None
+        for the position of an extreme that does not exist.
     samples, nan
-        All samples, and how many are NaN.
+        Number of samples, and how many of them are NaN.
     dtype
         Of the samples.
     """
@@ -103,11 +103,11 @@ class ReduceResult:
         return {**plain, "samples": self.samples, "nan": self.nan}
 
     def document(self) -> dict[str, Any]:
-        """The same."""
+        """The same as `to_json`."""
         return self.to_json()
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """0-d arrays: float64; int64, uint64, or the digits of what fits neither; -1 for a place that there is not."""
+        """0-d arrays: float64; int64, uint64, or digits if neither is wide enough; -1 for a position that is None."""
         everything = {**self.values, "samples": self.samples, "nan": self.nan}
         return {name: _array(value) for name, value in everything.items()}
 
@@ -116,7 +116,7 @@ class ReduceResult:
         return ("operation", "value"), [(name, "" if x is None else x) for name, x in self.values.items()]
 
     def lines(self) -> list[tuple[str, str]]:
-        """Samples, NaN where there can be any, and every result with all its digits."""
+        """Samples, NaN if the dtype has it, and every result with all digits."""
         facts = [("samples", f"{self.samples:,}")]
         if self.dtype.kind == "f":
             facts.append(("NaN", f"{self.nan:,}"))
@@ -142,7 +142,7 @@ def compute(block: Any, options: ReduceOptions) -> Any:
 
 
 def combine(a: Any, b: Any) -> Any:
-    """Partial of two parts together, on the device that holds them."""
+    """Combined partial of two parts, on the device that holds them."""
     if isinstance(a, np.ndarray):
         return layout.combine(a, b)
     from kernels.reduce.gpu import combine_on_device
@@ -151,7 +151,7 @@ def combine(a: Any, b: Any) -> Any:
 
 
 def place(partial: Any, start: int) -> Any:
-    """The partial with positions that count from the beginning of the source, on the device that holds it."""
+    """The partial with positions relative to the start of the source, on the device that holds it."""
     if isinstance(partial, np.ndarray):
         return layout.place(partial, start)
     from kernels.reduce.gpu import place_on_device
@@ -160,14 +160,14 @@ def place(partial: Any, start: int) -> Any:
 
 
 def finalize(partial: NDArray[np.int64], options: ReduceOptions) -> ReduceResult:
-    """Round once what is asked for."""
+    """Compute the requested results, each rounded once."""
     moments = _Moments(partial, options)
     values = {name: moments.value(name) for name in options.operations}
     return ReduceResult(values, int(partial[SAMPLES]), int(partial[NAN]), moments.dtype)
 
 
 class _Moments:
-    """What a partial says, as numbers."""
+    """The content of a partial, as numbers."""
 
     def __init__(self, partial: NDArray[np.int64], options: ReduceOptions) -> None:
         self.dtype = np.dtype(layout.DTYPES[partial[layout.CODE]])
@@ -221,7 +221,7 @@ class _Moments:
 
 
 def every_sample_counted_once(partial: NDArray[np.int64], samples: int) -> str | None:
-    """The partial is of as many samples as there are, and no more of them are NaN or infinite."""
+    """The partial has the expected number of samples, and no more NaN and infinities than that."""
     special = partial[[NAN, POSITIVE, NEGATIVE]]
     if partial[SAMPLES] != samples:
         return f"every sample is counted once: expected {samples:,}, got {int(partial[SAMPLES]):,}"
@@ -249,7 +249,7 @@ def moments_agree(partial: NDArray[np.int64], samples: int) -> str | None:
 
 
 def places_exist(partial: NDArray[np.int64], samples: int) -> str | None:
-    """Where something was found, there is a place, and NaN is not all there is."""
+    """First NaN, minimum and maximum have a position if and only if they exist."""
     if not int(partial[layout.ASKED]) & EXTREMES:
         return None
     found = [int(place) != layout.NOWHERE for place in partial[layout.POSITIONS]]

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-Bounds = tuple[tuple[int, int], ...]  # first index and the one after the last, for each axis
+Bounds = tuple[tuple[int, int], ...]  # start and stop for each axis
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ def sizes(bounds: Bounds) -> tuple[int, ...]:
 
 
 def along(region: Bounds, axis: int, step: int) -> Iterator[tuple[Bounds, tuple[slice, ...]]]:
-    """Cut a region into steps along an axis: each part, and its slices in an array of the region."""
+    """Cut a region into steps along an axis: yields each part, and its slices in an array of the region."""
     start, stop = region[axis]
     for first in range(start, stop, step):
         last = min(first + step, stop)
@@ -53,9 +53,9 @@ def all_of(spec: Spec) -> Bounds:
 
 
 def in_rows(spec: Spec, elements: int) -> Iterator[Bounds]:
-    """Regions of at most so many elements, each contiguous in memory: several rows, one row, or part of a row.
+    """Regions of at most `elements` elements, each contiguous in memory: several rows, one row, or part of a row.
 
-    All are of about the same length, since a short remainder would take as long as the others.
+    All have about the same length, since a short remainder would take as long as the others.
     """
     if not spec.size:
         return

@@ -103,7 +103,7 @@ def regions(specs: Sequence[Spec], output: Spec, options: StencilOptions, elemen
 
 
 def pieces(output: Spec, options: StencilOptions, elements: int) -> Iterator[Bounds]:
-    """Whole rows, or parts at least as long along the axis as a window, so that halos are not most of what is read."""
+    """Whole rows, or parts at least as long as a window along the axis, so that halos do not dominate the reads."""
     axis = options.axis % len(output.shape)
     step = min(output.shape[axis], 2 * options.radius + 1)
     beside = Spec(output.shape[axis + 1 :], output.dtype)
@@ -118,7 +118,7 @@ def pieces(output: Spec, options: StencilOptions, elements: int) -> Iterator[Bou
 
 
 def needs(region: Bounds, specs: Sequence[Spec], options: StencilOptions) -> tuple[Bounds, ...]:
-    """The region extended by the radius on both sides; with `wrap` up to three pieces of it, in order."""
+    """The region extended by the radius on both sides; with `wrap` in up to three pieces, in order."""
     axis = options.axis % len(region)
     return tuple((*region[:axis], along, *region[axis + 1 :]) for along in _pieces(region, specs, options))
 
@@ -138,7 +138,7 @@ def _pieces(region: Bounds, specs: Sequence[Spec], options: StencilOptions) -> l
 
 
 def _outside(region: Bounds, specs: Sequence[Spec], options: StencilOptions) -> tuple[int, int]:
-    """How many boundary elements the windows of a region have on either side."""
+    """Number of boundary elements that the windows of a region need on either side."""
     if options.boundary in ("valid", "wrap"):
         return 0, 0
     axis = options.axis % len(region)

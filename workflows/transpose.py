@@ -1,4 +1,4 @@
-"""The job `transpose`: the order of all axes of an array reversed, every bit kept."""
+"""The job `transpose`: reverses the order of all axes of an array, bit for bit."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from workflows.regions import Bounds, Spec, all_of, along, sizes
 
 # Sides of a region are multiples of this many elements, which aligns its rows to 16 bytes for the kernel.
 ALIGNED = 64
-# With byte runs of the output from this length on, whole rows are read, in one call.
+# If byte runs of the output are at least this long, whole rows are read, in one call.
 WRITTEN_RUN = 2**15
 # The same where byte runs of both arrays are read.
 READ_RUN = 2**12
@@ -26,7 +26,7 @@ READ_RUN = 2**12
 
 @dataclass(frozen=True)
 class TransposeOptions:
-    """There are none."""
+    """No options."""
 
 
 def outline(specs: Sequence[Spec], options: TransposeOptions) -> Spec:
@@ -45,7 +45,7 @@ def pieces(region: Spec, options: TransposeOptions, elements: int) -> Iterator[B
 
 
 def _cut(output: Spec, elements: int, least: int) -> Iterator[Bounds]:
-    """Whole rows of the input if byte runs of the output are at least `least` long then, otherwise boxes."""
+    """Whole rows of the input if byte runs of the output are then at least `least` long, otherwise boxes."""
     shape = output.shape[::-1]
     if not output.size:
         return
@@ -59,7 +59,7 @@ def _cut(output: Spec, elements: int, least: int) -> Iterator[Bounds]:
 
 
 def _even(length: int, most: int) -> int:
-    """Length of parts that a length is divided into about evenly, aligned if they can be."""
+    """Length of nearly equal parts of a length, aligned if possible."""
     if ALIGNED < most < length:
         most = most // ALIGNED * ALIGNED
         part = -(-length // -(-length // most))

@@ -12,12 +12,12 @@ import click
 from pipeline.cli.help import COMPUTATION, Flag, GroupedCommand
 from pipeline.errors import PipelineError, UsageError
 
-# Types of fields that need no reader of their own, and what the help calls their values.
+# Types of fields that need no reader, and what the help calls their values.
 PLAIN = {int: "N", float: "NUMBER", str: "TEXT"}
 
 
 class Failure(click.ClickException):
-    """A PipelineError as click shows it: one line, no traceback, the right exit status."""
+    """A PipelineError for click to show: one line, no traceback, the right exit status."""
 
     def __init__(self, error: PipelineError) -> None:
         super().__init__(str(error))
@@ -29,7 +29,7 @@ class Failure(click.ClickException):
 
 
 class Command(GroupedCommand):
-    """A command that reports its errors in one line, and takes one word for an option of several where that has one."""
+    """A command that reports errors in one line and accepts a single word, like auto, for an option with several."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Complete `--range auto` to as many words as click expects, and explain `--range 0,1000`."""
@@ -63,7 +63,7 @@ class Command(GroupedCommand):
 
 @contextlib.contextmanager
 def _one_line() -> Iterator[None]:
-    """Errors as one line, also under `dask pipeline`, where click itself would add two about the usage."""
+    """Show errors as one line, also under `dask pipeline`, where click itself would add two about the usage."""
     try:
         yield
     except PipelineError as error:
@@ -91,7 +91,7 @@ class _Reader(click.ParamType):  # type: ignore[type-arg]
 
 
 class Size(click.ParamType):  # type: ignore[type-arg]
-    """Bytes as Dask writes them: 64MiB, 1GB, 4096."""
+    """Bytes in Dask's notation: 64MiB, 1GB, 4096."""
 
     name = "bytes"
 
@@ -106,11 +106,11 @@ class Size(click.ParamType):  # type: ignore[type-arg]
 
 
 def option_flags(options: type[Any]) -> tuple[list[click.Argument], list[click.Option]]:
-    """An argument for each field of a job's options that has no default, a flag for each of the others.
+    """An argument for each field of a job's options without a default, a flag for each of the others.
 
     Metadata of a field: ``help`` and ``metavar``; ``read``, a function from a word to the value, whose ValueError says
-    what was expected and got (int, float and str need none); ``words``, where the value is a tuple of so many;
-    ``alone``, a word that stands for the whole tuple.
+    what was expected and got (int, float and str need none); ``words``, the length if the value is a tuple; ``alone``,
+    a word that stands for the whole tuple.
     """
     hints = get_type_hints(options)
     arguments: list[click.Argument] = []
@@ -146,7 +146,7 @@ def _shown(default: Any) -> str:
 
 
 def build_options(options: type[Any], values: dict[str, Any]) -> Any:
-    """A job's options from parsed flags, which are removed from `values`; click.UsageError for impossible ones."""
+    """A job's options from parsed flags, which are removed from `values`; click.UsageError for invalid ones."""
     fields = {field.name: values.pop(field.name) for field in dataclasses.fields(options)}
     for field in dataclasses.fields(options):
         about, value = field.metadata, fields[field.name]
@@ -163,7 +163,7 @@ def build_options(options: type[Any], values: dict[str, Any]) -> Any:
 
 
 def from_configuration(ctx: click.Context) -> dict[str, Any]:
-    """Parsed values, with those that were not given taken from Dask's configuration: DASK_PIPELINE__CHUNK_SIZE=1GiB."""
+    """Parsed values, completed from Dask's configuration, e.g. DASK_PIPELINE__CHUNK_SIZE=1GiB."""
     import dask.config
 
     values = dict(ctx.params)

@@ -1,4 +1,4 @@
-"""How `--help` is laid out: options in groups with one column width, an example, jobs before other commands."""
+"""Layout of `--help`: options in groups with one column width, an example, jobs before other commands."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FIRST_COLUMN = 30  # columns at most
 
 
 class Flag(click.Option):
-    """An option in a group of the help; `shown` is its default in words, `alone` a word that replaces all of its own.
+    """An option in a group of the help; `shown` describes its default, `alone` is a word that replaces all its values.
 
     `--range auto` is one word where `--range LO HI` is two: then ``nargs`` is 2 and ``alone`` is "auto".
     """
@@ -22,13 +22,13 @@ class Flag(click.Option):
         self.group, self.shown, self.alone = group, shown, alone
 
     def get_help_extra(self, ctx: click.Context) -> Any:
-        """What stands in brackets behind the help: click would show a default of two words as a tuple."""
+        """The default in brackets after the help text: click would show a default of two words as a tuple."""
         extra = super().get_help_extra(ctx)
         return {**extra, "default": self.shown} if self.shown else extra
 
 
 class GroupedCommand(click.Command):
-    """A command whose help has an example and its options in groups; `section` is where the list of commands has it."""
+    """A command whose help has an example and groups of options; `section` is its section in the list of commands."""
 
     def __init__(self, *args: Any, section: str = "Other commands", example: str = "", **keywords: Any) -> None:
         super().__init__(*args, **keywords)

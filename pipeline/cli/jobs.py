@@ -98,7 +98,7 @@ def _shared_flags(workflow: Aggregation[Any] | ArrayJob[Any]) -> list[click.Opti
 
 
 def _output_flag(workflow: Aggregation[Any] | ArrayJob[Any]) -> click.Option:
-    """The file that a job writes: optional for a result, required for an array."""
+    """The flag for the file that a job writes: optional for a result, required for an array."""
     if isinstance(workflow, ArrayJob):
         text = "Where the array goes: .npy, or raw under any other suffix. It appears once it is verified."
     else:
@@ -200,7 +200,7 @@ def print_outcomes(outcomes: Sequence[Outcome], as_json: bool) -> None:
 
 
 def _print_dashboard(workers: Any) -> None:
-    """Print the dashboard's address, with the pages that Dask links only where the scheduler's own host has a GPU."""
+    """Print the dashboard's address, with pages that Dask links only if the scheduler's own host has a GPU."""
     if workers.dashboard:
         click.echo(f"dashboard: {workers.dashboard}", err=True)
         if workers.device == "gpu":

@@ -75,7 +75,7 @@ for _command in COMMANDS:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line: every error is one line on stderr, and the exit status tells its kind."""
-    # Clean up as on SIGINT: batch systems send SIGTERM first.
+    # Clean up as on SIGINT, because batch systems send SIGTERM first.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         status = cli.main(arguments, prog_name="python -m pipeline", standalone_mode=False)

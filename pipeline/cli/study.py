@@ -1,4 +1,4 @@
-"""The commands about kernels: `study` checks and times their variants on a GPU, `inspect` disassembles them without."""
+"""Commands for kernels: `study` checks and times variants on a GPU, `inspect` disassembles kernels without one."""
 
 from __future__ import annotations
 

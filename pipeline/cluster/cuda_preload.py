@@ -1,4 +1,4 @@
-"""Preload of GPU workers: creates the CUDA context during the imports of Dask and CuPy, since it takes longer."""
+"""Preload of GPU workers: creates the CUDA context, which takes longer than importing Dask and CuPy, meanwhile."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def dask_setup(worker: Any) -> None:
 
 
 def _make_context() -> None:
-    """Create the context that CuPy will find and wait for; where there can be none, CuPy reports why."""
+    """Create the context that CuPy will wait for and use; if this fails, CuPy reports why."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:

@@ -1,4 +1,4 @@
-"""Joins a cluster that somebody else started, or says in time that its scheduler or workers do not answer."""
+"""Joins an existing cluster, with time limits for its scheduler and workers to answer."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from pipeline.gpu.devices import find_devices
 
 @contextmanager
 def existing_workers(scheduler: str | None, scheduler_file: str | None, device: str) -> Iterator[Workers]:
-    """Workers of an existing cluster, by the scheduler's address or by the file that it wrote.
+    """Workers of an existing cluster, given by the scheduler's address or the file that it wrote.
 
     Raises
     ------
     UsageError
-        If there is no such file, no address in it, or no GPU where one was asked for.
+        If there is no such file, no address in it, or no GPU although one was requested.
     PipelineError
         If the scheduler or its workers do not answer in time, or cannot run baru.
     """
@@ -40,7 +40,7 @@ def _connect(scheduler: str | None, scheduler_file: str | None, seconds: float) 
         with ThreadPoolExecutor(1) as thread:  # the calling thread may be running an event loop
             thread.submit(asyncio.run, _shake_hands(address, seconds)).result()
         client = Client(address, timeout=seconds, set_as_default=False)
-    except Exception as error:  # a wrong address raises nearly anything
+    except Exception as error:  # a wrong address may raise almost anything
         reason = str(error).partition("\n")[0] or "none"
         raise PipelineError(f"scheduler {name}: expected an answer within {seconds} s, got {reason}; "
                             "is it running, and is the address right?") from None  # fmt: skip
@@ -61,7 +61,7 @@ def _address_in(path: str) -> str:
 
 
 async def _shake_hands(address: str, seconds: float) -> None:
-    """Connect once, with a time limit: Dask's client has none for the first reply of whatever accepts it."""
+    """Connect once, with a time limit: Dask's client has none for the first reply after a connection is accepted."""
     from distributed import Security
     from distributed.comm import connect
 
@@ -71,7 +71,7 @@ async def _shake_hands(address: str, seconds: float) -> None:
 
 
 def _inspect(client: Any, name: str, device: str) -> Workers:
-    """Ask the workers for their GPUs, and choose those that compute."""
+    """Ask the workers for their GPUs, and select those that will compute."""
     try:
         client.wait_for_workers(1, timeout=ANSWER_SECONDS)
     except TimeoutError:
@@ -79,7 +79,7 @@ def _inspect(client: Any, name: str, device: str) -> Workers:
                             "`dask worker` or `dask cuda worker` with that address") from None  # fmt: skip
     try:
         usable = client.run(_usable_gpus)
-    except Exception as error:  # Dask raises a worker's error as it is, or only its text
+    except Exception as error:  # Dask raises a worker's own error, or one with its text
         reason = str(error).partition("\n")[0]
         raise PipelineError(f"scheduler {name}: expected workers that can run baru, got {reason}; "
                             "install the same version there") from error  # fmt: skip
@@ -101,5 +101,5 @@ def _inspect(client: Any, name: str, device: str) -> Workers:
 
 
 def _usable_gpus() -> int:
-    """Number of GPUs that the worker which runs this can use."""
+    """Number of GPUs that the worker running this can use."""
     return find_devices().usable

@@ -1,4 +1,4 @@
-"""Imported last by the fork server: what its workers do differently."""
+"""Imported last by the fork server: settings that its workers inherit."""
 
 import gc
 import os
@@ -7,6 +7,6 @@ import sys
 
 from pipeline.threads import SWITCH_SECONDS
 
-gc.freeze()  # no worker collects the modules, which would copy their pages
+gc.freeze()  # garbage collection in a worker would touch, and so copy, the pages of the modules
 sys.setswitchinterval(SWITCH_SECONDS)
 os.register_at_fork(after_in_child=lambda: signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM}))

@@ -1,8 +1,8 @@
 """A fork server: imports the workers' modules once, while the command starts; workers are forked from it.
 
-A spawned worker imports Dask, CuPy and this project anew, which takes longer than the rest of its start. The server has
-no threads and never calls CUDA, since a forked process could use neither. It listens on a socket in a folder that only
-this user can enter.
+A spawned worker imports Dask, CuPy and this project again, which takes longer than the rest of its start. The server
+has no threads and never calls CUDA, since neither survives a fork. It listens on a socket in a folder that only this
+user can enter.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ GPU_WORKER = (*WORKER, "dask_cuda", "cupy", "kvikio.defaults", "pipeline.cluster
 
 @contextmanager
 def fork_server(modules: Sequence[str]) -> Iterator[None]:
-    """Have Dask fork workers from a server that imports `modules`; it is started unless there is one, and ended.
+    """Make Dask fork workers from a server that imports `modules`; start it if there is none, and stop it at the end.
 
-    Where no server can be started, workers are spawned.
+    If no server can be started, workers are spawned.
     """
     started = start(modules)
     try:
@@ -40,14 +40,14 @@ def fork_server(modules: Sequence[str]) -> Iterator[None]:
 
 
 def start(modules: Sequence[str]) -> bool:
-    """Start a server that ends with this process, unless there is one; False where none can be started.
+    """Start a server that ends with this process, unless there is one; False if none can be started.
 
-    Modules that cannot be found are left out.
+    Modules that cannot be found are skipped.
     """
     # The server must import the modules of this process, even where the current folder has others of the same name.
     paths = [os.path.abspath(path) for path in sys.path]
     variables = {"PYTHONPATH": os.pathsep.join(paths), "PYTHONSAFEPATH": "1"}
-    # As for spawned workers: the user's settings stand, but not this process's own number of BLAS threads.
+    # As for spawned workers: keep the user's settings, but not this process's own number of BLAS threads.
     variables |= {name: os.environ.get(name, value) for name, value in MALLOC.items()}
     variables |= {name: "1" for name in BLAS_VARIABLES if os.environ.get(name) in (None, str(blas_threads()))}
     forkserver.set_forkserver_preload([*modules, "pipeline.cluster.fork_preload"])
@@ -75,9 +75,9 @@ def _environment(variables: dict[str, str]) -> Iterator[None]:
 
 @contextmanager
 def _no_signals() -> Iterator[None]:
-    """Start processes with SIGINT and SIGTERM blocked: a terminal signals the whole group, but this process ends them.
+    """Start processes with SIGINT and SIGTERM blocked: a terminal signals the whole group, but this process stops them.
 
-    Workers unblock SIGTERM again (`pipeline.cluster.fork_preload`), because a signal must be able to end them.
+    Workers unblock SIGTERM again (`pipeline.cluster.fork_preload`), so that it can terminate them.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:

@@ -1,4 +1,4 @@
-"""dask-cuda's cluster, in which each process sees only its own GPU: CUDA starts three times faster."""
+"""dask-cuda's cluster with only its own GPU visible to each process: CUDA starts three times faster."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pipeline.gpu.transfer import FED
 
 
 class GpuProcesses(LocalCUDACluster):  # type: ignore[misc]
-    """A worker of dask-cuda shows CUDA all GPUs, its own first, so every worker initializes every GPU.
+    """In a worker of dask-cuda, CUDA sees all GPUs, the worker's own first, so every worker initializes every GPU.
 
-    It then asks the driver which process uses which GPU, one worker after another, before it continues. Here a worker
-    shows CUDA its own GPU only.
+    Workers then ask the driver, one after another, which process uses which GPU, before they continue. Here CUDA sees
+    only the worker's own GPU.
     """
 
     def new_worker_spec(self) -> dict[Any, dict[str, Any]]:
-        """Options of the workers to start next."""
+        """Options of the workers that start next."""
         specs: dict[Any, dict[str, Any]] = super().new_worker_spec()
         for spec in specs.values():
             options = spec["options"]

@@ -1,4 +1,4 @@
-"""Chooses where a job runs, and starts or joins that cluster: always a Dask client (table in docs/design.md)."""
+"""Chooses where a job runs and starts or joins that cluster, always through a Dask client (table in docs/design.md)."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from pipeline.errors import PipelineError, UsageError
 from pipeline.gpu.devices import Devices, Gpu, find_devices, only_visible
 from pipeline.threads import THREADS, cores, processes
 
-# Below this a second process does not pay: it takes seconds to start, and a GPU reads this in milliseconds.
+# Below this a second process does not pay off: it takes seconds to start, and a GPU reads this in milliseconds.
 SMALL_BYTES = 2**30
-PROCESS_BYTES = 2**28  # memory set aside for each process: twice what one of several takes
+PROCESS_BYTES = 2**28  # memory reserved per process: twice what one of several takes
 PROCESSES_FROM_BYTES = 2**32
 DEVICES = ("auto", "gpu", "cpu")
 
@@ -36,7 +36,7 @@ class Placement:
     dashboard_address
         Where to serve the dashboard, e.g. ``":8787"``; None serves none. Always on 127.0.0.1.
     own_process
-        This process belongs to the command line, so no other code in it uses CUDA.
+        Whether this process belongs to the command line, so that no other code in it uses CUDA.
     """
 
     device: str = "auto"
@@ -52,14 +52,14 @@ class Placement:
 
 @contextmanager
 def open_workers(placement: Placement, nbytes: int, compiled: Callable[[], bool] = bool) -> Iterator[Workers]:
-    """Start or join the cluster for a job over `nbytes` bytes, and leave nothing of it running.
+    """Start or join the cluster for a job over `nbytes` bytes; stop what was started.
 
-    `compiled` is asked only where it matters: whether compiled kernels do all of a CPU's work, without the GIL.
+    `compiled`, called only if it matters, returns whether compiled kernels do all of a CPU's work, without the GIL.
 
     Raises
     ------
     UsageError
-        If a GPU was asked for where there is none.
+        If a GPU was requested and there is none.
     PipelineError
         If processes do not start, or an existing cluster does not answer in time.
     """
@@ -87,14 +87,14 @@ def open_workers(placement: Placement, nbytes: int, compiled: Callable[[], bool]
 
 
 def _processes(compiled: bool) -> int:
-    """As many as the cores keep busy, and as fit into the memory of the machine or its container."""
+    """As many as keep the cores busy and fit into the memory of the machine or its container."""
     from distributed.system import MEMORY_LIMIT
 
     return min(processes(compiled), int(MEMORY_LIMIT // PROCESS_BYTES))
 
 
 def _loopback(dashboard_address: str | None) -> str | None:
-    """The address on 127.0.0.1, since Dask binds a bare port on every interface; any port where this one is in use."""
+    """The address on 127.0.0.1, since Dask binds a bare port on every interface; any port if this one is in use."""
     if dashboard_address is None:
         return None
     host, _, port = dashboard_address.rpartition(":")
@@ -106,13 +106,13 @@ def _loopback(dashboard_address: str | None) -> str | None:
     try:
         with socket.create_server(("127.0.0.1", int(port))):
             return f"127.0.0.1:{port}"
-    except OSError:  # Dask would take another one, too, with a warning of three lines; the command prints which
+    except OSError:  # Dask would do the same, with a warning of three lines; the command prints the port
         return "127.0.0.1:0"
 
 
 @contextmanager
 def _in_this_process(placement: Placement, device: str) -> Iterator[Workers]:
-    """Scheduler and one worker as threads of this process; only the dashboard opens a port."""
+    """A scheduler and one worker as threads of this process; only the dashboard opens a port."""
     from distributed import Client
     from distributed.deploy.spec import SpecCluster
 
@@ -151,7 +151,7 @@ def _one_process_per_gpu(placement: Placement, gpus: tuple[Gpu, ...]) -> Abstrac
     # The other threads of a worker verify while its GPU computes.
     threads = max(2, min(cores() // len(gpus), THREADS["gpu"]))
     options = {"threads_per_worker": threads, "resources": {"GPU": 1}, "device_memory_limit": 0}
-    # By UUID: dask-cuda starts a worker for every entry of CUDA_VISIBLE_DEVICES, even for those that CUDA ignores.
+    # By UUID: dask-cuda starts a worker for every entry of CUDA_VISIBLE_DEVICES, even for entries that CUDA ignores.
     options |= {"CUDA_VISIBLE_DEVICES": [gpu.uuid for gpu in gpus]}
     where = f"{len(gpus)} processes on this machine, one per GPU"
     return _processes_of("pipeline.cluster.gpu_cluster:GpuProcesses", options, GPU_WORKER, placement, "gpu", where)
@@ -161,7 +161,7 @@ def _one_process_per_gpu(placement: Placement, gpus: tuple[Gpu, ...]) -> Abstrac
 def _processes_of(
     kind: str, options: dict[str, Any], modules: Sequence[str], placement: Placement, device: str, where: str
 ) -> Iterator[Workers]:
-    """A cluster of processes on this machine; its class is imported while the fork server does its own imports."""
+    """A cluster of processes on this machine; its class is imported while the fork server imports modules."""
     from pipeline.cluster.fork_server import fork_server
 
     dashboard = _loopback(placement.dashboard_address)
@@ -182,7 +182,7 @@ def _processes_of(
 
 @contextmanager
 def _routes(dashboard: str | None) -> Iterator[None]:
-    """Serve no web pages but the dashboard's: by default Dask shows its state to every user of the machine."""
+    """Serve only the dashboard's pages: by default Dask shows its state to every user of the machine."""
     import dask
 
     pages = [f"distributed.http.{name}" for name in ("scheduler.prometheus", "scheduler.info", "health", "statics")]
@@ -214,7 +214,7 @@ def _workers(client: Any, device: str, where: str, dashboard: str | None) -> Wor
     if not workers:
         raise PipelineError(f"{where}: expected workers to start, got none; see above for what ended them")
     threads = sum(worker["nthreads"] for worker in workers)
-    # For an inproc:// scheduler Dask reports the network card's address, but 127.0.0.1 is what was bound.
+    # For an inproc:// scheduler Dask reports the address of a network interface, but it is bound to 127.0.0.1.
     link = re.sub(r"//.*:", "//127.0.0.1:", client.dashboard_link) if dashboard else None
     if device == "gpu":
         return Workers(client, device, len(workers), threads, None, {"GPU": 1.0}, where, link)
@@ -222,7 +222,7 @@ def _workers(client: Any, device: str, where: str, dashboard: str | None) -> Wor
 
 
 def _warm_up() -> None:
-    """Runs on a worker, so that CUDA's start-up counts as start-up and not as part of the first task."""
+    """Initialize CUDA on a worker, so that it counts as start-up and not as part of the first task."""
     if find_devices().usable:
         import cupy
 

@@ -1,4 +1,4 @@
-"""Dask clusters of several processes on this machine: private to their user, and closed in any case."""
+"""Dask clusters of several processes on this machine: private to their user, and always closed."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ MALLOC = {"MALLOC_TRIM_THRESHOLD_": str(2**27), "MALLOC_MMAP_THRESHOLD_": str(2*
 
 
 def private(dashboard: str | None) -> dict[str, Any]:
-    """Options of a cluster that other users of the machine can neither join nor inspect."""
+    """Options for a cluster that other users of the machine can neither join nor inspect."""
     return {
-        "security": True,  # temporary certificates that only these processes have
-        # Dask always starts its HTTP server, by default on all interfaces and with the dashboard.
+        "security": True,  # temporary certificates, known only to these processes
+        # Dask always starts its HTTP server, by default on all interfaces and with the dashboard, so restrict it.
         "dashboard_address": dashboard or "127.0.0.1:0",
         "scheduler_kwargs": {"dashboard": bool(dashboard)},
         "memory_limit": None,
@@ -47,7 +47,7 @@ def start_processes(kind: Any, options: dict[str, Any]) -> Iterator[Any]:
     cluster = kind.__new__(kind)
     environ = "distributed.nanny.pre-spawn-environ"
     try:
-        # Set for the cluster's whole life: workers that replace dead ones start later.
+        # Set for the lifetime of the cluster: workers that replace dead ones start later.
         with dask.config.set({environ: {**dask.config.get(environ), **MALLOC}}), _without_main():
             with _signals_held():
                 _start(cluster, options)
@@ -55,16 +55,16 @@ def start_processes(kind: Any, options: dict[str, Any]) -> Iterator[Any]:
     finally:
         if getattr(cluster, "status", None):
             _close(cluster)
-        else:  # its constructor failed before there was anything to close; Dask's destructor must not try
+        else:  # the constructor failed before there was anything to close; Dask's destructor must not try to
             cluster.status = Status.closed
 
 
 @contextmanager
 def _without_main() -> Iterator[None]:
-    """Start Dask's workers without importing the main program: what they need of it is pickled by value.
+    """Start Dask's workers without importing the main program: whatever they need from it is pickled by value.
 
-    multiprocessing imports it first. A script without an `if __name__ == "__main__"` would then run again in every
-    worker, which would start workers in turn, and none would ever be ready.
+    By default multiprocessing imports it first. A script without `if __name__ == "__main__"` would then run again in
+    every worker, which would start workers in turn, and none would ever be ready.
     """
     prepare = spawn.get_preparation_data
 
@@ -98,7 +98,7 @@ def _start(cluster: Any, options: dict[str, Any]) -> None:
 
 @contextmanager
 def _signals_held() -> Iterator[None]:
-    """Hold back the first SIGTERM or Ctrl-C until the end: a half-started cluster can be neither closed nor found."""
+    """Defer the first SIGTERM or Ctrl-C to the end: a half-started cluster can be neither closed nor found."""
     if current_thread() is not main_thread():
         yield
         return
@@ -126,7 +126,7 @@ def _close(cluster: Any) -> None:
     """Close a cluster, and kill the processes that do not end.
 
     If a worker dies within milliseconds of its start, its nanny waits for the first worker's message on the queue of
-    the second. It loses the second's message that way, and then never finishes closing.
+    the second. That consumes the second's message, and the nanny then never finishes closing.
     """
     nannies = list(cluster.workers.values())
     closed = Event()

@@ -1,4 +1,4 @@
-"""The worker that a task runs on: its address, its device, and when it must exit."""
+"""The worker that runs a task: its address, its device, and when it must exit."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def device_name(device: str) -> str:
 
 
 def exit_on_lost_context(error: Exception) -> None:
-    """Exit if the worker's CUDA context is lost: otherwise it would fail every task that Dask sends to it.
+    """Exit if the worker's CUDA context is lost: otherwise every task that Dask sends to it would fail.
 
-    Its nanny starts another, and Dask reruns the task there. In the client's own process the error is just raised.
+    Its nanny starts another worker, and Dask reruns the task there. In the client's own process the error is raised.
     """
     status = getattr(error, "status", None)
     if status in STICKY_ERRORS:

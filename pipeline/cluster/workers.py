@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-ANSWER_SECONDS = 30  # how long to wait for a scheduler, or for a worker to replace one that was lost
+ANSWER_SECONDS = 30  # how long to wait for a scheduler, or for a replacement of a lost worker
 
 
 @dataclass(frozen=True)
@@ -19,11 +19,11 @@ class Workers:
     device
         ``"gpu"`` or ``"cpu"``: what chunks are computed on.
     computing, threads
-        Chunks computed at a time, and threads, of all workers together.
+        Chunks computed at a time, and threads, over all workers.
     addresses
-        Workers that tasks are confined to; None where any may take them, including replacements of dead ones.
+        Workers that tasks are restricted to; None if any may run them, including replacements of dead ones.
     resources
-        Dask resources that a computing task asks of a worker.
+        Dask resources that a computing task requests.
     description
         One line for the report.
     dashboard

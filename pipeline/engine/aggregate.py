@@ -22,16 +22,16 @@ from pipeline.storage.chunks import Chunk, Plan, plan
 from pipeline.storage.sources import Source
 from workflows.aggregation import Aggregation
 
-# Bytes of a chunk: many, so that Dask's millisecond per task does not matter, but at least four chunks for each thread
-# or GPU, so that all of them are busy to the end.
+# Bytes per chunk: large, so that Dask's millisecond per task does not matter, but at least four chunks for each thread
+# or GPU, so that all of them stay busy to the end.
 CHUNK_BYTES = {"cpu": (2**24, 2**31), "gpu": (2**24, 2**32)}
 
-# Of a source of unknown length, whose chunks may have to stay in memory until they are computed and checked: up to four
-# for each thread.
+# For a source of unknown length, whose chunks may have to stay in memory until they are computed and checked, up to
+# four for each thread.
 UNKNOWN_CHUNK_BYTES = 2**23
 
-# Where there are many chunks a task takes several: no more than a worker that dies may lose, and only where each
-# thread or GPU gets so many tasks that all end at about the same time.
+# If there are many chunks, a task takes several: no more than a dying worker may lose, and only if each thread or GPU
+# gets enough tasks for all to end at about the same time.
 CHUNKS_OF_TASK = 4
 TASKS = 64
 
@@ -46,14 +46,14 @@ def run_all(jobs: Sequence[Job], source: Source, settings: Settings = Settings()
 
     Returns
     -------
-    The outcome of each job, in order; only their times are those of all.
+    The outcome of each job, in order; their times are those of all jobs together.
 
     Raises
     ------
     VerificationError
         If a partial of any job breaks an invariant or differs from its reference.
     PipelineError
-        If the run fails otherwise; UsageError if it was asked for the impossible.
+        If the run fails otherwise; UsageError if the request is impossible.
     """
     loop = Run(settings, settings.mode(source.nbytes), CHUNKS)
     chunk_bytes, limit = settings.chunk_bytes, settings.device_memory_limit
@@ -68,7 +68,7 @@ def run_all(jobs: Sequence[Job], source: Source, settings: Settings = Settings()
         chunks = plan(source, chunk_bytes or _chunk_bytes(source, loop), loop.mode, loop.seed)
         main = Pass(tuple(jobs), workers.device, block_bytes, settings.traced)
         surveys = replace(main, jobs=tuple(job.survey() for job in jobs if job.surveyed))
-        if isinstance(chunks, tuple) and chunks:  # of a source of unknown length nothing is there yet
+        if isinstance(chunks, tuple) and chunks:  # a source of unknown length has no chunks yet
             loop.on_gpus(warm_up, surveys if surveys.jobs else main, chunks[0])
         with loop.timed():
             if surveys.jobs:
@@ -98,7 +98,7 @@ def _chunk_bytes(source: Source, loop: Run) -> int:
 
 
 class _Covered(NamedTuple):
-    """Samples of a pass, those that the reference recomputed, and chunks."""
+    """Numbers of samples of a pass, of samples that the reference recomputed, and of chunks."""
 
     samples: int = 0
     checked: int = 0
@@ -106,14 +106,14 @@ class _Covered(NamedTuple):
 
 
 def _one_pass(loop: Run, pass_: Pass, source: Source, chunks: Plan) -> tuple[_Covered, list[NDArray[Any]]]:
-    """Compute, check and combine every chunk; what there was, and the partial of each job."""
+    """Compute, check and combine every chunk; return what was covered and the partial of each job."""
     covered = _Covered()
     partials: list[NDArray[Any]] = []
 
     def compute(items: Sequence[Chunk]) -> Task:
         return compute_chunks, pass_, items
 
-    def check(items: Sequence[Chunk], computed: Any) -> list[Task]:  # does not wait for what is computed
+    def check(items: Sequence[Chunk], computed: Any) -> list[Task]:  # does not wait for the computed partials
         return [(recompute_chunks, pass_, items)] if items[0].checked is not None else []  # as for all
 
     def finish(items: Sequence[Chunk], computed: Sequence[ChunkResult], checks: Any) -> Iterator[Done]:

@@ -1,4 +1,4 @@
-"""Compares the partials of a chunk with invariants and references, and names the first entries that differ."""
+"""Checks the partials of a chunk against invariants and references, and names the first entries that differ."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pipeline.storage.chunks import Chunk
 
 @dataclass(frozen=True)
 class Mismatch:
-    """Where a partial disagrees: job, chunk, byte range, worker, and the first differing entries with both values."""
+    """Where a partial is wrong: job, chunk, byte range, worker, and the first differing entries with both values."""
 
     job: str
     chunk: int
@@ -29,7 +29,7 @@ class Mismatch:
 
 
 def check_chunk(pass_: Pass, chunk: Chunk, result: ChunkResult, reference: Reference | None = None) -> Mismatch | None:
-    """Compare the partials of a chunk with the invariants of each job, and with its reference if it was recomputed."""
+    """Check the partials of a chunk against the invariants of each job, and its reference if it was recomputed."""
     for number, job in enumerate(pass_.jobs):
         partial = result.partials[number]
         details = [broken for check in job.workflow.invariants if (broken := check(partial, chunk.samples))]

@@ -1,4 +1,4 @@
-"""A job that aggregates, and what every task of one pass over the data has in common."""
+"""An aggregation with its options, and the argument that all tasks of one pass share."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class Job:
 
     @property
     def surveyed(self) -> bool:
-        """Whether another job has to complete the options first."""
+        """Whether a survey has to complete the options first."""
         survey = self.workflow.survey
         return survey is not None and survey.needed(self.options)
 
     @property
     def compiled(self) -> bool:
-        """Whether compiled kernels do all of its computing on a CPU; compiles them."""
+        """Whether compiled kernels do all of its work on a CPU; compiles them."""
         source = self.workflow.cpu_source
         return not self.surveyed and source is not None and cxx.library(source) is not None
 
@@ -56,18 +56,18 @@ class Job:
 
 @dataclass(frozen=True)
 class Pass(PickledOnce):
-    """What every task of one pass over the data has in common.
+    """What all tasks of one pass over the data share.
 
-    All of it travels with the tasks: a worker that replaces another one knows nothing else.
+    It travels with the tasks: a worker that replaces another one has no other state.
 
     Attributes
     ----------
     jobs
-        Every block goes to all of them.
+        Each gets every block.
     device
         ``"gpu"`` or ``"cpu"``.
     block_bytes
-        Bytes of a block on a GPU.
+        Bytes per block on a GPU.
     traced
         Whether to keep spans.
     """

@@ -1,4 +1,4 @@
-"""What runs on a worker for an aggregation: compute the partial of a chunk, and recompute it with the reference."""
+"""Tasks of an aggregation: compute the partial of a chunk, and recompute it with the reference."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pipeline.storage.blocks import read_blocks
 from pipeline.storage.chunks import Chunk, Region
 from pipeline.timeline import Timeline
 
-# Streamed to warm up: enough for every thread that reads to have read.
+# Bytes to stream for warm-up: enough for every reading thread to get a part.
 WARM_UP_BYTES = 2**27
 
 Result = TypeVar("Result")
@@ -31,9 +31,9 @@ class ChunkResult:
     Attributes
     ----------
     partials
-        Of the whole chunk, one per job.
+        Partials of the whole chunk, one per job.
     checked
-        Of the samples in ``chunk.checked``, if any.
+        Partials of the samples in ``chunk.checked``, if any.
     worker, device
         Address of the worker; name of its GPU, or "cpu".
     timeline
@@ -81,7 +81,7 @@ def compute_chunk(pass_: Pass, chunk: Chunk) -> ChunkResult:
     timeline = Timeline(pass_.traced)
     if pass_.device == "cpu":
         timeline.kernels |= {"compiled" if job.compiled else "NumPy" for job in pass_.jobs}
-    # If everything is checked, then the very sum that is returned, and not one beside it.
+    # If everything is checked, check the very sum that is returned, not a second one.
     whole = chunk.checked is not None and chunk.checked.samples == chunk.samples
     sums = [_Sums(job, job.workflow.compute, chunk, None if whole else chunk.checked) for job in pass_.jobs]
     try:
@@ -97,18 +97,18 @@ def compute_chunk(pass_: Pass, chunk: Chunk) -> ChunkResult:
 
 
 def _blocks(pass_: Pass, chunk: Chunk, timeline: Timeline) -> Iterator[Any]:
-    """Blocks of a chunk where they are computed, in native byte order; what is done with them is timed."""
+    """Blocks of a chunk on the computing device, in native byte order; the time between blocks is a kernel span."""
     if pass_.device == "gpu":
         yield from device_blocks(chunk, timeline, pass_.block_bytes)
         return
     for block in read_blocks(chunk, timeline):
         with timeline.measure("kernel", block.nbytes):
-            # Partials are defined on native samples; converting costs nothing where they already are.
+            # Partials are defined on native samples; converting native ones costs nothing.
             yield block.astype(chunk.dtype.newbyteorder("="), copy=False)
 
 
 def recompute_chunk(pass_: Pass, chunk: Chunk) -> Reference:
-    """Recompute the checked samples of a chunk with the references; they use nothing that was computed."""
+    """Recompute the checked samples of a chunk with the references, independently of the computed partials."""
     timeline = Timeline(pass_.traced)
     assert chunk.checked is not None
     part = chunk.part(chunk.checked)
@@ -123,7 +123,7 @@ def recompute_chunk(pass_: Pass, chunk: Chunk) -> Reference:
 def warm_up(pass_: Pass, chunk: Chunk) -> None:
     """Stream the beginning of a chunk through all jobs, if the worker has a GPU.
 
-    Otherwise the first block would wait for the CUDA context, kernels, buffers, and the reading threads with theirs.
+    Otherwise the first block would wait for the CUDA context, kernels, buffers, and the reading threads and buffers.
     """
     if find_devices().usable:
         samples = min(chunk.samples, WARM_UP_BYTES // chunk.dtype.itemsize)

@@ -1,4 +1,4 @@
-"""Runs jobs that write an array: regions are computed, written and checked, and only then the file gets its name."""
+"""Runs jobs that write an array: regions are computed, written and checked before the file gets its name."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ from pipeline.storage.sources import Source
 from workflows.array_job import ArrayJob
 from workflows.regions import Bounds, Spec, sizes
 
-# Bytes of a region, inputs and output together, by device and by whether the workflow streams. On a CPU large enough
-# for the rows of a tile to be runs of several pages, yet so small that the memory of the last region is used again;
-# larger where every region reads parts of the inputs again. On a GPU large enough for one launch to fill it.
+# Bytes per region, inputs and output together, by device and by whether the workflow streams. On a CPU large enough for
+# the rows of a tile to be runs of several pages, yet small enough to reuse the memory of the last region; larger if
+# every region reads parts of the inputs again. On a GPU large enough for one launch to fill it.
 REGION_BYTES = {("cpu", False): 2**25, ("cpu", True): 2**26, ("gpu", False): 2**28, ("gpu", True): 2**28}
 
-# A task takes several regions, up to so many bytes of the output: Dask holds the GIL for milliseconds per task.
+# A task takes several regions, up to this many bytes of the output: Dask holds the GIL for milliseconds per task.
 TASK_BYTES = 2**29
-# Tasks that each thread gets at least, so that all end at about the same time; few for a GPU: it idles between them.
+# Fewest tasks per thread, so that all end at about the same time; few for a GPU, because it idles between them.
 TASKS = {"cpu": 8, "gpu": 3}
 
-# Memory that a task takes at most, its copies included, as a multiple of its inputs and output.
+# Most memory that a task takes, copies included, as a multiple of its inputs and output.
 COPIES = 4
 
 
@@ -77,7 +77,7 @@ class ArrayResult:
         return plain | {"notes": self.notes}
 
     def lines(self) -> list[tuple[str, str]]:
-        """What was written, how large it is, and how it was computed."""
+        """The file, its size, and how it was computed."""
         return [("output", f"{self.path} ({self.spec})"), ("bytes", f"{self.spec.nbytes:,}"), *self.notes.items()]
 
 
@@ -104,7 +104,7 @@ def run_array(
     VerificationError
         If a check finds a wrong element; nothing is left under the name of the output.
     PipelineError
-        If the run fails otherwise; UsageError if it was asked for the impossible.
+        If the run fails otherwise; UsageError if the request is impossible.
     """
     expected = workflow.operands(options) or 1
     if len(sources) != expected:
@@ -132,7 +132,7 @@ def run_array(
         with loop.timed():
             try:
                 checked, escape, counts = _all_regions(loop, plan, regions)
-            finally:  # the next job of these processes has a limit of its own, or none
+            finally:  # the next job in these processes has a limit of its own, or none
                 loop.on_workers(finish, plan.output.path, limit is not None)
     notes = workflow.notes(specs, options) if workflow.notes else {}
     result = ArrayResult(path, spec, notes | {name: f"{count:,} of {spec.size:,}" for name, count in counts.items()})
@@ -140,7 +140,7 @@ def run_array(
 
 
 def _most_bytes(workers: Workers, settings: Settings) -> float:
-    """Bytes that a region's inputs and output may take within the limits of memory."""
+    """Bytes that a region's inputs and output may take within the memory limits."""
     shares = [math.inf]
     if settings.memory_limit is not None:
         processes = len(workers.client.scheduler_info(n_workers=-1)["workers"])
@@ -151,7 +151,7 @@ def _most_bytes(workers: Workers, settings: Settings) -> float:
 
 
 def _regions(plan: ArrayPlan, nbytes: int, most: float) -> list[Bounds]:
-    """Regions of the output of about so many bytes each, what they need of the inputs included."""
+    """Regions of the output of about so many bytes each, including their parts of the inputs."""
     spec, specs, workflow = plan.output.spec, plan.native(), plan.workflow
     if not spec.size:
         return []
@@ -178,11 +178,11 @@ def _all_regions(loop: Run, plan: ArrayPlan, regions: list[Bounds]) -> tuple[int
 
     Returns
     -------
-    Elements checked; the largest probability that a check misses a wrong one; how many were computed by which path.
+    Elements checked; the largest probability that a check misses a wrong one; elements computed, by path.
     """
     name, spec, device = plan.workflow.name, plan.output.spec, loop.workers.device
     checked, escape, counts, numbers = 0, 0.0, Counter[str](), count()
-    # A full check takes longer than a GPU computes: split, it keeps all threads busy to the end.
+    # A full check takes longer than a GPU computes: splitting it keeps all threads busy to the end.
     split = device == "gpu" and (plan.verify == "full" or plan.workflow.whole)
 
     def compute(items: Sequence[Bounds]) -> Task:

@@ -27,17 +27,17 @@ from pipeline.threads import cores
 from pipeline.timeline import Timeline
 from workflows.regions import Bounds, Spec, sizes
 
-ON_DEVICE = "?bBhHiIlLqQefdFD"  # dtypes that CuPy has
+ON_DEVICE = "?bBhHiIlLqQefdFD"  # dtypes that CuPy supports
 
-# Tasks under way on a GPU: while one computes, others read and write.
+# Concurrent tasks per GPU: while one computes, others read and write.
 LANES = 4
 
-# Threads that write what tasks computed: one cannot fill the pages of a file as fast as the device delivers them.
+# Threads that write results: one cannot fill the pages of a file as fast as the device delivers them.
 WRITERS = 12
 # Shorter rows share pages, and threads that write to one page wait for each other.
 PAGED_RUN = mmap.PAGESIZE
 
-# Bytes of the shortest rows that go straight to the device, by transfer path. Shorter ones are gathered on the host
+# Shortest rows, in bytes, that go straight to the device, by transfer path. Shorter ones are gathered on the host
 # first: a call for each would cost more than the copy.
 DIRECT_FROM = {PINNED: 2**12, KVIKIO: 2**19, DIRECT: 2**19}
 
@@ -45,11 +45,11 @@ DIRECT_FROM = {PINNED: 2**12, KVIKIO: 2**19, DIRECT: 2**19}
 def compute_on_device(plan: ArrayPlan, region: Bounds, timeline: Timeline) -> Mapping[str, int]:
     """Read what a region needs, compute it on the current device, and write it to its place in the output.
 
-    A dtype that CuPy lacks is passed as bytes, with one more axis for them.
+    A dtype that CuPy lacks is passed as bytes, in an additional last axis.
 
     Returns
     -------
-    How many elements were computed by which path, if the workflow counts them.
+    Elements computed, by path, if the workflow counts them.
     """
     _limit(plan)
     with _lane() as stream:
@@ -65,7 +65,7 @@ def _limit(plan: ArrayPlan) -> None:
 
     if plan.device_memory_limit:
         release()
-        # Freed memory stays with the stream that used it; at its limit the pool gives it to other streams.
+        # Freed memory stays with the stream that used it; only at its limit does the pool give it to other streams.
         cupy.get_default_memory_pool().set_limit(size=plan.device_memory_limit)
 
 
@@ -88,7 +88,7 @@ def _lane() -> Iterator[Any]:
 
 @cache
 def _lanes(device: int) -> SimpleQueue[Any]:
-    """Streams that live as long as the worker, because CuPy keeps freed memory for the stream that used it."""
+    """Streams that live as long as the worker, because CuPy keeps freed memory per stream."""
     import cupy
 
     lanes: SimpleQueue[Any] = SimpleQueue()
@@ -98,7 +98,7 @@ def _lanes(device: int) -> SimpleQueue[Any]:
 
 
 def finish(path: str, limited: bool) -> None:
-    """Unmap the output and lift the limit of memory; runs on every worker, also one without a GPU."""
+    """Unmap the output and lift the memory limit; runs on every worker, also on one without a GPU."""
     from pipeline.gpu.devices import find_devices
 
     mapped_output.end(path)
@@ -121,7 +121,7 @@ def _to_device(array: ArrayFile, bounds: Bounds, timeline: Timeline) -> Any:
 
 
 def _typed(flat: Any, spec: Spec, bounds: Bounds) -> Any:
-    """Bytes of a region as an array in native byte order; as bytes with one more axis where CuPy lacks the dtype."""
+    """Bytes of a region as an array in native byte order, or as bytes in an additional axis if CuPy lacks the dtype."""
     native = spec.dtype.newbyteorder("=")
     as_bytes = native.char not in ON_DEVICE
     return flat.view(np.uint8 if as_bytes else native).reshape((*sizes(bounds), *[native.itemsize] * as_bytes))
@@ -133,7 +133,7 @@ def _direct(array: ArrayFile, bounds: Bounds, timeline: Timeline) -> Any:
 
     warm_up_transfer()
     flat = cupy.empty(nbytes_of(array.spec, bounds), cupy.uint8)
-    # Work that used this memory before may still be queued on the stream, and the transfers do not wait for it.
+    # Earlier work on this memory may still be queued on the stream, and the transfers do not wait for the stream.
     cupy.cuda.get_current_stream().synchronize()
     with timeline.measure("read+copy", flat.nbytes):
         timeline.transfer_paths.add(transfer_path())
@@ -172,7 +172,7 @@ def _pinned(shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
 
 
 def _to_file(output: OutputFile, region: Bounds, block: Any, timeline: Timeline) -> None:
-    """Write a block that no kernel works on any more."""
+    """Write a block that all kernels have finished with."""
     with timeline.measure("write", block.nbytes):
         paged = output.readable().run(region) >= PAGED_RUN
         in_runs = paged and output.mappable and block.nbytes and block.flags.c_contiguous
@@ -185,9 +185,9 @@ def _to_file(output: OutputFile, region: Bounds, block: Any, timeline: Timeline)
 
 
 def warm_up(plan: ArrayPlan, region: Bounds) -> None:
-    """Allocate pinned memory and load kernels, for which the first region would wait otherwise.
+    """Allocate pinned memory and load kernels, so that the first region does not have to wait for them.
 
-    Kernels are loaded by computing a region of zeros. The result is dropped; the output file need not exist yet.
+    Computes a region of zeros and discards the result; the output file need not exist yet.
     """
     from pipeline.gpu.devices import find_devices
 
@@ -195,7 +195,7 @@ def warm_up(plan: ArrayPlan, region: Bounds) -> None:
         return
     writer(_threads(), WRITE_BYTES)
     if plan.workflow.streams:
-        return  # what it computes first depends on the data
+        return  # what it launches first depends on the data
     _limit(plan)
     with _lane():
         compute_region(plan, region, lambda array, bounds: _zeros(array.spec, bounds), Timeline())
@@ -225,7 +225,7 @@ def _to_host(elements: Any, spec: Spec) -> NDArray[Any]:
 
     if getattr(_own, "memory", None) is None or len(_own.memory) < elements.nbytes:
         _own.memory, _own.stream = _pinned((elements.nbytes,), np.uint8), cupy.cuda.Stream(non_blocking=True)
-        # Waiting for the stream would spin on a core that other threads copy with.
+        # Waiting for the stream would spin on a core that other threads need for copying.
         _own.done = cupy.cuda.Event(block=True, disable_timing=True)
     with _own.stream:
         flat = cupy.ascontiguousarray(elements).reshape(-1).view(cupy.uint8)

@@ -1,4 +1,4 @@
-"""What all tasks of a job that writes an array have in common, and what each region needs of the inputs."""
+"""The argument that all tasks of a job that writes an array share, and the parts of the inputs that a region needs."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from pipeline.timeline import Timeline
 from workflows.array_job import ArrayJob, Counted
 from workflows.regions import Bounds, Spec, sizes
 
-# `--verify sample` checks one element in this many of each region, where a check costs as much as computing.
+# `--verify sample` checks one element in this many of each region if a check costs as much as computing.
 SAMPLED_SHARE = 256
 
 
 @dataclass(frozen=True)
 class ArrayPlan(PickledOnce):
-    """A workflow with its options, its input files, and the file that its output goes to."""
+    """A workflow with its options, its input files and its output file."""
 
     workflow: ArrayJob[Any]
     options: Any
@@ -46,7 +46,7 @@ class ArrayPlan(PickledOnce):
 
 
 def needs(plan: ArrayPlan, region: Bounds) -> tuple[tuple[ArrayFile, Bounds], ...]:
-    """The inputs that a region needs, with the part of each; a workflow that asks for more than there is has a bug."""
+    """The inputs that a region needs, with the part of each; PipelineError if the workflow asks for parts outside."""
     parts = plan.workflow.needs(region, plan.native(), plan.options)
     needed = tuple(zip(plan.inputs * (len(parts) // len(plan.inputs)), parts, strict=True))
     for array, bounds in needed:
@@ -61,7 +61,7 @@ def needs(plan: ArrayPlan, region: Bounds) -> tuple[tuple[ArrayFile, Bounds], ..
 def compute_region(
     plan: ArrayPlan, region: Bounds, read: Callable[[ArrayFile, Bounds], Any], timeline: Timeline
 ) -> Counted:
-    """Compute the elements of a region from what `read` brings to the CPU or the device."""
+    """Compute the elements of a region from blocks that `read` loads to the CPU or the device."""
     began, before = perf_counter(), _reading(timeline)
 
     def read_input(number: int, bounds: Bounds) -> Any:
@@ -97,7 +97,7 @@ def part_of(region: Bounds, random: np.random.Generator) -> Bounds:
 
 
 def pieces_of(plan: ArrayPlan, region: Bounds, nbytes: int) -> Iterator[Bounds]:
-    """Pieces of a region to check one at a time, of about so many bytes each, their inputs included."""
+    """Pieces of a region to check one at a time, of about so many bytes each, including their inputs."""
     if plan.workflow.pieces is None:
         yield region
         return

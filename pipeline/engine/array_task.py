@@ -1,4 +1,4 @@
-"""What runs on a worker for a job that writes an array: compute regions and write them; check them."""
+"""Tasks of a job that writes an array: compute and write regions; check them."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from pipeline.timeline import Timeline
 from workflows.array_job import Checked
 from workflows.regions import Bounds
 
-# Bytes of inputs and output that a check holds at a time, where it can be done in pieces: large enough for the rows of
-# a tile to be runs of several pages. With a quarter of it the check of a transpose takes a third longer.
+# Bytes of inputs and output that a check holds at a time if it can be done in pieces: large enough for the rows of a
+# tile to be runs of several pages. With a quarter of this the check of a transpose takes a third longer.
 CHECKED_BYTES = 2**26
 
 
 @dataclass(frozen=True)
 class RegionsResult:
-    """Who computed some regions, on what device, how many elements by which path, and how long each stage took."""
+    """Regions computed: the worker, its device, elements by path, and the time of each stage."""
 
     worker: str
     device: str
@@ -37,7 +37,7 @@ class RegionsResult:
 
 @dataclass(frozen=True)
 class RegionsCheck:
-    """What the check of some regions found, and how long it took."""
+    """Result and time of the check of some regions."""
 
     checked: Checked
     timeline: Timeline
@@ -75,7 +75,7 @@ def _compute_on_cpu(plan: ArrayPlan, region: Bounds, timeline: Timeline) -> Mapp
 
 
 def _memory(plan: ArrayPlan) -> AbstractContextManager[Allocate]:
-    """Memory to read to: reused by the thread, or, for a workflow that streams, freed after each part."""
+    """Memory to read into: reused by the thread or, for a workflow that streams, freed after each part."""
     return nullcontext(np.empty) if plan.workflow.streams else scratch()
 
 
@@ -87,7 +87,7 @@ def check_regions(plan: ArrayPlan, regions: Sequence[Bounds], result: RegionsRes
 
 
 def _together(checks: Iterable[Checked]) -> Checked:
-    """Sum of checks, up to the first that found something wrong."""
+    """Sum of checks, up to the first that found a wrong element."""
     elements, escape = 0, 0.0
     for checked in checks:
         elements += checked.elements

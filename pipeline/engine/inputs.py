@@ -1,4 +1,4 @@
-"""What a run asks of its sources before it starts: where they can be read, and how often."""
+"""What a run checks about its sources before it starts: where they can be read, and how often."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pipeline.storage.protocol import Source
 
 
 def cluster_bytes(sources: Sequence[Source], placement: Placement) -> int:
-    """Bytes of the sources, by which a cluster is chosen; 0, for one in this process, if no other can read them.
+    """Bytes of the sources, to choose a cluster by; 0, which means this process, if no other process can read them.
 
     Raises
     ------
     UsageError
-        If they are to be read by the workers of another scheduler, which cannot.
+        If workers of another scheduler would have to read them and cannot.
     """
     local = next((source for source in sources if source.local), None)
     if local is None:
@@ -28,7 +28,7 @@ def cluster_bytes(sources: Sequence[Source], placement: Placement) -> int:
 
 
 def check_passes(source: Source, surveyed: Sequence[str]) -> None:
-    """Refuse jobs whose options are completed by a first pass over a source that can be read only once."""
+    """Refuse jobs that need a survey pass if the source can be read only once."""
     if surveyed and source.read_once:
         raise UsageError(f"{surveyed[0]}: expected a source that can be read twice, since a first pass finds the "
                          f"range, got {source.names[0]}, which can be read only once; give --range LOW,HIGH, or write "

@@ -14,23 +14,23 @@ from workflows.array_job import ArrayJob
 
 @dataclass(frozen=True)
 class Verdict:
-    """How much verification covered; a run with a mismatch has no verdict but an error.
+    """How much verification covered; a run with a mismatch raises an error instead.
 
     Attributes
     ----------
     mode
         ``"full"``, ``"sample"`` or ``"off"``.
     samples, checked
-        Samples in all, and those that the reference recomputed.
+        Number of samples, and of those that the reference recomputed.
     chunks
-        Chunks; each satisfied every invariant.
+        Number of chunks; each satisfied every invariant.
     seed
-        Of the random choice in ``"sample"``.
+        Seed of the random choice in ``"sample"``.
     escape
-        Of a job that writes an array: an upper bound on the probability that a wrong checked element went unnoticed.
+        For a job that writes an array, an upper bound on the probability that a wrong checked element went unnoticed.
     read_once
-        True where the samples can be read only once: the reference got the computed blocks, kept in memory, and did
-        not read them again.
+        Whether the samples can be read only once: the reference then got the same blocks from memory instead of
+        reading them again.
     """
 
     mode: str
@@ -44,7 +44,7 @@ class Verdict:
 
 @dataclass
 class Stages:
-    """Where the time of a run went: seconds and bytes of each stage, summed over workers. Stages overlap."""
+    """Where the time of a run went: seconds and bytes per stage, summed over workers. Stages overlap."""
 
     seconds: dict[str, float] = field(default_factory=dict)
     moved: dict[str, int] = field(default_factory=dict)
@@ -70,7 +70,7 @@ class Stages:
                 self.traces.append(Traced(index, worker, device, timeline.spans))
 
     def busy(self) -> dict[str, float]:
-        """Seconds that each stage alone would have taken, on all threads or lanes that run it."""
+        """Seconds that each stage alone would have taken on all threads or lanes that run it."""
         return {stage: seconds / self.lanes.get(stage, 1) for stage, seconds in self.seconds.items()}
 
 

@@ -1,4 +1,4 @@
-"""Pickles what all tasks of a run have in common once, and unpickles it once per thread."""
+"""Pickles the argument that all tasks of a run share once, and unpickles it once per thread."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _last = local()
 class PickledOnce:
     """Base of a frozen dataclass that is an argument of every task.
 
-    Dask pickles the arguments of every task anew. A workflow of lambdas takes longer to pickle than Dask needs for the
-    rest of a task, and what options compute once and cache would be computed again in every task.
+    Dask pickles the arguments of every task again. A workflow of lambdas takes longer to pickle than all of Dask's
+    other overhead per task, and properties that options cache would be recomputed in every task.
     """
 
     @cached_property
@@ -29,7 +29,7 @@ class PickledOnce:
 
 
 def _unpickled(pickled: bytes) -> Any:
-    # One per thread: arrays cached on a device are complete only for the stream that made them.
+    # One per thread: arrays cached on a device are ready only on the stream that made them.
     if getattr(_last, "pickled", None) != pickled:
         from distributed.protocol.pickle import loads
 

@@ -1,8 +1,8 @@
-"""The run loop of every job: opens workers, warms them up, runs passes over the data, and states the outcome.
+"""The run loop of every job: opens workers, warms them up, runs passes over the data, and returns the outcome.
 
-Jobs differ in their `Work`. What will serve all of them has one place each: retries in `submit.results`, which sees a
-task fail while it holds its items; a journal in `Run.complete`, where items arrive verified and which need not submit
-those of an earlier run; metrics in `outcome.Stages.add`, which gets the times of everything that was done.
+Jobs differ in their `Work`. Features for all jobs have one place each: retries go into `submit.results`, which sees a
+task fail and still has its items; a journal into `Run.complete`, where items arrive verified and which can skip those
+of an earlier run; metrics into `outcome.Stages.add`, which gets all times.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from pipeline.settings import Settings
 
 Item = TypeVar("Item")
 Task = tuple[Any, ...]  # a function and its arguments
-# Number and bytes of what is done; its result, with worker, device and timeline; those of its checks, with a timeline.
+# Number and bytes of finished items; their result, with worker, device and timeline; check results, with timelines.
 Done = tuple[int, int, Any, Sequence[Any]]
 
-# As many tasks are in each of these at a time as compute; any thread verifies.
+# Each of these has as many tasks in flight as compute at a time; any thread verifies.
 COMPUTING_STAGES = ("read", "read+copy", "to device", "kernel", "to host", "write")
 
 
@@ -39,18 +39,18 @@ class Work(Generic[Item]):
     batches
         The items of each task.
     total
-        Bytes of all items, for the progress; None if they are unknown.
+        Bytes of all items, for the progress display; None if unknown.
     label
-        (items) -> what to call their task in a message.
+        (items) -> name of their task, for messages.
     compute
         (items) -> the task that computes them.
     check
-        (items, future of what was computed) -> the tasks that check them; one that takes the future waits for it.
+        (items, future of the result) -> the tasks that check them; one that takes the future waits for it.
     finish
-        (items, what was computed, what the checks returned) -> what is done; raises VerificationError.
+        (items, result, results of the checks) -> the finished items; raises VerificationError.
     worker
-        (items) -> the worker to prefer, where an earlier pass left their blocks. Another one gets them where that is
-        gone or too busy, or where tasks are confined to some workers, so tasks must be able to read them again.
+        (items) -> preferred worker, where an earlier pass left their blocks. Another one gets them if it is gone or
+        too busy, or if tasks are restricted to some workers, so tasks must be able to read the blocks again.
     """
 
     batches: Iterable[Sequence[Item]]
@@ -64,7 +64,7 @@ class Work(Generic[Item]):
 
 @dataclass
 class Run:
-    """A run under way: how it is verified, how many tasks share a GPU (lanes), and where its time went so far."""
+    """A run in progress: how it is verified, how many tasks share a GPU (lanes), and where its time went so far."""
 
     settings: Settings
     mode: str
@@ -76,7 +76,7 @@ class Run:
 
     @property
     def computing(self) -> int:
-        """Tasks that compute at a time."""
+        """Number of tasks that compute at a time."""
         return self.workers.computing * (self.lanes if self.workers.device == "gpu" else 1)
 
     @property
@@ -85,7 +85,7 @@ class Run:
 
     @contextmanager
     def open(self, nbytes: int, compiled: Callable[[], bool] = bool) -> Iterator[Workers]:
-        """The workers, as `open_workers` has them; time until `timed` begins is that of starting."""
+        """The workers, from `open_workers`; the time until `timed` begins counts as start-up."""
         self._began = perf_counter()
         with open_workers(self.settings.placement, nbytes, compiled) as self.workers:
             self.settings.on_start(self.workers)
@@ -94,7 +94,7 @@ class Run:
 
     @contextmanager
     def timed(self) -> Iterator[None]:
-        """Measures the run itself."""
+        """Measure the run without its start-up."""
         started = perf_counter()
         self.stages.start_up = started - self._began
         yield
@@ -108,12 +108,12 @@ class Run:
     def on_workers(self, function: Callable[..., None], *arguments: Any) -> None:
         """Call a function on all workers, to warm them up or to clean up.
 
-        Its errors are ignored: the first task that needs the same fails too, and its message names the items.
+        Errors are ignored: the first task that needs the same resource will also fail, and its message names the items.
         """
         self.workers.client.run(function, *arguments, workers=self._addresses, on_error="ignore")
 
     def complete(self, work: Work[Item]) -> None:
-        """Compute and check all items, a window of tasks at a time; count and report what is done."""
+        """Compute and check all items, a window of tasks at a time; record and report progress."""
         done = 0
         for items, computed, *checks in results(work.batches, partial(self._submit, work), self.workers, work.label):
             for number, nbytes, result, references in work.finish(items, computed, checks):
@@ -123,9 +123,9 @@ class Run:
                 self.settings.progress(done, work.total)
 
     def _submit(self, work: Work[Item], items: Sequence[Item]) -> Iterator[Any]:
-        # Computing goes first; checks fill what threads are left. They ask for no resource: a worker starts none of the
-        # tasks that do while the first of them waits for its own. What all tasks have in common is an argument and not
-        # a task that they depend on: Dask would start them all where that one ran, and move them one by one.
+        # Computing has priority; checks use the remaining threads. They request no resource: a worker starts no task
+        # that requests one while the first such task waits for its own. What all tasks share is an argument, not a
+        # dependency: Dask would start all of them where the dependency ran, and move them one by one.
         submit, anywhere = self.workers.client.submit, {"pure": False, "workers": self._addresses}
         there = dict(anywhere)
         if self.workers.addresses is None and (address := work.worker(items)):
@@ -139,6 +139,6 @@ class Run:
         self, job: tuple[Any, Any], source: Any, result: Any, samples: int, checked: int, items: int,
         escape: float | None = None, read_once: bool | None = None,
     ) -> Outcome:  # fmt: skip
-        """What the run made of a workflow with its options; a wrong number would have ended it before."""
+        """Outcome for a workflow with its options; a wrong number would have raised an error earlier."""
         verdict = Verdict(self.mode, samples, checked, items, self.seed, escape, read_once)
         return Outcome(*job, source, result, verdict, self.stages, self.workers.description)

@@ -1,4 +1,4 @@
-"""Submits the tasks of a run a window at a time, so that the scheduler's memory stays flat however many there are."""
+"""Submits the tasks of a run a window at a time, so that the scheduler's memory does not grow with their number."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Item = TypeVar("Item")
 
 @dataclass
 class _Started(Generic[Item]):
-    """An item, its tasks, and how many of them are still to finish."""
+    """An item, its tasks, and how many of these are unfinished."""
 
     item: Item
     futures: list[Any]
@@ -32,9 +32,9 @@ def batches(items: Sequence[Item], most: int, computing: int, tasks: int) -> lis
     most
         Items per task, at most.
     computing
-        Tasks that compute at a time.
+        Number of tasks that compute at a time.
     tasks
-        How many each of these gets at least where tasks have several items, so that all end at about the same time.
+        Fewest tasks for each of these if tasks have several items, so that all end at about the same time.
     """
     number = max(1, min(most, len(items) // (tasks * computing)))
     return [items[start : start + number] for start in range(0, len(items), number)]
@@ -43,7 +43,7 @@ def batches(items: Sequence[Item], most: int, computing: int, tasks: int) -> lis
 def results(
     items: Iterable[Item], submit: Callable[[Item], Iterator[Any]], workers: Workers, name_of: Callable[[Item], str]
 ) -> Iterator[tuple[Any, ...]]:
-    """Every item with the results of its tasks, in the order in which items finish.
+    """Every item with the results of its tasks, in order of completion.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ def results(
         tasks alternated, every other one of an even number of workers would get all first tasks.
     workers
     name_of
-        What to call an item in a message.
+        (item) -> name for messages.
 
     Raises
     ------

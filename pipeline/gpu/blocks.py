@@ -21,10 +21,10 @@ from pipeline.storage.chunks import Chunk
 from pipeline.storage.pieces import Piece
 from pipeline.timeline import Timeline
 
-BLOCK_BYTES = 2**27  # one kernel launch, read in many parts; less under a memory limit
+BLOCK_BYTES = 2**27  # one kernel launch, read in many parts; smaller under a memory limit
 LEAST_BLOCK_BYTES = 2**16
 SLOTS = 3  # of a chunk: one being computed, two being filled
-CHUNKS = 2  # in flight on a GPU: while one begins or ends, the other keeps the bus busy
+CHUNKS = 2  # in flight per GPU: while one starts or ends, the other keeps the bus busy
 
 _making = Lock()
 _ready: dict[tuple[int, int], SimpleQueue[tuple[Any, list[Any]]]] = {}  # at most one, by device and bytes of a buffer
@@ -38,14 +38,14 @@ def device_blocks(chunk: Chunk, timeline: Timeline, nbytes: int = BLOCK_BYTES) -
     chunk
     timeline
         Gets, for each block, a span ``"read+copy"`` from the arrival of the previous one, and a span ``"kernel"`` for
-        the work that the caller puts on the current stream. NVTX ranges have the same names.
+        the work that the caller launches on the current stream. NVTX ranges have the same names.
     nbytes
-        Bytes of a block.
+        Bytes per block.
 
     Yields
     ------
     CuPy array of the native ``chunk.dtype``, shape (n,)
-        Valid, on the current stream, until the next one is asked for.
+        Valid, on the current stream, until the next one is requested.
 
     Raises
     ------
@@ -88,14 +88,14 @@ def _from_file(
                 now = perf_counter()
                 timeline.add("read+copy", before, now - before, block.nbytes)
                 before = now
-                # The slot is filled again next, so the kernels that read it have to be done. Two transfers go on.
+                # The slot is refilled next, so wait for the kernels that read it. Two transfers stay in flight.
                 yield from _computed(block, dtype, events, timeline)
         finally:
-            finish(in_flight)  # a buffer must not be given up while something writes to it
+            finish(in_flight)  # a buffer must not be released while something writes to it
 
 
 def _from_host(chunk: Chunk, slots: list[Any], events: tuple[Any, Any], timeline: Timeline) -> Iterator[Any]:
-    """Blocks that are decoded or filled in host memory, and copied from there."""
+    """Blocks that are decoded or filled in host memory, then copied to the device."""
     native = chunk.dtype.newbyteorder("=")
     step = len(slots[0]) // native.itemsize
     before = perf_counter()
@@ -112,7 +112,7 @@ def _from_host(chunk: Chunk, slots: list[Any], events: tuple[Any, Any], timeline
 
 
 def _computed(block: Any, dtype: np.dtype[Any], events: tuple[Any, Any], timeline: Timeline) -> Iterator[Any]:
-    """A block, and then a wait for the kernels that the caller launched on it."""
+    """Yield a block, then wait for the kernels that the caller launched on it."""
     import cupy
 
     began, ended = events
@@ -127,7 +127,7 @@ def _computed(block: Any, dtype: np.dtype[Any], events: tuple[Any, Any], timelin
 
 @contextmanager
 def _lane(nbytes: int) -> Iterator[list[Any]]:
-    """Buffers of `nbytes` for the caller alone, with their own stream as the current one."""
+    """Exclusive buffers of `nbytes`, with their own stream as the current one."""
     import cupy
 
     lanes = _lanes(int(cupy.cuda.runtime.getDevice()), nbytes)
@@ -152,7 +152,7 @@ def _range(name: str) -> Iterator[None]:
 
 
 def to_native(block: Any, dtype: np.dtype[Any]) -> Any:
-    """Swap the bytes of each sample on the device where the file has the other order."""
+    """Swap the bytes of each sample on the device if the file has the other byte order."""
     import cupy
 
     if dtype.isnative:
@@ -162,12 +162,12 @@ def to_native(block: Any, dtype: np.dtype[Any]) -> Any:
 
 
 def block_bytes_within(limit: int) -> int:
-    """Bytes of a block such that all buffers of a device take half of its memory limit; kernels have the rest.
+    """Bytes per block such that all buffers of a device take half of its memory limit; kernels get the rest.
 
     Raises
     ------
     UsageError
-        If blocks would be too small to be of use.
+        If blocks would be too small to be useful.
     """
     nbytes = min(BLOCK_BYTES, limit // (2 * CHUNKS * SLOTS) // LEAST_BLOCK_BYTES * LEAST_BLOCK_BYTES)
     if nbytes < LEAST_BLOCK_BYTES:
@@ -177,7 +177,7 @@ def block_bytes_within(limit: int) -> int:
 
 
 def release() -> None:
-    """Free the buffers: a job that does not stream, or with blocks of another size, needs the memory."""
+    """Free the buffers, for a job that does not stream or has another block size."""
     import cupy
 
     memory.release_pool()

@@ -22,12 +22,12 @@ class Gpu:
     free: int
 
 
-_Named = tuple[tuple[str, ...], Gpu]  # a GPU and the names it goes by
+_Named = tuple[tuple[str, ...], Gpu]  # a GPU and the names that select it
 
 
 @dataclass(frozen=True)
 class Devices:
-    """GPUs that CUDA_VISIBLE_DEVICES leaves visible, and what is needed to use them."""
+    """GPUs visible under CUDA_VISIBLE_DEVICES, and what is needed to use them."""
 
     gpus: tuple[Gpu, ...]
     driver: str | None
@@ -41,7 +41,7 @@ class Devices:
 
 
 def find_devices() -> Devices:
-    """GPUs through NVML; an empty list where there is no driver."""
+    """GPUs through NVML; none if there is no driver."""
     cupy = _version("cupy", ("cupy-cuda13x", "cupy-cuda12x", "cupy"))
     driver, gpus, missing = _nvml()
     if missing is None and not gpus:
@@ -55,9 +55,9 @@ def find_devices() -> Devices:
 
 @contextmanager
 def only_visible(gpu: Gpu) -> Iterator[None]:
-    """Hide all other GPUs from CUDA, which would initialize them too: with four of them that takes a second.
+    """Hide all other GPUs from CUDA, which would initialize them too: with four GPUs that takes a second.
 
-    Without effect where this process has used CUDA before.
+    No effect if this process has already used CUDA.
     """
     before = os.environ.get("CUDA_VISIBLE_DEVICES")
     os.environ["CUDA_VISIBLE_DEVICES"] = gpu.uuid
@@ -71,7 +71,7 @@ def only_visible(gpu: Gpu) -> Iterator[None]:
 
 
 def _nvml() -> tuple[str | None, tuple[Gpu, ...], str | None]:
-    """Driver, visible GPUs, and why there can be none."""
+    """Driver, visible GPUs, and why there are none."""
     import pynvml
 
     try:
@@ -90,7 +90,7 @@ def _nvml() -> tuple[str | None, tuple[Gpu, ...], str | None]:
 
 
 def _offered(pynvml: Any, index: int) -> list[_Named]:
-    """A GPU by its index and UUID; in MIG mode its instances, the first of which also goes by these names."""
+    """A GPU by its index and UUID; in MIG mode its instances: these names then select the first."""
     handle = pynvml.nvmlDeviceGetHandleByIndex(index)
     board = (str(index), pynvml.nvmlDeviceGetUUID(handle))
     try:
@@ -117,10 +117,10 @@ def _gpu(pynvml: Any, index: int, handle: Any) -> Gpu:
 
 
 def _visible(offered: list[_Named]) -> tuple[Gpu, ...]:
-    """What CUDA_VISIBLE_DEVICES leaves, as CUDA parses it (tried with driver 580).
+    """GPUs visible under CUDA_VISIBLE_DEVICES, as CUDA parses it (tested with driver 580).
 
-    The kind of the first entry holds for all: indices, UUIDs of GPUs, or UUIDs of instances. CUDA stops at the first
-    entry of another kind or without a device; a device named twice is an error that leaves none.
+    The first entry sets the kind of all: indices, UUIDs of GPUs, or UUIDs of instances. CUDA stops at the first entry
+    of another kind or without a device; a device listed twice is an error, and none is visible.
     """
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
     if chosen is None:
@@ -136,13 +136,13 @@ def _visible(offered: list[_Named]) -> tuple[Gpu, ...]:
             found += match
         if len({gpu.uuid for gpu in found}) < len(found):
             return ()
-    # CUDA shows no whole GPU beside an instance.
+    # CUDA shows no whole GPU along with an instance.
     instances = [gpu for gpu in found if gpu.uuid.startswith("MIG-")]
     return tuple(instances or found)
 
 
 def _uuid(entry: str, kind: str) -> str | None:
-    """A UUID or the beginning of one, if the entry is of this kind."""
+    """A UUID or a prefix of one, if the entry is of this kind."""
     return entry if entry[:4].upper() == kind and len(entry) > 4 else None
 
 
@@ -153,7 +153,7 @@ def _index(entry: str) -> str | None:
 
 
 def _means(name: str, other: str) -> bool:
-    """A UUID may be shortened as long as it is unique, and case does not matter."""
+    """A unique prefix of a UUID is enough, and case does not matter."""
     return name == other or (not name.isdigit() and other.upper().startswith(name.upper()))
 
 

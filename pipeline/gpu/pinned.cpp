@@ -1,8 +1,8 @@
 // Transfers between files and a device through pinned memory; called by pinned.py.
 //
-// The threads are C++ threads: Python threads would wait for the GIL after every part, behind those that verify. The
-// driver is called through pointers from Python, so that this compiles without CUDA. Readers and writers live as long
-// as the process.
+// It uses C++ threads: Python threads would wait for the GIL after every part, behind those that verify. The driver is
+// called through pointers from Python, so that this compiles without CUDA. Readers and writers live as long as the
+// process.
 
 #include "pinned_read.hpp"
 #include "pinned_write.hpp"
@@ -22,7 +22,7 @@ Threads* start(const Driver* driver, void* context, int threads, std::size_t par
     return made;
 }
 
-// Waits and frees the transfer: returns bytes moved or -errno, or sets `failed` to CUDA's status.
+// Waits for a transfer and frees it: returns bytes moved or -errno, or sets `failed` to the CUDA status.
 template <class Moved>
 std::int64_t end(Moved* moved, int* failed) {
     *failed = moved->failed;
@@ -33,7 +33,7 @@ std::int64_t end(Moved* moved, int* failed) {
 
 }  // namespace
 
-// Threads for the device of the current context; null and the driver's status if it refuses.
+// Threads for the device of the current context; null and the driver's status on error.
 extern "C" Reader* open_reader(const Driver* driver, void* context, int threads, std::size_t part_bytes, int* status) {
     return start<Reader>(driver, context, threads, part_bytes, status, read_parts);
 }
@@ -42,7 +42,7 @@ extern "C" Writer* open_writer(const Driver* driver, void* context, int threads,
     return start<Writer>(driver, context, threads, part_bytes, status, write_parts);
 }
 
-// Starts to read runs of a file, one after another, into device memory; of several reads the lowest order goes first.
+// Starts to read runs of a file, one after another, into device memory; reads of the lowest order go first.
 extern "C" Read* start_read(Reader* reader, int file, const Run* runs, std::size_t count, std::uint64_t target,
                             std::int64_t order) {
     auto* read = new Read;
@@ -72,7 +72,7 @@ extern "C" Read* start_read(Reader* reader, int file, const Run* runs, std::size
     return read;
 }
 
-// Waits until everything is on the device and frees the read; returns bytes read, or as `end`.
+// Waits until everything is on the device and frees the read; returns bytes read, or an error as `end` does.
 extern "C" std::int64_t end_read(Reader* reader, Read* read, int* failed) {
     read->wait();
     for (void* copied : read->copied)

@@ -25,7 +25,7 @@ struct Driver {
     int (*synchronize)(void* event);
 };
 constexpr unsigned PORTABLE = 1, NON_BLOCKING = 1;
-// Events block: spinning on one would take a core from the threads that copy.
+// Events block: spinning would take a core from the threads that copy.
 constexpr unsigned BLOCKING_WITHOUT_TIME = 1 | 2;
 
 struct Buffer {
@@ -33,13 +33,13 @@ struct Buffer {
     void* copied;  // event after the last copy to or from it
 };
 
-// What each thread owns.
+// Buffers and stream of one thread.
 struct Lane {
     Buffer buffers[BUFFERS];
     void* stream;
 };
 
-// Lanes for `threads` threads; the driver's status if it refuses.
+// Creates lanes for `threads` threads; returns the driver's status.
 inline int make_lanes(const Driver& driver, int threads, std::size_t part_bytes, std::vector<Lane>& lanes) {
     char* memory;
     int status = driver.allocate(reinterpret_cast<void**>(&memory), part_bytes * BUFFERS * threads, PORTABLE);
@@ -55,7 +55,7 @@ inline int make_lanes(const Driver& driver, int threads, std::size_t part_bytes,
     return status;
 }
 
-// A transfer in parts, done by several threads and waited for as a whole.
+// A transfer in parts by several threads; callers wait for the whole.
 struct Pending {
     std::mutex mutex;
     std::condition_variable done;
@@ -63,7 +63,7 @@ struct Pending {
     std::int64_t bytes = 0;       // moved
     int refused = 0, failed = 0;  // errno, status of CUDA; the last one
 
-    // A part is done or has failed. The waiting thread may free this as soon as the last one is.
+    // A part is done or has failed. After the last one, the waiting thread may free this at any time.
     template <class More>
     void part_is_done(std::int64_t moved, int refusal, int failure, More more) {
         std::lock_guard<std::mutex> lock(mutex);

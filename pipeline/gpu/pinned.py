@@ -16,7 +16,7 @@ from kernels.common import cxx
 
 Kind = TypeVar("Kind")
 
-# Of libcuda, in the order of `Driver` in pinned.hpp.
+# Functions of libcuda, in the order of `Driver` in pinned.hpp.
 FUNCTIONS = ("cuCtxSetCurrent", "cuMemHostAlloc", "cuStreamCreate", "cuEventCreate", "cuMemcpyHtoDAsync_v2",
              "cuMemcpyDtoHAsync_v2", "cuEventRecord", "cuEventSynchronize")  # fmt: skip
 SOURCE = Path(__file__).with_suffix(".cpp")
@@ -25,7 +25,7 @@ _making = Lock()
 
 
 class Pending:
-    """A transfer in flight; it must be waited for exactly once, whatever else happens.
+    """A transfer in flight; callers must wait for it exactly once, whatever else happens.
 
     Parameters
     ----------
@@ -34,21 +34,21 @@ class Pending:
     threads, started
         Its arguments.
     kept
-        What has to live until then.
+        What has to stay alive until then.
     """
 
     def __init__(self, end: Any, threads: int, started: int, kept: Any = None) -> None:
         self._end, self._threads, self._started, self._kept = end, threads, started, kept
 
     def get(self) -> int:
-        """Waits for the transfer and returns how many bytes were moved.
+        """Wait for the transfer and return the number of bytes moved.
 
         Raises
         ------
         OSError
-            If the operating system refuses.
+            If the operating system reports an error.
         CUDADriverError
-            If the CUDA driver refuses.
+            If the CUDA driver reports an error.
         """
         failed = ctypes.c_int()
         found = int(self._end(self._threads, self._started, ctypes.byref(failed)))
@@ -65,14 +65,14 @@ class _Threads:
     Parameters
     ----------
     library
-        Of pinned.cpp.
+        The compiled pinned.cpp.
     functions
         Addresses of FUNCTIONS.
     context
-        CUDA's, of the device.
+        CUDA context of the device.
     threads
     part_bytes
-        Copied by a thread at a time, through one of its two buffers.
+        Bytes that a thread copies at a time, through one of its two buffers.
     """
 
     OPEN: ClassVar[str]  # function of pinned.cpp that starts them
@@ -98,8 +98,8 @@ class Reader(_Threads):
     def read(self, fd: int, target: Any, runs: NDArray[np.int64], order: int) -> Pending:
         """Start to read runs of a file, one after another, into `target`, bytes on the device.
 
-        `runs` has shape (n, 2): offset in the file, and bytes. Where a file ends early there are fewer bytes. Of
-        several reads that of the lowest order goes first.
+        `runs` has shape (n, 2): offset in the file, number of bytes. If a file ends early, fewer bytes are read. Reads
+        of the lowest order go first.
         """
         runs = np.ascontiguousarray(runs, np.int64)
         assert runs[:, 1].sum() == target.nbytes
@@ -142,12 +142,12 @@ def _refusal(status: int) -> Exception:
 
 
 def reader(threads: int, part_bytes: int) -> Reader | None:
-    """The one of the current device, for the life of the process; None where pinned.cpp cannot be compiled."""
+    """Reader of the current device, for the life of the process; None if pinned.cpp cannot be compiled."""
     return _of_device(Reader, threads, part_bytes)
 
 
 def writer(threads: int, part_bytes: int) -> Writer | None:
-    """The one of the current device, for the life of the process; None where pinned.cpp cannot be compiled."""
+    """Writer of the current device, for the life of the process; None if pinned.cpp cannot be compiled."""
     return _of_device(Writer, threads, part_bytes)
 
 
@@ -167,5 +167,5 @@ def _made(kind: Any, device: int, threads: int, part_bytes: int) -> Any:
         return None
     cuda = ctypes.CDLL("libcuda.so.1")
     functions = [ctypes.cast(getattr(cuda, name), ctypes.c_void_p).value or 0 for name in FUNCTIONS]
-    cupy.cuda.runtime.free(0)  # makes the context
+    cupy.cuda.runtime.free(0)  # creates the context
     return kind(library, functions, cupy.cuda.driver.ctxGetCurrent(), threads, part_bytes)

@@ -16,19 +16,19 @@ struct Run {
 struct Read : Pending {
     int file;
     std::vector<Run> runs;
-    std::vector<void*> copied;  // an event for each part: once all have happened, everything has arrived
+    std::vector<void*> copied;  // one event per part: once all have occurred, everything has arrived
 };
 
 struct ReadPart {
     Read* read;
     std::int64_t order, number;
     std::uint64_t target;
-    std::size_t bytes, run;  // the first run
-    std::int64_t skipped;    // bytes of it
+    std::size_t bytes, run;  // index of the first run
+    std::int64_t skipped;    // bytes of that run in earlier parts
 };
 
-// Files go in the order in which they were opened. If chunks that are read side by side took turns, they would end at
-// the same time, and nothing would be in flight while the next ones begin.
+// Files are read in the order in which they were opened. If concurrent chunks took turns, they would end at the same
+// time, and nothing would be in flight while the next ones start.
 struct Later {
     bool operator()(const ReadPart& a, const ReadPart& b) const {
         return a.order != b.order ? a.order > b.order : a.number > b.number;
@@ -54,7 +54,7 @@ struct Reader {
     }
 };
 
-// Reads until the memory is full or the file ends; returns bytes read, or -1.
+// Reads until the buffer is full or the file ends; returns bytes read, or -1.
 inline std::int64_t fill(int file, char* memory, std::int64_t bytes, std::int64_t offset) {
     std::int64_t filled = 0;
     while (filled < bytes) {
@@ -95,13 +95,13 @@ inline std::int64_t gather(const ReadPart& part, char* memory) {
     return filled;
 }
 
-// One part: into the buffer, once the device has fetched what was there before, and on to the device.
+// One part: into the buffer, once the device has fetched its previous content, and on to the device.
 inline void bring(Reader& reader, const ReadPart& part, Buffer& buffer, void* stream) {
     const Driver& driver = reader.driver;
     int failed = driver.synchronize(buffer.copied), refused = 0;
     std::int64_t got = 0;
-    // The part has an event of its own: the buffer's event soon belongs to another part, and whoever waits for this
-    // one would wait for that one too.
+    // The part has its own event: the buffer's event is soon recorded again for another part, and waiting for it would
+    // wait for that part, too.
     void* copied = nullptr;
     if (!failed) {
         got = gather(part, buffer.memory);

@@ -13,8 +13,8 @@
 #define MADV_POPULATE_WRITE 23  // since Linux 5.14
 #endif
 
-// Bytes of pages asked for at a time: their zeros are still in the cache when they are overwritten.
-constexpr std::size_t POPULATED = 1 << 16;  // for shorter runs faults cost less than calls
+// Bytes of pages to request at a time: their zeros are still in the cache when they are overwritten.
+constexpr std::size_t POPULATED = 1 << 16;  // for shorter runs page faults cost less than calls
 
 struct Write : Pending {};
 
@@ -34,7 +34,7 @@ struct Writer {
     std::condition_variable more;
     std::deque<WritePart> parts;
 
-    // The next part; if there is none, waits for one or returns without.
+    // Takes the next part; if there is none, waits for one or returns false.
     bool take(WritePart& part, bool wait) {
         std::unique_lock<std::mutex> lock(mutex);
         if (wait) more.wait(lock, [&] { return !parts.empty(); });
@@ -45,8 +45,8 @@ struct Writer {
     }
 };
 
-// Asks for pages in one call, which costs less than a fault for each. Returns errno if the file system refuses one:
-// touching it would end the process.
+// Requests pages in one call, which costs less than a fault for each. Returns errno if the file system cannot provide
+// one: touching it would kill the process.
 inline int populate(char* memory, std::size_t bytes) {
     static const std::uintptr_t page = sysconf(_SC_PAGESIZE);
     std::uintptr_t first = reinterpret_cast<std::uintptr_t>(memory) / page * page;
@@ -55,7 +55,7 @@ inline int populate(char* memory, std::size_t bytes) {
     return errno == EFAULT ? EIO : errno;
 }
 
-// Copies to pages; returns errno if one is refused.
+// Copies to pages; returns errno if one cannot be provided.
 inline int copy(char* target, const char* source, std::size_t bytes) {
     if (bytes < POPULATED) {
         std::memcpy(target, source, bytes);

@@ -22,7 +22,7 @@ from pipeline.storage.planned_file import open_planned
 from pipeline.threads import cores
 
 # Starts to read runs of a file, given as an array of offsets and lengths, one after another into bytes on the device.
-# Waiting for it by its `get` returns how many bytes there were.
+# `get` of the result waits for the read and returns the number of bytes.
 Reading = Callable[[Any, NDArray[np.int64]], Any]
 
 # As long as the parts in flight of all threads for all GPUs of a machine fit into the last-level cache, host memory is
@@ -30,11 +30,11 @@ Reading = Callable[[Any, NDArray[np.int64]], Any]
 THREADS = 12
 PART_BYTES = (2**20, 2**22)
 CACHED_BYTES = 2**27
-WRITE_BYTES = 2**21  # copied from a device and written by a thread at a time
-# Without a compiler, threads of kvikio, which wait for each copy before they read on.
+WRITE_BYTES = 2**21  # bytes that a thread copies from a device and writes at a time
+# Without a compiler, threads of kvikio, which wait for each copy before they continue reading.
 KVIKIO_THREADS = 16
 
-# Environment variable of a process that sees one GPU: how many GPUs this machine feeds.
+# Environment variable for a process that sees one GPU: how many GPUs this machine feeds.
 FED = "BARU_GPUS_FED"
 
 PINNED, KVIKIO, DIRECT = "through pinned memory", "through pinned memory of kvikio", "by GPUDirect Storage"
@@ -50,7 +50,7 @@ def warm_up() -> None:
 def _warm_up_kvikio() -> None:
     import kvikio.defaults
 
-    nbytes = min(PART_BYTES[1], 2 * part_bytes(_fed()))  # one buffer of a thread, not two
+    nbytes = min(PART_BYTES[1], 2 * part_bytes(_fed()))  # one buffer per thread, not two
     kvikio.defaults.set({"num_threads": min(KVIKIO_THREADS, cores()), "task_size": nbytes})
 
 
@@ -60,12 +60,12 @@ def _reader() -> Reader | None:
 
 @cache
 def _fed() -> int:
-    """GPUs that this machine feeds."""
+    """Number of GPUs that this machine feeds."""
     return int(os.environ.get(FED) or find_devices().usable)
 
 
 def part_bytes(gpus: int) -> int:
-    """Bytes that a thread reads at a time where a machine feeds `gpus` GPUs."""
+    """Bytes that a thread reads at a time if the machine feeds `gpus` GPUs."""
     low, high = PART_BYTES
     most = CACHED_BYTES // (2 * THREADS * max(gpus, 1))
     return max(low, min(1 << most.bit_length() - 1, high))
@@ -89,7 +89,7 @@ _orders = count()  # of files as they are opened
 
 @contextmanager
 def opened(piece: Piece) -> Iterator[Reading]:
-    """What starts reads of a file, which is checked to be the planned one before and after."""
+    """A function that starts reads of a file, which is checked to be the planned one before and after."""
     with open_planned(piece) as fd:
         threads = None if _direct() else _reader()
         if threads:
@@ -103,7 +103,7 @@ def opened(piece: Piece) -> Iterator[Reading]:
 
 
 class _Reads:
-    """A kvikio read for each run; all of them end, even where one fails, before the memory is given up."""
+    """A kvikio read for each run; all of them finish, even if one fails, before the memory is released."""
 
     def __init__(self, file: Any, target: Any, runs: NDArray[np.int64]) -> None:
         self._reads: list[Any] = []
@@ -118,7 +118,7 @@ class _Reads:
             raise
 
     def get(self) -> int:
-        """Waits for all bytes and returns how many there were; raises the first error, if any."""
+        """Wait for all bytes and return their number; raises the first error, if any."""
         got, failed = 0, []
         for read in self._reads:
             try:
@@ -140,18 +140,18 @@ class Transfer:
     target: Any
 
     def result(self) -> Any:
-        """The memory, once all bytes are there.
+        """The memory, once all bytes have arrived.
 
         Raises
         ------
         PipelineError
-            If the file system refuses, or the file ended.
+            If the read failed, or the file ended.
         """
         try:
             got = int(self.future.get())
         except (OSError, RuntimeError) as error:  # kvikio's are of the latter kind
             if hasattr(error, "status"):
-                raise  # CUDA's own errors say whether the device is lost
+                raise  # CUDA's own errors tell whether the device is lost
             reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
             offset = self.piece.offset + self.start
             raise PipelineError(f"{self.piece.path}: reading at byte {offset} failed: {reason}") from None
@@ -162,7 +162,7 @@ class Transfer:
 
 
 def transfer(reading: Reading, piece: Piece, first: int, runs: NDArray[np.int64], target: Any) -> Transfer:
-    """Start to read runs of a piece, which is opened, until the target is full.
+    """Start to read runs of an opened piece, until the target is full.
 
     Parameters
     ----------
@@ -176,7 +176,7 @@ def transfer(reading: Reading, piece: Piece, first: int, runs: NDArray[np.int64]
 
 
 def finish(transfers: Iterable[Transfer]) -> None:
-    """Start them if they are not, and wait for all, even where one fails: memory must not be given up before."""
+    """Start transfers that are not, and wait for all, even if one fails: memory must not be released before."""
     under_way: deque[Transfer] = deque()
     try:
         under_way.extend(transfers)
@@ -184,5 +184,5 @@ def finish(transfers: Iterable[Transfer]) -> None:
             under_way.popleft().result()
     finally:
         for other in under_way:
-            with suppress(OSError, RuntimeError):  # the first error is the one that is raised
+            with suppress(OSError, RuntimeError):  # the first error is raised
                 other.future.get()

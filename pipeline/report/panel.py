@@ -23,7 +23,7 @@ BARS = " ▁▂▃▄▅▆▇█"
 
 
 def to_json(outcome: Outcome) -> dict[str, Any]:
-    """The JSON object of a run; ``result`` does not depend on where or in how many chunks it was computed."""
+    """The JSON object of a run; ``result`` is independent of where and in how many chunks it was computed."""
     stages, verdict = outcome.stages, outcome.verdict
     return {
         "job": {"name": outcome.workflow.name, "options": _plain(outcome.options)},
@@ -62,7 +62,7 @@ def versions() -> dict[str, str]:
 
 
 def verdict_line(verdict: Verdict) -> str:
-    """What was verified, claiming no more than was done."""
+    """What was verified, and no more than that."""
     invariants = f"every invariant holds on all {verdict.chunks:,} chunks"
     what, agree = "samples", "equal to the reference"
     if verdict.escape is not None:
@@ -110,7 +110,7 @@ def panel(outcome: Outcome) -> list[str]:
 
 
 def sketch(values: NDArray[Any]) -> list[str]:
-    """Draw values as a bar chart of a few rows of text; where there are many, neighbours share a column."""
+    """Draw values as a bar chart of a few rows of text; if there are many, neighbours share a column."""
     columns = min(SKETCH_COLUMNS, len(values))
     borders = np.arange(columns) * len(values) // columns
     # Means, so that columns over different numbers of values compare.
@@ -146,10 +146,10 @@ def _input_name(names: Sequence[str], paths: Sequence[str], what: str) -> str:
 
 
 def _described(outcome: Outcome) -> Any:
-    """Where the data came from: an object for samples, a list with one for each array."""
+    """Where the data came from: an object for samples, a list of objects for arrays."""
     source = outcome.source
     if isinstance(source, Source):
-        # A source of unknown length does not know them, even afterwards.
+        # A source of unknown length does not know its shape or size, even afterwards.
         samples = outcome.verdict.samples if source.samples is None else source.samples
         return {"files": list(source.names), **_dtype(source.dtype), "samples": samples,
                 "bytes": samples * source.dtype.itemsize}  # fmt: skip
@@ -165,7 +165,7 @@ def _dtype(dtype: np.dtype[Any]) -> dict[str, str]:
 
 
 def _rates(outcome: Outcome) -> list[tuple[str, float, float]]:
-    """Stage, busy seconds, and the bytes per second it would reach alone."""
+    """Stage, busy seconds, and the bytes per second that it would reach alone."""
     moved = outcome.stages.moved
     return [(stage, seconds, moved[stage] / max(seconds, 1e-9)) for stage, seconds in _busy(outcome).items()]
 

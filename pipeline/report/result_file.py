@@ -48,12 +48,12 @@ WRITERS: dict[str, Callable[[Result, BinaryIO], None]] = {".json": _json, ".npz"
 
 
 def check_output(path: str, source: Source, formats: Collection[str] = tuple(WRITERS)) -> None:
-    """Refuse, before anything is computed, a result file that cannot be written, or not in a format of the job.
+    """Refuse, before anything is computed, a result file that cannot be written or whose format the job lacks.
 
     Raises
     ------
     UsageError
-        If the job does not write such a suffix, the folder is missing or not writable, or the file is an input.
+        If the job does not support the suffix, the folder is missing or not writable, or the file is an input.
     """
     suffix = os.path.splitext(path)[1]
     if suffix not in formats:
@@ -72,7 +72,7 @@ def write_output(path: str, result: Result) -> None:
     Raises
     ------
     PipelineError
-        If it cannot be written; an older file of that name is left as it was.
+        If it cannot be written; an existing file of that name is left unchanged.
     """
     with whole_file(path) as file:
         WRITERS[os.path.splitext(path)[1]](result, file)

@@ -24,8 +24,8 @@ from pipeline.storage.protocol import RegionFiller, Source
 from pipeline.storage.read_runs import read_runs
 from workflows.regions import Bounds, Spec, sizes
 
-# Shorter runs that are not in the page cache are read by one thread of a process at a time. Each run is a call that
-# waits for the GIL on return; four threads at once read less than half of what one does.
+# Shorter runs that are not in the page cache are read by one thread per process at a time. Each run is a call that
+# waits for the GIL on return; four threads together read less than half of what one does alone.
 SHORT_RUN = 2**16
 _GATHERING = threading.Lock()
 KEPT_RUNS = 2**13  # of a region, at most
@@ -33,16 +33,16 @@ KEPT_RUNS = 2**13  # of a region, at most
 
 @dataclass(frozen=True)
 class ArrayFile:
-    """An array in one or several files, one after another along its first axis.
+    """An array in one or several files, concatenated along its first axis.
 
     Attributes
     ----------
     spec
         Its shape, and its dtype with byte order.
     pieces
-        Where its bytes are.
+        The byte runs of the files.
     fortran
-        The first index varies fastest; in a single file only.
+        Whether the first index varies fastest; only for a single file.
     """
 
     spec: Spec
@@ -51,15 +51,15 @@ class ArrayFile:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the files, for messages and reports."""
+        """Names of the files, for messages and reports."""
         return tuple(piece.path for piece in self.pieces)
 
     def run(self, region: Bounds) -> int:
-        """Bytes of a region that lie one after another."""
+        """Length of a region's contiguous byte runs."""
         return run_of(self.spec.shape, self.spec.dtype.itemsize, region)[0]
 
     def parts(self, region: Bounds) -> Iterator[tuple[Piece, int, NDArray[np.int64]]]:
-        """Where the bytes of a region are: of each file that has some, its runs.
+        """Where the bytes of a region are: the byte runs in each file.
 
         Yields
         ------
@@ -72,7 +72,7 @@ class ArrayFile:
             yield self.pieces[0], begin, _runs_from_zero(shape, itemsize, sizes(region))
             return
         length, starts = runs_of(shape, itemsize, region)
-        before = 0  # bytes of the array in the files before this one
+        before = 0  # bytes in the files before this one
         for piece in self.pieces:
             after = before + piece.nbytes
             first, stop = np.maximum(starts, before), np.minimum(starts + length, after)
@@ -85,7 +85,7 @@ class ArrayFile:
 
 @dataclass(frozen=True)
 class FilledArray(ArrayFile):
-    """An array whose regions an object fills: one in memory, or in a format of its own."""
+    """An array whose regions are filled by an object: in memory, or in a custom format."""
 
     filler: RegionFiller | None = None
     names: tuple[str, ...] = ()
@@ -101,7 +101,7 @@ def join(source: Source) -> ArrayFile:
     Raises
     ------
     UsageError
-        If it consists of several that cannot follow one another along the first axis, or its regions cannot be read.
+        If its parts cannot be concatenated along the first axis, or its regions cannot be read.
     """
     if not isinstance(source, Files):
         if source.shape is None or source.regions is None:
@@ -126,7 +126,7 @@ def read_region(
     allocate: Callable[..., NDArray[Any]] = np.empty,
     opened: Opened = open_planned,
 ) -> NDArray[Any]:
-    """Elements of a region in native byte order and C order, in memory from `allocate` where they are so in the file.
+    """Elements of a region in native byte order and C order; in memory from `allocate` if the file has both orders.
 
     Raises
     ------
@@ -139,7 +139,7 @@ def read_region(
         turned = ArrayFile(Spec(array.spec.shape[::-1], array.spec.dtype), array.pieces)
         stored = read_region(turned, region[::-1], opened=opened)
         block = transpose_cpu(stored)
-        if not is_transpose(block, stored):  # what computes and what checks would both start from it
+        if not is_transpose(block, stored):  # compute and check would both use the wrong elements
             raise PipelineError(f"{array.pieces[0].path}: expected to read {array.spec} in Fortran order in C order, "
                                 "got other elements; report this")  # fmt: skip
         return block
@@ -165,7 +165,7 @@ def _read_runs(array: ArrayFile, region: Bounds, memory: NDArray[np.uint8], open
 
 
 def _runs_from_zero(shape: tuple[int, ...], itemsize: int, lengths: tuple[int, ...]) -> NDArray[np.int64]:
-    """Runs of a region of such lengths at the beginning of an array; not to be written to."""
+    """Runs of a region with these lengths at the origin of an array; cached, so not to be modified."""
     _, axis = run_of(shape, itemsize, tuple((0, length) for length in lengths))
     return (_runs_kept if prod(lengths[:axis]) <= KEPT_RUNS else _runs)(shape, itemsize, lengths)
 
@@ -175,12 +175,12 @@ def _runs(shape: tuple[int, ...], itemsize: int, lengths: tuple[int, ...]) -> ND
     return np.stack([starts, length * np.arange(len(starts)), np.full(len(starts), length)], axis=1)
 
 
-# Successive regions have runs at the same distances, and each NumPy call may have to wait for the GIL.
+# Successive regions have runs at the same strides, and each NumPy call may have to wait for the GIL.
 _runs_kept = lru_cache(maxsize=64)(_runs)
 
 
 def runs_of(shape: tuple[int, ...], itemsize: int, region: Bounds) -> tuple[int, NDArray[np.int64]]:
-    """Bytes of a run of a region of an array in C order, and where in the array each run begins."""
+    """Length of the byte runs of a region of an array in C order, and the offset of each run in the array."""
     length, axis = run_of(shape, itemsize, region)
     starts = np.zeros(1, np.int64)
     for outer in range(axis):
@@ -191,7 +191,7 @@ def runs_of(shape: tuple[int, ...], itemsize: int, region: Bounds) -> tuple[int,
 
 
 def run_of(shape: tuple[int, ...], itemsize: int, region: Bounds) -> tuple[int, int]:
-    """Bytes of a run, and the axis along which runs are cut: there is one for each index of those before it."""
+    """Length of a run, and the axis along which runs are cut: there is one for each index of the axes before it."""
     axis = len(shape)
     length = itemsize
     while axis and (axis == len(shape) or region[axis] == (0, shape[axis])):

@@ -1,4 +1,4 @@
-"""Files that appear under their name whole or not at all, and whether they can be written where the user says."""
+"""Files that appear under their name whole or not at all, and early checks that they can be written."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ def check_place(path: str, source: Source) -> None:
 
 @contextlib.contextmanager
 def whole_file(path: str | os.PathLike[str], nbytes: int = 0) -> Iterator[BinaryIO]:
-    """Open a temporary file beside `path`; on success it is flushed to the disk and takes its name, else it is removed.
+    """Open a temporary file next to `path`; on success it is flushed to disk and renamed, otherwise removed.
 
     Parameters
     ----------
     path
-        The final name. Where it is a link, the link goes on pointing to the file.
+        The final name. If it is a link, the link keeps pointing to the file.
     nbytes
-        Space that will be needed; checked before anything is written.
+        Required space; checked before anything is written.
 
     Raises
     ------
     PipelineError
-        If it cannot be written: no such folder, no permission, no space, not a regular file. What was there before is
-        left as it was.
+        If it cannot be written: no such folder, no permission, no space, not a regular file. An existing file is left
+        unchanged.
     """
     target = os.path.realpath(path)
     folder, name = os.path.split(target)
@@ -72,5 +72,5 @@ def whole_file(path: str | os.PathLike[str], nbytes: int = 0) -> Iterator[Binary
         reason = error.strerror or error  # without the temporary name
         raise PipelineError(f"{path}: expected to write the file, got {reason}; choose another place") from error
     finally:
-        with contextlib.suppress(OSError):  # after a success there is nothing left under this name
+        with contextlib.suppress(OSError):  # after a success nothing has this name any more
             os.unlink(temporary)

@@ -1,4 +1,4 @@
-"""Stream a chunk to the CPU block by block through one reused buffer: the twin of `pipeline.gpu.blocks`."""
+"""Stream a chunk to the CPU block by block through one reused buffer: the counterpart of `pipeline.gpu.blocks`."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from pipeline.storage.pieces import EncodedPiece, FilledPiece, Piece
 from pipeline.storage.planned_file import fill, open_planned
 from pipeline.timeline import Timeline
 
-BLOCK_BYTES = 2**21  # still in the cache when it is computed; Python takes a tenth of its time
-AHEAD_BYTES = 2**25  # read-ahead that is asked for, so that disk and CPU overlap without a second thread
+BLOCK_BYTES = 2**21  # still in the cache when it is computed; Python's overhead is a tenth of the time
+AHEAD_BYTES = 2**25  # read-ahead to request, so that disk and CPU overlap without a second thread
 
 
 def read_blocks(chunk: Chunk, timeline: Timeline) -> Iterator[NDArray[Any]]:
@@ -26,12 +26,12 @@ def read_blocks(chunk: Chunk, timeline: Timeline) -> Iterator[NDArray[Any]]:
     ----------
     chunk
     timeline
-        Gets a span ``"read"`` for each block; an encoded block is read and decoded whole in the first of its spans.
+        Gets a span ``"read"`` for each block; an encoded block is read and decoded whole within its first span.
 
     Yields
     ------
     array of ``chunk.dtype``, shape (n,)
-        Valid until the next one is asked for.
+        Valid until the next one is requested.
 
     Raises
     ------
@@ -70,13 +70,13 @@ def _decoded(piece: EncodedPiece, dtype: np.dtype[Any], nbytes: int, timeline: T
 
 
 def _decode(piece: EncodedPiece, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """All samples of the block."""
+    """Read and decode all samples of the block."""
     stored = memoryview(bytearray(piece.stored.nbytes))
     with open_planned(piece.stored) as fd:
         fill(fd, stored, piece.stored, 0)
     try:
         samples = piece.decode(stored)
-    except Exception as error:  # each decoder has its own
+    except Exception as error:  # each decoder raises errors of its own
         reason = str(error).partition("\n")[0] or type(error).__name__
         raise PipelineError(f"{piece.where()}: expected a block that can be decoded, got {reason}; is the file "
                             "complete?") from error  # fmt: skip

@@ -1,4 +1,4 @@
-"""The chunk plan: which samples of a source each task reads. No sample is read here, unless the length is unknown."""
+"""The chunk plan: which samples of a source each task reads. Reads no samples, unless the length is unknown."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from pipeline.errors import PipelineError
 from pipeline.storage.pieces import AnyPiece, EncodedPiece, Piece
 from pipeline.storage.protocol import Source
 
-ALIGNMENT = 4096  # bytes; what direct reads from a disk want chunk borders to be a multiple of
+ALIGNMENT = 4096  # bytes; chunk boundaries are multiples of this, for direct reads from a disk
 
-# `--verify sample` recomputes one run of samples in each chunk, this share of it.
+# `--verify sample` recomputes one run of samples per chunk, this fraction of it.
 SAMPLED_SHARE = 256
 
 
@@ -29,7 +29,7 @@ class Region:
 
 @dataclass(frozen=True)
 class Chunk:
-    """What one task computes at a time: pieces of a source, read in order.
+    """The unit of computing: pieces of a source, read in order.
 
     Attributes
     ----------
@@ -37,9 +37,9 @@ class Chunk:
         Position in the plan.
     pieces
     dtype
-        Of the samples, with byte order.
+        Dtype of the samples, with byte order.
     checked
-        The samples that the reference recomputes, if any.
+        Samples that the reference recomputes, if any.
     start
         Index of its first sample in the source.
     """
@@ -73,14 +73,14 @@ class Chunk:
         return Chunk(self.index, tuple(pieces), self.dtype, start=self.start + region.start)
 
     def where(self, region: Region | None = None) -> str:
-        """Where the samples of the chunk, or of a region of it, are from, for a message."""
+        """Where the samples of the chunk, or of a region of it, come from, for a message."""
         ranges = [piece.where() for piece in (self if region is None else self.part(region)).pieces]
         return ranges[0] if len(ranges) == 1 else f"{ranges[0]} … {ranges[-1]} ({len(ranges)} pieces)"
 
 
 @dataclass(frozen=True)
 class UnknownPlan:
-    """The plan of a source of unknown length: the source is read while the chunks are asked for, each time anew."""
+    """The plan of a source of unknown length: every iteration reads the source again."""
 
     source: Source
     chunk_bytes: int
@@ -101,12 +101,12 @@ def plan(source: Source, chunk_bytes: int, verify: str, seed: int) -> Plan:
     ----------
     source
     chunk_bytes
-        At least one sample. A chunk takes more where an encoded block does.
+        At least one sample. A chunk is larger if an encoded block is.
     verify
         What the reference recomputes: ``"full"`` everything, ``"sample"`` a random run of each chunk, ``"off"``
         nothing.
     seed
-        Of that choice.
+        Seed of that choice.
     """
     if source.samples is None:
         return UnknownPlan(source, chunk_bytes, verify, seed)

@@ -1,4 +1,4 @@
-"""Samples as byte runs of files: what raw files and `.npy` files give."""
+"""Samples as byte runs of files: raw and `.npy` files."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from pipeline.storage.protocol import Source
 
 @dataclass(frozen=True)
 class SourceFile:
-    """Samples of one file: `nbytes` from `offset`; its size and mtime tell whether it was changed since.
+    """Samples of one file: `nbytes` from `offset`; its size and mtime tell whether it has changed since.
 
-    `shape` is that of the header, one dimension for a raw file; `fortran`: the first index varies fastest.
+    `shape` comes from the header, or is one-dimensional for a raw file; `fortran`: the first index varies fastest.
     """
 
     path: str
@@ -31,7 +31,7 @@ class SourceFile:
     fortran: bool = False
 
     def piece(self) -> Piece:
-        """All of it."""
+        """The whole file's samples."""
         return Piece(self.path, self.offset, self.nbytes, self.size, self.mtime_ns)
 
 
@@ -44,7 +44,7 @@ class Files(Source):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the only file; of several, one dimension."""
+        """Shape of a single file; of several files, one dimension."""
         return self.files[0].shape if len(self.files) == 1 and self.files[0].shape else (self.samples,)
 
     @property
@@ -73,12 +73,12 @@ class Files(Source):
 
 
 def open_regular(path: str) -> tuple[BinaryIO, os.stat_result]:
-    """A file that is not empty, and its status.
+    """Open a file that is not empty; return it and its status.
 
     Raises
     ------
     UsageError
-        If it is missing, empty or no regular file.
+        If it is missing, empty or not a regular file.
     PipelineError
         If it cannot be read.
     """

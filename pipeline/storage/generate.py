@@ -1,8 +1,8 @@
-"""Writes files of generated samples, block by block, so that a file of 100 GiB needs no more memory than a small one.
+"""Writes files of generated samples block by block, so that a file of 100 GiB needs no more memory than a small one.
 
-The format of a file is its seed, its distribution and BLOCK: block b is drawn from the counter-based stream
-Philox(key=seed, counter=[0, 0, b, 0]). Raw words are used, not numpy.random.Generator's methods: NumPy keeps the words
-of a bit generator for ever, but may change what the methods make of them.
+Seed, distribution and BLOCK determine a file: block b is drawn from the counter-based stream Philox(key=seed,
+counter=[0, 0, b, 0]). It uses raw words, not numpy.random.Generator's methods: NumPy guarantees the words of a bit
+generator, but may change how the methods use them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from pipeline.errors import UsageError
 from pipeline.storage.atomic_file import whole_file
 
-BLOCK = 2**20  # samples; another length makes other files from the same seed
+BLOCK = 2**20  # samples; a different length changes the files of every seed
 
 # dtype: (levels, steps in a level). The largest code, levels * steps - 1, and its quotient by steps are exact in the
 # dtype, so no value is ever rounded up to `levels`.
@@ -36,7 +36,7 @@ Codes = NDArray[np.integer[Any]]
 
 
 class Block(NamedTuple):
-    """What a distribution is given to make the BLOCK codes, 0 to levels * steps - 1, of one block."""
+    """Input of a distribution, which returns the BLOCK codes, 0 to levels * steps - 1, of one block."""
 
     stream: np.random.Philox
     first: int  # index in the file of the block's first sample
@@ -45,11 +45,11 @@ class Block(NamedTuple):
     steps: int  # 1 for integers
 
     def draw(self) -> NDArray[np.uint16]:
-        """BLOCK words of 16 random bits; a whole block each time, so that a shorter file is a prefix of a longer."""
+        """BLOCK words of 16 random bits; always a whole block, so that a shorter file is a prefix of a longer one."""
         return self.stream.random_raw(BLOCK // 4).astype("<u8", copy=False).view("<u2")
 
     def spread(self, level: NDArray[np.uint16]) -> Codes:
-        """Codes of the levels, evenly spread over the steps inside each."""
+        """Codes of the levels, uniformly spread over the steps within each."""
         if self.steps == 1:
             return level
         return level * np.uint32(self.steps) + (self.draw() & np.uint16(self.steps - 1))
@@ -76,7 +76,7 @@ def _zipf_table(levels: int) -> NDArray[np.uint16]:
 @lru_cache
 def _hot_table(levels: int) -> NDArray[np.uint16]:
     weights = np.full(levels, 1 / levels)
-    # In the middle of each eighth: of 1024 levels all 8 are multiples of 32, in one bank of shared memory.
+    # The middle of each eighth: with 1024 levels all 8 are multiples of 32, in one bank of shared memory.
     weights[levels // 16 :: levels // 8] = 2  # together 16 against 1 for all the others
     return _quantiles(weights)
 
@@ -94,7 +94,7 @@ def _constant(block: Block) -> Codes:
 
 
 def _sorted(block: Block) -> Codes:
-    # Sample i is floor(i * codes / samples). The block's first product may pass 64 bits, so it is a Python integer;
+    # Sample i is floor(i * codes / samples). The block's first product may exceed 64 bits, so it is a Python integer;
     # the rest stays below 2**44 + samples.
     codes = block.levels * block.steps
     quotient, remainder = divmod(block.first * codes, block.samples)
@@ -153,8 +153,8 @@ def generate(
     """
     Write a file of generated 10-bit samples; the same arguments give the same bytes on every machine.
 
-    The file appears under its name, replacing one already there, only when all of it is on the disk. Memory stays
-    under 64 MiB whatever `samples` is. But for `sorted`, a shorter file is a prefix of a longer one.
+    The file appears under its name, replacing an existing one, only when all of it is on disk. Memory stays under
+    64 MiB whatever `samples` is. Except for `sorted`, a shorter file is a prefix of a longer one.
 
     Parameters
     ----------

@@ -1,9 +1,8 @@
-"""The output of a job, mapped by a process once, from its first region to its last, and written to region by region.
+"""The output of a job, mapped once per process for all its regions.
 
-Writes through a file descriptor wait for each other, wherever in the file they are. Through a mapping threads and
-processes write at the same time, as fast as they get pages; asking for pages in one call costs less than a fault for
-each. A mapping for each region would cost more: the kernel interrupts all cores of the process for every 2 MiB that is
-unmapped.
+Writes through a file descriptor serialize, wherever in the file they go. Through a mapping, threads and processes write
+concurrently, as fast as they get pages; requesting pages in one call costs less than a fault for each. A mapping per
+region would cost more: the kernel interrupts all cores of the process for every 2 MiB that is unmapped.
 
 System calls go through ctypes, which releases the GIL; the `mmap` module does not.
 """
@@ -29,39 +28,39 @@ from numpy.typing import NDArray
 from pipeline.errors import PipelineError
 from workflows.regions import Bounds, Spec, in_rows, sizes
 
-# What a thread of Python writes before it gives the pages back; until then they count as memory of the process. Less
+# Bytes that a Python thread writes before it returns the pages; until then they count as memory of the process. Less
 # would suit the cache better, but each call waits for the GIL.
 SLAB_BYTES = 2**24
 SLAB_RUNS = SLAB_BYTES // mmap.PAGESIZE  # each of them touches a page
 
-# Written by threads of C++ before pages are given back; until then they count as memory of the process.
+# Bytes that C++ threads write before pages are returned; until then they count as memory of the process.
 KEPT_BYTES = 2**30
-GIVEN_BYTES = 2**26  # given back at a time, for meanwhile nobody else in the process can map anything
+GIVEN_BYTES = 2**26  # returned at a time: meanwhile no other thread of the process can map anything
 
-MADV_POPULATE_WRITE = 23  # since Linux 5.14; without it pages come one by one
+MADV_POPULATE_WRITE = 23  # since Linux 5.14; without it pages are faulted in one by one
 
 Inside = tuple[Any, ...]  # slices and an ellipsis
 
-_giving_back = ThreadPoolExecutor(1, "unmap")  # in order, unmapping last; nobody waits for it
+_giving_back = ThreadPoolExecutor(1, "unmap")  # in order, unmapping last; no caller waits for it
 _lock = Lock()
 _files: dict[str, _MappedFile] = {}
 _ended: deque[str] = deque(maxlen=1000)
 
 
 class _MappedFile:
-    """A mapping, how many write to it, bytes written since pages were given back, whether the job has ended."""
+    """A mapping: its number of writers, bytes written since pages were returned, and whether the job has ended."""
 
     def __init__(self, fd: int, nbytes: int) -> None:
         self.address, self.nbytes = _map(fd, nbytes), nbytes
         self.writing, self.written, self.ended = 0, 0, False
 
     def give_back(self) -> None:
-        """Give back all pages, also while others write."""
+        """Return all pages to the kernel, even while other threads write."""
         for start in range(0, self.nbytes, GIVEN_BYTES):
             _advise(self.address + start, min(GIVEN_BYTES, self.nbytes - start), mmap.MADV_DONTNEED)
 
     def close(self) -> None:
-        """Unmap, once nobody writes any more."""
+        """Unmap the file after the last write."""
         self.give_back()
         _system().munmap(self.address, self.nbytes)
 
@@ -75,7 +74,7 @@ def mapped_file(path: str, fd: int, nbytes: int, writes: int) -> Iterator[int]:
     path, fd, nbytes
         The file.
     writes
-        Bytes that are written and whose pages the caller does not give back.
+        Bytes that will be written and whose pages the caller does not return.
 
     Raises
     ------
@@ -108,7 +107,7 @@ def mapped_file(path: str, fd: int, nbytes: int, writes: int) -> Iterator[int]:
 
 
 def end(path: str) -> None:
-    """Unmap a file, if this process has written to it, as soon as nobody writes any more."""
+    """Unmap a file, if this process has written to it, as soon as no thread writes to it."""
     with _lock:
         _ended.append(path)
         file = _files.pop(path, None)
@@ -136,7 +135,7 @@ def slabs(spec: Spec, run: int) -> Iterator[Inside]:
 
 
 def put(target: NDArray[Any], source: NDArray[Any]) -> None:
-    """Copy a slab, of the same shape and dtype, to where it is mapped, and give the pages back.
+    """Copy a slab to its mapping of the same shape and dtype, and return the pages.
 
     Raises
     ------
@@ -152,7 +151,7 @@ def put(target: NDArray[Any], source: NDArray[Any]) -> None:
 
 
 def _bits(array: NDArray[Any]) -> NDArray[Any]:
-    """An array in a dtype that NumPy copies bit for bit."""
+    """View of an array in a dtype that NumPy copies bit for bit."""
     size = array.dtype.itemsize
     return array.view(f"u{size}" if size in (1, 2, 4, 8) else f"V{size}")
 
@@ -162,16 +161,16 @@ def _map(fd: int, nbytes: int) -> int:
     address: int = _system().mmap(None, nbytes, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED, fd, 0)
     if address == ctypes.c_void_p(-1).value:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-    # Otherwise the kernel marks each page as accessed when it is given back, which takes twice as long as all else.
+    # Otherwise the kernel marks each page as accessed when it is returned, which takes twice as long as all the rest.
     _advise(address, nbytes, mmap.MADV_RANDOM)
     return address
 
 
 def _advise(address: int, nbytes: int, advice: int) -> None:
-    """Advise the kernel of all pages that some bytes lie in; OSError if it refuses."""
+    """Advise the kernel about all pages of a range of bytes; OSError if it refuses."""
     start = address // mmap.PAGESIZE * mmap.PAGESIZE
     if _system().madvise(start, address + nbytes - start, advice) and (number := ctypes.get_errno()) != errno.EINVAL:
-        # EFAULT: a page that the file system does not give; touching it would end the process.
+        # EFAULT: a page that the file system cannot provide; touching it would kill the process.
         number = errno.EIO if number == errno.EFAULT else number
         raise OSError(number, os.strerror(number))
 

@@ -24,8 +24,8 @@ _kept: WeakValueDictionary[tuple[int, int], Kept] = WeakValueDictionary()
 class Kept:
     """An array of this process that pickles as a reference to it, for tasks in this process.
 
-    The reference keeps nothing alive: Dask logs its last messages, tasks included. Whoever plans keeps the object until
-    the tasks are done.
+    The reference is weak, because Dask's log keeps recent messages, tasks included. The planner keeps the object alive
+    until the tasks are done.
     """
 
     def __init__(self, array: NDArray[Any]) -> None:
@@ -57,7 +57,7 @@ class Kept:
 
 @dataclass(frozen=True)
 class _Reference:
-    """What a task has in place of `Kept`."""
+    """What `Kept` unpickles as in a task."""
 
     key: tuple[int, int]
 
@@ -76,7 +76,7 @@ class _Reference:
 
 
 def keep(block: NDArray[Any], name: str) -> FilledPiece:
-    """Samples that were read and cannot be read again, in memory as long as the piece is used in this process."""
+    """Samples that cannot be read again, kept in memory as long as the piece is in use in this process."""
     return FilledPiece(Kept(block), 0, len(block), block.dtype.itemsize, name)
 
 
@@ -95,7 +95,7 @@ class ArraySource(Source):
         Raises
         ------
         UsageError
-            If it is masked, its dtype is none that the job takes, or it is empty where samples are needed.
+            If it is masked, its dtype is not one that the job accepts, or it is empty where samples are required.
         """
         source = ArraySource(Kept(array.view(np.ndarray)))
         (name,) = source.names
@@ -122,14 +122,14 @@ class ArraySource(Source):
 
     @property
     def identity(self) -> Hashable:
-        """That of the object: nothing tells whether its elements were changed."""
+        """Identity of the object; changes of its elements cannot be detected."""
         return id(self.kept)
 
     @property
     def regions(self) -> RegionFiller:
-        """The array."""
+        """Reads regions of the array."""
         return self.kept
 
     def pieces(self) -> Iterator[FilledPiece]:
-        """All of it."""
+        """The whole array."""
         yield FilledPiece(self.kept, 0, self.kept.array.size, self.dtype.itemsize, self.names[0])

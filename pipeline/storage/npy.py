@@ -1,4 +1,4 @@
-"""NumPy's `.npy` files: a header says dtype, shape and order."""
+"""NumPy's `.npy` files, whose header states dtype, shape and order."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def open_npy(path: str, opening: Opening) -> Files:
     ------
     UsageError
         If its header cannot be read, contradicts the user or the size of the file, or has a dtype that the job does
-        not take.
+        not accept.
     """
     file, status = open_regular(path)
     with file:
         try:
             shape, fortran, dtype = _header(file)
-        except Exception as error:  # a hostile header can raise nearly anything while it is parsed
+        except Exception as error:  # parsing a hostile header may raise almost anything
             reason = str(error).partition("\n")[0] or type(error).__name__
             raise UsageError(f"{path}: expected a .npy header, got {reason}; is the file complete?") from None
         offset = file.tell()
@@ -48,7 +48,7 @@ def _header(file: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     version = np.lib.format.read_magic(file)
     if version not in ((1, 0), (2, 0), (3, 0)):
         raise ValueError(f"one of the unknown version {version[0]}.{version[1]}")
-    # NumPy reads as many bytes as the header claims to have before it checks: look first.
+    # NumPy reads as many bytes as the header claims to have before it checks, so check first.
     start = file.tell()
     length = int.from_bytes(file.read(2 if version == (1, 0) else 4), "little")
     if length > MAX_HEADER:
@@ -57,12 +57,12 @@ def _header(file: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     # Version 3 differs from 2 by UTF-8 field names, and only dtypes without fields are accepted.
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     with warnings.catch_warnings():
-        # Python 2's long integers, and what Python thinks of the syntax of a broken header: nothing to tell the user.
+        # Suppress warnings about Python 2's long integers and the syntax of a broken header.
         warnings.simplefilter("ignore")
         shape, fortran, dtype = read(file, max_header_size=MAX_HEADER)
     if len(shape) > MAX_DIMENSIONS:
         raise ValueError(f"{len(shape)} dimensions")
-    # No file is as long as 2**63, and Python refuses to print a product of thousands of digits.
+    # No file has 2**63 bytes, and Python refuses to print a product with thousands of digits.
     if not all(0 <= length < 2**63 for length in shape):
         raise ValueError(f"shape {shape}"[:100])
     return shape, fortran, dtype

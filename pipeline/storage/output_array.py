@@ -1,4 +1,4 @@
-"""The array that a job writes region by region, to a file that gets its name when it is complete."""
+"""The array that a job writes region by region, to a file that is renamed when it is complete."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ class OutputFile:
     Attributes
     ----------
     path
-        The temporary one.
+        The temporary name.
     offset
-        Of the first element.
+        Offset of the first element, in bytes.
     spec
         Its shape and dtype.
     mappable
-        The file system has allocated all of it, so that writing through a mapping cannot fail for lack of space.
+        Whether the file system has allocated all of it, so that writing through a mapping cannot run out of space.
     """
 
     path: str
@@ -48,7 +48,7 @@ class OutputFile:
     def read(
         self, region: Bounds, allocate: Callable[..., NDArray[Any]] = np.empty, opened: Opened = open_planned
     ) -> NDArray[Any]:
-        """The elements of a region as they are now, in C order, in memory from `allocate`."""
+        """The current elements of a region in C order, in memory from `allocate`."""
         return read_region(self.readable(), region, allocate, opened)
 
     def readable(self) -> ArrayFile:
@@ -62,15 +62,15 @@ class OutputFile:
         to_host: Callable[[Any], NDArray[Any]] = np.asarray,
         spread: Callable[..., Iterable[None]] = map,
     ) -> None:
-        """Write a region; several threads and processes may write at the same time, each its own region.
+        """Write a region; threads and processes may write different regions concurrently.
 
         Parameters
         ----------
         region
         block : array of the shape of the region
-            On a device, in a dtype that CuPy does not have, with one more axis for bytes.
+            On a device, with an additional axis for bytes if CuPy lacks the dtype.
         to_host
-            (part of the block) -> its elements as a NumPy array, valid until the same thread calls it again.
+            (part of the block) -> its elements as a NumPy array, valid until the same thread's next call.
         spread
             Like `map`: calls a function for every part, possibly in threads.
 
@@ -99,20 +99,20 @@ class OutputFile:
                 _each(lambda inside: self._put(fd, _within(region, inside), part(inside)), parts, spread)
 
     def check(self, region: Bounds, block: Any) -> Spec:
-        """Shape and dtype of a region; PipelineError if a block has another shape or size."""
+        """Shape and dtype of a region; PipelineError if the block has another shape or size."""
         expected = Spec(sizes(region), self.spec.dtype)
         if block.shape[: len(region)] != expected.shape or block.nbytes != expected.nbytes:
             raise _other(expected, block)
         return expected
 
     def write_runs(self, region: Bounds, copy: Callable[[int, NDArray[np.int64]], object]) -> None:
-        """Write a region, not empty, of a mappable output by addresses.
+        """Write a non-empty region of a mappable output through addresses.
 
         Parameters
         ----------
         region
         copy
-            Gets the length of a run in bytes and the addresses of the runs, in C order; nobody else writes there.
+            Gets the length of a run in bytes and the addresses of the runs, in C order, for itself alone.
 
         Raises
         ------
@@ -149,7 +149,7 @@ def _within(region: Bounds, inside: Inside) -> Bounds:
 
 
 def _each(write: Callable[[Inside], None], parts: Iterable[Inside], spread: Callable[..., Iterable[None]]) -> None:
-    """Write all parts; if one fails, those in progress end and the rest is skipped before the error is raised."""
+    """Write all parts; if one fails, finish those in progress and skip the rest before raising the error."""
     failed: list[Exception] = []
 
     def write_unless(inside: Inside) -> None:
@@ -171,12 +171,12 @@ def _other(expected: Spec, block: Any) -> PipelineError:
 
 @contextlib.contextmanager
 def output_file(path: str, spec: Spec) -> Iterator[Callable[[], OutputFile]]:
-    """Allocate a file for an array beside `path`: `.npy`, or raw little endian under any other suffix.
+    """Allocate a temporary file for an array next to `path`: `.npy`, or raw little endian under any other suffix.
 
     Yields
     ------
-    A function that waits for the allocation and returns what can be written to. On success the file is flushed to the
-    disk and takes its name, else it is removed.
+    A function that waits for the allocation and returns the file to write to. On success it is flushed to disk and
+    renamed, otherwise removed.
 
     Raises
     ------
@@ -204,7 +204,7 @@ def output_file(path: str, spec: Spec) -> Iterator[Callable[[], OutputFile]]:
 
 
 def _allocated(allocation: Future[None], fd: int, nbytes: int, path: str) -> bool:
-    """Wait for the allocation, which lasts until the last region is written, hours later. False if there is none."""
+    """Wait until space is allocated, which reserves it for hours of writing. False if the file system cannot."""
     try:
         allocation.result()
     except OSError as error:

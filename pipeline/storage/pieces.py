@@ -1,6 +1,6 @@
-"""What chunks are made of: byte runs of files, encoded blocks, or buffers to fill; each carries what reads it.
+"""Pieces of chunks: byte runs of files, encoded blocks, or buffers to fill; each brings its own reader.
 
-Chunks travel pickled to the workers, so a piece holds no open file.
+Chunks are pickled for the workers, so a piece holds no open file.
 """
 
 from __future__ import annotations
@@ -11,22 +11,22 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
-# Bytes as they are stored -> samples, shape (n,), in the dtype of the source. Runs on a worker, so it has to pickle.
+# Stored bytes -> samples, shape (n,), in the dtype of the source. Runs on a worker, so it must be picklable.
 Decode = Callable[[memoryview], NDArray[Any]]
 
 
 class Filler(Protocol):
-    """What reads samples on a worker, so it has to pickle."""
+    """Reads samples on a worker, so it must be picklable."""
 
     def fill(self, start: int, buffer: NDArray[Any]) -> None:
-        """Put the samples from an index on into a buffer, shape (n,), in the dtype of the source."""
+        """Fill a buffer, shape (n,), in the dtype of the source, with the samples from an index on."""
 
 
 @dataclass(frozen=True)
 class Piece:
     """A byte run of a file: the bytes are samples. This is the fast path, through pinned memory or kvikio to a GPU.
 
-    Size and mtime are those of the file when it was planned; None for a file that the run itself writes to.
+    Size and mtime are those of the file at planning time; None for a file that the run itself writes.
     """
 
     path: str
@@ -51,12 +51,12 @@ class EncodedPiece:
     Attributes
     ----------
     stored
-        The bytes of the block.
+        The stored bytes of the block.
     decode
     decoded
         Bytes of samples in the whole block.
     first, nbytes
-        Which bytes of those.
+        The part of these that the piece covers.
     """
 
     stored: Piece
@@ -82,10 +82,10 @@ class FilledPiece:
     ----------
     filler
     start
-        Index of the first sample, as the filler counts.
+        Index of the first sample for the filler.
     samples, itemsize
     name
-        Where they are from, for a message.
+        Where they come from, for a message.
     """
 
     filler: Filler

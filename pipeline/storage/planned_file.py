@@ -1,4 +1,4 @@
-"""Open files that were planned, check that nothing changed them, and read from them."""
+"""Open planned files, check that they have not changed, and read from them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from pipeline.errors import PipelineError
 from pipeline.storage.pieces import Piece
 
-KEPT_OPEN = 8  # files of a task, which may read thousands
+KEPT_OPEN = 8  # files kept open by a task, which may read thousands
 
 Opened = Callable[[Piece], AbstractContextManager[int]]
 
@@ -31,7 +31,7 @@ def open_planned(piece: Piece) -> Iterator[int]:
 
 @contextmanager
 def kept_open() -> Iterator[Opened]:
-    """`open_planned` for files that are read again and again: the first few stay open, and are checked at the end.
+    """`open_planned` for files that are read repeatedly: the first few stay open and are checked at the end.
 
     Opening, checking and closing a file are calls that each wait for the GIL on return.
     """
@@ -61,7 +61,7 @@ def _check_unchanged(fd: int, piece: Piece) -> None:
 
 
 def fill(fd: int, block: memoryview, piece: Piece, start: int) -> None:
-    """Fill a buffer from the byte `start` of a piece on."""
+    """Fill a buffer from byte `start` of a piece on."""
     filled = 0
     while filled < len(block):
         try:

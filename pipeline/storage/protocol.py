@@ -1,4 +1,4 @@
-"""The protocol of a source: what it is, and the pieces of samples that it gives; and how a format is recognized."""
+"""The protocol of a source, which describes itself and yields pieces of samples, and of a format."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ BYTEORDERS: tuple[Byteorder, ...] = ("little", "big")
 
 
 class RegionFiller(Protocol):
-    """What reads regions on a worker, so it has to pickle."""
+    """Reads regions on a worker, so it must be picklable."""
 
     def fill_region(self, region: Bounds, block: NDArray[Any]) -> None:
-        """Put the elements of a region into an array of its shape, in the dtype of the source."""
+        """Fill an array of the region's shape, in the dtype of the source, with its elements."""
 
 
 class Source(ABC):
@@ -35,21 +35,21 @@ class Source(ABC):
     Attributes
     ----------
     dtype
-        With byte order.
+        Dtype, with byte order.
     shape
-        None where the length is unknown until all of it is read: such a source is planned while it is read.
+        None if the length is unknown until all of it is read: such a source is planned while it is read.
     names
-        Of its files, or what else to call it, for messages and reports.
+        Names of its files, or other names, for messages and reports.
     paths
         Files that an output must not overwrite.
     identity
-        Equal as long as nothing was changed, as far as that can be told.
+        Equal as long as no change can be detected.
     local
-        Only this process can read it.
+        Whether only this process can read it.
     read_once
-        It cannot be read again: its blocks are kept in memory until they are computed and checked.
+        Whether it cannot be read again: its blocks are then kept in memory until they are computed and checked.
     regions
-        Reads any region, for jobs that write an array; None where that is not possible.
+        Reads any region, for jobs that write an array; None if that is not possible.
     """
 
     dtype: np.dtype[Any]
@@ -70,9 +70,9 @@ class Source(ABC):
 
     @abstractmethod
     def pieces(self) -> Iterable[AnyPiece]:
-        """All samples, in order, each piece of whole samples. Where the length is unknown this is what reads.
+        """All samples, in order, in pieces of whole samples. If the length is unknown, the iteration reads them.
 
-        It must neither hold more than a few pieces nor wait without a limit.
+        It must neither hold more than a few pieces nor block indefinitely.
         """
 
     @property
@@ -96,16 +96,17 @@ class Source(ABC):
 
 @dataclass(frozen=True)
 class Opening:
-    """What the user says of a file, and what the job takes.
+    """What the user says about a file, and what the job accepts.
 
     Attributes
     ----------
     dtype, byteorder, offset
-        Of raw files: a name in `DTYPES`, byte order, bytes to skip. Other formats have their own.
+        For raw files: a name in `DTYPES`, byte order, bytes to skip. Other formats have their own.
     samples
-        At least one sample of a dtype in `DTYPES`; otherwise also an empty array, or any dtype but Python objects.
+        Require at least one sample of a dtype in `DTYPES`; otherwise also accept an empty array, or any dtype except
+        Python objects.
     empty
-        Accept an empty array also where samples are insisted on.
+        Accept an empty array even if `samples` is set.
     """
 
     dtype: str | None = None
@@ -115,7 +116,7 @@ class Opening:
     empty: bool = False
 
     def check(self, name: str, dtype: np.dtype[Any], shape: tuple[int, ...] | None) -> None:
-        """Refuse a source with a dtype of its own that contradicts the user or that the job does not take.
+        """Refuse a source with a dtype of its own that contradicts the user or that the job does not accept.
 
         Raises
         ------
@@ -144,11 +145,11 @@ class Format:
     ----------
     name
     open
-        (path, opening) -> source; UsageError or PipelineError where that cannot be.
+        (path, opening) -> source; UsageError or PipelineError if it cannot be opened.
     recognizes
-        (path, first bytes of the file) -> whether it is of this format; no bytes for what is no regular file.
+        (path, first bytes of the file) -> whether it has this format; no bytes if it is not a regular file.
     suffixes
-        Names that end so are of this format where no format recognizes the content.
+        File names with these endings have this format if no format recognizes the content.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Raw files: samples and nothing else, or behind bytes to skip; the user says their dtype and byte order."""
+"""Raw files: only samples, after bytes to skip if any; the user states their dtype and byte order."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def open_raw(path: str, opening: Opening) -> Files:
     Raises
     ------
     UsageError
-        If it does not hold one or more whole samples.
+        If it does not hold a whole number of samples, one or more.
     """
     dtype = np.dtype(opening.dtype or RAW_DTYPE).newbyteorder(opening.byteorder or "little")
     offset = opening.offset or 0
@@ -35,4 +35,4 @@ def open_raw(path: str, opening: Opening) -> Files:
     return Files((SourceFile(path, offset, nbytes, status.st_size, status.st_mtime_ns, shape),), dtype)
 
 
-RAW = Format("raw", open_raw, lambda path, head: False)  # what no other format recognizes
+RAW = Format("raw", open_raw, lambda path, head: False)  # any file that no other format recognizes

@@ -14,7 +14,7 @@ struct Run {
 
 }  // namespace
 
-// Reads the runs that are cached. Returns how many were not read whole, and which.
+// Reads the runs that are cached. Returns the number of runs that were not read completely, and which.
 extern "C" std::size_t read_cached(int fd, std::int64_t offset, char* memory, const Run* runs, std::size_t n,
                                    std::int64_t* unread) {
     std::size_t count = 0;
@@ -22,7 +22,7 @@ extern "C" std::size_t read_cached(int fd, std::int64_t offset, char* memory, co
     for (std::size_t i = 0; i < n; ++i) {
         iovec target{memory + runs[i].place, static_cast<std::size_t>(runs[i].nbytes)};
         ssize_t got = preadv2(fd, &target, 1, offset + runs[i].first, flags);
-        if (got < 0 && flags && errno == EOPNOTSUPP) {  // a file system in memory cannot say what is cached
+        if (got < 0 && flags && errno == EOPNOTSUPP) {  // a file system in memory does not support RWF_NOWAIT
             flags = 0;
             got = preadv2(fd, &target, 1, offset + runs[i].first, flags);
         }

@@ -1,7 +1,7 @@
 """Reads many short runs of a cached file in one call.
 
-A call for each run would make a thread wait for the GIL after every few KiB: on 16 cores 1.4 GB/s in runs of 4 KiB,
-however many threads there are. One call of C++ for all runs releases the GIL once.
+With one call per run a thread would wait for the GIL after every few KiB: on 16 cores that gives 1.4 GB/s in runs of
+4 KiB, however many threads there are. A single C++ call for all runs releases the GIL once.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SOURCE = Path(__file__).with_suffix(".cpp")
 
 
 def read_runs(fd: int, memory: NDArray[np.uint8], runs: NDArray[np.int64], offset: int = 0) -> NDArray[np.int64]:
-    """Read those runs of a file that are in the page cache.
+    """Read the runs of a file that are in the page cache.
 
     Parameters
     ----------
@@ -31,8 +31,8 @@ def read_runs(fd: int, memory: NDArray[np.uint8], runs: NDArray[np.int64], offse
     Returns
     -------
     int64 array
-        Indices of the runs that were not read whole: the caller reads them one by one, which also says what is wrong
-        with them. All of them where there is no compiler.
+        Indices of the runs that were not read completely: the caller reads them one by one, which also reports their
+        errors. All runs if there is no compiler.
     """
     library = cxx.library(SOURCE)
     if library is None:

@@ -1,6 +1,6 @@
 """Memory that a thread reuses for short-lived arrays.
 
-Fresh memory comes from the kernel page by page and goes back to it. In both the threads of a process wait for each
+Fresh memory is faulted in and returned to the kernel page by page. In both the threads of a process wait for each
 other, longer than it takes to check what was read.
 """
 
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-KEPT_BYTES = 5 * 2**24  # by a thread: a piece of a check and its halo; pages that were never touched cost nothing
+KEPT_BYTES = 5 * 2**24  # per thread: a piece of a check and its halo; untouched pages cost nothing
 ALIGNED = 64  # bytes: a cache line
 
 Allocate = Callable[..., NDArray[Any]]
@@ -29,7 +29,7 @@ def scratch() -> Iterator[Allocate]:
 
     Yields
     ------
-    Makes an array like `numpy.empty`, which it falls back to once the memory is used up.
+    A function that makes arrays like `numpy.empty`, to which it falls back once the memory is used up.
     """
     memory: NDArray[np.uint8] | None = getattr(_own, "memory", None)
     _own.memory = None  # a nested caller gets memory of its own

@@ -1,4 +1,4 @@
-"""Find files and open them as a source, by a table of formats; nothing but headers is read here."""
+"""Find files and open them as a source, by a table of formats; reads headers only."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ __all__ = [
     "open_source",
 ]  # fmt: skip
 
-# A new format is a module with its `Format`, and a place here: the first that recognizes a file opens it.
+# A new format is a module with a `Format`, and an entry here: the first that recognizes a file opens it.
 FORMATS = [NPY]
 
-HEAD_BYTES = 512  # of a file, from which its format is recognized
+HEAD_BYTES = 512  # bytes of a file from which its format is recognized
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Joined(Source):
 
     @property
     def shape(self) -> tuple[int, ...] | None:
-        """One dimension; None where the length of one of them is unknown."""
+        """One dimension; None if the length of one of them is unknown."""
         lengths = [source.samples for source in self.sources]
         known = [length for length in lengths if length is not None]
         return (sum(known),) if len(known) == len(lengths) else None
@@ -95,18 +95,18 @@ def open_source(
     inputs
         Paths, glob patterns, whose matches are sorted, or arrays in memory.
     dtype, byteorder, offset
-        Of raw files: a NumPy dtype name (default int32), little (default) or big, bytes to skip (default 0). Other
-        formats have their own; giving one that disagrees is an error.
+        For raw files: a NumPy dtype name (default int32), little (default) or big, bytes to skip (default 0). Other
+        formats have their own; a value that disagrees is an error.
     samples
-        Insist on at least one sample of a dtype in `DTYPES`; otherwise an array may also be empty, or have any dtype
-        but Python objects.
+        Require at least one sample of a dtype in `DTYPES`; otherwise an array may also be empty, or have any dtype
+        except Python objects.
     empty
-        Accept an empty array also where samples are insisted on.
+        Accept an empty array even if `samples` is set.
 
     Raises
     ------
     UsageError
-        If a file is missing, empty, no file, of the wrong size or of a dtype that cannot be.
+        If a file is missing, empty, not a regular file, of the wrong size or of an unsupported dtype.
     PipelineError
         If a file cannot be read.
     """
@@ -151,7 +151,7 @@ def _expand(pattern: str) -> list[str]:
 
 
 def _format_of(path: str, offset: int | None) -> Format:
-    """By content, unless the user says that samples begin at an offset; then by name; everything else is raw."""
+    """Format by content, unless the user gives an offset, then by suffix; everything else is raw."""
     head = _head(path)
     for format_ in FORMATS:
         if offset is None and format_.recognizes(path, head):
@@ -160,9 +160,9 @@ def _format_of(path: str, offset: int | None) -> Format:
 
 
 def _head(path: str) -> bytes:
-    """The first bytes of a regular file; of anything else none, since reading it might wait for ever."""
+    """The first bytes of a regular file; none of anything else, since reading it might block forever."""
     try:
         with open(path if os.path.isfile(path) else os.devnull, "rb") as file:
             return file.read(HEAD_BYTES)
     except OSError:
-        return b""  # opening it as samples says why
+        return b""  # opening it as samples reports why

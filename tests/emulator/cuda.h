@@ -1,8 +1,8 @@
-// CUDA's builtins for the host's compiler: what a `.cu` file of kernels/ needs to run on a CPU (runtime.h).
+// CUDA builtins for the host's compiler: what a `.cu` file of kernels/ needs to run on a CPU (runtime.h).
 //
-// A kernel that needs one more builtin gets it here, written as plainly as can be. What no CPU has (tensor cores,
-// asynchronous copies) sits behind a named device function in the kernel's source, which tests `__CUDA_ARCH__` and does
-// the same with plain arithmetic where that is not defined.
+// Add a builtin that a kernel needs here, written as plainly as possible. What no CPU has (tensor cores, asynchronous
+// copies) sits behind a named device function in the kernel's source, which falls back to plain arithmetic if
+// `__CUDA_ARCH__` is not defined.
 #pragma once
 
 #include "runtime.h"
@@ -16,7 +16,7 @@
 #define __launch_bounds__(...)
 #define __maxnreg__(...)
 
-// Constant for a thread, whatever other threads run in between: the compiler may keep them.
+// Constant within a thread, even if other threads run in between: the compiler may cache them.
 #define threadIdx host_thread_index()
 #define blockIdx host_block_index()
 #define blockDim host_block_size()
@@ -27,7 +27,7 @@ constexpr int warpSize = 32;
 #define __syncthreads_or(predicate) (host_barrier_vote(__LINE__, (predicate) != 0) > 0)
 #define __syncthreads_and(predicate) (host_barrier_vote(__LINE__, (predicate) == 0) == 0)
 #define __syncthreads_count(predicate) host_barrier_vote(__LINE__, (predicate) != 0)
-// Fences order what one thread does; the order between threads of a block comes from barriers alone.
+// Fences order the accesses of one thread; only barriers order those of different threads of a block.
 inline void __threadfence() { host_fence(); }
 inline void __threadfence_block() { host_switch_point(); }
 inline i64_ clock64() { return host_clock(); }
@@ -46,7 +46,7 @@ HOST_VECTORS(double, double, 8)
 HOST_VECTORS(longlong, long long, 8)
 HOST_VECTORS(ulonglong, unsigned long long, 8)
 
-// The hint is lost, the alignment is not: a GPU faults where an address is no multiple of the size.
+// The cache hint is dropped, the alignment is not: a GPU faults if an address is not a multiple of the size.
 template <typename T> T __ldcs(const T* from) { return *host_aligned(from); }
 template <typename T> T __ldcg(const T* from) { return *host_aligned(from); }
 template <typename T> T __ldg(const T* from) { return *host_aligned(from); }
@@ -62,7 +62,7 @@ HOST_MIN_MAX(int)
 HOST_MIN_MAX(unsigned)
 HOST_MIN_MAX(long long)
 HOST_MIN_MAX(unsigned long long)
-inline float min(float a, float b) { return __builtin_fminf(a, b); }  // of a NaN and a number: the number
+inline float min(float a, float b) { return __builtin_fminf(a, b); }  // of a NaN and a number, returns the number
 inline float max(float a, float b) { return __builtin_fmaxf(a, b); }
 inline double min(double a, double b) { return __builtin_fmin(a, b); }
 inline double max(double a, double b) { return __builtin_fmax(a, b); }
@@ -82,7 +82,7 @@ inline float __int_as_float(int x) { return host_bits<float>(x); }
 inline float __uint_as_float(unsigned x) { return host_bits<float>(x); }
 inline long long __double_as_longlong(double x) { return host_bits<long long>(x); }
 inline double __longlong_as_double(long long x) { return host_bits<double>(x); }
-// To the nearest, ties to even; what does not fit as a GPU has it.
+// To nearest, ties to even; values out of range convert as on a GPU.
 template <typename To, typename From> To host_nearest(From x, To least, To most, To of_nan) {
     const From rounded = __builtin_rint(x);
     if (!(x == x)) return of_nan;
@@ -93,7 +93,7 @@ inline long long __double2ll_rn(double x) {
     constexpr long long MOST = 0x7fffffffffffffff;
     return host_nearest<long long, double>(x, -MOST - 1, MOST, -MOST - 1);
 }
-// Four of eight bytes.
+// Selects four of eight bytes.
 inline unsigned __byte_perm(unsigned a, unsigned b, unsigned selector) {
     unsigned found = 0;
     for (int i = 0; i < 4; ++i, selector >>= 4) {
@@ -107,12 +107,12 @@ inline int __clz(int x) { return x ? __builtin_clz(unsigned(x)) : 32; }
 inline int __clzll(long long x) { return x ? __builtin_clzll((unsigned long long)x) : 64; }
 inline int __ffs(int x) { return __builtin_ffs(x); }
 inline int __ffsll(long long x) { return __builtin_ffsll(x); }
-// Sums rounded down: what they are, and no more than that.
+// Sums rounded down: the exact sum, or the next number below it.
 inline float host_below(float x) { return __builtin_nextafterf(x, -__builtin_inff()); }
 inline double host_below(double x) { return __builtin_nextafter(x, -__builtin_inf()); }
 template <typename T> T host_add_down(T a, T b) {
     const T sum = a + b;
-    const T back = sum - a, lost = (a - (sum - back)) + (b - back);  // exactly what rounding took away
+    const T back = sum - a, lost = (a - (sum - back)) + (b - back);  // the exact rounding error
     return lost < 0 ? host_below(sum) : sum;
 }
 inline float __fadd_rd(float a, float b) { return host_add_down(a, b); }
@@ -153,7 +153,8 @@ HOST_PAIRS(__vmaxs2, short, max)
 HOST_PAIRS(__vminu2, unsigned short, min)
 HOST_PAIRS(__vmaxu2, unsigned short, max)
 
-// --- warps: they exchange values and wait for each other, but only __syncwarp orders memory ---------------------------
+// --- warps: lanes exchange values and wait for each other, but only __syncwarp orders memory
+// --------------------------
 
 inline void __syncwarp(unsigned mask = ~0u) { host_warp(HOST_SYNC, mask, nullptr, 0, 0); }
 inline unsigned __activemask() { return host_active_lanes(); }
@@ -169,7 +170,7 @@ template <typename T> T host_shuffle(unsigned mask, T value, int source) {
     host_warp(HOST_SHUFFLE, mask, &value, sizeof value, source);
     return value;
 }
-// A lane stays within its group of `width`; beyond the group's ends it keeps its own value.
+// A lane reads within its group of `width`; beyond the ends of the group it keeps its own value.
 template <typename T> T __shfl_sync(unsigned mask, T value, int lane, int width = 32) {
     return host_shuffle(mask, value, (host_lane() & -width) + (lane & (width - 1)));
 }
@@ -202,7 +203,7 @@ HOST_REDUCE(__reduce_or_sync, unsigned, a | b)
 
 // --- atomic operations ------------------------------------------------------------------------------------------------
 
-// Never inlined and not instrumented: the accesses in here are the one that host_atomic has announced.
+// Never inlined and not instrumented: host_atomic has already reported the accesses in here, as one.
 template <typename T, typename Operation>
 __attribute__((noinline, no_sanitize("thread"))) T host_update(T* cell, Operation operation) {
     host_atomic(cell, sizeof(T), __builtin_return_address(0));
@@ -210,13 +211,13 @@ __attribute__((noinline, no_sanitize("thread"))) T host_update(T* cell, Operatio
     *cell = operation(old);
     return old;
 }
-// The mutant of an atomic operation: any thread may come between its load and its store.
+// The mutant of an atomic operation: other threads may run between its load and its store.
 template <typename T, typename Operation> T host_plain_update(T* cell, Operation operation) {
     const T old = *const_cast<volatile T*>(cell);
     *const_cast<volatile T*>(cell) = operation(old);
     return old;
 }
-template <typename T> struct HostValue { using type = T; };  // the cell alone says what type an operation has
+template <typename T> struct HostValue { using type = T; };  // only the cell determines the type of an operation
 #define HOST_ATOMIC(name, expression)                                                                            \
     template <typename T> T name(T* cell, typename HostValue<T>::type value) {                                   \
         return host_update(cell, [value](T old) -> T { return expression; });                                    \

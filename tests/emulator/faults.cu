@@ -1,5 +1,5 @@
-// One fault in each kernel, named by it, and beside it what is right and must not be reported: for the tests of the host
-// that runs kernels (test_emulator.py).
+// Kernels named after the one fault that each contains, and correct counterparts that must not be reported: for the
+// tests of the emulator (test_emulator.py).
 
 using u64 = unsigned long long;
 
@@ -13,7 +13,7 @@ __global__ void right_reverse(int* x, int n) {
     if (i < n) x[i] = held[n - 1 - i];
 }
 
-// Threads of one warp read what other lanes wrote, without a barrier.
+// Threads of a warp read what other lanes wrote, without a barrier.
 __global__ void race_in_a_warp(int* x, int n) {
     __shared__ int held[32];
     held[threadIdx.x] = 0;
@@ -29,7 +29,7 @@ __global__ void right_in_a_warp(int* x, int n) {
     x[threadIdx.x] = held[31 - threadIdx.x];
 }
 
-// __syncwarp is not enough between warps.
+// __syncwarp does not synchronise different warps.
 __global__ void race_between_warps(int* x, int n) {
     __shared__ int held[64];
     held[threadIdx.x] = x[threadIdx.x];
@@ -37,7 +37,7 @@ __global__ void race_between_warps(int* x, int n) {
     x[threadIdx.x] = held[63 - threadIdx.x];
 }
 
-// A shuffle makes lanes wait, but orders no memory.
+// A shuffle makes lanes wait, but does not order memory.
 __global__ void race_after_a_shuffle(int* x, int n) {
     __shared__ int held[32];
     held[threadIdx.x] = __shfl_sync(~0u, x[threadIdx.x], 0);
@@ -45,7 +45,7 @@ __global__ void race_after_a_shuffle(int* x, int n) {
     x[threadIdx.x] = held[31 - threadIdx.x];
 }
 
-// Read before it is overwritten: the barrier is missing on the other side.
+// Overwritten before all threads have read it: the second barrier is missing.
 __global__ void race_of_a_write_after_reads(int* x, int n) {
     __shared__ int held[64];
     held[threadIdx.x] = x[threadIdx.x];
@@ -139,7 +139,7 @@ __global__ void loads_misaligned(int* x, int n) { x[0] = int(*reinterpret_cast<u
 
 // --- what a result shows ----------------------------------------------------------------------------------------------
 
-// Right in the plain order of threads only.
+// Correct only in the plain order of threads.
 __global__ void order_matters(int* x, int n) { x[threadIdx.x] = atomicAdd(x + 100, 1); }
 __global__ void warp_functions(int* x, int n) {
     const int lane = threadIdx.x % 32, value = x[threadIdx.x];

@@ -1,5 +1,5 @@
-// What a kernel may touch: copies of the arrays that it is handed and the arrays that its blocks share, each between
-// guard zones and each with a record of who touched it (races.cpp).
+// Memory that a kernel may access: copies of its array arguments, and the shared arrays of its blocks, each between
+// guard zones and with a record of its accesses (races.cpp).
 
 #include "memory.h"
 
@@ -18,11 +18,11 @@ unsigned region_count;
 namespace {
 
 constexpr unsigned MAX_ARGUMENTS = 32;
-constexpr std::size_t ARENA = std::size_t(64) << 30;  // addresses, of which only those in use take memory
+constexpr std::size_t ARENA = std::size_t(64) << 30;  // address space; only what is in use takes memory
 constexpr std::size_t GUARD = 1 << 20, ALIGNMENT = 256;
-constexpr std::size_t POISONED = 64 << 10;  // bytes of a guard zone that AddressSanitizer is told of
+constexpr std::size_t POISONED = 64 << 10;  // bytes of a guard zone that are poisoned for AddressSanitizer
 
-// Arrays that overlap: what is written to one is read from the other.
+// Overlapping arrays: what is written to one is read from the other.
 struct Group {
     std::uintptr_t original, copy;
     std::uint64_t bytes;
@@ -48,11 +48,11 @@ void poison(std::uintptr_t begin, std::uint64_t bytes, bool poisoned) {
 #endif
 }
 
-// Room with a guard zone on either side, at the place within ALIGNMENT that `like` has.
+// Allocates memory with a guard zone on either side, at the same offset within ALIGNMENT as `like`.
 std::uintptr_t reserve(std::uint64_t bytes, std::uintptr_t like) {
     const std::uintptr_t begin = (free_at + GUARD + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT + like % ALIGNMENT;
     free_at = begin + bytes;
-    if (free_at + GUARD > arena + ARENA) std::abort();  // no test comes near
+    if (free_at + GUARD > arena + ARENA) std::abort();  // far above what any test needs
     poison(begin - POISONED, POISONED, true);
     poison(begin, bytes, false);
     poison(begin + bytes, POISONED, true);
@@ -70,7 +70,7 @@ Region& add_region(std::uintptr_t begin, std::uint64_t bytes) {
 
 template <typename T> T* zeros(std::uint64_t count) { return static_cast<T*>(std::calloc(count + 1, sizeof(T))); }
 
-// Without a value, in C++: here one that differs from seed to seed, so that no result survives it.
+// Indeterminate in C++: filled with a value that differs between seeds, so that a result that uses it changes.
 void add_shared(const void* key, const char* name, std::uint64_t bytes, unsigned element) {
     const std::uintptr_t begin = reserve(bytes, 0);
     Region& region = add_region(begin, bytes);
@@ -100,7 +100,7 @@ bool is_array(unsigned i) {
     return launch.kernel->parameters[i].kind >= HOST_POINTER && launch.arrays[i].pointer;
 }
 
-// Arrays of the launch by address; those that overlap share a group.
+// Arrays of the launch by address; overlapping ones share a group.
 void find_groups() {
     unsigned found[MAX_ARGUMENTS], count = 0;
     for (unsigned i = 0; i < launch.kernel->count; ++i) {
@@ -184,7 +184,7 @@ void memory_end() {
         std::free(group->cells);
     }
 #ifdef HOST_SANITIZED
-    // Nobody watched what was written.
+    // Writes were not watched.
     for (unsigned i = 0; i < global_count; ++i)
         if (regions[i].written) std::memset(regions[i].written, 1, regions[i].end - regions[i].begin);
 #endif

@@ -1,11 +1,12 @@
-// Every load and store of a kernel: is it inside an array, has it a value, does another thread meet it there?
+// Checks every load and store of a kernel: is it inside an array, is the cell initialised, does it race?
 //
-// A kernel that was compiled with -fsanitize=thread calls the functions at the end of this file. Two accesses to a cell,
-// one of them a write and not both atomic, are a race unless the first happened before the second: in the same thread;
-// before a barrier of the block that the second comes after; before a __syncwarp that told the second's lane of it. That
-// does not depend on the order in which the threads happened to run. Of two blocks the one that runs later knows what an
-// earlier one did before a barrier and then a __threadfence, once it has itself updated a cell atomically and then passed
-// a __threadfence; whether that cell told it to wait no longer, the result has to say.
+// A kernel compiled with -fsanitize=thread calls the functions at the end of this file. Two accesses to a cell, at
+// least one a write and not both atomic, are a race unless the first happened before the second: in the same thread;
+// before a barrier of the block that precedes the second; or before a __syncwarp that synchronised the second's lane
+// with it. This does not depend on the order in which the threads happened to run. Across blocks, accesses of an
+// earlier block before a barrier and then a __threadfence happened before those of a later block that has updated a
+// cell atomically and then passed a __threadfence; whether that cell's value allowed it to proceed shows only in the
+// result.
 
 #include "memory.h"
 
@@ -21,11 +22,11 @@ enum Access { READ, WRITE, ATOMIC };
 constexpr const char* DOES[] = {"reads", "writes", "atomically updates"};
 
 Region* recent = regions;
-std::vector<std::uint32_t> published;  // of each block that has run: what it did before this epoch
+std::vector<std::uint32_t> published;  // for each block that has run: its accesses before this epoch are published
 unsigned updater, informed;            // thread of this block plus one that updated a global cell; that then passed a fence
 std::uint32_t informed_at;             // epoch of that
 
-// Whether this thread knows what another block did.
+// Whether another block's accesses happened before this thread's.
 bool knows(Stamp before) {
     return informed && (epoch > informed_at || current->number + 1 == informed) &&
            unsigned(before) >> 12 < published[unsigned((before >> 32) - 1) / MAX_THREADS];
@@ -46,10 +47,10 @@ const char* here() {
     return text;
 }
 
-// Outside of all arrays. The nearest one is most likely the one that was meant.
+// Outside of all arrays. The nearest one is most likely the intended one.
 [[gnu::noinline]] void outside(std::uintptr_t address, unsigned bytes, Access access, const void* place) {
     Dl_info of_address, of_place;
-    // Constants lie in the kernel's own library.
+    // Constants are in the kernel's own library.
     if (access == READ && dladdr(reinterpret_cast<void*>(address), &of_address) && dladdr(place, &of_place) &&
         of_address.dli_fbase == of_place.dli_fbase)
         return;
@@ -81,7 +82,7 @@ bool collides(Stamp before, Stamp now, bool shared) {
           described(region, address), thread_of(before), block_of(before), DOES[then]);
 }
 
-// A slot is free where it is this thread's own, or where all that comes will have happened after it.
+// A slot is free if it is this thread's own, or if every later access happens after it.
 bool is_free(Stamp before, Stamp now) {
     return !before || before >> 32 == now >> 32 ||
            (block_of(before) == block_number && unsigned(before) >> 12 < epoch);
@@ -117,7 +118,7 @@ inline bool is_inside(const Region& region, std::uintptr_t address, unsigned byt
 
 void check(const void* pointer, unsigned bytes, Access access, const void* place) {
     const auto address = reinterpret_cast<std::uintptr_t>(pointer);
-    if (address - reinterpret_cast<std::uintptr_t>(current->stack) < STACK) return;  // a variable of its own
+    if (address - reinterpret_cast<std::uintptr_t>(current->stack) < STACK) return;  // a local variable
     count_access(place);
     if (!is_inside(*recent, address, bytes) || recent >= regions + region_count) {
         Region* region = regions;
@@ -149,7 +150,7 @@ void check(const void* pointer, unsigned bytes, Access access, const void* place
     };
     const Cell before = *cell;
     check_one();
-    // Most neighbours were touched by the same threads: the first answers for them.
+    // Most adjacent cells were accessed by the same threads: check the first for all.
     for (const Cell after = *cell++; cell < end; ++cell) {
         if (is_same(*cell, before)) *cell = after;
         else check_one();
@@ -157,7 +158,7 @@ void check(const void* pointer, unsigned bytes, Access access, const void* place
     switch_sometimes();
 }
 
-// Loads and stores of a size that is a power of two, whose address the compiler takes for a multiple of it.
+// Loads and stores of a power-of-two size, which the compiler assumes to be aligned.
 inline void check_aligned(const void* pointer, unsigned bytes, Access access, const void* place) {
     if (reinterpret_cast<std::uintptr_t>(pointer) % bytes) host_misaligned(pointer, bytes, const_cast<void*>(place));
     check(pointer, bytes, access, place);

@@ -1,4 +1,4 @@
-// Going from one stack to another (switch.h).
+// Switching stacks (switch.h).
 
 #include "switch.h"
 
@@ -33,7 +33,7 @@ void exchange(Context& from, const Context& to) { host_exchange(&from.top, to.to
 
 void prepare(Context& context, char* stack, std::size_t bytes, void (*begin)()) {
     auto** top = reinterpret_cast<void**>(stack + bytes);
-    *--top = nullptr;  // where `begin` would return to
+    *--top = nullptr;  // return address of `begin`
     *--top = reinterpret_cast<void*>(begin);
     for (int i = 0; i < 6; ++i) *--top = nullptr;
     context.top = top;

@@ -1,4 +1,4 @@
-// Going from one stack to another: a few instructions on x86-64, the C library's slower way elsewhere.
+// Switching stacks: a few instructions on x86-64, the C library's slower functions elsewhere.
 #pragma once
 
 #include <cstddef>

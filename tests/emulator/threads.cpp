@@ -1,4 +1,4 @@
-// Threads of a block as fibers of one thread of the host: barriers, warps, and an order that a seed decides.
+// Threads of a block as fibers of one host thread, in an order that a seed decides.
 
 #include "threads.h"
 
@@ -24,10 +24,10 @@ extern "C" void host_run_fiber();
 
 namespace {
 
-// Shared accesses from one switch to the next, on average; 0: threads switch where they wait only.
+// Average number of shared accesses between switches; 0: threads switch only where they wait.
 constexpr unsigned INTERVALS[] = {0, 1, 3, 10, 50, 300};
 
-unsigned ready[MAX_THREADS], first_ready, count_ready;  // a ring: who goes on, in which order
+unsigned ready[MAX_THREADS], first_ready, count_ready;  // a ring of threads, in the order in which they run
 unsigned interval;
 std::uint64_t until_switch;
 i64_ ticks;
@@ -47,14 +47,14 @@ void arrive() {
     const void* bottom;
     std::size_t size;
     __sanitizer_finish_switch_fiber(nullptr, &bottom, &size);
-    if (!main_stack) main_stack = bottom, main_stack_size = size;  // the first to be left is the launch's own
+    if (!main_stack) main_stack = bottom, main_stack_size = size;  // the first stack to be left is the launch's own
 }
 #else
 void leave(const Fiber*) {}
 void arrive() {}
 #endif
 
-// To a fiber, or to the launch where it is null.
+// Switches to a fiber, or to the launch if it is null.
 void switch_to(Fiber* next) {
     Fiber* const previous = current;
     if (previous == next) return;
@@ -94,7 +94,7 @@ void shuffle(unsigned* values, unsigned count) {
     }
 }
 
-// All threads of the block that have not ended, in the order that the seed chose.
+// Makes all threads of the block that have not ended ready, in the seed's order.
 void all_ready() {
     const unsigned warps = (threads + WARP - 1) / WARP;
     unsigned warp_at[WARP], numbers[MAX_THREADS], count = 0;
@@ -117,7 +117,7 @@ void draw_switch() {
     until_switch = interval ? 1 + source_of_random.below(2 * interval) : ~std::uint64_t(0);
 }
 
-// To the end of the ring, or before any other that is in it.
+// Puts a thread at the end of the ring, or before another one in it.
 void let_others_go() {
     make_ready(*current);
     if (order == ANY) {
@@ -162,7 +162,7 @@ void begin_launch() {
         fibers[i].warp = i / WARP;
     }
     source_of_random = {launch.seed};
-    // Seed 0 is the plain order, without surprises.
+    // Seed 0 is the plain order.
     order = launch.seed ? source_of_random.below(ORDERS) : unsigned(ASCENDING);
     interval = launch.seed ? INTERVALS[source_of_random.below(sizeof INTERVALS / sizeof *INTERVALS)] : 0;
     draw_switch();
@@ -210,7 +210,7 @@ void host_run_fiber() {
     go_on();
 }
 
-// 1 where the kernel is at fault, which the report describes.
+// Returns 1 if the kernel had a fault, which the report describes.
 int host_launch(const Launch* asked, Report* into) {
     launch = *asked;
     report = into;
@@ -218,7 +218,7 @@ int host_launch(const Launch* asked, Report* into) {
     begin_launch();
     const auto* grid = launch.grid;
     const unsigned blocks = grid[0] * grid[1] * grid[2];
-    // Every block once, in an order without a list of them: a step that shares no factor with their number.
+    // Every block once, in an order that needs no list: by a step that is coprime to their number.
     std::uint64_t step = order == DESCENDING ? blocks - 1 : 1, at = 0;
     if (order >= WARPS && blocks > 1) {
         const auto divisor = [](std::uint64_t a, std::uint64_t b) {
@@ -250,7 +250,7 @@ int host_mutant(int number) {
 void host_switch_point() { switch_sometimes(); }
 
 i64_ host_clock() {
-    ticks += 5000;  // a loop that waits for it to pass soon ends, but others go first
+    ticks += 5000;  // a loop that polls the clock soon ends, but other threads run first
     let_others_go();
     return ticks;
 }

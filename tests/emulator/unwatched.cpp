@@ -1,4 +1,4 @@
-// What races.cpp is otherwise: where sanitizers watch every load and store, only the order of threads is left to do.
+// Replaces races.cpp if sanitizers check every load and store: only the order of threads remains.
 
 #include "internal.h"
 

@@ -1,4 +1,4 @@
-// Threads that wait for each other: barriers of a block, and what the lanes of a warp do together.
+// Threads that wait for each other: barriers of a block, and collective operations of the lanes of a warp.
 
 #include "threads.h"
 
@@ -8,7 +8,7 @@ namespace {
 
 unsigned last_votes;
 
-// What each lane gets of the others' values; `here` are the lanes that take part.
+// What each lane gets from the others' values; `here` are the participating lanes.
 void answer(Fiber* lanes, unsigned here, HostWarp operation) {
     unsigned ballot = 0;
     std::uint32_t known[WARP] = {};
@@ -29,7 +29,7 @@ void answer(Fiber* lanes, unsigned here, HostWarp operation) {
             std::memcpy(fiber.result, &ballot, sizeof ballot);
         } else if (given) {
             std::memcpy(fiber.result, lanes[fiber.source].value, fiber.bytes);
-        } else {  // undefined: a value that no result survives
+        } else {  // undefined: a value that corrupts any result
             std::memset(fiber.result, 0xa5, fiber.bytes);
         }
     }
@@ -37,7 +37,7 @@ void answer(Fiber* lanes, unsigned here, HostWarp operation) {
 
 }  // namespace
 
-// Nobody can go on, though not all have ended: names two threads that wait for different things.
+// Deadlock: no thread can continue, though not all have ended. Names two threads that wait for different things.
 [[noreturn]] void stuck() {
     constexpr const char* DOES[] = {"runs", "waits at a barrier", "waits for its warp", "has ended"};
     const Fiber *one = fibers, *other = nullptr;
@@ -74,7 +74,7 @@ void try_warp(const Fiber& one) {
         return one.warp * WARP + lane < threads && one.mask >> lane & 1 && other.state != State::DONE &&
                (other.state != State::WARP_OPERATION || other.mask != one.mask || other.operation != operation);
     };
-    static unsigned missed;  // is asked first: it most likely is missing still
+    static unsigned missed;  // checked first: it is most likely still missing
     if (is_missing(missed)) return;
     unsigned here = 0, woken[WARP], count = 0;
     for (unsigned lane = 0; lane < WARP && one.warp * WARP + lane < threads; ++lane) {
@@ -100,7 +100,7 @@ unsigned host_existing_lanes() {
         found |= unsigned(fibers[current->warp * WARP + lane].state != State::DONE) << lane;
     return found;
 }
-unsigned host_active_lanes() { return 1u << current->lane; }  // lanes may diverge anywhere, so nobody may rely on more
+unsigned host_active_lanes() { return 1u << current->lane; }  // lanes may diverge anywhere, so kernels may not rely on more
 
 int host_barrier_vote(int line, int predicate) {
     count_access(nullptr);
