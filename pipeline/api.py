@@ -117,9 +117,9 @@ def run(
         groups = [(item,) for item in inputs] if workflow.operands(chosen) is not None else [inputs]
         sources = [open_source(group, dtype, byteorder, offset, samples=False) for group in groups]
         return run_array(workflow, chosen, sources, os.fspath(output), settings).result
-    found = [Job(workflow, chosen) for workflow, chosen in jobs if isinstance(workflow, Aggregation)]
+    aggregations = [Job(workflow, chosen) for workflow, chosen in jobs if isinstance(workflow, Aggregation)]
     names = ", ".join(workflow.name for workflow, _ in jobs)
-    if not found or len(found) < len(jobs):
+    if not aggregations or len(aggregations) < len(jobs):
         raise UsageError(f"expected several jobs that return what they found, got {names or 'none'}")
     if output is not None:
         raise UsageError(f"{names}: expected no output=, since it returns what it found; got {os.fspath(output)!r}")
@@ -127,8 +127,8 @@ def run(
         raise UsageError(
             f"{names}: expected no memory_limit=, since it holds a few MiB for each thread; got {memory_limit}"
         )
-    source = open_source(inputs, dtype, byteorder, offset, empty=all(job.workflow.empty for job in found))
-    results = [outcome.result for outcome in run_all(found, source, settings)]
+    source = open_source(inputs, dtype, byteorder, offset, empty=all(job.workflow.empty for job in aggregations))
+    results = [outcome.result for outcome in run_all(aggregations, source, settings)]
     return results[0] if isinstance(job, str) else results
 
 
