@@ -106,6 +106,8 @@ def run(
         raise UsageError(f"expected the options of each of several jobs beside its name, got {', '.join(options)}")
     jobs = [_job(job, options)] if isinstance(job, str) else [_job(*pair) for pair in job]
     inputs = tuple(_input(file) for file in files)
+    if not inputs:
+        raise UsageError("expected one or more files or arrays, got none")
     placement = Placement(device, scheduler, None if scheduler_file is None else os.fspath(scheduler_file))
     settings = Settings(placement, verify, chunk_bytes, device_memory_limit, memory_limit)
     if isinstance(job, str) and isinstance(workflow := jobs[0][0], ArrayJob):
@@ -115,9 +117,9 @@ def run(
         groups = [(item,) for item in inputs] if workflow.operands(chosen) is not None else [inputs]
         sources = [open_source(group, dtype, byteorder, offset, samples=False) for group in groups]
         return run_array(workflow, chosen, sources, os.fspath(output), settings).result
-    found = [Job(workflow, chosen) for workflow, chosen in jobs if isinstance(workflow, Aggregation)]
+    aggregations = [Job(workflow, chosen) for workflow, chosen in jobs if isinstance(workflow, Aggregation)]
     names = ", ".join(workflow.name for workflow, _ in jobs)
-    if not found or len(found) < len(jobs):
+    if not aggregations or len(aggregations) < len(jobs):
         raise UsageError(f"expected several jobs that return what they found, got {names or 'none'}")
     if output is not None:
         raise UsageError(f"{names}: expected no output=, since it returns what it found; got {os.fspath(output)!r}")
@@ -125,8 +127,8 @@ def run(
         raise UsageError(
             f"{names}: expected no memory_limit=, since it holds a few MiB for each thread; got {memory_limit}"
         )
-    source = open_source(inputs, dtype, byteorder, offset, empty=all(job.workflow.empty for job in found))
-    results = [outcome.result for outcome in run_all(found, source, settings)]
+    source = open_source(inputs, dtype, byteorder, offset, empty=all(job.workflow.empty for job in aggregations))
+    results = [outcome.result for outcome in run_all(aggregations, source, settings)]
     return results[0] if isinstance(job, str) else results
 
 
@@ -134,7 +136,7 @@ def _input(file: Path | NDArray[Any]) -> str | NDArray[Any]:
     if isinstance(file, np.ndarray):
         return file
     try:
-        return os.fspath(file)
+        return os.fsdecode(os.fspath(file))
     except TypeError:
         got = type(file).__name__
         raise UsageError(f"expected paths or NumPy arrays, got {got}; convert it with numpy.asarray") from None

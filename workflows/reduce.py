@@ -50,6 +50,8 @@ class ReduceOptions:
     )
 
     def __post_init__(self) -> None:
+        if not isinstance(self.op, str):
+            raise TypeError(f"--op: expected names separated by commas, got {self.op!r}")
         names = self.operations
         for name in names:
             if name not in OPERATIONS:

@@ -21,7 +21,7 @@ INNER = 8192  # products of a sum at a time: a sum of residues stays below 2**27
 WORDS = constant(FOLDER / "certificate.cuh", "WORDS")  # that describe a line
 MOST_SMALL = 64  # rows, columns and products in a sum of matrices for small.cu
 MOST_SMALL_K = 2 * WIDE  # products in a sum for small_k.cu
-empty = partial(memory.empty, "matmul")
+empty, zeros = partial(memory.empty, "matmul"), partial(memory.zeros, "matmul")
 
 
 def is_small(result: np.dtype[Any], rows: int, inner: int, columns: int) -> bool:

@@ -12,7 +12,7 @@ from kernels.common.arrays import converted
 from kernels.common.checks import check_array
 from kernels.common.constants import constant
 from kernels.matmul.formats import FORMATS, bits_of, moduli_for
-from kernels.matmul.memory import DEPTH, INNER, WORDS, ceil_div, empty, matrices_of, numbered
+from kernels.matmul.memory import DEPTH, INNER, WORDS, ceil_div, empty, matrices_of, numbered, zeros
 from kernels.matmul.rounding import too_large
 from kernels.matmul.tiles import HOPPER, LARGE, MOST_STAGES, SMALL, Planes, Sizes, Tile, Totals, Warps, choose_tile
 
@@ -193,7 +193,7 @@ class ResidueProduct:
         if self.scaled:
             magnitude = np.uint64 if self.result.itemsize == 8 else np.uint32
             self.largest_a, self.largest_b = cupy.zeros(self.lines_a, magnitude), cupy.zeros(self.lines_b, magnitude)
-            self.terms, self.any_nonfinite = cupy.zeros(self.sizes.elements, np.uint8), cupy.zeros(1, np.int32)
+            self.terms, self.any_nonfinite = zeros(self.sizes.elements, np.uint8), cupy.zeros(1, np.int32)
             self.seen_a, self.seen_b = (cupy.zeros(WORDS * lines, np.uint64) for lines in (self.lines_a, self.lines_b))
         else:
             self.seen_a = self.seen_b = cupy.zeros(1, np.uint64)

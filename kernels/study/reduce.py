@@ -2,8 +2,8 @@
 
 int32 sums are exact. float32 and float64 sums accumulate in float64, in an order fixed by the variant, its `block` and
 the number of samples: the same bits each time. Those of ``production`` are exact and rounded once.
-A sum that is zero is 0.0. The maximum is exact: NaN wins, as in `numpy.max`, and 0.0 counts as larger than -0.0. An
-empty array has neither.
+A sum that is zero is 0.0. The maximum is exact: NaN wins, as in `numpy.max`, and 0.0 counts as larger than -0.0, except
+in ``production``, which has the first of equal samples. An empty array has neither.
 
 A variant returns partials on the device; `finish` is the second pass, on the host. ``production`` returns the one
 partial of `kernels.reduce.partial`, which `finish_exact` reads.

@@ -20,6 +20,7 @@ from pipeline.threads import THREADS, cores, processes
 SMALL_BYTES = 2**30
 PROCESS_BYTES = 2**28  # memory reserved per process: twice what one of several takes
 PROCESSES_FROM_BYTES = 2**32
+DEVICES = ("auto", "gpu", "cpu")
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,10 @@ class Placement:
     scheduler_file: str | None = None
     dashboard_address: str | None = None
     own_process: bool = False
+
+    def __post_init__(self) -> None:
+        if self.device not in DEVICES:
+            raise UsageError(f"--device: expected one of {', '.join(DEVICES)}, got {self.device!r}")
 
 
 @contextmanager

@@ -112,6 +112,8 @@ def open_source(
     """
     if dtype is not None and dtype not in DTYPES:
         raise UsageError(f"--dtype: expected one of {', '.join(DTYPES)}, got {dtype!r}")
+    if byteorder is not None and byteorder not in BYTEORDERS:
+        raise UsageError(f"--byteorder: expected one of {', '.join(BYTEORDERS)}, got {byteorder!r}")
     if offset is not None and offset < 0:
         raise UsageError(f"--offset: expected bytes to skip, 0 or more, got {offset}")
     opening = Opening(dtype, byteorder, offset, samples, empty)

@@ -41,18 +41,6 @@ def device_medians(works: dict[str, Callable[[], Any]], repeats: int, lead: Call
     return {name: statistics.median(seconds) for name, seconds in taken.items()}
 
 
-def host_medians(works: dict[str, Callable[[], Any]], repeats: int) -> dict[str, float]:
-    """Median wall seconds of each piece of work; the pieces alternate after one warm-up each."""
-    taken: dict[str, list[float]] = {name: [] for name in works}
-    for turn in range(repeats + 1):
-        for name, work in works.items():
-            began = perf_counter()
-            work()
-            if turn:
-                taken[name].append(perf_counter() - began)
-    return {name: statistics.median(seconds) for name, seconds in taken.items()}
-
-
 class Process(NamedTuple):
     """Wall seconds, peak resident bytes and output of a finished process."""
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.reduce import partial
+from kernels.reduce.cpu import reduce_cpu
 from kernels.reduce.gpu import reduce_on_device
 from kernels.reduce.reference import reduce_reference
 from kernels.study.roofline import read_stream
@@ -56,8 +56,7 @@ def measure(nbytes: int = 2**30, repeats: int = 20) -> dict[str, Any]:
             seconds = device_medians(works, repeats, lambda: read_stream(ahead))
             head = samples[: 2**16 + 1]
             right = all(
-                np.array_equal(reduce_on_device(head, parts).get()[:], partial.reduce_cpu(head.get(), parts))
-                for parts in NAMES
+                np.array_equal(reduce_on_device(head, parts).get()[:], reduce_cpu(head.get(), parts)) for parts in NAMES
             ) and np.array_equal(reduce_on_device(head, 7).get(), reduce_reference(head.get(), 7))
             rates = {name: samples.nbytes / taken / 1e9 for name, taken in seconds.items()}
             shares = {name: rate / rates["read"] for name, rate in rates.items()}

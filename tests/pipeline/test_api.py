@@ -83,6 +83,11 @@ def test_wrong_calls(data: Path) -> None:
         (("histogram", data), {"output": "x.json"}, "histogram: expected no output="),
         (("histogram", data), {"device": "gpu", "scheduler": None}, "expected a GPU"),
         (("histogram", f"{data}.gone"), {}, "expected a file of samples, found none there"),
+        (("histogram", f"{data}.gone".encode()), {}, "expected a file of samples, found none there"),
+        (("histogram",), {}, "expected one or more files or arrays, got none"),
+        (("histogram", data), {"device": "tpu"}, "--device: expected one of auto, gpu, cpu, got 'tpu'"),
+        (("histogram", data), {"byteorder": "x"}, "--byteorder: expected one of little, big, got 'x'"),
+        (("reduce", data), {"op": ["sum"]}, r"reduce: --op: expected names separated by commas, got \['sum'\]"),
     ):
         if "GPU" in message and not pytest.importorskip("pipeline.gpu.devices").find_devices().missing:
             continue

@@ -12,6 +12,7 @@ import pytest
 
 from pipeline.cli.main import cli
 from workflows import WORKFLOWS
+from workflows.study.registry import STUDIES
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
@@ -110,7 +111,8 @@ def test_commands_exist(page: Path) -> None:
                 flags = [word.partition("=")[0] for word in words[1:] if re.match(r"--?[a-z]", word)]
                 assert set(flags) <= known | {"--help"}, words
                 if words[0] in ("study", "inspect"):
-                    assert words[1] in WORKFLOWS, words
+                    of_inspect = {f"study/{job}" for job in STUDIES} if words[0] == "inspect" else set()
+                    assert words[1] in {*WORKFLOWS, *of_inspect}, words
             elif module.startswith("tests."):
                 path = ROOT / module.replace(".", "/")
                 assert path.with_suffix(".py").is_file() or (path / "__main__.py").is_file(), module

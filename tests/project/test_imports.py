@@ -28,7 +28,8 @@ MODULES = {
 }
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 EXAMPLES = sorted((ROOT / "docs" / "examples").glob("*.py"))
-SOURCES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.[ch]*") if path.is_file())
+SUFFIXES = (".cu", ".cuh", ".cpp", ".hpp")
+SOURCES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*") if path.suffix in SUFFIXES)
 
 # What may be imported besides the standard library: everybody's, then each package's own.
 THIRD_PARTY = {
@@ -48,7 +49,7 @@ RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 # in Fortran order are read.
 KERNELS_OF_PIPELINE = ("kernels.common", "kernels.study", "kernels.transpose.cpu", "kernels.transpose.check")
 BESIDE = r"Path\(__file__\)\.with_(suffix|name)\('([\w.]*\.(?:cu|cpp))'\)"
-DOTTED = re.compile(r"\b(?:pipeline|kernels|workflows)(?:\.[A-Za-z_][\w-]*)+")
+DOTTED = re.compile(r"\b(?:pipeline|kernels|workflows)(?!\.md\b)(?:\.[A-Za-z_][\w-]*)+")
 
 
 def imported(tree: ast.AST) -> Iterator[str]:

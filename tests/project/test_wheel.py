@@ -91,7 +91,7 @@ def test_installed_packages_are_those_that_run(installed: Path, tmp_path: Path) 
     sources = {str(path.relative_to(ROOT / "kernels")): path for path in (ROOT / "kernels").rglob("*.cu")}
     assert closures == {name: sorted(include_closure(path)) for name, path in sources.items()}
     for name in ("kernels", "pipeline"):
-        for path in (path for path in (ROOT / name).rglob("*.[ch]*") if path.is_file()):
+        for path in (path for path in (ROOT / name).rglob("*") if path.suffix in (".cu", ".cuh", ".cpp", ".hpp")):
             assert (installed / path.relative_to(ROOT)).read_bytes() == path.read_bytes()
 
 

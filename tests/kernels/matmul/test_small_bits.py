@@ -28,7 +28,7 @@ def test_case(cp: Any, case: Any) -> None:
 @pytest.mark.parametrize(("how", "shapes"), [(SmallProduct, SMALL), (SmallKProduct, SHORT if ON_GPU else SHORT[:1])])
 def test_bits_of_the_cpu(cp: Any, how: type[SmallProduct], shapes: tuple[Sizes, ...], dtype: str, kind: str) -> None:
     # In the emulator some kinds have every shape, and the others three of one and of several tiles.
-    every = ON_GPU or how is SmallKProduct or kind in ("ordinary", "special")
+    every = ON_GPU or how is SmallKProduct or kind == "ordinary" or (kind, dtype) == ("special", "float32")
     for sizes in shapes if every else SMALL[2:5]:
         check(cp, *factors(kind, dtype, *sizes), how)
 
@@ -38,6 +38,8 @@ def test_bits_of_the_cpu(cp: Any, how: type[SmallProduct], shapes: tuple[Sizes, 
 @pytest.mark.parametrize(("how", "shapes"), [(SmallProduct, SMALL), (SmallKProduct, SHORT)])
 def test_lines_of_any_magnitude(cp: Any, how: type[SmallProduct], shapes: tuple[Sizes, ...], dtype: str) -> None:
     for sizes in shapes:
+        if not ON_GPU and sizes == SHORT[1] and dtype != "float32":
+            continue  # in the emulator one dtype has several tiles of long sums
         check(cp, *by_lines(dtype, *sizes), how)
         if ON_GPU or sizes in (SMALL[2], SMALL[4], SMALL[7], SHORT[0]):
             check(cp, *vanishing(dtype, *sizes), how)

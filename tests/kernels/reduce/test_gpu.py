@@ -179,11 +179,11 @@ def test_carries_of_squares_run_on(cp: Any) -> None:
 def test_partials_combine_on_the_device_as_on_the_host(cp: Any, dtype: str) -> None:
     whole = case("specials", dtype, 9001)
     a, b, c = (
-        partial.place(reduce_on_device(cp.asarray(whole[start:end]), ALL), start)
+        gpu.place_on_device(reduce_on_device(cp.asarray(whole[start:end]), ALL), start)
         for start, end in ((0, 1), (1, 4000), (4000, 9001))
     )
     expected = reduce_reference(whole, ALL)
-    for total in (combine_on_device(combine_on_device(a, b), c), combine_on_device(c, partial.combine(b, a))):
+    for total in (combine_on_device(combine_on_device(a, b), c), combine_on_device(c, combine_on_device(b, a))):
         same(total.get(), expected)
 
 

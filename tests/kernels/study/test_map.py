@@ -23,7 +23,6 @@ from tests.emulator.array import DeviceArray, to_device
 from tests.emulator.launches import Launch, fill_memory, recorded
 from tests.kernels.common import machine_code
 
-ONE_DIMENSION = ("one_thread", "one_block", "grid", "product", "no_index", "past_the_end")
 WITH_BLOCK = ("one_block", "grid", "no_index", "past_the_end")
 
 

@@ -210,6 +210,8 @@ def assert_reduced(name: str, on_device: Any, samples: NDArray[Any], **chosen: A
     op, dtype = chosen["op"], str(samples.dtype)
     partials, again = (VARIANTS[name].run(on_device, **chosen).get() for _ in range(2))
     right = (sum_reference if op == "sum" else max_reference)(samples)
+    if name == "production" and op == "max":
+        right = samples[np.argmax(samples)].item()  # the job's kernel has the first of equal samples: of two zeros, too
     assert partials.tobytes() == again.tobytes()
     if name == "production":
         found = finish_exact(partials, op, dtype)
@@ -233,7 +235,7 @@ def test_gpu_every_size(name: str, dtype: str) -> None:
             if number and not ON_GPU and size not in (1, 33, 1025):
                 break  # the emulator is slow: random data has every size there, the others the sides of a boundary
             on_device = cupy.asarray(samples)
-            for start in (0, 1) if size < 2000 else (1,):
+            for start in (0, 1) if size < 2000 and (ON_GPU or not number) else (1,):
                 for op in operations(name):
                     assert_reduced(name, on_device[start : start + size], samples[start : start + size], op=op)
 

@@ -60,6 +60,6 @@ def test_process_that_sees_one_gpu_knows_how_many_are_fed(
     if fed:
         monkeypatch.setenv(transfer.FED, fed)
     transfer._fed.cache_clear()
-    transfer._prepare_kvikio.__wrapped__()  # what is remembered of this process stays
+    transfer._warm_up_kvikio.__wrapped__()  # what is remembered of this process stays
     transfer._fed.cache_clear()
     assert found["task_size"] == mib * 2**20

@@ -156,17 +156,15 @@ def test_modules_of_the_current_folder_are_left_alone(
 
 
 @pytest.mark.parametrize(
-    ("number", "whole_group", "status", "text"),
+    ("moment", "number", "whole_group"),
     [
-        (signal.SIGTERM, False, 143, ""), (signal.SIGINT, True, 130, "interrupted: nothing was written"),
-        (signal.SIGINT, False, 130, "interrupted: nothing was written"),
+        ("starting", signal.SIGTERM, False), ("starting", signal.SIGINT, True),
+        ("started", signal.SIGTERM, False), ("started", signal.SIGINT, True), ("started", signal.SIGINT, False),
     ],
 )  # fmt: skip
-@pytest.mark.parametrize("moment", ["starting", "started"])
-def test_signal_ends_all_processes(
-    folder: Path, moment: str, number: signal.Signals, whole_group: bool, status: int, text: str
-) -> None:
+def test_signal_ends_all_processes(folder: Path, moment: str, number: signal.Signals, whole_group: bool) -> None:
     """While processes start the command goes on meanwhile; Ctrl-C goes to all processes of a terminal."""
+    status, text = {signal.SIGTERM: (143, ""), signal.SIGINT: (130, "interrupted: nothing was written")}[number]
     with run(**{moment: HERE if moment == "starting" else STAYS}) as command:
         wait_until_here(command)
         assert len(members(command.pid)) >= 2

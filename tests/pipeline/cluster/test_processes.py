@@ -240,7 +240,11 @@ def dies(block: NDArray[Any], options: HistogramOptions) -> NDArray[np.int64]:
 
 
 @pytest.mark.usefixtures("per_core")
-@pytest.mark.parametrize("compute", [loses_its_context_once, kills_every_worker_once])
+@pytest.mark.parametrize(
+    ("placement", "compute"),
+    [(True, loses_its_context_once), (True, kills_every_worker_once), (False, kills_every_worker_once)],
+    indirect=["placement"],
+)
 def test_chunks_of_a_dead_process_are_computed_again(
     path: str,
     placement: Placement,
@@ -269,25 +273,6 @@ def test_process_that_always_dies_fails_the_run(
         counted(path, compute=dies, placement=placement)
     assert "\n" not in str(caught.value)
     assert capfd.readouterr() == ("", "")
-
-
-class StuckCluster:
-    """Ends when its one process does, which has to be killed."""
-
-    status = "running"
-
-    def __init__(self) -> None:
-        self.workers = {0: psutil.Popen(["sleep", "600"])}
-
-    def close(self) -> None:
-        self.workers[0].wait()
-
-
-def test_processes_that_do_not_end_are_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipeline.cluster.processes, "CLOSE_SECONDS", 0.1)
-    with pipeline.cluster.processes.start_processes(StuckCluster, {}) as cluster:
-        assert cluster.workers[0].is_running()
-    assert cluster.workers[0].returncode == -9
 
 
 @pytest.mark.usefixtures("per_core")

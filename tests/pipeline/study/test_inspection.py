@@ -46,8 +46,8 @@ def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (folder / "gpu.py").write_text(TINY_MODULE)
     monkeypatch.setattr("kernels.common.nvrtc.KERNELS", tmp_path / "kernels")
     monkeypatch.setattr("kernels.__path__", [str(tmp_path / "kernels")])
-    for name in ("kernels.tiny", "kernels.tiny.gpu"):
-        monkeypatch.delitem(sys.modules, name, raising=False)
+    for module in ("tiny", "tiny.gpu"):
+        monkeypatch.delitem(sys.modules, f"kernels.{module}", raising=False)
     return folder / "gpu.cu"
 
 
