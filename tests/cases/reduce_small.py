@@ -40,7 +40,7 @@ def _combine(dtype: str, cp: Any) -> None:
     if dtype == "float64":
         samples[:300] = 1  # NaN in the second half only
     parts = [gpu.reduce_on_device(cp.asarray(part), layout.PARTS[-1]) for part in (samples[:300], samples[300:])]
-    total = gpu.combine_on_device(parts[0], layout.place(parts[1], 300))
+    total = gpu.combine_on_device(parts[0], gpu.place_on_device(parts[1], 300))
     same(total, reduce_reference(samples, layout.PARTS[-1]))
 
 

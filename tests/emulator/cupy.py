@@ -17,7 +17,7 @@ from tests.emulator.device import HOST, LIMITS
 
 MEMORY = 2**30  # bytes of the device
 # NumPy functions whose result becomes a device array, and names that are the same in both.
-MAKERS = "arange ascontiguousarray concatenate full linspace ones stack tile where zeros"
+MAKERS = "arange ascontiguousarray concatenate full linspace ones stack tile where"
 SAME = """
     bool_ float16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64 inf nan dtype
     isfinite isnan matmul maximum minimum
@@ -36,6 +36,12 @@ def empty(shape: Any, dtype: Any = float) -> DeviceArray:
     if nbytes > MEMORY:
         raise OutOfMemoryError(f"{nbytes} bytes")
     return allocate(shape, dtype, False)
+
+
+def zeros(shape: Any, dtype: Any = float) -> DeviceArray:
+    """An array of zeros, if the device has the memory."""
+    empty(shape, dtype)
+    return to_device(np.zeros(shape, dtype))
 
 
 def asarray(values: Any, dtype: Any = None) -> DeviceArray:
@@ -57,6 +63,7 @@ def module() -> ModuleType:
     for name in SAME.split():
         setattr(cupy, name, getattr(np, name))
     cupy.ndarray, cupy.empty, cupy.asarray, cupy.array = DeviceArray, empty, asarray, asarray
+    cupy.zeros = zeros
     cupy.empty_like = lambda array: empty(array.shape, array.dtype)
     cupy.asnumpy = lambda array: array.get()
     cupy.get_default_memory_pool = lambda: SimpleNamespace(free_all_blocks=lambda: None)

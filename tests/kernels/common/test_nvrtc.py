@@ -94,9 +94,9 @@ def test_every_kernel_and_type_is_compiled() -> None:
             for start in (f"{stem}<{c_type}, {text}" for stem in stems for text in expected):
                 assert any(name.startswith(start) for name in names), (architecture, start)
             assert any(name.startswith(f"histogram_search<{c_type}, ") for name in names)
-        assert {"histogram_bytes<u8, 32>", "histogram_narrow<short, 16>", "histogram_narrow<u16, 16>"} <= set(
-            names
-        ) or (architecture == "sm_75")
+        assert {"histogram_bytes<u8, 32>", "histogram_narrow<i16, 16>", "histogram_narrow<u16, 16>"} <= set(names) or (
+            architecture == "sm_75"
+        )
 
 
 @pytest.fixture
@@ -260,4 +260,5 @@ def test_a_header_of_another_family_recompiles_nothing() -> None:
     """What a source is compiled from, and kept by, is what it includes and no more."""
     for source in nvrtc.KERNELS.glob("*/*.cu"):
         headers = set(nvrtc.include_closure(source)) - {source.name}
-        assert {Path(name).parts[0] for name in headers} <= {source.parent.name, "common"}, source
+        folders = {Path(name).parts[0] for name in headers} - {source.parent.name, "common"}
+        assert not folders or source.parent.name == "study", source

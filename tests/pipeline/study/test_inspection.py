@@ -119,7 +119,7 @@ def test_one_instance_of_each_kernel_or_all() -> None:
     every = choose("stencil", every=True)
     boxes = [choice.instance for choice in every if choice.instance.startswith("box<")]
     assert len(every) > 50 and len(boxes) == len(one["box"].further) + 1 and set(one["box"].further) < set(boxes)
-    assert [choice.instance for choice in choose("transpose", ("ragged",))] == ["ragged<u32, 64, 128, 256>"]
+    assert [choice.instance for choice in choose("transpose", ("unaligned",))] == ["unaligned<u32, 64, 128, 256>"]
     (other,) = choose("matmul", ("finish_floats<Float64, 16>",))
     assert (other.source.name, other.name, other.instance) == ("gpu.cu", *["finish_floats<Float64, 16>"] * 2)
 
