@@ -57,8 +57,8 @@ def test_study_conclusions() -> None:
     assert right([*fast, refused]) == (True, "3 of 3 agreed, bit for bit")
     assert right([*fast, replace(fast[0], verified=False)])[0] is False
     broken = Row(Case(BROKEN, "past_the_end", (8, 8), "float32"), True, note="3 of 64 differ")
-    assert caught([broken]) == (True, "past_the_end: 3 of 64 differ")
-    assert caught([replace(broken, verified=False)]) == (False, "past_the_end: not caught")
+    assert caught([broken]) == (True, "past_the_end 8×8 float32: 3 of 64 differ")
+    assert caught([replace(broken, verified=False)]) == (False, "past_the_end 8×8 float32: not caught")
     for judge in (padding, tile, right, caught):
         with pytest.raises(KeyError):
             judge([])
