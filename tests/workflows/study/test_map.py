@@ -48,7 +48,7 @@ def test_study_conclusions() -> None:
     for judge, name in ((index, "no_index"), (end, "past_the_end")):
         row = Row(Case(BROKEN, name, (8,), "float32"), True, note="3 of 8 differ")
         assert judge([row]) == (True, f"{name} 8 float32: 3 of 8 differ")
-        assert judge([replace(row, verified=False)]) == (False, "not caught")
+        assert judge([replace(row, verified=False)]) == (False, f"{name} 8 float32: not caught")
     row = Row(Case(MATRICES, "matrix_2d", (2**15, 2**15), "float32"), True, 3.0, 4000.0)
     assert matrix([row]) == (True, "2^15 x 2^15 verified, 3 ms, 4000 GB/s")
     assert matrix([replace(row, verified=False, ms=None, note="needs")]) == (False, "needs")
