@@ -141,7 +141,7 @@ class Recording:
         """What the test has to establish."""
         return request.node.stash[_due]
 
-    @pytest.fixture(scope="session")
+    @pytest.fixture
     def matching(self) -> Callable[[Kind], dict[Unit, Any]]:
         """(kind) -> recorded outcomes that hold; none where everything is to be run."""
         none: dict[Unit, Any] = {}
