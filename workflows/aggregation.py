@@ -76,6 +76,10 @@ class Aggregation(Generic[Options]):
         Identities that every partial satisfies.
     label
         (position in the partial, options) -> name of the entry, for messages about a mismatch.
+    check
+        Like reference, but compiled and as fast as the data can be read, by another algorithm than compute; it shares
+        no function with compute either, and the reference in turn recomputes a part of what it checks. None: the
+        reference checks everything.
     survey
         The job that completes the options, if any.
     place
@@ -101,6 +105,7 @@ class Aggregation(Generic[Options]):
     reference: Callable[[NDArray[Any], Options], NDArray[Any]]
     invariants: tuple[Invariant, ...]
     label: Callable[[int, Options], str]
+    check: Callable[[NDArray[Any], Options], NDArray[Any]] | None = None
     survey: Survey[Options] | None = None
     place: Callable[[Any, int], Any] | None = None
     empty: Callable[[np.dtype[Any], Options], NDArray[Any]] | None = None
