@@ -28,11 +28,14 @@ class Checked:
         Elements of the output that the check covered.
     escape
         Upper bound on the probability that a wrong element among them went unnoticed.
+    undetected
+        Errors up to this do not count as wrong: in units of the root mean square of the element's row.
     """
 
     details: tuple[str, ...]
     elements: int
     escape: float = 0.0
+    undetected: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -1,16 +1,18 @@
-"""The check of matrix products: every element by Freivalds' method, and a few to the last bit."""
+"""The check of matrix products: every element within a bound, mostly in sums of many, and a few to the last bit."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kernels.matmul.check_floats import FloatCheck
+from kernels.matmul.check_integers import ESCAPE, wrong_integers
 from kernels.matmul.formats import FORMATS, result_dtype
-from kernels.matmul.freivalds import INTEGER_ESCAPE, FloatCheck, wrong_integers
-from kernels.matmul.reference import Sample, Slabs
+from kernels.matmul.reference import Sample, Slabs, random_places
 from workflows.array_job import Checked, Read
 from workflows.matmul_shapes import Matrices, matrices
 from workflows.regions import Bounds, Spec
@@ -23,20 +25,20 @@ Array = NDArray[Any]
 def check(
     read: Read, elements: Array, region: Bounds, specs: Sequence[Spec], options: Any, random: np.random.Generator
 ) -> Checked:
-    """Check every element of a region at the cost of a few products with vectors, and some of them to the last bit."""
+    """Check every element of a region, mostly by sums of many, and some of them to the last bit."""
     factors = matrices(specs)
     product = factors.as_stack(elements, region)
     dtype = result_dtype([spec.dtype for spec in specs])
-    sample = Sample(product, factors.inner, random)
+    sample = Sample(product, random_places(product, factors.inner, random))
     slabs = sample.collecting(_slabs(read, region, factors, dtype))
     with np.errstate(all="ignore"):
         if dtype.kind == "f":
-            floats = FloatCheck(slabs, product, FORMATS[dtype.name], random)
-            wrong, escape = floats.wrong(), floats.escape
+            floats = FloatCheck(slabs, product, FORMATS[dtype.name], random, factors.inner * math.prod(factors.shape))
+            wrong, escape, undetected = floats.wrong(), floats.escape, floats.undetected
         else:
-            wrong, escape = wrong_integers(slabs, product, random), INTEGER_ESCAPE
+            wrong, escape, undetected = wrong_integers(slabs, product, random), ESCAPE, 0.0
         wrong += sample.wrong(FORMATS.get(dtype.name))
-    return Checked(tuple(wrong[:3]), product.size, escape)
+    return Checked(tuple(wrong[:3]), product.size, escape, undetected)
 
 
 def _slabs(read: Read, region: Bounds, factors: Matrices, dtype: np.dtype[Any]) -> Slabs:

@@ -106,12 +106,16 @@ def rounded(integer: int, exponent: int, format: Format) -> float:
 class Sample:
     """A few elements of a stack of products, to be compared with the reference to the last bit."""
 
-    def __init__(self, product: Array, inner: int, random: np.random.Generator) -> None:
-        count = max(1, min(RECOMPUTED, RECOMPUTED_PRODUCTS // max(1, inner)))
-        self.product = product
-        self.places = [tuple(int(random.integers(length)) for length in product.shape) for _ in range(count)]
+    def __init__(self, product: Array, places: Sequence[tuple[int, ...]]) -> None:
+        self.product, self.places = product, places
         self.rows: list[list[Any]] = [[] for _ in self.places]
         self.columns: list[list[Any]] = [[] for _ in self.places]
+
+    def collect(self, a: Array, b: Array) -> None:
+        """Collect the next part of their rows and columns."""
+        for number, (*batch, i, j) in enumerate(self.places):
+            self.rows[number] += of_batch(a, batch)[i].tolist()
+            self.columns[number] += of_batch(b, batch)[:, j].tolist()
 
     def collecting(self, slabs: Slabs) -> Slabs:
         """The same slabs for another check; its first pass over them collects the rows and columns of the sample."""
@@ -120,9 +124,8 @@ class Sample:
         def collected() -> Iterator[tuple[Array, Array]]:
             nonlocal first
             for a, b in slabs():
-                for number, (*batch, i, j) in enumerate(self.places if first else ()):
-                    self.rows[number] += of_batch(a, batch)[i].tolist()
-                    self.columns[number] += of_batch(b, batch)[:, j].tolist()
+                if first:
+                    self.collect(a, b)
                 yield a, b
             first = False
 
@@ -137,6 +140,20 @@ class Sample:
             if repr(expected) != repr(got):  # tells 0.0 from -0.0; NaN is NaN
                 wrong.append(f"element {list(place)} of the region: expected {expected}, got {got}")
         return wrong
+
+
+def random_places(product: Array, inner: int, random: np.random.Generator) -> list[tuple[int, ...]]:
+    """Places of a few elements of a product with so many terms in a sum."""
+    count = max(1, min(RECOMPUTED, RECOMPUTED_PRODUCTS // max(1, inner)))
+    return [tuple(int(random.integers(length)) for length in product.shape) for _ in range(count)]
+
+
+def wrong_elements(slabs: Slabs, product: Array, places: Sequence[tuple[int, ...]], format: Format) -> list[str]:
+    """Errors in some elements of a product of floats, which have to equal the reference to the last bit."""
+    sample = Sample(product, places)
+    for a, b in slabs():
+        sample.collect(a, b)
+    return sample.wrong(format)
 
 
 def of_batch(block: Array, batch: Sequence[int]) -> Array:

@@ -1,0 +1,438 @@
+"""Checks products of floats: sums of groups of columns with random signs, or element by element.
+
+By definition (docs/matmul.md) an element is the exact product of a row and a column, each rounded to integers, and is
+rounded once, unless it is uncertain. A check that rounds rows and columns likewise, with code of its own, has to allow
+for one rounding of each element and for its own arithmetic only. Where that is exceeded, elements are examined one by
+one. docs/verification.md derives the bounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import ceil, log2
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernels.matmul.formats import Format
+from kernels.matmul.reference import Slabs, of_batch, wrong_elements
+
+ESCAPE = 2.0**-20  # probability that wrong elements of a row escape all rounds, at most
+# Columns in a group: fewer let smaller errors be found, and take longer.
+GROUP = {"float16": 16, "float32": 256, "float64": 64}
+MOST_GROUPS = 64  # products with more columns have larger groups
+# Products of float16 are checked element by element up to this many multiplications: their roundings are so large that
+# a few elements in a group hide one that was set to zero.
+SINGLY = 2**36
+
+INNER = 128  # products that BLAS adds up at a time: the error of a sum grows with this and with their number
+# Rows and columns are scaled by powers of two to magnitudes of 1/2 to 1, so that nothing overflows. Lines below this
+# exponent are scaled as if they had it, so that scaling back the elements of C does not overflow either.
+LEAST_EXPONENT = -500
+# UNDERFLOW exceeds the sum of all underflows of the check; UPWARDS covers the rounding of the bound itself.
+UNDERFLOW, UPWARDS = 2.0**-1000, 1 + 2.0**-20
+HEIGHT = 256  # rows of a matrix at a time: temporaries stay in the cache
+HELD = 2**24  # elements that are examined at a time
+EXAMINED, EXAMINED_PRODUCTS = 64, 2**18  # elements recomputed in exact integers; their multiplications, at most
+BUDGET, SHARE = 2**33, 8  # multiplications to examine elements: this many, or that fraction of the product's
+
+Array = NDArray[Any]
+Batch = tuple[int, ...] | None  # a matrix of the stack; None for all of them
+
+
+class Lines:
+    """The rows of A (axis -1 runs along them), or the columns of B (axis -2).
+
+    Attributes
+    ----------
+    exponents
+        The least powers of two above their finite magnitudes.
+    scales
+        The same, but at least LEAST_EXPONENT.
+    nonfinite
+        Whether they have infinities or NaN.
+    """
+
+    def __init__(self, axis: int, kept: int) -> None:
+        self.axis, self.kept = axis, kept
+        self.largest: Any = 0.0
+        self.nonfinite: Any = np.False_
+
+    def measure(self, block: Array) -> None:
+        """Take the next part into account."""
+        most, least = (of(self.axis, keepdims=True, initial=0) for of in (block.max, block.min))
+        largest = np.maximum(most, -least)
+        finite = np.isfinite(largest)
+        if not finite.all():
+            largest = np.max(np.abs(block), self.axis, keepdims=True, initial=0, where=np.isfinite(block))
+        self.nonfinite = self.nonfinite | ~finite
+        self.largest = np.maximum(self.largest, largest)
+
+    @property
+    def exponents(self) -> Array:
+        return np.frexp(np.asarray(self.largest, np.float64))[1]
+
+    @property
+    def scales(self) -> Array:
+        return np.maximum(self.exponents, LEAST_EXPONENT)
+
+    def some(self, lines: Array, batch: Batch, which: Any) -> Array:
+        """Some of the lines, by their places."""
+        if batch is not None:
+            lines = of_batch(lines, batch)
+        some: Array = lines[..., which, :] if self.axis == -1 else lines[..., which]
+        return some
+
+    def rounded(self, block: Array, batch: Batch, which: Any) -> Array:
+        """Some lines of a part, rounded as the definition says and scaled; zero in lines with infinities or NaN."""
+        shifts = self.kept - self.some(self.exponents, batch, which)
+        half = shifts // 2  # in two steps, because the power may overflow; what underflows would vanish anyway
+        whole = self._finite(block, batch, which) * np.ldexp(1.0, half)
+        whole *= np.ldexp(1.0, shifts - half)
+        np.rint(whole, out=whole)
+        whole *= np.ldexp(1.0, -shifts - self.some(self.scales, batch, which))
+        return whole
+
+    def scaled(self, block: Array, batch: Batch, which: Any) -> Array:
+        """The same, not rounded."""
+        return self._finite(block, batch, which) * np.ldexp(1.0, -self.some(self.scales, batch, which))
+
+    def _finite(self, block: Array, batch: Batch, which: Any) -> Array:
+        block = self.some(block, batch, which)
+        nonfinite = self.some(self.nonfinite, batch, which)
+        return np.where(nonfinite, 0, block) if nonfinite.any() else block
+
+
+class FloatCheck:
+    """Checks a stack of products C of factors A and B, which `slabs` reads part by part.
+
+    Rows with infinities or NaN in A or overflows in C, and columns with infinities or NaN in B, are compared element by
+    element, within the bound of a conventional dot product.
+
+    Parameters
+    ----------
+    slabs
+        Reads the factors, in the dtype of the product.
+    product : float16, float32 or float64 array, shape (..., M, N)
+    format
+    random
+    products
+        Multiplications of the whole product, of which this may be a region.
+
+    Attributes
+    ----------
+    escape
+        Upper bound on the probability that a wrong element goes unnoticed. "Wrong" is what is off by more than
+        `undetected`.
+    undetected
+        In units of the root mean square of the element's row; set by `wrong`.
+    """
+
+    def __init__(
+        self, slabs: Slabs, product: Array, format: Format, random: np.random.Generator, products: int
+    ) -> None:
+        self.slabs, self.format, self.product = slabs, format, product
+        self.rows, self.columns = Lines(-1, format.kept), Lines(-2, format.kept)
+        self.inner = self.chunks = 0
+        for a, b in slabs():
+            self.inner += a.shape[-1]
+            self.chunks += -(-a.shape[-1] // INNER)
+            self.rows.measure(a)
+            self.columns.measure(b)
+        overflowed = ~np.isfinite(product)
+        if overflowed.any():
+            overflowed &= ~(self.rows.nonfinite | self.columns.nonfinite)
+        self.overflowed_rows = overflowed.any(-1, keepdims=True) & ~self.rows.nonfinite
+        self.undetected = 0.0
+        self.signs, self.group, self.escape = random_signs(product.shape[-1], GROUP[format.dtype], random)
+        # The sums take three products with the matrix of signs.
+        self.singly = 3 * self.signs.shape[-1] >= product.shape[-1] or (
+            format.dtype == "float16" and products <= SINGLY
+        )
+        if self.singly:
+            self.escape = 0.0
+
+    def wrong(self) -> list[str]:
+        """Errors; sets `undetected`."""
+        return (self._wrong_singly() if self.singly else self._wrong_sums()) + self._wrong_elsewhere()
+
+    def _wrong_sums(self) -> list[str]:
+        """Errors in the sums with random signs: the elements of those that are off are examined one by one."""
+        differences, bound = self.compare()
+        off = ~(differences <= bound) & ~(self.rows.nonfinite | self.overflowed_rows)
+        self._note(np.where(off, 0, bound), self.sizes)
+        if not off.any():
+            return []
+        blocks = []
+        for place in np.argwhere(off.any((-2, -1))).tolist():
+            rows = np.flatnonzero(off[*place].any(-1))
+            columns = np.flatnonzero(self.signs[:, off[*place].any(0)].any(-1))
+            blocks.append((tuple(place), rows, columns))
+        multiplications = self.inner * sum(len(rows) * len(columns) for _, rows, columns in blocks)
+        if multiplications <= max(BUDGET, self.inner * self.product.size // SHARE):
+            return [line for block in blocks for line in self._wrong_block(*block)]
+        wide = self._wide_bound(bound)
+        self._note(np.where(off, wide, 0), self.sizes)
+        return [
+            f"row {place} of the region: a sum of its elements with random signs is off by "
+            f"{differences[*place, number]:.3g} in its scale, expected {wide[*place, number]:.3g} at most"
+            for *place, number in np.argwhere(off & ~(differences <= wide))[:3].tolist()
+        ]
+
+    def compare(self) -> tuple[Array, Array]:
+        """Differences and bounds of the sums, shape (..., M, sums of each row), in the scales of rows and columns."""
+        *batch, rows, columns = self.product.shape
+        shape = *batch, rows, self.signs.shape[-1]
+        ones = np.abs(self.signs)
+        sums, norms = np.zeros(shape), np.zeros((*batch, rows, 1))
+        of_sums: Any = 0.0  # squares, added up, of B r
+        of_columns: Any = 0.0  # likewise of B
+        for a, b in self.slabs():
+            b = self.columns.rounded(b, None, slice(None))
+            signed = b @ self.signs
+            of_sums = of_sums + _squares(signed, -2)
+            of_columns = of_columns + _squares(b, -2)
+            for part in _tiles(batch, rows):
+                tile = self.rows.rounded(a, None, part)
+                _add_product(sums[..., part, :], tile, signed)
+                norms[..., part, :] += _squares(tile, -1)
+        # By Cauchy and Schwarz, the sum of magnitudes of a sum B r and of what it is multiplied by.
+        np.sqrt(norms, out=norms)
+        self.of_groups = np.sqrt(self.group * (of_columns @ ones))
+        self.norms = norms
+        bound = norms * (self._gamma * np.sqrt(of_sums) + _gamma(self.group) * self.of_groups)
+        unit = 2.0**-self.format.precision + _gamma(self.group)
+        self.sizes = np.zeros_like(norms)
+        for part in _tiles(batch, rows):
+            tile = self._scaled_product(None, part, slice(None))
+            sums[..., part, :] -= tile @ self.signs
+            self.sizes[..., part, :] = _sizes(tile, self.columns.scales)
+            bound[..., part, :] += unit * (np.abs(tile, out=tile) @ ones)
+        subnormal = np.ldexp(1.0, -self.columns.scales) @ ones  # results that are subnormal, rounded
+        bound += np.ldexp(subnormal, self.format.least - 1 - self.rows.scales)
+        bound += columns * UNDERFLOW * (self.inner + 1)
+        bound *= UPWARDS
+        return np.abs(sums, out=sums), bound
+
+    def _wide_bound(self, bound: Array) -> Array:
+        """The bounds if all elements may be uncertain."""
+        lost = 2.0 ** -(self.format.kept + 1)  # of a scaled number
+        root = np.sqrt(self.inner)
+        wide: Array = self._conventional * self.norms * self.of_groups
+        wide += lost * root * (self.of_groups + self.group * self.norms) + lost**2 * self.inner * self.group
+        underflow = np.ldexp(1.0, -self.columns.scales) @ np.abs(self.signs) * self._halves
+        wide += np.ldexp(underflow, self.format.least - 1 - self.rows.scales)
+        wide = (bound + 2 * wide) * UPWARDS
+        return wide
+
+    @property
+    def _gamma(self) -> float:
+        """Of a sum of products in float64, as `_add_product` computes it."""
+        return _gamma(INNER + self.chunks + 1)
+
+    @property
+    def _conventional(self) -> float:
+        """Error of an uncertain element, as a share of the sum of the magnitudes of its terms."""
+        return _gamma(self.format.gamma_terms(self.inner), 2.0**-self.format.precision)
+
+    @property
+    def _halves(self) -> float:
+        """Halves of the least number that it may be off by besides; only products of float64 underflow."""
+        return float(max(1, self.inner)) if self.format.precision == 53 else 1.0
+
+    def _scaled_product(self, batch: Batch, rows: Any, columns: Any) -> Array:
+        """Some rows and columns of C, scaled, with zeros for those that are compared elsewhere."""
+        product = self.columns.some(self.rows.some(self.product, batch, rows), None, columns)
+        scales = self.rows.some(self.rows.scales, batch, rows), self.columns.some(self.columns.scales, batch, columns)
+        if self.format.precision < 53:  # neither step overflows or underflows
+            scaled = np.multiply(product, np.ldexp(1.0, -scales[0]), dtype=np.float64)
+            scaled *= np.ldexp(1.0, -scales[1])
+        else:
+            scaled = _scaled_back(product, scales[0] + scales[1])
+        elsewhere = self._elsewhere(batch, rows, columns)
+        return np.where(elsewhere, 0, scaled) if elsewhere.any() else scaled
+
+    def _elsewhere(self, batch: Batch, rows: Any, columns: Any) -> Array:
+        of_rows = (self.rows.some(lines, batch, rows) for lines in (self.rows.nonfinite, self.overflowed_rows))
+        elsewhere: Array = np.logical_or(*of_rows) | self.columns.some(self.columns.nonfinite, batch, columns)
+        return elsewhere
+
+    def _note(self, bound: Array, sizes: Array) -> None:
+        """Note errors that pass: twice a bound, shape (..., rows, n), where all else may be off by as much."""
+        errors = 2 * bound.max(-1, keepdims=True, initial=0)
+        shares = np.divide(errors, sizes, out=np.zeros_like(errors), where=np.isfinite(sizes) & (sizes > 0))
+        self.undetected = max(self.undetected, float(shares.max(initial=0)))
+
+    def _wrong_singly(self) -> list[str]:
+        """Errors, element by element, some rows at a time."""
+        rows = self.product.shape[-2]
+        step = max(1, HELD * rows // max(1, self.product.size))
+        lines: list[str] = []
+        for start in range(0, rows, step):
+            lines += self._wrong_block(None, slice(start, min(start + step, rows)), slice(None))
+        return lines
+
+    def _wrong_block(self, batch: Batch, rows: Any, columns: Any) -> list[str]:
+        """Errors in some rows and columns, element by element.
+
+        An element that is off the exact product by more than a rounding is wrong or uncertain: a few of them are
+        recomputed, term by term. If there are more and those are right, the bound of a conventional dot product has to
+        do for all.
+        """
+        got = self._scaled_product(batch, rows, columns)
+        sizes, gamma = _sizes(got, self.columns.some(self.columns.scales, batch, columns)), self._gamma
+        if self.format.dtype == "float16":  # its numbers are exact in float32, for which BLAS takes half the time
+            got, gamma = got.astype(np.float32), _gamma(INNER + self.chunks + 1, 2.0**-24)
+        product, norms = np.zeros_like(got), (np.zeros(1), np.zeros(1))
+        for a, b in self.slabs():
+            a = self.rows.rounded(a, batch, rows).astype(got.dtype, copy=False)
+            b = self.columns.rounded(b, batch, columns).astype(got.dtype, copy=False)
+            norms = norms[0] + _squares(a, -1), norms[1] + _squares(b, -2)
+            _add_product(product, a, b)
+        scales = self.rows.some(self.rows.scales, batch, rows) + self.columns.some(self.columns.scales, batch, columns)
+        bound = np.ldexp(1.0, self.format.least - 1 - scales)
+        bound += gamma * np.sqrt(norms[0]) * np.sqrt(norms[1]) + UNDERFLOW * (self.inner + 1)
+        bound += np.abs(got) * 2.0**-self.format.precision
+        bound *= UPWARDS
+        off = ~(np.abs(product - got) <= bound) & ~self._elsewhere(batch, rows, columns)
+        lines: list[str] = []
+        if off.any():
+            places = self._places(off, batch, rows, columns)
+            few = places[: max(1, min(EXAMINED, EXAMINED_PRODUCTS // max(1, self.inner)))]
+            lines = wrong_elements(self.slabs, self.product, few, self.format)
+            if not lines and len(places) > len(few):
+                return self._wrong_conventionally(batch, rows, columns)
+        self._note(np.where(off, 0, bound), sizes)
+        return lines
+
+    def _places(self, off: Array, batch: Batch, rows: Any, columns: Any) -> list[tuple[int, ...]]:
+        """Places in C of some elements of a block."""
+        of_rows, of_columns = (np.arange(length)[which] for length, which in
+                               zip(self.product.shape[-2:], (rows, columns), strict=True))  # fmt: skip
+        return [
+            (*(batch or of_stack), int(of_rows[i]), int(of_columns[j])) for *of_stack, i, j in np.argwhere(off).tolist()
+        ]
+
+    def _wrong_elsewhere(self) -> list[str]:
+        """Errors in rows and columns with infinities or NaN, and in rows with overflows."""
+        shape = self.product.shape
+        rows = np.broadcast_to(self.rows.nonfinite | self.overflowed_rows, (*shape[:-1], 1))[..., 0]
+        columns = np.broadcast_to(self.columns.nonfinite, (*shape[:-2], 1, shape[-1]))[..., 0, :]
+        lines: list[str] = []
+        for batch in np.argwhere(rows.any(-1) | columns.any(-1)).tolist():
+            for parts in ((np.flatnonzero(rows[*batch]), slice(None)), (slice(None), np.flatnonzero(columns[*batch]))):
+                lines += self._wrong_conventionally(tuple(batch), *parts)
+        return lines
+
+    def _wrong_conventionally(self, batch: Batch, rows: Any, columns: Any) -> list[str]:
+        """Errors beyond the bound of a conventional dot product; infinities and NaN are compared by their kind."""
+        got = self.columns.some(self.rows.some(self.product, batch, rows), None, columns).astype(np.float64)
+        if not got.size:
+            return []
+        product, magnitudes = np.zeros(got.shape), np.zeros(got.shape)
+        terms = np.zeros((3, *got.shape))
+        for blocks in self.slabs():
+            lines = (self.rows, batch, rows), (self.columns, batch, columns)
+            terms += _directions(*(of.some(block, *which) for block, (of, *which) in zip(blocks, lines, strict=True)))
+            a, b = (of.scaled(block, *which) for block, (of, *which) in zip(blocks, lines, strict=True))
+            product, magnitudes = product + a @ b, magnitudes + np.abs(a) @ np.abs(b)
+        scales = self.rows.some(self.rows.scales, batch, rows) + self.columns.some(self.columns.scales, batch, columns)
+        bound = (self._conventional + _gamma(self.inner + self.chunks)) * magnitudes
+        bound += np.ldexp(self._halves, self.format.least - 1 - scales) + UNDERFLOW * (self.inner + 1)
+        bound *= UPWARDS
+        largest = np.ldexp(1 - 2.0 ** -(self.format.precision + 1), self.format.top - scales)
+        right = np.abs(_scaled_back(got, scales) - product) <= bound
+        right |= np.isinf(got) & (np.sign(got) * product + bound >= largest)
+        plus, minus, undefined = np.asarray(terms > 0)
+        undefined |= plus & minus
+        right = np.where(undefined, np.isnan(got), right)
+        right = np.where(~undefined & plus, got == np.inf, right)
+        right = np.where(~undefined & minus, got == -np.inf, right)
+        finite = np.isfinite(got) & ~(plus | minus | undefined)
+        sizes = _sizes(_scaled_back(got, scales), self.columns.some(self.columns.scales, batch, columns))
+        self._note(np.where(finite, bound, 0), sizes)
+        return [
+            f"element {list(place)} of the region: got {self.product[place]}, which is not the sum of its products"
+            for place in self._places(~right, batch, rows, columns)[:3]
+        ]
+
+
+def random_signs(columns: int, group: int, random: np.random.Generator) -> tuple[Array, int, float]:
+    """Random sums of columns: in each round every column belongs to one of several groups, with a random sign.
+
+    Returns
+    -------
+    array of -1, 0 and 1, shape (columns, sums)
+    Columns in a group, at most.
+    Upper bound on the probability that errors in a row of C escape, each of which exceeds twice the bound of its sums:
+    one that is alone in its group never does, and several are in one group with a small probability only.
+    """
+    groups = min(-(-columns // group), MOST_GROUPS)
+    if groups <= 1:
+        rounds, each = ceil(-log2(ESCAPE)), 0.5
+        return random.choice([-1.0, 1.0], (columns, rounds)), columns, each**rounds
+    group = -(-columns // groups)
+    each = min(0.5, (group - 1) / (groups * group - 1))
+    rounds = ceil(log2(ESCAPE) / log2(each))
+    signs = np.zeros((columns, rounds * groups))
+    for number in range(rounds):
+        chosen = number * groups + random.permutation(groups * group)[:columns] // group
+        signs[np.arange(columns), chosen] = random.choice([-1.0, 1.0], columns)
+    return signs, group, each**rounds
+
+
+def _add_product(total: Array, a: Array, b: Array) -> None:
+    """Add A B to a total, INNER products at a time."""
+    for rows in _tiles(total.shape[:-2], total.shape[-2]):
+        for first in range(0, a.shape[-1], INNER):
+            total[..., rows, :] += a[..., rows, first : first + INNER] @ b[..., first : first + INNER, :]
+
+
+def _sizes(product: Array, scales: Array) -> Array:
+    """Root mean square of rows of C, which are scaled, in the scale of the row and of the largest column."""
+    largest = np.ldexp(1.0, scales - scales.max(initial=LEAST_EXPONENT))
+    sizes: Array = np.sqrt(_squares(product * largest, -1) / max(1, product.shape[-1]))
+    return sizes
+
+
+def _squares(values: Array, axis: int) -> Array:
+    """Sums of squares along an axis, in float64."""
+    squares: Array = np.sum(np.square(values, dtype=np.float64), axis, keepdims=True)
+    return squares
+
+
+def _gamma(count: int, unit: float = 2.0**-53) -> float:
+    """Bound on the error of a sum of so many products in any order, as a share of the sum of their magnitudes."""
+    return count * unit / (1 - count * unit)
+
+
+def _tiles(batch: Sequence[int], rows: int) -> Iterator[slice]:
+    """Some rows of a matrix at a time; stacks as they are."""
+    if batch:
+        yield slice(None)
+        return
+    for start in range(0, rows, HEIGHT):
+        yield slice(start, start + HEIGHT)
+
+
+def _scaled_back(values: Array, scales: Array) -> Array:
+    """Numbers divided by powers of two, in two steps that overflow only if the result does."""
+    half = scales // 2
+    scaled: Array = values * np.ldexp(1.0, -half) * np.ldexp(1.0, half - scales)
+    return scaled
+
+
+def _directions(a: Array, b: Array) -> Array:
+    """Whether each sum has terms that are +inf, -inf or undefined: positive numbers if it has."""
+    ones = np.float32
+    up_a, down_a, up_b, down_b = ((x == inf).astype(ones) for x in (a, b) for inf in (np.inf, -np.inf))
+    more_a, less_a = ((np.isfinite(a) & sign).astype(ones) for sign in (a > 0, a < 0))
+    more_b, less_b = ((b > 0).astype(ones), (b < 0).astype(ones))
+    plus = up_a @ more_b + down_a @ less_b + more_a @ up_b + less_a @ down_b
+    minus = up_a @ less_b + down_a @ more_b + more_a @ down_b + less_a @ up_b
+    zero_a, zero_b = (a == 0).astype(ones), (b == 0).astype(ones)
+    undefined = (up_a + down_a) @ zero_b + zero_a @ (up_b + down_b)
+    undefined += np.isnan(a).any(-1, keepdims=True)
+    undefined += np.isnan(b).any(-2, keepdims=True)
+    return np.stack((plus, minus, undefined))
