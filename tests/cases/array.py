@@ -26,7 +26,7 @@ ON_CPU = Placement(device="cpu")
 
 @dataclass(frozen=True)
 class Factor:
-    """By what to multiply."""
+    """The factor."""
 
     factor: int = 3
 

@@ -1,6 +1,6 @@
-"""Samples on which compiled kernels can go wrong; as a script, compiled with the options it is given.
+"""Hard samples for the compiled CPU kernels; as a script, checks kernels compiled with the given options.
 
-The script reads the names of checks from stdin, a list of JSON, and writes how many results each compared.
+The script reads a JSON list of checks from stdin and prints how many results each one compared.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SIZES = (0, 1, 63, 64, 65, 1023, 1024, 1025, 4095, 4096, 4097, 10_001)
 
 
 def views(samples: NDArray[Any]) -> Iterator[NDArray[Any]]:
-    """The same samples, but for some at the ends, at other addresses and strides."""
+    """The samples, or all but a few at the ends, at other addresses and strides."""
     yield samples
     yield samples[1:]
     yield samples[:-3]
@@ -30,7 +30,7 @@ def views(samples: NDArray[Any]) -> Iterator[NDArray[Any]]:
 
 
 def full(dtype: str, exponent: int, below: int, size: int, sign: int = 1) -> NDArray[Any]:
-    """Numbers just below 2**exponent, with as many digits as there are; every second one smaller by 2**below."""
+    """Numbers just below 2**exponent with full significands; every second one smaller by 2**below."""
     large, small = (
         np.nextafter(np.ldexp(1.0, exponent - by).astype(dtype), np.dtype(dtype).type(0)) for by in (0, below)
     )
@@ -40,7 +40,7 @@ def full(dtype: str, exponent: int, below: int, size: int, sign: int = 1) -> NDA
 
 
 def limits(dtype: str, size: int) -> Iterator[NDArray[Any]]:
-    """Blocks that fill what they are added up in, at both ends of what goes together, at many exponents."""
+    """Blocks that fill their accumulator, with the widest range of exponents that it takes, at many exponents."""
     info = np.finfo(dtype)
     middle = (-482, -481, -401, -400, -399, 0, 1, 499, 500, 501) if dtype == "float64" else (-62, 0, 1)
     exponents = [
@@ -59,12 +59,12 @@ def limits(dtype: str, size: int) -> Iterator[NDArray[Any]]:
             yield 2 * samples
     random = np.random.default_rng(0)
     for exponent in (exponents[0], info.minexp + 8, 0, info.maxexp - 2):
-        for mantissa in random.uniform(1, 2, 32):  # what an addition leaves of each has the same sign, too
+        for mantissa in random.uniform(1, 2, 32):  # rounding errors of the additions also have equal signs
             yield np.full(size, np.ldexp(mantissa, exponent), dtype)
 
 
 def check_histogram() -> int:
-    """Compiled and by NumPy the same; how many were compared."""
+    """The compiled and NumPy counts agree; returns how many were compared."""
     from kernels.histogram.binning import Binning
     from kernels.histogram.cpu import count_compiled, histogram_numpy
     from tests.cases.histogram import DTYPES, EDGES, nasty
@@ -73,7 +73,7 @@ def check_histogram() -> int:
     for dtype, (edges, regular) in product(DTYPES, EDGES.values()):
         binning = Binning(np.dtype(dtype), np.asarray(edges, np.float64), regular)
         for number, size in enumerate(SIZES):
-            # The samples, and one of their views: all of these come up with every dtype and edges.
+            # The samples and one of their views; every view comes up with every dtype and kind of edges.
             all_views = list(views(nasty(dtype, size, binning.edges)))
             for samples in (all_views[0], all_views[1 + number % 5]):
                 found, compared = count_compiled(samples, binning), compared + 1
@@ -95,7 +95,7 @@ def check_reduce() -> int:
         return 1
 
     compared = 0
-    # Each view is asked for one choice of parts: every choice of every view comes up with every dtype and size.
+    # One choice of parts per view; every pair of view and choice comes up with every dtype and size.
     turns = cycle(partial.PARTS)
     for dtype, size, name in product(DTYPES, SIZES[1:], CASES):
         samples = case(name, dtype, size)
@@ -111,7 +111,7 @@ SHAPES = ((), (1,), (7,), (1, 5, 1), (3, 4), (1, 700), (33, 257), (70, 66), (300
 
 
 def check_transposed() -> int:
-    """Transposes are found to be some, and with any bit wrong to be none; how many were compared."""
+    """Transposes are accepted, and rejected with any bit flipped; returns how many were compared."""
     from kernels.transpose.check import is_transpose
 
     compared = 0
@@ -133,7 +133,7 @@ def check_transposed() -> int:
 
 
 def check_transpose() -> int:
-    """Transposed as by NumPy, to where it belongs and nowhere else; how many arrays were."""
+    """Transposes agree with NumPy, and nothing else is written; returns how many arrays were compared."""
     from kernels.transpose.cpu import transpose_cpu
 
     compared = 0
@@ -148,7 +148,7 @@ def check_transpose() -> int:
 
 
 def sums_to_check(dtype: str) -> Iterator[tuple[NDArray[Any], NDArray[Any], int]]:
-    """Samples, numbers that may be the sums of their windows, and the radius."""
+    """Samples, right or wrong window sums, and the radius."""
     from kernels.stencil.cpu import box_cpu
     from tests.cases.stencil import ADVERSARIAL, FLOATS, adversarial, numbers
 
@@ -173,12 +173,12 @@ def sums_to_check(dtype: str) -> Iterator[tuple[NDArray[Any], NDArray[Any], int]
             wrong = [np.full(found.shape, other) for other in others]
             beside = (np.nextafter(found, end) for end in (np.inf, -np.inf))
             others = (found, *beside, -found, 2 * found, *wrong)
-            # Below each other: the reference takes no longer for many rows than for a few.
+            # Stacked as rows: the reference takes no longer for many rows than for a few.
             yield np.tile(x, (len(others), 1)), np.concatenate(others), radius
 
 
 def check_stencil() -> int:
-    """What compiled code finds right is so, and all that it can tell of; how many rows of sums were compared."""
+    """Compiled code accepts only right sums, and all that it can decide; returns how many rows were compared."""
     from kernels.stencil.check import certainly_right
     from kernels.stencil.reference import _wrong
     from tests.cases.reduce import DTYPES
@@ -200,7 +200,7 @@ def check_stencil() -> int:
 
 
 def is_near(x: NDArray[Any]) -> bool:
-    """Whether sums of all samples have less than 126 bits."""
+    """Whether any sum of samples has fewer than 126 bits."""
     if x.dtype.kind != "f":
         return True
     sizes = np.abs(x[np.isfinite(x) & (x != 0)].astype(np.float64))
@@ -210,7 +210,7 @@ def is_near(x: NDArray[Any]) -> bool:
 
 
 def check_sums() -> int:
-    """Sums of windows are those by NumPy wherever there are any, and there are where they can be; how many rows."""
+    """Compiled window sums, present wherever possible, agree with NumPy's; returns how many rows were compared."""
     from kernels.stencil.cpu import COMPILED, compiled_sums
     from kernels.stencil.cpu_exact import exact_sums
     from tests.cases.stencil import ADVERSARIAL, adversarial, numbers
@@ -235,7 +235,7 @@ def check_sums() -> int:
 
 
 def check_scattered() -> int:
-    """Runs of a file are read to where they belong, and not beyond; how many were asked for."""
+    """Runs of a file are read to their places and not beyond; returns how many were requested."""
     from pipeline.storage.read_runs import read_runs
 
     data = np.random.default_rng(0).integers(0, 256, 50_000, dtype=np.uint8)

@@ -1,4 +1,4 @@
-"""Matrices that test an exact product, and what their product is."""
+"""Hard matrices for the exact product, and their products by definition."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def mixed(dtype: str, sizes: Sizes) -> Array:
 
 
 def close(dtype: str, sizes: Sizes) -> Array:
-    """Exponents around those at which bits are lost."""
+    """Exponents around the point where bits are lost."""
     if dtype in INTEGERS:
         return extreme(dtype, sizes)
     random, format = generator("close", dtype, sizes), FORMATS[dtype]
@@ -225,7 +225,7 @@ def _tiled(tile: Chosen) -> AbstractContextManager[Any]:
 
 
 def _parts_case(pair: tuple[Array, Array], result: str | None, tile: Chosen, cp: Any) -> None:
-    """In two parts."""
+    """Split into two parts."""
     a, b = pair
     dtype, sizes = a.dtype, (len(a), *b.shape)
     chosen = np.dtype(result or dtype)

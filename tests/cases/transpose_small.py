@@ -46,7 +46,7 @@ def transpose_cases() -> Iterator[Case]:
 
 
 def unaligned_cases() -> Iterator[Case]:
-    """Tiles that end anywhere; columns of several matrices behind each other, and matrices that are not."""
+    """Ragged tiles; several matrices whose columns are adjacent in memory, and matrices with gaps."""
     for dtype, shape, axes in (
         ("float32", (83, 61), (1, 0)), ("float32", (131, 9), (1, 0)), ("float32", (8, 259), (1, 0)),
         ("float64", (133, 70), (1, 0)), ("float64", (65, 67), (1, 0)), ("float32", (17, 3, 67), (2, 1, 0)),
@@ -66,7 +66,7 @@ def _few_rows(cp: Any) -> None:
 
 
 def copy_rows_cases() -> Iterator[Case]:
-    """Units of every size; runs shorter than a group of lanes, and of several pieces; up to three axes before them."""
+    """Units of every size; runs shorter than a group of lanes, and runs of several pieces; up to three outer axes."""
     for dtype, shape, axes in (
         ("uint8", (3, 2, 263), (1, 0, 2)), ("int16", (2, 3, 2, 131), (2, 1, 0, 3)),
         ("float32", (3, 2, 2100), (1, 0, 2)), ("float64", (2, 3, 2, 2, 33), (2, 0, 3, 1, 4)),

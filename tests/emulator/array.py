@@ -1,4 +1,4 @@
-"""The emulator's device array: it has an address, and NumPy's functions refuse it as they refuse CuPy's."""
+"""The emulator's device array: it has an address, and NumPy's functions reject it as they reject CuPy arrays."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ALIGNED = 256  # bytes, as allocations on a device are
 
 
 class Memory:
-    """An allocation, and for each of its bytes whether it was written."""
+    """An allocation, with a written flag per byte."""
 
     def __init__(self, nbytes: int, written: bool) -> None:
         room = np.full(nbytes + ALIGNED, POISON, np.uint8)
@@ -30,7 +30,7 @@ class Memory:
 class DeviceArray(NDArrayOperatorsMixin):
     """A view of an allocation. Other attributes are those of the NumPy array; results are on the device again."""
 
-    __module__ = "cupy"  # by which code recognises CuPy's arrays
+    __module__ = "cupy"  # how code recognises CuPy arrays
     __hash__ = None  # type: ignore[assignment]
 
     def __init__(self, host: Host, memory: Memory) -> None:
@@ -43,7 +43,7 @@ class DeviceArray(NDArrayOperatorsMixin):
 
     @property
     def has_value(self) -> Host:
-        """For each byte whether it was written; contiguous arrays only."""
+        """Whether each byte was written; contiguous arrays only."""
         assert self.host.flags.c_contiguous
         return self.memory.has_value[self.memory.offset(self.host) :][: self.host.nbytes]
 
@@ -115,7 +115,7 @@ class DeviceArray(NDArrayOperatorsMixin):
         return out[0]
 
     def _wrap(self, found: Any) -> Any:
-        """A view of the same allocation; a new allocation for a result that is none."""
+        """A device array: a view of the same allocation where the result is one, otherwise a new allocation."""
         if not isinstance(found, np.ndarray | np.generic):
             return found
         if isinstance(found, np.ndarray) and np.may_share_memory(found, self.memory.bytes):

@@ -56,7 +56,7 @@ def compiler() -> str:
     Raises
     ------
     NoCompilerError
-        Where there is none.
+        If there is none.
     """
     found = shutil.which(os.environ.get("CXX") or "g++")
     if not found:
@@ -170,7 +170,7 @@ def compile_runtime(flavour: str) -> Path:
     """The library that runs the kernels."""
     sources = (*RUNTIME, WATCHING[flavour])
     texts = "".join((HERE / name).read_text(encoding="utf-8") for name in sources)
-    # The runtime itself is not sanitized: it abandons stacks that no call returns to.
+    # The runtime itself is not sanitized, because it abandons stacks without unwinding them.
     sanitize = ("-DHOST_SANITIZED",) if flavour == "sanitized" else ()
     options = ("-std=c++17", "-fPIC", "-shared", "-O2", "-g1", "-gdwarf-4", "-Wall", "-Wextra", "-Werror", *sanitize)
     headers = [HERE / name for name in RUNTIME_HEADERS]

@@ -62,7 +62,7 @@ def test_every_barrier_and_every_atomic_has_a_mutant() -> None:
 
 @pytest.fixture(scope="module")
 def tallies() -> dict[str, Tally]:
-    """By source, of those that this run repeated."""
+    """Outcomes by source, of the sources that this run repeated."""
     return {}
 
 
@@ -84,7 +84,7 @@ def test_score(
     matching: Callable[[Kind], dict[Unit, Any]],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Share of caught mutants, without those that only choose the faster of two paths; explained ones count as not
+    """Share of caught mutants, without those that only choose the faster of two paths. Explained survivors count as not
     caught, and every explanation belongs to a survivor."""
     every = {stem: Tally(**outcome) for (stem, _), outcome in matching(MUTANTS).items()} | tallies
     if set(every) != set(STEMS):

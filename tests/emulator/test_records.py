@@ -1,4 +1,4 @@
-"""Recorded outcomes: what re-runs, what is found, what is written; on a toy kind of four units."""
+"""Recorded outcomes: which units re-run, what is reported and written; on a toy kind of four units."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def test_imports_are_followed() -> None:
 
 @pytest.fixture
 def fresh() -> Iterator[Callable[[], None]]:
-    """Forget texts that were read."""
+    """Clear the caches of source texts."""
     functions = [inputs.cuda_texts, inputs._module, kinds._of_cases, kinds._emulator]
 
     def forget() -> None:
@@ -183,7 +183,7 @@ def fresh() -> Iterator[Callable[[], None]]:
 
 
 def test_change_of_a_kernel_concerns_its_family(fresh: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A change of a comment concerns nobody, one of a common header everybody."""
+    """A changed comment re-runs nothing, a changed common header everything."""
     before = {name: dict(kind.inputs()) for name, kind in kinds.KINDS.items() if kind is not kinds.CXX}
     closure = nvrtc.include_closure
 

@@ -1,4 +1,4 @@
-"""Zeros for many results: each has its own, whatever thread, stream or size asks."""
+"""The pool of zeros: no two results share memory, whatever their thread, stream or size."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
 
 def take(count: int) -> Any:
-    """Zeros, which are then something else."""
+    """Zeros, overwritten after the check."""
     found = memory.pooled_zeros(count)
     assert (found.shape, found.dtype, found.flags.c_contiguous) == ((count,), np.uint64, True)
     assert not found.any()
@@ -54,7 +54,7 @@ LARGEST = memory.POOL_BYTES // 8  # numbers of a result that shares memory with 
 def test_any_size(device: SimpleNamespace, count: int) -> None:
     found = [take(count) for _ in range(5)]
     assert all(not np.shares_memory(one, other) for one in found for other in found if one is not other)
-    if count > LARGEST:  # large ones are arrays of their own
+    if count > LARGEST:  # large results get their own arrays
         assert device.cleared == [count] * 5
     else:
         assert len(device.cleared) <= 3

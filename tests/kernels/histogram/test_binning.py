@@ -19,7 +19,7 @@ from kernels.histogram.binning import Binning
 INTEGERS = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
 FLOATS = ("float16", "float32", "float64")
 DTYPES = INTEGERS + FLOATS
-PATTERNS = {"float16": ("e", "H"), "float32": ("f", "I"), "float64": ("d", "Q")}  # in the letters of struct
+PATTERNS = {"float16": ("e", "H"), "float32": ("f", "I"), "float64": ("d", "Q")}  # format characters of struct
 HUGE = float(np.finfo(np.float64).max)
 TINY = float(np.nextafter(0.0, 1.0))
 
@@ -32,7 +32,7 @@ def binning(dtype: str, edges: Sequence[float], regular: bool = False) -> Binnin
 
 
 def below(value: float, dtype: str) -> float | None:
-    """The value of the dtype that comes just before, or None where there is none."""
+    """The preceding value of the dtype; None if there is none."""
     if dtype in INTEGERS:
         return int(value) - 1 if value > np.iinfo(dtype).min else None
     if value == -math.inf:
@@ -64,7 +64,7 @@ def slot(value: float, edges: Sequence[float]) -> int:
 
 
 def numbers(dtype: str) -> st.SearchStrategy[float]:
-    """Any value of a dtype but NaN, as a Python number."""
+    """Any value of a dtype except NaN, as a Python number."""
     if dtype in INTEGERS:
         bounds = np.iinfo(dtype)
         return st.integers(int(bounds.min), int(bounds.max))
@@ -219,7 +219,7 @@ def shift_of(dtype: str, edges: Sequence[float]) -> int | None:
         ("uint64", [2.0**63, 2.0**63 + 2**12, 2.0**63 + 2**13], None),  # the starts round: they are not 2**12 apart
         ("uint64", [2.0**52, 2.0**52 + 4, 2.0**52 + 8], 2),
         ("int32", range(0, 1024, 3), None),
-        ("int32", [0, 1, 2, 4], 0),  # the last one is wider, and what lies past the shift is in it
+        ("int32", [0, 1, 2, 4], 0),  # the last one is wider and takes everything past the shift
         ("int32", [0, 2, 4, 5], 1),  # the last edge is closed: 4 and 5
         ("int32", [0, 4, 8, 9], None),  # 10 and 11 are above the last edge
         ("int32", [0, 3.25, 6.5], None),  # evenly spaced, 7 is above the last edge

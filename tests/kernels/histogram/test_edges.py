@@ -1,4 +1,4 @@
-"""The histogram at edges that are hard to tell apart, against NumPy and boost-histogram."""
+"""The histogram at edges that nearly coincide, against NumPy and boost-histogram."""
 
 from __future__ import annotations
 

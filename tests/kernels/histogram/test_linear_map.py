@@ -1,4 +1,4 @@
-"""Lines of histogram_regular, replayed in NumPy: what a position says of a bin is right, and mostly it says it."""
+"""The linear map of histogram_regular, replayed in NumPy: bins that it decides are right, and it decides most."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WIDE = [dtype for dtype in C_TYPES if np.dtype(dtype).itemsize > 1]
 
 
 def beside(binning: Binning) -> NDArray[Any]:
-    """Every threshold, the samples next to it on either side, and the ends of the dtype."""
+    """Every threshold, its neighbours on either side, and the ends of the dtype."""
     values = binning.thresholds
     if binning.dtype.kind == "f":
         ends = np.array([-np.inf, np.inf, 0.0, -0.0, np.nan], binning.dtype)
@@ -35,7 +35,7 @@ def beside(binning: Binning) -> NDArray[Any]:
 
 
 def replay(binning: Binning, found: RegularMap, samples: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any], Any]:
-    """Of samples that lie on the line: themselves, the slot that the kernel takes, and whether it is sure of it."""
+    """Samples within the map's range, the slots that the kernel chooses, and whether it is certain of them."""
     key = np.dtype(KEYS.get(binning.dtype.name, binning.dtype))
     keys, line = samples.astype(key), found.line
     if key.kind == "f":
@@ -60,7 +60,7 @@ def assert_right(binning: Binning, samples: NDArray[Any]) -> RegularMap | None:
     samples, slots, sure = replay(binning, found, samples)
     right = binning.find(samples)
     np.testing.assert_array_equal(slots[sure], right[sure])
-    # Where a threshold decides it is one of the two bins at the border that the kernel looks at.
+    # Otherwise the kernel compares with one threshold: the slot is one of the two bins beside it.
     positions = (slots[~sure] - 1 << found.fraction) + 0
     key = np.dtype(KEYS.get(binning.dtype.name, binning.dtype))
     border = found.line.positions(samples[~sure].astype(key)) + found.below >> found.fraction
@@ -102,14 +102,14 @@ def test_positions_are_right(dtype: str, bins: int, lower: float, width: float, 
 @pytest.mark.parametrize("dtype", [dtype for dtype in WIDE if dtype != "float16"])
 @pytest.mark.parametrize("bins", [16, 1000, 1024, 4096])
 def test_hardly_a_sample_is_looked_up(dtype: str, bins: int) -> None:
-    """On ordinary data the position decides: whole numbers of units, thirds of them, edges between integers."""
+    """On ordinary data the map alone decides: integer widths, widths of a third, edges between integers."""
     for upper in (bins, 3 * bins, bins / 3 + 4096.5):
         binning = HistogramOptions(bins=bins, range=(0, upper)).binning(np.dtype(dtype))
         if binning.dtype.kind != "f" and upper < bins:
             continue  # more bins than integers
         found = regular_map(binning)
         if found is None:
-            assert binning.shift is not None  # and needs no line
+            assert binning.shift is not None  # and needs no linear map
             continue
         samples = np.random.default_rng(0).uniform(0, upper, 10_000).astype(dtype)
         _, _, sure = replay(binning, found, samples)
@@ -118,7 +118,7 @@ def test_hardly_a_sample_is_looked_up(dtype: str, bins: int) -> None:
 
 @pytest.mark.parametrize("dtype", WIDE)
 def test_positions_are_those_of_plain_arithmetic(dtype: str) -> None:
-    """One by one, by Python's integers and NumPy's scalars."""
+    """One by one, in Python integers and NumPy scalars."""
     binning = Binning(np.dtype(dtype), np.linspace(-700.3, 20_000.7, 1001), True)
     found = regular_map(binning)
     assert found is not None
@@ -137,7 +137,7 @@ def test_positions_are_those_of_plain_arithmetic(dtype: str) -> None:
 
 
 def test_no_line_where_it_says_nothing() -> None:
-    """More bins than samples there are, edges that float32 cannot tell apart, nothing within reach."""
+    """More bins than values, edges that float32 cannot distinguish, no value in range."""
     for dtype, edges in (
         ("int32", np.linspace(0, 10, 1001)),
         ("uint16", np.linspace(1e6, 2e6, 11)),
@@ -150,7 +150,7 @@ def test_no_line_where_it_says_nothing() -> None:
 
 @pytest.mark.parametrize("dtype", ["int16", "uint16"])
 def test_narrow_line_counts_every_value_where_it_belongs(dtype: str) -> None:
-    """All of them, by Python's integers."""
+    """All values, in Python integers."""
     found = 0
     shifted = [
         np.asarray(numbers, np.float64) + move for numbers, regular in EDGES.values() if regular for move in (0, 0.5)

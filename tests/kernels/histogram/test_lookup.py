@@ -1,4 +1,4 @@
-"""Tables of cells: what an entry says of its cell, counted one threshold at a time."""
+"""Lookup tables: the entry of every cell, against a count of its thresholds one by one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def keys_of(dtype: str, edges: Any) -> NDArray[Any]:
 
 
 def assert_brackets(keys: NDArray[Any], samples: NDArray[Any], cells: int) -> None:
-    """Of every sample the number of thresholds that it reaches is one that the entry of its cell allows."""
+    """The number of thresholds that a sample reaches is always one that the entry of its cell allows."""
     found = lookup_table(keys, cells)
     assert 3 <= len(found.cells) <= max(1, cells) + 2
     places = ordered_bits(samples) if found.by_bits else samples

@@ -82,7 +82,7 @@ def test_any_numbers(data: st.DataObject, dtype: str, inner: int) -> None:
 
 
 def test_sums_that_overflow_on_the_way() -> None:
-    """Rounded terms give infinities; the elements are computed once more, scaled so that they do not."""
+    """Rounded terms overflow to infinity; the elements are recomputed with a scale that avoids it."""
     a, b = overflowing(5, 32, 4)
     with np.errstate(all="ignore"):
         assert not np.isfinite(np.add.accumulate(a[:, :, None] * b[None], axis=1)[:, -1]).any()
@@ -97,16 +97,16 @@ def test_doubtful_elements_are_those_that_have_to_be() -> None:
     for inner in (1, 5):  # nothing is rounded
         ones = np.arange(1.0, 7 * inner + 1).reshape(-1, inner)
         assert with_uncertain(ones, ones.T.copy())[1] == 0
-    small = np.array([[2.0**900, 1.0], [1.0, 1.0]])  # of 1.0 nothing is left beside 2^900
+    small = np.array([[2.0**900, 1.0], [1.0, 1.0]])  # 1.0 vanishes next to 2^900
     found, uncertain = with_uncertain(small, np.array([[0.0], [1.0]]))
     assert uncertain == 1 and found.tolist() == [[1.0], [1.0]]
     triangle = np.triu(mixed("float64", (12, 12)))
-    assert with_uncertain(triangle, triangle)[1] <= 12 * 13 // 2  # the others have no terms, as their places tell
+    assert with_uncertain(triangle, triangle)[1] <= 12 * 13 // 2  # the others have no terms, as the zeros show
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_certain_elements_are_within_the_bound(dtype: str) -> None:
-    """What the certificate promises holds, before uncertain elements are recomputed."""
+    """The certificate's bound holds before uncertain elements are recomputed."""
     certain = 0
     for seed in range(40):
         random = generator(dtype, seed)
@@ -163,7 +163,7 @@ def test_as_many_on_a_device(cp: Any, dtype: str, kind: str) -> None:
 @pytest.mark.parametrize("inner", [1, 2, 3, 64, 4096, 10**6])
 @pytest.mark.parametrize("dtype", FORMATS)
 def test_enough_is_enough(dtype: str, inner: int) -> None:
-    """Lines of the largest numbers, all moved by half a unit, are certain from that total on."""
+    """Rows of the largest numbers, all moved by half a unit, are certain from that total on."""
     format = FORMATS[dtype]
     enough = format.enough(inner)
     certificate = Certificate(format)

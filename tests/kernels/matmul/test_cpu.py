@@ -54,7 +54,7 @@ def test_any_numbers(data: st.DataObject, dtype: str, inner: int) -> None:
 
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_products_without_truncation_are_rounded_correctly(dtype: str) -> None:
-    """Rows and columns within the kept bits, even if all but the last bit cancels."""
+    """Exact if rows and columns fit the kept bits, even if all but the last bit cancels."""
     random, bits = np.random.default_rng(5), FORMATS[dtype].precision
     a = random.integers(-(2 ** (bits - 1)), 2 ** (bits - 1), (5, 64)).astype(dtype)
     a[:, 32:] = -a[:, :32]
@@ -125,8 +125,8 @@ def test_moduli() -> None:
 
 
 def test_residues_are_found_in_float32() -> None:
-    """The quotient in `residue` of matmul/residues.cuh, near a multiple of the modulus and 256: the remainder of any
-    sum of bytes fits into eight bits, because the quotient is never so small that an odd modulus leaves 128."""
+    """The quotient in `residue` of matmul/residues.cuh, near multiples of the modulus and for 256: the remainder of any
+    sum of bytes fits eight bits, because the quotient is never so small that an odd modulus leaves 128."""
     largest = 8 * 255 * 128 + 255
     assert largest < 2**19 and 2**23 + 2**19 + 256 * 256 + largest < 2**24
     for modulus in MODULI:
@@ -164,6 +164,6 @@ def test_dtypes() -> None:
 
 
 def test_pieces_add_up_without_rounding() -> None:
-    """For as many products as are added at a time, of any dtypes."""
+    """For any dtypes and as many products as are added at a time."""
     counts: list[Any] = [-(-(bits_of(np.dtype(dtype)) + 1) // cpu.PIECE) for dtype in DTYPES]
     assert max(counts) * cpu.INNER * 2 ** (2 * cpu.PIECE - 2) <= 2**53

@@ -33,7 +33,7 @@ def samples_of(dtype: str) -> st.SearchStrategy[NDArray[Any]]:
 
 
 def result_of(samples: NDArray[Any], op: str = EVERYTHING, **options: Any) -> ReduceResult:
-    """Computed and referred to, and the same; every invariant holds."""
+    """The partial, after comparing it with the reference and checking every invariant."""
     asked = ReduceOptions(op, **options)
     partial = REDUCE.compute(samples, asked)
     np.testing.assert_array_equal(partial, REDUCE.reference(samples, asked))
@@ -118,7 +118,7 @@ def test_sum_of_many_is_fsum(dtype: str, name: str) -> None:
     samples = case(name, dtype, 20_001).tolist()
     try:
         expected = math.fsum(samples)
-    except OverflowError:  # on its way, where the sum itself may be small
+    except OverflowError:  # on the way, though the sum itself may be small
         expected = quotient(Fraction(sum(map(Fraction, samples))))
     same(result_of(np.array(samples, dtype), "sum").values["sum"], expected)
 
@@ -159,7 +159,7 @@ def test_extremes_are_numpy_s(dtype: str, data: st.DataObject) -> None:
     values = result_of(samples, "min,max,argmin,argmax,count").values
     assert values["argmin"] == samples.argmin() and values["argmax"] == samples.argmax()
     for name in ("min", "max"):
-        same(values[name], samples[values[f"arg{name}"]].item())  # of equal zeros the first, with its sign
+        same(values[name], samples[values[f"arg{name}"]].item())  # the first of equal zeros, with its sign
         assert np.array_equal(values[name], getattr(samples, name)(), equal_nan=True)
     left = np.flatnonzero(~np.isnan(samples))
     values = result_of(samples, "argmin,argmax,min,max,count", nan="omit").values
@@ -167,7 +167,7 @@ def test_extremes_are_numpy_s(dtype: str, data: st.DataObject) -> None:
     if not len(left):
         assert [str(x) for x in values.values()] == ["None", "None", "nan", "nan", "0"]
         return
-    # Not np.nanargmin, which takes NaN for infinite, and of [nan, inf] says 0.
+    # Not np.nanargmin, which treats NaN as infinite: 0 for [nan, inf].
     assert values["argmin"] == left[samples[left].argmin()] and values["argmax"] == left[samples[left].argmax()]
     assert values["min"] == np.nanmin(samples) and values["max"] == np.nanmax(samples)
 

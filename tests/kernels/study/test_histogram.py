@@ -1,4 +1,4 @@
-"""Histograms of 10-bit samples: what the wrappers refuse and launch, the study, and the kernels on a GPU."""
+"""Histograms of 10-bit samples: the wrappers' checks and launches, the study, and the kernels on a GPU."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ WRONG_CALLS: list[tuple[Any, dict[str, int], str]] = [
 
 
 def takes(name: str, own: dict[str, int]) -> bool:
-    """Whether a variant has these parameters; what a grid covers is told by all of them."""
+    """Whether a variant has these parameters; together they decide which samples a grid covers."""
     known = set(VARIANTS[name].parameters)
     return set(own) == known or (set(own) <= known and len(own) < 2)
 
@@ -167,7 +167,7 @@ TIMES = {"inverse": 60.0, "banks": 10.0, "banks2": 10.0, "banks4": 10.0, "shared
 
 
 def rows(**ms: float) -> list[Row]:
-    """Rows of the study: times by variant (5 where not said), broken ones were caught unless 0."""
+    """Rows of the study: times by variant (5 by default); broken variants were caught unless 0."""
     found = []
     for case in STUDY.cases:
         if VARIANTS[case.variant].broken:
@@ -243,7 +243,7 @@ def test_on_gpu(name: str) -> None:
 @pytest.mark.hardware
 @pytest.mark.parametrize("name", VARIANTS)
 def test_course_size_on_gpu(name: str) -> None:
-    """On the data of the course the right ones agree with the reference, the broken ones are caught."""
+    """On the course's data, right variants agree with the reference and broken ones are caught."""
     import cupy
 
     variant = VARIANTS[name]

@@ -1,4 +1,4 @@
-"""Elementwise: the reference, what the wrappers refuse and launch, the source; on a GPU every variant."""
+"""Elementwise operations: the reference, the wrappers' checks and launches, the source; every variant on a GPU."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_kernels_are_in_the_order_of_the_variants() -> None:
     assert f"constexpr int THREADS = {gpu.THREADS};" in gpu.SOURCE.read_text(encoding="utf-8")
 
 
-# --- wrappers, on arrays of NumPy that stand for those of CuPy --------------------------------------------------------
+# --- wrappers, on NumPy arrays in place of CuPy arrays -----------------------------------------------------------------
 
 
 def fake(shape: Any, dtype: Any = np.float32) -> Any:
@@ -137,7 +137,7 @@ def test_launches(launches: list[Launch]) -> None:
         sizes = [argument for argument in launches[-1][3] if not isinstance(argument, DeviceArray)]
         assert [type(size) for size in sizes] == ([] if name == "past_the_end" else [np.int64])
         VARIANTS[name].run(fake(0), fake(0))
-    assert len(launches) == 6  # past_the_end launches twice, and nothing is launched for nothing
+    assert len(launches) == 6  # past_the_end launches twice; empty arrays launch nothing
     VARIANTS["matrix_2d"].run(fake((65, 33)), fake((65, 33)))
     assert launches[-1][:3] == ("matrix_2d<float>", (2, 3), (32, 32)) and launches[-1][3][3:] == (65, 33)
     VARIANTS["product"].run(fake(400), fake(400))
@@ -146,7 +146,7 @@ def test_launches(launches: list[Launch]) -> None:
 
 @pytest.mark.parametrize(("starts", "head"), [((0, 0), 0), ((0, 1), 10_000), ((4, 8), 0), ((1, 1), 10_000)])
 def test_production_launches(starts: tuple[int, int], head: int, launches: list[Launch]) -> None:
-    """The result begins on 16 bytes: packs are loaded where the operands do, too."""
+    """The result is aligned to 16 bytes: packs are loaded if the operands are, too."""
     a, b = (fake(10_008)[start : start + 10_000] for start in starts)
     gpu.elementwise(a, b)
     instance, grid, block, arguments, _ = launches.pop()
@@ -177,7 +177,7 @@ MATRIX_SHAPES = sizes((1, 1), (31, 33), (32, 32), (1025, 1023), (1, 1025), (1025
 
 
 def adversarial(dtype: str, size: int, seed: int) -> NDArray[Any]:
-    """A half of extremes (zeros of both signs, subnormal numbers, infinities, NaN), a half of any numbers."""
+    """Half extremes (zeros of both signs, subnormal numbers, infinities, NaN), half any numbers."""
     rng, kind = np.random.default_rng(seed), np.dtype(dtype)
     if kind.kind == "i":
         extremes, anything = [0, 1, -1, 2**31 - 1, -(2**31), 46_341], rng.integers(-(2**31), 2**31, size)
@@ -189,7 +189,7 @@ def adversarial(dtype: str, size: int, seed: int) -> NDArray[Any]:
 
 
 def assert_equals_numpy(got: Any, arrays: tuple[NDArray[Any], ...], operation: str) -> None:
-    """Shape, dtype and every bit, but for those of a NaN."""
+    """Shape, dtype and every bit, except those of NaN."""
     found, expected = got.get(), elementwise_reference(*arrays, operation=operation)
     assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
     numbers = ~np.isnan(expected)
@@ -224,7 +224,7 @@ def test_gpu_matrices(dtype: str) -> None:
 @pytest.mark.parametrize("dtype", COURSE_TYPES)
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_gpu_production(operation: str, dtype: str) -> None:
-    """Every size; operands that begin together on 16 bytes, together beside them, and each elsewhere."""
+    """Every size; operands aligned to 16 bytes, equally misaligned, and differently misaligned."""
     cupy = pytest.importorskip("cupy")
     operands = OPERATIONS[operation][1]
     for size in SIZES:

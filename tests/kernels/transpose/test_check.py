@@ -44,7 +44,7 @@ def test_a_transpose_is_one(shape: tuple[int, ...], dtype: str) -> None:
 @settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.integers(1, 9), max_size=4).map(tuple), st.sampled_from(DTYPES), st.integers(1, 50), st.data())
 def test_one_wrong_bit_is_always_found(shape: tuple[int, ...], dtype: str, tile: int, data: st.DataObject) -> None:
-    """Also in tiles so small that there are many of them, ragged."""
+    """Also with tiles so small that there are many, some ragged."""
     array = random_bits(shape, dtype, tile)
     found = turned(array)
     with pytest.MonkeyPatch.context() as patch:
@@ -95,5 +95,5 @@ def test_tiles_that_leave_something_out_are_noticed(by: str, monkeypatch: pytest
 
 
 def test_one_wrong_bit_of_every_size_of_element() -> None:
-    """Anywhere, in arrays that begin anywhere; of shapes with ragged tiles, and with axes of one element."""
+    """Anywhere, in unaligned arrays; shapes with ragged tiles, and with axes of one element."""
     assert cpp_cases.check_transposed() > 1000

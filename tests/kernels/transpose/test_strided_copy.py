@@ -1,4 +1,4 @@
-"""Copies of rows: which rows a permutation has, how they are launched; on a GPU their elements, against NumPy."""
+"""Copies of rows: the rows of a permutation and their launches; their elements on a GPU, against NumPy."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SHAPES_AND_AXES = st.lists(st.integers(1, 4), min_size=1, max_size=6).flatmap(
 @settings(max_examples=120, deadline=None)
 @given(SHAPES_AND_AXES)
 def test_rows_are_the_transposed_array(case: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
-    """Rows one after another are what NumPy makes; an answer of None is for one of the documented reasons."""
+    """The rows in order give NumPy's result; None only for a documented reason."""
     shape, axes = case
     array = np.arange(math.prod(shape)).reshape(shape)
     lengths, order = merged(shape, axes)
@@ -54,7 +54,7 @@ def test_rows_of_small_shapes() -> None:
 
 
 def test_launches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Units as wide as rows and addresses allow; every unit has a lane; no more rows than 32 bits count."""
+    """Units as wide as rows and alignment allow; every unit has a lane; row numbers fit 32 bits."""
     launches: list[tuple[Any, ...]] = []
     monkeypatch.setattr(
         nvrtc, "load", lambda source, instance: lambda *launch: launches.append((source, instance, *launch))
@@ -101,7 +101,7 @@ CASES: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = (
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", ["uint8", "int16", "float32", "float64", "complex128"])
 def test_gpu_rows(cp: Any, dtype: str) -> None:
-    """Rows of any length, in arrays that begin anywhere."""
+    """Rows of any length, in unaligned arrays."""
     for shape, axes in sizes(*CASES):
         size = math.prod(shape)
         whole = np.frombuffer(np.random.default_rng(size).bytes((size + 1) * np.dtype(dtype).itemsize), dtype)

@@ -1,4 +1,4 @@
-"""Several jobs in one command: what each prints and writes is what it prints and writes alone."""
+"""Several jobs in one command: each prints and writes the same as alone."""
 
 from __future__ import annotations
 

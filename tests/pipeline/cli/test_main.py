@@ -1,4 +1,4 @@
-"""The command line as its user meets it: what is printed where, and that it is right."""
+"""The command line as its user sees it: output on stdout and stderr, and right results."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def spawn(*words: object, **environment: str) -> subprocess.CompletedProcess[str
 
 
 def counts_of(run: Run, *words: object) -> dict[str, Any]:
-    """Result of a histogram that has to succeed; its values are underflow, the counts, overflow."""
+    """Result of a histogram that must succeed: underflow, the counts, overflow."""
     status, out, err = run("histogram", *words, "--json")
     assert (status, err) == (0, "")
     result: dict[str, Any] = json.loads(out)["result"]
@@ -72,7 +72,7 @@ def test_panel_of_the_recording(run: Run, bins: int) -> None:
 
 
 def test_first_ten_counts_are_those_of_the_course(run: Run, tmp_path: Path) -> None:
-    """Nothing but a file of 10-bit int32 samples has to be named."""
+    """A file of 10-bit int32 samples needs no options."""
     path = tmp_path / "data.bin"
     assert run("generate", path, "--samples", 5000) == (0, "", "")
     _, out, _ = run("histogram", path)
@@ -95,7 +95,7 @@ def test_json_is_one_object(run: Run) -> None:
 
 
 def test_streams_of_a_process(tmp_path: Path) -> None:
-    """The real thing: stdout is the object and nothing else, stderr is empty, the result file is there."""
+    """In a real process: stdout is the JSON object alone, stderr is empty, the result file exists."""
     path = tmp_path / "result.json"
     done = spawn("-m", "pipeline", "histogram", ECG, "--json", "-o", path)
     assert (done.returncode, done.stderr) == (0, "")
@@ -199,7 +199,7 @@ def test_progress_goes_to_stderr(run: Run, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_configuration(tmp_path: Path) -> None:
-    """A variable of the environment replaces a default, and a flag replaces both."""
+    """An environment variable overrides a default, and a flag overrides both."""
     environment = {"DASK_PIPELINE__CHUNK_SIZE": "108kB", "DASK_PIPELINE__BINS": "16", "DASK_PIPELINE__JSON": "true"}
     done = spawn("-m", "pipeline", "histogram", ECG, "--bins", 32, DASK_CONFIG=str(tmp_path), **environment)
     assert (done.returncode, done.stderr) == (0, "")
@@ -209,7 +209,7 @@ def test_configuration(tmp_path: Path) -> None:
 
 
 def test_help_is_light() -> None:
-    """No --help loads what takes a second to import."""
+    """No --help imports slow modules."""
     program = """if True:
         import sys
         from pipeline.cli.main import cli, main
