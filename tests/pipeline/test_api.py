@@ -1,4 +1,4 @@
-"""Jobs from Python, and a job of one's own."""
+"""Jobs from Python, and user-defined jobs."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_import_is_light() -> None:
         _ = pipeline.walk
 
 
-# --- a job of one's own -----------------------------------------------------------------------------------------------
+# --- a user-defined job -----------------------------------------------------------------------------------------------
 
 
 def test_example_is_short() -> None:

@@ -1,4 +1,4 @@
-"""Arrays in memory from Python: of any layout and byte order what NumPy says, or one clear line."""
+"""Arrays in memory from Python: NumPy's result for any layout and byte order, or one clear line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When the server that workers are forked from starts: first of all, where files are worth several processes."""
+"""The start of the fork server: before anything else, if the files are large enough for several processes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pipeline.cluster.fork_server import GPU_WORKER, WORKER
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The current one, with a file of 4,000 bytes."""
+    """The working folder, with a file of 4,000 bytes."""
     np.arange(1000, dtype=np.int32).tofile(tmp_path / "samples.bin")
     monkeypatch.chdir(tmp_path)
 

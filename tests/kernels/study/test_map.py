@@ -70,7 +70,7 @@ def test_kernels_are_in_the_order_of_the_variants() -> None:
     assert f"constexpr int THREADS = {gpu.THREADS};" in gpu.SOURCE.read_text(encoding="utf-8")
 
 
-# --- wrappers, on NumPy arrays in place of CuPy arrays -----------------------------------------------------------------
+# --- wrappers, on NumPy arrays in place of CuPy arrays ----------------------------------------------------------------
 
 
 def fake(shape: Any, dtype: Any = np.float32) -> Any:

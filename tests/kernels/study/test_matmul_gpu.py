@@ -53,8 +53,8 @@ def test_gpu_all_variants_agree(size: int, dtype: str) -> None:
 
     for kind in KINDS:
         shapes = ((size, size, size), (size, 37, 65), (70, size, 4))
-        # The emulator is slow: there one kind has every shape, of float64 around one tile only the squares, and the
-        # others have the largest square.
+        # The emulator is slow: one kind runs every shape (in float64 only squares around one tile), the
+        # others run only the largest square.
         fewer = shapes[: size == 33] if kind != "random" else shapes[:1] if dtype == "float64" and size > 1 else shapes
         for sizes in shapes if ON_GPU else fewer:
             arrays = matrices(kind, sizes, dtype)

@@ -42,7 +42,7 @@ def test_kernels_are_in_the_order_of_the_variants() -> None:
         assert f"constexpr int SECTOR = {sector};" in (nvrtc.KERNELS / name).read_text("utf-8")
 
 
-# --- wrappers, on NumPy arrays in place of CuPy arrays -----------------------------------------------------------------
+# --- wrappers, on NumPy arrays in place of CuPy arrays ----------------------------------------------------------------
 
 
 @pytest.fixture

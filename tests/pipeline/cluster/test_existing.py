@@ -239,7 +239,7 @@ def test_scheduler_file_that_cannot_be(path: str, content: str | None, text: str
 
 
 class StubClient:
-    """A client of a cluster with 4 threads per worker; `gpus` by worker, and the workers that declared theirs to Dask."""
+    """A client of a cluster with 4 threads per worker; `gpus` by worker; workers that declared theirs to Dask."""
 
     dashboard_link = ""
 

@@ -31,7 +31,7 @@ from workflows.array_job import Checked
 from workflows.regions import Bounds, Spec, in_rows, sizes
 
 pytestmark = pytest.mark.usefixtures("shared")
-CHECKED: list[int] = []  # elements in each call of the check; the cluster lives in this process
+CHECKED: list[int] = []  # elements in each call of the check; the cluster is in this process
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_rows_cover_once_in_regions_of_about_the_same_length(shape: tuple[int, .
     assert max(map(math.prod, lengths)) <= elements
     for axis, length in enumerate(shape):
         longest = max(region[axis] for region in lengths)
-        assert longest == -(-length // -(-length // longest))  # as many of less would not do
+        assert longest == -(-length // -(-length // longest))  # fewer bytes each would not suffice
 
 
 def test_one_element_at_a_time(tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ def test_error_in_any_piece_is_found_where_it_is(
 def test_memory_of_the_thread_is_for_what_is_read_at_once(
     source: Source, monkeypatch: pytest.MonkeyPatch, streams: bool
 ) -> None:
-    """Workflows that stream read part after part, all of which would be kept."""
+    """Streaming workflows read part after part, all of which would be kept in memory."""
     used: list[int] = []
 
     @contextmanager

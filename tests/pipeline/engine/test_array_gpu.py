@@ -38,7 +38,7 @@ DTYPES = ("bool", "uint8", "float16", ">i4", "float32", "int64", "complex64", ">
 
 @pytest.fixture
 def limits(cp: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
-    """Limits set on the device's memory pool. The emulator gets what only this module needs of a device."""
+    """The limits set on the device's memory pool. Adds to the emulator the calls that only this module needs."""
     found: list[int] = []
     pool = cp.get_default_memory_pool()
     given = getattr(pool, "set_limit", lambda size: None)
@@ -77,7 +77,7 @@ def job_of(folder: Path, workflow: Any, options: Any, *arrays: Any, limit: int |
 def test_any_dtype(
     tmp_path: Path, limits: list[int], dtype: str, shape: tuple[int, ...], direct: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Long rows go straight to the device, unless it cannot swap their dtype, and several threads write them."""
+    """Long rows are read straight to the device, unless it cannot swap their bytes; several threads write them."""
     monkeypatch.setattr(pipeline.engine.array_gpu, "DIRECT_FROM", defaultdict(lambda: 1 if direct else 2**20))
     if direct:
         monkeypatch.setattr(pipeline.engine.array_gpu, "PAGED_RUN", 1)
@@ -181,7 +181,7 @@ def test_limit_ends_with_the_job(limits: list[int], limited: bool, monkeypatch: 
 def test_kernels_are_loaded_before_anything_is_read(
     tmp_path: Path, limits: list[int], dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By computing on zeros, within the limit of memory, without a file."""
+    """By computing on zeros, within the memory limit, without reading a file."""
     monkeypatch.setattr(pipeline.gpu.devices, "find_devices", lambda: SimpleNamespace(usable=1))
     found: list[Any] = []
 
@@ -197,7 +197,7 @@ def test_kernels_are_loaded_before_anything_is_read(
     assert [(block.dtype, block.tolist()) for block in found] == [(expected.dtype, expected.tolist())]
     assert limits == [2**28] and os.listdir(tmp_path) == []
     streams = replace(on(planned), workflow=replace(TRANSPOSE, compute=compute, streams=True))
-    warm_up(streams, ((1, 3), (0, 2)))  # as many bytes as it computes may take long
+    warm_up(streams, ((1, 3), (0, 2)))  # computing a whole region may take long
     assert len(found) == 1
 
 

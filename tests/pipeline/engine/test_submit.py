@@ -1,4 +1,4 @@
-"""The window of tasks: how many are under way, the order of their results, and messages of failures."""
+"""The window of tasks: how many are in flight, the order of their results, and messages of failures."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Client:
 
 
 class Task(Future[str]):
-    """What the window uses of a Dask future."""
+    """The part of a Dask future that the window uses."""
 
     @property
     def status(self) -> str:
@@ -102,7 +102,7 @@ def test_as_many_are_under_way_as_keep_all_threads_busy(tasks: Tasks) -> None:
     for item in range(1, 50):
         tasks.finish(item)
         assert next(found) == texts(item)
-        assert len(tasks.started) == window_size + item  # one more for each that was done
+        assert len(tasks.started) == window_size + item  # one more for each that finished
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
@@ -121,7 +121,7 @@ def test_item_is_finished_with_the_last_of_its_tasks(tasks: Tasks, order: tuple[
 def test_failure_of_one_task_does_not_wait_for_the_other(
     tasks: Tasks, number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(submit, "ANSWER_SECONDS", 0.1)  # so that it ends where it does wait
+    monkeypatch.setattr(submit, "ANSWER_SECONDS", 0.1)  # so that it ends if it does wait
     found = tasks.results(3, 0)
     next(found)
     tasks.started[1][number].set_exception(PipelineError("planted"))

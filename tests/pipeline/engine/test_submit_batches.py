@@ -46,7 +46,7 @@ def test_batches_are_all_items_in_order_and_leave_enough_of_them(
     ("chunks", "tasks"), [(4, 4), (255, 255), (256, 128), (512, 128), (513, 129), (10_000, 2500), (10_001, 2501)]
 )
 def test_tasks_of_two_threads(chunks: int, tasks: int) -> None:
-    """A few chunks per task where there are thousands, and never so many that one thread works alone at the end."""
+    """A few chunks per task if there are thousands, but never so many that one thread works alone at the end."""
     found = batches(range(chunks), CHUNKS_OF_TASK, 2, TASKS)
     assert len(found) == tasks
     assert len(found[0]) <= max(1, chunks // 2 // 50)
@@ -54,7 +54,7 @@ def test_tasks_of_two_threads(chunks: int, tasks: int) -> None:
 
 @pytest.fixture
 def path(tmp_path: Path) -> str:
-    """2,000 samples, each of which says where it is."""
+    """2,000 samples whose values are their positions."""
     np.arange(2000, dtype=np.int32).tofile(tmp_path / "samples.bin")
     return str(tmp_path / "samples.bin")
 
@@ -66,7 +66,7 @@ def counted(path: str, verify: str = "full", **changes: Any) -> Outcome:
 
 @pytest.fixture
 def submitted(shared: None, workers: Workers, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """How many tasks of each kind Dask gets, with two threads, where 20 chunks are enough for tasks of three."""
+    """Number of tasks of each kind that Dask gets, with two threads, when 20 chunks suffice for tasks of three."""
     found: Counter[str] = Counter()
     submit = workers.client.submit
 

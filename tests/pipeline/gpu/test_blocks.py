@@ -1,4 +1,4 @@
-"""Streaming to a GPU in blocks as small as a limit of its memory makes them."""
+"""Streaming to a GPU in blocks that shrink with its memory limit."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_limit_does_not_matter_without_a_gpu(tmp_path: Path) -> None:
 
 @pytest.fixture(params=["threads of this project", "kvikio"])
 def gpu(cp: Any, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Any:
-    """The GPU, or the host in its place, either way of reading."""
+    """The GPU, or the host in its place, with either transfer path."""
     if not hasattr(cp.cuda, "Stream"):
         install(cp, monkeypatch)
     if request.param == "kvikio":
@@ -68,7 +68,7 @@ def blocks_of(source: Source, start: int, samples: int, nbytes: int) -> tuple[li
 @pytest.mark.parametrize("nbytes", [64, 100, 1000, 2**20])
 @pytest.mark.parametrize("dtype", ["<i4", ">i4", "<u2"])
 def test_blocks_are_the_file(tmp_path: Path, gpu: Any, dtype: str, nbytes: int) -> None:
-    """In several files, from any sample on."""
+    """Across several files, from any sample on."""
     samples = np.random.default_rng(0).integers(0, 1024, 1003).astype(dtype)
     for number, piece in enumerate(np.split(samples, [301, 302, 700])):
         (tmp_path / f"{number}.raw").write_bytes(b"12" + piece.tobytes())
@@ -86,7 +86,7 @@ def test_blocks_are_the_file(tmp_path: Path, gpu: Any, dtype: str, nbytes: int) 
 
 @pytest.mark.gpu
 def test_reads_under_way_are_waited_for_where_a_job_fails(tmp_path: Path, gpu: Any) -> None:
-    """Before the file is closed, and before others get the memory."""
+    """Before the file is closed, and before the memory is reused."""
     np.arange(1000, dtype=np.int32).tofile(tmp_path / "a.bin")
     (chunk,) = plan(open_source((str(tmp_path / "a.bin"),)), 2**30, "off", 0)
     with pytest.raises(RuntimeError, match="planted"), closing(device_blocks(chunk, Timeline(), 128)) as blocks:
@@ -112,7 +112,7 @@ def test_file_that_ends_early_is_told(tmp_path: Path, gpu: Any) -> None:
 
 @pytest.mark.hardware
 def test_larger_than_the_memory_that_it_may_take(tmp_path: Path) -> None:
-    """Blocks and the buffers for them shrink, the result is the same, and the next job has its own again."""
+    """Blocks and their buffers shrink, the result is the same, and the next job gets full-size ones."""
     import cupy
 
     read_device.release()
@@ -141,7 +141,7 @@ def test_larger_than_the_memory_that_it_may_take(tmp_path: Path) -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", ["<i4", ">i4", "<u2"])
 def test_blocks_of_what_is_no_byte_run_come_from_host_memory(gpu: Any, dtype: str) -> None:
-    """Between pieces of any size; of an array with a stride."""
+    """Across pieces of any size, of a strided array."""
     samples = np.random.default_rng(0).integers(0, 1024, (59, 17)).astype(dtype).T
     for nbytes in (64, 1000, 2**20):
         found, timeline = blocks_of(open_source((samples,)), 5, 990, nbytes)

@@ -1,4 +1,4 @@
-"""Which GPUs are used: a driver with four of them is planted, and packages that are there or not."""
+"""The choice of GPUs, with a fake driver of four GPUs, and packages that are installed or missing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ UUIDS = ("GPU-a1f0", "GPU-a2f0", "GPU-b300", "GPU-b301")
 
 
 class Nvml(ModuleType):
-    """As much of pynvml as is asked for."""
+    """The part of pynvml that is used."""
 
     class NVMLError(Exception):
         pass
@@ -38,7 +38,7 @@ class Nvml(ModuleType):
     def __init__(self) -> None:
         super().__init__("pynvml")
         self.uuids: tuple[str, ...] = UUIDS
-        self.mig: dict[int, tuple[str | None, ...]] = {}  # by GPU in that mode the instances; None where there is none
+        self.mig: dict[int, tuple[str | None, ...]] = {}  # MIG instances by GPU in that mode; None for no instance
         self.failing: dict[str, Exception] = {}
         self.open = 0
 
@@ -98,7 +98,7 @@ def nvml(monkeypatch: pytest.MonkeyPatch) -> Nvml:
 
 @pytest.fixture
 def installed(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """Version by distribution; modules are there when a distribution starts with their name."""
+    """Version by distribution; a module is importable if a distribution starts with its name."""
     planted = {"cupy-cuda13x": "14.0.1", "kvikio-cu13": "26.10.0"}
 
     def version(distribution: str) -> str:
@@ -135,14 +135,14 @@ def test_everything_is_there(nvml: Nvml) -> None:
         ("3,1", [3, 1]),
         (" 2 , 0 ", [2, 0]),
         ("GPU-b301,GPU-a1f0", [3, 0]),
-        ("GPU-a2,GPU-B300", [1, 2]),  # as much of the UUID as tells it from the others, in letters of any size
-        ("GPU-b3,GPU-a1", []),  # does not tell
+        ("GPU-a2,GPU-B300", [1, 2]),  # a unique prefix of the UUID, in upper or lower case
+        ("GPU-b3,GPU-a1", []),  # an ambiguous prefix
         ("GPU-", []),
         ("GPU-a2,0", [1]),  # all are what the first one is
         ("0,GPU-a2,1", [0]),
         ("1,0,1", []),  # a device named twice is an error
         ("GPU-a1f0,GPU-a1", []),
-        ("+1gpu,00", [1, 0]),  # a number is as much as begins like one
+        ("+1gpu,00", [1, 0]),  # only leading digits are a number
         (" GPU-a1f0", []),
         ("0,GPU-ffff,1", [0]),  # CUDA stops at the first entry that names no device
         ("1,4,0", [1]),
@@ -165,7 +165,7 @@ def test_cuda_visible_devices(visible: str, expected: list[int], monkeypatch: py
 @pytest.mark.usefixtures("installed")
 @pytest.mark.parametrize(("visible", "expected"), [("", []), ("GPU", []), ("GPU-a", [0]), ("0", [0]), ("1", [])])
 def test_the_only_gpu(nvml: Nvml, visible: str, expected: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    """An empty text is no beginning of its UUID."""
+    """The empty string is no prefix of a UUID."""
     nvml.uuids = UUIDS[:1]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     assert indices(find_devices()) == expected
@@ -218,7 +218,7 @@ def test_no_driver(nvml: Nvml, error: Exception) -> None:
 
 @pytest.mark.parametrize("call", ["init", "handle"])
 def test_driver_that_fails_says_how(nvml: Nvml, call: str) -> None:
-    """A lost GPU or a driver that was updated under way is not "no driver"."""
+    """A lost GPU, or a driver updated meanwhile, is not "no driver"."""
     nvml.failing[call] = Nvml.NVMLError("GPU is lost")
     found = find_devices()
     assert (found.gpus, found.missing, found.usable) == ((), "the NVIDIA driver fails: GPU is lost", 0)

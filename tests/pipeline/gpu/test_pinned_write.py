@@ -1,4 +1,4 @@
-"""Bytes from a device to where a file is mapped, by threads: all of them, each where it belongs."""
+"""Threaded writes from a device to a mapped file: all bytes in place."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def mapping(tmp_path: Path) -> Iterator[np.ndarray[Any, np.dtype[np.uint8]]]:
 def test_bytes_are_written_where_they_belong(
     mapping: Any, threads: int, part_bytes: int, runs: int, run_bytes: int, stride: int
 ) -> None:
-    """In runs shorter and longer than a part; what lies between them stays."""
+    """In runs shorter and longer than a part; bytes between them stay."""
     if runs * run_bytes // part_bytes > 5000:
         pytest.skip("too many parts for a driver in Python")
     writer = HostWriter(HostDriver(), threads, part_bytes)
     content = np.random.default_rng(0).integers(1, 256, runs * run_bytes, np.uint8)
     starts = 5 + stride * np.arange(runs)
-    for number in (0, 1):  # with buffers that were used before
+    for number in (0, 1):  # with reused buffers
         source = Target(len(content))
         source.host[:] = content + np.uint8(number)
         pending = writer.write(source, run_bytes, mapping.ctypes.data + starts)
@@ -52,7 +52,7 @@ def test_bytes_are_written_where_they_belong(
 
 
 def test_many_writes_at_once(mapping: Any) -> None:
-    """Each where it belongs, whoever waits first."""
+    """Each in its place, whoever waits first."""
     writer = HostWriter(HostDriver(), 4, 16)
     contents = np.random.default_rng(0).integers(0, 256, (40, 500), np.uint8)
 

@@ -1,4 +1,4 @@
-"""Regions of arrays in files: what is read is the slice."""
+"""Regions of arrays in files: reading gives the slice."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_raw_files_follow_one_another(tmp_path: Path) -> None:
 
 
 def runs(shape: tuple[int, ...], dtype: str, region: Bounds) -> tuple[int, list[int]]:
-    """Bytes of a run, and where each begins, of a region of an array in one file."""
+    """Run length in bytes, and offset of each run, of a region of an array in one file."""
     spec = Spec(shape, np.dtype(dtype))
     array = ArrayFile(spec, (Piece("", 0, spec.nbytes, spec.nbytes, None),))
     found = [(first + start, at, nbytes) for _, first, runs in array.parts(region) for start, at, nbytes in runs]
@@ -71,7 +71,7 @@ def runs(shape: tuple[int, ...], dtype: str, region: Bounds) -> tuple[int, list[
 @TINY
 @given(shape=shapes, data=st.data())
 def test_runs_are_where_the_elements_lie(shape: tuple[int, ...], data: st.DataObject) -> None:
-    """One after another they are the region, and as few as can be of one length."""
+    """In order they make up the region, in as few runs of equal length as possible."""
     region = data.draw(bounds_in(shape))
     places = part(np.arange(math.prod(shape)).reshape(shape), region).reshape(-1)
     length, starts = runs(shape, "V3", region)
@@ -114,7 +114,7 @@ def test_fortran_order_that_is_turned_wrongly_is_noticed(tmp_path: Path, monkeyp
 
 
 def test_memory_is_the_callers(tmp_path: Path) -> None:
-    """What has the order of bytes that is wanted is read to where it was asked for."""
+    """Data in the wanted byte order is read straight to its destination."""
     made: list[NDArray[Any]] = []
 
     def allocate(shape: Any, dtype: Any) -> NDArray[Any]:

@@ -1,4 +1,4 @@
-"""Many runs of a file in one call: the same bytes, and which runs could not be read."""
+"""Many runs of a file in one call: the same bytes, and the runs that could not be read."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_nothing_is_read_without_a_compiler(data: NDArray[np.uint8], monkeypatch
 
 @pytest.mark.parametrize("missing", ["compiler", "cache"])
 def test_runs_that_are_left_are_read_one_by_one(tmp_path: Path, missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a compiler, and where runs are not cached."""
+    """Without a compiler, and if runs are not cached."""
     if missing == "compiler":
         monkeypatch.setattr(cxx, "library", lambda source: None)
     else:

@@ -1,4 +1,4 @@
-"""Inputs and references are computed once for all cases that cannot tell them apart, and never for others."""
+"""Inputs and references are computed once for all cases that share them, and not reused for others."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ RADII = [case("double", parameters=parameters(radius=radius, block=block)) for r
 
 
 class Counted:
-    """A reference that counts how often it is asked."""
+    """A reference that counts its calls."""
 
     def __init__(self, compute: Any) -> None:
         self.compute = compute

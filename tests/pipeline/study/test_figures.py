@@ -1,4 +1,4 @@
-"""Where every measurement lands in a picture."""
+"""The place of every measurement in a figure."""
 
 from __future__ import annotations
 

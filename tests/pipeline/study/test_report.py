@@ -1,4 +1,4 @@
-"""What a study leaves behind: Markdown, CSV and JSON that say the same, and a summary that fits a terminal."""
+"""Reports of a study: consistent Markdown, CSV and JSON, and a summary that fits a terminal."""
 
 from __future__ import annotations
 
