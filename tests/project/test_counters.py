@@ -8,7 +8,7 @@ from tests.benchmarks.counters import CASES, MARK, METRICS, STALLS, UNITS, by_ca
 
 BUSY, WAITING = METRICS["instructions issued, % of peak"], STALLS["waiting for barriers, warps"]
 BOX = "void box<float16, double, 128, 9, 2>(const T1 *, T1 *, long long)"
-# Output of ncu and of the program that it runs: the table starts with the line of names.
+# Output of ncu and of the profiled program: the table starts with the header line.
 TABLE = """==WARNING== Note: Running with unmodified GPU clocks. Results may be inconsistent.
 ==PROF== Connected to process 1683 (/usr/bin/python3.12)
 ==PROF== Disconnected from process 1683
@@ -53,7 +53,7 @@ def test_every_unit(unit: str) -> None:
 
 
 def test_kernels_of_cases() -> None:
-    """Each belongs to the mark before it; of several launches of a kernel the longest counts, in any position."""
+    """Each belongs to the marker before it; the longest of several launches of a kernel counts."""
     other = "void box_range<float>(const T1 *, long long)"
     launched = [(MARK, "1"), (other, "9"), (BOX, "70"), (BOX, "90"), (BOX, "80"), (MARK, "1"), (BOX, "60")]
     table = TABLE + "".join(

@@ -1,4 +1,4 @@
-"""The histogram job: its options, what it reports, and every form of its result."""
+"""The histogram job: its options, its report, and every form of its result."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_labels() -> None:
 
 
 def example(options: HistogramOptions) -> HistogramResult:
-    """Another count in every slot, one of them beyond what a float64 holds."""
+    """A different count in every slot, one of them not representable in float64."""
     slots = np.arange(10, 10 + len(options.all_edges) + 2)
     slots[2] = 2**60 + 1
     result: HistogramResult = HISTOGRAM.finalize(slots, options)
@@ -166,7 +166,7 @@ def test_uhi_is_what_boost_histogram_reads(options: HistogramOptions) -> None:
 
 
 def test_uhi_schema_would_object() -> None:
-    """The schema is strict enough for the test above to mean something."""
+    """The schema rejects wrong documents, so the test above is meaningful."""
     document = example(REGULAR).to_uhi()
     document["axes"][0]["type"] = "even"
     with pytest.raises(Exception, match="axes"):

@@ -51,7 +51,7 @@ def by_numpy(operation: str, *arrays: NDArray[Any]) -> NDArray[Any]:
 
 
 def special(dtype: str) -> NDArray[Any]:
-    """Numbers of every kind, among them those that overflow, underflow or give NaN."""
+    """Numbers of every kind, including some that overflow, underflow or give NaN."""
     if dtype in INTEGERS:
         info = np.iinfo(dtype)
         values = {0, 1, 2, 3, 7, info.min, info.max, info.min // 2, info.max // 2 + 1, info.max - 1}
@@ -108,7 +108,7 @@ def test_result_is_that_of_numpy(
 
 
 def computed(operation: str, *arrays: Any) -> Any:
-    """By the job's own functions, without files."""
+    """By the job's functions, without files."""
     options, specs = MapOptions(operation), [Spec(array.shape, array.dtype) for array in arrays]
     output = MAP.outline(specs, options)
     return MAP.compute(arrays, all_of(output), specs, options)
@@ -144,7 +144,7 @@ def test_every_three_dtypes_are_promoted_as_by_numpy() -> None:
 def test_device_makes_the_same_bits(cp: Any, operation: str, dtypes: tuple[str, str]) -> None:
     a, b = special(dtypes[0])[:, None], special(dtypes[1])
     more = [special(dtypes[1])[::-1].copy()] if OPERANDS[operation] == 3 else []
-    with np.errstate(all="ignore"):  # the emulator warns, a device does not
+    with np.errstate(all="ignore"):  # the emulator warns, a GPU does not
         found = computed(operation, *(cp.asarray(array) for array in (a, b, *more))).get()
     expected = computed(operation, a, b, *more)
     assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
@@ -186,7 +186,7 @@ def test_unknown_operation_is_refused() -> None:
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("operation", ["add", "minimum", "multiply-add"])
 def test_one_planted_error_is_always_found(operation: str, dtype: str) -> None:
-    """A single bit of any element; bits of a NaN that leave it a NaN do not count."""
+    """A single flipped bit of any element; other payloads of a NaN do not count."""
     random = np.random.default_rng(1)
     arrays = [random.integers(0, 100, (20, 30)).astype(dtype) for _ in range(OPERANDS[operation])]
     arrays[0][:2, :7] = special(dtype)[:7]

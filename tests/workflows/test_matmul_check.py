@@ -41,7 +41,7 @@ def checked(a: Array, b: Array, found: Array, seed: int) -> Checked:
 
 
 def noticed(a: Array, b: Array, found: Array) -> Array:
-    """Errors from which on a single wrong element is certainly found: twice the bound of its row, in its own scale."""
+    """The least error at which a single wrong element is certainly caught: twice the bound of its row, in its scale."""
     format = FORMATS[found.dtype.name]
     check = FloatCheck(lambda: iter([(a, b)]), found, format, np.random.default_rng(0))
     scales = np.ldexp(1.0, check.scales[0]) * np.ldexp(1.0, check.scales[1])
@@ -61,7 +61,7 @@ def planted(found: Array, place: tuple[int, ...], error: float) -> Array:
 
 @pytest.fixture
 def nothing_recomputed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leaves errors to the sums with random vectors."""
+    """Leave all errors to the sums with random vectors."""
     monkeypatch.setattr(reference.Sample, "wrong", lambda *_: [])
 
 
@@ -120,7 +120,7 @@ def test_right_products_of_any_kinds_pass(dtype: str) -> None:
 def test_errors_that_hide_one_another_escape_no_more_often_than_stated(
     monkeypatch: pytest.MonkeyPatch, vectors: int
 ) -> None:
-    """Two errors of the same size in a row: half of the random signs hide them."""
+    """Two equal errors in a row: half of the random signs cancel them."""
     monkeypatch.setattr(freivalds, "VECTORS", vectors)
     monkeypatch.setattr(FloatCheck, "escape", 2.0**-vectors)
     a, b = factors("ordinary", "float64", 5, 30, 9)

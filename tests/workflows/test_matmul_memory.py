@@ -1,4 +1,4 @@
-"""Device memory of a product: the plan, what is really allocated, and a limit."""
+"""Device memory of a product: the plan, the actual allocations, and a limit."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.cases.matmul import factors, same_bits
 from workflows.matmul import COPIES, MATMUL, MatmulOptions
 from workflows.regions import Bounds, Spec, sizes
 
-SMALL = 1024  # bytes of counters, and of planes that begin at multiples of 16
+SMALL = 1024  # bytes of counters, and of padding planes to 16 bytes
 PAIRS = [("float16", "float16"), ("float32", "float32"), ("float64", "float64"), ("float32", "float64"),
          ("int8", "int8"), ("uint16", "int64")]  # fmt: skip
 
@@ -87,7 +87,7 @@ def test_no_more_is_allocated_than_planned(
     specs = [Spec(array.shape, array.dtype) for array in (a, b)]
     region = ((0, shape[0]), (0, shape[2]))
     MATMUL.compute(read, region, specs, MatmulOptions())
-    slabs = -(-shape[1] // 64)  # each of which is freed before the next one
+    slabs = -(-shape[1] // 64)  # each is freed before the next one
     assert max(taken) <= sum(taken) <= slabs * bytes_of(specs, region) + SMALL
 
 

@@ -1,4 +1,4 @@
-"""`python -m pipeline reduce` from files to every form of output, however the work is cut; lies; bad input."""
+"""`python -m pipeline reduce` from files to every form of output, for all chunk sizes; planted errors; bad input."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_panel() -> None:
     lines = done.stdout.splitlines()
     assert lines[0].startswith("reduce of ") and lines[2].split() == ["samples", "108,000"]
     assert "sum        107025651" in lines and lines[-1].startswith("verdict")
-    assert "▁" not in done.stdout  # there is no shape to draw
+    assert "▁" not in done.stdout  # there is nothing to draw
 
 
 def test_bad_options() -> None:
@@ -157,7 +157,7 @@ def test_one_wrong_bit_is_caught_and_named(tmp_path: Path, position: int, name: 
 @pytest.mark.parametrize("shape", [(0,), (3, 0)])
 @pytest.mark.parametrize("dtype", ["int16", ">f4", "float64", "uint64"])
 def test_empty_array(tmp_path: Path, dtype: str, shape: tuple[int, ...]) -> None:
-    """As in NumPy, but for extremes and their places, which there raise."""
+    """As in NumPy, except for extremes and their positions, for which NumPy raises."""
     array = np.zeros(shape, dtype)
     np.save(tmp_path / "a.npy", array)
     found = reduced(str(tmp_path / "a.npy"), "--op", EVERYTHING)

@@ -1,4 +1,4 @@
-"""Stencils region by region: every boundary, dtype, axis and cut against the definition; every planted error named."""
+"""Stencils region by region against the definition: every boundary, dtype, axis and cut; planted errors are named."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def expected_by_integers(x: NDArray[Any], radius: int, boundary: str) -> NDArray
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_any_floats_any_cut(data: Any) -> None:
-    """Subnormal numbers, near the largest, of all exponents; in half of the examples also infinities and NaN."""
+    """Subnormal numbers, near the largest, of all exponents; infinities and NaN in half of the examples."""
     dtype = data.draw(st.sampled_from(FLOATS))
     special = data.draw(st.booleans())
     floats = st.floats(width=int(dtype[5:]), allow_nan=special, allow_infinity=special)
@@ -154,7 +154,7 @@ def test_weighted_sums_are_within_their_bound(seed: int, radius: int, dtype: str
 
 
 def planted(value: Any, random: np.random.Generator) -> Any:
-    """A wrong value: the nearest there is, or further off."""
+    """A wrong value: the next float, or one further off."""
     if value.dtype.kind != "f":
         return value.dtype.type(int(value) + int(random.choice([1, -1, 2**20, -(2**20)])))
     nearest = np.nextafter(value, value.dtype.type(random.choice([np.inf, -np.inf])))

@@ -42,7 +42,7 @@ def test_disagreement(dtype: str, radius: int) -> None:
 
 
 def rows(**ms: float) -> list[Row]:
-    """Rows of the study; those of `<variant>_<radius>` take so long, broken ones were caught unless 0."""
+    """Rows of the study with times by `<variant>_<radius>`; broken variants were caught unless 0."""
     found = []
     for case in STUDY.cases:
         radius = case.parameters["radius"]
@@ -76,7 +76,7 @@ def test_conclusions(number: int, holding: dict[str, float], failing: dict[str, 
 @pytest.mark.gpu
 @pytest.mark.hardware
 def test_course_size_on_gpu() -> None:
-    """Every variant on the data of the course: the right ones agree, the broken ones are caught."""
+    """Every variant on the course's data: right ones agree, broken ones are caught."""
     import cupy
 
     for case in STUDY.cases:
