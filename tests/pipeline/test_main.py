@@ -39,12 +39,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_command_starts_it_first_where_files_are_for_several_gpus(
     words: list[str], gpus: int, small: int, starts: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found: list[Any] = []
-    monkeypatch.setattr(pipeline.cluster.fork_server, "start", found.append)
+    calls: list[Any] = []
+    monkeypatch.setattr(pipeline.cluster.fork_server, "start", calls.append)
     monkeypatch.setattr(pipeline.gpu.devices, "find_devices", lambda: SimpleNamespace(usable=gpus))
     monkeypatch.setattr(pipeline.cluster.placement, "SMALL_BYTES", small)
     pipeline.__main__.expect_processes(words)
-    assert found == [GPU_WORKER] * starts
+    assert calls == [GPU_WORKER] * starts
 
 
 @pytest.mark.parametrize(
@@ -58,11 +58,11 @@ def test_command_starts_it_first_where_files_are_for_several_gpus(
 def test_command_starts_it_first_where_files_are_for_several_cores(
     job: str, compiler: str | None, gpus: int, cores: int, nbytes: int, starts: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found: list[Any] = []
-    monkeypatch.setattr(pipeline.cluster.fork_server, "start", found.append)
+    calls: list[Any] = []
+    monkeypatch.setattr(pipeline.cluster.fork_server, "start", calls.append)
     monkeypatch.setattr(pipeline.gpu.devices, "find_devices", lambda: SimpleNamespace(usable=gpus))
     monkeypatch.setattr(pipeline.threads, "cores", lambda: cores)
     monkeypatch.setattr(cxx, "compiler", lambda: compiler and (compiler,))
     monkeypatch.setattr(pipeline.cluster.placement, "PROCESSES_FROM_BYTES", nbytes)
     pipeline.__main__.expect_processes([job, "samples.bin"])
-    assert found == [WORKER] * starts
+    assert calls == [WORKER] * starts

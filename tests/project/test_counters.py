@@ -47,9 +47,9 @@ def test_counters_of_a_launch() -> None:
 @pytest.mark.parametrize("unit", UNITS)
 def test_every_unit(unit: str) -> None:
     """Times become microseconds, sizes bytes, from both spellings that versions of ncu use."""
-    ((_, found),) = launches(TABLE + rows(0, BOX, (BUSY, unit, "2")))
+    ((_, counters),) = launches(TABLE + rows(0, BOX, (BUSY, unit, "2")))
     scale = {"n": 1e-3, "u": 1, "ms": 1e3, "b": 1, "K": 1e3, "M": 1e6, "G": 1e9}
-    assert found[BUSY] == pytest.approx(2 * next(scale[begin] for begin in scale if unit.startswith(begin)))
+    assert counters[BUSY] == pytest.approx(2 * next(scale[begin] for begin in scale if unit.startswith(begin)))
 
 
 def test_kernels_of_cases() -> None:

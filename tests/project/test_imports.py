@@ -130,8 +130,8 @@ def test_imports_are_found() -> None:
     names = {"numpy", "dask.array", "pipeline.engine.aggregate.run", "pipeline.engine.array", "..neighbour", "cupy",
              "kernels.", "rich.table"}  # fmt: skip
     assert set(imported(tree)) == names
-    found = {module_of(name) for name in names}
-    assert found == {"pipeline.engine.aggregate", "pipeline.engine.array", "kernels", None}
+    modules = {module_of(name) for name in names}
+    assert modules == {"pipeline.engine.aggregate", "pipeline.engine.array", "kernels", None}
     assert set(imported(ast.parse("names = ['rich.table']\nimport_module(computed())"))) == {"rich.table"}
 
 
@@ -179,7 +179,7 @@ def test_no_circle_of_imports() -> None:
 
 
 def test_includes_stay_in_their_family() -> None:
-    """CUDA includes headers relative to `kernels/`, C++ those beside it; all exist, and no family includes another's."""
+    """CUDA includes headers relative to `kernels/`, C++ those beside it; all exist; no family includes another's."""
     assert [problem for path in SOURCES for problem in wrong_includes(path, path.read_text())] == []
 
 

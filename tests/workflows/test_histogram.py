@@ -92,13 +92,13 @@ def test_survey_gives_the_range() -> None:
     ]
     assert (survey.needed(auto), needed) == (True, [False, False])
     samples = np.array([np.nan, 4, np.inf, -2], np.float32)
-    found = survey.workflow.finalize(survey.workflow.compute(samples, auto), auto)
-    assert survey.resolve(auto, found).all_edges.tolist() == [-2, 0, 2, 4]
+    extremes = survey.workflow.finalize(survey.workflow.compute(samples, auto), auto)
+    assert survey.resolve(auto, extremes).all_edges.tolist() == [-2, 0, 2, 4]
     assert survey.resolve(auto, np.array([5.0, 5.0])).range == (4.5, 5.5)  # as NumPy widens it
     with pytest.raises(ValueError, match="--range auto: expected at least one finite sample, got none"):
         survey.resolve(auto, survey.workflow.compute(np.full(3, np.nan), auto))
     (never_nan,) = survey.workflow.invariants
-    assert never_nan(found, 4) is None
+    assert never_nan(extremes, 4) is None
     assert never_nan(np.array([np.nan, 1.0]), 4) == "a finite range is never NaN"
     assert [survey.workflow.label(position, auto) for position in (0, 1)] == ["minimum", "maximum"]
 

@@ -75,9 +75,9 @@ def test_no_more_is_allocated_than_planned(
         make = getattr(cp, name)
 
         def counted(shape: Any, dtype: Any = float, make: Any = make) -> Any:
-            found = make(shape, dtype)
-            taken.append(found.nbytes)
-            return found
+            got = make(shape, dtype)
+            taken.append(got.nbytes)
+            return got
 
         monkeypatch.setattr(cp, name, counted)
 
@@ -104,12 +104,12 @@ def test_a_limit_of_device_memory_holds(tmp_path: Path, pair: tuple[str, str]) -
     for name, array in (("a", a), ("b", b)):
         np.save(tmp_path / f"{name}.npy", array)
         sources.append(open_source((str(tmp_path / f"{name}.npy"),), samples=False))
-    found = []
+    products = []
     for device in ("gpu", "cpu"):
         path = tmp_path / f"{device}.npy"
         run_array(MATMUL, MatmulOptions(), sources, str(path), Settings(Placement(device=device), verify="off",
                   device_memory_limit=2**26 if device == "gpu" else None))  # fmt: skip
-        found.append(np.load(path))
+        products.append(np.load(path))
         if device == "gpu":
             assert cupy.get_default_memory_pool().total_bytes() <= 2**26
-    same_bits(*found)
+    same_bits(*products)

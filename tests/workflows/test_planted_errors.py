@@ -94,17 +94,17 @@ def all_are_found(workflow: Any, options: Any, source: Source, faults: Sequence[
     """With `--verify full` only the right partial passes."""
     random = np.random.default_rng(seed)
     (chunk,) = plan(source, 2**30, "full", 0)
-    found, right = trial(workflow, options, chunk)
-    assert found is None
+    mismatch, right = trial(workflow, options, chunk)
+    assert mismatch is None
     reference = recompute_chunk(Pass((Job(workflow, options),), "cpu"), chunk)
     known: dict[bytes, Partial] = {}
     wrong = 0
     while wrong < TRIALS:
         fault = faults[random.integers(len(faults))]
         planted = Planted(workflow, int(random.integers(SAMPLES)), fault, random, known)
-        found, partial = trial(planted.workflow(), options, chunk, reference)
+        mismatch, partial = trial(planted.workflow(), options, chunk, reference)
         differs = not np.array_equal(partial, right)  # the minimum of one block may be wrong, but not that of all
-        assert (found is not None) == differs
+        assert (mismatch is not None) == differs
         wrong += differs
 
 
@@ -114,7 +114,7 @@ def found_in_samples(workflow: Any, options: Any, source: Source, fault: Fault) 
     The check catches an error in sampled data; an invariant may catch others.
     """
     random = np.random.default_rng(8)
-    found, promised, variance = 0, 0.0, 0.0
+    caught, promised, variance = 0, 0.0, 0.0
     known: dict[bytes, Partial] = {}
     for seed in range(SAMPLED_TRIALS):
         chunks = plan(source, 1001 * source.dtype.itemsize, "sample", seed)
@@ -126,10 +126,10 @@ def found_in_samples(workflow: Any, options: Any, source: Source, fault: Fault) 
         mismatch, _ = trial(planted.workflow(), options, chunk)
         if 0 <= at - chunk.start - chunk.checked.start < chunk.checked.samples:
             assert mismatch
-        found += mismatch is not None
+        caught += mismatch is not None
         promised, variance = promised + share, variance + share * (1 - share)
-    assert found >= promised - 4 * math.sqrt(variance)
-    return found, promised + 4 * math.sqrt(variance)
+    assert caught >= promised - 4 * math.sqrt(variance)
+    return caught, promised + 4 * math.sqrt(variance)
 
 
 # --- reduce -----------------------------------------------------------------------------------------------------------
@@ -189,8 +189,8 @@ def test_a_sample_finds_wrong_reductions_as_often_as_it_says(op: str, tmp_path: 
     source = written(tmp_path, case("ordinary", "float32", SAMPLES))
     # For a sum, the last bit of its rounded value; otherwise the next number or position.
     fault = faults_of(op)[2 if op in WORDS else 1 if op in ENTRIES else 0]
-    found, most = found_in_samples(REDUCE, ReduceOptions(op), source, fault)
-    assert found <= most or op == "count"  # invariants catch most of these
+    caught, most = found_in_samples(REDUCE, ReduceOptions(op), source, fault)
+    assert caught <= most or op == "count"  # invariants catch most of these
 
 
 # --- histogram --------------------------------------------------------------------------------------------------------
@@ -233,8 +233,8 @@ def test_every_wrong_count_is_found(fault: Fault, tmp_path: Path) -> None:
 
 def test_a_sample_finds_counts_that_moved_as_often_as_it_says(tmp_path: Path) -> None:
     source, options = histogram_source(tmp_path)
-    found, most = found_in_samples(HISTOGRAM, options, source, moved)
-    assert found <= most
+    caught, most = found_in_samples(HISTOGRAM, options, source, moved)
+    assert caught <= most
 
 
 @pytest.mark.parametrize("fault", [lost, counted_twice])

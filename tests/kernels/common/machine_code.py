@@ -42,40 +42,40 @@ def _map_study() -> list[str]:
 
 
 def _matmul() -> list[str]:
-    found = []
+    names = []
     for c_type in matmul.C_TYPES.values():
         for name in ("blocks_1d", "blocks_2d", "uncoalesced", "unrolled", "whole_rows", "past_the_end"):
-            found.append(f"{name}<{c_type}>")
+            names.append(f"{name}<{c_type}>")
         for width in matmul.WIDTHS:
-            found += [f"shared_tile<{c_type}, {width}>", f"missing_barrier<{c_type}, {width}>"]
+            names += [f"shared_tile<{c_type}, {width}>", f"missing_barrier<{c_type}, {width}>"]
         for micro in matmul.MICROS:
-            found += [f"register_tiled<{c_type}, {micro}, {aligned}>" for aligned in ("true", "false")]
-    return found
+            names += [f"register_tiled<{c_type}, {micro}, {aligned}>" for aligned in ("true", "false")]
+    return names
 
 
 def _reduction() -> list[str]:
-    found = ["float_drift"]
+    names = ["float_drift"]
     for name in reduce.INSTANCES:
         operations = {"atomic_max": ("Max",), "float_drift": ()}.get(name, ("Sum", "Max"))
-        found += [f"{name}<{op}<{c_type}>>" for op in operations for c_type in reduce.COURSE_TYPES.values()]
-    return found
+        names += [f"{name}<{op}<{c_type}>>" for op in operations for c_type in reduce.COURSE_TYPES.values()]
+    return names
 
 
 def _stencil() -> list[str]:
-    found = []
+    names = []
     for c_type in stencil.COURSE_TYPES.values():
-        found += [f"global_memory<{c_type}>", f"past_the_end<{c_type}>"]
-        found += [f"shared_halo<{c_type}, {barrier}>" for barrier in ("true", "false")]
-    return found
+        names += [f"global_memory<{c_type}>", f"past_the_end<{c_type}>"]
+        names += [f"shared_halo<{c_type}, {barrier}>" for barrier in ("true", "false")]
+    return names
 
 
 def _transpose_study() -> list[str]:
-    found = []
+    names = []
     for c_type in transpose.UINT_OF_SIZE.values():
-        found += [f"{name}<{c_type}, 32>" for name in ("missing_barrier", "past_the_end")]
+        names += [f"{name}<{c_type}, 32>" for name in ("missing_barrier", "past_the_end")]
         for tile in transpose_study.TILES:
-            found += [f"{name}<{c_type}, {tile}>" for name in ("naive", "shared_tile", "padded_tile")]
-    return found
+            names += [f"{name}<{c_type}, {tile}>" for name in ("naive", "shared_tile", "padded_tile")]
+    return names
 
 
 def _reduce(architecture: str) -> list[str]:
@@ -87,25 +87,25 @@ def _reduce(architecture: str) -> list[str]:
 def _residue(architecture: str) -> list[str]:
     """One of each kind. On one architecture also splits into the fewest and the most moduli that a dtype needs, and
     reconstruction from any number: other numbers of moduli only change loop lengths."""
-    found = list(residue.INSTANCES)
+    names = list(residue.INSTANCES)
     if architecture != device.HOPPER:
-        return found
-    found += [tiles.HOPPER.kernel]
+        return names
+    names += [tiles.HOPPER.kernel]
     for name, c_type in residue.C_TYPES.items():
         own = bits_of(np.dtype(name))
         others = (own, own) if name in FORMATS else (7, 64)
         counts = [moduli_for(own + other, inner) for other, inner in zip(others, (1, MOST_PRODUCTS), strict=True)]
-        found += [
+        names += [
             f"split<{c_type}, {count}, {columns}, {in_pieces}>"
             for count, columns in zip(counts, ("true", "false"), strict=True)
             for in_pieces in ("true", "false")
         ]
         if name in FORMATS:
-            found += [f"finish_floats<{c_type}, {count}>" for count in range(counts[0], counts[1] + 1)]
+            names += [f"finish_floats<{c_type}, {count}>" for count in range(counts[0], counts[1] + 1)]
     least, most = moduli_for(14, 1), moduli_for(128, MOST_PRODUCTS)
-    found += [f"finish_integers<i64, {count}>" for count in range(least, most + 1)]
-    found += [f"finish_integers<int, {count}>" for count in (least, most)]
-    return list(dict.fromkeys(found))
+    names += [f"finish_integers<i64, {count}>" for count in range(least, most + 1)]
+    names += [f"finish_integers<int, {count}>" for count in (least, most)]
+    return list(dict.fromkeys(names))
 
 
 def _small(architecture: str) -> list[str]:

@@ -46,10 +46,10 @@ def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 @pytest.fixture
 def runs(monkeypatch: pytest.MonkeyPatch) -> list[Sequence[str]]:
     """Command lines of compilers that were run."""
-    found: list[Sequence[str]] = []
+    commands: list[Sequence[str]] = []
     run = cxx._run
-    monkeypatch.setattr(cxx, "_run", lambda command: (found.append(command), run(command)))
-    return found
+    monkeypatch.setattr(cxx, "_run", lambda command: (commands.append(command), run(command)))
+    return commands
 
 
 def answer(sources: Path) -> int | None:
@@ -173,8 +173,8 @@ def test_processes_compile_at_the_same_time(sources: Path) -> None:
 
 
 def test_features_are_those_of_one_processor() -> None:
-    found = cxx.features()
-    assert found.count("\n") <= 1 and len(found) > len(os.uname().machine)
+    got = cxx.features()
+    assert got.count("\n") <= 1 and len(got) > len(os.uname().machine)
 
 
 def test_kernels_are_compiled_here() -> None:

@@ -86,18 +86,18 @@ def test_unaligned_transposes_load_before_they_store(itemsize: int) -> None:
     """The loads of a tile are in flight together: no store comes between them."""
     require_compiler()
     (kernel,) = inspect(nvrtc.KERNELS / "transpose/unaligned.cu", {"unaligned": unaligned.instance(itemsize)}, "sm_90a")
-    found = re.findall(r"\b(LDG|STS)\b", "\n".join(kernel.listing))
-    loads = found.count("LDG")
-    assert loads > 8 and found == ["LDG"] * loads + ["STS"] * loads, found
+    accesses = re.findall(r"\b(LDG|STS)\b", "\n".join(kernel.listing))
+    loads = accesses.count("LDG")
+    assert loads > 8 and accesses == ["LDG"] * loads + ["STS"] * loads, accesses
 
 
 def test_every_source_is_compiled() -> None:
     assert set(INSTANCES) == set(map(stem_of, sources())) == set(PRODUCTION)
     assert {architecture for _, architecture in TASKS} == set(ARCHITECTURES)
     for stem, instances in INSTANCES.items():
-        found = [instances(architecture) for architecture in ARCHITECTURES]
-        assert sum(map(bool, found)) == (1 if stem in ON_HOPPER else len(found)), stem
-        assert all(len(set(names)) == len(names) for names in found), stem
+        compiled_for = [instances(architecture) for architecture in ARCHITECTURES]
+        assert sum(map(bool, compiled_for)) == (1 if stem in ON_HOPPER else len(compiled_for)), stem
+        assert all(len(set(names)) == len(names) for names in compiled_for), stem
 
 
 @pytest.mark.parametrize(("one", "other"), TWINS.items())

@@ -208,12 +208,12 @@ def test_kernels_may_have_all_of_the_device_s_shared_memory(monkeypatch: pytest.
     ) | {"MaxSharedMemoryPerBlockOptin": 232448}  # fmt: skip
     fake = SimpleNamespace(attributes=attributes, compute_capability="80")
     cuda = SimpleNamespace(driver=driver, Device=lambda number: fake)
-    for name, found in (
+    for name, stand_in in (
         ("cupy", SimpleNamespace(cuda=cuda)),
         ("cupy.cuda", cuda),
         ("cupy.cuda.function", SimpleNamespace(Module=lambda: module)),
     ):
-        monkeypatch.setitem(sys.modules, name, found)
+        monkeypatch.setitem(sys.modules, name, stand_in)
     monkeypatch.setattr(nvrtc, "_cached", lambda *_: ("add", b""))
     monkeypatch.setattr(nvrtc, "limits_of", device.limits_of.__wrapped__)
     monkeypatch.setattr(device, "limits", lambda: replace(LIMITS, shared_per_block=49152))

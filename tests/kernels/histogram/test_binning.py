@@ -46,12 +46,12 @@ def below(value: float, dtype: str) -> float | None:
 
 def assert_thresholds(dtype: str, edges: Sequence[float]) -> None:
     """Each threshold reaches its edge and the value before it does not; Python's float() rounds as IEEE 754 says."""
-    found = binning(dtype, edges).thresholds
-    assert found.dtype == np.dtype(dtype)
+    got = binning(dtype, edges).thresholds
+    assert got.dtype == np.dtype(dtype)
     targets = [*map(float, edges[:-1]), math.nextafter(edges[-1], math.inf)]
     largest = float(int(np.iinfo(dtype).max)) if dtype in INTEGERS else math.inf
-    assert len(found) == sum(target <= largest for target in targets)
-    for threshold, target in zip(found.tolist(), targets, strict=False):
+    assert len(got) == sum(target <= largest for target in targets)
+    for threshold, target in zip(got.tolist(), targets, strict=False):
         before = below(threshold, dtype)
         assert float(threshold) >= target, (dtype, threshold, target)
         assert before is None or float(before) < target, (dtype, threshold, target)
@@ -173,8 +173,8 @@ def test_find_is_the_definition(dtype: str, data: st.DataObject) -> None:
     near = [end for end in binning(dtype, edges).thresholds.tolist() if math.isfinite(end)]
     beside = [value for end in near if (value := below(end, dtype)) is not None]
     values = [*data.draw(st.lists(numbers(dtype), max_size=8)), *near, *beside]
-    found = binning(dtype, edges).find(np.array(values, dtype))
-    assert found.tolist() == [slot(value, edges) for value in values]
+    got = binning(dtype, edges).find(np.array(values, dtype))
+    assert got.tolist() == [slot(value, edges) for value in values]
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint16", "float16"])
@@ -182,9 +182,9 @@ def test_find_is_the_definition(dtype: str, data: st.DataObject) -> None:
 def test_slot_of_every_pattern(dtype: str, edges: list[float]) -> None:
     patterns = np.arange(2 ** (8 * np.dtype(dtype).itemsize), dtype=f"u{np.dtype(dtype).itemsize}")
     expected = [len(edges) + 1 if value != value else slot(value, edges) for value in patterns.view(dtype).tolist()]
-    found = binning(dtype, edges).slot_of_pattern
-    assert found.dtype == np.uint32
-    assert found.tolist() == expected
+    got = binning(dtype, edges).slot_of_pattern
+    assert got.dtype == np.uint32
+    assert got.tolist() == expected
 
 
 def shift_of(dtype: str, edges: Sequence[float]) -> int | None:

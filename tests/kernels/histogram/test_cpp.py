@@ -32,9 +32,9 @@ def binning_of(dtype: str, edges: Any, regular: bool = False) -> Binning:
 
 
 def check(samples: NDArray[Any], edges: Edges) -> None:
-    found = count_compiled(samples, binning_of(samples.dtype.name, edges))
-    assert found is not None and found.dtype == np.int64
-    np.testing.assert_array_equal(found, oracle(samples, edges))
+    got = count_compiled(samples, binning_of(samples.dtype.name, edges))
+    assert got is not None and got.dtype == np.int64
+    np.testing.assert_array_equal(got, oracle(samples, edges))
 
 
 def test_what_numpy_counts() -> None:

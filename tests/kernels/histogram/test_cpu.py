@@ -170,5 +170,5 @@ def test_counts_above_32_bits_combine_exactly() -> None:
 def test_counts_above_32_bits_on_the_cpu() -> None:
     """More than 2**32 samples in one array, of one byte of memory."""
     samples = np.broadcast_to(np.int8(-3), 2**32 + 3)
-    found = histogram_cpu(samples, Binning(samples.dtype, np.array([-4.0, -3, -2]), True))
-    assert found.tolist() == [0, 0, 2**32 + 3, 0, 0]
+    got = histogram_cpu(samples, Binning(samples.dtype, np.array([-4.0, -3, -2]), True))
+    assert got.tolist() == [0, 0, 2**32 + 3, 0, 0]

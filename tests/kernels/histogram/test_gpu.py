@@ -62,10 +62,10 @@ def kernels_for(dtype: str, stem: str, bins: int) -> set[str]:
 
 
 def assert_device_counts(samples: Any, binning: Binning, expected: NDArray[np.int64]) -> None:
-    found = histogram(samples, binning)
-    assert type(found).__module__.partition(".")[0] == "cupy"
-    assert (found.dtype, found.shape) == (np.int64, (binning.bins + 3,))
-    np.testing.assert_array_equal(found.get(), expected)
+    got = histogram(samples, binning)
+    assert type(got).__module__.partition(".")[0] == "cupy"
+    assert (got.dtype, got.shape) == (np.int64, (binning.bins + 3,))
+    np.testing.assert_array_equal(got.get(), expected)
 
 
 @pytest.mark.gpu
@@ -105,8 +105,8 @@ def test_gpu_counts_at_any_edges(cp: Any, dtype: str) -> None:
     for name, (numbers, regular) in EDGES.items():
         edges = np.asarray(numbers, np.float64)
         samples = nasty(dtype, 5001, edges, seed=4)
-        found = histogram(cp.asarray(samples)[1:], Binning(np.dtype(dtype), edges, regular))
-        np.testing.assert_array_equal(found.get(), histogram_reference(samples[1:], edges), err_msg=name)
+        got = histogram(cp.asarray(samples)[1:], Binning(np.dtype(dtype), edges, regular))
+        np.testing.assert_array_equal(got.get(), histogram_reference(samples[1:], edges), err_msg=name)
 
 
 @pytest.mark.gpu
@@ -114,8 +114,8 @@ def test_gpu_counts_at_any_edges(cp: Any, dtype: str) -> None:
 def test_gpu_counts_on_and_beside_every_edge(cp: Any, dtype: str) -> None:
     for name, edges in GUESSED.items():
         samples = points(np.dtype(dtype), edges, len(edges))
-        found = histogram(cp.asarray(samples), Binning(np.dtype(dtype), edges, True))
-        np.testing.assert_array_equal(found.get(), histogram_reference(samples, edges), err_msg=name)
+        got = histogram(cp.asarray(samples), Binning(np.dtype(dtype), edges, True))
+        np.testing.assert_array_equal(got.get(), histogram_reference(samples, edges), err_msg=name)
 
 
 @pytest.mark.gpu
@@ -126,8 +126,8 @@ def test_gpu_counts_where_blocks_share_the_bins(cp: Any, dtype: str) -> None:
     samples = np.repeat(np.arange(8) * 2001, sizes(4001, 300_007)[-1]).astype(dtype)
     mixed = np.random.default_rng(0).permutation(samples)
     for values in (samples, mixed, samples[: len(samples) // 8]):
-        found = histogram(cp.asarray(values), Binning(np.dtype(dtype), edges, True))
-        np.testing.assert_array_equal(found.get(), histogram_reference(values, edges))
+        got = histogram(cp.asarray(values), Binning(np.dtype(dtype), edges, True))
+        np.testing.assert_array_equal(got.get(), histogram_reference(values, edges))
 
 
 @pytest.mark.gpu
@@ -144,8 +144,8 @@ def test_gpu_counts_where_most_edges_are_out_of_reach(cp: Any, dtype: str) -> No
         (irregular(6, bins, 1e21, 2e21), False),
     ):
         samples = nasty(dtype, 5001, edges)
-        found = histogram(cp.asarray(samples), Binning(np.dtype(dtype), edges, regular))
-        np.testing.assert_array_equal(found.get(), histogram_reference(samples, edges))
+        got = histogram(cp.asarray(samples), Binning(np.dtype(dtype), edges, regular))
+        np.testing.assert_array_equal(got.get(), histogram_reference(samples, edges))
 
 
 @pytest.mark.gpu
@@ -155,8 +155,8 @@ def test_gpu_counts_of_every_distribution(cp: Any, tmp_path: Path, distribution:
     for dtype in ("uint8", "int16", "uint16", "int32", "float16", "float32"):
         generate(tmp_path / "samples.bin", sizes(4999, 300_001)[-1], dtype, distribution)
         samples = np.fromfile(tmp_path / "samples.bin", np.dtype(dtype).newbyteorder("<"))
-        found = HISTOGRAM.compute(cp.asarray(samples), options)
-        np.testing.assert_array_equal(found.get(), HISTOGRAM.reference(samples, options), err_msg=dtype)
+        got = HISTOGRAM.compute(cp.asarray(samples), options)
+        np.testing.assert_array_equal(got.get(), HISTOGRAM.reference(samples, options), err_msg=dtype)
     (tmp_path / "samples.bin").unlink()
 
 
@@ -178,12 +178,12 @@ def test_gpu_counts_above_32_bits(cp: Any, monkeypatch: pytest.MonkeyPatch) -> N
     """8 GiB of one value: in the default bins, in the maximal number of bins, and by a single block."""
     samples = cp.full(2**33, 7, cp.uint8)
     for options in (HistogramOptions(), HistogramOptions(bins=MAX_BINS)):
-        found = HISTOGRAM.compute(samples, options)
+        got = HISTOGRAM.compute(samples, options)
         at = int(oracle(np.array([7], np.uint8), options.all_edges).argmax())
-        assert (int(found[at]), int(found.sum())) == (2**33, 2**33)
+        assert (int(got[at]), int(got.sum())) == (2**33, 2**33)
     monkeypatch.setattr(device, "limits", lambda: ONE_BLOCK)
-    found = HISTOGRAM.compute(samples, HistogramOptions())
-    assert (int(found[8]), int(found.sum())) == (2**33, 2**33)
+    got = HISTOGRAM.compute(samples, HistogramOptions())
+    assert (int(got[8]), int(got.sum())) == (2**33, 2**33)
 
 
 @pytest.mark.gpu

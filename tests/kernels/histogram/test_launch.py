@@ -60,9 +60,9 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> list[Launch]:
 
 def declared(stem: str) -> list[str]:
     """Types of a kernel's parameters, from the source."""
-    found = re.search(rf"\b{stem}\(([^)]*)\)\s*{{", SOURCE)
-    assert found
-    return [" ".join(parameter.split()).rpartition(" ")[0] for parameter in found[1].split(",")]
+    match = re.search(rf"\b{stem}\(([^)]*)\)\s*{{", SOURCE)
+    assert match
+    return [" ".join(parameter.split()).rpartition(" ")[0] for parameter in match[1].split(",")]
 
 
 def numpy_type(text: str, dtype: str, instance: str) -> tuple[np.dtype[Any], bool]:
@@ -120,19 +120,19 @@ def test_windows_hold_every_counter(launches: list[Launch], dtype: str, stem: st
         binning = Binning(np.dtype(dtype), edges, regular)
         histogram(np.zeros(1, dtype), binning)
         (launch,) = launches
-        found, name, copies, divided = re.findall(r"(\w+)<(\w+), (\d+)(?:, (\w+))?", launch.instance)[0]
+        kernel, name, copies, divided = re.findall(r"(\w+)<(\w+), (\d+)(?:, (\w+))?", launch.instance)[0]
         assert name == C_TYPES[dtype]
         counters, window = (int(number) for number in launch.arguments[3:5])
-        if found == "histogram_bytes":
+        if kernel == "histogram_bytes":
             assert counters == 256
-        elif found == "histogram_narrow":
+        elif kernel == "histogram_narrow":
             assert bins <= counters <= 2 * binning.slots
         else:  # samples outside the bins have counters of their own, or slots
-            assert counters == (binning.slots if found == "histogram_search" else bins)
+            assert counters == (binning.slots if kernel == "histogram_search" else bins)
         windows = -(-counters // window)
         # Bytes and narrow samples are counted by value, always in one window, so their kernels take no window.
         known = str(windows) if windows <= 2 else "0"
-        assert divided == ("" if found in ("histogram_bytes", "histogram_narrow") else known)
+        assert divided == ("" if kernel in ("histogram_bytes", "histogram_narrow") else known)
         assert windows == 1 or divided
         assert (window + APART) * int(copies) * 4 <= launch.shared_mem <= H200.shared_per_block
         assert launch.block == (1024,)

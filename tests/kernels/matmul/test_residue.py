@@ -129,8 +129,8 @@ def test_integers_that_do_not_fit(cp: Any, dtype: str, result: str) -> None:
 @pytest.mark.gpu
 def test_nothing_to_add_up(cp: Any) -> None:
     for dtype in ("float32", "int16"):
-        found = exact_matmul(cp.asarray(np.ones((2, 0), dtype)), cp.asarray(np.ones((0, 3), dtype))).get()
-        same_bits(found, np.zeros((2, 3), "float32" if dtype == "float32" else "int64"))
+        got = exact_matmul(cp.asarray(np.ones((2, 0), dtype)), cp.asarray(np.ones((0, 3), dtype))).get()
+        same_bits(got, np.zeros((2, 3), "float32" if dtype == "float32" else "int64"))
         assert exact_matmul(cp.asarray(np.ones((0, 4), dtype)), cp.asarray(np.ones((4, 3), dtype))).shape == (0, 3)
 
 
@@ -175,8 +175,8 @@ def test_regions_of_the_job(cp: Any, monkeypatch: pytest.MonkeyPatch, dtype: str
         return cp.asarray(np.ascontiguousarray((a, b)[number][tuple(slice(*ends) for ends in bounds)]))
 
     for region in (((0, 2), (0, 30), (0, 20)), ((1, 2), (3, 19), (7, 20))):
-        found = MATMUL.compute(read, region, specs, MatmulOptions())
-        same_bits(found.elements.get(), on_cpu(a, b)[tuple(slice(*ends) for ends in region)])
+        got = MATMUL.compute(read, region, specs, MatmulOptions())
+        same_bits(got.elements.get(), on_cpu(a, b)[tuple(slice(*ends) for ends in region)])
 
 
 @pytest.mark.gpu

@@ -130,9 +130,9 @@ def test_regions_of_the_job(cp: Any) -> None:
         return cp.asarray(np.ascontiguousarray((a, b)[number][tuple(slice(*ends) for ends in bounds)]))
 
     region = ((0, 2), (0, 20), (0, 18))
-    found = MATMUL.compute(read, region, specs, MatmulOptions())
-    same_bits(found.elements.get(), on_cpu(a, b))
-    assert found.counts[TERM_BY_TERM] > 0
+    got = MATMUL.compute(read, region, specs, MatmulOptions())
+    same_bits(got.elements.get(), on_cpu(a, b))
+    assert got.counts[TERM_BY_TERM] > 0
     assert "in digits of 8 bits" in MATMUL.notes(specs, MatmulOptions())["arithmetic"]
 
 

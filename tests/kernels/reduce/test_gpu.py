@@ -40,10 +40,10 @@ def check(cp: Any, samples: NDArray[Any], parts: int = ALL) -> None:
     same(reduce_on_device(cp.asarray(samples), parts).get(), reduce_reference(samples, parts))
 
 
-def same(found: NDArray[Any], expected: NDArray[Any]) -> None:
-    wrong = np.flatnonzero(found != expected)
-    assert not len(wrong), (wrong, found[wrong], expected[wrong])
-    assert found.dtype == np.int64 and found.shape == (partial.SIZE,)
+def same(got: NDArray[Any], expected: NDArray[Any]) -> None:
+    wrong = np.flatnonzero(got != expected)
+    assert not len(wrong), (wrong, got[wrong], expected[wrong])
+    assert got.dtype == np.int64 and got.shape == (partial.SIZE,)
 
 
 @pytest.fixture
@@ -200,13 +200,13 @@ def test_more_than_2_32_samples(cp: Any) -> None:
         pytest.skip("needs 6 GiB of device memory")
     samples = cp.full(2**32 + 5, -128, cp.int8)
     samples[-1], samples[2**31 + 3] = 7, -127
-    found = reduce_on_device(samples, ALL).get()
+    got = reduce_on_device(samples, ALL).get()
     expected = partial.empty(np.dtype("int8"), ALL, 2**32 + 5)
     total, squares = -128 * (2**32 + 3) + 7 - 127, 128**2 * (2**32 + 3) + 49 + 127**2
     for at, value, bits in ((partial.SUM_AT, total, 1088), (partial.SQUARES_AT, squares, 2176)):
         expected[at] = partial.exact_sum.to_words(value << bits, at.stop - at.start)
     expected[[partial.MIN_KEY, partial.MIN_AT, partial.MAX_KEY, partial.MAX_AT]] = -128, 0, 7, 2 * (2**32 + 4)
-    same(found, expected)
+    same(got, expected)
 
 
 @pytest.mark.gpu
@@ -227,9 +227,9 @@ def test_wrapper_refuses(cp: Any) -> None:
 
 def test_constants_are_those_of_the_source() -> None:
     def constant(name: str) -> str:
-        found = re.search(rf"\b{name} = ([^,;]+)", SOURCE)
-        assert found, name
-        return found[1]
+        match = re.search(rf"\b{name} = ([^,;]+)", SOURCE)
+        assert match, name
+        return match[1]
 
     names = {"SUM_WORDS": partial.SUM_WORDS, "SQUARE_WORDS": partial.SQUARE_WORDS, "SUM_AT": partial.SUM_AT.start,
              "SUM_BITS": partial.exact_sum.SUM_BITS, "SQUARE_BITS": partial.exact_sum.SQUARE_BITS, "SUM": SUM,

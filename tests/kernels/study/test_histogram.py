@@ -168,16 +168,16 @@ TIMES = {"inverse": 60.0, "banks": 10.0, "banks2": 10.0, "banks4": 10.0, "shared
 
 def rows(**ms: float) -> list[Row]:
     """Rows of the study: times by variant (5 by default); broken variants were caught unless 0."""
-    found = []
+    recorded = []
     for case in STUDY.cases:
         if VARIANTS[case.variant].broken:
-            found.append(Row(case, bool(ms.get(case.variant, 1)), note="seen"))
+            recorded.append(Row(case, bool(ms.get(case.variant, 1)), note="seen"))
             continue
         time = {**TIMES, **ms}.get(case.variant, 5.0)
         time *= ms.get("constant", 1.0) if case.table == CONSTANT else 1.0
         time *= ms.get("long_slice", 1.0) if case.parameters.get("slice") == 2048 else 1.0
-        found.append(Row(case, True, time, 1.0, 1.0))
-    return found
+        recorded.append(Row(case, True, time, 1.0, 1.0))
+    return recorded
 
 
 @pytest.mark.parametrize(
@@ -251,8 +251,8 @@ def test_course_size_on_gpu(name: str) -> None:
     arrays = STUDY.inputs(case, np.random.default_rng(4))
     expected, device = STUDY.reference(arrays, case), cupy.asarray(arrays[0])
     attempts = 20 if variant.broken else 1  # a race does not show every time
-    found = (
+    mismatches = (
         STUDY.disagreement(variant.run(device, **variant.parameters).get(), expected, arrays, case)
         for _ in range(attempts)
     )
-    assert any(found) == bool(variant.broken)
+    assert any(mismatches) == bool(variant.broken)

@@ -42,8 +42,8 @@ def test_reference_wraps_integers(a: int, b: int, c: int) -> None:
     for operation, (_, operands) in OPERATIONS.items():
         exact = a * b + c if operation == "multiply_add" else EXACT[operation](a, b, c)
         given_arrays = [np.array([x], np.int32) for x in (a, b, c)[:operands]]
-        found = elementwise_reference(*given_arrays, operation=operation)
-        assert (found.dtype, found.tolist()) == (np.int32, [(exact + 2**31) % 2**32 - 2**31])
+        got = elementwise_reference(*given_arrays, operation=operation)
+        assert (got.dtype, got.tolist()) == (np.int32, [(exact + 2**31) % 2**32 - 2**31])
 
 
 @settings(max_examples=40, deadline=None)
@@ -54,15 +54,15 @@ def test_reference_rounds_once_per_operation(a: float, b: float, c: float) -> No
             exact = float(Fraction(float(Fraction(a) * Fraction(b))) + Fraction(c))
         else:
             exact = float(EXACT[operation](Fraction(a), Fraction(b), None))
-        found = elementwise_reference(*(np.array([x]) for x in (a, b, c)[:operands]), operation=operation)
-        assert found.tolist() == [exact]
+        got = elementwise_reference(*(np.array([x]) for x in (a, b, c)[:operands]), operation=operation)
+        assert got.tolist() == [exact]
 
 
 def test_reference_of_zeros_and_nan() -> None:
     a, b = np.array([0.0, -0.0, -0.0, 1.0, np.nan]), np.array([-0.0, 0.0, -0.0, np.nan, 1.0])
     for operation, signs in (("minimum", [True, True, True]), ("maximum", [False, False, True])):
-        found = elementwise_reference(a, b, operation=operation)
-        assert np.signbit(found[:3]).tolist() == signs and np.isnan(found[3:]).all()
+        got = elementwise_reference(a, b, operation=operation)
+        assert np.signbit(got[:3]).tolist() == signs and np.isnan(got[3:]).all()
 
 
 def test_kernels_are_in_the_order_of_the_variants() -> None:
@@ -190,12 +190,12 @@ def adversarial(dtype: str, size: int, seed: int) -> NDArray[Any]:
 
 def assert_equals_numpy(got: Any, arrays: tuple[NDArray[Any], ...], operation: str) -> None:
     """Shape, dtype and every bit, except those of NaN."""
-    found, expected = got.get(), elementwise_reference(*arrays, operation=operation)
-    assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
+    result, expected = got.get(), elementwise_reference(*arrays, operation=operation)
+    assert (result.shape, result.dtype) == (expected.shape, expected.dtype)
     numbers = ~np.isnan(expected)
-    assert np.isnan(found[~numbers]).all()
+    assert np.isnan(result[~numbers]).all()
     bits = f"u{expected.dtype.itemsize}"
-    assert np.array_equal(found[numbers].view(bits), expected[numbers].view(bits))
+    assert np.array_equal(result[numbers].view(bits), expected[numbers].view(bits))
 
 
 @pytest.mark.gpu

@@ -150,10 +150,8 @@ def instances(launches: list[Launch]) -> list[str]:
 
 
 def test_launches(launched: list[Launch]) -> None:
-    found = instances(launched)
-    assert (
-        len(found) == 28 and set(INSTANCES.values()) <= set(found) and set(INSTANCES) == set(VARIANTS) - set(ELSEWHERE)
-    )
+    got = instances(launched)
+    assert len(got) == 28 and set(INSTANCES.values()) <= set(got) and set(INSTANCES) == set(VARIANTS) - set(ELSEWHERE)
     launched.clear()
     a, b = on_device((33, 12), "float32"), on_device((12, 70), "float32")
     sizes = (33, 12, 70)

@@ -34,9 +34,9 @@ def gpu_products(cp: Any, arrays: tuple[NDArray[Any], ...]) -> NDArray[Any]:
     first = VARIANTS["blocks_1d"].run(a, b)
     for name in OWN:
         for own in CHOICES.get(name, [{}, {"x": 16, "y": 8}]):
-            found = VARIANTS[name].run(a, b, **own)
-            assert found.dtype == a.dtype and found.shape == first.shape
-            assert bool((gpu_bits(found) == gpu_bits(first)).all()), (name, own)
+            got = VARIANTS[name].run(a, b, **own)
+            assert got.dtype == a.dtype and got.shape == first.shape
+            assert bool((gpu_bits(got) == gpu_bits(first)).all()), (name, own)
     return cp.asnumpy(first)
 
 

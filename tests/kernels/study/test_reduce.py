@@ -85,9 +85,9 @@ def test_order_of_floats(samples: NDArray[Any]) -> None:
     for a, one in zip(keys, places, strict=True):
         for b, other in zip(keys, places, strict=True):
             assert (a < b) == (one < other)
-    found, right = finish(keys, "max", str(samples.dtype)), max_reference(samples)
-    assert np.array_equal(found, samples.max(), **ALIKE) and np.array_equal(found, right, **ALIKE)
-    assert math.isnan(right) or math.copysign(1, found) == math.copysign(1, right)
+    got, right = finish(keys, "max", str(samples.dtype)), max_reference(samples)
+    assert np.array_equal(got, samples.max(), **ALIKE) and np.array_equal(got, right, **ALIKE)
+    assert math.isnan(right) or math.copysign(1, got) == math.copysign(1, right)
 
 
 def test_positive_zero_is_the_larger() -> None:
@@ -200,9 +200,9 @@ def nasty(size: int, dtype: str) -> Iterator[NDArray[Any]]:
     tiny = np.finfo(dtype).smallest_subnormal * generator.integers(-9, 0, size)
     yield from (wide.astype(dtype), tiny.astype(dtype), np.full(size, 0.1, dtype), np.full(size, -1e37, dtype))
     for last, middle in ((-0.0, -0.0), (0.0, -0.0), (-np.nan, 1), (np.inf, 1), (-np.inf, np.inf), (1, np.nan)):
-        found = np.full(size, -0.0, dtype)
-        found[-1], found[size // 2] = last, middle
-        yield found
+        got = np.full(size, -0.0, dtype)
+        got[-1], got[size // 2] = last, middle
+        yield got
 
 
 def assert_reduced(name: str, on_device: Any, samples: NDArray[Any], **chosen: Any) -> None:
@@ -214,14 +214,14 @@ def assert_reduced(name: str, on_device: Any, samples: NDArray[Any], **chosen: A
         right = samples[np.argmax(samples)].item()  # the job's kernel returns the first zero
     assert partials.tobytes() == again.tobytes()
     if name == "production":
-        found = finish_exact(partials, op, dtype)
+        got = finish_exact(partials, op, dtype)
     else:
         assert partials.dtype == PARTIALS[op, dtype]
-        found = finish(partials, op, dtype)
+        got = finish(partials, op, dtype)
     if name == "production" or op == "max" or dtype == "int32" or not math.isfinite(right):
-        assert str(found) == str(right), (name, chosen, len(samples))  # distinguishes 0.0 from -0.0, and equates NaN
+        assert str(got) == str(right), (name, chosen, len(samples))  # distinguishes 0.0 from -0.0, and equates NaN
     else:
-        assert abs(found - right) <= sum_bound(samples, len(partials)), (name, chosen, len(samples))
+        assert abs(got - right) <= sum_bound(samples, len(partials)), (name, chosen, len(samples))
 
 
 @pytest.mark.gpu
@@ -261,7 +261,7 @@ def test_gpu_more_than_2_31_samples() -> None:
     for name in RIGHT:
         for op in operations(name):
             read = finish_exact if name == "production" else finish
-            found = read(VARIANTS[name].run(samples, op=op).get(), op, "int32")
-            assert found == (7 if op == "max" else -(2**31) * (2**31 + 4) + 7), (name, op)
+            got = read(VARIANTS[name].run(samples, op=op).get(), op, "int32")
+            assert got == (7 if op == "max" else -(2**31) * (2**31 + 4) + 7), (name, op)
     del samples
     cupy.get_default_memory_pool().free_all_blocks()

@@ -31,9 +31,9 @@ BY_BYTES = ("uint8", "int16", "float32", "float64", "complex128")
 @settings(max_examples=25, deadline=None)
 @given(arrays(st.sampled_from(["uint8", "int16", "int32", "int64"]), st.tuples(st.integers(1, 9), st.integers(1, 9))))
 def test_reference_is_the_definition(matrix: NDArray[Any]) -> None:
-    found = transpose_reference(matrix)
-    assert found.dtype == matrix.dtype and found.flags.c_contiguous
-    assert found.tolist() == [list(column) for column in zip(*matrix.tolist(), strict=True)]
+    got = transpose_reference(matrix)
+    assert got.dtype == matrix.dtype and got.flags.c_contiguous
+    assert got.tolist() == [list(column) for column in zip(*matrix.tolist(), strict=True)]
 
 
 def test_kernels_are_in_the_order_of_the_variants() -> None:
@@ -153,9 +153,9 @@ def patterns(dtype: str, size: int, constant: bool = False) -> NDArray[Any]:
 
 def assert_transposed(got: Any, matrix: NDArray[Any]) -> None:
     """Shape, dtype and every bit."""
-    found, expected = got.get(), transpose_reference(matrix)
-    assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
-    assert np.array_equal(found.reshape(-1).view(np.uint8), expected.reshape(-1).view(np.uint8))
+    result, expected = got.get(), transpose_reference(matrix)
+    assert (result.shape, result.dtype) == (expected.shape, expected.dtype)
+    assert np.array_equal(result.reshape(-1).view(np.uint8), expected.reshape(-1).view(np.uint8))
 
 
 @pytest.mark.gpu

@@ -28,20 +28,20 @@ def test_matrices_are_the_transposition(case: tuple[tuple[int, ...], tuple[int, 
     shape, axes = case
     array = np.arange(math.prod(shape)).reshape(shape)
     expected = np.transpose(array, axes).ravel()
-    found = matrices(shape, axes)
-    if found is None:
+    split = matrices(shape, axes)
+    if split is None:
         lengths, order = merged(shape, axes)
         assert math.prod(lengths) == array.size and sorted(order) == list(range(len(order)))
         assert len(order) < 2 or order[-1] == len(order) - 1 or len(order) > 4
         return
     out = np.full(array.size, -1)
-    for outer, inner in itertools.product(range(found.outer), range(found.inner)):
-        begin = outer * found.in_outer + inner * found.in_inner
-        to = outer * found.out_outer + inner * found.out_inner
-        for row, column in itertools.product(range(found.rows), range(found.columns)):
-            place = to + column * found.pitch_out + row
+    for outer, inner in itertools.product(range(split.outer), range(split.inner)):
+        begin = outer * split.in_outer + inner * split.in_inner
+        to = outer * split.out_outer + inner * split.out_inner
+        for row, column in itertools.product(range(split.rows), range(split.columns)):
+            place = to + column * split.pitch_out + row
             assert out[place] == -1
-            out[place] = array.ravel()[begin + row * found.pitch_in + column]
+            out[place] = array.ravel()[begin + row * split.pitch_in + column]
     assert (out == expected).all()
 
 
@@ -78,6 +78,6 @@ def test_gpu_axes(cp: Any, dtype: str) -> None:
     for shape, axes in sizes(*CASES):
         bits = np.random.default_rng(len(shape)).bytes(math.prod(shape) * np.dtype(dtype).itemsize)
         array = np.frombuffer(bits, dtype).reshape(shape)
-        found, expected = gpu.permute_axes(cp.asarray(array), axes).get(), np.transpose(array, axes)
-        assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
-        assert found.tobytes() == np.ascontiguousarray(expected).tobytes()
+        got, expected = gpu.permute_axes(cp.asarray(array), axes).get(), np.transpose(array, axes)
+        assert (got.shape, got.dtype) == (expected.shape, expected.dtype)
+        assert got.tobytes() == np.ascontiguousarray(expected).tobytes()

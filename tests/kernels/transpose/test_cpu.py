@@ -32,9 +32,9 @@ def test_boxes_of_any_size(shape: tuple[int, ...], dtype: str, box: int, order: 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "BOX", box)
         patch.setattr(module, "COMPILED_BOX", box)
-        found = transpose_cpu(array)
-        assert found.shape == shape[::-1] and found.flags.c_contiguous
-        assert found.tobytes() == array.T.tobytes()
+        got = transpose_cpu(array)
+        assert got.shape == shape[::-1] and got.flags.c_contiguous
+        assert got.tobytes() == array.T.tobytes()
         if array.ndim:
             assert transpose_cpu(array[::2]).tobytes() == array[::2].T.tobytes()
 

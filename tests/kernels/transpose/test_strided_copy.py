@@ -32,16 +32,16 @@ def test_rows_are_the_transposed_array(case: tuple[tuple[int, ...], tuple[int, .
     shape, axes = case
     array = np.arange(math.prod(shape)).reshape(shape)
     lengths, order = merged(shape, axes)
-    found = as_rows(lengths, order)
-    if found is None:
+    rows = as_rows(lengths, order)
+    if rows is None:
         assert len(order) < 2 or len(order) > 4 or order[-1] != len(order) - 1
         return
-    inner, middle, outer = found.counts
+    inner, middle, outer = rows.counts
     begins = [
-        i * found.steps[0] + j * found.steps[1] + k * found.steps[2]
+        i * rows.steps[0] + j * rows.steps[1] + k * rows.steps[2]
         for k, j, i in itertools.product(range(outer), range(middle), range(inner))
     ]
-    copied = np.concatenate([array.ravel()[begin : begin + found.length] for begin in begins])
+    copied = np.concatenate([array.ravel()[begin : begin + rows.length] for begin in begins])
     assert (copied == np.transpose(array, axes).ravel()).all()
 
 
@@ -65,8 +65,8 @@ def test_launches(monkeypatch: pytest.MonkeyPatch) -> None:
     ):  # fmt: skip
         itemsize = np.dtype(dtype).itemsize
         array = to_device(np.zeros(6 * length * itemsize + start, np.uint8))[start:].view(dtype).reshape(2, 3, length)
-        found = Rows(length, (2, 3, 1), (3 * length, length, 0))
-        assert strided_copy.copy_rows(array, to_device(np.zeros(array.shape, dtype)), found)
+        rows = Rows(length, (2, 3, 1), (3 * length, length, 0))
+        assert strided_copy.copy_rows(array, to_device(np.zeros(array.shape, dtype)), rows)
         source, instance, (grid,), (threads,), arguments = launches.pop()
         assert (source, instance, threads) == (strided_copy.SOURCE, strided_copy.instance(unit), strided_copy.THREADS)
         assert [each.itemsize for each in arguments[:2]] == [unit, unit]
@@ -108,7 +108,7 @@ def test_gpu_rows(cp: Any, dtype: str) -> None:
         on_device = cp.asarray(whole)
         for start in (0, 1):
             array = whole[start : start + size].reshape(shape)
-            found = gpu.permute_axes(on_device[start : start + size].reshape(shape), axes).get()
+            rows = gpu.permute_axes(on_device[start : start + size].reshape(shape), axes).get()
             expected = np.ascontiguousarray(np.transpose(array, axes))
-            assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
-            assert found.tobytes() == expected.tobytes()
+            assert (rows.shape, rows.dtype) == (expected.shape, expected.dtype)
+            assert rows.tobytes() == expected.tobytes()

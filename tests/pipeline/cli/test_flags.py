@@ -30,8 +30,8 @@ def context(*words: object) -> click.Context:
 
 
 def options_of(*words: object) -> HistogramOptions:
-    found: HistogramOptions = build_options(HistogramOptions, dict(context(*words).params))
-    return found
+    options: HistogramOptions = build_options(HistogramOptions, dict(context(*words).params))
+    return options
 
 
 def refused(*words: object) -> str:
@@ -49,8 +49,8 @@ def npy(shape: str, data: bytes = b"", length: int | None = None) -> bytes:
 
 
 def test_defaults() -> None:
-    found = options_of()
-    assert (found.bins, found.range, found.edges) == (1024, (0.0, 1024.0), None)
+    got = options_of()
+    assert (got.bins, got.range, got.edges) == (1024, (0.0, 1024.0), None)
 
 
 @pytest.mark.parametrize(

@@ -38,9 +38,9 @@ def test_summary_and_files(folder: Path) -> None:
 
 def test_one_json_object() -> None:
     result = study("toy", "--json", "--quick", "-o", "elsewhere/here")
-    found = json.loads(result.stdout)
-    assert result.exit_code == 0 and [row["variant"] for row in found["rows"]] == ["double", "twice", "racy"]
-    assert json.loads(Path("elsewhere/here/toy.json").read_text()) == found
+    document = json.loads(result.stdout)
+    assert result.exit_code == 0 and [row["variant"] for row in document["rows"]] == ["double", "twice", "racy"]
+    assert json.loads(Path("elsewhere/here/toy.json").read_text()) == document
 
 
 def test_variants() -> None:

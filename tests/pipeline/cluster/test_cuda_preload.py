@@ -50,9 +50,9 @@ def test_no_driver_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_process_that_sees_one_gpu_knows_how_many_are_fed(
     fed: str | None, mib: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found: dict[str, int] = {}
+    defaults: dict[str, int] = {}
     kvikio: Any = ModuleType("kvikio")
-    kvikio.defaults = SimpleNamespace(set=found.update)
+    kvikio.defaults = SimpleNamespace(set=defaults.update)
     monkeypatch.setitem(sys.modules, "kvikio", kvikio)
     monkeypatch.setitem(sys.modules, "kvikio.defaults", kvikio.defaults)
     monkeypatch.setattr(transfer, "find_devices", lambda: SimpleNamespace(usable=1))
@@ -62,4 +62,4 @@ def test_process_that_sees_one_gpu_knows_how_many_are_fed(
     transfer._fed.cache_clear()
     transfer._warm_up_kvikio.__wrapped__()  # the cached state of this process stays
     transfer._fed.cache_clear()
-    assert found["task_size"] == mib * 2**20
+    assert defaults["task_size"] == mib * 2**20

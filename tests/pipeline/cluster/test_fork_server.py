@@ -106,14 +106,14 @@ def wait_until_here(command: subprocess.Popen[str]) -> None:
 
 def members(group: int) -> list[psutil.Process]:
     """Processes of a group that have not ended."""
-    found = []
+    alive = []
     for process in psutil.process_iter():
         try:
             if os.getpgid(process.pid) == group and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
+                alive.append(process)
         except (ProcessLookupError, psutil.NoSuchProcess):
             continue
-    return found
+    return alive
 
 
 def all_end(processes: list[psutil.Process]) -> None:

@@ -86,12 +86,12 @@ def per_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def processes() -> list[psutil.Process]:
     """This process and its live children, without multiprocessing's resource tracker."""
-    found = [psutil.Process()]
-    for child in found[0].children(recursive=True):
+    alive = [psutil.Process()]
+    for child in alive[0].children(recursive=True):
         with suppress(psutil.NoSuchProcess):  # nor a zombie, which another test may have left
             if "resource_tracker" not in " ".join(child.cmdline()):
-                found.append(child)
-    return found
+                alive.append(child)
+    return alive
 
 
 def hosts() -> set[str]:

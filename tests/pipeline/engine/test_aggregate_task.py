@@ -136,9 +136,9 @@ def test_only_the_reference_sees_a_moved_sample(path: str) -> None:
 def test_sampled_verification_names_the_region_it_looked_at(path: str) -> None:
     """Every partial is wrong, including that of the few recomputed samples."""
     text = refused(path, compute=moves_a_sample, verify="sample")
-    found = re.search(r"chunk \d \(\S+ bytes (\d+)-(\d+)\) .* bin 0 \[0, 1\): expected (4, got 3|3, got 2);", text)
-    assert found, text
-    assert int(found[2]) - int(found[1]) + 1 == 4 * 4  # 1000 / 256 samples, rounded up
+    match = re.search(r"chunk \d \(\S+ bytes (\d+)-(\d+)\) .* bin 0 \[0, 1\): expected (4, got 3|3, got 2);", text)
+    assert match, text
+    assert int(match[2]) - int(match[1]) + 1 == 4 * 4  # 1000 / 256 samples, rounded up
 
 
 def test_no_more_than_three_differences_are_listed() -> None:
@@ -185,8 +185,8 @@ def test_wrong_survey_is_named(path: str) -> None:
 
 def test_nan_differs_from_everything() -> None:
     job = Job(FINITE_RANGE, HistogramOptions())
-    found = differences(job, np.array([np.nan, 2.0]), np.array([np.nan, 2.0]))
-    assert found == ["minimum: expected nan, got nan"]
+    got = differences(job, np.array([np.nan, 2.0]), np.array([np.nan, 2.0]))
+    assert got == ["minimum: expected nan, got nan"]
 
 
 class CudaError(Exception):

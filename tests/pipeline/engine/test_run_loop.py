@@ -49,10 +49,10 @@ def two_workers() -> Iterator[Workers]:
 
 def one_pass(workers: Workers, places: dict[int, str]) -> dict[int, Result]:
     """Sum the blocks of 20 items, each on its preferred worker, if any."""
-    found: dict[int, Result] = {}
+    results: dict[int, Result] = {}
 
     def finish(items: Sequence[int], computed: Result, checks: Sequence[Any]) -> Any:
-        found[items[0]] = computed
+        results[items[0]] = computed
         yield items[0], 1, computed, checks
 
     run = Run(Settings(), "off", 1)
@@ -60,8 +60,8 @@ def one_pass(workers: Workers, places: dict[int, str]) -> dict[int, Result]:
     batches = [(item,) for item in range(20)]
     run.complete(Work(batches, 20, str, lambda items: (total, items), lambda *_: (), finish,
                       lambda items: places.get(items[0])))  # fmt: skip
-    assert {item: result.total for item, result in found.items()} == {item: sum(range(item)) for item in range(20)}
-    return found
+    assert {item: result.total for item, result in results.items()} == {item: sum(range(item)) for item in range(20)}
+    return results
 
 
 def test_second_pass_runs_where_the_blocks_are(two_workers: Workers) -> None:

@@ -44,8 +44,8 @@ def test_limit_that_is_no_use_is_refused(tmp_path: Path) -> None:
 def test_limit_does_not_matter_without_a_gpu(tmp_path: Path) -> None:
     samples = np.arange(100, dtype=np.int32)
     samples.tofile(tmp_path / "a.bin")
-    found = pipeline.run("histogram", tmp_path / "a.bin", device="cpu", bins=10, device_memory_limit=2**20)
-    np.testing.assert_array_equal(found.counts, np.histogram(samples, 10, (0, 1024))[0])
+    result = pipeline.run("histogram", tmp_path / "a.bin", device="cpu", bins=10, device_memory_limit=2**20)
+    np.testing.assert_array_equal(result.counts, np.histogram(samples, 10, (0, 1024))[0])
 
 
 @pytest.fixture(params=["threads of this project", "kvikio"])
@@ -75,11 +75,11 @@ def test_blocks_are_the_file(tmp_path: Path, gpu: Any, dtype: str, nbytes: int) 
     name = np.dtype(dtype).name
     source = open_source((str(tmp_path / "*.raw"),), name, "big" if dtype[0] == ">" else "little", 2)
     for start, length in ((0, 1003), (5, 990), (301, 1), (299, 3)):
-        found, timeline = blocks_of(source, start, length, nbytes)
-        np.testing.assert_array_equal(np.concatenate(found), samples[start : start + length])
-        assert max(block.nbytes for block in found) <= nbytes and {block.dtype for block in found} == {np.dtype(name)}
+        blocks, timeline = blocks_of(source, start, length, nbytes)
+        np.testing.assert_array_equal(np.concatenate(blocks), samples[start : start + length])
+        assert max(block.nbytes for block in blocks) <= nbytes and {block.dtype for block in blocks} == {np.dtype(name)}
         kinds = [span.stage for span in timeline.spans]
-        assert kinds.count("read+copy") == kinds.count("kernel") == len(found)
+        assert kinds.count("read+copy") == kinds.count("kernel") == len(blocks)
         assert timeline.nbytes["read+copy"] == timeline.nbytes["kernel"] == length * samples.itemsize
         assert timeline.transfer_paths == {transfer.transfer_path()}
 
@@ -92,8 +92,8 @@ def test_reads_under_way_are_waited_for_where_a_job_fails(tmp_path: Path, gpu: A
     with pytest.raises(RuntimeError, match="planted"), closing(device_blocks(chunk, Timeline(), 128)) as blocks:
         next(blocks)
         raise RuntimeError("planted")
-    found, _ = blocks_of(open_source((str(tmp_path / "a.bin"),)), 0, 1000, 128)
-    np.testing.assert_array_equal(np.concatenate(found), np.arange(1000))
+    got, _ = blocks_of(open_source((str(tmp_path / "a.bin"),)), 0, 1000, 128)
+    np.testing.assert_array_equal(np.concatenate(got), np.arange(1000))
 
 
 @pytest.mark.parametrize(("gpus", "mib"), [(0, 4), (1, 4), (2, 2), (4, 1), (8, 1)])
@@ -130,8 +130,8 @@ def test_larger_than_the_memory_that_it_may_take(tmp_path: Path) -> None:
             return real(*arguments)
 
         patch.setattr(read_device, "transfer", noting)
-        found = pipeline.run("histogram", tmp_path / "a.bin", device="gpu", device_memory_limit=2**23)
-    np.testing.assert_array_equal(found.counts, np.bincount(samples, minlength=1024))
+        result = pipeline.run("histogram", tmp_path / "a.bin", device="gpu", device_memory_limit=2**23)
+    np.testing.assert_array_equal(result.counts, np.bincount(samples, minlength=1024))
     assert len(taken) >= samples.nbytes // 2**20
     assert max(taken) - kept <= 2**23 < samples.nbytes
     assert pipeline.run("reduce", tmp_path / "a.bin", device="gpu", op="sum").values["sum"] == samples.sum()
@@ -144,9 +144,9 @@ def test_blocks_of_what_is_no_byte_run_come_from_host_memory(gpu: Any, dtype: st
     """Across pieces of any size, of a strided array."""
     samples = np.random.default_rng(0).integers(0, 1024, (59, 17)).astype(dtype).T
     for nbytes in (64, 1000, 2**20):
-        found, timeline = blocks_of(open_source((samples,)), 5, 990, nbytes)
-        np.testing.assert_array_equal(np.concatenate(found), samples.reshape(-1)[5:995])
-        assert max(block.nbytes for block in found) <= nbytes
-        assert {block.dtype for block in found} == {np.dtype(dtype).newbyteorder("=")}
+        blocks, timeline = blocks_of(open_source((samples,)), 5, 990, nbytes)
+        np.testing.assert_array_equal(np.concatenate(blocks), samples.reshape(-1)[5:995])
+        assert max(block.nbytes for block in blocks) <= nbytes
+        assert {block.dtype for block in blocks} == {np.dtype(dtype).newbyteorder("=")}
         assert timeline.nbytes["read+copy"] == timeline.nbytes["kernel"] == 990 * samples.itemsize
         assert not timeline.transfer_paths

@@ -120,9 +120,9 @@ def indices(devices: Devices) -> list[int]:
 
 @pytest.mark.usefixtures("installed")
 def test_everything_is_there(nvml: Nvml) -> None:
-    found = find_devices()
-    assert (found.driver, found.cupy, found.missing, found.usable) == ("999.1", "14.0.1", None, 4)
-    last = found.gpus[-1]
+    devices = find_devices()
+    assert (devices.driver, devices.cupy, devices.missing, devices.usable) == ("999.1", "14.0.1", None, 4)
+    last = devices.gpus[-1]
     assert (last.index, last.name, last.uuid, last.memory, last.free) == (3, "planted 3", "GPU-b301", 1003, 903)
     assert nvml.open == 0
 
@@ -156,10 +156,10 @@ def test_everything_is_there(nvml: Nvml) -> None:
 )
 def test_cuda_visible_devices(visible: str, expected: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    found = find_devices()
-    assert indices(found) == expected
-    assert found.usable == len(expected)
-    assert found.missing == (None if expected else "no NVIDIA GPU is visible")
+    devices = find_devices()
+    assert indices(devices) == expected
+    assert devices.usable == len(expected)
+    assert devices.missing == (None if expected else "no NVIDIA GPU is visible")
 
 
 @pytest.mark.usefixtures("installed")
@@ -195,10 +195,10 @@ def test_instances_of_gpus(
     nvml.mig = {1: ("MIG-10", None, "MIG-12"), 3: (None,), 4: ("MIG-20",)}
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    found = find_devices()
-    assert [gpu.uuid for gpu in found.gpus] == expected
-    assert found.usable == len(expected)
-    for gpu in found.gpus:
+    devices = find_devices()
+    assert [gpu.uuid for gpu in devices.gpus] == expected
+    assert devices.usable == len(expected)
+    for gpu in devices.gpus:
         if gpu.uuid.startswith("MIG-"):
             assert (gpu.name, gpu.memory, gpu.free) == ("planted MIG 1g", 500, 400)
 
@@ -212,16 +212,16 @@ def test_driver_without_gpus(nvml: Nvml) -> None:
 @pytest.mark.parametrize("error", [Nvml.NVMLError_LibraryNotFound(), Nvml.NVMLError_DriverNotLoaded()])
 def test_no_driver(nvml: Nvml, error: Exception) -> None:
     nvml.failing["init"] = error
-    found = find_devices()
-    assert (found.driver, found.gpus, found.missing) == (None, (), "no NVIDIA driver is loaded")
+    devices = find_devices()
+    assert (devices.driver, devices.gpus, devices.missing) == (None, (), "no NVIDIA driver is loaded")
 
 
 @pytest.mark.parametrize("call", ["init", "handle"])
 def test_driver_that_fails_says_how(nvml: Nvml, call: str) -> None:
     """A lost GPU, or a driver updated meanwhile, is not "no driver"."""
     nvml.failing[call] = Nvml.NVMLError("GPU is lost")
-    found = find_devices()
-    assert (found.gpus, found.missing, found.usable) == ((), "the NVIDIA driver fails: GPU is lost", 0)
+    devices = find_devices()
+    assert (devices.gpus, devices.missing, devices.usable) == ((), "the NVIDIA driver fails: GPU is lost", 0)
     assert nvml.open == 0
 
 
@@ -235,8 +235,8 @@ def test_driver_that_fails_says_how(nvml: Nvml, call: str) -> None:
 )
 def test_missing_package_is_named(installed: dict[str, str], absent: str, version: str | None, missing: str) -> None:
     del installed[absent]
-    found = find_devices()
-    assert (found.cupy, found.missing, found.usable, indices(found)) == (version, missing, 0, [0, 1, 2, 3])
+    devices = find_devices()
+    assert (devices.cupy, devices.missing, devices.usable, indices(devices)) == (version, missing, 0, [0, 1, 2, 3])
 
 
 @pytest.mark.usefixtures("nvml")
@@ -249,10 +249,10 @@ def test_cupy_by_any_of_its_names(installed: dict[str, str], distribution: str) 
 @pytest.mark.usefixtures("nvml")
 def test_cupy_of_unknown_origin(installed: dict[str, str]) -> None:
     installed["cupy-from-source"] = installed.pop("cupy-cuda13x")
-    found = find_devices()
-    assert (found.cupy, found.missing) == ("unknown", None)
+    devices = find_devices()
+    assert (devices.cupy, devices.missing) == ("unknown", None)
 
 
 def test_this_machine_says_something() -> None:
-    found = find_devices()
-    assert (found.missing is None) == (found.usable > 0)
+    devices = find_devices()
+    assert (devices.missing is None) == (devices.usable > 0)

@@ -183,13 +183,13 @@ def test_bytes_on_a_gpu(tmp_path: Path, part_bytes: int) -> None:
     content = np.random.default_rng(0).integers(0, 256, 2**24 + 13, np.uint8)
     content.tofile(tmp_path / "a.bin")
     number = os.open(tmp_path / "a.bin", os.O_RDONLY)
-    found: Any = reader(4, part_bytes)
-    assert isinstance(found, Reader) and reader(4, part_bytes) is found
+    own: Any = reader(4, part_bytes)
+    assert isinstance(own, Reader) and reader(4, part_bytes) is own
     for offset in (0, 1, 4097):
         target = cupy.zeros(len(content) - offset, cupy.uint8)
         cupy.cuda.get_current_stream().synchronize()
-        assert start(found, number, target, offset, 0).get() == target.nbytes
+        assert start(own, number, target, offset, 0).get() == target.nbytes
         np.testing.assert_array_equal(target.get(), content[offset:])
     with pytest.raises(OSError):
-        start(found, -1, target, 0, 0).get()
+        start(own, -1, target, 0, 0).get()
     os.close(number)

@@ -22,9 +22,9 @@ pytestmark = pytest.mark.usefixtures("compiled")
 def mapping(tmp_path: Path) -> Iterator[np.ndarray[Any, np.dtype[np.uint8]]]:
     """A file of zeros, mapped."""
     (tmp_path / "o.bin").write_bytes(bytes(2**18))
-    found = np.memmap(tmp_path / "o.bin", np.uint8, "r+")
-    yield found
-    found._mmap.close()  # type: ignore[attr-defined]
+    mapped = np.memmap(tmp_path / "o.bin", np.uint8, "r+")
+    yield mapped
+    mapped._mmap.close()  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
@@ -97,11 +97,11 @@ def test_bytes_from_a_gpu(mapping: Any, part_bytes: int) -> None:
 
     from pipeline.gpu.pinned import Writer, writer
 
-    found: Any = writer(4, part_bytes)
-    assert isinstance(found, Writer) and writer(4, part_bytes) is found
+    own: Any = writer(4, part_bytes)
+    assert isinstance(own, Writer) and writer(4, part_bytes) is own
     content = np.random.default_rng(0).integers(0, 256, 100_000, np.uint8)
     source = cupy.asarray(content)
     cupy.cuda.get_current_stream().synchronize()
-    assert found.write(source, 50_000, mapping.ctypes.data + np.array([3, 100_000])).get() == len(content)
+    assert own.write(source, 50_000, mapping.ctypes.data + np.array([3, 100_000])).get() == len(content)
     np.testing.assert_array_equal(mapping[3:50_003], content[:50_000])
     np.testing.assert_array_equal(mapping[100_000:150_000], content[50_000:])

@@ -60,13 +60,13 @@ def test_sketch_has_its_shape(counts: list[int]) -> None:
 
 def heights(rows: list[str]) -> list[int]:
     """Height of every column in eighths; columns are solid below their top."""
-    found = []
+    columns = []
     for column in zip(*rows, strict=True):
-        found.append(sum(BARS.index(cell) for cell in column))
+        columns.append(sum(BARS.index(cell) for cell in column))
         eighths = sorted(BARS.index(cell) for cell in column)
         assert [BARS.index(cell) for cell in column] == eighths
         assert sum(0 < eighth < 8 for eighth in eighths) <= 1
-    return found
+    return columns
 
 
 def test_sketch_is_in_proportion() -> None:
@@ -186,16 +186,16 @@ def test_json_is_plain() -> None:
         outcome_of(FULL, read=1.0), options=HistogramOptions(edges=np.array([0.0, 1.5])),
         source=Files((SourceFile("/big.bin", 0, 16, 16, 0),), np.dtype(">f8")),
     )  # fmt: skip
-    found = json.loads(json.dumps(to_json(outcome), allow_nan=False))
-    assert list(found) == ["job", "input", "result", "verification", "performance", "environment"]
-    assert found["job"]["name"] == "histogram"
-    assert found["job"]["options"]["edges"] == [0.0, 1.5]
-    assert found["input"] == {
+    document = json.loads(json.dumps(to_json(outcome), allow_nan=False))
+    assert list(document) == ["job", "input", "result", "verification", "performance", "environment"]
+    assert document["job"]["name"] == "histogram"
+    assert document["job"]["options"]["edges"] == [0.0, 1.5]
+    assert document["input"] == {
         "files": ["/big.bin"], "dtype": "float64", "byteorder": "big", "samples": 2, "bytes": 16,
     }  # fmt: skip
-    assert list(found["result"]) == ["histogram", "samples", "underflow", "overflow", "nan"]
-    assert found["verification"]["verdict"] == verdict_line(FULL)
-    assert {"python", "baru", "numpy", "dask", "distributed"} <= set(found["environment"]["versions"])
+    assert list(document["result"]) == ["histogram", "samples", "underflow", "overflow", "nan"]
+    assert document["verification"]["verdict"] == verdict_line(FULL)
+    assert {"python", "baru", "numpy", "dask", "distributed"} <= set(document["environment"]["versions"])
 
 
 @pytest.mark.usefixtures("shared")

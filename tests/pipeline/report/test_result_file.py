@@ -40,12 +40,12 @@ def source(tmp_path: Path) -> Source:
 def test_json_is_uhi(tmp_path: Path, result: HistogramResult) -> None:
     path = tmp_path / "result.json"
     write_output(str(path), result)
-    found = json.loads(path.read_text(encoding="ascii"))
-    uhi.schema.validate({"histogram": found})
+    document = json.loads(path.read_text(encoding="ascii"))
+    uhi.schema.validate({"histogram": document})
     values = [result.underflow, *result.counts.tolist(), result.overflow]
-    assert found["storage"] == {"type": "int", "values": values}
-    assert found["metadata"]["nan"] == result.nan
-    (axis,) = found["axes"]
+    assert document["storage"] == {"type": "int", "values": values}
+    assert document["metadata"]["nan"] == result.nan
+    (axis,) = document["axes"]
     assert (axis["underflow"], axis["overflow"]) == (True, True)
     if result.regular:
         assert (axis["type"], axis["lower"], axis["upper"], axis["bins"]) == ("regular", 0.0, 1.0, 2)
@@ -56,12 +56,12 @@ def test_json_is_uhi(tmp_path: Path, result: HistogramResult) -> None:
 def test_npz_has_no_pickles(tmp_path: Path) -> None:
     path = tmp_path / "result.npz"
     write_output(str(path), RESULT)
-    with np.load(path, allow_pickle=False) as found:
-        assert sorted(found) == ["counts", "edges", "nan", "overflow", "underflow"]
-        assert found["counts"].dtype == np.int64
-        np.testing.assert_array_equal(found["counts"], RESULT.counts)
-        np.testing.assert_array_equal(found["edges"], EDGES)
-        assert [int(found[name]) for name in ("underflow", "overflow", "nan")] == [5, 6, 7]
+    with np.load(path, allow_pickle=False) as arrays:
+        assert sorted(arrays) == ["counts", "edges", "nan", "overflow", "underflow"]
+        assert arrays["counts"].dtype == np.int64
+        np.testing.assert_array_equal(arrays["counts"], RESULT.counts)
+        np.testing.assert_array_equal(arrays["edges"], EDGES)
+        assert [int(arrays[name]) for name in ("underflow", "overflow", "nan")] == [5, 6, 7]
     with zipfile.ZipFile(path) as archive:
         assert archive.testzip() is None
 

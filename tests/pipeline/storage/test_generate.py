@@ -43,11 +43,11 @@ def counts_of(folder: Path, distribution: str) -> NDArray[np.intp]:
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS)
 def test_bytes_are_pinned(tmp_path: Path, distribution: str) -> None:
     """A change here changes every file ever generated."""
-    found = []
+    digests = []
     for dtype in ("int32", "float32"):
         values = samples_of(tmp_path, 1025, dtype, distribution=distribution, seed=7)
-        found.append(hashlib.sha256(values.tobytes()).hexdigest()[:16])
-    assert tuple(found) == PINNED[distribution]
+        digests.append(hashlib.sha256(values.tobytes()).hexdigest()[:16])
+    assert tuple(digests) == PINNED[distribution]
 
 
 @pytest.mark.parametrize("dtype", ["int16", "float32"])

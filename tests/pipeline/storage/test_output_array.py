@@ -68,9 +68,9 @@ def test_regions_make_the_array(
             same(read_region(output.readable(), region), part(native, region))
             same(output.read(region), part(native, region))
         assert not path.exists()
-    found = np.load(path) if suffix == "npy" else np.fromfile(path, native.dtype).reshape(array.shape)
-    assert found.tobytes() == native.tobytes() and found.shape == array.shape
-    assert found.dtype == array.dtype.newbyteorder("<")
+    got = np.load(path) if suffix == "npy" else np.fromfile(path, native.dtype).reshape(array.shape)
+    assert got.tobytes() == native.tobytes() and got.shape == array.shape
+    assert got.dtype == array.dtype.newbyteorder("<")
     assert os.listdir(tmp_path) == [path.name]
     path.unlink()
 

@@ -45,9 +45,9 @@ def test_no_two_users_share_it() -> None:
 
     def place() -> int:
         with scratch() as allocate:
-            found = allocate((1000,), INT64).ctypes.data
+            address = allocate((1000,), INT64).ctypes.data
             both.wait(20)
-            return found
+            return address
 
     with ThreadPoolExecutor(2) as pool:
         first, second = pool.submit(place), pool.submit(place)

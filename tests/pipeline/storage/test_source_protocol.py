@@ -67,8 +67,8 @@ def test_results_are_numpys(tmp_path: Path, kind: str, verify: str, samples: NDA
 @pytest.mark.parametrize("kind", KINDS)
 def test_own_cluster(tmp_path: Path, kind: str, samples: NDArray[np.uint16]) -> None:
     given = {"dtype": "uint16"} if kind in ("pipe", "gzip") else {}
-    found = pipeline.run("reduce", written(kind, samples, tmp_path), op="sum", **given)
-    assert found.values == {"sum": samples.sum()}
+    result = pipeline.run("reduce", written(kind, samples, tmp_path), op="sum", **given)
+    assert result.values == {"sum": samples.sum()}
 
 
 @pytest.mark.parametrize("kind", ["array", "packed"])
@@ -120,8 +120,8 @@ def test_encoded_blocks_are_not_cut(tmp_path: Path, chunk_bytes: int, samples: N
     assert sum(chunk.samples for chunk in chunks) == len(samples)
     for start, length in ((0, 1), (1023, chunks[0].samples - 1023), (chunks[0].samples - 1, 1)):
         part = chunks[0].part(Region(start, length))
-        found = np.concatenate([block.copy() for block in read_blocks(part, Timeline())])
-        np.testing.assert_array_equal(found, samples[start : start + length])
+        got = np.concatenate([block.copy() for block in read_blocks(part, Timeline())])
+        np.testing.assert_array_equal(got, samples[start : start + length])
 
 
 @pytest.mark.parametrize("kind", ["packed", "gzip"])

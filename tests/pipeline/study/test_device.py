@@ -15,8 +15,8 @@ from workflows.study.registry import STUDIES
 
 @pytest.mark.parametrize("gpus", [0, 1])
 def test_refused_in_one_line(gpus: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = Devices((Gpu(0, "GPU", "GPU-0", 1, 1),) * gpus, "580", None, "CuPy is not installed; install the extra")
-    monkeypatch.setattr(study_device, "find_devices", lambda: found)
+    devices = Devices((Gpu(0, "GPU", "GPU-0", 1, 1),) * gpus, "580", None, "CuPy is not installed; install the extra")
+    monkeypatch.setattr(study_device, "find_devices", lambda: devices)
     with pytest.raises(UsageError, match="needs an NVIDIA GPU, its driver and CuPy, here CuPy is not installed"):
         study_device.open_device()
 

@@ -181,8 +181,8 @@ def test_what_is_shown(tiny: Path) -> None:
 def test_count() -> None:
     listing = ["0000  LDG.E R2, [R2]", "0010  @!P0 RED.E.ADD [R4], R2", "0020  @P1 BRA 0x0", "0030  REDUX.SUM UR4, R2",
                "0040  EXIT", "0050  BRA 0x50", "0060  NOP", "0070  NOP"]  # fmt: skip
-    found = {kind: number for kind, number in count(listing).items() if number}
-    assert found == {"global loads": 1, "global atomics": 1, "branches": 1, "total": 5}
+    got = {kind: number for kind, number in count(listing).items() if number}
+    assert got == {"global loads": 1, "global atomics": 1, "branches": 1, "total": 5}
 
 
 def test_unknown_names(tiny: Path) -> None:

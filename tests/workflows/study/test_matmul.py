@@ -45,10 +45,10 @@ def test_bound_covers_reference_and_kernel(kind: str, dtype: str) -> None:
 @settings(max_examples=25, deadline=None)
 def test_reference_of_integers_is_exact(rows: int, inner: int, columns: int, seed: int, dtype: str) -> None:
     a, b = matrices("integers", (rows, inner, columns), dtype, seed)
-    found = matmul_reference(a, b)
-    assert found.dtype == np.float64
+    got = matmul_reference(a, b)
+    assert got.dtype == np.float64
     expected = [[sum(int(a[i, k]) * int(b[k, j]) for k in range(inner)) for j in range(columns)] for i in range(rows)]
-    np.testing.assert_array_equal(found, np.array(expected, float).reshape(rows, columns))
+    np.testing.assert_array_equal(got, np.array(expected, float).reshape(rows, columns))
 
 
 def test_bound_of_too_many_products() -> None:
