@@ -104,7 +104,7 @@ def test_edited_record_is_found_when_it_is_drawn(run: Run, pytester: pytest.Pyte
     seeds = {name: next(seed for seed in range(99) if draw(units, "toy", seed) == {("source", name)}) for name in "bd"}
     assert "FAILED" not in run("--record-seed", str(seeds["d"]))[1]
     _, text = run("--record-seed", str(seeds["b"]))
-    assert "toy.json, source: b: recorded is 5, a repetition gives 4" in text and "FAILED" in text
+    assert "toy.json, source: b: recorded 5, got 4 when repeated" in text and "FAILED" in text
     assert "was the record edited?" in run("--record-share", "1")[1]
 
     (pytester.path / "source.txt").write_text("text that fails")
