@@ -36,9 +36,9 @@ def compute(blocks: Sequence[NDArray[Any]], region: Bounds, specs: Sequence[Spec
 
 
 def check(
-    read: Any, found: NDArray[Any], region: Bounds, specs: Sequence[Spec], options: Factor, random: np.random.Generator
+    read: Any, got: NDArray[Any], region: Bounds, specs: Sequence[Spec], options: Factor, random: np.random.Generator
 ) -> Checked:
-    return Checked(differing(found, options.factor * read(0, region), region), found.size, 2.0**-40)
+    return Checked(differing(got, options.factor * read(0, region), region), got.size, 2.0**-40)
 
 
 SCALED: ArrayJob[Factor] = ArrayJob(

@@ -76,9 +76,9 @@ def check_histogram() -> int:
             # The samples and one of their views; every view comes up with every dtype and kind of edges.
             all_views = list(views(nasty(dtype, size, binning.edges)))
             for samples in (all_views[0], all_views[1 + number % 5]):
-                found, compared = count_compiled(samples, binning), compared + 1
-                assert found is not None
-                np.testing.assert_array_equal(found, histogram_numpy(samples, binning))
+                got, compared = count_compiled(samples, binning), compared + 1
+                assert got is not None
+                np.testing.assert_array_equal(got, histogram_numpy(samples, binning))
     return compared
 
 
@@ -89,9 +89,9 @@ def check_reduce() -> int:
     from tests.cases.reduce import CASES, DTYPES, FLOATS, case
 
     def check(samples: NDArray[Any], parts: int) -> int:
-        found = partial.empty(samples.dtype, parts, len(samples))
-        assert _fill_compiled(found, samples, parts)
-        np.testing.assert_array_equal(found, reduce_numpy(samples, parts))
+        got = partial.empty(samples.dtype, parts, len(samples))
+        assert _fill_compiled(got, samples, parts)
+        np.testing.assert_array_equal(got, reduce_numpy(samples, parts))
         return 1
 
     compared = 0
@@ -120,15 +120,15 @@ def check_transposed() -> int:
         size = int(np.prod(shape))
         data = bytearray(random.bytes(size * itemsize + 1))
         array = np.frombuffer(data, f"V{itemsize}", size, offset=1).reshape(shape)
-        found = array.T.copy().reshape(array.shape[::-1])
-        assert is_transpose(found, array)
-        bits = found.reshape(-1).view(np.uint8)
+        transposed = array.T.copy().reshape(array.shape[::-1])
+        assert is_transpose(transposed, array)
+        bits = transposed.reshape(-1).view(np.uint8)
         for place in (0, len(bits) - 1, *random.integers(len(bits), size=8)):
             bits[place] ^= 1 << int(random.integers(8))
-            assert not is_transpose(found, array)
+            assert not is_transpose(transposed, array)
             bits[:] = array.T.copy().reshape(-1).view(np.uint8)
             compared += 1
-        assert is_transpose(found, array)
+        assert is_transpose(transposed, array)
     return compared
 
 
@@ -141,8 +141,8 @@ def check_transpose() -> int:
         size = int(np.prod(shape))
         data = bytearray(np.random.default_rng(itemsize).bytes(size * itemsize + 1))
         array = np.frombuffer(data, f"V{itemsize}", size, offset=1).reshape(shape)
-        found = transpose_cpu(array)
-        assert found.shape == shape[::-1] and found.tobytes() == array.T.tobytes()
+        got = transpose_cpu(array)
+        assert got.shape == shape[::-1] and got.tobytes() == array.T.tobytes()
         compared += 1
     return compared
 
@@ -155,24 +155,24 @@ def sums_to_check(dtype: str) -> Iterator[tuple[NDArray[Any], NDArray[Any], int]
     shapes = ((1, 1), (3, 40), (2, 700))
     for shape, radius in product(shapes, (0, 1, 5, 300)):
         x = numbers(dtype, (shape[0], shape[1] + 2 * radius))
-        found = box_cpu(x, radius)
-        yield x, found, radius
+        sums = box_cpu(x, radius)
+        yield x, sums, radius
         if dtype in FLOATS:
-            yield x.astype(np.float64).astype(dtype), found, radius
-            for towards in (np.inf, -np.inf, -found):
-                yield x, np.nextafter(found, towards), radius
+            yield x.astype(np.float64).astype(dtype), sums, radius
+            for towards in (np.inf, -np.inf, -sums):
+                yield x, np.nextafter(sums, towards), radius
             yield np.floor(x), box_cpu(np.floor(x), radius), radius
         else:
-            yield x, found + found.dtype.type(1), radius
-            yield x, found ^ found.dtype.type(1) << found.dtype.type(63), radius
+            yield x, sums + sums.dtype.type(1), radius
+            yield x, sums ^ sums.dtype.type(1) << sums.dtype.type(63), radius
     for case, radius in product(ADVERSARIAL if dtype in FLOATS else (), (0, 1, 20)):
         x = adversarial(case, (3, 300), dtype)
         with np.errstate(all="ignore"):
-            found = box_cpu(x, radius)
+            sums = box_cpu(x, radius)
             others = np.inf, -np.inf, np.nan, 0.0, -0.0, 1.0, float(np.finfo(dtype).max), 5e-324
-            wrong = [np.full(found.shape, other) for other in others]
-            beside = (np.nextafter(found, end) for end in (np.inf, -np.inf))
-            others = (found, *beside, -found, 2 * found, *wrong)
+            wrong = [np.full(sums.shape, other) for other in others]
+            beside = (np.nextafter(sums, end) for end in (np.inf, -np.inf))
+            others = (sums, *beside, -sums, 2 * sums, *wrong)
             # Stacked as rows: the reference takes no longer for many rows than for a few.
             yield np.tile(x, (len(others), 1)), np.concatenate(others), radius
 
@@ -185,15 +185,15 @@ def check_stencil() -> int:
 
     compared = 0
     for dtype in DTYPES:
-        for x, found, radius in sums_to_check(dtype):
+        for x, sums, radius in sums_to_check(dtype):
             width = 2 * radius + 1
-            x, found = x[:, : found.shape[1] + width - 1], found[:, : x.shape[1] - width + 1]
+            x, sums = x[:, : sums.shape[1] + width - 1], sums[:, : x.shape[1] - width + 1]
             with np.errstate(all="ignore"):
-                expected = ~_wrong(x, found, width)
+                expected = ~_wrong(x, sums, width)
             for samples in (x, np.repeat(x, 2, axis=1)[:, ::2]):
-                right = certainly_right(samples, found, width)
+                right = certainly_right(samples, sums, width)
                 assert right is not None and not (right & ~expected).any()
-                surely = is_near(x) & np.isfinite(found)
+                surely = is_near(x) & np.isfinite(sums)
                 np.testing.assert_array_equal(right[surely], expected[surely])
                 compared += len(x)
     return compared
@@ -223,9 +223,9 @@ def check_sums() -> int:
         cases += [adversarial(case, (3, length), dtype) for case in ADVERSARIAL]
         for number, x in enumerate(cases):
             for samples in (x, np.frombuffer(b"x" + x.tobytes(), dtype, offset=1).reshape(x.shape), x[:, ::-1]):
-                found = compiled_sums(samples, width)
-                assert found is not None
-                sums, done = found
+                got = compiled_sums(samples, width)
+                assert got is not None
+                sums, done = got
                 with np.errstate(all="ignore"):
                     expected = exact_sums(samples[done].astype(np.float64), width) if done.any() else sums[done]
                 assert sums[done].tobytes() == expected.tobytes()

@@ -109,9 +109,9 @@ def assert_counts(samples: NDArray[Any], edges: Any, regular: bool) -> None:
     native = samples.dtype.newbyteorder("=")
     binning = Binning(native, edges, regular)
     ways = (histogram_cpu(samples, binning), histogram_numpy(samples, binning), histogram_reference(samples, edges))
-    for found in ways:
-        assert found.dtype == np.int64
-        np.testing.assert_array_equal(found, expected)
+    for got in ways:
+        assert got.dtype == np.int64
+        np.testing.assert_array_equal(got, expected)
     assert expected.sum() == len(samples)
 
 

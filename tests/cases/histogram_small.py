@@ -46,8 +46,8 @@ def _histogram(
         samples[5::101] = -np.nan
     limits = replace(LIMITS, shared_per_block=shared, multiprocessors=1 if few else LIMITS.multiprocessors)
     with patch.object(device, "limits", lambda: limits):
-        found = histogram(cp.asarray(samples)[start:], Binning(kind, edges, regular))
-    same(found, histogram_reference(samples[start:], edges))
+        got = histogram(cp.asarray(samples)[start:], Binning(kind, edges, regular))
+    same(got, histogram_reference(samples[start:], edges))
 
 
 def _neighbours(values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:

@@ -64,15 +64,15 @@ def apart(dtype: str, rows: int, inner: int, columns: int) -> tuple[Array, Array
 def by_small(cp: Any, a: Array, b: Array, how: type[SmallProduct] = SmallProduct) -> tuple[Array, int]:
     """The product by a kernel, and how many elements it computed term by term."""
     product = how(np.result_type(a, b))
-    found = multiplied(product, lambda: [(cp.asarray(a), cp.asarray(b))])
-    return found.get(), product.uncertain
+    got = multiplied(product, lambda: [(cp.asarray(a), cp.asarray(b))])
+    return got.get(), product.uncertain
 
 
 def check(cp: Any, a: Array, b: Array, how: type[SmallProduct] = SmallProduct) -> None:
     """Assert the bits of the CPU's product and the same number of elements computed term by term."""
     expected, uncertain = with_uncertain(a, b)
-    found, count = by_small(cp, a, b, how)
-    same_bits(found, expected)
+    got, count = by_small(cp, a, b, how)
+    same_bits(got, expected)
     assert count == uncertain, (count, uncertain)
 
 

@@ -18,8 +18,8 @@ from tests.cases.case import RANDOM, Case, same
 
 def _transpose(variant: Variant, dtype: str, shape: tuple[int, int], own: dict[str, int], cp: Any) -> None:
     matrix = np.frombuffer(RANDOM(2).bytes(shape[0] * shape[1] * np.dtype(dtype).itemsize), dtype).reshape(shape)
-    found = variant.run(cp.asarray(matrix), **own)
-    same(found.view(np.uint8), transpose.transpose_reference(matrix).view(np.uint8))
+    got = variant.run(cp.asarray(matrix), **own)
+    same(got.view(np.uint8), transpose.transpose_reference(matrix).view(np.uint8))
 
 
 def transpose_cases() -> Iterator[Case]:
@@ -60,9 +60,9 @@ def unaligned_cases() -> Iterator[Case]:
 
 def _few_rows(cp: Any) -> None:
     array = np.arange(3 * 41, dtype=np.float32).reshape(3, 41)
-    found = cp.empty((41, 3), np.float32)
-    transpose_unaligned(cp.asarray(array), found, Matrices(3, 41, 41, 3))
-    same(found, array.T)
+    got = cp.empty((41, 3), np.float32)
+    transpose_unaligned(cp.asarray(array), got, Matrices(3, 41, 41, 3))
+    same(got, array.T)
 
 
 def copy_rows_cases() -> Iterator[Case]:
@@ -78,5 +78,5 @@ def copy_rows_cases() -> Iterator[Case]:
 
 def _permute(dtype: str, shape: tuple[int, ...], axes: tuple[int, ...], cp: Any) -> None:
     array = np.frombuffer(RANDOM(2).bytes(int(np.prod(shape)) * np.dtype(dtype).itemsize), dtype).reshape(shape)
-    found = transpose.permute_axes(cp.asarray(array), axes)
-    same(found.view(np.uint8), np.ascontiguousarray(array.transpose(axes)).view(np.uint8))
+    got = transpose.permute_axes(cp.asarray(array), axes)
+    same(got.view(np.uint8), np.ascontiguousarray(array.transpose(axes)).view(np.uint8))

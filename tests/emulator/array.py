@@ -99,10 +99,10 @@ class DeviceArray(NDArrayOperatorsMixin):
         raise TypeError("expected an array on the host, got one on a device; call get()")
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self.host, name)
-        if not callable(found):
-            return self._wrap(found)
-        return lambda *arguments, **options: self._wrap(found(*map(unwrap, arguments), **options))
+        attribute = getattr(self.host, name)
+        if not callable(attribute):
+            return self._wrap(attribute)
+        return lambda *arguments, **options: self._wrap(attribute(*map(unwrap, arguments), **options))
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, out: Any = (), **options: Any) -> Any:
         for value in inputs:
@@ -114,13 +114,13 @@ class DeviceArray(NDArrayOperatorsMixin):
         out[0][...] = result
         return out[0]
 
-    def _wrap(self, found: Any) -> Any:
+    def _wrap(self, value: Any) -> Any:
         """A device array: a view of the same allocation where the result is one, otherwise a new allocation."""
-        if not isinstance(found, np.ndarray | np.generic):
-            return found
-        if isinstance(found, np.ndarray) and np.may_share_memory(found, self.memory.bytes):
-            return DeviceArray(found, self.memory)
-        return to_device(np.asarray(found))
+        if not isinstance(value, np.ndarray | np.generic):
+            return value
+        if isinstance(value, np.ndarray) and np.may_share_memory(value, self.memory.bytes):
+            return DeviceArray(value, self.memory)
+        return to_device(np.asarray(value))
 
 
 def unwrap(value: Any) -> Any:

@@ -58,10 +58,10 @@ def compiler() -> str:
     NoCompilerError
         If there is none.
     """
-    found = shutil.which(os.environ.get("CXX") or "g++")
-    if not found:
+    path = shutil.which(os.environ.get("CXX") or "g++")
+    if not path:
         raise NoCompilerError("no C++ compiler: expected g++, or another GCC that CXX names; install it")
-    return found
+    return path
 
 
 @cache
@@ -115,7 +115,7 @@ def translate(source: str) -> str:
 
 
 def _shared(declaration: re.Match[str]) -> str:
-    found = []
+    memory = []
     text = re.sub(r"^(?:(?:alignas|__align__)\s*\([^)]*\)\s*)+", "", declaration[2].strip())
     first, *others = _split(text)
     match = re.fullmatch(r"(.+[\s>*])(\w+)\s*((?:\[.*\])?)", first, re.DOTALL)
@@ -126,11 +126,11 @@ def _shared(declaration: re.Match[str]) -> str:
         return f'{kind}* const {name} = static_cast<{kind}*>(host_dynamic_shared("{name}", sizeof({kind})));'
     for name, size in [(match[2], match[3]), *(re.fullmatch(r"(\w+)\s*(.*)", other).groups() for other in others)]:  # type: ignore[union-attr]
         key, type_ = f"host_key_{name}", f"host_type_{name}"
-        found.append(
+        memory.append(
             f"static const char {key} = 0; using {type_} = {kind}{size}; {type_}& {name} = *static_cast<{type_}*>"
             f'(host_shared(&{key}, "{name}", sizeof({type_}), sizeof({kind})));'
         )
-    return " ".join(found)
+    return " ".join(memory)
 
 
 def _split(text: str) -> list[str]:

@@ -189,8 +189,8 @@ class HostFunction:
     def _named(self, text: str) -> str:
         """The message with the source's parameter names in place of numbers."""
         source, name = flatten(self.source), self.instance.partition("<")[0]
-        found = re.search(rf"__global__ void[^;{{]*?\b{name}\s*\(([^)]*(?:\([^)]*\)[^)]*)*)\)\s*{{", source)
-        names = [part.split()[-1].lstrip("*&") for part in found[1].split(",") if part.strip()] if found else []
+        matched = re.search(rf"__global__ void[^;{{]*?\b{name}\s*\(([^)]*(?:\([^)]*\)[^)]*)*)\)\s*{{", source)
+        names = [part.split()[-1].lstrip("*&") for part in matched[1].split(",") if part.strip()] if matched else []
 
         def name_of(match: re.Match[str]) -> str:
             number = int(match[1])

@@ -35,12 +35,12 @@ def digest(*values: Any) -> str:
 
 def c_code(text: str) -> str:
     """CUDA or C++ without comments and blank lines."""
-    return _lines(C_COMMENT.sub(lambda found: found[1] or " ", text))
+    return _lines(C_COMMENT.sub(lambda match: match[1] or " ", text))
 
 
 def python_code(text: str, tree: ast.Module | None = None) -> str:
     """Python without comments, docstrings and blank lines."""
-    lines = PYTHON_COMMENT.sub(lambda found: found[1] or "", text).splitlines()  # the number of lines stays the same
+    lines = PYTHON_COMMENT.sub(lambda match: match[1] or "", text).splitlines()  # the number of lines stays the same
     for node in _statements(tree or ast.parse(text)):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node, False) is not None:
             statement = node.body[0]

@@ -63,9 +63,9 @@ class HostFile:
 
         def get() -> int:
             assert not self.closed
-            found = np.fromfile(self.path, np.uint8, size, offset=offset)
-            target[: len(found)] = found
-            return len(found)
+            read = np.fromfile(self.path, np.uint8, size, offset=offset)
+            target[: len(read)] = read
+            return len(read)
 
         return SimpleNamespace(get=get)
 
@@ -97,10 +97,10 @@ def install(cp: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     get = DeviceArray.get
 
     def get_into(self: DeviceArray, out: Any = None, blocking: bool = True) -> Any:
-        found = get(self)
+        value = get(self)
         if out is None:
-            return found
-        out[...] = found
+            return value
+        out[...] = value
         return out
 
     monkeypatch.setattr(DeviceArray, "get", get_into)

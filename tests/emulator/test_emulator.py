@@ -107,14 +107,14 @@ def test_arrays_that_overlap_are_one(run: Run, host: Any) -> None:
 
 
 def test_schedules_differ_and_repeat(run: Run, host: Any) -> None:
-    found = []
+    orders = []
     for seed in (*range(30), *range(30)):
         with schedule(seed):
             x = host.zeros(101, dtype=np.int32)
-            found.append(tuple(run("order_matters", x=x)[:64].tolist()))
-    assert found[:30] == found[30:]
-    assert found[0] == tuple(range(64))
-    assert len(set(found)) > 10 and tuple(reversed(range(64))) in found
+            orders.append(tuple(run("order_matters", x=x)[:64].tolist()))
+    assert orders[:30] == orders[30:]
+    assert orders[0] == tuple(range(64))
+    assert len(set(orders)) > 10 and tuple(reversed(range(64))) in orders
 
 
 def test_warp_functions(run: Run) -> None:

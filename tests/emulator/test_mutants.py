@@ -36,8 +36,8 @@ __global__ void broken(int* x) { if (threadIdx.x < 9) x[9] = 0; }
 
 def test_what_is_mutated() -> None:
     text, mutants = mutate(SOURCE, {"broken"})
-    found = [(mutant.line, mutant.kind, mutant.text) for mutant in mutants]
-    assert found == [
+    got = [(mutant.line, mutant.kind, mutant.text) for mutant in mutants]
+    assert got == [
         (3, "guard", "i >= n"), (3, "guard", "i < 0"), (5, "guard", "i < n"), (5, "clamp", "min(i + 1, count)"),
         (5, "atomic", "atomicAdd("), (6, "barrier", "__syncthreads()"), (7, "atomic", "atomicMax("),
         (8, "bound", "n - 1"), (8, "barrier", "__syncwarp()"), (9, "barrier", "__syncthreads_and(out[0])"),

@@ -122,24 +122,22 @@ def allowed_for(stem: str, instance: str, architecture: str) -> Allowed | None:
 
 def excesses(stem: str, architecture: str, kernels: dict[str, Taken]) -> list[str]:
     """Kernel, architecture, limit and value wherever a limit is exceeded."""
-    found = []
+    over = []
     for instance, taken in kernels.items():
         what = f"kernels/{stem}.cu, {instance}, {architecture}"
         if taken.shared > 48 * 1024:
-            found.append(f"{what}: expected at most 49152 bytes of static shared memory, takes {taken.shared}")
+            over.append(f"{what}: expected at most 49152 bytes of static shared memory, takes {taken.shared}")
         allowed = allowed_for(stem, instance, architecture)
         if allowed is None:
             continue
         if taken.local > allowed.local:
-            found.append(
-                f"{what}: expected everything in registers, {taken.local} bytes per thread are in local memory"
-            )
+            over.append(f"{what}: expected everything in registers, {taken.local} bytes per thread are in local memory")
         threads, blocks = allowed.threads, allowed.blocks
         most = REGISTERS // (threads * blocks) // 8 * 8
         if taken.registers > most:
-            found.append(f"{what}: expected at most {most} registers for {blocks} x {threads} threads, "
-                         f"takes {taken.registers}")  # fmt: skip
+            over.append(f"{what}: expected at most {most} registers for {blocks} x {threads} threads, "
+                        f"takes {taken.registers}")  # fmt: skip
         if taken.shared * blocks > SHARED[architecture] * 1024:
-            found.append(f"{what}: expected {blocks} blocks to fit into {SHARED[architecture]} KiB of shared memory, "
-                         f"each takes {taken.shared} bytes")  # fmt: skip
-    return found
+            over.append(f"{what}: expected {blocks} blocks to fit into {SHARED[architecture]} KiB of shared memory, "
+                        f"each takes {taken.shared} bytes")  # fmt: skip
+    return over
