@@ -25,6 +25,7 @@ MOST_GROUPS = 64  # products with more columns have larger groups
 # Products of float16 are checked element by element up to this many multiplications: their roundings are so large that
 # a few elements in a group hide one that was set to zero.
 SINGLY = 2**36
+PRODUCTS = 3  # products with the matrix of signs that sums of groups take: more columns than these make them worth it
 
 INNER = 128  # products that BLAS adds up at a time: the error of a sum grows with this and with their number
 # Rows and columns are scaled by powers of two to magnitudes of 1/2 to 1, so that nothing overflows. Lines below this
@@ -32,6 +33,8 @@ INNER = 128  # products that BLAS adds up at a time: the error of a sum grows wi
 LEAST_EXPONENT = -500
 # UNDERFLOW exceeds the sum of all underflows of the check; UPWARDS covers the rounding of the bound itself.
 UNDERFLOW, UPWARDS = 2.0**-1000, 1 + 2.0**-20
+# What the check's own rounding may amount to, beside the elements of a row, before it is bounded more closely.
+LOOSE = {"float16": 2.0**-7, "float32": 2.0**-14, "float64": 2.0**-32}
 HEIGHT = 256  # rows of a matrix at a time: temporaries stay in the cache
 HELD = 2**24  # elements that are examined at a time
 EXAMINED, EXAMINED_PRODUCTS = 64, 2**18  # elements recomputed in exact integers; their multiplications, at most
@@ -71,11 +74,12 @@ class Lines:
 
     @property
     def exponents(self) -> Array:
-        return np.frexp(np.asarray(self.largest, np.float64))[1]
+        return np.asarray(np.frexp(np.asarray(self.largest, np.float64))[1])
 
     @property
     def scales(self) -> Array:
-        return np.maximum(self.exponents, LEAST_EXPONENT)
+        scales: Array = np.maximum(self.exponents, LEAST_EXPONENT)
+        return scales
 
     def some(self, lines: Array, batch: Batch, which: Any) -> Array:
         """Some of the lines, by their places."""
@@ -88,7 +92,7 @@ class Lines:
         """Some lines of a part, rounded as the definition says and scaled; zero in lines with infinities or NaN."""
         shifts = self.kept - self.some(self.exponents, batch, which)
         half = shifts // 2  # in two steps, because the power may overflow; what underflows would vanish anyway
-        whole = self._finite(block, batch, which) * np.ldexp(1.0, half)
+        whole: Array = self._finite(block, batch, which) * np.ldexp(1.0, half)
         whole *= np.ldexp(1.0, shifts - half)
         np.rint(whole, out=whole)
         whole *= np.ldexp(1.0, -shifts - self.some(self.scales, batch, which))
@@ -146,8 +150,7 @@ class FloatCheck:
         self.overflowed_rows = overflowed.any(-1, keepdims=True) & ~self.rows.nonfinite
         self.undetected = 0.0
         self.signs, self.group, self.escape = random_signs(product.shape[-1], GROUP[format.dtype], random)
-        # The sums take three products with the matrix of signs.
-        self.singly = 3 * self.signs.shape[-1] >= product.shape[-1] or (
+        self.singly = PRODUCTS * self.signs.shape[-1] >= product.shape[-1] or (
             format.dtype == "float16" and products <= SINGLY
         )
         if self.singly:
@@ -172,21 +175,20 @@ class FloatCheck:
         multiplications = self.inner * sum(len(rows) * len(columns) for _, rows, columns in blocks)
         if multiplications <= max(BUDGET, self.inner * self.product.size // SHARE):
             return [line for block in blocks for line in self._wrong_block(*block)]
-        wide = self._wide_bound(bound)
-        self._note(np.where(off, wide, 0), self.sizes)
+        differences, bound = self._compare_conventionally()
+        self._note(np.where(off, bound, 0), self.sizes)
         return [
             f"row {place} of the region: a sum of its elements with random signs is off by "
-            f"{differences[*place, number]:.3g} in its scale, expected {wide[*place, number]:.3g} at most"
-            for *place, number in np.argwhere(off & ~(differences <= wide))[:3].tolist()
+            f"{differences[*place, number]:.3g} in its scale, expected {bound[*place, number]:.3g} at most"
+            for *place, number in np.argwhere(off & ~(differences <= bound))[:3].tolist()
         ]
 
     def compare(self) -> tuple[Array, Array]:
         """Differences and bounds of the sums, shape (..., M, sums of each row), in the scales of rows and columns."""
         *batch, rows, columns = self.product.shape
-        shape = *batch, rows, self.signs.shape[-1]
         ones = np.abs(self.signs)
-        sums, norms = np.zeros(shape), np.zeros((*batch, rows, 1))
-        of_sums: Any = 0.0  # squares, added up, of B r
+        sums, norms = np.zeros((*batch, rows, self.signs.shape[-1])), np.zeros((*batch, rows, 1))
+        of_sums: Any = 0.0  # squares of B r, added up
         of_columns: Any = 0.0  # likewise of B
         for a, b in self.slabs():
             b = self.columns.rounded(b, None, slice(None))
@@ -197,34 +199,61 @@ class FloatCheck:
                 tile = self.rows.rounded(a, None, part)
                 _add_product(sums[..., part, :], tile, signed)
                 norms[..., part, :] += _squares(tile, -1)
-        # By Cauchy and Schwarz, the sum of magnitudes of a sum B r and of what it is multiplied by.
-        np.sqrt(norms, out=norms)
-        self.of_groups = np.sqrt(self.group * (of_columns @ ones))
-        self.norms = norms
-        bound = norms * (self._gamma * np.sqrt(of_sums) + _gamma(self.group) * self.of_groups)
-        unit = 2.0**-self.format.precision + _gamma(self.group)
-        self.sizes = np.zeros_like(norms)
+        bound, self.sizes = np.empty_like(sums), np.empty_like(norms)
         for part in _tiles(batch, rows):
             tile = self._scaled_product(None, part, slice(None))
             sums[..., part, :] -= tile @ self.signs
             self.sizes[..., part, :] = _sizes(tile, self.columns.scales)
-            bound[..., part, :] += unit * (np.abs(tile, out=tile) @ ones)
+            np.matmul(np.abs(tile, out=tile), ones, out=bound[..., part, :])
+        bound *= 2.0**-self.format.precision + _gamma(self.group)
         subnormal = np.ldexp(1.0, -self.columns.scales) @ ones  # results that are subnormal, rounded
         bound += np.ldexp(subnormal, self.format.least - 1 - self.rows.scales)
         bound += columns * UNDERFLOW * (self.inner + 1)
+        # The error of A (B r), by Cauchy and Schwarz: no sum is larger than the product of these.
+        of_groups = np.sqrt(self.group * (of_columns @ ones))
+        own = np.sqrt(norms) * (self._gamma * np.sqrt(of_sums) + _gamma(self.group) * of_groups)
+        loose = self._is_loose(own, self.sizes)
+        for place in np.argwhere(loose.any(-1)).tolist() if loose.any() else ():
+            which = np.flatnonzero(loose[*place])
+            own[*place, which] = self._own_bound(tuple(place), which)
+        return np.abs(sums, out=sums), (bound + own) * UPWARDS
+
+    def _own_bound(self, batch: Batch, rows: Any) -> Array:
+        """The error of A (B r) for some rows, from the magnitudes of all terms."""
+        own: Any = 0.0
+        for a, b in self.slabs():
+            a = np.abs(self.rows.rounded(a, batch, rows))
+            b = self.columns.rounded(b, batch, slice(None))
+            signed = self._gamma * np.abs(b @ self.signs)
+            own = own + a @ (signed + _gamma(self.group) * (np.abs(b) @ np.abs(self.signs)))
+        return np.asarray(own)
+
+    def _is_loose(self, bound: Array, sizes: Array) -> Array:
+        """Rows, shape (..., M), of a bound that is too large beside their elements to be of use."""
+        with_zeros = bound.max(-1, initial=0) > LOOSE[self.format.dtype] * sizes[..., 0]
+        loose: Array = with_zeros & (bound.max(-1, initial=0) > 0)
+        return loose
+
+    def _compare_conventionally(self) -> tuple[Array, Array]:
+        """The same if all elements may be uncertain: of factors that are not rounded, with a wider bound."""
+        *batch, rows, _ = self.product.shape
+        ones = np.abs(self.signs)
+        sums, magnitudes = np.zeros((2, *batch, rows, self.signs.shape[-1]))
+        for a, b in self.slabs():
+            b = self.columns.scaled(b, None, slice(None))
+            signed, of_groups = b @ self.signs, np.abs(b) @ ones
+            for part in _tiles(batch, rows):
+                tile = self.rows.scaled(a, None, part)
+                _add_product(sums[..., part, :], tile, signed)
+                _add_product(magnitudes[..., part, :], np.abs(tile, out=tile), of_groups)
+        for part in _tiles(batch, rows):
+            sums[..., part, :] -= self._scaled_product(None, part, slice(None)) @ self.signs
+        bound = (self._conventional + self._gamma + 2 * _gamma(self.group)) * magnitudes
+        underflow = np.ldexp(1.0, -self.columns.scales) @ ones * self._halves
+        bound += np.ldexp(underflow, self.format.least - 1 - self.rows.scales)
+        bound += self.group * UNDERFLOW * (self.inner + 1)
         bound *= UPWARDS
         return np.abs(sums, out=sums), bound
-
-    def _wide_bound(self, bound: Array) -> Array:
-        """The bounds if all elements may be uncertain."""
-        lost = 2.0 ** -(self.format.kept + 1)  # of a scaled number
-        root = np.sqrt(self.inner)
-        wide: Array = self._conventional * self.norms * self.of_groups
-        wide += lost * root * (self.of_groups + self.group * self.norms) + lost**2 * self.inner * self.group
-        underflow = np.ldexp(1.0, -self.columns.scales) @ np.abs(self.signs) * self._halves
-        wide += np.ldexp(underflow, self.format.least - 1 - self.rows.scales)
-        wide = (bound + 2 * wide) * UPWARDS
-        return wide
 
     @property
     def _gamma(self) -> float:
@@ -291,10 +320,13 @@ class FloatCheck:
             norms = norms[0] + _squares(a, -1), norms[1] + _squares(b, -2)
             _add_product(product, a, b)
         scales = self.rows.some(self.rows.scales, batch, rows) + self.columns.some(self.columns.scales, batch, columns)
-        bound = np.ldexp(1.0, self.format.least - 1 - scales)
-        bound += gamma * np.sqrt(norms[0]) * np.sqrt(norms[1]) + UNDERFLOW * (self.inner + 1)
+        own = gamma * np.sqrt(norms[0]) * np.sqrt(norms[1])
+        loose = self._is_loose(own, sizes)
+        if loose.any():
+            own = np.where(loose[..., None], gamma * self._magnitudes(batch, rows, columns), own)
+        bound = np.ldexp(1.0, self.format.least - 1 - scales) + UNDERFLOW * (self.inner + 1)
         bound += np.abs(got) * 2.0**-self.format.precision
-        bound *= UPWARDS
+        bound = (bound + own) * UPWARDS
         off = ~(np.abs(product - got) <= bound) & ~self._elsewhere(batch, rows, columns)
         lines: list[str] = []
         if off.any():
@@ -305,6 +337,13 @@ class FloatCheck:
                 return self._wrong_conventionally(batch, rows, columns)
         self._note(np.where(off, 0, bound), sizes)
         return lines
+
+    def _magnitudes(self, batch: Batch, rows: Any, columns: Any) -> Array:
+        """Sums of the magnitudes of all products, of rounded numbers."""
+        total: Any = 0.0
+        for a, b in self.slabs():
+            total = total + np.abs(self.rows.rounded(a, batch, rows)) @ np.abs(self.columns.rounded(b, batch, columns))
+        return np.asarray(total)
 
     def _places(self, off: Array, batch: Batch, rows: Any, columns: Any) -> list[tuple[int, ...]]:
         """Places in C of some elements of a block."""
