@@ -303,39 +303,56 @@ class FloatCheck:
         return lines
 
     def _wrong_block(self, batch: Batch, rows: Any, columns: Any) -> list[str]:
-        """Errors in some rows and columns, element by element.
+        """Errors in some rows and columns, element by element."""
+        dtype: Any = np.float64
+        if self.format.dtype == "float16":  # its numbers are exact in float32, for which BLAS takes half the time
+            dtype = np.float32
+        shape = self.columns.some(self.rows.some(self.product, batch, rows), None, columns).shape
+        product, norms = np.zeros(shape, dtype), [np.zeros(1), np.zeros(1)]
+        for a, b in self.slabs():
+            a = self.rows.rounded(a, batch, rows).astype(dtype, copy=False)
+            b = self.columns.rounded(b, batch, columns).astype(dtype, copy=False)
+            norms = [norms[0] + _squares(a, -1), norms[1] + _squares(b, -2)]
+            _add_product(product, a, b)
+        lines, places = [], np.arange(self.product.shape[-2])[rows]
+        for part in _tiles(shape[:-2], shape[-2]):
+            of_rows = np.sqrt(norms[0][..., part, :])
+            lines += self._wrong_tile(product[..., part, :], of_rows, np.sqrt(norms[1]), batch, places[part], columns)
+        return lines
 
-        An element that is off the exact product by more than a rounding is wrong or uncertain: a few of them are
-        recomputed, term by term. If there are more and those are right, the bound of a conventional dot product has to
-        do for all.
+    def _wrong_tile(
+        self, product: Array, of_rows: Array, of_columns: Array, batch: Batch, rows: Any, columns: Any
+    ) -> list[str]:
+        """Errors in a tile, given the exact product but for the check's own rounding, and norms of rows and columns.
+
+        An element that is off by more than a rounding is wrong or uncertain: a few such elements are recomputed term by
+        term. If there are more and those are right, the bound of a conventional dot product has to do for all.
         """
         got = self._scaled_product(batch, rows, columns)
-        sizes, gamma = _sizes(got, self.columns.some(self.columns.scales, batch, columns)), self._gamma
-        if self.format.dtype == "float16":  # its numbers are exact in float32, for which BLAS takes half the time
-            got, gamma = got.astype(np.float32), _gamma(INNER + self.chunks + 1, 2.0**-24)
-        product, norms = np.zeros_like(got), (np.zeros(1), np.zeros(1))
-        for a, b in self.slabs():
-            a = self.rows.rounded(a, batch, rows).astype(got.dtype, copy=False)
-            b = self.columns.rounded(b, batch, columns).astype(got.dtype, copy=False)
-            norms = norms[0] + _squares(a, -1), norms[1] + _squares(b, -2)
-            _add_product(product, a, b)
-        scales = self.rows.some(self.rows.scales, batch, rows) + self.columns.some(self.columns.scales, batch, columns)
-        own = gamma * np.sqrt(norms[0]) * np.sqrt(norms[1])
+        sizes = _sizes(got, self.columns.some(self.columns.scales, batch, columns))
+        gamma = _gamma(INNER + self.chunks + 1, 2.0**-53 if product.dtype == np.float64 else 2.0**-24)
+        own = gamma * of_rows * of_columns
         loose = self._is_loose(own, sizes)
         if loose.any():
             own = np.where(loose[..., None], gamma * self._magnitudes(batch, rows, columns), own)
-        bound = np.ldexp(1.0, self.format.least - 1 - scales) + UNDERFLOW * (self.inner + 1)
-        bound += np.abs(got) * 2.0**-self.format.precision
-        bound = (bound + own) * UPWARDS
-        off = ~(np.abs(product - got) <= bound) & ~self._elsewhere(batch, rows, columns)
+        own += np.ldexp(np.ldexp(1.0, self.format.least - 1 - self.rows.some(self.rows.scales, batch, rows)),
+                        -self.columns.some(self.columns.scales, batch, columns))  # fmt: skip
+        own += UNDERFLOW * (self.inner + 1)
+        off = np.abs(product - got)
+        bound = np.abs(got, out=got)
+        bound *= 2.0**-self.format.precision
+        bound += own
+        bound *= UPWARDS
+        wrong = ~(off <= bound) & ~self._elsewhere(batch, rows, columns)
         lines: list[str] = []
-        if off.any():
-            places = self._places(off, batch, rows, columns)
+        if wrong.any():
+            places = self._places(wrong, batch, rows, columns)
             few = places[: max(1, min(EXAMINED, EXAMINED_PRODUCTS // max(1, self.inner)))]
             lines = wrong_elements(self.slabs, self.product, few, self.format)
             if not lines and len(places) > len(few):
                 return self._wrong_conventionally(batch, rows, columns)
-        self._note(np.where(off, 0, bound), sizes)
+            bound[wrong] = 0  # those are right to the last bit
+        self._note(bound, sizes)
         return lines
 
     def _magnitudes(self, batch: Batch, rows: Any, columns: Any) -> Array:
