@@ -52,6 +52,7 @@ ENTRIES = {
     "jobs": Entry("gpus", {"mebibytes": 64}),
     "waiting": Entry("any", {"samples": 2**12, "chunks": 100, "planned": 1000, "repeats": 1, "whole": 2**20}),
     "command": Entry("cpu", {"mebibytes": 1, "repeats": 1, "jobs": ("histogram", "matmul")}),
+    "product_errors": Entry("cpu", {"sizes": (32, 128), "trials": 100}),
     "growth": Entry("any", {"sizes": (2**16, 2**14)}),
     "on_gpu": Entry("gpus", tool="compute-sanitizer"),  # runs all tests, so no test can run it
 }

@@ -1,0 +1,139 @@
+"""Which errors the check of a product of floats finds: one wrong element in each row, of a known size.
+
+python -m tests.benchmarks product_errors
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from time import perf_counter
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernels.matmul import check_floats
+from kernels.matmul.check_floats import FloatCheck
+from kernels.matmul.cpu_narrow import product_on_cpu
+from kernels.matmul.formats import FORMATS, multiplied
+
+Array = NDArray[Any]
+# Errors are 2**-k of the row's root mean square. The verification promises to find the first k of each dtype.
+PROMISED = {"float16": 5, "float32": 10, "float64": 30}
+FINER = range(0, 12, 2)
+SLAB = 2**22  # elements of both factors at a time
+
+
+def measure(sizes: tuple[int, ...] = (128, 1024, 4096), trials: int = 1000) -> dict[str, Any]:
+    """Errors found in N(0, 1) products of these sizes, and what is admitted for hard ones."""
+    return {
+        "rows": [row for dtype in PROMISED for size in sizes for row in _rows(dtype, size, trials)],
+        "hard": [_hard(dtype, kind, min(sizes[-1], 1024)) for dtype in PROMISED for kind in HARD],
+    }
+
+
+def _rows(dtype: str, size: int, trials: int) -> Iterator[dict[str, Any]]:
+    random = np.random.default_rng(size)
+    a, b = (random.standard_normal((size, size)).astype(dtype) for _ in range(2))
+    began = perf_counter()
+    right = _product(a, b)
+    computed = perf_counter() - began
+    began = perf_counter()
+    check, found = _found(a, b, right, 0)
+    seconds = perf_counter() - began
+    assert not found, "a right product"
+    about = {"dtype": dtype, "size": size, "escape": check.escape, "undetected": check.undetected,
+             "seconds_to_compute": computed, "seconds_to_check": seconds}  # fmt: skip
+    for name, change in _changes(dtype):
+        caught = planted = 0
+        while planted < trials:
+            wrong, rows = _planted(right, change, random)
+            _, found = _found(a, b, wrong, planted)
+            planted += len(rows)
+            caught += len(rows & found)
+        yield {**about, "error": name, "planted": planted, "caught": caught}
+
+
+def _changes(dtype: str) -> Iterator[tuple[str, Callable[[Array, int, float], Array]]]:
+    """Name and (two elements, sign, root mean square of their row) -> wrong elements."""
+    yield "set to 0", lambda pair, sign, size: np.array([0, pair[1]])
+    yield "negated", lambda pair, sign, size: np.array([-pair[0], pair[1]])
+    yield "swapped", lambda pair, sign, size: pair[::-1]
+    for finer in FINER:
+        power = PROMISED[dtype] + finer
+
+        def off(pair: Array, sign: int, size: float, power: int = power) -> Array:
+            return np.array([pair[0] + sign * size * 2.0**-power, pair[1]])
+
+        yield f"2^-{power}", off
+
+
+def _planted(right: Array, change: Callable[..., Array], random: np.random.Generator) -> tuple[Array, set[int]]:
+    """A copy with one error in each row, and the rows in which that is one once it is rounded."""
+    wrong, rows = right.copy(), set()
+    sizes = np.sqrt(np.square(right.astype(np.float64)).mean(-1))
+    for i, j in enumerate(random.integers(right.shape[-1] - 1, size=len(right)).tolist()):
+        pair = right[i, j : j + 2].astype(np.float64)
+        wrong[i, j : j + 2] = change(pair, int(random.choice([-1, 1])), float(sizes[i]))
+        if (wrong[i, j : j + 2] != right[i, j : j + 2]).any():
+            rows.add(i)
+    return wrong, rows
+
+
+def _found(a: Array, b: Array, product: Array, seed: int) -> tuple[FloatCheck, set[int]]:
+    """Rows in which the check examines an element term by term, which decides: those of its errors."""
+    rows: set[int] = set()
+
+    def examined(slabs: Any, product: Array, places: Any, format: Any) -> list[str]:
+        rows.update(row for row, _ in places)
+        return ["found"]
+
+    step = max(1, SLAB // sum(len(factor) for factor in (a, b.T)))
+
+    def slabs() -> Iterator[tuple[Array, Array]]:
+        for first in range(0, len(b), step):
+            yield a[:, first : first + step], b[first : first + step]
+
+    random = np.random.default_rng(seed)
+    check = FloatCheck(slabs, product, FORMATS[product.dtype.name], random, product.size * len(b))
+    with patch.multiple(check_floats, wrong_elements=examined, EXAMINED=2**60, EXAMINED_PRODUCTS=2**60, BUDGET=2**60):
+        assert bool(check.wrong()) == bool(rows)
+    return check, rows
+
+
+def _product(a: Array, b: Array) -> Array:
+    result: Array = multiplied(product_on_cpu((a.dtype, b.dtype), a.dtype), lambda: [(a, b)])
+    return result
+
+
+def _spread(dtype: str, size: int, random: np.random.Generator) -> tuple[Array, Array]:
+    """Magnitudes over many powers of two."""
+    most = {"float16": 6, "float32": 50, "float64": 300}[dtype]
+    factors = (np.ldexp(random.standard_normal((size, size)), random.integers(-most, most, (size, size))) for _ in "ab")
+    a, b = (factor.astype(dtype) for factor in factors)
+    return a, b
+
+
+def _cancelling(dtype: str, size: int, random: np.random.Generator) -> tuple[Array, Array]:
+    """Pairs of terms of opposite sign that differ in the last bit."""
+    a, b = (random.standard_normal((size, size)).astype(dtype) for _ in range(2))
+    half = size // 2
+    a[:, half : 2 * half] = -a[:, :half]
+    b[half : 2 * half] = np.nextafter(b[:half], np.array(9, dtype))
+    return a, b
+
+
+HARD = {"spread": _spread, "cancelling": _cancelling}
+
+
+def _hard(dtype: str, kind: str, size: int) -> dict[str, Any]:
+    """What the check of a right product admits, if its numbers are hard."""
+    a, b = HARD[kind](dtype, size, np.random.default_rng(size))
+    right = _product(a, b)
+    step = max(1, SLAB // (2 * size))
+    slabs = lambda: ((a[:, k : k + step], b[k : k + step]) for k in range(0, size, step))  # noqa: E731
+    check = FloatCheck(slabs, right, FORMATS[dtype], np.random.default_rng(0), size**3)
+    with np.errstate(all="ignore"):
+        assert not check.wrong()
+    return {"dtype": dtype, "kind": kind, "size": size, "escape": check.escape, "undetected": check.undetected}
