@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from kernels.study.histogram import VARIANTS
-from tests.benchmarks import matmul_tables
+from tests.benchmarks import error_tables, matmul_tables
 from tests.benchmarks.common import RESULTS
 from tests.benchmarks.markdown import share, table
 from tests.benchmarks.rows import ROWS
@@ -155,6 +155,21 @@ def odd_products() -> str:
     return matmul_tables.odd(read(f"matmul_small_{GPU}.json"))
 
 
+def product_errors() -> str:
+    """Which errors in products are caught."""
+    return error_tables.found(read(f"product_errors_{CORES}.json")["rows"])
+
+
+def product_curve() -> str:
+    """The same by the size of the error."""
+    return error_tables.curve(read(f"product_errors_{CORES}.json")["rows"])
+
+
+def hard_product_errors() -> str:
+    """What may pass in hard products."""
+    return error_tables.hard(read(f"product_errors_{CORES}.json")["hard"])
+
+
 PAGES: Mapping[Path, Mapping[str, Callable[[], str]]] = {
     README: {"speed": highlights},
     DOCS / "performance.md": {"speed": speed},
@@ -163,6 +178,9 @@ PAGES: Mapping[Path, Mapping[str, Callable[[], str]]] = {
     DOCS / "matmul.md": {
         "products": products, "hard products": hard_products, "small products": small_products,
         "odd products": odd_products,
+    },
+    DOCS / "verification.md": {
+        "product errors": product_errors, "product curve": product_curve, "hard product errors": hard_product_errors,
     },
 }  # fmt: skip
 

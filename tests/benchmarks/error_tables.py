@@ -1,0 +1,58 @@
+"""The tables of errors that the check of products finds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import ceil, log2
+from typing import Any
+
+from tests.benchmarks.markdown import table
+
+
+def found(rows: Sequence[Mapping[str, Any]]) -> str:
+    """By dtype and size: which errors were caught, and what the verdict admits."""
+    cells: dict[tuple[str, int], dict[str, str]] = {}
+    for row in rows:
+        place = cells.setdefault((row["dtype"], row["size"]), {})
+        place[row["error"]] = _share(row)
+        place["admitted"] = _power(row["undetected"])
+    lines = []
+    for (dtype, size), shares in cells.items():
+        promised = next(name for name in shares if name.startswith("2^"))
+        lines.append([f"{dtype}, {size:,}²", *(shares[name] for name in ("set to 0", "negated", "swapped")),
+                      f"{shares[promised]} of {promised}", shares["admitted"]])  # fmt: skip
+    columns = ["1,000 or more errors of each kind", "set to 0", "negated", "swapped with a neighbour",
+               "off by a part of the row", "admitted"]  # fmt: skip
+    return table(columns, lines)
+
+
+def curve(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Share caught by the size of the error, for the largest products."""
+    size = max(row["size"] for row in rows)
+    by_dtype: dict[str, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        if row["size"] == size and row["error"].startswith("2^"):
+            by_dtype.setdefault(row["dtype"], []).append(row)
+    lines = [[dtype, *(f"{row['error']}: {_share(row)}" for row in of)] for dtype, of in by_dtype.items()]
+    return table(["", *[""] * max(len(line) - 1 for line in lines)], lines)
+
+
+def hard(rows: Sequence[Mapping[str, Any]]) -> str:
+    """What the verdict admits for hard products."""
+    kinds = list(dict.fromkeys(row["kind"] for row in rows))
+    dtypes = list(dict.fromkeys(row["dtype"] for row in rows))
+    admitted = {(row["dtype"], row["kind"]): _power(row["undetected"]) for row in rows}
+    size = rows[0]["size"]
+    return table(
+        [f"admitted, {size:,}²", *kinds], [[dtype, *(admitted[dtype, kind] for kind in kinds)] for dtype in dtypes]
+    )
+
+
+def _share(row: Mapping[str, Any]) -> str:
+    """Rounded down, so that only all are 100 %."""
+    return f"{int(1000 * row['caught'] / row['planted']) / 10:g} %"
+
+
+def _power(error: float) -> str:
+    """As a power of two, rounded up."""
+    return f"2^{ceil(log2(error))}" if error else "0"
