@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.cluster.workers import Workers
+from pipeline.cluster.workers import Workers, known_workers
 from pipeline.engine.array_gpu import LANES, finish, warm_up
 from pipeline.engine.array_plan import ArrayPlan, nbytes_of, needs
 from pipeline.engine.array_task import RegionsCheck, RegionsResult, check_regions, compute_regions
@@ -143,7 +143,7 @@ def _most_bytes(workers: Workers, settings: Settings) -> float:
     """Bytes that a region's inputs and output may take within the memory limits."""
     shares = [math.inf]
     if settings.memory_limit is not None:
-        processes = len(workers.client.scheduler_info(n_workers=-1)["workers"])
+        processes = max(1, len(known_workers(workers.client, workers.description)))  # all may be restarting
         shares.append(settings.memory_limit / (-(-workers.threads // processes) * COPIES))
     if settings.device_memory_limit is not None and workers.device == "gpu":
         shares.append(settings.device_memory_limit / (LANES * COPIES))
