@@ -145,11 +145,11 @@ class HistogramResult:
         return int(self.counts.sum()) + self.underflow + self.overflow + self.nan
 
     def document(self) -> dict[str, Any]:
-        """UHI."""
-        return self.to_uhi()
+        """Two UHI histograms by name: `histogram`, and `nan`, the number of NaN, without axes; `uhi add` adds both."""
+        return {"histogram": self.to_uhi(), "nan": _uhi([], self.nan)}
 
     def to_uhi(self) -> dict[str, Any]:
-        """The histogram in the UHI serialization schema, which boost-histogram, hist and `uhi add` read."""
+        """All but NaN, for which UHI has no slot, in its serialization schema, which boost-histogram and hist read."""
         flow = {"underflow": True, "overflow": True, "circular": False}
         axis: dict[str, Any]
         if self.regular:
@@ -158,14 +158,7 @@ class HistogramResult:
         else:
             axis = {"type": "variable", "edges": self.edges.tolist()}
         values = [self.underflow, *self.counts.tolist(), self.overflow]
-        return {
-            "uhi_schema": 1,
-            "writer_info": {"baru": {"format": 1}},
-            # UHI has no slot for NaN, so the count travels as metadata.
-            "metadata": {"nan": self.nan},
-            "axes": [axis | flow],
-            "storage": {"type": "int", "values": values},
-        }
+        return _uhi([axis | flow], values)
 
     def to_json(self) -> dict[str, Any]:
         """Histogram, samples, underflow, overflow and nan as plain numbers and lists."""
@@ -198,6 +191,12 @@ class HistogramResult:
             ("overflow", f"{self.overflow:,}"),
             ("NaN", f"{self.nan:,}"),
         ]
+
+
+def _uhi(axes: list[dict[str, Any]], values: Any) -> dict[str, Any]:
+    """Counts on these axes, in the UHI serialization schema."""
+    info, storage = {"baru": {"format": 1}}, {"type": "int", "values": values}
+    return {"uhi_schema": 1, "writer_info": info, "metadata": {}, "axes": axes, "storage": storage}
 
 
 def compute(block: Any, options: HistogramOptions) -> Any:
@@ -256,6 +255,7 @@ FINITE_RANGE: Aggregation[HistogramOptions] = Aggregation(
     reference=lambda block, options: finite_range.finite_range_reference(block),
     invariants=(lambda found, samples: None if not np.isnan(found).any() else "a finite range is never NaN",),
     label=lambda position, options: ("minimum", "maximum")[position],
+    empty=lambda dtype, options: finite_range.finite_range(np.empty(0, dtype)),
 )
 
 HISTOGRAM: Aggregation[HistogramOptions] = Aggregation(
@@ -268,6 +268,7 @@ HISTOGRAM: Aggregation[HistogramOptions] = Aggregation(
     reference=reference,
     invariants=(every_sample_counted_once,),
     label=label,
+    empty=lambda dtype, options: np.zeros(options.bins + 3, np.int64),
     cpu_source=cpu.SOURCE,
     survey=Survey(lambda options: options.edges is None and options.range == "auto", FINITE_RANGE, _with_range),
     formats=(".json", ".npz", ".csv", ".png"),

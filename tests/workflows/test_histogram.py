@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from pathlib import Path
 from typing import Any
 
 import boost_histogram as bh
@@ -12,7 +13,9 @@ import numpy as np
 import pytest
 import uhi.schema
 
+import pipeline
 from kernels.histogram.binning import MAX_BINS
+from pipeline.errors import UsageError
 from tests.cases.histogram import HUGE
 from workflows import WORKFLOWS
 from workflows.histogram import HISTOGRAM, HistogramOptions, HistogramResult, every_sample_counted_once
@@ -144,6 +147,25 @@ REGULAR = HistogramOptions(bins=8, range=(-1.0, 3.0))
 VARIABLE = HistogramOptions(edges=np.array([-2.5, 0.0, 0.1, 1e9]))
 
 
+@pytest.mark.parametrize("dtype", ["uint8", ">i2", "float16", ">f8"])
+def test_empty_arrays_have_no_samples(tmp_path: Path, dtype: str) -> None:
+    """As in NumPy; a range cannot be found in nothing, where NumPy takes 0 to 1."""
+    path, other = tmp_path / "none.npy", tmp_path / "some.npy"
+    np.save(path, np.zeros((5, 0), dtype))
+    result = pipeline.run("histogram", path, bins=9, range=(-3, 4))
+    counts, edges = np.histogram(np.load(path).astype(np.float64), 9, (-3, 4))
+    assert (result.counts.tolist(), result.edges.tolist(), result.samples) == (counts.tolist(), edges.tolist(), 0)
+    assert pipeline.run("histogram", path, path, edges=np.array([0.0, 1.0, 5.0])).counts.tolist() == [0, 0]
+    with pytest.raises(UsageError, match=r"^--range auto: expected at least one finite sample, got none; give --range"):
+        pipeline.run("histogram", path, range="auto")
+    samples = np.array([3, 4, 4, 7], dtype)
+    np.save(other, samples)
+    for options in ({"range": (0.0, 8.0)}, {"range": "auto"}):
+        found = pipeline.run("histogram", path, other, path, bins=4, **options)
+        ends = None if "auto" in options.values() else (0, 8)
+        assert found.counts.tolist() == np.histogram(samples.astype(np.float64), 4, ends)[0].tolist()
+
+
 def test_finalize_names_the_slots() -> None:
     result = HISTOGRAM.finalize(np.array([1, 2, 3, 4, 5, 6]), VARIABLE)
     assert (result.underflow, result.counts.tolist(), result.overflow, result.nan) == (1, [2, 3, 4], 5, 6)
@@ -162,7 +184,7 @@ def test_uhi_is_what_boost_histogram_reads(options: HistogramOptions) -> None:
     (axis,) = loaded.axes
     assert isinstance(axis, bh.axis.Regular if options.edges is None else bh.axis.Variable)
     assert axis.edges.tolist() == result.edges.tolist()
-    assert document["metadata"] == {"nan": result.nan}
+    assert document["metadata"] == {}  # of several histograms that are added only the first one's is kept
 
 
 def test_uhi_schema_would_object() -> None:

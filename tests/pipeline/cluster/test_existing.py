@@ -264,7 +264,7 @@ class StubClient:
 def test_workers_that_leave_after_they_answered_are_missed(monkeypatch: pytest.MonkeyPatch) -> None:
     client = StubClient({"a": 0}, "")
     monkeypatch.setattr(client, "identity", lambda n_workers: {"workers": {}})
-    with pytest.raises(PipelineError, match="^scheduler there: expected its workers to stay, got none a moment after"):
+    with pytest.raises(PipelineError, match=r"^scheduler there: expected its workers to stay, got none"):
         pipeline.cluster.existing._inspect(client, "there", "auto")
 
 
