@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -18,6 +19,8 @@ from kernels.histogram.reference import histogram_reference
 from workflows.aggregation import Aggregation, Survey
 from workflows.readers import explained, read_npy, read_text
 
+# From this share of all samples on, the panel says how many lie outside of the range.
+OUTSIDE_SHARE = 0.01
 MAX_EDGES_TEXT = 2**26  # characters: 64 per edge
 
 
@@ -182,14 +185,39 @@ class HistogramResult:
         return self.counts, self.edges
 
     def lines(self) -> list[tuple[str, str]]:
-        """Samples, the first ten counts as the course's program prints them, and the counts outside of the bins."""
+        """Range, where samples lie in it, how many lie outside, and the first ten counts, as the course prints them."""
+        facts = [("range", f"[{self.edges[0]:g}, {self.edges[-1]:g}], bins: {len(self.counts):,}")]
+        outside = self.underflow + self.overflow
+        if outside > OUTSIDE_SHARE * self.samples:
+            share = min(
+                100 * outside / self.samples, 99.9 if outside < self.samples else 100
+            )  # never rounded up to 100
+            facts.append(("outside", f"{outside:,} samples ({share:.3g} %); --range auto includes all that are finite"))
         return [
+            *facts,
+            *self._moments(),
             ("samples", f"{self.samples:,}"),
-            ("first ten counts", str(self.counts[:10].tolist())),
-            ("bins", f"{len(self.counts):,} over [{self.edges[0]:g}, {self.edges[-1]:g}]"),
             ("underflow", f"{self.underflow:,}"),
             ("overflow", f"{self.overflow:,}"),
             ("NaN", f"{self.nan:,}"),
+            ("first ten counts", str(self.counts[:10].tolist())),
+        ]
+
+    def _moments(self) -> list[tuple[str, str]]:
+        """Mean, mode and spread of the samples in bins, each taken to lie in the middle of its bin."""
+        inside, fullest = int(self.counts.sum()), int(self.counts.argmax())
+        if not inside:
+            return [(name, "none, no sample lies in a bin") for name in ("mean", "mode", "spread")]
+        centres, weights = self.edges[:-1] / 2 + self.edges[1:] / 2, self.counts / inside
+        mean = float((weights * centres).sum())
+        away = np.abs(centres / 2 - mean / 2)  # halves: a range may be wider than the largest float64
+        scale = float(away[self.counts > 0].max()) or 1.0
+        spread = 2 * scale * math.sqrt(float((weights * np.minimum(away / scale, 1) ** 2).sum()))
+        end = "]" if fullest == len(self.counts) - 1 else ")"
+        return [
+            ("mean", f"{mean:.6g}, from counts and bin centres; exact: reduce --op mean,std"),
+            ("mode", f"[{self.edges[fullest]:g}, {self.edges[fullest + 1]:g}{end}, {self.counts[fullest]:,} samples"),
+            ("spread", f"{spread:.6g}, standard deviation from counts and bin centres"),
         ]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import statistics
 from pathlib import Path
 from typing import Any
 
@@ -223,5 +224,33 @@ def test_other_forms_of_the_result() -> None:
     }
     assert [array.tolist() for array in result.steps()] == [arrays["counts"].tolist(), arrays["edges"].tolist()]
     lines = dict(result.lines())
+    assert next(iter(lines)) == "range" and list(lines)[-1] == "first ten counts"
     assert lines["samples"] == f"{sum((10, 11, 2**60 + 1, 13, 14, 15)):,}"
     assert lines["first ten counts"] == str([11, 2**60 + 1, 13])
+
+
+def lines_of(counts: list[int], edges: list[float], underflow: int = 0, overflow: int = 0) -> dict[str, str]:
+    result = HistogramResult(np.array(counts), np.array(edges), underflow, overflow, nan=3, regular=False)
+    return dict(result.lines())
+
+
+def test_samples_outside_are_told_where_they_are_many() -> None:
+    """More than one in a hundred of all, NaN included; NaN itself lies nowhere."""
+    assert "outside" not in lines_of([896], [0.0, 1.0], 4, 5) | lines_of([0], [0.0, 1.0])
+    advice = "--range auto includes all that are finite"
+    assert lines_of([887], [0.0, 1.0], 5, 5)["outside"] == f"10 samples (1.11 %); {advice}"
+    assert lines_of([1], [0.0, 1.0], 0, 10**9)["outside"] == f"1,000,000,000 samples (99.9 %); {advice}"
+
+
+def test_moments_are_those_of_the_middles_of_bins() -> None:
+    lines = lines_of([2, 0, 5], [-1.0, 0.0, 10.0, 11.5], overflow=1000)
+    middles = [-0.5] * 2 + [10.75] * 5
+    assert lines["mean"] == f"{statistics.fmean(middles):.6g}, from counts and bin centres; exact: reduce --op mean,std"
+    assert lines["spread"] == f"{statistics.pstdev(middles):.6g}, standard deviation from counts and bin centres"
+    assert lines["mode"] == "[10, 11.5], 5 samples"
+    assert lines_of([5, 5], [0.0, 1.0, 2.0])["mode"] == "[0, 1), 5 samples"  # the first of equals
+    assert lines_of([0, 7], [0.0, 1.0, 2.0])["spread"].startswith("0, ")
+    nothing = lines_of([0, 0], [0.0, 1.0, 2.0], underflow=5)
+    assert {nothing[name] for name in ("mean", "mode", "spread")} == {"none, no sample lies in a bin"}
+    widest = lines_of([1, 1], [-1.7e308, 0.0, 1.7e308])
+    assert widest["mean"].startswith("0, ") and widest["spread"].startswith("8.5e+307, ")
