@@ -43,7 +43,13 @@ def read_edges(path: str) -> Edges:
 class HistogramOptions:
     """Options of the histogram; raises ValueError for invalid bins."""
 
-    bins: int = field(default=1024, metadata={"help": f"Number of equal bins, 1 to {MAX_BINS}."})
+    bins: int = field(
+        default=1024,
+        metadata={
+            "help": f"Number of equal bins, 1 to {MAX_BINS}.",
+            "advice": "no rule chooses the number; range='auto' takes the range of the data, edges= uneven bins",
+        },
+    )
     range: tuple[float, float] | str = field(
         default=(0.0, 1024.0),
         metadata={
@@ -66,7 +72,10 @@ class HistogramOptions:
 
     def __post_init__(self) -> None:
         if self.edges is not None:
-            edges = np.asarray(self.edges, np.float64)
+            try:
+                edges = np.asarray(self.edges, np.float64)
+            except (TypeError, ValueError):
+                raise ValueError(f"--edges: expected an array of ascending numbers, got {self.edges!r}"[:200]) from None
             _check_edges(edges)
             # Make the options consistent: the edges determine --bins and --range.
             vars(self).update(edges=edges, bins=len(edges) - 1, range=(float(edges[0]), float(edges[-1])))
@@ -77,7 +86,12 @@ class HistogramOptions:
                 if self.range != "auto":
                     raise ValueError(f"--range: expected LO HI or auto, got {self.range!r}")
             else:
-                _check_range(*self.range, self.bins)
+                try:
+                    lower, upper = map(float, self.range)
+                except (TypeError, ValueError):
+                    raise ValueError(f"--range: expected LO HI or auto, got {self.range!r}"[:200]) from None
+                _check_range(lower, upper, self.bins)
+                vars(self).update(range=(lower, upper))
 
     @cached_property
     def all_edges(self) -> Edges:
