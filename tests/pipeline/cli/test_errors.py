@@ -149,8 +149,8 @@ def test_bad_input(
         ("data.bin --dtype int33", 2, "dtype: expected one of "),
         ("data.bin --distribution flat", 2, "distribution: expected one of "),
         ("data.bin --seed -1", 2, "seed: expected 0 to 2**64 - 1, got -1"),
-        ("no/data.bin", 1, "no/data.bin: expected a file in an existing folder"),
-        (".", 1, "expected a regular file or none"),
+        ("no/data.bin", 2, "no/data.bin: expected an existing folder for the output, found none at "),
+        (".", 2, ".: expected a file name for the output, got a directory"),
         ("", 2, "Missing argument 'FILE'"),
     ],
 )

@@ -238,7 +238,9 @@ def test_help_is_light() -> None:
     done = spawn("-c", program)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.endswith("heavy: []\n")
-    for text in ("histogram [OPTIONS] FILES...", "generate [OPTIONS] FILE", "devices [OPTIONS]", "[OPTIONS] COMMAND"):
+    for text in ("histogram [OPTIONS] FILES...", "transpose [OPTIONS] FILE\n", "matmul [OPTIONS] FILES...",
+                 "map [OPTIONS] OPERATION FILES...", "stencil [OPTIONS] FILES...", "generate [OPTIONS] FILE",
+                 "devices [OPTIONS]", "[OPTIONS] COMMAND"):  # fmt: skip
         assert f"Usage: python -m pipeline {text}" in done.stdout
 
 
