@@ -68,7 +68,7 @@ def files(tmp_path: Path) -> None:
 BAD = [
     # (arguments, status, what the line says)
     ("missing.bin", 2, "/missing.bin: expected a file of samples, found none there"),
-    ("empty.bin", 2, "/empty.bin: expected samples, got an empty file"),
+    ("empty.bin", 2, "/empty.bin: expected samples, got an empty file, as a failed recording or copy leaves it; leave"),
     ("folder", 2, "/folder: expected a file of samples, got a directory"),
     ("fifo", 2, "/fifo: expected a file of samples, got no regular file"),
     ("run-*.bin", 2, "run-*.bin: expected at least one file to match, got none"),

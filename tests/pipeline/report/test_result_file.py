@@ -12,11 +12,8 @@ import zipfile
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import boost_histogram as bh
 import numpy as np
 import pytest
-import uhi.__main__
-import uhi.schema
 from matplotlib.image import imread
 
 from pipeline.errors import PipelineError, UsageError
@@ -36,40 +33,6 @@ def source(tmp_path: Path) -> Source:
     path = tmp_path / "samples.json"  # a name that an output could have
     path.write_bytes(bytes(8))
     return open_source((str(path),))
-
-
-@pytest.mark.parametrize("result", [RESULT, REGULAR], ids=["variable", "regular"])
-def test_json_is_uhi(tmp_path: Path, result: HistogramResult) -> None:
-    path = tmp_path / "result.json"
-    write_output(str(path), result)
-    found = json.loads(path.read_text(encoding="ascii"))
-    uhi.schema.validate(found)
-    assert list(found) == ["histogram", "nan"]
-    assert (found["nan"]["axes"], found["nan"]["storage"]) == ([], {"type": "int", "values": result.nan})
-    found = found["histogram"]
-    values = [result.underflow, *result.counts.tolist(), result.overflow]
-    assert found["storage"] == {"type": "int", "values": values}
-    (axis,) = found["axes"]
-    assert (axis["underflow"], axis["overflow"]) == (True, True)
-    if result.regular:
-        assert (axis["type"], axis["lower"], axis["upper"], axis["bins"]) == ("regular", 0.0, 1.0, 2)
-    else:
-        assert (axis["type"], axis["edges"]) == ("variable", EDGES.tolist())
-
-
-def test_uhi_add_loses_no_count(tmp_path: Path) -> None:
-    """Of files with 7 NaN and 2 of them, the second not the first."""
-    other = HistogramResult(np.array([10, 20, 30]), EDGES, underflow=1, overflow=3, nan=2, regular=False)
-    paths = [str(tmp_path / name) for name in ("a.json", "b.json", "sum.json")]
-    for path, result in zip(paths, (RESULT, other), strict=False):
-        write_output(path, result)
-    uhi.__main__.main(["add", paths[2], *paths[:2]])
-    found = json.loads(Path(paths[2]).read_bytes())
-    assert found["histogram"]["storage"]["values"] == [6, 11, 2**40 + 20, 30, 9]
-    assert found["nan"]["storage"]["values"] == 9
-    loaded = {name: bh.Histogram(bh.serialization.from_uhi(document)) for name, document in found.items()}
-    assert loaded["histogram"].view(flow=True).tolist() == [6, 11, 2**40 + 20, 30, 9]
-    assert int(loaded["nan"].view()) == 9
 
 
 def test_npz_has_no_pickles(tmp_path: Path) -> None:
