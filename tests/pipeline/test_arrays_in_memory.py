@@ -88,7 +88,7 @@ def test_empty_array(monkeypatch: pytest.MonkeyPatch) -> None:
         (np.zeros(3, "i4"), {"byteorder": "big"}, "expected big endian as --byteorder says, got int32; leave"),
         (np.zeros(3, "i4"), {"offset": 0}, "--offset is for raw files"),
         (np.zeros(3, "i4"), {"scheduler": "tcp://nowhere:1"}, "--scheduler: expected sources that its workers can"),
-        ([1, 2], {}, "expected paths or NumPy arrays, got list; convert it with numpy.asarray"),
+        ([1, 2], {}, "expected paths or NumPy arrays, got list; convert numbers with numpy.asarray"),
     ],
 )  # fmt: skip
 def test_what_cannot_be(array: Any, options: dict[str, Any], message: str) -> None:
