@@ -107,9 +107,11 @@ class HistogramResult:
         away = np.abs(centres / 2 - mean / 2)  # halves: a range may be wider than the largest float64
         scale = float(away[self.counts > 0].max()) or 1.0
         spread = 2 * scale * math.sqrt(float((weights * np.minimum(away / scale, 1) ** 2).sum()))
+        # What reduce computes includes the samples outside.
+        whose = "; exact: reduce --op mean,std" if inside == self.samples else ", of the samples in bins alone"
         end = "]" if fullest == len(self.counts) - 1 else ")"
         return [
-            ("mean", f"{mean:.6g}, from counts and bin centres; exact: reduce --op mean,std"),
+            ("mean", f"{mean:.6g}, from counts and bin centres{whose}"),
             ("mode", f"[{self.edges[fullest]:g}, {self.edges[fullest + 1]:g}{end}, {self.counts[fullest]:,} samples"),
             ("spread", f"{spread:.6g}, standard deviation from counts and bin centres"),
         ]

@@ -245,9 +245,12 @@ def test_samples_outside_are_told_where_they_are_many() -> None:
 def test_moments_are_those_of_the_middles_of_bins() -> None:
     lines = lines_of([2, 0, 5], [-1.0, 0.0, 10.0, 11.5], overflow=1000)
     middles = [-0.5] * 2 + [10.75] * 5
-    assert lines["mean"] == f"{statistics.fmean(middles):.6g}, from counts and bin centres; exact: reduce --op mean,std"
+    assert lines["mean"] == f"{statistics.fmean(middles):.6g}, from counts and bin centres, of the samples in bins alone"
     assert lines["spread"] == f"{statistics.pstdev(middles):.6g}, standard deviation from counts and bin centres"
     assert lines["mode"] == "[10, 11.5], 5 samples"
+    edges = np.array([-1.0, 0.0, 10.0, 11.5])
+    whole = dict(HistogramResult(np.array([2, 0, 5]), edges, underflow=0, overflow=0, nan=0, regular=False).lines())
+    assert whole["mean"] == f"{statistics.fmean(middles):.6g}, from counts and bin centres; exact: reduce --op mean,std"
     assert lines_of([5, 5], [0.0, 1.0, 2.0])["mode"] == "[0, 1), 5 samples"  # the first of equals
     assert lines_of([0, 7], [0.0, 1.0, 2.0])["spread"].startswith("0, ")
     nothing = lines_of([0, 0], [0.0, 1.0, 2.0], underflow=5)
