@@ -245,7 +245,9 @@ def test_samples_outside_are_told_where_they_are_many() -> None:
 def test_moments_are_those_of_the_middles_of_bins() -> None:
     lines = lines_of([2, 0, 5], [-1.0, 0.0, 10.0, 11.5], overflow=1000)
     middles = [-0.5] * 2 + [10.75] * 5
-    assert lines["mean"] == f"{statistics.fmean(middles):.6g}, from counts and bin centres, of the samples in bins alone"
+    assert (
+        lines["mean"] == f"{statistics.fmean(middles):.6g}, from counts and bin centres, of the samples in bins alone"
+    )
     assert lines["spread"] == f"{statistics.pstdev(middles):.6g}, standard deviation from counts and bin centres"
     assert lines["mode"] == "[10, 11.5], 5 samples"
     edges = np.array([-1.0, 0.0, 10.0, 11.5])
