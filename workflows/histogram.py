@@ -167,9 +167,9 @@ def label(slot: int, options: HistogramOptions) -> str:
     return {0: "underflow", bins + 1: "overflow"}.get(slot, "NaN")
 
 
-def _with_range(options: HistogramOptions, found: NDArray[np.float64]) -> HistogramOptions:
+def _with_range(options: HistogramOptions, extremes: NDArray[np.float64]) -> HistogramOptions:
     """The options with the range of the data, widened as in NumPy if that is a single value."""
-    lower, upper = float(found[0]), float(found[1])
+    lower, upper = float(extremes[0]), float(extremes[1])
     if lower > upper:
         raise ValueError("--range auto: expected at least one finite sample, got none; give --range LO HI")
     if lower == upper:
@@ -185,9 +185,9 @@ FINITE_RANGE: Aggregation[HistogramOptions] = Aggregation(
     options=HistogramOptions,
     compute=lambda block, options: finite_range.finite_range(block),
     combine=finite_range.merge,
-    finalize=lambda found, options: found,
+    finalize=lambda extremes, options: extremes,
     reference=lambda block, options: finite_range.finite_range_reference(block),
-    invariants=(lambda found, samples: None if not np.isnan(found).any() else "a finite range is never NaN",),
+    invariants=(lambda extremes, samples: None if not np.isnan(extremes).any() else "a finite range is never NaN",),
     label=lambda position, options: ("minimum", "maximum")[position],
     empty=lambda dtype, options: finite_range.finite_range(np.empty(0, dtype)),
 )

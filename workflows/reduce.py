@@ -254,11 +254,11 @@ def places_exist(partial: NDArray[np.int64], samples: int) -> str | None:
     """First NaN, minimum and maximum have a position if and only if they exist."""
     if not int(partial[layout.ASKED]) & EXTREMES:
         return None
-    found = [int(place) != layout.NOWHERE for place in partial[layout.POSITIONS]]
+    exist = [int(place) != layout.NOWHERE for place in partial[layout.POSITIONS]]
     expected = [bool(partial[NAN]), *[int(partial[NAN]) < samples] * 2]
-    if found == expected:
+    if exist == expected:
         return None
-    return f"first NaN, minimum and maximum have a place where there is one: expected {expected}, got {found}"
+    return f"first NaN, minimum and maximum have a place where there is one: expected {expected}, got {exist}"
 
 
 def label(position: int, options: ReduceOptions) -> str:

@@ -34,10 +34,10 @@ def constant_array(source: Path, name: str) -> tuple[int, ...]:
 
 
 def _initializer(source: Path, name: str, pattern: str) -> str:
-    found = [match for declaration in _declarations(source) for match in re.findall(pattern, declaration)]
-    if len(found) != 1:
-        raise ValueError(f"expected one constexpr {name} with numbers for its value in {source}, got {len(found)}")
-    return str(found[0])
+    matches = [match for declaration in _declarations(source) for match in re.findall(pattern, declaration)]
+    if len(matches) != 1:
+        raise ValueError(f"expected one constexpr {name} with numbers for its value in {source}, got {len(matches)}")
+    return str(matches[0])
 
 
 def _evaluated(number: str) -> int:

@@ -45,9 +45,9 @@ def _allocated(name: str, job: str, shape: int | tuple[int, ...], dtype: Any) ->
 
 
 def current_stream() -> tuple[int, int, int]:
-    """What identifies the current stream: device, number, and the thread where each thread has a stream of its own.
+    """Key of the current stream: device, handle, and the thread if it is the per-thread default stream.
 
-    Not the thread of any other stream: one that threads take in turns would get as much memory for each of them.
+    Other streams have no thread in their key: a stream shared by several threads would get memory for each of them.
     """
     import cupy
 
@@ -56,9 +56,9 @@ def current_stream() -> tuple[int, int, int]:
 
 
 def pooled_zeros(count: int) -> Any:
-    """Zeroed 64-bit numbers on the current device and stream, shared with nobody.
+    """Zeroed 64-bit numbers on the current device and stream, for the caller alone.
 
-    One launch clears many, because clearing each result by itself takes 1 % of a pass over a GiB.
+    One launch clears many results at once: a launch per result would take 1 % of a pass over a GiB.
 
     Parameters
     ----------

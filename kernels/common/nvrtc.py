@@ -90,7 +90,7 @@ def _load(source: Path, instance: str, defines: tuple[tuple[str, int], ...], dev
     return Kernel(function, registers, static_shared)
 
 
-# Unload modules while CuPy still can, not when the interpreter shuts down.
+# Unload modules at exit while CuPy still works, before interpreter shutdown.
 atexit.register(_load.cache_clear)
 
 

@@ -69,9 +69,9 @@ void count(const T* samples, size_t n, const Counters& counters, Find find) {
 // The float paths count NaN as underflow; callers move these counts to the NaN slot.
 template <class T>
 size_t count_nan(const T* samples, size_t n) {
-    size_t found = 0;
-    for (size_t i = 0; i < n; ++i) found += samples[i] != samples[i];
-    return found;
+    size_t nan = 0;
+    for (size_t i = 0; i < n; ++i) nan += samples[i] != samples[i];
+    return nan;
 }
 
 template <class T, class U>
@@ -149,14 +149,14 @@ void searched(const void* data, size_t n, const void* edges, size_t last, const 
     size_t nan = 0;
     // Each step halves the candidates for the next threshold above a sample.
     auto search = [=](const T* part, u32* __restrict slot, size_t length) {
-        u32 found[ABREAST] = {};
+        u32 lower[ABREAST] = {};
         size_t left = last;
         for (; left > 1; left -= left / 2) {
             u32 half = static_cast<u32>(left / 2);
             for (size_t i = 0; i < length; ++i)
-                found[i] += half & -static_cast<u32>(thresholds[found[i] + half - 1] <= part[i]);
+                lower[i] += half & -static_cast<u32>(thresholds[lower[i] + half - 1] <= part[i]);
         }
-        for (size_t i = 0; i < length; ++i) slot[i] = found[i] + (left && thresholds[found[i]] <= part[i]);
+        for (size_t i = 0; i < length; ++i) slot[i] = lower[i] + (left && thresholds[lower[i]] <= part[i]);
     };
     count(samples, n, counters, [=, &nan](const T* part, size_t length, u32* __restrict slot) {
         size_t i = 0;

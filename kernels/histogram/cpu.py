@@ -147,11 +147,11 @@ def _method(functions: ctypes.CDLL, binning: Binning) -> tuple[Any, int, tuple[A
     if dtype.itemsize <= 2:
         return functions.count_patterns, dtype.itemsize, (ctypes.c_void_p,), (binning.slot_of_pattern.ctypes.data,)
     type_ = TYPES.index(dtype.name)
-    found: tuple[Any, ...] = thresholds.ctypes.data, len(thresholds)
+    search: tuple[Any, ...] = thresholds.ctypes.data, len(thresholds)
     if _fits_linear_map(functions, binning, type_):
         guessed = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_double, ctypes.c_double
-        return functions.count_guessed, type_, guessed, (*found, *_linear_map(binning))
-    return functions.count_searched, type_, (ctypes.c_void_p, ctypes.c_size_t), found
+        return functions.count_guessed, type_, guessed, (*search, *_linear_map(binning))
+    return functions.count_searched, type_, (ctypes.c_void_p, ctypes.c_size_t), search
 
 
 def _linear_map(binning: Binning) -> tuple[float, float]:

@@ -46,11 +46,11 @@ __device__ void count_samples(const T* samples, i64 n, Locate locate, Windows wi
     };
     const auto quick = [&](T x) {
         u32 counter;
-        const bool found = locate.quick(Key<T>::of(x), counter);
+        const bool certain = locate.quick(Key<T>::of(x), counter);
         // Samples of other windows go to a dummy counter after this one, which is cheaper than a branch.
-        counter = Locate::MISSES && !found ? length : place(counter);
+        counter = Locate::MISSES && !certain ? length : place(counter);
         counters.add(WINDOWS != 1 || Locate::BEYOND ? min(counter, length) : counter);
-        return found;
+        return certain;
     };
     const auto slow = [&](T x) {
         u32 counter;

@@ -135,8 +135,8 @@ def _bytes(binning: Binning) -> tuple[Any, ...]:
 def _narrow(binning: Binning, shared_per_block: int) -> NarrowMap | None:
     if binning.dtype.itemsize != 2 or binning.dtype.kind == "f":
         return None
-    found = narrow_map(binning)
-    return found if found is not None and counter_bytes(len(found.slot_of), 1) <= shared_per_block else None
+    narrow = narrow_map(binning)
+    return narrow if narrow is not None and counter_bytes(len(narrow.slot_of), 1) <= shared_per_block else None
 
 
 def _clamped(line: NarrowMap) -> tuple[Any, ...]:
@@ -158,9 +158,9 @@ def _reach(binning: Binning) -> int:
     return min(binning.bins << shift, int(np.iinfo(binning.dtype).max) - first + 1) - 1
 
 
-def _regular(binning: Binning, found: RegularMap) -> tuple[Any, ...]:
-    return (*_thresholds(binning), *_line(found.line), np.int32(found.fraction), np.uint32(found.below),
-            np.uint32(found.uncertain))  # fmt: skip
+def _regular(binning: Binning, regular: RegularMap) -> tuple[Any, ...]:
+    return (*_thresholds(binning), *_line(regular.line), np.int32(regular.fraction), np.uint32(regular.below),
+            np.uint32(regular.uncertain))  # fmt: skip
 
 
 def _search(binning: Binning, available: int) -> tuple[tuple[Any, ...], int, str]:
@@ -171,11 +171,11 @@ def _search(binning: Binning, available: int) -> tuple[tuple[Any, ...], int, str
     cells = 2 ** max(8, (CELLS_PER_THRESHOLD * len(keys)).bit_length() - 1)
     while cells > 256 and 4 * cells > available - 24:
         cells //= 2
-    found = lookup_table(keys, cells)
-    taken = (len(found.cells) + 1) // 2 * 8
+    table = lookup_table(keys, cells)
+    taken = (len(table.cells) + 1) // 2 * 8
     held = 0 < keys.nbytes <= available - taken
-    arguments = (*_thresholds(binning), cupy.asarray(found.cells), np.int32(len(found.cells)), *_line(found.line))
-    of_map = f"{'ByBits' if found.by_bits else 'ByValue'}<{KEY_TYPES[keys.dtype.str[1:]]}>"
+    arguments = (*_thresholds(binning), cupy.asarray(table.cells), np.int32(len(table.cells)), *_line(table.line))
+    of_map = f"{'ByBits' if table.by_bits else 'ByValue'}<{KEY_TYPES[keys.dtype.str[1:]]}>"
     return arguments, taken + (keys.nbytes if held else 0), f", {of_map}, {str(held).lower()}"
 
 

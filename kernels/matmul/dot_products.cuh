@@ -99,9 +99,9 @@ template <typename F> struct Dots {
         }
     }
 
-    // The whole square, of which only uncertain elements are stored: a thread has every 16th row and column, four of each. A
-    // sum that began with +0 does not change by adding zeros, so terms are skipped outside of the lines' nonzero numbers, and
-    // where all rows or all columns are zero.
+    // Computes the whole square and stores only its uncertain elements: a thread has every 16th row and column, four of
+    // each. Adding zeros does not change a sum that began with +0, so terms outside the nonzero spans of the rows and
+    // columns are skipped, and those where all rows or all columns are zero.
     __device__ void all(const Uncertain& uncertain, Slices& slices) const {
         constexpr int EACH = SIDE / 16, LOADS = SIDE * SLICE / DOT_THREADS;
         const int thread = int(threadIdx.x), down = thread / 16, across = thread % 16;

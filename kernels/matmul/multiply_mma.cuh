@@ -13,14 +13,14 @@ template <int BM, int BN, int WM, int WN, int STAGES> struct Tile {
     static_assert(WM % 16 == 0 && WN % 16 == 0, "a warp loads 16 rows of A and 16 columns of B at a time");
     static_assert(BM % WM == 0 && BN % WN == 0, "warps share a tile evenly");
     static constexpr int WARPS_DOWN = BM / WM, THREADS = 32 * WARPS_DOWN * (BN / WN);
-    static constexpr int LINES = THREADS / CHUNKS_OF_ROW;  // of which all threads copy a chunk at a time
+    static constexpr int LINES = THREADS / CHUNKS_OF_ROW;  // lines of which all threads together copy one chunk
     static_assert(LINES % 8 == 0 && BM % LINES == 0 && BN % LINES == 0, "a copy of all threads is of A or of B");
     static constexpr int STAGE = (BM + BN) * DEPTH, LAST = STAGE * (STAGES - 1);
     static constexpr int PITCH = BN + 16;  // bytes from row to row of results: no two rows in the same bank
     static_assert(BM * PITCH <= STAGE * STAGES, "results are staged in the memory of the stages");
 
     u8* const memory;
-    const i8 *from_a, *from_b;  // what this thread copies next, from its first line of A and of B
+    const i8 *from_a, *from_b;  // this thread's next chunk of its first line of A and of B
     const int lines_a, lines_b, depth;  // lines of A and B from there on; bytes of a line
     int copied, a_begin, b_begin;  // offsets in a stage where this thread copies to, and loads from
     int sums[WM / 16][WN / 8][4];

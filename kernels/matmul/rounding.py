@@ -105,7 +105,7 @@ def _leading(words: Words) -> tuple[NDArray[np.uint64], NDArray[np.bool_], NDArr
 def _halved(
     head: NDArray[np.uint64], more: NDArray[np.bool_], dropped: NDArray[np.int64]
 ) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-    """`head` without its last bits, of which 11 or more are dropped, and one where it has to be rounded up."""
+    """`head` without its last `dropped` bits, at least 11, and 1 where it must be rounded up."""
     all_of_it = dropped > 63
     shift = np.minimum(dropped, 63).astype(np.uint64)
     kept = np.where(all_of_it, np.uint64(0), head >> shift)

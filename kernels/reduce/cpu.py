@@ -67,7 +67,7 @@ def reduce_numpy(samples: NDArray[Any], parts: int) -> Partial:
     for start in range(0, len(samples), STEP):
         values = samples[start : start + STEP]
         if values.dtype.kind == "f":
-            # A NaN or an infinity makes the sum nonfinite. So does overflow; then none is found below.
+            # A NaN or an infinity makes the sum nonfinite. So does overflow; then neither is present.
             with np.errstate(over="ignore", invalid="ignore"):
                 wide = values.astype(np.float64)
                 regular = np.isfinite(wide.sum())

@@ -98,9 +98,9 @@ size_t first_equal(const T* samples, size_t n, T value) {
     constexpr size_t STEP = 64;
     size_t i = 0;
     for (; i + STEP <= n; i += STEP) {
-        bool found = false;
-        for (size_t j = 0; j < STEP; ++j) found |= samples[i + j] == value;
-        if (found) break;
+        bool equal = false;
+        for (size_t j = 0; j < STEP; ++j) equal |= samples[i + j] == value;
+        if (equal) break;
     }
     while (i < n && !(samples[i] == value)) ++i;
     return i;

@@ -24,14 +24,14 @@ inline __device__ bool is_last(u64* totals) {
 
 // Index, within its tile, of the first sample with a rank among those of `thread` in half a block; NONE if there is
 // none.
-template <typename T, typename Order> __device__ u32 look_up(const Walk<T>& walk, Found found, int thread) {
+template <typename T, typename Order> __device__ u32 look_up(const Walk<T>& walk, Found extreme, int thread) {
     constexpr int THREADS = REDUCE_THREADS / 2, PER_LOAD = Walk<T>::PER_LOAD;
-    const i64 start = walk.start_of(found.at), end = walk.start_of(found.at + 1);
+    const i64 start = walk.start_of(extreme.at), end = walk.start_of(extreme.at + 1);
     u32 place = NONE;
     const auto see = [&](T x, i64 at) {
-        if (Order::rank(to_key(wide(x))) == found.key) place = min(place, u32(at));
+        if (Order::rank(to_key(wide(x))) == extreme.key) place = min(place, u32(at));
     };
-    if (found.at > 0 && found.at <= walk.tiles) {
+    if (extreme.at > 0 && extreme.at <= walk.tiles) {
         const auto* const packs = reinterpret_cast<const uint4*>(walk.samples + start);
         constexpr int LOADS = Walk<T>::SIZE / PER_LOAD / THREADS;
         union {
@@ -66,11 +66,11 @@ template <typename T, int PARTS> __device__ void finish(const Walk<T>& walk, i64
     if (threadIdx.x < 2) place[threadIdx.x] = NONE;
     Found least{NOWHERE, NOWHERE}, greatest = least;
     if constexpr (FINDS) {
-        const u64* const found = totals + FOUND;
+        const u64* const extremes = totals + FOUND;
 #pragma unroll 2
         for (int i = threadIdx.x; i < count; i += REDUCE_THREADS) {
-            least = first(least, {i64(__ldcg(found + i)), i64(__ldcg(found + count + i))});
-            greatest = first(greatest, {i64(__ldcg(found + 2 * count + i)), i64(__ldcg(found + 3 * count + i))});
+            least = first(least, {i64(__ldcg(extremes + i)), i64(__ldcg(extremes + count + i))});
+            greatest = first(greatest, {i64(__ldcg(extremes + 2 * count + i)), i64(__ldcg(extremes + 3 * count + i))});
         }
         least = first_of_warp(least);
         greatest = first_of_warp(greatest);

@@ -70,9 +70,9 @@ template <int PARTS> struct Extremes<double, PARTS> {
     template <bool LATE> __device__ void see(double low, double high, u32 number) {
 #pragma unroll 1
         for (int k = 0; k < 2; ++k) {
-            const i64 found = k ? Greatest::rank(to_key(high)) : Least::rank(to_key(low));
-            if (LATE && found == best.rank[k]) best.at[k] = min(best.at[k], number);
-            if (found < best.rank[k]) best.rank[k] = found, best.at[k] = number;
+            const i64 ranked = k ? Greatest::rank(to_key(high)) : Least::rank(to_key(low));
+            if (LATE && ranked == best.rank[k]) best.at[k] = min(best.at[k], number);
+            if (ranked < best.rank[k]) best.rank[k] = ranked, best.at[k] = number;
         }
     }
     // Called by all lanes.
@@ -93,9 +93,9 @@ template <int PARTS> struct Extremes<double, PARTS> {
         }
         const i64 least = least_of_warp(seen ? NOWHERE : Least::rank(to_key(low[0])));
         const i64 greatest = least_of_warp(seen ? NOWHERE : Greatest::rank(to_key(high[0])));
-        const i64 found = threadIdx.x % 2 ? greatest : least;
-        if (LATE && found == rank) at = min(at, number);
-        if (found < rank) rank = found, at = number;
+        const i64 ranked = threadIdx.x % 2 ? greatest : least;
+        if (LATE && ranked == rank) at = min(at, number);
+        if (ranked < rank) rank = ranked, at = number;
         set_limits<LATE>();
     }
     // Called by all lanes.

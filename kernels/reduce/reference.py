@@ -130,8 +130,8 @@ def _float_sums(part: NDArray[np.float64], parts: int) -> tuple[int, int]:
     squared = np.zeros(1, object)
     if parts & SQUARES:
         for i, j in combinations_with_replacement(digits, 2):
-            found = sums(digits[i] * digits[j]).sum(axis=0).astype(object)
-            squared = squared + (found * (1 + (i != j)) << DIGIT * (i + j))
+            products = sums(digits[i] * digits[j]).sum(axis=0).astype(object)
+            squared = squared + (products * (1 + (i != j)) << DIGIT * (i + j))
     total = squares = 0
     above, below = np.broadcast_to(fractions, (2, len(present))).tolist()
     columns = zip(present.tolist(), *counted[:, present].tolist(), above, below,

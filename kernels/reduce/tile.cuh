@@ -249,10 +249,10 @@ template <int PARTS> struct Counters {
         if (PARTS & EXTREMES) {
             lowest = first_of_warp(least[lane % warps]);
             highest = first_of_warp(greatest[lane % warps]);
-            u64* const found = totals + FOUND + blockIdx.x;
+            u64* const extremes = totals + FOUND + blockIdx.x;
             const u64 column = gridDim.x;
-            if (lane == 0) found[0] = u64(lowest.key), found[column] = u64(lowest.at);
-            if (lane == 1) found[2 * column] = u64(highest.key), found[3 * column] = u64(highest.at);
+            if (lane == 0) extremes[0] = u64(lowest.key), extremes[column] = u64(lowest.at);
+            if (lane == 1) extremes[2 * column] = u64(highest.key), extremes[3 * column] = u64(highest.at);
         }
         if (lane < 3 && special[lane]) atomicAdd(&totals[SPECIAL + lane], u64(special[lane]));
         if (lane == 3 && first_nan != NONE) atomicMax(&totals[FIRST_NAN], u64(NONE - first_nan));

@@ -6,8 +6,8 @@
 // Least and largest place of the finite nonzero elements, and whether all are finite.
 template <typename T, typename ForEach>
 __device__ bool places(const ForEach& for_each, i64 count, int& least, int& largest) {
-    __shared__ int found[2];
-    if (threadIdx.x == 0) found[0] = Float<T>::PLACES, found[1] = 0;
+    __shared__ int range[2];
+    if (threadIdx.x == 0) range[0] = Float<T>::PLACES, range[1] = 0;
     int low = Float<T>::PLACES, high = 0;
     bool finite = true;
     for_each(count, [&](T x) {
@@ -20,9 +20,9 @@ __device__ bool places(const ForEach& for_each, i64 count, int& least, int& larg
         low = min(low, __shfl_xor_sync(~0u, low, k));
         high = max(high, __shfl_xor_sync(~0u, high, k));
     }
-    if (threadIdx.x % 32 == 0) atomicMin(&found[0], low), atomicMax(&found[1], high);
+    if (threadIdx.x % 32 == 0) atomicMin(&range[0], low), atomicMax(&range[1], high);
     finite = __syncthreads_and(finite);
-    least = found[0], largest = found[1];
+    least = range[0], largest = range[1];
     __syncthreads();
     return finite;
 }

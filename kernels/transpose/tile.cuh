@@ -63,8 +63,8 @@ __device__ uint4 shifted(uint4 lower, uint4 upper, u32 shift) {
     return {word[0], word[1], word[2], word[3]};
 }
 
-// Loads the packs of rows, of which `rows` and `columns` lie inside the matrix. Unaligned packs straddle two aligned
-// ones; the caller makes sure that both lie inside the array.
+// Loads the packs of a tile; only its first `rows` and `columns` lie inside the matrix. Unaligned packs straddle two
+// aligned ones; the caller makes sure that both lie inside the array.
 template <int THREADS, bool ALIGNED, typename S, typename T>
 __device__ void load_packs(S& stage, const T* __restrict__ in, i64 pitch, i64 rows, i64 columns) {
     constexpr int COUNT = S::PACKS_IN * S::GROUPS, UNITS = COUNT / THREADS, SIZE = sizeof(T);

@@ -72,8 +72,8 @@ def run_all(jobs: Sequence[Job], source: Source, settings: Settings = Settings()
             loop.on_gpus(warm_up, surveys if surveys.jobs else main, chunks[0])
         with loop.timed():
             if surveys.jobs:
-                surveyed, found = _one_pass(loop, surveys, source, chunks)
-                totals = iter(found)
+                surveyed, survey_partials = _one_pass(loop, surveys, source, chunks)
+                totals = iter(survey_partials)
                 try:
                     resolved = tuple(job.resolved(next(totals)) if job.surveyed else job for job in jobs)
                 except ValueError as error:

@@ -87,7 +87,7 @@ def check_regions(plan: ArrayPlan, regions: Sequence[Bounds], result: RegionsRes
 
 
 def _together(checks: Iterable[Checked]) -> Checked:
-    """Sum of checks, up to the first that found a wrong element."""
+    """Sum of checks, up to the first with a wrong element."""
     elements, escape = 0, 0.0
     for checked in checks:
         elements += checked.elements

@@ -124,21 +124,21 @@ def _visible(offered: list[_Named]) -> tuple[Gpu, ...]:
     """
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
     if chosen is None:
-        found = [gpu for _, gpu in offered]
+        visible = [gpu for _, gpu in offered]
     else:
-        found = []
+        visible = []
         kind = chosen[:4].upper()
         for entry in chosen.split(","):
             name = _uuid(entry, kind) if kind in ("GPU-", "MIG-") else _index(entry)
             match = [gpu for names, gpu in offered if name and any(_means(name, other) for other in names)]
             if len(match) != 1:
                 break
-            found += match
-        if len({gpu.uuid for gpu in found}) < len(found):
+            visible += match
+        if len({gpu.uuid for gpu in visible}) < len(visible):
             return ()
     # CUDA shows no whole GPU along with an instance.
-    instances = [gpu for gpu in found if gpu.uuid.startswith("MIG-")]
-    return tuple(instances or found)
+    instances = [gpu for gpu in visible if gpu.uuid.startswith("MIG-")]
+    return tuple(instances or visible)
 
 
 def _uuid(entry: str, kind: str) -> str | None:

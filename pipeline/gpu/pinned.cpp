@@ -26,9 +26,9 @@ Threads* start(const Driver* driver, void* context, int threads, std::size_t par
 template <class Moved>
 std::int64_t end(Moved* moved, int* failed) {
     *failed = moved->failed;
-    std::int64_t found = moved->refused ? -moved->refused : moved->bytes;
+    std::int64_t result = moved->refused ? -moved->refused : moved->bytes;
     delete moved;
-    return found;
+    return result;
 }
 
 }  // namespace

@@ -51,12 +51,12 @@ class Pending:
             If the CUDA driver reports an error.
         """
         failed = ctypes.c_int()
-        found = int(self._end(self._threads, self._started, ctypes.byref(failed)))
+        nbytes = int(self._end(self._threads, self._started, ctypes.byref(failed)))
         if failed.value:
             raise _refusal(failed.value)
-        if found < 0:
-            raise OSError(-found, os.strerror(-found))
-        return found
+        if nbytes < 0:
+            raise OSError(-nbytes, os.strerror(-nbytes))
+        return nbytes
 
 
 class _Threads:

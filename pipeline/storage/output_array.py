@@ -84,10 +84,10 @@ class OutputFile:
             return
 
         def part(inside: Inside) -> NDArray[Any]:
-            found = to_host(block[inside])
-            if found.dtype != self.spec.dtype or found.ndim != len(region):
-                raise _other(expected, found)
-            return found
+            values = to_host(block[inside])
+            if values.dtype != self.spec.dtype or values.ndim != len(region):
+                raise _other(expected, values)
+            return values
 
         parts = slabs(expected, self.readable().run(region))
         with self._opened() as fd:

@@ -1,1 +1,1 @@
-"""Runs a study, and draws what it found."""
+"""Runs a study and draws its results."""

@@ -29,9 +29,9 @@ def open_device() -> Device:
     UsageError
         If there is none, or CuPy is missing.
     """
-    found = find_devices()
-    if not found.gpus or found.cupy is None:
-        raise UsageError(f"a study needs an NVIDIA GPU, its driver and CuPy, here {found.missing}; "
+    devices = find_devices()
+    if not devices.gpus or devices.cupy is None:
+        raise UsageError(f"a study needs an NVIDIA GPU, its driver and CuPy, here {devices.missing}; "
                          "`inspect` and the tests need none of them")  # fmt: skip
     return CupyDevice()
 
@@ -62,8 +62,8 @@ class CupyDevice:
 
     def to_host(self, array: Any) -> NDArray[Any]:
         """Wait for a result and copy it back."""
-        found: NDArray[Any] = self._cupy.asnumpy(array)
-        return found
+        copy: NDArray[Any] = self._cupy.asnumpy(array)
+        return copy
 
     def elapsed(self, work: Callable[[], Any]) -> float:
         """Milliseconds by events; a read of other data runs first, until Python has queued the launches."""

@@ -52,13 +52,13 @@ def grid(figure: Figure, findings: Sequence[Finding]) -> dict[str, tuple[list[An
         place = x, value_of(finding.row.case, y_name)
         rates = best.setdefault(label, {})
         rates[place] = max(rate, rates.get(place, 0.0))
-    found = {}
+    grids = {}
     for label, rates in best.items():
         xs = sorted({x for x, _ in rates}, key=_order)
         ys = sorted({y for _, y in rates}, key=_order)
         table = np.array([[rates.get((x, y), math.nan) for x in xs] for y in ys])
-        found[label] = (xs, ys, table)
-    return found
+        grids[label] = (xs, ys, table)
+    return grids
 
 
 def value_of(case: Case, name: str) -> Any:
@@ -83,11 +83,11 @@ def _labelled(figure: Figure, findings: Sequence[Finding]) -> list[tuple[str, An
     cases = [finding.row.case for finding in timed]
     dtypes = len({case.dtype for case in cases}) > 1
     sizes = "size" not in (figure.x, figure.y) and len({case.sizes for case in cases}) > 1
-    found = []
+    points = []
     for finding, case in zip(timed, cases, strict=True):
         words = [case.variant, case.dtype if dtypes else "", "×".join(map(str, case.sizes)) if sizes else ""]
-        found.append((" ".join(filter(None, words)), value_of(case, figure.x), float(finding.row.rate or 0)))
-    return found
+        points.append((" ".join(filter(None, words)), value_of(case, figure.x), float(finding.row.rate or 0)))
+    return points
 
 
 def _order(value: Any) -> tuple[bool, Any]:
@@ -101,10 +101,10 @@ def _is_number(value: Any) -> bool:
 
 def _draw_lines(canvas: Any, figure: Figure, run: StudyRun) -> None:
     axes = canvas.add_subplot()
-    found = lines(figure, run.findings)
-    xs = sorted({x for points in found.values() for x, _ in points}, key=_order)
+    drawn = lines(figure, run.findings)
+    xs = sorted({x for points in drawn.values() for x, _ in points}, key=_order)
     logarithmic = all(_is_number(x) and x > 0 for x in xs)
-    for label, points in found.items():
+    for label, points in drawn.items():
         places = [x if logarithmic else xs.index(x) for x, _ in points]
         axes.plot(places, [rate for _, rate in points], marker="o", label=label)
     if logarithmic:
@@ -121,9 +121,9 @@ def _draw_lines(canvas: Any, figure: Figure, run: StudyRun) -> None:
 
 
 def _draw_maps(canvas: Any, figure: Figure, run: StudyRun) -> None:
-    found = grid(figure, run.findings)
-    top = max(float(np.nanmax(rates)) for _, _, rates in found.values())
-    for axes, (label, (xs, ys, rates)) in zip(np.atleast_1d(canvas.subplots(1, len(found))), found.items(),
+    maps = grid(figure, run.findings)
+    top = max(float(np.nanmax(rates)) for _, _, rates in maps.values())
+    for axes, (label, (xs, ys, rates)) in zip(np.atleast_1d(canvas.subplots(1, len(maps))), maps.items(),
                                               strict=True):  # fmt: skip
         picture = axes.imshow(rates, origin="lower", aspect="auto", cmap="viridis", vmin=0, vmax=top)
         axes.set_facecolor("lightgrey")  # cases without a time

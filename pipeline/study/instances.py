@@ -39,12 +39,12 @@ class Choice:
 
 def targets() -> dict[str, tuple[Path, ...]]:
     """What can be inspected: the `.cu` files of each job, and those of each study as ``study/<job>``."""
-    found: dict[str, tuple[Path, ...]] = {}
+    sources: dict[str, tuple[Path, ...]] = {}
     studies = nvrtc.KERNELS / "study"
     for source in sorted(nvrtc.KERNELS.glob("*/*.cu")):
         name = f"study/{source.stem}" if source.parent == studies else source.parent.name
-        found[name] = (*found.get(name, ()), source)
-    return dict(sorted(found.items(), key=lambda item: ("/" in item[0], item[0])))
+        sources[name] = (*sources.get(name, ()), source)
+    return dict(sorted(sources.items(), key=lambda item: ("/" in item[0], item[0])))
 
 
 def declared(source: Path) -> dict[str, tuple[str, ...]]:
@@ -97,15 +97,15 @@ def choose(target: str, names: Sequence[str] = (), every: bool = False) -> list[
     known = targets()
     if target not in known:
         raise UsageError(f"expected one of {', '.join(known)}, got {target}")
-    everything = [(source, name, found) for source in known[target] for name, found in declared(source).items()]
+    everything = [(source, name, instances) for source in known[target] for name, instances in declared(source).items()]
     chosen = []
-    for source, name, found in everything:
+    for source, name, instances in everything:
         if names and name not in names:
             continue
-        first = next((one for pattern in _PREFERRED for one in found if pattern.search(one)), found[0])
-        for instance in found if every else (first,):
-            further = () if every else tuple(other for other in found if other != first)
-            chosen.append(Choice(source, instance if every and len(found) > 1 else name, instance, further))
+        first = next((one for pattern in _PREFERRED for one in instances if pattern.search(one)), instances[0])
+        for instance in instances if every else (first,):
+            further = () if every else tuple(other for other in instances if other != first)
+            chosen.append(Choice(source, instance if every and len(instances) > 1 else name, instance, further))
     by_name = {name: source for source, name, _ in everything}
     for name in names:
         if name in by_name:

@@ -134,20 +134,20 @@ LEFT = ("variant", "parameters", "size", "dtype", "check", "note")
 
 def tables(run: StudyRun) -> dict[str, list[list[str]]]:
     """Header and rows of every table, without empty columns."""
-    found: dict[str, list[list[str]]] = {}
+    rows_of: dict[str, list[list[str]]] = {}
     unit = run.study.unit
     header = ["variant", "parameters", "size", "dtype", "ms", unit, "of limit", "to device, ms", "to host, ms",
               "check", "course, ms", "course / ours", "note"]  # fmt: skip
     for finding in run.findings:
         row = finding.row
         case = row.case
-        found.setdefault(case.table, [header]).append([
+        rows_of.setdefault(case.table, [header]).append([
             case.variant, parameters_text(case), size_text(case), case.dtype, _number(row.ms), _number(row.rate, 3),
             _share(finding),
             _number(row.to_device_ms), _number(row.to_host_ms), finding.status, _number(case.course_ms),
             _number(_ratio(finding), 3), row.note,
         ])  # fmt: skip
-    return {table: _without_empty_columns(rows) for table, rows in found.items()}
+    return {table: _without_empty_columns(rows) for table, rows in rows_of.items()}
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
@@ -202,9 +202,9 @@ def _without_empty_columns(rows: list[list[str]]) -> list[list[str]]:
 
 
 def _environment(run: StudyRun) -> str:
-    found = run.environment
-    versions = ", ".join(f"{name} {version}" for name, version in found.get("versions", {}).items())
-    return f"{found.get('device')}, driver {found.get('driver')}, {versions}, {found.get('date')}"
+    environment = run.environment
+    versions = ", ".join(f"{name} {version}" for name, version in environment.get("versions", {}).items())
+    return f"{environment.get('device')}, driver {environment.get('driver')}, {versions}, {environment.get('date')}"
 
 
 def _limits(run: StudyRun) -> str:

@@ -183,8 +183,8 @@ class _Runner:
                 if wrong:
                     break
             if variant.broken:
-                found = wrong or f"agreed with the reference in each of {ATTEMPTS} runs"
-                return Finding(Row(case, verified=bool(wrong), note=found), CAUGHT if wrong else NOT_CAUGHT, limit)
+                note = wrong or f"agreed with the reference in each of {ATTEMPTS} runs"
+                return Finding(Row(case, verified=bool(wrong), note=note), CAUGHT if wrong else NOT_CAUGHT, limit)
             if wrong:
                 return Finding(Row(case, verified=False, note=wrong), WRONG, limit)
             del result

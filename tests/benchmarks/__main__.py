@@ -17,7 +17,7 @@ from tests.benchmarks.entries import ENTRIES, machine, measure
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Exit status: how many entries failed."""
+    """Exit status: the number of failed entries."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__.partition("\n")[0])
     parser.add_argument("folder", metavar="OUT_FOLDER", type=Path, help="where NAME_MACHINE.json is written")
     parser.add_argument("--only", nargs="+", metavar="NAME", choices=ENTRIES, help=", ".join(ENTRIES))
@@ -29,7 +29,7 @@ def main(arguments: list[str] | None = None) -> int:
         measure(chosen[0], given.folder / f"{chosen[0]}_{machine(chosen[0])}.json", given.tiny)
         return 0
     failed = []
-    for name in chosen:  # each in a process of its own: it can neither keep memory from the next nor end it
+    for name in chosen:  # each in its own process, so that neither its memory nor a crash affects the next one
         print(f"-- {name}", flush=True)
         again = [sys.executable, "-m", "tests.benchmarks", str(given.folder), "--only", name, *["--tiny"] * given.tiny]
         if subprocess.run(again).returncode:

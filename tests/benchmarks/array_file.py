@@ -1,4 +1,4 @@
-"""Jobs that write an array, from file to file in the page cache, next to jobs that write none and to the limits.
+"""Jobs that write an array, from file to file in the page cache, compared with jobs that write none and with limits.
 
 python -m tests.benchmarks.array_file OUT.json [MiB]
 
@@ -25,7 +25,7 @@ from tests.benchmarks.common import command, process, save
 from tests.benchmarks.jobs import MEMORY, inputs
 from workflows.regions import Spec
 
-# Command-line words of a job, and which of the inputs it takes: float32, float32 and float64, of equal bytes.
+# Arguments of a job, and the inputs that it takes of float32, float32 and float64, all of the same bytes.
 JOBS: dict[str, tuple[tuple[str, ...], tuple[int, ...]]] = {
     "histogram": (("histogram", "--range", "0", "1000"), (0,)),
     "reduce": (("reduce", "--op", "sum"), (0,)),
@@ -78,7 +78,7 @@ def measure(mebibytes: int = 2**13, repeats: int = 2) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(dir=MEMORY) as name:
         folder = Path(name)
         paths = inputs(folder, ("float32", "float32", "float64"), nbytes)
-        limits(folder, 2 * nbytes)  # a virtual machine gets its memory when it is first used
+        limits(folder, 2 * nbytes)  # a virtual machine gets its memory on first use
         figures: dict[str, Any] = {"bytes of an input": nbytes, "jobs": {}}
         for job in JOBS:
             figures["jobs"][job] = {

@@ -1,8 +1,8 @@
-"""Histogram of a file that is on disk only, next to direct reads of it by several threads.
+"""Histogram of a file that is on disk only, compared with direct reads by several threads.
 
 python -m tests.benchmarks OUT_FOLDER --only cold_file
 
-TMPDIR says on which disk.
+TMPDIR chooses the disk.
 """
 
 from __future__ import annotations

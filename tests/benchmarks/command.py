@@ -1,4 +1,4 @@
-"""Whole commands on CPU cores next to whole commands of other libraries, on one file in the page cache.
+"""Whole commands on CPU cores against commands with other libraries, on one file in the page cache.
 
 python -m tests.benchmarks OUT_FOLDER --only command
 

@@ -1,4 +1,4 @@
-"""What every benchmark shares: interleaved medians, the description of the machine, the JSON file."""
+"""Shared by all benchmarks: interleaved medians, the description of the machine, the JSON file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RESULTS = Path(__file__).parent / "results"
 def device_medians(works: dict[str, Callable[[], Any]], repeats: int, lead: Callable[[], Any]) -> dict[str, float]:
     """Median seconds of each piece of GPU work, by CUDA events; the pieces alternate after two warm-ups each.
 
-    `lead` is put before each to keep the device busy while Python prepares the launch, which is then not measured.
+    `lead` runs before each to keep the device busy while Python prepares the launch, which is then not measured.
     """
     import cupy
 

@@ -1,8 +1,8 @@
-"""What bounds the kernels of rows that fall short: counters read by Nsight Compute.
+"""Counters from Nsight Compute that show what limits the kernels of rows that fall short.
 
 python -m tests.benchmarks OUT_FOLDER --only counters
 
-Needs ncu, with leave to read the counters. Its clocks are left as they are.
+Needs ncu, with permission to read the counters. Its clocks are left as they are.
 """
 
 from __future__ import annotations

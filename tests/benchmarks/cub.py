@@ -111,7 +111,7 @@ def cub_sum(samples: Any) -> Callable[[], Any] | None:
 
 
 def checked(result: int) -> int:
-    """The bytes; raises if they are an error code."""
+    """The number of bytes; raises if it is an error code."""
     if result < 0:
         raise RuntimeError(f"CUB: expected success, got CUDA error {-result}")
     return max(1, result)

@@ -1,11 +1,11 @@
-// CUB's sum of floats behind a C function, for one type of samples: -DSAMPLE=float. The one that gives the same bits on
-// any GPU; it is in CCCL from 3.1 on.
+// CUB's sum of floats behind a C function, for one type of samples: -DSAMPLE=float. The variant with the same bits on
+// every GPU, in CCCL since 3.1.
 #include <cub/device/device_reduce.cuh>
 
 #include <cuda/std/execution>
 #include <cuda/stream_ref>
 
-// A CUDA error, or 0.
+// Returns a CUDA error, or 0.
 extern "C" int reproducible_sum(const SAMPLE* samples, int size, SAMPLE* sum, cudaStream_t stream) {
     const auto environment = cuda::std::execution::env{
         cuda::execution::require(cuda::execution::determinism::gpu_to_gpu), cuda::stream_ref{stream}};

@@ -30,7 +30,7 @@ def that_fit() -> list[int]:
 
 
 def measure(sizes: Sequence[int] = ()) -> dict[str, Any]:
-    """One run of each size that fits, in each place; the file is truncated from size to size."""
+    """One run of each size that fits, in each place; the file is truncated to each size in turn."""
     gpus = find_devices().usable
     sizes = sorted(sizes or that_fit(), reverse=True)
     job = command("histogram", "-q", "--json")

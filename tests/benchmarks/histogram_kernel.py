@@ -1,4 +1,4 @@
-"""The histogram kernel on one GPU next to the read stream, CuPy's histograms and CUB's.
+"""The histogram kernel on one GPU, compared with the read stream, CuPy's histograms and CUB's.
 
 python -m tests.benchmarks.histogram_kernel OUT.json
 """

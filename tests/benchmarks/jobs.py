@@ -1,4 +1,4 @@
-"""Every job on files larger than its memory limit, on the CPU and on 1, 2 and 4 GPUs: same bits, and how fast.
+"""Every job on files larger than its memory limit, on the CPU and on 1, 2 and 4 GPUs: same bits, and rates.
 
 python -m tests.benchmarks.jobs OUT.json [MiB]
 """
@@ -23,7 +23,7 @@ from workflows.array_job import ArrayJob
 
 MEMORY = "/dev/shm"
 MATRIX_SHARE = 32  # a matrix has 1/32 of the bytes of other inputs: its product takes the cube of its side
-# Job, its words on the command line, and the dtypes of its inputs, all of the same bytes.
+# Job, its arguments, and the dtypes of its inputs, all of the same bytes.
 JOBS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     ("matmul", (), ("float32 matrix", "float32 matrix")),
     ("histogram", (), ("int32",)),
@@ -108,4 +108,4 @@ if __name__ == "__main__":
     rows: list[dict[str, Any]] = []
     for row in rows(int(sys.argv[2]) if len(sys.argv) > 2 else 1024):
         rows.append(row)
-        save({"jobs": rows}, sys.argv[1])  # so that an interrupted run leaves what it has
+        save({"jobs": rows}, sys.argv[1])  # so that an interrupted run keeps its results

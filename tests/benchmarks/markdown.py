@@ -1,4 +1,4 @@
-"""Tables in Markdown, and how a ratio reads in them."""
+"""Markdown tables and the format of ratios in them."""
 
 from __future__ import annotations
 

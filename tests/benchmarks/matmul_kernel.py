@@ -152,7 +152,7 @@ def stack(dtype: str, size: int, repeats: int) -> dict[str, Any]:
 
 
 def hard_case(kind: str, size: int, repeats: int) -> dict[str, Any]:
-    """How many elements of a hard product are computed term by term, and what that costs."""
+    """Number of elements of a hard product that are computed term by term, and the cost."""
     import cupy
 
     a, b = hard(kind, size)

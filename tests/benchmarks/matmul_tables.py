@@ -8,7 +8,7 @@ from typing import Any
 from tests.benchmarks.markdown import share, table
 
 Case = Mapping[str, Any]
-# How docs/matmul.md calls the cases of `matmul_small.py`; the others have their own names.
+# Names in docs/matmul.md for cases of `matmul_small.py`; the others keep their own.
 NAMES = {"12 x 12": "12²", "a row of zeros": "a row of zeros in each A"}
 
 
@@ -22,7 +22,7 @@ def large(cases: Sequence[Case]) -> str:
 
 
 def hard(cases: Sequence[Case]) -> str:
-    """How many elements were computed term by term, and what is left of the speed."""
+    """Number of elements computed term by term, and the remaining speed."""
     rows = [[case["what"], _percent(case["share of elements term by term"]), share(case["share of cublas"])]
             for case in cases]  # fmt: skip
     return table([f"float64, {cases[0]['size']}²", "elements term by term", "share of cuBLAS"], rows)
@@ -45,7 +45,7 @@ def small(cases: Sequence[Case]) -> str:
 
 
 def odd(figures: Case) -> str:
-    """GB/s, and how many elements were computed term by term."""
+    """GB/s, and the number of elements computed term by term."""
     cases = sorted(figures["other cases"], key=lambda case: float(case["share of elements term by term"]))
     rows = [[NAMES.get(case["what"], case["what"]), _percent(case["share of elements term by term"]),
              f"{case['GB/s']:.0f}"] for case in cases]  # fmt: skip

@@ -1,4 +1,4 @@
-"""The tests of kernels on a GPU, and their small cases under compute-sanitizer: what ran, the outcome, the machine.
+"""Kernel tests on a GPU, and their small cases under compute-sanitizer: tests, outcomes, machine.
 
 python -m tests.benchmarks.on_gpu OUT.json
 """

@@ -1,4 +1,4 @@
-"""The fastest way of other libraries to do a job, each as a program of its own; prints its numbers as JSON.
+"""The fastest way to do a job in other libraries, each as a separate program; prints its result as JSON.
 
 python tests/benchmarks/peers.py JOB PEER FILE ...
 
@@ -32,7 +32,7 @@ def blocks(path: str, dtype: str, size: int) -> Iterator[Any]:
 
 
 def histogram_numpy(path: str) -> Numbers:
-    """bincount, in blocks that fit the cache, which is several times as fast as all at once."""
+    """bincount, in blocks that fit the cache: several times as fast as all at once."""
     return sum(np.bincount(block, minlength=BINS) for block in blocks(path, "int32", CACHED)).tolist()
 
 

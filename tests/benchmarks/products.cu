@@ -1,7 +1,7 @@
-// How many products and sums, each rounded by itself, a device computes in registers: the limit of weighted windows.
+// Rate of separately rounded products and sums in registers: the limit of weighted windows.
 
 template <typename T> __global__ void __launch_bounds__(256) products(T* out, T factor, T term, int rounds) {
-    constexpr int COUNT = 16;  // chains of a thread, none of which waits for another
+    constexpr int COUNT = 16;  // independent chains per thread
     T x[COUNT];
 #pragma unroll
     for (int k = 0; k < COUNT; ++k) x[k] = T(threadIdx.x + k);

@@ -1,4 +1,4 @@
-"""The rows of the speed table: what is required, where it was measured, and what bounds the rows that fall short."""
+"""The rows of the speed table: the requirement, where it was measured, and what limits rows that fall short."""
 
 from __future__ import annotations
 

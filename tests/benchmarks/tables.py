@@ -22,7 +22,7 @@ from tests.benchmarks.targets import CORES, GPU, GPUS, Figure, Need, Row
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
 DOCS = ROOT / "docs"
-OWN_KERNEL = "the job's own kernel"  # what a recorded variant is that the ladder no longer has
+OWN_KERNEL = "the job's own kernel"  # description of a recorded variant that the ladder no longer has
 REDUCE_DTYPES = ("uint8", "int32", "int64", "float16", "float32", "float64")
 REDUCE_PARTS = ("sum", "sum, squares", "extremes", "everything")
 
@@ -33,7 +33,7 @@ def read(name: str) -> Any:
 
 
 def amount(number: float, need: Need) -> str:
-    """To the precision of its requirement, rounded away from it: what falls short never looks as if it did not."""
+    """To the precision of the requirement, rounded away from it, so that rounding never hides a shortfall."""
     if math.isnan(number):
         return "nan"
     if number >= 100:
@@ -54,7 +54,7 @@ def cell(figure: Figure | None, need: Need | None) -> str:
 
 
 def measured(rows: Sequence[Row]) -> str:
-    """Each row with what is required and what was measured, under a line that says where and how."""
+    """Each row with the requirement and the measurement, under a line that says where and how."""
     lines = []
     for row in rows:
         figure, of_peer = row.figures()
@@ -69,14 +69,14 @@ def measured(rows: Sequence[Row]) -> str:
 
 
 def speed(rows: Sequence[Row] = ROWS) -> str:
-    """Every row; below the table, what bounds those that fall short."""
+    """Every row; below the table, what limits those that fall short."""
     bounds = [f"- **{row.what}**: {row.bound}" for row in rows if row.short()]
     text = measured(rows)
     return f"{text}\n\n## What bounds the rows in bold\n\n" + "\n".join(bounds) if bounds else text
 
 
 def highlights(rows: Sequence[Row] = ROWS) -> str:
-    """The rows that the README shows, and how many of all meet what is required."""
+    """The rows that the README shows, and how many of all rows meet the requirement."""
     met = sum(not row.short() for row in rows)
     return (
         measured([row for row in rows if row.in_readme]) + f"\n\n{met} of all {len(rows)} rows meet what is required. "
@@ -95,7 +95,7 @@ def machines() -> str:
 
 
 def ladder() -> str:
-    """What each idea of the histogram's ladder buys, beside the course's own figures."""
+    """The gain of each step of the histogram's ladder, next to the course's own figures."""
     figures = read("study/histogram.json")
     rows = []
     for name in dict.fromkeys(row["variant"] for row in figures["rows"]):
@@ -168,7 +168,7 @@ PAGES: Mapping[Path, Mapping[str, Callable[[], str]]] = {
 
 
 def filled(page: Path, text: str) -> str:
-    """A page with each table between its markers made anew."""
+    """A page with each table between its markers regenerated."""
     for name, make in PAGES[page].items():
         between = re.compile(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
         if len(between.findall(text)) != 1:

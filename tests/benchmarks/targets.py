@@ -1,4 +1,4 @@
-"""A row of the speed table: what is required, and how to look up what was measured in the recorded figures.
+"""A row of the speed table: the requirement, and how to look up the measurement in the recorded figures.
 
 Each figure is a ratio to a limit, or to a peer, measured alternately with ours in one process; the worst distribution,
 dtype and size counts. A row that falls short says what bounds it.
@@ -23,7 +23,7 @@ CORES = "2cores"
 
 
 class NotMeasured(LookupError):
-    """There is no such figure yet."""
+    """The figure has not been recorded yet."""
 
 
 @dataclass(frozen=True)
@@ -61,11 +61,11 @@ class Row:
     ----------
     what
     need, find
-        What is required, and how to look up what was measured.
+        The requirement, and the lookup of the measurement.
     peer, find_peer
         The same for the ratio to a peer, if there is one.
     bound
-        What bounds it and what was tried, where it falls short of either.
+        If it falls short of either: what limits it, and what was tried.
     in_readme
         The README shows it.
     """
@@ -79,11 +79,11 @@ class Row:
     in_readme: bool = False
 
     def figures(self) -> tuple[Figure | None, Figure | None]:
-        """What was measured, and the ratio to the peer; None where there is none."""
+        """The measurement, and the ratio to the peer; None if there is none."""
         return attempt(self.find), attempt(self.find_peer) if self.find_peer else None
 
     def short(self) -> bool:
-        """Whether what was measured falls short of what is required."""
+        """Whether the measurement falls short of the requirement."""
         figure, of_peer = self.figures()
         return bool(figure and not self.need.met(figure.number)) or bool(
             of_peer and self.peer and not self.peer.met(of_peer.number)
@@ -131,7 +131,7 @@ def cases(name: str, under: str = "cases", **wanted: Iterable[Any]) -> list[Case
 
 
 def worst(figures: Iterable[Figure], need: Need) -> Figure:
-    """The one furthest on the wrong side of the requirement; NaN is worse than any number."""
+    """The worst measurement for the requirement; NaN is worse than any number."""
     listed = list(figures)
     if not listed:
         raise NotMeasured("no such case")

@@ -1,4 +1,4 @@
-"""What a user waits for besides the data: `--help`, a small file, compiling kernels, planning and scheduling.
+"""Latencies besides the data: `--help`, a small file, compiling kernels, planning and scheduling.
 
 python -m tests.benchmarks OUT_FOLDER --only waiting
 """
@@ -21,7 +21,7 @@ from pipeline.storage.generate import generate
 from pipeline.storage.sources import Files, SourceFile
 from tests.benchmarks.common import command, process
 
-TINY_CHUNK = 4096  # bytes: a chunk that takes no time but for its scheduling
+TINY_CHUNK = 4096  # bytes: a chunk that takes no time except for its scheduling
 
 
 def job(*options: str, every_gpu: bool = False) -> list[str]:
@@ -76,8 +76,8 @@ def resident() -> int:
 def scheduling(chunks: int, large: int, folder: str) -> dict[str, float]:
     """Scheduling cost of a chunk, next to the seconds that a chunk of a large file takes here.
 
-    Both by runs over sparse files: of chunks so small that their data takes next to no time, of which the stage that is
-    busy the longest is taken off, and of whole ones. Where cores are idle they overlap, which is not counted as a gain.
+    Both from runs over sparse files: with chunks so small that their data takes almost no time, minus the busiest
+    stage, and with whole chunks. Where cores are idle they overlap, which is not counted as a gain.
     """
     gpus = find_devices().usable
     path = str(Path(folder, "sparse.bin"))

@@ -1,4 +1,4 @@
-"""Small ragged inputs for every variant of every kernel: what is run under many schedules, sanitizers and mutants."""
+"""Small ragged inputs for every variant of every kernel, run under many schedules, sanitizers and mutants."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ ON_CPU = Placement(device="cpu")
 
 @dataclass(frozen=True)
 class Factor:
-    """By what to multiply."""
+    """The factor."""
 
     factor: int = 3
 
@@ -36,9 +36,9 @@ def compute(blocks: Sequence[NDArray[Any]], region: Bounds, specs: Sequence[Spec
 
 
 def check(
-    read: Any, found: NDArray[Any], region: Bounds, specs: Sequence[Spec], options: Factor, random: np.random.Generator
+    read: Any, got: NDArray[Any], region: Bounds, specs: Sequence[Spec], options: Factor, random: np.random.Generator
 ) -> Checked:
-    return Checked(differing(found, options.factor * read(0, region), region), found.size, 2.0**-40)
+    return Checked(differing(got, options.factor * read(0, region), region), got.size, 2.0**-40)
 
 
 SCALED: ArrayJob[Factor] = ArrayJob(

@@ -1,4 +1,4 @@
-"""A variant of a kernel on small inputs, and what such inputs are made of."""
+"""A test case: a kernel variant on small inputs; helpers that make such inputs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Case:
     what
         Type and sizes, for a message.
     check
-        (module that is or stands for CuPy) -> None; raises AssertionError where the result is wrong.
+        (CuPy or its stand-in) -> None; raises AssertionError if the result is wrong.
     broken
         The variant is wrong on purpose.
     """
@@ -38,7 +38,7 @@ class Case:
 
     @property
     def name(self) -> str:
-        """Within its source."""
+        """Name of the case, unique within its source."""
         return f"{self.variant}-{self.what}"
 
     def __str__(self) -> str:
@@ -52,5 +52,5 @@ def integers(size: Any, dtype: str, seed: int = 0, most: int = 99) -> NDArray[An
 
 
 def same(got: Any, expected: NDArray[Any]) -> None:
-    """Shape and numbers; the bits of each are looked at elsewhere."""
+    """Assert equal shapes and values; other tests compare bits."""
     np.testing.assert_array_equal(np.asarray(got.get()), expected)

@@ -1,6 +1,6 @@
-"""Samples on which compiled kernels can go wrong; as a script, compiled with the options it is given.
+"""Hard samples for the compiled CPU kernels; as a script, checks kernels compiled with the given options.
 
-The script reads the names of checks from stdin, a list of JSON, and writes how many results each compared.
+The script reads a JSON list of checks from stdin and prints how many results each one compared.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SIZES = (0, 1, 63, 64, 65, 1023, 1024, 1025, 4095, 4096, 4097, 10_001)
 
 
 def views(samples: NDArray[Any]) -> Iterator[NDArray[Any]]:
-    """The same samples, but for some at the ends, at other addresses and strides."""
+    """The samples, or all but a few at the ends, at other addresses and strides."""
     yield samples
     yield samples[1:]
     yield samples[:-3]
@@ -30,7 +30,7 @@ def views(samples: NDArray[Any]) -> Iterator[NDArray[Any]]:
 
 
 def full(dtype: str, exponent: int, below: int, size: int, sign: int = 1) -> NDArray[Any]:
-    """Numbers just below 2**exponent, with as many digits as there are; every second one smaller by 2**below."""
+    """Numbers just below 2**exponent with full significands; every second one smaller by 2**below."""
     large, small = (
         np.nextafter(np.ldexp(1.0, exponent - by).astype(dtype), np.dtype(dtype).type(0)) for by in (0, below)
     )
@@ -40,7 +40,7 @@ def full(dtype: str, exponent: int, below: int, size: int, sign: int = 1) -> NDA
 
 
 def limits(dtype: str, size: int) -> Iterator[NDArray[Any]]:
-    """Blocks that fill what they are added up in, at both ends of what goes together, at many exponents."""
+    """Blocks that fill their accumulator, with the widest range of exponents that it takes, at many exponents."""
     info = np.finfo(dtype)
     middle = (-482, -481, -401, -400, -399, 0, 1, 499, 500, 501) if dtype == "float64" else (-62, 0, 1)
     exponents = [
@@ -59,12 +59,12 @@ def limits(dtype: str, size: int) -> Iterator[NDArray[Any]]:
             yield 2 * samples
     random = np.random.default_rng(0)
     for exponent in (exponents[0], info.minexp + 8, 0, info.maxexp - 2):
-        for mantissa in random.uniform(1, 2, 32):  # what an addition leaves of each has the same sign, too
+        for mantissa in random.uniform(1, 2, 32):  # rounding errors of the additions also have equal signs
             yield np.full(size, np.ldexp(mantissa, exponent), dtype)
 
 
 def check_histogram() -> int:
-    """Compiled and by NumPy the same; how many were compared."""
+    """The compiled and NumPy counts agree; returns how many were compared."""
     from kernels.histogram.binning import Binning
     from kernels.histogram.cpu import count_compiled, histogram_numpy
     from tests.cases.histogram import DTYPES, EDGES, nasty
@@ -73,12 +73,12 @@ def check_histogram() -> int:
     for dtype, (edges, regular) in product(DTYPES, EDGES.values()):
         binning = Binning(np.dtype(dtype), np.asarray(edges, np.float64), regular)
         for number, size in enumerate(SIZES):
-            # The samples, and one of their views: all of these come up with every dtype and edges.
+            # The samples and one of their views; every view comes up with every dtype and kind of edges.
             all_views = list(views(nasty(dtype, size, binning.edges)))
             for samples in (all_views[0], all_views[1 + number % 5]):
-                found, compared = count_compiled(samples, binning), compared + 1
-                assert found is not None
-                np.testing.assert_array_equal(found, histogram_numpy(samples, binning))
+                got, compared = count_compiled(samples, binning), compared + 1
+                assert got is not None
+                np.testing.assert_array_equal(got, histogram_numpy(samples, binning))
     return compared
 
 
@@ -89,13 +89,13 @@ def check_reduce() -> int:
     from tests.cases.reduce import CASES, DTYPES, FLOATS, case
 
     def check(samples: NDArray[Any], parts: int) -> int:
-        found = partial.empty(samples.dtype, parts, len(samples))
-        assert _fill_compiled(found, samples, parts)
-        np.testing.assert_array_equal(found, reduce_numpy(samples, parts))
+        got = partial.empty(samples.dtype, parts, len(samples))
+        assert _fill_compiled(got, samples, parts)
+        np.testing.assert_array_equal(got, reduce_numpy(samples, parts))
         return 1
 
     compared = 0
-    # Each view is asked for one choice of parts: every choice of every view comes up with every dtype and size.
+    # One choice of parts per view; every pair of view and choice comes up with every dtype and size.
     turns = cycle(partial.PARTS)
     for dtype, size, name in product(DTYPES, SIZES[1:], CASES):
         samples = case(name, dtype, size)
@@ -111,7 +111,7 @@ SHAPES = ((), (1,), (7,), (1, 5, 1), (3, 4), (1, 700), (33, 257), (70, 66), (300
 
 
 def check_transposed() -> int:
-    """Transposes are found to be some, and with any bit wrong to be none; how many were compared."""
+    """Transposes are accepted, and rejected with any bit flipped; returns how many were compared."""
     from kernels.transpose.check import is_transpose
 
     compared = 0
@@ -120,20 +120,20 @@ def check_transposed() -> int:
         size = int(np.prod(shape))
         data = bytearray(random.bytes(size * itemsize + 1))
         array = np.frombuffer(data, f"V{itemsize}", size, offset=1).reshape(shape)
-        found = array.T.copy().reshape(array.shape[::-1])
-        assert is_transpose(found, array)
-        bits = found.reshape(-1).view(np.uint8)
+        transposed = array.T.copy().reshape(array.shape[::-1])
+        assert is_transpose(transposed, array)
+        bits = transposed.reshape(-1).view(np.uint8)
         for place in (0, len(bits) - 1, *random.integers(len(bits), size=8)):
             bits[place] ^= 1 << int(random.integers(8))
-            assert not is_transpose(found, array)
+            assert not is_transpose(transposed, array)
             bits[:] = array.T.copy().reshape(-1).view(np.uint8)
             compared += 1
-        assert is_transpose(found, array)
+        assert is_transpose(transposed, array)
     return compared
 
 
 def check_transpose() -> int:
-    """Transposed as by NumPy, to where it belongs and nowhere else; how many arrays were."""
+    """Transposes agree with NumPy, and nothing else is written; returns how many arrays were compared."""
     from kernels.transpose.cpu import transpose_cpu
 
     compared = 0
@@ -141,66 +141,66 @@ def check_transpose() -> int:
         size = int(np.prod(shape))
         data = bytearray(np.random.default_rng(itemsize).bytes(size * itemsize + 1))
         array = np.frombuffer(data, f"V{itemsize}", size, offset=1).reshape(shape)
-        found = transpose_cpu(array)
-        assert found.shape == shape[::-1] and found.tobytes() == array.T.tobytes()
+        got = transpose_cpu(array)
+        assert got.shape == shape[::-1] and got.tobytes() == array.T.tobytes()
         compared += 1
     return compared
 
 
 def sums_to_check(dtype: str) -> Iterator[tuple[NDArray[Any], NDArray[Any], int]]:
-    """Samples, numbers that may be the sums of their windows, and the radius."""
+    """Samples, right or wrong window sums, and the radius."""
     from kernels.stencil.cpu import box_cpu
     from tests.cases.stencil import ADVERSARIAL, FLOATS, adversarial, numbers
 
     shapes = ((1, 1), (3, 40), (2, 700))
     for shape, radius in product(shapes, (0, 1, 5, 300)):
         x = numbers(dtype, (shape[0], shape[1] + 2 * radius))
-        found = box_cpu(x, radius)
-        yield x, found, radius
+        sums = box_cpu(x, radius)
+        yield x, sums, radius
         if dtype in FLOATS:
-            yield x.astype(np.float64).astype(dtype), found, radius
-            for towards in (np.inf, -np.inf, -found):
-                yield x, np.nextafter(found, towards), radius
+            yield x.astype(np.float64).astype(dtype), sums, radius
+            for towards in (np.inf, -np.inf, -sums):
+                yield x, np.nextafter(sums, towards), radius
             yield np.floor(x), box_cpu(np.floor(x), radius), radius
         else:
-            yield x, found + found.dtype.type(1), radius
-            yield x, found ^ found.dtype.type(1) << found.dtype.type(63), radius
+            yield x, sums + sums.dtype.type(1), radius
+            yield x, sums ^ sums.dtype.type(1) << sums.dtype.type(63), radius
     for case, radius in product(ADVERSARIAL if dtype in FLOATS else (), (0, 1, 20)):
         x = adversarial(case, (3, 300), dtype)
         with np.errstate(all="ignore"):
-            found = box_cpu(x, radius)
+            sums = box_cpu(x, radius)
             others = np.inf, -np.inf, np.nan, 0.0, -0.0, 1.0, float(np.finfo(dtype).max), 5e-324
-            wrong = [np.full(found.shape, other) for other in others]
-            beside = (np.nextafter(found, end) for end in (np.inf, -np.inf))
-            others = (found, *beside, -found, 2 * found, *wrong)
-            # Below each other: the reference takes no longer for many rows than for a few.
+            wrong = [np.full(sums.shape, other) for other in others]
+            beside = (np.nextafter(sums, end) for end in (np.inf, -np.inf))
+            others = (sums, *beside, -sums, 2 * sums, *wrong)
+            # Stacked as rows: the reference takes no longer for many rows than for a few.
             yield np.tile(x, (len(others), 1)), np.concatenate(others), radius
 
 
 def check_stencil() -> int:
-    """What compiled code finds right is so, and all that it can tell of; how many rows of sums were compared."""
+    """Compiled code accepts only right sums, and all that it can decide; returns how many rows were compared."""
     from kernels.stencil.check import certainly_right
     from kernels.stencil.reference import _wrong
     from tests.cases.reduce import DTYPES
 
     compared = 0
     for dtype in DTYPES:
-        for x, found, radius in sums_to_check(dtype):
+        for x, sums, radius in sums_to_check(dtype):
             width = 2 * radius + 1
-            x, found = x[:, : found.shape[1] + width - 1], found[:, : x.shape[1] - width + 1]
+            x, sums = x[:, : sums.shape[1] + width - 1], sums[:, : x.shape[1] - width + 1]
             with np.errstate(all="ignore"):
-                expected = ~_wrong(x, found, width)
+                expected = ~_wrong(x, sums, width)
             for samples in (x, np.repeat(x, 2, axis=1)[:, ::2]):
-                right = certainly_right(samples, found, width)
+                right = certainly_right(samples, sums, width)
                 assert right is not None and not (right & ~expected).any()
-                surely = is_near(x) & np.isfinite(found)
+                surely = is_near(x) & np.isfinite(sums)
                 np.testing.assert_array_equal(right[surely], expected[surely])
                 compared += len(x)
     return compared
 
 
 def is_near(x: NDArray[Any]) -> bool:
-    """Whether sums of all samples have less than 126 bits."""
+    """Whether any sum of samples has fewer than 126 bits."""
     if x.dtype.kind != "f":
         return True
     sizes = np.abs(x[np.isfinite(x) & (x != 0)].astype(np.float64))
@@ -210,7 +210,7 @@ def is_near(x: NDArray[Any]) -> bool:
 
 
 def check_sums() -> int:
-    """Sums of windows are those by NumPy wherever there are any, and there are where they can be; how many rows."""
+    """Compiled window sums, present wherever possible, agree with NumPy's; returns how many rows were compared."""
     from kernels.stencil.cpu import COMPILED, compiled_sums
     from kernels.stencil.cpu_exact import exact_sums
     from tests.cases.stencil import ADVERSARIAL, adversarial, numbers
@@ -223,9 +223,9 @@ def check_sums() -> int:
         cases += [adversarial(case, (3, length), dtype) for case in ADVERSARIAL]
         for number, x in enumerate(cases):
             for samples in (x, np.frombuffer(b"x" + x.tobytes(), dtype, offset=1).reshape(x.shape), x[:, ::-1]):
-                found = compiled_sums(samples, width)
-                assert found is not None
-                sums, done = found
+                got = compiled_sums(samples, width)
+                assert got is not None
+                sums, done = got
                 with np.errstate(all="ignore"):
                     expected = exact_sums(samples[done].astype(np.float64), width) if done.any() else sums[done]
                 assert sums[done].tobytes() == expected.tobytes()
@@ -235,7 +235,7 @@ def check_sums() -> int:
 
 
 def check_scattered() -> int:
-    """Runs of a file are read to where they belong, and not beyond; how many were asked for."""
+    """Runs of a file are read to their places and not beyond; returns how many were requested."""
     from pipeline.storage.read_runs import read_runs
 
     data = np.random.default_rng(0).integers(0, 256, 50_000, dtype=np.uint8)

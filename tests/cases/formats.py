@@ -1,4 +1,4 @@
-"""Three formats that exist in tests only, each what a new one takes: a source, a reader that pickles, a `Format`."""
+"""Three formats for tests only, each the minimum for a new one: a source, a picklable reader, a `Format`."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def open_packed(path: str, opening: Opening) -> PackedSource:
 PACKED = Format("packed", open_packed, lambda path, head: False, (".p12",))
 
 
-# --- gzip: encoded blocks, the members of the file, of a length that is known once they were found --------------------
+# --- gzip: encoded blocks, one per member, whose lengths are known only after a scan ----------------------------------
 
 READ_BYTES = 2**16
 MEMBER_BYTES = 2**26  # a worker decodes a member whole
@@ -128,7 +128,7 @@ class GzipSource(Source):
                 offset += stored
 
     def _member(self, file: Any) -> tuple[int, int]:
-        """Bytes of a member, and of what it decodes to."""
+        """Encoded and decoded bytes of a member."""
         inflating, stored, decoded = zlib.decompressobj(31), 0, 0
         while not inflating.eof:
             data = inflating.unconsumed_tail
@@ -161,7 +161,7 @@ GZIP = Format("gzip", open_gzip, lambda path, head: head.startswith(b"\x1f\x8b")
 
 @dataclass(frozen=True)
 class PipeSource(Source):
-    """What a writer sends through a pipe, read into blocks that stay in memory until they are computed and checked."""
+    """Samples from a pipe, in blocks that stay in memory until they are computed and checked."""
 
     path: str
     dtype: np.dtype[Any]
@@ -257,7 +257,7 @@ class Writer(threading.Thread):
 
 
 def written(kind: str, samples: NDArray[np.uint16], folder: Path) -> Any:
-    """Samples in some format, as what `pipeline.run` takes."""
+    """Samples in some format, as an input of `pipeline.run`."""
     path = folder / "samples"
     if kind == "array":
         return samples

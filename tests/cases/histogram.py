@@ -1,4 +1,4 @@
-"""Samples and edges on which a histogram can go wrong, and what it has to say of them."""
+"""Hard samples and edges for histograms, with the expected counts."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def points(dtype: np.dtype[Any], edges: Edges, at_most: int = 100) -> NDArray[An
 
 
 def nasty(dtype: str | np.dtype[Any], size: int, edges: Edges, seed: int = 0) -> NDArray[Any]:
-    """Samples in random order: a third on and beside edges, a third among the edges, a third any bits at all."""
+    """Samples in random order: a third on and next to edges, a third between them, a third random bits."""
     dtype, rng = np.dtype(dtype), np.random.default_rng(seed)
     patterns = np.frombuffer(rng.bytes(size * dtype.itemsize), dtype)
     low, high = float(edges[0]), float(edges[-1])
@@ -103,15 +103,15 @@ def nasty(dtype: str | np.dtype[Any], size: int, edges: Edges, seed: int = 0) ->
 
 
 def assert_counts(samples: NDArray[Any], edges: Any, regular: bool) -> None:
-    """The CPU counterpart, compiled and by NumPy, and the reference say what numpy.histogram says."""
+    """The CPU counterpart (compiled and NumPy) and the reference agree with numpy.histogram."""
     edges = np.asarray(edges, np.float64)
     expected = oracle(samples, edges)
     native = samples.dtype.newbyteorder("=")
     binning = Binning(native, edges, regular)
     ways = (histogram_cpu(samples, binning), histogram_numpy(samples, binning), histogram_reference(samples, edges))
-    for found in ways:
-        assert found.dtype == np.int64
-        np.testing.assert_array_equal(found, expected)
+    for got in ways:
+        assert got.dtype == np.int64
+        np.testing.assert_array_equal(got, expected)
     assert expected.sum() == len(samples)
 
 
@@ -131,7 +131,7 @@ ONE_BLOCK = device.Limits(1, 1024, 1024, 65536, 102400, 101376)
 
 
 def gpu_edges(dtype: str, stem: str, bins: int) -> tuple[Edges, bool]:
-    """Edges that the wrapper hands to a certain kernel, over most of a dtype."""
+    """Edges over most of a dtype for which the wrapper picks a given kernel."""
     kind = np.dtype(dtype)
     if kind.kind == "f":
         lower, upper = {2: (-6e4, 6.5e4), 4: (-1e30, 2e30), 8: (-1e100, 1e100)}[kind.itemsize]
@@ -165,7 +165,7 @@ CASES = [(dtype, stem) for dtype in DTYPES for stem in stems(dtype)]
 
 
 def assert_refused(make: Callable[[Any, Any], Any]) -> None:
-    """The wrapper refuses what a kernel would read wrong; make(values, dtype) makes an array."""
+    """The wrapper refuses arrays that a kernel would misread; make(values, dtype) makes an array."""
     binning = HistogramOptions().binning(np.dtype(np.int32))
     with pytest.raises(TypeError, match="expected samples of int32, got uint32; convert them first"):
         histogram(make(range(8), np.uint32), binning)

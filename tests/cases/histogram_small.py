@@ -31,10 +31,10 @@ def _histogram(
     cp: Any,
     few: bool = False,
 ) -> None:
-    """`shared` is what a block may have, so that few slots take several windows. `few`: one multiprocessor."""
+    """`shared` limits the memory of a block, so that few slots take several windows. `few`: one multiprocessor."""
     kind = np.dtype(dtype)
     limit: Any = np.finfo(kind) if kind.kind == "f" else np.iinfo(kind)
-    most = np.nextafter(float(limit.max), 0)  # the greatest integer of 64 bits is none of float64's
+    most = np.nextafter(float(limit.max), 0)  # float64 cannot represent the greatest 64-bit integer
     low, high = np.clip((edges[0] - 3, edges[-1] + 3), float(limit.min) / 2, float(most) / 2)
     samples = np.clip(RANDOM(size).uniform(low, high, size + start), limit.min, most).astype(dtype)
     samples[::7] = samples[0]  # many meet in one bin
@@ -46,8 +46,8 @@ def _histogram(
         samples[5::101] = -np.nan
     limits = replace(LIMITS, shared_per_block=shared, multiprocessors=1 if few else LIMITS.multiprocessors)
     with patch.object(device, "limits", lambda: limits):
-        found = histogram(cp.asarray(samples)[start:], Binning(kind, edges, regular))
-    same(found, histogram_reference(samples[start:], edges))
+        got = histogram(cp.asarray(samples)[start:], Binning(kind, edges, regular))
+    same(got, histogram_reference(samples[start:], edges))
 
 
 def _neighbours(values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -60,7 +60,7 @@ def _neighbours(values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
 
 
 def histogram_cases() -> Iterator[Case]:
-    """Every kernel of the production path, aligned and not, with a tile and without, copies of counters and none."""
+    """Every production kernel: aligned or not, with or without whole tiles, with one or several copies of counters."""
     even, uneven = np.arange(41.0) * 2 + 100, np.cumsum(1.0 + np.arange(41) % 5) + 90
     thirds = np.linspace(100, 133.3, 38)
     for kernel, dtypes, edges, regular in (
@@ -86,7 +86,7 @@ def histogram_cases() -> Iterator[Case]:
     yield Case(
         "histogram/gpu", "histogram_bytes", "uint8, 3 from 1", partial(_histogram, "uint8", even, False, 3, 1, 2**16)
     )
-    # Cells by bits; with more thresholds than an entry can say; thresholds that shared memory does not hold; none.
+    # Cells by bits; more thresholds than an entry can count; thresholds that exceed shared memory; no table.
     crowded = np.append(np.arange(2500.0), 1e18)
     for dtype, edges, shared in (
         ("float32", np.geomspace(1e-40, 1e30, 60), LIMITS.shared_per_block),

@@ -1,4 +1,4 @@
-"""Matrices that test an exact product, and what their product is."""
+"""Hard matrices for the exact product, and their products by definition."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def mixed(dtype: str, sizes: Sizes) -> Array:
 
 
 def close(dtype: str, sizes: Sizes) -> Array:
-    """Exponents around those at which bits are lost."""
+    """Exponents around the point where bits are lost."""
     if dtype in INTEGERS:
         return extreme(dtype, sizes)
     random, format = generator("close", dtype, sizes), FORMATS[dtype]
@@ -187,20 +187,20 @@ def defined(a: Array, b: Array) -> Array:
     dtype = result_dtype((a.dtype, b.dtype))
     if dtype.kind == "f":
         a, b = a.astype(dtype), b.astype(dtype)
-    found = np.zeros((a.shape[0], b.shape[1]), dtype)
+    product = np.zeros((a.shape[0], b.shape[1]), dtype)
     for i, row in enumerate(a.tolist()):
         for j, column in enumerate(b.T.tolist()):
             with np.errstate(over="ignore"):
-                found[i, j] = (
+                product[i, j] = (
                     exact_float(row, column, FORMATS[dtype.name]) if dtype.kind == "f" else exact_integer(row, column)
                 )
-    return found
+    return product
 
 
-def same_bits(found: Array, expected: Array) -> None:
-    assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
-    wrong = np.argwhere(found.view(f"u{found.itemsize}") != expected.view(f"u{found.itemsize}"))
-    assert not len(wrong), (len(wrong), wrong[0], found[*wrong[0]], expected[*wrong[0]])
+def same_bits(got: Array, expected: Array) -> None:
+    assert (got.dtype, got.shape) == (expected.dtype, expected.shape)
+    wrong = np.argwhere(got.view(f"u{got.itemsize}") != expected.view(f"u{got.itemsize}"))
+    assert not len(wrong), (len(wrong), wrong[0], got[*wrong[0]], expected[*wrong[0]])
 
 
 # Tiles that no wrapper chooses: few threads, so that a CPU runs them fast.
@@ -225,7 +225,7 @@ def _tiled(tile: Chosen) -> AbstractContextManager[Any]:
 
 
 def _parts_case(pair: tuple[Array, Array], result: str | None, tile: Chosen, cp: Any) -> None:
-    """In two parts."""
+    """Split into two parts."""
     a, b = pair
     dtype, sizes = a.dtype, (len(a), *b.shape)
     chosen = np.dtype(result or dtype)
@@ -233,9 +233,9 @@ def _parts_case(pair: tuple[Array, Array], result: str | None, tile: Chosen, cp:
     cut = sizes[1] // 3
     parts = [(cp.asarray(a[:, ends].copy()), cp.asarray(b[ends].copy())) for ends in (slice(cut), slice(cut, None))]
     with _tiled(tile):
-        found = multiplied(product, lambda: parts)
+        got = multiplied(product, lambda: parts)
         expected, uncertain = with_uncertain(a, b, str(chosen))
-        same_bits(found.get(), expected)
+        same_bits(got.get(), expected)
         assert product.uncertain == uncertain, (product.uncertain, uncertain)
 
 

@@ -1,4 +1,4 @@
-"""Stacks of small matrices that test the kernels for them, and what their product is."""
+"""Stacks of small matrices for the kernels that multiply them, and the expected products."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def by_lines(dtype: str, rows: int, inner: int, columns: int) -> tuple[Array, Ar
 
 
 def vanishing(dtype: str, rows: int, inner: int, columns: int) -> tuple[Array, Array]:
-    """Integers whose sums cancel but for the last bits, and a few zeros."""
+    """Integers whose sums cancel except for the last bits, and a few zeros."""
     random, bits = generator("vanishing", dtype, rows, inner, columns), FORMATS[dtype].precision
     a = random.integers(-(2 ** (bits - 1)), 2 ** (bits - 1), (rows, inner)).astype(dtype)
     half = inner // 2
@@ -64,15 +64,15 @@ def apart(dtype: str, rows: int, inner: int, columns: int) -> tuple[Array, Array
 def by_small(cp: Any, a: Array, b: Array, how: type[SmallProduct] = SmallProduct) -> tuple[Array, int]:
     """The product by a kernel, and how many elements it computed term by term."""
     product = how(np.result_type(a, b))
-    found = multiplied(product, lambda: [(cp.asarray(a), cp.asarray(b))])
-    return found.get(), product.uncertain
+    got = multiplied(product, lambda: [(cp.asarray(a), cp.asarray(b))])
+    return got.get(), product.uncertain
 
 
 def check(cp: Any, a: Array, b: Array, how: type[SmallProduct] = SmallProduct) -> None:
-    """The same bits, and as many elements term by term, as on the CPU."""
+    """Assert the bits of the CPU's product and the same number of elements computed term by term."""
     expected, uncertain = with_uncertain(a, b)
-    found, count = by_small(cp, a, b, how)
-    same_bits(found, expected)
+    got, count = by_small(cp, a, b, how)
+    same_bits(got, expected)
     assert count == uncertain, (count, uncertain)
 
 
@@ -117,7 +117,7 @@ def _extreme_rows(how: type[SmallProduct], cp: Any) -> None:
 
 
 def _uncertain_row(how: type[SmallProduct], cp: Any) -> None:
-    """A row of which rounding removes all but one number, and a column with a zero there."""
+    """A row that rounds to a single number, and a column with a zero in its place."""
     a, b = factors("ordinary", "float64", 9, 200, 6)
     a[0, 1:] *= 2.0**-58
     b[0, 0] = 0

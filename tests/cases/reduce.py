@@ -1,4 +1,4 @@
-"""Samples that exact sums and extremes can go wrong on."""
+"""Hard samples for exact sums and extremes."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def any_bits(dtype: str, size: int) -> NDArray[Any]:
 
 
 def ordinary(dtype: str, size: int) -> NDArray[Any]:
-    """A bell curve."""
+    """Normally distributed."""
     kind = np.dtype(dtype)
     values = generator("ordinary", dtype, size).standard_normal(size)
     return values.astype(kind) if kind.kind == "f" else (50 + 10 * values).astype(kind)
 
 
 def extreme(dtype: str, size: int) -> NDArray[Any]:
-    """Nothing but the smallest and the largest number there is."""
+    """Only the smallest and the largest number of the dtype."""
     info: Any = np.finfo(dtype) if np.dtype(dtype).kind == "f" else np.iinfo(dtype)
     return generator("extreme", dtype, size).choice(np.array([info.min, info.max], dtype), size)
 
@@ -52,7 +52,7 @@ def subnormal(dtype: str, size: int) -> NDArray[Any]:
 
 
 def cancelling(dtype: str, size: int) -> NDArray[Any]:
-    """Numbers and their opposites in another order, and the smallest number that there is."""
+    """Numbers, the same numbers negated and shuffled, and the smallest magnitude."""
     half = any_bits(dtype, size // 2)
     opposite = -half if np.dtype(dtype).kind == "f" else ~half
     samples = np.append(generator("order", size).permutation(np.concatenate((half, opposite))), half[:0])
@@ -62,12 +62,12 @@ def cancelling(dtype: str, size: int) -> NDArray[Any]:
 
 
 def rising(dtype: str, size: int) -> NDArray[Any]:
-    """From the smallest number to the largest, so that every window of exponents is passed."""
+    """Ascending over the whole range, so that every exponent window is used."""
     return np.sort(any_bits(dtype, size))
 
 
 def steps(dtype: str, size: int) -> NDArray[Any]:
-    """Long runs of numbers of one size, each run of another; windows move from one to the next."""
+    """Long runs of numbers of equal magnitude; windows move from one run to the next."""
     if np.dtype(dtype).kind != "f":
         return np.repeat(any_bits(dtype, -(-size // 1000)), 1000)[:size]
     info = np.finfo(dtype)
@@ -77,7 +77,7 @@ def steps(dtype: str, size: int) -> NDArray[Any]:
 
 
 def borders(dtype: str, size: int) -> NDArray[Any]:
-    """Runs of numbers with exponents at which a square over- or underflows, or a grid does; of integers any."""
+    """Runs with exponents at which a square or a grid over- or underflows; any integers."""
     if np.dtype(dtype).kind != "f":
         return any_bits(dtype, size)
     info = np.finfo(dtype)
@@ -93,7 +93,7 @@ def equal(dtype: str, size: int) -> NDArray[Any]:
 
 
 def negative(dtype: str, size: int) -> NDArray[Any]:
-    """Not one above zero; of unsigned integers the large ones."""
+    """None above zero; large ones if unsigned."""
     below = -2 - np.abs(generator("negative", dtype).standard_normal(size))
     if np.dtype(dtype).kind == "f":
         return below.astype(dtype)
@@ -101,7 +101,7 @@ def negative(dtype: str, size: int) -> NDArray[Any]:
 
 
 def zeros(dtype: str, size: int) -> NDArray[Any]:
-    """Of both signs."""
+    """Zeros of both signs."""
     signs = generator("zeros", size).random(size) < 0.5
     return np.where(signs, -0.0, 0.0).astype(dtype)
 
@@ -119,7 +119,7 @@ def specials(dtype: str, size: int) -> NDArray[Any]:
 
 
 def lanes(dtype: str, size: int) -> NDArray[Any]:
-    """Each thread of a warp sees numbers of one size, and no two the same: their windows are apart."""
+    """Each lane sees one magnitude, different from every other lane's, so that their windows do not overlap."""
     if np.dtype(dtype).kind != "f":
         return any_bits(dtype, size)
     info = np.finfo(dtype)
@@ -129,7 +129,7 @@ def lanes(dtype: str, size: int) -> NDArray[Any]:
 
 
 def late(dtype: str, size: int) -> NDArray[Any]:
-    """Nothing but NaN at first, some later; extremes that come last and differ in their last bits only."""
+    """Only NaN at first, some later; extremes come last and differ only in their last bits."""
     if np.dtype(dtype).kind != "f":
         return np.arange(size)[::-1].astype(dtype)
     eps = np.finfo(dtype).eps
@@ -137,31 +137,31 @@ def late(dtype: str, size: int) -> NDArray[Any]:
     samples = np.where(generator("late", size).random(size) < 0.5, 3 + 2 * away, 2 - away).astype(dtype)
     samples[: size // 3] = np.nan
     samples[size // 2 :: 301] = samples[3 * size // 4 :: 3] = np.nan
-    samples[np.arange(size) * samples.itemsize // 16 % 32 == 5] = np.nan  # all that one lane sees
+    samples[np.arange(size) * samples.itemsize // 16 % 32 == 5] = np.nan  # everything one lane sees
     return samples
 
 
 def falling(dtype: str, size: int) -> NDArray[Any]:
-    """The greatest at first, and then less and less."""
+    """The greatest value first, then descending."""
     samples = -np.arange(size) // 7
     samples[: size // 3] = 5
     return samples.astype(dtype)
 
 
 def climbing(dtype: str, size: int) -> NDArray[Any]:
-    """The least at first, and then more and more."""
+    """The least value first, then ascending."""
     samples = np.arange(size) // 7
     samples[: size // 3] = -5
     return samples.astype(dtype)
 
 
 def nothing(dtype: str, size: int) -> NDArray[Any]:
-    """Nothing but NaN; of integers nothing but one."""
+    """Only NaN; only ones for integers."""
     return np.full(size, np.nan if np.dtype(dtype).kind == "f" else 1, dtype)
 
 
 def uneven(dtype: str, size: int) -> NDArray[Any]:
-    """Exponents far apart at first, and among them the least; the greatest comes among numbers of one size."""
+    """Widely spread exponents first, including the least; the greatest appears later, among equal magnitudes."""
     samples = np.ones(size, dtype)
     if np.dtype(dtype).kind == "f":
         samples[: size // 6 : 3] = np.ldexp(1.0, np.finfo(dtype).minexp // 2)
@@ -175,7 +175,7 @@ CASES = {
     "specials": specials, "lanes": lanes, "late": late, "nothing": nothing, "falling": falling,
     "climbing": climbing, "uneven": uneven,
 }  # fmt: skip
-# Those without NaN and infinities.
+# Kinds without NaN and infinities.
 FINITE = tuple(name for name in CASES if name not in ("specials", "late", "nothing"))
 
 

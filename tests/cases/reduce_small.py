@@ -45,7 +45,7 @@ def _combine(dtype: str, cp: Any) -> None:
 
 
 def exact_cases() -> Iterator[Case]:
-    """Exact sums and extremes: types of every width, samples of every magnitude, all that can be asked for."""
+    """Exact sums and extremes: types of every width, samples of every magnitude, every operation."""
     for number, (dtype, name) in enumerate((
         ("uint8", "ordinary"), ("int16", "extreme"), ("int32", "any"), ("uint64", "extreme"), ("int64", "ordinary"),
         ("float16", "specials"), ("float32", "rising"), ("float32", "specials"), ("float64", "cancelling"),
@@ -58,7 +58,7 @@ def exact_cases() -> Iterator[Case]:
         size, start, parts = tile + (1, 501)[number % 2], number % 3, layout.PARTS[-1 - number % 3]
         if name in ("specials", "subnormal", "zeros", "negative", "equal", "nothing"):
             size, parts = 2 * tile + 809, layout.PARTS[-1]
-        if name in ("lanes", "late"):  # as the lanes of a warp see them, and several tiles of a thread
+        if name in ("lanes", "late"):  # one magnitude per lane, several tiles per thread
             start, size, parts = 0, {"lanes": 2, "late": 20}[name] * tile, {"lanes": 1, "late": 7}[name]
         if name == "steps":
             parts = layout.SUM | layout.SQUARES

@@ -1,4 +1,4 @@
-"""What sizes a test of kernels takes: all of them on a GPU, small ones where the host stands for it."""
+"""Sizes for kernel tests: all of them on a GPU, only small ones in the emulator."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Size = TypeVar("Size", int, tuple[int, ...])
 
 
 def sizes(*all_sizes: Size) -> tuple[Size, ...]:
-    """Those that are not too large here: numbers of elements, or shapes."""
+    """The sizes or shapes that are small enough for the current device."""
     return tuple(size for size in all_sizes if ON_GPU or np.prod(size, dtype=object) <= MOST)
 
 

@@ -19,7 +19,7 @@ def _reduction(variant: Variant, op: str, dtype: str, size: int, start: int, own
     samples = integers(size + start, dtype, size)
     samples[-2 if size > 1 else -1] = 1000
     if variant.broken and dtype == "float32":
-        samples[start] = 2**25  # from here on a float has no place for odd numbers
+        samples[start] = 2**25  # float32 cannot represent odd numbers beyond
     if size == 300 and not variant.broken:
         samples[size // 2] = -np.nan
     partials = variant.run(cp.asarray(samples)[start:], op=op, **own).get()
@@ -88,7 +88,7 @@ def _read(name: str, size: int, start: int, cp: Any) -> None:
 
 
 def _keep(name: str, cp: Any) -> None:
-    """The one number that a thread counts, where it sees nothing else: which is there for the compiler alone."""
+    """A thread whose loads all give the guard value counts it; the count only keeps the loads from being dropped."""
     sink = cp.zeros(1, np.uint32)
     nvrtc.load(nvrtc.KERNELS / "study/roofline.cu", name)(
         (1,), (roofline.THREADS,), (cp.full(70, 0x9E3779B9, np.uint32), np.int64(70), sink)
@@ -104,7 +104,7 @@ def _merge(sources: int, cp: Any) -> None:
 
 
 def limits_cases() -> Iterator[Case]:
-    """Nothing is kept of what is only read, so that there is no result to check."""
+    """A pure read stream stores nothing, so there is no result to check."""
     for sources in (1, 2, 3):
         yield Case("study/roofline", "merge", f"{sources} x 4100", partial(_merge, sources))
     for name in ("read_stream", "displace_cache"):

@@ -1,4 +1,4 @@
-"""A study of nothing that needs a GPU, and the device it runs on: NumPy, and a clock that is told what to show."""
+"""A toy study and its device, without a GPU: NumPy in place of CuPy, and a scripted clock."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class DeviceLost(Exception):
 class FakeDevice:
     """NumPy in place of a GPU.
 
-    `times` are what successive measurements show; `log` is what was asked for, in order.
+    `times` are the results of successive measurements; `log` lists the calls in order.
     """
 
     cache_bytes = 1000

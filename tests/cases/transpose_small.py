@@ -18,8 +18,8 @@ from tests.cases.case import RANDOM, Case, same
 
 def _transpose(variant: Variant, dtype: str, shape: tuple[int, int], own: dict[str, int], cp: Any) -> None:
     matrix = np.frombuffer(RANDOM(2).bytes(shape[0] * shape[1] * np.dtype(dtype).itemsize), dtype).reshape(shape)
-    found = variant.run(cp.asarray(matrix), **own)
-    same(found.view(np.uint8), transpose.transpose_reference(matrix).view(np.uint8))
+    got = variant.run(cp.asarray(matrix), **own)
+    same(got.view(np.uint8), transpose.transpose_reference(matrix).view(np.uint8))
 
 
 def transpose_cases() -> Iterator[Case]:
@@ -46,7 +46,7 @@ def transpose_cases() -> Iterator[Case]:
 
 
 def unaligned_cases() -> Iterator[Case]:
-    """Tiles that end anywhere; columns of several matrices behind each other, and matrices that are not."""
+    """Ragged tiles; several matrices whose columns are adjacent in memory, and matrices with gaps."""
     for dtype, shape, axes in (
         ("float32", (83, 61), (1, 0)), ("float32", (131, 9), (1, 0)), ("float32", (8, 259), (1, 0)),
         ("float64", (133, 70), (1, 0)), ("float64", (65, 67), (1, 0)), ("float32", (17, 3, 67), (2, 1, 0)),
@@ -60,13 +60,13 @@ def unaligned_cases() -> Iterator[Case]:
 
 def _few_rows(cp: Any) -> None:
     array = np.arange(3 * 41, dtype=np.float32).reshape(3, 41)
-    found = cp.empty((41, 3), np.float32)
-    transpose_unaligned(cp.asarray(array), found, Matrices(3, 41, 41, 3))
-    same(found, array.T)
+    got = cp.empty((41, 3), np.float32)
+    transpose_unaligned(cp.asarray(array), got, Matrices(3, 41, 41, 3))
+    same(got, array.T)
 
 
 def copy_rows_cases() -> Iterator[Case]:
-    """Units of every size; runs shorter than a group of lanes, and of several pieces; up to three axes before them."""
+    """Units of every size; runs shorter than a group of lanes, and runs of several pieces; up to three outer axes."""
     for dtype, shape, axes in (
         ("uint8", (3, 2, 263), (1, 0, 2)), ("int16", (2, 3, 2, 131), (2, 1, 0, 3)),
         ("float32", (3, 2, 2100), (1, 0, 2)), ("float64", (2, 3, 2, 2, 33), (2, 0, 3, 1, 4)),
@@ -78,5 +78,5 @@ def copy_rows_cases() -> Iterator[Case]:
 
 def _permute(dtype: str, shape: tuple[int, ...], axes: tuple[int, ...], cp: Any) -> None:
     array = np.frombuffer(RANDOM(2).bytes(int(np.prod(shape)) * np.dtype(dtype).itemsize), dtype).reshape(shape)
-    found = transpose.permute_axes(cp.asarray(array), axes)
-    same(found.view(np.uint8), np.ascontiguousarray(array.transpose(axes)).view(np.uint8))
+    got = transpose.permute_axes(cp.asarray(array), axes)
+    same(got.view(np.uint8), np.ascontiguousarray(array.transpose(axes)).view(np.uint8))

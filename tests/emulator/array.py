@@ -1,4 +1,4 @@
-"""The emulator's device array: it has an address, and NumPy's functions refuse it as they refuse CuPy's."""
+"""The emulator's device array: it has an address, and NumPy's functions reject it as they reject CuPy arrays."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ALIGNED = 256  # bytes, as allocations on a device are
 
 
 class Memory:
-    """An allocation, and for each of its bytes whether it was written."""
+    """An allocation, with a written flag per byte."""
 
     def __init__(self, nbytes: int, written: bool) -> None:
         room = np.full(nbytes + ALIGNED, POISON, np.uint8)
@@ -30,7 +30,7 @@ class Memory:
 class DeviceArray(NDArrayOperatorsMixin):
     """A view of an allocation. Other attributes are those of the NumPy array; results are on the device again."""
 
-    __module__ = "cupy"  # by which code recognises CuPy's arrays
+    __module__ = "cupy"  # how code recognises CuPy arrays
     __hash__ = None  # type: ignore[assignment]
 
     def __init__(self, host: Host, memory: Memory) -> None:
@@ -43,7 +43,7 @@ class DeviceArray(NDArrayOperatorsMixin):
 
     @property
     def has_value(self) -> Host:
-        """For each byte whether it was written; contiguous arrays only."""
+        """Whether each byte was written; contiguous arrays only."""
         assert self.host.flags.c_contiguous
         return self.memory.has_value[self.memory.offset(self.host) :][: self.host.nbytes]
 
@@ -99,10 +99,10 @@ class DeviceArray(NDArrayOperatorsMixin):
         raise TypeError("expected an array on the host, got one on a device; call get()")
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self.host, name)
-        if not callable(found):
-            return self._wrap(found)
-        return lambda *arguments, **options: self._wrap(found(*map(unwrap, arguments), **options))
+        attribute = getattr(self.host, name)
+        if not callable(attribute):
+            return self._wrap(attribute)
+        return lambda *arguments, **options: self._wrap(attribute(*map(unwrap, arguments), **options))
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, out: Any = (), **options: Any) -> Any:
         for value in inputs:
@@ -114,13 +114,13 @@ class DeviceArray(NDArrayOperatorsMixin):
         out[0][...] = result
         return out[0]
 
-    def _wrap(self, found: Any) -> Any:
-        """A view of the same allocation; a new allocation for a result that is none."""
-        if not isinstance(found, np.ndarray | np.generic):
-            return found
-        if isinstance(found, np.ndarray) and np.may_share_memory(found, self.memory.bytes):
-            return DeviceArray(found, self.memory)
-        return to_device(np.asarray(found))
+    def _wrap(self, value: Any) -> Any:
+        """A device array: a view of the same allocation where the result is one, otherwise a new allocation."""
+        if not isinstance(value, np.ndarray | np.generic):
+            return value
+        if isinstance(value, np.ndarray) and np.may_share_memory(value, self.memory.bytes):
+            return DeviceArray(value, self.memory)
+        return to_device(np.asarray(value))
 
 
 def unwrap(value: Any) -> Any:

@@ -56,12 +56,12 @@ def compiler() -> str:
     Raises
     ------
     NoCompilerError
-        Where there is none.
+        If there is none.
     """
-    found = shutil.which(os.environ.get("CXX") or "g++")
-    if not found:
+    path = shutil.which(os.environ.get("CXX") or "g++")
+    if not path:
         raise NoCompilerError("no C++ compiler: expected g++, or another GCC that CXX names; install it")
-    return found
+    return path
 
 
 @cache
@@ -115,7 +115,7 @@ def translate(source: str) -> str:
 
 
 def _shared(declaration: re.Match[str]) -> str:
-    found = []
+    memory = []
     text = re.sub(r"^(?:(?:alignas|__align__)\s*\([^)]*\)\s*)+", "", declaration[2].strip())
     first, *others = _split(text)
     match = re.fullmatch(r"(.+[\s>*])(\w+)\s*((?:\[.*\])?)", first, re.DOTALL)
@@ -126,11 +126,11 @@ def _shared(declaration: re.Match[str]) -> str:
         return f'{kind}* const {name} = static_cast<{kind}*>(host_dynamic_shared("{name}", sizeof({kind})));'
     for name, size in [(match[2], match[3]), *(re.fullmatch(r"(\w+)\s*(.*)", other).groups() for other in others)]:  # type: ignore[union-attr]
         key, type_ = f"host_key_{name}", f"host_type_{name}"
-        found.append(
+        memory.append(
             f"static const char {key} = 0; using {type_} = {kind}{size}; {type_}& {name} = *static_cast<{type_}*>"
             f'(host_shared(&{key}, "{name}", sizeof({type_}), sizeof({kind})));'
         )
-    return " ".join(found)
+    return " ".join(memory)
 
 
 def _split(text: str) -> list[str]:
@@ -170,7 +170,7 @@ def compile_runtime(flavour: str) -> Path:
     """The library that runs the kernels."""
     sources = (*RUNTIME, WATCHING[flavour])
     texts = "".join((HERE / name).read_text(encoding="utf-8") for name in sources)
-    # The runtime itself is not sanitized: it abandons stacks that no call returns to.
+    # The runtime itself is not sanitized, because it abandons stacks without unwinding them.
     sanitize = ("-DHOST_SANITIZED",) if flavour == "sanitized" else ()
     options = ("-std=c++17", "-fPIC", "-shared", "-O2", "-g1", "-gdwarf-4", "-Wall", "-Wextra", "-Werror", *sanitize)
     headers = [HERE / name for name in RUNTIME_HEADERS]

@@ -95,11 +95,11 @@ inline long long __double2ll_rn(double x) {
 }
 // Selects four of eight bytes.
 inline unsigned __byte_perm(unsigned a, unsigned b, unsigned selector) {
-    unsigned found = 0;
+    unsigned bytes = 0;
     for (int i = 0; i < 4; ++i, selector >>= 4) {
-        found |= unsigned((((unsigned long long)b << 32 | a) >> 8 * (selector & 7)) & 0xff) << 8 * i;
+        bytes |= unsigned((((unsigned long long)b << 32 | a) >> 8 * (selector & 7)) & 0xff) << 8 * i;
     }
-    return found;
+    return bytes;
 }
 inline int __popc(unsigned x) { return __builtin_popcount(x); }
 inline int __popcll(unsigned long long x) { return __builtin_popcountll(x); }
@@ -159,9 +159,9 @@ HOST_PAIRS(__vmaxu2, unsigned short, max)
 inline void __syncwarp(unsigned mask = ~0u) { host_warp(HOST_SYNC, mask, nullptr, 0, 0); }
 inline unsigned __activemask() { return host_active_lanes(); }
 inline unsigned __ballot_sync(unsigned mask, int predicate) {
-    unsigned found = predicate != 0;
-    host_warp(HOST_BALLOT, mask, &found, sizeof found, 0);
-    return found;
+    unsigned votes = predicate != 0;
+    host_warp(HOST_BALLOT, mask, &votes, sizeof votes, 0);
+    return votes;
 }
 inline int __any_sync(unsigned mask, int predicate) { return __ballot_sync(mask, predicate) != 0; }
 inline int __all_sync(unsigned mask, int predicate) { return __ballot_sync(mask, !predicate) == 0; }

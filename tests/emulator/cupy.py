@@ -22,7 +22,7 @@ SAME = """
     bool_ float16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64 inf nan dtype
     isfinite isnan matmul maximum minimum
 """
-# Cached functions of wrappers, by module; not imported, so that what runs one family does not depend on the others.
+# Cached functions of wrappers, by module; not imported, so that one family's tests do not depend on the others.
 CACHES = {"kernels.histogram.launch": "launch_plan", "kernels.reduce.gpu": "free_totals"}
 
 
@@ -45,7 +45,7 @@ def zeros(shape: Any, dtype: Any = float) -> DeviceArray:
 
 
 def asarray(values: Any, dtype: Any = None) -> DeviceArray:
-    """The array itself where it is on the device, else a copy there."""
+    """The array itself if it is on the device, else a copy there."""
     if isinstance(values, DeviceArray) and dtype in (None, values.dtype):
         return values
     return to_device(np.asarray(unwrap(values), dtype))
@@ -56,7 +56,7 @@ def _made(function: Any) -> Any:
 
 
 def module() -> ModuleType:
-    """The module that `import cupy` gives."""
+    """The module that `import cupy` returns."""
     cupy: Any = ModuleType("cupy")
     for name in MAKERS.split():
         setattr(cupy, name, _made(getattr(np, name)))
@@ -90,7 +90,7 @@ def on_host(monkeypatch: Any) -> Iterator[Any]:
 
 
 def _forget() -> None:
-    """Clear what wrappers cache: arrays of the device that they were made for."""
+    """Clear the wrappers' caches, which hold arrays of the previous device."""
     for module, name in CACHES.items():
         if module in sys.modules:
             getattr(sys.modules[module], name).cache_clear()

@@ -19,15 +19,15 @@ from tests.emulator.build import compile_runtime, compile_unit, flatten, stem_of
 
 # An H200 with few multiprocessors, which keeps grids small.
 LIMITS = device.Limits(2, 1024, 2048, 65536, 233472, 232448)
-BUDGET = 200_000_000  # accesses per launch; one with more is taken not to end
+BUDGET = 200_000_000  # accesses per launch; beyond, the kernel is assumed to hang
 POINTER, CONST_POINTER = 4, 5
 KINDS = {0: "u", 1: "i", 2: "f", 3: "b"}  # HostParameterKind to NumPy's
-# Kernels that read whole words or packs of which some bytes may be unwritten, and use only the others.
+# Kernels that load whole words or packs, some of whose bytes may be unwritten, and use only the others.
 SPECULATIVE = {("transpose/gpu", "tiled")}
 
 
 class KernelFault(AssertionError):
-    """A kernel did something that is an error whatever its result: a race, an access out of bounds, …"""
+    """A kernel did something that is an error whatever the result: a race, an access out of bounds, …"""
 
 
 class _Parameter(ctypes.Structure):
@@ -122,7 +122,7 @@ def open_library(path: Path) -> Loaded:
 
 
 def reached(flavour: str) -> Any:
-    """For each mutant whether its site was executed since this was last cleared."""
+    """Whether each mutant's site was executed since the flags were last cleared."""
     return (ctypes.c_uint8 * 1024).in_dll(_runtime(flavour), "host_reached")
 
 
@@ -189,8 +189,8 @@ class HostFunction:
     def _named(self, text: str) -> str:
         """The message with the source's parameter names in place of numbers."""
         source, name = flatten(self.source), self.instance.partition("<")[0]
-        found = re.search(rf"__global__ void[^;{{]*?\b{name}\s*\(([^)]*(?:\([^)]*\)[^)]*)*)\)\s*{{", source)
-        names = [part.split()[-1].lstrip("*&") for part in found[1].split(",") if part.strip()] if found else []
+        matched = re.search(rf"__global__ void[^;{{]*?\b{name}\s*\(([^)]*(?:\([^)]*\)[^)]*)*)\)\s*{{", source)
+        names = [part.split()[-1].lstrip("*&") for part in matched[1].split(",") if part.strip()] if matched else []
 
         def name_of(match: re.Match[str]) -> str:
             number = int(match[1])

@@ -30,7 +30,7 @@ class HostDriver:
     copied
         Target addresses of the copies, in the order of the calls.
     refuses
-        Status by name of function, for those that fail from now on.
+        Status of each function, by name, that fails from now on.
     """
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class HostDriver:
         self._calls = [self._call(name, kind) for name, kind in kinds.items()]
 
     def functions(self) -> list[int]:
-        """Addresses of the functions, for `Reader` and `Writer`."""
+        """Function addresses, for `Reader` and `Writer`."""
         return [ctypes.cast(call, ctypes.c_void_p).value or 0 for call in self._calls]
 
     def _call(self, name: str, kind: tuple[Any, ...]) -> Any:
@@ -116,7 +116,7 @@ class HostReader(Reader):
     """A reader into emulated device memory, which marks the bytes it fills as written."""
 
     def __init__(self, driver: HostDriver, threads: int, part_bytes: int) -> None:
-        _kept.append(driver)  # its threads call it until they end
+        _kept.append(driver)  # its threads call the driver until they end
         super().__init__(host_library(), driver.functions(), 1, threads, part_bytes)
 
     def read(self, fd: int, target: Any, runs: NDArray[np.int64], order: int) -> Pending:

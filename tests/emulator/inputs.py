@@ -1,4 +1,4 @@
-"""What a test result depends on, as one hash: texts of CUDA, C++ and Python without comments, and plain values.
+"""Hashes the inputs of a test result: CUDA, C++ and Python sources without comments, and plain values.
 
 Comments and docstrings are left out, so that rewording them re-runs nothing. Python is followed from module to module
 by its imports. `pipeline` is not followed: it carries data to kernels and computes nothing.
@@ -35,12 +35,12 @@ def digest(*values: Any) -> str:
 
 def c_code(text: str) -> str:
     """CUDA or C++ without comments and blank lines."""
-    return _lines(C_COMMENT.sub(lambda found: found[1] or " ", text))
+    return _lines(C_COMMENT.sub(lambda match: match[1] or " ", text))
 
 
 def python_code(text: str, tree: ast.Module | None = None) -> str:
     """Python without comments, docstrings and blank lines."""
-    lines = PYTHON_COMMENT.sub(lambda found: found[1] or "", text).splitlines()  # as many lines, whatever is removed
+    lines = PYTHON_COMMENT.sub(lambda match: match[1] or "", text).splitlines()  # the number of lines stays the same
     for node in _statements(tree or ast.parse(text)):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node, False) is not None:
             statement = node.body[0]
@@ -50,7 +50,7 @@ def python_code(text: str, tree: ast.Module | None = None) -> str:
 
 
 def _statements(node: ast.AST) -> Iterator[ast.AST]:
-    """A node and all statements below it: imports and docstrings are among them, and expressions take much longer."""
+    """A node and all statements below it: enough for imports and docstrings, and much faster than all nodes."""
     yield node
     for field in ("body", "orelse", "finalbody", "handlers", "cases"):
         for child in getattr(node, field, ()):
@@ -69,12 +69,12 @@ def cuda_texts(source: Path) -> tuple[tuple[str, str], ...]:
 
 
 def function_texts(*functions: Callable[..., Any]) -> list[str]:
-    """The code of functions, for a module of which only these matter."""
+    """The code of functions, where the rest of their module does not matter."""
     return [python_code(dedent(inspect.getsource(function))) for function in functions]
 
 
 def python_texts(modules: Iterable[str], without: Iterable[str] = ()) -> list[tuple[str, str]]:
-    """Modules and all that they import from this repository, by name, save those in `without` and their imports."""
+    """Modules and their imports from this repository, by name, except those in `without` and theirs."""
     seen, waiting = set(without), sorted(modules)
     texts = []
     while waiting:
@@ -97,7 +97,7 @@ def _module(path: Path) -> tuple[str, tuple[str, ...]]:
 
 
 def imported_by(function: Callable[..., Any]) -> set[str]:
-    """Modules, those of `pipeline` too, that a function imports, or another of its module that it names."""
+    """Modules, including `pipeline`, that a function imports, or that functions of its module that it names import."""
     modules: set[str] = set()
     seen: set[Callable[..., Any]] = set()
     waiting = [function]
@@ -113,7 +113,7 @@ def imported_by(function: Callable[..., Any]) -> set[str]:
 
 
 def _imported(tree: ast.Module, packages: tuple[str, ...] = FOLLOWED) -> Iterator[str]:
-    """Modules of these packages that are imported anywhere, in functions too."""
+    """Modules of these packages that are imported anywhere, including inside functions."""
     for node in _statements(tree):
         names: list[str] = []
         if isinstance(node, ast.Import):

@@ -1,4 +1,4 @@
-"""The kinds of recorded outcomes: their units, and what each depends on."""
+"""The kinds of recorded outcomes: their units and their inputs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.emulator.inputs import c_code, cuda_texts, digest, imported_by, path_
 from tests.emulator.recording import Kind
 from tests.emulator.records import Unit
 
-ROOTS = ("tests.emulator.cupy", "tests.emulator.device", "tests.cases.case")  # what runs every case
+ROOTS = ("tests.emulator.cupy", "tests.emulator.device", "tests.cases.case")  # they run every case
 # Explanations of mutants that nobody catches: they change no outcome.
 WITHOUT = ("tests.cases.all", "tests.emulator.survivors", "tests.emulator.kinds", "tests.emulator.recording")
 
@@ -30,7 +30,7 @@ def _gcc() -> str:
 
 @cache
 def _nvrtc() -> str:
-    """With the minor one."""
+    """The minor version of NVRTC."""
     try:
         from cuda.bindings import nvrtc
 
@@ -41,7 +41,7 @@ def _nvrtc() -> str:
 
 @cache
 def _emulator() -> list[tuple[str, str]]:
-    """Its C++ texts."""
+    """C++ sources of the emulator."""
     return [(path.name, c_code(path.read_text("utf-8"))) for path in sorted(HERE.glob("*")) if _is_cpp(path)]
 
 
@@ -51,7 +51,7 @@ def _is_cpp(path: Path) -> bool:
 
 @cache
 def _of_cases(modules: tuple[str, ...], *values: object) -> dict[str, str]:
-    """By source: kernels, the modules of its cases and what they import, the emulator, and who runs them."""
+    """By source: its kernels, its case modules and their imports, the emulator, and the code that runs the cases."""
     from tests.cases.all import DRIVERS
 
     inputs = {}
@@ -72,7 +72,7 @@ def _cases(right_only: bool = False) -> list[Unit]:
 
 
 def _mutants_inputs() -> dict[str, str]:
-    """With those sites of its texts that the score leaves out."""
+    """The same, with the sites that the score excludes."""
     from tests.emulator.survivors import ELSEWHERE, FASTER
 
     inputs = _of_cases(("tests.emulator.mutants",))
@@ -98,14 +98,14 @@ def _machine_code_units() -> list[Unit]:
 
 @cache
 def _cxx() -> str:
-    """The major version of the compiler of the CPU's kernels."""
+    """The major version of the compiler for CPU kernels."""
     asked = [*(cxx.compiler() or ("false",)), "-dumpversion"]
     return f"C++ {subprocess.run(asked, capture_output=True, text=True).stdout.partition('.')[0].strip() or 'none'}"
 
 
 @cache
 def _cxx_inputs() -> dict[str, str]:
-    """By check: what it imports, and all C++ in the folders of these modules."""
+    """By check: the modules that it imports, and all C++ in their folders."""
     from tests.cases import cpp
 
     own = python_code(Path(cpp.__file__).read_text("utf-8"))
@@ -124,7 +124,7 @@ def _cxx_units() -> list[Unit]:
     return [(check, name) for check in CHECKS for name in ("sanitized", "x86-64", "x86-64-v3")]
 
 
-ORDERS = 20  # of threads, in each of which a case runs
+ORDERS = 20  # thread schedules that each case runs under
 SCHEDULES = Kind("schedules", _gcc, partial(_of_cases, (), ORDERS), _cases)
 SANITIZED = Kind("sanitized", _gcc, partial(_of_cases, ("tests.emulator.sanitized",)), partial(_cases, True))
 MUTANTS = Kind("mutants", _gcc, _mutants_inputs, lambda: [(stem, "all") for stem in _of_cases(())])

@@ -42,7 +42,7 @@ class HostEvent:
 
 
 class HostFile:
-    """A file as kvikio opens it; a read happens when its result is asked for, as late as possible."""
+    """A file as kvikio opens it; a read runs as late as possible, when its result is requested."""
 
     opened = 0
 
@@ -59,19 +59,19 @@ class HostFile:
         self.closed = True
 
     def pread(self, target: Any, size: int, offset: int, task_size: int | None = None) -> Any:
-        """A future that knows how much it read."""
+        """A future that knows how many bytes it read."""
 
         def get() -> int:
             assert not self.closed
-            found = np.fromfile(self.path, np.uint8, size, offset=offset)
-            target[: len(found)] = found
-            return len(found)
+            read = np.fromfile(self.path, np.uint8, size, offset=offset)
+            target[: len(read)] = read
+            return len(read)
 
         return SimpleNamespace(get=get)
 
 
 def install(cp: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the place of what CuPy and kvikio have, where there is no GPU."""
+    """Replace these parts of CuPy and kvikio, without a GPU."""
     monkeypatch.setattr(cp.cuda, "Stream", HostStream, raising=False)
     monkeypatch.setattr(cp.cuda, "Event", HostEvent, raising=False)
     monkeypatch.setattr(cp.cuda, "get_current_stream", HostStream)
@@ -97,10 +97,10 @@ def install(cp: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     get = DeviceArray.get
 
     def get_into(self: DeviceArray, out: Any = None, blocking: bool = True) -> Any:
-        found = get(self)
+        value = get(self)
         if out is None:
-            return found
-        out[...] = found
+            return value
+        out[...] = value
         return out
 
     monkeypatch.setattr(DeviceArray, "get", get_into)

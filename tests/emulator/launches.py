@@ -1,4 +1,4 @@
-"""What wrappers launch: the emulator's CuPy, with launches recorded in place of run."""
+"""Records what wrappers launch: the emulator's CuPy, with launches recorded instead of run."""
 
 from __future__ import annotations
 

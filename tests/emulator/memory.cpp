@@ -102,16 +102,16 @@ bool is_array(unsigned i) {
 
 // Arrays of the launch by address; overlapping ones share a group.
 void find_groups() {
-    unsigned found[MAX_ARGUMENTS], count = 0;
+    unsigned sorted[MAX_ARGUMENTS], count = 0;
     for (unsigned i = 0; i < launch.kernel->count; ++i) {
         if (!is_array(i)) continue;
         unsigned at = count++;
-        for (; at && launch.arrays[found[at - 1]].pointer > launch.arrays[i].pointer; --at) found[at] = found[at - 1];
-        found[at] = i;
+        for (; at && launch.arrays[sorted[at - 1]].pointer > launch.arrays[i].pointer; --at) sorted[at] = sorted[at - 1];
+        sorted[at] = i;
     }
     for (unsigned k = 0; k < count; ++k) {
-        const Array& array = launch.arrays[found[k]];
-        const HostParameter& parameter = launch.kernel->parameters[found[k]];
+        const Array& array = launch.arrays[sorted[k]];
+        const HostParameter& parameter = launch.kernel->parameters[sorted[k]];
         const bool constant = parameter.kind == HOST_CONST_POINTER;
         Group* const last = group_count ? &groups[group_count - 1] : nullptr;
         if (!last || array.pointer >= last->original + last->bytes) {

@@ -1,8 +1,8 @@
-"""Pytest's side of the recorded outcomes: which tests run, what they have to give again, what is written.
+"""The pytest plugin for recorded outcomes: selects the tests that run, compares outcomes, and writes records.
 
-A test of recorded units carries `pytest.mark.recorded(kind, units)` and uses the fixture `due`. Of its units those are
-due that have no matching record or were drawn; a test with none is deselected. (Neither passed, because it did not
-run, nor skipped, because a thousand skipped tests hide the one that matters: the summary counts them instead.)
+A test of recorded units carries `pytest.mark.recorded(kind, units)` and uses the fixture `due`. A unit is due
+if it has no matching record or was drawn; a test without one is deselected. (It does not count as passed, because it
+did not run, nor as skipped, because a thousand skipped tests hide the one that matters: the summary counts them.)
 A test that is named on the command line (``file::test``) always runs.
 """
 
@@ -25,18 +25,18 @@ _due = pytest.StashKey["Due"]()
 
 @dataclass(frozen=True)
 class Kind:
-    """Units that are recorded in one file.
+    """A kind of units, recorded in one file.
 
     Attributes
     ----------
     name
-        Of the file.
+        Name of the file.
     compiler
-        () -> what the outcomes are made with.
+        () -> the compiler that outcomes depend on.
     inputs
-        () -> hash of what they depend on, by the stem of a source.
+        () -> hash of the inputs, by the stem of a source.
     units
-        () -> all that there are, as (stem, name).
+        () -> all units, as (stem, name).
     """
 
     name: str
@@ -47,18 +47,18 @@ class Kind:
 
 @dataclass
 class Due:
-    """What a test has to establish.
+    """Units that a test has to run.
 
     Attributes
     ----------
     units
         Those to run.
     expected
-        Recorded outcomes of those that were drawn although they match.
+        Recorded outcomes of the matching units that were drawn.
     outcomes
-        What the test found; it sets one for each unit.
+        Set by the test, one for each unit.
     inputs
-        Hashes of its sources as they were when tests were collected: a file may be edited while tests run.
+        Hashes of its sources at collection: a file may be edited while tests run.
     """
 
     kind: Kind
@@ -68,18 +68,18 @@ class Due:
     outcomes: dict[Unit, Any] = field(default_factory=dict)
 
     def compare(self) -> None:
-        """Raise AssertionError where an outcome is missing, or not the recorded one."""
+        """Raise AssertionError if an outcome is missing or differs from the recorded one."""
         assert set(self.outcomes) == set(self.units), "a test has to set an outcome for each unit that is due"
         for unit, recorded in self.expected.items():
             outcome = json.loads(json.dumps(self.outcomes[unit]))
             assert outcome == recorded, (
-                f"{self.kind.name}.json, {': '.join(unit)}: recorded is {recorded}, a repetition gives {outcome}; "
-                f"nothing that it depends on has changed: was the record edited?"
+                f"{self.kind.name}.json, {': '.join(unit)}: recorded {recorded}, got {outcome} when repeated; "
+                "its inputs have not changed: was the record edited?"
             )
 
 
 def add_options(parser: pytest.Parser) -> None:
-    """Those that say which units run."""
+    """Options that say which units run."""
     group = parser.getgroup("recorded outcomes")
     group.addoption("--full", action="store_true", help="run all units, and write what passed to the records")
     group.addoption("--record", action="store_true", help="as by default, and write what passed to the records")
@@ -88,7 +88,7 @@ def add_options(parser: pytest.Parser) -> None:
 
 
 class Recording:
-    """The plugin. Every process of a run selects the same tests; the first one draws the seed, and writes."""
+    """The plugin. All processes of a run select the same tests; the first one draws the seed and writes records."""
 
     def __init__(self, config: pytest.Config, kinds: Mapping[str, Kind], folder: Path, runs_all: bool = False) -> None:
         option = config.option
@@ -138,12 +138,12 @@ class Recording:
 
     @pytest.fixture
     def due(self, request: pytest.FixtureRequest) -> Due:
-        """What the test has to establish."""
+        """Units that the test has to run."""
         return request.node.stash[_due]
 
     @pytest.fixture
     def matching(self) -> Callable[[Kind], dict[Unit, Any]]:
-        """(kind) -> recorded outcomes that hold; none where everything is to be run."""
+        """(kind) -> matching recorded outcomes; none if everything is to run."""
         none: dict[Unit, Any] = {}
         return lambda kind: none if self.config.option.full else self._matching(kind)
 
@@ -152,7 +152,7 @@ class Recording:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_pyfunc_call(self, pyfuncitem: pytest.Function) -> Iterator[None]:
-        """A test of recorded units fails where a repetition gives something else."""
+        """Fail a test whose repeated units give another outcome than recorded."""
         result = yield
         if due := pyfuncitem.stash.get(_due, None):
             due.compare()
@@ -161,7 +161,7 @@ class Recording:
         return result  # type: ignore[return-value]
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Collect what came of units."""
+        """Collect the outcomes of units."""
         for name, text in report.user_properties:
             if name == OUTCOMES and report.when == "call" and report.passed:
                 kind, outcomes = json.loads(str(text))
@@ -182,7 +182,7 @@ class Recording:
             self.counts, self.foreign = json.loads(text)
 
     def pytest_sessionfinish(self) -> None:
-        """Write the records of what ran, where that is asked for."""
+        """Write the records of the units that ran, with `--record`."""
         if self.is_worker or not (self.config.option.full or self.config.option.record):
             return
         for name in sorted(self.passed.keys() | self.failed.keys()):
@@ -197,7 +197,7 @@ class Recording:
 
     @pytest.hookimpl(trylast=True)
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        """Coverage, and the seed that draws the same units again."""
+        """Print how many units ran, and the seed that draws the same ones again."""
         if not self.counts:
             return
         for name, compilers in self.foreign.items():

@@ -1,22 +1,22 @@
-"""Outcomes of slow tests, recorded in `recorded/` under a hash of everything that they depend on.
+"""Outcomes of slow tests, recorded in `recorded/` under a hash of their inputs.
 
-Machine code, schedules, sanitizers and mutants establish facts about texts: a kernel with the headers that it includes,
-the wrappers and cases that drive it, the emulator, options, and a compiler. As long as none of these changes, neither
-does the outcome, so a default test run re-runs the units (a case, a source, a source on one architecture) that have no
-matching record, and a random share of the others. `recording.py` is the pytest side; after a change to a kernel run
+Tests of machine code, schedules, sanitizers and mutants depend only on a kernel with its headers, the wrappers and
+cases that drive it, the emulator, options, and a compiler. As long as none of these changes, neither does the outcome.
+So a default test run re-runs only the units (a case, a source, a source on one architecture) without a matching record,
+and a random share of the others. `recording.py` is the pytest plugin; after a change to a kernel run
 
-    python -m pytest tests/emulator tests/kernels/common --record    # what has no matching record; commit `recorded/`
-    python -m pytest tests/emulator tests/kernels/common --full      # everything, about ten minutes on two cores
+    python -m pytest tests/emulator tests/kernels/common --record   # units without a record; commit `recorded/`
+    python -m pytest tests/emulator tests/kernels/common --full     # everything, about ten minutes on two cores
 
 either with ``-n 2 --dist loadfile``. Without `--record`, units whose inputs changed are re-run every time, and nothing
-is written. A unit that fails loses its record; records of units that are no more, or whose inputs changed, are dropped.
+is written. A unit that fails loses its record; records of removed units, or of changed inputs, are dropped.
 
-Each file names the compiler that its outcomes were made with; with another compiler none of them matches, and the
-summary of the run says so. What counts as another:
+Each file names the compiler behind its outcomes; with another compiler none of them matches, and the summary of the
+run says so. Another compiler means:
 
 - NVRTC: a different minor version. Register allocation and spills change from one to the next.
 - g++: a different major version. The emulator and the sanitizers look for errors in the kernels, not in g++'s output,
-  so nothing is to be learnt from a bug-fix release, and two machines seldom have the same one.
+  so a bug-fix release makes no difference, and two machines seldom have the same one.
 
 The versions of Python and NumPy do not count: both only compute expected values, which other tests check.
 """
@@ -35,21 +35,21 @@ from typing import Any
 from tests.emulator.inputs import digest
 
 FOLDER = Path(__file__).with_name("recorded")
-SHARE = 0.05  # of the matching units of a kind that a run re-runs, rounded up
+SHARE = 0.05  # share of the matching units of a kind that a run repeats, rounded up
 
 Unit = tuple[str, str]  # source and name
 
 
 @dataclass
 class Source:
-    """The recorded units of one source, which depend on the same texts.
+    """The recorded units of one source, which share their inputs.
 
     Attributes
     ----------
     inputs
-        Hash of these texts.
+        Hash of the inputs.
     outcomes
-        By the name of a unit what came of it: anything that JSON holds, and that a repetition has to give again.
+        Outcome of each unit, by name: any JSON value; a repetition must give the same.
     """
 
     inputs: str
@@ -63,7 +63,7 @@ class Records:
     Attributes
     ----------
     compiler
-        What all outcomes were made with.
+        The compiler behind all outcomes.
     sources
         By the stem of a source.
     """
@@ -72,7 +72,7 @@ class Records:
     sources: dict[str, Source] = field(default_factory=dict)
 
     def matching(self, compiler: str, inputs: Mapping[str, str]) -> dict[Unit, Any]:
-        """Outcomes that hold for this compiler and these hashes, by unit."""
+        """Outcomes recorded for this compiler and these hashes, by unit."""
         if compiler != self.compiler:
             return {}
         return {
@@ -90,7 +90,7 @@ class Records:
         failed: Collection[Unit],
         known: Collection[Unit],
     ) -> Records:
-        """With what passed, without what failed or matches no longer; and without units that are not `known`."""
+        """Records with the passed units, without those that failed, no longer match, or are not `known`."""
         outcomes = {**self.matching(compiler, inputs), **passed}
         records = Records(compiler)
         for unit in sorted(outcomes.keys() - set(failed)):
@@ -101,7 +101,7 @@ class Records:
 
 
 def load(kind: str, folder: Path) -> Records:
-    """Records of a kind; none where there is no file."""
+    """Records of a kind; empty if there is no file."""
     path = folder / f"{kind}.json"
     if not path.is_file():
         return Records()

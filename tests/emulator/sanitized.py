@@ -24,7 +24,7 @@ def command(*words: str) -> tuple[list[str], dict[str, str]]:
     """Command line and environment of a process that runs a fault, or the cases that its stdin names."""
     asked = [compiler(), "-print-file-name=libasan.so"]
     library = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
-    # Python itself leaks: it ends without freeing.
+    # Python itself does not free everything at exit.
     options = {"ASAN_OPTIONS": "detect_leaks=0:detect_stack_use_after_return=0", "UBSAN_OPTIONS": "print_stacktrace=1"}
     path = os.pathsep.join((str(ROOT), os.environ.get("PYTHONPATH", "")))
     return [sys.executable, "-m", "tests.emulator.sanitized", *words], {
@@ -59,7 +59,7 @@ def main(*words: str) -> None:
     """The cases that stdin names, or a fault: its name, size and threads."""
     import pytest
 
-    from tests.cases.all import CASES  # imported before CuPy is replaced: it looks for GPUs
+    from tests.cases.all import CASES  # imported before CuPy is replaced, because it detects GPUs
     from tests.emulator.cupy import on_host
     from tests.emulator.device import HOST
 

@@ -63,7 +63,7 @@ FAULTS = {
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_fault_is_found_in_every_schedule(run: Run, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The message names kernel, thread, place and the seed that reproduces it."""
+    """The message names the kernel, thread, place, and the seed that reproduces the fault."""
     monkeypatch.setattr("tests.emulator.device.BUDGET", 10**6)
     threads, blocks, message = FAULTS[name]
     for seed in SEEDS:
@@ -77,7 +77,7 @@ def test_fault_is_found_in_every_schedule(run: Run, name: str, monkeypatch: pyte
 
 
 def test_arrays_end_where_their_view_ends(run: Run, host: Any) -> None:
-    """Not where the allocation ends; dynamic shared memory ends where the launch said."""
+    """The bound is that of the array, not of its allocation; for dynamic shared memory, the size in the launch."""
     whole, out = host.arange(100, dtype=np.int32), host.zeros(64, dtype=np.int32)
     kernel = nvrtc.load(SOURCE, "before_the_start")
     with pytest.raises(KernelFault, match=r"out of bounds: thread 0 .* reads 4 bytes at x\[-1\], which has 64 elem"):
@@ -107,14 +107,14 @@ def test_arrays_that_overlap_are_one(run: Run, host: Any) -> None:
 
 
 def test_schedules_differ_and_repeat(run: Run, host: Any) -> None:
-    found = []
+    orders = []
     for seed in (*range(30), *range(30)):
         with schedule(seed):
             x = host.zeros(101, dtype=np.int32)
-            found.append(tuple(run("order_matters", x=x)[:64].tolist()))
-    assert found[:30] == found[30:]
-    assert found[0] == tuple(range(64))
-    assert len(set(found)) > 10 and tuple(reversed(range(64))) in found
+            orders.append(tuple(run("order_matters", x=x)[:64].tolist()))
+    assert orders[:30] == orders[30:]
+    assert orders[0] == tuple(range(64))
+    assert len(set(orders)) > 10 and tuple(reversed(range(64))) in orders
 
 
 def test_warp_functions(run: Run) -> None:

@@ -36,8 +36,8 @@ __global__ void broken(int* x) { if (threadIdx.x < 9) x[9] = 0; }
 
 def test_what_is_mutated() -> None:
     text, mutants = mutate(SOURCE, {"broken"})
-    found = [(mutant.line, mutant.kind, mutant.text) for mutant in mutants]
-    assert found == [
+    got = [(mutant.line, mutant.kind, mutant.text) for mutant in mutants]
+    assert got == [
         (3, "guard", "i >= n"), (3, "guard", "i < 0"), (5, "guard", "i < n"), (5, "clamp", "min(i + 1, count)"),
         (5, "atomic", "atomicAdd("), (6, "barrier", "__syncthreads()"), (7, "atomic", "atomicMax("),
         (8, "bound", "n - 1"), (8, "barrier", "__syncwarp()"), (9, "barrier", "__syncthreads_and(out[0])"),
@@ -62,7 +62,7 @@ def test_every_barrier_and_every_atomic_has_a_mutant() -> None:
 
 @pytest.fixture(scope="module")
 def tallies() -> dict[str, Tally]:
-    """By source, of those that this run repeated."""
+    """Outcomes by source, of the sources that this run repeated."""
     return {}
 
 
@@ -84,7 +84,7 @@ def test_score(
     matching: Callable[[Kind], dict[Unit, Any]],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Share of caught mutants, without those that only choose the faster of two paths; explained ones count as not
+    """Share of caught mutants, without those that only choose the faster of two paths. Explained survivors count as not
     caught, and every explanation belongs to a survivor."""
     every = {stem: Tally(**outcome) for (stem, _), outcome in matching(MUTANTS).items()} | tallies
     if set(every) != set(STEMS):

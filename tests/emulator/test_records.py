@@ -1,4 +1,4 @@
-"""Recorded outcomes: what re-runs, what is found, what is written; on a toy kind of four units."""
+"""Recorded outcomes: which units re-run, what is reported and written; on a toy kind of four units."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_edited_record_is_found_when_it_is_drawn(run: Run, pytester: pytest.Pyte
     seeds = {name: next(seed for seed in range(99) if draw(units, "toy", seed) == {("source", name)}) for name in "bd"}
     assert "FAILED" not in run("--record-seed", str(seeds["d"]))[1]
     _, text = run("--record-seed", str(seeds["b"]))
-    assert "toy.json, source: b: recorded is 5, a repetition gives 4" in text and "FAILED" in text
+    assert "toy.json, source: b: recorded 5, got 4 when repeated" in text and "FAILED" in text
     assert "was the record edited?" in run("--record-share", "1")[1]
 
     (pytester.path / "source.txt").write_text("text that fails")
@@ -170,7 +170,7 @@ def test_imports_are_followed() -> None:
 
 @pytest.fixture
 def fresh() -> Iterator[Callable[[], None]]:
-    """Forget texts that were read."""
+    """Clear the caches of source texts."""
     functions = [inputs.cuda_texts, inputs._module, kinds._of_cases, kinds._emulator]
 
     def forget() -> None:
@@ -183,7 +183,7 @@ def fresh() -> Iterator[Callable[[], None]]:
 
 
 def test_change_of_a_kernel_concerns_its_family(fresh: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A change of a comment concerns nobody, one of a common header everybody."""
+    """A changed comment re-runs nothing, a changed common header everything."""
     before = {name: dict(kind.inputs()) for name, kind in kinds.KINDS.items() if kind is not kinds.CXX}
     closure = nvrtc.include_closure
 

@@ -30,11 +30,11 @@ def test_every_right_variant_is_clean(host: Any, due: Due) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "n", "threads", "found"),
+    ("name", "n", "threads", "message"),
     [("behind_the_end", 64, 65, "use-after-poison"), ("behind_shared", 64, 8, "index 8 out of bounds"),
      ("overflows", 10_000, 1, "signed integer overflow"), ("shifts_too_far", 40, 1, "shift exponent 40 is too large"),
      ("loads_misaligned", 64, 1, "load of misaligned address"), ("right_reverse", 64, 64, "")],
 )  # fmt: skip
-def test_fault_is_found(host: Any, name: str, n: int, threads: int, found: str) -> None:
+def test_fault_is_found(host: Any, name: str, n: int, threads: int, message: str) -> None:
     status, out, err = run(name, str(n), str(threads))
-    assert found in err and (status, out) == ((1, "") if found else (0, "not found\n")), (status, out, err)
+    assert message in err and (status, out) == ((1, "") if message else (0, "not found\n")), (status, out, err)

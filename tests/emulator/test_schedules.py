@@ -24,13 +24,13 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 def seeds(request: pytest.FixtureRequest) -> list[int]:
-    """Of the schedules; seed 0 is the plain order."""
+    """Seeds of the schedules; seed 0 is the plain order."""
     seed = request.config.getoption("--schedule-seed")
     return [seed] if seed is not None else list(range(request.config.getoption("--schedules")))
 
 
 def recorded(broken: bool) -> list[Any]:
-    """Each case is a unit, whose outcome is the names of the kernels that it launches."""
+    """Each case is a unit; its outcome is the names of the kernels that it launches."""
     return [
         pytest.param(case, id=str(case), marks=pytest.mark.recorded(SCHEDULES, [(case.stem, case.name)]))
         for case in CASES
@@ -39,7 +39,7 @@ def recorded(broken: bool) -> list[Any]:
 
 
 def launched_by(case: Case) -> list[str]:
-    """Kernels of the case's own source that ran since launches were last counted."""
+    """Kernels of the case's own source that ran since the launch counts were last cleared."""
     return sorted({instance.partition("<")[0] for stem, instance in HOST.launched if stem == case.stem})
 
 
@@ -64,7 +64,7 @@ KERNELS = {stem_of(source): KERNEL.findall(flatten(source)) for source in source
 
 
 def test_every_kernel_has_a_case(host: Any, matching: Callable[[Kind], dict[Unit, Any]]) -> None:
-    """Each kernel of each source is launched by a case: as recorded, else it runs once more."""
+    """Every kernel is launched by a case: from the records, or by running the case once more."""
     recorded = matching(SCHEDULES)
     ran: set[tuple[str, str]] = set()
     for case in CASES:

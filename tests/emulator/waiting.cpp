@@ -95,10 +95,10 @@ void try_warp(const Fiber& one) {
 extern "C" {
 
 unsigned host_existing_lanes() {
-    unsigned found = 0;
+    unsigned lanes = 0;
     for (unsigned lane = 0; lane < WARP && current->warp * WARP + lane < threads; ++lane)
-        found |= unsigned(fibers[current->warp * WARP + lane].state != State::DONE) << lane;
-    return found;
+        lanes |= unsigned(fibers[current->warp * WARP + lane].state != State::DONE) << lane;
+    return lanes;
 }
 unsigned host_active_lanes() { return 1u << current->lane; }  // lanes may diverge anywhere: no kernel may rely on more
 

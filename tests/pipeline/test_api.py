@@ -1,4 +1,4 @@
-"""Jobs from Python, and a job of one's own."""
+"""Jobs from Python, and user-defined jobs."""
 
 from __future__ import annotations
 
@@ -216,7 +216,7 @@ def test_import_is_light() -> None:
         _ = pipeline.walk
 
 
-# --- a job of one's own -----------------------------------------------------------------------------------------------
+# --- a user-defined job -----------------------------------------------------------------------------------------------
 
 
 def test_example_is_short() -> None:
@@ -232,8 +232,8 @@ def test_example_as_a_program() -> None:
 
 def test_example_with_options(clipping: None) -> None:
     samples = np.load(ECG)
-    found = pipeline.run("clipping", ECG, lowest=900, highest=1000, chunk_bytes=5000)
-    assert found == {"low": int((samples <= 900).sum()), "high": int((samples >= 1000).sum())}
+    result = pipeline.run("clipping", ECG, lowest=900, highest=1000, chunk_bytes=5000)
+    assert result == {"low": int((samples <= 900).sum()), "high": int((samples >= 1000).sum())}
     with pytest.raises(UsageError, match="clipping: expected options out of lowest, highest, got 'low'"):
         pipeline.run("clipping", ECG, low=5)
 
@@ -255,5 +255,5 @@ def test_example_compiles(architecture: str) -> None:
 @pytest.mark.hardware
 def test_example_on_a_gpu(clipping: None) -> None:
     samples = np.load(ECG)
-    found = pipeline.run("clipping", ECG, lowest=900, highest=1000, device="gpu")
-    assert found == {"low": int((samples <= 900).sum()), "high": int((samples >= 1000).sum())}
+    result = pipeline.run("clipping", ECG, lowest=900, highest=1000, device="gpu")
+    assert result == {"low": int((samples <= 900).sum()), "high": int((samples >= 1000).sum())}

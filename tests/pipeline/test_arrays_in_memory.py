@@ -1,4 +1,4 @@
-"""Arrays in memory from Python: of any layout and byte order what NumPy says, or one clear line."""
+"""Arrays in memory from Python: NumPy's result for any layout and byte order, or one clear line."""
 
 from __future__ import annotations
 
@@ -61,10 +61,10 @@ def test_samples_are_in_c_order(layout: str, dtype: str) -> None:
 @pytest.mark.parametrize("layout", ["C", "Fortran", "big endian", "reversed", "strided"])
 def test_jobs_that_write_arrays(tmp_path: Path, layout: str) -> None:
     array: NDArray[Any] = LAYOUTS[layout](BASE.astype(np.int16))
-    found = pipeline.run("transpose", array, output=tmp_path / "t.npy", verify="full").array
-    np.testing.assert_array_equal(found, array.T)
-    found = pipeline.run("map", array, array, operation="add", output=tmp_path / "m.npy", verify="full").array
-    np.testing.assert_array_equal(found, array + array)
+    result = pipeline.run("transpose", array, output=tmp_path / "t.npy", verify="full").array
+    np.testing.assert_array_equal(result, array.T)
+    result = pipeline.run("map", array, array, operation="add", output=tmp_path / "m.npy", verify="full").array
+    np.testing.assert_array_equal(result, array + array)
 
 
 @pytest.mark.usefixtures("shared")

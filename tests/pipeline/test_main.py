@@ -1,4 +1,4 @@
-"""When the server that workers are forked from starts: first of all, where files are worth several processes."""
+"""The start of the fork server: before anything else, if the files are large enough for several processes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pipeline.cluster.fork_server import GPU_WORKER, WORKER
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The current one, with a file of 4,000 bytes."""
+    """The working folder, with a file of 4,000 bytes."""
     np.arange(1000, dtype=np.int32).tofile(tmp_path / "samples.bin")
     monkeypatch.chdir(tmp_path)
 
@@ -39,12 +39,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_command_starts_it_first_where_files_are_for_several_gpus(
     words: list[str], gpus: int, small: int, starts: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found: list[Any] = []
-    monkeypatch.setattr(pipeline.cluster.fork_server, "start", found.append)
+    calls: list[Any] = []
+    monkeypatch.setattr(pipeline.cluster.fork_server, "start", calls.append)
     monkeypatch.setattr(pipeline.gpu.devices, "find_devices", lambda: SimpleNamespace(usable=gpus))
     monkeypatch.setattr(pipeline.cluster.placement, "SMALL_BYTES", small)
     pipeline.__main__.expect_processes(words)
-    assert found == [GPU_WORKER] * starts
+    assert calls == [GPU_WORKER] * starts
 
 
 @pytest.mark.parametrize(
@@ -58,11 +58,11 @@ def test_command_starts_it_first_where_files_are_for_several_gpus(
 def test_command_starts_it_first_where_files_are_for_several_cores(
     job: str, compiler: str | None, gpus: int, cores: int, nbytes: int, starts: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found: list[Any] = []
-    monkeypatch.setattr(pipeline.cluster.fork_server, "start", found.append)
+    calls: list[Any] = []
+    monkeypatch.setattr(pipeline.cluster.fork_server, "start", calls.append)
     monkeypatch.setattr(pipeline.gpu.devices, "find_devices", lambda: SimpleNamespace(usable=gpus))
     monkeypatch.setattr(pipeline.threads, "cores", lambda: cores)
     monkeypatch.setattr(cxx, "compiler", lambda: compiler and (compiler,))
     monkeypatch.setattr(pipeline.cluster.placement, "PROCESSES_FROM_BYTES", nbytes)
     pipeline.__main__.expect_processes([job, "samples.bin"])
-    assert found == [WORKER] * starts
+    assert calls == [WORKER] * starts

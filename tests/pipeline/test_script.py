@@ -1,4 +1,4 @@
-"""A script that runs jobs and does not ask for its `__name__`: workers of its own do not run it again."""
+"""A script that runs jobs without a `__main__` guard: its workers do not run it again."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ print(done.result.counts.sum(), done.where)
 
 @pytest.mark.parametrize("own", [False, True], ids=["spawned", "forked"])
 def test_it_runs_once(own: bool, tmp_path: Path) -> None:
-    """What it defines still reaches them."""
+    """Functions that it defines still reach them."""
     np.arange(1000, dtype=np.int32).tofile(tmp_path / "samples.bin")
     (tmp_path / "script.py").write_text(SCRIPT.format(own=own))
     done = subprocess.run(

@@ -31,7 +31,7 @@ from workflows.histogram import HISTOGRAM, HistogramOptions
 from workflows.reduce import REDUCE, ReduceOptions
 
 ON_CPU = Placement(device="cpu")
-RECOMPUTED = threading.Event()  # a reference has run; the cluster lives in this process
+RECOMPUTED = threading.Event()  # a reference has run; the cluster is in this process
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def telling(block: NDArray[Any], options: Any) -> NDArray[np.int64]:
 
 
 def test_references_run_beside_computing(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also while more chunks wait for a GPU: the first ones finish only once a reference has run."""
+    """Also while other chunks wait for a GPU: the first ones finish only after a reference has run."""
     RECOMPUTED.clear()
     in_time: list[bool] = []
 

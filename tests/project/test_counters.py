@@ -8,7 +8,7 @@ from tests.benchmarks.counters import CASES, MARK, METRICS, STALLS, UNITS, by_ca
 
 BUSY, WAITING = METRICS["instructions issued, % of peak"], STALLS["waiting for barriers, warps"]
 BOX = "void box<float16, double, 128, 9, 2>(const T1 *, T1 *, long long)"
-# Output of ncu and of the program that it runs: the table starts with the line of names.
+# Output of ncu and of the profiled program: the table starts with the header line.
 TABLE = """==WARNING== Note: Running with unmodified GPU clocks. Results may be inconsistent.
 ==PROF== Connected to process 1683 (/usr/bin/python3.12)
 ==PROF== Disconnected from process 1683
@@ -47,13 +47,13 @@ def test_counters_of_a_launch() -> None:
 @pytest.mark.parametrize("unit", UNITS)
 def test_every_unit(unit: str) -> None:
     """Times become microseconds, sizes bytes, from both spellings that versions of ncu use."""
-    ((_, found),) = launches(TABLE + rows(0, BOX, (BUSY, unit, "2")))
+    ((_, counters),) = launches(TABLE + rows(0, BOX, (BUSY, unit, "2")))
     scale = {"n": 1e-3, "u": 1, "ms": 1e3, "b": 1, "K": 1e3, "M": 1e6, "G": 1e9}
-    assert found[BUSY] == pytest.approx(2 * next(scale[begin] for begin in scale if unit.startswith(begin)))
+    assert counters[BUSY] == pytest.approx(2 * next(scale[begin] for begin in scale if unit.startswith(begin)))
 
 
 def test_kernels_of_cases() -> None:
-    """Each belongs to the mark before it; of several launches of a kernel the longest counts, in any position."""
+    """Each belongs to the marker before it; the longest of several launches of a kernel counts."""
     other = "void box_range<float>(const T1 *, long long)"
     launched = [(MARK, "1"), (other, "9"), (BOX, "70"), (BOX, "90"), (BOX, "80"), (MARK, "1"), (BOX, "60")]
     table = TABLE + "".join(

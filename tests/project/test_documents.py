@@ -1,4 +1,4 @@
-"""What the documents say of the repository is there: paths, links, modules, commands."""
+"""The documents refer to existing paths, links, modules and commands."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def named_paths(text: str) -> list[str]:
 
 
 def commands(text: str) -> list[list[str]]:
-    """Commands in blocks of shell, as words, without comments."""
+    """Commands in shell blocks, as words, without comments."""
     blocks = re.findall(r"^```sh\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
     return [words for line in "".join(blocks).splitlines() if (words := shlex.split(line, comments=True))]
 
@@ -59,7 +59,7 @@ def test_named_paths_are_there(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_named_symbols_are_in_their_files(page: Path) -> None:
-    """As the pages put it: `NAME` in `path`, `NAME` of `path`."""
+    """References of the forms `NAME` in `path` and `NAME` of `path`."""
     missing = []
     for symbol, path in re.findall(rf"`([\w.]+)`,? (?:in|of)\s+`((?:{'|'.join(TOP)})/[\w/]+\.\w+)`", prose(page)):
         words = set(re.findall(r"\w+", (ROOT / path).read_text(encoding="utf-8"))) if (ROOT / path).is_file() else set()

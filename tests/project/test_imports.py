@@ -1,4 +1,4 @@
-"""The plan of the repository: imports go one way by folder and in no circle, and whatever is named can be found."""
+"""Layering: imports between folders follow one order, without cycles, and all names in strings resolve."""
 
 from __future__ import annotations
 
@@ -31,29 +31,29 @@ EXAMPLES = sorted((ROOT / "docs" / "examples").glob("*.py"))
 SUFFIXES = (".cu", ".cuh", ".cpp", ".hpp")
 SOURCES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*") if path.suffix in SUFFIXES)
 
-# What may be imported besides the standard library: everybody's, then each package's own.
+# Allowed imports besides the standard library: common ones, then those of each package.
 THIRD_PARTY = {
     "kernels": {"numpy", "cupy", "cuda"},  # cuda: NVRTC's bindings
     "workflows": {"numpy"},
     "pipeline": {"numpy", "cupy", "dask", "dask_cuda", "distributed", "tornado", "kvikio", "pynvml", "click", "rich",
                  "matplotlib", "cuda"},
 }  # fmt: skip
-# Folders and modules of `pipeline`, each of which imports only from itself and from lines below its own. `api` is for
-# Python what `cli` is for a terminal: it returns results and does not print them, so it needs no `report`.
+# Folders and modules of `pipeline`; each imports only from itself and from lines below its own. `api` is to Python
+# what `cli` is to a terminal: it returns results instead of printing them, so it needs no `report`.
 LAYERS = (
     {"__main__"}, {"cli"}, {"study"}, {"pipeline"}, {"api", "report"}, {"engine"}, {"settings"}, {"cluster"}, {"gpu"},
     {"storage"}, {"timeline", "threads", "errors"},
 )  # fmt: skip
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
-# What `pipeline` knows of the kernels: how they are compiled and given memory, what the study measures, and how arrays
-# in Fortran order are read.
+# Modules of `kernels` that `pipeline` imports: compiling, memory, the studies' measurements, and reading arrays in
+# Fortran order.
 KERNELS_OF_PIPELINE = ("kernels.common", "kernels.study", "kernels.transpose.cpu", "kernels.transpose.check")
 BESIDE = r"Path\(__file__\)\.with_(suffix|name)\('([\w.]*\.(?:cu|cpp))'\)"
 DOTTED = re.compile(r"\b(?:pipeline|kernels|workflows)(?!\.md\b)(?:\.[A-Za-z_][\w-]*)+")
 
 
 def imported(tree: ast.AST) -> Iterator[str]:
-    """Full name of everything imported: also inside functions, for types only, and by a name given as a string."""
+    """Full names of all imports, including those inside functions, for types only, and by string."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -67,7 +67,7 @@ def imported(tree: ast.AST) -> Iterator[str]:
 
 
 def called(call: ast.Call) -> str:
-    """Name of a function, without what it is an attribute of."""
+    """Name of a function, without its qualifier."""
     return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
 
 
@@ -101,10 +101,10 @@ def folder_of(module: str) -> tuple[str, str]:
 
 
 def wrong(module: str, other: str) -> bool:
-    """Whether the plan forbids that a module imports another."""
+    """Whether the layering forbids a module to import another."""
     (package, folder), (target, part) = folder_of(module), folder_of(other)
     if part == "study" and folder != "study" and (package, folder) != ("pipeline", "cli"):
-        return True  # what was made to learn from
+        return True  # made for teaching
     if package == target == "pipeline":
         return folder != part and RANK[folder] >= RANK[part]
     if package == target == "kernels":
@@ -130,8 +130,8 @@ def test_imports_are_found() -> None:
     names = {"numpy", "dask.array", "pipeline.engine.aggregate.run", "pipeline.engine.array", "..neighbour", "cupy",
              "kernels.", "rich.table"}  # fmt: skip
     assert set(imported(tree)) == names
-    found = {module_of(name) for name in names}
-    assert found == {"pipeline.engine.aggregate", "pipeline.engine.array", "kernels", None}
+    modules = {module_of(name) for name in names}
+    assert modules == {"pipeline.engine.aggregate", "pipeline.engine.array", "kernels", None}
     assert set(imported(ast.parse("names = ['rich.table']\nimport_module(computed())"))) == {"rich.table"}
 
 
@@ -163,7 +163,7 @@ def test_imports_go_one_way() -> None:
 
 
 def test_imports_of_others() -> None:
-    """Only pipeline knows of Dask and of a terminal; every module has one spelling."""
+    """Only pipeline imports Dask or terminal libraries; every module has one spelling."""
     foreign = {}
     for module, path in MODULES.items():
         names = {name.partition(".")[0] for name in imported(parsed(path))}
@@ -175,11 +175,11 @@ def test_no_circle_of_imports() -> None:
     try:
         TopologicalSorter({module: imports_of(module) for module in MODULES}).prepare()
     except CycleError as error:
-        pytest.fail(f"expected imports without a circle, got {' -> '.join(reversed(error.args[1]))}")
+        pytest.fail(f"expected imports without a cycle, got {' -> '.join(reversed(error.args[1]))}")
 
 
 def test_includes_stay_in_their_family() -> None:
-    """CUDA names headers from `kernels/`, C++ those beside it; each is there, and no family includes another's."""
+    """CUDA includes headers relative to `kernels/`, C++ those beside it; all exist; no family includes another's."""
     assert [problem for path in SOURCES for problem in wrong_includes(path, path.read_text())] == []
 
 
@@ -204,7 +204,7 @@ def test_wrong_includes_are_found() -> None:
 
 
 def test_source_lies_beside_a_module_that_loads_it() -> None:
-    """By its stem or by its name; and what a module loads is there."""
+    """By stem or by file name; and the sources that a module loads exist."""
     loaded = {source for path in [*MODULES.values(), *TESTS, *EXAMPLES] for source in loaded_by(path)}
     compiled = {path for path in [*SOURCES, *ROOT.glob("docs/examples/*")] if path.suffix in (".cu", ".cpp")}
     assert compiled - loaded == set()
@@ -223,7 +223,7 @@ def loaded_by(path: Path) -> Iterator[Path]:
 
 
 def named_in(path: Path) -> set[str]:
-    """Modules, and what is in them, that the strings of a file name: to preload, to patch, in programs and docs."""
+    """Modules and their attributes that strings of a file name: to preload, to patch, in programs and docs."""
     names: set[str] = set()
     lines = (line for line in path.read_text().splitlines() if not line.startswith(("import ", "from ")))
     if not any(map(DOTTED.search, lines)):
@@ -260,7 +260,7 @@ def can_be_found(name: str) -> bool:
 
 @cache
 def configurable() -> set[str]:
-    """What `pipeline` has in Dask's configuration: the flags."""
+    """The section of `pipeline` in Dask's configuration: the flags."""
     return {word.lstrip("-") for command in cli.commands.values() for param in command.params for word in param.opts}
 
 

@@ -1,4 +1,4 @@
-"""What holds for the whole repository: clean by its own tools, one name for a job everywhere, short modules."""
+"""Repository-wide rules: ruff and mypy pass, a job has one name everywhere, modules are short."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MOST_LINES = 300
 
 
 def files(*folders: str) -> list[Path]:
-    """Sources of some folders of the repository."""
+    """Sources of these folders of the repository."""
     paths = (path for folder in folders for path in (ROOT / folder).rglob("*"))
     return sorted(path for path in paths if path.suffix in SUFFIXES)
 
@@ -52,7 +52,7 @@ def test_files_are_short() -> None:
 
 
 def test_modules_begin_with_one_sentence() -> None:
-    """What the module is, in its first line, then nothing or a blank line."""
+    """The first line says what the module is; then the docstring ends, or a blank line follows."""
     for path in MODULES:
         first, *rest = (ast.get_docstring(ast.parse(path.read_text())) or "").split("\n")
         assert first.endswith((".", "`")) and not any(rest[:1]), path
@@ -85,6 +85,6 @@ def test_tests_mirror_the_folders() -> None:
 
 
 def test_all_packages_are_packed_and_typed() -> None:
-    """By hatchling, which packs a folder whole: what lies beside the modules goes along."""
+    """Built by hatchling, which packs whole folders, including other files next to the modules."""
     assert set(PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]) == set(PACKAGES)
     assert [name for name in PACKAGES if not (ROOT / name / "py.typed").is_file()] == []

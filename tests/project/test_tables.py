@@ -1,4 +1,4 @@
-"""README.md and docs/ show what was measured, and what the program prints."""
+"""README.md and docs/ show the recorded measurements and the program's real output."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def test_rows_that_fall_short_say_what_bounds_them(row: Row) -> None:
 
 
 def test_readme_shows_eight_rows_as_they_are_among_all() -> None:
-    """Also rows that fall short; and how many do."""
+    """Including rows that fall short, and their number."""
     shown = [line for line in TEXT.splitlines() if line in tables.speed().splitlines() and line.startswith("| ")]
-    assert len(shown) == 2 + 8  # with the names of the columns and the rule below them
+    assert len(shown) == 2 + 8  # with the header and the rule below it
     assert any("**" in line for line in shown) and not all("**" in line for line in shown[2:])
     short = [row for row in ROWS if row.short()]
     assert f"{len(ROWS) - len(short)} of all {len(ROWS)} rows meet what is required" in TEXT

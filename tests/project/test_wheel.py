@@ -1,4 +1,4 @@
-"""The installed package: the wheel holds the three packages and nothing else, and runs from where it is installed."""
+"""The installed package: the wheel holds exactly the three packages, and runs where it is installed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LEFTOVERS = ("build", "dist", "*.egg-info")
 
 
 def python(*words: str, cwd: Path, **environment: str) -> str:
-    """Standard output of a Python that must succeed."""
+    """Standard output of a Python process that must succeed."""
     done = subprocess.run(
         [sys.executable, *words], cwd=cwd, env=os.environ | environment, capture_output=True, text=True, timeout=60
     )
@@ -53,7 +53,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_wheel_holds_the_packages_whole_and_nothing_else(wheel: Path) -> None:
-    """With the sources of kernels, which are compiled where they are installed; without tests, data and docs."""
+    """With the kernel sources, which are compiled on the target machine; without tests, data and docs."""
     with zipfile.ZipFile(wheel) as file:
         packed = {name for name in file.namelist() if ".dist-info/" not in name}
     files = (path for package in PACKAGES for path in (ROOT / package).rglob("*") if path.is_file())
@@ -77,7 +77,7 @@ def test_installed_command_runs_on_a_recording(installed: Path, tmp_path: Path) 
 
 
 def test_installed_packages_are_those_that_run(installed: Path, tmp_path: Path) -> None:
-    """And each CUDA source finds there the headers that it finds in the checkout, byte for byte."""
+    """Each CUDA source includes the same headers as in the checkout, byte for byte."""
     program = """if True:
         import json, kernels, pipeline, workflows
         from pathlib import Path
@@ -96,6 +96,6 @@ def test_installed_packages_are_those_that_run(installed: Path, tmp_path: Path) 
 
 
 def dependencies() -> list[str]:
-    """Where this process finds other packages, if it was told so by PYTHONPATH: not those of the checkout."""
+    """PYTHONPATH of this process without the checkout."""
     paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     return [path for path in paths if path and Path(path).resolve() != ROOT]

@@ -1,4 +1,4 @@
-"""The histogram job: its options, what it reports, and every form of its result."""
+"""The histogram job: its options, its report, and every form of its result."""
 
 from __future__ import annotations
 
@@ -96,13 +96,13 @@ def test_survey_gives_the_range() -> None:
     ]
     assert (survey.needed(auto), needed) == (True, [False, False])
     samples = np.array([np.nan, 4, np.inf, -2], np.float32)
-    found = survey.workflow.finalize(survey.workflow.compute(samples, auto), auto)
-    assert survey.resolve(auto, found).all_edges.tolist() == [-2, 0, 2, 4]
+    extremes = survey.workflow.finalize(survey.workflow.compute(samples, auto), auto)
+    assert survey.resolve(auto, extremes).all_edges.tolist() == [-2, 0, 2, 4]
     assert survey.resolve(auto, np.array([5.0, 5.0])).range == (4.5, 5.5)  # as NumPy widens it
     with pytest.raises(ValueError, match="--range auto: expected at least one finite sample, got none"):
         survey.resolve(auto, survey.workflow.compute(np.full(3, np.nan), auto))
     (never_nan,) = survey.workflow.invariants
-    assert never_nan(found, 4) is None
+    assert never_nan(extremes, 4) is None
     assert never_nan(np.array([np.nan, 1.0]), 4) == "a finite range is never NaN"
     assert [survey.workflow.label(position, auto) for position in (0, 1)] == ["minimum", "maximum"]
 
@@ -137,7 +137,7 @@ def test_labels() -> None:
 
 
 def example(options: HistogramOptions) -> HistogramResult:
-    """Another count in every slot, one of them beyond what a float64 holds."""
+    """A different count in every slot, one of them not representable in float64."""
     slots = np.arange(10, 10 + len(options.all_edges) + 2)
     slots[2] = 2**60 + 1
     result: HistogramResult = HISTOGRAM.finalize(slots, options)
@@ -189,7 +189,7 @@ def test_uhi_is_what_boost_histogram_reads(options: HistogramOptions) -> None:
 
 
 def test_uhi_schema_would_object() -> None:
-    """The schema is strict enough for the test above to mean something."""
+    """The schema rejects wrong documents, so the test above is meaningful."""
     document = example(REGULAR).to_uhi()
     document["axes"][0]["type"] = "even"
     with pytest.raises(Exception, match="axes"):

@@ -53,7 +53,7 @@ def by_numpy(operation: str, *arrays: NDArray[Any]) -> NDArray[Any]:
 
 
 def special(dtype: str) -> NDArray[Any]:
-    """Numbers of every kind, among them those that overflow, underflow or give NaN."""
+    """Numbers of every kind, including some that overflow, underflow or give NaN."""
     if dtype in INTEGERS:
         info = np.iinfo(dtype)
         values = {0, 1, 2, 3, 7, info.min, info.max, info.min // 2, info.max // 2 + 1, info.max - 1}
@@ -64,15 +64,15 @@ def special(dtype: str) -> NDArray[Any]:
     return np.array([*halves, *(-value for value in halves), np.nan], dtype)
 
 
-def same(found: NDArray[Any], expected: NDArray[Any]) -> None:
+def same(got: NDArray[Any], expected: NDArray[Any]) -> None:
     """Dtype, shape and bits, but for the bits of NaN, and of zeros of which either sign may be the lesser."""
-    assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
-    np.testing.assert_array_equal(found, expected)
-    if found.dtype.kind == "f":
+    assert (got.dtype, got.shape) == (expected.dtype, expected.shape)
+    np.testing.assert_array_equal(got, expected)
+    if got.dtype.kind == "f":
         numbers = ~np.isnan(expected)
-        np.testing.assert_array_equal(np.signbit(found[numbers]), np.signbit(expected[numbers]))
-        one = np.full((), np.nan, found.dtype).tobytes()
-        assert {value.tobytes() for value in found[~numbers].reshape(-1)[:9]} <= {one}
+        np.testing.assert_array_equal(np.signbit(got[numbers]), np.signbit(expected[numbers]))
+        one = np.full((), np.nan, got.dtype).tobytes()
+        assert {value.tobytes() for value in got[~numbers].reshape(-1)[:9]} <= {one}
 
 
 def signed(operation: str, expected: NDArray[Any], *arrays: NDArray[Any]) -> NDArray[Any]:
@@ -104,13 +104,13 @@ def test_result_is_that_of_numpy(
     operation, arrays = case
     stored = [a.astype(a.dtype.newbyteorder(">" if big else "<"), order="F" if fortran else "C") for a in arrays]
     outcome = mapped(tmp_path, operation, *stored, chunk_bytes=chunk_bytes, verify="full")
-    found = np.array(outcome.result.array)
-    same(found, signed(operation, by_numpy(operation, *arrays), *arrays))
-    assert outcome.verdict.checked == found.size
+    got = np.array(outcome.result.array)
+    same(got, signed(operation, by_numpy(operation, *arrays), *arrays))
+    assert outcome.verdict.checked == got.size
 
 
 def computed(operation: str, *arrays: Any) -> Any:
-    """By the job's own functions, without files."""
+    """By the job's functions, without files."""
     options, specs = MapOptions(operation), [Spec(array.shape, array.dtype) for array in arrays]
     output = MAP.outline(specs, options)
     return MAP.compute(arrays, all_of(output), specs, options)
@@ -146,11 +146,11 @@ def test_every_three_dtypes_are_promoted_as_by_numpy() -> None:
 def test_device_makes_the_same_bits(cp: Any, operation: str, dtypes: tuple[str, str]) -> None:
     a, b = special(dtypes[0])[:, None], special(dtypes[1])
     more = [special(dtypes[1])[::-1].copy()] if OPERANDS[operation] == 3 else []
-    with np.errstate(all="ignore"):  # the emulator warns, a device does not
-        found = computed(operation, *(cp.asarray(array) for array in (a, b, *more))).get()
+    with np.errstate(all="ignore"):  # the emulator warns, a GPU does not
+        got = computed(operation, *(cp.asarray(array) for array in (a, b, *more))).get()
     expected = computed(operation, a, b, *more)
-    assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
-    assert found.tobytes() == expected.tobytes()
+    assert (got.dtype, got.shape) == (expected.dtype, expected.shape)
+    assert got.tobytes() == expected.tobytes()
 
 
 # --- bad input --------------------------------------------------------------------------------------------------------
@@ -188,7 +188,7 @@ def test_unknown_operation_is_refused() -> None:
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("operation", ["add", "minimum", "multiply-add"])
 def test_one_planted_error_is_always_found(operation: str, dtype: str) -> None:
-    """A single bit of any element; bits of a NaN that leave it a NaN do not count."""
+    """A single flipped bit of any element; other payloads of a NaN do not count."""
     random = np.random.default_rng(1)
     arrays = [random.integers(0, 100, (20, 30)).astype(dtype) for _ in range(OPERANDS[operation])]
     arrays[0][:2, :7] = special(dtype)[:7]
@@ -196,8 +196,8 @@ def test_one_planted_error_is_always_found(operation: str, dtype: str) -> None:
     right = computed(operation, *arrays)
     region: Bounds = ((0, 20), (0, 30))
 
-    def details_of(found: NDArray[Any]) -> tuple[str, ...]:
-        return MAP.check(lambda n, _: arrays[n], found, region, specs, MapOptions(operation), random).details
+    def details_of(elements: NDArray[Any]) -> tuple[str, ...]:
+        return MAP.check(lambda n, _: arrays[n], elements, region, specs, MapOptions(operation), random).details
 
     assert details_of(right) == ()
     for _ in range(500 if dtype in ("int32", "float32", "float64") else 60):
@@ -219,11 +219,11 @@ def test_errors_are_located_in_the_whole_array() -> None:
     def read(number: int, bounds: Bounds) -> NDArray[Any]:
         return (a, b)[number][tuple(slice(*ends) for ends in bounds)]
 
-    found = (a + b)[5:7, 3:]
+    elements = (a + b)[5:7, 3:]
     options = MapOptions("add")
-    assert MAP.check(read, found, region, specs, options, np.random.default_rng()).details == ()
-    found[1, 2] += 1
-    checked = MAP.check(read, found, region, specs, options, np.random.default_rng())
+    assert MAP.check(read, elements, region, specs, options, np.random.default_rng()).details == ()
+    elements[1, 2] += 1
+    checked = MAP.check(read, elements, region, specs, options, np.random.default_rng())
     assert checked.details == ("element (6, 5): expected 190.0, got 191.0",)
     assert (checked.elements, checked.escape) == (54, 0.0)
 

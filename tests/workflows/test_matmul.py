@@ -46,10 +46,10 @@ def multiplied(folder: Path, a: Array, b: Array, dtype: str = "auto", **keywords
 @pytest.mark.parametrize(("dtype", "kind"), EVERY_KIND)
 def test_every_dtype_and_kind_is_right_by_its_own_check(tmp_path: Path, dtype: str, kind: str) -> None:
     a, b = factors(kind, dtype, 20, 33, 17)
-    found = multiplied(tmp_path, a, b)
-    same_bits(found, on_cpu(a, b))
+    got = multiplied(tmp_path, a, b)
+    same_bits(got, on_cpu(a, b))
     if dtype not in FLOATS:
-        assert found.dtype == np.int64 and (found == a.astype(object) @ b.astype(object)).all()
+        assert got.dtype == np.int64 and (got == a.astype(object) @ b.astype(object)).all()
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
@@ -57,17 +57,17 @@ def test_infinities_and_nan_are_those_of_numpy(tmp_path: Path, dtype: str) -> No
     a, b = strange(dtype, 40, 9, 30)
     with np.errstate(all="ignore"):
         theirs = a.astype(np.float64) @ b.astype(np.float64)
-    found, nonfinite = multiplied(tmp_path, a, b), ~np.isfinite(theirs)
+    got, nonfinite = multiplied(tmp_path, a, b), ~np.isfinite(theirs)
     assert nonfinite.any() and not nonfinite.all() and set(theirs[nonfinite & ~np.isnan(theirs)]) == {np.inf, -np.inf}
-    np.testing.assert_array_equal(found[nonfinite], theirs[nonfinite])
-    assert np.isfinite(found[~nonfinite]).all()
+    np.testing.assert_array_equal(got[nonfinite], theirs[nonfinite])
+    assert np.isfinite(got[~nonfinite]).all()
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_no_further_from_the_truth_than_blas(tmp_path: Path, dtype: str) -> None:
     a, b = factors("ordinary", dtype, 150, 200, 130)
     truth = a.astype(np.longdouble) @ b.astype(np.longdouble)
-    ours, theirs = (np.abs(found - truth).max() for found in (multiplied(tmp_path, a, b), a @ b))
+    ours, theirs = (np.abs(product - truth).max() for product in (multiplied(tmp_path, a, b), a @ b))
     assert ours < theirs
 
 
@@ -102,10 +102,10 @@ def test_shapes_are_those_of_numpy(tmp_path: Path, shape: Any, dtype: str, chunk
     random = generator(shape)
     a = random.integers(-50, 50, (inner,) if vector_a else (*of_a, rows, inner)).astype(dtype)
     b = random.integers(-50, 50, (inner,) if vector_b else (*of_b, inner, columns)).astype(dtype)
-    found = multiplied(tmp_path, a, b, chunk_bytes=chunk_bytes)
+    got = multiplied(tmp_path, a, b, chunk_bytes=chunk_bytes)
     expected = np.asarray(np.matmul(a, b))
-    assert found.shape == expected.shape and (found == expected).all()
-    assert found.dtype == ("int64" if dtype == "int32" else dtype)
+    assert got.shape == expected.shape and (got == expected).all()
+    assert got.dtype == ("int64" if dtype == "int32" else dtype)
 
 
 @pytest.mark.parametrize("elements", [1, 10, 100, 5000, 10**6])
@@ -125,8 +125,8 @@ def test_regions_cover_the_product_once(shape: Any, elements: int) -> None:
 def test_tiles_of_large_products_are_whole_blocks() -> None:
     specs = [Spec((4096, 100), np.dtype("float32")), Spec((100, 3000), np.dtype("float32"))]
     output = MATMUL.outline(specs, MatmulOptions())
-    found = [sizes(region) for region in MATMUL.regions(specs, output, MatmulOptions(), 10**6)]
-    assert found[0] == (896, 1024) and sum(rows * columns for rows, columns in found) == output.size
+    tiles = [sizes(region) for region in MATMUL.regions(specs, output, MatmulOptions(), 10**6)]
+    assert tiles[0] == (896, 1024) and sum(rows * columns for rows, columns in tiles) == output.size
 
 
 @pytest.mark.parametrize(

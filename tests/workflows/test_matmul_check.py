@@ -29,39 +29,39 @@ TRIALS = 250
 HIDDEN_TRIALS = 1000  # of a rate
 
 
-def checked(a: Array, b: Array, found: Array, seed: int) -> Checked:
+def checked(a: Array, b: Array, product: Array, seed: int) -> Checked:
     """The check's verdict on a product."""
 
     def read(number: int, bounds: Bounds) -> Array:
         return (a, b)[number][tuple(slice(*ends) for ends in bounds)]
 
     specs = [Spec(array.shape, array.dtype) for array in (a, b)]
-    region = tuple((0, length) for length in found.shape)
-    return MATMUL.check(read, found, region, specs, MatmulOptions(), np.random.default_rng(seed))
+    region = tuple((0, length) for length in product.shape)
+    return MATMUL.check(read, product, region, specs, MatmulOptions(), np.random.default_rng(seed))
 
 
-def noticed(a: Array, b: Array, found: Array) -> Array:
-    """Errors from which on a single wrong element is certainly found: twice the bound of its row, in its own scale."""
-    format = FORMATS[found.dtype.name]
-    check = FloatCheck(lambda: iter([(a, b)]), found, format, np.random.default_rng(0))
+def noticed(a: Array, b: Array, product: Array) -> Array:
+    """The least error at which a single wrong element is certainly caught: twice the bound of its row, in its scale."""
+    format = FORMATS[product.dtype.name]
+    check = FloatCheck(lambda: iter([(a, b)]), product, format, np.random.default_rng(0))
     scales = np.ldexp(1.0, check.scales[0]) * np.ldexp(1.0, check.scales[1])
     # Adding up rounds the error a little.
     return 2 * check.compare()[1] * scales / (1 - 2.0**-40)
 
 
-def planted(found: Array, place: tuple[int, ...], error: float) -> Array:
+def planted(product: Array, place: tuple[int, ...], error: float) -> Array:
     """A copy in which one element is off by at least this."""
-    wrong = found.copy()
-    value = np.array(float(found[place]) + error).astype(found.dtype)
-    while abs(float(value) - float(found[place])) < abs(error):
-        value = np.nextafter(value, np.array(np.copysign(np.inf, error), found.dtype))
+    wrong = product.copy()
+    value = np.array(float(product[place]) + error).astype(product.dtype)
+    while abs(float(value) - float(product[place])) < abs(error):
+        value = np.nextafter(value, np.array(np.copysign(np.inf, error), product.dtype))
     wrong[place] = value
     return wrong
 
 
 @pytest.fixture
 def nothing_recomputed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leaves errors to the sums with random vectors."""
+    """Leave all errors to the sums with random vectors."""
     monkeypatch.setattr(reference.Sample, "wrong", lambda *_: [])
 
 
@@ -72,17 +72,17 @@ def test_one_wrong_element_above_the_bound_is_always_found(dtype: str, kind: str
     a, b = factors(kind, dtype, 12, 40, 15)
     if kind in ("mixed", "blocks"):
         a, b = (np.ldexp(factor, -FORMATS[dtype].top // 2 - 4) for factor in (a, b))  # no sum overflows
-    found = on_cpu(a, b)
-    assert np.isfinite(found).all() and not checked(a, b, found, 0).details
-    least, random = noticed(a, b, found), generator("planted", dtype, kind)
+    product = on_cpu(a, b)
+    assert np.isfinite(product).all() and not checked(a, b, product, 0).details
+    least, random = noticed(a, b, product), generator("planted", dtype, kind)
     for trial in range(TRIALS):
-        place = tuple(int(random.integers(length)) for length in found.shape)
+        place = tuple(int(random.integers(length)) for length in product.shape)
         size = float(least[place]) * 2.0 ** random.choice([0, 0, 0.001, 1, 5, 20])
         size = max(size, float(np.finfo(dtype).smallest_subnormal))
         with np.errstate(over="ignore"):
-            wrong = planted(found, place, size * random.choice([-1, 1]))
+            wrong = planted(product, place, size * random.choice([-1, 1]))
         result = checked(a, b, wrong, trial)
-        assert result.details and result.elements == found.size, (place, size)
+        assert result.details and result.elements == product.size, (place, size)
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
@@ -120,15 +120,15 @@ def test_right_products_of_any_kinds_pass(dtype: str) -> None:
 def test_errors_that_hide_one_another_escape_no_more_often_than_stated(
     monkeypatch: pytest.MonkeyPatch, vectors: int
 ) -> None:
-    """Two errors of the same size in a row: half of the random signs hide them."""
+    """Two equal errors in a row: half of the random signs cancel them."""
     monkeypatch.setattr(freivalds, "VECTORS", vectors)
     monkeypatch.setattr(FloatCheck, "escape", 2.0**-vectors)
     a, b = factors("ordinary", "float64", 5, 30, 9)
-    found = on_cpu(a, b)
+    product = on_cpu(a, b)
     scale = np.ldexp(1.0, np.frexp(np.abs(b).max(0))[1])
     escaped = 0
     for trial in range(HIDDEN_TRIALS):
-        wrong = found.copy()
+        wrong = product.copy()
         wrong[trial % 5, 2] += scale[2]
         wrong[trial % 5, 7] -= scale[7]
         result = checked(a, b, wrong, trial)
@@ -142,14 +142,14 @@ def test_errors_that_hide_one_another_escape_no_more_often_than_stated(
 @pytest.mark.parametrize("dtype", INTEGERS)
 def test_one_wrong_integer_is_found(dtype: str) -> None:
     a, b = factors("mixed", dtype, 6, 33, 7)
-    found, random = on_cpu(a, b), generator("integers", dtype)
-    assert not checked(a, b, found, 0).details
+    product, random = on_cpu(a, b), generator("integers", dtype)
+    assert not checked(a, b, product, 0).details
     for trial in range(TRIALS):
-        wrong = found.copy()
-        place = tuple(int(random.integers(length)) for length in found.shape)
+        wrong = product.copy()
+        place = tuple(int(random.integers(length)) for length in product.shape)
         bit = np.int64(1) << random.integers(0, 64)
         wrong[place] = (wrong[place] ^ bit) if trial % 2 else random.integers(-(2**63), 2**63 - 1)
-        assert checked(a, b, wrong, trial).details, (place, wrong[place], found[place])
+        assert checked(a, b, wrong, trial).details, (place, wrong[place], product[place])
 
 
 @pytest.mark.usefixtures("nothing_recomputed")
@@ -166,27 +166,27 @@ def test_what_is_not_finite_is_looked_at_one_by_one(dtype: str) -> None:
     a, b = strange(dtype, 8, 9, 8)
     a[:3], b[:, :3] = np.finfo(dtype).max, np.finfo(dtype).max  # sums that are too large
     a[3], a[4, 4], b[5, 6] = 1, np.inf, np.nan
-    found = on_cpu(a, b)
-    assert not checked(a, b, found, 0).details and not np.isfinite(found).all() and np.isinf(found[0, 0])
-    nonfinite = np.argwhere(~np.isfinite(found))
+    product = on_cpu(a, b)
+    assert not checked(a, b, product, 0).details and not np.isfinite(product).all() and np.isinf(product[0, 0])
+    nonfinite = np.argwhere(~np.isfinite(product))
     for seed, place in enumerate(nonfinite.tolist()):
         for value in (0.0, np.finfo(dtype).max / 4, np.inf, -np.inf, np.nan):
-            wrong = found.copy()
+            wrong = product.copy()
             wrong[*place] = value
-            if repr(wrong[*place]) != repr(found[*place]):
-                assert checked(a, b, wrong, seed).details, (place, value, found[*place])
-    for place in np.argwhere(np.isfinite(found)).tolist():
+            if repr(wrong[*place]) != repr(product[*place]):
+                assert checked(a, b, wrong, seed).details, (place, value, product[*place])
+    for place in np.argwhere(np.isfinite(product)).tolist():
         for value in (np.inf, -np.inf, np.nan):
-            wrong = found.copy()
+            wrong = product.copy()
             wrong[*place] = value
             assert checked(a, b, wrong, 1).details, (place, value)
 
 
 def test_recomputed_elements_have_to_be_right_to_the_last_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     a, b = factors("ordinary", "float64", 2, 30, 2)
-    found = on_cpu(a, b)
-    found[1, 1] = np.nextafter(found[1, 1], 9)
-    details = [checked(a, b, found, seed).details for seed in range(20)]
+    product = on_cpu(a, b)
+    product[1, 1] = np.nextafter(product[1, 1], 9)
+    details = [checked(a, b, product, seed).details for seed in range(20)]
     assert any(details) and all("element [1, 1] of the region: expected" in lines[0] for lines in details if lines)
 
 
@@ -197,12 +197,12 @@ def test_stacks_are_checked_matrix_by_matrix(dtype: str) -> None:
     b = (9 * random.standard_normal((2, 5, 6))).astype(dtype)
     if dtype == "float32":
         a[1, 0, 2, 2] = np.inf
-    found = on_cpu(a, b)
-    assert not checked(a, b, found, 0).details
-    for seed, place in enumerate(np.ndindex(found.shape)):
-        wrong = found.copy()
-        wrong[place] = -wrong[place] if found[place] else 1
-        assert checked(a, b, wrong, seed).details or np.isnan(found[place])
+    product = on_cpu(a, b)
+    assert not checked(a, b, product, 0).details
+    for seed, place in enumerate(np.ndindex(product.shape)):
+        wrong = product.copy()
+        wrong[place] = -wrong[place] if product[place] else 1
+        assert checked(a, b, wrong, seed).details or np.isnan(product[place])
 
 
 @pytest.mark.parametrize("verify", ["full", "sample"])

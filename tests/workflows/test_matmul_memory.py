@@ -1,4 +1,4 @@
-"""Device memory of a product: the plan, what is really allocated, and a limit."""
+"""Device memory of a product: the plan, the actual allocations, and a limit."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.cases.matmul import factors, same_bits
 from workflows.matmul import COPIES, MATMUL, MatmulOptions
 from workflows.regions import Bounds, Spec, sizes
 
-SMALL = 1024  # bytes of counters, and of planes that begin at multiples of 16
+SMALL = 1024  # bytes of counters, and of padding planes to 16 bytes
 PAIRS = [("float16", "float16"), ("float32", "float32"), ("float64", "float64"), ("float32", "float64"),
          ("int8", "int8"), ("uint16", "int64")]  # fmt: skip
 
@@ -75,9 +75,9 @@ def test_no_more_is_allocated_than_planned(
         make = getattr(cp, name)
 
         def counted(shape: Any, dtype: Any = float, make: Any = make) -> Any:
-            found = make(shape, dtype)
-            taken.append(found.nbytes)
-            return found
+            got = make(shape, dtype)
+            taken.append(got.nbytes)
+            return got
 
         monkeypatch.setattr(cp, name, counted)
 
@@ -87,7 +87,7 @@ def test_no_more_is_allocated_than_planned(
     specs = [Spec(array.shape, array.dtype) for array in (a, b)]
     region = ((0, shape[0]), (0, shape[2]))
     MATMUL.compute(read, region, specs, MatmulOptions())
-    slabs = -(-shape[1] // 64)  # each of which is freed before the next one
+    slabs = -(-shape[1] // 64)  # each is freed before the next one
     assert max(taken) <= sum(taken) <= slabs * bytes_of(specs, region) + SMALL
 
 
@@ -104,12 +104,12 @@ def test_a_limit_of_device_memory_holds(tmp_path: Path, pair: tuple[str, str]) -
     for name, array in (("a", a), ("b", b)):
         np.save(tmp_path / f"{name}.npy", array)
         sources.append(open_source((str(tmp_path / f"{name}.npy"),), samples=False))
-    found = []
+    products = []
     for device in ("gpu", "cpu"):
         path = tmp_path / f"{device}.npy"
         run_array(MATMUL, MatmulOptions(), sources, str(path), Settings(Placement(device=device), verify="off",
                   device_memory_limit=2**26 if device == "gpu" else None))  # fmt: skip
-        found.append(np.load(path))
+        products.append(np.load(path))
         if device == "gpu":
             assert cupy.get_default_memory_pool().total_bytes() <= 2**26
-    same_bits(*found)
+    same_bits(*products)

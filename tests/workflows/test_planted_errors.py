@@ -1,4 +1,4 @@
-"""One wrong number planted in a partial is found as often as the verdict promises, by the tasks of a real run."""
+"""A wrong number planted in a partial is caught as often as the verdict promises, by the tasks of a real run."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from workflows.histogram import FINITE_RANGE, HISTOGRAM, HistogramOptions
 from workflows.reduce import OPERATIONS, REDUCE, ReduceOptions
 
 TRIALS = 300
-SAMPLED_TRIALS = 500  # of a rate, which fewer would not tell from another
+SAMPLED_TRIALS = 500  # per rate: fewer could not distinguish it from another
 SAMPLES = 3000
 ON_CPU = Placement(device="cpu")
 
@@ -50,9 +50,9 @@ def several_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @dataclass
 class Planted:
-    """A workflow whose compute goes wrong once: in the block, or the part of one, that has this sample of its chunk.
+    """A workflow whose compute is wrong once: in the block, or part of a block, with this sample of its chunk.
 
-    What is right is computed once for the same samples.
+    Right results are computed once for the same samples.
     """
 
     right: Any
@@ -91,30 +91,30 @@ def trial(workflow: Any, options: Any, chunk: Chunk, reference: Reference | None
 
 
 def all_are_found(workflow: Any, options: Any, source: Source, faults: Sequence[Fault], seed: int) -> None:
-    """With `--verify full` the right partial passes, and none that differs from it."""
+    """With `--verify full` only the right partial passes."""
     random = np.random.default_rng(seed)
     (chunk,) = plan(source, 2**30, "full", 0)
-    found, right = trial(workflow, options, chunk)
-    assert found is None
+    mismatch, right = trial(workflow, options, chunk)
+    assert mismatch is None
     reference = recompute_chunk(Pass((Job(workflow, options),), "cpu"), chunk)
     known: dict[bytes, Partial] = {}
     wrong = 0
     while wrong < TRIALS:
         fault = faults[random.integers(len(faults))]
         planted = Planted(workflow, int(random.integers(SAMPLES)), fault, random, known)
-        found, partial = trial(planted.workflow(), options, chunk, reference)
+        mismatch, partial = trial(planted.workflow(), options, chunk, reference)
         differs = not np.array_equal(partial, right)  # the minimum of one block may be wrong, but not that of all
-        assert (found is not None) == differs
+        assert (mismatch is not None) == differs
         wrong += differs
 
 
 def found_in_samples(workflow: Any, options: Any, source: Source, fault: Fault) -> tuple[int, float]:
-    """How many are found with `--verify sample`, with other samples each time, and how many the verdict promises.
+    """Number of errors caught with `--verify sample`, with new samples each time, and the number that is promised.
 
-    An error is found where the sample has it. Other errors may be seen by an invariant.
+    The check catches an error in sampled data; an invariant may catch others.
     """
     random = np.random.default_rng(8)
-    found, promised, variance = 0, 0.0, 0.0
+    caught, promised, variance = 0, 0.0, 0.0
     known: dict[bytes, Partial] = {}
     for seed in range(SAMPLED_TRIALS):
         chunks = plan(source, 1001 * source.dtype.itemsize, "sample", seed)
@@ -126,10 +126,10 @@ def found_in_samples(workflow: Any, options: Any, source: Source, fault: Fault) 
         mismatch, _ = trial(planted.workflow(), options, chunk)
         if 0 <= at - chunk.start - chunk.checked.start < chunk.checked.samples:
             assert mismatch
-        found += mismatch is not None
+        caught += mismatch is not None
         promised, variance = promised + share, variance + share * (1 - share)
-    assert found >= promised - 4 * math.sqrt(variance)
-    return found, promised + 4 * math.sqrt(variance)
+    assert caught >= promised - 4 * math.sqrt(variance)
+    return caught, promised + 4 * math.sqrt(variance)
 
 
 # --- reduce -----------------------------------------------------------------------------------------------------------
@@ -162,7 +162,7 @@ def off_by_an_ulp(at: slice) -> Fault:
 
 
 def faults_of(op: str) -> list[Fault]:
-    """The smallest errors in everything that a result of this operation depends on."""
+    """The smallest errors in every entry that the result of this operation depends on."""
     faults = [off_by(COUNTED, 1)]
     for at in WORDS.get(op, ()):
         faults += [off_by(range(at.start, at.stop), 1), off_by_an_ulp(at)]
@@ -187,17 +187,17 @@ def test_every_wrong_partial_of_a_reduction_is_found(op: str, dtype: str, tmp_pa
 @pytest.mark.parametrize("op", OPERATIONS)
 def test_a_sample_finds_wrong_reductions_as_often_as_it_says(op: str, tmp_path: Path) -> None:
     source = written(tmp_path, case("ordinary", "float32", SAMPLES))
-    # Of a sum the last bit of what it is rounded to; else the next number, or the next place.
+    # For a sum, the last bit of its rounded value; otherwise the next number or position.
     fault = faults_of(op)[2 if op in WORDS else 1 if op in ENTRIES else 0]
-    found, most = found_in_samples(REDUCE, ReduceOptions(op), source, fault)
-    assert found <= most or op == "count"  # of which invariants see most
+    caught, most = found_in_samples(REDUCE, ReduceOptions(op), source, fault)
+    assert caught <= most or op == "count"  # invariants catch most of these
 
 
 # --- histogram --------------------------------------------------------------------------------------------------------
 
 
 def moved(partial: Partial, random: np.random.Generator) -> None:
-    """One sample is counted in another bin, or beyond the ends, or as NaN, or comes from there."""
+    """One sample moves between two bins, including underflow, overflow and NaN."""
     source = random.choice(np.flatnonzero(partial))
     target = (source + random.integers(1, len(partial))) % len(partial)
     partial[source] -= 1
@@ -219,7 +219,7 @@ def swapped(partial: Partial, random: np.random.Generator) -> None:
 
 
 def histogram_source(folder: Path) -> tuple[Source, HistogramOptions]:
-    """With samples on both sides of the range, and NaN."""
+    """Samples on both sides of the range, and NaN."""
     samples = np.random.default_rng(5).normal(50, 40, SAMPLES).astype(np.float32)
     samples[::100] = np.nan
     return written(folder, samples), HistogramOptions(bins=20, range=(0.0, 100.0))
@@ -233,8 +233,8 @@ def test_every_wrong_count_is_found(fault: Fault, tmp_path: Path) -> None:
 
 def test_a_sample_finds_counts_that_moved_as_often_as_it_says(tmp_path: Path) -> None:
     source, options = histogram_source(tmp_path)
-    found, most = found_in_samples(HISTOGRAM, options, source, moved)
-    assert found <= most
+    caught, most = found_in_samples(HISTOGRAM, options, source, moved)
+    assert caught <= most
 
 
 @pytest.mark.parametrize("fault", [lost, counted_twice])

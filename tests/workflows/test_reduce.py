@@ -1,4 +1,4 @@
-"""`python -m pipeline reduce` from files to every form of output, however the work is cut; lies; bad input."""
+"""`python -m pipeline reduce` from files to every form of output, for all chunk sizes; planted errors; bad input."""
 
 from __future__ import annotations
 
@@ -56,11 +56,11 @@ def written(path: Path, samples: NDArray[Any]) -> str:
 
 def test_sample_file() -> None:
     samples = np.load(ECG)
-    found = reduced(ECG, "--op", EVERYTHING)
-    assert (found["sum"], found["count"], found["nan"]) == (int(samples.sum()), len(samples), 0)
-    assert (found["min"], found["max"]) == (samples.min(), samples.max())
-    assert (found["argmin"], found["argmax"]) == (samples.argmin(), samples.argmax())
-    assert found["std"] == pytest.approx(samples.std(), rel=1e-12) and found["std"] ** 2 == pytest.approx(found["var"])
+    got = reduced(ECG, "--op", EVERYTHING)
+    assert (got["sum"], got["count"], got["nan"]) == (int(samples.sum()), len(samples), 0)
+    assert (got["min"], got["max"]) == (samples.min(), samples.max())
+    assert (got["argmin"], got["argmax"]) == (samples.argmin(), samples.argmax())
+    assert got["std"] == pytest.approx(samples.std(), rel=1e-12) and got["std"] ** 2 == pytest.approx(got["var"])
     assert list(reduced(ECG)) == ["count", "sum", "mean", "std", "min", "max", "samples", "nan"]
 
 
@@ -110,8 +110,8 @@ def test_output_files(tmp_path: Path, suffix: str) -> None:
     if suffix == ".json":
         assert json.loads(target.read_text()) == expected
     elif suffix == ".npz":
-        with np.load(target) as found:
-            assert {name: found[name].item() for name in found} == expected
+        with np.load(target) as arrays:
+            assert {name: arrays[name].item() for name in arrays} == expected
     else:
         rows = list(csv.reader(target.read_text().splitlines()))
         assert rows == [["operation", "value"], *[[name, str(expected[name])] for name in ("sum", "mean", "argmax")]]
@@ -122,7 +122,7 @@ def test_panel() -> None:
     lines = done.stdout.splitlines()
     assert lines[0].startswith("reduce of ") and lines[2].split() == ["samples", "108,000"]
     assert "sum        107025651" in lines and lines[-1].startswith("verdict")
-    assert "▁" not in done.stdout  # there is no shape to draw
+    assert "▁" not in done.stdout  # there is nothing to draw
 
 
 def test_bad_options() -> None:
@@ -159,12 +159,12 @@ def test_one_wrong_bit_is_caught_and_named(tmp_path: Path, position: int, name: 
 @pytest.mark.parametrize("shape", [(0,), (3, 0)])
 @pytest.mark.parametrize("dtype", ["int16", ">f4", "float64", "uint64"])
 def test_empty_array(tmp_path: Path, dtype: str, shape: tuple[int, ...]) -> None:
-    """As in NumPy, but for extremes and their places, which there raise."""
+    """As in NumPy, except for extremes and their positions, for which NumPy raises."""
     array = np.zeros(shape, dtype)
     np.save(tmp_path / "a.npy", array)
-    found = reduced(str(tmp_path / "a.npy"), "--op", EVERYTHING)
+    values = reduced(str(tmp_path / "a.npy"), "--op", EVERYTHING)
     expected = {"sum": array.sum(), "norm": 0.0, "count": 0, "samples": 0, "nan": 0, "argmin": None, "argmax": None}
-    assert found == dict.fromkeys(("mean", "var", "std", "min", "max"), "nan") | expected
+    assert values == dict.fromkeys(("mean", "var", "std", "min", "max"), "nan") | expected
     assert pipeline.run("reduce", tmp_path / "a.npy", op="sum,count").values == {"sum": array.sum(), "count": 0}
 
 

@@ -1,4 +1,4 @@
-"""Stencils region by region: every boundary, dtype, axis and cut against the definition; every planted error named."""
+"""Stencils region by region against the definition: every boundary, dtype, axis and cut; planted errors are named."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def expected_by_integers(x: NDArray[Any], radius: int, boundary: str) -> NDArray
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_any_floats_any_cut(data: Any) -> None:
-    """Subnormal numbers, near the largest, of all exponents; in half of the examples also infinities and NaN."""
+    """Subnormal numbers, near the largest, of all exponents; infinities and NaN in half of the examples."""
     dtype = data.draw(st.sampled_from(FLOATS))
     special = data.draw(st.booleans())
     floats = st.floats(width=int(dtype[5:]), allow_nan=special, allow_infinity=special)
@@ -145,16 +145,16 @@ def test_weighted_sums_are_within_their_bound(seed: int, radius: int, dtype: str
     x, weights = numbers(dtype, 50, seed), numbers(dtype, 2 * radius + 1, seed + 1)
     got = in_regions(x, 20, radius=radius, weights=weights)
     unit = Fraction(1, 2 ** (24 if dtype == "float32" else 53)) * len(weights)
-    for found, window in zip(got.tolist(), windows(x, radius), strict=True):
+    for total, window in zip(got.tolist(), windows(x, radius), strict=True):
         terms = [Fraction(a) * Fraction(b) for a, b in zip(window.tolist(), weights.tolist(), strict=True)]
-        assert abs(Fraction(found) - sum(terms)) <= unit / (1 - unit) * sum(map(abs, terms))
+        assert abs(Fraction(total) - sum(terms)) <= unit / (1 - unit) * sum(map(abs, terms))
 
 
 # --- errors that the check reports ------------------------------------------------------------------------------------
 
 
 def planted(value: Any, random: np.random.Generator) -> Any:
-    """A wrong value: the nearest there is, or further off."""
+    """A wrong value: the next float, or one further off."""
     if value.dtype.kind != "f":
         return value.dtype.type(int(value) + int(random.choice([1, -1, 2**20, -(2**20)])))
     nearest = np.nextafter(value, value.dtype.type(random.choice([np.inf, -np.inf])))
@@ -173,14 +173,14 @@ def test_every_planted_error_is_found(case: str) -> None:
         x = numbers("float32" if case == "weighted" else case, (40, 7))
     right = in_regions(x, 60, **options)
     region = all_of(Spec(right.shape, right.dtype))
-    found = right.copy()
+    sums = right.copy()
     for _ in range(400):
-        place = tuple(random.integers(found.shape).tolist())
-        found[place] = planted(right[place], random)
-        details = wrong(x, found, region, **options)
+        place = tuple(random.integers(sums.shape).tolist())
+        sums[place] = planted(right[place], random)
+        details = wrong(x, sums, region, **options)
         assert len(details) == 1
-        assert f"element {place}: expected {right[place]}, got {found[place]}" == details[0]
-        found[place] = right[place]
+        assert f"element {place}: expected {right[place]}, got {sums[place]}" == details[0]
+        sums[place] = right[place]
 
 
 def test_a_sample_finds_an_error_as_often_as_it_covers_it() -> None:
@@ -190,11 +190,11 @@ def test_a_sample_finds_an_error_as_often_as_it_covers_it() -> None:
     right = in_regions(x, 512, radius=3)
     region, caught = ((0, 512),), 0
     for _ in range(1000):
-        found = right.copy()
+        sums = right.copy()
         place = int(random.integers(512))
-        found[place] = np.nextafter(found[place], np.inf)
+        sums[place] = np.nextafter(sums[place], np.inf)
         checked = part_of(region, random)
-        details = wrong(x, found, checked, radius=3)
+        details = wrong(x, sums, checked, radius=3)
         caught += bool(details)
         assert bool(details) == (checked[0][0] <= place < checked[0][1])
     assert abs(caught - 1000 / SAMPLED_SHARE) <= 4 * math.sqrt(1000 / SAMPLED_SHARE)
@@ -202,9 +202,9 @@ def test_a_sample_finds_an_error_as_often_as_it_covers_it() -> None:
 
 def test_many_errors_are_counted() -> None:
     x = np.arange(20)
-    found = in_regions(x, 20, radius=1)
-    found[4:9] += 1
-    assert wrong(x, found, ((0, 20),), radius=1) == (
+    sums = in_regions(x, 20, radius=1)
+    sums[4:9] += 1
+    assert wrong(x, sums, ((0, 20),), radius=1) == (
         "element (4,): expected 12, got 13", "element (5,): expected 15, got 16", "element (6,): expected 18, got 19",
         "2 more",
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Stencils from file to file: several files, chunks, the path through a GPU; errors leave no output behind."""
+"""Stencils from file to file: several files, chunks, on a GPU; errors leave no output behind."""
 
 from __future__ import annotations
 

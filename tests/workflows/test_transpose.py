@@ -69,9 +69,9 @@ def test_result_is_that_of_numpy(
     array = random_bits(shape, dtype)
     stored = array.astype(array.dtype.newbyteorder(">" if big else "<"), order="F" if fortran else "C")
     outcome = transposed(tmp_path, stored, suffix=suffix, chunk_bytes=chunk_bytes, verify="full")
-    found = outcome.result.array
-    assert found.dtype == stored.dtype
-    assert bits(np.asarray(found)) == bits(np.transpose(stored))
+    got = outcome.result.array
+    assert got.dtype == stored.dtype
+    assert bits(np.asarray(got)) == bits(np.transpose(stored))
     assert outcome.verdict.checked == outcome.verdict.samples == array.size
 
 
@@ -151,18 +151,18 @@ def cut(shape: tuple[int, ...], elements: int) -> list[Bounds]:
     ],
 )
 def test_regions_are_long_in_both_orders(shape: tuple[int, ...], elements: int, expected: tuple[int, ...]) -> None:
-    found = cut(shape, elements)
-    assert sizes(found[0]) == expected
+    regions = cut(shape, elements)
+    assert sizes(regions[0]) == expected
     assert math.prod(expected) <= elements
-    assert sum(math.prod(sizes(region)) for region in found) == math.prod(shape)
+    assert sum(math.prod(sizes(region)) for region in regions) == math.prod(shape)
 
 
 @pytest.mark.parametrize(("side", "whole"), [(2**14, True), (2**15, True), (2**15 + 2**12, False)])
 def test_whole_rows_are_read_where_written_runs_are_long_enough(side: int, whole: bool) -> None:
     """2**28 elements of 4 bytes, written in byte runs of 64 KiB, of 32 KiB, and of less."""
-    found = cut((2**17, side), 2**28)[0]
-    assert (found[0] == (0, side)) == whole
-    assert not whole or found[1] == (0, 2**28 // side)
+    region = cut((2**17, side), 2**28)[0]
+    assert (region[0] == (0, side)) == whole
+    assert not whole or region[1] == (0, 2**28 // side)
 
 
 @settings(max_examples=80, deadline=None)
@@ -198,9 +198,9 @@ def test_regions_are_aligned_for_the_kernel() -> None:
 @pytest.mark.parametrize("dtype", ["uint8", "V3", "int16", "float32", "float64", "complex128", "S20"])
 def test_cpu(shape: tuple[int, ...], dtype: str) -> None:
     array = random_bits(shape, dtype)
-    found = transpose_cpu(array)
-    assert found.flags.c_contiguous and found.dtype == array.dtype
-    assert bits(found) == bits(array.T)
+    got = transpose_cpu(array)
+    assert got.flags.c_contiguous and got.dtype == array.dtype
+    assert bits(got) == bits(array.T)
 
 
 @pytest.mark.gpu
@@ -209,9 +209,9 @@ def test_cpu(shape: tuple[int, ...], dtype: str) -> None:
 def test_device(cp: Any, shape: tuple[int, ...], dtype: str) -> None:
     array = random_bits(shape, dtype)
     region: Bounds = tuple((0, length) for length in shape[::-1])
-    found = TRANSPOSE.compute([cp.asarray(array)], region, [Spec(shape, array.dtype)], OPTIONS)
-    assert found.dtype == array.dtype and found.flags.c_contiguous
-    assert bits(found.get()) == bits(array.T)
+    got = TRANSPOSE.compute([cp.asarray(array)], region, [Spec(shape, array.dtype)], OPTIONS)
+    assert got.dtype == array.dtype and got.flags.c_contiguous
+    assert bits(got.get()) == bits(array.T)
 
 
 @pytest.mark.gpu
@@ -220,19 +220,19 @@ def test_device(cp: Any, shape: tuple[int, ...], dtype: str) -> None:
 def test_device_moves_bytes(cp: Any, shape: tuple[int, ...], itemsize: int) -> None:
     """Dtypes that CuPy does not have are passed as bytes."""
     array = random_bits((*shape, itemsize), "uint8")
-    found = reverse_axes(cp.asarray(array), as_bytes=True)
-    assert found.dtype == np.uint8 and found.flags.c_contiguous
+    got = reverse_axes(cp.asarray(array), as_bytes=True)
+    assert got.dtype == np.uint8 and got.flags.c_contiguous
     axes = range(len(shape))
-    assert bits(found.get()) == bits(array.transpose(*axes[::-1], len(axes)))
+    assert bits(got.get()) == bits(array.transpose(*axes[::-1], len(axes)))
 
 
 # --- the check --------------------------------------------------------------------------------------------------------
 
 
-def checked(array: NDArray[Any], found: NDArray[Any], seed: int = 0) -> Checked:
-    region: Bounds = tuple((100, 100 + length) for length in found.shape)
+def checked(array: NDArray[Any], transposed: NDArray[Any], seed: int = 0) -> Checked:
+    region: Bounds = tuple((100, 100 + length) for length in transposed.shape)
     random = np.random.default_rng(seed)
-    return TRANSPOSE.check(lambda *_: array, found, region, [Spec(array.shape, array.dtype)], OPTIONS, random)
+    return TRANSPOSE.check(lambda *_: array, transposed, region, [Spec(array.shape, array.dtype)], OPTIONS, random)
 
 
 @pytest.mark.parametrize("shape", [(50, 60), (7, 900), (900,), (9, 20, 40), (2, 2, 300), (1, 1), ()])

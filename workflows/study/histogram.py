@@ -103,8 +103,8 @@ def _ms(rows: list[Row], variant: str, table: str | None = None) -> float:
 
 def slices_alike(rows: list[Row]) -> tuple[bool, str]:
     """Holds if the slowest slice takes at most a tenth longer than the fastest."""
-    found = [row for row in rows if (row.case.table, row.case.variant) == (GLOBAL, "global_atomics") and row.ms]
-    times = {row.case.parameters["slice"]: row.ms or math.nan for row in found}
+    timed = [row for row in rows if (row.case.table, row.case.variant) == (GLOBAL, "global_atomics") and row.ms]
+    times = {row.case.parameters["slice"]: row.ms or math.nan for row in timed}
     if len(times) < 2:
         raise KeyError("fewer than two slices were timed")
     numbers = ", ".join(f"slice {length}: {ms:.4g} ms" for length, ms in times.items())

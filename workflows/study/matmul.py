@@ -124,10 +124,10 @@ def _block(row: Row) -> tuple[int, int]:
 
 def _timed(rows: list[Row], group: Group) -> list[Row]:
     """Timed rows of a group; KeyError where there are none."""
-    found = [row for row in rows if (row.case.table, row.case.variant) == group and row.ms]
-    if not found:
+    timed = [row for row in rows if (row.case.table, row.case.variant) == group and row.ms]
+    if not timed:
         raise KeyError(f"no timed row of {group[1]} in {group[0]}")
-    return found
+    return timed
 
 
 def _fastest(rows: list[Row], group: Group) -> Row:
@@ -196,10 +196,10 @@ def _squares(group: Group, grows: Callable[[list[float]], bool]) -> Judge:
 
 
 def _512_does_not_fit(rows: list[Row]) -> tuple[bool, str]:
-    found = [row for row in rows if (row.case.table, row.case.variant) == SMALL_WHOLE and row.case.sizes[0] == 512]
-    if not found:
+    rows_512 = [row for row in rows if (row.case.table, row.case.variant) == SMALL_WHOLE and row.case.sizes[0] == 512]
+    if not rows_512:
         raise KeyError("no row of whole_rows at 512")
-    return found[0].ms is None, found[0].note or f"it fits: {_rate(found[0]):,.0f} GFLOP/s"
+    return rows_512[0].ms is None, rows_512[0].note or f"it fits: {_rate(rows_512[0]):,.0f} GFLOP/s"
 
 
 def _unrolling_changes_little(rows: list[Row]) -> tuple[bool, str]:

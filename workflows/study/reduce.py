@@ -133,10 +133,10 @@ def _range(ratios: list[float]) -> str:
 
 
 def _some(rows: list[Row], what: str, chosen: Callable[[Row], bool]) -> list[Row]:
-    found = [row for row in rows if chosen(row)]
-    if not found:
+    some = [row for row in rows if chosen(row)]
+    if not some:
         raise KeyError(f"no rows of {what}")
-    return found
+    return some
 
 
 def _modulo_is_slow(rows: list[Row]) -> tuple[bool, str]:
@@ -183,9 +183,9 @@ def _guard_is_needed(rows: list[Row]) -> tuple[bool, str]:
 
 
 def _barrier_is_needed(rows: list[Row]) -> tuple[bool, str]:
-    found = _some(rows, "missing_barrier", lambda row: row.case.variant == "missing_barrier")
-    caught = sum(row.verified for row in found)
-    return caught == len(found), f"caught in {caught} of {len(found)} cases: {found[0].note}"
+    broken = _some(rows, "missing_barrier", lambda row: row.case.variant == "missing_barrier")
+    caught = sum(row.verified for row in broken)
+    return caught == len(broken), f"caught in {caught} of {len(broken)} cases: {broken[0].note}"
 
 
 def _any_size_works(rows: list[Row]) -> tuple[bool, str]:

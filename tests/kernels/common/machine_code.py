@@ -1,4 +1,4 @@
-"""Machine code of every kernel that a wrapper can ask for, for every architecture, and what it takes of a GPU."""
+"""Compiles every kernel that a wrapper can request, for every architecture, and reports its resource usage."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tests.kernels.common.machine_limits import Taken, allowed_for, excesses
 from tests.kernels.common.test_nvrtc import ORDER, SHARED, histogram_instances
 
 ARCHITECTURES = tuple(SHARED)
-# Of the same instructions and limits as another, from which no source tells it: one instance of each kernel is enough.
+# Same instructions and limits as another one, and no source distinguishes them: one instance per kernel is enough.
 TWINS = {"sm_89": "sm_86"}
 
 
@@ -42,70 +42,70 @@ def _map_study() -> list[str]:
 
 
 def _matmul() -> list[str]:
-    found = []
+    names = []
     for c_type in matmul.C_TYPES.values():
         for name in ("blocks_1d", "blocks_2d", "uncoalesced", "unrolled", "whole_rows", "past_the_end"):
-            found.append(f"{name}<{c_type}>")
+            names.append(f"{name}<{c_type}>")
         for width in matmul.WIDTHS:
-            found += [f"shared_tile<{c_type}, {width}>", f"missing_barrier<{c_type}, {width}>"]
+            names += [f"shared_tile<{c_type}, {width}>", f"missing_barrier<{c_type}, {width}>"]
         for micro in matmul.MICROS:
-            found += [f"register_tiled<{c_type}, {micro}, {aligned}>" for aligned in ("true", "false")]
-    return found
+            names += [f"register_tiled<{c_type}, {micro}, {aligned}>" for aligned in ("true", "false")]
+    return names
 
 
 def _reduction() -> list[str]:
-    found = ["float_drift"]
+    names = ["float_drift"]
     for name in reduce.INSTANCES:
         operations = {"atomic_max": ("Max",), "float_drift": ()}.get(name, ("Sum", "Max"))
-        found += [f"{name}<{op}<{c_type}>>" for op in operations for c_type in reduce.COURSE_TYPES.values()]
-    return found
+        names += [f"{name}<{op}<{c_type}>>" for op in operations for c_type in reduce.COURSE_TYPES.values()]
+    return names
 
 
 def _stencil() -> list[str]:
-    found = []
+    names = []
     for c_type in stencil.COURSE_TYPES.values():
-        found += [f"global_memory<{c_type}>", f"past_the_end<{c_type}>"]
-        found += [f"shared_halo<{c_type}, {barrier}>" for barrier in ("true", "false")]
-    return found
+        names += [f"global_memory<{c_type}>", f"past_the_end<{c_type}>"]
+        names += [f"shared_halo<{c_type}, {barrier}>" for barrier in ("true", "false")]
+    return names
 
 
 def _transpose_study() -> list[str]:
-    found = []
+    names = []
     for c_type in transpose.UINT_OF_SIZE.values():
-        found += [f"{name}<{c_type}, 32>" for name in ("missing_barrier", "past_the_end")]
+        names += [f"{name}<{c_type}, 32>" for name in ("missing_barrier", "past_the_end")]
         for tile in transpose_study.TILES:
-            found += [f"{name}<{c_type}, {tile}>" for name in ("naive", "shared_tile", "padded_tile")]
-    return found
+            names += [f"{name}<{c_type}, {tile}>" for name in ("naive", "shared_tile", "padded_tile")]
+    return names
 
 
 def _reduce(architecture: str) -> list[str]:
-    """All of them on one architecture; on the others those that compute everything, which have all parts."""
+    """All of them on one architecture; on the others those that compute everything, so contain all parts."""
     return [name for name in reduce_device.INSTANCES
             if architecture == device.HOPPER or "<" not in name or name.endswith(", 7>")]  # fmt: skip
 
 
 def _residue(architecture: str) -> list[str]:
-    """One of each kind, and on one architecture more: splitting into the fewest and the most moduli that a dtype needs,
-    putting together from any number. Other numbers of moduli make no other code, but loops of other lengths."""
-    found = list(residue.INSTANCES)
+    """One of each kind. On one architecture also splits into the fewest and the most moduli that a dtype needs, and
+    reconstruction from any number: other numbers of moduli only change loop lengths."""
+    names = list(residue.INSTANCES)
     if architecture != device.HOPPER:
-        return found
-    found += [tiles.HOPPER.kernel]
+        return names
+    names += [tiles.HOPPER.kernel]
     for name, c_type in residue.C_TYPES.items():
         own = bits_of(np.dtype(name))
         others = (own, own) if name in FORMATS else (7, 64)
         counts = [moduli_for(own + other, inner) for other, inner in zip(others, (1, MOST_PRODUCTS), strict=True)]
-        found += [
+        names += [
             f"split<{c_type}, {count}, {columns}, {in_pieces}>"
             for count, columns in zip(counts, ("true", "false"), strict=True)
             for in_pieces in ("true", "false")
         ]
         if name in FORMATS:
-            found += [f"finish_floats<{c_type}, {count}>" for count in range(counts[0], counts[1] + 1)]
+            names += [f"finish_floats<{c_type}, {count}>" for count in range(counts[0], counts[1] + 1)]
     least, most = moduli_for(14, 1), moduli_for(128, MOST_PRODUCTS)
-    found += [f"finish_integers<i64, {count}>" for count in range(least, most + 1)]
-    found += [f"finish_integers<int, {count}>" for count in (least, most)]
-    return list(dict.fromkeys(found))
+    names += [f"finish_integers<i64, {count}>" for count in range(least, most + 1)]
+    names += [f"finish_integers<int, {count}>" for count in (least, most)]
+    return list(dict.fromkeys(names))
 
 
 def _small(architecture: str) -> list[str]:
@@ -121,7 +121,7 @@ def _stencil_gpu(architecture: str) -> list[str]:
             if architecture == device.HOPPER or "few_taps" not in name or name.endswith(ends)]  # fmt: skip
 
 
-# By the stem of the source, what its wrappers can ask for on an architecture.
+# By the stem of the source, the instances that its wrappers can request on an architecture.
 INSTANCES: dict[str, Callable[[str], list[str]]] = {
     "histogram/gpu": lambda architecture: sorted({*histogram_instances(architecture)}),
     "study/histogram": lambda _: sorted(ladder.INSTANCES.values()),
@@ -141,12 +141,12 @@ INSTANCES: dict[str, Callable[[str], list[str]]] = {
     "transpose/strided_copy": lambda _: list(strided_copy.INSTANCES),
     "study/roofline": lambda _: list(roofline.INSTANCES),
 }
-# What takes longest comes first.
+# The longest first.
 TASKS = [(stem, architecture) for stem in INSTANCES for architecture in ORDER if INSTANCES[stem](architecture)]
 
 
 def instances_of(stem: str, architecture: str) -> list[str]:
-    """Those that are compiled."""
+    """The instances that are compiled."""
     every = INSTANCES[stem](architecture)
     if architecture not in TWINS:
         return every
@@ -155,7 +155,7 @@ def instances_of(stem: str, architecture: str) -> list[str]:
 
 
 def inputs() -> dict[str, str]:
-    """Hash of what the machine code of a source, and the verdict on it, depend on besides the compiler."""
+    """Hash of everything but the compiler that decides the machine code of a source and the verdict on it."""
     how = function_texts(_compile, excesses, nvrtc.compile_source, _resources), nvrtc.OPTIONS, SHARED
     return {
         stem: digest(
@@ -174,7 +174,7 @@ def inputs() -> dict[str, str]:
 
 
 def compiled(stem: str, architecture: str) -> tuple[str, dict[str, Taken]]:
-    """What the compiler says, and what each instance takes; kept by content, so that it is compiled once."""
+    """The compiler's log and the resource usage of each instance; cached by content, so that it is compiled once."""
     from cuda.bindings import nvrtc as bindings
 
     instances = instances_of(stem, architecture)
@@ -191,8 +191,8 @@ def compiled(stem: str, architecture: str) -> tuple[str, dict[str, Taken]]:
 
 
 def _compile(stem: str, instances: list[str], architecture: str) -> tuple[str, dict[str, Taken]]:
-    """All instances in one program. What else is in it changes a little which registers are used: an instance that does
-    not do with them is looked at again by itself, which is how it is compiled for a launch."""
+    """Compile all instances in one program. The other instances slightly affect register allocation, so one that spills
+    is compiled again by itself, as it is for a launch."""
     names, cubin, log = nvrtc.compile_source(source_of(stem), instances, architecture)
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)

@@ -1,4 +1,4 @@
-"""What a kernel may take of a GPU: what the launch bounds of its source assume."""
+"""Limits on the resources of a kernel: those that the launch bounds of its source assume."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from tests.kernels.common.test_nvrtc import SHARED
 
-REGISTERS = 65536  # of a multiprocessor of any architecture
+REGISTERS = 65536  # per multiprocessor, on every architecture
 # Multiprocessors that hold 2048 threads; the others hold 1024 or 1536.
 LARGE = ("sm_80", "sm_90a", "sm_100")
-# Kernels that jobs run: threads of a block, and blocks that a multiprocessor is to hold at least.
+# Kernels that jobs run, by source.
 PRODUCTION = {
     "histogram/gpu": r"histogram_\w+", "reduce/gpu": r"moments|combine|place", "study/matmul": "register_tiled",
     "study/stencil": "", "transpose/gpu": "production", "study/reduce": "", "map/gpu": "production",
@@ -18,17 +18,17 @@ PRODUCTION = {
     "matmul/small_k": r"\w+", "matmul/small": r"\w+",
     "stencil/gpu": r"\w+", "transpose/strided_copy": r"\w+", "transpose/unaligned": r"\w+",
 }  # fmt: skip
-# Kernels that keep in local memory what they seldom need: bytes per thread at most.
+# Kernels that keep rarely used values in local memory: maximal bytes per thread.
 SELDOM = {
     ("matmul/small", "multiply_small"): 32,
     ("matmul/small_k", "multiply_small_k"): 32,
     ("reduce/gpu", "moments"): 24,
 }
-ON_HOPPER = {"matmul/small_k"}  # alone
+ON_HOPPER = {"matmul/small_k"}  # only
 
 
 def launch(stem: str, instance: str, architecture: str) -> tuple[int, int]:
-    """Threads of a block and blocks of a multiprocessor, as the launch bounds of the source say."""
+    """Threads per block and blocks per multiprocessor, from the launch bounds of the source."""
     kernel, _, rest = instance.partition("<")
     if kernel == "register_tiled":
         c_type, micro, _ = rest.split(", ")
@@ -54,13 +54,13 @@ def launch(stem: str, instance: str, architecture: str) -> tuple[int, int]:
         rows, columns, of_warp, across, _ = map(int, rest.rstrip(">").split(", "))
         return 32 * (rows // of_warp) * (columns // across), 1
     if kernel == "multiply_warpgroups":
-        return 384, 1  # those that bring copies count as a whole warpgroup
+        return 384, 1  # the copying warps count as a whole warpgroup
     if stem == "matmul/gpu":
         c_type, count = (rest.rstrip(">") + ", ").split(", ")[:2]
         if kernel == "split":
             return 256, 4
         if kernel == "dot_products":
-            return 256, 1 if architecture == "sm_75" else 2  # whose shared memory holds no more
+            return 256, 1 if architecture == "sm_75" else 2  # limited by shared memory
         return 256, 1 if not kernel.startswith("finish") else 2 if (kernel, count) == ("finish_integers", "21") else 3
     if stem == "stencil/gpu":
         c_type, *others = rest.rstrip(">").split(", ")
@@ -85,16 +85,16 @@ def launch(stem: str, instance: str, architecture: str) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class Taken:
-    """What a kernel takes.
+    """Resource usage of a kernel.
 
     Attributes
     ----------
     registers
         Per thread.
     local
-        Bytes of local memory per thread, the stack included: what does not fit in registers.
+        Bytes of local memory per thread, including the stack: spilled registers.
     shared
-        Bytes of shared memory that it declares itself, per block.
+        Bytes of static shared memory per block.
     """
 
     registers: int
@@ -104,8 +104,8 @@ class Taken:
 
 @dataclass(frozen=True)
 class Allowed:
-    """What a kernel that jobs run may take: bytes of local memory per thread, and so much that blocks of so many
-    threads fit on a multiprocessor together."""
+    """Limits for a production kernel: bytes of local memory per thread, and so few registers that `blocks` blocks of
+    `threads` threads are resident on a multiprocessor."""
 
     local: int
     threads: int
@@ -113,7 +113,7 @@ class Allowed:
 
 
 def allowed_for(stem: str, instance: str, architecture: str) -> Allowed | None:
-    """None for a kernel that no job runs."""
+    """The limits; None for a kernel that no job runs."""
     kernel = instance.partition("<")[0]
     if not re.fullmatch(PRODUCTION[stem], kernel):
         return None
@@ -121,25 +121,23 @@ def allowed_for(stem: str, instance: str, architecture: str) -> Allowed | None:
 
 
 def excesses(stem: str, architecture: str, kernels: dict[str, Taken]) -> list[str]:
-    """Kernel, architecture, limit and value of everything that is too much."""
-    found = []
+    """Kernel, architecture, limit and value wherever a limit is exceeded."""
+    over = []
     for instance, taken in kernels.items():
         what = f"kernels/{stem}.cu, {instance}, {architecture}"
         if taken.shared > 48 * 1024:
-            found.append(f"{what}: expected at most 49152 bytes of static shared memory, takes {taken.shared}")
+            over.append(f"{what}: expected at most 49152 bytes of static shared memory, takes {taken.shared}")
         allowed = allowed_for(stem, instance, architecture)
         if allowed is None:
             continue
         if taken.local > allowed.local:
-            found.append(
-                f"{what}: expected everything in registers, {taken.local} bytes per thread are in local memory"
-            )
+            over.append(f"{what}: expected everything in registers, {taken.local} bytes per thread are in local memory")
         threads, blocks = allowed.threads, allowed.blocks
         most = REGISTERS // (threads * blocks) // 8 * 8
         if taken.registers > most:
-            found.append(f"{what}: expected at most {most} registers for {blocks} x {threads} threads, "
-                         f"takes {taken.registers}")  # fmt: skip
+            over.append(f"{what}: expected at most {most} registers for {blocks} x {threads} threads, "
+                        f"takes {taken.registers}")  # fmt: skip
         if taken.shared * blocks > SHARED[architecture] * 1024:
-            found.append(f"{what}: expected {blocks} blocks to fit into {SHARED[architecture]} KiB of shared memory, "
-                         f"each takes {taken.shared} bytes")  # fmt: skip
-    return found
+            over.append(f"{what}: expected {blocks} blocks to fit into {SHARED[architecture]} KiB of shared memory, "
+                        f"each takes {taken.shared} bytes")  # fmt: skip
+    return over

@@ -1,4 +1,4 @@
-"""C++ kernels of the CPU: how they are compiled and kept, and what happens where they cannot be."""
+"""C++ kernels for the CPU: how they are compiled and cached, and the fallback without a compiler."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ SOURCE = '#include "more.hpp"\nextern "C" int answer() { return %d + MORE; }'
 
 
 def forget() -> None:
-    """As in a process that has loaded nothing."""
+    """Clear the caches, as in a process that has loaded nothing."""
     for function in (cxx._library, cxx.compiler, cxx.features):
         function.cache_clear()
 
 
 @pytest.fixture
 def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder of sources of its own, with a function to compile; nothing compiled is kept beyond the test."""
+    """A private folder of sources with a function to compile; compiled code is not kept after the test."""
     if cxx.compiler() is None:
         if os.environ.get("CI") == "true":
             raise RuntimeError("expected a C++ compiler")
@@ -46,14 +46,14 @@ def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 @pytest.fixture
 def runs(monkeypatch: pytest.MonkeyPatch) -> list[Sequence[str]]:
     """Command lines of compilers that were run."""
-    found: list[Sequence[str]] = []
+    commands: list[Sequence[str]] = []
     run = cxx._run
-    monkeypatch.setattr(cxx, "_run", lambda command: (found.append(command), run(command)))
-    return found
+    monkeypatch.setattr(cxx, "_run", lambda command: (commands.append(command), run(command)))
+    return commands
 
 
 def answer(sources: Path) -> int | None:
-    """What the function says, in a process that has loaded nothing."""
+    """Result of the function in a process that has loaded nothing."""
     forget()
     library = cxx.library(sources / "answer.cpp")
     return None if library is None else int(library.answer())
@@ -92,7 +92,7 @@ def test_it_is_compiled_once(sources: Path, runs: list[Sequence[str]]) -> None:
 def test_whatever_it_is_made_from_is_told_apart(
     sources: Path, runs: list[Sequence[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Source, headers, options, the CPU, the compiler and its words."""
+    """Source, headers, options, the CPU, the compiler and its arguments."""
     assert answer(sources) == 42
     (sources / "more.hpp").write_text("enum { MORE = 2 };")
     assert answer(sources) == 44
@@ -118,7 +118,7 @@ def test_whatever_it_is_made_from_is_told_apart(
 
 @pytest.mark.parametrize("left", [0, 1, cxx.SEAL, -cxx.SEAL, -1])
 def test_library_that_was_cut_short_is_compiled_again(sources: Path, runs: list[Sequence[str]], left: int) -> None:
-    """To load it might end the process."""
+    """Loading it might crash the process."""
     subprocess.run(elsewhere(sources), check=True)
     (path,) = kept(sources)
     content = path.read_bytes()
@@ -147,7 +147,7 @@ def test_compiler_that_fails_says_nothing(
     assert answer(sources) is None
     monkeypatch.setenv("CXX", script(sources, "echo said; echo cried >&2; exit 3"))
     assert answer(sources) is None
-    monkeypatch.setenv("CXX", script(sources, "exit 0"))  # and nothing is made
+    monkeypatch.setenv("CXX", script(sources, "exit 0"))  # and nothing is created
     assert answer(sources) is None
     monkeypatch.setenv("CXX", script(sources, 'while [ "$1" != -o ]; do shift; done; echo text > "$2"'))  # no library
     assert answer(sources) is None
@@ -173,12 +173,12 @@ def test_processes_compile_at_the_same_time(sources: Path) -> None:
 
 
 def test_features_are_those_of_one_processor() -> None:
-    found = cxx.features()
-    assert found.count("\n") <= 1 and len(found) > len(os.uname().machine)
+    got = cxx.features()
+    assert got.count("\n") <= 1 and len(got) > len(os.uname().machine)
 
 
 def test_kernels_are_compiled_here() -> None:
-    """Where there is a compiler; without a warning."""
+    """Without a warning, if there is a compiler."""
     words = cxx.compiler()
     if words is None:
         pytest.skip("no C++ compiler")

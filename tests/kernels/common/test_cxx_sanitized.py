@@ -1,4 +1,4 @@
-"""Compiled kernels of the CPU in processes of their own: with sanitizers, and for CPUs with fewer features."""
+"""Compiled CPU kernels in separate processes: under sanitizers, and built for older CPUs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def units(name: str) -> list[tuple[str, str]]:
 
 @pytest.mark.recorded(CXX, units("sanitized"))
 def test_all_cases_are_clean(due: Due) -> None:
-    """Under AddressSanitizer and UndefinedBehaviorSanitizer, which end the process where they find something."""
+    """Under AddressSanitizer and UndefinedBehaviorSanitizer, which abort at the first finding."""
     words = cxx.compiler()
     asked = [*words, "-print-file-name=libasan.so"] if words else ["false"]
     library = subprocess.run(asked, capture_output=True, text=True).stdout.strip()
@@ -47,7 +47,7 @@ def test_all_cases_are_clean(due: Due) -> None:
         if os.environ.get("CI") == "true":
             raise RuntimeError("expected a compiler with AddressSanitizer")
         pytest.skip("no compiler with AddressSanitizer")
-    # Python itself leaks: it ends without freeing.
+    # Python itself does not free everything at exit.
     variables = {"ASAN_OPTIONS": "detect_leaks=0", "UBSAN_OPTIONS": "print_stacktrace=1", "LD_PRELOAD": library}
     run(due, "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", **variables)
 
@@ -58,7 +58,7 @@ def test_all_cases_are_clean(due: Due) -> None:
     [pytest.param(name, marks=pytest.mark.recorded(CXX, units(name))) for name in ("x86-64", "x86-64-v3")],
 )
 def test_vectors_of_other_cpus(architecture: str, due: Due) -> None:
-    """Of 16 bytes, without a fused multiply-add, and of 32 bytes."""
+    """16-byte vectors without fused multiply-add, and 32-byte vectors."""
     if cxx.compiler() is None:
         pytest.skip("no C++ compiler")
     if architecture == "x86-64-v3" and " avx2 " not in cxx.features():

@@ -1,4 +1,4 @@
-"""Every kernel compiles for every GPU without a warning, and takes no more of one than it was built to take."""
+"""Every kernel compiles for every GPU without a warning and stays within its resource limits."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Futures = dict[tuple[str, str], "Future[tuple[str, dict[str, Taken]]]"]
 
 @pytest.fixture(scope="module")
 def futures(request: pytest.FixtureRequest) -> Iterator[Futures]:
-    """Of the tasks of this run; in processes, because NVRTC lets threads wait for each other."""
+    """Results of this run's compilations, in processes, because NVRTC serializes threads."""
     require_compiler()
     calls = [item.callspec.params for item in request.session.items if getattr(item, "callspec", None)]
     tasks = [(call["stem"], call["architecture"]) for call in calls if {"stem", "architecture"} <= call.keys()]
@@ -40,7 +40,7 @@ def futures(request: pytest.FixtureRequest) -> Iterator[Futures]:
         yield {task: pool.submit(compiled, *task) for task in tasks if task in TASKS}
 
 
-@pytest.mark.timeout(600)  # the first one waits for most of it, on a busy machine for minutes
+@pytest.mark.timeout(600)  # the first test waits for most compilations, minutes on a busy machine
 @pytest.mark.parametrize(
     ("stem", "architecture"), [pytest.param(*task, marks=pytest.mark.recorded(MACHINE_CODE, [task])) for task in TASKS]
 )
@@ -69,7 +69,7 @@ def test_excess_is_named() -> None:
 
 @pytest.mark.parametrize("architecture", [name for name in ARCHITECTURES if name != "sm_75"])
 def test_histogram_increments_by_one_instruction(architecture: str) -> None:
-    """Not by a loop that compares and swaps, which is what other counters than 32-bit ones become."""
+    """No compare-and-swap loop, which is what counters other than 32-bit ones compile to."""
     require_compiler()
     instances = {
         "histogram_shift": "histogram_shift<int, 4, 1>",
@@ -83,26 +83,26 @@ def test_histogram_increments_by_one_instruction(architecture: str) -> None:
 
 @pytest.mark.parametrize("itemsize", unaligned.SHAPES)
 def test_unaligned_transposes_load_before_they_store(itemsize: int) -> None:
-    """The loads of a tile are in flight together: none of them waits behind what is done with another."""
+    """The loads of a tile are in flight together: no store comes between them."""
     require_compiler()
     (kernel,) = inspect(nvrtc.KERNELS / "transpose/unaligned.cu", {"unaligned": unaligned.instance(itemsize)}, "sm_90a")
-    found = re.findall(r"\b(LDG|STS)\b", "\n".join(kernel.listing))
-    loads = found.count("LDG")
-    assert loads > 8 and found == ["LDG"] * loads + ["STS"] * loads, found
+    accesses = re.findall(r"\b(LDG|STS)\b", "\n".join(kernel.listing))
+    loads = accesses.count("LDG")
+    assert loads > 8 and accesses == ["LDG"] * loads + ["STS"] * loads, accesses
 
 
 def test_every_source_is_compiled() -> None:
     assert set(INSTANCES) == set(map(stem_of, sources())) == set(PRODUCTION)
     assert {architecture for _, architecture in TASKS} == set(ARCHITECTURES)
     for stem, instances in INSTANCES.items():
-        found = [instances(architecture) for architecture in ARCHITECTURES]
-        assert sum(map(bool, found)) == (1 if stem in ON_HOPPER else len(found)), stem
-        assert all(len(set(names)) == len(names) for names in found), stem
+        compiled_for = [instances(architecture) for architecture in ARCHITECTURES]
+        assert sum(map(bool, compiled_for)) == (1 if stem in ON_HOPPER else len(compiled_for)), stem
+        assert all(len(set(names)) == len(names) for names in compiled_for), stem
 
 
 @pytest.mark.parametrize(("one", "other"), TWINS.items())
 def test_no_source_tells_twins_apart(one: str, other: str) -> None:
-    """All that depends on the architecture is in arch.cuh, and the same for both: both are given the same code."""
+    """Only arch.cuh depends on the architecture, and it gives both the same constants, so they get the same code."""
     assert SHARED[one] == SHARED[other] and (one in LARGE) == (other in LARGE)
     for path in sorted(nvrtc.KERNELS.glob("*/*.cu*")):
         text = re.sub(r"//.*", "", path.read_text())
@@ -114,7 +114,7 @@ def test_no_source_tells_twins_apart(one: str, other: str) -> None:
 
 
 def facts(text: str, architecture: int) -> dict[str, int]:
-    """Macros and constants of a header that depend on the architecture, as for a GPU of this one."""
+    """Architecture-dependent macros and constants of a header, evaluated for this architecture."""
     text = re.sub(r"//.*", "", text)
     values = {"ON_GPU": 1, "ARCHITECTURE": architecture}
     pattern = r"^#define (\w+) +(\(.*\)) *$|^constexpr \w+ (\w+) =\s*([^;]*);"
@@ -126,7 +126,7 @@ def facts(text: str, architecture: int) -> dict[str, int]:
 
 
 def evaluate(expression: str, values: dict[str, int]) -> int:
-    """A condition of C++ in Python's words; `a ? b : c` with such conditions, too."""
+    """A C++ condition as a Python expression; `a ? b : c` as well."""
     condition, chosen, rest = expression.partition("?")
     if chosen:
         yes, _, no = rest.partition(":")

@@ -1,4 +1,4 @@
-"""Zeros for many results: each has its own, whatever thread, stream or size asks."""
+"""The pool of zeros: no two results share memory, whatever their thread, stream or size."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ def device(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
 
 def take(count: int) -> Any:
-    """Zeros, which are then something else."""
-    found = memory.pooled_zeros(count)
-    assert (found.shape, found.dtype, found.flags.c_contiguous) == ((count,), np.uint64, True)
-    assert not found.any()
-    found += np.uint64(1)
-    return found
+    """Zeros, overwritten after the check."""
+    zeros = memory.pooled_zeros(count)
+    assert (zeros.shape, zeros.dtype, zeros.flags.c_contiguous) == ((count,), np.uint64, True)
+    assert not zeros.any()
+    zeros += np.uint64(1)
+    return zeros
 
 
 def test_one_launch_clears_many(device: SimpleNamespace) -> None:
-    found = [take(1027) for _ in range(500)]
-    assert len({array.ctypes.data for array in found}) == 500
+    taken = [take(1027) for _ in range(500)]
+    assert len({array.ctypes.data for array in taken}) == 500
     rows = memory.POOL_BYTES // (8 * 1040)
     assert device.cleared == [(rows, 1040)] * -(-500 // rows)
-    starts = {(array.ctypes.data - array.base.ctypes.data) % memory.ALIGNMENT for array in found}
+    starts = {(array.ctypes.data - array.base.ctypes.data) % memory.ALIGNMENT for array in taken}
     assert starts == {0}
 
 
@@ -52,9 +52,9 @@ LARGEST = memory.POOL_BYTES // 8  # numbers of a result that shares memory with 
 
 @pytest.mark.parametrize("count", [0, 1, 15, 16, 17, 16387, LARGEST // 2, LARGEST, LARGEST + 1])
 def test_any_size(device: SimpleNamespace, count: int) -> None:
-    found = [take(count) for _ in range(5)]
-    assert all(not np.shares_memory(one, other) for one in found for other in found if one is not other)
-    if count > LARGEST:  # large ones are arrays of their own
+    taken = [take(count) for _ in range(5)]
+    assert all(not np.shares_memory(one, other) for one in taken for other in taken if one is not other)
+    if count > LARGEST:  # large results get their own arrays
         assert device.cleared == [count] * 5
     else:
         assert len(device.cleared) <= 3

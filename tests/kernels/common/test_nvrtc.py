@@ -1,4 +1,4 @@
-"""Every kernel that a wrapper can ask for compiles without a warning, for every GPU; how many blocks fit on one."""
+"""Compiling and loading kernels by NVRTC: cache, warnings, options; how many blocks fit on a multiprocessor."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from kernels.histogram.linear_map import KEYS
 
 # KiB of shared memory that a block may have (CUDA C++ Programming Guide, technical specifications).
 SHARED = {"sm_75": 64, "sm_80": 163, "sm_86": 99, "sm_89": 99, "sm_90a": 227, "sm_100": 227, "sm_120": 99}
-# Here everything is compiled; elsewhere not what differs from the rest in a constant, which would take minutes more.
+# Compiles all instances; the others skip instances that differ only in a constant, which saves minutes.
 EVERYTHING = "sm_80"
-ORDER = sorted(SHARED, key=lambda architecture: architecture != EVERYTHING)  # what takes longest comes first
+ORDER = sorted(SHARED, key=lambda architecture: architecture != EVERYTHING)  # the longest first
 
 Compiled = tuple[dict[str, str], bytes, str]
 
 
 def require_compiler() -> None:
-    """Skip where NVRTC is not installed, but never on the server that is there to check."""
+    """Skip if NVRTC is not installed, but never on the CI server."""
     try:
         from cuda.bindings import nvrtc as bindings
 
@@ -42,10 +42,10 @@ def require_compiler() -> None:
 
 
 def histogram_instances(architecture: str) -> list[str]:
-    """What the wrapper of the histogram can ask for on an architecture.
+    """Instances that the histogram's wrapper can request on an architecture.
 
-    Every kernel for every type with the most copies of its counters, those of 4 and 8 bytes also in windows; on one
-    architecture all of them in windows too, and with all numbers of copies from the most to one.
+    Every kernel for every type with the most copies of its counters, those of 4 and 8 bytes also in windows; on
+    EVERYTHING all of them in windows, and with every number of copies.
     """
     shared_per_block, names = SHARED[architecture] * 1024, set()
     for dtype, c_type in C_TYPES.items():
@@ -55,7 +55,7 @@ def histogram_instances(architecture: str) -> list[str]:
             continue
         of_key = KEY_TYPES[np.dtype(KEYS.get(dtype, dtype)).str[1:]]
         maps = ("ByValue", "ByBits") if kind.kind == "f" else ("ByValue",)
-        # Copies halve where the counters double, so powers of two meet each number of copies.
+        # Copies halve when counters double, so powers of two cover each number of copies.
         asked = [2**k for k in range(MAX_BINS.bit_length())]
         some = asked[:1] if kind.itemsize == 2 else [asked[0], asked[-1]]
         for slots in asked if architecture == EVERYTHING else some:
@@ -72,13 +72,13 @@ def histogram_instances(architecture: str) -> list[str]:
 
 
 def divided(counters: int, window: int) -> int:
-    """How a kernel is told into how many windows counters are divided."""
+    """Template argument for the number of windows of counters; 0: more than two."""
     number = -(-counters // window)
     return number if number <= 2 else 0
 
 
 def test_every_kernel_and_type_is_compiled() -> None:
-    """The list is what it says: nothing above would fail if it were empty."""
+    """The list is complete: the tests above would pass if it were empty."""
     for architecture in SHARED:
         names = histogram_instances(architecture)
         for dtype, c_type in C_TYPES.items():
@@ -101,7 +101,7 @@ def test_every_kernel_and_type_is_compiled() -> None:
 
 @pytest.fixture
 def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of sources of its own, with a kernel that adds what its header says."""
+    """A private folder of sources, with a kernel that adds a constant of its header."""
     require_compiler()
     folder = tmp_path / "kernels"
     folder.mkdir()
@@ -148,7 +148,7 @@ def test_machine_code_is_compiled_once(sources: Path, monkeypatch: pytest.Monkey
     assert cached("add<1>", "sm_90") == first and len(compilations) == 1
     name, cubin = first
     assert name.encode() in cubin
-    # What the code depends on is part of its key.
+    # All inputs of the code are part of its key.
     others = [cached("add<2>", "sm_90"), cached("add<1>", "sm_80"), cached("add<1>", "sm_90", MORE=7)]
     (sources / "step.cuh").write_text("constexpr int STEP = 3;")
     others.append(cached("add<1>", "sm_90"))
@@ -167,7 +167,7 @@ def test_cache_is_private_and_clean(sources: Path) -> None:
 
 
 def test_cache_that_others_may_write_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What lies there would be loaded unseen; and where the home folder is no folder there is a cache all the same."""
+    """Cached code is loaded unchecked, so the folder must be private; without a home folder there still is a cache."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     (tmp_path / "baru").mkdir()
     (tmp_path / "baru").chmod(0o777)
@@ -191,7 +191,7 @@ LIMITS = device.Limits(
 
 @pytest.mark.parametrize("static", [0, 4096])
 def test_kernels_may_have_all_of_the_device_s_shared_memory(monkeypatch: pytest.MonkeyPatch, static: int) -> None:
-    """Of the device, whatever less plans are made for meanwhile: a kernel is loaded once, and lasts."""
+    """The limit of the device, even while plans assume less: a kernel is loaded once and kept."""
     given = {}
     driver = SimpleNamespace(
         CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES="static",
@@ -208,12 +208,12 @@ def test_kernels_may_have_all_of_the_device_s_shared_memory(monkeypatch: pytest.
     ) | {"MaxSharedMemoryPerBlockOptin": 232448}  # fmt: skip
     fake = SimpleNamespace(attributes=attributes, compute_capability="80")
     cuda = SimpleNamespace(driver=driver, Device=lambda number: fake)
-    for name, found in (
+    for name, stand_in in (
         ("cupy", SimpleNamespace(cuda=cuda)),
         ("cupy.cuda", cuda),
         ("cupy.cuda.function", SimpleNamespace(Module=lambda: module)),
     ):
-        monkeypatch.setitem(sys.modules, name, found)
+        monkeypatch.setitem(sys.modules, name, stand_in)
     monkeypatch.setattr(nvrtc, "_cached", lambda *_: ("add", b""))
     monkeypatch.setattr(nvrtc, "limits_of", device.limits_of.__wrapped__)
     monkeypatch.setattr(device, "limits", lambda: replace(LIMITS, shared_per_block=49152))
@@ -232,8 +232,8 @@ def test_kernels_may_have_all_of_the_device_s_shared_memory(monkeypatch: pytest.
         (1024, 32, 115712, 2),  # 113 KiB and 1 KiB, twice: exactly 228 KiB
         (1024, 32, 115713, 1),
         (128, 16, 16384, 13),
-        (1024, 32, 232448, 1),  # all that a block may have
-        (1024, 128, 232448, 1),  # nothing fits: one all the same, and the launch says why it cannot be
+        (1024, 32, 232448, 1),  # the maximum for a block
+        (1024, 128, 232448, 1),  # nothing fits: still one, so that the launch reports the error
     ],
 )
 def test_resident_blocks(threads: int, registers: int, shared: int, blocks: int) -> None:
@@ -257,7 +257,7 @@ def test_one_more_block_would_not_fit(warps: int, registers: int, shared: int, m
 
 
 def test_a_header_of_another_family_recompiles_nothing() -> None:
-    """What a source is compiled from, and kept by, is what it includes and no more."""
+    """A source is compiled from, and cached by, exactly the headers that it includes."""
     for source in nvrtc.KERNELS.glob("*/*.cu"):
         headers = set(nvrtc.include_closure(source)) - {source.name}
         folders = {Path(name).parts[0] for name in headers} - {source.parent.name, "common"}

@@ -19,7 +19,7 @@ from kernels.histogram.binning import Binning
 INTEGERS = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
 FLOATS = ("float16", "float32", "float64")
 DTYPES = INTEGERS + FLOATS
-PATTERNS = {"float16": ("e", "H"), "float32": ("f", "I"), "float64": ("d", "Q")}  # in the letters of struct
+PATTERNS = {"float16": ("e", "H"), "float32": ("f", "I"), "float64": ("d", "Q")}  # format characters of struct
 HUGE = float(np.finfo(np.float64).max)
 TINY = float(np.nextafter(0.0, 1.0))
 
@@ -32,7 +32,7 @@ def binning(dtype: str, edges: Sequence[float], regular: bool = False) -> Binnin
 
 
 def below(value: float, dtype: str) -> float | None:
-    """The value of the dtype that comes just before, or None where there is none."""
+    """The preceding value of the dtype; None if there is none."""
     if dtype in INTEGERS:
         return int(value) - 1 if value > np.iinfo(dtype).min else None
     if value == -math.inf:
@@ -46,12 +46,12 @@ def below(value: float, dtype: str) -> float | None:
 
 def assert_thresholds(dtype: str, edges: Sequence[float]) -> None:
     """Each threshold reaches its edge and the value before it does not; Python's float() rounds as IEEE 754 says."""
-    found = binning(dtype, edges).thresholds
-    assert found.dtype == np.dtype(dtype)
+    got = binning(dtype, edges).thresholds
+    assert got.dtype == np.dtype(dtype)
     targets = [*map(float, edges[:-1]), math.nextafter(edges[-1], math.inf)]
     largest = float(int(np.iinfo(dtype).max)) if dtype in INTEGERS else math.inf
-    assert len(found) == sum(target <= largest for target in targets)
-    for threshold, target in zip(found.tolist(), targets, strict=False):
+    assert len(got) == sum(target <= largest for target in targets)
+    for threshold, target in zip(got.tolist(), targets, strict=False):
         before = below(threshold, dtype)
         assert float(threshold) >= target, (dtype, threshold, target)
         assert before is None or float(before) < target, (dtype, threshold, target)
@@ -64,7 +64,7 @@ def slot(value: float, edges: Sequence[float]) -> int:
 
 
 def numbers(dtype: str) -> st.SearchStrategy[float]:
-    """Any value of a dtype but NaN, as a Python number."""
+    """Any value of a dtype except NaN, as a Python number."""
     if dtype in INTEGERS:
         bounds = np.iinfo(dtype)
         return st.integers(int(bounds.min), int(bounds.max))
@@ -173,8 +173,8 @@ def test_find_is_the_definition(dtype: str, data: st.DataObject) -> None:
     near = [end for end in binning(dtype, edges).thresholds.tolist() if math.isfinite(end)]
     beside = [value for end in near if (value := below(end, dtype)) is not None]
     values = [*data.draw(st.lists(numbers(dtype), max_size=8)), *near, *beside]
-    found = binning(dtype, edges).find(np.array(values, dtype))
-    assert found.tolist() == [slot(value, edges) for value in values]
+    got = binning(dtype, edges).find(np.array(values, dtype))
+    assert got.tolist() == [slot(value, edges) for value in values]
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint16", "float16"])
@@ -182,9 +182,9 @@ def test_find_is_the_definition(dtype: str, data: st.DataObject) -> None:
 def test_slot_of_every_pattern(dtype: str, edges: list[float]) -> None:
     patterns = np.arange(2 ** (8 * np.dtype(dtype).itemsize), dtype=f"u{np.dtype(dtype).itemsize}")
     expected = [len(edges) + 1 if value != value else slot(value, edges) for value in patterns.view(dtype).tolist()]
-    found = binning(dtype, edges).slot_of_pattern
-    assert found.dtype == np.uint32
-    assert found.tolist() == expected
+    got = binning(dtype, edges).slot_of_pattern
+    assert got.dtype == np.uint32
+    assert got.tolist() == expected
 
 
 def shift_of(dtype: str, edges: Sequence[float]) -> int | None:
@@ -219,7 +219,7 @@ def shift_of(dtype: str, edges: Sequence[float]) -> int | None:
         ("uint64", [2.0**63, 2.0**63 + 2**12, 2.0**63 + 2**13], None),  # the starts round: they are not 2**12 apart
         ("uint64", [2.0**52, 2.0**52 + 4, 2.0**52 + 8], 2),
         ("int32", range(0, 1024, 3), None),
-        ("int32", [0, 1, 2, 4], 0),  # the last one is wider, and what lies past the shift is in it
+        ("int32", [0, 1, 2, 4], 0),  # the last one is wider and takes everything past the shift
         ("int32", [0, 2, 4, 5], 1),  # the last edge is closed: 4 and 5
         ("int32", [0, 4, 8, 9], None),  # 10 and 11 are above the last edge
         ("int32", [0, 3.25, 6.5], None),  # evenly spaced, 7 is above the last edge

@@ -1,4 +1,4 @@
-"""Counting by compiled functions: which of them, all of them against NumPy, and what happens without."""
+"""Compiled counting: which function is chosen, all of them against NumPy, and the fallback to NumPy."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.cases.histogram import DTYPES, EDGES, irregular, nasty, oracle
 
 @pytest.fixture(autouse=True)
 def plans(compiled: Any) -> Iterator[None]:
-    """Made anew, as a test may change what they are made of."""
+    """Clear the cached functions, since a test may change their inputs."""
     _compiled_function.cache_clear()
     yield
     _compiled_function.cache_clear()
@@ -32,13 +32,13 @@ def binning_of(dtype: str, edges: Any, regular: bool = False) -> Binning:
 
 
 def check(samples: NDArray[Any], edges: Edges) -> None:
-    found = count_compiled(samples, binning_of(samples.dtype.name, edges))
-    assert found is not None and found.dtype == np.int64
-    np.testing.assert_array_equal(found, oracle(samples, edges))
+    got = count_compiled(samples, binning_of(samples.dtype.name, edges))
+    assert got is not None and got.dtype == np.int64
+    np.testing.assert_array_equal(got, oracle(samples, edges))
 
 
 def test_what_numpy_counts() -> None:
-    """Of every dtype and kind of edges, in arrays of all sizes, that begin anywhere and have gaps."""
+    """Every dtype and kind of edges; arrays of all sizes, unaligned and strided."""
     assert native_cases.check_histogram() == len(DTYPES) * len(EDGES) * len(native_cases.SIZES) * 2
 
 
@@ -72,7 +72,7 @@ def test_method(dtype: str, edges: Any, name: str) -> None:
 def test_edges_that_are_nearly_even(
     dtype: str, bins: int, jitter: float, lower: float, width: float, seed: int
 ) -> None:
-    """A line places samples where no edge is half a bin away from its place, else a search does."""
+    """A linear map is used if no edge is half a bin away from it, otherwise a search."""
     random = np.random.default_rng(seed)
     edges = np.unique(lower + width * (np.arange(bins + 1) + jitter * random.uniform(-1, 1, bins + 1)))
     if len(edges) > 1:
@@ -84,7 +84,7 @@ def test_edges_that_are_nearly_even(
     "bins", sorted({1, MAX_BINS, *(most - 3 + more for most, _ in COUNTER_TABLES for more in (0, 1))})
 )
 def test_numbers_of_bins(dtype: str, bins: int) -> None:
-    """As many as are counted in each number of tables; in one bin, in all in turns, in a random order."""
+    """Sizes for each number of tables; samples in one bin, in all bins in turn, in random order."""
     upper = 30_000.0 if dtype == "int16" else float(bins)
     for edges in (np.linspace(0, upper, bins + 1), irregular(3, bins, 0, upper)):
         some = np.arange(20_003) % min(bins, 30_000)
@@ -111,7 +111,7 @@ def test_more_samples_than_counters_hold(dtype: str, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_nan_of_every_kind(dtype: str) -> None:
-    """Quiet and signalling, of both signs, with anything in them; also alone, and in bins that begin at 0."""
+    """Quiet and signalling, of both signs, with any payload; also alone, and with bins that begin at 0."""
     unsigned = np.dtype(f"u{np.dtype(dtype).itemsize}")
     infinite = np.array(np.inf, dtype).view(unsigned)
     random = np.random.default_rng(1).integers(1, 2**20, 5000).astype(unsigned)

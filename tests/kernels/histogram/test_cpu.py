@@ -32,7 +32,7 @@ def test_counts_are_numpy_s(dtype: str, name: str) -> None:
 @pytest.mark.parametrize("size", [1, 31, 1023, 1024, 1025, 2**17 + 3])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_counts_of_every_size(dtype: str, size: int) -> None:
-    """The last size is more than the CPU takes at a time, and not a multiple of it, from 4 bytes on."""
+    """From 4 bytes on, the last size exceeds the CPU's block and is not a multiple of it."""
     for name in ("default", "fractions", "irregular"):
         edges, regular = EDGES[name]
         assert_counts(nasty(dtype, size, np.asarray(edges, np.float64)), edges, regular)
@@ -40,7 +40,7 @@ def test_counts_of_every_size(dtype: str, size: int) -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_counts_of_samples_on_one_side(dtype: str) -> None:
-    """All below, all above, all inside, and with nothing but the closed last edge beyond what a shift places."""
+    """All below, all above, all inside, and only the closed last edge beyond the bins that a shift reaches."""
     for edges in (np.arange(30, 95, 2.0), np.linspace(30, 94.5, 33)):
         for values in ([30, 50, 93], [29, 3, 0], [95, 96, 100], [30, 94], [94, 94], [29, 94], [30, 95]):
             assert_counts(np.array(values, dtype), edges, regular=True)
@@ -170,5 +170,5 @@ def test_counts_above_32_bits_combine_exactly() -> None:
 def test_counts_above_32_bits_on_the_cpu() -> None:
     """More than 2**32 samples in one array, of one byte of memory."""
     samples = np.broadcast_to(np.int8(-3), 2**32 + 3)
-    found = histogram_cpu(samples, Binning(samples.dtype, np.array([-4.0, -3, -2]), True))
-    assert found.tolist() == [0, 0, 2**32 + 3, 0, 0]
+    got = histogram_cpu(samples, Binning(samples.dtype, np.array([-4.0, -3, -2]), True))
+    assert got.tolist() == [0, 0, 2**32 + 3, 0, 0]

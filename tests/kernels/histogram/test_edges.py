@@ -1,4 +1,4 @@
-"""The histogram at edges that are hard to tell apart, against NumPy and boost-histogram."""
+"""The histogram at edges that nearly coincide, against NumPy and boost-histogram."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def test_gpu_counts_at_edges_that_are_hard_to_tell_apart(cp: Any, dtype: str, na
     edges = CLOSE[name]
     samples = np.concatenate((points(np.dtype(dtype), edges, len(edges)), nasty(dtype, 2001, edges, seed=2)))
     binning = Binning(np.dtype(dtype), edges, False)
-    found = histogram(cp.asarray(samples), binning).get()
-    np.testing.assert_array_equal(found, histogram_reference(samples, edges))
-    np.testing.assert_array_equal(found, histogram_cpu(samples, binning))
+    got = histogram(cp.asarray(samples), binning).get()
+    np.testing.assert_array_equal(got, histogram_reference(samples, edges))
+    np.testing.assert_array_equal(got, histogram_cpu(samples, binning))
     bh = pytest.importorskip("boost_histogram")
     with np.errstate(invalid="ignore"):
         values = samples.astype(np.float64)
@@ -47,4 +47,4 @@ def test_gpu_counts_at_edges_that_are_hard_to_tell_apart(cp: Any, dtype: str, na
     expected = boost.view(flow=True).astype(np.int64)
     on_last_edge = int((values == edges[-1]).sum())  # which is overflow there
     expected[-2:] += (on_last_edge, -on_last_edge)
-    np.testing.assert_array_equal(found[:-1], expected)
+    np.testing.assert_array_equal(got[:-1], expected)

@@ -23,9 +23,9 @@ def test_finite_range(dtype: str) -> None:
     for size in (1, 2, 1023, 5000):
         for samples in (nasty(dtype, size, np.array([-300.0, 300.0]), seed=size), np.full(size, 77, dtype)):
             expected = exact_range(samples)
-            for found in (finite_range.finite_range(samples), finite_range.finite_range_reference(samples)):
-                assert found.dtype == np.float64
-                assert found.tolist() == expected
+            for got in (finite_range.finite_range(samples), finite_range.finite_range_reference(samples)):
+                assert got.dtype == np.float64
+                assert got.tolist() == expected
             halves = [finite_range.finite_range(samples[: size // 2]), finite_range.finite_range(samples[size // 2 :])]
             assert finite_range.merge(*halves).tolist() == finite_range.merge(*halves[::-1]).tolist() == expected
             swapped = samples.astype(samples.dtype.newbyteorder())

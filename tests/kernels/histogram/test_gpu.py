@@ -39,7 +39,7 @@ GPU_BINS = (1, 2, 3, 256, 1000, 1024, 4096, *((16384, 65536, MAX_BINS) if ON_GPU
 
 @pytest.fixture
 def loaded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Names of the kernels that the wrapper asks for."""
+    """Names of the kernels that the wrapper requests."""
     names: list[str] = []
     load = nvrtc.load
 
@@ -52,32 +52,32 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def kernels_for(dtype: str, stem: str, bins: int) -> set[str]:
-    """The kernel that edges were made for, and what takes them where it does not."""
+    """The kernel that edges were made for, or its fallback."""
     search = {"histogram_search"}  # takes any edges
     if np.dtype(dtype).kind not in "iu" or np.dtype(dtype).itemsize != 2:
         return {stem} | (search if stem == "histogram_regular" else set())
-    if stem == "histogram_shift":  # as long as a block holds all counters and there are samples for all bins
+    if stem == "histogram_shift":  # as long as all counters fit a block and samples reach all bins
         return {"histogram_narrow"} if bins <= 4096 else {"histogram_narrow", stem} if bins <= 2**16 else search
     return {stem, "histogram_narrow"} | (search if stem == "histogram_regular" else set())
 
 
 def assert_device_counts(samples: Any, binning: Binning, expected: NDArray[np.int64]) -> None:
-    found = histogram(samples, binning)
-    assert type(found).__module__.partition(".")[0] == "cupy"
-    assert (found.dtype, found.shape) == (np.int64, (binning.bins + 3,))
-    np.testing.assert_array_equal(found.get(), expected)
+    got = histogram(samples, binning)
+    assert type(got).__module__.partition(".")[0] == "cupy"
+    assert (got.dtype, got.shape) == (np.int64, (binning.bins + 3,))
+    np.testing.assert_array_equal(got.get(), expected)
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize(("dtype", "stem"), CASES)
 def test_gpu_counts_of_every_size(cp: Any, loaded: list[str], dtype: str, stem: str) -> None:
-    """Whole tiles, ragged ends and, by slices, starts that a 16-byte load cannot have."""
+    """Whole tiles, ragged ends, and slices that are not aligned to 16 bytes."""
     edges, regular = gpu_edges(dtype, stem, 1024)
     binning = Binning(np.dtype(dtype), edges, regular)
     samples = nasty(dtype, max(GPU_SIZES) + 3, edges)
     on_device = cp.asarray(samples)
     for number, size in enumerate(GPU_SIZES):
-        # The reference of the large ones takes a while, so each of them has one start only; so does the emulator.
+        # The reference of large arrays is slow, so each has one start only; so does the emulator.
         every = size <= 65_537 if ON_GPU else size in (33, 1025)
         for start in (0, 1, 3) if every else ((1, 3)[number % 2],):
             expected = histogram_reference(samples[start : start + size], edges)
@@ -89,7 +89,7 @@ def test_gpu_counts_of_every_size(cp: Any, loaded: list[str], dtype: str, stem: 
 @pytest.mark.parametrize("bins", GPU_BINS)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_gpu_counts_in_any_number_of_bins(cp: Any, loaded: list[str], dtype: str, bins: int) -> None:
-    """From several copies of the counters in shared memory to one, and to counters in global memory."""
+    """Several copies of the counters in shared memory, one copy, and counters in global memory."""
     for stem in stems(dtype, bins):
         edges, regular = gpu_edges(dtype, stem, bins)
         assert len(edges) == bins + 1
@@ -105,8 +105,8 @@ def test_gpu_counts_at_any_edges(cp: Any, dtype: str) -> None:
     for name, (numbers, regular) in EDGES.items():
         edges = np.asarray(numbers, np.float64)
         samples = nasty(dtype, 5001, edges, seed=4)
-        found = histogram(cp.asarray(samples)[1:], Binning(np.dtype(dtype), edges, regular))
-        np.testing.assert_array_equal(found.get(), histogram_reference(samples[1:], edges), err_msg=name)
+        got = histogram(cp.asarray(samples)[1:], Binning(np.dtype(dtype), edges, regular))
+        np.testing.assert_array_equal(got.get(), histogram_reference(samples[1:], edges), err_msg=name)
 
 
 @pytest.mark.gpu
@@ -114,20 +114,20 @@ def test_gpu_counts_at_any_edges(cp: Any, dtype: str) -> None:
 def test_gpu_counts_on_and_beside_every_edge(cp: Any, dtype: str) -> None:
     for name, edges in GUESSED.items():
         samples = points(np.dtype(dtype), edges, len(edges))
-        found = histogram(cp.asarray(samples), Binning(np.dtype(dtype), edges, True))
-        np.testing.assert_array_equal(found.get(), histogram_reference(samples, edges), err_msg=name)
+        got = histogram(cp.asarray(samples), Binning(np.dtype(dtype), edges, True))
+        np.testing.assert_array_equal(got.get(), histogram_reference(samples, edges), err_msg=name)
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", ["int32", "uint32", "float32", "int16"])
 def test_gpu_counts_where_blocks_share_the_bins(cp: Any, dtype: str) -> None:
-    """More bins than a block has counters; few of them full, in lanes that agree or do not."""
+    """More bins than a block has counters; few of them filled, by lanes that agree or differ."""
     edges = np.arange(-30_000, 30_001) * (1.0 if dtype == "int16" else 3.0)
     samples = np.repeat(np.arange(8) * 2001, sizes(4001, 300_007)[-1]).astype(dtype)
     mixed = np.random.default_rng(0).permutation(samples)
     for values in (samples, mixed, samples[: len(samples) // 8]):
-        found = histogram(cp.asarray(values), Binning(np.dtype(dtype), edges, True))
-        np.testing.assert_array_equal(found.get(), histogram_reference(values, edges))
+        got = histogram(cp.asarray(values), Binning(np.dtype(dtype), edges, True))
+        np.testing.assert_array_equal(got.get(), histogram_reference(values, edges))
 
 
 @pytest.mark.gpu
@@ -144,8 +144,8 @@ def test_gpu_counts_where_most_edges_are_out_of_reach(cp: Any, dtype: str) -> No
         (irregular(6, bins, 1e21, 2e21), False),
     ):
         samples = nasty(dtype, 5001, edges)
-        found = histogram(cp.asarray(samples), Binning(np.dtype(dtype), edges, regular))
-        np.testing.assert_array_equal(found.get(), histogram_reference(samples, edges))
+        got = histogram(cp.asarray(samples), Binning(np.dtype(dtype), edges, regular))
+        np.testing.assert_array_equal(got.get(), histogram_reference(samples, edges))
 
 
 @pytest.mark.gpu
@@ -155,8 +155,8 @@ def test_gpu_counts_of_every_distribution(cp: Any, tmp_path: Path, distribution:
     for dtype in ("uint8", "int16", "uint16", "int32", "float16", "float32"):
         generate(tmp_path / "samples.bin", sizes(4999, 300_001)[-1], dtype, distribution)
         samples = np.fromfile(tmp_path / "samples.bin", np.dtype(dtype).newbyteorder("<"))
-        found = HISTOGRAM.compute(cp.asarray(samples), options)
-        np.testing.assert_array_equal(found.get(), HISTOGRAM.reference(samples, options), err_msg=dtype)
+        got = HISTOGRAM.compute(cp.asarray(samples), options)
+        np.testing.assert_array_equal(got.get(), HISTOGRAM.reference(samples, options), err_msg=dtype)
     (tmp_path / "samples.bin").unlink()
 
 
@@ -175,15 +175,15 @@ def test_gpu_keeps_negative_bytes(cp: Any) -> None:
 @pytest.mark.gpu
 @pytest.mark.hardware
 def test_gpu_counts_above_32_bits(cp: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """8 GiB of one value: in the default bins, in as many as there can be, and all of them by a single block."""
+    """8 GiB of one value: in the default bins, in the maximal number of bins, and by a single block."""
     samples = cp.full(2**33, 7, cp.uint8)
     for options in (HistogramOptions(), HistogramOptions(bins=MAX_BINS)):
-        found = HISTOGRAM.compute(samples, options)
+        got = HISTOGRAM.compute(samples, options)
         at = int(oracle(np.array([7], np.uint8), options.all_edges).argmax())
-        assert (int(found[at]), int(found.sum())) == (2**33, 2**33)
+        assert (int(got[at]), int(got.sum())) == (2**33, 2**33)
     monkeypatch.setattr(device, "limits", lambda: ONE_BLOCK)
-    found = HISTOGRAM.compute(samples, HistogramOptions())
-    assert (int(found[8]), int(found.sum())) == (2**33, 2**33)
+    got = HISTOGRAM.compute(samples, HistogramOptions())
+    assert (int(got[8]), int(got.sum())) == (2**33, 2**33)
 
 
 @pytest.mark.gpu

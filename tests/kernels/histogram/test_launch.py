@@ -1,4 +1,4 @@
-"""The histogram's source and what its wrapper launches, without a GPU."""
+"""The histogram's source and the launches of its wrapper, without a GPU."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_c_type_is_that_of_the_samples(dtype: str) -> None:
     numpy_names = {"unsigned char": "ubyte", "short": "short", "unsigned short": "ushort", "int": "intc"}
     numpy_names |= {"unsigned int": "uintc", "long long": "longlong", "unsigned long long": "ulonglong"}
     numpy_names |= {"float16": "half", "float": "single", "double": "double"}
-    # Bytes are counted by their bits, so the sign does not matter.
+    # Bytes are counted by bit pattern, so the sign does not matter.
     assert np.dtype(numpy_names[name]) == np.dtype("uint8" if dtype == "int8" else dtype)
 
 
@@ -59,14 +59,14 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> list[Launch]:
 
 
 def declared(stem: str) -> list[str]:
-    """Types of a kernel's parameters, as the source has them."""
-    found = re.search(rf"\b{stem}\(([^)]*)\)\s*{{", SOURCE)
-    assert found
-    return [" ".join(parameter.split()).rpartition(" ")[0] for parameter in found[1].split(",")]
+    """Types of a kernel's parameters, from the source."""
+    match = re.search(rf"\b{stem}\(([^)]*)\)\s*{{", SOURCE)
+    assert match
+    return [" ".join(parameter.split()).rpartition(" ")[0] for parameter in match[1].split(",")]
 
 
 def numpy_type(text: str, dtype: str, instance: str) -> tuple[np.dtype[Any], bool]:
-    """What a parameter of the source is for samples of a dtype, and whether it is a pointer."""
+    """Dtype of a kernel parameter for samples of a dtype, and whether it is a pointer."""
     key = np.dtype(KEYS.get(dtype, dtype))
     mapped = np.dtype(f"u{key.itemsize}") if "ByBits" in instance else key
     types: dict[str, Any] = {
@@ -114,54 +114,54 @@ def test_wrapper_passes_what_the_kernel_declares(launches: list[Launch], dtype: 
 
 @pytest.mark.parametrize(("dtype", "stem"), CASES)
 def test_windows_hold_every_counter(launches: list[Launch], dtype: str, stem: str) -> None:
-    """What a block counts fits into its shared memory, whatever the number of bins, and blocks see all windows."""
+    """Counters of a block fit into shared memory for any number of bins, and blocks cover all windows."""
     for bins in (2, 256, 1000, 1024, 4096, 16384, 2**15, 2**18):
         edges, regular = gpu_edges(dtype, stem, bins)
         binning = Binning(np.dtype(dtype), edges, regular)
         histogram(np.zeros(1, dtype), binning)
         (launch,) = launches
-        found, name, copies, divided = re.findall(r"(\w+)<(\w+), (\d+)(?:, (\w+))?", launch.instance)[0]
+        kernel, name, copies, divided = re.findall(r"(\w+)<(\w+), (\d+)(?:, (\w+))?", launch.instance)[0]
         assert name == C_TYPES[dtype]
         counters, window = (int(number) for number in launch.arguments[3:5])
-        if found == "histogram_bytes":
+        if kernel == "histogram_bytes":
             assert counters == 256
-        elif found == "histogram_narrow":
+        elif kernel == "histogram_narrow":
             assert bins <= counters <= 2 * binning.slots
-        else:  # what lies outside of the bins is counted apart, or found among slots
-            assert counters == (binning.slots if found == "histogram_search" else bins)
+        else:  # samples outside the bins have counters of their own, or slots
+            assert counters == (binning.slots if kernel == "histogram_search" else bins)
         windows = -(-counters // window)
-        # Bytes and narrow samples are counted by value, in one window always, so their kernels do not ask.
+        # Bytes and narrow samples are counted by value, always in one window, so their kernels take no window.
         known = str(windows) if windows <= 2 else "0"
-        assert divided == ("" if found in ("histogram_bytes", "histogram_narrow") else known)
+        assert divided == ("" if kernel in ("histogram_bytes", "histogram_narrow") else known)
         assert windows == 1 or divided
         assert (window + APART) * int(copies) * 4 <= launch.shared_mem <= H200.shared_per_block
         assert launch.block == (1024,)
         (blocks,) = launch.grid
         assert blocks % windows == 0
         assert 0 <= H200.resident_blocks(1024, 32, launch.shared_mem) - blocks < windows
-        # A search leaves a third of the memory to its table; a counter takes a little more than four bytes.
+        # A search reserves a third of the memory for its table; a counter takes slightly more than four bytes.
         assert windows <= -(-counters * 5 // (H200.shared_per_block * 2 // 3))
         launches.clear()
 
 
 @pytest.mark.parametrize("copies", [1, 2, 4, 8, 16, 32])
 def test_counters_fit_where_they_are_placed(copies: int) -> None:
-    """One word for each copy of each counter and of those apart, at places that differ."""
+    """Each copy of each counter, including those outside the bins, has its own word."""
     for counters in (1, 2, 31, 32, 33, 1027, 16387, 57001):
         number = np.arange(counters + APART)
         places = number if copies >= 16 else number + (number >> 5) + (number >> 10)
         assert len(np.unique(places)) == counters + APART
         assert 0 <= counter_bytes(counters, copies) - (places.max() + 1) * copies * 4 <= 4
-        if copies < 16:  # in windows, where counters are many
+        if copies < 16:  # in windows, if there are many counters
             assert len(np.unique(number + (number >> 10))) == counters + APART
-        if copies == 1 and counters > 1024:  # round numbers are in different banks
+        if copies == 1 and counters > 1024:  # multiples of round numbers fall into different banks
             for step in (32, 64, 128, 256, 512, 1024):
                 some = places[::step][:8] % 32
                 assert len(np.unique(some)) >= min(4, len(some))
 
 
 def test_wrapper_splits_what_would_overflow_a_counter(launches: list[Launch], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A block counts in 32 bits. np.empty only asks for addresses here: nothing reads the samples."""
+    """A block counts in 32 bits. np.empty only reserves addresses here: nothing reads the samples."""
     monkeypatch.setattr(device, "limits", lambda: ONE_BLOCK)
     samples = np.empty(2**32 + 5, np.uint8)
     slots = histogram(samples, Binning(samples.dtype, np.array([0.0, 1.0]), True))
@@ -171,7 +171,7 @@ def test_wrapper_splits_what_would_overflow_a_counter(launches: list[Launch], mo
     assert sizes == [len(launch.arguments[0]) for launch in launches]
     starts = [launch.arguments[0].ctypes.data - samples.ctypes.data for launch in launches]
     assert starts == [0, 2**31, 2**32]
-    assert {launch.arguments[2].ctypes.data for launch in launches} == {slots.ctypes.data}  # all add to the same
+    assert {launch.arguments[2].ctypes.data for launch in launches} == {slots.ctypes.data}  # all share counters
 
 
 def test_wrapper_launches_nothing_for_nothing(launches: list[Launch]) -> None:

@@ -1,4 +1,4 @@
-"""Lines of histogram_regular, replayed in NumPy: what a position says of a bin is right, and mostly it says it."""
+"""The linear map of histogram_regular, replayed in NumPy: bins that it decides are right, and it decides most."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WIDE = [dtype for dtype in C_TYPES if np.dtype(dtype).itemsize > 1]
 
 
 def beside(binning: Binning) -> NDArray[Any]:
-    """Every threshold, the samples next to it on either side, and the ends of the dtype."""
+    """Every threshold, its neighbours on either side, and the ends of the dtype."""
     values = binning.thresholds
     if binning.dtype.kind == "f":
         ends = np.array([-np.inf, np.inf, 0.0, -0.0, np.nan], binning.dtype)
@@ -34,10 +34,10 @@ def beside(binning: Binning) -> NDArray[Any]:
     return np.concatenate((values, values[values > low] - one, values[values < high] + one, ends))
 
 
-def replay(binning: Binning, found: RegularMap, samples: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any], Any]:
-    """Of samples that lie on the line: themselves, the slot that the kernel takes, and whether it is sure of it."""
+def replay(binning: Binning, line_map: RegularMap, samples: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any], Any]:
+    """Samples within the map's range, the slots that the kernel chooses, and whether it is certain of them."""
     key = np.dtype(KEYS.get(binning.dtype.name, binning.dtype))
-    keys, line = samples.astype(key), found.line
+    keys, line = samples.astype(key), line_map.line
     if key.kind == "f":
         with np.errstate(invalid="ignore"):
             positions = line.positions(keys)
@@ -49,24 +49,24 @@ def replay(binning: Binning, found: RegularMap, samples: NDArray[Any]) -> tuple[
         positions[on_line] = line.positions(keys[on_line])
     positions = positions[on_line]
     assert (positions < 2**32).all()
-    inside = (positions + found.below) & ((1 << found.fraction) - 1)
-    return samples[on_line], (positions >> found.fraction) + 1, inside >= found.uncertain
+    inside = (positions + line_map.below) & ((1 << line_map.fraction) - 1)
+    return samples[on_line], (positions >> line_map.fraction) + 1, inside >= line_map.uncertain
 
 
 def assert_right(binning: Binning, samples: NDArray[Any]) -> RegularMap | None:
-    found = regular_map(binning)
-    if found is None:
+    line_map = regular_map(binning)
+    if line_map is None:
         return None
-    samples, slots, sure = replay(binning, found, samples)
+    samples, slots, sure = replay(binning, line_map, samples)
     right = binning.find(samples)
     np.testing.assert_array_equal(slots[sure], right[sure])
-    # Where a threshold decides it is one of the two bins at the border that the kernel looks at.
-    positions = (slots[~sure] - 1 << found.fraction) + 0
+    # Otherwise the kernel compares with one threshold: the slot is one of the two bins beside it.
+    positions = (slots[~sure] - 1 << line_map.fraction) + 0
     key = np.dtype(KEYS.get(binning.dtype.name, binning.dtype))
-    border = found.line.positions(samples[~sure].astype(key)) + found.below >> found.fraction
+    border = line_map.line.positions(samples[~sure].astype(key)) + line_map.below >> line_map.fraction
     assert positions.shape == border.shape
     assert np.isin(right[~sure] - border, (0, 1)).all()
-    return found
+    return line_map
 
 
 @pytest.mark.parametrize("dtype", WIDE)
@@ -102,27 +102,27 @@ def test_positions_are_right(dtype: str, bins: int, lower: float, width: float, 
 @pytest.mark.parametrize("dtype", [dtype for dtype in WIDE if dtype != "float16"])
 @pytest.mark.parametrize("bins", [16, 1000, 1024, 4096])
 def test_hardly_a_sample_is_looked_up(dtype: str, bins: int) -> None:
-    """On ordinary data the position decides: whole numbers of units, thirds of them, edges between integers."""
+    """On ordinary data the map alone decides: integer widths, widths of a third, edges between integers."""
     for upper in (bins, 3 * bins, bins / 3 + 4096.5):
         binning = HistogramOptions(bins=bins, range=(0, upper)).binning(np.dtype(dtype))
         if binning.dtype.kind != "f" and upper < bins:
             continue  # more bins than integers
-        found = regular_map(binning)
-        if found is None:
-            assert binning.shift is not None  # and needs no line
+        line_map = regular_map(binning)
+        if line_map is None:
+            assert binning.shift is not None  # and needs no linear map
             continue
         samples = np.random.default_rng(0).uniform(0, upper, 10_000).astype(dtype)
-        _, _, sure = replay(binning, found, samples)
+        _, _, sure = replay(binning, line_map, samples)
         assert sure.mean() > (0.98 if dtype == "float32" else 1 - 1e-9)
 
 
 @pytest.mark.parametrize("dtype", WIDE)
 def test_positions_are_those_of_plain_arithmetic(dtype: str) -> None:
-    """One by one, by Python's integers and NumPy's scalars."""
+    """One by one, in Python integers and NumPy scalars."""
     binning = Binning(np.dtype(dtype), np.linspace(-700.3, 20_000.7, 1001), True)
-    found = regular_map(binning)
-    assert found is not None
-    line = found.line
+    line_map = regular_map(binning)
+    assert line_map is not None
+    line = line_map.line
     keys = binning.thresholds.astype(KEYS.get(dtype, dtype))
     if keys.dtype.kind == "f":
         shift = int(line.offset) - 2 ** {4: 23, 8: 52}[keys.itemsize]
@@ -137,7 +137,7 @@ def test_positions_are_those_of_plain_arithmetic(dtype: str) -> None:
 
 
 def test_no_line_where_it_says_nothing() -> None:
-    """More bins than samples there are, edges that float32 cannot tell apart, nothing within reach."""
+    """More bins than values, edges that float32 cannot distinguish, no value in range."""
     for dtype, edges in (
         ("int32", np.linspace(0, 10, 1001)),
         ("uint16", np.linspace(1e6, 2e6, 11)),
@@ -150,8 +150,8 @@ def test_no_line_where_it_says_nothing() -> None:
 
 @pytest.mark.parametrize("dtype", ["int16", "uint16"])
 def test_narrow_line_counts_every_value_where_it_belongs(dtype: str) -> None:
-    """All of them, by Python's integers."""
-    found = 0
+    """All values, in Python integers."""
+    mapped = 0
     shifted = [
         np.asarray(numbers, np.float64) + move for numbers, regular in EDGES.values() if regular for move in (0, 0.5)
     ]
@@ -160,12 +160,12 @@ def test_narrow_line_counts_every_value_where_it_belongs(dtype: str) -> None:
         line = narrow_map(binning)
         if line is None:
             continue
-        found += 1
+        mapped += 1
         bounds = np.iinfo(dtype)
-        for value in range(int(bounds.min), int(bounds.max) + 1, 1 if found == 1 else 41):
+        for value in range(int(bounds.min), int(bounds.max) + 1, 1 if mapped == 1 else 41):
             clamped = (line.beyond if value > line.last else max(value, line.low)) % 2**32
             counter = (clamped * int(line.scale) + int(line.offset)) % 2**32 >> line.fraction
             expected = np.searchsorted(binning.thresholds, binning.dtype.type(value), side="right")
             assert line.slot_of[counter] == expected, (value, edges[:3])
-    assert found > 5
+    assert mapped > 5
     assert narrow_map(HistogramOptions().binning(np.dtype(dtype))) is not None  # 1024 bins over [0, 1024)

@@ -1,4 +1,4 @@
-"""Tables of cells: what an entry says of its cell, counted one threshold at a time."""
+"""Lookup tables: the entry of every cell, against a count of its thresholds one by one."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def keys_of(dtype: str, edges: Any) -> NDArray[Any]:
 
 
 def assert_brackets(keys: NDArray[Any], samples: NDArray[Any], cells: int) -> None:
-    """Of every sample the number of thresholds that it reaches is one that the entry of its cell allows."""
-    found = lookup_table(keys, cells)
-    assert 3 <= len(found.cells) <= max(1, cells) + 2
-    places = ordered_bits(samples) if found.by_bits else samples
-    line, last = found.line, len(found.cells) - 1
+    """The number of thresholds that a sample reaches is always one that the entry of its cell allows."""
+    table = lookup_table(keys, cells)
+    assert 3 <= len(table.cells) <= max(1, cells) + 2
+    places = ordered_bits(samples) if table.by_bits else samples
+    line, last = table.line, len(table.cells) - 1
     if places.dtype.kind == "f":
         positions = line.positions(places)
         on_line = (positions >= 0) & (positions <= int(line.reach)) & (places == places)
@@ -36,7 +36,7 @@ def assert_brackets(keys: NDArray[Any], samples: NDArray[Any], cells: int) -> No
         far = np.array([int(place) - int(line.start) for place in places.tolist()], object)
         on_line, before = (np.array(some, bool) for some in ((far >= 0) & (far <= int(line.reach)), far < 0))
         positions = line.positions(np.where(on_line, places, line.start).astype(places.dtype))
-    entries = found.cells[np.where(on_line, positions + 1, np.where(before, 0, last))]
+    entries = table.cells[np.where(on_line, positions + 1, np.where(before, 0, last))]
     first, inside = entries & (2**FIRST_BITS - 1), entries >> FIRST_BITS
     anything = inside == 2 ** (32 - FIRST_BITS) - 1  # all thresholds are searched
     reached = np.searchsorted(keys, samples, side="right")
@@ -72,9 +72,9 @@ def test_entries_bracket_samples_beside_any_edges(data: st.DataObject) -> None:
 def test_bits_are_chosen_where_edges_are_of_every_magnitude() -> None:
     for dtype in ("float32", "float64"):
         assert lookup_table(keys_of(dtype, np.geomspace(1e-30, 1e30, 1001)), 8192).by_bits
-        found = lookup_table(keys_of(dtype, irregular(1, 1024, 0, 1024)), 8192)
-        assert not found.by_bits
-        assert found.crowd < 1.5  # nearly every threshold has a cell of its own
+        table = lookup_table(keys_of(dtype, irregular(1, 1024, 0, 1024)), 8192)
+        assert not table.by_bits
+        assert table.crowd < 1.5  # nearly every threshold has a cell of its own
 
 
 def test_bits_are_in_the_order_of_the_numbers() -> None:
@@ -88,5 +88,5 @@ def test_bits_are_in_the_order_of_the_numbers() -> None:
 
 def test_nothing_to_reach() -> None:
     for dtype in ("int32", "uint64"):
-        found = lookup_table(keys_of(dtype, [1e300, 2e300]), 256)
-        assert found.cells.tolist() == [0, 0, (2 ** (32 - FIRST_BITS) - 1) << FIRST_BITS]
+        table = lookup_table(keys_of(dtype, [1e300, 2e300]), 256)
+        assert table.cells.tolist() == [0, 0, (2 ** (32 - FIRST_BITS) - 1) << FIRST_BITS]

@@ -32,9 +32,9 @@ from tests.cases.matmul import (
 SIZES = ((1, 1, 1), (3, 2, 4), (4, 3, 4), (5, 40, 6))
 
 
-def assert_within_bound(a: Array, b: Array, found: Array) -> None:
+def assert_within_bound(a: Array, b: Array, result: Array) -> None:
     """|C - AB| <= gamma(K) |A||B|, and half of the least number for each product that may underflow."""
-    format, inner = FORMATS[found.dtype.name], a.shape[1]
+    format, inner = FORMATS[result.dtype.name], a.shape[1]
     unit = Fraction(1, 2**format.precision)
     gamma = format.gamma_terms(inner) * unit / (1 - format.gamma_terms(inner) * unit)
     least = Fraction(2) ** (format.least - 1) * (inner if format.precision == 53 else 1)
@@ -44,7 +44,7 @@ def assert_within_bound(a: Array, b: Array, found: Array) -> None:
             if not np.isfinite([*row, *column]).all():
                 continue
             terms = [Fraction(x) * Fraction(y) for x, y in zip(row, column, strict=True)]
-            exact, bound, got = sum(terms), gamma * sum(map(abs, terms)) + least, float(found[i, j])
+            exact, bound, got = sum(terms), gamma * sum(map(abs, terms)) + least, float(result[i, j])
             if np.isinf(got):
                 assert exact * int(np.sign(got)) + bound >= too_large, (i, j)
             else:
@@ -76,20 +76,20 @@ def test_any_numbers(data: st.DataObject, dtype: str, inner: int) -> None:
     width = np.dtype(dtype).itemsize * 8
     numbers = st.floats(width=width, allow_nan=False, allow_infinity=False)  # type: ignore[call-overload]
     a, b = (np.array(data.draw(st.lists(numbers, min_size=inner, max_size=inner)), dtype) for _ in range(2))
-    found = on_cpu(a.reshape(1, -1), b.reshape(-1, 1))
-    same_bits(found, defined(a.reshape(1, -1), b.reshape(-1, 1)))
-    assert_within_bound(a.reshape(1, -1), b.reshape(-1, 1), found)
+    got = on_cpu(a.reshape(1, -1), b.reshape(-1, 1))
+    same_bits(got, defined(a.reshape(1, -1), b.reshape(-1, 1)))
+    assert_within_bound(a.reshape(1, -1), b.reshape(-1, 1), got)
 
 
 def test_sums_that_overflow_on_the_way() -> None:
-    """Rounded terms give infinities; the elements are computed once more, scaled so that they do not."""
+    """Rounded terms overflow to infinity; the elements are recomputed with a scale that avoids it."""
     a, b = overflowing(5, 32, 4)
     with np.errstate(all="ignore"):
         assert not np.isfinite(np.add.accumulate(a[:, :, None] * b[None], axis=1)[:, -1]).any()
-    found, uncertain = with_uncertain(a, b)
-    assert np.isfinite(found).all() and uncertain == found.size
-    same_bits(found, defined(a, b))
-    assert_within_bound(a, b, found)
+    got, uncertain = with_uncertain(a, b)
+    assert np.isfinite(got).all() and uncertain == got.size
+    same_bits(got, defined(a, b))
+    assert_within_bound(a, b, got)
 
 
 def test_doubtful_elements_are_those_that_have_to_be() -> None:
@@ -97,16 +97,16 @@ def test_doubtful_elements_are_those_that_have_to_be() -> None:
     for inner in (1, 5):  # nothing is rounded
         ones = np.arange(1.0, 7 * inner + 1).reshape(-1, inner)
         assert with_uncertain(ones, ones.T.copy())[1] == 0
-    small = np.array([[2.0**900, 1.0], [1.0, 1.0]])  # of 1.0 nothing is left beside 2^900
-    found, uncertain = with_uncertain(small, np.array([[0.0], [1.0]]))
-    assert uncertain == 1 and found.tolist() == [[1.0], [1.0]]
+    small = np.array([[2.0**900, 1.0], [1.0, 1.0]])  # 1.0 vanishes next to 2^900
+    got, uncertain = with_uncertain(small, np.array([[0.0], [1.0]]))
+    assert uncertain == 1 and got.tolist() == [[1.0], [1.0]]
     triangle = np.triu(mixed("float64", (12, 12)))
-    assert with_uncertain(triangle, triangle)[1] <= 12 * 13 // 2  # the others have no terms, as their places tell
+    assert with_uncertain(triangle, triangle)[1] <= 12 * 13 // 2  # the others have no terms, as the zeros show
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_certain_elements_are_within_the_bound(dtype: str) -> None:
-    """What the certificate promises holds, before uncertain elements are recomputed."""
+    """The certificate's bound holds before uncertain elements are recomputed."""
     certain = 0
     for seed in range(40):
         random = generator(dtype, seed)
@@ -120,10 +120,10 @@ def test_certain_elements_are_within_the_bound(dtype: str) -> None:
         product = CpuProduct((a.dtype, b.dtype), a.dtype)
         product.measure(a, b)
         product.add(a, b)
-        found = product.finish()
+        got = product.finish()
         assert product.certificate
         for i, j in np.argwhere(product.certificate.certain()):
-            assert_within_bound(a[i : i + 1], b[:, j : j + 1], found[i : i + 1, j : j + 1])
+            assert_within_bound(a[i : i + 1], b[:, j : j + 1], got[i : i + 1, j : j + 1])
             certain += 1
     assert certain > 100
 
@@ -148,11 +148,11 @@ def test_as_many_on_a_device(cp: Any, dtype: str, kind: str) -> None:
     parts = cp.asarray(a), cp.asarray(b)
     product.measure(*parts)
     product.add(*parts)
-    found = product.finish()
+    got = product.finish()
     while product.needs_recompute():
         product.recompute(*parts)
     expected, uncertain = with_uncertain(a, b)
-    same_bits(found.get(), expected)
+    same_bits(got.get(), expected)
     assert product.uncertain == uncertain and (uncertain or dtype == "float16" or kind == "special")
     alone = ResidueProduct((a.dtype, b.dtype), a.dtype, 0)
     alone.measure(cp.asarray(a[:, :0].copy()), cp.asarray(b[:0].copy()))
@@ -163,7 +163,7 @@ def test_as_many_on_a_device(cp: Any, dtype: str, kind: str) -> None:
 @pytest.mark.parametrize("inner", [1, 2, 3, 64, 4096, 10**6])
 @pytest.mark.parametrize("dtype", FORMATS)
 def test_enough_is_enough(dtype: str, inner: int) -> None:
-    """Lines of the largest numbers, all moved by half a unit, are certain from that total on."""
+    """Rows of the largest numbers, all moved by half a unit, are certain from that total on."""
     format = FORMATS[dtype]
     enough = format.enough(inner)
     certificate = Certificate(format)

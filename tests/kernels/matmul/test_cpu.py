@@ -39,22 +39,22 @@ def test_any_numbers(data: st.DataObject, dtype: str, inner: int) -> None:
     row = data.draw(st.lists(numbers, min_size=inner, max_size=inner))
     column = data.draw(st.lists(numbers, min_size=inner, max_size=inner))
     a, b = np.array([row], dtype).reshape(1, inner), np.array([column], dtype).reshape(inner, 1)
-    found = on_cpu(a, b)
-    same_bits(found, defined(a, b))
-    if not np.isfinite([*row, *column, found[0, 0]]).all():
+    result = on_cpu(a, b)
+    same_bits(result, defined(a, b))
+    if not np.isfinite([*row, *column, result[0, 0]]).all():
         return
     format, (x, y) = FORMATS[dtype], ([Fraction(v) for v in values] for values in (row, column))
     unit = Fraction(1, 2**format.kept)
     top_x, top_y = (max(map(abs, values), default=Fraction(0)) for values in (x, y))
     truncated = unit * (top_x * sum(map(abs, y)) + top_y * sum(map(abs, x)) + inner * unit * top_x * top_y)
-    got = Fraction(float(found[0, 0]))
+    got = Fraction(float(result[0, 0]))
     half = max(abs(got) / 2**format.precision, Fraction(2) ** (format.least - 1))
     assert abs(got - sum(p * q for p, q in zip(x, y, strict=True))) <= truncated + half
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_products_without_truncation_are_rounded_correctly(dtype: str) -> None:
-    """Rows and columns within the kept bits, even if all but the last bit cancels."""
+    """Exact if rows and columns fit the kept bits, even if all but the last bit cancels."""
     random, bits = np.random.default_rng(5), FORMATS[dtype].precision
     a = random.integers(-(2 ** (bits - 1)), 2 ** (bits - 1), (5, 64)).astype(dtype)
     a[:, 32:] = -a[:, :32]
@@ -83,11 +83,11 @@ def test_any_parts(monkeypatch: pytest.MonkeyPatch, dtype: str) -> None:
 def test_stacks_broadcast() -> None:
     random = np.random.default_rng(0)
     a, b = random.standard_normal((3, 1, 4, 5)), random.standard_normal((2, 5, 6))
-    found = on_cpu(a, b)
-    assert found.shape == (3, 2, 4, 6)
+    got = on_cpu(a, b)
+    assert got.shape == (3, 2, 4, 6)
     for i, j in np.ndindex(3, 2):
-        same_bits(found[i, j], on_cpu(a[i, 0], b[j]))
-    np.testing.assert_allclose(found, a @ b, rtol=1e-12, atol=1e-13)
+        same_bits(got[i, j], on_cpu(a[i, 0], b[j]))
+    np.testing.assert_allclose(got, a @ b, rtol=1e-12, atol=1e-13)
 
 
 @settings(max_examples=120, deadline=None)
@@ -99,8 +99,8 @@ def test_rounding(value: int, exponent: int, dtype: str, shift: int) -> None:
         for power in (exponent, format.least - shift, format.top - abs(number).bit_length()):
             words = [np.array([number >> 64 * i & 2**64 - 1], np.uint64) for i in range(WORDS)]
             with np.errstate(all="ignore"):
-                found = to_float(words, np.array([power]), format)
-            assert repr(float(found[0])) == repr(rounded(number, power, format)) and found.dtype == dtype
+                got = to_float(words, np.array([power]), format)
+            assert repr(float(got[0])) == repr(rounded(number, power, format)) and got.dtype == dtype
 
 
 @pytest.mark.parametrize("dtype", ["int32", "int64"])
@@ -125,8 +125,8 @@ def test_moduli() -> None:
 
 
 def test_residues_are_found_in_float32() -> None:
-    """The quotient in `residue` of matmul/residues.cuh, near a multiple of the modulus and 256: the remainder of any
-    sum of bytes fits into eight bits, because the quotient is never so small that an odd modulus leaves 128."""
+    """The quotient in `residue` of matmul/residues.cuh, near multiples of the modulus and for 256: the remainder of any
+    sum of bytes fits eight bits, because the quotient is never so small that an odd modulus leaves 128."""
     largest = 8 * 255 * 128 + 255
     assert largest < 2**19 and 2**23 + 2**19 + 256 * 256 + largest < 2**24
     for modulus in MODULI:
@@ -164,6 +164,6 @@ def test_dtypes() -> None:
 
 
 def test_pieces_add_up_without_rounding() -> None:
-    """For as many products as are added at a time, of any dtypes."""
+    """For any dtypes and as many products as are added at a time."""
     counts: list[Any] = [-(-(bits_of(np.dtype(dtype)) + 1) // cpu.PIECE) for dtype in DTYPES]
     assert max(counts) * cpu.INNER * 2 ** (2 * cpu.PIECE - 2) <= 2**53

@@ -65,9 +65,9 @@ def test_stacks(dtype: str, kind: str) -> None:
 @pytest.mark.parametrize("dtype", NARROW)
 def test_matrices_with_nothing_in_them(dtype: str) -> None:
     for shapes in (((3, 0), (0, 4)), ((0, 4), (4, 3)), ((3, 4), (4, 0)), ((2, 3, 0), (0, 4)), ((0, 3, 4), (4, 2))):
-        found = both(*(np.ones(shape, dtype) for shape in shapes))
-        assert not found.deferred
-    # A column, or row, of zeros leaves nothing open; its elements are +0.
+        got = both(*(np.ones(shape, dtype) for shape in shapes))
+        assert not got.deferred
+    # Columns and rows of zeros defer nothing; their elements are +0.
     a, b = (factor.astype(dtype) for factor in factors("ordinary", dtype, 30, 50, 20))
     a[3], b[:, 5], b[:, 7] = 0, 0, -0.0
     both(a, b)
@@ -75,7 +75,7 @@ def test_matrices_with_nothing_in_them(dtype: str) -> None:
 
 
 def test_sums_half_way_between_two_numbers_are_left_open() -> None:
-    """To the last bit: the deciding bits are far below float64 precision."""
+    """Right to the last bit, though the deciding bits are far below float64 precision."""
     a = np.zeros((200, 64), np.float32)
     a[:, :2] = 1, 2.0**-24  # half of the last bit of the first
     a[:, 2:40] = 2.0**-7
@@ -88,24 +88,24 @@ def test_sums_half_way_between_two_numbers_are_left_open() -> None:
 
 
 def test_sign_of_what_becomes_zero() -> None:
-    """Far below the least number, all but the last bit cancels: beyond float64 precision."""
+    """All but the last bit cancels, far below the smallest number: beyond float64 precision."""
     p, q = 2**24 - 1, 2**24 - 3
     r = -pow(p, -1, q) % q  # p r + 1 is a multiple of q
     a, b = np.zeros((3, 100), np.float32), np.zeros((100, 2), np.float32)
     a[0, :2], a[1, :2], a[2, :3] = (p, q), (-p, -q), (p, q, 1)
     b[:2, 0], b[2, 0], b[:2, 1] = (r, -(p * r + 1) // q), 1, 1
     a, b = (np.ldexp(factor, -120).astype(np.float32) for factor in (a, b))
-    found = multiplied(product_on_cpu((a.dtype, b.dtype), a.dtype), lambda: [(a, b)])
-    same_bits(found, defined(a, b))
-    assert np.signbit(found[:, 0]).tolist() == [True, False, False] and not found[:, 0].any()
+    got = multiplied(product_on_cpu((a.dtype, b.dtype), a.dtype), lambda: [(a, b)])
+    same_bits(got, defined(a, b))
+    assert np.signbit(got[:, 0]).tolist() == [True, False, False] and not got[:, 0].any()
 
 
 def test_few_elements_are_computed_for_themselves_and_crowded_rows_as_a_whole() -> None:
     a, b = factors("ordinary", "float32", 400, 600, 300)
     assert all(axes == 2 and places < 200 for axes, places in left_open(a, b))
-    a[17, 40] = 2.0**60  # next to it nothing is left of the others
-    found = left_open(a, b)
-    assert (1, 1) in found and all(places < 200 for axes, places in found)
+    a[17, 40] = 2.0**60  # next to it the others vanish
+    got = left_open(a, b)
+    assert (1, 1) in got and all(places < 200 for axes, places in got)
     assert left_open(np.stack([a, a]), b)[0] != (2, 400)
     both(a, b)
     both(np.stack([a[:50], a[100:150]]), b[:, :40])
@@ -129,8 +129,8 @@ def test_parts_of_zeros_do_not_change_the_scale(dtype: str) -> None:
     with np.errstate(all="ignore"):
         for make in (product_on_cpu, CpuProduct):
             product: Any = make((a.dtype, b.dtype), a.dtype)
-            found = multiplied(product, lambda: [(a[:, i : i + 8], b[i : i + 8]) for i in (0, 8, 16)])
-            same_bits(found, defined(a, b))
+            got = multiplied(product, lambda: [(a[:, i : i + 8], b[i : i + 8]) for i in (0, 8, 16)])
+            same_bits(got, defined(a, b))
             assert product.uncertain == 0
 
 

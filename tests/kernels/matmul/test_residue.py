@@ -42,7 +42,7 @@ def test_case(cp: Any, case: Any) -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize(("dtype", "kind"), EVERY_KIND)
 def test_bits_of_the_cpu(cp: Any, dtype: str, kind: str) -> None:
-    # In the emulator one element takes as long as a tile: there two kinds have it.
+    # In the emulator one element takes as long as a tile, so only two kinds run it.
     one = ((1, 1, 1),) * (ON_GPU or kind in ("mixed", "special"))
     for sizes in (*one, (6, 33, 5), *[(129, 1000, 257), (1000, 77, 65), (130, 4100, 300)] * ON_GPU):
         a, b = factors(kind, dtype, *sizes)
@@ -90,7 +90,7 @@ def test_any_stages_of_warpgroups(cp: Any, monkeypatch: pytest.MonkeyPatch, stag
 
 def multiplied_with(cp: Any, monkeypatch: pytest.MonkeyPatch, tile: Any) -> None:
     monkeypatch.setattr(residue, "choose_tile", lambda *_: tile)
-    # Sums of more than 256 use all stages again. In the emulator only int8 has them: floats are of many matrices.
+    # Sums of more than 256 products reuse all stages. In the emulator only int8 has them: floats take many matrices.
     floats = ("ordinary", "float64", (150, 600, 48)) if ON_GPU else ("ordinary", "float32", (9, 40, 5))
     for kind, dtype, sizes in (("mixed", "int8", (65, 64, 80)), ("mixed", "int8", (130, 330, 20)), floats):
         a, b = factors(kind, dtype, *sizes)
@@ -129,8 +129,8 @@ def test_integers_that_do_not_fit(cp: Any, dtype: str, result: str) -> None:
 @pytest.mark.gpu
 def test_nothing_to_add_up(cp: Any) -> None:
     for dtype in ("float32", "int16"):
-        found = exact_matmul(cp.asarray(np.ones((2, 0), dtype)), cp.asarray(np.ones((0, 3), dtype))).get()
-        same_bits(found, np.zeros((2, 3), "float32" if dtype == "float32" else "int64"))
+        got = exact_matmul(cp.asarray(np.ones((2, 0), dtype)), cp.asarray(np.ones((0, 3), dtype))).get()
+        same_bits(got, np.zeros((2, 3), "float32" if dtype == "float32" else "int64"))
         assert exact_matmul(cp.asarray(np.ones((0, 4), dtype)), cp.asarray(np.ones((4, 3), dtype))).shape == (0, 3)
 
 
@@ -175,8 +175,8 @@ def test_regions_of_the_job(cp: Any, monkeypatch: pytest.MonkeyPatch, dtype: str
         return cp.asarray(np.ascontiguousarray((a, b)[number][tuple(slice(*ends) for ends in bounds)]))
 
     for region in (((0, 2), (0, 30), (0, 20)), ((1, 2), (3, 19), (7, 20))):
-        found = MATMUL.compute(read, region, specs, MatmulOptions())
-        same_bits(found.elements.get(), on_cpu(a, b)[tuple(slice(*ends) for ends in region)])
+        got = MATMUL.compute(read, region, specs, MatmulOptions())
+        same_bits(got.elements.get(), on_cpu(a, b)[tuple(slice(*ends) for ends in region)])
 
 
 @pytest.mark.gpu

@@ -1,4 +1,4 @@
-"""The kernel for small matrices: what it takes, and what its shortcuts rely on; more in test_small_bits.py."""
+"""The kernel for small matrices: accepted sizes, and the assumptions of its shortcuts; more in test_small_bits.py."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_matrices_that_begin_anywhere(cp: Any) -> None:
 def test_ordinary_elements_are_not_looked_at_one_by_one(
     cp: Any, monkeypatch: pytest.MonkeyPatch, dtype: str, size: int
 ) -> None:
-    """If they were, all would be counted as uncertain."""
+    """Otherwise all elements would be counted as uncertain."""
     monkeypatch.setattr(Format, "share", lambda *_: -1.0)
     a, b = (generator(name, size).standard_normal((3, size, size)).astype(dtype) for name in "ab")
     assert by_small(cp, a, b)[1] == 0
@@ -130,14 +130,14 @@ def test_regions_of_the_job(cp: Any) -> None:
         return cp.asarray(np.ascontiguousarray((a, b)[number][tuple(slice(*ends) for ends in bounds)]))
 
     region = ((0, 2), (0, 20), (0, 18))
-    found = MATMUL.compute(read, region, specs, MatmulOptions())
-    same_bits(found.elements.get(), on_cpu(a, b))
-    assert found.counts[TERM_BY_TERM] > 0
+    got = MATMUL.compute(read, region, specs, MatmulOptions())
+    same_bits(got.elements.get(), on_cpu(a, b))
+    assert got.counts[TERM_BY_TERM] > 0
     assert "in digits of 8 bits" in MATMUL.notes(specs, MatmulOptions())["arithmetic"]
 
 
 def test_tasks_are_as_large_as_their_arrays_allow() -> None:
-    """No workspace: only factors, product, and the numbers of the matrices that each comes from."""
+    """No workspace: only the factors, the product, and the indices of the matrices that are multiplied."""
     dtype = np.dtype("float32")
     assert device_bytes((dtype, dtype), dtype, (10, 16, 16, 16), 16, (dtype, dtype)) == 10 * (3 * 1024 + 8)
     specs = [Spec((1000, 16, 16), dtype)] * 2

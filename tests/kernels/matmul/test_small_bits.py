@@ -27,7 +27,7 @@ def test_case(cp: Any, case: Any) -> None:
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize(("how", "shapes"), [(SmallProduct, SMALL), (SmallKProduct, SHORT if ON_GPU else SHORT[:1])])
 def test_bits_of_the_cpu(cp: Any, how: type[SmallProduct], shapes: tuple[Sizes, ...], dtype: str, kind: str) -> None:
-    # In the emulator some kinds have every shape, and the others three of one and of several tiles.
+    # In the emulator some kinds run every shape, the others only three, of one and of several tiles.
     every = ON_GPU or how is SmallKProduct or kind == "ordinary" or (kind, dtype) == ("special", "float32")
     for sizes in shapes if every else SMALL[2:5]:
         check(cp, *factors(kind, dtype, *sizes), how)

@@ -1,4 +1,4 @@
-"""The kernel for few products in a sum: when its result stands; its bits are in test_small_bits.py."""
+"""The kernel for short sums: when its result is certain; test_small_bits.py compares bits."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def found_by(cp: Any, a: Any, b: Any) -> SmallKProduct:
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_what_the_kernel_vouches_for(cp: Any, dtype: str) -> None:
-    """Ordinary numbers, nearly cancelling sums, lines of zeros; not infinities, NaN, or large losses."""
+    """Ordinary numbers, nearly cancelling sums, rows and columns of zeros; not infinities, NaN, or large losses."""
     a, b = factors("cancelling", dtype, 20, 128, 20)
-    b[64:] = b[:64]  # of each sum the last bits of A are left
+    b[64:] = b[:64]  # only the last bits of A remain of each sum
     assert found_by(cp, a, b).replacement is None
     a, b = factors("ordinary", dtype, 20, 100, 20)
     a[3], b[:, 4], a[5, 7] = 0, -0.0, 0

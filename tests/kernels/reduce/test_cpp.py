@@ -1,4 +1,4 @@
-"""Partials by the compiled function: against NumPy, the reference, fsum; and what happens without."""
+"""Partials by the compiled function: against NumPy, the reference and fsum; the fallback to NumPy."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def filled(samples: NDArray[Any], parts: int = ALL) -> NDArray[np.int64]:
 
 
 def test_what_numpy_finds() -> None:
-    """Of every dtype and kind of samples, in arrays of all sizes, that begin anywhere and have gaps."""
+    """Every dtype and kind of samples; arrays of all sizes, unaligned and strided."""
     assert native_cases.check_reduce() > 15_000
 
 
@@ -46,7 +46,7 @@ def test_what_numpy_finds() -> None:
 @settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_anything_among_ordinary_numbers(dtype: str, data: st.DataObject) -> None:
-    """Numbers of two sizes, and anywhere among them what has to be treated on its own."""
+    """Numbers of two magnitudes, with special values anywhere among them."""
     size = data.draw(st.sampled_from([1, 2, 31, 33, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK + 77]))
     random = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
     low, high = np.finfo(dtype).minexp, np.finfo(dtype).maxexp
@@ -77,7 +77,7 @@ def exact(words: NDArray[np.int64], bits: int) -> Any:
     "value", [1.0, 2.0**1023 * 1.9, -(2.0**-1074), 2.0**-1022 * 1.7, -1.1, 2.0**-537, 2.0**511 * 1.3]
 )
 def test_equal_numbers(value: float) -> None:
-    """Sums of squares of all exponents: some are beyond, and some below, what float64 holds."""
+    """Sums of squares of all exponents: some overflow float64, some underflow."""
     partial = filled(np.full(BLOCK + 3, value))
     assert from_words(partial[layout.SUM_AT]) == whole(value, SUM_BITS) * (BLOCK + 3)
     assert from_words(partial[layout.SQUARES_AT]) == whole(value, SQUARE_BITS // 2) ** 2 * (BLOCK + 3)
@@ -85,7 +85,7 @@ def test_equal_numbers(value: float) -> None:
 
 @pytest.mark.parametrize("dtype", [name for name in DTYPES if "int" in name])
 def test_integers_at_their_limits(dtype: str) -> None:
-    """Nothing overflows in a block, and extremes are those of all blocks."""
+    """No block overflows, and extremes span all blocks."""
     bounds = np.iinfo(dtype)
     for low, high in ((bounds.min, bounds.min), (bounds.max, bounds.max), (bounds.min, bounds.max)):
         samples = np.full(3 * BLOCK + 5, low, dtype)

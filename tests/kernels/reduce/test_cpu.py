@@ -33,20 +33,20 @@ def samples_of(dtype: str) -> st.SearchStrategy[NDArray[Any]]:
 
 
 def result_of(samples: NDArray[Any], op: str = EVERYTHING, **options: Any) -> ReduceResult:
-    """Computed and referred to, and the same; every invariant holds."""
+    """The partial, after comparing it with the reference and checking every invariant."""
     asked = ReduceOptions(op, **options)
     partial = REDUCE.compute(samples, asked)
     np.testing.assert_array_equal(partial, REDUCE.reference(samples, asked))
     assert [check(partial, len(samples)) for check in REDUCE.invariants] == [None] * 3
-    found: ReduceResult = REDUCE.finalize(partial, asked)
-    assert list(found.values) == op.split(",")
-    return found
+    got: ReduceResult = REDUCE.finalize(partial, asked)
+    assert list(got.values) == op.split(",")
+    return got
 
 
-def same(found: Any, expected: Any) -> None:
+def same(got: Any, expected: Any) -> None:
     """Equal to the last bit, with the sign of a zero; NaN is NaN."""
-    assert type(found) is type(expected)
-    assert str(found) == str(expected)
+    assert type(got) is type(expected)
+    assert str(got) == str(expected)
 
 
 # --- partials ---------------------------------------------------------------------------------------------------------
@@ -118,7 +118,7 @@ def test_sum_of_many_is_fsum(dtype: str, name: str) -> None:
     samples = case(name, dtype, 20_001).tolist()
     try:
         expected = math.fsum(samples)
-    except OverflowError:  # on its way, where the sum itself may be small
+    except OverflowError:  # on the way, though the sum itself may be small
         expected = quotient(Fraction(sum(map(Fraction, samples))))
     same(result_of(np.array(samples, dtype), "sum").values["sum"], expected)
 
@@ -159,7 +159,7 @@ def test_extremes_are_numpy_s(dtype: str, data: st.DataObject) -> None:
     values = result_of(samples, "min,max,argmin,argmax,count").values
     assert values["argmin"] == samples.argmin() and values["argmax"] == samples.argmax()
     for name in ("min", "max"):
-        same(values[name], samples[values[f"arg{name}"]].item())  # of equal zeros the first, with its sign
+        same(values[name], samples[values[f"arg{name}"]].item())  # the first of equal zeros, with its sign
         assert np.array_equal(values[name], getattr(samples, name)(), equal_nan=True)
     left = np.flatnonzero(~np.isnan(samples))
     values = result_of(samples, "argmin,argmax,min,max,count", nan="omit").values
@@ -167,7 +167,7 @@ def test_extremes_are_numpy_s(dtype: str, data: st.DataObject) -> None:
     if not len(left):
         assert [str(x) for x in values.values()] == ["None", "None", "nan", "nan", "0"]
         return
-    # Not np.nanargmin, which takes NaN for infinite, and of [nan, inf] says 0.
+    # Not np.nanargmin, which treats NaN as infinite: 0 for [nan, inf].
     assert values["argmin"] == left[samples[left].argmin()] and values["argmax"] == left[samples[left].argmax()]
     assert values["min"] == np.nanmin(samples) and values["max"] == np.nanmax(samples)
 
@@ -216,15 +216,15 @@ def test_options_that_cannot_be() -> None:
 
 def test_result_in_every_form() -> None:
     samples = np.full(2**8, 2**64 - 1, np.uint64)
-    found = result_of(samples, "sum,max,mean,argmax")
-    arrays_ = found.arrays()
+    got = result_of(samples, "sum,max,mean,argmax")
+    arrays_ = got.arrays()
     assert list(arrays_) == ["sum", "max", "mean", "argmax", "samples", "nan"]
     assert [(array.dtype.kind, array.shape) for array in arrays_.values()] == [(kind, ()) for kind in "Uufiii"]
     assert int(str(arrays_["sum"])) == (2**64 - 1) * 2**8 and arrays_["max"] == 2**64 - 1
-    assert json.loads(json.dumps(found.to_json(), allow_nan=False))["sum"] == (2**64 - 1) * 2**8
+    assert json.loads(json.dumps(got.to_json(), allow_nan=False))["sum"] == (2**64 - 1) * 2**8
     rows = [("sum", 2**72 - 2**8), ("max", 2**64 - 1), ("mean", 2.0**64), ("argmax", 0)]
-    assert found.table() == (("operation", "value"), rows)
-    assert dict(found.lines())["sum"] == str(2**72 - 2**8)
+    assert got.table() == (("operation", "value"), rows)
+    assert dict(got.lines())["sum"] == str(2**72 - 2**8)
     spoilt = result_of(np.array([np.nan, np.inf]), "sum,max,argmin", nan="omit")
     assert spoilt.document() == {"sum": "inf", "max": "inf", "argmin": 1, "samples": 2, "nan": 1}
     nothing = result_of(np.array([np.nan]), "max,argmin", nan="omit")
@@ -245,7 +245,7 @@ def test_invariants_catch() -> None:
     ):
         partial = layout.place(REDUCE.compute(case("ordinary", "int32", 50), options), 500_000)
         partial[position] += min(change, layout.NOWHERE - int(partial[position]))
-        broken = [found for check in REDUCE.invariants if (found := check(partial, 50))]
+        broken = [problem for check in REDUCE.invariants if (problem := check(partial, 50))]
         assert any(re.search(text, line) for line in broken), (position, broken)
 
 

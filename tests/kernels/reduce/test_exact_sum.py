@@ -97,12 +97,12 @@ def test_words_hold_the_sums_of_2_63_samples() -> None:
 @given(st.integers(-(10**40), 10**40), st.integers(1, 10**40), st.integers(-1100, 1100))
 def test_quotient_is_rounded_to_nearest(numerator: int, denominator: int, exponent: int) -> None:
     value = Fraction(numerator, denominator) * Fraction(2) ** exponent
-    found = exact_sum.quotient(value)
-    if math.isinf(found):
+    got = exact_sum.quotient(value)
+    if math.isinf(got):
         assert abs(value) >= Fraction(2) ** 1024 - Fraction(2) ** 970
         return
-    for neighbour in (math.nextafter(found, math.inf), math.nextafter(found, -math.inf)):
-        assert math.isinf(neighbour) or abs(value - Fraction(found)) <= abs(value - Fraction(neighbour))
+    for neighbour in (math.nextafter(got, math.inf), math.nextafter(got, -math.inf)):
+        assert math.isinf(neighbour) or abs(value - Fraction(got)) <= abs(value - Fraction(neighbour))
 
 
 def test_quotient_of_ties_is_even_and_of_too_much_infinite() -> None:

@@ -29,7 +29,7 @@ def test_cases(name: str) -> None:
 
 @pytest.mark.parametrize("sign", [1, -1])
 def test_as_many_as_are_taken_at_a_time_do_not_round(sign: int) -> None:
-    """As large as they get with as many digits, and the smallest of which a block takes the digits."""
+    """The largest numbers with full significands, and the smallest ones whose digits a block takes."""
     largest = np.finfo(np.float32).max
     check(np.full(STEP, sign * largest, np.float32))
     for exponent in (-16, -17, -18, -19, -20):

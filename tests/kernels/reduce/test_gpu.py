@@ -1,4 +1,4 @@
-"""The kernels of reduce against reference and CPU counterpart; their windows at the limit; the wrapper, the source."""
+"""The kernels of reduce against the reference and the CPU; window limits; the wrapper and the source."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ALL = SUM | SQUARES | EXTREMES
 # Exponents that a window holds: RANGE in reduce/float_sum.cuh, by dtype and parts.
 RANGES = {("float16", SUM): 32, ("float16", ALL): 32, ("float32", SUM): 62, ("float32", ALL): 40,
           ("float64", SUM): 33, ("float64", ALL): 32}  # fmt: skip
-# Exponents of a tile that float64 adds up, or the second level of a window.
+# Exponent range of a tile that float64 sums exactly, or the second level of a window.
 NARROW = {("float16", ALL): 14, ("float32", SUM): 26, ("float32", SUM | SQUARES): 23, ("float64", ALL): 11}
 FILES = (
     "reduce/exact_sum.cuh",
@@ -40,10 +40,10 @@ def check(cp: Any, samples: NDArray[Any], parts: int = ALL) -> None:
     same(reduce_on_device(cp.asarray(samples), parts).get(), reduce_reference(samples, parts))
 
 
-def same(found: NDArray[Any], expected: NDArray[Any]) -> None:
-    wrong = np.flatnonzero(found != expected)
-    assert not len(wrong), (wrong, found[wrong], expected[wrong])
-    assert found.dtype == np.int64 and found.shape == (partial.SIZE,)
+def same(got: NDArray[Any], expected: NDArray[Any]) -> None:
+    wrong = np.flatnonzero(got != expected)
+    assert not len(wrong), (wrong, got[wrong], expected[wrong])
+    assert got.dtype == np.int64 and got.shape == (partial.SIZE,)
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def test_kernel_is_the_reference_on_nasty_samples(cp: Any, dtype: str, name: str
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_views_that_begin_anywhere(cp: Any, dtype: str) -> None:
     itemsize = np.dtype(dtype).itemsize
-    # In the emulator one tile of a block and a ragged one, which begin at each multiple of 16 bytes and between.
+    # In the emulator one tile per block and a ragged one, with aligned and unaligned starts.
     samples = case("specials", dtype, 20_000 if ON_GPU else 16_384 // itemsize + 700)
     on_device = cp.asarray(samples)
     for start in range(17 if ON_GPU else 16 // itemsize + 1):
@@ -90,7 +90,7 @@ def test_views_that_begin_anywhere(cp: Any, dtype: str) -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_equal_extremes_before_and_in_the_tiles(cp: Any, dtype: str) -> None:
-    """Of equal samples the first counts: also one before the tiles, whose thread has seen another in a tile."""
+    """The first of equal samples counts, even one before the tiles whose thread has seen another in a tile."""
     samples = np.full(20_001, 5, dtype)
     on_device = cp.asarray(samples)
     for start in (1, 2, 3):
@@ -102,8 +102,8 @@ def test_equal_extremes_before_and_in_the_tiles(cp: Any, dtype: str) -> None:
 @pytest.mark.parametrize("excess", [-1, 0, 1, 4, 6, 14])
 @pytest.mark.parametrize(("dtype", "parts"), RANGES)
 def test_windows_that_are_full(cp: Any, dtype: str, parts: int, excess: int) -> None:
-    """Samples of one sign whose exponents span what a window holds, and more; what is left of each for the last level
-    is as large as can be, and so is its last bit."""
+    """Samples of one sign whose exponents span a window, and more; the remainder of each for the last level is maximal,
+    and so is its last bit."""
     size = 300_000 if ON_GPU or not excess else 70_000
     info, random = np.finfo(dtype), generator("windows", dtype, parts)
     span = min(RANGES[dtype, parts] + excess, info.maxexp - info.minexp)
@@ -119,11 +119,11 @@ def test_windows_that_are_full(cp: Any, dtype: str, parts: int, excess: int) -> 
 @pytest.mark.parametrize("excess", [-1, 0, 1, 2, 3, 5, 9])
 @pytest.mark.parametrize(("dtype", "parts"), NARROW)
 def test_tiles_at_the_limit_of_a_plain_sum(cp: Any, dtype: str, parts: int, excess: int) -> None:
-    """Tiles of the largest numbers and one of the smallest, whose last bits are as far apart as can be."""
+    """Tiles of the largest numbers and one of the smallest, with last bits as far apart as possible."""
     random, info = generator("narrow", dtype, parts), np.finfo(dtype)
     span, tile = NARROW[dtype, parts] + excess, 64 // np.dtype(dtype).itemsize
     ones = 2.0**info.nmant + 2.0 ** random.integers(info.nmant - 2, info.nmant, 200_000) - 1
-    if dtype == "float64":  # what the first level leaves is as long as can be
+    if dtype == "float64":  # the first level leaves the longest possible remainder
         ones = (random.integers(2**52, 2**53, len(ones)) | 1).astype(dtype)
     exponents = np.where(random.integers(0, tile, len(ones)) == 0, 1 - span, 0)
     exponents += info.maxexp - 1 if dtype == "float16" else 3
@@ -134,7 +134,7 @@ def test_tiles_at_the_limit_of_a_plain_sum(cp: Any, dtype: str, parts: int, exce
 @pytest.mark.usefixtures("one_block")
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_threads_empty_their_sums_in_time(cp: Any, dtype: str) -> None:
-    """A window without room above its samples, and then as many of the largest as would fill it four times."""
+    """A window without headroom above its samples, then enough of the largest to fill it four times."""
     random, info = generator("emptied", dtype), np.finfo(dtype)
     samples = (2 - np.maximum(info.eps, random.uniform(0, 0.1, 256 * 4500))).astype(dtype)
     if dtype != "float16":
@@ -146,7 +146,7 @@ def test_threads_empty_their_sums_in_time(cp: Any, dtype: str) -> None:
 @pytest.mark.usefixtures("one_block")
 @pytest.mark.parametrize(("dtype", "exponent", "size"), [("float64", 976, 4500), ("float32", 127, 40_000)])
 def test_threads_empty_their_cells_in_time(cp: Any, dtype: str, exponent: int, size: int) -> None:
-    """No window holds a tile, and every other number is the largest of those that share a cell."""
+    """No window holds a tile, and every other number is the largest that shares a cell."""
     samples = np.full(256 * (size if dtype == "float64" or ON_GPU else 500), 2 - np.finfo(dtype).eps, dtype)
     samples[::2], samples[1::2] = np.ldexp(samples[::2], exponent), np.ldexp(samples[1::2], -exponent + 10)
     for parts in (SUM, ALL):
@@ -157,7 +157,7 @@ def test_threads_empty_their_cells_in_time(cp: Any, dtype: str, exponent: int, s
 @pytest.mark.parametrize("parts", [SUM, SUM | EXTREMES, SUM | SQUARES])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_every_exponent_of_cells(cp: Any, dtype: str, parts: int) -> None:
-    """Numbers of both signs at each exponent, subnormal ones as well, with last bits that are and are not zero."""
+    """Numbers of both signs at each exponent, including subnormal ones, with zero and nonzero last bits."""
     kind = np.dtype(f"u{np.dtype(dtype).itemsize}")
     nmant, top = np.finfo(dtype).nmant, 2 * np.finfo(dtype).maxexp - 1
     fractions = np.array([0, 1, 2 ** (nmant - 1), 2**nmant - 1, 2 ** (nmant // 2) + 1], kind)
@@ -169,7 +169,7 @@ def test_every_exponent_of_cells(cp: Any, dtype: str, parts: int) -> None:
 
 @pytest.mark.gpu
 def test_carries_of_squares_run_on(cp: Any) -> None:
-    """In every thread the second word of the sum of squares is full when a carry of the first arrives."""
+    """In every thread, the second word of the sum of squares is all ones when the first one carries."""
     of_thread = np.array([2**64 - 1, 2**32, 2**32 - 1, 2**32 - 1, 0, 0, 0, 0], np.uint64)
     check(cp, np.repeat(of_thread.reshape(4, 1, 2), 256, axis=1).ravel())
 
@@ -200,13 +200,13 @@ def test_more_than_2_32_samples(cp: Any) -> None:
         pytest.skip("needs 6 GiB of device memory")
     samples = cp.full(2**32 + 5, -128, cp.int8)
     samples[-1], samples[2**31 + 3] = 7, -127
-    found = reduce_on_device(samples, ALL).get()
+    got = reduce_on_device(samples, ALL).get()
     expected = partial.empty(np.dtype("int8"), ALL, 2**32 + 5)
     total, squares = -128 * (2**32 + 3) + 7 - 127, 128**2 * (2**32 + 3) + 49 + 127**2
     for at, value, bits in ((partial.SUM_AT, total, 1088), (partial.SQUARES_AT, squares, 2176)):
         expected[at] = partial.exact_sum.to_words(value << bits, at.stop - at.start)
     expected[[partial.MIN_KEY, partial.MIN_AT, partial.MAX_KEY, partial.MAX_AT]] = -128, 0, 7, 2 * (2**32 + 4)
-    same(found, expected)
+    same(got, expected)
 
 
 @pytest.mark.gpu
@@ -227,9 +227,9 @@ def test_wrapper_refuses(cp: Any) -> None:
 
 def test_constants_are_those_of_the_source() -> None:
     def constant(name: str) -> str:
-        found = re.search(rf"\b{name} = ([^,;]+)", SOURCE)
-        assert found, name
-        return found[1]
+        match = re.search(rf"\b{name} = ([^,;]+)", SOURCE)
+        assert match, name
+        return match[1]
 
     names = {"SUM_WORDS": partial.SUM_WORDS, "SQUARE_WORDS": partial.SQUARE_WORDS, "SUM_AT": partial.SUM_AT.start,
              "SUM_BITS": partial.exact_sum.SUM_BITS, "SQUARE_BITS": partial.exact_sum.SQUARE_BITS, "SUM": SUM,

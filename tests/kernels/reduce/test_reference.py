@@ -54,10 +54,10 @@ def test_reference_is_the_definition(dtype: str, name: str) -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_as_many_as_are_taken_at_a_time_do_not_overflow(dtype: str) -> None:
-    """All digits of all samples are as large as they get."""
+    """All digits of all samples are maximal."""
     info: Any = np.finfo(dtype) if np.dtype(dtype).kind == "f" else np.iinfo(dtype)
     for value in (info.min, info.max):
-        found = reduce_reference(np.full(PART, value, dtype), SUM | SQUARES)
+        got = reduce_reference(np.full(PART, value, dtype), SUM | SQUARES)
         exact = Fraction(int(value))
-        assert exact_sum.from_words(found[layout.SUM_AT]) == exact * PART * 2**exact_sum.SUM_BITS
-        assert exact_sum.from_words(found[layout.SQUARES_AT]) == exact**2 * PART * 2**exact_sum.SQUARE_BITS
+        assert exact_sum.from_words(got[layout.SUM_AT]) == exact * PART * 2**exact_sum.SUM_BITS
+        assert exact_sum.from_words(got[layout.SQUARES_AT]) == exact**2 * PART * 2**exact_sum.SQUARE_BITS

@@ -26,7 +26,7 @@ def test_same_bits_as_by_numpy() -> None:
 @settings(max_examples=160, deadline=None)
 @given(data=st.data())
 def test_sums_are_exact_and_rounded_once(data: st.DataObject) -> None:
-    """Numbers with as many bits as one or two cuts take, and more; with many ties."""
+    """Numbers with as many bits as one or two cuts hold, and more; with many ties."""
     spread = data.draw(st.integers(0, 130))
     bits = data.draw(st.sampled_from([1, 2, 24, 53]))
     top = data.draw(st.sampled_from([-1060, -990, -930, -800, -799, -300, 0, 300, 899, 900, 970]))
@@ -58,7 +58,7 @@ def test_windows_so_wide_that_cuts_take_fewer_bits(width: int, cut: int) -> None
 
 @pytest.mark.parametrize("radius", [3, 20_000])
 def test_rows_longer_than_a_block(radius: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One block of a row has numbers that only NumPy can sum."""
+    """One block of a row has numbers that only the NumPy path can sum."""
     x = numbers("float64", (3, 70_000))
     x[1, 50_000] = 2.0**-500
     result = box_cpu(x, radius, radius, radius)

@@ -20,7 +20,7 @@ from tests.cases.stencil import ADVERSARIAL, adversarial, exact, expected, numbe
 
 @pytest.fixture(autouse=True, params=["compiled", "NumPy"])
 def by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """What computes and checks: C++ or NumPy."""
+    """The implementation that computes and checks: C++ or NumPy."""
     if request.param == "NumPy":
         monkeypatch.setattr(cxx, "library", lambda stem: None)
     return str(request.param)
@@ -60,7 +60,7 @@ def test_halves_of_a_step_are_rounded_to_even() -> None:
 
 
 def test_wide_windows() -> None:
-    """The more numbers a window has, the fewer bits a cut may take."""
+    """The more numbers a window has, the fewer bits a cut may hold."""
     x = adversarial("two words", (1, 40))
     for radius in (2**11, 2**12, 2**19):
         got = exact_sums(extended(x, radius, radius, "zero"), 2 * radius + 1)

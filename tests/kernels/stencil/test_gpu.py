@@ -44,7 +44,7 @@ def test_header_names_the_kernels() -> None:
 
 
 def test_words_hold_every_sum_of_a_dtype() -> None:
-    """As many digits of 32 bits as the sum of 2**31 of its largest numbers has, and three counts."""
+    """Enough 32-bit digits for the sum of 2**31 of the largest numbers, and three counts."""
     for size, count in WORDS.items():
         limits = np.finfo(f"f{size}")
         bits = limits.maxexp - limits.minexp + limits.nmant + 1
@@ -99,7 +99,7 @@ def test_box_of_adversarial_floats(cp: Any, case: str, dtype: str) -> None:
 @pytest.mark.hardware
 @pytest.mark.parametrize("dtype", ("float16", "float32", "float64"))
 def test_box_of_wide_windows_with_nan_and_infinities(cp: Any, dtype: str) -> None:
-    """With few enough elements to count those that are not finite, and with more."""
+    """Windows short enough to count their nonfinite elements, and longer ones."""
     x = numbers(dtype, (2, 2_300_001))
     x[0, 5::70001], x[1, 900_000] = np.inf, np.nan
     x[1, 400_000:400_100] *= x.dtype.type(2.0**-13)
@@ -110,7 +110,7 @@ def test_box_of_wide_windows_with_nan_and_infinities(cp: Any, dtype: str) -> Non
 @pytest.mark.hardware
 @pytest.mark.parametrize("dtype", ("int16", "int32", "int64", "float16", "float32", "float64"))
 def test_box_of_long_rows(cp: Any, dtype: str) -> None:
-    """Blocks that slide over many tiles, aligned to 16 bytes or not, with rings of all sizes."""
+    """Blocks that slide over many tiles, aligned to 16 bytes or not, with ring buffers of all sizes."""
     x = numbers(dtype, (3, 700_001))
     for radius, shift in ((0, 1), (3, 0), (250, 2), (4096, 3), (50_000, 0)):
         check_box(cp, np.ascontiguousarray(x[:, shift:]), radius, radius)

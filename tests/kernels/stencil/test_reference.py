@@ -24,7 +24,7 @@ def without_compiler() -> Any:
 
 
 def right(x: NDArray[Any], sums: NDArray[np.float64] | list[float], width: int) -> NDArray[np.bool_]:
-    """Which sums of the windows of one row the reference accepts; windows of an even width have a zero more."""
+    """Which window sums of one row the reference accepts; windows of even width get an extra zero."""
     x, sums = np.asarray(x), np.asarray(sums)
     if width % 2:
         return np.asarray(~wrong_sums(x[None], sums[None], width // 2)[0])
@@ -42,7 +42,7 @@ def same_bits(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.bool
 
 @st.composite
 def samples(draw: st.DrawFn) -> NDArray[Any]:
-    """Of few or of many exponents, in any part of the range; with so few bits that many sums are ties, or with all."""
+    """Few or many exponents, in any part of the range; so few bits that many sums are ties, or all bits."""
     dtype = draw(st.sampled_from(FLOATS))
     limits = np.finfo(dtype)
     low, high = int(limits.minexp - limits.nmant), int(limits.maxexp)
@@ -130,7 +130,7 @@ def test_sums_that_cancel() -> None:
 
 
 def test_windows_of_zeros_have_no_other_sum_than_zero() -> None:
-    """Beside samples of any size: a zero is a multiple of every unit."""
+    """Next to samples of any magnitude: zero is a multiple of every unit."""
     for beside in (0.0, 1.0, 2.0**-1074, 2.0**900):
         x = np.array([0.0, -0.0, 0.0, 0.0, beside])
         assert right(x, [0.0, 0.0, beside], 3).all()

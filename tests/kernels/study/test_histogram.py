@@ -1,4 +1,4 @@
-"""Histograms of 10-bit samples: what the wrappers refuse and launch, the study, and the kernels on a GPU."""
+"""Histograms of 10-bit samples: the wrappers' checks and launches, the study, and the kernels on a GPU."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ WRONG_CALLS: list[tuple[Any, dict[str, int], str]] = [
 
 
 def takes(name: str, own: dict[str, int]) -> bool:
-    """Whether a variant has these parameters; what a grid covers is told by all of them."""
+    """Whether a variant has these parameters; together they decide which samples a grid covers."""
     known = set(VARIANTS[name].parameters)
     return set(own) == known or (set(own) <= known and len(own) < 2)
 
@@ -167,17 +167,17 @@ TIMES = {"inverse": 60.0, "banks": 10.0, "banks2": 10.0, "banks4": 10.0, "shared
 
 
 def rows(**ms: float) -> list[Row]:
-    """Rows of the study: times by variant (5 where not said), broken ones were caught unless 0."""
-    found = []
+    """Rows of the study: times by variant (5 by default); broken variants were caught unless 0."""
+    recorded = []
     for case in STUDY.cases:
         if VARIANTS[case.variant].broken:
-            found.append(Row(case, bool(ms.get(case.variant, 1)), note="seen"))
+            recorded.append(Row(case, bool(ms.get(case.variant, 1)), note="seen"))
             continue
         time = {**TIMES, **ms}.get(case.variant, 5.0)
         time *= ms.get("constant", 1.0) if case.table == CONSTANT else 1.0
         time *= ms.get("long_slice", 1.0) if case.parameters.get("slice") == 2048 else 1.0
-        found.append(Row(case, True, time, 1.0, 1.0))
-    return found
+        recorded.append(Row(case, True, time, 1.0, 1.0))
+    return recorded
 
 
 @pytest.mark.parametrize(
@@ -243,7 +243,7 @@ def test_on_gpu(name: str) -> None:
 @pytest.mark.hardware
 @pytest.mark.parametrize("name", VARIANTS)
 def test_course_size_on_gpu(name: str) -> None:
-    """On the data of the course the right ones agree with the reference, the broken ones are caught."""
+    """On the course's data, right variants agree with the reference and broken ones are caught."""
     import cupy
 
     variant = VARIANTS[name]
@@ -251,8 +251,8 @@ def test_course_size_on_gpu(name: str) -> None:
     arrays = STUDY.inputs(case, np.random.default_rng(4))
     expected, device = STUDY.reference(arrays, case), cupy.asarray(arrays[0])
     attempts = 20 if variant.broken else 1  # a race does not show every time
-    found = (
+    mismatches = (
         STUDY.disagreement(variant.run(device, **variant.parameters).get(), expected, arrays, case)
         for _ in range(attempts)
     )
-    assert any(found) == bool(variant.broken)
+    assert any(mismatches) == bool(variant.broken)

@@ -1,4 +1,4 @@
-"""Elementwise: the reference, what the wrappers refuse and launch, the source; on a GPU every variant."""
+"""Elementwise operations: the reference, the wrappers' checks and launches, the source; every variant on a GPU."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def test_reference_wraps_integers(a: int, b: int, c: int) -> None:
     for operation, (_, operands) in OPERATIONS.items():
         exact = a * b + c if operation == "multiply_add" else EXACT[operation](a, b, c)
         given_arrays = [np.array([x], np.int32) for x in (a, b, c)[:operands]]
-        found = elementwise_reference(*given_arrays, operation=operation)
-        assert (found.dtype, found.tolist()) == (np.int32, [(exact + 2**31) % 2**32 - 2**31])
+        got = elementwise_reference(*given_arrays, operation=operation)
+        assert (got.dtype, got.tolist()) == (np.int32, [(exact + 2**31) % 2**32 - 2**31])
 
 
 @settings(max_examples=40, deadline=None)
@@ -54,15 +54,15 @@ def test_reference_rounds_once_per_operation(a: float, b: float, c: float) -> No
             exact = float(Fraction(float(Fraction(a) * Fraction(b))) + Fraction(c))
         else:
             exact = float(EXACT[operation](Fraction(a), Fraction(b), None))
-        found = elementwise_reference(*(np.array([x]) for x in (a, b, c)[:operands]), operation=operation)
-        assert found.tolist() == [exact]
+        got = elementwise_reference(*(np.array([x]) for x in (a, b, c)[:operands]), operation=operation)
+        assert got.tolist() == [exact]
 
 
 def test_reference_of_zeros_and_nan() -> None:
     a, b = np.array([0.0, -0.0, -0.0, 1.0, np.nan]), np.array([-0.0, 0.0, -0.0, np.nan, 1.0])
     for operation, signs in (("minimum", [True, True, True]), ("maximum", [False, False, True])):
-        found = elementwise_reference(a, b, operation=operation)
-        assert np.signbit(found[:3]).tolist() == signs and np.isnan(found[3:]).all()
+        got = elementwise_reference(a, b, operation=operation)
+        assert np.signbit(got[:3]).tolist() == signs and np.isnan(got[3:]).all()
 
 
 def test_kernels_are_in_the_order_of_the_variants() -> None:
@@ -70,7 +70,7 @@ def test_kernels_are_in_the_order_of_the_variants() -> None:
     assert f"constexpr int THREADS = {gpu.THREADS};" in gpu.SOURCE.read_text(encoding="utf-8")
 
 
-# --- wrappers, on arrays of NumPy that stand for those of CuPy --------------------------------------------------------
+# --- wrappers, on NumPy arrays in place of CuPy arrays ----------------------------------------------------------------
 
 
 def fake(shape: Any, dtype: Any = np.float32) -> Any:
@@ -137,7 +137,7 @@ def test_launches(launches: list[Launch]) -> None:
         sizes = [argument for argument in launches[-1][3] if not isinstance(argument, DeviceArray)]
         assert [type(size) for size in sizes] == ([] if name == "past_the_end" else [np.int64])
         VARIANTS[name].run(fake(0), fake(0))
-    assert len(launches) == 6  # past_the_end launches twice, and nothing is launched for nothing
+    assert len(launches) == 6  # past_the_end launches twice; empty arrays launch nothing
     VARIANTS["matrix_2d"].run(fake((65, 33)), fake((65, 33)))
     assert launches[-1][:3] == ("matrix_2d<float>", (2, 3), (32, 32)) and launches[-1][3][3:] == (65, 33)
     VARIANTS["product"].run(fake(400), fake(400))
@@ -146,7 +146,7 @@ def test_launches(launches: list[Launch]) -> None:
 
 @pytest.mark.parametrize(("starts", "head"), [((0, 0), 0), ((0, 1), 10_000), ((4, 8), 0), ((1, 1), 10_000)])
 def test_production_launches(starts: tuple[int, int], head: int, launches: list[Launch]) -> None:
-    """The result begins on 16 bytes: packs are loaded where the operands do, too."""
+    """The result is aligned to 16 bytes: packs are loaded if the operands are, too."""
     a, b = (fake(10_008)[start : start + 10_000] for start in starts)
     gpu.elementwise(a, b)
     instance, grid, block, arguments, _ = launches.pop()
@@ -177,7 +177,7 @@ MATRIX_SHAPES = sizes((1, 1), (31, 33), (32, 32), (1025, 1023), (1, 1025), (1025
 
 
 def adversarial(dtype: str, size: int, seed: int) -> NDArray[Any]:
-    """A half of extremes (zeros of both signs, subnormal numbers, infinities, NaN), a half of any numbers."""
+    """Half extremes (zeros of both signs, subnormal numbers, infinities, NaN), half any numbers."""
     rng, kind = np.random.default_rng(seed), np.dtype(dtype)
     if kind.kind == "i":
         extremes, anything = [0, 1, -1, 2**31 - 1, -(2**31), 46_341], rng.integers(-(2**31), 2**31, size)
@@ -189,13 +189,13 @@ def adversarial(dtype: str, size: int, seed: int) -> NDArray[Any]:
 
 
 def assert_equals_numpy(got: Any, arrays: tuple[NDArray[Any], ...], operation: str) -> None:
-    """Shape, dtype and every bit, but for those of a NaN."""
-    found, expected = got.get(), elementwise_reference(*arrays, operation=operation)
-    assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
+    """Shape, dtype and every bit, except those of NaN."""
+    result, expected = got.get(), elementwise_reference(*arrays, operation=operation)
+    assert (result.shape, result.dtype) == (expected.shape, expected.dtype)
     numbers = ~np.isnan(expected)
-    assert np.isnan(found[~numbers]).all()
+    assert np.isnan(result[~numbers]).all()
     bits = f"u{expected.dtype.itemsize}"
-    assert np.array_equal(found[numbers].view(bits), expected[numbers].view(bits))
+    assert np.array_equal(result[numbers].view(bits), expected[numbers].view(bits))
 
 
 @pytest.mark.gpu
@@ -224,7 +224,7 @@ def test_gpu_matrices(dtype: str) -> None:
 @pytest.mark.parametrize("dtype", COURSE_TYPES)
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_gpu_production(operation: str, dtype: str) -> None:
-    """Every size; operands that begin together on 16 bytes, together beside them, and each elsewhere."""
+    """Every size; operands aligned to 16 bytes, equally misaligned, and differently misaligned."""
     cupy = pytest.importorskip("cupy")
     operands = OPERATIONS[operation][1]
     for size in SIZES:

@@ -1,4 +1,4 @@
-"""Matrix products: which kernels there are; what the wrappers refuse and launch; compiling."""
+"""Matrix products: the list of kernels, the wrappers' checks and launches, compiling."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OWN = [name for name, variant in VARIANTS.items() if name not in ELSEWHERE and n
 
 
 def matrices(kind: str, sizes: tuple[int, int, int], dtype: str, seed: int = 0) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Two matrices that no sum of magnitudes overflows."""
+    """Two matrices whose sums of magnitudes do not overflow."""
     rows, inner, columns = sizes
     rng, info = np.random.default_rng(seed), np.finfo(dtype)
 
@@ -33,7 +33,7 @@ def matrices(kind: str, sizes: tuple[int, int, int], dtype: str, seed: int = 0) 
             numbers = np.full(shape, 0.1)
         elif kind == "integers":
             numbers = rng.integers(-8, 9, shape).astype(float)
-        elif kind == "cancelling":  # large sums that all but vanish
+        elif kind == "cancelling":  # large sums that nearly cancel
             numbers += np.where(np.arange(inner) % 2, 1e6, -1e6) if first else 1e6
         elif kind == "subnormal":
             numbers *= float(info.smallest_normal) if first else 1.0
@@ -54,7 +54,7 @@ def test_every_variant_is_a_kernel() -> None:
 
 
 class DeviceArray(np.ndarray[Any, Any]):
-    """An array of NumPy with the address of one of CuPy."""
+    """A NumPy array with the address interface of a CuPy array."""
 
     @property
     def data(self) -> Any:
@@ -65,7 +65,7 @@ class DeviceArray(np.ndarray[Any, Any]):
 
 
 def on_device(shape: tuple[int, ...], dtype: str, aligned: bool = True) -> Any:
-    """Zeros that begin on 16 bytes, or one element after."""
+    """Zeros aligned to 16 bytes, or one element past."""
     itemsize = np.dtype(dtype).itemsize
     memory = np.zeros(int(np.prod(shape)) * itemsize + 32, np.uint8)
     start = -memory.ctypes.data % 16 + (0 if aligned else itemsize)
@@ -74,7 +74,7 @@ def on_device(shape: tuple[int, ...], dtype: str, aligned: bool = True) -> Any:
 
 @pytest.fixture
 def refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A device of which only the limits may be asked."""
+    """A device of which only the limits may be queried."""
     monkeypatch.setattr(device, "limits", lambda: H200)
     monkeypatch.setattr(nvrtc, "load", lambda *names: pytest.fail(f"{names} was loaded"))
     monkeypatch.setitem(sys.modules, "cupy", None)
@@ -127,7 +127,7 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> list[Launch]:
 
 
 def with_sizes(launch: Launch) -> tuple[Any, ...]:
-    """A launch without its matrices, which are of one dtype."""
+    """A launch without its matrices, which share a dtype."""
     instance, grid, block, arguments, shared = launch
     assert len({array.dtype for array in arguments[:3]}) == 1
     assert all(type(size) is np.int64 for size in arguments[3:])
@@ -135,7 +135,7 @@ def with_sizes(launch: Launch) -> tuple[Any, ...]:
 
 
 def instances(launches: list[Launch]) -> list[str]:
-    """Every instance that a wrapper can ask for."""
+    """Every instance that a wrapper can request."""
     for dtype in DTYPES:
         for aligned in (True, False):
             a, b = on_device((40, 8), dtype, aligned), on_device((8, 48), dtype)
@@ -150,10 +150,8 @@ def instances(launches: list[Launch]) -> list[str]:
 
 
 def test_launches(launched: list[Launch]) -> None:
-    found = instances(launched)
-    assert (
-        len(found) == 28 and set(INSTANCES.values()) <= set(found) and set(INSTANCES) == set(VARIANTS) - set(ELSEWHERE)
-    )
+    got = instances(launched)
+    assert len(got) == 28 and set(INSTANCES.values()) <= set(got) and set(INSTANCES) == set(VARIANTS) - set(ELSEWHERE)
     launched.clear()
     a, b = on_device((33, 12), "float32"), on_device((12, 70), "float32")
     sizes = (33, 12, 70)

@@ -29,14 +29,14 @@ def gpu_bits(array: Any) -> Any:
 
 
 def gpu_products(cp: Any, arrays: tuple[NDArray[Any], ...]) -> NDArray[Any]:
-    """The product, once all variants that promise it have given the same bits."""
+    """The product, after checking that all variants that promise equal bits agree."""
     a, b = (cp.asarray(array) for array in arrays)
     first = VARIANTS["blocks_1d"].run(a, b)
     for name in OWN:
         for own in CHOICES.get(name, [{}, {"x": 16, "y": 8}]):
-            found = VARIANTS[name].run(a, b, **own)
-            assert found.dtype == a.dtype and found.shape == first.shape
-            assert bool((gpu_bits(found) == gpu_bits(first)).all()), (name, own)
+            got = VARIANTS[name].run(a, b, **own)
+            assert got.dtype == a.dtype and got.shape == first.shape
+            assert bool((gpu_bits(got) == gpu_bits(first)).all()), (name, own)
     return cp.asnumpy(first)
 
 
@@ -53,8 +53,8 @@ def test_gpu_all_variants_agree(size: int, dtype: str) -> None:
 
     for kind in KINDS:
         shapes = ((size, size, size), (size, 37, 65), (70, size, 4))
-        # The emulator is slow: there one kind has every shape, of float64 around one tile only the squares, and the
-        # others have the largest square.
+        # The emulator is slow: one kind runs every shape (in float64 only squares around one tile), the
+        # others run only the largest square.
         fewer = shapes[: size == 33] if kind != "random" else shapes[:1] if dtype == "float64" and size > 1 else shapes
         for sizes in shapes if ON_GPU else fewer:
             arrays = matrices(kind, sizes, dtype)
@@ -91,7 +91,7 @@ def test_gpu_blocks_of_the_sweep(dtype: str) -> None:
 
     a, b = (cp.asarray(array) for array in matrices("random", (67, 11, 45), dtype))
     first = matmul(a, b)
-    # In the emulator float64, which differs in its dtype alone, has the longest and the widest blocks.
+    # In the emulator float64, which differs only in its dtype, runs only the longest and the widest blocks.
     for x, y in ((2**i, 2**j) for i in range(11) for j in range(11 - i) if ON_GPU or dtype == "float32" or i * j == 0):
         for name in ("blocks_2d", "uncoalesced", "unrolled", "whole_rows"):
             assert bool((gpu_bits(VARIANTS[name].run(a, b, x=x, y=y)) == gpu_bits(first)).all()), (name, x, y)
@@ -100,7 +100,7 @@ def test_gpu_blocks_of_the_sweep(dtype: str) -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_gpu_infinity_and_nan_stay_in_their_rows_and_columns(dtype: str) -> None:
-    """Also where tiles are filled up: infinity times that filling would be NaN."""
+    """Also in padded tiles: infinity times the padding would be NaN."""
     import cupy as cp
 
     for sizes in ((33, 33, 33), (32, 36, 40), (130, 7, 129)):
@@ -134,7 +134,7 @@ def test_gpu_matrices_that_begin_anywhere(dtype: str) -> None:
 @pytest.mark.hardware
 @pytest.mark.parametrize("case", [c for c in STUDY.cases if VARIANTS[c.variant].broken], ids=lambda c: c.variant)
 def test_gpu_broken_variants_are_caught(case: Any) -> None:
-    """In one of some runs: a race does not show every time."""
+    """In one of several runs: a race does not show every time."""
     import cupy as cp
 
     arrays = STUDY.inputs(case, np.random.default_rng(0))

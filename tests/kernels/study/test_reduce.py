@@ -1,4 +1,4 @@
-"""Reductions: the reference, what the wrappers refuse and launch, the source; on a GPU every variant."""
+"""Reductions: the reference, the wrappers' checks and launches, the source; every variant on a GPU."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ ALIKE = {"equal_nan": True}
 
 
 def operations(name: str) -> tuple[str, ...]:
-    """What a variant computes."""
+    """Result of a variant."""
     return {"atomic_max": ("max",), "float_drift": ("sum",)}.get(name, tuple(OPERATIONS))
 
 
@@ -85,9 +85,9 @@ def test_order_of_floats(samples: NDArray[Any]) -> None:
     for a, one in zip(keys, places, strict=True):
         for b, other in zip(keys, places, strict=True):
             assert (a < b) == (one < other)
-    found, right = finish(keys, "max", str(samples.dtype)), max_reference(samples)
-    assert np.array_equal(found, samples.max(), **ALIKE) and np.array_equal(found, right, **ALIKE)
-    assert math.isnan(right) or math.copysign(1, found) == math.copysign(1, right)
+    got, right = finish(keys, "max", str(samples.dtype)), max_reference(samples)
+    assert np.array_equal(got, samples.max(), **ALIKE) and np.array_equal(got, right, **ALIKE)
+    assert math.isnan(right) or math.copysign(1, got) == math.copysign(1, right)
 
 
 def test_positive_zero_is_the_larger() -> None:
@@ -111,7 +111,7 @@ def test_every_instance_is_compiled() -> None:
     assert {*instances, "float_drift"} == set(machine_code.INSTANCES["study/reduce"]("sm_90"))
 
 
-# --- wrappers, on arrays of NumPy that stand for those of CuPy --------------------------------------------------------
+# --- wrappers, on NumPy arrays in place of CuPy arrays ----------------------------------------------------------------
 
 
 @pytest.fixture
@@ -152,7 +152,7 @@ def test_wrappers_refuse(name: str, launches: list[Launch], monkeypatch: pytest.
 
 
 class Huge(SimpleNamespace):
-    """What the checks read of an array of 2**37 samples."""
+    """Stands for an array of 2**37 samples: the attributes that the checks read."""
 
     dtype, ndim, size, shape = np.dtype(np.float32), 1, 2**37, (2**37,)
     flags, data = SimpleNamespace(c_contiguous=True), SimpleNamespace(ptr=512)
@@ -200,40 +200,40 @@ def nasty(size: int, dtype: str) -> Iterator[NDArray[Any]]:
     tiny = np.finfo(dtype).smallest_subnormal * generator.integers(-9, 0, size)
     yield from (wide.astype(dtype), tiny.astype(dtype), np.full(size, 0.1, dtype), np.full(size, -1e37, dtype))
     for last, middle in ((-0.0, -0.0), (0.0, -0.0), (-np.nan, 1), (np.inf, 1), (-np.inf, np.inf), (1, np.nan)):
-        found = np.full(size, -0.0, dtype)
-        found[-1], found[size // 2] = last, middle
-        yield found
+        got = np.full(size, -0.0, dtype)
+        got[-1], got[size // 2] = last, middle
+        yield got
 
 
 def assert_reduced(name: str, on_device: Any, samples: NDArray[Any], **chosen: Any) -> None:
-    """The reference, as near as is proven, and the same bits again."""
+    """Within the proven bound of the reference, and the same bits when repeated."""
     op, dtype = chosen["op"], str(samples.dtype)
     partials, again = (VARIANTS[name].run(on_device, **chosen).get() for _ in range(2))
     right = (sum_reference if op == "sum" else max_reference)(samples)
     if name == "production" and op == "max":
-        right = samples[np.argmax(samples)].item()  # the job's kernel has the first of equal samples: of two zeros, too
+        right = samples[np.argmax(samples)].item()  # the job's kernel returns the first zero
     assert partials.tobytes() == again.tobytes()
     if name == "production":
-        found = finish_exact(partials, op, dtype)
+        got = finish_exact(partials, op, dtype)
     else:
         assert partials.dtype == PARTIALS[op, dtype]
-        found = finish(partials, op, dtype)
+        got = finish(partials, op, dtype)
     if name == "production" or op == "max" or dtype == "int32" or not math.isfinite(right):
-        assert str(found) == str(right), (name, chosen, len(samples))  # tells 0.0 from -0.0, takes nan for nan
+        assert str(got) == str(right), (name, chosen, len(samples))  # distinguishes 0.0 from -0.0, and equates NaN
     else:
-        assert abs(found - right) <= sum_bound(samples, len(partials)), (name, chosen, len(samples))
+        assert abs(got - right) <= sum_bound(samples, len(partials)), (name, chosen, len(samples))
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", RIGHT)
 def test_gpu_every_size(name: str, dtype: str) -> None:
-    """Also from the second sample on, where no 16-byte load can begin."""
+    """Also from the second sample on, which is not aligned to 16 bytes."""
     cupy = pytest.importorskip("cupy")
     for size in SIZES:
         for number, samples in enumerate(nasty(size + 1, dtype)):
             if number and not ON_GPU and size not in (1, 33, 1025):
-                break  # the emulator is slow: random data has every size there, the others the sides of a boundary
+                break  # the emulator is slow: random data runs every size, other data only both sides of a boundary
             on_device = cupy.asarray(samples)
             for start in (0, 1) if size < 2000 and (ON_GPU or not number) else (1,):
                 for op in operations(name):
@@ -261,7 +261,7 @@ def test_gpu_more_than_2_31_samples() -> None:
     for name in RIGHT:
         for op in operations(name):
             read = finish_exact if name == "production" else finish
-            found = read(VARIANTS[name].run(samples, op=op).get(), op, "int32")
-            assert found == (7 if op == "max" else -(2**31) * (2**31 + 4) + 7), (name, op)
+            got = read(VARIANTS[name].run(samples, op=op).get(), op, "int32")
+            assert got == (7 if op == "max" else -(2**31) * (2**31 + 4) + 7), (name, op)
     del samples
     cupy.get_default_memory_pool().free_all_blocks()

@@ -1,4 +1,4 @@
-"""The kernels that show what a device can do at most: they refuse what they would misread."""
+"""The kernels that measure the limits of a device: their wrappers refuse arrays that they would misread."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stencil: the reference against exact sums, what the wrappers refuse and launch, and the kernels on a GPU."""
+"""Stencil: the reference against exact sums, the wrappers' checks and launches, and the kernels on a GPU."""
 
 from __future__ import annotations
 
@@ -237,7 +237,7 @@ def test_on_gpu(name: str, dtype: str) -> None:
             x = samples(kind, n, dtype)
             device = cupy.asarray(x)
             radii = sorted({*(radius for radius in GPU_RADII if radius <= n), min(n, MAX_RADIUS)})
-            # The emulator is slow: there one kind has every radius, and the others have the ends and the middle.
+            # The emulator is slow: one kind runs every radius, the others only the ends and the middle.
             for radius in radii if ON_GPU or kind == "random" else {radii[0], radii[len(radii) // 2], radii[-1]}:
                 agree(name, VARIANTS[name].run(device, radius=radius), x, radius)
 
@@ -251,7 +251,7 @@ def test_blocks_and_views_on_gpu() -> None:
     for block in (1, 7, 32, 100, 1024):
         for name in ("global_memory", "shared_halo"):
             agree(name, VARIANTS[name].run(device, radius=30, block=block), x, 30)
-    for start in (1, 2, 3):  # contiguous, but not where an allocation starts
+    for start in (1, 2, 3):  # contiguous, but not at the start of its allocation
         agree("production", VARIANTS["production"].run(device[start:], 5), x[start:], 5)
 
 

@@ -1,4 +1,4 @@
-"""Transpose: the reference, what the wrappers refuse and launch, the source; on a GPU every variant."""
+"""Transpose: the reference, the wrappers' checks and launches, the source; every variant on a GPU."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ BY_BYTES = ("uint8", "int16", "float32", "float64", "complex128")
 @settings(max_examples=25, deadline=None)
 @given(arrays(st.sampled_from(["uint8", "int16", "int32", "int64"]), st.tuples(st.integers(1, 9), st.integers(1, 9))))
 def test_reference_is_the_definition(matrix: NDArray[Any]) -> None:
-    found = transpose_reference(matrix)
-    assert found.dtype == matrix.dtype and found.flags.c_contiguous
-    assert found.tolist() == [list(column) for column in zip(*matrix.tolist(), strict=True)]
+    got = transpose_reference(matrix)
+    assert got.dtype == matrix.dtype and got.flags.c_contiguous
+    assert got.tolist() == [list(column) for column in zip(*matrix.tolist(), strict=True)]
 
 
 def test_kernels_are_in_the_order_of_the_variants() -> None:
@@ -42,7 +42,7 @@ def test_kernels_are_in_the_order_of_the_variants() -> None:
         assert f"constexpr int SECTOR = {sector};" in (nvrtc.KERNELS / name).read_text("utf-8")
 
 
-# --- wrappers, on arrays of NumPy that stand for those of CuPy --------------------------------------------------------
+# --- wrappers, on NumPy arrays in place of CuPy arrays ----------------------------------------------------------------
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def test_wrappers_refuse(name: str, launches: list[Launch]) -> None:
 
 
 class Huge(np.ndarray[Any, Any]):
-    """An array that says it has 2**41 x 2**10 elements."""
+    """An array that claims 2**41 x 2**10 elements."""
 
     shape = (2**41, 2**10)  # type: ignore[assignment]
 
@@ -145,7 +145,7 @@ SHAPES = list(sizes(*SHAPES))
 
 
 def patterns(dtype: str, size: int, constant: bool = False) -> NDArray[Any]:
-    """Any bits at all: every kind of NaN, -0.0, subnormal numbers; or the same bits everywhere."""
+    """Random bits, so also every kind of NaN, -0.0 and subnormal numbers; or the same bits everywhere."""
     itemsize = np.dtype(dtype).itemsize
     bits = np.random.default_rng(size).bytes(itemsize if constant else size * itemsize)
     return np.frombuffer(bits * size if constant else bits, dtype)
@@ -153,9 +153,9 @@ def patterns(dtype: str, size: int, constant: bool = False) -> NDArray[Any]:
 
 def assert_transposed(got: Any, matrix: NDArray[Any]) -> None:
     """Shape, dtype and every bit."""
-    found, expected = got.get(), transpose_reference(matrix)
-    assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
-    assert np.array_equal(found.reshape(-1).view(np.uint8), expected.reshape(-1).view(np.uint8))
+    result, expected = got.get(), transpose_reference(matrix)
+    assert (result.shape, result.dtype) == (expected.shape, expected.dtype)
+    assert np.array_equal(result.reshape(-1).view(np.uint8), expected.reshape(-1).view(np.uint8))
 
 
 @pytest.mark.gpu

@@ -1,4 +1,4 @@
-"""Variants of every kernel family: what the header of the source says of them, `VARIANTS` says, too."""
+"""Variants of every kernel family: the header of the source and `VARIANTS` list the same."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from workflows.study.registry import STUDIES
 
 @pytest.mark.parametrize("family", STUDIES)
 def test_header_lists_the_variants(family: str) -> None:
-    """In their order, a line each, with why a variant is wrong that is kept to be caught."""
+    """In the same order, one line each; broken variants with the reason why they are wrong."""
     header = (nvrtc.KERNELS / f"study/{family}.cu").read_text(encoding="utf-8").partition("\n\n")[0]
     listed = re.findall(r"^//   (\w+)  +(.+)$", header, re.MULTILINE)
     production = [line for line in listed if line[0].startswith("histogram_")]  # kernels that studies call by one name

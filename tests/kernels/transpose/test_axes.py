@@ -1,4 +1,4 @@
-"""Axes in another order: which matrices are transposed, against NumPy; on a GPU their elements."""
+"""Permuted axes: the matrices to transpose, against NumPy; their elements on a GPU."""
 
 from __future__ import annotations
 
@@ -24,30 +24,30 @@ SHAPES_AND_AXES = st.lists(st.integers(1, 5), max_size=6).flatmap(
 @settings(max_examples=120, deadline=None)
 @given(SHAPES_AND_AXES)
 def test_matrices_are_the_transposition(case: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
-    """Every element is moved once, to its place; where there are none, the reason is one of those that are given."""
+    """Every element is moved once, to its place; None only for a documented reason."""
     shape, axes = case
     array = np.arange(math.prod(shape)).reshape(shape)
     expected = np.transpose(array, axes).ravel()
-    found = matrices(shape, axes)
-    if found is None:
+    split = matrices(shape, axes)
+    if split is None:
         lengths, order = merged(shape, axes)
         assert math.prod(lengths) == array.size and sorted(order) == list(range(len(order)))
         assert len(order) < 2 or order[-1] == len(order) - 1 or len(order) > 4
         return
     out = np.full(array.size, -1)
-    for outer, inner in itertools.product(range(found.outer), range(found.inner)):
-        begin = outer * found.in_outer + inner * found.in_inner
-        to = outer * found.out_outer + inner * found.out_inner
-        for row, column in itertools.product(range(found.rows), range(found.columns)):
-            place = to + column * found.pitch_out + row
+    for outer, inner in itertools.product(range(split.outer), range(split.inner)):
+        begin = outer * split.in_outer + inner * split.in_inner
+        to = outer * split.out_outer + inner * split.out_inner
+        for row, column in itertools.product(range(split.rows), range(split.columns)):
+            place = to + column * split.pitch_out + row
             assert out[place] == -1
-            out[place] = array.ravel()[begin + row * found.pitch_in + column]
+            out[place] = array.ravel()[begin + row * split.pitch_in + column]
     assert (out == expected).all()
 
 
 def test_what_it_amounts_to() -> None:
-    assert matrices((2, 3, 4), (1, 2, 0)) == Matrices(2, 12, 12, 2)  # axes that stay side by side are one
-    assert matrices((2, 1, 4), (2, 1, 0)) == Matrices(2, 4, 4, 2)  # an axis of length 1 is none
+    assert matrices((2, 3, 4), (1, 2, 0)) == Matrices(2, 12, 12, 2)  # axes that stay adjacent are merged
+    assert matrices((2, 1, 4), (2, 1, 0)) == Matrices(2, 4, 4, 2)  # an axis of length 1 is dropped
     assert matrices((2, 3, 4), (0, 2, 1)) == Matrices(3, 4, 4, 3, inner=2, in_inner=12, out_inner=12)
     assert matrices((2, 3, 4), (2, 1, 0)) == Matrices(2, 4, 12, 6, inner=3, in_inner=4, out_inner=2)
     for axes in ((0, 1, 2), (1, 0, 2)):
@@ -74,10 +74,10 @@ CASES: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = (
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", ["uint8", "int16", "float32", "float64", "complex128"])
 def test_gpu_axes(cp: Any, dtype: str) -> None:
-    """Matrices by the kernel, also where all of them begin on 16 bytes; the rest by a copy."""
+    """Matrices by the kernel, also if all are aligned to 16 bytes; the rest by a copy."""
     for shape, axes in sizes(*CASES):
         bits = np.random.default_rng(len(shape)).bytes(math.prod(shape) * np.dtype(dtype).itemsize)
         array = np.frombuffer(bits, dtype).reshape(shape)
-        found, expected = gpu.permute_axes(cp.asarray(array), axes).get(), np.transpose(array, axes)
-        assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
-        assert found.tobytes() == np.ascontiguousarray(expected).tobytes()
+        got, expected = gpu.permute_axes(cp.asarray(array), axes).get(), np.transpose(array, axes)
+        assert (got.shape, got.dtype) == (expected.shape, expected.dtype)
+        assert got.tobytes() == np.ascontiguousarray(expected).tobytes()

@@ -44,30 +44,30 @@ def test_a_transpose_is_one(shape: tuple[int, ...], dtype: str) -> None:
 @settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.integers(1, 9), max_size=4).map(tuple), st.sampled_from(DTYPES), st.integers(1, 50), st.data())
 def test_one_wrong_bit_is_always_found(shape: tuple[int, ...], dtype: str, tile: int, data: st.DataObject) -> None:
-    """Also in tiles so small that there are many of them, ragged."""
+    """Also with tiles so small that there are many, some ragged."""
     array = random_bits(shape, dtype, tile)
-    found = turned(array)
+    transposed = turned(array)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "TILE", tile)
-        assert is_transpose(found, array)
+        assert is_transpose(transposed, array)
         bit = data.draw(st.integers(0, 8 * array.nbytes - 1))
-        found.reshape(-1).view(np.uint8)[bit // 8] ^= 1 << bit % 8
-        assert not is_transpose(found, array)
+        transposed.reshape(-1).view(np.uint8)[bit // 8] ^= 1 << bit % 8
+        assert not is_transpose(transposed, array)
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int16", "float32", "int64", "V12"])
 def test_every_element_of_many_tiles_counts(dtype: str) -> None:
     array = random_bits((700, 600), dtype)
-    found = turned(array)
-    elements = found.reshape(-1)
+    transposed = turned(array)
+    elements = transposed.reshape(-1)
     random = np.random.default_rng(1)
     for place in [0, len(elements) - 1, *random.integers(len(elements), size=60)]:
         right = elements[place].copy()
         data = elements[place : place + 1].view(np.uint8)
         data[-1] ^= 128
-        assert not is_transpose(found, array)
+        assert not is_transpose(transposed, array)
         elements[place] = right
-    assert is_transpose(found, array)
+    assert is_transpose(transposed, array)
 
 
 def test_an_array_that_was_not_transposed_is_none() -> None:
@@ -95,5 +95,5 @@ def test_tiles_that_leave_something_out_are_noticed(by: str, monkeypatch: pytest
 
 
 def test_one_wrong_bit_of_every_size_of_element() -> None:
-    """Anywhere, in arrays that begin anywhere; of shapes with ragged tiles, and with axes of one element."""
+    """Anywhere, in unaligned arrays; shapes with ragged tiles, and with axes of one element."""
     assert cpp_cases.check_transposed() > 1000

@@ -1,4 +1,4 @@
-"""Transposing on the CPU, compiled and by NumPy: every shape and item size, and nothing written beside the result."""
+"""Transposing on the CPU, compiled and by NumPy: every shape and item size, without writes outside the result."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ def test_every_shape_and_size_of_element() -> None:
 @given(shape=st.lists(st.integers(0, 9), max_size=5).map(tuple), dtype=st.sampled_from(["i2", "f8", "V5"]),
        box=st.integers(1, 60), order=st.sampled_from("CF"))  # fmt: skip
 def test_boxes_of_any_size(shape: tuple[int, ...], dtype: str, box: int, order: Any) -> None:
-    """Also so small that there are many of them, ragged; of arrays with gaps, too."""
+    """Also with tiles so small that there are many, some ragged; strided arrays, too."""
     random = np.random.default_rng(box)
     size = int(np.prod(shape))
     array = np.frombuffer(random.bytes(size * np.dtype(dtype).itemsize), dtype, size).reshape(shape).copy(order)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "BOX", box)
         patch.setattr(module, "COMPILED_BOX", box)
-        found = transpose_cpu(array)
-        assert found.shape == shape[::-1] and found.flags.c_contiguous
-        assert found.tobytes() == array.T.tobytes()
+        got = transpose_cpu(array)
+        assert got.shape == shape[::-1] and got.flags.c_contiguous
+        assert got.tobytes() == array.T.tobytes()
         if array.ndim:
             assert transpose_cpu(array[::2]).tobytes() == array[::2].T.tobytes()
 

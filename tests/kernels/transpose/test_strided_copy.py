@@ -1,4 +1,4 @@
-"""Copies of rows: which rows a permutation has, how they are launched; on a GPU their elements, against NumPy."""
+"""Copies of rows: the rows of a permutation and their launches; their elements on a GPU, against NumPy."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ SHAPES_AND_AXES = st.lists(st.integers(1, 4), min_size=1, max_size=6).flatmap(
 @settings(max_examples=120, deadline=None)
 @given(SHAPES_AND_AXES)
 def test_rows_are_the_transposed_array(case: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
-    """Rows one after another are what NumPy makes; an answer of None is for one of the documented reasons."""
+    """The rows in order give NumPy's result; None only for a documented reason."""
     shape, axes = case
     array = np.arange(math.prod(shape)).reshape(shape)
     lengths, order = merged(shape, axes)
-    found = as_rows(lengths, order)
-    if found is None:
+    rows = as_rows(lengths, order)
+    if rows is None:
         assert len(order) < 2 or len(order) > 4 or order[-1] != len(order) - 1
         return
-    inner, middle, outer = found.counts
+    inner, middle, outer = rows.counts
     begins = [
-        i * found.steps[0] + j * found.steps[1] + k * found.steps[2]
+        i * rows.steps[0] + j * rows.steps[1] + k * rows.steps[2]
         for k, j, i in itertools.product(range(outer), range(middle), range(inner))
     ]
-    copied = np.concatenate([array.ravel()[begin : begin + found.length] for begin in begins])
+    copied = np.concatenate([array.ravel()[begin : begin + rows.length] for begin in begins])
     assert (copied == np.transpose(array, axes).ravel()).all()
 
 
@@ -54,7 +54,7 @@ def test_rows_of_small_shapes() -> None:
 
 
 def test_launches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Units as wide as rows and addresses allow; every unit has a lane; no more rows than 32 bits count."""
+    """Units as wide as rows and alignment allow; every unit has a lane; row numbers fit 32 bits."""
     launches: list[tuple[Any, ...]] = []
     monkeypatch.setattr(
         nvrtc, "load", lambda source, instance: lambda *launch: launches.append((source, instance, *launch))
@@ -65,8 +65,8 @@ def test_launches(monkeypatch: pytest.MonkeyPatch) -> None:
     ):  # fmt: skip
         itemsize = np.dtype(dtype).itemsize
         array = to_device(np.zeros(6 * length * itemsize + start, np.uint8))[start:].view(dtype).reshape(2, 3, length)
-        found = Rows(length, (2, 3, 1), (3 * length, length, 0))
-        assert strided_copy.copy_rows(array, to_device(np.zeros(array.shape, dtype)), found)
+        rows = Rows(length, (2, 3, 1), (3 * length, length, 0))
+        assert strided_copy.copy_rows(array, to_device(np.zeros(array.shape, dtype)), rows)
         source, instance, (grid,), (threads,), arguments = launches.pop()
         assert (source, instance, threads) == (strided_copy.SOURCE, strided_copy.instance(unit), strided_copy.THREADS)
         assert [each.itemsize for each in arguments[:2]] == [unit, unit]
@@ -101,14 +101,14 @@ CASES: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = (
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", ["uint8", "int16", "float32", "float64", "complex128"])
 def test_gpu_rows(cp: Any, dtype: str) -> None:
-    """Rows of any length, in arrays that begin anywhere."""
+    """Rows of any length, in unaligned arrays."""
     for shape, axes in sizes(*CASES):
         size = math.prod(shape)
         whole = np.frombuffer(np.random.default_rng(size).bytes((size + 1) * np.dtype(dtype).itemsize), dtype)
         on_device = cp.asarray(whole)
         for start in (0, 1):
             array = whole[start : start + size].reshape(shape)
-            found = gpu.permute_axes(on_device[start : start + size].reshape(shape), axes).get()
+            rows = gpu.permute_axes(on_device[start : start + size].reshape(shape), axes).get()
             expected = np.ascontiguousarray(np.transpose(array, axes))
-            assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
-            assert found.tobytes() == expected.tobytes()
+            assert (rows.shape, rows.dtype) == (expected.shape, expected.dtype)
+            assert rows.tobytes() == expected.tobytes()

@@ -1,4 +1,4 @@
-"""Several jobs in one command: what each prints and writes is what it prints and writes alone."""
+"""Several jobs in one command: each prints and writes the same as alone."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tm
 
 
 def without_times(text: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(text)
-    found["verification"].pop("seed")
-    found.pop("performance")
-    found["environment"].pop("cpu kernels")  # of all jobs of a pass, and of a survey before it
-    return found
+    document: dict[str, Any] = json.loads(text)
+    document["verification"].pop("seed")
+    document.pop("performance")
+    document["environment"].pop("cpu kernels")  # of all jobs of a pass, and of a survey before it
+    return document
 
 
 def test_json_has_a_line_for_each(call: Call) -> None:

@@ -1,4 +1,4 @@
-"""What goes wrong on the command line: one line on stderr, the documented exit status, nothing written."""
+"""Errors on the command line: one line on stderr, the documented exit status, nothing written."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def files(tmp_path: Path) -> None:
 
 
 BAD = [
-    # (arguments, status, what the line says)
+    # (arguments, status, text of the line)
     ("missing.bin", 2, "/missing.bin: expected a file of samples, found none there"),
     ("empty.bin", 2, "/empty.bin: expected samples, got an empty file, as a failed recording or copy leaves it; leave"),
     ("folder", 2, "/folder: expected a file of samples, got a directory"),
@@ -199,7 +199,7 @@ def test_file_changes_after_it_was_planned(
 
 
 def test_full_disk(failed: Failed, files: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The result is computed but cannot be kept: no panel that looks like success."""
+    """The result is computed but cannot be written: no panel that looks like success."""
 
     def full(*_: int) -> None:
         raise OSError(28, "No space left on device")
@@ -231,7 +231,7 @@ def plant(monkeypatch: pytest.MonkeyPatch, workflow: Aggregation[Any]) -> None:
 
 
 def moves_one(block: Any, options: Any) -> Any:
-    """One sample 50 is counted in the bin beside its own."""
+    """One sample 50 is counted in the neighbouring bin."""
     slots = HISTOGRAM.compute(block, options)
     if slots[51]:
         slots[51] -= 1
@@ -247,7 +247,7 @@ def loses_one(block: Any, options: Any) -> Any:
 
 
 def test_mismatch(failed: Failed, files: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Named by chunk, byte range, worker and bins with both values; what was there before stays."""
+    """The message names chunk, byte range, worker and bins with both values; the old output stays."""
     (tmp_path / "result.json").write_text("old")
     plant(monkeypatch, dataclasses.replace(HISTOGRAM, compute=moves_one))
     status, line = failed("histogram", "data.bin", "-c", 160, "-o", "result.json", "--json")
@@ -277,7 +277,7 @@ def test_wrong_range(failed: Failed, files: None, monkeypatch: pytest.MonkeyPatc
 
 
 def test_mismatch_of_a_process(files: None, tmp_path: Path) -> None:
-    """The real thing: Dask's own log of the failure is not on stderr."""
+    """In a real process: Dask's own log of the failure is not on stderr."""
     program = """if True:
         import dataclasses
         from pipeline.cli.main import cli, job_command, main

@@ -1,4 +1,4 @@
-"""Flags: how words become options, what configuration adds, and one line for what cannot be read."""
+"""Flags: parsing words into options, defaults from the configuration, and one line for bad values."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def context(*words: object) -> click.Context:
 
 
 def options_of(*words: object) -> HistogramOptions:
-    found: HistogramOptions = build_options(HistogramOptions, dict(context(*words).params))
-    return found
+    options: HistogramOptions = build_options(HistogramOptions, dict(context(*words).params))
+    return options
 
 
 def refused(*words: object) -> str:
-    """The one line that parsing ends with; exit status 2."""
+    """The one-line error of parsing; exit status 2."""
     with pytest.raises(Failure) as caught:
         context(*words)
     assert caught.value.exit_code == 2
@@ -49,8 +49,8 @@ def npy(shape: str, data: bytes = b"", length: int | None = None) -> bytes:
 
 
 def test_defaults() -> None:
-    found = options_of()
-    assert (found.bins, found.range, found.edges) == (1024, (0.0, 1024.0), None)
+    got = options_of()
+    assert (got.bins, got.range, got.edges) == (1024, (0.0, 1024.0), None)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_as_many_edges_as_there_may_be(tmp_path: Path) -> None:
     edges = options_of("--edges", tmp_path / "edges.npy").edges
     assert edges is not None
     assert len(edges) == MAX_BINS + 1
-    np.save(tmp_path / "edges.npy", np.zeros(1))  # what was read does not change with the file
+    np.save(tmp_path / "edges.npy", np.zeros(1))  # the options do not change with the file
     assert edges[-1] == MAX_BINS
 
 
@@ -147,7 +147,7 @@ def test_edges_that_are_no_numbers(tmp_path: Path, array: np.ndarray[Any, Any], 
      npy("3", bytes(24))[:30], b"\x93NUMPY", b"PK\x03\x04junk", b"1\n2\n", npy("9" * 4000), npy("(" * 3000)],
 )  # fmt: skip
 def test_npy_edges_that_lie(tmp_path: Path, content: bytes) -> None:
-    """Also what claims terabytes: nothing of that size is allocated."""
+    """Also a file that claims terabytes: nothing of that size is allocated."""
     path = tmp_path / "edges.npy"
     path.write_bytes(content)
     message = refused("--edges", path)
@@ -239,7 +239,7 @@ def read_three(word: str) -> int:
 
 @dataclasses.dataclass
 class OwnOptions:
-    """Of a job that this command line has never heard of."""
+    """For a job that is unknown to the command line."""
 
     what: int
     order: tuple[int, int, int] | str = dataclasses.field(

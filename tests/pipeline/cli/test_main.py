@@ -1,4 +1,4 @@
-"""The command line as its user meets it: what is printed where, and that it is right."""
+"""The command line as its user sees it: output on stdout and stderr, and right results."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def spawn(*words: object, **environment: str) -> subprocess.CompletedProcess[str
 
 
 def counts_of(run: Run, *words: object) -> dict[str, Any]:
-    """Result of a histogram that has to succeed; its values are underflow, the counts, overflow."""
+    """Result of a histogram that must succeed: underflow, the counts, overflow."""
     status, out, err = run("histogram", *words, "--json")
     assert (status, err) == (0, "")
     result: dict[str, Any] = json.loads(out)["result"]
@@ -73,7 +73,7 @@ def test_panel_of_the_recording(run: Run, bins: int) -> None:
 
 
 def test_first_ten_counts_are_those_of_the_course(run: Run, tmp_path: Path) -> None:
-    """Nothing but a file of 10-bit int32 samples has to be named."""
+    """A file of 10-bit int32 samples needs no options."""
     path = tmp_path / "data.bin"
     assert run("generate", path, "--samples", 5000) == (0, "", "")
     _, out, _ = run("histogram", path)
@@ -84,19 +84,19 @@ def test_first_ten_counts_are_those_of_the_course(run: Run, tmp_path: Path) -> N
 def test_json_is_one_object(run: Run) -> None:
     status, out, err = run("histogram", ECG, "--range", 300, 1024, "--json")
     assert (status, err, out.count("\n")) == (0, "", 1)
-    found = json.loads(out)
-    assert list(found) == ["job", "input", "result", "verification", "performance", "environment"]
-    assert list(found["result"]) == ["histogram", "samples", "underflow", "overflow", "nan"]
-    uhi.schema.validate({"ecg": found["result"]["histogram"]})
+    document = json.loads(out)
+    assert list(document) == ["job", "input", "result", "verification", "performance", "environment"]
+    assert list(document["result"]) == ["histogram", "samples", "underflow", "overflow", "nan"]
+    uhi.schema.validate({"ecg": document["result"]["histogram"]})
     samples = np.load(ECG)
     counts, _ = np.histogram(samples, 1024, (300, 1024))
     above = int((samples > 1024).sum())
-    assert found["result"]["histogram"]["storage"]["values"] == [0, *counts.tolist(), above]
-    assert [found["result"][name] for name in ("samples", "underflow", "overflow", "nan")] == [108000, 0, above, 0]
+    assert document["result"]["histogram"]["storage"]["values"] == [0, *counts.tolist(), above]
+    assert [document["result"][name] for name in ("samples", "underflow", "overflow", "nan")] == [108000, 0, above, 0]
 
 
 def test_streams_of_a_process(tmp_path: Path) -> None:
-    """The real thing: stdout is the object and nothing else, stderr is empty, the result file is there."""
+    """In a real process: stdout is the JSON object alone, stderr is empty, the result file exists."""
     path = tmp_path / "result.json"
     done = spawn("-m", "pipeline", "histogram", ECG, "--json", "-o", path)
     assert (done.returncode, done.stderr) == (0, "")
@@ -118,10 +118,10 @@ def test_result_does_not_depend_on_chunks(run: Run) -> None:
     results, chunks = set(), []
     for size, verify in ((216000, "full"), (108000, "sample"), (72000, "off"), (32000, "full")):
         _, out, _ = run("histogram", ECG, "--json", "-c", size, "--verify", verify)
-        found = json.loads(out)
-        results.add(json.dumps(found["result"]))
-        chunks.append(found["verification"]["chunks"])
-        assert found["verification"]["mode"] == verify
+        document = json.loads(out)
+        results.add(json.dumps(document["result"]))
+        chunks.append(document["verification"]["chunks"])
+        assert document["verification"]["mode"] == verify
     assert chunks == [1, 2, 3, 7]
     assert len(results) == 1
 
@@ -130,8 +130,8 @@ def test_several_files_count_as_one(run: Run, tmp_path: Path) -> None:
     for number in range(3):
         np.arange(number + 1, dtype="<i4").tofile(tmp_path / f"run-{number}.bin")
     for files in ([tmp_path / "run-*.bin"], sorted(tmp_path.iterdir())):
-        found = counts_of(run, *files)
-        assert (found["samples"], found["values"][1:5]) == (6, [3, 2, 1, 0])
+        got = counts_of(run, *files)
+        assert (got["samples"], got["values"][1:5]) == (6, [3, 2, 1, 0])
 
 
 @pytest.mark.parametrize(
@@ -145,9 +145,9 @@ def test_generated_file(run: Run, tmp_path: Path, dtype: str, distribution: str,
     arguments = ("--samples", 3001, "--dtype", dtype, "--distribution", distribution, "--seed", 7)
     assert run("generate", path, *arguments) == (0, "", "")
     samples = np.load(path) if suffix == ".npy" else np.fromfile(path, dtype)
-    found = counts_of(run, path, "--dtype", dtype, "--bins", 100, "--range", 0, 1024)
+    got = counts_of(run, path, "--dtype", dtype, "--bins", 100, "--range", 0, 1024)
     counts, _ = np.histogram(samples.astype(float), 100, (0, 1024))
-    assert (found["samples"], found["values"]) == (3001, [0, *counts.tolist(), 0])
+    assert (got["samples"], got["values"]) == (3001, [0, *counts.tolist(), 0])
 
 
 @pytest.mark.parametrize(
@@ -163,18 +163,18 @@ def test_range_auto(run: Run, tmp_path: Path, samples: list[float], lower: float
     array = np.array(samples, "<f4")
     array.tofile(tmp_path / "data.bin")
     for words in (["--range", "auto"], ["--range=auto"]):
-        found = counts_of(run, *words, tmp_path / "data.bin", "--dtype", "float32", "--bins", 4)
-        assert (found["axis"]["lower"], found["axis"]["upper"]) == (lower, upper)
+        got = counts_of(run, *words, tmp_path / "data.bin", "--dtype", "float32", "--bins", 4)
+        assert (got["axis"]["lower"], got["axis"]["upper"]) == (lower, upper)
         inside = array[np.isfinite(array)]
         counts, _ = np.histogram(inside, 4, (lower, upper))
-        assert found["values"] == [int((array < lower).sum()), *counts.tolist(), int((array > upper).sum())]
-        assert found["nan"] == int(np.isnan(array).sum())
+        assert got["values"] == [int((array < lower).sum()), *counts.tolist(), int((array > upper).sum())]
+        assert got["nan"] == int(np.isnan(array).sum())
 
 
 def test_negative_range(run: Run, tmp_path: Path) -> None:
     np.array([-6, -5, -1, 4, 5, 6], "<i4").tofile(tmp_path / "data.bin")
-    found = counts_of(run, tmp_path / "data.bin", "--bins", 2, "--range", -5, 5)
-    assert found["values"] == [1, 2, 2, 1]
+    got = counts_of(run, tmp_path / "data.bin", "--bins", 2, "--range", -5, 5)
+    assert got["values"] == [1, 2, 2, 1]
 
 
 def test_edges(run: Run, tmp_path: Path) -> None:
@@ -183,9 +183,9 @@ def test_edges(run: Run, tmp_path: Path) -> None:
     np.save(tmp_path / "edges.npy", edges)
     counts, _ = np.histogram(np.load(ECG), edges)
     for name in ("edges.txt", "edges.npy"):
-        found = counts_of(run, ECG, "--edges", tmp_path / name)
-        assert found["values"] == [0, *counts.tolist(), 0]
-        assert (found["axis"]["type"], found["axis"]["edges"]) == ("variable", edges)
+        got = counts_of(run, ECG, "--edges", tmp_path / name)
+        assert got["values"] == [0, *counts.tolist(), 0]
+        assert (got["axis"]["type"], got["axis"]["edges"]) == ("variable", edges)
 
 
 def test_progress_goes_to_stderr(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,17 +200,17 @@ def test_progress_goes_to_stderr(run: Run, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_configuration(tmp_path: Path) -> None:
-    """A variable of the environment replaces a default, and a flag replaces both."""
+    """An environment variable overrides a default, and a flag overrides both."""
     environment = {"DASK_PIPELINE__CHUNK_SIZE": "108kB", "DASK_PIPELINE__BINS": "16", "DASK_PIPELINE__JSON": "true"}
     done = spawn("-m", "pipeline", "histogram", ECG, "--bins", 32, DASK_CONFIG=str(tmp_path), **environment)
     assert (done.returncode, done.stderr) == (0, "")
-    found = json.loads(done.stdout)
-    assert found["verification"]["chunks"] == 2
-    assert found["result"]["histogram"]["axes"][0]["bins"] == 32
+    document = json.loads(done.stdout)
+    assert document["verification"]["chunks"] == 2
+    assert document["result"]["histogram"]["axes"][0]["bins"] == 32
 
 
 def test_help_is_light() -> None:
-    """No --help loads what takes a second to import."""
+    """No --help imports slow modules."""
     program = """if True:
         import sys
         from pipeline.cli.main import cli, main
@@ -293,7 +293,7 @@ def test_devices(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pipeline.cli.main.find_devices", lambda: missing)
     text = "Jobs will run on the CPU: no NVIDIA driver is loaded. The results are the same.\n"
     assert run("devices") == (0, text, "")
-    found = Devices((Gpu(0, "NVIDIA X", "GPU-1", 2**37, 2**36),), "580.1", "14.0.0", None)
-    monkeypatch.setattr("pipeline.cli.main.find_devices", lambda: found)
+    devices = Devices((Gpu(0, "NVIDIA X", "GPU-1", 2**37, 2**36),), "580.1", "14.0.0", None)
+    monkeypatch.setattr("pipeline.cli.main.find_devices", lambda: devices)
     text = "GPU 0  NVIDIA X  64.0 of 128.0 GiB free  GPU-1\ndriver 580.1, CuPy 14.0.0\n"
     assert run("devices") == (0, text, "")

@@ -14,7 +14,7 @@ GB = 10**9
 
 
 class Clock:
-    """A clock that stands until it is moved."""
+    """A clock that only moves when told to."""
 
     def __init__(self) -> None:
         self.now = 1000.0

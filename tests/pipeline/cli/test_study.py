@@ -1,4 +1,4 @@
-"""`study` as it is called: exit status, one line for every error, what goes to stdout and what to stderr."""
+"""The `study` command: exit status, one line per error, output on stdout and stderr."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def study(*words: str) -> Result:
 
 def test_summary_and_files(folder: Path) -> None:
     result = study("toy")
-    assert result.exit_code == 0  # a refused case and a caught one are no failures
+    assert result.exit_code == 0  # refused and caught cases are no failures
     assert result.stdout.startswith("toy, after A. Author") and "not judged" in result.stdout
     assert "wrote study-toy/toy.md, study-toy/toy.csv, study-toy/toy.json, study-toy/toy-1.png" in result.stderr
     assert (folder / "study-toy" / "toy.md").is_file()
@@ -38,9 +38,9 @@ def test_summary_and_files(folder: Path) -> None:
 
 def test_one_json_object() -> None:
     result = study("toy", "--json", "--quick", "-o", "elsewhere/here")
-    found = json.loads(result.stdout)
-    assert result.exit_code == 0 and [row["variant"] for row in found["rows"]] == ["double", "twice", "racy"]
-    assert json.loads(Path("elsewhere/here/toy.json").read_text()) == found
+    document = json.loads(result.stdout)
+    assert result.exit_code == 0 and [row["variant"] for row in document["rows"]] == ["double", "twice", "racy"]
+    assert json.loads(Path("elsewhere/here/toy.json").read_text()) == document
 
 
 def test_variants() -> None:
@@ -57,7 +57,7 @@ def test_failed_verification(job: str, line: str) -> None:
     result = study(job)
     assert result.exit_code == 3
     assert result.stderr.splitlines()[-1].startswith(f"error: {line}")
-    assert Path(f"study-{job}/toy.md").is_file()  # what failed is worth a report
+    assert Path(f"study-{job}/toy.md").is_file()  # failures are reported
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Closing a cluster of processes ends, whatever they do."""
+"""Closing a cluster of processes always ends, whatever they do."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pipeline.cluster.processes
 
 
 class StuckCluster:
-    """Ends when its one process does, which has to be killed."""
+    """Closes when its one process ends, which has to be killed."""
 
     status = "running"
 

@@ -1,4 +1,4 @@
-"""What a worker with a GPU does first: the driver is asked for a context, and nothing fails where there is none."""
+"""The preload of a GPU worker: it creates a CUDA context, and nothing fails without a driver."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pipeline.gpu import transfer
 
 
 class Driver:
-    """Stands for libcuda, of which a function fails."""
+    """A stand-in for libcuda with a failing function."""
 
     def __init__(self, failing: str | None) -> None:
         self.failing = failing
@@ -50,9 +50,9 @@ def test_no_driver_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_process_that_sees_one_gpu_knows_how_many_are_fed(
     fed: str | None, mib: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found: dict[str, int] = {}
+    defaults: dict[str, int] = {}
     kvikio: Any = ModuleType("kvikio")
-    kvikio.defaults = SimpleNamespace(set=found.update)
+    kvikio.defaults = SimpleNamespace(set=defaults.update)
     monkeypatch.setitem(sys.modules, "kvikio", kvikio)
     monkeypatch.setitem(sys.modules, "kvikio.defaults", kvikio.defaults)
     monkeypatch.setattr(transfer, "find_devices", lambda: SimpleNamespace(usable=1))
@@ -60,6 +60,6 @@ def test_process_that_sees_one_gpu_knows_how_many_are_fed(
     if fed:
         monkeypatch.setenv(transfer.FED, fed)
     transfer._fed.cache_clear()
-    transfer._warm_up_kvikio.__wrapped__()  # what is remembered of this process stays
+    transfer._warm_up_kvikio.__wrapped__()  # the cached state of this process stays
     transfer._fed.cache_clear()
-    assert found["task_size"] == mib * 2**20
+    assert defaults["task_size"] == mib * 2**20

@@ -1,4 +1,4 @@
-"""Somebody else's cluster: real `dask scheduler` and `dask worker` processes, and schedulers that do not answer."""
+"""Existing clusters: real `dask scheduler` and `dask worker` processes, and schedulers that do not answer."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from workflows.histogram import HISTOGRAM, HistogramOptions
 
 DASK = str(Path(sys.executable).with_name("dask"))
 WORKER = ("--host", "127.0.0.1", "--nthreads", "1", "--no-nanny", "--no-dashboard")
-PATIENCE = 60  # seconds for a process to start; never waited for where all is well
+PATIENCE = 60  # seconds for a process to start, far more than needed
 
 
 def until(true: Callable[[], Any]) -> None:
@@ -115,7 +115,7 @@ def address_in(file: str) -> str:
 
 
 def both_ways(path: str, file: str, number: str) -> None:
-    """By address and by file: the same result as in this process, nothing printed, and nothing kept open."""
+    """By address and by file: the same result as in this process, nothing printed, nothing left open."""
     expected = text_of(counted(path, Placement(device="cpu")))
     for placement, name in ((Placement(scheduler=address_in(file)), address_in(file)),
                             (Placement(scheduler_file=file), file)):  # fmt: skip
@@ -189,7 +189,7 @@ def test_scheduler_without_workers_is_named(path: str) -> None:
 
 @pytest.fixture
 def silent() -> Iterator[str]:
-    """The address of something that accepts connections and never says a word."""
+    """The address of a server that accepts connections and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield f"tcp://127.0.0.1:{server.getsockname()[1]}"
 
@@ -239,7 +239,7 @@ def test_scheduler_file_that_cannot_be(path: str, content: str | None, text: str
 
 
 class StubClient:
-    """A client of a cluster of 4 threads a worker; `gpus` by worker, and which workers declared theirs to Dask."""
+    """A client of a cluster with 4 threads per worker; `gpus` by worker; workers that declared theirs to Dask."""
 
     dashboard_link = ""
 
@@ -276,7 +276,7 @@ def test_workers_that_leave_after_they_answered_are_missed(monkeypatch: pytest.M
         ({"a": 1, "b": 1}, "ab", "auto", ("gpu", 2, None, {"GPU": 1.0})),
         ({"a": 1, "b": 1}, "", "auto", ("gpu", 2, None, {})),
         ({"a": 1, "b": 0}, "a", "gpu", ("gpu", 1, None, {"GPU": 1.0})),
-        # Only by its address is a worker told from those without a GPU, or with one that cannot be used.
+        # Only the address distinguishes a worker from those without a GPU, or with an unusable one.
         ({"a": 1, "b": 0}, "", "auto", ("gpu", 1, ("a",), {})),
         ({"a": 1, "b": 0}, "ab", "auto", ("gpu", 1, ("a",), {"GPU": 1.0})),
         ({"a": 1, "b": 1, "c": 0}, "a", "auto", ("gpu", 2, ("a", "b"), {})),

@@ -1,4 +1,4 @@
-"""The server that workers are forked from: what it is, what it leaves as it was, and that it ends with the command."""
+"""The fork server: its environment, its effects on the process, and that it ends with the command."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ import pipeline.cluster.fork_server
 from pipeline.cluster.fork_server import WORKER, fork_server
 from pipeline.threads import SWITCH_SECONDS
 
-# The command on a small file with two processes; what happens at two moments of it is for each test to say.
+# The command on a small file with two processes; each test fills in code to run at two points.
 COMMAND = """
 import signal, time
 
@@ -67,7 +67,7 @@ LOOK = """
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current one, with a small file. Its name is short, because that of a socket has 107 bytes at most."""
+    """The working folder, with a small file. Its name is short: a socket path has at most 107 bytes."""
     folder = tmp_path_factory.mktemp("f")
     np.arange(1000, dtype=np.int32).tofile(folder / "samples.bin")
     monkeypatch.chdir(folder)
@@ -77,7 +77,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyP
 
 @contextmanager
 def run(script: Path | None = None, starting: str = "", started: str = "") -> Iterator[subprocess.Popen[str]]:
-    """The command in a process group of its own, `python -c` or a script; none of it outlives a test that fails."""
+    """The command in its own process group, `python -c` or a script; all of it is killed if the test fails."""
     code = COMMAND.format(starting=starting or "pass", started=started or "pass")
     if script:
         script.write_text(code)
@@ -93,7 +93,7 @@ def run(script: Path | None = None, starting: str = "", started: str = "") -> It
 
 
 def printed_by(command: subprocess.Popen[str]) -> str:
-    """What it prints, and says nothing else, until it ends well."""
+    """Its stdout; stderr must be empty, and the status 0."""
     printed, said = command.communicate(timeout=60)
     assert (command.returncode, said) == (0, "")
     return printed
@@ -106,18 +106,18 @@ def wait_until_here(command: subprocess.Popen[str]) -> None:
 
 def members(group: int) -> list[psutil.Process]:
     """Processes of a group that have not ended."""
-    found = []
+    alive = []
     for process in psutil.process_iter():
         try:
             if os.getpgid(process.pid) == group and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
+                alive.append(process)
         except (ProcessLookupError, psutil.NoSuchProcess):
             continue
-    return found
+    return alive
 
 
 def all_end(processes: list[psutil.Process]) -> None:
-    """Soon: what multiprocessing starts to track resources ends a little later than the command."""
+    """Wait a moment: multiprocessing's resource tracker ends slightly later than the command."""
     _, alive = psutil.wait_procs(processes, 10)
     assert alive == []
 
@@ -140,7 +140,7 @@ def test_workers_are_forked_from_a_server_with_one_thread(folder: Path) -> None:
 def test_modules_of_the_current_folder_are_left_alone(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where Python does not look for modules there, as in a script of another folder, the server does not, either.
+    """If Python does not import from the working folder, as for a script elsewhere, neither does the server.
 
     Nor does it change a number of threads that the user chose.
     """
@@ -163,7 +163,7 @@ def test_modules_of_the_current_folder_are_left_alone(
     ],
 )  # fmt: skip
 def test_signal_ends_all_processes(folder: Path, moment: str, number: signal.Signals, whole_group: bool) -> None:
-    """While processes start the command goes on meanwhile; Ctrl-C goes to all processes of a terminal."""
+    """The command continues while processes start; Ctrl-C reaches all processes of a terminal."""
     status, text = {signal.SIGTERM: (143, ""), signal.SIGINT: (130, "interrupted: nothing was written")}[number]
     with run(**{moment: HERE if moment == "starting" else STAYS}) as command:
         wait_until_here(command)
@@ -179,7 +179,7 @@ def test_nothing_outlives_a_command_that_is_killed() -> None:
     with run(started=STAYS) as command:
         wait_until_here(command)
         processes = members(command.pid)
-        assert len(processes) == 5  # it, two workers, the server, what multiprocessing tracks resources with
+        assert len(processes) == 5  # the command, two workers, the server, the resource tracker
         command.kill()
         command.communicate(timeout=60)
         all_end(processes[1:])
@@ -197,7 +197,7 @@ def test_environment_and_signals_stay_as_they_were() -> None:
 
 
 def test_workers_are_spawned_where_no_server_can_be_started(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    """A socket's name has 107 bytes at most."""
+    """A socket path has at most 107 bytes."""
     long = folder / ("long" * 25)
     long.mkdir()
     monkeypatch.setenv("TMPDIR", str(long))

@@ -1,4 +1,4 @@
-"""Which cluster a job gets, and the one in this process: no port but the dashboard's, and that on loopback only."""
+"""The choice of a cluster, and the one in this process: no port except the dashboard's, on loopback only."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_dashboard_answers_on_loopback_only(before: set[tuple[str, int]], addres
         assert workers.dashboard == f"http://127.0.0.1:{opened.pop()[1]}/status"
         html = page(workers.dashboard)
         pages = re.findall(r'<link [^>]*href="(statics/css/[^"]*)"', html)
-        assert len(pages) >= 2  # without its styles the dashboard cannot be read
+        assert len(pages) >= 2  # without its stylesheets the dashboard is unreadable
         for name in (*pages, "individual-gpu-utilization", "individual-gpu-memory"):
             assert page(urljoin(workers.dashboard, name))
     assert listening(psutil.Process()) == before
@@ -109,7 +109,7 @@ def test_dashboard_elsewhere_is_refused(address: str) -> None:
 def test_cluster_by_gpus_and_size(
     device: str, gpus: int, nbytes: int, kind: str, compiled: bool | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where it does not matter whether kernels are compiled nobody asks."""
+    """Whether kernels are compiled is not queried where it does not matter."""
 
     def answer() -> bool:
         assert compiled is not None
@@ -181,7 +181,7 @@ def test_gpu_where_there_is_none_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_one_gpu_computes_one_chunk_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pipeline.cluster.placement, "find_devices", lambda: Devices((GPU,), "1", "1", None))
-    monkeypatch.setattr(pipeline.cluster.placement, "_warm_up", lambda: None)  # there is no CUDA to get ready
+    monkeypatch.setattr(pipeline.cluster.placement, "_warm_up", lambda: None)  # there is no CUDA to warm up
     with open_workers(Placement(), 0) as workers:
         assert (workers.device, workers.resources, workers.computing) == ("gpu", {"GPU": 1.0}, 1)
         assert workers.description.endswith("threads, 1 GPU")
@@ -189,7 +189,7 @@ def test_one_gpu_computes_one_chunk_at_a_time(monkeypatch: pytest.MonkeyPatch) -
 
 
 class StubClient:
-    """Answers as a client of a cluster whose workers are `info`."""
+    """A stand-in for the client of a cluster whose workers are `info`."""
 
     def __init__(self, **resources: dict[str, float]) -> None:
         self.info = {name: {"nthreads": 3, "resources": declared} for name, declared in resources.items()}

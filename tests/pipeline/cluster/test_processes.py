@@ -45,7 +45,7 @@ def path(tmp_path: Path) -> str:
 
 @pytest.fixture(autouse=True)
 def local_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    multiprocessing.util.get_temp_dir()  # of the whole process, which removes it in the end
+    multiprocessing.util.get_temp_dir()  # shared by the whole process, which removes it at exit
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     yield str(tmp_path)
     assert glob.glob(f"{tmp_path}/baru-*") == []
@@ -54,7 +54,7 @@ def local_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
 
 @pytest.fixture(params=[False, True], ids=["spawned", "forked"])
 def placement(request: pytest.FixtureRequest) -> Placement:
-    """Of a run in somebody's process, and in the command's own, whose workers are forked from a server."""
+    """Placement of a run from Python, and of the command, whose workers are forked from a server."""
     return Placement(own_process=request.param)
 
 
@@ -68,7 +68,7 @@ def per_core(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def per_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """dask-cuda's cluster for two GPUs that are not there; what would run on them runs on the CPU."""
+    """dask-cuda's cluster for two absent GPUs; their tasks run on the CPU."""
     gpus = tuple(Gpu(i, "planted", f"GPU-{i}", 2**37, 2**37) for i in range(2))
     monkeypatch.setenv("DASK_CUDA_TEST_DISABLE_DEVICE_SPECIFIC", "1")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,-1,0")  # CUDA stops at -1
@@ -85,17 +85,17 @@ def per_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def processes() -> list[psutil.Process]:
-    """This one and its children that have not ended, without the helper that multiprocessing starts once and keeps."""
-    found = [psutil.Process()]
-    for child in found[0].children(recursive=True):
+    """This process and its live children, without multiprocessing's resource tracker."""
+    alive = [psutil.Process()]
+    for child in alive[0].children(recursive=True):
         with suppress(psutil.NoSuchProcess):  # nor a zombie, which another test may have left
             if "resource_tracker" not in " ".join(child.cmdline()):
-                found.append(child)
-    return found
+                alive.append(child)
+    return alive
 
 
 def hosts() -> set[str]:
-    """Where this process and its children listen."""
+    """Addresses on which this process and its children listen."""
     return {s.laddr[0] for p in processes() for s in p.net_connections("all") if s.status == psutil.CONN_LISTEN}
 
 
@@ -159,7 +159,7 @@ def test_several_processes(path: str, placement: Placement, capfd: pytest.Captur
     outcome = counted(path, on_start=announce, placement=placement)
     assert outcome.where == "2 processes on this machine"
     assert text_of(outcome) == in_this_process(path)
-    assert list(statuses.values()) == [404] * 5  # Dask's web servers are there, and serve nothing
+    assert list(statuses.values()) == [404] * 5  # Dask's web servers run, and serve nothing
     assert capfd.readouterr() == ("", "")
 
 
@@ -189,7 +189,7 @@ def test_one_process_per_gpu(
         visible = workers.client.run(environment, "CUDA_VISIBLE_DEVICES")
         assert sorted(visible.values()) == ["GPU-0", "GPU-1"]
         assert set(workers.client.run(environment, pipeline.gpu.transfer.FED).values()) == {"2"}
-        assert set(workers.client.run(monitored).values()) == {bool(dashboard)}  # which has pages of GPUs
+        assert set(workers.client.run(monitored).values()) == {bool(dashboard)}  # which has GPU pages
         assert (workers.resources, workers.computing, workers.left()) == ({"GPU": 1.0}, 2, 2)
         assert bool(workers.dashboard) == bool(dashboard)
         base = str(workers.client.dashboard_link).removesuffix("status")
@@ -197,7 +197,7 @@ def test_one_process_per_gpu(
         statuses.update({page: http_status(base + page) for page in pages})
 
     outcome = counted(path, on_start=announce, placement=replace(placement, dashboard_address=dashboard))
-    # The dashboard has its styles, and no more than it needs.
+    # The dashboard has its stylesheets, and no more than it needs.
     assert list(statuses.values()) == ([200, 200, 404, 404] if dashboard else [404] * 4)
     assert capfd.readouterr() == ("", "")
     assert outcome.where == "2 processes on this machine, one per GPU"
@@ -205,7 +205,7 @@ def test_one_process_per_gpu(
 
 
 def first_time() -> bool:
-    """Whether no process of this test has asked before."""
+    """Whether this is the first call by any process of this test."""
     try:
         os.close(os.open(os.environ["BARU_TEST_MARKER"], os.O_CREAT | os.O_EXCL))
     except FileExistsError:
@@ -214,7 +214,7 @@ def first_time() -> bool:
 
 
 class CudaError(Exception):
-    """What CuPy raises when a kernel wrote out of bounds, as far as anybody looks at it."""
+    """Stands for CuPy's error after a kernel wrote out of bounds."""
 
     status = 700
 
@@ -226,7 +226,7 @@ def loses_its_context_once(block: NDArray[Any], options: HistogramOptions) -> ND
 
 
 def kills_every_worker_once(block: NDArray[Any], options: HistogramOptions) -> NDArray[np.int64]:
-    """Those that start in their place have other addresses."""
+    """Replacement processes have other addresses."""
     folder = Path(os.environ["BARU_TEST_MARKER"] + ".folder")
     folder.mkdir(exist_ok=True)
     if len(list(folder.iterdir())) < 2:
@@ -264,7 +264,7 @@ def test_chunks_of_a_dead_process_are_computed_again(
 def test_process_that_always_dies_fails_the_run(
     path: str, placement: Placement, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """And closing ends, though a worker that dies as it starts can make Dask wait for the next one for ever."""
+    """Closing ends, although a worker that dies at start-up can make Dask wait forever for the next one."""
     monkeypatch.setattr(pipeline.cluster.processes, "CLOSE_SECONDS", 2)
     with (
         dask.config.set({"distributed.scheduler.allowed-failures": 1}),  # fewer processes that start to die

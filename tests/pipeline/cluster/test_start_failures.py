@@ -1,4 +1,4 @@
-"""Clusters of processes that do not start: one line that says why, however far they came."""
+"""Clusters of processes that fail to start: one line with the reason, at whatever stage."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def per_core(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def per_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """dask-cuda's cluster for two GPUs that are not there."""
+    """dask-cuda's cluster for two absent GPUs."""
     gpus = tuple(Gpu(i, "planted", f"GPU-{i}", 2**37, 2**37) for i in range(2))
     monkeypatch.setenv("DASK_CUDA_TEST_DISABLE_DEVICE_SPECIFIC", "1")
     monkeypatch.setattr(pipeline.cluster.placement, "find_devices", lambda: Devices(gpus, "1", "1", None))
@@ -62,7 +62,7 @@ def test_error_while_a_cluster_is_built_is_one_line(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
     capfd: pytest.CaptureFixture[str], path: str, cluster: str, broken: str, failure: Any, message: str,
 ) -> None:  # fmt: skip
-    """However far its constructor came: by the command line, with status 1 and no traceback."""
+    """At whatever stage of the constructor: on the command line, with status 1 and no traceback."""
     request.getfixturevalue(cluster)
     monkeypatch.setattr(broken, failure)
     with pytest.raises(SystemExit) as caught:

@@ -1,4 +1,4 @@
-"""Workers keep the memory of temporary arrays: what Dask sets by default has each made of new pages."""
+"""Workers reuse the memory of temporary arrays: with Dask's defaults each one faults in new pages."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pipeline.cluster.placement import Placement, open_workers
 
 
 def page_faults() -> int:
-    """Of arrays of 1 MiB that come and go, each of 256 pages."""
+    """Page faults of temporary 1 MiB arrays, each of 256 pages."""
     np.ones(2**17)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     for _ in range(100):

@@ -37,14 +37,14 @@ from pipeline.storage.sources import DTYPES, open_source
 from workflows.histogram import HISTOGRAM, HistogramOptions
 
 ON_CPU = Placement(device="cpu")
-RECOMPUTED: list[int] = []  # samples in each call of the reference; the cluster lives in this process
+RECOMPUTED: list[int] = []  # samples in each call of the reference; the cluster is in this process
 
 
 @pytest.fixture(scope="module")
 def workers() -> Iterator[Workers]:
-    """One cluster for the tests that are not about clusters: starting one takes longer than a run."""
+    """One cluster for tests that are not about clusters: starting one takes longer than a run."""
     with open_workers(ON_CPU, 0) as workers:
-        yield replace(workers, threads=1)  # so that more chunks than four have to wait for others
+        yield replace(workers, threads=1)  # so that chunks beyond the fourth have to wait
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def shared(workers: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def samples() -> NDArray[np.int32]:
-    """Some are below and some above the default range."""
+    """Samples with some below and some above the default range."""
     return np.random.default_rng(0).integers(-100, 1200, 30011, dtype=np.int32)
 
 
@@ -81,8 +81,8 @@ def expected(samples: NDArray[Any], edges: NDArray[np.float64]) -> tuple[list[in
     numbers = values[~np.isnan(values)]
     counts = np.histogram(numbers, edges)[0]
     flow = int((numbers < edges[0]).sum()), int((numbers > edges[-1]).sum()), len(values) - len(numbers)
-    # boost-histogram leaves the last edge out of the last bin, and puts NaN into overflow.
-    with np.errstate(over="ignore"):  # beyond the largest number is infinity
+    # boost-histogram excludes the last edge from the last bin, and counts NaN as overflow.
+    with np.errstate(over="ignore"):  # beyond the largest number comes infinity
         axis = boost_histogram.axis.Variable([*edges[:-1], np.nextafter(edges[-1], np.inf)])
     slots = boost_histogram.Histogram(axis, storage=boost_histogram.storage.Int64()).fill(values).view(flow=True)
     assert slots.tolist() == [flow[0], *counts, flow[1] + flow[2]]
@@ -120,7 +120,7 @@ def cases(draw: st.DrawFn) -> tuple[NDArray[Any], HistogramOptions, list[int], i
     edges = draw(st.lists(number, min_size=2, max_size=12, unique=True).map(sorted))
     options = HistogramOptions(edges=np.array(edges))
     if draw(st.booleans()):
-        with suppress(ValueError):  # edges closer than float64 can tell apart: tested with the options
+        with suppress(ValueError):  # edges that coincide in float64: tested with the options
             options = HistogramOptions(bins=draw(st.sampled_from([1, 2, 3, 16, 100])), range=(edges[0], edges[-1]))
     splits = draw(st.lists(st.integers(0, len(samples)), max_size=3).map(sorted))
     return samples, options, splits, -(-len(samples) // draw(st.integers(1, 7)))
@@ -257,7 +257,7 @@ def test_file_that_changes_while_it_is_read(
 
 @contextmanager
 def nothing_left(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """No socket, thread or file outlives the block, except for the pools that Dask keeps."""
+    """No socket, thread or file outlives the block, except the pools that Dask keeps."""
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
     process = psutil.Process()
     sockets, threads = {s.fd for s in process.net_connections("all")}, set(threading.enumerate())
@@ -272,7 +272,7 @@ def test_nothing_is_left_behind(path: str, tmp_path: Path, monkeypatch: pytest.M
     seen: list[str] = []
     with nothing_left(tmp_path, monkeypatch):
         counted(path, on_start=lambda _: seen.extend(glob.glob(f"{tmp_path}/baru-*")))
-    assert len(seen) == 1  # there was something to be left
+    assert len(seen) == 1  # there was something to leave behind
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit(143), PipelineError("planted")])

@@ -1,4 +1,4 @@
-"""Planted wrong partials are caught, and named by chunk, byte range, worker and the first entries that differ."""
+"""Planted wrong partials are caught; the error names chunk, byte range, worker and the first differing entries."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def counted(path: str, verify: str = "full", chunk_bytes: int = CHUNK, options: 
 
 
 def refused(path: str, **keywords: Any) -> str:
-    """The message of a run that must fail with status 3; without the lie it must pass."""
+    """The message of a run that must fail with status 3; without the planted error it must pass."""
     assert counted(path).result.counts[0] == SAMPLES - 1
     with pytest.raises(VerificationError) as caught:
         counted(path, **keywords)
@@ -60,7 +60,7 @@ def refused(path: str, **keywords: Any) -> str:
 
 
 def moves_a_sample(block: NDArray[Any], options: HistogramOptions) -> NDArray[np.int64]:
-    """From bin 0 to bin 7: every sample is still counted once, so only the reference can tell."""
+    """From bin 0 to bin 7: every sample is still counted once, so only the reference notices."""
     slots = HISTOGRAM.compute(block, options).copy()
     slots[[1, 8]] += -1, 1
     return slots
@@ -91,7 +91,7 @@ def has_another_shape(block: NDArray[Any], options: HistogramOptions) -> NDArray
 
 
 class Computed(np.ndarray[Any, Any]):
-    """Marks partials of compute, to tell them from those of the reference."""
+    """Marks partials of compute, to distinguish them from the reference's."""
 
 
 def computes_as_such(block: NDArray[Any], options: HistogramOptions) -> NDArray[Any]:
@@ -134,11 +134,11 @@ def test_only_the_reference_sees_a_moved_sample(path: str) -> None:
 
 
 def test_sampled_verification_names_the_region_it_looked_at(path: str) -> None:
-    """The lie is in every partial, also in that of the few recomputed samples."""
+    """Every partial is wrong, including that of the few recomputed samples."""
     text = refused(path, compute=moves_a_sample, verify="sample")
-    found = re.search(r"chunk \d \(\S+ bytes (\d+)-(\d+)\) .* bin 0 \[0, 1\): expected (4, got 3|3, got 2);", text)
-    assert found, text
-    assert int(found[2]) - int(found[1]) + 1 == 4 * 4  # 1000 / 256 samples, rounded up
+    match = re.search(r"chunk \d \(\S+ bytes (\d+)-(\d+)\) .* bin 0 \[0, 1\): expected (4, got 3|3, got 2);", text)
+    assert match, text
+    assert int(match[2]) - int(match[1]) + 1 == 4 * 4  # 1000 / 256 samples, rounded up
 
 
 def test_no_more_than_three_differences_are_listed() -> None:
@@ -159,7 +159,7 @@ def test_wrong_shape_is_not_compared_by_value(path: str) -> None:
 
 
 def test_combined_total_of_a_chunk_is_compared(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where everything is checked, it is the returned sum, and not a second one beside it."""
+    """A full check covers the returned sum itself, not a second computation of it."""
     global CALLS
     CALLS = count()
     monkeypatch.setattr(pipeline.storage.blocks, "BLOCK_BYTES", 1000)
@@ -185,12 +185,12 @@ def test_wrong_survey_is_named(path: str) -> None:
 
 def test_nan_differs_from_everything() -> None:
     job = Job(FINITE_RANGE, HistogramOptions())
-    found = differences(job, np.array([np.nan, 2.0]), np.array([np.nan, 2.0]))
-    assert found == ["minimum: expected nan, got nan"]
+    got = differences(job, np.array([np.nan, 2.0]), np.array([np.nan, 2.0]))
+    assert got == ["minimum: expected nan, got nan"]
 
 
 class CudaError(Exception):
-    """Stands for the errors of CuPy: only their status is used."""
+    """Stands for CuPy's errors: only their status is used."""
 
     status = 700
 

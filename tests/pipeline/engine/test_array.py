@@ -31,7 +31,7 @@ from workflows.array_job import Checked
 from workflows.regions import Bounds, Spec, in_rows, sizes
 
 pytestmark = pytest.mark.usefixtures("shared")
-CHECKED: list[int] = []  # elements in each call of the check; the cluster lives in this process
+CHECKED: list[int] = []  # elements in each call of the check; the cluster is in this process
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_rows_cover_once_in_regions_of_about_the_same_length(shape: tuple[int, .
     assert max(map(math.prod, lengths)) <= elements
     for axis, length in enumerate(shape):
         longest = max(region[axis] for region in lengths)
-        assert longest == -(-length // -(-length // longest))  # as many of less would not do
+        assert longest == -(-length // -(-length // longest))  # fewer bytes each would not suffice
 
 
 def test_one_element_at_a_time(tmp_path: Path) -> None:
@@ -91,8 +91,8 @@ def test_arrays_of_no_or_one_element(tmp_path: Path, shape: tuple[int, ...], nam
     steps: list[tuple[int, int]] = []
     source = open_source((str(tmp_path / "in.npy"),), samples=False)
     outcome = scaled(source, name=name, progress=lambda *step: steps.append(step))
-    found, size = outcome.result.array, int(np.prod(shape))
-    assert (found.shape, found.dtype, found.tolist()) == (shape, np.int32, np.full(shape, 21).tolist())
+    got, size = outcome.result.array, int(np.prod(shape))
+    assert (got.shape, got.dtype, got.tolist()) == (shape, np.int32, np.full(shape, 21).tolist())
     assert (outcome.verdict.samples, outcome.verdict.checked, outcome.verdict.chunks) == (size, size, size)
     assert steps == [(4, 4)] * size
 
@@ -107,10 +107,10 @@ def test_several_files_are_one_array(tmp_path: Path, array: NDArray[Any]) -> Non
 # --- verdict, trace, progress -----------------------------------------------------------------------------------------
 
 
-def recording(read: Any, found: NDArray[Any], region: Bounds, *more: Any) -> Checked:
-    assert found.shape == sizes(region)
-    CHECKED.append(found.size)
-    return check(read, found, region, *more)
+def recording(read: Any, elements: NDArray[Any], region: Bounds, *more: Any) -> Checked:
+    assert elements.shape == sizes(region)
+    CHECKED.append(elements.size)
+    return check(read, elements, region, *more)
 
 
 @pytest.mark.parametrize(("mode", "checked"), [("full", 83 * 31), ("sample", 8 * 2 + 1), ("off", 0)])
@@ -143,10 +143,10 @@ def test_error_in_any_piece_is_found_where_it_is(
     monkeypatch.setattr(pipeline.engine.array_task, "CHECKED_BYTES", 16 * 20)
 
     def broken(blocks: Any, region: Bounds, *more: Any) -> NDArray[Any]:
-        found = SCALED.compute(blocks, region, *more)
+        elements = SCALED.compute(blocks, region, *more)
         if region[0][0] <= wrong // 31 < region[0][1]:
-            found[wrong // 31 - region[0][0], wrong % 31] += 1
-        return np.asarray(found)
+            elements[wrong // 31 - region[0][0], wrong % 31] += 1
+        return np.asarray(elements)
 
     pieces = replace(SCALED, compute=broken, pieces=lambda region, options, elements: in_rows(region, elements))
     place = (wrong // 31, wrong % 31)
@@ -159,7 +159,7 @@ def test_error_in_any_piece_is_found_where_it_is(
 def test_memory_of_the_thread_is_for_what_is_read_at_once(
     source: Source, monkeypatch: pytest.MonkeyPatch, streams: bool
 ) -> None:
-    """Workflows that stream read part after part, all of which would be kept."""
+    """Streaming workflows read part after part, all of which would be kept in memory."""
     used: list[int] = []
 
     @contextmanager

@@ -1,4 +1,4 @@
-"""Jobs that write an array when something fails: the message, and that no file is left."""
+"""Failures of jobs that write an array: the message, and no file left behind."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("shared")
 
 @pytest.mark.parametrize("mode", ["full", "sample"])
 def test_wrong_element_is_named_and_nothing_kept(source: Source, tmp_path: Path, mode: str) -> None:
-    """For a sampled check a whole region is wrong."""
+    """A whole region is wrong, so that a sampled check notices."""
 
     def broken(blocks: Any, region: Bounds, *more: Any) -> Any:
         block = compute(blocks, region, *more)

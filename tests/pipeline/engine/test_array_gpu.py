@@ -38,13 +38,13 @@ DTYPES = ("bool", "uint8", "float16", ">i4", "float32", "int64", "complex64", ">
 
 @pytest.fixture
 def limits(cp: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
-    """Limits set on the device's memory pool. The emulator gets what only this module needs of a device."""
-    found: list[int] = []
+    """The limits set on the device's memory pool. Adds to the emulator the calls that only this module needs."""
+    limits: list[int] = []
     pool = cp.get_default_memory_pool()
     given = getattr(pool, "set_limit", lambda size: None)
 
     def set_limit(size: int) -> None:
-        found.append(size)
+        limits.append(size)
         given(size=size)
 
     stand_in = SimpleNamespace(set_limit=set_limit, free_all_blocks=pool.free_all_blocks)
@@ -52,7 +52,7 @@ def limits(cp: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     if not hasattr(cp.cuda, "Stream"):
         install(cp, monkeypatch)
     _lanes.cache_clear()
-    yield found
+    yield limits
     _lanes.cache_clear()
     given(size=0)
 
@@ -77,7 +77,7 @@ def job_of(folder: Path, workflow: Any, options: Any, *arrays: Any, limit: int |
 def test_any_dtype(
     tmp_path: Path, limits: list[int], dtype: str, shape: tuple[int, ...], direct: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Long rows go straight to the device, unless it cannot swap their dtype, and several threads write them."""
+    """Long rows are read straight to the device, unless it cannot swap their bytes; several threads write them."""
     monkeypatch.setattr(pipeline.engine.array_gpu, "DIRECT_FROM", defaultdict(lambda: 1 if direct else 2**20))
     if direct:
         monkeypatch.setattr(pipeline.engine.array_gpu, "PAGED_RUN", 1)
@@ -181,12 +181,12 @@ def test_limit_ends_with_the_job(limits: list[int], limited: bool, monkeypatch: 
 def test_kernels_are_loaded_before_anything_is_read(
     tmp_path: Path, limits: list[int], dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By computing on zeros, within the limit of memory, without a file."""
+    """By computing on zeros, within the memory limit, without reading a file."""
     monkeypatch.setattr(pipeline.gpu.devices, "find_devices", lambda: SimpleNamespace(usable=1))
-    found: list[Any] = []
+    copies: list[Any] = []
 
     def compute(blocks: Any, region: Any, *rest: Any) -> Any:
-        found.extend(block.get() for block in blocks)
+        copies.extend(block.get() for block in blocks)
         return TRANSPOSE.compute(blocks, region, *rest)
 
     planned = OutputFile(str(tmp_path / "none.npy"), 0, Spec((3, 2), np.dtype(dtype)), mappable=False)
@@ -194,11 +194,11 @@ def test_kernels_are_loaded_before_anything_is_read(
     (tmp_path / "0.npy").unlink()
     warm_up(on(planned), ((1, 3), (0, 2)))
     expected = np.zeros((2, 2, 3) if dtype == "V3" else (2, 2), "u1" if dtype == "V3" else "i4")
-    assert [(block.dtype, block.tolist()) for block in found] == [(expected.dtype, expected.tolist())]
+    assert [(block.dtype, block.tolist()) for block in copies] == [(expected.dtype, expected.tolist())]
     assert limits == [2**28] and os.listdir(tmp_path) == []
     streams = replace(on(planned), workflow=replace(TRANSPOSE, compute=compute, streams=True))
-    warm_up(streams, ((1, 3), (0, 2)))  # as many bytes as it computes may take long
-    assert len(found) == 1
+    warm_up(streams, ((1, 3), (0, 2)))  # computing a whole region may take long
+    assert len(copies) == 1
 
 
 @pytest.mark.hardware
@@ -211,11 +211,11 @@ def test_files_larger_than_the_memory_of_the_device(tmp_path: Path, dtype: str) 
     data = np.random.default_rng(0).bytes(rows * columns * np.dtype(dtype).itemsize)
     np.save(tmp_path / "in.npy", np.frombuffer(data, dtype).reshape(rows, columns))
     source = open_source((str(tmp_path / "in.npy"),), samples=False)
-    found = []
+    contents = []
     for device in ("gpu", "cpu"):
         path = tmp_path / f"{device}.npy"
         outcome = run_array(TRANSPOSE, TransposeOptions(), [source], str(path), Settings(Placement(device=device),
                             verify="full", device_memory_limit=limit))  # fmt: skip
         assert outcome.verdict.checked == rows * columns
-        found.append(path.read_bytes())
-    assert found[0] == found[1]
+        contents.append(path.read_bytes())
+    assert contents[0] == contents[1]

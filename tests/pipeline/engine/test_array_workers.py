@@ -1,4 +1,4 @@
-"""Jobs that write an array on several processes, and within limits of memory: the same bytes."""
+"""Jobs that write an array, on several processes and within memory limits: the same bytes."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def two_processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def test_two_processes_make_the_same_bytes(
     tmp_path: Path, two_processes: str, workflow: Any, options: Any, operands: int, verify: str
 ) -> None:
-    """Both write to one file, more regions than either has threads."""
+    """Both write to one file, with more regions than either has threads."""
     random = np.random.default_rng(0)
     for number in range(operands):
         np.save(tmp_path / f"{number}.npy", random.standard_normal((201, 307)))
@@ -105,7 +105,7 @@ def test_limit_of_a_gpu_is_shared_by_its_tasks(
     assert regions == [100, 200, 1]
 
 
-ASKED: list[int] = []  # regions of each task that checks; the cluster lives in this process
+ASKED: list[int] = []  # regions of each checking task; the cluster is in this process
 
 
 def on_cpu(job: Any, regions: Any, device: str) -> Any:
@@ -122,7 +122,7 @@ def noting(job: Any, regions: Any, result: Any) -> Any:
 def test_what_a_gpu_computed_is_checked_by_as_many_tasks_as_there_are_regions(
     source: Source, workers: Workers, monkeypatch: pytest.MonkeyPatch, verify: str, whole: bool, split: bool
 ) -> None:
-    """For a full check: few tasks compute, and all threads check."""
+    """In a full check few tasks compute, and all threads check."""
     on(monkeypatch, replace(workers, device="gpu", computing=1, resources={}))
     monkeypatch.setattr(pipeline.engine.array, "compute_regions", on_cpu)
     monkeypatch.setattr(pipeline.engine.array, "check_regions", noting)
@@ -139,7 +139,7 @@ def test_what_a_gpu_computed_is_checked_by_as_many_tasks_as_there_are_regions(
 def test_gpus_warm_up_and_finish(
     source: Source, workers: Workers, monkeypatch: pytest.MonkeyPatch, fails: bool, limit: int | None
 ) -> None:
-    """Warm-up gets the first region before the output exists; the end gets its temporary name, even after a failure."""
+    """Warm-up receives the first region before the output exists; clean-up its temporary name, even after a failure."""
     on(monkeypatch, replace(workers, device="gpu", computing=1, resources={}))
     monkeypatch.setattr(pipeline.engine.array, "compute_regions", on_cpu)
     for name in ("warm_up", "finish"):
@@ -179,7 +179,7 @@ def test_limit_that_no_task_can_keep_is_refused(
 
 @pytest.mark.parametrize("job", ["map", "transpose"])
 def test_memory_stays_within_the_limit(tmp_path: Path, job: str) -> None:
-    """Files of three times the limit, fully verified, after a small run that has loaded all that stays."""
+    """Files of three times the limit, fully verified, after a small run that has loaded all modules."""
     code = f"""
         import json, resource
         import numpy as np

@@ -1,4 +1,4 @@
-"""What tasks have in common is pickled once, and unpickled to one object per thread."""
+"""Arguments shared by tasks are pickled once, and unpickled to one object per thread."""
 
 from __future__ import annotations
 

@@ -15,21 +15,21 @@ from pipeline.engine.run_loop import Run, Work
 from pipeline.settings import Settings
 from pipeline.timeline import Timeline
 
-BLOCKS: dict[tuple[str, int], list[int]] = {}  # by worker and item; both workers live in this process
+BLOCKS: dict[tuple[str, int], list[int]] = {}  # by worker and item; both workers are in this process
 
 
 class Result(NamedTuple):
-    """What a task returns of an item."""
+    """The result of a task for an item."""
 
     worker: str
-    kept: bool  # whether the worker had its block already
+    kept: bool  # whether the worker already had its block
     total: int
     device: str = "cpu"
     timeline: Timeline = Timeline()
 
 
 def total(items: Sequence[int]) -> Result:
-    """Read the block of an item, where the worker has not kept it, and add it up."""
+    """Sum the block of an item; read it unless the worker has kept it."""
     worker, item = str(get_worker().address), items[0]
     kept = (worker, item) in BLOCKS
     block = BLOCKS.setdefault((worker, item), list(range(item)))
@@ -48,11 +48,11 @@ def two_workers() -> Iterator[Workers]:
 
 
 def one_pass(workers: Workers, places: dict[int, str]) -> dict[int, Result]:
-    """Add up the blocks of 20 items, each on the worker that it names, if any."""
-    found: dict[int, Result] = {}
+    """Sum the blocks of 20 items, each on its preferred worker, if any."""
+    results: dict[int, Result] = {}
 
     def finish(items: Sequence[int], computed: Result, checks: Sequence[Any]) -> Any:
-        found[items[0]] = computed
+        results[items[0]] = computed
         yield items[0], 1, computed, checks
 
     run = Run(Settings(), "off", 1)
@@ -60,12 +60,12 @@ def one_pass(workers: Workers, places: dict[int, str]) -> dict[int, Result]:
     batches = [(item,) for item in range(20)]
     run.complete(Work(batches, 20, str, lambda items: (total, items), lambda *_: (), finish,
                       lambda items: places.get(items[0])))  # fmt: skip
-    assert {item: result.total for item, result in found.items()} == {item: sum(range(item)) for item in range(20)}
-    return found
+    assert {item: result.total for item, result in results.items()} == {item: sum(range(item)) for item in range(20)}
+    return results
 
 
 def test_second_pass_runs_where_the_blocks_are(two_workers: Workers) -> None:
-    """Two items of three, which Dask alone would share out evenly."""
+    """Two of three items, which Dask would otherwise distribute evenly."""
     first, second = known_workers(two_workers.client, "")
     places = {item: second if item % 3 else first for item in range(20)}
     assert not any(result.kept for result in one_pass(two_workers, places).values())

@@ -1,4 +1,4 @@
-"""The window of tasks: how many are under way, the order of their results, and messages of failures."""
+"""The window of tasks: how many are in flight, the order of their results, and messages of failures."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Client:
 
 
 class Task(Future[str]):
-    """What the window uses of a Dask future."""
+    """The part of a Dask future that the window uses."""
 
     @property
     def status(self) -> str:
@@ -90,75 +90,75 @@ def test_first_tasks_start_before_second_ones(tasks: Tasks) -> None:
 
 
 def test_results_come_as_they_finish(tasks: Tasks) -> None:
-    found = tasks.results(4)
-    assert next(found) == texts(0)
+    results = tasks.results(4)
+    assert next(results) == texts(0)
     for item in (3, 1):
         tasks.finish(item)
-    assert [next(found), next(found)] == [texts(3), texts(1)]
+    assert [next(results), next(results)] == [texts(3), texts(1)]
     tasks.finish(2)
-    assert list(found) == [texts(2)]
+    assert list(results) == [texts(2)]
 
 
 def test_as_many_are_under_way_as_keep_all_threads_busy(tasks: Tasks) -> None:
     window_size = 4 * THREADS
-    found = tasks.results(100)
-    next(found)
+    results = tasks.results(100)
+    next(results)
     assert list(tasks.started) == list(range(window_size))
     for item in range(1, 50):
         tasks.finish(item)
-        assert next(found) == texts(item)
-        assert len(tasks.started) == window_size + item  # one more for each that was done
+        assert next(results) == texts(item)
+        assert len(tasks.started) == window_size + item  # one more for each that finished
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 def test_item_is_finished_with_the_last_of_its_tasks(tasks: Tasks, order: tuple[int, int]) -> None:
-    found = tasks.results(3)
-    next(found)
+    results = tasks.results(3)
+    next(results)
     for number in order:
         if number == order[1]:
             tasks.finish(2)
-            assert next(found) == texts(2)
+            assert next(results) == texts(2)
         tasks.started[1][number].set_result(f"{('first', 'last')[number]} of 1")
-    assert list(found) == [texts(1)]
+    assert list(results) == [texts(1)]
 
 
 @pytest.mark.parametrize("number", [0, 1])
 def test_failure_of_one_task_does_not_wait_for_the_other(
     tasks: Tasks, number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(submit, "ANSWER_SECONDS", 0.1)  # so that it ends where it does wait
-    found = tasks.results(3, 0)
-    next(found)
+    monkeypatch.setattr(submit, "ANSWER_SECONDS", 0.1)  # so that it ends if it does wait
+    results = tasks.results(3, 0)
+    next(results)
     tasks.started[1][number].set_exception(PipelineError("planted"))
     with pytest.raises(PipelineError, match=r"^planted$"):
-        next(found)
+        next(results)
 
 
 @pytest.mark.parametrize("error", [PipelineError("planted"), VerificationError("planted")])
 def test_message_for_the_user_goes_up_as_it_is(tasks: Tasks, error: PipelineError) -> None:
-    found = tasks.results(3)
-    next(found)
+    results = tasks.results(3)
+    next(results)
     tasks.fail(1, error)
     with pytest.raises(PipelineError) as caught:
-        next(found)
+        next(results)
     assert caught.value is error
 
 
 def test_other_errors_are_told_in_one_line(tasks: Tasks) -> None:
-    found = tasks.results(3)
-    next(found)
+    results = tasks.results(3)
+    next(results)
     error = RuntimeError("first line\nsecond line")
     tasks.fail(2, error)
     with pytest.raises(PipelineError, match=r"^job: item 2 failed: RuntimeError: first line$") as caught:
-        next(found)
+        next(results)
     assert caught.value.__cause__ is error
 
 
 def test_errors_of_the_caller_are_its_own(tasks: Tasks) -> None:
-    found = tasks.results(3)
-    next(found)
-    found.close()  # type: ignore[attr-defined]
-    assert list(found) == []
+    results = tasks.results(3)
+    next(results)
+    results.close()  # type: ignore[attr-defined]
+    assert list(results) == []
 
 
 @pytest.mark.parametrize("left", [(0,), (1, 0, 0), (0, 1, 0, 0)])
@@ -167,17 +167,17 @@ def test_workers_that_are_gone_are_waited_for_once(
 ) -> None:
     """A restart takes a while."""
     monkeypatch.setattr(submit, "ANSWER_SECONDS", 0.01)
-    found = tasks.results(2, *left)
-    next(found)
+    results = tasks.results(2, *left)
+    next(results)
     text = r"^a cluster: expected a worker to come back within 0.01 s, got none; see the logs of the workers"
     with pytest.raises(PipelineError, match=text):
-        next(found)
+        next(results)
 
 
 def test_slow_task_is_waited_for(tasks: Tasks, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(submit, "ANSWER_SECONDS", 0.01)
-    found = tasks.results(2, 0, 1, 0, 1)
-    next(found)
+    results = tasks.results(2, 0, 1, 0, 1)
+    next(results)
     asked = 0
 
     def left(self: Workers) -> int:
@@ -188,5 +188,5 @@ def test_slow_task_is_waited_for(tasks: Tasks, monkeypatch: pytest.MonkeyPatch) 
         return asked % 2
 
     monkeypatch.setattr(Workers, "left", left)
-    assert list(found) == [texts(1)]
+    assert list(results) == [texts(1)]
     assert asked == 7

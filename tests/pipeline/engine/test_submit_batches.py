@@ -34,27 +34,27 @@ CHUNK = 400  # bytes: 100 samples
 def test_batches_are_all_items_in_order_and_leave_enough_of_them(
     number: int, most: int, computing: int, tasks: int
 ) -> None:
-    found = batches(range(number), most, computing, tasks)
-    assert [item for batch in found for item in batch] == list(range(number))
-    longest = max(map(len, found), default=1)
+    cut = batches(range(number), most, computing, tasks)
+    assert [item for batch in cut for item in batch] == list(range(number))
+    longest = max(map(len, cut), default=1)
     assert longest <= most
-    assert longest == 1 or len(found) >= tasks * computing
-    assert {len(batch) for batch in found[:-1]} <= {longest}  # only the last one may be shorter
+    assert longest == 1 or len(cut) >= tasks * computing
+    assert {len(batch) for batch in cut[:-1]} <= {longest}  # only the last one may be shorter
 
 
 @pytest.mark.parametrize(
     ("chunks", "tasks"), [(4, 4), (255, 255), (256, 128), (512, 128), (513, 129), (10_000, 2500), (10_001, 2501)]
 )
 def test_tasks_of_two_threads(chunks: int, tasks: int) -> None:
-    """A few chunks per task where there are thousands, and never so many that one thread works alone at the end."""
-    found = batches(range(chunks), CHUNKS_OF_TASK, 2, TASKS)
-    assert len(found) == tasks
-    assert len(found[0]) <= max(1, chunks // 2 // 50)
+    """A few chunks per task if there are thousands, but never so many that one thread works alone at the end."""
+    cut = batches(range(chunks), CHUNKS_OF_TASK, 2, TASKS)
+    assert len(cut) == tasks
+    assert len(cut[0]) <= max(1, chunks // 2 // 50)
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> str:
-    """2,000 samples, each of which says where it is."""
+    """2,000 samples whose values are their positions."""
     np.arange(2000, dtype=np.int32).tofile(tmp_path / "samples.bin")
     return str(tmp_path / "samples.bin")
 
@@ -66,18 +66,18 @@ def counted(path: str, verify: str = "full", **changes: Any) -> Outcome:
 
 @pytest.fixture
 def submitted(shared: None, workers: Workers, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """How many tasks of each kind Dask gets, with two threads, where 20 chunks are enough for tasks of three."""
-    found: Counter[str] = Counter()
+    """Number of tasks of each kind that Dask gets, with two threads, when 20 chunks suffice for tasks of three."""
+    tasks: Counter[str] = Counter()
     submit = workers.client.submit
 
     def note(work: Any, *arguments: Any, **keywords: Any) -> Any:
-        found[work.__name__] += 1
+        tasks[work.__name__] += 1
         return submit(work, *arguments, **keywords)
 
     monkeypatch.setattr(Run, "computing", 2)
     monkeypatch.setattr(pipeline.engine.aggregate, "TASKS", 3)
     monkeypatch.setattr(workers.client, "submit", note)
-    return found
+    return tasks
 
 
 @pytest.mark.parametrize(("verify", "references", "checked"), [("full", 7, 2000), ("sample", 7, 20), ("off", 0, 0)])
@@ -101,8 +101,8 @@ def test_progress_trace_and_stages_are_those_of_chunks(path: str, submitted: Cou
     assert submitted["compute_chunks"] == 7
     assert steps == [CHUNK * (number + 1) for number in range(20)]
     for stage in ("kernel", "verify"):
-        found = Counter(trace.chunk for trace in stages.traces for span in trace.spans if span.stage == stage)
-        assert found == Counter(range(20))
+        got = Counter(trace.chunk for trace in stages.traces for span in trace.spans if span.stage == stage)
+        assert got == Counter(range(20))
         assert stages.moved[stage] == 20 * CHUNK
 
 

@@ -1,5 +1,5 @@
-// Threads that read and write through pinned memory, without Python, for a sanitizer to watch: four threads ask at a
-// time, the driver copies as late as it may. Ends with status 1 where a byte is wrong.
+// Threads that read and write through pinned memory, without Python, to run under a sanitizer: four threads make
+// requests, and the driver copies as late as it may. Exits with status 1 if a byte is wrong.
 
 #include "../../../pipeline/gpu/pinned.cpp"
 

@@ -1,4 +1,4 @@
-"""Streaming to a GPU in blocks as small as a limit of its memory makes them."""
+"""Streaming to a GPU in blocks that shrink with its memory limit."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ def test_limit_that_is_no_use_is_refused(tmp_path: Path) -> None:
 def test_limit_does_not_matter_without_a_gpu(tmp_path: Path) -> None:
     samples = np.arange(100, dtype=np.int32)
     samples.tofile(tmp_path / "a.bin")
-    found = pipeline.run("histogram", tmp_path / "a.bin", device="cpu", bins=10, device_memory_limit=2**20)
-    np.testing.assert_array_equal(found.counts, np.histogram(samples, 10, (0, 1024))[0])
+    result = pipeline.run("histogram", tmp_path / "a.bin", device="cpu", bins=10, device_memory_limit=2**20)
+    np.testing.assert_array_equal(result.counts, np.histogram(samples, 10, (0, 1024))[0])
 
 
 @pytest.fixture(params=["threads of this project", "kvikio"])
 def gpu(cp: Any, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Any:
-    """The GPU, or the host in its place, either way of reading."""
+    """The GPU, or the host in its place, with either transfer path."""
     if not hasattr(cp.cuda, "Stream"):
         install(cp, monkeypatch)
     if request.param == "kvikio":
@@ -68,32 +68,32 @@ def blocks_of(source: Source, start: int, samples: int, nbytes: int) -> tuple[li
 @pytest.mark.parametrize("nbytes", [64, 100, 1000, 2**20])
 @pytest.mark.parametrize("dtype", ["<i4", ">i4", "<u2"])
 def test_blocks_are_the_file(tmp_path: Path, gpu: Any, dtype: str, nbytes: int) -> None:
-    """In several files, from any sample on."""
+    """Across several files, from any sample on."""
     samples = np.random.default_rng(0).integers(0, 1024, 1003).astype(dtype)
     for number, piece in enumerate(np.split(samples, [301, 302, 700])):
         (tmp_path / f"{number}.raw").write_bytes(b"12" + piece.tobytes())
     name = np.dtype(dtype).name
     source = open_source((str(tmp_path / "*.raw"),), name, "big" if dtype[0] == ">" else "little", 2)
     for start, length in ((0, 1003), (5, 990), (301, 1), (299, 3)):
-        found, timeline = blocks_of(source, start, length, nbytes)
-        np.testing.assert_array_equal(np.concatenate(found), samples[start : start + length])
-        assert max(block.nbytes for block in found) <= nbytes and {block.dtype for block in found} == {np.dtype(name)}
+        blocks, timeline = blocks_of(source, start, length, nbytes)
+        np.testing.assert_array_equal(np.concatenate(blocks), samples[start : start + length])
+        assert max(block.nbytes for block in blocks) <= nbytes and {block.dtype for block in blocks} == {np.dtype(name)}
         kinds = [span.stage for span in timeline.spans]
-        assert kinds.count("read+copy") == kinds.count("kernel") == len(found)
+        assert kinds.count("read+copy") == kinds.count("kernel") == len(blocks)
         assert timeline.nbytes["read+copy"] == timeline.nbytes["kernel"] == length * samples.itemsize
         assert timeline.transfer_paths == {transfer.transfer_path()}
 
 
 @pytest.mark.gpu
 def test_reads_under_way_are_waited_for_where_a_job_fails(tmp_path: Path, gpu: Any) -> None:
-    """Before the file is closed, and before others get the memory."""
+    """Before the file is closed, and before the memory is reused."""
     np.arange(1000, dtype=np.int32).tofile(tmp_path / "a.bin")
     (chunk,) = plan(open_source((str(tmp_path / "a.bin"),)), 2**30, "off", 0)
     with pytest.raises(RuntimeError, match="planted"), closing(device_blocks(chunk, Timeline(), 128)) as blocks:
         next(blocks)
         raise RuntimeError("planted")
-    found, _ = blocks_of(open_source((str(tmp_path / "a.bin"),)), 0, 1000, 128)
-    np.testing.assert_array_equal(np.concatenate(found), np.arange(1000))
+    got, _ = blocks_of(open_source((str(tmp_path / "a.bin"),)), 0, 1000, 128)
+    np.testing.assert_array_equal(np.concatenate(got), np.arange(1000))
 
 
 @pytest.mark.parametrize(("gpus", "mib"), [(0, 4), (1, 4), (2, 2), (4, 1), (8, 1)])
@@ -112,7 +112,7 @@ def test_file_that_ends_early_is_told(tmp_path: Path, gpu: Any) -> None:
 
 @pytest.mark.hardware
 def test_larger_than_the_memory_that_it_may_take(tmp_path: Path) -> None:
-    """Blocks and the buffers for them shrink, the result is the same, and the next job has its own again."""
+    """Blocks and their buffers shrink, the result is the same, and the next job gets full-size ones."""
     import cupy
 
     read_device.release()
@@ -130,8 +130,8 @@ def test_larger_than_the_memory_that_it_may_take(tmp_path: Path) -> None:
             return real(*arguments)
 
         patch.setattr(read_device, "transfer", noting)
-        found = pipeline.run("histogram", tmp_path / "a.bin", device="gpu", device_memory_limit=2**23)
-    np.testing.assert_array_equal(found.counts, np.bincount(samples, minlength=1024))
+        result = pipeline.run("histogram", tmp_path / "a.bin", device="gpu", device_memory_limit=2**23)
+    np.testing.assert_array_equal(result.counts, np.bincount(samples, minlength=1024))
     assert len(taken) >= samples.nbytes // 2**20
     assert max(taken) - kept <= 2**23 < samples.nbytes
     assert pipeline.run("reduce", tmp_path / "a.bin", device="gpu", op="sum").values["sum"] == samples.sum()
@@ -141,12 +141,12 @@ def test_larger_than_the_memory_that_it_may_take(tmp_path: Path) -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", ["<i4", ">i4", "<u2"])
 def test_blocks_of_what_is_no_byte_run_come_from_host_memory(gpu: Any, dtype: str) -> None:
-    """Between pieces of any size; of an array with a stride."""
+    """Across pieces of any size, of a strided array."""
     samples = np.random.default_rng(0).integers(0, 1024, (59, 17)).astype(dtype).T
     for nbytes in (64, 1000, 2**20):
-        found, timeline = blocks_of(open_source((samples,)), 5, 990, nbytes)
-        np.testing.assert_array_equal(np.concatenate(found), samples.reshape(-1)[5:995])
-        assert max(block.nbytes for block in found) <= nbytes
-        assert {block.dtype for block in found} == {np.dtype(dtype).newbyteorder("=")}
+        blocks, timeline = blocks_of(open_source((samples,)), 5, 990, nbytes)
+        np.testing.assert_array_equal(np.concatenate(blocks), samples.reshape(-1)[5:995])
+        assert max(block.nbytes for block in blocks) <= nbytes
+        assert {block.dtype for block in blocks} == {np.dtype(dtype).newbyteorder("=")}
         assert timeline.nbytes["read+copy"] == timeline.nbytes["kernel"] == 990 * samples.itemsize
         assert not timeline.transfer_paths

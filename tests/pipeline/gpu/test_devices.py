@@ -1,4 +1,4 @@
-"""Which GPUs are used: a driver with four of them is planted, and packages that are there or not."""
+"""The choice of GPUs, with a fake driver of four GPUs, and packages that are installed or missing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ UUIDS = ("GPU-a1f0", "GPU-a2f0", "GPU-b300", "GPU-b301")
 
 
 class Nvml(ModuleType):
-    """As much of pynvml as is asked for."""
+    """The part of pynvml that is used."""
 
     class NVMLError(Exception):
         pass
@@ -38,7 +38,7 @@ class Nvml(ModuleType):
     def __init__(self) -> None:
         super().__init__("pynvml")
         self.uuids: tuple[str, ...] = UUIDS
-        self.mig: dict[int, tuple[str | None, ...]] = {}  # by GPU in that mode the instances; None where there is none
+        self.mig: dict[int, tuple[str | None, ...]] = {}  # MIG instances by GPU in that mode; None for no instance
         self.failing: dict[str, Exception] = {}
         self.open = 0
 
@@ -98,7 +98,7 @@ def nvml(monkeypatch: pytest.MonkeyPatch) -> Nvml:
 
 @pytest.fixture
 def installed(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """Version by distribution; modules are there when a distribution starts with their name."""
+    """Version by distribution; a module is importable if a distribution starts with its name."""
     planted = {"cupy-cuda13x": "14.0.1", "kvikio-cu13": "26.10.0"}
 
     def version(distribution: str) -> str:
@@ -120,9 +120,9 @@ def indices(devices: Devices) -> list[int]:
 
 @pytest.mark.usefixtures("installed")
 def test_everything_is_there(nvml: Nvml) -> None:
-    found = find_devices()
-    assert (found.driver, found.cupy, found.missing, found.usable) == ("999.1", "14.0.1", None, 4)
-    last = found.gpus[-1]
+    devices = find_devices()
+    assert (devices.driver, devices.cupy, devices.missing, devices.usable) == ("999.1", "14.0.1", None, 4)
+    last = devices.gpus[-1]
     assert (last.index, last.name, last.uuid, last.memory, last.free) == (3, "planted 3", "GPU-b301", 1003, 903)
     assert nvml.open == 0
 
@@ -135,14 +135,14 @@ def test_everything_is_there(nvml: Nvml) -> None:
         ("3,1", [3, 1]),
         (" 2 , 0 ", [2, 0]),
         ("GPU-b301,GPU-a1f0", [3, 0]),
-        ("GPU-a2,GPU-B300", [1, 2]),  # as much of the UUID as tells it from the others, in letters of any size
-        ("GPU-b3,GPU-a1", []),  # does not tell
+        ("GPU-a2,GPU-B300", [1, 2]),  # a unique prefix of the UUID, in upper or lower case
+        ("GPU-b3,GPU-a1", []),  # an ambiguous prefix
         ("GPU-", []),
         ("GPU-a2,0", [1]),  # all are what the first one is
         ("0,GPU-a2,1", [0]),
         ("1,0,1", []),  # a device named twice is an error
         ("GPU-a1f0,GPU-a1", []),
-        ("+1gpu,00", [1, 0]),  # a number is as much as begins like one
+        ("+1gpu,00", [1, 0]),  # only leading digits are a number
         (" GPU-a1f0", []),
         ("0,GPU-ffff,1", [0]),  # CUDA stops at the first entry that names no device
         ("1,4,0", [1]),
@@ -156,16 +156,16 @@ def test_everything_is_there(nvml: Nvml) -> None:
 )
 def test_cuda_visible_devices(visible: str, expected: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    found = find_devices()
-    assert indices(found) == expected
-    assert found.usable == len(expected)
-    assert found.missing == (None if expected else "no NVIDIA GPU is visible")
+    devices = find_devices()
+    assert indices(devices) == expected
+    assert devices.usable == len(expected)
+    assert devices.missing == (None if expected else "no NVIDIA GPU is visible")
 
 
 @pytest.mark.usefixtures("installed")
 @pytest.mark.parametrize(("visible", "expected"), [("", []), ("GPU", []), ("GPU-a", [0]), ("0", [0]), ("1", [])])
 def test_the_only_gpu(nvml: Nvml, visible: str, expected: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    """An empty text is no beginning of its UUID."""
+    """The empty string is no prefix of a UUID."""
     nvml.uuids = UUIDS[:1]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     assert indices(find_devices()) == expected
@@ -195,10 +195,10 @@ def test_instances_of_gpus(
     nvml.mig = {1: ("MIG-10", None, "MIG-12"), 3: (None,), 4: ("MIG-20",)}
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    found = find_devices()
-    assert [gpu.uuid for gpu in found.gpus] == expected
-    assert found.usable == len(expected)
-    for gpu in found.gpus:
+    devices = find_devices()
+    assert [gpu.uuid for gpu in devices.gpus] == expected
+    assert devices.usable == len(expected)
+    for gpu in devices.gpus:
         if gpu.uuid.startswith("MIG-"):
             assert (gpu.name, gpu.memory, gpu.free) == ("planted MIG 1g", 500, 400)
 
@@ -212,16 +212,16 @@ def test_driver_without_gpus(nvml: Nvml) -> None:
 @pytest.mark.parametrize("error", [Nvml.NVMLError_LibraryNotFound(), Nvml.NVMLError_DriverNotLoaded()])
 def test_no_driver(nvml: Nvml, error: Exception) -> None:
     nvml.failing["init"] = error
-    found = find_devices()
-    assert (found.driver, found.gpus, found.missing) == (None, (), "no NVIDIA driver is loaded")
+    devices = find_devices()
+    assert (devices.driver, devices.gpus, devices.missing) == (None, (), "no NVIDIA driver is loaded")
 
 
 @pytest.mark.parametrize("call", ["init", "handle"])
 def test_driver_that_fails_says_how(nvml: Nvml, call: str) -> None:
-    """A lost GPU or a driver that was updated under way is not "no driver"."""
+    """A lost GPU, or a driver updated meanwhile, is not "no driver"."""
     nvml.failing[call] = Nvml.NVMLError("GPU is lost")
-    found = find_devices()
-    assert (found.gpus, found.missing, found.usable) == ((), "the NVIDIA driver fails: GPU is lost", 0)
+    devices = find_devices()
+    assert (devices.gpus, devices.missing, devices.usable) == ((), "the NVIDIA driver fails: GPU is lost", 0)
     assert nvml.open == 0
 
 
@@ -235,8 +235,8 @@ def test_driver_that_fails_says_how(nvml: Nvml, call: str) -> None:
 )
 def test_missing_package_is_named(installed: dict[str, str], absent: str, version: str | None, missing: str) -> None:
     del installed[absent]
-    found = find_devices()
-    assert (found.cupy, found.missing, found.usable, indices(found)) == (version, missing, 0, [0, 1, 2, 3])
+    devices = find_devices()
+    assert (devices.cupy, devices.missing, devices.usable, indices(devices)) == (version, missing, 0, [0, 1, 2, 3])
 
 
 @pytest.mark.usefixtures("nvml")
@@ -249,10 +249,10 @@ def test_cupy_by_any_of_its_names(installed: dict[str, str], distribution: str) 
 @pytest.mark.usefixtures("nvml")
 def test_cupy_of_unknown_origin(installed: dict[str, str]) -> None:
     installed["cupy-from-source"] = installed.pop("cupy-cuda13x")
-    found = find_devices()
-    assert (found.cupy, found.missing) == ("unknown", None)
+    devices = find_devices()
+    assert (devices.cupy, devices.missing) == ("unknown", None)
 
 
 def test_this_machine_says_something() -> None:
-    found = find_devices()
-    assert (found.missing is None) == (found.usable > 0)
+    devices = find_devices()
+    assert (devices.missing is None) == (devices.usable > 0)

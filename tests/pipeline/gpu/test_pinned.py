@@ -1,4 +1,4 @@
-"""Bytes of a file to a device by threads: all of them, each where it belongs, and said to be there when they are."""
+"""Threaded reads of a file to a device: all bytes in place, and complete only when they have arrived."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def fd(tmp_path: Path) -> Iterator[int]:
 
 
 def start(reader: Reader, fd: int, target: Any, offset: int, order: int) -> Pending:
-    """Start to read a single run."""
+    """Start reading a single run."""
     return reader.read(fd, target, np.array([[offset, target.nbytes]]), order)
 
 
@@ -42,9 +42,9 @@ def start(reader: Reader, fd: int, target: Any, offset: int, order: int) -> Pend
 @pytest.mark.parametrize("part_bytes", [1, 7, 64, 1000, 5000, 8192])
 @pytest.mark.parametrize(("offset", "nbytes"), [(0, 5000), (0, 0), (3, 1), (4999, 1), (17, 1001)])
 def test_bytes_are_the_file(fd: int, threads: int, part_bytes: int, offset: int, nbytes: int) -> None:
-    nbytes = min(nbytes, 300 * part_bytes)  # more parts take a driver in Python long
+    nbytes = min(nbytes, 300 * part_bytes)  # more parts are slow with a driver in Python
     reader = HostReader(HostDriver(), threads, part_bytes)
-    for _ in range(2):  # with buffers and events that were used before
+    for _ in range(2):  # with reused buffers and events
         target = Target(nbytes)
         assert start(reader, fd, target, offset, 0).get() == nbytes
         np.testing.assert_array_equal(target.host, CONTENT[offset : offset + nbytes])
@@ -71,7 +71,7 @@ def test_runs_lie_one_behind_another(fd: int, threads: int, part_bytes: int, nam
 
 
 def test_many_at_once(fd: int) -> None:
-    """From several threads, which wait for theirs in any order."""
+    """From several threads, which wait for their reads in any order."""
     reader = HostReader(HostDriver(), 4, 16)
 
     def read(seed: int) -> None:
@@ -91,16 +91,16 @@ def test_many_at_once(fd: int) -> None:
 
 
 def test_what_was_opened_first_goes_first(fd: int) -> None:
-    """Also before what was asked for earlier; of the same file in the order in which it was asked for."""
+    """Also before earlier requests; parts of one file complete in order of the requests."""
     driver = HostDriver()
     reader = HostReader(driver, 1, 10)
-    with driver._lock:  # its only thread waits with its first part, until all are there
+    with driver._lock:  # its only thread holds its first part until all are queued
         targets = [Target(30) for _ in range(3)]
         reads = [start(reader, fd, target, 0, order) for target, order in zip(targets, (2, 1, 1), strict=True)]
     for read in reads:
         read.get()
     starts = [target.data.ptr + at for target in (targets[1], targets[2], targets[0]) for at in (0, 10, 20)]
-    # The thread may have taken the first part of all before there was another.
+    # The thread may have taken its first part before another was queued.
     first = targets[0].data.ptr
     assert driver.copied in (starts, [first, *(start for start in starts if start != first)])
 
@@ -115,7 +115,7 @@ def test_file_that_ends_early(fd: int) -> None:
 
 
 def test_system_that_refuses(fd: int) -> None:
-    """The read fails, and those after it do not."""
+    """The read fails, and later ones do not."""
     reader = HostReader(HostDriver(), 3, 64)
     with pytest.raises(OSError) as caught:
         start(reader, -1, Target(1000), 0, 0).get()
@@ -125,7 +125,7 @@ def test_system_that_refuses(fd: int) -> None:
 
 @pytest.mark.parametrize("function", ["to_device", "record", "synchronize"])
 def test_device_that_is_lost(fd: int, function: str, refusal: list[int]) -> None:
-    """Every read says so, none waits for ever."""
+    """Every read reports the error, and none waits forever."""
     driver = HostDriver()
     reader = HostReader(driver, 3, 64)
     assert start(reader, fd, Target(1000), 0, 0).get() == 1000
@@ -146,7 +146,7 @@ def test_driver_that_has_no_memory(function: str, refusal: list[int]) -> None:
 
 
 def test_events_are_used_again(fd: int) -> None:
-    """As many as can be under way, and not one for each part of the run."""
+    """As many as can be in flight, not one for each part of the run."""
     driver = HostDriver()
     reader = HostReader(driver, 2, 10)
     for _ in range(20):
@@ -156,7 +156,7 @@ def test_events_are_used_again(fd: int) -> None:
 
 @pytest.mark.parametrize("sanitizer", ["thread", "address,undefined"])
 def test_threads_are_clean(tmp_path: Path, sanitizer: str) -> None:
-    """Under sanitizers, which end the process where they find something."""
+    """Under sanitizers, which abort at the first finding."""
     words, program = cxx.compiler() or (), str(tmp_path / "threads")
     command = [*words, "-std=c++17", "-O1", "-g1", "-pthread", f"-fsanitize={sanitizer}", "-fno-sanitize-recover=all"]
     (tmp_path / "nothing.cpp").write_text("int main() {}")
@@ -165,7 +165,7 @@ def test_threads_are_clean(tmp_path: Path, sanitizer: str) -> None:
             raise RuntimeError("expected a compiler with sanitizers")
         pytest.skip("no compiler with sanitizers")
     subprocess.run([*command, str(Path(__file__).with_name("pinned_threads.cpp")), "-o", program], check=True)
-    # ThreadSanitizer knows no addresses as random as those of new systems.
+    # ThreadSanitizer does not support as much address randomization as recent kernels use.
     fixed = ["setarch", "-R"] if shutil.which("setarch") else []
     variables = {**os.environ, "TSAN_OPTIONS": "halt_on_error=1"}
     words = (*fixed, program, str(tmp_path / "a.bin"))
@@ -183,13 +183,13 @@ def test_bytes_on_a_gpu(tmp_path: Path, part_bytes: int) -> None:
     content = np.random.default_rng(0).integers(0, 256, 2**24 + 13, np.uint8)
     content.tofile(tmp_path / "a.bin")
     number = os.open(tmp_path / "a.bin", os.O_RDONLY)
-    found: Any = reader(4, part_bytes)
-    assert isinstance(found, Reader) and reader(4, part_bytes) is found
+    own: Any = reader(4, part_bytes)
+    assert isinstance(own, Reader) and reader(4, part_bytes) is own
     for offset in (0, 1, 4097):
         target = cupy.zeros(len(content) - offset, cupy.uint8)
         cupy.cuda.get_current_stream().synchronize()
-        assert start(found, number, target, offset, 0).get() == target.nbytes
+        assert start(own, number, target, offset, 0).get() == target.nbytes
         np.testing.assert_array_equal(target.get(), content[offset:])
     with pytest.raises(OSError):
-        start(found, -1, target, 0, 0).get()
+        start(own, -1, target, 0, 0).get()
     os.close(number)

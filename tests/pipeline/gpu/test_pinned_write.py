@@ -1,4 +1,4 @@
-"""Bytes from a device to where a file is mapped, by threads: all of them, each where it belongs."""
+"""Threaded writes from a device to a mapped file: all bytes in place."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ pytestmark = pytest.mark.usefixtures("compiled")
 def mapping(tmp_path: Path) -> Iterator[np.ndarray[Any, np.dtype[np.uint8]]]:
     """A file of zeros, mapped."""
     (tmp_path / "o.bin").write_bytes(bytes(2**18))
-    found = np.memmap(tmp_path / "o.bin", np.uint8, "r+")
-    yield found
-    found._mmap.close()  # type: ignore[attr-defined]
+    mapped = np.memmap(tmp_path / "o.bin", np.uint8, "r+")
+    yield mapped
+    mapped._mmap.close()  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
@@ -34,13 +34,13 @@ def mapping(tmp_path: Path) -> Iterator[np.ndarray[Any, np.dtype[np.uint8]]]:
 def test_bytes_are_written_where_they_belong(
     mapping: Any, threads: int, part_bytes: int, runs: int, run_bytes: int, stride: int
 ) -> None:
-    """In runs shorter and longer than a part; what lies between them stays."""
+    """In runs shorter and longer than a part; bytes between them stay."""
     if runs * run_bytes // part_bytes > 5000:
         pytest.skip("too many parts for a driver in Python")
     writer = HostWriter(HostDriver(), threads, part_bytes)
     content = np.random.default_rng(0).integers(1, 256, runs * run_bytes, np.uint8)
     starts = 5 + stride * np.arange(runs)
-    for number in (0, 1):  # with buffers that were used before
+    for number in (0, 1):  # with reused buffers
         source = Target(len(content))
         source.host[:] = content + np.uint8(number)
         pending = writer.write(source, run_bytes, mapping.ctypes.data + starts)
@@ -52,7 +52,7 @@ def test_bytes_are_written_where_they_belong(
 
 
 def test_many_writes_at_once(mapping: Any) -> None:
-    """Each where it belongs, whoever waits first."""
+    """Each in its place, whoever waits first."""
     writer = HostWriter(HostDriver(), 4, 16)
     contents = np.random.default_rng(0).integers(0, 256, (40, 500), np.uint8)
 
@@ -97,11 +97,11 @@ def test_bytes_from_a_gpu(mapping: Any, part_bytes: int) -> None:
 
     from pipeline.gpu.pinned import Writer, writer
 
-    found: Any = writer(4, part_bytes)
-    assert isinstance(found, Writer) and writer(4, part_bytes) is found
+    own: Any = writer(4, part_bytes)
+    assert isinstance(own, Writer) and writer(4, part_bytes) is own
     content = np.random.default_rng(0).integers(0, 256, 100_000, np.uint8)
     source = cupy.asarray(content)
     cupy.cuda.get_current_stream().synchronize()
-    assert found.write(source, 50_000, mapping.ctypes.data + np.array([3, 100_000])).get() == len(content)
+    assert own.write(source, 50_000, mapping.ctypes.data + np.array([3, 100_000])).get() == len(content)
     np.testing.assert_array_equal(mapping[3:50_003], content[:50_000])
     np.testing.assert_array_equal(mapping[100_000:150_000], content[50_000:])

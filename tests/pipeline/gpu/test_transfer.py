@@ -1,4 +1,4 @@
-"""Bytes on their way to a device: what is said where they do not arrive, and that none are left on their way."""
+"""Transfers to a device: errors when they fail, and no transfer left in flight."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class CudaError(RuntimeError):
 
 
 def failing(error: Exception, waited: list[Exception]) -> Transfer:
-    """A transfer that fails, and notes that somebody waited for it."""
+    """A failing transfer that records whether it was waited for."""
 
     def get() -> int:
         waited.append(error)
@@ -47,7 +47,7 @@ def test_what_refuses_is_told(error: Exception, message: str) -> None:
 
 
 def test_error_of_the_device_stays_what_it_is() -> None:
-    """A worker ends by it where the device is lost."""
+    """It ends the worker if the device is lost."""
     with pytest.raises(CudaError):
         failing(CudaError("lost"), []).result()
 
@@ -93,7 +93,7 @@ def test_all_reads_of_kvikio_are_waited_for(unstarted: int, failing: tuple[int, 
 
 
 def test_all_are_waited_for_where_several_fail() -> None:
-    """Their memory is given up right after; the first one is told."""
+    """Their memory is released right after; the first error is reported."""
     waited: list[Exception] = []
     errors = [OSError(errno.EIO, "first"), OSError(errno.EIO, "second"), CudaError("third")]
     with pytest.raises(PipelineError, match="first"):

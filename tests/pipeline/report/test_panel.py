@@ -1,4 +1,4 @@
-"""What a person reads: the sketch, a verdict that claims no more than was done, and the panel."""
+"""Output for people: the sketch, a verdict that claims no more than was checked, and the panel."""
 
 from __future__ import annotations
 
@@ -61,13 +61,13 @@ def test_sketch_has_its_shape(counts: list[int]) -> None:
 
 def heights(rows: list[str]) -> list[int]:
     """Height of every column in eighths; columns are solid below their top."""
-    found = []
+    columns = []
     for column in zip(*rows, strict=True):
-        found.append(sum(BARS.index(cell) for cell in column))
+        columns.append(sum(BARS.index(cell) for cell in column))
         eighths = sorted(BARS.index(cell) for cell in column)
         assert [BARS.index(cell) for cell in column] == eighths
         assert sum(0 < eighth < 8 for eighth in eighths) <= 1
-    return found
+    return columns
 
 
 def test_sketch_is_in_proportion() -> None:
@@ -75,7 +75,7 @@ def test_sketch_is_in_proportion() -> None:
     assert heights(sketch(np.array([0, 10, 20, 40]))) == [0, full // 4, full // 2, full]
     assert heights(sketch(np.zeros(5, np.int64))) == [0] * 5
     assert heights(sketch(np.array([7]))) == [full]
-    # A single sample among very many is still seen.
+    # A single sample among very many remains visible.
     assert heights(sketch(np.array([1, 10**12]))) == [1, full]
 
 
@@ -147,7 +147,7 @@ def test_no_rates_of_little_input() -> None:
 
 
 def test_axis_of_few_bins() -> None:
-    """Both ends are told apart, however narrow the sketch is."""
+    """Both ends are distinct, however narrow the sketch."""
     outcome = outcome_of(FULL, read=1.0)
     for edges, line in (([0.0, 1.0], "0 1"), ([0.0, *range(1, 9)], "0      8"), ([-2.5, 0.0, 1e9], "-2.5 1e+09")):
         counts = np.ones(len(edges) - 1, np.int64)
@@ -205,21 +205,21 @@ def test_json_is_plain() -> None:
         outcome_of(FULL, read=1.0), options=HistogramOptions(edges=np.array([0.0, 1.5])),
         source=Files((SourceFile("/big.bin", 0, 16, 16, 0),), np.dtype(">f8")),
     )  # fmt: skip
-    found = json.loads(json.dumps(to_json(outcome), allow_nan=False))
-    assert list(found) == ["job", "input", "result", "verification", "performance", "environment"]
-    assert found["job"]["name"] == "histogram"
-    assert found["job"]["options"]["edges"] == [0.0, 1.5]
-    assert found["input"] == {
+    document = json.loads(json.dumps(to_json(outcome), allow_nan=False))
+    assert list(document) == ["job", "input", "result", "verification", "performance", "environment"]
+    assert document["job"]["name"] == "histogram"
+    assert document["job"]["options"]["edges"] == [0.0, 1.5]
+    assert document["input"] == {
         "files": ["/big.bin"], "dtype": "float64", "byteorder": "big", "samples": 2, "bytes": 16,
     }  # fmt: skip
-    assert list(found["result"]) == ["histogram", "samples", "underflow", "overflow", "nan"]
-    assert found["verification"]["verdict"] == verdict_line(FULL)
-    assert {"python", "baru", "numpy", "dask", "distributed"} <= set(found["environment"]["versions"])
+    assert list(document["result"]) == ["histogram", "samples", "underflow", "overflow", "nan"]
+    assert document["verification"]["verdict"] == verdict_line(FULL)
+    assert {"python", "baru", "numpy", "dask", "distributed"} <= set(document["environment"]["versions"])
 
 
 @pytest.mark.usefixtures("shared")
 def test_json_says_what_computed_on_a_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And says the same of the samples, also where only some of the computing is compiled."""
+    """The claims about samples are the same, also if only part of the computation is compiled."""
     np.random.default_rng(0).standard_normal(50_000).astype(np.float32).tofile(tmp_path / "samples.bin")
     source = open_source((str(tmp_path / "samples.bin"),), "float32")
     compiled = ["compiled"] if cxx.library(reduce_cpu.SOURCE) else ["NumPy"]
@@ -231,7 +231,7 @@ def test_json_says_what_computed_on_a_cpu(tmp_path: Path, monkeypatch: pytest.Mo
     here = found(REDUCE), found(HISTOGRAM), found(HISTOGRAM, range="auto")
     assert [kernels for _, kernels in here] == [compiled, compiled, sorted({"NumPy", *compiled})]
     assert Job(REDUCE, REDUCE.options()).compiled is (compiled == ["compiled"])
-    assert not Job(HISTOGRAM, HistogramOptions(range="auto")).compiled  # but for the pass that surveys
+    assert not Job(HISTOGRAM, HistogramOptions(range="auto")).compiled  # except the survey pass
     monkeypatch.setattr(cxx, "library", lambda stem: None)
     histogram_cpu._compiled_function.cache_clear()
     there = found(REDUCE), found(HISTOGRAM), found(HISTOGRAM, range="auto")

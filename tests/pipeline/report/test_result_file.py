@@ -1,4 +1,4 @@
-"""Result files: what each suffix holds, what is refused beforehand, and nothing half-written ever."""
+"""Result files: the content for each suffix, early refusals, and never a half-written file."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def source(tmp_path: Path) -> Source:
 def test_npz_has_no_pickles(tmp_path: Path) -> None:
     path = tmp_path / "result.npz"
     write_output(str(path), RESULT)
-    with np.load(path, allow_pickle=False) as found:
-        assert sorted(found) == ["counts", "edges", "nan", "overflow", "underflow"]
-        assert found["counts"].dtype == np.int64
-        np.testing.assert_array_equal(found["counts"], RESULT.counts)
-        np.testing.assert_array_equal(found["edges"], EDGES)
-        assert [int(found[name]) for name in ("underflow", "overflow", "nan")] == [5, 6, 7]
+    with np.load(path, allow_pickle=False) as arrays:
+        assert sorted(arrays) == ["counts", "edges", "nan", "overflow", "underflow"]
+        assert arrays["counts"].dtype == np.int64
+        np.testing.assert_array_equal(arrays["counts"], RESULT.counts)
+        np.testing.assert_array_equal(arrays["edges"], EDGES)
+        assert [int(arrays[name]) for name in ("underflow", "overflow", "nan")] == [5, 6, 7]
     with zipfile.ZipFile(path) as archive:
         assert archive.testzip() is None
 
@@ -64,11 +64,11 @@ def test_png_is_a_picture(tmp_path: Path) -> None:
     path = tmp_path / "result.png"
     loaded = "matplotlib.pyplot" in sys.modules
     write_output(str(path), REGULAR)
-    assert ("matplotlib.pyplot" in sys.modules) == loaded  # it would look for a display
+    assert ("matplotlib.pyplot" in sys.modules) == loaded  # it would require a display
     assert path.read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
     pixels = imread(path)
     assert pixels.shape[:2] == (540, 1080)
-    # Bars in blue, of which 3 and 4 from zero fill 7/8 of the axes but for a margin on top; labels in black.
+    # Blue bars: counts 3 and 4, from zero, fill 7/8 of the axes except for a top margin; labels in black.
     blue = (np.abs(pixels[..., :3] - (31 / 255, 119 / 255, 180 / 255)) < 0.01).all(axis=2).mean()
     assert 0.6 < blue < 0.85
     assert (pixels[..., :3] < 0.01).all(axis=2).any()
@@ -109,7 +109,7 @@ def test_folder_not_writable(tmp_path: Path, source: Source, monkeypatch: pytest
 
 
 def test_output_is_an_input(tmp_path: Path, source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By its name, a relative one, a symbolic link or a hard link; whatever else is there may be replaced."""
+    """By absolute or relative name, symbolic link or hard link; any other existing file may be replaced."""
     samples = tmp_path / "samples.json"
     (tmp_path / "symbolic.json").symlink_to(samples)
     (tmp_path / "hard.json").hardlink_to(samples)
@@ -170,7 +170,7 @@ def test_failing_writer_leaves_the_old_file(
 
 @pytest.mark.parametrize("suffix", WRITERS)
 def test_disk_that_fills_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str) -> None:
-    """A disk that takes 20 bytes more: every writer's error becomes one line, and nothing is left."""
+    """A disk with 20 bytes left: every writer's error becomes one line, and no file is left."""
     whole = builtins.open
 
     def opened(name: Any, mode: str = "r", *rest: Any, **keywords: Any) -> Any:
@@ -189,7 +189,7 @@ def test_disk_that_fills_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suf
 
 
 class _Full:
-    """A file on a disk with little space left."""
+    """A file on a nearly full disk."""
 
     def __init__(self, file: BinaryIO, left: int) -> None:
         self._file = file
@@ -246,7 +246,7 @@ def test_whole_file_where_there_is_no_space(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_flushed_before_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a crash the name must not belong to a file whose content never reached the disk."""
+    """After a crash the name must not refer to a file whose content never reached the disk."""
     sizes: list[int] = []
     whole = os.replace
 

@@ -23,14 +23,14 @@ REGULAR = HistogramResult(np.array([3, 4]), np.array([0.0, 0.5, 1.0]), underflow
 def test_json_is_uhi(tmp_path: Path, result: HistogramResult) -> None:
     path = tmp_path / "result.json"
     write_output(str(path), result)
-    found = json.loads(path.read_text(encoding="ascii"))
-    uhi.schema.validate(found)
-    assert list(found) == ["histogram", "nan"]
-    assert (found["nan"]["axes"], found["nan"]["storage"]) == ([], {"type": "int", "values": result.nan})
-    found = found["histogram"]
+    document = json.loads(path.read_text(encoding="ascii"))
+    uhi.schema.validate(document)
+    assert list(document) == ["histogram", "nan"]
+    assert (document["nan"]["axes"], document["nan"]["storage"]) == ([], {"type": "int", "values": result.nan})
+    document = document["histogram"]
     values = [result.underflow, *result.counts.tolist(), result.overflow]
-    assert found["storage"] == {"type": "int", "values": values}
-    (axis,) = found["axes"]
+    assert document["storage"] == {"type": "int", "values": values}
+    (axis,) = document["axes"]
     assert (axis["underflow"], axis["overflow"]) == (True, True)
     if result.regular:
         assert (axis["type"], axis["lower"], axis["upper"], axis["bins"]) == ("regular", 0.0, 1.0, 2)
@@ -45,9 +45,9 @@ def test_uhi_add_loses_no_count(tmp_path: Path) -> None:
     for path, result in zip(paths, (RESULT, other), strict=False):
         write_output(path, result)
     uhi.__main__.main(["add", paths[2], *paths[:2]])
-    found = json.loads(Path(paths[2]).read_bytes())
-    assert found["histogram"]["storage"]["values"] == [6, 11, 2**40 + 20, 30, 9]
-    assert found["nan"]["storage"]["values"] == 9
-    loaded = {name: bh.Histogram(bh.serialization.from_uhi(document)) for name, document in found.items()}
+    document = json.loads(Path(paths[2]).read_bytes())
+    assert document["histogram"]["storage"]["values"] == [6, 11, 2**40 + 20, 30, 9]
+    assert document["nan"]["storage"]["values"] == 9
+    loaded = {name: bh.Histogram(bh.serialization.from_uhi(single)) for name, single in document.items()}
     assert loaded["histogram"].view(flow=True).tolist() == [6, 11, 2**40 + 20, 30, 9]
     assert int(loaded["nan"].view()) == 9

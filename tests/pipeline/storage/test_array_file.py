@@ -1,4 +1,4 @@
-"""Regions of arrays in files: what is read is the slice."""
+"""Regions of arrays in files: reading gives the slice."""
 
 from __future__ import annotations
 
@@ -44,40 +44,40 @@ def test_region_is_the_slice(tmp_path: Path, case: tuple[NDArray[Any], Bounds, l
     """From one file in either order, or from several."""
     array, region, cuts = case
     parts = [array.copy("F")] if fortran else np.split(array, cuts) if cuts else [array]
-    found = stored(tmp_path, *parts)
-    assert found.spec == Spec(array.shape, array.dtype)
-    same(read_region(found, region), part(array, region))
+    got = stored(tmp_path, *parts)
+    assert got.spec == Spec(array.shape, array.dtype)
+    same(read_region(got, region), part(array, region))
 
 
 def test_raw_files_follow_one_another(tmp_path: Path) -> None:
     array = counting((100,), ">i2")
     for number, rows in enumerate(np.split(array, [30, 31])):
         (tmp_path / f"{number}.raw").write_bytes(b"header" + rows.tobytes())
-    found = join(open_source((str(tmp_path / "*.raw"),), "int16", "big", 6, samples=False))
+    got = join(open_source((str(tmp_path / "*.raw"),), "int16", "big", 6, samples=False))
     for region in [((0, 100),), ((29, 32),), ((30, 31),), ((31, 31),), ((50, 90),)]:
-        same(read_region(found, region), part(array, region))
+        same(read_region(got, region), part(array, region))
 
 
 def runs(shape: tuple[int, ...], dtype: str, region: Bounds) -> tuple[int, list[int]]:
-    """Bytes of a run, and where each begins, of a region of an array in one file."""
+    """Run length in bytes, and offset of each run, of a region of an array in one file."""
     spec = Spec(shape, np.dtype(dtype))
     array = ArrayFile(spec, (Piece("", 0, spec.nbytes, spec.nbytes, None),))
-    found = [(first + start, at, nbytes) for _, first, runs in array.parts(region) for start, at, nbytes in runs]
-    assert [at for _, at, _ in found] == [number * array.run(region) for number in range(len(found))]
-    assert all(nbytes == array.run(region) for _, _, nbytes in found)
-    return array.run(region), [start for start, _, _ in found]
+    placed = [(first + start, at, nbytes) for _, first, runs in array.parts(region) for start, at, nbytes in runs]
+    assert [at for _, at, _ in placed] == [number * array.run(region) for number in range(len(placed))]
+    assert all(nbytes == array.run(region) for _, _, nbytes in placed)
+    return array.run(region), [start for start, _, _ in placed]
 
 
 @TINY
 @given(shape=shapes, data=st.data())
 def test_runs_are_where_the_elements_lie(shape: tuple[int, ...], data: st.DataObject) -> None:
-    """One after another they are the region, and as few as can be of one length."""
+    """In order they make up the region, in as few runs of equal length as possible."""
     region = data.draw(bounds_in(shape))
     places = part(np.arange(math.prod(shape)).reshape(shape), region).reshape(-1)
     length, starts = runs(shape, "V3", region)
-    found = [start // 3 + place for start in starts for place in range(length // 3)]
+    got = [start // 3 + place for start in starts for place in range(length // 3)]
     if places.size:
-        assert found == places.tolist()
+        assert got == places.tolist()
         gaps = int((np.diff(places) != 1).sum())
         assert gaps < len(starts) <= max(1, gaps + 1) * max(1, shape.count(1) + 1)
     else:
@@ -104,9 +104,9 @@ def test_fortran_order_that_is_turned_wrongly_is_noticed(tmp_path: Path, monkeyp
     right = array_file.transpose_cpu
 
     def wrong(block: NDArray[Any]) -> NDArray[Any]:
-        found = right(block)
-        found[1, 1] += 1
-        return found
+        got = right(block)
+        got[1, 1] += 1
+        return got
 
     monkeypatch.setattr(array_file, "transpose_cpu", wrong)
     with pytest.raises(PipelineError, match=r"expected to read int32 5×6 in Fortran order .* got other elements"):
@@ -114,7 +114,7 @@ def test_fortran_order_that_is_turned_wrongly_is_noticed(tmp_path: Path, monkeyp
 
 
 def test_memory_is_the_callers(tmp_path: Path) -> None:
-    """What has the order of bytes that is wanted is read to where it was asked for."""
+    """Data in the wanted byte order is read straight to its destination."""
     made: list[NDArray[Any]] = []
 
     def allocate(shape: Any, dtype: Any) -> NDArray[Any]:

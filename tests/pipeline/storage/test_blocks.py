@@ -1,4 +1,4 @@
-"""Reading on the CPU: the bytes that were planned, in order, in bounded memory; or a line that names the file."""
+"""Reading on the CPU: the planned bytes, in order, in bounded memory; or one line that names the file."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def piece_of(path: Path, offset: int = 0, nbytes: int | None = None) -> Piece:
 
 
 def chunk_of(path: Path, samples: int = 1000) -> Chunk:
-    """A chunk that is the whole of a file of int32 samples, which is written."""
+    """Write a file of int32 samples; a chunk of all of it."""
     np.arange(samples, dtype="<i4").tofile(path)
     return Chunk(0, (piece_of(path),), np.dtype("<i4"))
 
@@ -97,7 +97,7 @@ def test_default_blocks(tmp_path: Path) -> None:
 def test_short_reads_are_completed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small_blocks: None, limit: int
 ) -> None:
-    """A network file system may return less than it was asked for, and not whole samples."""
+    """A network file system may return fewer bytes than requested, and partial samples."""
     whole = os.preadv
     monkeypatch.setattr(os, "preadv", lambda fd, buffers, offset: whole(fd, [buffers[0][:limit]], offset))
     np.testing.assert_array_equal(values_of(chunk_of(tmp_path / "samples.bin")), np.arange(1000))
@@ -113,7 +113,7 @@ def test_short_reads_are_completed(
     ],
 )
 def test_size_changes(tmp_path: Path, small_blocks: None, blocks_before: int, size: int, expected: str) -> None:
-    """Before the first block and between blocks; it is noticed before the last block counts as read."""
+    """Changed before the first block or between blocks; noticed before the last block counts as read."""
     path = tmp_path / "samples.bin"
     blocks = read_blocks(chunk_of(path), Timeline())
     for _ in range(blocks_before):
@@ -126,7 +126,7 @@ def test_size_changes(tmp_path: Path, small_blocks: None, blocks_before: int, si
 
 @pytest.mark.parametrize("blocks_before", [0, 1, 10])
 def test_rewritten(tmp_path: Path, small_blocks: None, blocks_before: int) -> None:
-    """Also by something that leaves the size as it was, and after the last byte was read."""
+    """Also with the same size, and after the last byte was read."""
     path = tmp_path / "samples.bin"
     chunk = chunk_of(path)
     blocks = read_blocks(chunk, Timeline())
@@ -166,7 +166,7 @@ def test_second_piece_changes(tmp_path: Path) -> None:
 
 
 def fail_from(monkeypatch: pytest.MonkeyPatch, place: int, result: Callable[[], int]) -> None:
-    """Reads up to a byte of the file are good, though short."""
+    """Reads succeed up to a given byte of the file, but are short."""
     whole = os.preadv
 
     def limited(fd: int, buffers: list[memoryview], offset: int) -> int:
@@ -177,7 +177,7 @@ def fail_from(monkeypatch: pytest.MonkeyPatch, place: int, result: Callable[[], 
 
 @pytest.mark.parametrize("place", [40, 440, 1003])
 def test_shrank_and_grew_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small_blocks: None, place: int) -> None:
-    """The file that ends early while its size and time look right is not read as if it were shorter."""
+    """A file that ends early despite unchanged size and time is an error, not a shorter input."""
     path = tmp_path / "samples.bin"
     chunk_of(path)
     fail_from(monkeypatch, place, lambda: 0)
@@ -207,7 +207,7 @@ def test_failing_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small_blo
 
 
 def test_given_up(tmp_path: Path, small_blocks: None) -> None:
-    """Whoever stops in the middle leaves no file open."""
+    """Stopping in the middle leaves no file open."""
     before = open_files()
     blocks = read_blocks(chunk_of(tmp_path / "samples.bin"), Timeline())
     next(blocks)
@@ -217,7 +217,7 @@ def test_given_up(tmp_path: Path, small_blocks: None) -> None:
 
 
 def test_memory_is_bounded(tmp_path: Path) -> None:
-    """64 MiB are read in a block and a little."""
+    """64 MiB are read in little more memory than a block."""
     path = tmp_path / "samples.bin"
     path.touch()
     os.truncate(path, 2**26)
@@ -233,7 +233,7 @@ def test_memory_is_bounded(tmp_path: Path) -> None:
 
 
 def test_read_ahead_covers_the_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The file system is asked for every byte, ahead of its block, and not once per block."""
+    """Read-ahead requests every byte before its block, and not once per block."""
     asked: list[tuple[int, int]] = []
     monkeypatch.setattr(os, "posix_fadvise", lambda fd, start, length, advice: asked.append((start, start + length)))
     monkeypatch.setattr(storage_blocks, "BLOCK_BYTES", 400)

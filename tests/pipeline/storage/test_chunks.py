@@ -1,4 +1,4 @@
-"""The chunk plan: every sample in exactly one chunk, in order, whatever the sizes; and what is checked of each."""
+"""The chunk plan: every sample in exactly one chunk, in order, whatever the sizes; samples checked of each."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ chunk_sizes = st.integers(1, 100) | st.integers(2**18, 2**23) | st.sampled_from(
 @given(dtype=st.sampled_from(DTYPES), files=files, chunk_bytes=chunk_sizes)
 def test_every_sample_once_in_order(dtype: str, files: list[tuple[int, int]], chunk_bytes: int) -> None:
     source = source_of(dtype, *files)
-    # Only as many chunks as a run would make.
+    # No more chunks than a run would make.
     chunk_bytes = max(chunk_bytes, source.nbytes // 2000)
     chunks = plan(source, chunk_bytes, "full", 0)
     pieces = tuple(itertools.chain.from_iterable(chunk.pieces for chunk in chunks))
@@ -73,7 +73,7 @@ def test_every_sample_once_in_order(dtype: str, files: list[tuple[int, int]], ch
     chunk_bytes=st.integers(MIB, 2**24),
 )  # fmt: skip
 def test_borders_of_large_chunks_are_aligned(dtype: str, offset: int, samples: int, chunk_bytes: int) -> None:
-    """Wherever a sample starts at a multiple of 4096 at all; and no chunk loses more than that for it."""
+    """Wherever some sample starts at a multiple of 4096; no chunk shrinks by more than that."""
     source = source_of(dtype, (offset, samples))
     itemsize = source.dtype.itemsize
     if chunk_bytes // itemsize * itemsize < MIB:
@@ -95,11 +95,11 @@ def test_small_files_share_a_chunk_and_large_ones_are_cut() -> None:
     assert sizes(50, 20) == [[48], [32]]
     assert sizes(50, 3, 12, 3) == [[12, 36], [12, 12]]
     assert sizes(1, 2) == [[4], [4]]
-    assert sizes(5000, 3000) == [[5000], [5000], [2000]]  # too small for alignment to pay
+    assert sizes(5000, 3000) == [[5000], [5000], [2000]]  # too small for alignment to pay off
 
 
 def test_borders_of_a_file_with_a_header() -> None:
-    """The first chunk ends early, so that all the others start where a page does."""
+    """The first chunk ends early, so that all others start at a page boundary."""
     chunks = plan(source_of("uint16", (128, 2**20)), MIB, "off", 0)
     assert [(chunk.pieces[0].offset, chunk.nbytes) for chunk in chunks] == [
         (128, MIB - 128), (MIB, MIB), (2 * MIB, 128),
@@ -107,7 +107,7 @@ def test_borders_of_a_file_with_a_header() -> None:
 
 
 def test_border_before_the_first_page_of_a_file() -> None:
-    """What is left of a chunk is less than a page of the next file: it is filled, not moved to the page's start."""
+    """The rest of a chunk is less than a page of the next file: it is filled, not aligned to the page."""
     chunks = plan(source_of("int8", (0, MIB - 1000), (0, 5000)), MIB, "off", 0)
     assert [[piece.nbytes for piece in chunk.pieces] for chunk in chunks] == [[MIB - 1000, 1000], [4000]]
 
@@ -164,7 +164,7 @@ def test_part(dtype: str, lengths: list[int], data: st.DataObject) -> None:
     part = chunk.part(region)
 
     def places(chunk: Chunk) -> list[tuple[Piece, int]]:
-        """Every sample as its piece, bar its extent, and its offset."""
+        """Every sample as its piece, without the extent, and its offset."""
         return [
             (Piece(piece.path, 0, 0, piece.size, piece.mtime_ns), offset)
             for piece in chunk.pieces

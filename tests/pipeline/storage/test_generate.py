@@ -1,4 +1,4 @@
-"""Generated sample files: same arguments same bytes, values as named, nothing left behind, memory bounded."""
+"""Generated sample files: same arguments, same bytes; the named distribution; nothing left behind; bounded memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pipeline.errors import PipelineError, UsageError
 from pipeline.storage.generate import BLOCK, DISTRIBUTIONS, DTYPES, Block, generate
 
 DATA = Path(__file__).parents[3] / "data"
-RAGGED = BLOCK + 1025  # the last block is cut short
+RAGGED = BLOCK + 1025  # the last block is shorter
 PINNED = {  # sha256, first 16 digits, of 1025 samples with seed 7: int32, float32
     "uniform": ("4ff451118bb2dc1c", "5c6ae59711a474b5"),
     "gaussian": ("1c815e38234ba7d1", "15126d224b8b062e"),
@@ -43,11 +43,11 @@ def counts_of(folder: Path, distribution: str) -> NDArray[np.intp]:
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS)
 def test_bytes_are_pinned(tmp_path: Path, distribution: str) -> None:
     """A change here changes every file ever generated."""
-    found = []
+    digests = []
     for dtype in ("int32", "float32"):
         values = samples_of(tmp_path, 1025, dtype, distribution=distribution, seed=7)
-        found.append(hashlib.sha256(values.tobytes()).hexdigest()[:16])
-    assert tuple(found) == PINNED[distribution]
+        digests.append(hashlib.sha256(values.tobytes()).hexdigest()[:16])
+    assert tuple(digests) == PINNED[distribution]
 
 
 @pytest.mark.parametrize("dtype", ["int16", "float32"])
@@ -158,7 +158,7 @@ def test_npy_loads(tmp_path: Path, dtype: str) -> None:
 
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS)
 def test_memory_is_bounded(tmp_path: Path, distribution: str) -> None:
-    """64 MiB are written in less than half of that."""
+    """64 MiB are written in less than 32 MiB of memory."""
     generate(tmp_path / "warm.bin", 1, distribution=distribution)
     tracemalloc.start()
     try:

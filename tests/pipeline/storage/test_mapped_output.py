@@ -1,4 +1,4 @@
-"""An output that is mapped from the first write to the last: its bytes, and that nothing of it stays."""
+"""An output that stays mapped from the first write to the last: its bytes, and no mapping left afterwards."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def write(path: str, start: int, stop: int, during: Any = None) -> None:
 
 
 def in_memory(path: str) -> int | None:
-    """Bytes of a mapping of the file that this process has in memory once pages are given back; None for no mapping."""
+    """Resident bytes of this process's mapping of the file once pages are released; None for no mapping."""
     mapped_output._giving_back.submit(int).result()  # after all others
     lines = Path("/proc/self/smaps").read_text(encoding="utf-8").splitlines()
     place = next((number for number, line in enumerate(lines) if line.endswith(path)), None)
@@ -78,7 +78,7 @@ def test_pages_are_given_back_once_there_are_many(path: str, monkeypatch: pytest
 
 
 def test_who_still_writes_is_waited_for(path: str) -> None:
-    """A job that failed ends while other regions are written: their memory must be there, and nobody may begin."""
+    """A failed job ends while other regions are written: their memory must stay mapped, and no write may start."""
     begun, go_on = Event(), Event()
 
     def during() -> None:

@@ -1,4 +1,4 @@
-"""The array that a job writes: regions make it, and it appears whole or not at all."""
+"""The array that a job writes: regions fill it, and it appears whole or not at all."""
 
 from __future__ import annotations
 
@@ -68,9 +68,9 @@ def test_regions_make_the_array(
             same(read_region(output.readable(), region), part(native, region))
             same(output.read(region), part(native, region))
         assert not path.exists()
-    found = np.load(path) if suffix == "npy" else np.fromfile(path, native.dtype).reshape(array.shape)
-    assert found.tobytes() == native.tobytes() and found.shape == array.shape
-    assert found.dtype == array.dtype.newbyteorder("<")
+    got = np.load(path) if suffix == "npy" else np.fromfile(path, native.dtype).reshape(array.shape)
+    assert got.tobytes() == native.tobytes() and got.shape == array.shape
+    assert got.dtype == array.dtype.newbyteorder("<")
     assert os.listdir(tmp_path) == [path.name]
     path.unlink()
 
@@ -113,7 +113,7 @@ def test_refusal_of_the_disk_is_told(output: OutputFile, tmp_path: Path, monkeyp
 
 
 def test_output_that_somebody_cuts_off_is_told(tmp_path: Path) -> None:
-    """Asking for its pages says so; touching them would end the process."""
+    """Allocating its pages reports it; touching them would kill the process."""
     if tuple(map(int, os.uname().release.split(".")[:2])) < (5, 14):
         pytest.skip("pages cannot be asked for")
     with output_file(str(tmp_path / "out.raw"), Spec((2**20,), np.dtype(np.int32))) as ready:
@@ -124,7 +124,7 @@ def test_output_that_somebody_cuts_off_is_told(tmp_path: Path) -> None:
 
 
 def test_mapping_that_is_refused_is_told(output: OutputFile) -> None:
-    """The system has no room for it among the addresses of the process."""
+    """The process has no address space left for it."""
     limits = resource.getrlimit(resource.RLIMIT_AS)
     large = replace(output, spec=Spec((2**40,), np.dtype(np.int32)))
     resource.setrlimit(resource.RLIMIT_AS, (2**40, limits[1]))
@@ -136,7 +136,7 @@ def test_mapping_that_is_refused_is_told(output: OutputFile) -> None:
 
 
 def test_slabs_that_are_under_way_end_before_a_failure_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They write to the mapping, which is gone then; those that have not begun are left out."""
+    """They write to the mapping, which then is gone; regions that have not started are skipped."""
     monkeypatch.setattr(pipeline.storage.mapped_output, "SLAB_BYTES", 4)
     together, ended = Barrier(2), []
 

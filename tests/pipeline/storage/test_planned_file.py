@@ -1,4 +1,4 @@
-"""Planned files that are read again and again: opened once as far as they are kept, and changes are noticed."""
+"""Planned files that are read repeatedly: opened once while cached, and changes are noticed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def piece_of(path: Path, offset: int = 0, nbytes: int | None = None) -> Piece:
 
 
 def chunk_of(path: Path, samples: int = 1000) -> Chunk:
-    """A chunk that is the whole of a file of int32 samples, which is written."""
+    """Write a file of int32 samples; a chunk of all of it."""
     np.arange(samples, dtype="<i4").tofile(path)
     return Chunk(0, (piece_of(path),), np.dtype("<i4"))
 

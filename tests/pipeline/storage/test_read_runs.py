@@ -1,4 +1,4 @@
-"""Many runs of a file in one call: the same bytes, and which runs could not be read."""
+"""Many runs of a file in one call: the same bytes, and the runs that could not be read."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def expected(data: NDArray[np.uint8], runs: NDArray[np.int64]) -> NDArray[np.uin
 
 @pytest.fixture
 def data(tmp_path: Path) -> NDArray[np.uint8]:
-    found = np.random.default_rng(1).integers(0, 256, 200_000, dtype=np.uint8)
-    found.tofile(tmp_path / "data.bin")
-    return found
+    content = np.random.default_rng(1).integers(0, 256, 200_000, dtype=np.uint8)
+    content.tofile(tmp_path / "data.bin")
+    return content
 
 
 @pytest.mark.usefixtures("compiled")
@@ -99,7 +99,7 @@ def test_nothing_is_read_without_a_compiler(data: NDArray[np.uint8], monkeypatch
 
 @pytest.mark.parametrize("missing", ["compiler", "cache"])
 def test_runs_that_are_left_are_read_one_by_one(tmp_path: Path, missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a compiler, and where runs are not cached."""
+    """Without a compiler, and if runs are not cached."""
     if missing == "compiler":
         monkeypatch.setattr(cxx, "library", lambda source: None)
     else:
@@ -109,5 +109,5 @@ def test_runs_that_are_left_are_read_one_by_one(tmp_path: Path, missing: str, mo
         )
     array = np.random.default_rng(2).integers(0, 9, (500, 60))
     np.save(tmp_path / "a.npy", array)
-    found = read_region(join(open_source((str(tmp_path / "a.npy"),), samples=False)), ((3, 499), (7, 50)))
-    np.testing.assert_array_equal(found, array[3:499, 7:50])
+    got = read_region(join(open_source((str(tmp_path / "a.npy"),), samples=False)), ((3, 499), (7, 50)))
+    np.testing.assert_array_equal(got, array[3:499, 7:50])

@@ -1,4 +1,4 @@
-"""Memory that a thread uses again: nobody else's, as long as it is used."""
+"""Scratch memory that a thread reuses: never shared while in use."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ def test_no_two_users_share_it() -> None:
 
     def place() -> int:
         with scratch() as allocate:
-            found = allocate((1000,), INT64).ctypes.data
+            address = allocate((1000,), INT64).ctypes.data
             both.wait(20)
-            return found
+            return address
 
     with ThreadPoolExecutor(2) as pool:
         first, second = pool.submit(place), pool.submit(place)
@@ -63,7 +63,7 @@ def test_where_there_is_no_room_left_it_is_fresh(monkeypatch: pytest.MonkeyPatch
             array[...] = number
         assert [array.tolist() for array in arrays] == [[0] * 600, [1] * 600, [2] * 424, [3]]
         assert [array.base is None for array in arrays] == [False, True, False, True]
-    module._own.memory = None  # too short for others
+    module._own.memory = None  # too short for the others
 
 
 def test_it_is_given_back_after_an_error() -> None:

@@ -1,4 +1,4 @@
-"""The source protocol, by formats that only tests know: the same results, verified, or one clear line."""
+"""The source protocol, with formats of the tests: the same results, verified, or one clear line."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def samples() -> NDArray[np.uint16]:
 @pytest.mark.parametrize("verify", ["full", "sample"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_results_are_numpys(tmp_path: Path, kind: str, verify: str, samples: NDArray[np.uint16]) -> None:
-    """In chunks of several blocks and in blocks of several chunks."""
+    """Chunks of several blocks, and blocks of several chunks."""
     given = {"dtype": "uint16"} if kind in ("pipe", "gzip") else {}
     jobs = [("histogram", {"bins": 100, "range": (0, 4096)}), ("reduce", {"op": "sum,min,max,argmax"})]
     for number, chunk_bytes in enumerate((None, 9000)):
@@ -67,8 +67,8 @@ def test_results_are_numpys(tmp_path: Path, kind: str, verify: str, samples: NDA
 @pytest.mark.parametrize("kind", KINDS)
 def test_own_cluster(tmp_path: Path, kind: str, samples: NDArray[np.uint16]) -> None:
     given = {"dtype": "uint16"} if kind in ("pipe", "gzip") else {}
-    found = pipeline.run("reduce", written(kind, samples, tmp_path), op="sum", **given)
-    assert found.values == {"sum": samples.sum()}
+    result = pipeline.run("reduce", written(kind, samples, tmp_path), op="sum", **given)
+    assert result.values == {"sum": samples.sum()}
 
 
 @pytest.mark.parametrize("kind", ["array", "packed"])
@@ -120,8 +120,8 @@ def test_encoded_blocks_are_not_cut(tmp_path: Path, chunk_bytes: int, samples: N
     assert sum(chunk.samples for chunk in chunks) == len(samples)
     for start, length in ((0, 1), (1023, chunks[0].samples - 1023), (chunks[0].samples - 1, 1)):
         part = chunks[0].part(Region(start, length))
-        found = np.concatenate([block.copy() for block in read_blocks(part, Timeline())])
-        np.testing.assert_array_equal(found, samples[start : start + length])
+        got = np.concatenate([block.copy() for block in read_blocks(part, Timeline())])
+        np.testing.assert_array_equal(got, samples[start : start + length])
 
 
 @pytest.mark.parametrize("kind", ["packed", "gzip"])
@@ -193,7 +193,7 @@ def test_block_that_cannot_be_decoded(tmp_path: Path, decode: Any, got: str, sam
         list(read_blocks(broken, Timeline()))
 
 
-# --- how a format is found --------------------------------------------------------------------------------------------
+# --- how a format is recognized --------------------------------------------------------------------------------------
 
 
 def test_content_goes_before_the_name(tmp_path: Path, samples: NDArray[np.uint16]) -> None:

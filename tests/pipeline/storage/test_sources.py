@@ -1,4 +1,4 @@
-"""Sources: what a file is taken for, and one clear line for every file that cannot be one."""
+"""Sources: how a file is interpreted, and one clear line for every unusable file."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def values_of(source: Any) -> np.ndarray[Any, Any]:
 
 
 def some(dtype: str, samples: int = 7) -> np.ndarray[Any, Any]:
-    """Samples whose bytes all differ, so that no shift or swap goes unseen."""
+    """Samples whose bytes all differ, so that any shift or swap shows."""
     return np.arange(1, samples * np.dtype(dtype).itemsize + 1, dtype=np.uint8).view(dtype)
 
 
@@ -39,7 +39,7 @@ def npy(header: str, data: bytes = b"", version: tuple[int, int] = (1, 0), lengt
 
 
 def refused(error: type[PipelineError], *patterns: str | Path, **keywords: Any) -> str:
-    """The one line that opening ends with; exactly this class, because it decides the exit status."""
+    """The one-line error of opening; exactly this class, because it decides the exit status."""
     with pytest.raises(error) as caught:
         open_source(tuple(map(str, patterns)), **keywords)
     message = str(caught.value)
@@ -84,7 +84,7 @@ def test_npy(tmp_path: Path, version: Any, dtype: str, order: Any) -> None:
 
 
 def test_npy_of_python_2(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """A long integer in the header is accepted without a word."""
+    """A long integer in the header is accepted without a warning."""
     path = tmp_path / "samples.npy"
     path.write_bytes(npy(HEADER.format(descr="'<i4'", shape="(2L,)"), struct.pack("<2i", 5, 6)))
     assert values_of(open_source((str(path),))).tolist() == [5, 6]
@@ -101,7 +101,7 @@ def test_npy_agreeing_flags(tmp_path: Path) -> None:
 
 
 def test_files_and_patterns_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Arguments as given, what a pattern matches sorted, and paths that other processes can use."""
+    """Arguments in the given order, matches of a pattern sorted, and paths that other processes can use."""
     for number, name in enumerate(("b-2.bin", "b-10.bin", "a.bin", "deep/er/b.bin")):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         np.array([number] * (number + 1), "<i4").tofile(tmp_path / name)
@@ -241,7 +241,7 @@ def test_npy_that_lies(tmp_path: Path, capfd: pytest.CaptureFixture[str], conten
 
 
 def test_long_header_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """NumPy reads as many bytes as a header claims before it looks at them: it must not be asked to."""
+    """NumPy would allocate as many bytes as the header claims: it must not be called."""
     path = tmp_path / "samples.npy"
     path.write_bytes(npy(INT32, bytes(8), (2, 0), length=MAX_HEADER + 1))
     monkeypatch.setattr(np.lib.format, "read_array_header_2_0", lambda *_, **__: pytest.fail("read"))
@@ -277,7 +277,7 @@ def test_mixed_dtypes(tmp_path: Path) -> None:
 @settings(deadline=None, max_examples=160)
 @given(data=st.data())
 def test_mutated_npy_never_escapes(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
-    """Whatever a header says, it is taken for what it says and no more, or refused in one line."""
+    """Any header is either taken literally or refused in one line."""
     descr = data.draw(st.sampled_from(["'<i4'", "'>f8'", "'|O'", "[('x', '<i4')]"]))
     version = data.draw(st.sampled_from([(1, 0), (2, 0), (3, 0)]))
     good = npy(HEADER.format(descr=descr, shape="(3, 2)"), bytes(48 if descr == "'>f8'" else 24), version)

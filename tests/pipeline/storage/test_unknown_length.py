@@ -63,11 +63,11 @@ def test_verdict_does_not_promise_what_a_pipe_cannot(tmp_path: Path, samples: ND
 
 @pytest.mark.usefixtures("shared")
 def test_range_that_a_first_pass_finds(tmp_path: Path, samples: NDArray[np.uint16]) -> None:
-    """A gzip file can be read twice, a pipe cannot: that is said before anything is read of it."""
+    """A gzip file can be read twice, a pipe cannot: the error comes before anything is read."""
     path = written("gzip", samples, tmp_path)
-    found = pipeline.run("histogram", path, bins=10, range="auto", dtype="uint16")
-    np.testing.assert_array_equal(found.counts, np.histogram(samples, 10)[0])
-    os.mkfifo(tmp_path / "pipe")  # which nobody writes to
+    result = pipeline.run("histogram", path, bins=10, range="auto", dtype="uint16")
+    np.testing.assert_array_equal(result.counts, np.histogram(samples, 10)[0])
+    os.mkfifo(tmp_path / "pipe")  # without a writer
     text = r"^histogram: expected a source that can be read twice, .* got \S+pipe, .* once; give --range LOW,HIGH, or"
     with pytest.raises(UsageError, match=text):
         pipeline.run("histogram", tmp_path / "pipe", range="auto")
@@ -86,7 +86,7 @@ def test_jobs_that_need_regions(tmp_path: Path, kind: str, samples: NDArray[np.u
 
 @pytest.mark.usefixtures("shared")
 def test_memory_for_a_pipe_is_bounded(tmp_path: Path, workers: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
-    """8 MiB in blocks of 64 KiB; nothing is kept that has been checked."""
+    """8 MiB in blocks of 64 KiB; checked blocks are released."""
     most: list[int] = []
     real = formats.keep
 
@@ -97,8 +97,8 @@ def test_memory_for_a_pipe_is_bounded(tmp_path: Path, workers: Workers, monkeypa
     monkeypatch.setattr(formats, "keep", counting)
     data = np.arange(2**21, dtype=np.int32)
     Writer(tmp_path / "pipe", data.tobytes())
-    found = pipeline.run("reduce", tmp_path / "pipe", op="sum", chunk_bytes=2**16, verify="full")
-    assert found.values == {"sum": data.sum()}
+    result = pipeline.run("reduce", tmp_path / "pipe", op="sum", chunk_bytes=2**16, verify="full")
+    assert result.values == {"sum": data.sum()}
     assert len(most) == 128
     assert max(most) <= 4 * workers.threads
 
@@ -111,7 +111,7 @@ def run_pipe(tmp_path: Path, data: bytes, seconds: float = 30, then: threading.E
 
 @pytest.mark.usefixtures("shared")
 def test_empty_pipe(tmp_path: Path) -> None:
-    """As an empty array: what a job says of no samples."""
+    """Treated as an empty array: the job's result for no samples."""
     outcome = run_pipe(tmp_path, b"")
     assert outcome.result.values == {"sum": 0} and outcome.verdict.samples == 0
     source = PipeSource(str(tmp_path / "other"), np.dtype(np.int32))

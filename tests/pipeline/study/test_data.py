@@ -1,4 +1,4 @@
-"""Inputs and references are computed once for all cases that cannot tell them apart, and never for others."""
+"""Inputs and references are computed once for all cases that share them, and not reused for others."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ RADII = [case("double", parameters=parameters(radius=radius, block=block)) for r
 
 
 class Counted:
-    """A reference that counts how often it is asked."""
+    """A reference that counts its calls."""
 
     def __init__(self, compute: Any) -> None:
         self.compute = compute
@@ -28,19 +28,19 @@ class Counted:
 def references(compute: Any, cases: list[Case]) -> tuple[int, list[Any]]:
     counted = Counted(compute)
     data = Data(toy(*cases, reference=counted))
-    found = [data.of(c)[1] for c in cases]
-    return counted.calls, found
+    shared = [data.of(c)[1] for c in cases]
+    return counted.calls, shared
 
 
 def test_shared_where_nothing_is_read() -> None:
-    calls, found = references(lambda arrays, _: 2 * arrays[0], RADII)
-    assert calls == 1 and all(one is found[0] for one in found)
+    calls, shared = references(lambda arrays, _: 2 * arrays[0], RADII)
+    assert calls == 1 and all(one is shared[0] for one in shared)
 
 
 def test_not_shared_where_a_parameter_matters() -> None:
-    calls, found = references(lambda arrays, c: c.parameters["radius"] * arrays[0], RADII)
-    assert calls == 2 and found[0] is found[1] and found[2] is found[3]
-    assert (2 * found[0] == found[2]).all()
+    calls, shared = references(lambda arrays, c: c.parameters["radius"] * arrays[0], RADII)
+    assert calls == 2 and shared[0] is shared[1] and shared[2] is shared[3]
+    assert (2 * shared[0] == shared[2]).all()
 
 
 def test_not_shared_where_all_parameters_are_read() -> None:
@@ -50,18 +50,18 @@ def test_not_shared_where_all_parameters_are_read() -> None:
 
 def test_absent_parameters_differ_from_present_ones() -> None:
     cases = [case("double"), case("double", parameters=parameters(radius=3)), case("double")]
-    calls, found = references(lambda arrays, c: c.parameters.get("radius", 1) * arrays[0], cases)
-    assert calls == 2 and found[0] is found[2]
-    calls, found = references(lambda arrays, c: np.array([name for name in c.parameters]), cases)
-    assert calls == 2 and found[1].tolist() == ["radius"]
+    calls, shared = references(lambda arrays, c: c.parameters.get("radius", 1) * arrays[0], cases)
+    assert calls == 2 and shared[0] is shared[2]
+    calls, shared = references(lambda arrays, c: np.array([name for name in c.parameters]), cases)
+    assert calls == 2 and shared[1].tolist() == ["radius"]
 
 
 def test_fields_that_are_read_matter() -> None:
     cases = [case("double"), case("twice"), case("double", n=7), case("double", dtype="int64")]
-    calls, found = references(lambda arrays, c: np.array(c.variant), cases[:2])
-    assert calls == 2 and [str(one) for one in found] == ["double", "twice"]
-    calls, found = references(lambda arrays, c: 2 * arrays[0], cases)  # the inputs differ
-    assert calls == 3 and [(one.size, one.dtype.name) for one in found] == [
+    calls, shared = references(lambda arrays, c: np.array(c.variant), cases[:2])
+    assert calls == 2 and [str(one) for one in shared] == ["double", "twice"]
+    calls, shared = references(lambda arrays, c: 2 * arrays[0], cases)  # the inputs differ
+    assert calls == 3 and [(one.size, one.dtype.name) for one in shared] == [
         (100, "int32"), (100, "int32"), (7, "int32"), (100, "int64")
     ]  # fmt: skip
 

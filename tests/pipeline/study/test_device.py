@@ -1,4 +1,4 @@
-"""The device of a study: refused where there is none, and on a real one its clock and its limits are believable."""
+"""The device of a study: an error if there is none; on a real one, plausible clock and limits."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from workflows.study.registry import STUDIES
 
 @pytest.mark.parametrize("gpus", [0, 1])
 def test_refused_in_one_line(gpus: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = Devices((Gpu(0, "GPU", "GPU-0", 1, 1),) * gpus, "580", None, "CuPy is not installed; install the extra")
-    monkeypatch.setattr(study_device, "find_devices", lambda: found)
+    devices = Devices((Gpu(0, "GPU", "GPU-0", 1, 1),) * gpus, "580", None, "CuPy is not installed; install the extra")
+    monkeypatch.setattr(study_device, "find_devices", lambda: devices)
     with pytest.raises(UsageError, match="needs an NVIDIA GPU, its driver and CuPy, here CuPy is not installed"):
         study_device.open_device()
 
@@ -58,7 +58,7 @@ def test_arrays_go_there_and_back() -> None:
 
 @pytest.mark.parametrize("job", STUDIES)
 def test_every_broken_variant_is_in_the_quick_study(job: str) -> None:
-    """Which runs it until it is caught."""
+    """The study repeats it until it is caught."""
     study = STUDIES[job]
     quick = {case.variant for case in study.cases if case.quick}
     assert {name for name, variant in study.variants.items() if variant.broken} <= quick

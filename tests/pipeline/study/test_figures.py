@@ -1,4 +1,4 @@
-"""Where every measurement lands in a picture."""
+"""The place of every measurement in a figure."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ HEAT_MAP = Figure("t", "Blocks", "x", "y")
 
 def finding(rate: float | None, variant: str = "double", sizes: tuple[int, ...] = (8, 8), dtype: str = "float32",
             **values: object) -> Finding:  # fmt: skip
-    found = Case("t", variant, sizes, dtype, parameters(**values))
-    return Finding(Row(found, rate is not None, ms=1.0 if rate else None, rate=rate), "verified", "read")
+    case = Case("t", variant, sizes, dtype, parameters(**values))
+    return Finding(Row(case, rate is not None, ms=1.0 if rate else None, rate=rate), "verified", "read")
 
 
 def run_of(study: Study, *findings: Finding) -> StudyRun:
@@ -27,43 +27,44 @@ def run_of(study: Study, *findings: Finding) -> StudyRun:
 
 
 def test_heat_map() -> None:
-    found = [finding(10.0, x=1, y=16), finding(20.0, x=2, y=16), finding(5.0, x=16, y=1), finding(None, x=32, y=64),
+    findings = [finding(10.0, x=1, y=16), finding(20.0, x=2, y=16), finding(5.0, x=16, y=1), finding(None, x=32, y=64),
              finding(3.0, x=16, y=1)]  # fmt: skip
-    ((label, (xs, ys, rates)),) = grid(HEAT_MAP, found).items()
+    ((label, (xs, ys, rates)),) = grid(HEAT_MAP, findings).items()
     assert label == "double" and xs == [1, 2, 16] and ys == [1, 16]
     expected = [[math.nan, math.nan, 5.0], [10.0, 20.0, math.nan]]
     np.testing.assert_array_equal(rates, expected)
 
 
 def test_a_heat_map_for_each_variant_and_dtype() -> None:
-    found = [finding(1.0, variant=v, dtype=d, x=1, y=1) for v in ("a", "b") for d in ("float32", "float64")]
-    assert list(grid(HEAT_MAP, found)) == ["a float32", "a float64", "b float32", "b float64"]
+    findings = [finding(1.0, variant=v, dtype=d, x=1, y=1) for v in ("a", "b") for d in ("float32", "float64")]
+    assert list(grid(HEAT_MAP, findings)) == ["a float32", "a float64", "b float32", "b float64"]
     one, four = (
-        imread(io.BytesIO(draw(HEAT_MAP, run_of(toy(), *shown))), format="png").shape for shown in (found[:1], found)
+        imread(io.BytesIO(draw(HEAT_MAP, run_of(toy(), *shown))), format="png").shape
+        for shown in (findings[:1], findings)
     )
     assert four[1] == 4 * one[1]
 
 
 def test_lines() -> None:
     figure = Figure("t", "Blocks", "block")
-    found = [finding(2.0, block=64), finding(1.0, block=32), finding(7.0, block=32, slice=2),
+    findings = [finding(2.0, block=64), finding(1.0, block=32), finding(7.0, block=32, slice=2),
              finding(3.0, "b", block=32), finding(4.0, "b", (9, 9), block=64), finding(None, "c", block=32),
              finding(9.0, "d")]  # fmt: skip
-    assert lines(figure, found) == {"double 8×8": [(32, 7.0), (64, 2.0)], "b 8×8": [(32, 3.0)], "b 9×9": [(64, 4.0)]}
+    assert lines(figure, findings) == {"double 8×8": [(32, 7.0), (64, 2.0)], "b 8×8": [(32, 3.0)], "b 9×9": [(64, 4.0)]}
 
 
 def test_lines_over_size() -> None:
-    found = [finding(1.0, sizes=(32, 32)), finding(2.0, sizes=(16, 16))]
-    assert lines(Figure("t", "Sizes", "size"), found) == {"double": [(16, 2.0), (32, 1.0)]}
+    findings = [finding(1.0, sizes=(32, 32)), finding(2.0, sizes=(16, 16))]
+    assert lines(Figure("t", "Sizes", "size"), findings) == {"double": [(16, 2.0), (32, 1.0)]}
     assert value_of(case("double", n=5), "size") == 5
     assert value_of(Case("t", "v", (2, 3), "int32"), "size") == 6
 
 
 def test_words_are_drawn_in_their_order() -> None:
     figure = Figure("t", "Layouts", "layout")
-    found = [finding(1.0, layout="rows"), finding(2.0, layout="columns")]
-    assert lines(figure, found)["double"] == [("columns", 2.0), ("rows", 1.0)]
-    assert draw(figure, run_of(toy(), *found)).startswith(b"\x89PNG")
+    findings = [finding(1.0, layout="rows"), finding(2.0, layout="columns")]
+    assert lines(figure, findings)["double"] == [("columns", 2.0), ("rows", 1.0)]
+    assert draw(figure, run_of(toy(), *findings)).startswith(b"\x89PNG")
 
 
 def test_drawable() -> None:

@@ -1,4 +1,4 @@
-"""Kernels inspected without a GPU: which there are, real compiles, and errors where something is missing."""
+"""Kernels inspected without a GPU: the list of kernels, real compiles, and errors for missing tools."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ TINY_MODULE = "INSTANCES = ('plain', 'named', 'generic<float, 1>', 'generic<floa
 
 @pytest.fixture
 def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A job of its own: a source and a module beside it."""
+    """A user's job: a source and the module beside it."""
     folder = tmp_path / "kernels" / "tiny"
     folder.mkdir(parents=True)
     (folder / "gpu.cu").write_text(TINY)
@@ -91,11 +91,11 @@ def test_listing() -> None:
     assert not any("/*" in line or ";" in line for line in listing)
 
 
-# --- which kernels there are ------------------------------------------------------------------------------------------
+# --- the list of kernels ----------------------------------------------------------------------------------------------
 
 
 def test_every_kernel_of_every_source_is_shown() -> None:
-    """As many `__global__` functions as the sources have, and each of them with an instance."""
+    """Every `__global__` function of the sources is listed, with an instance."""
     assert {source for sources in targets().values() for source in sources} == set(nvrtc.KERNELS.rglob("*.cu"))
     for target, sources in targets().items():
         for source in sources:
@@ -115,7 +115,7 @@ def test_help_names_every_target() -> None:
 
 @pytest.mark.parametrize("job", STUDIES)
 def test_jobs_and_studies_are_targets(job: str) -> None:
-    """Of a study every variant that is a kernel of its own."""
+    """All variants of a study that are kernels of their own."""
     assert choose(job)
     names = {choice.name for choice in choose(f"study/{job}")}
     assert names == set(STUDIES[job].variants) - {"production", "cublas"}
@@ -189,8 +189,8 @@ def test_what_is_shown(tiny: Path) -> None:
 def test_count() -> None:
     listing = ["0000  LDG.E R2, [R2]", "0010  @!P0 RED.E.ADD [R4], R2", "0020  @P1 BRA 0x0", "0030  REDUX.SUM UR4, R2",
                "0040  EXIT", "0050  BRA 0x50", "0060  NOP", "0070  NOP"]  # fmt: skip
-    found = {kind: number for kind, number in count(listing).items() if number}
-    assert found == {"global loads": 1, "global atomics": 1, "branches": 1, "total": 5}
+    got = {kind: number for kind, number in count(listing).items() if number}
+    assert got == {"global loads": 1, "global atomics": 1, "branches": 1, "total": 5}
 
 
 def test_unknown_names(tiny: Path) -> None:

@@ -1,4 +1,4 @@
-"""What a study leaves behind: Markdown, CSV and JSON that say the same, and a summary that fits a terminal."""
+"""Reports of a study: consistent Markdown, CSV and JSON, and a summary that fits a terminal."""
 
 from __future__ import annotations
 
@@ -73,12 +73,12 @@ def test_markdown(files: Path) -> None:
 
 
 def test_json(files: Path, run: StudyRun) -> None:
-    found = json.loads((files / "toy.json").read_text(encoding="utf-8"))
-    assert found == to_json(run)
-    assert found["rows"][0]["parameters"] == {"block": 32} and found["rows"][0]["sizes"] == [100]
-    assert found["limits"] == {"read": {"rate": 0.001, "unit": "GB/s"}}
-    assert found["environment"]["versions"] == {"numpy": np.__version__}
-    assert [judged["verdict"] for judged in found["conclusions"]] == ["not held", "held", "not judged"]
+    document = json.loads((files / "toy.json").read_text(encoding="utf-8"))
+    assert document == to_json(run)
+    assert document["rows"][0]["parameters"] == {"block": 32} and document["rows"][0]["sizes"] == [100]
+    assert document["limits"] == {"read": {"rate": 0.001, "unit": "GB/s"}}
+    assert document["environment"]["versions"] == {"numpy": np.__version__}
+    assert [judged["verdict"] for judged in document["conclusions"]] == ["not held", "held", "not judged"]
 
 
 def test_pictures(files: Path) -> None:

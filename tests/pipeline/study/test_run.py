@@ -1,4 +1,4 @@
-"""The run loop of studies: checked first, timed after, broken variants caught, on a device that is NumPy."""
+"""The run loop of studies on a NumPy device: results are checked, then timed; broken variants are caught."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The study of elementwise operations: cases that can run, an exact comparison, conclusions that judge both ways."""
+"""The study of elementwise operations: runnable cases, an exact comparison, conclusions that can hold or fail."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The study of matrix products: its error bound in fractions, what it lets pass, its cases and conclusions."""
+"""The study of matrix products: its error bound in exact fractions, its check, its cases and conclusions."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def exact(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("kind", KINDS)
 def test_bound_covers_reference_and_kernel(kind: str, dtype: str) -> None:
-    """For all sums, in fractions: what a kernel and the reference may be off by is within the bound, which is tight."""
+    """For all sums, in fractions: the errors of a kernel and the reference stay within the bound, which is tight."""
     a, b = matrices(kind, (4, 33, 5), dtype)
     off = np.abs(exact(a, b) - np.vectorize(Fraction, otypes=[object])(matmul_reference(a, b)))
     u, least = Fraction(float(np.finfo(dtype).eps)) / 2, Fraction(float(np.finfo(dtype).smallest_subnormal))
@@ -45,10 +45,10 @@ def test_bound_covers_reference_and_kernel(kind: str, dtype: str) -> None:
 @settings(max_examples=25, deadline=None)
 def test_reference_of_integers_is_exact(rows: int, inner: int, columns: int, seed: int, dtype: str) -> None:
     a, b = matrices("integers", (rows, inner, columns), dtype, seed)
-    found = matmul_reference(a, b)
-    assert found.dtype == np.float64
+    got = matmul_reference(a, b)
+    assert got.dtype == np.float64
     expected = [[sum(int(a[i, k]) * int(b[k, j]) for k in range(inner)) for j in range(columns)] for i in range(rows)]
-    np.testing.assert_array_equal(found, np.array(expected, float).reshape(rows, columns))
+    np.testing.assert_array_equal(got, np.array(expected, float).reshape(rows, columns))
 
 
 def test_bound_of_too_many_products() -> None:
@@ -80,7 +80,7 @@ def test_disagreement_finds_what_is_wrong(dtype: str) -> None:
     assert disagreement(expected.astype(dtype)[:, :2], expected, arrays, case)
     assert disagreement(expected.astype("float16"), expected, arrays, case)
     arrays = (arrays[0].copy(), arrays[1])
-    arrays[0][2, 0] = np.inf  # no bound: what is not finite has to be equal
+    arrays[0][2, 0] = np.inf  # no bound: nonfinite values must be equal
     expected = matmul_reference(*arrays)
     assert disagreement(expected.astype(dtype), expected, arrays, case) is None
     assert disagreement(np.zeros((5, 3), dtype), expected, arrays, case)
@@ -116,7 +116,7 @@ def test_inputs_are_seeded(dtype: str) -> None:
 
 
 def rows_of(rate: Callable[[Case], float | None]) -> list[Row]:
-    """Rows of the whole study at these GFLOP/s; those without one are refused."""
+    """Rows of the whole study at these GFLOP/s; cases without one are refused."""
     return [Row(case, True, ms=work(case) / gflops / 1e6) if (gflops := rate(case)) else Row(case, False, note="needs")
             for case in STUDY.cases]  # fmt: skip
 

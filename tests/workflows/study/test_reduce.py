@@ -37,7 +37,7 @@ def test_study_tells_right_from_wrong(op: str, dtype: str) -> None:
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("op", OPERATIONS)
 def test_the_exact_partial_is_compared_exactly(op: str, dtype: str) -> None:
-    """That of the job: no bound for rounding."""
+    """The job's check: no tolerance for rounding."""
     case = Case("table", "production", (1000,), dtype, parameters(op=op))
     (samples,) = STUDY.inputs(case, np.random.default_rng(1))
     expected = STUDY.reference((samples,), case)
@@ -46,7 +46,7 @@ def test_the_exact_partial_is_compared_exactly(op: str, dtype: str) -> None:
     wrong = got.copy()
     if op == "max":
         wrong[MAX_KEY] -= 1
-    else:  # one in the last place of the sum
+    else:  # one unit in the last place of the sum
         digits = SUM_BITS if dtype == "int32" else math.frexp(float(expected[0]))[1] - 53 + SUM_BITS
         total = exact_sum.from_words(got[SUM_AT]) + (1 << digits)
         wrong[SUM_AT] = exact_sum.to_words(total, len(got[SUM_AT]))

@@ -42,15 +42,15 @@ def test_disagreement(dtype: str, radius: int) -> None:
 
 
 def rows(**ms: float) -> list[Row]:
-    """Rows of the study; those of `<variant>_<radius>` take so long, broken ones were caught unless 0."""
-    found = []
+    """Rows of the study with times by `<variant>_<radius>`; broken variants were caught unless 0."""
+    recorded = []
     for case in STUDY.cases:
         radius = case.parameters["radius"]
         if case.table in (SMALL_RADIUS, LARGE_RADIUS):
-            found.append(Row(case, True, ms.get(f"{case.variant}_{radius}", 1.0), 1.0, 1.0))
+            recorded.append(Row(case, True, ms.get(f"{case.variant}_{radius}", 1.0), 1.0, 1.0))
         elif case.table == BROKEN:
-            found.append(Row(case, bool(ms.get(case.variant, 1)), note="seen"))
-    return found
+            recorded.append(Row(case, bool(ms.get(case.variant, 1)), note="seen"))
+    return recorded
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_conclusions(number: int, holding: dict[str, float], failing: dict[str, 
 @pytest.mark.gpu
 @pytest.mark.hardware
 def test_course_size_on_gpu() -> None:
-    """Every variant on the data of the course: the right ones agree, the broken ones are caught."""
+    """Every variant on the course's data: right ones agree, broken ones are caught."""
     import cupy
 
     for case in STUDY.cases:
@@ -86,8 +86,8 @@ def test_course_size_on_gpu() -> None:
         expected = STUDY.reference(arrays, case)
         device, variant = cupy.asarray(arrays[0]), VARIANTS[case.variant]
         attempts = 20 if variant.broken else 1  # a race does not show every time
-        found = (
+        mismatches = (
             STUDY.disagreement(variant.run(device, **case.parameters).get(), expected, arrays, case)
             for _ in range(attempts)
         )
-        assert any(found) == bool(variant.broken), case
+        assert any(mismatches) == bool(variant.broken), case

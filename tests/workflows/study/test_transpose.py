@@ -1,4 +1,4 @@
-"""The study of transposition: cases that can run, an exact comparison, conclusions that judge both ways."""
+"""The study of transposition: runnable cases, an exact comparison, conclusions that can hold or fail."""
 
 from __future__ import annotations
 
