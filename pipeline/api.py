@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import operator
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import fields
-from typing import Any, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import MISSING, Field, fields
+from difflib import get_close_matches
+from typing import Any, TypeVar, get_type_hints
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from pipeline.cluster.placement import Placement
 from pipeline.engine.aggregate import run_all
@@ -16,7 +18,7 @@ from pipeline.engine.aggregate_plan import Job
 from pipeline.engine.array import run_array
 from pipeline.errors import UsageError
 from pipeline.settings import Settings
-from pipeline.storage.sources import Byteorder, open_source
+from pipeline.storage.sources import DTYPES, Byteorder, open_source
 from workflows import WORKFLOWS
 from workflows.aggregation import Aggregation
 from workflows.array_job import ArrayJob
@@ -47,7 +49,7 @@ def run(
     job: str | Sequence[tuple[str, Mapping[str, Any]]],
     *files: Path | NDArray[Any],
     output: Path | None = None,
-    dtype: str | None = None,
+    dtype: DTypeLike | None = None,
     byteorder: Byteorder | None = None,
     offset: int | None = None,
     verify: str | None = None,
@@ -72,7 +74,8 @@ def run(
     output
         File for a job that writes an array; `.npy`, or raw under any other suffix.
     dtype, byteorder, offset
-        Of raw files: a NumPy dtype name (default int32), little (default) or big, bytes to skip (default 0).
+        Of raw files: what ``numpy.dtype`` takes, without a byte order (default int32); little (default) or big; bytes
+        to skip (default 0).
     verify
         ``"full"``, ``"sample"`` or ``"off"``; by default full up to 256 MiB, sample above.
     chunk_bytes
@@ -80,7 +83,8 @@ def run(
     device
         ``"auto"``, ``"gpu"`` or ``"cpu"``; the result is the same.
     scheduler, scheduler_file
-        An existing Dask cluster; it cannot read arrays in memory.
+        An existing Dask cluster, by its scheduler's address or the file that it wrote; it cannot read arrays in memory.
+        A `distributed.Client` that happens to be active is not used: its workers may lack baru or the files.
     device_memory_limit, memory_limit
         Bytes that tasks may hold in the memory of a GPU and, if the job writes an array, of a process; other jobs hold
         a few MiB per thread.
@@ -96,19 +100,22 @@ def run(
     Raises
     ------
     UsageError
-        If there is no such job or option, or an option is invalid.
+        If there is no such job or option, or an argument or option is invalid or of a wrong type.
     VerificationError
         If a number is wrong.
     PipelineError
         If the run fails otherwise.
     """
-    if not isinstance(job, str) and options:
-        raise UsageError(f"expected the options of each of several jobs beside its name, got {', '.join(options)}")
-    jobs = [_job(job, options)] if isinstance(job, str) else [_job(*pair) for pair in job]
+    jobs = _jobs(job, options)
     inputs = tuple(_input(file) for file in files)
     if not inputs:
         raise UsageError("expected one or more files or arrays, got none")
-    placement = Placement(device, scheduler, None if scheduler_file is None else os.fspath(scheduler_file))
+    output, dtype, offset = _path("output", output), _dtype(dtype), _integer("offset", offset)
+    chunk_bytes, memory_limit = _integer("chunk_bytes", chunk_bytes), _integer("memory_limit", memory_limit)
+    device_memory_limit = _integer("device_memory_limit", device_memory_limit)
+    if scheduler is not None and not isinstance(scheduler, str):
+        raise UsageError(f"scheduler: expected an address like 'tcp://host:8786', {_got(scheduler)}")
+    placement = Placement(device, scheduler, _path("scheduler_file", scheduler_file))
     settings = Settings(placement, verify, chunk_bytes, device_memory_limit, memory_limit)
     if isinstance(job, str) and isinstance(workflow := jobs[0][0], ArrayJob):
         if output is None:
@@ -116,13 +123,13 @@ def run(
         chosen = jobs[0][1]
         groups = [(item,) for item in inputs] if workflow.operands(chosen) is not None else [inputs]
         sources = [open_source(group, dtype, byteorder, offset, samples=False) for group in groups]
-        return run_array(workflow, chosen, sources, os.fspath(output), settings).result
+        return run_array(workflow, chosen, sources, output, settings).result
     aggregations = [Job(workflow, chosen) for workflow, chosen in jobs if isinstance(workflow, Aggregation)]
     names = ", ".join(workflow.name for workflow, _ in jobs)
     if not aggregations or len(aggregations) < len(jobs):
         raise UsageError(f"expected several jobs that return what they found, got {names or 'none'}")
     if output is not None:
-        raise UsageError(f"{names}: expected no output=, since it returns what it found; got {os.fspath(output)!r}")
+        raise UsageError(f"{names}: expected no output=, since it returns what it found; got {output!r}")
     if memory_limit is not None:
         raise UsageError(
             f"{names}: expected no memory_limit=, since it holds a few MiB for each thread; got {memory_limit}"
@@ -132,26 +139,119 @@ def run(
     return results[0] if isinstance(job, str) else results
 
 
+def _jobs(job: Any, options: Mapping[str, Any]) -> list[tuple[Aggregation[Any] | ArrayJob[Any], Any]]:
+    """The job, or the several jobs, each with its options."""
+    if isinstance(job, str):
+        return [_job(job, options)]
+    if not isinstance(job, list | tuple):
+        raise UsageError(f"expected the name of a job before its files, like run('histogram', 'data.bin'), {_got(job)}")
+    if options:
+        raise UsageError(f"expected the options of each of several jobs beside its name, got {', '.join(options)}")
+    for pair in job:
+        if not (isinstance(pair, list | tuple) and len(pair) == 2 and isinstance(pair[0], str)
+                and isinstance(pair[1], Mapping)):  # fmt: skip
+            raise UsageError(f"expected jobs as names with options, like [('histogram', {{}})], {_got(pair)}")
+    return [_job(*pair) for pair in job]
+
+
+def _job(name: str, values: Mapping[str, Any]) -> tuple[Aggregation[Any] | ArrayJob[Any], Any]:
+    """A job by its name, and its options."""
+    if name not in WORKFLOWS:
+        raise UsageError(f"expected a job out of {', '.join(WORKFLOWS)}, got {name!r}{_meant(name, WORKFLOWS)}")
+    workflow = WORKFLOWS[name]
+    known = {field.name: field for field in fields(workflow.options)}
+    for option, value in values.items():
+        if option not in known:
+            expected = ", ".join(known) or "none"
+            meant = _meant(option, known) or _instead(value)
+            raise UsageError(f"{name}: expected options out of {expected}, got {option!r}{meant}")
+    for field in known.values():
+        if field.name not in values and field.default is MISSING and field.default_factory is MISSING:
+            raise UsageError(f"{name}: expected {field.name}=, got none")
+    hints = get_type_hints(workflow.options)
+    try:
+        return workflow, workflow.options(**{
+            option: _typed(known[option], hints[option], value) for option, value in values.items()
+        })  # fmt: skip
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"{name}: {error}") from None
+
+
+def _typed(field: Field[Any], hint: Any, value: Any) -> Any:
+    """The value of an option, of the type that its field declares if that is int, float or str."""
+    advice = f"; {field.metadata['advice']}" if "advice" in field.metadata else ""
+    number = not isinstance(value, bool | np.bool_)
+    if hint is int:
+        if not (number and hasattr(value, "__index__") and np.ndim(value) == 0):
+            raise TypeError(f"{field.name}: expected an integer, {_got(value)}{advice}")
+        return operator.index(value)
+    if hint is float:
+        if not (number and isinstance(value, int | float | np.number) and not isinstance(value, np.complexfloating)):
+            raise TypeError(f"{field.name}: expected a number, {_got(value)}{advice}")
+        return float(value)
+    if hint is str and not isinstance(value, str):
+        raise TypeError(f"{field.name}: expected text, {_got(value)}{advice}")
+    return value
+
+
 def _input(file: Path | NDArray[Any]) -> str | NDArray[Any]:
     if isinstance(file, np.ndarray):
         return file
     try:
         return os.fsdecode(os.fspath(file))
     except TypeError:
-        got = type(file).__name__
-        raise UsageError(f"expected paths or NumPy arrays, got {got}; convert it with numpy.asarray") from None
+        advice = _instead(file) or "; convert numbers with numpy.asarray, and give each path as an argument of its own"
+        raise UsageError(f"expected paths or NumPy arrays, got {type(file).__name__}{advice}") from None
 
 
-def _job(name: str, values: Mapping[str, Any]) -> tuple[Aggregation[Any] | ArrayJob[Any], Any]:
-    """A job by its name, and its options."""
-    if name not in WORKFLOWS:
-        raise UsageError(f"expected a job out of {', '.join(WORKFLOWS)}, got {name!r}")
-    workflow = WORKFLOWS[name]
-    known = [field.name for field in fields(workflow.options)]
-    for option in values:
-        if option not in known:
-            raise UsageError(f"{name}: expected options out of {', '.join(known) or 'none'}, got {option!r}")
+def _path(name: str, value: Any) -> str | None:
     try:
-        return workflow, workflow.options(**values)
-    except (TypeError, ValueError) as error:
-        raise UsageError(f"{name}: {error}") from None
+        return None if value is None else os.fsdecode(os.fspath(value))
+    except TypeError:
+        raise UsageError(f"{name}: expected a path, {_got(value)}") from None
+
+
+def _integer(name: str, value: Any) -> int | None:
+    if value is None:
+        return None
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        return int(operator.index(value))
+    except TypeError:
+        raise UsageError(f"{name}: expected a number of bytes, as an integer like 2**26, {_got(value)}") from None
+
+
+def _dtype(dtype: Any) -> str | None:
+    """The name of a dtype, however it is given."""
+    if dtype is None:
+        return None
+    try:
+        known = np.dtype(dtype)
+    except TypeError:
+        known = np.dtype(object)
+    if known.name not in DTYPES:
+        raise UsageError(f"dtype: expected one of {', '.join(DTYPES)}, got {dtype!r}")
+    if not known.isnative:
+        raise UsageError(f"dtype: expected one without a byte order, got {dtype!r}; give byteorder='big' beside it")
+    return str(known.name)
+
+
+def _got(value: Any) -> str:
+    """What was given instead of what was expected, in a few words, and what to do."""
+    short = isinstance(value, str | int | float | list | tuple | type | type(None)) and len(repr(value)) < 50
+    return f"got {repr(value) if short else type(value).__name__}{_instead(value)}"
+
+
+def _instead(value: Any) -> str:
+    """What to write instead of a value that would make sense in another place."""
+    module = type(value).__module__.partition(".")[0]
+    if module == "distributed":
+        address = getattr(getattr(value, "scheduler", None), "address", "its scheduler's address")
+        return f"; name the cluster by scheduler={address!r}"
+    return ""
+
+
+def _meant(name: str, known: Iterable[str]) -> str:
+    close = get_close_matches(name, known, 1)
+    return f"; did you mean {close[0]!r}?" if close else ""

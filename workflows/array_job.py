@@ -89,6 +89,9 @@ class ArrayJob(Generic[Options]):
     streams
         Whether compute gets, instead of blocks, a function that reads a block to the computing device (a Read whose
         blocks may be on a device); needs then gives the blocks that are held at a time.
+    verbatim
+        Whether elements are only moved, whatever they mean: compute and check then get them as they are stored, and the
+        output has the dtype of the first input, byte order included.
     notes
         (specs, options) -> how the numbers are computed, by name, for people to read.
     """
@@ -107,6 +110,7 @@ class ArrayJob(Generic[Options]):
     files: str = "Each of the FILES is an array: .npy, or raw samples in one dimension."
     whole: bool = False
     streams: bool = False
+    verbatim: bool = False
     notes: Callable[[Sequence[Spec], Options], dict[str, str]] | None = None
 
 

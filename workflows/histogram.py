@@ -16,6 +16,7 @@ from kernels.histogram.cpu import histogram_cpu
 from kernels.histogram.gpu import histogram
 from kernels.histogram.reference import histogram_reference
 from workflows.aggregation import Aggregation, Survey
+from workflows.histogram_result import HistogramResult
 from workflows.readers import explained, read_npy, read_text
 
 MAX_EDGES_TEXT = 2**26  # characters: 64 per edge
@@ -40,7 +41,13 @@ def read_edges(path: str) -> Edges:
 class HistogramOptions:
     """Options of the histogram; raises ValueError for invalid bins."""
 
-    bins: int = field(default=1024, metadata={"help": f"Number of equal bins, 1 to {MAX_BINS}."})
+    bins: int = field(
+        default=1024,
+        metadata={
+            "help": f"Number of equal bins, 1 to {MAX_BINS}.",
+            "advice": "no rule chooses the number; range='auto' takes the range of the data, edges= uneven bins",
+        },
+    )
     range: tuple[float, float] | str = field(
         default=(0.0, 1024.0),
         metadata={
@@ -63,7 +70,10 @@ class HistogramOptions:
 
     def __post_init__(self) -> None:
         if self.edges is not None:
-            edges = np.asarray(self.edges, np.float64)
+            try:
+                edges = np.asarray(self.edges, np.float64)
+            except (TypeError, ValueError):
+                raise ValueError(f"--edges: expected an array of ascending numbers, got {self.edges!r}"[:200]) from None
             _check_edges(edges)
             # Make the options consistent: the edges determine --bins and --range.
             vars(self).update(edges=edges, bins=len(edges) - 1, range=(float(edges[0]), float(edges[-1])))
@@ -74,7 +84,12 @@ class HistogramOptions:
                 if self.range != "auto":
                     raise ValueError(f"--range: expected LO HI or auto, got {self.range!r}")
             else:
-                _check_range(*self.range, self.bins)
+                try:
+                    lower, upper = map(float, self.range)
+                except (TypeError, ValueError):
+                    raise ValueError(f"--range: expected LO HI or auto, got {self.range!r}"[:200]) from None
+                _check_range(lower, upper, self.bins)
+                vars(self).update(range=(lower, upper))
 
     @cached_property
     def all_edges(self) -> Edges:
@@ -116,88 +131,6 @@ def _check_edges(edges: Edges) -> None:
         i = int(falls[0])
         raise ValueError(f"--edges: expected strictly ascending numbers, got {edges[i]} before {edges[i + 1]} "
                          f"at positions {i} and {i + 1}; sort them and drop repeated ones")  # fmt: skip
-
-
-@dataclass(frozen=True)
-class HistogramResult:
-    """A verified histogram.
-
-    Attributes
-    ----------
-    counts : int64 array, shape (bins,)
-    edges : float64 array, shape (bins + 1,)
-    underflow, overflow, nan
-        Samples below the first edge, above the last one, and not a number.
-    regular
-        Whether the edges are evenly spaced.
-    """
-
-    counts: NDArray[np.int64]
-    edges: Edges
-    underflow: int
-    overflow: int
-    nan: int
-    regular: bool
-
-    @property
-    def samples(self) -> int:
-        """Number of samples, in bins or outside."""
-        return int(self.counts.sum()) + self.underflow + self.overflow + self.nan
-
-    def document(self) -> dict[str, Any]:
-        """UHI."""
-        return self.to_uhi()
-
-    def to_uhi(self) -> dict[str, Any]:
-        """The histogram in the UHI serialization schema, which boost-histogram, hist and `uhi add` read."""
-        flow = {"underflow": True, "overflow": True, "circular": False}
-        axis: dict[str, Any]
-        if self.regular:
-            axis = {"type": "regular", "lower": float(self.edges[0]), "upper": float(self.edges[-1])}
-            axis |= {"bins": len(self.counts)}
-        else:
-            axis = {"type": "variable", "edges": self.edges.tolist()}
-        values = [self.underflow, *self.counts.tolist(), self.overflow]
-        return {
-            "uhi_schema": 1,
-            "writer_info": {"baru": {"format": 1}},
-            # UHI has no slot for NaN, so the count travels as metadata.
-            "metadata": {"nan": self.nan},
-            "axes": [axis | flow],
-            "storage": {"type": "int", "values": values},
-        }
-
-    def to_json(self) -> dict[str, Any]:
-        """Histogram, samples, underflow, overflow and nan as plain numbers and lists."""
-        flow = {"underflow": self.underflow, "overflow": self.overflow, "nan": self.nan}
-        return {"histogram": self.to_uhi(), "samples": self.samples, **flow}
-
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """counts (bins,), edges (bins + 1,), and the 0-d underflow, overflow, nan."""
-        flow = {name: np.array(getattr(self, name), np.int64) for name in ("underflow", "overflow", "nan")}
-        return {"counts": self.counts, "edges": self.edges, **flow}
-
-    def table(self) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
-        """One row per bin, with its edges; underflow, overflow and NaN as rows that lack one edge or both."""
-        lower, upper = self.edges[:-1].tolist(), self.edges[1:].tolist()
-        rows = [("-inf", lower[0], self.underflow), *zip(lower, upper, self.counts.tolist(), strict=True)]
-        rows += [(upper[-1], "inf", self.overflow), ("nan", "nan", self.nan)]
-        return ("lower", "upper", "count"), rows
-
-    def steps(self) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Counts and edges."""
-        return self.counts, self.edges
-
-    def lines(self) -> list[tuple[str, str]]:
-        """Samples, the first ten counts as the course's program prints them, and the counts outside of the bins."""
-        return [
-            ("samples", f"{self.samples:,}"),
-            ("first ten counts", str(self.counts[:10].tolist())),
-            ("bins", f"{len(self.counts):,} over [{self.edges[0]:g}, {self.edges[-1]:g}]"),
-            ("underflow", f"{self.underflow:,}"),
-            ("overflow", f"{self.overflow:,}"),
-            ("NaN", f"{self.nan:,}"),
-        ]
 
 
 def compute(block: Any, options: HistogramOptions) -> Any:
@@ -256,6 +189,7 @@ FINITE_RANGE: Aggregation[HistogramOptions] = Aggregation(
     reference=lambda block, options: finite_range.finite_range_reference(block),
     invariants=(lambda extremes, samples: None if not np.isnan(extremes).any() else "a finite range is never NaN",),
     label=lambda position, options: ("minimum", "maximum")[position],
+    empty=lambda dtype, options: finite_range.finite_range(np.empty(0, dtype)),
 )
 
 HISTOGRAM: Aggregation[HistogramOptions] = Aggregation(
@@ -268,6 +202,7 @@ HISTOGRAM: Aggregation[HistogramOptions] = Aggregation(
     reference=reference,
     invariants=(every_sample_counted_once,),
     label=label,
+    empty=lambda dtype, options: np.zeros(options.bins + 3, np.int64),
     cpu_source=cpu.SOURCE,
     survey=Survey(lambda options: options.edges is None and options.range == "auto", FINITE_RANGE, _with_range),
     formats=(".json", ".npz", ".csv", ".png"),

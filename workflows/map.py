@@ -93,6 +93,6 @@ MAP: ArrayJob[MapOptions] = ArrayJob(
     pieces=lambda region, options, elements: in_rows(region, elements),
     files="OPERATION is add, subtract, multiply, minimum or maximum of two arrays A B, or multiply-add of three: "
     "A * B + C. Each of the FILES is one: .npy, or raw samples in one dimension. Shapes are broadcast and dtypes "
-    "promoted as in NumPy.",
+    "promoted as in NumPy; integers wrap, and multiply-add is rounded twice.",
     example="multiply-add a.npy b.npy c.npy -o abc.npy",
 )

@@ -35,7 +35,11 @@ class ReduceOptions:
 
     op: str = field(
         default="count,sum,mean,std,min,max",
-        metadata={"help": f"What to compute, separated by commas: {', '.join(OPERATIONS)}.", "metavar": "OP,..."},
+        metadata={
+            "help": f"What to compute, separated by commas: {', '.join(OPERATIONS)}.",
+            "metavar": "OP,...",
+            "advice": "write the names with commas, like 'sum,std'",
+        },
     )
     nan: str = field(
         default="propagate",
@@ -50,8 +54,6 @@ class ReduceOptions:
     )
 
     def __post_init__(self) -> None:
-        if not isinstance(self.op, str):
-            raise TypeError(f"--op: expected names separated by commas, got {self.op!r}")
         names = self.operations
         for name in names:
             if name not in OPERATIONS:

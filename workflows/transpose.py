@@ -30,7 +30,7 @@ class TransposeOptions:
 
 
 def outline(specs: Sequence[Spec], options: TransposeOptions) -> Spec:
-    """The reversed shape, of any dtype."""
+    """The reversed shape, of any dtype; its byte order is kept, since elements are only moved."""
     return Spec(specs[0].shape[::-1], specs[0].dtype)
 
 
@@ -117,6 +117,7 @@ TRANSPOSE: ArrayJob[TransposeOptions] = ArrayJob(
     compute=compute,
     check=check,
     pieces=pieces,
-    files="FILE is an array, .npy of any dtype and any number of axes.",
+    files="FILE is an array, .npy of any dtype and any number of axes; the output has its dtype and byte order.",
     whole=True,
+    verbatim=True,
 )

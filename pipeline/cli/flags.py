@@ -110,7 +110,7 @@ def option_flags(options: type[Any]) -> tuple[list[click.Argument], list[click.O
 
     Metadata of a field: ``help`` and ``metavar``; ``read``, a function from a word to the value, whose ValueError says
     what was expected and got (int, float and str need none); ``words``, the length if the value is a tuple; ``alone``,
-    a word that stands for the whole tuple.
+    a word that stands for the whole tuple; ``advice``, what to do about a value of a wrong type, in Python.
     """
     hints = get_type_hints(options)
     arguments: list[click.Argument] = []

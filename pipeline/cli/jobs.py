@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from dataclasses import MISSING, fields
+from typing import Any, NamedTuple, cast
 
 import click
 
@@ -16,6 +17,7 @@ from pipeline.cluster.placement import Placement
 from pipeline.engine.aggregate import run_all
 from pipeline.engine.aggregate_plan import Job
 from pipeline.engine.outcome import Outcome
+from pipeline.errors import UsageError
 from pipeline.report.panel import panel, to_json
 from pipeline.report.result_file import check_output, write_output
 from pipeline.report.trace import to_table, write_trace
@@ -54,11 +56,17 @@ def job_command(workflow: Aggregation[Any] | ArrayJob[Any]) -> Command:
         print_outcomes(outcomes, values["as_json"])
 
     arguments, flags = option_flags(workflow.options)
-    files = click.Argument(["files"], nargs=-1, required=True)
+    files = click.Argument(["files"], nargs=-1, required=True, metavar=_files(workflow))
     text = f"{workflow.summary}\n\n{workflow.files if isinstance(workflow, ArrayJob) else WHOLE}"
     return Command(workflow.name, params=[*arguments, files, *flags, *_shared_flags(workflow)], callback=callback,
                    help=text, short_help=workflow.summary, section="Jobs", example=workflow.example,
                    context_settings=CONTEXT)  # fmt: skip
+
+
+def _files(workflow: Aggregation[Any] | ArrayJob[Any]) -> str:
+    """What the usage line calls the files: FILE where the job takes exactly one, whatever its options are."""
+    fixed = isinstance(workflow, ArrayJob) and all(field.default is not MISSING for field in fields(workflow.options))
+    return "FILE" if fixed and cast(ArrayJob[Any], workflow).operands(workflow.options()) == 1 else "FILES..."
 
 
 def _shared_flags(workflow: Aggregation[Any] | ArrayJob[Any]) -> list[click.Option]:
@@ -140,9 +148,12 @@ def _run_aggregations(requested: Sequence[Requested], values: dict[str, Any]) ->
     outputs = [output for _, output in requested if output is not None]
     if len(set(outputs)) < len(outputs):
         raise click.UsageError(f"expected another output for every job, got {', '.join(outputs)}")
-    for job, output in requested:
-        if output is not None:
-            check_output(output, source, job.workflow.formats)
+    for number, (job, output) in enumerate(requested):
+        try:
+            if output is not None:
+                check_output(output, source, job.workflow.formats)
+        except UsageError as error:
+            raise UsageError(f"--also {job.workflow.name}: {error}" if number else str(error)) from None
     name = ", ".join(job.workflow.name for job in jobs)
     outcomes = _run(name, values, [source], lambda settings: run_all(jobs, source, settings))
     for (_, output), outcome in zip(requested, outcomes, strict=True):

@@ -57,7 +57,7 @@ def study(job: str, quick: bool, variants: tuple[str, ...], output_directory: st
 
 @click.command(
     cls=Command,
-    epilog=f"{NAMES}, or study/JOB for the variants of its course.",
+    epilog=f"{NAMES}, or study/JOB for the variants of its course, or study/roofline for kernels that measure limits.",
     short_help="Count registers, memory and instructions of kernels.",
 )
 @click.argument("target", metavar="JOB")

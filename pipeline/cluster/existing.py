@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
-from pipeline.cluster.workers import ANSWER_SECONDS, Workers
+from pipeline.cluster.workers import ANSWER_SECONDS, Workers, known_workers
 from pipeline.errors import PipelineError, UsageError
 from pipeline.gpu.devices import find_devices
 
@@ -87,7 +87,10 @@ def _inspect(client: Any, name: str, device: str) -> Workers:
     if device == "gpu" and not with_gpu:
         raise UsageError(f"--device gpu: expected a worker with a GPU at {name}, got {len(usable)} without; "
                          "run with --device cpu for the same result")  # fmt: skip
-    info = client.scheduler_info(n_workers=-1)["workers"]
+    info = known_workers(client, f"scheduler {name}")
+    if not info.keys() & usable.keys():
+        raise PipelineError(f"scheduler {name}: expected its workers to stay, got none a moment after they answered; "
+                            "see their logs for what ended them")  # fmt: skip
     threads = sum(worker["nthreads"] for worker in info.values())
     number = len(with_gpu) if with_gpu and device != "cpu" else len(usable)
     where = f"{number} worker{'s'[: number > 1]} at {name}"

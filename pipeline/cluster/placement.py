@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pkgutil import resolve_name
 from typing import Any, cast
 
-from pipeline.cluster.workers import Workers
+from pipeline.cluster.workers import Workers, known_workers
 from pipeline.errors import PipelineError, UsageError
 from pipeline.gpu.devices import Devices, Gpu, find_devices, only_visible
 from pipeline.threads import THREADS, cores, processes
@@ -210,7 +210,7 @@ def _workers(client: Any, device: str, where: str, dashboard: str | None) -> Wor
     """One of our own clusters, whose GPU workers declare a GPU to Dask."""
     if device == "gpu":
         client.run(_warm_up)
-    workers = client.scheduler_info(n_workers=-1)["workers"].values()
+    workers = known_workers(client, where).values()
     if not workers:
         raise PipelineError(f"{where}: expected workers to start, got none; see above for what ended them")
     threads = sum(worker["nthreads"] for worker in workers)

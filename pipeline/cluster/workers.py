@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from pipeline.errors import PipelineError
+
 ANSWER_SECONDS = 30  # how long to wait for a scheduler, or for a replacement of a lost worker
 
 
@@ -41,6 +43,25 @@ class Workers:
 
     def left(self) -> int:
         """Number of workers that can compute a chunk now."""
-        workers = self.client.scheduler_info(n_workers=-1)["workers"]
+        workers = known_workers(self.client, self.description)
         able = set(workers if self.addresses is None else self.addresses) & set(workers)
         return sum(self.resources.keys() <= workers[address].get("resources", {}).keys() for address in able)
+
+
+def known_workers(client: Any, where: str) -> dict[str, Any]:
+    """What the scheduler says of each of its workers, by address.
+
+    `Client.scheduler_info` returns an attribute of the client instead, which a timer sets to an answer without workers
+    every two seconds: possibly between the call and its return.
+
+    Raises
+    ------
+    PipelineError
+        If the scheduler does not answer within `ANSWER_SECONDS`; `where` names it.
+    """
+    try:
+        identity = client.sync(client.scheduler.identity, n_workers=-1, callback_timeout=ANSWER_SECONDS)
+    except OSError as error:  # TimeoutError is one
+        raise PipelineError(f"{where}: expected an answer of the scheduler within {ANSWER_SECONDS} s, got "
+                            f"{str(error) or 'none'}; is it still running?") from None  # fmt: skip
+    return dict(identity["workers"])

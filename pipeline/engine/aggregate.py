@@ -132,7 +132,7 @@ def _one_pass(loop: Run, pass_: Pass, source: Source, chunks: Plan) -> tuple[_Co
         tasks = batches(chunks, CHUNKS_OF_TASK, loop.computing, TASKS)
     loop.complete(Work(tasks, source.nbytes, pass_.label, compute, check, finish))
     loop.stages.nbytes += covered.samples * source.dtype.itemsize
-    partials = partials or [job.empty(source.dtype.newbyteorder("=")) for job in pass_.jobs]
+    partials = partials or [job.empty(source) for job in pass_.jobs]
     for job, partial in zip(pass_.jobs, partials, strict=True):
         for check_total in job.workflow.invariants:
             if broken := check_total(partial, covered.samples):

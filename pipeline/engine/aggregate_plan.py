@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from kernels.common import cxx
@@ -14,6 +13,7 @@ from pipeline.engine.pickle_once import PickledOnce
 from pipeline.errors import UsageError
 from pipeline.gpu.blocks import BLOCK_BYTES
 from pipeline.storage.chunks import Chunk
+from pipeline.storage.protocol import Source
 from workflows.aggregation import Aggregation
 
 
@@ -36,11 +36,11 @@ class Job:
         source = self.workflow.cpu_source
         return not self.surveyed and source is not None and cxx.library(source) is not None
 
-    def empty(self, dtype: np.dtype[Any]) -> NDArray[Any]:
-        """Partial of no samples of a native dtype; UsageError if the job needs some."""
+    def empty(self, source: Source) -> NDArray[Any]:
+        """Partial of no samples, of a source without any; UsageError if the job needs some."""
         if self.workflow.empty is None:
-            raise UsageError("expected at least one chunk of samples, got none")
-        return self.workflow.empty(dtype, self.options)
+            raise UsageError(f"{source.names[0]}: expected samples for {self.workflow.name}, got none")
+        return self.workflow.empty(source.dtype.newbyteorder("="), self.options)
 
     def survey(self) -> Job:
         """The job that completes the options."""

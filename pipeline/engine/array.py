@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.cluster.workers import Workers
+from pipeline.cluster.workers import Workers, known_workers
 from pipeline.engine.array_gpu import LANES, finish, warm_up
 from pipeline.engine.array_plan import ArrayPlan, nbytes_of, needs
 from pipeline.engine.array_task import RegionsCheck, RegionsResult, check_regions, compute_regions
@@ -22,7 +22,7 @@ from pipeline.engine.run_loop import Done, Run, Task, Work
 from pipeline.engine.submit import batches
 from pipeline.errors import UsageError, VerificationError
 from pipeline.settings import Settings
-from pipeline.storage.array_file import join
+from pipeline.storage.array_file import as_stored, join
 from pipeline.storage.atomic_file import check_place
 from pipeline.storage.output_array import OutputFile, output_file
 from pipeline.storage.sources import Source
@@ -52,7 +52,7 @@ class ArrayResult:
     path
         Its file.
     spec
-        Shape and dtype.
+        Shape and dtype, with byte order.
     notes
         How it was computed, by name.
     """
@@ -67,18 +67,23 @@ class ArrayResult:
         if self.path.endswith(".npy"):
             return np.asarray(np.load(self.path, mmap_mode="r" if self.spec.size else None, allow_pickle=False))
         if not self.spec.size:
-            return np.empty(self.spec.shape, self.spec.dtype.newbyteorder("<"))
-        return np.memmap(self.path, self.spec.dtype.newbyteorder("<"), "r", shape=self.spec.shape)
+            return np.empty(self.spec.shape, self.spec.dtype)
+        return np.memmap(self.path, self.spec.dtype, "r", shape=self.spec.shape)
+
+    @property
+    def _big(self) -> bool:
+        return self.spec.dtype.byteorder == ">"
 
     def to_json(self) -> dict[str, Any]:
-        """Path, dtype, shape, bytes, and how it was computed."""
-        spec = self.spec
-        plain = {"path": self.path, "dtype": spec.dtype.name, "shape": list(spec.shape), "bytes": spec.nbytes}
-        return plain | {"notes": self.notes}
+        """Path, dtype, byte order, shape, bytes, and how it was computed."""
+        spec, order = self.spec, "big" if self._big else "little"
+        plain = {"path": self.path, "dtype": spec.dtype.name, "byteorder": order, "shape": list(spec.shape)}
+        return plain | {"bytes": spec.nbytes, "notes": self.notes}
 
     def lines(self) -> list[tuple[str, str]]:
         """The file, its size, and how it was computed."""
-        return [("output", f"{self.path} ({self.spec})"), ("bytes", f"{self.spec.nbytes:,}"), *self.notes.items()]
+        what = f"{self.spec}, big endian" if self._big else f"{self.spec}"
+        return [("output", f"{self.path} ({what})"), ("bytes", f"{self.spec.nbytes:,}"), *self.notes.items()]
 
 
 def run_array(
@@ -117,13 +122,19 @@ def run_array(
         spec = workflow.outline(specs, options)
     except ValueError as error:
         raise UsageError(f"{workflow.name}: {error}") from None
+    stored, moved = spec, inputs
+    if workflow.verbatim:
+        stored, moved = Spec(spec.shape, inputs[0].spec.dtype), tuple(map(as_stored, inputs))
     nbytes = sum(array.spec.nbytes for array in inputs) + spec.nbytes
     loop = Run(settings, settings.mode(nbytes), LANES)
     loop.stages.nbytes = nbytes
     limit = settings.device_memory_limit
-    with output_file(path, spec) as ready, loop.open(cluster_bytes(sources, settings.placement) and nbytes) as workers:
+    with (
+        output_file(path, stored) as ready,
+        loop.open(cluster_bytes(sources, settings.placement) and nbytes) as workers,
+    ):
         planned = OutputFile(path, 0, spec, mappable=False)
-        plan = ArrayPlan(workflow, options, inputs, planned, loop.mode, loop.seed, settings.traced, limit)
+        plan = ArrayPlan(workflow, options, moved, planned, loop.mode, loop.seed, settings.traced, limit)
         region_bytes = settings.chunk_bytes or REGION_BYTES[workers.device, workflow.streams]
         regions = _regions(plan, region_bytes, _most_bytes(workers, settings))
         if regions:
@@ -135,7 +146,7 @@ def run_array(
             finally:  # the next job in these processes has a limit of its own, or none
                 loop.on_workers(finish, plan.output.path, limit is not None)
     notes = workflow.notes(specs, options) if workflow.notes else {}
-    result = ArrayResult(path, spec, notes | {name: f"{count:,} of {spec.size:,}" for name, count in counts.items()})
+    result = ArrayResult(path, stored, notes | {name: f"{count:,} of {spec.size:,}" for name, count in counts.items()})
     return loop.outcome((workflow, options), inputs, result, spec.size, checked, len(regions), escape)
 
 
@@ -143,7 +154,7 @@ def _most_bytes(workers: Workers, settings: Settings) -> float:
     """Bytes that a region's inputs and output may take within the memory limits."""
     shares = [math.inf]
     if settings.memory_limit is not None:
-        processes = len(workers.client.scheduler_info(n_workers=-1)["workers"])
+        processes = max(1, len(known_workers(workers.client, workers.description)))  # all may be restarting
         shares.append(settings.memory_limit / (-(-workers.threads // processes) * COPIES))
     if settings.device_memory_limit is not None and workers.device == "gpu":
         shares.append(settings.device_memory_limit / (LANES * COPIES))

@@ -33,7 +33,7 @@ ON_DEVICE = "?bBhHiIlLqQefdFD"  # dtypes that CuPy supports
 LANES = 4
 
 # Threads that write results: one cannot fill the pages of a file as fast as the device delivers them.
-WRITERS = 12
+WRITING_THREADS = 12
 # Shorter rows share pages, and threads that write to one page wait for each other.
 PAGED_RUN = mmap.PAGESIZE
 
@@ -208,7 +208,7 @@ def _zeros(spec: Spec, bounds: Bounds) -> Any:
 
 
 def _threads() -> int:
-    return min(WRITERS, max(2, cores()))
+    return min(WRITING_THREADS, max(2, cores()))
 
 
 @cache

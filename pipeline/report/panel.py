@@ -17,6 +17,7 @@ from pipeline.storage.sources import Source
 from workflows.aggregation import Drawn
 
 STAGES = ("read", "read+copy", "to device", "kernel", "write", "verify")
+RATED_BYTES = 10**8  # of input: with less, starting a task takes longer than what it does, and rates say nothing
 SKETCH_COLUMNS = 64
 SKETCH_ROWS = 5
 BARS = " ▁▂▃▄▅▆▇█"
@@ -85,12 +86,13 @@ def panel(outcome: Outcome) -> list[str]:
     stages = outcome.stages
     title = f"{outcome.workflow.name} of {_named(outcome)}"
     facts = [*outcome.result.lines(), ("", "")]
-    for stage, _, rate in _rates(outcome):
+    rated = _input_bytes(outcome) >= RATED_BYTES
+    for stage, _, rate in _rates(outcome) if rated else []:
         how = f" {' and '.join(sorted(stages.transfer_paths))}" if stage == "read+copy" else ""
         facts.append((stage, f"{_gigabytes(rate)}{how}{'  ← bound the run' if stage == _bound(outcome) else ''}"))
     facts += [
-        ("whole run", f"{_gigabytes(stages.nbytes / stages.wall)}, {stages.wall:.2f} s after {stages.start_up:.2f} s "
-                      f"of start-up, on {outcome.where}"),
+        ("whole run", f"{f'{_gigabytes(stages.nbytes / stages.wall)}, ' if rated else ''}{stages.wall:.2f} s after "
+                      f"{stages.start_up:.2f} s of start-up, on {outcome.where}"),
         ("", ""),
         ("verdict", verdict_line(outcome.verdict)),
     ]  # fmt: skip
@@ -145,14 +147,24 @@ def _input_name(names: Sequence[str], paths: Sequence[str], what: str) -> str:
     return f"{names[0] if near.startswith('..') else near} ({what})"
 
 
+def _samples(outcome: Outcome, source: Source) -> int:
+    """Number of samples; a source of unknown length does not know its shape or size, even afterwards."""
+    return outcome.verdict.samples if source.samples is None else source.samples
+
+
+def _input_bytes(outcome: Outcome) -> int:
+    source = outcome.source
+    if isinstance(source, Source):
+        return _samples(outcome, source) * source.dtype.itemsize
+    return sum(int(array.spec.nbytes) for array in source)
+
+
 def _described(outcome: Outcome) -> Any:
     """Where the data came from: an object for samples, a list of objects for arrays."""
     source = outcome.source
     if isinstance(source, Source):
-        # A source of unknown length does not know its shape or size, even afterwards.
-        samples = outcome.verdict.samples if source.samples is None else source.samples
-        return {"files": list(source.names), **_dtype(source.dtype), "samples": samples,
-                "bytes": samples * source.dtype.itemsize}  # fmt: skip
+        return {"files": list(source.names), **_dtype(source.dtype), "samples": _samples(outcome, source),
+                "bytes": _input_bytes(outcome)}  # fmt: skip
     return [
         {"files": list(array.names), **_dtype(array.spec.dtype), "shape": list(array.spec.shape),
          "bytes": array.spec.nbytes}

@@ -6,7 +6,7 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
 from typing import Any
@@ -118,6 +118,26 @@ def join(source: Source) -> ArrayFile:
     if len(source.files) > 1:
         shape = (sum(file.shape[0] for file in source.files), *first.shape[1:])
     return ArrayFile(Spec(shape, source.dtype), tuple(source.pieces()), first.fortran)
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """Fills regions with elements of a dtype, as bytes of its native variant."""
+
+    filler: RegionFiller
+    dtype: np.dtype[Any]
+
+    def fill_region(self, region: Bounds, block: NDArray[Any]) -> None:
+        self.filler.fill_region(region, block.view(self.dtype))
+
+
+def as_stored(array: ArrayFile) -> ArrayFile:
+    """The array with every byte as it is, of the native variant of its dtype: for jobs that only move elements."""
+    spec = Spec(array.spec.shape, array.spec.dtype.newbyteorder("="))
+    if isinstance(array, FilledArray):
+        assert array.filler is not None
+        return replace(array, spec=spec, filler=_Stored(array.filler, array.spec.dtype))
+    return replace(array, spec=spec)
 
 
 def read_region(

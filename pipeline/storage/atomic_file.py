@@ -13,8 +13,8 @@ from pipeline.errors import PipelineError, UsageError
 from pipeline.storage.protocol import Source
 
 
-def check_place(path: str, source: Source) -> None:
-    """Refuse, before anything is computed, a file that cannot be written or would overwrite an input.
+def check_place(path: str, source: Source | None = None) -> None:
+    """Refuse, before anything is computed, a file that cannot be written or would overwrite an input, if there is one.
 
     Raises
     ------
@@ -29,7 +29,8 @@ def check_place(path: str, source: Source) -> None:
         raise UsageError(f"{path}: expected a file name for the output, got {got}")
     if not os.access(folder, os.W_OK | os.X_OK):
         raise UsageError(f"{path}: expected a folder that can be written to, {folder} cannot; check its permissions")
-    if os.path.exists(path) and any(os.path.exists(name) and os.path.samefile(path, name) for name in source.paths):
+    inputs = source.paths if source is not None and os.path.exists(path) else ()
+    if any(os.path.exists(name) and os.path.samefile(path, name) for name in inputs):
         raise UsageError(f"{path}: the output is one of the inputs; choose another name")
 
 

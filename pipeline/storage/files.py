@@ -96,5 +96,6 @@ def open_regular(path: str) -> tuple[BinaryIO, os.stat_result]:
     status = os.fstat(file.fileno())
     if not status.st_size:
         file.close()
-        raise UsageError(f"{path}: expected samples, got an empty file")
+        raise UsageError(f"{path}: expected samples, got an empty file, as a failed recording or copy leaves it; "
+                         "leave it out, or say that there are none by an empty .npy array")  # fmt: skip
     return file, status

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.errors import UsageError
-from pipeline.storage.atomic_file import whole_file
+from pipeline.storage.atomic_file import check_place, whole_file
 
 BLOCK = 2**20  # samples; a different length changes the files of every seed
 
@@ -174,12 +174,14 @@ def generate(
     Raises
     ------
     UsageError
-        An argument is outside the values above; nothing was touched.
+        An argument is outside the values above, or there is no such folder or no permission to write to it; nothing
+        was touched.
     PipelineError
-        The file cannot be written: no such folder, no permission, not enough free space, not a regular file. A
-        file that was there before is left as it was.
+        The file cannot be written: not enough free space, not a regular file. A file that was there before is left as
+        it was.
     """
     _check(samples, dtype, distribution, seed)
+    check_place(os.fspath(path))
     header = io.BytesIO()
     if os.fspath(path).endswith(".npy"):
         descr = np.dtype(dtype).newbyteorder("<").str

@@ -171,12 +171,12 @@ def _other(expected: Spec, block: Any) -> PipelineError:
 
 @contextlib.contextmanager
 def output_file(path: str, spec: Spec) -> Iterator[Callable[[], OutputFile]]:
-    """Allocate a temporary file for an array next to `path`: `.npy`, or raw little endian under any other suffix.
+    """Allocate a temporary file for an array next to `path`: `.npy`, or raw under any other suffix.
 
     Yields
     ------
-    A function that waits for the allocation and returns the file to write to. On success it is flushed to disk and
-    renamed, otherwise removed.
+    A function that waits for the allocation and returns the file to write to, whose elements are written as if their
+    byte order were native. On success it is flushed to disk and renamed, otherwise removed.
 
     Raises
     ------
@@ -186,7 +186,7 @@ def output_file(path: str, spec: Spec) -> Iterator[Callable[[], OutputFile]]:
     header = b""
     if path.endswith(".npy"):
         text = io.BytesIO()
-        dtype = np.lib.format.dtype_to_descr(spec.dtype.newbyteorder("<"))
+        dtype = np.lib.format.dtype_to_descr(spec.dtype)
         np.lib.format.write_array_header_1_0(text, {"descr": dtype, "fortran_order": False, "shape": spec.shape})
         header = text.getvalue()
     nbytes = len(header) + spec.nbytes
@@ -198,7 +198,8 @@ def output_file(path: str, spec: Spec) -> Iterator[Callable[[], OutputFile]]:
         allocation = thread.submit(os.posix_fallocate, file.fileno(), 0, nbytes)
 
         def ready() -> OutputFile:
-            return OutputFile(file.name, len(header), spec, _allocated(allocation, file.fileno(), nbytes, path))
+            native = Spec(spec.shape, spec.dtype.newbyteorder("="))
+            return OutputFile(file.name, len(header), native, _allocated(allocation, file.fileno(), nbytes, path))
 
         yield ready
 

@@ -73,6 +73,12 @@ class Source(ABC):
         """All samples, in order, in pieces of whole samples. If the length is unknown, the iteration reads them.
 
         It must neither hold more than a few pieces nor block indefinitely.
+
+        Raises
+        ------
+        PipelineError
+            If a file cannot be read or holds something else: one line, with its name. UsageError if another request
+            would succeed. Nothing translates other exceptions, such as OSError: they end the run with a traceback.
         """
 
     @property

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from distributed import Client, LocalCluster
 
 import pipeline
 from kernels.common import nvrtc
@@ -87,12 +88,112 @@ def test_wrong_calls(data: Path) -> None:
         (("histogram",), {}, "expected one or more files or arrays, got none"),
         (("histogram", data), {"device": "tpu"}, "--device: expected one of auto, gpu, cpu, got 'tpu'"),
         (("histogram", data), {"byteorder": "x"}, "--byteorder: expected one of little, big, got 'x'"),
-        (("reduce", data), {"op": ["sum"]}, r"reduce: --op: expected names separated by commas, got \['sum'\]"),
+        (("reduce", data), {"op": ["sum"]}, r"reduce: op: expected text, got \['sum'\]; write the names with commas"),
+        (("reduce", data), {"ddof": 1.5}, r"^reduce: ddof: expected an integer, got 1\.5$"),
+        (("reduce", data), {"ddof": True}, r"^reduce: ddof: expected an integer, got True$"),
+        (("histogram", data), {"bins": True}, r"^histogram: bins: expected an integer, got True; no rule chooses"),
+        (("histogram", data), {"bins": "auto"}, r"^histogram: bins: expected an integer, got 'auto'; no rule chooses"),
+        (
+            ("histogram", data),
+            {"bins": np.arange(3)},
+            r"bins: expected an integer, got ndarray; .*, edges= uneven bins$",
+        ),
+        (("histogram", data), {"range": 3}, r"^histogram: --range: expected LO HI or auto, got 3$"),
+        (("histogram", data), {"range": (1, 2, 3)}, r"^histogram: --range: expected LO HI or auto, got \(1, 2, 3\)$"),
+        (
+            ("histogram", data),
+            {"edges": ["a", "b"]},
+            r"^histogram: --edges: expected an array of ascending numbers, got",
+        ),
+        (("stencil", data), {"radius": 1.5, "output": "x"}, r"^stencil: radius: expected an integer, got 1\.5$"),
+        (("stencil", data), {"boundary": [], "output": "x"}, r"^stencil: boundary: expected text, got \[\]$"),
+        (("map", data, data), {"output": "x"}, r"^map: expected operation=, got none$"),
+        (("histogram", data), {"chunk_bytes": "64MiB"}, r"^chunk_bytes: expected a number of bytes, .*, got '64MiB'$"),
+        (("histogram", data), {"chunk_bytes": 1e6}, r"^chunk_bytes: expected a number of bytes, .*, got 1000000\.0$"),
+        (("histogram", data), {"device_memory_limit": True}, r"^device_memory_limit: expected .*, got True$"),
+        (("stencil", data), {"memory_limit": "1GB", "output": "x"}, r"^memory_limit: expected .*, got '1GB'$"),
+        (("histogram", data), {"offset": 1.5}, r"^offset: expected .*, got 1\.5$"),
+        (("stencil", data), {"output": 3}, r"^output: expected a path, got 3$"),
+        (("histogram", data), {"scheduler_file": 3}, r"^scheduler_file: expected a path, got 3$"),
+        (("histogram", data), {"scheduler": 3}, r"^scheduler: expected an address like 'tcp://host:8786', got 3$"),
+        (("histogram", data), {"dtype": "junk"}, r"^dtype: expected one of int8, .*, got 'junk'$"),
+        (("histogram", data), {"dtype": complex}, r"^dtype: expected one of int8, .*, got <class 'complex'>$"),
+        (
+            ("histogram", data),
+            {"dtype": ">i4"},
+            r"^dtype: expected one without a byte order, got '>i4'; give byteorder=",
+        ),
+        ((np.arange(3),), {}, r"^expected the name of a job before its files, like .*, got ndarray$"),
+        ((None, data), {}, r"^expected the name of a job before its files, like .*, got None$"),
+        ((["histogram"], data), {}, r"^expected jobs as names with options, like .*, got 'histogram'$"),
+        (([("histogram", 3)], data), {}, r"^expected jobs as names with options, like .*, got \('histogram', 3\)$"),
+        (
+            ("histogram", [1, 2]),
+            {},
+            "^expected paths or NumPy arrays, got list; convert numbers with numpy.asarray, and",
+        ),
     ):
         if "GPU" in message and not pytest.importorskip("pipeline.gpu.devices").find_devices().missing:
             continue
         with pytest.raises(UsageError, match=message):
             pipeline.run(*arguments, **options)
+
+
+def test_close_names_are_suggested(data: Path) -> None:
+    for name, options, text in (
+        ("histogramm", {}, "got 'histogramm'; did you mean 'histogram'?"),
+        ("historgam", {}, "got 'historgam'; did you mean 'histogram'?"),
+        ("sort", {}, "got 'sort'"),
+        ("histogram", {"edge": 1}, "got 'edge'; did you mean 'edges'?"),
+        ("histogram", {"width": 1}, "got 'width'"),
+    ):
+        with pytest.raises(UsageError) as caught:
+            pipeline.run(name, data, **options)
+        assert str(caught.value).endswith(text)
+
+
+def test_numbers_and_dtypes_of_numpy_are_taken(data: Path) -> None:
+    samples = np.fromfile(data, "<i2")
+    expected = np.histogram(samples, 5, (0, 1000))[0].tolist()
+    for dtype in (np.int16, np.dtype("int16"), "int16", "i2", "short"):
+        found = pipeline.run(
+            "histogram", data, dtype=dtype, bins=np.int64(5), range=(np.float32(0), 1000), offset=np.uint8(0)
+        )
+        assert found.counts.tolist() == expected
+    assert pipeline.run("histogram", data, dtype=float, bins=3).samples == len(samples) // 4
+
+
+def test_clusters_are_named_by_their_address(data: Path) -> None:
+    """An active client is not used, and one as an argument is told what to give instead, which then works."""
+    with (
+        LocalCluster(
+            n_workers=1, threads_per_worker=3, processes=False, protocol="tcp", dashboard_address="127.0.0.1:0"
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        address = cluster.scheduler_address
+        text = f"; name the cluster by scheduler='{address}'"
+        for wrong, got in ((client, "got Client"), (cluster, "got LocalCluster")):
+            for arguments, options in (
+                (("histogram", data), {"scheduler": wrong}), (("histogram", wrong), {}), ((wrong, data), {}),
+            ):  # fmt: skip
+                with pytest.raises(UsageError) as caught:
+                    pipeline.run(*arguments, **options)
+                assert str(caught.value).endswith(got + text)
+        with pytest.raises(UsageError) as caught:
+            pipeline.run("histogram", data, client=client)
+        assert str(caught.value).endswith(f"got 'client'{text}")
+        before = client.run_on_scheduler(lambda dask_scheduler: dask_scheduler.transition_counter)
+        here = pipeline.run("histogram", data, device="cpu")
+        assert client.run_on_scheduler(lambda dask_scheduler: dask_scheduler.transition_counter) == before
+        there = pipeline.run("histogram", data, device="cpu", scheduler=address)
+        assert client.run_on_scheduler(lambda dask_scheduler: dask_scheduler.transition_counter) > before
+        assert there.counts.tolist() == here.counts.tolist()
+
+
+def test_public_names() -> None:
+    assert dir(pipeline) == ["__version__", "register", "run"]
+    assert all(hasattr(pipeline, name) for name in dir(pipeline))
 
 
 def test_a_wrong_number_is_never_returned(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from pipeline.errors import PipelineError, UsageError
 from pipeline.storage.memory import ArraySource, Kept
 from pipeline.storage.protocol import Opening
 from pipeline.storage.sources import DTYPES
+from workflows import WORKFLOWS
+from workflows.histogram import HISTOGRAM
 
 BASE = np.random.default_rng(0).integers(0, 100, (40, 50, 6))
 LAYOUTS: dict[str, Any] = {
@@ -65,9 +68,11 @@ def test_jobs_that_write_arrays(tmp_path: Path, layout: str) -> None:
 
 
 @pytest.mark.usefixtures("shared")
-def test_empty_array() -> None:
+def test_empty_array(monkeypatch: pytest.MonkeyPatch) -> None:
     empty = np.zeros((3, 0), np.float32)
     assert pipeline.run("reduce", empty, op="sum").values == {"sum": 0.0}
+    assert pipeline.run("histogram", empty, bins=7).counts.tolist() == np.histogram(empty, 7)[0].tolist()
+    monkeypatch.setitem(WORKFLOWS, "histogram", replace(HISTOGRAM, empty=None))
     with pytest.raises(UsageError, match=r"in memory: expected samples, got an empty array of shape \(3, 0\)"):
         pipeline.run("histogram", empty)
 
@@ -83,7 +88,7 @@ def test_empty_array() -> None:
         (np.zeros(3, "i4"), {"byteorder": "big"}, "expected big endian as --byteorder says, got int32; leave"),
         (np.zeros(3, "i4"), {"offset": 0}, "--offset is for raw files"),
         (np.zeros(3, "i4"), {"scheduler": "tcp://nowhere:1"}, "--scheduler: expected sources that its workers can"),
-        ([1, 2], {}, "expected paths or NumPy arrays, got list; convert it with numpy.asarray"),
+        ([1, 2], {}, "expected paths or NumPy arrays, got list; convert numbers with numpy.asarray"),
     ],
 )  # fmt: skip
 def test_what_cannot_be(array: Any, options: dict[str, Any], message: str) -> None:

@@ -114,9 +114,9 @@ def test_shares_are_rounded_down() -> None:
 
 
 def test_readme_shows_what_the_first_command_prints() -> None:
-    """All but the rates, which depend on the machine."""
+    """All but the times, which depend on the machine."""
     command = re.search(r"-m pipeline (histogram data/ecg.npy .*)\n", TEXT)
-    shown = re.search(r"<!-- panel -->\n```\n(.*?)\nread ", TEXT, re.DOTALL)
+    shown = re.search(r"<!-- panel -->\n```\n(.*?)\nwhole run ", TEXT, re.DOTALL)
     assert command and shown
     printed = CliRunner().invoke(cli, [*command[1].split(), "-q"]).stdout
     assert [line.rstrip() for line in printed.splitlines()][: shown[1].count("\n") + 1] == shown[1].split("\n")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import re
+import statistics
+from pathlib import Path
 from typing import Any
 
 import boost_histogram as bh
@@ -12,7 +14,9 @@ import numpy as np
 import pytest
 import uhi.schema
 
+import pipeline
 from kernels.histogram.binning import MAX_BINS
+from pipeline.errors import UsageError
 from tests.cases.histogram import HUGE
 from workflows import WORKFLOWS
 from workflows.histogram import HISTOGRAM, HistogramOptions, HistogramResult, every_sample_counted_once
@@ -144,6 +148,25 @@ REGULAR = HistogramOptions(bins=8, range=(-1.0, 3.0))
 VARIABLE = HistogramOptions(edges=np.array([-2.5, 0.0, 0.1, 1e9]))
 
 
+@pytest.mark.parametrize("dtype", ["uint8", ">i2", "float16", ">f8"])
+def test_empty_arrays_have_no_samples(tmp_path: Path, dtype: str) -> None:
+    """As in NumPy; a range cannot be found in nothing, where NumPy takes 0 to 1."""
+    path, other = tmp_path / "none.npy", tmp_path / "some.npy"
+    np.save(path, np.zeros((5, 0), dtype))
+    result = pipeline.run("histogram", path, bins=9, range=(-3, 4))
+    counts, edges = np.histogram(np.load(path).astype(np.float64), 9, (-3, 4))
+    assert (result.counts.tolist(), result.edges.tolist(), result.samples) == (counts.tolist(), edges.tolist(), 0)
+    assert pipeline.run("histogram", path, path, edges=np.array([0.0, 1.0, 5.0])).counts.tolist() == [0, 0]
+    with pytest.raises(UsageError, match=r"^--range auto: expected at least one finite sample, got none; give --range"):
+        pipeline.run("histogram", path, range="auto")
+    samples = np.array([3, 4, 4, 7], dtype)
+    np.save(other, samples)
+    for options in ({"range": (0.0, 8.0)}, {"range": "auto"}):
+        found = pipeline.run("histogram", path, other, path, bins=4, **options)
+        ends = None if "auto" in options.values() else (0, 8)
+        assert found.counts.tolist() == np.histogram(samples.astype(np.float64), 4, ends)[0].tolist()
+
+
 def test_finalize_names_the_slots() -> None:
     result = HISTOGRAM.finalize(np.array([1, 2, 3, 4, 5, 6]), VARIABLE)
     assert (result.underflow, result.counts.tolist(), result.overflow, result.nan) == (1, [2, 3, 4], 5, 6)
@@ -162,7 +185,7 @@ def test_uhi_is_what_boost_histogram_reads(options: HistogramOptions) -> None:
     (axis,) = loaded.axes
     assert isinstance(axis, bh.axis.Regular if options.edges is None else bh.axis.Variable)
     assert axis.edges.tolist() == result.edges.tolist()
-    assert document["metadata"] == {"nan": result.nan}
+    assert document["metadata"] == {}  # of several histograms that are added only the first one's is kept
 
 
 def test_uhi_schema_would_object() -> None:
@@ -201,5 +224,38 @@ def test_other_forms_of_the_result() -> None:
     }
     assert [array.tolist() for array in result.steps()] == [arrays["counts"].tolist(), arrays["edges"].tolist()]
     lines = dict(result.lines())
+    assert next(iter(lines)) == "range" and list(lines)[-1] == "first ten counts"
     assert lines["samples"] == f"{sum((10, 11, 2**60 + 1, 13, 14, 15)):,}"
     assert lines["first ten counts"] == str([11, 2**60 + 1, 13])
+
+
+def lines_of(counts: list[int], edges: list[float], underflow: int = 0, overflow: int = 0) -> dict[str, str]:
+    result = HistogramResult(np.array(counts), np.array(edges), underflow, overflow, nan=3, regular=False)
+    return dict(result.lines())
+
+
+def test_samples_outside_are_told_where_they_are_many() -> None:
+    """More than one in a hundred of all, NaN included; NaN itself lies nowhere."""
+    assert "outside" not in lines_of([896], [0.0, 1.0], 4, 5) | lines_of([0], [0.0, 1.0])
+    advice = "--range auto includes all that are finite"
+    assert lines_of([887], [0.0, 1.0], 5, 5)["outside"] == f"10 samples (1.11 %); {advice}"
+    assert lines_of([1], [0.0, 1.0], 0, 10**9)["outside"] == f"1,000,000,000 samples (99.9 %); {advice}"
+
+
+def test_moments_are_those_of_the_middles_of_bins() -> None:
+    lines = lines_of([2, 0, 5], [-1.0, 0.0, 10.0, 11.5], overflow=1000)
+    middles = [-0.5] * 2 + [10.75] * 5
+    assert (
+        lines["mean"] == f"{statistics.fmean(middles):.6g}, from counts and bin centres, of the samples in bins alone"
+    )
+    assert lines["spread"] == f"{statistics.pstdev(middles):.6g}, standard deviation from counts and bin centres"
+    assert lines["mode"] == "[10, 11.5], 5 samples"
+    edges = np.array([-1.0, 0.0, 10.0, 11.5])
+    whole = dict(HistogramResult(np.array([2, 0, 5]), edges, underflow=0, overflow=0, nan=0, regular=False).lines())
+    assert whole["mean"] == f"{statistics.fmean(middles):.6g}, from counts and bin centres; exact: reduce --op mean,std"
+    assert lines_of([5, 5], [0.0, 1.0, 2.0])["mode"] == "[0, 1), 5 samples"  # the first of equals
+    assert lines_of([0, 7], [0.0, 1.0, 2.0])["spread"].startswith("0, ")
+    nothing = lines_of([0, 0], [0.0, 1.0, 2.0], underflow=5)
+    assert {nothing[name] for name in ("mean", "mode", "spread")} == {"none, no sample lies in a bin"}
+    widest = lines_of([1, 1], [-1.7e308, 0.0, 1.7e308])
+    assert widest["mean"].startswith("0, ") and widest["spread"].startswith("8.5e+307, ")

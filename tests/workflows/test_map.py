@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import operator
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from pipeline.storage.sources import open_source
 from workflows.map import MAP, MapOptions
 from workflows.regions import Bounds, Spec, all_of
 
+PAGE = Path(__file__).parents[2] / "docs" / "map.md"
 ON_CPU = Placement(device="cpu")
 INTEGERS = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
 FLOATS = ("float16", "float32", "float64")
@@ -224,3 +226,23 @@ def test_errors_are_located_in_the_whole_array() -> None:
     checked = MAP.check(read, elements, region, specs, options, np.random.default_rng())
     assert checked.details == ("element (6, 5): expected 190.0, got 191.0",)
     assert (checked.elements, checked.escape) == (54, 0.0)
+
+
+def test_examples_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The blocks of Python run as they stand, and each of their claims is one of NumPy, but for NaN and zeros."""
+    blocks = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    monkeypatch.chdir(tmp_path)
+    for block in blocks:
+        exec(compile(block, str(PAGE), "exec"), {})
+    assert "".join(blocks).count("assert") >= 7
+
+
+def test_promotion_that_the_page_shows() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    shown = re.findall(r"(\w+) and (\w+) give (\w+)", text)
+    assert len(shown) == 3
+    for first, second, result in shown:
+        assert np.promote_types(first, second).name == result
+    (a, b, c) = re.findall(r"\(([\d, ]+)\) and \(([\d, ]+)\) give \(([\d, ]+)\)", text)[0]
+    shapes = [tuple(int(word) for word in shape.split(",") if word) for shape in (a, b, c)]
+    assert np.broadcast_shapes(*shapes[:2]) == shapes[2]

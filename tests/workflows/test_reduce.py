@@ -25,6 +25,8 @@ from pipeline.errors import VerificationError
 from pipeline.settings import Settings
 from pipeline.storage.sources import open_source
 from tests.cases.reduce import DTYPES, case
+from workflows import WORKFLOWS
+from workflows.histogram import HISTOGRAM
 from workflows.reduce import OPERATIONS, REDUCE, ReduceOptions
 
 pytestmark = pytest.mark.usefixtures("shared")
@@ -166,10 +168,13 @@ def test_empty_array(tmp_path: Path, dtype: str, shape: tuple[int, ...]) -> None
     assert pipeline.run("reduce", tmp_path / "a.npy", op="sum,count").values == {"sum": array.sum(), "count": 0}
 
 
-def test_empty_array_beside_others_and_with_jobs_that_refuse_it(tmp_path: Path) -> None:
+def test_empty_array_beside_others_and_with_jobs_that_refuse_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     np.save(tmp_path / "a.npy", np.zeros(0, np.int32))
     np.save(tmp_path / "b.npy", np.array([3, 4], np.int32))
     paths = [str(tmp_path / "a.npy"), str(tmp_path / "b.npy")]
     assert reduced(*paths, "--op", "sum,argmax")["argmax"] == 1
+    monkeypatch.setitem(WORKFLOWS, "histogram", replace(HISTOGRAM, empty=None))
     done = CliRunner().invoke(cli, ["reduce", *paths, "--also", "histogram"])
     assert done.exit_code == 2 and "a.npy: expected samples, got an empty array of shape (0,)" in done.stderr

@@ -18,6 +18,7 @@ from pipeline.cluster.placement import Placement
 from pipeline.engine.array import run_array
 from pipeline.engine.outcome import Outcome
 from pipeline.errors import UsageError
+from pipeline.report.panel import to_json
 from pipeline.settings import Settings
 from pipeline.storage.sources import open_source
 from workflows.array_job import Checked
@@ -69,9 +70,29 @@ def test_result_is_that_of_numpy(
     stored = array.astype(array.dtype.newbyteorder(">" if big else "<"), order="F" if fortran else "C")
     outcome = transposed(tmp_path, stored, suffix=suffix, chunk_bytes=chunk_bytes, verify="full")
     got = outcome.result.array
-    assert got.dtype == array.dtype.newbyteorder("<")
-    assert bits(np.asarray(got)) == bits(np.transpose(array))
+    assert got.dtype == stored.dtype
+    assert bits(np.asarray(got)) == bits(np.transpose(stored))
     assert outcome.verdict.checked == outcome.verdict.samples == array.size
+
+
+@pytest.mark.usefixtures("shared")
+@pytest.mark.parametrize("suffix", ["npy", "raw"])
+def test_byte_order_is_kept(tmp_path: Path, suffix: str) -> None:
+    """Every byte of the file is one of the input's, also of an array in memory, and the result says so."""
+    array = random_bits((5, 3), ">f4")
+    outcomes = [transposed(tmp_path, array, suffix=suffix)]
+    of_file = (tmp_path / f"out.{suffix}").read_bytes()
+    source = open_source((array,), samples=False)
+    outcomes.append(run_array(TRANSPOSE, OPTIONS, [source], str(tmp_path / f"out.{suffix}"), Settings(ON_CPU)))
+    assert (tmp_path / f"out.{suffix}").read_bytes() == of_file
+    if suffix == "npy":
+        assert np.load(tmp_path / "out.npy").dtype.str == ">f4"
+        of_file = of_file[-array.nbytes :]
+    assert of_file == array.T.tobytes()
+    for outcome in outcomes:
+        assert (outcome.result.array.dtype.str, outcome.result.array.tobytes()) == (">f4", array.T.tobytes())
+        assert outcome.result.to_json()["byteorder"] == to_json(outcome)["input"][0]["byteorder"] == "big"
+        assert outcome.result.lines()[0][1].endswith("(float32 3×5, big endian)")
 
 
 @pytest.mark.usefixtures("shared")

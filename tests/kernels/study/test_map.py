@@ -17,7 +17,7 @@ from kernels.map import gpu
 from kernels.map.gpu import KERNEL_TYPES, OPERATIONS
 from kernels.map.reference import elementwise_reference
 from kernels.study.map import COURSE_TYPES, INSTANCES, VARIANTS
-from pipeline.study.instances import kernels_of
+from tests.cases.global_functions import kernels_of
 from tests.cases.sizes import sizes
 from tests.emulator.array import DeviceArray, to_device
 from tests.emulator.launches import Launch, fill_memory, recorded

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from kernels.common import device, nvrtc
 from kernels.study.matmul import C_TYPES, INSTANCES, SOURCE, VARIANTS
-from pipeline.study.instances import kernels_of
+from tests.cases.global_functions import kernels_of
 from tests.emulator.launches import H200, Launch, recorded
 from tests.kernels.common import machine_code
 

@@ -29,7 +29,7 @@ from kernels.study.reduce import (
     sum_bound,
     sum_reference,
 )
-from pipeline.study.instances import kernels_of
+from tests.cases.global_functions import kernels_of
 from tests.cases.sizes import ON_GPU, sizes
 from tests.emulator.array import to_device
 from tests.emulator.launches import Launch, fill_memory, recorded

@@ -15,7 +15,7 @@ from kernels.common import nvrtc
 from kernels.study.transpose import INSTANCES, TILES, VARIANTS
 from kernels.transpose import gpu, unaligned
 from kernels.transpose.gpu import DTYPES, transpose_reference
-from pipeline.study.instances import kernels_of
+from tests.cases.global_functions import kernels_of
 from tests.cases.sizes import sizes
 from tests.emulator.array import to_device
 from tests.emulator.launches import Launch, fill_memory, recorded

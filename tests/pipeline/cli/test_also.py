@@ -80,8 +80,9 @@ def test_each_writes_its_own_file(call: Call, tmp_path: Path) -> None:
         (["--also", "reduce other.bin"], "--also reduce: Got unexpected extra argument (other.bin)"),
         (["--also", "reduce --verify off"], "--also reduce: No such option"),
         (["--also", "histogram --bins 0"], "--also histogram: --bins: expected 1 to 1048576, got 0"),
-        (["--also", "reduce -o a.txt"], "a.txt: expected an output ending in .json"),
-        (["--also", "reduce -o data.bin/a.json"], "expected an existing folder"),
+        (["--also", "reduce -o a.txt"], "error: --also reduce: a.txt: expected an output ending in .json"),
+        (["--also", "reduce -o data.bin/a.json"], "error: --also reduce: data.bin/a.json: expected an existing folder"),
+        (["-o", "a.txt", "--also", "reduce"], "error: a.txt: expected an output ending in .json"),
         (["-o", "a.json", "--also", "reduce -o a.json"], "expected another output for every job, got a.json, a.json"),
     ],
 )

@@ -68,7 +68,7 @@ def files(tmp_path: Path) -> None:
 BAD = [
     # (arguments, status, text of the line)
     ("missing.bin", 2, "/missing.bin: expected a file of samples, found none there"),
-    ("empty.bin", 2, "/empty.bin: expected samples, got an empty file"),
+    ("empty.bin", 2, "/empty.bin: expected samples, got an empty file, as a failed recording or copy leaves it; leave"),
     ("folder", 2, "/folder: expected a file of samples, got a directory"),
     ("fifo", 2, "/fifo: expected a file of samples, got no regular file"),
     ("run-*.bin", 2, "run-*.bin: expected at least one file to match, got none"),
@@ -149,8 +149,8 @@ def test_bad_input(
         ("data.bin --dtype int33", 2, "dtype: expected one of "),
         ("data.bin --distribution flat", 2, "distribution: expected one of "),
         ("data.bin --seed -1", 2, "seed: expected 0 to 2**64 - 1, got -1"),
-        ("no/data.bin", 1, "no/data.bin: expected a file in an existing folder"),
-        (".", 1, "expected a regular file or none"),
+        ("no/data.bin", 2, "no/data.bin: expected an existing folder for the output, found none at "),
+        (".", 2, ".: expected a file name for the output, got a directory"),
         ("", 2, "Missing argument 'FILE'"),
     ],
 )

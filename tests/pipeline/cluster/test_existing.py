@@ -20,7 +20,7 @@ from distributed import Client, LocalCluster
 import pipeline.cluster.existing
 import pipeline.engine.aggregate
 from pipeline.cluster.placement import Placement, open_workers
-from pipeline.cluster.workers import Workers
+from pipeline.cluster.workers import Workers, known_workers
 from pipeline.engine.aggregate import run
 from pipeline.engine.outcome import Outcome
 from pipeline.errors import PipelineError, UsageError
@@ -64,11 +64,11 @@ def scheduler(folder: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
 @contextmanager
 def worker(file: str, *more: str) -> Iterator[subprocess.Popen[bytes]]:
     with Client(scheduler_file=file, set_as_default=False) as client:
-        workers = len(client.scheduler_info(n_workers=-1)["workers"])
+        workers = len(known_workers(client, ""))
         with started("worker", *WORKER, *more, "--scheduler-file", file) as process:
-            until(lambda: len(client.scheduler_info(n_workers=-1)["workers"]) == workers + 1)
+            until(lambda: len(known_workers(client, "")) == workers + 1)
             yield process
-        until(lambda: len(client.scheduler_info(n_workers=-1)["workers"]) == workers)
+        until(lambda: len(known_workers(client, "")) == workers)
 
 
 @pytest.fixture(scope="module")
@@ -251,9 +251,21 @@ class StubClient:
     def run(self, function: Any) -> dict[str, int]:
         return self.gpus
 
-    def scheduler_info(self, n_workers: int) -> Any:
+    scheduler = property(lambda self: self)
+
+    def sync(self, function: Any, n_workers: int, callback_timeout: float) -> Any:
+        return function(n_workers)
+
+    def identity(self, n_workers: int) -> Any:
         resources = {name: {"GPU": 1.0} if name in self.declared else {} for name in self.gpus}
         return {"workers": {name: {"nthreads": 4, "resources": resources[name]} for name in self.gpus}}
+
+
+def test_workers_that_leave_after_they_answered_are_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = StubClient({"a": 0}, "")
+    monkeypatch.setattr(client, "identity", lambda n_workers: {"workers": {}})
+    with pytest.raises(PipelineError, match=r"^scheduler there: expected its workers to stay, got none"):
+        pipeline.cluster.existing._inspect(client, "there", "auto")
 
 
 @pytest.mark.parametrize(

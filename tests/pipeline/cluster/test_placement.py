@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import socket
@@ -16,14 +17,17 @@ import numpy as np
 import psutil
 import pytest
 from click.testing import CliRunner
+from distributed import Client
 
 import pipeline.cluster.placement
 import pipeline.threads
 from pipeline.cli.main import cli
 from pipeline.cluster.placement import Placement, _processes, open_workers
-from pipeline.cluster.workers import Workers
+from pipeline.cluster.workers import Workers, known_workers
+from pipeline.engine.array import COPIES, _most_bytes
 from pipeline.errors import PipelineError, UsageError
 from pipeline.gpu.devices import Devices, Gpu
+from pipeline.settings import Settings
 
 GPU = Gpu(0, "planted", "GPU-0", 2**37, 2**37)
 NO_GPU = Devices((), None, None, "no NVIDIA driver is loaded")
@@ -46,7 +50,7 @@ def page(address: str) -> str:
 def test_no_port_is_opened(before: set[tuple[str, int]]) -> None:
     with open_workers(Placement(device="cpu"), 0) as workers:
         assert listening(psutil.Process()) == before
-        assert all(address.startswith("inproc://") for address in workers.client.scheduler_info()["workers"])
+        assert all(address.startswith("inproc://") for address in known_workers(workers.client, ""))
         assert workers.dashboard is None
         assert workers.client.submit(sum, [1, 2]).result() == 3
 
@@ -190,7 +194,12 @@ class StubClient:
     def __init__(self, **resources: dict[str, float]) -> None:
         self.info = {name: {"nthreads": 3, "resources": declared} for name, declared in resources.items()}
 
-    def scheduler_info(self, n_workers: int) -> Any:
+    scheduler = property(lambda self: self)
+
+    def sync(self, function: Any, n_workers: int, callback_timeout: float) -> Any:
+        return function(n_workers)
+
+    def identity(self, n_workers: int) -> Any:
         return {"workers": self.info if n_workers == -1 else {}}
 
 
@@ -201,6 +210,36 @@ class StubClient:
 def test_workers_left(resources: dict[str, float], addresses: Any, left: int) -> None:
     client = StubClient(a={}, b={"GPU": 1.0}, c={"GPU": 1.0})
     assert Workers(client, "gpu", 1, 1, addresses, resources, "", None).left() == left
+
+
+def test_workers_are_counted_by_the_scheduler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not by the client, whose timer forgets them every two seconds: here whenever it is asked."""
+    update = Client._update_scheduler_info
+
+    async def forgetful(self: Any, n_workers: int = 0) -> None:
+        await update(self, n_workers=0)
+
+    monkeypatch.setattr(Client, "_update_scheduler_info", forgetful)
+    with open_workers(Placement(device="cpu"), 0) as workers:
+        assert workers.client.scheduler_info()["workers"] == {}
+        assert workers.computing == workers.threads >= 2
+        assert workers.left() == 1
+        settings = Settings(memory_limit=2**20)
+        assert _most_bytes(workers, settings) == 2**20 / (workers.threads * COPIES)
+
+
+def test_scheduler_has_a_time_limit_to_count_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Silent:
+        async def identity(self, n_workers: int) -> Any:
+            await asyncio.sleep(60)
+
+    with open_workers(Placement(device="cpu"), 0) as workers:
+        monkeypatch.setattr("pipeline.cluster.workers.ANSWER_SECONDS", 0.1)
+        with monkeypatch.context() as patch, pytest.raises(PipelineError) as caught:
+            patch.setattr(workers.client, "scheduler", Silent())
+            workers.left()
+    assert str(caught.value).startswith("this process, ") and caught.value.exit_code == 1
+    assert ": expected an answer of the scheduler within 0.1 s, got " in str(caught.value)
 
 
 def test_cluster_without_workers_is_refused() -> None:

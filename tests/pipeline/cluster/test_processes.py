@@ -27,7 +27,7 @@ import pipeline.cluster.processes
 import pipeline.engine.run_loop
 import pipeline.gpu.transfer
 from pipeline.cluster.placement import Placement, open_workers
-from pipeline.cluster.workers import Workers
+from pipeline.cluster.workers import Workers, known_workers
 from pipeline.engine.aggregate import run
 from pipeline.engine.outcome import Outcome
 from pipeline.errors import PipelineError
@@ -121,7 +121,7 @@ def assert_private(workers: Workers) -> None:
     """Nobody without its certificates joins the cluster, and everything listens on loopback."""
     assert hosts() == {"127.0.0.1"}
     scheduler = workers.client.scheduler_info()["address"]
-    addresses = [scheduler, *workers.client.scheduler_info(n_workers=-1)["workers"]]
+    addresses = [scheduler, *known_workers(workers.client, "")]
     assert len(addresses) == 3
     assert all(address.startswith("tls://127.0.0.1:") for address in addresses)
     for address, security in ((scheduler.replace("tls:", "tcp:"), None), (scheduler, Security.temporary())):
@@ -152,7 +152,7 @@ def test_several_processes(path: str, placement: Placement, capfd: pytest.Captur
         base = workers.client.dashboard_link.removesuffix("status")
         assert base.startswith("http://127.0.0.1:")
         statuses.update({page: http_status(base + page) for page in ("status", "info/main/workers.html", "metrics")})
-        for worker in workers.client.scheduler_info(n_workers=-1)["workers"].values():
+        for worker in known_workers(workers.client, "").values():
             address = f"http://127.0.0.1:{worker['services']['dashboard']}/health"
             statuses[address] = http_status(address)
 
@@ -183,7 +183,7 @@ def test_one_process_per_gpu(
 
     def announce(workers: Workers) -> None:
         assert_private(workers)
-        info = workers.client.scheduler_info(n_workers=-1)["workers"]
+        info = known_workers(workers.client, "")
         assert [worker["resources"]["GPU"] for worker in info.values()] == [1, 1]
         assert all(worker["nthreads"] >= 2 for worker in info.values())
         visible = workers.client.run(environment, "CUDA_VISIBLE_DEVICES")

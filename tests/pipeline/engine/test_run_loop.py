@@ -10,7 +10,7 @@ import dask
 import pytest
 from distributed import Client, LocalCluster, get_worker
 
-from pipeline.cluster.workers import Workers
+from pipeline.cluster.workers import Workers, known_workers
 from pipeline.engine.run_loop import Run, Work
 from pipeline.settings import Settings
 from pipeline.timeline import Timeline
@@ -66,7 +66,7 @@ def one_pass(workers: Workers, places: dict[int, str]) -> dict[int, Result]:
 
 def test_second_pass_runs_where_the_blocks_are(two_workers: Workers) -> None:
     """Two of three items, which Dask would otherwise distribute evenly."""
-    first, second = two_workers.client.scheduler_info(n_workers=-1)["workers"]
+    first, second = known_workers(two_workers.client, "")
     places = {item: second if item % 3 else first for item in range(20)}
     assert not any(result.kept for result in one_pass(two_workers, places).values())
     again = one_pass(two_workers, places)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import statistics
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +27,9 @@ from workflows.reduce import REDUCE
 COUNTS = np.arange(1000, 1064)
 
 
-def outcome_of(verdict: Verdict, files: int = 1, passes: int = 1, **stages: float) -> Outcome:
-    """A run over 1000 int32 samples in each file, with these seconds in its stages."""
-    source = Files(tuple(SourceFile(f"/{n}.bin", 0, 4000, 4000, 0) for n in range(files)), np.dtype("int32"))
+def outcome_of(verdict: Verdict, files: int = 1, passes: int = 1, nbytes: int = 4000, **stages: float) -> Outcome:
+    """A run over 1000 int32 samples in each file, or as if they had more bytes, with these seconds in its stages."""
+    source = Files(tuple(SourceFile(f"/{n}.bin", 0, nbytes, nbytes, 0) for n in range(files)), np.dtype("int32"))
     options = HistogramOptions(bins=64, range=(-1.5, 64.0))
     result = HistogramResult(COUNTS, options.all_edges, underflow=1234567, overflow=8, nan=9, regular=True)
     spent = Stages(
@@ -105,27 +106,44 @@ def test_verdict_never_rounds_up_to_all() -> None:
 
 
 def test_panel() -> None:
-    lines = panel(outcome_of(FULL, read=0.001, kernel=0.004, verify=0.0001))
+    lines = panel(outcome_of(FULL, nbytes=10**8, read=0.1, kernel=0.4, verify=0.01))
     assert lines[:2] == ["histogram of /0.bin (int32)", "─" * len("histogram of /0.bin (int32)")]
-    assert lines[2:8] == [
+    centres = np.repeat(np.linspace(-1.5, 64, 129)[1::2], COUNTS)  # every sample in the middle of its bin
+    assert lines[2:11] == [
+        "range             [-1.5, 64], bins: 64",
+        "outside           1,234,575 samples (94.9 %); --range auto includes all that are finite",
+        f"mean              {statistics.fmean(centres):.6g}, from counts and bin centres, of the samples in bins alone",
+        "mode              [62.9766, 64], 1,063 samples",
+        f"spread            {statistics.pstdev(centres):.6g}, standard deviation from counts and bin centres",
         f"samples           {COUNTS.sum() + 1234567 + 17:,}",
-        "first ten counts  [1000, 1001, 1002, 1003, 1004, 1005, 1006, 1007, 1008, 1009]",
-        "bins              64 over [-1.5, 64]",
         "underflow         1,234,567",
         "overflow          8",
         "NaN               9",
     ]
-    assert lines[8:14] == ["", *sketch(COUNTS)]
-    assert lines[14] == "-1.5" + "64".rjust(SKETCH_COLUMNS - 4)
-    assert lines[15:] == [
+    assert lines[11] == "first ten counts  [1000, 1001, 1002, 1003, 1004, 1005, 1006, 1007, 1008, 1009]"
+    assert lines[12:18] == ["", *sketch(COUNTS)]
+    assert lines[18] == "-1.5" + "64".rjust(SKETCH_COLUMNS - 4)
+    assert lines[19:] == [
         "",
-        "read              0.004 GB/s",
-        "kernel            0.002 GB/s  ← bound the run",
-        "verify            0.04 GB/s",
-        "whole run         8e-06 GB/s, 0.50 s after 0.25 s of start-up, on this process, 2 threads",
+        "read              1 GB/s",
+        "kernel            0.5 GB/s  ← bound the run",
+        "verify            10 GB/s",
+        "whole run         0.2 GB/s, 0.50 s after 0.25 s of start-up, on this process, 2 threads",
         "",
         f"verdict           {verdict_line(FULL)}",
     ]
+
+
+def test_no_rates_of_little_input() -> None:
+    """One byte less, however many are read again: the stages and the rate of the whole run are missing."""
+    much, little = (
+        panel(outcome_of(FULL, nbytes=nbytes, passes=2, read=0.1, kernel=0.4)) for nbytes in (10**8, 10**8 - 4)
+    )
+    assert [line.split()[0] for line in much if line not in little] == ["read", "kernel", "whole"]
+    assert [line for line in little if line not in much] == [
+        "whole run         0.50 s after 0.25 s of start-up, on this process, 2 threads"
+    ]
+    assert to_json(outcome_of(FULL, read=0.1))["performance"]["bytes_per_second"] == 8000
 
 
 def test_axis_of_few_bins() -> None:
@@ -134,7 +152,7 @@ def test_axis_of_few_bins() -> None:
     for edges, line in (([0.0, 1.0], "0 1"), ([0.0, *range(1, 9)], "0      8"), ([-2.5, 0.0, 1e9], "-2.5 1e+09")):
         counts = np.ones(len(edges) - 1, np.int64)
         result = HistogramResult(counts, np.array(edges), underflow=0, overflow=0, nan=0, regular=False)
-        assert panel(dataclasses.replace(outcome, result=result))[14] == line
+        assert line in panel(dataclasses.replace(outcome, result=result))
 
 
 def test_panel_of_several_files() -> None:
@@ -159,10 +177,10 @@ def test_rates() -> None:
 
 
 def test_how_bytes_went_to_the_device_is_told() -> None:
-    outcome = outcome_of(OFF, **{"read+copy": 0.5, "kernel": 0.1})
+    outcome = outcome_of(OFF, nbytes=10**8, **{"read+copy": 0.5, "kernel": 0.1})
     outcome.stages.transfer_paths.add("through pinned memory")
     (line,) = [line for line in panel(outcome) if line.startswith("read+copy")]
-    assert line.endswith(" 8e-06 GB/s through pinned memory  ← bound the run")
+    assert line.endswith(" 0.2 GB/s through pinned memory  ← bound the run")
     assert to_json(outcome)["environment"]["transfers"] == ["through pinned memory"]
 
 
@@ -178,7 +196,8 @@ def test_rate_of_verification_is_of_what_was_checked() -> None:
 def test_no_rate_of_what_was_not_verified() -> None:
     outcome = outcome_of(OFF, read=1.0, verify=2.0)
     assert stages_of(outcome) == ({"read": {"busy_seconds": 1.0, "bytes_per_second": 4000.0}}, "read")
-    assert not [line for line in panel(outcome) if line.startswith("verify")]
+    large = outcome_of(OFF, nbytes=10**8, read=1.0, verify=2.0)
+    assert [line.split()[0] for line in panel(large) if "GB/s" in line] == ["read", "whole"]
 
 
 def test_json_is_plain() -> None:

@@ -191,13 +191,13 @@ def test_wrong_argument(tmp_path: Path, argument: str, value: Any, expected: str
 
 
 def test_missing_folder(tmp_path: Path) -> None:
-    with pytest.raises(PipelineError, match="existing folder, got no folder"):
+    with pytest.raises(UsageError, match=r"expected an existing folder for the output, found none at .*/missing;"):
         generate(tmp_path / "missing" / "samples.bin", 1)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_not_a_regular_file(tmp_path: Path) -> None:
-    with pytest.raises(PipelineError, match="expected a regular file or none"):
+    with pytest.raises(UsageError, match="expected a file name for the output, got a directory"):
         generate(tmp_path, 1)
     with pytest.raises(PipelineError, match="expected a regular file or none"):
         generate("/dev/null", 1)

@@ -15,7 +15,8 @@ from pipeline.cli import study
 from pipeline.errors import PipelineError, UsageError
 from pipeline.study import inspection
 from pipeline.study.inspection import count, find_tools
-from pipeline.study.instances import choose, declared, kernels_of, targets
+from pipeline.study.instances import choose, declared, targets
+from tests.cases.global_functions import kernels_of
 from workflows.study.registry import STUDIES
 
 COPIES = ("histogram_shift<int, 1, 1>", "histogram_shift<int, 8, 1>")
@@ -103,6 +104,13 @@ def test_every_kernel_of_every_source_is_shown() -> None:
             assert len(kernels) == len(re.findall(r"^[^/\n]*\b__global__\b", texts, re.MULTILINE)) > 0, source
             shown = {choice.instance.partition("<")[0] for choice in choose(target) if choice.source == source}
             assert shown == set(kernels), source
+
+
+def test_help_names_every_target() -> None:
+    text = " ".join(inspect("--help")[1].split())
+    for target in targets():
+        assert re.search(rf"\b{target}\b", text) or (target.startswith("study/") and target[6:] in STUDIES), target
+    assert "study/JOB" in text
 
 
 @pytest.mark.parametrize("job", STUDIES)
