@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kernels.common.tiles import pool
 from kernels.matmul.check_floats import FloatCheck
 from kernels.matmul.check_integers import ESCAPE, wrong_integers
 from kernels.matmul.formats import FORMATS, result_dtype
@@ -46,20 +47,28 @@ def _slabs(read: Read, region: Bounds, factors: Matrices, dtype: np.dtype[Any]) 
     _, rows, columns = factors.parts(region)
     step = max(1, HELD // (rows[1] - rows[0] + columns[1] - columns[0]))
 
+    def load(first: int) -> tuple[Array, Array]:
+        bounds = factors.needs(region, (first, min(first + step, factors.inner)))
+        blocks = [read(number, bounds[number]) for number in (0, 1)]
+        if dtype.kind == "f":
+            blocks = [block.astype(dtype, copy=False) for block in blocks]
+        return factors.as_matrices(blocks)
+
+    starts = range(0, max(1, factors.inner), step)
     kept: list[tuple[Array, Array]] = []
 
     def slabs() -> Iterator[tuple[Array, Array]]:
         if kept:
             yield kept[0]
             return
-        for first in range(0, max(1, factors.inner), step):
-            bounds = factors.needs(region, (first, min(first + step, factors.inner)))
-            blocks = [read(number, bounds[number]) for number in (0, 1)]
-            if dtype.kind == "f":
-                blocks = [block.astype(dtype, copy=False) for block in blocks]
-            part = factors.as_matrices(blocks)
-            if step >= factors.inner:
-                kept.append(part)
+        if len(starts) == 1:
+            kept.append(load(0))
+            yield kept[0]
+            return
+        following = pool().submit(load, starts[0])
+        for start in starts[1:]:
+            part, following = following.result(), pool().submit(load, start)  # is read while the check computes
             yield part
+        yield following.result()
 
     return slabs

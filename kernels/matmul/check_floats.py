@@ -8,20 +8,21 @@ one. docs/verification.md derives the bounds.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from math import ceil, log2
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kernels.common.tiles import HEIGHT, on_tiles, tiles
 from kernels.matmul.formats import Format
 from kernels.matmul.reference import Slabs, of_batch, wrong_elements
 
 ESCAPE = 2.0**-20  # probability that wrong elements of a row escape all rounds, at most
 # Columns in a group: fewer let smaller errors be found, and take longer.
-GROUP = {"float16": 16, "float32": 256, "float64": 64}
-MOST_GROUPS = 64  # products with more columns have larger groups
+GROUP = {"float16": 16, "float32": 1024, "float64": 64}
+MOST_GROUPS = {"float16": 64, "float32": 8, "float64": 64}  # products with more columns have larger groups
 # Products of float16 are checked element by element up to this many multiplications: their roundings are so large that
 # a few elements in a group hide one that was set to zero.
 SINGLY = 2**36
@@ -34,8 +35,7 @@ LEAST_EXPONENT = -500
 # UNDERFLOW exceeds the sum of all underflows of the check; UPWARDS covers the rounding of the bound itself.
 UNDERFLOW, UPWARDS = 2.0**-1000, 1 + 2.0**-20
 # What the check's own rounding may amount to, beside the elements of a row, before it is bounded more closely.
-LOOSE = {"float16": 2.0**-7, "float32": 2.0**-14, "float64": 2.0**-32}
-HEIGHT = 256  # rows of a matrix at a time: temporaries stay in the cache
+LOOSE = {"float16": 2.0**-7, "float32": 2.0**-12, "float64": 2.0**-32}
 HELD = 2**24  # elements that are examined at a time
 EXAMINED, EXAMINED_PRODUCTS = 64, 2**18  # elements recomputed in exact integers; their multiplications, at most
 BUDGET, SHARE = 2**33, 8  # multiplications to examine elements: this many, or that fraction of the product's
@@ -64,13 +64,19 @@ class Lines:
 
     def measure(self, block: Array) -> None:
         """Take the next part into account."""
+        parts = on_tiles(lambda part: self._measured(block[..., part, :]), _tiles(block.shape[:-2], block.shape[-2]))
+        together: Any = np.concatenate if self.axis == -1 else np.maximum.reduce
+        largest, nonfinite = (together(some, axis=-2 if self.axis == -1 else 0) for some in zip(*parts, strict=True))
+        self.nonfinite = self.nonfinite | nonfinite
+        self.largest = np.maximum(self.largest, largest)
+
+    def _measured(self, block: Array) -> tuple[Array, Array]:
         most, least = (of(self.axis, keepdims=True, initial=0) for of in (block.max, block.min))
         largest = np.maximum(most, -least)
         finite = np.isfinite(largest)
         if not finite.all():
             largest = np.max(np.abs(block), self.axis, keepdims=True, initial=0, where=np.isfinite(block))
-        self.nonfinite = self.nonfinite | ~finite
-        self.largest = np.maximum(self.largest, largest)
+        return largest, ~finite
 
     @property
     def exponents(self) -> Array:
@@ -149,7 +155,9 @@ class FloatCheck:
             overflowed &= ~(self.rows.nonfinite | self.columns.nonfinite)
         self.overflowed_rows = overflowed.any(-1, keepdims=True) & ~self.rows.nonfinite
         self.undetected = 0.0
-        self.signs, self.group, self.escape = random_signs(product.shape[-1], GROUP[format.dtype], random)
+        self.signs, self.group, self.escape = random_signs(
+            product.shape[-1], GROUP[format.dtype], MOST_GROUPS[format.dtype], random
+        )
         self.singly = PRODUCTS * self.signs.shape[-1] >= product.shape[-1] or (
             format.dtype == "float16" and products <= SINGLY
         )
@@ -191,21 +199,30 @@ class FloatCheck:
         of_sums: Any = 0.0  # squares of B r, added up
         of_columns: Any = 0.0  # likewise of B
         for a, b in self.slabs():
-            b = self.columns.rounded(b, None, slice(None))
-            signed = b @ self.signs
+            signed, squares = self._signed(b)
             of_sums = of_sums + _squares(signed, -2)
-            of_columns = of_columns + _squares(b, -2)
-            for part in _tiles(batch, rows):
+            of_columns = of_columns + squares
+
+            def add(part: slice, a: Array = a, signed: Array = signed) -> None:
                 tile = self.rows.rounded(a, None, part)
                 _add_product(sums[..., part, :], tile, signed)
                 norms[..., part, :] += _squares(tile, -1)
-        bound, self.sizes = np.empty_like(sums), np.empty_like(norms)
-        for part in _tiles(batch, rows):
+
+            on_tiles(add, _tiles(batch, rows))
+        bound, self.sizes = np.zeros_like(sums), np.empty_like(norms)
+        unit = 2.0**-self.format.precision + _gamma(self.group)
+        by_norm = unit * np.sqrt(self.group)  # of a row of C, by Cauchy and Schwarz
+
+        def compare(part: slice) -> None:
             tile = self._scaled_product(None, part, slice(None))
             sums[..., part, :] -= tile @ self.signs
             self.sizes[..., part, :] = _sizes(tile, self.columns.scales)
-            np.matmul(np.abs(tile, out=tile), ones, out=bound[..., part, :])
-        bound *= 2.0**-self.format.precision + _gamma(self.group)
+            if by_norm * np.sqrt(columns) < LOOSE[self.format.dtype]:
+                bound[..., part, :] = by_norm * np.sqrt(_squares(tile, -1))
+            else:
+                np.matmul(np.abs(tile, out=tile), unit * ones, out=bound[..., part, :])
+
+        on_tiles(compare, _tiles(batch, rows))
         subnormal = np.ldexp(1.0, -self.columns.scales) @ ones  # results that are subnormal, rounded
         bound += np.ldexp(subnormal, self.format.least - 1 - self.rows.scales)
         bound += columns * UNDERFLOW * (self.inner + 1)
@@ -217,6 +234,17 @@ class FloatCheck:
             which = np.flatnonzero(loose[*place])
             own[*place, which] = self._own_bound(tuple(place), which)
         return np.abs(sums, out=sums), (bound + own) * UPWARDS
+
+    def _signed(self, b: Array) -> tuple[Array, Array]:
+        """B r for rows of B, and the sums of squares of these rows, by column."""
+        signed = np.empty((*b.shape[:-1], self.signs.shape[-1]))
+
+        def add(part: slice) -> Array:
+            tile = self.columns.rounded(b[..., part, :], None, slice(None))
+            np.matmul(tile, self.signs, out=signed[..., part, :])
+            return _squares(tile, -2)
+
+        return signed, sum(on_tiles(add, _tiles(b.shape[:-2], b.shape[-2], INNER)), np.zeros(1))
 
     def _own_bound(self, batch: Batch, rows: Any) -> Array:
         """The error of A (B r) for some rows, from the magnitudes of all terms."""
@@ -309,51 +337,81 @@ class FloatCheck:
             dtype = np.float32
         shape = self.columns.some(self.rows.some(self.product, batch, rows), None, columns).shape
         product, norms = np.zeros(shape, dtype), [np.zeros(1), np.zeros(1)]
+        parts = _tiles(shape[:-2], shape[-2])
         for a, b in self.slabs():
             a = self.rows.rounded(a, batch, rows).astype(dtype, copy=False)
             b = self.columns.rounded(b, batch, columns).astype(dtype, copy=False)
             norms = [norms[0] + _squares(a, -1), norms[1] + _squares(b, -2)]
-            _add_product(product, a, b)
-        lines, places = [], np.arange(self.product.shape[-2])[rows]
-        for part in _tiles(shape[:-2], shape[-2]):
-            of_rows = np.sqrt(norms[0][..., part, :])
-            lines += self._wrong_tile(product[..., part, :], of_rows, np.sqrt(norms[1]), batch, places[part], columns)
+
+            def add(part: slice, a: Array = a, b: Array = b) -> None:
+                _add_product(product[..., part, :], a[..., part, :], b)
+
+            on_tiles(add, parts)
+        of_rows, of_columns = map(np.sqrt, norms)
+        places = np.arange(self.product.shape[-2])[rows]
+
+        def examine(part: slice, close: bool = False) -> tuple[Array, Array, Array]:
+            lines = batch, places[part], columns
+            return self._compare_tile(product[..., part, :], of_rows[..., part, :] * of_columns, lines, close)
+
+        lines = []
+        for part, (bound, sizes, wrong) in zip(parts, on_tiles(examine, parts), strict=True):
+            if wrong.any():
+                with np.errstate(all="ignore"):
+                    bound, sizes, wrong = examine(part, close=True)
+            if wrong.any():
+                which = self._places(wrong, batch, places[part], columns)
+                few = which[: max(1, min(EXAMINED, EXAMINED_PRODUCTS // max(1, self.inner)))]
+                lines += (found := wrong_elements(self.slabs, self.product, few, self.format))
+                if not found and len(which) > len(few):
+                    lines += self._wrong_conventionally(batch, places[part], columns)
+                bound = np.where(wrong, 0, bound)  # those are right to the last bit, or noted already
+            self._note(bound, sizes)
         return lines
 
-    def _wrong_tile(
-        self, product: Array, of_rows: Array, of_columns: Array, batch: Batch, rows: Any, columns: Any
-    ) -> list[str]:
-        """Errors in a tile, given the exact product but for the check's own rounding, and norms of rows and columns.
+    def _compare_tile(
+        self, product: Array, norms: Array, lines: tuple[Batch, Any, Any], close: bool
+    ) -> tuple[Array, Array, Array]:
+        """Compare a tile with its exact product but for the check's own rounding.
 
-        An element that is off by more than a rounding is wrong or uncertain: a few such elements are recomputed term by
-        term. If there are more and those are right, the bound of a conventional dot product has to do for all.
+        Parameters
+        ----------
+        product
+        norms
+            Products of the norms of its rows and columns.
+        lines
+            Which tile.
+        close
+            Bound the check's own rounding by the magnitudes of all terms, where norms are of no use; otherwise all
+            elements of such rows count as wrong.
+
+        Returns
+        -------
+        bound
+        sizes
+            Root mean squares of rows.
+        wrong
+            Elements that are off by more than a rounding: wrong or uncertain.
         """
-        got = self._scaled_product(batch, rows, columns)
-        sizes = _sizes(got, self.columns.some(self.columns.scales, batch, columns))
+        got = self._scaled_product(*lines)
+        sizes = _sizes(got, self.columns.some(self.columns.scales, lines[0], lines[2]))
         gamma = _gamma(INNER + self.chunks + 1, 2.0**-53 if product.dtype == np.float64 else 2.0**-24)
-        own = gamma * of_rows * of_columns
+        own = gamma * norms
         loose = self._is_loose(own, sizes)
-        if loose.any():
-            own = np.where(loose[..., None], gamma * self._magnitudes(batch, rows, columns), own)
-        own += np.ldexp(np.ldexp(1.0, self.format.least - 1 - self.rows.some(self.rows.scales, batch, rows)),
-                        -self.columns.some(self.columns.scales, batch, columns))  # fmt: skip
+        if close and loose.any():
+            own = np.where(loose[..., None], gamma * self._magnitudes(*lines), own)
+        own += np.ldexp(np.ldexp(1.0, self.format.least - 1 - self.rows.some(self.rows.scales, *lines[:2])),
+                        -self.columns.some(self.columns.scales, lines[0], lines[2]))  # fmt: skip
         own += UNDERFLOW * (self.inner + 1)
         off = np.abs(product - got)
         bound = np.abs(got, out=got)
         bound *= 2.0**-self.format.precision
         bound += own
         bound *= UPWARDS
-        wrong = ~(off <= bound) & ~self._elsewhere(batch, rows, columns)
-        lines: list[str] = []
-        if wrong.any():
-            places = self._places(wrong, batch, rows, columns)
-            few = places[: max(1, min(EXAMINED, EXAMINED_PRODUCTS // max(1, self.inner)))]
-            lines = wrong_elements(self.slabs, self.product, few, self.format)
-            if not lines and len(places) > len(few):
-                return self._wrong_conventionally(batch, rows, columns)
-            bound[wrong] = 0  # those are right to the last bit
-        self._note(bound, sizes)
-        return lines
+        right = off <= bound
+        if not close:
+            right &= ~loose[..., None]
+        return bound, sizes, ~(right | self._elsewhere(*lines))
 
     def _magnitudes(self, batch: Batch, rows: Any, columns: Any) -> Array:
         """Sums of the magnitudes of all products, of rounded numbers."""
@@ -414,7 +472,7 @@ class FloatCheck:
         ]
 
 
-def random_signs(columns: int, group: int, random: np.random.Generator) -> tuple[Array, int, float]:
+def random_signs(columns: int, group: int, most: int, random: np.random.Generator) -> tuple[Array, int, float]:
     """Random sums of columns: in each round every column belongs to one of several groups, with a random sign.
 
     Returns
@@ -424,7 +482,7 @@ def random_signs(columns: int, group: int, random: np.random.Generator) -> tuple
     Upper bound on the probability that errors in a row of C escape, each of which exceeds twice the bound of its sums:
     one that is alone in its group never does, and several are in one group with a small probability only.
     """
-    groups = min(-(-columns // group), MOST_GROUPS)
+    groups = min(-(-columns // group), most)
     if groups <= 1:
         rounds, each = ceil(-log2(ESCAPE)), 0.5
         return random.choice([-1.0, 1.0], (columns, rounds)), columns, each**rounds
@@ -440,9 +498,8 @@ def random_signs(columns: int, group: int, random: np.random.Generator) -> tuple
 
 def _add_product(total: Array, a: Array, b: Array) -> None:
     """Add A B to a total, INNER products at a time."""
-    for rows in _tiles(total.shape[:-2], total.shape[-2]):
-        for first in range(0, a.shape[-1], INNER):
-            total[..., rows, :] += a[..., rows, first : first + INNER] @ b[..., first : first + INNER, :]
+    for first in range(0, a.shape[-1], INNER):
+        total += a[..., first : first + INNER] @ b[..., first : first + INNER, :]
 
 
 def _sizes(product: Array, scales: Array) -> Array:
@@ -463,13 +520,9 @@ def _gamma(count: int, unit: float = 2.0**-53) -> float:
     return count * unit / (1 - count * unit)
 
 
-def _tiles(batch: Sequence[int], rows: int) -> Iterator[slice]:
+def _tiles(batch: Sequence[int], rows: int, height: int = HEIGHT) -> list[slice]:
     """Some rows of a matrix at a time; stacks as they are."""
-    if batch:
-        yield slice(None)
-        return
-    for start in range(0, rows, HEIGHT):
-        yield slice(start, start + HEIGHT)
+    return [slice(rows)] if batch or not rows else tiles(rows, height)
 
 
 def _scaled_back(values: Array, scales: Array) -> Array:
