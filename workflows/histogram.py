@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from kernels.histogram import cpu, finite_range
 from kernels.histogram.binning import MAX_BINS, Binning, Edges
+from kernels.histogram.check import histogram_check
 from kernels.histogram.cpu import histogram_cpu
 from kernels.histogram.gpu import histogram
 from kernels.histogram.reference import histogram_reference
@@ -268,6 +269,7 @@ HISTOGRAM: Aggregation[HistogramOptions] = Aggregation(
     reference=reference,
     invariants=(every_sample_counted_once,),
     label=label,
+    check=lambda block, options: histogram_check(block, options.all_edges),
     cpu_source=cpu.SOURCE,
     survey=Survey(lambda options: options.edges is None and options.range == "auto", FINITE_RANGE, _with_range),
     formats=(".json", ".npz", ".csv", ".png"),
