@@ -1,14 +1,14 @@
-// Counts for check.py, which shares no code with cpu.cpp and gpu.cu and goes another way.
+// Counts for check.py, which shares no code with cpu.cpp and gpu.cu and goes other ways.
 //
-// Samples become ranks: unsigned integers in the order of the samples, both zeros the same. The range of ranks in which
-// bounds lie is cut into cells of equal length, a power of two, and cells into leaves, so finely that all samples of a
-// leaf fall into one slot, or into two that one bound separates. With that bound a sample is compared, both as float64,
-// which is how the bins are defined. No sample is multiplied, and no edge is converted to another type.
+//   count_values      samples of one or two bytes: how often each value occurs.
+//   count_bracketed   bins of about equal width: two lines, of which one is never above the slot and the other never
+//                     below (bracket.py verifies that at each edge). Where they agree, that is the slot; blocks in which
+//                     they do not are compared with the edges, sample by sample.
+//   count_leaves      any bins. Samples become ranks: unsigned integers in their order, both zeros the same. The ranks
+//                     in which bounds lie are cut into cells of equal length, a power of two, and cells into leaves, so
+//                     finely that a leaf is in one slot, or in two that one bound separates (leaves.py).
 //
-//   count_values   samples of one or two bytes: how often each value occurs
-//   count_leaves   leaves that lie in one slot each: how often each leaf is hit
-//   count_slots    leaves with one bound at most
-//   count_crowded  leaves with any number of bounds, which are bisected
+// Whoever is compared is so as float64 with the edges as they are: no edge is converted to another type.
 //
 // Four tables are counted in, in turn: a sample that hits the counter of the one before would wait for its store.
 
@@ -30,7 +30,6 @@ constexpr size_t TURNS = 4;
 template <class Bits, Bits SIGN>
 struct Integer {
     typedef Bits Word;
-    static constexpr bool HAS_NAN = false;
     static bool nan(Word) { return false; }
     static Word rank(Word bits) { return bits ^ SIGN; }
 };
@@ -59,24 +58,76 @@ struct Kind<double> : Float<u64, 0x8000000000000000u, 0x7ff0000000000000u> {};
 
 }  // namespace
 
-// As in check.py. The leaf of place p in a cell is number `first` + (p >> shift), modulo 2**32.
-struct Cell {
-    u32 first, shift;
+// These three as in check.py.
+struct Counters {
+    u32* counters;
+    u64 table[TURNS];  // where each table begins
+};
+
+struct Bracket {
+    double scale, low, high, top;  // a slot is at least sample * scale + low, and at most sample * scale + high
+    const double* bounds;          // between each slot and the next one
 };
 
 struct Leaves {
-    u64 origin, last, nan;  // the rank of place 0, the last place, the place of NaN beyond it
-    u64 shift;              // places per cell, as a power of two
-    const Cell* cells;      // none if each is a leaf
-    const u32 *low, *high;  // slots of the first and the last sample of each leaf
-    const double* bounds;   // between each slot and the next one
-    u32* counters;
-    u64 table[TURNS];  // where each table of counters begins
+    u64 origin, last, nan;          // the rank of place 0, the last place, the place of NaN beyond it
+    u64 shift;                      // log2 of the places per cell
+    const u32 *first, *leaf_shift;  // the leaf of place p in cell c is first[c] + (p >> leaf_shift[c]), modulo 2**32
+    const u32 *low, *high;          // slots of the first and the last sample of each leaf
+    const double* bounds;           // between each slot and the next one
 };
 
 namespace {
 
-// Places of a whole block.
+// `find(samples, counter)` sets the counters of a whole block.
+template <class T, class Find>
+void count(const void* data, size_t n, const Counters& to, Find find) {
+    const T* samples = static_cast<const T*>(data);
+    u32* const tables[TURNS] = {to.counters + to.table[0], to.counters + to.table[1], to.counters + to.table[2],
+                                to.counters + to.table[3]};
+    u32 counter[BLOCK];
+    T rest[BLOCK] = {};
+    for (size_t start = 0; start < n; start += BLOCK) {
+        const size_t length = n - start < BLOCK ? n - start : BLOCK;
+        const T* part = samples + start;
+        if (length < BLOCK) part = static_cast<const T*>(std::memcpy(rest, part, length * sizeof(T)));
+        find(part, counter);
+        size_t i = 0;
+        for (; i + TURNS <= length; i += TURNS)
+#pragma GCC unroll 4
+            for (size_t k = 0; k < TURNS; ++k) ++tables[k][counter[i + k]];
+        for (; i < length; ++i) ++tables[0][counter[i]];
+    }
+}
+
+// --- bins of about equal width ----------------------------------------------------------------------------------------
+
+// NaN gives 0.
+inline u32 slot_on(double place, double top) {
+    place = place > 0 ? place : 0;
+    return static_cast<u32>(static_cast<int32_t>(place < top ? place : top));
+}
+
+template <class T>
+void bracketed(const void* data, size_t n, const Bracket& bracket, const Counters& to) {
+    const double scale = bracket.scale, low = bracket.low, high = bracket.high, top = bracket.top;
+    const double* const bounds = bracket.bounds;
+    const u32 nan = static_cast<u32>(static_cast<int32_t>(top)) + 1;
+    count<T>(data, n, to, [=](const T* samples, u32* __restrict slot) {
+        u32 differ = 0;
+        for (size_t i = 0; i < BLOCK; ++i) {
+            const double number = static_cast<double>(samples[i]), place = number * scale;
+            const u32 least = slot_on(place + low, top), most = slot_on(place + high, top);
+            differ |= least ^ most;
+            slot[i] = number == number ? least : nan;
+        }
+        if (differ)
+            for (size_t i = 0; i < BLOCK; ++i) slot[i] += static_cast<double>(samples[i]) >= bounds[slot[i]];
+    });
+}
+
+// --- any bins ---------------------------------------------------------------------------------------------------------
+
 template <class T>
 void find_places(const T* samples, const Leaves& leaves, typename Kind<T>::Word* __restrict places) {
     typedef typename Kind<T>::Word Word;
@@ -90,62 +141,53 @@ void find_places(const T* samples, const Leaves& leaves, typename Kind<T>::Word*
     }
 }
 
-// `counter_of(sample, place)` is the counter of a sample.
-template <class T, class Count>
-void count(const void* data, size_t n, const Leaves& leaves, Count counter_of) {
-    const T* samples = static_cast<const T*>(data);
-    u32* const tables[TURNS] = {leaves.counters + leaves.table[0], leaves.counters + leaves.table[1],
-                                leaves.counters + leaves.table[2], leaves.counters + leaves.table[3]};
-    typename Kind<T>::Word places[BLOCK];
-    T rest[BLOCK] = {};
-    for (size_t start = 0; start < n; start += BLOCK) {
-        const size_t length = n - start < BLOCK ? n - start : BLOCK;
-        const T* part = samples + start;
-        if (length < BLOCK) part = static_cast<const T*>(std::memcpy(rest, part, length * sizeof(T)));
-        find_places(part, leaves, places);
-        size_t i = 0;
-        for (; i + TURNS <= length; i += TURNS)
-#pragma GCC unroll 4
-            for (size_t k = 0; k < TURNS; ++k) ++tables[k][counter_of(part[i + k], places[i + k])];
-        for (; i < length; ++i) ++tables[0][counter_of(part[i], places[i])];
+// Loops as short as these are vectorized, with gathers.
+template <class Word>
+void find_leaves(const Word* places, const Leaves& leaves, u32* __restrict leaf) {
+    const u32 *const first = leaves.first, *const leaf_shift = leaves.leaf_shift;
+    const int shift = static_cast<int>(leaves.shift);
+    if (first) {
+        u32 cell[BLOCK];
+        for (size_t i = 0; i < BLOCK; ++i) cell[i] = static_cast<u32>(places[i] >> shift);
+        for (size_t i = 0; i < BLOCK; ++i) leaf[i] = first[cell[i]] + static_cast<u32>(places[i] >> leaf_shift[cell[i]]);
+    } else {
+        for (size_t i = 0; i < BLOCK; ++i) leaf[i] = static_cast<u32>(places[i] >> shift);
     }
 }
 
-template <bool FLAT, class Word>
-u32 leaf_at(Word place, const Cell* cells, u64 shift) {
-    const Word number = place >> shift;
-    if (FLAT) return static_cast<u32>(number);
-    return cells[number].first + static_cast<u32>(place >> cells[number].shift);
-}
-
+// What is counted: leaves that are each in one slot; slots, of leaves in two at most; slots, of leaves in any number.
 enum What { LEAVES, SLOTS, CROWDED };
 
-template <class T, What WHAT, bool FLAT>
-void count_in(const void* samples, size_t n, const Leaves& leaves) {
-    const Cell* const cells = leaves.cells;
-    const u64 shift = leaves.shift;
+// Replaces the number of a sample's leaf by its slot.
+template <class T>
+void find_slots(What what, const T* samples, const Leaves& leaves, u32* __restrict slot) {
     const u32 *const lows = leaves.low, *const highs = leaves.high;
     const double* const bounds = leaves.bounds;
-    count<T>(samples, n, leaves, [=](T sample, typename Kind<T>::Word place) {
-        const u32 leaf = leaf_at<FLAT>(place, cells, shift);
-        if (WHAT == LEAVES) return leaf;
-        const double number = static_cast<double>(sample);
-        u32 low = lows[leaf];
-        if (WHAT == SLOTS) return low + (number >= bounds[low]);
-        for (u32 high = highs[leaf]; low < high;) {
-            const u32 middle = low + (high - low) / 2;
-            if (number >= bounds[middle]) low = middle + 1;
-            else high = middle;
+    if (what == SLOTS) {
+        for (size_t i = 0; i < BLOCK; ++i) slot[i] = lows[slot[i]];
+        for (size_t i = 0; i < BLOCK; ++i) slot[i] += static_cast<double>(samples[i]) >= bounds[slot[i]];
+    } else if (what == CROWDED) {
+        for (size_t i = 0; i < BLOCK; ++i) {
+            const double number = static_cast<double>(samples[i]);
+            u32 low = lows[slot[i]];
+            for (u32 high = highs[slot[i]]; low < high;) {
+                const u32 middle = low + (high - low) / 2;
+                if (number >= bounds[middle]) low = middle + 1;
+                else high = middle;
+            }
+            slot[i] = low;
         }
-        return low;
-    });
+    }
 }
 
 template <class T>
-void count_kind(What what, const void* samples, size_t n, const Leaves& leaves) {
-    if (what == CROWDED) return count_in<T, CROWDED, false>(samples, n, leaves);
-    if (what == SLOTS) return leaves.cells ? count_in<T, SLOTS, false>(samples, n, leaves) : count_in<T, SLOTS, true>(samples, n, leaves);
-    return leaves.cells ? count_in<T, LEAVES, false>(samples, n, leaves) : count_in<T, LEAVES, true>(samples, n, leaves);
+void in_leaves(What what, const void* data, size_t n, const Leaves& leaves, const Counters& to) {
+    typename Kind<T>::Word places[BLOCK];
+    count<T>(data, n, to, [&](const T* samples, u32* counter) {
+        find_places(samples, leaves, places);
+        find_leaves(places, leaves, counter);
+        find_slots(what, samples, leaves, counter);
+    });
 }
 
 }  // namespace
@@ -153,17 +195,41 @@ void count_kind(What what, const void* samples, size_t n, const Leaves& leaves) 
 // Types of samples, numbered as in check.py.
 enum Type { INT32, UINT32, INT64, UINT64, FLOAT32, FLOAT64 };
 
+// Each adds to the counters how often they are hit, by fewer than 2**32 samples.
 extern "C" {
 
-// Adds to leaves.counters how often leaves (0) or slots (1, 2) are hit, by fewer than 2**32 samples.
-void count_leaves(int type, int what, const void* samples, size_t n, const Leaves* leaves) {
+void count_bracketed(int type, const void* samples, size_t n, const Bracket* bracket, const Counters* to) {
     switch (type) {
-        case INT32: return count_kind<int32_t>(static_cast<What>(what), samples, n, *leaves);
-        case UINT32: return count_kind<u32>(static_cast<What>(what), samples, n, *leaves);
-        case INT64: return count_kind<int64_t>(static_cast<What>(what), samples, n, *leaves);
-        case UINT64: return count_kind<u64>(static_cast<What>(what), samples, n, *leaves);
-        case FLOAT32: return count_kind<float>(static_cast<What>(what), samples, n, *leaves);
-        case FLOAT64: return count_kind<double>(static_cast<What>(what), samples, n, *leaves);
+        case INT32: return bracketed<int32_t>(samples, n, *bracket, *to);
+        case UINT32: return bracketed<u32>(samples, n, *bracket, *to);
+        case INT64: return bracketed<int64_t>(samples, n, *bracket, *to);
+        case UINT64: return bracketed<u64>(samples, n, *bracket, *to);
+        case FLOAT32: return bracketed<float>(samples, n, *bracket, *to);
+        case FLOAT64: return bracketed<double>(samples, n, *bracket, *to);
     }
+}
+
+void count_leaves(int type, int what, const void* samples, size_t n, const Leaves* leaves, const Counters* to) {
+    const What counted = static_cast<What>(what);
+    switch (type) {
+        case INT32: return in_leaves<int32_t>(counted, samples, n, *leaves, *to);
+        case UINT32: return in_leaves<u32>(counted, samples, n, *leaves, *to);
+        case INT64: return in_leaves<int64_t>(counted, samples, n, *leaves, *to);
+        case UINT64: return in_leaves<u64>(counted, samples, n, *leaves, *to);
+        case FLOAT32: return in_leaves<float>(counted, samples, n, *leaves, *to);
+        case FLOAT64: return in_leaves<double>(counted, samples, n, *leaves, *to);
+    }
+}
+
+// Adds how often each bit pattern of one or two bytes occurs; tables of 2**8 or 2**16 counters.
+void count_values(int bytes, const void* samples, size_t n, const Counters* to) {
+    if (bytes == 1)
+        count<uint8_t>(samples, n, *to, [](const uint8_t* part, u32* __restrict counter) {
+            for (size_t i = 0; i < BLOCK; ++i) counter[i] = part[i];
+        });
+    else
+        count<uint16_t>(samples, n, *to, [](const uint16_t* part, u32* __restrict counter) {
+            for (size_t i = 0; i < BLOCK; ++i) counter[i] = part[i];
+        });
 }
 }

@@ -1,8 +1,10 @@
-"""Counts of a histogram for verification: compiled, by another way than `cpu.py` and `gpu.py`."""
+"""Counts of a histogram for verification: compiled, by other ways than `cpu.py` and `gpu.py`."""
 
 from __future__ import annotations
 
 import ctypes
+from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels.common import cxx
-from kernels.histogram.leaves import LEAVES, Leaves, leaves_of
+from kernels.histogram.bracket import bracket_of
+from kernels.histogram.leaves import LEAVES, leaves_of
 from kernels.histogram.reference import histogram_reference
 
 SOURCE = Path(__file__).with_suffix(".cpp")
@@ -19,18 +22,28 @@ SOURCE = Path(__file__).with_suffix(".cpp")
 TYPES = ("int32", "uint32", "int64", "uint64", "float32", "float64")
 MOST = 2**31  # samples of a call: counters have 32 bits
 COPIED = 2**17  # samples at a time of an array that is swapped, unaligned or has gaps
+TURNS = 4
 # Tables that samples are counted in by turns, so that equal neighbours do not wait for each other, as long as all of
-# them fit the cache: (counters at most, tables).
-TABLES = ((2**13, 4), (2**15, 2))
+# them fit a cache: (counters at most, tables).
+TABLES = ((2**13, 4), (2**16, 2))
+# Integers in bins that are whole numbers of cells: up to so many, cells are counted without looking at bounds.
+MOST_CELLS = 2**13
+
+_double, _word, _pointer = ctypes.c_double, ctypes.c_uint64, ctypes.c_void_p
+
+
+class _Counters(ctypes.Structure):
+    _fields_ = (("counters", _pointer), ("table", _word * TURNS))
+
+
+class _Bracket(ctypes.Structure):
+    _fields_ = (*((name, _double) for name in ("scale", "low", "high", "top")), ("bounds", _pointer))
 
 
 class _Leaves(ctypes.Structure):
-    """As check.cpp declares it."""
-
     _fields_ = (
-        *((name, ctypes.c_uint64) for name in ("origin", "last", "nan", "shift")),
-        *((name, ctypes.c_void_p) for name in ("cells", "low", "high", "bounds", "counters")),
-        ("table", ctypes.c_uint64 * 4),
+        *((name, _word) for name in ("origin", "last", "nan", "shift")),
+        *((name, _pointer) for name in ("first", "leaf_shift", "low", "high", "bounds")),
     )
 
 
@@ -47,43 +60,78 @@ def histogram_check(samples: NDArray[Any], edges: NDArray[np.float64]) -> NDArra
     int64 array, shape (bins + 3,)
         Underflow, the bins, overflow, NaN.
     """
-    functions = cxx.library(SOURCE)
-    dtype = samples.dtype.newbyteorder("=")
-    if functions is None or dtype.itemsize <= 2:
+    if cxx.library(SOURCE) is None:
         return histogram_reference(samples, edges)
-    leaves = leaves_of(edges.tobytes(), dtype)
-    counts = _count(functions, samples, dtype, leaves)
-    slots = len(edges) + 2
-    if leaves.what != LEAVES:
-        return counts[:slots]
-    total = np.zeros(slots, np.int64)
-    np.add.at(total, leaves.low, counts)
-    return total
-
-
-def _count(
-    functions: ctypes.CDLL, samples: NDArray[Any], dtype: np.dtype[Any], leaves: Leaves
-) -> NDArray[np.int64]:
-    """How often each leaf, or each slot, is hit."""
-    number = len(leaves.low) if leaves.what == LEAVES else len(leaves.bounds)
+    dtype = samples.dtype.newbyteorder("=")
+    plan = _plan(edges.tobytes(), dtype)
+    number = len(plan.slot_of)
     tables = next((tables for most, tables in TABLES if number <= most), 1)
     stride = -(-number // 16) * 16 + 16  # not a multiple of 4 KiB: these would share cache sets
     counters = np.zeros((tables, stride), np.uint32)
-    argument = _Leaves(
-        leaves.origin, leaves.last, leaves.nan, leaves.shift,
-        leaves.cells.ctypes.data if len(leaves.cells) else None, leaves.low.ctypes.data, leaves.high.ctypes.data,
-        leaves.bounds.ctypes.data, counters.ctypes.data, tuple(turn % tables * stride for turn in range(4)),
-    )  # fmt: skip
-    function, integer = functions.count_leaves, ctypes.c_int
-    function.argtypes = (integer, integer, ctypes.c_void_p, ctypes.c_size_t, ctypes.POINTER(_Leaves))
-    function.restype = None
+    to = _Counters(counters.ctypes.data, tuple(turn % tables * stride for turn in range(TURNS)))
     whole = samples.dtype == dtype and samples.flags.c_contiguous and samples.flags.aligned
-    total = np.zeros(number, np.int64)
+    counts = np.zeros(number, np.int64)
     for start in range(0, len(samples), MOST):
         many = samples[start : start + MOST]
         for at in range(0, len(many), MOST if whole else COPIED):
             part = np.require(many if whole else many[at : at + COPIED], dtype, ["C", "A"])
-            function(TYPES.index(dtype.name), leaves.what, part.ctypes.data, len(part), ctypes.byref(argument))
-        total += counters.sum(axis=0, dtype=np.int64)[:number]
+            plan.function(*plan.before, part.ctypes.data, len(part), *plan.after, ctypes.byref(to))
+        counts += counters.sum(axis=0, dtype=np.int64)[:number]
         counters[:] = 0
-    return total
+    slots = np.zeros(len(edges) + 2, np.int64)
+    np.add.at(slots, plan.slot_of, counts)
+    return slots
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """A function of check.cpp, its arguments before and after the samples, and the arrays that these point to.
+
+    `slot_of`, int64 array, shape (counters,), has the slot of each of its counters.
+    """
+
+    function: Any
+    before: tuple[int, ...]
+    after: tuple[Any, ...]
+    slot_of: NDArray[np.int64]
+    arrays: tuple[NDArray[Any], ...] = ()
+
+
+@lru_cache(maxsize=4)
+def _plan(edges: bytes, dtype: np.dtype[Any]) -> _Plan:
+    """The plan for samples of a native dtype; edges are the bytes of float64 numbers."""
+    functions: Any = cxx.library(SOURCE)
+    ends = np.frombuffer(edges)
+    # Slot i ends before bounds[i]; the last bin includes its upper edge, so it ends before the next float64.
+    with np.errstate(over="ignore"):
+        bounds = np.append(ends[:-1], np.nextafter(ends[-1], np.inf))
+    slots = np.arange(len(bounds) + 2)
+    if dtype.itemsize <= 2:
+        return _typed(_Plan(functions.count_values, (dtype.itemsize,), (), _slots_of_values(bounds, dtype)))
+    type_, bracket = TYPES.index(dtype.name), bracket_of(bounds)
+    all_bounds = np.append(bounds, [np.nan, np.nan])  # overflow and NaN do not end
+    leaves = leaves_of(bounds, dtype) if bracket is None or dtype.kind != "f" else None
+    if bracket is not None and (leaves is None or leaves.what != LEAVES or len(leaves.low) > MOST_CELLS):
+        line = _Bracket(bracket.scale, bracket.low, bracket.high, len(bounds), all_bounds.ctypes.data)
+        return _typed(_Plan(functions.count_bracketed, (type_,), (line,), slots, (all_bounds,)))
+    assert leaves is not None
+    arrays = leaves.first, leaves.leaf_shift, leaves.low, leaves.high, all_bounds
+    pointers = [array.ctypes.data if len(array) else None for array in arrays]
+    cut = _Leaves(leaves.origin, leaves.last, leaves.nan, leaves.shift, *pointers)
+    counted = leaves.low.astype(np.int64) if leaves.what == LEAVES else slots
+    return _typed(_Plan(functions.count_leaves, (type_, leaves.what), (cut,), counted, arrays))
+
+
+def _typed(plan: _Plan) -> _Plan:
+    """The plan, its function told the types of its arguments."""
+    after = [ctypes.POINTER(type(argument)) for argument in (*plan.after, _Counters())]
+    plan.function.argtypes = (*[ctypes.c_int] * len(plan.before), _pointer, ctypes.c_size_t, *after)
+    plan.function.restype = None
+    return plan
+
+
+def _slots_of_values(bounds: NDArray[np.float64], dtype: np.dtype[Any]) -> NDArray[np.int64]:
+    """Slot of each bit pattern of one or two bytes."""
+    with np.errstate(invalid="ignore"):  # a signalling NaN is a NaN like any other
+        values = np.arange(256**dtype.itemsize, dtype=f"u{dtype.itemsize}").view(dtype).astype(np.float64)
+    return np.where(np.isnan(values), len(bounds) + 1, np.searchsorted(bounds, values, side="right"))

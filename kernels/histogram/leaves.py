@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -28,13 +27,11 @@ class Leaves:
         The rank of place 0, the last place, and the place of NaN. Samples beyond either end count as being there.
     shift
         log2 of the places per cell.
-    cells : uint32 array, shape (cells + 1, 2)
+    first, leaf_shift : uint32 arrays, shape (cells + 1,)
         Of each cell the number of its first leaf, less its first place in units of leaves, and log2 of the places per
         leaf. Empty if each cell is a leaf.
     low, high : uint32 arrays, shape (leaves + 1,)
         Slots of the first and of the last sample of each leaf. The last leaf is that of NaN.
-    bounds : float64 array, shape (bins + 3,)
-        A sample is beyond slot i if it is at least bounds[i].
     """
 
     what: int
@@ -42,17 +39,16 @@ class Leaves:
     last: int
     nan: int
     shift: int
-    cells: NDArray[np.uint32]
+    first: NDArray[np.uint32]
+    leaf_shift: NDArray[np.uint32]
     low: NDArray[np.uint32]
     high: NDArray[np.uint32]
-    bounds: NDArray[np.float64]
 
 
-@lru_cache(maxsize=4)
-def leaves_of(edges: bytes, dtype: np.dtype[Any]) -> Leaves:
-    """Leaves for samples of a native dtype of four or eight bytes; edges are the bytes of float64 numbers."""
-    order = _Order(np.frombuffer(edges), dtype)
-    bins = len(order.bounds) - 1
+def leaves_of(bounds: NDArray[np.float64], dtype: np.dtype[Any]) -> Leaves:
+    """Leaves for samples of a native dtype of four or eight bytes; slot i ends before bounds[i]."""
+    order = _Order(bounds, dtype)
+    bins = len(bounds) - 1
     low, high = order.first(1), order.first(bins + 1)
     span = (high - low + 1).bit_length()
     enough = max(CELL_BITS if dtype.kind == "f" else 0, bins.bit_length() + 1)
@@ -62,17 +58,17 @@ def leaves_of(edges: bytes, dtype: np.dtype[Any]) -> Leaves:
         first, last = max(0, (low >> shift) - 1), min(order.most >> shift, (high >> shift) + 1)
         starts = np.uint64(first) + np.arange(last - first + 1, dtype=np.uint64) << np.uint64(shift)
         levels, lows, highs = _cut(order, starts, shift, 4 * bins + SPARE_LEAVES)
-        if not levels.any():
+        crowd = int((highs - lows).max())
+        if crowd <= 1 and not levels.any():
             break
     places = len(starts) << shift
-    crowd = int((highs - lows).max())
-    cells = np.empty((0, 2), np.uint32)
+    first_leaves = leaf_shifts = np.empty(0, np.uint32)
     if levels.any() or crowd > 1:
         # That of NaN comes last; numbers are taken modulo 2**32.
         halvings = np.append(levels, 0).astype(np.uint64)
-        sizes, leaf_shifts = np.uint64(1) << halvings, np.uint64(shift) - halvings
-        place_numbers = np.arange(len(sizes), dtype=np.uint64) << halvings
-        cells = np.stack((np.cumsum(sizes) - sizes - place_numbers, leaf_shifts), axis=1).astype(np.uint32)
+        sizes, skipped = np.uint64(1) << halvings, np.arange(len(levels) + 1, dtype=np.uint64) << halvings
+        first_leaves = (np.cumsum(sizes) - sizes - skipped).astype(np.uint32)
+        leaf_shifts = (np.uint64(shift) - halvings).astype(np.uint32)
     nan = np.uint32(bins + 2)
     return Leaves(
         what=min(crowd, CROWDED),
@@ -80,20 +76,18 @@ def leaves_of(edges: bytes, dtype: np.dtype[Any]) -> Leaves:
         last=places - 1,
         nan=places if dtype.kind == "f" else 0,
         shift=shift,
-        cells=cells,
+        first=first_leaves,
+        leaf_shift=leaf_shifts,
         low=np.append(lows.astype(np.uint32), nan),
         high=np.append(highs.astype(np.uint32), nan),
-        bounds=np.append(order.bounds, [np.nan, np.nan]),
     )
 
 
 class _Order:
     """Slots of samples by their rank."""
 
-    def __init__(self, edges: NDArray[np.float64], dtype: np.dtype[Any]) -> None:
-        # The last bin includes its upper edge: it ends before the next float64.
-        with np.errstate(over="ignore"):
-            self.bounds = np.append(edges[:-1], np.nextafter(edges[-1], np.inf))
+    def __init__(self, bounds: NDArray[np.float64], dtype: np.dtype[Any]) -> None:
+        self._bounds = bounds
         self._dtype, self._unsigned = dtype, np.dtype(f"u{dtype.itemsize}")
         self.most = int(np.iinfo(self._unsigned).max)
         self._sign = 0 if dtype.kind == "u" else self.most // 2 + 1
@@ -107,7 +101,7 @@ class _Order:
         if self._dtype.kind == "f":
             bits = np.where(ranks < sign, sign - ranks | sign, ranks - sign)
         samples = bits.astype(self._unsigned).view(self._dtype)
-        return np.searchsorted(self.bounds, samples.astype(np.float64), side="right")
+        return np.searchsorted(self._bounds, samples.astype(np.float64), side="right")
 
     def first(self, slot: int) -> int:
         """The first rank in this slot or a later one; one more than any if there is none."""
