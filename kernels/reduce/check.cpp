@@ -74,6 +74,12 @@ struct Ends {
     }
 };
 
+// All bits, or none: loops with conditions written so are vectorized.
+template <class Word>
+Word bits_if(bool condition) {
+    return static_cast<Word>(-static_cast<Word>(condition));
+}
+
 // A block that has fewer samples, continued with `filler`.
 template <class Word>
 const Word* filled(const Word* block, size_t n, Word filler, Word* copy) {
@@ -204,9 +210,16 @@ struct Format {
     static constexpr Word INFINITE = static_cast<Word>(SIGN - HIDDEN);
 
     static Word size(Word bits) { return bits & static_cast<Word>(SIGN - 1); }
-    static Word integer(Word bits) { return (bits & (HIDDEN - 1)) | (size(bits) >= HIDDEN ? HIDDEN : Word(0)); }
+    static Word integer(Word bits) { return (bits & (HIDDEN - 1)) | (HIDDEN & bits_if<Word>(size(bits) >= HIDDEN)); }
     // Both zeros have the same.
-    static Word rank(Word bits) { return static_cast<Word>(bits & SIGN ? SIGN - size(bits) : SIGN + bits); }
+    static Word rank(Word bits) {
+        const Word minus = bits_if<Word>(bits >= SIGN);
+        return static_cast<Word>(SIGN + (size(bits) ^ minus) - minus);
+    }
+    static u64 with_sign(u64 number, Word bits) {
+        const u64 minus = -static_cast<u64>(bits >> (8 * sizeof(Word) - 1));
+        return (number ^ minus) - minus;
+    }
 };
 
 typedef Format<uint16_t, 10, -24> Half;
@@ -219,7 +232,7 @@ typename F::Word largest(const typename F::Word* x, bool& special) {
     typedef typename F::Word Word;
     Word most = 0, finite = 0;
     for (size_t i = 0; i < BLOCK; ++i) {
-        const Word size = F::size(x[i]), counts = size < F::INFINITE ? size : Word(0);
+        const Word size = F::size(x[i]), counts = size & bits_if<Word>(size < F::INFINITE);
         most = size > most ? size : most;
         finite = counts > finite ? counts : finite;
     }
@@ -247,8 +260,8 @@ void find_ends_of_floats(const typename F::Word* x, typename F::Word& low, typen
     Word lowest = static_cast<Word>(-1), highest = 0;
     for (size_t i = 0; i < BLOCK; ++i) {
         const Word u = F::rank(x[i]);
-        const bool number = F::size(x[i]) <= F::INFINITE;
-        const Word below = number ? u : static_cast<Word>(-1), above = number ? u : Word(0);
+        const Word nan = bits_if<Word>(F::size(x[i]) > F::INFINITE);
+        const Word below = u | nan, above = u & static_cast<Word>(~nan);
         lowest = below < lowest ? below : lowest;
         highest = above > highest ? above : highest;
     }
@@ -268,7 +281,7 @@ struct Window {
     // Bits of a sample outside become 0.
     typename F::Word kept(typename F::Word bits) const {
         const typename F::Word size = F::size(bits);
-        return size >= floor && size < F::INFINITE ? bits : typename F::Word(0);
+        return bits & bits_if<typename F::Word>((size >= floor) & (size < F::INFINITE));
     }
     // Of a sample that is kept.
     typename F::Word above_base(typename F::Word bits) const {
@@ -297,7 +310,7 @@ void add_kept(const typename F::Word* x, Window<F> window, Sum& sum, Squares& sq
     for (size_t i = 0; i < BLOCK; ++i) {
         const typename F::Word bits = window.kept(x[i]);
         const u64 number = static_cast<u64>(F::integer(bits)) << window.above_base(bits);
-        total += bits & F::SIGN ? -number : number;
+        total += F::with_sign(number, bits);
         if (SQUARED) {
             const u64 a = number & MASK, b = number >> DIGIT;
             low += a * a, middle += a * b, high += b * b;
@@ -317,8 +330,8 @@ void add_doubles(const u64* x, Window<Double> window, Sum& sum) {
     for (size_t i = 0; i < BLOCK; ++i) {
         const u64 bits = window.kept(x[i]), integer = Double::integer(bits), shift = window.above_base(bits);
         const u64 a = static_cast<u32>(integer << shift), b = integer >> (DIGIT - shift);
-        low += bits & Double::SIGN ? -a : a;
-        high += bits & Double::SIGN ? -b : b;
+        low += Double::with_sign(a, bits);
+        high += Double::with_sign(b, bits);
     }
     sum.add(static_cast<int64_t>(low), window.power());
     sum.add(static_cast<int64_t>(high), window.power() + DIGIT);
@@ -331,8 +344,7 @@ void add_doubles_and_squares(const u64* x, Window<Double> window, Sum& sum, Squa
     for (size_t i = 0; i < BLOCK; ++i) {
         const u64 bits = window.kept(x[i]), integer = Double::integer(bits), shift = window.above_base(bits);
         const u64 a = integer << shift & MASK, b = integer >> (DIGIT - shift) & MASK, c = integer >> (2 * DIGIT - shift);
-        const bool negative = bits & Double::SIGN;
-        low += negative ? -a : a, middle += negative ? -b : b, high += negative ? -c : c;
+        low += Double::with_sign(a, bits), middle += Double::with_sign(b, bits), high += Double::with_sign(c, bits);
         aa += a * a, ab += a * b, ac += a * c, bb += b * b, bc += b * c, cc += c * c;
     }
     const int power = window.power();
