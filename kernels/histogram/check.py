@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -47,40 +46,47 @@ class _Leaves(ctypes.Structure):
     )
 
 
-def histogram_check(samples: NDArray[Any], edges: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Counts of samples; without a compiler those of the reference.
+class HistogramCheck:
+    """Counts samples of a dtype into the same bins, again and again.
 
     Parameters
     ----------
-    samples : array of any integer or float dtype in either byte order, shape (n,)
     edges : float64 array, shape (bins + 1,), strictly ascending
-
-    Returns
-    -------
-    int64 array, shape (bins + 3,)
-        Underflow, the bins, overflow, NaN.
+    dtype
+        Any integer or float dtype, in native byte order.
     """
-    if cxx.library(SOURCE) is None:
-        return histogram_reference(samples, edges)
-    dtype = samples.dtype.newbyteorder("=")
-    plan = _plan(edges.tobytes(), dtype)
-    number = len(plan.slot_of)
-    tables = next((tables for most, tables in TABLES if number <= most), 1)
-    stride = -(-number // 16) * 16 + 16  # not a multiple of 4 KiB: these would share cache sets
-    counters = np.zeros((tables, stride), np.uint32)
-    to = _Counters(counters.ctypes.data, tuple(turn % tables * stride for turn in range(TURNS)))
-    whole = samples.dtype == dtype and samples.flags.c_contiguous and samples.flags.aligned
-    counts = np.zeros(number, np.int64)
-    for start in range(0, len(samples), MOST):
-        many = samples[start : start + MOST]
-        for at in range(0, len(many), MOST if whole else COPIED):
-            part = np.require(many if whole else many[at : at + COPIED], dtype, ["C", "A"])
-            plan.function(*plan.before, part.ctypes.data, len(part), *plan.after, ctypes.byref(to))
-        counts += counters.sum(axis=0, dtype=np.int64)[:number]
-        counters[:] = 0
-    slots = np.zeros(len(edges) + 2, np.int64)
-    np.add.at(slots, plan.slot_of, counts)
-    return slots
+
+    def __init__(self, edges: NDArray[np.float64], dtype: np.dtype[Any]) -> None:
+        self._edges, self._dtype = edges, dtype
+        functions = cxx.library(SOURCE)
+        self._plan = None if functions is None else _plan(functions, edges, dtype)
+
+    def __call__(self, samples: NDArray[Any]) -> NDArray[np.int64]:
+        """Counts of samples in either byte order, shape (n,); without a compiler those of the reference.
+
+        Returns
+        -------
+        int64 array, shape (bins + 3,)
+            Underflow, the bins, overflow, NaN.
+        """
+        return histogram_reference(samples, self._edges) if self._plan is None else self._slots(self._plan, samples)
+
+    def _slots(self, plan: _Plan, samples: NDArray[Any]) -> NDArray[np.int64]:
+        number = len(plan.slot_of)
+        tables = next((tables for most, tables in TABLES if number <= most), 1)
+        stride = -(-number // 16) * 16 + 16  # not a multiple of 4 KiB: these would share cache sets
+        counters = np.zeros((tables, stride), np.uint32)
+        to = _Counters(counters.ctypes.data, tuple(turn % tables * stride for turn in range(TURNS)))
+        whole = samples.dtype == self._dtype and samples.flags.c_contiguous and samples.flags.aligned
+        slots = np.zeros(len(self._edges) + 2, np.int64)
+        for start in range(0, len(samples), MOST):
+            many = samples[start : start + MOST]
+            for at in range(0, len(many), MOST if whole else COPIED):
+                part = np.require(many if whole else many[at : at + COPIED], self._dtype, ["C", "A"])
+                plan.function(*plan.before, part.ctypes.data, len(part), *plan.after, ctypes.byref(to))
+            np.add.at(slots, plan.slot_of, counters.sum(axis=0, dtype=np.int64)[:number])
+            counters[:] = 0
+        return slots
 
 
 @dataclass(frozen=True)
@@ -97,14 +103,10 @@ class _Plan:
     arrays: tuple[NDArray[Any], ...] = ()
 
 
-@lru_cache(maxsize=4)
-def _plan(edges: bytes, dtype: np.dtype[Any]) -> _Plan:
-    """The plan for samples of a native dtype; edges are the bytes of float64 numbers."""
-    functions: Any = cxx.library(SOURCE)
-    ends = np.frombuffer(edges)
+def _plan(functions: ctypes.CDLL, edges: NDArray[np.float64], dtype: np.dtype[Any]) -> _Plan:
     # Slot i ends before bounds[i]; the last bin includes its upper edge, so it ends before the next float64.
     with np.errstate(over="ignore"):
-        bounds = np.append(ends[:-1], np.nextafter(ends[-1], np.inf))
+        bounds = np.append(edges[:-1], np.nextafter(edges[-1], np.inf))
     slots = np.arange(len(bounds) + 2)
     if dtype.itemsize <= 2:
         return _typed(_Plan(functions.count_values, (dtype.itemsize,), (), _slots_of_values(bounds, dtype)))
