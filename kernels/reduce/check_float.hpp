@@ -176,7 +176,10 @@ void add_others(const typename F::Word* x, Window<F> window, bool squared, Sum& 
             const int power = (exponent ? exponent : 1) - 1 + F::LEAST;
             const int64_t number = static_cast<int64_t>(F::integer(x[i]));
             sum.add(x[i] & F::SIGN ? -number : number, power);
-            if (squared) squares.add(static_cast<int128>(number) * number, 2 * power);
+            if (!squared) continue;
+            const int128 square = static_cast<int128>(number) * number;  // 106 bits: two parts, lest their sums overflow
+            squares.add(static_cast<u64>(square), 2 * power);
+            squares.add(square >> 64, 2 * power + 64);
         }
     }
 }
