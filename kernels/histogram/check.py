@@ -112,7 +112,8 @@ def _plan(functions: ctypes.CDLL, edges: NDArray[np.float64], dtype: np.dtype[An
         return _typed(_Plan(functions.count_values, (dtype.itemsize,), (), _slots_of_values(bounds, dtype)))
     type_, bracket = TYPES.index(dtype.name), bracket_of(bounds)
     all_bounds = np.append(bounds, [np.nan, np.nan])  # overflow and NaN do not end
-    leaves = leaves_of(bounds, dtype) if bracket is None or dtype.kind != "f" else None
+    whole_cells = dtype.kind != "f" and len(bounds) <= MOST_CELLS  # perhaps
+    leaves = leaves_of(bounds, dtype) if bracket is None or whole_cells else None
     if bracket is not None and (leaves is None or leaves.what != LEAVES or len(leaves.low) > MOST_CELLS):
         line = _Bracket(bracket.scale, bracket.low, bracket.high, len(bounds), all_bounds.ctypes.data)
         return _typed(_Plan(functions.count_bracketed, (type_,), (line,), slots, (all_bounds,)))

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 LEAVES, SLOTS, CROWDED = range(3)  # what is counted, as check.cpp numbers it
 CELL_BITS = 13  # log2 of the cells, at most, if they are cut into leaves; fewer would leave no place for NaN
-SPARE_LEAVES = 2**14  # cells are cut into as many leaves, and four for each bin, at most
+SPARE_LEAVES = 2**14  # cells are cut into as many leaves, and two for each bin, at most
 
 Ranks = NDArray[np.uint64]
 
@@ -52,14 +52,14 @@ def leaves_of(bounds: NDArray[np.float64], dtype: np.dtype[Any]) -> Leaves:
     low, high = order.first(1), order.first(bins + 1)
     span = (high - low + 1).bit_length()
     enough = max(CELL_BITS if dtype.kind == "f" else 0, bins.bit_length() + 1)
-    for bits in (enough, CELL_BITS):
+    for bits, halved in ((enough, False), (CELL_BITS, True)):
         shift = max(0, span - bits)
         # One more cell at each end, if there are samples.
         first, last = max(0, (low >> shift) - 1), min(order.most >> shift, (high >> shift) + 1)
         starts = np.uint64(first) + np.arange(last - first + 1, dtype=np.uint64) << np.uint64(shift)
-        levels, lows, highs = _cut(order, starts, shift, 4 * bins + SPARE_LEAVES)
+        levels, lows, highs = _cut(order, starts, shift, halved * shift, 2 * bins + SPARE_LEAVES)
         crowd = int((highs - lows).max())
-        if crowd <= 1 and not levels.any():
+        if crowd <= 1:
             break
     places = len(starts) << shift
     first_leaves = leaf_shifts = np.empty(0, np.uint32)
@@ -115,25 +115,28 @@ class _Order:
         return low
 
 
-def _cut(order: _Order, starts: Ranks, shift: int, most: int) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+def _cut(order: _Order, starts: Ranks, shift: int, deepest: int, most: int) -> tuple[NDArray[np.intp], ...]:
     """How often each cell of 2**shift ranks is halved, and slots of the first and the last sample of each leaf.
 
-    A cell is halved until no leaf is in more than two slots, or there would be too many leaves.
+    A cell is halved until no leaf is in more than two slots, but not more often than `deepest`, nor if there would be
+    more leaves than `most`.
     """
     levels = np.zeros(len(starts), np.intp)
     waiting = np.arange(len(starts))
-    found = []
-    for level in range(shift + 1):
+    cells, lows, highs = [], [], []
+    for level in range(deepest + 1):
         length = np.uint64(1 << shift - level)
         firsts = starts[waiting, None] + np.arange(1 << level, dtype=np.uint64) * length
         low, high = order.slots(firsts), order.slots(firsts + (length - np.uint64(1)))
         done = (high - low <= 1).all(axis=1)
-        if level == shift or len(waiting) << level + 1 > most:
+        if level == deepest or len(waiting) << level + 1 > most:
             done[:] = True
         levels[waiting[done]] = level
-        found += zip(waiting[done].tolist(), low[done], high[done], strict=True)
+        cells.append(np.repeat(waiting[done], 1 << level))
+        lows.append(low[done].ravel())
+        highs.append(high[done].ravel())
         waiting = waiting[~done]
         if not len(waiting):
             break
-    found.sort(key=lambda leaf: leaf[0])
-    return levels, np.concatenate([low for _, low, _ in found]), np.concatenate([high for _, _, high in found])
+    in_order = np.argsort(np.concatenate(cells), kind="stable")
+    return levels, np.concatenate(lows)[in_order], np.concatenate(highs)[in_order]

@@ -263,7 +263,7 @@ def check_moments() -> int:
     """What checks partials of reduce finds what the reference does; how many were compared."""
     from tests.cases.aggregation_checks import reduced
 
-    return reduced(SIZES, views)
+    return reduced(SIZES[1:], views)
 
 
 CHECKS = {
