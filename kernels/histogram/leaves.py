@@ -128,9 +128,8 @@ def _cut(order: _Order, starts: Ranks, shift: int, deepest: int, most: int) -> t
         length = np.uint64(1 << shift - level)
         firsts = starts[waiting, None] + np.arange(1 << level, dtype=np.uint64) * length
         low, high = order.slots(firsts), order.slots(firsts + (length - np.uint64(1)))
-        done = (high - low <= 1).all(axis=1)
-        if level == deepest or len(waiting) << level + 1 > most:
-            done[:] = True
+        last = level == deepest or len(waiting) << level + 1 > most
+        done = np.logical_or((high - low <= 1).all(axis=1), last)
         levels[waiting[done]] = level
         cells.append(np.repeat(waiting[done], 1 << level))
         lows.append(low[done].ravel())

@@ -21,8 +21,10 @@ struct Format {
         const Word minus = bits_if<Word>(bits >= SIGN);
         return static_cast<Word>(SIGN + (size(bits) ^ minus) - minus);
     }
-    static u64 with_sign(u64 number, Word bits) {
-        const u64 minus = -static_cast<u64>(bits >> (8 * sizeof(Word) - 1));
+    // A number of at least 32 bits, negated if the sample is negative.
+    template <class Number>
+    static Number with_sign(Number number, Word bits) {
+        const Number minus = -static_cast<Number>(bits >> (8 * sizeof(Word) - 1));
         return (number ^ minus) - minus;
     }
 };
@@ -31,19 +33,26 @@ typedef Format<uint16_t, 10, -24> Half;
 typedef Format<u32, 23, -149> Single;
 typedef Format<u64, 52, -1074> Double;
 
-// What a block has: the largest finite magnitude, and whether there are others.
+// Magnitudes of a block: the largest of all, the largest and the smallest finite one, zeros aside; the last is less by
+// one.
 template <class F>
-typename F::Word largest(const typename F::Word* x, bool& special) {
-    typedef typename F::Word Word;
-    Word most = 0, finite = 0;
-    for (size_t i = 0; i < BLOCK; ++i) {
-        const Word size = F::size(x[i]), counts = size & bits_if<Word>(size < F::INFINITE);
-        most = size > most ? size : most;
-        finite = counts > finite ? counts : finite;
+struct Sizes {
+    typename F::Word most = 0, largest = 0, below_smallest = static_cast<typename F::Word>(-1);
+
+    explicit Sizes(const typename F::Word* x) {
+        typedef typename F::Word Word;
+        Word top = 0, high = 0, low = static_cast<Word>(-1);
+        for (size_t i = 0; i < BLOCK; ++i) {
+            const Word size = F::size(x[i]), finite = size & bits_if<Word>(size < F::INFINITE);
+            const Word less = static_cast<Word>(size - 1);
+            top = size > top ? size : top;
+            high = finite > high ? finite : high;
+            low = less < low ? less : low;
+        }
+        most = top, largest = high, below_smallest = low;
     }
-    special = most >= F::INFINITE;
-    return finite;
-}
+    bool special() const { return most >= F::INFINITE; }
+};
 
 template <class F>
 void count_special(const typename F::Word* x, size_t start, int64_t* partial, size_t& first_nan) {
@@ -83,8 +92,12 @@ struct Window {
         base = static_cast<typename F::Word>(top - width > 1 ? top - width : 1);
         floor = base > 1 ? static_cast<typename F::Word>(base << F::FRACTION) : 1;
     }
+    // Whether it has all samples.
+    bool holds(const Sizes<F>& sizes) const { return !sizes.special() && sizes.below_smallest >= floor - 1; }
     // Bits of a sample outside become 0.
+    template <bool EVERY>
     typename F::Word kept(typename F::Word bits) const {
+        if (EVERY) return bits;
         const typename F::Word size = F::size(bits);
         return bits & bits_if<typename F::Word>((size >= floor) & (size < F::INFINITE));
     }
@@ -107,33 +120,36 @@ struct Width<Double, SQUARED> {
     static constexpr int VALUE = SQUARED ? 13 : 30;
 };
 
-template <class F, bool SQUARED>
+// EVERY: the window holds all samples.
+template <class F, bool SQUARED, bool EVERY>
 void add_kept(const typename F::Word* x, Window<F> window, Sum& sum, Squares& squares) {
     constexpr int DIGIT = 22;
-    constexpr u64 MASK = (u64(1) << DIGIT) - 1;
+    constexpr u64 MASK = (u64(1) << DIGIT) - 1, TOP = u64(1) << 63;
     u64 total = 0, low = 0, middle = 0, high = 0;
     for (size_t i = 0; i < BLOCK; ++i) {
-        const typename F::Word bits = window.kept(x[i]);
-        const u64 number = static_cast<u64>(F::integer(bits)) << window.above_base(bits);
-        total += F::with_sign(number, bits);
-        if (SQUARED) {
-            const u64 a = number & MASK, b = number >> DIGIT;
+        const typename F::Word bits = window.template kept<EVERY>(x[i]);
+        const u32 integer = F::with_sign(static_cast<u32>(F::integer(bits)), bits);
+        const u64 number = static_cast<u64>(static_cast<int64_t>(static_cast<int32_t>(integer))) << window.above_base(bits);
+        total += number;
+        if (SQUARED) {  // the lower digit is not negative; the upper one is shifted as if no number were
+            const u64 a = number & MASK, b = ((number + TOP) >> DIGIT) - (TOP >> DIGIT);
             low += a * a, middle += a * b, high += b * b;
         }
     }
     sum.add(static_cast<int64_t>(total), window.power());
     if (SQUARED) {
         squares.add(low, 2 * window.power());
-        squares.add(middle, 2 * window.power() + DIGIT + 1);
+        squares.add(static_cast<int64_t>(middle), 2 * window.power() + DIGIT + 1);
         squares.add(high, 2 * window.power() + 2 * DIGIT);
     }
 }
 
+template <bool EVERY>
 void add_doubles(const u64* x, Window<Double> window, Sum& sum) {
     constexpr int DIGIT = 32;
     u64 low = 0, high = 0;
     for (size_t i = 0; i < BLOCK; ++i) {
-        const u64 bits = window.kept(x[i]), integer = Double::integer(bits), shift = window.above_base(bits);
+        const u64 bits = window.kept<EVERY>(x[i]), integer = Double::integer(bits), shift = window.above_base(bits);
         const u64 a = static_cast<u32>(integer << shift), b = integer >> (DIGIT - shift);
         low += Double::with_sign(a, bits);
         high += Double::with_sign(b, bits);
@@ -142,12 +158,13 @@ void add_doubles(const u64* x, Window<Double> window, Sum& sum) {
     sum.add(static_cast<int64_t>(high), window.power() + DIGIT);
 }
 
+template <bool EVERY>
 void add_doubles_and_squares(const u64* x, Window<Double> window, Sum& sum, Squares& squares) {
     constexpr int DIGIT = 22;
     constexpr u64 MASK = (u64(1) << DIGIT) - 1;
     u64 low = 0, middle = 0, high = 0, aa = 0, ab = 0, ac = 0, bb = 0, bc = 0, cc = 0;
     for (size_t i = 0; i < BLOCK; ++i) {
-        const u64 bits = window.kept(x[i]), integer = Double::integer(bits), shift = window.above_base(bits);
+        const u64 bits = window.kept<EVERY>(x[i]), integer = Double::integer(bits), shift = window.above_base(bits);
         const u64 a = integer << shift & MASK, b = integer >> (DIGIT - shift) & MASK, c = integer >> (2 * DIGIT - shift);
         low += Double::with_sign(a, bits), middle += Double::with_sign(b, bits), high += Double::with_sign(c, bits);
         aa += a * a, ab += a * b, ac += a * c, bb += b * b, bc += b * c, cc += c * c;
@@ -184,16 +201,22 @@ void add_others(const typename F::Word* x, Window<F> window, bool squared, Sum& 
     }
 }
 
-template <class F>
-void add_block(const typename F::Word* x, typename F::Word most, bool squared, Sum& sum, Squares& squares) {
-    const Window<F> window(most, squared ? Width<F, true>::VALUE : Width<F, false>::VALUE);
+template <class F, bool EVERY>
+void add_window(const typename F::Word* x, Window<F> window, bool squared, Sum& sum, Squares& squares) {
     if constexpr (F::FRACTION == Double::FRACTION) {
-        if (squared) add_doubles_and_squares(x, window, sum, squares);
-        else add_doubles(x, window, sum);
+        if (squared) add_doubles_and_squares<EVERY>(x, window, sum, squares);
+        else add_doubles<EVERY>(x, window, sum);
     } else {
-        if (squared) add_kept<F, true>(x, window, sum, squares);
-        else add_kept<F, false>(x, window, sum, squares);
+        if (squared) add_kept<F, true, EVERY>(x, window, sum, squares);
+        else add_kept<F, false, EVERY>(x, window, sum, squares);
     }
+}
+
+template <class F>
+void add_block(const typename F::Word* x, const Sizes<F>& sizes, bool squared, Sum& sum, Squares& squares) {
+    const Window<F> window(sizes.largest, squared ? Width<F, true>::VALUE : Width<F, false>::VALUE);
+    if (window.holds(sizes)) return add_window<F, true>(x, window, squared, sum, squares);
+    add_window<F, false>(x, window, squared, sum, squares);
     if (window.floor > 1) add_others(x, window, squared, sum, squares);
 }
 
@@ -238,10 +261,9 @@ void reduce_floats(const void* data, size_t n, int parts, int64_t* partial, Sum&
             if (low <= high) ends.meet(low, high, start);
         }
         block = filled(block, length, Word(0), copy);
-        bool special;
-        const Word most = largest<F>(block, special);
-        if (special) count_special<F>(block, start, partial, first_nan);
-        if (parts & SUM) add_block<F>(block, most, parts & SQUARES, sum, squares);
+        const Sizes<F> sizes(block);
+        if (sizes.special()) count_special<F>(block, start, partial, first_nan);
+        if (parts & SUM) add_block<F>(block, sizes, parts & SQUARES, sum, squares);
     }
     if (!(parts & EXTREMES)) return;
     if (partial[NAN_COUNT]) {

@@ -24,7 +24,9 @@ Views = Callable[[NDArray[Any]], Iterable[NDArray[Any]]]
 def count(sizes: Sequence[int], views: Views) -> int:
     """Counts are those of numpy.histogram; how many arrays were counted."""
     compared = 0
-    all_edges = [np.asarray(edges, np.float64) for edges in chain((edges for edges, _ in EDGES.values()), GUESSED.values())]
+    all_edges = [
+        np.asarray(edges, np.float64) for edges in chain((edges for edges, _ in EDGES.values()), GUESSED.values())
+    ]
     for dtype, edges in product(DTYPES, all_edges):
         check = HistogramCheck(edges, np.dtype(dtype))
         for number, size in enumerate(sizes):

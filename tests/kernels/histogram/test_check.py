@@ -27,7 +27,11 @@ from workflows.histogram import FINITE_RANGE, HISTOGRAM, HistogramOptions
 
 pytestmark = pytest.mark.usefixtures("compiled")
 
-REGULAR = {"default": np.linspace(0, 1024, 1025), "odd": np.linspace(-1.3, 2.7, 1001), "wide": np.linspace(-3e4, 3e4, 78)}
+REGULAR = {
+    "default": np.linspace(0, 1024, 1025),
+    "odd": np.linspace(-1.3, 2.7, 1001),
+    "wide": np.linspace(-3e4, 3e4, 78),
+}
 
 
 def check(samples: NDArray[Any], edges: Any) -> None:
@@ -58,7 +62,8 @@ def test_what_numpy_counts() -> None:
     ("dtype", "edges", "expected"),
     [
         ("uint8", np.linspace(0, 1000, 78), ("values", ())), ("float16", [0.0, 1, 7], ("values", ())),
-        ("float32", np.linspace(-1, 1, 1025), ("bracketed", ())), ("int64", np.linspace(0, 1000, 78), ("bracketed", ())),
+        ("float32", np.linspace(-1, 1, 1025), ("bracketed", ())),
+        ("int64", np.linspace(0, 1000, 78), ("bracketed", ())),
         ("int32", np.arange(1025.0), ("leaves", (0,))), ("uint64", np.arange(0, 2049, 2.0), ("leaves", (0,))),
         ("int32", irregular(1, 300, -500, 500), ("leaves", (0,))), ("float64", [-1.0, 0, 4], ("leaves", (1,))),
         ("float32", irregular(1, 300, -500, 500), ("leaves", (1,))), ("int32", [0, 4, 8, 1e30], ("leaves", (2,))),
