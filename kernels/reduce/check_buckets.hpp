@@ -12,9 +12,11 @@ using std::size_t;
 typedef uint32_t u32;
 typedef uint64_t u64;
 __extension__ typedef __int128 int128;
+__extension__ typedef unsigned __int128 uint128;
 
 constexpr size_t BLOCK = 2048;  // samples at a time: the sums of as many fit into 64 bits
 constexpr size_t GROUP = 64;    // samples that are looked through for those with low exponents
+constexpr size_t WORTHWHILE = 256;  // samples of a block that are worth a pass over all of it
 
 // As in partial.py.
 enum { NAN_COUNT = 3, POSITIVE, NEGATIVE, FIRST_NAN, MIN_AT, MAX_AT, MIN_KEY, MAX_KEY, SUM_AT };
@@ -34,7 +36,8 @@ struct Buckets {
             if (of[bit]) {
                 const int128 number = of[bit];
                 const int place = bit / 64, shift = bit % 64;
-                const u64 low = static_cast<u64>(number), high = static_cast<u64>(number >> 64), sign = number < 0 ? ~u64(0) : 0;
+                const u64 low = static_cast<u64>(number), high = static_cast<u64>(number >> 64);
+                const u64 sign = number < 0 ? ~u64(0) : 0;
                 const u64 parts[3] = {low << shift, shift ? high << shift | low >> (64 - shift) : high,
                                       shift ? sign << shift | high >> (64 - shift) : sign};
                 u64 carry = 0;
