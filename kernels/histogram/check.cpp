@@ -158,26 +158,32 @@ void find_leaves(const Word* places, const Leaves& leaves, u32* __restrict leaf)
 // What is counted: leaves that are each in one slot; slots, of leaves in two at most; slots, of leaves in any number.
 enum What { LEAVES, SLOTS, CROWDED };
 
-// Replaces the number of a sample's leaf by its slot.
+// The first slot in [low, high] with a bound above a sample.
+inline u32 bisect(double number, u32 low, u32 high, const double* bounds) {
+    while (low < high) {
+        const u32 middle = low + (high - low) / 2;
+        if (number >= bounds[middle]) low = middle + 1;
+        else high = middle;
+    }
+    return low;
+}
+
+// Replaces the number of a sample's leaf by its slot. Few samples are in crowded leaves, which are short.
 template <class T>
 void find_slots(What what, const T* samples, const Leaves& leaves, u32* __restrict slot) {
+    if (what == LEAVES) return;
     const u32 *const lows = leaves.low, *const highs = leaves.high;
     const double* const bounds = leaves.bounds;
-    if (what == SLOTS) {
-        for (size_t i = 0; i < BLOCK; ++i) slot[i] = lows[slot[i]];
-        for (size_t i = 0; i < BLOCK; ++i) slot[i] += static_cast<double>(samples[i]) >= bounds[slot[i]];
-    } else if (what == CROWDED) {
-        for (size_t i = 0; i < BLOCK; ++i) {
-            const double number = static_cast<double>(samples[i]);
-            u32 low = lows[slot[i]];
-            for (u32 high = highs[slot[i]]; low < high;) {
-                const u32 middle = low + (high - low) / 2;
-                if (number >= bounds[middle]) low = middle + 1;
-                else high = middle;
-            }
-            slot[i] = low;
-        }
-    }
+    u32 last[BLOCK], crowded = 0;
+    if (what == CROWDED)
+        for (size_t i = 0; i < BLOCK; ++i) last[i] = highs[slot[i]];
+    for (size_t i = 0; i < BLOCK; ++i) slot[i] = lows[slot[i]];
+    if (what == CROWDED)
+        for (size_t i = 0; i < BLOCK; ++i) crowded |= last[i] - slot[i] > 1;
+    if (crowded)
+        for (size_t i = 0; i < BLOCK; ++i)
+            if (last[i] - slot[i] > 1) slot[i] = bisect(static_cast<double>(samples[i]), slot[i], last[i], bounds);
+    for (size_t i = 0; i < BLOCK; ++i) slot[i] += static_cast<double>(samples[i]) >= bounds[slot[i]];
 }
 
 template <class T>

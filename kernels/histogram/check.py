@@ -84,7 +84,11 @@ class HistogramCheck:
             for at in range(0, len(many), MOST if whole else COPIED):
                 part = np.require(many if whole else many[at : at + COPIED], self._dtype, ["C", "A"])
                 plan.function(*plan.before, part.ctypes.data, len(part), *plan.after, ctypes.byref(to))
-            np.add.at(slots, plan.slot_of, counters.sum(axis=0, dtype=np.int64)[:number])
+            counts = counters.sum(axis=0, dtype=np.int64)[:number]
+            if plan.counts_slots:
+                slots += counts
+            else:
+                np.add.at(slots, plan.slot_of, counts)
             counters[:] = 0
         return slots
 
@@ -93,7 +97,7 @@ class HistogramCheck:
 class _Plan:
     """A function of check.cpp, its arguments before and after the samples, and the arrays that these point to.
 
-    `slot_of`, int64 array, shape (counters,), has the slot of each of its counters.
+    `slot_of`, int64 array, shape (counters,), has the slot of each of its counters; `counts_slots`: its own number.
     """
 
     function: Any
@@ -101,6 +105,7 @@ class _Plan:
     after: tuple[Any, ...]
     slot_of: NDArray[np.int64]
     arrays: tuple[NDArray[Any], ...] = ()
+    counts_slots: bool = False
 
 
 def _plan(functions: ctypes.CDLL, edges: NDArray[np.float64], dtype: np.dtype[Any]) -> _Plan:
@@ -116,13 +121,14 @@ def _plan(functions: ctypes.CDLL, edges: NDArray[np.float64], dtype: np.dtype[An
     leaves = leaves_of(bounds, dtype) if bracket is None or whole_cells else None
     if bracket is not None and (leaves is None or leaves.what != LEAVES or len(leaves.low) > MOST_CELLS):
         line = _Bracket(bracket.scale, bracket.low, bracket.high, len(bounds), all_bounds.ctypes.data)
-        return _typed(_Plan(functions.count_bracketed, (type_,), (line,), slots, (all_bounds,)))
+        return _typed(_Plan(functions.count_bracketed, (type_,), (line,), slots, (all_bounds,), True))
     assert leaves is not None
     arrays = leaves.first, leaves.leaf_shift, leaves.low, leaves.high, all_bounds
     pointers = [array.ctypes.data if len(array) else None for array in arrays]
     cut = _Leaves(leaves.origin, leaves.last, leaves.nan, leaves.shift, *pointers)
-    counted = leaves.low.astype(np.int64) if leaves.what == LEAVES else slots
-    return _typed(_Plan(functions.count_leaves, (type_, leaves.what), (cut,), counted, arrays))
+    in_slots = leaves.what != LEAVES
+    slot_of = slots if in_slots else leaves.low.astype(np.int64)
+    return _typed(_Plan(functions.count_leaves, (type_, leaves.what), (cut,), slot_of, arrays, in_slots))
 
 
 def _typed(plan: _Plan) -> _Plan:

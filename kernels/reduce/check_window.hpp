@@ -102,7 +102,7 @@ void add_kept(const typename F::Word* x, Window<F> window, Sum& sum, Squares& sq
         const u32 integer = F::with_sign(static_cast<u32>(F::integer(bits)), bits);
         const u64 number = static_cast<u64>(static_cast<int64_t>(static_cast<int32_t>(integer))) << window.above_base(bits);
         total += number;
-        if (SQUARED) {  // the lower digit is not negative; the upper one is shifted as if no number were
+        if (SQUARED) {  // the lower digit is never negative; with TOP added, nor is what is shifted
             const u64 a = number & MASK, b = ((number + TOP) >> DIGIT) - (TOP >> DIGIT);
             low += a * a, middle += a * b, high += b * b;
         }
