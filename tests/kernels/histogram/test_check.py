@@ -112,7 +112,7 @@ def test_distributions(dtype: str, name: str) -> None:
         check(samples, edges)
 
 
-@pytest.mark.parametrize("dtype", ["int32", "int64", "uint64", "float32", "float64"])
+@pytest.mark.parametrize("dtype", ["int32", "float64"])
 @pytest.mark.parametrize("bins", [1, 8189, 8190, 65_533, 65_534, MAX_BINS])
 def test_numbers_of_bins(dtype: str, bins: int) -> None:
     """As many as are counted in each number of tables; in one bin, in all in turns, in a random order."""
@@ -214,7 +214,7 @@ def test_a_wrong_count_differs(dtype: str) -> None:
     partial[9] -= 1
     assert np.flatnonzero(partial != expected).tolist() == [7, 9]
     np.testing.assert_array_equal(FINITE_RANGE.compute(samples, options), FINITE_RANGE.check(samples, options))
-    assert (np.nextafter(FINITE_RANGE.compute(samples, options), 0) != FINITE_RANGE.check(samples, options)).all()
+    assert (np.nextafter(FINITE_RANGE.compute(samples, options), -np.inf) != FINITE_RANGE.check(samples, options)).all()
 
 
 def test_without_a_compiler_the_reference_counts(monkeypatch: pytest.MonkeyPatch) -> None:
