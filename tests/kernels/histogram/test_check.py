@@ -55,7 +55,7 @@ def method(dtype: str, edges: Any) -> tuple[str, tuple[int, ...]]:
 
 def test_what_numpy_counts() -> None:
     """Of every dtype and kind of edges, in arrays of all sizes, that begin anywhere and have gaps; and all ranges."""
-    assert cpp_cases.check_counts() > len(DTYPES) * (len(EDGES) + len(GUESSED)) * len(cpp_cases.SIZES) * 2
+    assert cpp_cases.check_counts() > len(DTYPES) * len(EDGES) * len(cpp_cases.SIZES) * 2
 
 
 @pytest.mark.parametrize(
@@ -213,8 +213,10 @@ def test_a_wrong_count_differs(dtype: str) -> None:
     partial[7] += 1
     partial[9] -= 1
     assert np.flatnonzero(partial != expected).tolist() == [7, 9]
-    np.testing.assert_array_equal(FINITE_RANGE.compute(samples, options), FINITE_RANGE.check(samples, options))
-    assert (np.nextafter(FINITE_RANGE.compute(samples, options), -np.inf) != FINITE_RANGE.check(samples, options)).all()
+    ends, expected_ends = FINITE_RANGE.compute(samples, options), FINITE_RANGE.check(samples, options)
+    np.testing.assert_array_equal(ends, expected_ends)
+    ends[1] = ends[0]
+    assert np.flatnonzero(ends != expected_ends).tolist() == [1]
 
 
 def test_without_a_compiler_the_reference_counts(monkeypatch: pytest.MonkeyPatch) -> None:
