@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 
 from kernels.histogram import cpu, finite_range
 from kernels.histogram.binning import MAX_BINS, Binning, Edges
+from kernels.histogram.check import HistogramCheck
+from kernels.histogram.check_range import finite_range_check
 from kernels.histogram.cpu import histogram_cpu
 from kernels.histogram.gpu import histogram
 from kernels.histogram.reference import histogram_reference
@@ -144,6 +146,17 @@ def reference(block: NDArray[Any], options: HistogramOptions) -> NDArray[np.int6
     return histogram_reference(block, options.all_edges)
 
 
+@lru_cache(maxsize=16)
+def _check(options: HistogramOptions, dtype: np.dtype[Any]) -> HistogramCheck:
+    """Made once for all blocks of a task; options are told apart by identity."""
+    return HistogramCheck(options.all_edges, dtype)
+
+
+def check(block: NDArray[Any], options: HistogramOptions) -> NDArray[np.int64]:
+    """Counts of one block by other ways than those of `compute`."""
+    return _check(options, block.dtype.newbyteorder("="))(block)
+
+
 def finalize(slots: NDArray[np.int64], options: HistogramOptions) -> HistogramResult:
     """Name the slots."""
     below, inside, above, nan = int(slots[0]), slots[1:-2], int(slots[-2]), int(slots[-1])
@@ -190,6 +203,7 @@ FINITE_RANGE: Aggregation[HistogramOptions] = Aggregation(
     invariants=(lambda extremes, samples: None if not np.isnan(extremes).any() else "a finite range is never NaN",),
     label=lambda position, options: ("minimum", "maximum")[position],
     empty=lambda dtype, options: finite_range.finite_range(np.empty(0, dtype)),
+    check=lambda block, options: finite_range_check(block),
 )
 
 HISTOGRAM: Aggregation[HistogramOptions] = Aggregation(
@@ -203,6 +217,7 @@ HISTOGRAM: Aggregation[HistogramOptions] = Aggregation(
     invariants=(every_sample_counted_once,),
     label=label,
     empty=lambda dtype, options: np.zeros(options.bins + 3, np.int64),
+    check=check,
     cpu_source=cpu.SOURCE,
     survey=Survey(lambda options: options.edges is None and options.range == "auto", FINITE_RANGE, _with_range),
     formats=(".json", ".npz", ".csv", ".png"),

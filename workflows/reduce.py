@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from kernels.reduce import cpu, exact_sum
 from kernels.reduce import partial as layout
+from kernels.reduce.check import reduce_check
 from kernels.reduce.partial import EXTREMES, NAN, NEGATIVE, POSITIVE, SAMPLES, SQUARES, SUM
 from kernels.reduce.reference import reduce_reference
 from workflows.aggregation import Aggregation
@@ -281,6 +282,7 @@ REDUCE: Aggregation[ReduceOptions] = Aggregation(
     reference=lambda block, options: reduce_reference(block, options.parts),
     invariants=(every_sample_counted_once, moments_agree, places_exist),
     label=label,
+    check=lambda block, options: reduce_check(block, options.parts),
     place=place,
     empty=lambda dtype, options: layout.empty(dtype, options.parts, 0),
     cpu_source=cpu.SOURCE,

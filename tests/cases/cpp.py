@@ -252,9 +252,25 @@ def check_scattered() -> int:
     return len(runs)
 
 
+def check_counts() -> int:
+    """What checks histograms and finite ranges finds what it should; how many were compared."""
+    from tests.cases.aggregation_checks import count, ranges
+
+    return count(SIZES, views) + ranges(SIZES, views)
+
+
+def check_moments() -> int:
+    """What checks partials of reduce finds what the reference does; how many were compared."""
+    from tests.cases.aggregation_checks import reduced
+
+    return reduced(SIZES[1:], views)
+
+
 CHECKS = {
     "histogram": check_histogram,
+    "counts": check_counts,
     "reduce": check_reduce,
+    "moments": check_moments,
     "transpose": check_transpose,
     "transposed": check_transposed,
     "stencil": check_stencil,

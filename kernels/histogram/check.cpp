@@ -1,0 +1,241 @@
+// Counts for check.py, which shares no code with cpu.cpp and gpu.cu and goes other ways.
+//
+//   count_values      samples of one or two bytes: how often each value occurs.
+//   count_bracketed   bins of about equal width: two lines, of which one is never above the slot and the other never
+//                     below (bracket.py verifies that at each edge). Where they agree, that is the slot; blocks in which
+//                     they do not are compared with the edges, sample by sample.
+//   count_leaves      any bins. Samples become ranks: unsigned integers in their order, both zeros the same. The ranks
+//                     in which bounds lie are cut into cells of equal length, a power of two, and cells into leaves, so
+//                     finely that a leaf is in one slot, or in two that one bound separates (leaves.py).
+//
+// Whoever is compared is so as float64 with the edges as they are: no edge is converted to another type.
+//
+// Four tables are counted in, in turn: a sample that hits the counter of the one before would wait for its store.
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+namespace {
+
+using std::size_t;
+typedef uint32_t u32;
+typedef uint64_t u64;
+
+constexpr size_t BLOCK = 1024;  // samples whose places are found before they are counted; 4 or 8 KiB
+constexpr size_t TURNS = 4;
+
+// --- where a sample lies ----------------------------------------------------------------------------------------------
+
+template <class Bits, Bits SIGN>
+struct Integer {
+    typedef Bits Word;
+    static bool nan(Word) { return false; }
+    static Word rank(Word bits) { return bits ^ SIGN; }
+};
+
+template <class Bits, Bits SIGN, Bits INFINITE>
+struct Float {
+    typedef Bits Word;
+    static bool nan(Word bits) { return (bits & ~SIGN) > INFINITE; }
+    static Word rank(Word bits) { return bits & SIGN ? SIGN - (bits & ~SIGN) : SIGN + bits; }
+};
+
+template <class T>
+struct Kind;
+template <>
+struct Kind<int32_t> : Integer<u32, 0x80000000u> {};
+template <>
+struct Kind<u32> : Integer<u32, 0> {};
+template <>
+struct Kind<int64_t> : Integer<u64, 0x8000000000000000u> {};
+template <>
+struct Kind<u64> : Integer<u64, 0> {};
+template <>
+struct Kind<float> : Float<u32, 0x80000000u, 0x7f800000u> {};
+template <>
+struct Kind<double> : Float<u64, 0x8000000000000000u, 0x7ff0000000000000u> {};
+
+}  // namespace
+
+// These three as in check.py.
+struct Counters {
+    u32* counters;
+    u64 table[TURNS];  // where each table begins
+};
+
+struct Bracket {
+    double scale, low, high, top;  // a slot is at least sample * scale + low, and at most sample * scale + high
+    const double* bounds;          // between each slot and the next one
+};
+
+struct Leaves {
+    u64 origin, last, nan;          // the rank of place 0, the last place, the place of NaN beyond it
+    u64 shift;                      // log2 of the places per cell
+    const u32 *first, *leaf_shift;  // the leaf of place p in cell c is first[c] + (p >> leaf_shift[c]), modulo 2**32
+    const u32 *low, *high;          // slots of the first and the last sample of each leaf
+    const double* bounds;           // between each slot and the next one
+};
+
+namespace {
+
+// `find(samples, counter)` sets the counters of a whole block.
+template <class T, class Find>
+void count(const void* data, size_t n, const Counters& to, Find find) {
+    const T* samples = static_cast<const T*>(data);
+    u32* const tables[TURNS] = {to.counters + to.table[0], to.counters + to.table[1], to.counters + to.table[2],
+                                to.counters + to.table[3]};
+    u32 counter[BLOCK];
+    T rest[BLOCK] = {};
+    for (size_t start = 0; start < n; start += BLOCK) {
+        const size_t length = n - start < BLOCK ? n - start : BLOCK;
+        const T* part = samples + start;
+        if (length < BLOCK) part = static_cast<const T*>(std::memcpy(rest, part, length * sizeof(T)));
+        find(part, counter);
+        size_t i = 0;
+        for (; i + TURNS <= length; i += TURNS)
+#pragma GCC unroll 4
+            for (size_t k = 0; k < TURNS; ++k) ++tables[k][counter[i + k]];
+        for (; i < length; ++i) ++tables[0][counter[i]];
+    }
+}
+
+// --- bins of about equal width ----------------------------------------------------------------------------------------
+
+// NaN gives 0.
+inline u32 slot_on(double place, double top) {
+    place = place > 0 ? place : 0;
+    return static_cast<u32>(static_cast<int32_t>(place < top ? place : top));
+}
+
+template <class T>
+void bracketed(const void* data, size_t n, const Bracket& bracket, const Counters& to) {
+    const double scale = bracket.scale, low = bracket.low, high = bracket.high, top = bracket.top;
+    const double* const bounds = bracket.bounds;
+    const u32 nan = static_cast<u32>(static_cast<int32_t>(top)) + 1;
+    count<T>(data, n, to, [=](const T* samples, u32* __restrict slot) {
+        u32 differ = 0;
+        for (size_t i = 0; i < BLOCK; ++i) {
+            const double number = static_cast<double>(samples[i]), place = number * scale;
+            const u32 least = slot_on(place + low, top), most = slot_on(place + high, top);
+            differ |= least ^ most;
+            slot[i] = number == number ? least : nan;
+        }
+        if (differ)
+            for (size_t i = 0; i < BLOCK; ++i) slot[i] += static_cast<double>(samples[i]) >= bounds[slot[i]];
+    });
+}
+
+// --- any bins ---------------------------------------------------------------------------------------------------------
+
+template <class T>
+void find_places(const T* samples, const Leaves& leaves, typename Kind<T>::Word* __restrict places) {
+    typedef typename Kind<T>::Word Word;
+    const Word origin = static_cast<Word>(leaves.origin), last = static_cast<Word>(leaves.last);
+    const Word beyond = static_cast<Word>(leaves.nan);
+    for (size_t i = 0; i < BLOCK; ++i) {
+        Word bits;
+        std::memcpy(&bits, samples + i, sizeof bits);
+        const Word rank = Kind<T>::rank(bits), place = rank > origin ? rank - origin : 0;
+        places[i] = Kind<T>::nan(bits) ? beyond : place < last ? place : last;
+    }
+}
+
+// Loops as short as these are vectorized, with gathers.
+template <class Word>
+void find_leaves(const Word* places, const Leaves& leaves, u32* __restrict leaf) {
+    const u32 *const first = leaves.first, *const leaf_shift = leaves.leaf_shift;
+    const int shift = static_cast<int>(leaves.shift);
+    if (first) {
+        u32 cell[BLOCK];
+        for (size_t i = 0; i < BLOCK; ++i) cell[i] = static_cast<u32>(places[i] >> shift);
+        for (size_t i = 0; i < BLOCK; ++i) leaf[i] = first[cell[i]] + static_cast<u32>(places[i] >> leaf_shift[cell[i]]);
+    } else {
+        for (size_t i = 0; i < BLOCK; ++i) leaf[i] = static_cast<u32>(places[i] >> shift);
+    }
+}
+
+// What is counted: leaves that are each in one slot; slots, of leaves in two at most; slots, of leaves in any number.
+enum What { LEAVES, SLOTS, CROWDED };
+
+// The first slot in [low, high] with a bound above a sample.
+inline u32 bisect(double number, u32 low, u32 high, const double* bounds) {
+    while (low < high) {
+        const u32 middle = low + (high - low) / 2;
+        if (number >= bounds[middle]) low = middle + 1;
+        else high = middle;
+    }
+    return low;
+}
+
+// Replaces the number of a sample's leaf by its slot. Few samples are in crowded leaves, which are short.
+template <class T>
+void find_slots(What what, const T* samples, const Leaves& leaves, u32* __restrict slot) {
+    if (what == LEAVES) return;
+    const u32 *const lows = leaves.low, *const highs = leaves.high;
+    const double* const bounds = leaves.bounds;
+    u32 last[BLOCK], crowded = 0;
+    if (what == CROWDED)
+        for (size_t i = 0; i < BLOCK; ++i) last[i] = highs[slot[i]];
+    for (size_t i = 0; i < BLOCK; ++i) slot[i] = lows[slot[i]];
+    if (what == CROWDED)
+        for (size_t i = 0; i < BLOCK; ++i) crowded |= last[i] - slot[i] > 1;
+    if (crowded)
+        for (size_t i = 0; i < BLOCK; ++i)
+            if (last[i] - slot[i] > 1) slot[i] = bisect(static_cast<double>(samples[i]), slot[i], last[i], bounds);
+    for (size_t i = 0; i < BLOCK; ++i) slot[i] += static_cast<double>(samples[i]) >= bounds[slot[i]];
+}
+
+template <class T>
+void in_leaves(What what, const void* data, size_t n, const Leaves& leaves, const Counters& to) {
+    typename Kind<T>::Word places[BLOCK];
+    count<T>(data, n, to, [&](const T* samples, u32* counter) {
+        find_places(samples, leaves, places);
+        find_leaves(places, leaves, counter);
+        find_slots(what, samples, leaves, counter);
+    });
+}
+
+}  // namespace
+
+// Types of samples, numbered as in check.py.
+enum Type { INT32, UINT32, INT64, UINT64, FLOAT32, FLOAT64 };
+
+// Each adds to the counters how often they are hit, by fewer than 2**32 samples.
+extern "C" {
+
+void count_bracketed(int type, const void* samples, size_t n, const Bracket* bracket, const Counters* to) {
+    switch (type) {
+        case INT32: return bracketed<int32_t>(samples, n, *bracket, *to);
+        case UINT32: return bracketed<u32>(samples, n, *bracket, *to);
+        case INT64: return bracketed<int64_t>(samples, n, *bracket, *to);
+        case UINT64: return bracketed<u64>(samples, n, *bracket, *to);
+        case FLOAT32: return bracketed<float>(samples, n, *bracket, *to);
+        case FLOAT64: return bracketed<double>(samples, n, *bracket, *to);
+    }
+}
+
+void count_leaves(int type, int what, const void* samples, size_t n, const Leaves* leaves, const Counters* to) {
+    const What counted = static_cast<What>(what);
+    switch (type) {
+        case INT32: return in_leaves<int32_t>(counted, samples, n, *leaves, *to);
+        case UINT32: return in_leaves<u32>(counted, samples, n, *leaves, *to);
+        case INT64: return in_leaves<int64_t>(counted, samples, n, *leaves, *to);
+        case UINT64: return in_leaves<u64>(counted, samples, n, *leaves, *to);
+        case FLOAT32: return in_leaves<float>(counted, samples, n, *leaves, *to);
+        case FLOAT64: return in_leaves<double>(counted, samples, n, *leaves, *to);
+    }
+}
+
+// Adds how often each bit pattern of one or two bytes occurs; tables of 2**8 or 2**16 counters.
+void count_values(int bytes, const void* samples, size_t n, const Counters* to) {
+    if (bytes == 1)
+        count<uint8_t>(samples, n, *to, [](const uint8_t* part, u32* __restrict counter) {
+            for (size_t i = 0; i < BLOCK; ++i) counter[i] = part[i];
+        });
+    else
+        count<uint16_t>(samples, n, *to, [](const uint16_t* part, u32* __restrict counter) {
+            for (size_t i = 0; i < BLOCK; ++i) counter[i] = part[i];
+        });
+}
+}

@@ -1,0 +1,64 @@
+"""Checks of jobs that aggregate, on samples of every kind: each compared with an oracle that shares nothing with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain, cycle, product
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernels.histogram.check import HistogramCheck
+from kernels.histogram.check_range import finite_range_check
+from kernels.histogram.finite_range import finite_range_reference
+from kernels.reduce import partial
+from kernels.reduce.check import reduce_check
+from kernels.reduce.reference import reduce_reference
+from tests.cases import reduce
+from tests.cases.histogram import DTYPES, EDGES, nasty, oracle
+
+Views = Callable[[NDArray[Any]], Iterable[NDArray[Any]]]
+
+
+def count(sizes: Sequence[int], views: Views) -> int:
+    """Counts are those of numpy.histogram; how many arrays were counted."""
+    compared = 0
+    for dtype, (listed, _) in product(DTYPES, EDGES.values()):
+        edges = np.asarray(listed, np.float64)
+        check = HistogramCheck(edges, np.dtype(dtype))
+        for number, size in enumerate(sizes):
+            # The samples, and one of their views: all of these come up with every dtype.
+            every = list(views(nasty(dtype, size, edges)))
+            for samples in (every[0], every[1 + number % (len(every) - 1)]):
+                np.testing.assert_array_equal(check(samples), oracle(samples, edges))
+                compared += 1
+    return compared
+
+
+def ranges(sizes: Sequence[int], views: Views) -> int:
+    """Finite ranges are those by sorting; how many were compared."""
+    compared = 0
+    for dtype, size in product(DTYPES, sizes):
+        kinds = [nasty(dtype, size, np.array([-300.0, 300.0]))]
+        if np.dtype(dtype).kind == "f":
+            kinds += [np.full(size, value, dtype) for value in (np.nan, np.inf, -np.inf, -0.0)]
+        for samples in chain.from_iterable(map(views, kinds)):
+            if len(samples):
+                np.testing.assert_array_equal(finite_range_check(samples), finite_range_reference(samples))
+                compared += 1
+    return compared
+
+
+def reduced(sizes: Sequence[int], views: Views) -> int:
+    """Partials are those of the reference; how many were compared."""
+    compared = 0
+    turns = cycle(partial.PARTS)
+    for number, (dtype, size, name) in enumerate(product(reduce.DTYPES, sizes, reduce.CASES)):
+        every = list(views(reduce.case(name, dtype, size)))
+        samples = every[1 + number % (len(every) - 1)]
+        for array, parts in ((every[0], partial.PARTS[-1]), (samples, next(turns))):
+            if len(array):
+                np.testing.assert_array_equal(reduce_check(array, parts), reduce_reference(array, parts))
+                compared += 1
+    return compared

@@ -1,0 +1,122 @@
+"""What checks shares nothing with what it checks: no header, no function, no table."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from kernels.common.nvrtc import include_closure
+from tests.project.test_imports import KERNELS, MODULES, imports_of, parsed
+from workflows import WORKFLOWS
+from workflows.aggregation import Aggregation
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Modules and sources of one job.
+
+    Attributes
+    ----------
+    computes, checks
+        Modules, and sources, below `kernels/`.
+    shared
+        By name, modules that both may import: what a job is, not how it is done.
+    """
+
+    computes: tuple[str, ...]
+    checks: tuple[str, ...]
+    shared: dict[str, str]
+
+
+COMMON = {
+    "kernels.common.cxx": "compiles, and knows of no job",
+    "kernels.common.cache": "where compiled code is kept",
+}
+PAIRS = {
+    "histogram": Pair(
+        ("histogram.cpu", "histogram.gpu", "histogram.launch", "histogram.finite_range"),
+        ("histogram.check", "histogram.check_range"),
+        {
+            **COMMON,
+            "kernels.histogram.binning": "`Edges`, a type",
+            "kernels.histogram.finite_range": "`finite_range_reference`, where there is no compiler",
+            "kernels.common.arrays": "which `finite_range.py` imports; the reference in it makes no use of it",
+        },
+    ),
+    "reduce": Pair(
+        ("reduce.cpu", "reduce.gpu"),
+        ("reduce.check",),
+        {
+            **COMMON,
+            "kernels.reduce.partial": "the layout of a partial, and how partials are combined",
+            "kernels.reduce.exact_sum": "widths and units of the sums in a partial, and its words as integers",
+        },
+    ),
+}
+# Of modules that both import, the names that a check, and the modules that it imports, may use.
+NAMES = {
+    "kernels.histogram.binning": {"Edges"},
+    "kernels.histogram.finite_range": {"finite_range_reference"},
+}
+
+
+def closure(names: tuple[str, ...]) -> set[str]:
+    """Modules of this project that these import, directly or through others, and they themselves."""
+    found: set[str] = set()
+    waiting = [f"kernels.{name}" for name in names]
+    while waiting:
+        module = waiting.pop()
+        if module not in found:
+            found.add(module)
+            waiting += imports_of(module)
+    return {name for name in found if MODULES[name].name != "__init__.py"}
+
+
+def sources(names: tuple[str, ...]) -> dict[Path, set[str]]:
+    """C++ and CUDA sources that lie beside modules under the same name, with all that each includes."""
+    paths = [KERNELS.joinpath(*name.split(".")).with_suffix(suffix) for name in names for suffix in (".cpp", ".cu")]
+    return {path: set(include_closure(path)) - {path.name} for path in paths if path.is_file()}
+
+
+def test_jobs_that_aggregate_have_a_pair() -> None:
+    """As far as they declare a check."""
+    with_check = {name for name, job in WORKFLOWS.items() if isinstance(job, Aggregation) and job.check is not None}
+    assert with_check == set(PAIRS)
+
+
+@pytest.mark.parametrize("job", PAIRS)
+def test_no_header_is_included_by_both(job: str) -> None:
+    pair = PAIRS[job]
+    computes, checks = sources(pair.computes), sources(pair.checks)
+    assert computes and checks and not computes.keys() & checks.keys()
+    both = set().union(*computes.values()) & set().union(*checks.values())
+    assert both == set()
+
+
+@pytest.mark.parametrize("job", PAIRS)
+def test_no_module_is_imported_by_both(job: str) -> None:
+    """But those that say what is computed; and each of those is."""
+    pair = PAIRS[job]
+    assert closure(pair.computes) & closure(pair.checks) == set(pair.shared)
+
+
+@pytest.mark.parametrize("job", PAIRS)
+def test_of_what_computes_only_definitions_are_imported(job: str) -> None:
+    """By a check and everything that it imports."""
+    for module in closure(PAIRS[job].checks):
+        for node in ast.walk(parsed(MODULES[module])):
+            if isinstance(node, ast.ImportFrom) and node.module in NAMES:
+                assert {alias.name for alias in node.names} <= NAMES[node.module], module
+            elif isinstance(node, ast.Import):
+                assert not {alias.name for alias in node.names} & NAMES.keys(), module
+
+
+def test_shared_headers_and_modules_are_found() -> None:
+    """`cpu.cpp` is held against itself: everything is shared."""
+    pair = PAIRS["reduce"]
+    assert set().union(*sources(("reduce.cpu",)).values()) >= {"cpu_partial.hpp", "cpu_lanes.hpp"}
+    assert set().union(*sources(("reduce.gpu",)).values()) >= {"reduce/tile.cuh"}
+    assert {"kernels.reduce.cpu", "kernels.reduce.partial"} <= closure(pair.computes)
