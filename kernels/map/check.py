@@ -24,9 +24,9 @@ SOURCE = Path(__file__).with_suffix(".cpp")
 TYPES = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64")
 OPERATIONS = ("add", "subtract", "multiply", "multiply_add", "minimum", "maximum")
 
-# Elements checked at a time, at most: few enough to stay in the L2 cache with their operands, many enough for a thread
-# to spend its time in loops that do not hold the GIL.
-CHUNK = 2**16
+# Bytes of a result checked at a time, at most: few enough to stay in the L2 cache with their operands, many enough for
+# a thread to spend its time in loops that do not hold the GIL.
+CHUNK = 2**18
 
 Vector = NDArray[Any]
 
@@ -64,7 +64,7 @@ def wrong_places(result: NDArray[Any], arrays: Sequence[NDArray[Any]], operation
         arrays, shape = [array.reshape(-1) for array in arrays], (result.size,)
     views = [np.broadcast_to(array, shape) for array in arrays]
     wrong, start = [np.empty(0, np.int64)], 0
-    for box in _boxes(shape):
+    for box in _boxes(shape, max(1, CHUNK // dtype.itemsize)):
         parts = [_vector(view[box]) for view in views]
         right = right_results(parts, operation)
         if right is None:
@@ -124,7 +124,9 @@ def numpy_results(arrays: Sequence[Vector], operation: str) -> Vector:
     if operation == "multiply_add":
         return numpy_results((numpy_results(arrays[:2], "multiply"), arrays[2]), "add")
     dtype = _promoted(arrays)
-    results = elementwise_reference(*(array.astype(dtype, copy=False) for array in arrays), operation=operation)
+    with np.errstate(invalid="ignore"):  # signalling NaN
+        alike = [array.astype(dtype, copy=False) for array in arrays]
+    results = elementwise_reference(*alike, operation=operation)
     if dtype.kind == "f":
         results[np.isnan(results)] = np.nan
     return results
@@ -161,17 +163,16 @@ def _converted(functions: ctypes.CDLL, array: Vector, dtype: np.dtype[Any]) -> V
     return out
 
 
-def _boxes(shape: tuple[int, ...]) -> Iterator[tuple[slice | int, ...]]:
-    """Parts of at most `CHUNK` elements, in the order of the elements in memory."""
-    axis = 0
-    while axis < len(shape) - 1 and prod(shape[axis + 1 :]) > CHUNK:
-        axis += 1
+def _boxes(shape: tuple[int, ...], elements: int) -> Iterator[tuple[slice | int, ...]]:
+    """Parts of at most so many elements, in the order of the elements in memory."""
     if not shape or not prod(shape):
         yield ()
         return
-    inner = prod(shape[axis + 1 :])
-    parts = -(-shape[axis] * inner // CHUNK)
-    step = -(-shape[axis] // parts)
+    axis = 0
+    while axis < len(shape) - 1 and prod(shape[axis + 1 :]) > elements:
+        axis += 1
+    parts = -(-prod(shape[axis:]) // elements)
+    step = max(1, shape[axis] // parts)
     for outer in np.ndindex(shape[:axis]):
         for start in range(0, shape[axis], step):
             yield (*outer, slice(start, start + step))
