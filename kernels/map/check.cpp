@@ -1,9 +1,9 @@
 // The right results of operations on elements, by integer arithmetic alone, for check.py.
 //
-// Floats are taken apart into sign, significand and place. Sums and products of significands are integers, exact or with
-// their last bit set in place of the bits below it, and are rounded once, to nearest, ties to even. docs/map-check.md
-// proves that this gives the bits that IEEE 754 asks for. No instruction for floats is used, so an error of the machine,
-// its compiler or its rounding mode would have to happen twice, in different instructions, to stay unnoticed.
+// Floats are taken apart into sign, significand and place. Sums and products of significands are integers, exact or
+// with their last bit set in place of the bits below it, and are rounded once, to nearest, ties to even:
+// docs/map-check.md proves that this gives the bits of IEEE 754. There is no arithmetic on floats: to stay unnoticed, an
+// error of a machine, a compiler or a rounding mode would have to happen to integers too, with the same bits.
 
 #include <cstddef>
 #include <cstdint>
@@ -19,7 +19,21 @@ template <class Wide> struct Counter { typedef int64_t type; };
 template <> struct Counter<uint32_t> { typedef int32_t type; };
 
 // Zeros above the first 1 of a number that is not 0. The halves of wide numbers, because vector units count in 32 bits.
+#if defined(__AVX2__) && !defined(__AVX512CD__)  // vectors that cannot count them, but compare and shift
+INLINE int32_t zeros_above(uint32_t x) {
+    const int32_t of_16 = x >> 16 ? 0 : 16;
+    x <<= of_16;
+    const int32_t of_8 = x >> 24 ? 0 : 8;
+    x <<= of_8;
+    const int32_t of_4 = x >> 28 ? 0 : 4;
+    x <<= of_4;
+    const int32_t of_2 = x >> 30 ? 0 : 2;
+    x <<= of_2;
+    return of_16 + of_8 + of_4 + of_2 + (x >> 31 ? 0 : 1);
+}
+#else
 INLINE int32_t zeros_above(uint32_t x) { return __builtin_clz(x); }
+#endif
 INLINE int64_t zeros_above(uint64_t x) {
     const uint32_t upper = static_cast<uint32_t>(x >> 32), lower = static_cast<uint32_t>(x);
     return int64_t(zeros_above(upper ? upper : lower)) + (upper ? 0 : 32);
@@ -34,9 +48,9 @@ INLINE T least(T a, T b) { return a < b ? a : b; }
 template <class T>
 INLINE T largest(T a, T b) { return a > b ? a : b; }
 
-// --- floats -----------------------------------------------------------------------------------------------------------
+// --- floats ----------------------------------------------------------------------------------------------------------
 
-// An IEEE 754 format: word, bits of the fraction, and words that hold sums and products of two significands.
+// An IEEE 754 format: word, bits of the fraction, and words for sums and products of two significands.
 template <class Word, int BITS, class SumWord, class ProductWord>
 struct Format {
     typedef Word Bits;
@@ -45,7 +59,7 @@ struct Format {
     static constexpr int FRACTION = BITS, WIDTH = FRACTION + 1;  // bits of a significand
     static constexpr Word SIGN = Word(Word(1) << (8 * sizeof(Word) - 1)), HIDDEN = Word(Word(1) << FRACTION);
     static constexpr Word INFINITE = Word(SIGN - HIDDEN), NOT_A_NUMBER = Word(INFINITE | HIDDEN >> 1);
-    static constexpr int SPECIAL = INFINITE >> FRACTION;      // exponent of infinities and NaN
+    static constexpr int SPECIAL = INFINITE >> FRACTION;    // exponent of infinities and NaN
     static constexpr int ONE = SPECIAL / 2 + FRACTION - 1;  // 1.0 is 2**ONE of the smallest positive number
 
     // Without its sign, a finite number is `significand` * 2**`place` times the smallest positive number.
@@ -55,7 +69,7 @@ struct Format {
 
 typedef Format<uint16_t, 10, uint32_t, uint32_t> Half;
 typedef Format<uint32_t, 23, uint32_t, uint64_t> Single;
-typedef Format<uint64_t, 52, uint64_t, uint128> Double;
+typedef Format<uint64_t, 52, uint64_t, uint64_t> Double;
 
 // Bits, without the sign, of `integer` * 2**`place` times the smallest positive number of the format, rounded. The two
 // highest bits of `integer` are 0.
@@ -70,7 +84,7 @@ INLINE typename F::Bits rounded(Wide integer, typename Counter<Wide>::type place
     const Count up = zeros_above(integer | 1) - 2;
     const Wide high = integer << up;
     const Count off = least(largest(DROP, up - place), Count(BITS - 1)) - 1;
-    const Wide doubled = high >> off, more = (doubled << off) != high;  // one bit more than is kept; whether others are 1
+    const Wide doubled = high >> off, more = (doubled << off) != high;  // one bit more than kept; whether others are 1
     const Wide kept = (doubled >> 1) + (doubled & (doubled >> 1 | more) & 1);
     // A significand that has its hidden bit adds 1 to the exponent; one that was rounded up to a power of two, 2.
     const Count exponent = least(largest(place - up + DROP, Count(0)), Count(F::SPECIAL));
@@ -89,15 +103,27 @@ INLINE typename F::Bits float_sum(typename F::Bits a, typename F::Bits b) {
     const Bits large = size_a < size_b ? size_b : size_a, small = size_a < size_b ? size_a : size_b;
     const Bits sign = (size_a < size_b ? b : a) & F::SIGN;
     const bool opposite = ((a ^ b) & F::SIGN) != 0;
-    const Sum upper = static_cast<Sum>(F::significand(large)) << GUARD, lower = static_cast<Sum>(F::significand(small)) << GUARD;
+    const Sum upper = Sum(F::significand(large)) << GUARD, lower = Sum(F::significand(small)) << GUARD;
     const Count apart = least(Count(F::place(large)) - F::place(small), Count(F::WIDTH + GUARD));
     const Sum shifted = lower >> apart, sticky = (shifted << apart) != lower;
     const Sum term = shifted | sticky;
     const Sum sum = opposite ? upper - term : upper + term;
     const Bits size = rounded<F>(sum, Count(F::place(large)) - GUARD);
     const Bits finite = size | ((sum != 0) | !opposite ? sign : Bits(0));  // x - x is +0, -0 + -0 is -0
-    const Bits special = (large > F::INFINITE) | (opposite & (small == F::INFINITE)) ? F::NOT_A_NUMBER : sign | F::INFINITE;
+    const bool nan = (large > F::INFINITE) | (opposite & (small == F::INFINITE));
+    const Bits special = nan ? F::NOT_A_NUMBER : sign | F::INFINITE;
     return large < F::INFINITE ? finite : special;
+}
+
+// The product of two significands of 53 bits, their hidden bits set: its highest 62 bits, the last one odd where others
+// follow. Digits of 27 bits, because vector units multiply no wider numbers than 32 bits.
+INLINE uint64_t highest_bits_of_product(uint64_t a, uint64_t b) {
+    constexpr uint64_t DIGIT = (uint64_t(1) << 27) - 1, LOWER = (uint64_t(1) << 54) - 1;
+    const uint64_t crossed = (a >> 27) * (b & DIGIT) + (a & DIGIT) * (b >> 27);
+    const uint64_t sum = (a & DIGIT) * (b & DIGIT) + ((crossed & DIGIT) << 27), lower = sum & LOWER;
+    const uint64_t upper = (a >> 27) * (b >> 27) + (crossed >> 27) + (sum >> 54);
+    const uint64_t kept = lower >> 44, sticky = kept << 44 != lower;
+    return upper << 10 | kept | sticky;
 }
 
 template <class F>
@@ -105,12 +131,19 @@ INLINE typename F::Bits float_product(typename F::Bits a, typename F::Bits b) {
     typedef typename F::Bits Bits;
     typedef typename F::Product Product;
     typedef typename Counter<Product>::type Count;
-    static_assert(2 * F::WIDTH <= static_cast<int>(8 * sizeof(Product)) - 2, "no room for a product");
     const Bits size_a = a & Bits(~F::SIGN), size_b = b & Bits(~F::SIGN);
     const Bits large = size_a < size_b ? size_b : size_a, small = size_a < size_b ? size_a : size_b;
     const Bits sign = (a ^ b) & F::SIGN;
-    const Product product = static_cast<Product>(F::significand(large)) * F::significand(small);
-    const Bits finite = sign | rounded<F>(product, Count(F::place(large)) + F::place(small) - F::ONE);
+    Product x = F::significand(large), y = F::significand(small), product;
+    Count place = Count(F::place(large)) + F::place(small) - F::ONE;
+    if constexpr (2 * F::WIDTH <= static_cast<int>(8 * sizeof(Product)) - 2) {
+        product = x * y;
+    } else {
+        const Count up_x = zeros_above(x | 1) - (64 - F::WIDTH), up_y = zeros_above(y | 1) - (64 - F::WIDTH);
+        product = highest_bits_of_product(x << up_x, y << up_y);
+        place += 44 - up_x - up_y;
+    }
+    const Bits finite = sign | rounded<F>(product, place);
     const Bits special = (large > F::INFINITE) | !small ? F::NOT_A_NUMBER : sign | F::INFINITE;
     return large < F::INFINITE ? finite : special;
 }
@@ -141,7 +174,7 @@ struct Floats {
     }
 };
 
-// --- integers ---------------------------------------------------------------------------------------------------------
+// --- integers --------------------------------------------------------------------------------------------------------
 
 template <class T>
 struct Keys {
@@ -165,7 +198,9 @@ struct Digits : Keys<T> {
     static constexpr uint64_t LOW = 0xffffffff;
     static uint64_t low(T x) { return static_cast<uint64_t>(x) & LOW; }
     static uint64_t high(T x) { return static_cast<uint64_t>(x) >> 32; }
-    static T joined(uint64_t upper, uint64_t lower) { return static_cast<T>((upper + (lower >> 32)) << 32 | (lower & LOW)); }
+    static T joined(uint64_t upper, uint64_t lower) {
+        return static_cast<T>((upper + (lower >> 32)) << 32 | (lower & LOW));
+    }
     static T add(T a, T b) { return joined(high(a) + high(b), low(a) + low(b)); }
     // Of -b the digits are those of ~b, and 1 is added.
     static T subtract(T a, T b) { return joined(high(a) + (high(b) ^ LOW), low(a) + (low(b) ^ LOW) + 1); }
@@ -173,7 +208,7 @@ struct Digits : Keys<T> {
     static T multiply_add(T a, T b, T c) { return add(multiply(a, b), c); }
 };
 
-// --- conversions ------------------------------------------------------------------------------------------------------
+// --- conversions -----------------------------------------------------------------------------------------------------
 
 // A number between two types: without its sign `size` * 2**`place`, or infinite, or NaN.
 struct Number {
@@ -198,7 +233,8 @@ struct Real {
     typedef typename F::Bits Bits;
     static Number taken(Bits x) {
         const Bits size = x & Bits(~F::SIGN);
-        const Number::Kind kind = size < F::INFINITE ? Number::FINITE : size > F::INFINITE ? Number::NOT_A_NUMBER : Number::INFINITE;
+        const Number::Kind special = size > F::INFINITE ? Number::NOT_A_NUMBER : Number::INFINITE;
+        const Number::Kind kind = size < F::INFINITE ? Number::FINITE : special;
         return {kind, (x & F::SIGN) != 0, F::significand(size), F::place(size) - F::ONE};
     }
     static Bits given(const Number& x) {
@@ -220,7 +256,7 @@ void give(const Number* numbers, size_t n, void* out) {
     for (size_t i = 0; i < n; ++i) static_cast<typename To::Bits*>(out)[i] = To::given(numbers[i]);
 }
 
-// --- arrays -----------------------------------------------------------------------------------------------------------
+// --- arrays ----------------------------------------------------------------------------------------------------------
 
 // Operations and types, numbered as in check.py.
 enum Operation { ADD, SUBTRACT, MULTIPLY, MULTIPLY_ADD, MINIMUM, MAXIMUM };
@@ -250,7 +286,8 @@ void fill(int operation, const void* a, const void* b, const void* c, void* out,
 }  // namespace
 
 // The results of an operation on n elements of each array, all of one type. `c` is read by MULTIPLY_ADD only.
-extern "C" void right_results(int type, int operation, const void* a, const void* b, const void* c, void* out, size_t n) {
+extern "C" void right_results(int type, int operation, const void* a, const void* b, const void* c, void* out,
+                              size_t n) {
     switch (type) {
         case INT8: fill<Narrow<int8_t, int64_t>>(operation, a, b, c, out, n); break;
         case UINT8: fill<Narrow<uint8_t, uint64_t>>(operation, a, b, c, out, n); break;
