@@ -268,8 +268,10 @@ def test_arrays_that_would_be_misread_are_refused() -> None:
 
 def test_the_check_shares_no_code_with_what_it_checks() -> None:
     """No header of the kernels, no type of floats, no module that computes."""
-    code = c_code(SOURCE.read_text("utf-8"))
-    assert re.findall(r"#\s*include\s*(\S+)", code) == ["<cstddef>", "<cstdint>"]
+    sources = [SOURCE, *SOURCE.parent.glob("*.hpp")]
+    code = "\n".join(c_code(path.read_text("utf-8")) for path in sources)
+    included = set(re.findall(r"#\s*include\s*(\S+)", code))
+    assert included == {"<cstddef>", "<cstdint>", *(f'"{path.name}"' for path in sources[1:])}
     assert re.findall(r"\b(?:float|double|_Float\w*|asm|__asm__)\b", code) == []
     tree = ast.parse(Path(module.__file__).read_text("utf-8"))
     names = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module}
