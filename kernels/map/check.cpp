@@ -93,9 +93,11 @@ struct Real {
         return {kind, (x & F::SIGN) != 0, F::significand(size), F::place(size) - F::ONE};
     }
     static Bits given(const Number& x) {
-        if (x.kind == Number::NOT_A_NUMBER) return F::NOT_A_NUMBER;
-        const Bits size = x.kind == Number::INFINITE ? F::INFINITE : rounded<F>(uint128(x.size), x.place + F::ONE);
-        return size | (x.negative ? F::SIGN : 0);
+        const bool wide = x.size >> 62;  // as for products, the last bit kept stands for those that are lost
+        const uint64_t kept = wide ? x.size >> 2 | ((x.size & 3) != 0) : x.size;
+        const Bits finite = rounded<F>(kept, x.place + F::ONE + (wide ? 2 : 0));
+        const Bits size = x.kind == Number::FINITE ? finite : F::INFINITE;
+        return x.kind == Number::NOT_A_NUMBER ? F::NOT_A_NUMBER : Bits(size | (x.negative ? F::SIGN : Bits(0)));
     }
 };
 

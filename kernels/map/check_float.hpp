@@ -11,7 +11,6 @@
 namespace {
 
 #define INLINE inline __attribute__((always_inline))  // so that loops become vector code
-__extension__ typedef unsigned __int128 uint128;
 
 // Integers for counting the bits of a word. Vector units shift words by words of the same size.
 template <class Wide> struct Counter { typedef int64_t type; };
@@ -36,10 +35,6 @@ INLINE int32_t zeros_above(uint32_t x) { return __builtin_clz(x); }
 INLINE int64_t zeros_above(uint64_t x) {
     const uint32_t upper = static_cast<uint32_t>(x >> 32), lower = static_cast<uint32_t>(x);
     return int64_t(zeros_above(upper ? upper : lower)) + (upper ? 0 : 32);
-}
-INLINE int64_t zeros_above(uint128 x) {
-    const uint64_t upper = static_cast<uint64_t>(x >> 64), lower = static_cast<uint64_t>(x);
-    return zeros_above(upper ? upper : lower) + (upper ? 0 : 64);
 }
 
 template <class T>
