@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import reduce
 from typing import Any
 
@@ -11,7 +11,6 @@ import numpy as np
 from kernels.common.arrays import converted
 from kernels.map.cpu import elementwise_cpu
 from kernels.map.gpu import elementwise
-from kernels.map.reference import elementwise_reference
 
 
 def combine(arrays: Sequence[Any], operation: str) -> Any:
@@ -28,28 +27,19 @@ def combine(arrays: Sequence[Any], operation: str) -> Any:
     array of the same kind
         Of the broadcast shape and the promoted dtype; the same bits on every device.
     """
-    return _promoted(elementwise_cpu if isinstance(arrays[0], np.ndarray) else elementwise, arrays, operation)
-
-
-def combine_reference(arrays: Sequence[Any], operation: str) -> Any:
-    """The same with NumPy's own operations."""
-    return _promoted(elementwise_reference, arrays, operation)
-
-
-def _promoted(apply: Callable[..., Any], arrays: Sequence[Any], operation: str) -> Any:
     # Pairwise, as in a * b + c: promoted all at once, int8, uint8 and float16 would give float16.
     dtype = reduce(np.promote_types, (array.dtype for array in arrays))
     if operation == "multiply_add" and np.promote_types(arrays[0].dtype, arrays[1].dtype) != dtype:
         # As in a * b + c, the product has the dtype promoted from its own operands.
-        return _promoted(apply, (_promoted(apply, arrays[:2], "multiply"), arrays[2]), "add")
+        return combine((combine(arrays[:2], "multiply"), arrays[2]), "add")
     alike = [converted(array, dtype) for array in arrays]
     shape = np.broadcast_shapes(*(array.shape for array in alike))
     if isinstance(alike[0], np.ndarray):
         # NumPy's operations return scalars for arrays without axes.
         spread = [np.atleast_1d(np.broadcast_to(array, shape)) for array in alike]
-    else:
-        spread = [_spread_on_device(array, shape).reshape(-1) for array in alike]
-    return apply(*spread, operation=operation).reshape(shape)
+        return elementwise_cpu(*spread, operation=operation).reshape(shape)
+    spread = [_spread_on_device(array, shape).reshape(-1) for array in alike]
+    return elementwise(*spread, operation=operation).reshape(shape)
 
 
 def _spread_on_device(array: Any, shape: tuple[int, ...]) -> Any:

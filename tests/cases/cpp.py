@@ -266,6 +266,22 @@ def check_moments() -> int:
     return reduced(SIZES[1:], views)
 
 
+def check_map() -> int:
+    """Results and conversions agree with NumPy's at every length; returns how many results were compared."""
+    from kernels.map.check import OPERATIONS, TYPES, numpy_results, right_results
+
+    compared = 0
+    random = np.random.default_rng(0)
+    for types, operation in product(product(TYPES, repeat=2), OPERATIONS):
+        for size in (1, 70, 1100) if types[0] == types[1] else (600,):
+            parts = [np.frombuffer(random.bytes(size * np.dtype(name).itemsize), name) for name in (*types, types[0])]
+            parts = parts if operation == "multiply_add" else parts[:2]
+            got, expected = right_results(parts, operation), numpy_results(parts, operation)
+            assert got is not None and got.dtype == expected.dtype and got.tobytes() == expected.tobytes()
+            compared += size
+    return compared
+
+
 CHECKS = {
     "histogram": check_histogram,
     "counts": check_counts,
@@ -276,6 +292,7 @@ CHECKS = {
     "stencil": check_stencil,
     "sums": check_sums,
     "scattered": check_scattered,
+    "map": check_map,
 }
 
 

@@ -16,12 +16,15 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 from numpy.typing import NDArray
 
+from kernels.common import cxx
+from kernels.map import check as map_check
 from pipeline.cluster.placement import Placement
 from pipeline.engine.array import run_array
 from pipeline.engine.outcome import Outcome
 from pipeline.errors import UsageError
 from pipeline.settings import Settings
 from pipeline.storage.sources import open_source
+from workflows import map as map_job
 from workflows.map import MAP, MapOptions
 from workflows.regions import Bounds, Spec, all_of
 
@@ -185,10 +188,14 @@ def test_unknown_operation_is_refused() -> None:
 # --- the check --------------------------------------------------------------------------------------------------------
 
 
+def words(array: NDArray[Any]) -> NDArray[Any]:
+    return array.view(f"u{array.dtype.itemsize}")
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("operation", ["add", "minimum", "multiply-add"])
 def test_one_planted_error_is_always_found(operation: str, dtype: str) -> None:
-    """A single flipped bit of any element; other payloads of a NaN do not count."""
+    """A single flipped bit of any element, also of a NaN."""
     random = np.random.default_rng(1)
     arrays = [random.integers(0, 100, (20, 30)).astype(dtype) for _ in range(OPERANDS[operation])]
     arrays[0][:2, :7] = special(dtype)[:7]
@@ -204,11 +211,12 @@ def test_one_planted_error_is_always_found(operation: str, dtype: str) -> None:
         wrong = right.copy()
         place = int(random.integers(right.size))
         wrong.view(np.uint8).reshape(right.size, -1)[place, random.integers(right.itemsize)] ^= 1 << random.integers(8)
-        if np.isnan(right.reshape(-1)[place]) and np.isnan(wrong.reshape(-1)[place]):
-            continue
         (line,) = details_of(wrong)
         where = divmod(place, 30)
-        assert line == f"element {where}: expected {right[where]}, got {wrong[where]}"
+        expected, got = (f"{one}" for one in (right[where], wrong[where]))
+        if expected == got == "nan":
+            expected, got = (f"nan ({int(bits[where]):#x})" for bits in map(words, (right, wrong)))
+        assert line == f"element {where}: expected {expected}, got {got}"
 
 
 def test_errors_are_located_in_the_whole_array() -> None:
@@ -246,3 +254,48 @@ def test_promotion_that_the_page_shows() -> None:
     (a, b, c) = re.findall(r"\(([\d, ]+)\) and \(([\d, ]+)\) give \(([\d, ]+)\)", text)[0]
     shapes = [tuple(int(word) for word in shape.split(",") if word) for shape in (a, b, c)]
     assert np.broadcast_shapes(*shapes[:2]) == shapes[2]
+
+
+def checked(*arrays: NDArray[Any], operation: str = "add") -> tuple[str, ...]:
+    """What the check says about right elements."""
+    specs, options = [Spec(array.shape, array.dtype) for array in arrays], MapOptions(operation)
+    right = computed(operation, *arrays)
+    region = all_of(Spec(right.shape, right.dtype))
+    random = np.random.default_rng()
+    return MAP.check(lambda number, _: arrays[number], right, region, specs, options, random).details
+
+
+def test_neither_integer_arithmetic_nor_numpy_decides_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where they disagree about an element that is right by one of them, the run fails."""
+    if map_check.right_results([np.ones(1)] * 2, "add") is None:
+        pytest.skip("no C++ compiler")
+    a = np.arange(600.0).reshape(20, 30)
+    assert checked(a, a) == ()
+
+    def off(arrays: Any, operation: str) -> Any:
+        results = map_check.numpy_results(arrays, operation)
+        results[37::300] += 1
+        return results
+
+    monkeypatch.setattr(map_job, "numpy_results", off)
+    assert checked(a, a) == tuple(
+        f"element {divmod(at, 30)}: the check expects {2.0 * at}, NumPy {2.0 * at + 1}" for at in (37, 337)
+    )
+
+
+def test_a_sample_of_a_large_piece_is_checked_by_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+    numpy = map_check.numpy_results
+    monkeypatch.setattr(map_job, "numpy_results", lambda a, *more: (sizes.append(len(a[0])), numpy(a, *more))[1])
+    if map_check.right_results([np.ones(1)] * 2, "add") is None:
+        pytest.skip("no C++ compiler")
+    assert checked(np.ones((300, 300)), np.ones(300)) == ()
+    assert sizes == [map_job.SAMPLE]
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_without_a_compiler_numpy_checks(operation: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cxx, "library", lambda source: None)
+    for dtype in ("int16", "float32"):
+        assert checked(*[special(dtype)] * OPERANDS[operation], operation=operation) == ()
+    test_one_planted_error_is_always_found(operation, "float16")
