@@ -36,6 +36,15 @@ class Job:
         source = self.workflow.cpu_source
         return not self.surveyed and source is not None and cxx.library(source) is not None
 
+    def differences(self, got: NDArray[Any], expected: NDArray[Any]) -> list[str]:
+        """The first entries in which a partial differs from its reference; NaN differs from everything."""
+        if got.shape != expected.shape or got.dtype != expected.dtype:
+            return [f"expected {expected.shape} of {expected.dtype}, got {got.shape} of {got.dtype}"]
+        places = np.flatnonzero(~(got == expected))
+        label = self.workflow.label
+        lines = [f"{label(int(i), self.options)}: expected {expected[i]}, got {got[i]}" for i in places[:3]]
+        return [*lines, f"{len(places) - 3} more"] if len(places) > 3 else lines
+
     def empty(self, dtype: np.dtype[Any]) -> NDArray[Any]:
         """Partial of no samples of a native dtype; UsageError if the job needs some."""
         if self.workflow.empty is None:
@@ -70,12 +79,15 @@ class Pass(PickledOnce):
         Bytes per block on a GPU.
     traced
         Whether to keep spans.
+    seed
+        Of the random choice of the samples on which checks are compared with their references.
     """
 
     jobs: tuple[Job, ...]
     device: str
     block_bytes: int = BLOCK_BYTES
     traced: bool = False
+    seed: int = 0
 
     @property
     def name(self) -> str:

@@ -118,7 +118,7 @@ def run_array(
     except ValueError as error:
         raise UsageError(f"{workflow.name}: {error}") from None
     nbytes = sum(array.spec.nbytes for array in inputs) + spec.nbytes
-    loop = Run(settings, settings.mode(nbytes), LANES)
+    loop = Run(settings, LANES)
     loop.stages.nbytes = nbytes
     limit = settings.device_memory_limit
     with output_file(path, spec) as ready, loop.open(cluster_bytes(sources, settings.placement) and nbytes) as workers:
