@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.engine.aggregate_check import check_total
-from pipeline.engine.aggregate_plan import Job, Pass
 from pipeline.engine.aggregate_parts import Part, Parts
+from pipeline.engine.aggregate_plan import Job, Pass
 from pipeline.engine.aggregate_task import ChunkResult, compute_chunks, recompute_chunks, warm_up
 from pipeline.engine.inputs import check_passes, cluster_bytes
 from pipeline.engine.outcome import Outcome
