@@ -33,7 +33,8 @@ CHUNK_BYTES = {"cpu": (2**24, 2**31), "gpu": (2**24, 2**32)}
 # four for each thread.
 UNKNOWN_CHUNK_BYTES = 2**23
 
-# An automatic run checks chunks in parts: small, so that it can end in time, but with few calls and partials for each.
+# With `--verify auto` chunks are checked in parts: up to so many, of a multiple of these bytes, since each takes calls
+# of its own, and so much larger than their partials, which travel to the client.
 PARTS = 32
 PART_BYTES = {"cpu": 2**22, "gpu": 2**25}
 PART_OF_PARTIAL = 64
@@ -108,8 +109,9 @@ def _plan(loop: Run, pass_: Pass, source: Source) -> Plan:
     chunk_bytes = loop.settings.chunk_bytes or _chunk_bytes(source, loop)
     one = np.zeros(1, source.dtype.newbyteorder("="))
     partials = sum(job.workflow.reference(one, job.options).nbytes for job in pass_.jobs) if loop.mode == "auto" else 0
-    part_bytes = max(PART_BYTES[pass_.device], chunk_bytes // PARTS, PART_OF_PARTIAL * partials)
-    return plan(source, chunk_bytes, loop.mode, loop.seed, part_bytes)
+    unit = PART_BYTES[pass_.device]
+    number = -(-max(chunk_bytes // PARTS, PART_OF_PARTIAL * partials) // unit)
+    return plan(source, chunk_bytes, loop.mode, loop.seed, max(number, 1) * unit)
 
 
 def _chunk_bytes(source: Source, loop: Run) -> int:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from pipeline.cluster.workers import Workers
 from pipeline.engine.array_gpu import LANES, finish, warm_up
-from pipeline.engine.array_plan import ArrayPlan, nbytes_of, needs, part_of
+from pipeline.engine.array_plan import ArrayPlan, checked_part, nbytes_of, needs
 from pipeline.engine.array_task import RegionsCheck, RegionsResult, check_regions, compute_regions
 from pipeline.engine.inputs import cluster_bytes
 from pipeline.engine.outcome import Outcome
@@ -207,7 +207,7 @@ def _all_regions(loop: Run, plan: ArrayPlan, regions: list[Bounds]) -> tuple[int
             note(check.checked)
         if plan.verify == "auto":
             where = replace(computed, timeline=Timeline())
-            waiting.extend((region, where) for region in items if part_of(plan, region) != region)
+            waiting.extend((region, where) for region in items if checked_part(plan, region) != region)
         counts.update(computed.counts)
         yield next(numbers), nbytes(items), computed, checks
 
@@ -219,7 +219,7 @@ def _all_regions(loop: Run, plan: ArrayPlan, regions: list[Bounds]) -> tuple[int
 
         def finish(check: RegionsCheck) -> Iterator[tuple[int, str, str, Timeline]]:
             nonlocal checked
-            checked -= math.prod(sizes(part_of(plan, region)))  # which are checked again
+            checked -= math.prod(sizes(checked_part(plan, region)))  # which are checked again
             note(check.checked)
             yield next(numbers), computed.worker, computed.device, check.timeline
 

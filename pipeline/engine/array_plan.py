@@ -86,15 +86,16 @@ def nbytes_of(spec: Spec, bounds: Bounds) -> int:
     return math.prod(sizes(bounds)) * spec.dtype.itemsize
 
 
-def part_of(plan: ArrayPlan, region: Bounds) -> Bounds:
-    """The part of a region that is checked in any case: all of it, or a random part, cut along as few axes as possible.
-
-    A random part has at least the sampled share of the elements.
-    """
+def checked_part(plan: ArrayPlan, region: Bounds) -> Bounds:
+    """The part of a region that is checked in any case: all of it, or a random part."""
     nbytes = nbytes_of(plan.output.spec, region)
     if plan.verify == "full" or plan.workflow.whole or nbytes <= LEAST_BYTES[plan.verify]:
         return region
-    random, share = random_of(plan, region), SAMPLED_SHARE[plan.verify]
+    return part_of(region, random_of(plan, region), SAMPLED_SHARE[plan.verify])
+
+
+def part_of(region: Bounds, random: np.random.Generator, share: int) -> Bounds:
+    """A random part of a region with at least one in `share` of its elements, cut along as few axes as possible."""
     part = []
     for start, stop in region:
         length = max(1, -(-(stop - start) // share)) if stop > start else 0

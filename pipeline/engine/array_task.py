@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.cluster.worker import device_name, exit_on_lost_context, worker_address
-from pipeline.engine.array_plan import ArrayPlan, compute_region, nbytes_of, part_of, pieces_of, random_of
+from pipeline.engine.array_plan import ArrayPlan, checked_part, compute_region, nbytes_of, pieces_of, random_of
 from pipeline.storage.array_file import ArrayFile, read_region
 from pipeline.storage.planned_file import Opened, kept_open
 from pipeline.storage.scratch import Allocate, scratch
@@ -84,10 +84,10 @@ def check_regions(
 ) -> RegionsCheck:
     """Task: compare the output with its inputs, both read again from their files, up to the first error.
 
-    Of each region `part_of` is compared, or all of it.
+    Of each region `checked_part` is compared, or all of it.
     """
     timeline = Timeline(plan.traced)
-    parts = [(region, region if whole else part_of(plan, region)) for region in regions]
+    parts = [(region, region if whole else checked_part(plan, region)) for region in regions]
     checked = _together(_check(plan, region, part, timeline, result) for region, part in parts)
     return RegionsCheck(checked, timeline)
 
