@@ -71,7 +71,8 @@ def verdict_lines(verdict: Verdict) -> tuple[str, str]:
             invariants = f"a wrong one among them goes unnoticed with a chance of at most {verdict.escape:.1g}"
     if verdict.mode == "off":
         return f"0 % of {verdict.samples:,} {what} checked (--verify off); --verify full checks all", (
-            invariants if what == "samples" else "")
+            invariants if what == "samples" else ""
+        )
     if verdict.read_once:
         agree += ", which got the same blocks from memory, since the source can be read only once"
     if verdict.checked == verdict.samples:

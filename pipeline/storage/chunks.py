@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -101,7 +102,7 @@ class UnknownPlan:
 Plan = tuple[Chunk, ...] | UnknownPlan
 
 
-def plan(source: Source, chunk_bytes: int, verify: str, seed: int, part_bytes: int = 2**22) -> Plan:
+def plan(source: Source, chunk_bytes: int, verify: str, seed: int, part_bytes: int = sys.maxsize) -> Plan:
     """Cut a source into chunks of about `chunk_bytes`: small pieces share a chunk, large ones are cut.
 
     Parameters

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -261,18 +260,10 @@ def test_positions_of_parts_are_those_in_the_file(path: str) -> None:
 
 @pytest.mark.usefixtures("plenty")
 @pytest.mark.parametrize("room", [2**27, 20_000])
-def test_what_can_be_read_once_waits_in_memory(
-    tmp_path: Path, room: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_can_be_read_once_waits_in_memory(tmp_path: Path, room: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pipeline.storage.sources, "FORMATS", [PIPE, *pipeline.storage.sources.FORMATS])
     monkeypatch.setattr(pipeline.engine.aggregate_parts, "WAITING_BYTES", room)
     Writer(tmp_path / "pipe", np.arange(SAMPLES, dtype=np.int32).tobytes())
-    go_on = threading.Event()
-
-    def waiting(block: NDArray[Any], options: HistogramOptions) -> NDArray[np.int64]:
-        go_on.wait(0.01)
-        return HISTOGRAM.reference(block, options)
-
-    verdict = counted(str(tmp_path / "pipe"), reference=waiting).verdict
+    verdict = counted(str(tmp_path / "pipe")).verdict
     assert (verdict.samples, verdict.read_once) == (SAMPLES, True)
-    assert verdict.checked == SAMPLES if room > SAMPLES * 4 else SAMPLES / 100 <= verdict.checked
+    assert verdict.checked == SAMPLES if room > SAMPLES * 4 else verdict.checked >= SAMPLES / 100
