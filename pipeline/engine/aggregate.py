@@ -35,8 +35,8 @@ UNKNOWN_CHUNK_BYTES = 2**23
 
 # With `--verify auto` chunks are checked in parts: up to so many, of a multiple of these bytes, since each takes calls
 # of its own, and so much larger than their partials, which travel to the client.
-PARTS = 32
-PART_BYTES = {"cpu": 2**22, "gpu": 2**25}
+PARTS = 16
+PART_BYTES = {"cpu": 2**23, "gpu": 2**26}
 PART_OF_PARTIAL = 64
 
 # If there are many chunks, a task takes several: no more than a dying worker may lose, and only if each thread or GPU
@@ -138,8 +138,11 @@ def _one_pass(loop: Run, pass_: Pass, source: Source, chunks: Plan) -> tuple[_Co
     def compute(items: Sequence[Chunk]) -> Task:
         return compute_chunks, pass_, items
 
+    # Checks of an automatic run share cores with computing, so they are done after it, unless samples have to be kept.
+    later = loop.mode == "auto" and source.nbytes is not None
+
     def check(items: Sequence[Chunk], computed: Any) -> list[Task]:  # does not wait for the computed partials
-        return [(recompute_chunks, pass_, items)] if items[0].checked is not None else []  # as for all
+        return [] if items[0].checked is None or later else [(recompute_chunks, pass_, items)]  # as for all
 
     def finish(items: Sequence[Chunk], computed: Sequence[ChunkResult], checks: Any) -> Iterator[Done]:
         nonlocal samples, number
@@ -154,10 +157,12 @@ def _one_pass(loop: Run, pass_: Pass, source: Source, chunks: Plan) -> tuple[_Co
             partials[:] = [job.workflow.combine(sum_, new) if partials else new for job, sum_, new in sums]
             samples, number = samples + chunk.samples, number + 1
             for region, of_part in zip(chunk.parts, result.partials, strict=True):
-                if region == chunk.checked:
-                    parts.compare(Part(chunk.part(region), of_part, result.worker, result.device), *references)
+                always = region == chunk.checked
+                part = Part(chunk.part(region), of_part, result.worker, result.device, always)
+                if always and not later:
+                    parts.compare(part, *references)
                 elif loop.mode == "auto":
-                    parts.wait(Part(chunk.part(region), of_part, result.worker, result.device))
+                    parts.wait(part)
             yield chunk.index, chunk.nbytes, result, references
 
     tasks: Iterable[Sequence[Chunk]] = ((chunk,) for chunk in chunks)

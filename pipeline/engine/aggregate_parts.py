@@ -13,20 +13,32 @@ from pipeline.engine.run_loop import Extra
 from pipeline.storage.chunks import Chunk
 from pipeline.timeline import Timeline
 
-# Parts per task, at most. A task ends sooner if its time is up, and the rest waits again.
-PARTS_OF_TASK = 64
+# Least and most parts per task. A task ends sooner if its time is up, and the rest waits again.
+PARTS_OF_TASK = (8, 64)
 
 # Bytes of memory that waiting parts may take: their partials and, of a source of unknown length, their samples.
 WAITING_BYTES = 2**27
 
 
 class Part(NamedTuple):
-    """A part of a computed chunk, as a chunk of its own; its partials; which worker and device computed them."""
+    """A part of a computed chunk.
+
+    Attributes
+    ----------
+    chunk
+        The part, as a chunk of its own.
+    partials
+    worker, device
+        What computed them.
+    always
+        Whether it has to be checked even if there is no time.
+    """
 
     chunk: Chunk
     partials: Partials
     worker: str
     device: str
+    always: bool
 
 
 class Parts:
@@ -46,29 +58,36 @@ class Parts:
         self._pass = pass_
         self._threads = threads
         self._kept = kept
-        self._waiting: list[Part] = []
-        self._nbytes = 0
+        self._always: list[Part] = []
+        self._others: list[Part] = []
+        self._nbytes = 0  # of the others
         self._random = Random(pass_.seed)
 
     def compare(self, part: Part, reference: Reference) -> None:
         """Compare a part with what was recomputed; raises VerificationError."""
-        if mismatch := check_part(self._pass, *part, reference):
+        if mismatch := check_part(self._pass, part.chunk, part.partials, part.worker, part.device, reference):
             raise mismatch.error
         self.checked += part.chunk.samples
 
     def wait(self, part: Part) -> None:
-        """Let a part wait for its check; if there is no room for it, random ones stay unchecked."""
-        self._waiting.append(part)
+        """Let a part wait for its check; if there is no room for all that may be left out, random ones are."""
+        if part.always:
+            self._always.append(part)
+            return
+        self._others.append(part)
         self._nbytes += self._bytes(part)
         while self._nbytes > WAITING_BYTES:
             self._any()
 
-    def extra(self) -> Extra | None:
-        """A check of some of the parts that wait, in random order; None if there are none."""
-        if not self._waiting:
+    def extra(self, in_time: bool) -> Extra | None:
+        """A check of some of the parts that wait, in random order; None if there are none, or no time for any."""
+        waiting = self._always or (self._others if in_time else [])
+        if not waiting:
             return None
-        number = min(PARTS_OF_TASK, -(-len(self._waiting) // (2 * self._threads)))
-        parts = [self._any() for _ in range(number)]
+        least, most = PARTS_OF_TASK
+        number = min(len(waiting), max(least, min(most, len(waiting) // (4 * self._threads))))
+        always = waiting is self._always
+        parts = [waiting.pop() if always else self._any() for _ in range(number)]
         chunks = [part.chunk for part in parts]
 
         def finish(references: Sequence[Reference]) -> Iterator[tuple[int, str, str, Timeline]]:
@@ -78,13 +97,13 @@ class Parts:
                 self.compare(part, reference)
                 yield part.chunk.index, part.worker, part.device, reference.timeline
 
-        return Extra((recompute_some, self._pass, chunks), self._pass.label(chunks), finish)
+        return Extra((recompute_some, self._pass, chunks, always), self._pass.label(chunks), finish)
 
     def _any(self) -> Part:
-        """Take a random part out of those that wait."""
-        place = self._random.randrange(len(self._waiting))
-        self._waiting[place], self._waiting[-1] = self._waiting[-1], self._waiting[place]
-        part = self._waiting.pop()
+        """Take a random part out of those that may be left out."""
+        place = self._random.randrange(len(self._others))
+        self._others[place], self._others[-1] = self._others[-1], self._others[place]
+        part = self._others.pop()
         self._nbytes -= self._bytes(part)
         return part
 

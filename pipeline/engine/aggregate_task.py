@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from time import perf_counter
 from typing import Any, TypeVar
 
@@ -22,11 +23,11 @@ from pipeline.timeline import Timeline
 # Bytes to stream for warm-up: enough for every reading thread to get a part.
 WARM_UP_BYTES = 2**27
 
-# Samples of every checked part that a compiled check and the reference both count.
+# Samples of every chunk that a compiled check and the reference both count.
 COMPARED = 2**13
 
-# How long a task goes on with checks that may be left out: Dask's milliseconds per task are little of it, and a run
-# ends no later than this after its time is up.
+# How long a task of `recompute_some` begins another part: Dask's milliseconds per task are little of it, and when its
+# time is up, a run ends this much later.
 CHECK_SECONDS = 0.05
 
 Result = TypeVar("Result")
@@ -70,10 +71,10 @@ def recompute_chunks(pass_: Pass, chunks: Sequence[Chunk]) -> tuple[Reference, .
     return tuple(_each(recompute_part, pass_, [chunk.part(chunk.checked) for chunk in chunks if chunk.checked]))
 
 
-def recompute_some(pass_: Pass, parts: Sequence[Chunk]) -> tuple[Reference, ...]:
+def recompute_some(pass_: Pass, parts: Sequence[Chunk], compared: bool) -> tuple[Reference, ...]:
     """Task: `recompute_part` for the first parts, at least one, until `CHECK_SECONDS` have passed."""
     began, done = perf_counter(), []
-    for reference in _each(recompute_part, pass_, parts):
+    for reference in _each(partial(recompute_part, compared=compared), pass_, parts):
         done.append(reference)
         if perf_counter() - began > CHECK_SECONDS:
             break
@@ -101,7 +102,7 @@ def compute_chunk(pass_: Pass, chunk: Chunk) -> ChunkResult:
         for block in _blocks(pass_, chunk, timeline):
             for sum_ in sums:
                 sum_.add(block)
-        partials = [[_on_host(partial, timeline) for partial in sum_.partials] for sum_ in sums]
+        partials = [[_on_host(total, timeline) for total in sum_.partials] for sum_ in sums]
     except Exception as error:
         exit_on_lost_context(error)
         raise
@@ -119,8 +120,15 @@ def _blocks(pass_: Pass, chunk: Chunk, timeline: Timeline) -> Iterator[Any]:
             yield block.astype(chunk.dtype.newbyteorder("="), copy=False)
 
 
-def recompute_part(pass_: Pass, part: Chunk) -> Reference:
+def recompute_part(pass_: Pass, part: Chunk, compared: bool = True) -> Reference:
     """Recompute a part of a chunk with the checks, or the references, independently of the computed partials.
+
+    Parameters
+    ----------
+    pass_
+    part
+    compared
+        Whether to compare checks with their references.
 
     Raises
     ------
@@ -134,7 +142,7 @@ def recompute_part(pass_: Pass, part: Chunk) -> Reference:
         for block in read_blocks(part, Timeline()):
             for sum_ in sums:
                 sum_.add(block)
-            if start <= place < start + len(block):
+            if compared and start <= place < start + len(block):
                 first = min(place - start, max(len(block) - COMPARED, 0))
                 _compare(pass_, part, Region(start + first, min(COMPARED, len(block))), block[first:][:COMPARED])
             start += len(block)
@@ -187,12 +195,12 @@ class _Sums:
             region = self._chunk.parts[self._part]
             left = region.start + region.samples - self._start
             inside, block = block[:left], block[left:]
-            partial = self._compute(inside, self._job.options)
+            found = self._compute(inside, self._job.options)
             if workflow.place:
-                partial = workflow.place(partial, self._chunk.start + self._start)
+                found = workflow.place(found, self._chunk.start + self._start)
             if self._start == region.start:
-                self.partials.append(partial)
+                self.partials.append(found)
             else:
-                self.partials[-1] = workflow.combine(self.partials[-1], partial)
+                self.partials[-1] = workflow.combine(self.partials[-1], found)
             self._start += len(inside)
             self._part += len(inside) == left

@@ -211,9 +211,9 @@ def _all_regions(loop: Run, plan: ArrayPlan, regions: list[Bounds]) -> tuple[int
         counts.update(computed.counts)
         yield next(numbers), nbytes(items), computed, checks
 
-    def extra() -> Extra | None:
+    def extra(in_time: bool) -> Extra | None:
         """Check all of a random region of which a part has been checked."""
-        if not waiting:
+        if not (waiting and in_time):
             return None
         region, computed = waiting.pop(random.randrange(len(waiting)))
 

@@ -28,8 +28,8 @@ Task = tuple[Any, ...]  # a function and its arguments
 # Number and bytes of finished items; their result, with worker, device and timeline; check results, with timelines.
 Done = tuple[int, int, Any, Sequence[Any]]
 
-# Checks that may be left out go on until they have taken as long as computing: on a GPU beside it, on a CPU, which they
-# share, after it. So long they may take in any case: no longer than it takes to start.
+# Checks that may be left out go on until they have had as long as computing: on a GPU beside it, on a CPU, which they
+# share, after it. A run may take so long in any case: no longer than it takes to start.
 LEAST_SECONDS = 0.5
 
 # Each of these has as many tasks in flight as compute at a time; any thread verifies.
@@ -38,7 +38,7 @@ COMPUTING_STAGES = ("read", "read+copy", "to device", "kernel", "to host", "writ
 
 @dataclass(frozen=True)
 class Extra:
-    """A check that may be left out.
+    """A check of finished items, done when nothing is left to compute or a thread is free.
 
     Attributes
     ----------
@@ -77,7 +77,8 @@ class Work(Generic[Item]):
         (items) -> preferred worker, where an earlier pass left their blocks. Another one gets them if it is gone or
         too busy, or if tasks are restricted to some workers, so tasks must be able to read the blocks again.
     extra
-        () -> a check of finished items to do while there is time, None if there is none now.
+        (whether there is time) -> a check of finished items, None if there is none now. Without time only one that has
+        to be done all the same.
     """
 
     batches: Iterable[Sequence[Item]]
@@ -87,7 +88,7 @@ class Work(Generic[Item]):
     check: Callable[[Sequence[Item], Any], Iterable[Task]]
     finish: Callable[[Sequence[Item], Any, Sequence[Any]], Iterator[Done]]
     worker: Callable[[Sequence[Item]], str | None] = lambda items: None
-    extra: Callable[[], Extra | None] = lambda: None
+    extra: Callable[[bool], Extra | None] = lambda in_time: None
 
 
 @dataclass
@@ -147,17 +148,17 @@ class Run:
     def complete(self, work: Work[Item]) -> None:
         """Compute and check all items, a window of tasks at a time; record and report progress.
 
-        Extra checks begin as items finish, and none begins once time is up.
+        Extra checks begin as items finish; none that may be left out begins once time is up.
         """
         done, began, until = 0, perf_counter(), math.inf
-        share = 1 if self.workers.device == "gpu" else 2
+        beside = self.workers.device == "gpu"
 
-        def extra(ended: bool) -> Extra | None:
+        def extra(needed: int) -> Extra | None:
             nonlocal until
             now = perf_counter()
-            if ended and until == math.inf:
-                until = began + max(share * (now - began), LEAST_SECONDS)
-            return work.extra() if now < until else None
+            if not needed and until == math.inf:
+                until = began + max((1 if beside else 2) * (now - began), LEAST_SECONDS)
+            return work.extra(now < until) if beside or needed < self.workers.threads else None
 
         def name_of(item: Sequence[Item] | Extra) -> str:
             return item.label if isinstance(item, Extra) else work.label(item)

@@ -16,7 +16,7 @@ Item = TypeVar("Item")
 
 @dataclass
 class _Started(Generic[Item]):
-    """An item, its tasks, how many of these are unfinished, and whether the run would end without it."""
+    """An item, its tasks, how many of these are unfinished, and whether it is an extra one."""
 
     item: Item
     futures: list[Any]
@@ -43,7 +43,7 @@ def batches(items: Sequence[Item], most: int, computing: int, tasks: int) -> lis
 
 def results(
     items: Iterable[Item], submit: Callable[[Item], Iterator[Any]], workers: Workers, name_of: Callable[[Item], str],
-    extra: Callable[[bool], Item | None] = lambda ended: None,
+    extra: Callable[[int], Item | None] = lambda needed: None,
 ) -> Iterator[tuple[Any, ...]]:  # fmt: skip
     """Every item with the results of its tasks, in order of completion.
 
@@ -58,8 +58,8 @@ def results(
     name_of
         (item) -> name for messages.
     extra
-        (whether all items have ended) -> an item that is not needed, or None if there is none now. Each thread gets one
-        at a time; what has been started is waited for.
+        (number of items under way) -> another item to do beside them, or None if there is none now. There are two for
+        each thread at a time; what has been started is waited for.
 
     Raises
     ------
@@ -85,7 +85,7 @@ def results(
         for item, tasks in zip(chosen, zip(*rounds, strict=True), strict=True):
             enter(item, [future for future in tasks if future is not None])
         needed += len(chosen)
-        while extras < workers.threads and (more := extra(not needed)) is not None:
+        while extras < 2 * workers.threads and (more := extra(needed)) is not None:
             enter(more, list(submit(more)), extra=True)
             extras += 1
 

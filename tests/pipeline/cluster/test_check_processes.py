@@ -44,6 +44,7 @@ def test_parts_whose_check_died_are_checked_again(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(pipeline.cluster.placement, "processes", lambda compiled: 2)
     monkeypatch.setattr(pipeline.cluster.placement, "cores", lambda: 2)
     monkeypatch.setattr(pipeline.engine.aggregate, "PART_BYTES", {"cpu": 4 * PART})
+    monkeypatch.setattr(pipeline.engine.aggregate, "PARTS", 20)
     monkeypatch.setattr(pipeline.engine.aggregate, "PART_OF_PARTIAL", 0)
     monkeypatch.setattr(pipeline.engine.run_loop, "LEAST_SECONDS", 1e6)
     monkeypatch.setitem(pipeline.storage.chunks.LEAST_BYTES, "auto", 1)

@@ -149,31 +149,32 @@ def test_other_errors_are_told_in_one_line(tasks: Tasks) -> None:
     assert caught.value.__cause__ is error
 
 
-def test_each_thread_gets_one_extra_item_at_a_time(tasks: Tasks) -> None:
-    """Until there are none; none is asked for twice, and all that have begun are waited for."""
-    extras, asked = iter(range(100, 105)), list[bool]()
+def test_each_thread_gets_two_extra_items_at_a_time(tasks: Tasks) -> None:
+    """Until there are none; all that have begun are waited for."""
+    extras, asked = iter(range(100, 107)), list[int]()
 
-    def extra(ended: bool) -> int | None:
-        asked.append(ended)
+    def extra(needed: int) -> int | None:
+        asked.append(needed)
         return next(extras, None)
 
     found = tasks.results(2, extra=extra)
     assert next(found) == texts(0)
-    assert list(tasks.started) == [0, 1, 100, 101] and asked == [False, False]
+    first = [100, 101, 102, 103]
+    assert list(tasks.started) == [0, 1, *first] and asked == [2] * 4
     tasks.finish(101)
     assert next(found) == texts(101)
     tasks.finish(1)
     assert next(found) == texts(1)
-    assert list(tasks.started) == [0, 1, 100, 101, 102]
-    for item in (100, 102, 103, 104):
+    assert list(tasks.started) == [0, 1, *first, 104]
+    for item in (100, 102, 103, 104, 105, 106):
         tasks.finish(item)
         assert next(found) == texts(item)
     assert list(found) == []
-    assert asked == [False] * 3 + [True] * (len(asked) - 3)
+    assert asked == [2] * 4 + [1] + [0] * (len(asked) - 5)
 
 
 def test_extra_items_that_fail_end_the_run(tasks: Tasks) -> None:
-    found = tasks.results(2, extra=lambda ended: None if 9 in tasks.started else 9)
+    found = tasks.results(2, extra=lambda needed: None if 9 in tasks.started else 9)
     next(found)
     tasks.fail(9, ValueError("planted"))
     with pytest.raises(PipelineError, match=r"^job: item 9 failed: ValueError: planted$"):
