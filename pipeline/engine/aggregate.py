@@ -7,11 +7,10 @@ from dataclasses import replace
 from functools import reduce
 from typing import Any, NamedTuple
 
-import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.engine.aggregate_check import check_total
-from pipeline.engine.aggregate_parts import Part, Parts
+from pipeline.engine.aggregate_parts import WAITING_BYTES, Part, Parts
 from pipeline.engine.aggregate_plan import Job, Pass
 from pipeline.engine.aggregate_task import ChunkResult, compute_chunks, recompute_chunks, warm_up
 from pipeline.engine.inputs import check_passes, cluster_bytes
@@ -107,11 +106,16 @@ def run_all(jobs: Sequence[Job], source: Source, settings: Settings = Settings()
 def _plan(loop: Run, pass_: Pass, source: Source) -> Plan:
     """Chunks, and parts of them that are large in comparison with their partials."""
     chunk_bytes = loop.settings.chunk_bytes or _chunk_bytes(source, loop)
-    one = np.zeros(1, source.dtype.newbyteorder("="))
-    partials = sum(job.workflow.reference(one, job.options).nbytes for job in pass_.jobs) if loop.mode == "auto" else 0
+    if loop.mode != "auto":
+        return plan(source, chunk_bytes, loop.mode, loop.seed)
     unit = PART_BYTES[pass_.device]
-    number = -(-max(chunk_bytes // PARTS, PART_OF_PARTIAL * partials) // unit)
+    number = -(-max(chunk_bytes // PARTS, PART_OF_PARTIAL * _partial_bytes(pass_, source)) // unit)
     return plan(source, chunk_bytes, loop.mode, loop.seed, max(number, 1) * unit)
+
+
+def _partial_bytes(pass_: Pass, source: Source) -> int:
+    """Bytes of the partials of all jobs."""
+    return sum(job.partial_bytes(source.dtype.newbyteorder("=")) for job in pass_.jobs)
 
 
 def _chunk_bytes(source: Source, loop: Run) -> int:
@@ -138,8 +142,10 @@ def _one_pass(loop: Run, pass_: Pass, source: Source, chunks: Plan) -> tuple[_Co
     def compute(items: Sequence[Chunk]) -> Task:
         return compute_chunks, pass_, items
 
-    # Checks of an automatic run share cores with computing, so they are done after it, unless samples have to be kept.
-    later = loop.mode == "auto" and source.nbytes is not None
+    # Automatic checks that share cores with computing are done after it, if all that waits for them has room.
+    later = loop.mode == "auto" and isinstance(chunks, tuple) and (
+        len(chunks) * _partial_bytes(pass_, source) <= WAITING_BYTES
+    )  # fmt: skip
 
     def check(items: Sequence[Chunk], computed: Any) -> list[Task]:  # does not wait for the computed partials
         return [] if items[0].checked is None or later else [(recompute_chunks, pass_, items)]  # as for all
@@ -158,11 +164,12 @@ def _one_pass(loop: Run, pass_: Pass, source: Source, chunks: Plan) -> tuple[_Co
             samples, number = samples + chunk.samples, number + 1
             for region, of_part in zip(chunk.parts, result.partials, strict=True):
                 always = region == chunk.checked
-                part = Part(chunk.part(region), of_part, result.worker, result.device, always)
-                if always and not later:
-                    parts.compare(part, *references)
-                elif loop.mode == "auto":
-                    parts.wait(part)
+                if always or loop.mode == "auto":
+                    part = Part(chunk.part(region), of_part, result.worker, result.device, always)
+                    if always and not later:
+                        parts.compare(part, *references)
+                    else:
+                        parts.wait(part)
             yield chunk.index, chunk.nbytes, result, references
 
     tasks: Iterable[Sequence[Chunk]] = ((chunk,) for chunk in chunks)

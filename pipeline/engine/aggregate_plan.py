@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from kernels.common import cxx
 from pipeline.engine.pickle_once import PickledOnce
-from pipeline.errors import UsageError
+from pipeline.errors import UsageError, failure
 from pipeline.gpu.blocks import BLOCK_BYTES
 from pipeline.storage.chunks import Chunk
 from workflows.aggregation import Aggregation
@@ -44,6 +44,13 @@ class Job:
         label = self.workflow.label
         lines = [f"{label(int(i), self.options)}: expected {expected[i]}, got {got[i]}" for i in places[:3]]
         return [*lines, f"{len(places) - 3} more"] if len(places) > 3 else lines
+
+    def partial_bytes(self, dtype: np.dtype[Any]) -> int:
+        """Bytes of a partial of samples of a native dtype; PipelineError if the reference fails on one of them."""
+        try:
+            return self.workflow.reference(np.zeros(1, dtype), self.options).nbytes
+        except Exception as error:
+            raise failure(f"{self.workflow.name}: the reference of one sample", error) from error
 
     def empty(self, dtype: np.dtype[Any]) -> NDArray[Any]:
         """Partial of no samples of a native dtype; UsageError if the job needs some."""

@@ -71,6 +71,8 @@ class Chunk:
         skip, left = region.start * self.dtype.itemsize, region.samples * self.dtype.itemsize
         pieces: list[AnyPiece] = []
         for piece in self.pieces:
+            if not left:
+                break
             start = min(skip, piece.nbytes)
             length = min(left, piece.nbytes - start)
             if length:
