@@ -52,7 +52,7 @@ def run(
     dtype: DTypeLike | None = None,
     byteorder: Byteorder | None = None,
     offset: int | None = None,
-    verify: str | None = None,
+    verify: str = "auto",
     chunk_bytes: int | None = None,
     device: str = "auto",
     scheduler: str | None = None,
@@ -77,7 +77,8 @@ def run(
         Of raw files: what ``numpy.dtype`` takes, without a byte order (default int32); little (default) or big; bytes
         to skip (default 0).
     verify
-        ``"full"``, ``"sample"`` or ``"off"``; by default full up to 256 MiB, sample above.
+        What to check on the CPU: ``"auto"``, as much as can be checked in the time that the run takes, at least 1 % of
+        every chunk; ``"full"``, everything; ``"sample"``, 1/256 of every chunk; or ``"off"``.
     chunk_bytes
         Bytes per task; by default from the size of the input and the number of workers.
     device

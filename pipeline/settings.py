@@ -9,10 +9,7 @@ from pipeline.cluster.placement import Placement
 from pipeline.cluster.workers import Workers
 from pipeline.errors import UsageError
 
-VERIFY = ("full", "sample", "off")
-
-# `full` costs about as much as NumPy's histogram of the file: the default up to sizes where that takes two seconds.
-FULL_UP_TO_BYTES = 2**28
+VERIFY = ("auto", "full", "sample", "off")
 
 Progress = Callable[[int, int | None], None]  # (bytes done, bytes in all, None if that is unknown)
 OnStart = Callable[[Workers], None]
@@ -27,7 +24,7 @@ class Settings:
     placement
         Where to run.
     verify
-        ``"full"``, ``"sample"`` or ``"off"``; by default full up to 256 MiB, sample above.
+        ``"auto"``, ``"full"``, ``"sample"`` or ``"off"``.
     chunk_bytes
         Bytes per task (for a job that writes an array, inputs and output together); by default from the size of the
         input and the number of workers.
@@ -42,7 +39,7 @@ class Settings:
     """
 
     placement: Placement = field(default_factory=Placement)
-    verify: str | None = None
+    verify: str = "auto"
     chunk_bytes: int | None = None
     device_memory_limit: int | None = None
     memory_limit: int | None = None
@@ -50,9 +47,6 @@ class Settings:
     progress: Progress = lambda done, total: None
     on_start: OnStart = lambda workers: None
 
-    def mode(self, nbytes: int | None) -> str:
-        """How to verify a run over `nbytes` bytes, None if they are unknown; UsageError for an unknown mode."""
-        mode = self.verify or ("full" if nbytes is not None and nbytes <= FULL_UP_TO_BYTES else "sample")
-        if mode not in VERIFY:
+    def __post_init__(self) -> None:
+        if self.verify not in VERIFY:
             raise UsageError(f"--verify: expected one of {', '.join(VERIFY)}, got {self.verify!r}")
-        return mode

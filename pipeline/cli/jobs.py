@@ -80,9 +80,10 @@ def _shared_flags(workflow: Aggregation[Any] | ArrayJob[Any]) -> list[click.Opti
         Flag(["--also"], group=COMPUTATION, multiple=True, metavar="JOB", help="Another job over the same samples, "
              "which are read once for all: 'reduce --op sum,std -o sums.json', with its own options and its own "
              "output. May be given several times.") if aggregation else None,
-        Flag(["--verify"], group=COMPUTATION, type=click.Choice(VERIFY), shown="full up to 256 MiB, else sample",
-             help="Compare everything, a random sample of every chunk, or nothing with the CPU reference; invariants "
-             "are checked in any case."),
+        Flag(["--verify"], group=COMPUTATION, type=click.Choice(VERIFY), default="auto", shown="auto",
+             help="What to check against an independent computation on the CPU: as much as can be checked in the time "
+             "that the run takes, at least 1 % of every chunk; everything; a random 1/256 of every chunk; or nothing. "
+             "Invariants are checked in any case."),
         _output_flag(workflow),
         Flag(["--json", "as_json"], group=OUTPUT, is_flag=True, help="Print one JSON object instead of the panel."),
         Flag(["--trace"], group=OUTPUT, metavar="FILE", help="Write when every block was read, copied and computed, "

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import reduce
 from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 
-from pipeline.engine.aggregate_check import check_chunk
+from pipeline.engine.aggregate_check import check_total
+from pipeline.engine.aggregate_parts import WAITING_BYTES, Part, Parts
 from pipeline.engine.aggregate_plan import Job, Pass
 from pipeline.engine.aggregate_task import ChunkResult, compute_chunks, recompute_chunks, warm_up
 from pipeline.engine.inputs import check_passes, cluster_bytes
@@ -29,6 +31,12 @@ CHUNK_BYTES = {"cpu": (2**24, 2**31), "gpu": (2**24, 2**32)}
 # For a source of unknown length, whose chunks may have to stay in memory until they are computed and checked, up to
 # four for each thread.
 UNKNOWN_CHUNK_BYTES = 2**23
+
+# With `--verify auto` chunks are checked in parts: up to so many, of a multiple of these bytes, since each takes calls
+# of its own, and so much larger than their partials, which travel to the client.
+PARTS = 16
+PART_BYTES = {"cpu": 2**23, "gpu": 2**26}
+PART_OF_PARTIAL = 64
 
 # If there are many chunks, a task takes several: no more than a dying worker may lose, and only if each thread or GPU
 # gets enough tasks for all to end at about the same time.
@@ -55,7 +63,7 @@ def run_all(jobs: Sequence[Job], source: Source, settings: Settings = Settings()
     PipelineError
         If the run fails otherwise; UsageError if the request is impossible.
     """
-    loop = Run(settings, settings.mode(source.nbytes), CHUNKS)
+    loop = Run(settings, CHUNKS)
     chunk_bytes, limit = settings.chunk_bytes, settings.device_memory_limit
     if chunk_bytes is not None and chunk_bytes < source.dtype.itemsize:
         raise UsageError(
@@ -65,9 +73,9 @@ def run_all(jobs: Sequence[Job], source: Source, settings: Settings = Settings()
     check_passes(source, [job.workflow.name for job in jobs if job.surveyed])
     nbytes = cluster_bytes([source], settings.placement)
     with loop.open(nbytes, lambda: all(job.compiled for job in jobs)) as workers:
-        chunks = plan(source, chunk_bytes or _chunk_bytes(source, loop), loop.mode, loop.seed)
-        main = Pass(tuple(jobs), workers.device, block_bytes, settings.traced)
+        main = Pass(tuple(jobs), workers.device, block_bytes, settings.traced, loop.seed)
         surveys = replace(main, jobs=tuple(job.survey() for job in jobs if job.surveyed))
+        chunks = _plan(loop, surveys if surveys.jobs else main, source)
         if isinstance(chunks, tuple) and chunks:  # a source of unknown length has no chunks yet
             loop.on_gpus(warm_up, surveys if surveys.jobs else main, chunks[0])
         with loop.timed():
@@ -79,15 +87,35 @@ def run_all(jobs: Sequence[Job], source: Source, settings: Settings = Settings()
                 except ValueError as error:
                     raise UsageError(str(error)) from None
                 main = replace(main, jobs=resolved)
+                chunks = _plan(loop, main, source)
             covered, partials = _one_pass(loop, main, source, chunks)
-            if surveys.jobs and covered != surveyed:
+            if surveys.jobs and covered.samples != surveyed.samples:
                 raise PipelineError(f"{source.names[0]}: expected {surveyed.samples} samples as in the first pass, got "
                                     f"{covered.samples}; run again when nothing writes to it")  # fmt: skip
-    results = [job.workflow.finalize(partial, job.options) for job, partial in zip(main.jobs, partials, strict=True)]
-    return tuple(
-        loop.outcome((job.workflow, job.options), source, result, *covered, read_once=source.read_once or None)
-        for job, result in zip(main.jobs, results, strict=True)
-    )
+
+    def outcome(asked: Job, job: Job, partial: NDArray[Any]) -> Outcome:
+        # A result is as well checked as the less checked one of its passes.
+        checked = min(covered.checked, surveyed.checked) if asked.surveyed else covered.checked
+        result = job.workflow.finalize(partial, job.options)
+        return loop.outcome((job.workflow, job.options), source, result, covered.samples, checked, covered.chunks,
+                            read_once=source.read_once or None)  # fmt: skip
+
+    return tuple(map(outcome, jobs, main.jobs, partials))
+
+
+def _plan(loop: Run, pass_: Pass, source: Source) -> Plan:
+    """Chunks, and parts of them that are large in comparison with their partials."""
+    chunk_bytes = loop.settings.chunk_bytes or _chunk_bytes(source, loop)
+    if loop.mode != "auto":
+        return plan(source, chunk_bytes, loop.mode, loop.seed)
+    unit = PART_BYTES[pass_.device]
+    number = -(-max(chunk_bytes // PARTS, PART_OF_PARTIAL * _partial_bytes(pass_, source)) // unit)
+    return plan(source, chunk_bytes, loop.mode, loop.seed, max(number, 1) * unit)
+
+
+def _partial_bytes(pass_: Pass, source: Source) -> int:
+    """Bytes of the partials of all jobs."""
+    return sum(job.partial_bytes(source.dtype.newbyteorder("=")) for job in pass_.jobs)
 
 
 def _chunk_bytes(source: Source, loop: Run) -> int:
@@ -100,42 +128,59 @@ def _chunk_bytes(source: Source, loop: Run) -> int:
 class _Covered(NamedTuple):
     """Numbers of samples of a pass, of samples that the reference recomputed, and of chunks."""
 
-    samples: int = 0
-    checked: int = 0
-    chunks: int = 0
+    samples: int
+    checked: int
+    chunks: int
 
 
 def _one_pass(loop: Run, pass_: Pass, source: Source, chunks: Plan) -> tuple[_Covered, list[NDArray[Any]]]:
     """Compute, check and combine every chunk; return what was covered and the partial of each job."""
-    covered = _Covered()
+    samples = number = 0
+    parts = Parts(pass_, loop.workers.threads, source.nbytes is None)
     partials: list[NDArray[Any]] = []
 
     def compute(items: Sequence[Chunk]) -> Task:
         return compute_chunks, pass_, items
 
+    # Automatic checks that share cores with computing are done after it, if all that waits for them has room.
+    later = loop.mode == "auto" and isinstance(chunks, tuple) and (
+        len(chunks) * _partial_bytes(pass_, source) <= WAITING_BYTES
+    )  # fmt: skip
+
     def check(items: Sequence[Chunk], computed: Any) -> list[Task]:  # does not wait for the computed partials
-        return [(recompute_chunks, pass_, items)] if items[0].checked is not None else []  # as for all
+        return [] if items[0].checked is None or later else [(recompute_chunks, pass_, items)]  # as for all
 
     def finish(items: Sequence[Chunk], computed: Sequence[ChunkResult], checks: Any) -> Iterator[Done]:
-        nonlocal covered
+        nonlocal samples, number
         for chunk, result, *references in zip(items, computed, *checks, strict=True):
-            if mismatch := check_chunk(pass_, chunk, result, *references):
-                raise VerificationError(f"{mismatch.job}: a number is wrong in {mismatch}; nothing was written")
-            sums = zip(pass_.jobs, partials or result.partials, result.partials, strict=True)
+            totals = [
+                reduce(job.workflow.combine, of_parts)
+                for job, of_parts in zip(pass_.jobs, zip(*result.partials, strict=True), strict=True)
+            ]
+            if mismatch := check_total(pass_, chunk, totals, result.worker, result.device):
+                raise mismatch.error
+            sums = zip(pass_.jobs, partials or totals, totals, strict=True)
             partials[:] = [job.workflow.combine(sum_, new) if partials else new for job, sum_, new in sums]
-            checked = chunk.checked.samples if chunk.checked else 0
-            covered = _Covered(covered.samples + chunk.samples, covered.checked + checked, covered.chunks + 1)
+            samples, number = samples + chunk.samples, number + 1
+            for region, of_part in zip(chunk.parts, result.partials, strict=True):
+                always = region == chunk.checked
+                if always or loop.mode == "auto":
+                    part = Part(chunk.part(region), of_part, result.worker, result.device, always)
+                    if always and not later:
+                        parts.compare(part, *references)
+                    else:
+                        parts.wait(part)
             yield chunk.index, chunk.nbytes, result, references
 
     tasks: Iterable[Sequence[Chunk]] = ((chunk,) for chunk in chunks)
     if isinstance(chunks, tuple):
         tasks = batches(chunks, CHUNKS_OF_TASK, loop.computing, TASKS)
-    loop.complete(Work(tasks, source.nbytes, pass_.label, compute, check, finish))
-    loop.stages.nbytes += covered.samples * source.dtype.itemsize
+    loop.complete(Work(tasks, source.nbytes, pass_.label, compute, check, finish, extra=parts.extra))
+    loop.stages.nbytes += samples * source.dtype.itemsize
     partials = partials or [job.empty(source) for job in pass_.jobs]
     for job, partial in zip(pass_.jobs, partials, strict=True):
-        for check_total in job.workflow.invariants:
-            if broken := check_total(partial, covered.samples):
+        for invariant in job.workflow.invariants:
+            if broken := invariant(partial, samples):
                 raise VerificationError(f"{job.workflow.name}: the sum of all chunks is wrong: {broken}; "
                                         "nothing was written")  # fmt: skip
-    return covered, partials
+    return _Covered(samples, parts.checked, number), partials

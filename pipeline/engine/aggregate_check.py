@@ -1,16 +1,19 @@
-"""Checks the partials of a chunk against invariants and references, and names the first entries that differ."""
+"""Checks partials against invariants and references, and names the first entries that differ."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.engine.aggregate_plan import Job, Pass
-from pipeline.engine.aggregate_task import ChunkResult, Reference
+from pipeline.engine.aggregate_plan import Pass
+from pipeline.engine.aggregate_task import Reference
+from pipeline.errors import VerificationError
 from pipeline.storage.chunks import Chunk
+
+Partials = Sequence[NDArray[Any]]  # one per job
 
 
 @dataclass(frozen=True)
@@ -24,28 +27,28 @@ class Mismatch:
     device: str
     details: tuple[str, ...]
 
-    def __str__(self) -> str:
-        return f"chunk {self.chunk} ({self.where}) on worker {self.worker} ({self.device}): {'; '.join(self.details)}"
+    @property
+    def error(self) -> VerificationError:
+        """The error that ends the run."""
+        return VerificationError(
+            f"{self.job}: a number is wrong in chunk {self.chunk} ({self.where}) on worker {self.worker} "
+            f"({self.device}): {'; '.join(self.details)}; nothing was written"
+        )
 
 
-def check_chunk(pass_: Pass, chunk: Chunk, result: ChunkResult, reference: Reference | None = None) -> Mismatch | None:
-    """Check the partials of a chunk against the invariants of each job, and its reference if it was recomputed."""
-    for number, job in enumerate(pass_.jobs):
-        partial = result.partials[number]
-        details = [broken for check in job.workflow.invariants if (broken := check(partial, chunk.samples))]
-        if reference:
-            details += differences(job, result.checked[number], reference.partials[number])
-        if details:
-            where = chunk.where(chunk.checked)
-            return Mismatch(job.workflow.name, chunk.index, where, result.worker, result.device, tuple(details))
+def check_total(pass_: Pass, chunk: Chunk, totals: Partials, worker: str, device: str) -> Mismatch | None:
+    """Check the partials of a whole chunk against the invariants of each job."""
+    for job, total in zip(pass_.jobs, totals, strict=True):
+        if details := [broken for check in job.workflow.invariants if (broken := check(total, chunk.samples))]:
+            return Mismatch(job.workflow.name, chunk.index, chunk.where(), worker, device, tuple(details))
     return None
 
 
-def differences(job: Job, got: NDArray[Any], expected: NDArray[Any]) -> list[str]:
-    """The first entries in which a partial differs from its reference; NaN differs from everything."""
-    if got.shape != expected.shape or got.dtype != expected.dtype:
-        return [f"expected {expected.shape} of {expected.dtype}, got {got.shape} of {got.dtype}"]
-    places = np.flatnonzero(~(got == expected))
-    label = job.workflow.label
-    lines = [f"{label(int(i), job.options)}: expected {expected[i]}, got {got[i]}" for i in places[:3]]
-    return [*lines, f"{len(places) - 3} more"] if len(places) > 3 else lines
+def check_part(
+    pass_: Pass, part: Chunk, partials: Partials, worker: str, device: str, reference: Reference
+) -> Mismatch | None:
+    """Compare the partials of a part of a chunk with those that were recomputed."""
+    for job, got, expected in zip(pass_.jobs, partials, reference.partials, strict=True):
+        if details := job.differences(got, expected):
+            return Mismatch(job.workflow.name, part.index, part.where(), worker, device, tuple(details))
+    return None

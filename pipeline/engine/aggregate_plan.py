@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from kernels.common import cxx
 from pipeline.engine.pickle_once import PickledOnce
-from pipeline.errors import UsageError
+from pipeline.errors import UsageError, failure
 from pipeline.gpu.blocks import BLOCK_BYTES
 from pipeline.storage.chunks import Chunk
 from pipeline.storage.protocol import Source
@@ -35,6 +36,22 @@ class Job:
         """Whether compiled kernels do all of its work on a CPU; compiles them."""
         source = self.workflow.cpu_source
         return not self.surveyed and source is not None and cxx.library(source) is not None
+
+    def differences(self, got: NDArray[Any], expected: NDArray[Any]) -> list[str]:
+        """The first entries in which a partial differs from its reference; NaN differs from everything."""
+        if got.shape != expected.shape or got.dtype != expected.dtype:
+            return [f"expected {expected.shape} of {expected.dtype}, got {got.shape} of {got.dtype}"]
+        places = np.flatnonzero(~(got == expected))
+        label = self.workflow.label
+        lines = [f"{label(int(i), self.options)}: expected {expected[i]}, got {got[i]}" for i in places[:3]]
+        return [*lines, f"{len(places) - 3} more"] if len(places) > 3 else lines
+
+    def partial_bytes(self, dtype: np.dtype[Any]) -> int:
+        """Bytes of a partial of samples of a native dtype; PipelineError if the reference fails on one of them."""
+        try:
+            return self.workflow.reference(np.zeros(1, dtype), self.options).nbytes
+        except Exception as error:
+            raise failure(f"{self.workflow.name}: the reference of one sample", error) from error
 
     def empty(self, source: Source) -> NDArray[Any]:
         """Partial of no samples, of a source without any; UsageError if the job needs some."""
@@ -70,12 +87,15 @@ class Pass(PickledOnce):
         Bytes per block on a GPU.
     traced
         Whether to keep spans.
+    seed
+        Of the random choice of the samples on which checks are compared with their references.
     """
 
     jobs: tuple[Job, ...]
     device: str
     block_bytes: int = BLOCK_BYTES
     traced: bool = False
+    seed: int = 0
 
     @property
     def name(self) -> str:

@@ -1,9 +1,11 @@
-"""Tasks of an aggregation: compute the partial of a chunk, and recompute it with the reference."""
+"""Tasks of an aggregation: compute the partials of a chunk, and check parts of it from a second read."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from time import perf_counter
 from typing import Any, TypeVar
 
 import numpy as np
@@ -11,7 +13,7 @@ from numpy.typing import NDArray
 
 from pipeline.cluster.worker import device_name, exit_on_lost_context, worker_address
 from pipeline.engine.aggregate_plan import Job, Pass
-from pipeline.errors import PipelineError, failure
+from pipeline.errors import PipelineError, VerificationError, failure
 from pipeline.gpu.blocks import device_blocks
 from pipeline.gpu.devices import find_devices
 from pipeline.storage.blocks import read_blocks
@@ -20,6 +22,13 @@ from pipeline.timeline import Timeline
 
 # Bytes to stream for warm-up: enough for every reading thread to get a part.
 WARM_UP_BYTES = 2**27
+
+# Samples of every chunk that a compiled check and the reference both count.
+COMPARED = 2**13
+
+# How long a task of `recompute_some` begins another part: Dask's milliseconds per task are little of it, and when its
+# time is up, a run ends this much later.
+CHECK_SECONDS = 0.05
 
 Result = TypeVar("Result")
 
@@ -31,17 +40,14 @@ class ChunkResult:
     Attributes
     ----------
     partials
-        Partials of the whole chunk, one per job.
-    checked
-        Partials of the samples in ``chunk.checked``, if any.
+        For each of ``chunk.parts`` the partials of all jobs.
     worker, device
         Address of the worker; name of its GPU, or "cpu".
     timeline
         How long each stage took; stages overlap.
     """
 
-    partials: tuple[NDArray[Any], ...]
-    checked: tuple[NDArray[Any], ...]
+    partials: tuple[tuple[NDArray[Any], ...], ...]
     worker: str
     device: str
     timeline: Timeline
@@ -49,7 +55,7 @@ class ChunkResult:
 
 @dataclass(frozen=True)
 class Reference:
-    """Partials of the samples in ``chunk.checked`` by the reference of each job, and how long that took."""
+    """Partials of a part of a chunk by the check or the reference of each job, and how long that took."""
 
     partials: tuple[NDArray[Any], ...]
     timeline: Timeline
@@ -61,8 +67,18 @@ def compute_chunks(pass_: Pass, chunks: Sequence[Chunk]) -> tuple[ChunkResult, .
 
 
 def recompute_chunks(pass_: Pass, chunks: Sequence[Chunk]) -> tuple[Reference, ...]:
-    """Task: `recompute_chunk` for one chunk after another."""
-    return tuple(_each(recompute_chunk, pass_, chunks))
+    """Task: `recompute_part` for ``checked`` of one chunk after another."""
+    return tuple(_each(recompute_part, pass_, [chunk.part(chunk.checked) for chunk in chunks if chunk.checked]))
+
+
+def recompute_some(pass_: Pass, parts: Sequence[Chunk], compared: bool) -> tuple[Reference, ...]:
+    """Task: `recompute_part` for the first parts, at least one, until `CHECK_SECONDS` have passed."""
+    began, done = perf_counter(), []
+    for reference in _each(partial(recompute_part, compared=compared), pass_, parts):
+        done.append(reference)
+        if perf_counter() - began > CHECK_SECONDS:
+            break
+    return tuple(done)
 
 
 def _each(work: Callable[[Pass, Chunk], Result], pass_: Pass, chunks: Sequence[Chunk]) -> Iterator[Result]:
@@ -81,19 +97,16 @@ def compute_chunk(pass_: Pass, chunk: Chunk) -> ChunkResult:
     timeline = Timeline(pass_.traced)
     if pass_.device == "cpu":
         timeline.kernels |= {"compiled" if job.compiled else "NumPy" for job in pass_.jobs}
-    # If everything is checked, check the very sum that is returned, not a second one.
-    whole = chunk.checked is not None and chunk.checked.samples == chunk.samples
-    sums = [_Sums(job, job.workflow.compute, chunk, None if whole else chunk.checked) for job in pass_.jobs]
+    sums = [_Sums(job, job.workflow.compute, chunk) for job in pass_.jobs]
     try:
         for block in _blocks(pass_, chunk, timeline):
             for sum_ in sums:
                 sum_.add(block)
-        totals = tuple(_on_host(sum_.total, timeline) for sum_ in sums)
-        checked = totals if whole else tuple(_on_host(sum_.checked, timeline) for sum_ in sums if chunk.checked)
+        partials = [[_on_host(total, timeline) for total in sum_.partials] for sum_ in sums]
     except Exception as error:
         exit_on_lost_context(error)
         raise
-    return ChunkResult(totals, checked, worker_address(), device_name(pass_.device), timeline)
+    return ChunkResult(tuple(zip(*partials, strict=True)), worker_address(), device_name(pass_.device), timeline)
 
 
 def _blocks(pass_: Pass, chunk: Chunk, timeline: Timeline) -> Iterator[Any]:
@@ -107,17 +120,44 @@ def _blocks(pass_: Pass, chunk: Chunk, timeline: Timeline) -> Iterator[Any]:
             yield block.astype(chunk.dtype.newbyteorder("="), copy=False)
 
 
-def recompute_chunk(pass_: Pass, chunk: Chunk) -> Reference:
-    """Recompute the checked samples of a chunk with the references, independently of the computed partials."""
+def recompute_part(pass_: Pass, part: Chunk, compared: bool = True) -> Reference:
+    """Recompute a part of a chunk with the checks, or the references, independently of the computed partials.
+
+    Parameters
+    ----------
+    pass_
+    part
+    compared
+        Whether to compare checks with their references.
+
+    Raises
+    ------
+    VerificationError
+        If a check differs from its reference on a random run of the samples.
+    """
     timeline = Timeline(pass_.traced)
-    assert chunk.checked is not None
-    part = chunk.part(chunk.checked)
-    sums = [_Sums(job, job.workflow.reference, part) for job in pass_.jobs]
+    sums = [_Sums(job, job.workflow.check or job.workflow.reference, part) for job in pass_.jobs]
+    place, start = int(np.random.default_rng([pass_.seed, part.start]).integers(part.samples)), 0
     with timeline.measure("verify", part.nbytes):
         for block in read_blocks(part, Timeline()):
             for sum_ in sums:
                 sum_.add(block)
-    return Reference(tuple(sum_.total for sum_ in sums), timeline)
+            if compared and start <= place < start + len(block):
+                first = min(place - start, max(len(block) - COMPARED, 0))
+                _compare(pass_, part, Region(start + first, min(COMPARED, len(block))), block[first:][:COMPARED])
+            start += len(block)
+    return Reference(tuple(sum_.partials[0] for sum_ in sums), timeline)
+
+
+def _compare(pass_: Pass, part: Chunk, region: Region, samples: NDArray[Any]) -> None:
+    """Compare each compiled check with its reference on a few samples."""
+    for job in pass_.jobs:
+        if job.workflow.check is None:
+            continue
+        got, expected = (count(samples, job.options) for count in (job.workflow.check, job.workflow.reference))
+        if details := job.differences(got, expected):
+            raise VerificationError(f"{job.workflow.name}: the check and the reference disagree in chunk {part.index} "
+                                    f"({part.where(region)}): {'; '.join(details)}; nothing was written")  # fmt: skip
 
 
 def warm_up(pass_: Pass, chunk: Chunk) -> None:
@@ -140,38 +180,27 @@ def _on_host(partial: Any, timeline: Timeline) -> Any:
 
 
 class _Sums:
-    """Combined partials of the blocks of a chunk: of all blocks, and of the checked region."""
+    """Partials of the parts of a chunk, each combined from its blocks."""
 
-    def __init__(
-        self, job: Job, compute: Callable[[Any, Any], Any], chunk: Chunk, checked: Region | None = None
-    ) -> None:
+    def __init__(self, job: Job, compute: Callable[[Any, Any], Any], chunk: Chunk) -> None:
         self._job = job
         self._compute = compute
         self._chunk = chunk
-        self._region = checked or Region(0, 0)
-        self._start = 0
-        self.total: Any = None
-        self.checked: Any = None
+        self._part = self._start = 0  # number of the current part; first sample of the next block
+        self.partials: list[Any] = []
 
     def add(self, block: Any) -> None:
-        workflow, start = self._job.workflow, self._chunk.start + self._start
-        for part, inside in self._cut(block):
-            partial = self._compute(part, self._job.options)
+        workflow = self._job.workflow
+        while len(block):
+            region = self._chunk.parts[self._part]
+            left = region.start + region.samples - self._start
+            inside, block = block[:left], block[left:]
+            found = self._compute(inside, self._job.options)
             if workflow.place:
-                partial = workflow.place(partial, start)
-            start += len(part)
-            self.total = self._combined(self.total, partial)
-            if inside:
-                self.checked = self._combined(self.checked, partial)
-        self._start += len(block)
-
-    def _cut(self, block: Any) -> Iterator[tuple[Any, bool]]:
-        """Parts of a block before, inside and after the checked region."""
-        start = min(max(self._region.start - self._start, 0), len(block))
-        stop = min(max(self._region.start + self._region.samples - self._start, start), len(block))
-        for part, inside in ((block[:start], False), (block[start:stop], True), (block[stop:], False)):
-            if len(part):
-                yield part, inside
-
-    def _combined(self, sum_: Any, partial: Any) -> Any:
-        return partial if sum_ is None else self._job.workflow.combine(sum_, partial)
+                found = workflow.place(found, self._chunk.start + self._start)
+            if self._start == region.start:
+                self.partials.append(found)
+            else:
+                self.partials[-1] = workflow.combine(self.partials[-1], found)
+            self._start += len(inside)
+            self._part += len(inside) == left

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,11 @@ from numpy.typing import NDArray
 
 from pipeline.cluster.workers import Workers, known_workers
 from pipeline.engine.array_gpu import LANES, finish, warm_up
-from pipeline.engine.array_plan import ArrayPlan, nbytes_of, needs
+from pipeline.engine.array_plan import ArrayPlan, checked_part, nbytes_of, needs
 from pipeline.engine.array_task import RegionsCheck, RegionsResult, check_regions, compute_regions
 from pipeline.engine.inputs import cluster_bytes
 from pipeline.engine.outcome import Outcome
-from pipeline.engine.run_loop import Done, Run, Task, Work
+from pipeline.engine.run_loop import Done, Extra, Run, Task, Work
 from pipeline.engine.submit import batches
 from pipeline.errors import UsageError, VerificationError
 from pipeline.settings import Settings
@@ -26,7 +27,8 @@ from pipeline.storage.array_file import as_stored, join
 from pipeline.storage.atomic_file import check_place
 from pipeline.storage.output_array import OutputFile, output_file
 from pipeline.storage.sources import Source
-from workflows.array_job import ArrayJob
+from pipeline.timeline import Timeline
+from workflows.array_job import ArrayJob, Checked
 from workflows.regions import Bounds, Spec, sizes
 
 # Bytes per region, inputs and output together, by device and by whether the workflow streams. On a CPU large enough for
@@ -126,7 +128,7 @@ def run_array(
     if workflow.verbatim:
         stored, moved = Spec(spec.shape, inputs[0].spec.dtype), tuple(map(as_stored, inputs))
     nbytes = sum(array.spec.nbytes for array in inputs) + spec.nbytes
-    loop = Run(settings, settings.mode(nbytes), LANES)
+    loop = Run(settings, LANES)
     loop.stages.nbytes = nbytes
     limit = settings.device_memory_limit
     with (
@@ -193,6 +195,8 @@ def _all_regions(loop: Run, plan: ArrayPlan, regions: list[Bounds]) -> tuple[int
     """
     name, spec, device = plan.workflow.name, plan.output.spec, loop.workers.device
     checked, escape, counts, numbers = 0, 0.0, Counter[str](), count()
+    waiting: list[tuple[Bounds, RegionsResult]] = []
+    random = Random(plan.seed)
     # A full check takes longer than a GPU computes: splitting it keeps all threads busy to the end.
     split = device == "gpu" and (plan.verify == "full" or plan.workflow.whole)
 
@@ -203,14 +207,34 @@ def _all_regions(loop: Run, plan: ArrayPlan, regions: list[Bounds]) -> tuple[int
         parts = [] if plan.verify == "off" else [[region] for region in items] if split else [items]
         return [(check_regions, plan, part, computed) for part in parts]
 
-    def finish(items: Sequence[Bounds], computed: RegionsResult, checks: Sequence[RegionsCheck]) -> Iterator[Done]:
+    def note(found: Checked) -> None:
         nonlocal checked, escape
-        for part in (check.checked for check in checks):
-            if part.details:
-                raise VerificationError(f"{name}: a number is wrong in {part.details[0]}; nothing was kept")
-            checked, escape = checked + part.elements, max(escape, part.escape)
+        if found.details:
+            raise VerificationError(f"{name}: a number is wrong in {found.details[0]}; nothing was kept")
+        checked, escape = checked + found.elements, max(escape, found.escape)
+
+    def finish(items: Sequence[Bounds], computed: RegionsResult, checks: Sequence[RegionsCheck]) -> Iterator[Done]:
+        for check in checks:
+            note(check.checked)
+        if plan.verify == "auto":
+            where = replace(computed, timeline=Timeline())
+            waiting.extend((region, where) for region in items if checked_part(plan, region) != region)
         counts.update(computed.counts)
         yield next(numbers), nbytes(items), computed, checks
+
+    def extra(in_time: bool) -> Extra | None:
+        """Check all of a random region of which a part has been checked."""
+        if not (waiting and in_time):
+            return None
+        region, computed = waiting.pop(random.randrange(len(waiting)))
+
+        def finish(check: RegionsCheck) -> Iterator[tuple[int, str, str, Timeline]]:
+            nonlocal checked
+            checked -= math.prod(sizes(checked_part(plan, region)))  # which are checked again
+            note(check.checked)
+            yield next(numbers), computed.worker, computed.device, check.timeline
+
+        return Extra((check_regions, plan, [region], computed, True), label([region]), finish)
 
     def nbytes(items: Sequence[Bounds]) -> int:
         return sum(nbytes_of(spec, region) for region in items)
@@ -220,7 +244,7 @@ def _all_regions(loop: Run, plan: ArrayPlan, regions: list[Bounds]) -> tuple[int
 
     most = TASK_BYTES // max(1, nbytes(regions[:1]))
     tasks = batches(regions, most, loop.computing, TASKS[device])
-    loop.complete(Work(tasks, nbytes(regions), label, compute, check, finish))
+    loop.complete(Work(tasks, nbytes(regions), label, compute, check, finish, extra=extra))
     if (covered := sum(math.prod(sizes(region)) for region in regions)) != spec.size:
         raise VerificationError(f"{name}: the regions hold {covered} elements of {spec.size}")
     return checked, escape, counts

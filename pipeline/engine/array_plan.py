@@ -18,8 +18,10 @@ from pipeline.timeline import Timeline
 from workflows.array_job import ArrayJob, Counted
 from workflows.regions import Bounds, Spec, sizes
 
-# `--verify sample` checks one element in this many of each region if a check costs as much as computing.
-SAMPLED_SHARE = 256
+# One element in this many of each region is always checked if a check costs as much as computing; in an automatic run
+# all of a region of at most so many bytes.
+SAMPLED_SHARE = {"auto": 100, "sample": 256}
+LEAST_BYTES = {"auto": 2**18, "sample": 0}
 
 
 @dataclass(frozen=True)
@@ -84,9 +86,16 @@ def nbytes_of(spec: Spec, bounds: Bounds) -> int:
     return math.prod(sizes(bounds)) * spec.dtype.itemsize
 
 
-def part_of(region: Bounds, random: np.random.Generator) -> Bounds:
-    """A random part of a region with about the sampled share of its elements, cut along as few axes as possible."""
-    share = SAMPLED_SHARE
+def checked_part(plan: ArrayPlan, region: Bounds) -> Bounds:
+    """The part of a region that is checked in any case: all of it, or a random part."""
+    nbytes = nbytes_of(plan.output.spec, region)
+    if plan.verify == "full" or plan.workflow.whole or nbytes <= LEAST_BYTES[plan.verify]:
+        return region
+    return part_of(region, random_of(plan, region), SAMPLED_SHARE[plan.verify])
+
+
+def part_of(region: Bounds, random: np.random.Generator, share: int) -> Bounds:
+    """A random part of a region with at least one in `share` of its elements, cut along as few axes as possible."""
     part = []
     for start, stop in region:
         length = max(1, -(-(stop - start) // share)) if stop > start else 0
@@ -94,6 +103,11 @@ def part_of(region: Bounds, random: np.random.Generator) -> Bounds:
         first = start + int(random.integers(stop - start - length + 1))
         part.append((first, first + length))
     return tuple(part)
+
+
+def random_of(plan: ArrayPlan, region: Bounds) -> np.random.Generator:
+    """The random generator of a region's check, always the same."""
+    return np.random.default_rng([plan.seed, *(start for start, _ in region)])
 
 
 def pieces_of(plan: ArrayPlan, region: Bounds, nbytes: int) -> Iterator[Bounds]:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.cluster.worker import device_name, exit_on_lost_context, worker_address
-from pipeline.engine.array_plan import ArrayPlan, compute_region, nbytes_of, part_of, pieces_of
+from pipeline.engine.array_plan import ArrayPlan, checked_part, compute_region, nbytes_of, pieces_of, random_of
 from pipeline.storage.array_file import ArrayFile, read_region
 from pipeline.storage.planned_file import Opened, kept_open
 from pipeline.storage.scratch import Allocate, scratch
@@ -79,10 +79,16 @@ def _memory(plan: ArrayPlan) -> AbstractContextManager[Allocate]:
     return nullcontext(np.empty) if plan.workflow.streams else scratch()
 
 
-def check_regions(plan: ArrayPlan, regions: Sequence[Bounds], result: RegionsResult) -> RegionsCheck:
-    """Task: compare the output with its inputs, both read again from their files, up to the first error."""
+def check_regions(
+    plan: ArrayPlan, regions: Sequence[Bounds], result: RegionsResult, whole: bool = False
+) -> RegionsCheck:
+    """Task: compare the output with its inputs, both read again from their files, up to the first error.
+
+    Of each region `checked_part` is compared, or all of it.
+    """
     timeline = Timeline(plan.traced)
-    checked = _together(_check(plan, region, timeline, result) for region in regions)
+    parts = [(region, region if whole else checked_part(plan, region)) for region in regions]
+    checked = _together(_check(plan, region, part, timeline, result) for region, part in parts)
     return RegionsCheck(checked, timeline)
 
 
@@ -97,10 +103,9 @@ def _together(checks: Iterable[Checked]) -> Checked:
     return Checked((), elements, escape)
 
 
-def _check(plan: ArrayPlan, region: Bounds, timeline: Timeline, result: RegionsResult) -> Checked:
-    """Check a region or a part of it, piece by piece."""
-    random = np.random.default_rng([plan.seed, *(start for start, _ in region)])
-    part = region if plan.verify == "full" or plan.workflow.whole else part_of(region, random)
+def _check(plan: ArrayPlan, region: Bounds, part: Bounds, timeline: Timeline, result: RegionsResult) -> Checked:
+    """Check a part of a region, piece by piece."""
+    random = random_of(plan, region)
     with timeline.measure("verify", nbytes_of(plan.output.spec, part)), kept_open() as opened:
         checked = _together(_check_piece(plan, piece, random, opened) for piece in pieces_of(plan, part, CHECKED_BYTES))
     if checked.details:

@@ -19,9 +19,9 @@ class Verdict:
     Attributes
     ----------
     mode
-        ``"full"``, ``"sample"`` or ``"off"``.
+        ``"auto"``, ``"full"``, ``"sample"`` or ``"off"``.
     samples, checked
-        Number of samples, and of those that the reference recomputed.
+        Number of samples, and of those that were recomputed and compared.
     chunks
         Number of chunks; each satisfied every invariant.
     seed

@@ -7,6 +7,7 @@ of an earlier run; metrics into `outcome.Stages.add`, which gets all times.
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -20,14 +21,38 @@ from pipeline.cluster.workers import Workers
 from pipeline.engine.outcome import Outcome, Stages, Verdict
 from pipeline.engine.submit import results
 from pipeline.settings import Settings
+from pipeline.timeline import Timeline
 
 Item = TypeVar("Item")
 Task = tuple[Any, ...]  # a function and its arguments
 # Number and bytes of finished items; their result, with worker, device and timeline; check results, with timelines.
 Done = tuple[int, int, Any, Sequence[Any]]
 
+# Checks that may be left out go on until they have had as long as computing: on a GPU beside it, on a CPU, which they
+# share, after it. A run may take so long in any case: no longer than it takes to start.
+LEAST_SECONDS = 0.5
+
 # Each of these has as many tasks in flight as compute at a time; any thread verifies.
 COMPUTING_STAGES = ("read", "read+copy", "to device", "kernel", "to host", "write")
+
+
+@dataclass(frozen=True)
+class Extra:
+    """A check of finished items, done when nothing is left to compute or a thread is free.
+
+    Attributes
+    ----------
+    task
+    label
+        Its name, for messages.
+    finish
+        (result of the task) -> number, worker and device of what was checked, and the time that took; raises
+        VerificationError.
+    """
+
+    task: Task
+    label: str
+    finish: Callable[[Any], Iterator[tuple[int, str, str, Timeline]]]
 
 
 @dataclass(frozen=True)
@@ -51,6 +76,9 @@ class Work(Generic[Item]):
     worker
         (items) -> preferred worker, where an earlier pass left their blocks. Another one gets them if it is gone or
         too busy, or if tasks are restricted to some workers, so tasks must be able to read the blocks again.
+    extra
+        (whether there is time) -> a check of finished items, None if there is none now. Without time only one that has
+        to be done all the same.
     """
 
     batches: Iterable[Sequence[Item]]
@@ -60,6 +88,7 @@ class Work(Generic[Item]):
     check: Callable[[Sequence[Item], Any], Iterable[Task]]
     finish: Callable[[Sequence[Item], Any, Sequence[Any]], Iterator[Done]]
     worker: Callable[[Sequence[Item]], str | None] = lambda items: None
+    extra: Callable[[bool], Extra | None] = lambda in_time: None
 
 
 @dataclass
@@ -67,12 +96,16 @@ class Run:
     """A run in progress: how it is verified, how many tasks share a GPU (lanes), and where its time went so far."""
 
     settings: Settings
-    mode: str
     lanes: int
     seed: int = field(default_factory=lambda: secrets.randbits(32))
     stages: Stages = field(default_factory=Stages)
     workers: Workers = field(init=False)
     _began: float = field(init=False)
+
+    @property
+    def mode(self) -> str:
+        """How it is verified."""
+        return self.settings.verify
 
     @property
     def computing(self) -> int:
@@ -113,20 +146,43 @@ class Run:
         self.workers.client.run(function, *arguments, workers=self._addresses, on_error="ignore")
 
     def complete(self, work: Work[Item]) -> None:
-        """Compute and check all items, a window of tasks at a time; record and report progress."""
-        done = 0
-        for items, computed, *checks in results(work.batches, partial(self._submit, work), self.workers, work.label):
-            for number, nbytes, result, references in work.finish(items, computed, checks):
+        """Compute and check all items, a window of tasks at a time; record and report progress.
+
+        Extra checks begin as items finish; none that may be left out begins once time is up.
+        """
+        done, began, until = 0, perf_counter(), math.inf
+        beside = self.workers.device == "gpu"
+
+        def extra(needed: int) -> Extra | None:
+            nonlocal until
+            now = perf_counter()
+            if not needed and until == math.inf:
+                until = began + max((1 if beside else 2) * (now - began), LEAST_SECONDS)
+            return work.extra(now < until) if beside or needed < self.workers.threads else None
+
+        def name_of(item: Sequence[Item] | Extra) -> str:
+            return item.label if isinstance(item, Extra) else work.label(item)
+
+        batches: Iterable[Sequence[Item] | Extra] = work.batches
+        for item, computed, *checks in results(batches, partial(self._submit, work), self.workers, name_of, extra):
+            if isinstance(item, Extra):
+                for checked in item.finish(computed):
+                    self.stages.add(*checked)
+                continue
+            for number, nbytes, result, references in work.finish(item, computed, checks):
                 timelines = [result.timeline, *(reference.timeline for reference in references)]
                 self.stages.add(number, result.worker, result.device, *timelines)
                 done += nbytes
                 self.settings.progress(done, work.total)
 
-    def _submit(self, work: Work[Item], items: Sequence[Item]) -> Iterator[Any]:
+    def _submit(self, work: Work[Item], items: Sequence[Item] | Extra) -> Iterator[Any]:
         # Computing has priority; checks use the remaining threads. They request no resource: a worker starts no task
         # that requests one while the first such task waits for its own. What all tasks share is an argument, not a
         # dependency: Dask would start all of them where the dependency ran, and move them one by one.
         submit, anywhere = self.workers.client.submit, {"pure": False, "workers": self._addresses}
+        if isinstance(items, Extra):
+            yield submit(*items.task, priority=-1, **anywhere)
+            return
         there = dict(anywhere)
         if self.workers.addresses is None and (address := work.worker(items)):
             there |= {"workers": [address], "allow_other_workers": True}

@@ -16,11 +16,12 @@ Item = TypeVar("Item")
 
 @dataclass
 class _Started(Generic[Item]):
-    """An item, its tasks, and how many of these are unfinished."""
+    """An item, its tasks, how many of these are unfinished, and whether it is an extra one."""
 
     item: Item
     futures: list[Any]
     pending: int
+    extra: bool
 
 
 def batches(items: Sequence[Item], most: int, computing: int, tasks: int) -> list[Sequence[Item]]:
@@ -41,8 +42,9 @@ def batches(items: Sequence[Item], most: int, computing: int, tasks: int) -> lis
 
 
 def results(
-    items: Iterable[Item], submit: Callable[[Item], Iterator[Any]], workers: Workers, name_of: Callable[[Item], str]
-) -> Iterator[tuple[Any, ...]]:
+    items: Iterable[Item], submit: Callable[[Item], Iterator[Any]], workers: Workers, name_of: Callable[[Item], str],
+    extra: Callable[[int], Item | None] = lambda needed: None,
+) -> Iterator[tuple[Any, ...]]:  # fmt: skip
     """Every item with the results of its tasks, in order of completion.
 
     Parameters
@@ -55,6 +57,9 @@ def results(
     workers
     name_of
         (item) -> name for messages.
+    extra
+        (number of items under way) -> another item to do beside them, or None if there is none now. There are two for
+        each thread at a time; what has been started is waited for.
 
     Raises
     ------
@@ -65,15 +70,24 @@ def results(
     finished: SimpleQueue[Any] = SimpleQueue()
     waiting = iter(items)
 
+    needed = extras = 0  # items under way
+
+    def enter(item: Item, futures: list[Any], extra: bool = False) -> None:
+        started = _Started(item, futures, len(futures), extra)
+        for future in futures:
+            under_way[future] = started
+            future.add_done_callback(finished.put)
+
     def start(number: int) -> None:
+        nonlocal needed, extras
         chosen = list(islice(waiting, number))
         rounds = zip_longest(*map(submit, chosen))
         for item, tasks in zip(chosen, zip(*rounds, strict=True), strict=True):
-            futures = [future for future in tasks if future is not None]
-            started = _Started(item, futures, len(futures))
-            for future in futures:
-                under_way[future] = started
-                future.add_done_callback(finished.put)
+            enter(item, [future for future in tasks if future is not None])
+        needed += len(chosen)
+        while extras < 2 * workers.threads and (more := extra(needed)) is not None:
+            enter(more, list(submit(more)), extra=True)
+            extras += 1
 
     start(4 * workers.threads)
     while under_way:
@@ -91,7 +105,8 @@ def results(
             raise
         except Exception as error:
             raise failure(name_of(started.item), error) from error
-        start(1)
+        needed, extras = needed - (not started.extra), extras - started.extra
+        start(not started.extra)
 
 
 def _next(finished: SimpleQueue[Any], workers: Workers) -> Any:

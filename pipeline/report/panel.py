@@ -62,23 +62,32 @@ def versions() -> dict[str, str]:
     return installed
 
 
-def verdict_line(verdict: Verdict) -> str:
-    """What was verified, and no more than that."""
-    invariants = f"every invariant holds on all {verdict.chunks:,} chunks"
+def verdict_lines(verdict: Verdict) -> tuple[str, str]:
+    """What was verified, and no more than that: the share and how to check all; what it means."""
     what, agree = "samples", "equal to the reference"
+    invariants = f"every invariant holds on all {verdict.chunks:,} chunks"
     if verdict.escape is not None:
         what, agree, invariants = "elements", "agree with the inputs", "no wrong one among them goes unnoticed"
         if verdict.escape:
             invariants = f"a wrong one among them goes unnoticed with a chance of at most {verdict.escape:.1g}"
     if verdict.mode == "off":
-        return "not compared with the reference (--verify off)" + (f"; {invariants}" if what == "samples" else "")
-    share = 100 * verdict.checked / max(verdict.samples, 1)
-    if verdict.checked < verdict.samples:
-        share = min(share, 99.9)  # never rounded up to 100
-    seed = f", seed {verdict.seed}" if verdict.mode == "sample" else ""
+        return f"0 % of {verdict.samples:,} {what} checked (--verify off); --verify full checks all", (
+            invariants if what == "samples" else ""
+        )
     if verdict.read_once:
         agree += ", which got the same blocks from memory, since the source can be read only once"
-    return f"{verdict.checked:,} of {verdict.samples:,} {what} ({share:.3g} %) {agree}{seed}; {invariants}"
+    if verdict.checked == verdict.samples:
+        return f"100 % of {verdict.samples:,} {what} checked: {agree}", invariants
+    share = min(100 * verdict.checked / verdict.samples, 99.9)  # never rounded up to 100
+    why = ", as much as the run's time allowed" if verdict.mode == "auto" else f" (--verify {verdict.mode})"
+    seed = f", seed {verdict.seed}" if verdict.mode == "sample" else ""
+    first = f"{share:.3g} % of {verdict.samples:,} {what} checked{why}; --verify full checks all"
+    return first, f"{verdict.checked:,} {agree}{seed}; {invariants}"
+
+
+def verdict_line(verdict: Verdict) -> str:
+    """Both lines of the verdict as one."""
+    return "; ".join(filter(None, verdict_lines(verdict)))
 
 
 def panel(outcome: Outcome) -> list[str]:
@@ -94,7 +103,7 @@ def panel(outcome: Outcome) -> list[str]:
         ("whole run", f"{f'{_gigabytes(stages.nbytes / stages.wall)}, ' if rated else ''}{stages.wall:.2f} s after "
                       f"{stages.start_up:.2f} s of start-up, on {outcome.where}"),
         ("", ""),
-        ("verdict", verdict_line(outcome.verdict)),
+        *zip(("verdict", ""), filter(None, verdict_lines(outcome.verdict)), strict=False),
     ]  # fmt: skip
     width = max(len(name) for name, _ in facts)
     lines = [f"{name:<{width}}  {text}".rstrip() for name, text in facts]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -15,8 +17,9 @@ from pipeline.storage.protocol import Source
 
 ALIGNMENT = 4096  # bytes; chunk boundaries are multiples of this, for direct reads from a disk
 
-# `--verify sample` recomputes one run of samples per chunk, this fraction of it.
-SAMPLED_SHARE = 256
+# One run of samples per chunk is always checked, this fraction of it; in an automatic run at least so many bytes.
+SAMPLED_SHARE = {"auto": 100, "sample": 256}
+LEAST_BYTES = {"auto": 2**18, "sample": 1}
 
 
 @dataclass(frozen=True)
@@ -39,9 +42,11 @@ class Chunk:
     dtype
         Dtype of the samples, with byte order.
     checked
-        Samples that the reference recomputes, if any.
+        Samples that are checked in any case, if any: one of the parts.
     start
         Index of its first sample in the source.
+    parts
+        Regions that cover it once, in order. Each has a partial of its own and can be checked by itself.
     """
 
     index: int
@@ -49,6 +54,7 @@ class Chunk:
     dtype: np.dtype[Any]
     checked: Region | None = None
     start: int = 0
+    parts: tuple[Region, ...] = ()
 
     @property
     def nbytes(self) -> int:
@@ -65,12 +71,15 @@ class Chunk:
         skip, left = region.start * self.dtype.itemsize, region.samples * self.dtype.itemsize
         pieces: list[AnyPiece] = []
         for piece in self.pieces:
+            if not left:
+                break
             start = min(skip, piece.nbytes)
             length = min(left, piece.nbytes - start)
             if length:
                 pieces.append(piece.cut(start, length))
             skip, left = skip - start, left - length
-        return Chunk(self.index, tuple(pieces), self.dtype, start=self.start + region.start)
+        whole = (Region(0, region.samples),)
+        return Chunk(self.index, tuple(pieces), self.dtype, start=self.start + region.start, parts=whole)
 
     def where(self, region: Region | None = None) -> str:
         """Where the samples of the chunk, or of a region of it, come from, for a message."""
@@ -86,15 +95,16 @@ class UnknownPlan:
     chunk_bytes: int
     verify: str
     seed: int
+    part_bytes: int
 
     def __iter__(self) -> Iterator[Chunk]:
-        return _cut(self.source, self.chunk_bytes, self.verify, self.seed)
+        return _cut(self.source, self.chunk_bytes, self.verify, self.seed, self.part_bytes)
 
 
 Plan = tuple[Chunk, ...] | UnknownPlan
 
 
-def plan(source: Source, chunk_bytes: int, verify: str, seed: int) -> Plan:
+def plan(source: Source, chunk_bytes: int, verify: str, seed: int, part_bytes: int = sys.maxsize) -> Plan:
     """Cut a source into chunks of about `chunk_bytes`: small pieces share a chunk, large ones are cut.
 
     Parameters
@@ -103,14 +113,16 @@ def plan(source: Source, chunk_bytes: int, verify: str, seed: int) -> Plan:
     chunk_bytes
         At least one sample. A chunk is larger if an encoded block is.
     verify
-        What the reference recomputes: ``"full"`` everything, ``"sample"`` a random run of each chunk, ``"off"``
-        nothing.
+        What is checked of each chunk in any case: with ``"full"`` everything, with ``"sample"`` and ``"auto"`` a
+        random run, with ``"off"`` nothing.
     seed
         Seed of that choice.
+    part_bytes
+        With ``"auto"`` the rest of a chunk is cut into parts of at most so many bytes.
     """
     if source.samples is None:
-        return UnknownPlan(source, chunk_bytes, verify, seed)
-    chunks = tuple(_cut(source, chunk_bytes, verify, seed))
+        return UnknownPlan(source, chunk_bytes, verify, seed, part_bytes)
+    chunks = tuple(_cut(source, chunk_bytes, verify, seed, part_bytes))
     samples = sum(chunk.samples for chunk in chunks)
     if samples != source.samples:
         name = ", ".join(source.names)
@@ -118,7 +130,7 @@ def plan(source: Source, chunk_bytes: int, verify: str, seed: int) -> Plan:
     return chunks
 
 
-def _cut(source: Source, chunk_bytes: int, verify: str, seed: int) -> Iterator[Chunk]:
+def _cut(source: Source, chunk_bytes: int, verify: str, seed: int, part_bytes: int) -> Iterator[Chunk]:
     itemsize = source.dtype.itemsize
     step = max(chunk_bytes // itemsize * itemsize, itemsize)
     pieces: list[AnyPiece] = []
@@ -128,7 +140,9 @@ def _cut(source: Source, chunk_bytes: int, verify: str, seed: int) -> Iterator[C
     def close() -> Chunk:
         nonlocal pieces, filled, start, index
         samples = filled // itemsize
-        chunk = Chunk(index, tuple(pieces), source.dtype, _checked(samples, verify, choice), start)
+        checked = _checked(samples, itemsize, verify, choice)
+        parts = _parts(samples, checked, max(part_bytes // itemsize, 1) if verify == "auto" else samples)
+        chunk = Chunk(index, tuple(pieces), source.dtype, checked, start, parts)
         pieces, filled, start, index = [], 0, start + samples, index + 1
         return chunk
 
@@ -153,10 +167,17 @@ def _cut(source: Source, chunk_bytes: int, verify: str, seed: int) -> Iterator[C
         yield close()
 
 
-def _checked(samples: int, verify: str, choice: random.Random) -> Region | None:
+def _checked(samples: int, itemsize: int, verify: str, choice: random.Random) -> Region | None:
     if verify == "off":
         return None
     if verify == "full":
         return Region(0, samples)
-    length = -(-samples // SAMPLED_SHARE)
+    length = min(samples, max(-(-samples // SAMPLED_SHARE[verify]), LEAST_BYTES[verify] // itemsize))
     return Region(choice.randrange(samples - length + 1), length)
+
+
+def _parts(samples: int, checked: Region | None, step: int) -> tuple[Region, ...]:
+    """The checked region, and the rest cut at multiples of `step`."""
+    start, stop = (checked.start, checked.start + checked.samples) if checked else (0, 0)
+    cuts = {at for at in range(0, samples, step) if not start < at < stop} | {start, stop, samples}
+    return tuple(Region(first, last - first) for first, last in pairwise(sorted(cuts)))

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,9 @@ from kernels.reduce import partial as layout
 from pipeline.cluster.placement import Placement, open_workers
 from pipeline.cluster.workers import Workers
 from pipeline.engine.aggregate import run
-from pipeline.engine.aggregate_check import Mismatch, check_chunk
+from pipeline.engine.aggregate_check import Mismatch, check_part, check_total
 from pipeline.engine.aggregate_plan import Job, Pass
-from pipeline.engine.aggregate_task import Reference, compute_chunk, recompute_chunk
+from pipeline.engine.aggregate_task import Reference, compute_chunk, recompute_part
 from pipeline.errors import VerificationError
 from pipeline.settings import Settings
 from pipeline.storage.chunks import Chunk, plan
@@ -87,7 +88,12 @@ def trial(workflow: Any, options: Any, chunk: Chunk, reference: Reference | None
     """The mismatch that the check of a chunk finds, and the partial."""
     pass_ = Pass((Job(workflow, options),), "cpu")
     result = compute_chunk(pass_, chunk)
-    return check_chunk(pass_, chunk, result, reference or recompute_chunk(pass_, chunk)), result.partials[0]
+    total = reduce(workflow.combine, [partials[0] for partials in result.partials])
+    assert chunk.checked
+    part, where = chunk.part(chunk.checked), (result.worker, result.device)
+    partials = result.partials[chunk.parts.index(chunk.checked)]
+    mismatch = check_total(pass_, chunk, [total], *where)
+    return mismatch or check_part(pass_, part, partials, *where, reference or recompute_part(pass_, part)), total
 
 
 def all_are_found(workflow: Any, options: Any, source: Source, faults: Sequence[Fault], seed: int) -> None:
@@ -96,7 +102,7 @@ def all_are_found(workflow: Any, options: Any, source: Source, faults: Sequence[
     (chunk,) = plan(source, 2**30, "full", 0)
     mismatch, right = trial(workflow, options, chunk)
     assert mismatch is None
-    reference = recompute_chunk(Pass((Job(workflow, options),), "cpu"), chunk)
+    reference = recompute_part(Pass((Job(workflow, options),), "cpu"), chunk)
     known: dict[bytes, Partial] = {}
     wrong = 0
     while wrong < TRIALS:

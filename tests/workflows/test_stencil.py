@@ -185,7 +185,7 @@ def test_every_planted_error_is_found(case: str) -> None:
 
 def test_a_sample_finds_an_error_as_often_as_it_covers_it() -> None:
     """Of 1000 errors, each in a region of 512, the share that is checked, within four standard deviations."""
-    random = np.random.default_rng(8)
+    random, share = np.random.default_rng(8), SAMPLED_SHARE["sample"]
     x = numbers("float32", 512)
     right = in_regions(x, 512, radius=3)
     region, caught = ((0, 512),), 0
@@ -193,11 +193,11 @@ def test_a_sample_finds_an_error_as_often_as_it_covers_it() -> None:
         sums = right.copy()
         place = int(random.integers(512))
         sums[place] = np.nextafter(sums[place], np.inf)
-        checked = part_of(region, random)
+        checked = part_of(region, random, share)
         details = wrong(x, sums, checked, radius=3)
         caught += bool(details)
         assert bool(details) == (checked[0][0] <= place < checked[0][1])
-    assert abs(caught - 1000 / SAMPLED_SHARE) <= 4 * math.sqrt(1000 / SAMPLED_SHARE)
+    assert abs(caught - 1000 / share) <= 4 * math.sqrt(1000 / share)
 
 
 def test_many_errors_are_counted() -> None:

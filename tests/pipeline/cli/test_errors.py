@@ -118,7 +118,7 @@ BAD = [
     ("data.bin --chunk-size 1", 2, "--chunk-size: expected at least one sample of 4 bytes, got 1"),
     ("data.bin --chunk-size much", 2, "expected a size like 64MiB, got 'much'"),
     ("data.bin --chunk-size 1e999", 2, "expected a size like 64MiB, got '1e999'"),
-    ("data.bin --verify maybe", 2, "'maybe' is not one of 'full', 'sample', 'off'"),
+    ("data.bin --verify maybe", 2, "'maybe' is not one of 'auto', 'full', 'sample', 'off'"),
     ("data.bin --device gpu", 2, "--device gpu: expected a GPU, but no NVIDIA driver is loaded"),
     ("data.bin --scheduler tcp://127.0.0.1:1", 1, "scheduler tcp://127.0.0.1:1: expected an answer within 1 s"),
     ("data.bin --scheduler-file none.json", 2, "--scheduler-file none.json: expected the file that a scheduler wrote"),

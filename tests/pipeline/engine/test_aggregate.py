@@ -25,7 +25,6 @@ from numpy.typing import NDArray
 import pipeline.engine.aggregate
 import pipeline.engine.run_loop
 import pipeline.engine.submit
-import pipeline.settings
 import pipeline.storage.blocks
 from pipeline.cluster.placement import Placement, open_workers
 from pipeline.cluster.workers import Workers
@@ -174,13 +173,6 @@ def test_verdict_claims_what_the_reference_recomputed(path: str, mode: str, chec
 
 
 @pytest.mark.usefixtures("shared")
-def test_default_mode_is_full_while_the_input_is_small(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert counted(path).verdict.mode == "full"
-    monkeypatch.setattr(pipeline.settings, "FULL_UP_TO_BYTES", 1000)
-    assert counted(path).verdict.mode == "sample"
-
-
-@pytest.mark.usefixtures("shared")
 def test_default_chunks_keep_everything_busy(
     path: str, workers: Workers, monkeypatch: pytest.MonkeyPatch, samples: NDArray[np.int32]
 ) -> None:
@@ -192,7 +184,7 @@ def test_default_chunks_keep_everything_busy(
 
 
 def test_impossible_modes_and_chunks_are_refused(path: str) -> None:
-    with pytest.raises(UsageError, match=r"expected one of full, sample, off, got 'most'"):
+    with pytest.raises(UsageError, match=r"expected one of auto, full, sample, off, got 'most'"):
         counted(path, verify="most")
     with pytest.raises(UsageError, match=r"expected at least one sample of 4 bytes, got 3"):
         counted(path, chunk_bytes=3)

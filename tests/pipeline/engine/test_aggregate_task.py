@@ -17,7 +17,6 @@ import pipeline.engine.aggregate
 import pipeline.storage.blocks
 from pipeline.cluster.worker import STICKY_ERRORS
 from pipeline.engine.aggregate import run
-from pipeline.engine.aggregate_check import differences
 from pipeline.engine.aggregate_plan import Job
 from pipeline.engine.outcome import Outcome
 from pipeline.errors import PipelineError, VerificationError
@@ -144,10 +143,10 @@ def test_sampled_verification_names_the_region_it_looked_at(path: str) -> None:
 def test_no_more_than_three_differences_are_listed() -> None:
     job, zeros, ones = Job(HISTOGRAM, HistogramOptions(bins=1, range=(0, 1))), np.zeros(4, int), np.ones(4, int)
     listed = ["underflow: expected 0, got 1", "bin 0 [0, 1]: expected 0, got 1", "overflow: expected 0, got 1"]
-    assert differences(job, ones, zeros) == [*listed, "1 more"]
-    assert differences(job, np.array([1, 1, 1, 0]), zeros) == listed
-    assert differences(job, np.array([0, 0, 0, 1]), zeros) == ["NaN: expected 0, got 1"]
-    assert differences(job, zeros, zeros) == []
+    assert job.differences(ones, zeros) == [*listed, "1 more"]
+    assert job.differences(np.array([1, 1, 1, 0]), zeros) == listed
+    assert job.differences(np.array([0, 0, 0, 1]), zeros) == ["NaN: expected 0, got 1"]
+    assert job.differences(zeros, zeros) == []
 
 
 def test_wrong_dtype_is_not_compared_by_value(path: str) -> None:
@@ -185,7 +184,7 @@ def test_wrong_survey_is_named(path: str) -> None:
 
 def test_nan_differs_from_everything() -> None:
     job = Job(FINITE_RANGE, HistogramOptions())
-    got = differences(job, np.array([np.nan, 2.0]), np.array([np.nan, 2.0]))
+    got = job.differences(np.array([np.nan, 2.0]), np.array([np.nan, 2.0]))
     assert got == ["minimum: expected nan, got nan"]
 
 

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 import pipeline.engine.array
 import pipeline.engine.array_task
-import pipeline.settings
 from pipeline.cluster.workers import Workers
 from pipeline.errors import VerificationError
 from pipeline.storage.sources import Source, open_source
@@ -178,12 +177,6 @@ def test_memory_of_the_thread_is_for_what_is_read_at_once(
 
 def test_whole_check_is_never_a_sample(source: Source) -> None:
     assert scaled(source, workflow=replace(SCALED, whole=True), verify="sample").verdict.checked == 83 * 31
-
-
-def test_default_mode_is_full_while_the_files_are_small(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert scaled(source, verify=None).verdict.mode == "full"
-    monkeypatch.setattr(pipeline.settings, "FULL_UP_TO_BYTES", 83 * 31 * 16 - 1)
-    assert scaled(source, verify=None).verdict.mode == "sample"
 
 
 def test_trace_has_every_stage_of_every_region(source: Source) -> None:

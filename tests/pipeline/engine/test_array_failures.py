@@ -128,6 +128,6 @@ def test_impossible_requests_are_refused(source: Source, tmp_path: Path) -> None
         run_array(SCALED, Factor(), [source, source], str(tmp_path / "out.npy"))
     with pytest.raises(UsageError, match=r"^scaled: expected something else$"):
         scaled(source, workflow=replace(SCALED, outline=outline))
-    with pytest.raises(UsageError, match=r"^--verify: expected one of full, sample, off, got 'most'$"):
+    with pytest.raises(UsageError, match=r"^--verify: expected one of auto, full, sample, off, got 'most'$"):
         scaled(source, verify="most")
     assert left(tmp_path) == []

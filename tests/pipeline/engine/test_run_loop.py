@@ -55,7 +55,7 @@ def one_pass(workers: Workers, places: dict[int, str]) -> dict[int, Result]:
         results[items[0]] = computed
         yield items[0], 1, computed, checks
 
-    run = Run(Settings(), "off", 1)
+    run = Run(Settings(), 1)
     run.workers = workers
     batches = [(item,) for item in range(20)]
     run.complete(Work(batches, 20, str, lambda items: (total, items), lambda *_: (), finish,

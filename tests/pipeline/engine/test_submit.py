@@ -65,9 +65,9 @@ class Tasks:
         for future in self.started[item]:
             future.set_exception(error)
 
-    def results(self, items: int, *left: int) -> Iterator[tuple[Any, ...]]:
+    def results(self, items: int, *left: int, **more: Any) -> Iterator[tuple[Any, ...]]:
         workers = Workers(Client(*left or (1,)), "cpu", THREADS, THREADS, None, {}, "a cluster", None)
-        return results(range(items), self.submit, workers, lambda item: f"job: item {item}")
+        return results(range(items), self.submit, workers, lambda item: f"job: item {item}", **more)
 
 
 def texts(item: int) -> tuple[int, str, str]:
@@ -152,6 +152,38 @@ def test_other_errors_are_told_in_one_line(tasks: Tasks) -> None:
     with pytest.raises(PipelineError, match=r"^job: item 2 failed: RuntimeError: first line$") as caught:
         next(results)
     assert caught.value.__cause__ is error
+
+
+def test_each_thread_gets_two_extra_items_at_a_time(tasks: Tasks) -> None:
+    """Until there are none; all that have begun are waited for."""
+    extras, asked = iter(range(100, 107)), list[int]()
+
+    def extra(needed: int) -> int | None:
+        asked.append(needed)
+        return next(extras, None)
+
+    found = tasks.results(2, extra=extra)
+    assert next(found) == texts(0)
+    first = [100, 101, 102, 103]
+    assert list(tasks.started) == [0, 1, *first] and asked == [2] * 4
+    tasks.finish(101)
+    assert next(found) == texts(101)
+    tasks.finish(1)
+    assert next(found) == texts(1)
+    assert list(tasks.started) == [0, 1, *first, 104]
+    for item in (100, 102, 103, 104, 105, 106):
+        tasks.finish(item)
+        assert next(found) == texts(item)
+    assert list(found) == []
+    assert asked == [2] * 4 + [1] + [0] * (len(asked) - 5)
+
+
+def test_extra_items_that_fail_end_the_run(tasks: Tasks) -> None:
+    found = tasks.results(2, extra=lambda needed: None if 9 in tasks.started else 9)
+    next(found)
+    tasks.fail(9, ValueError("planted"))
+    with pytest.raises(PipelineError, match=r"^job: item 9 failed: ValueError: planted$"):
+        next(found)
 
 
 def test_errors_of_the_caller_are_its_own(tasks: Tasks) -> None:

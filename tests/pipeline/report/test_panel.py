@@ -19,7 +19,7 @@ from kernels.reduce import cpu as reduce_cpu
 from pipeline.engine.aggregate import run
 from pipeline.engine.aggregate_plan import Job
 from pipeline.engine.outcome import Outcome, Stages, Verdict
-from pipeline.report.panel import BARS, SKETCH_COLUMNS, SKETCH_ROWS, panel, sketch, to_json, verdict_line
+from pipeline.report.panel import BARS, SKETCH_COLUMNS, SKETCH_ROWS, panel, sketch, to_json, verdict_line, verdict_lines
 from pipeline.storage.sources import Files, SourceFile, open_source
 from workflows.histogram import HISTOGRAM, HistogramOptions, HistogramResult
 from workflows.reduce import REDUCE
@@ -92,17 +92,45 @@ def test_sketch_of_many_bins() -> None:
 
 def test_verdict_claims_what_was_done() -> None:
     invariants = "every invariant holds on all 3 chunks"
-    full = f"1,000 of 1,000 samples (100 %) equal to the reference; {invariants}"
-    assert verdict_line(FULL) == full
-    sample = f"4 of 1,000 samples (0.4 %) equal to the reference, seed 42; {invariants}"
-    assert verdict_line(SAMPLE) == sample
-    assert verdict_line(OFF) == f"not compared with the reference (--verify off); {invariants}"
+    whole = ("100 % of 1,000 samples checked: equal to the reference", invariants)
+    assert verdict_lines(FULL) == verdict_lines(dataclasses.replace(FULL, mode="auto")) == whole
+    assert verdict_lines(SAMPLE) == (
+        "0.4 % of 1,000 samples checked (--verify sample); --verify full checks all",
+        f"4 equal to the reference, seed 42; {invariants}",
+    )
+    assert verdict_lines(dataclasses.replace(SAMPLE, mode="auto", checked=370)) == (
+        "37 % of 1,000 samples checked, as much as the run's time allowed; --verify full checks all",
+        f"370 equal to the reference; {invariants}",
+    )
+    assert verdict_lines(OFF) == (
+        "0 % of 1,000 samples checked (--verify off); --verify full checks all", invariants
+    )  # fmt: skip
+    assert verdict_line(OFF) == "; ".join(verdict_lines(OFF))
+
+
+def test_verdict_on_an_array() -> None:
+    whole = dataclasses.replace(FULL, escape=2.0**-20)
+    assert verdict_lines(whole) == (
+        "100 % of 1,000 elements checked: agree with the inputs",
+        "a wrong one among them goes unnoticed with a chance of at most 1e-06",
+    )
+    assert verdict_lines(dataclasses.replace(whole, mode="auto", checked=10, escape=0.0)) == (
+        "1 % of 1,000 elements checked, as much as the run's time allowed; --verify full checks all",
+        "10 agree with the inputs; no wrong one among them goes unnoticed",
+    )
+    off = dataclasses.replace(OFF, escape=0.0)
+    assert verdict_line(off) == "0 % of 1,000 elements checked (--verify off); --verify full checks all"
 
 
 def test_verdict_never_rounds_up_to_all() -> None:
     nearly = verdict_line(dataclasses.replace(SAMPLE, samples=10**9, checked=10**9 - 1))
-    assert "999,999,999 of 1,000,000,000" in nearly
-    assert "100 %" not in nearly
+    assert nearly.startswith("99.9 % of 1,000,000,000 samples")
+    assert "; 999,999,999 equal" in nearly
+
+
+def test_verdict_on_nothing() -> None:
+    nothing = dataclasses.replace(FULL, mode="auto", samples=0, checked=0, chunks=0)
+    assert verdict_lines(nothing)[0] == "100 % of 0 samples checked: equal to the reference"
 
 
 def test_panel() -> None:
@@ -130,7 +158,8 @@ def test_panel() -> None:
         "verify            10 GB/s",
         "whole run         0.2 GB/s, 0.50 s after 0.25 s of start-up, on this process, 2 threads",
         "",
-        f"verdict           {verdict_line(FULL)}",
+        "verdict           100 % of 1,000 samples checked: equal to the reference",
+        "                  every invariant holds on all 3 chunks",
     ]
 
 

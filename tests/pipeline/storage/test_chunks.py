@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.storage.chunks import ALIGNMENT, SAMPLED_SHARE, Chunk, Region, plan
+from pipeline.storage.chunks import ALIGNMENT, LEAST_BYTES, SAMPLED_SHARE, Chunk, Region, plan
 from pipeline.storage.pieces import Piece
 from pipeline.storage.sources import DTYPES, Files, SourceFile
 
@@ -120,12 +120,38 @@ def test_checked_regions(dtype: str, files: list[tuple[int, int]], chunk_bytes: 
     assert {chunk.checked for chunk in plan(source, chunk_bytes, "off", seed)} == {None}
     for chunk in plan(source, chunk_bytes, "full", seed):
         assert chunk.checked == Region(0, chunk.samples)
-    sampled = plan(source, chunk_bytes, "sample", seed)
-    for chunk in sampled:
-        assert chunk.checked is not None
-        assert chunk.samples / SAMPLED_SHARE <= chunk.checked.samples < chunk.samples / SAMPLED_SHARE + 1
-        assert 0 <= chunk.checked.start <= chunk.samples - chunk.checked.samples
-    assert plan(source, chunk_bytes, "sample", seed) == sampled
+    for mode in ("sample", "auto"):
+        sampled = plan(source, chunk_bytes, mode, seed)
+        for chunk in sampled:
+            assert chunk.checked is not None
+            length = max(chunk.samples / SAMPLED_SHARE[mode], LEAST_BYTES[mode] // source.dtype.itemsize)
+            assert min(length, chunk.samples) <= chunk.checked.samples < length + 1
+            assert 0 <= chunk.checked.start <= chunk.samples - chunk.checked.samples
+        assert plan(source, chunk_bytes, mode, seed) == sampled
+
+
+@settings(deadline=None)
+@given(
+    mode=st.sampled_from(["auto", "full", "sample", "off"]), dtype=st.sampled_from(["int8", "float64"]), files=files,
+    chunk_bytes=st.integers(1, 2**22), part_bytes=st.integers(1, 2**22), seed=st.integers(0, 2**32 - 1),
+)  # fmt: skip
+def test_parts_cover_a_chunk_once(
+    mode: str, dtype: str, files: list[tuple[int, int]], chunk_bytes: int, part_bytes: int, seed: int
+) -> None:
+    """The checked region is one of them; with `auto` all others are short, otherwise there are as few as possible."""
+    source = source_of(dtype, *files)
+    chunk_bytes = max(chunk_bytes, source.nbytes // 50)
+    part_bytes = max(part_bytes, chunk_bytes // 100)
+    for chunk in plan(source, chunk_bytes, mode, seed, part_bytes):
+        starts = [0, *np.cumsum([part.samples for part in chunk.parts]).tolist()]
+        assert [part.start for part in chunk.parts] == starts[:-1] and starts[-1] == chunk.samples
+        assert all(part.samples for part in chunk.parts)
+        assert chunk.checked is None or chunk.checked in chunk.parts
+        others = [part for part in chunk.parts if part != chunk.checked]
+        if mode == "auto":
+            assert all(part.samples <= max(part_bytes // source.dtype.itemsize, 1) for part in others)
+        else:
+            assert len(others) <= {"full": 0, "sample": 2, "off": 1}[mode]
 
 
 def test_what_is_checked_depends_on_seed_and_chunk() -> None:

@@ -52,7 +52,7 @@ def test_verdict_does_not_promise_what_a_pipe_cannot(tmp_path: Path, samples: ND
     assert (outcome.verdict.samples, outcome.verdict.checked, outcome.verdict.read_once) == (30_002, 30_002, True)
     line = verdict_line(outcome.verdict)
     assert line.startswith(
-        "30,002 of 30,002 samples (100 %) equal to the reference, which got the same blocks from memory"
+        "100 % of 30,002 samples checked: equal to the reference, which got the same blocks from memory"
     )
     assert "can be read only once" in line
     document = to_json(outcome)

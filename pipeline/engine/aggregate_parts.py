@@ -1,0 +1,111 @@
+"""The parts of computed chunks: compares those that were checked, and chooses which to check while there is time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from random import Random
+from typing import NamedTuple
+
+from pipeline.engine.aggregate_check import Partials, check_part
+from pipeline.engine.aggregate_plan import Pass
+from pipeline.engine.aggregate_task import Reference, recompute_some
+from pipeline.engine.run_loop import Extra
+from pipeline.storage.chunks import Chunk
+from pipeline.timeline import Timeline
+
+# Least and most parts per task. A task ends sooner if its time is up, and the rest waits again.
+PARTS_OF_TASK = (8, 64)
+
+# Bytes of memory that waiting parts may take: their partials and, of a source of unknown length, their samples.
+WAITING_BYTES = 2**27
+
+
+class Part(NamedTuple):
+    """A part of a computed chunk.
+
+    Attributes
+    ----------
+    chunk
+        The part, as a chunk of its own.
+    partials
+    worker, device
+        What computed them.
+    always
+        Whether it has to be checked even if there is no time.
+    """
+
+    chunk: Chunk
+    partials: Partials
+    worker: str
+    device: str
+    always: bool
+
+
+class Parts:
+    """Parts that wait for their check, and the number of samples checked so far.
+
+    Parameters
+    ----------
+    pass_
+    threads
+        Of all workers.
+    kept
+        Whether samples of parts that wait are kept in memory.
+    """
+
+    def __init__(self, pass_: Pass, threads: int, kept: bool) -> None:
+        self.checked = 0
+        self._pass = pass_
+        self._threads = threads
+        self._kept = kept
+        self._always: list[Part] = []
+        self._others: list[Part] = []
+        self._nbytes = 0  # of the others
+        self._random = Random(pass_.seed)
+
+    def compare(self, part: Part, reference: Reference) -> None:
+        """Compare a part with what was recomputed; raises VerificationError."""
+        if mismatch := check_part(self._pass, part.chunk, part.partials, part.worker, part.device, reference):
+            raise mismatch.error
+        self.checked += part.chunk.samples
+
+    def wait(self, part: Part) -> None:
+        """Let a part wait for its check; if there is no room for all that may be left out, random ones are."""
+        if part.always:
+            self._always.append(part)
+            return
+        self._others.append(part)
+        self._nbytes += self._bytes(part)
+        while self._nbytes > WAITING_BYTES:
+            self._any()
+
+    def extra(self, in_time: bool) -> Extra | None:
+        """A check of some of the parts that wait, in random order; None if there are none, or no time for any."""
+        waiting = self._always or (self._others if in_time else [])
+        if not waiting:
+            return None
+        least, most = PARTS_OF_TASK
+        number = min(len(waiting), max(least, min(most, len(waiting) // (4 * self._threads))))
+        always = waiting is self._always
+        parts = [waiting.pop() if always else self._any() for _ in range(number)]
+        chunks = [part.chunk for part in parts]
+
+        def finish(references: Sequence[Reference]) -> Iterator[tuple[int, str, str, Timeline]]:
+            for part in parts[len(references) :]:
+                self.wait(part)
+            for part, reference in zip(parts, references, strict=False):
+                self.compare(part, reference)
+                yield part.chunk.index, part.worker, part.device, reference.timeline
+
+        return Extra((recompute_some, self._pass, chunks, always), self._pass.label(chunks), finish)
+
+    def _any(self) -> Part:
+        """Take a random part out of those that may be left out."""
+        place = self._random.randrange(len(self._others))
+        self._others[place], self._others[-1] = self._others[-1], self._others[place]
+        part = self._others.pop()
+        self._nbytes -= self._bytes(part)
+        return part
+
+    def _bytes(self, part: Part) -> int:
+        return sum(partial.nbytes for partial in part.partials) + (part.chunk.nbytes if self._kept else 0)
