@@ -37,6 +37,13 @@ class Checked:
     escape: float = 0.0
     undetected: float = 0.0
 
+    def __add__(self, other: Checked) -> Checked:
+        """The check of both."""
+        return Checked(
+            self.details + other.details, self.elements + other.elements, max(self.escape, other.escape),
+            max(self.undetected, other.undetected),
+        )  # fmt: skip
+
 
 @dataclass(frozen=True)
 class Counted:

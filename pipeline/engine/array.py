@@ -144,12 +144,13 @@ def run_array(
         plan = replace(plan, output=ready())
         with loop.timed():
             try:
-                checked, escape, counts = _all_regions(loop, plan, regions)
+                checked, counts = _all_regions(loop, plan, regions)
             finally:  # the next job in these processes has a limit of its own, or none
                 loop.on_workers(finish, plan.output.path, limit is not None)
     notes = workflow.notes(specs, options) if workflow.notes else {}
     result = ArrayResult(path, stored, notes | {name: f"{count:,} of {spec.size:,}" for name, count in counts.items()})
-    return loop.outcome((workflow, options), inputs, result, spec.size, checked, len(regions), escape)
+    return loop.outcome((workflow, options), inputs, result, spec.size, checked.elements, len(regions),
+                        escape=checked.escape, undetected=checked.undetected)  # fmt: skip
 
 
 def _most_bytes(workers: Workers, settings: Settings) -> float:
@@ -186,15 +187,15 @@ def _taken(plan: ArrayPlan, region: Bounds) -> int:
     return nbytes_of(plan.output.spec, region) + read
 
 
-def _all_regions(loop: Run, plan: ArrayPlan, regions: list[Bounds]) -> tuple[int, float, Mapping[str, int]]:
+def _all_regions(loop: Run, plan: ArrayPlan, regions: list[Bounds]) -> tuple[Checked, Mapping[str, int]]:
     """Compute and check every region.
 
     Returns
     -------
-    Elements checked; the largest probability that a check misses a wrong one; elements computed, by path.
+    What was checked; elements computed, by path.
     """
     name, spec, device = plan.workflow.name, plan.output.spec, loop.workers.device
-    checked, escape, counts, numbers = 0, 0.0, Counter[str](), count()
+    checked, counts, numbers = Checked((), 0), Counter[str](), count()
     waiting: list[tuple[Bounds, RegionsResult]] = []
     random = Random(plan.seed)
     # A full check takes longer than a GPU computes: splitting it keeps all threads busy to the end.
@@ -208,10 +209,10 @@ def _all_regions(loop: Run, plan: ArrayPlan, regions: list[Bounds]) -> tuple[int
         return [(check_regions, plan, part, computed) for part in parts]
 
     def note(found: Checked) -> None:
-        nonlocal checked, escape
+        nonlocal checked
         if found.details:
             raise VerificationError(f"{name}: a number is wrong in {found.details[0]}; nothing was kept")
-        checked, escape = checked + found.elements, max(escape, found.escape)
+        checked += found
 
     def finish(items: Sequence[Bounds], computed: RegionsResult, checks: Sequence[RegionsCheck]) -> Iterator[Done]:
         for check in checks:
@@ -230,7 +231,8 @@ def _all_regions(loop: Run, plan: ArrayPlan, regions: list[Bounds]) -> tuple[int
 
         def finish(check: RegionsCheck) -> Iterator[tuple[int, str, str, Timeline]]:
             nonlocal checked
-            checked -= math.prod(sizes(checked_part(plan, region)))  # which are checked again
+            again = math.prod(sizes(checked_part(plan, region)))
+            checked = replace(checked, elements=checked.elements - again)
             note(check.checked)
             yield next(numbers), computed.worker, computed.device, check.timeline
 
@@ -247,4 +249,4 @@ def _all_regions(loop: Run, plan: ArrayPlan, regions: list[Bounds]) -> tuple[int
     loop.complete(Work(tasks, nbytes(regions), label, compute, check, finish, extra=extra))
     if (covered := sum(math.prod(sizes(region)) for region in regions)) != spec.size:
         raise VerificationError(f"{name}: the regions hold {covered} elements of {spec.size}")
-    return checked, escape, counts
+    return checked, counts

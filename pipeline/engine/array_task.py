@@ -94,13 +94,12 @@ def check_regions(
 
 def _together(checks: Iterable[Checked]) -> Checked:
     """Sum of checks, up to the first with a wrong element."""
-    elements, escape = 0, 0.0
+    total = Checked((), 0)
     for checked in checks:
-        elements += checked.elements
-        escape = max(escape, checked.escape)
+        total += checked
         if checked.details:
-            return Checked(checked.details, elements, escape)
-    return Checked((), elements, escape)
+            break
+    return total
 
 
 def _check(plan: ArrayPlan, region: Bounds, part: Bounds, timeline: Timeline, result: RegionsResult) -> Checked:

@@ -28,6 +28,8 @@ class Verdict:
         Seed of the random choice in ``"sample"``.
     escape
         For a job that writes an array, an upper bound on the probability that a wrong checked element went unnoticed.
+    undetected
+        Errors up to this do not count as wrong: in units of the root mean square of the element's row.
     read_once
         Whether the samples can be read only once: the reference then got the same blocks from memory instead of
         reading them again.
@@ -39,6 +41,7 @@ class Verdict:
     chunks: int
     seed: int
     escape: float | None = None
+    undetected: float = 0.0
     read_once: bool | None = None
 
 

@@ -193,8 +193,8 @@ class Run:
 
     def outcome(
         self, job: tuple[Any, Any], source: Any, result: Any, samples: int, checked: int, items: int,
-        escape: float | None = None, read_once: bool | None = None,
+        escape: float | None = None, undetected: float = 0.0, read_once: bool | None = None,
     ) -> Outcome:  # fmt: skip
         """Outcome for a workflow with its options; a wrong number would have raised an error earlier."""
-        verdict = Verdict(self.mode, samples, checked, items, self.seed, escape, read_once)
+        verdict = Verdict(self.mode, samples, checked, items, self.seed, escape, undetected, read_once)
         return Outcome(*job, source, result, verdict, self.stages, self.workers.description)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import platform
 from collections.abc import Sequence
@@ -68,8 +69,12 @@ def verdict_lines(verdict: Verdict) -> tuple[str, str]:
     invariants = f"every invariant holds on all {verdict.chunks:,} chunks"
     if verdict.escape is not None:
         what, agree, invariants = "elements", "agree with the inputs", "no wrong one among them goes unnoticed"
+        if verdict.undetected:
+            size = _rounded_up(verdict.undetected)
+            invariants = f"no error above {size} of the root mean square of its row goes unnoticed"
         if verdict.escape:
-            invariants = f"a wrong one among them goes unnoticed with a chance of at most {verdict.escape:.1g}"
+            invariants = invariants.replace("no ", "an " if verdict.undetected else "a ", 1)
+            invariants += f" with a chance of at most {verdict.escape:.1g}"
     if verdict.mode == "off":
         return f"0 % of {verdict.samples:,} {what} checked (--verify off); --verify full checks all", (
             invariants if what == "samples" else ""
@@ -83,6 +88,12 @@ def verdict_lines(verdict: Verdict) -> tuple[str, str]:
     seed = f", seed {verdict.seed}" if verdict.mode == "sample" else ""
     first = f"{share:.3g} % of {verdict.samples:,} {what} checked{why}; --verify full checks all"
     return first, f"{verdict.checked:,} {agree}{seed}; {invariants}"
+
+
+def _rounded_up(number: float) -> str:
+    """Two digits, never less than the number."""
+    unit = 10.0 ** (math.floor(math.log10(number)) - 1)
+    return f"{math.ceil(number / unit) * unit:.2g}"
 
 
 def verdict_line(verdict: Verdict) -> str:

@@ -118,6 +118,12 @@ def test_verdict_on_an_array() -> None:
         "1 % of 1,000 elements checked, as much as the run's time allowed; --verify full checks all",
         "10 agree with the inputs; no wrong one among them goes unnoticed",
     )
+    size = "the root mean square of its row goes unnoticed"
+    assert verdict_lines(dataclasses.replace(whole, undetected=4.51e-4))[1] == (
+        f"an error above 0.00046 of {size} with a chance of at most 1e-06"
+    )
+    exact = dataclasses.replace(whole, undetected=3e-11, escape=0.0)
+    assert verdict_lines(exact)[1] == f"no error above 3e-11 of {size}"
     off = dataclasses.replace(OFF, escape=0.0)
     assert verdict_line(off) == "0 % of 1,000 elements checked (--verify off); --verify full checks all"
 
