@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import signal
@@ -10,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from time import perf_counter, sleep
 from types import SimpleNamespace
 from typing import Any
 
@@ -31,10 +33,20 @@ CAUGHT, HARMLESS, ADMITTED, MISSED, UNCLEAR = "caught", "harmless", "admitted", 
 NOT_REACHED = "not reached"  # the run ended, or went another way, before the error could happen
 OUTSIDE_SHARE = 0.3  # trials of errors outside of what is promised, in addition, for each scenario
 SECONDS = 60  # for a run
+GIVE_UP = 60.0  # seconds until tasks of an earlier run should have ended
 
 
 class Hang(Exception):
     """A run took too long."""
+
+
+@dataclass(frozen=True)
+class Failed:
+    """How a run failed: with which exception, and whether it is one that users are told in a line."""
+
+    kind: str
+    text: str
+    clear: bool
 
 
 @dataclass(frozen=True)
@@ -107,8 +119,8 @@ class Trials:
             paths = self.given.write(self.inputs)
             with INJECTOR.recording():
                 right = self._run(paths)
-            if isinstance(right, Exception) or not self.given.is_right(self._value(right)):
-                detail = repr(right) if isinstance(right, Exception) else "wrong without an error"
+            if isinstance(right, Failed) or not self.given.is_right(self._value(right)):
+                detail = repr(right) if isinstance(right, Failed) else "wrong without an error"
                 yield self._outcome(number, -1, "none", "none", MISSED, detail)
                 return
             calls = INJECTOR.calls
@@ -128,7 +140,7 @@ class Trials:
             call, kind = self._chosen(calls, random)
             with INJECTOR.planting(call, kind, random):
                 got = self._run(paths)
-            if INJECTOR.fault is not None or isinstance(got, Exception):
+            if INJECTOR.fault is not None or isinstance(got, Failed):
                 break
         place = label(call)
         outcome, detail = (NOT_REACHED, "") if INJECTOR.fault is None else self._judged(got, right)
@@ -178,9 +190,22 @@ class Trials:
         try:
             with time_limit(SECONDS):
                 result = pipeline.run(given.job, *paths, device=self.workers.device, **keywords)
-        except (Exception, Hang) as error:
-            return error
-        return target.read_bytes() if writes else result
+            return target.read_bytes() if writes else result
+        except Exception as error:
+            _let_go(error)
+            return Failed(type(error).__name__, str(error), isinstance(error, PipelineError))
+        finally:
+            self._wait()
+
+    def _wait(self) -> None:
+        """Wait for the tasks of a run that has failed: the next run must not meet them."""
+        cluster, began = self.workers.client.cluster, perf_counter()
+        while cluster.scheduler.tasks or any(worker.state.tasks for worker in cluster.workers.values()):
+            if perf_counter() - began > GIVE_UP:
+                raise RuntimeError("tasks of an earlier run do not end")
+            if perf_counter() - began > 0.1:
+                gc.collect()  # an exception may hold on to futures
+            sleep(0.001)
 
     def _value(self, result: Any) -> Any:
         """The result, or the array in the bytes of its file."""
@@ -196,11 +221,11 @@ class Trials:
     def _judged(self, got: Any, right: Any) -> tuple[str, str]:
         """What became of the error."""
         left = sorted(set(os.listdir(self.folder)) - {"in"})
-        if isinstance(got, Exception):
-            told = f"{type(got).__name__}: {got}"
+        if isinstance(got, Failed):
+            told = f"{got.kind}: {got.text}"
             if left:
                 return (MISSED if "out.npy" in left else UNCLEAR), f"left {left} after {told}"
-            return (CAUGHT if isinstance(got, PipelineError) else UNCLEAR), told
+            return (CAUGHT if got.clear else UNCLEAR), told
         if left not in ([], ["out.npy"]):
             return UNCLEAR, f"left {left}"
         if isinstance(got, bytes):
@@ -228,6 +253,13 @@ class Trials:
                 covered[inside] |= np.abs(part - other) <= admitted * size
         worst = f"{int((~covered).sum())} elements are off by more than the verdict admits"
         return (ADMITTED, "") if covered.all() else (MISSED, worst)
+
+
+def _let_go(error: BaseException | None) -> None:
+    """Drop the frames of an exception: they hold futures, whose tasks hold the exception."""
+    while error is not None:
+        error.__traceback__ = None
+        error = error.__cause__ or error.__context__
 
 
 def repr_of(result: Any) -> str:
