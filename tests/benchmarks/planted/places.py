@@ -38,7 +38,8 @@ READER, KERNEL, PARTIAL, MERGED = "reader", "kernel", "partial", "merge"
 WRITER, WRITTEN, TASK, SURVEY = "writer", "written file", "task", "survey"
 DELIVERED, AFTER = "reader of both", "file after its check"  # outside of what is promised
 OUTSIDE = (DELIVERED, AFTER)
-NO_ROLE = (WRITTEN, TASK, PARTIAL, KERNEL, WRITER, SURVEY, *OUTSIDE)
+NO_ROLE = (WRITTEN, TASK, PARTIAL, KERNEL, WRITER, SURVEY, "host to device", "device to host", "planes on the device",
+           "pinned writer", *OUTSIDE)  # fmt: skip
 
 _combine = {workflow.name: workflow.combine for workflow in (HISTOGRAM, FINITE_RANGE, REDUCE)}
 _check = MATMUL.check

@@ -1,0 +1,95 @@
+"""Errors planted inside of every job, one in each run: how many are caught, change nothing, or are missed.
+
+python -m tests.benchmarks OUT_FOLDER --only planted_errors
+
+On a machine with a GPU all jobs compute there, otherwise on the CPU. A trial is repeated by
+`python -m tests.benchmarks.planted SCENARIO 1 SCENARIO+1 TRIALS DEVICE --only TRIAL`.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from time import perf_counter
+from typing import Any
+
+from pipeline.gpu.devices import find_devices
+from pipeline.threads import cores
+from tests.benchmarks.markdown import table
+
+TRIALS = 10  # in a scenario
+CAUGHT, HARMLESS, ADMITTED, MISSED, UNCLEAR = "caught", "harmless", "admitted", "missed", "unclear"
+OUTCOMES = (CAUGHT, HARMLESS, ADMITTED, MISSED, UNCLEAR)
+OUTSIDE = ("reader of both", "file after its check")
+NOT_REACHED = "not reached"
+
+Row = dict[str, Any]
+
+
+def outcomes(first: int, step: int, scenarios: int, trials: int, device: str) -> Iterator[Row]:
+    """What became of every error in some scenarios, in a process of its own; another one goes on after a crash."""
+    while first < scenarios:
+        words = [sys.executable, "-m", "tests.benchmarks.planted", *map(str, (first, step, scenarios, trials)), device]
+        child = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        with ThreadPoolExecutor(1) as errors:
+            told = errors.submit(child.stderr.read) if child.stderr else None
+            assert child.stdout
+            for line in child.stdout:
+                row = json.loads(line)
+                if "begins" in row:
+                    first = row["begins"]
+                else:
+                    yield row
+            status = child.wait()
+            text = told.result() if told else ""
+        if not status:
+            return
+        last = text.strip().splitlines()[-1:] or [f"status {status}"]
+        yield {"scenario": first, "trial": None, "job": "?", "dtype": "?", "place": "process", "kind": "?",
+               "outcome": UNCLEAR, "detail": f"status {status}: {last[0]}"}  # fmt: skip
+        first += step
+
+
+def counted(rows: list[Row]) -> list[Row]:
+    """Numbers of each outcome by job, place and kind."""
+    keys = ("job", "place", "kind")
+    counts = Counter((*(row[key] for key in keys), row["outcome"]) for row in rows)
+    kinds = sorted({key[:3] for key in counts})
+    return [dict(zip(keys, kind, strict=True)) | {name: counts[*kind, name] for name in OUTCOMES} for kind in kinds]
+
+
+def summary(rows: list[Row], key: str) -> str:
+    """Numbers of each outcome by place or by kind, as a table."""
+    counts = Counter((row[key], row["outcome"]) for row in rows)
+    names = sorted({row[key] for row in rows})
+    lines = [[name, *(str(counts[name, outcome]) for outcome in OUTCOMES)] for name in names]
+    total = ["all", *(str(sum(counts[name, outcome] for name in names)) for outcome in OUTCOMES)]
+    return table([key, *OUTCOMES], [*lines, total])
+
+
+def measure(scenarios: int = 1001, trials: int = TRIALS, processes: int | None = None) -> dict[str, Any]:
+    """Counts, and the number of everything that was not caught."""
+    gpu = find_devices().usable > 0
+    device, began = "gpu" if gpu else "cpu", perf_counter()
+    processes = processes or min(cores(), 8 if gpu else 16)
+    with ThreadPoolExecutor(processes) as pool:
+        every = pool.map(lambda first: list(outcomes(first, processes, scenarios, trials, device)), range(processes))
+        rows = [row for part in every for row in part]
+    reached = [row for row in rows if row["outcome"] != NOT_REACHED]
+    outside = [row for row in reached if row["place"] in OUTSIDE]
+    inside = [row for row in reached if row["place"] not in OUTSIDE]
+    print(f"{summary(inside, 'place')}\n\n{summary(inside, 'kind')}\n\n{summary(inside, 'job')}\n")
+    print(f"outside of what is promised:\n{summary(outside, 'place')}")
+    names = ("scenario", "trial", "job", "dtype", "place", "kind", "outcome", "detail")
+    return {
+        "device": device, "processes": processes, "seconds": round(perf_counter() - began, 1), "trials": len(inside),
+        "not reached": len(rows) - len(reached), "totals": dict(Counter(row["outcome"] for row in inside)),
+        "counts": counted(inside), "outside": counted(outside),
+        "not caught": [[row[name] for name in names] for row in inside if row["outcome"] in (MISSED, UNCLEAR)],
+        "admitted": [[row["scenario"], row["trial"]] for row in inside if row["outcome"] == ADMITTED],
+        "harmless": [[row["scenario"], row["trial"]] for row in inside if row["outcome"] == HARMLESS],
+    }  # fmt: skip
