@@ -9,6 +9,8 @@ On a machine with a GPU all jobs compute there, otherwise on the CPU. A trial is
 from __future__ import annotations
 
 import json
+import math
+import os
 import subprocess
 import sys
 from collections import Counter
@@ -30,11 +32,15 @@ NOT_REACHED = "not reached"
 Row = dict[str, Any]
 
 
-def outcomes(first: int, step: int, scenarios: int, trials: int, device: str) -> Iterator[Row]:
-    """What became of every error in some scenarios, in a process of its own; another one goes on after a crash."""
+def outcomes(first: int, step: int, scenarios: int, trials: int, device: str, end: float) -> Iterator[Row]:
+    """What became of every error in some scenarios, in a process of its own; another one goes on after a crash.
+
+    Scenarios that would begin after `end`, by `perf_counter`, are left out.
+    """
+    alone = os.environ | dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"), "1")  # the processes share cores
     while first < scenarios:
         words = [sys.executable, "-m", "tests.benchmarks.planted", *map(str, (first, step, scenarios, trials)), device]
-        child = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        child = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=alone)
         with ThreadPoolExecutor(1) as errors:
             told = errors.submit(child.stderr.read) if child.stderr else None
             assert child.stdout
@@ -42,6 +48,10 @@ def outcomes(first: int, step: int, scenarios: int, trials: int, device: str) ->
                 row = json.loads(line)
                 if "begins" in row:
                     first = row["begins"]
+                    if perf_counter() > end:
+                        child.terminate()
+                        child.wait()
+                        return
                 else:
                     yield row
             status = child.wait()
@@ -71,13 +81,15 @@ def summary(rows: list[Row], key: str) -> str:
     return table([key, *OUTCOMES], [*lines, total])
 
 
-def measure(scenarios: int = 1001, trials: int = TRIALS, processes: int | None = None) -> dict[str, Any]:
-    """Counts, and the number of everything that was not caught."""
+def measure(
+    scenarios: int = 1001, trials: int = TRIALS, processes: int | None = None, seconds: float = math.inf
+) -> dict[str, Any]:
+    """Counts, and the numbers of everything that was not caught; no scenario begins after so many seconds."""
     gpu = find_devices().usable > 0
     device, began = "gpu" if gpu else "cpu", perf_counter()
     processes = processes or min(cores(), 8 if gpu else 16)
     with ThreadPoolExecutor(processes) as pool:
-        every = pool.map(lambda first: list(outcomes(first, processes, scenarios, trials, device)), range(processes))
+        every = pool.map(lambda first: list(outcomes(first, processes, scenarios, trials, device, began + seconds)), range(processes))
         rows = [row for part in every for row in part]
     reached = [row for row in rows if row["outcome"] != NOT_REACHED]
     outside = [row for row in reached if row["place"] in OUTSIDE]

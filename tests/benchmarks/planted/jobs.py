@@ -144,7 +144,7 @@ def _map(random: Random) -> Scenario:
 
 def _transpose(random: Random) -> Scenario:
     dtype, kind = str(random.choice([*INTEGERS, *FLOATS, "complex128"])), str(random.choice(KINDS))
-    shape = tuple(int(random.integers(64, 260)) for _ in range(2))
+    shape = tuple(int(random.integers(64, 170)) for _ in range(2))
     if random.integers(4) == 0:
         shape = tuple(int(random.integers(10, 40)) for _ in range(3))
     if dtype == "complex128":
@@ -170,23 +170,26 @@ def _stencil(random: Random) -> Scenario:
 
 def _matmul(random: Random) -> Scenario:
     dtype, kind = str(random.choice([*INTEGERS[:1], "int16", "int32", *FLOATS])), str(random.choice(KINDS))
-    rows, inner, columns = (int(random.integers(64, 160)) for _ in range(3))
+    rows, inner, columns = (int(random.integers(64, 120)) for _ in range(3))
     shapes: list[tuple[int, ...]] = [(rows, inner), (inner, columns)]
     how = random.integers(5)
     if how == 0:
         shapes = [(int(random.integers(3, 40)), 20, 24), (24, 17)]
     elif how == 1:  # so many columns that sums of groups of them are checked
-        shapes = [(24, 40), (40, int(random.integers(900, 1500)))]
+        shapes = [(16, 24), (24, int(random.integers(900, 1200)))]
     most = 1000.0 if np.dtype(dtype).kind != "f" else 16.0
     inputs = tuple(numbers(random, dtype, shape, kind, most) for shape in shapes)
-    return _array("matmul", inputs, {}, random, lambda got: right.product(*inputs, got))
+    written = shapes[0][:-1] + shapes[1][-1:]
+    return _array("matmul", inputs, {}, random, lambda got: right.product(*inputs, got), 8 * int(np.prod(written)))
 
 
 def _array(
-    job: str, inputs: tuple[Array, ...], options: dict[str, Any], random: Random, is_right: Callable[[Any], bool]
-) -> Scenario:
-    nbytes = sum(array.nbytes for array in inputs)
-    chunk = max(1, 2 * nbytes // int(random.integers(2, 7)))
+    job: str, inputs: tuple[Array, ...], options: dict[str, Any], random: Random, is_right: Callable[[Any], bool],
+    written: int | None = None,
+) -> Scenario:  # fmt: skip
+    read = sum(array.nbytes for array in inputs)
+    nbytes = read + (read if written is None else written)
+    chunk = max(1, nbytes // int(random.integers(2, 6)))
     fortran, swapped, mappable = (bool(random.integers(share) == 0) for share in (6, 6, 4))
     inputs = tuple(map(np.ascontiguousarray, inputs))
     return Scenario(job, inputs, options, is_right, chunk, fortran, swapped, not mappable)

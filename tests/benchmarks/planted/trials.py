@@ -144,6 +144,8 @@ class Trials:
                 break
         place = label(call)
         outcome, detail = (NOT_REACHED, "") if INJECTOR.fault is None else self._judged(got, right)
+        if outcome in (MISSED, UNCLEAR):
+            detail += f"; call {call}"
         return self._outcome(number, trial, place, kind, outcome, detail)
 
     def _chosen(self, calls: list[tuple[Call, tuple[str, ...]]], random: np.random.Generator) -> tuple[Call, str]:
