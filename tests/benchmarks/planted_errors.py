@@ -40,22 +40,21 @@ def outcomes(first: int, step: int, scenarios: int, trials: int, device: str, en
     alone = os.environ | dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"), "1")  # the processes share cores
     while first < scenarios:
         words = [sys.executable, "-m", "tests.benchmarks.planted", *map(str, (first, step, scenarios, trials)), device]
-        child = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=alone)
-        with ThreadPoolExecutor(1) as errors:
-            told = errors.submit(child.stderr.read) if child.stderr else None
-            assert child.stdout
+        piped: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "env": alone}
+        with subprocess.Popen(words, **piped) as child, ThreadPoolExecutor(1) as errors:
+            assert child.stdout and child.stderr
+            told = errors.submit(child.stderr.read)
             for line in child.stdout:
                 row = json.loads(line)
                 if "begins" in row:
                     first = row["begins"]
                     if perf_counter() > end:
                         child.terminate()
-                        child.wait()
                         return
                 else:
                     yield row
             status = child.wait()
-            text = told.result() if told else ""
+            text = told.result()
         if not status:
             return
         last = text.strip().splitlines()[-1:] or [f"status {status}"]
