@@ -27,6 +27,7 @@ TRIALS = 10  # in a scenario
 CAUGHT, HARMLESS, ADMITTED, MISSED, UNCLEAR = "caught", "harmless", "admitted", "missed", "unclear"
 OUTCOMES = (CAUGHT, HARMLESS, ADMITTED, MISSED, UNCLEAR)
 OUTSIDE = ("reader of both", "file after its check")
+PROCESSES = 12  # at most: they share one GPU, if there is one
 NOT_REACHED = "not reached"
 
 Row = dict[str, Any]
@@ -80,15 +81,31 @@ def summary(rows: list[Row], key: str) -> str:
     return table([key, *OUTCOMES], [*lines, total])
 
 
+def described(figures: Row) -> str:
+    """Recorded figures by place, under a line that says where they were recorded."""
+    environment = figures["environment"]
+    where = f"One {environment['gpus'][0]}" if figures["device"] == "gpu" else f"{environment['cores']} cores of a CPU"
+    counts: Counter[tuple[str, str]] = Counter()
+    for row in figures["counts"]:
+        for outcome in OUTCOMES:
+            counts[row["place"], outcome] += row[outcome]
+    names = sorted({row["place"] for row in figures["counts"]})
+    lines = [[name, *(f"{counts[name, outcome]:,}" for outcome in OUTCOMES)] for name in names]
+    lines.append(["all", *(f"{sum(counts[name, outcome] for name in names):,}" for outcome in OUTCOMES)])
+    return f"{where}, {environment['date']}, {figures['trials']:,} errors:\n\n{table(['place', *OUTCOMES], lines)}"
+
+
 def measure(
     scenarios: int = 1001, trials: int = TRIALS, processes: int | None = None, seconds: float = math.inf
 ) -> dict[str, Any]:
     """Counts, and the numbers of everything that was not caught; no scenario begins after so many seconds."""
     gpu = find_devices().usable > 0
     device, began = "gpu" if gpu else "cpu", perf_counter()
-    processes = processes or min(cores(), 8 if gpu else 16)
+    processes = processes or min(cores(), PROCESSES)
     with ThreadPoolExecutor(processes) as pool:
-        every = pool.map(lambda first: list(outcomes(first, processes, scenarios, trials, device, began + seconds)), range(processes))
+        every = pool.map(
+            lambda first: list(outcomes(first, processes, scenarios, trials, device, began + seconds)), range(processes)
+        )
         rows = [row for part in every for row in part]
     reached = [row for row in rows if row["outcome"] != NOT_REACHED]
     outside = [row for row in reached if row["place"] in OUTSIDE]

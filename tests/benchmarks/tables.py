@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from kernels.study.histogram import VARIANTS
-from tests.benchmarks import matmul_tables
+from tests.benchmarks import matmul_tables, planted_errors
 from tests.benchmarks.common import RESULTS
 from tests.benchmarks.markdown import share, table
 from tests.benchmarks.rows import ROWS
@@ -155,6 +155,12 @@ def odd_products() -> str:
     return matmul_tables.odd(read(f"matmul_small_{GPU}.json"))
 
 
+def planted() -> str:
+    """What became of planted errors, by place, on each machine."""
+    files = sorted(RESULTS.glob("planted_errors_*.json"))
+    return "\n\n".join(planted_errors.described(read(path.name)) for path in files)
+
+
 PAGES: Mapping[Path, Mapping[str, Callable[[], str]]] = {
     README: {"speed": highlights},
     DOCS / "performance.md": {"speed": speed},
@@ -164,6 +170,7 @@ PAGES: Mapping[Path, Mapping[str, Callable[[], str]]] = {
         "products": products, "hard products": hard_products, "small products": small_products,
         "odd products": odd_products,
     },
+    DOCS / "verification.md": {"planted errors": planted},
 }  # fmt: skip
 
 

@@ -153,5 +153,3 @@ def content(array: Any) -> Bytes:
     """A copy of the bytes of an array."""
     host = np.array(array) if isinstance(array, np.ndarray) else array.get()
     return np.ascontiguousarray(host).reshape(-1).view(np.uint8)
-
-

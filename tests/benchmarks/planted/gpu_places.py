@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,7 @@ import workflows.histogram
 import workflows.transpose
 from kernels.matmul.residue import ResidueProduct
 from kernels.matmul.small import SmallProduct
+from kernels.matmul.small_k import SmallKProduct
 from kernels.matmul.tiles import Warpgroups, Warps
 from pipeline.gpu.transfer import Transfer
 from tests.benchmarks.planted.faults import BASIC, COUNTS, READ, Bytes, Fault
@@ -36,12 +38,14 @@ class SpoiltTransfer(Transfer):
 
     fault: Fault | None = None
     before: Bytes | None = None
+    always: int | None = None  # where the byte is that every read has wrong
 
     def result(self) -> Any:
         """The memory, with the error in it."""
         target = super().result()
-        assert self.fault
-        if self.fault.kind != "wrong chunk":
+        if self.always is not None and INJECTOR.delivered:
+            target[self.always : self.always + 1] ^= np.uint8(INJECTOR.delivered[2])
+        if self.fault and self.fault.kind != "wrong chunk":
             self.fault.spoil_array(elements_of(target), self.before)
         return target
 
@@ -57,18 +61,30 @@ def transferring(real: Any) -> Any:
 
     def transfer(reading: Any, piece: Any, first: int, runs: NDArray[np.int64], target: Any) -> Any:
         fault = INJECTOR.reached(TO_DEVICE, READ, (piece.offset + first, target.nbytes))
-        if fault is None:
+        always = _always(piece, first, runs)
+        if fault is None and always is None:
             return real(reading, piece, first, runs, target)
-        before = _held(target)
-        if fault.kind == "wrong chunk":
+        before = _held(target) if fault else None
+        if fault and fault.kind == "wrong chunk":
             end = int(runs.sum(axis=1).max())
             most = (piece.size or piece.offset + piece.nbytes) - end
-            fault.changed = None
             first = int(fault.random.integers(max(1, most + 1))) - piece.offset
         made = real(reading, piece, first, runs, target)
-        return SpoiltTransfer(made.future, made.piece, made.start, made.target, fault, before)
+        return SpoiltTransfer(made.future, made.piece, made.start, made.target, fault, before, always)
 
     return transfer
+
+
+def _always(piece: Any, first: int, runs: NDArray[np.int64]) -> int | None:
+    """Where in memory the byte comes to lie that every read has wrong, if it is one of these."""
+    if INJECTOR.delivered is None or INJECTOR.delivered[0] != os.path.basename(piece.path):
+        return None
+    before, byte = 0, INJECTOR.delivered[1] - piece.offset - first
+    for start, nbytes in runs.tolist():
+        if start <= byte < start + nbytes:
+            return int(before + byte - start)
+        before += nbytes
+    return None
 
 
 def _held(target: Any) -> Bytes | None:
@@ -157,5 +173,5 @@ def install_on_gpu(patches: Patches) -> None:
         residues = result_of(KERNEL, BASIC, lambda totals, *_: totals.residues)
         patches.wrap(tiles, "multiply", residues)
     patches.wrap(ResidueProduct, "planes", result_of(PLANES, BASIC, lambda planes, *_: planes.a))
-    for product in (ResidueProduct, SmallProduct):
+    for product in (ResidueProduct, SmallProduct, SmallKProduct):
         patches.wrap(product, "finish", result_of(KERNEL, BASIC))

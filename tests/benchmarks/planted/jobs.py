@@ -67,6 +67,7 @@ class Scenario:
         return self.inputs[0].dtype.name
 
 
+@np.errstate(all="ignore")
 def numbers(random: Random, dtype: str, size: Any, kind: str, most: float = 1000.0) -> Array:
     """Samples of a dtype: of magnitudes up to about `most`; hard ones are extreme, special or of any bits."""
     kinds = np.dtype(dtype)

@@ -1,4 +1,4 @@
-"""Places inside of a job where an error can be planted: readers, kernels on the CPU, partials, merges, writers, files."""
+"""Places for errors inside of a job: readers, kernels on the CPU, partials, merges, writers, files."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ class _Facts:
         if name in ("min", "max", "argmin", "argmax"):
             return repr(self._extreme(name)) == repr(got)
         if self.spoilt or not self.count:
-            return name == "sum" and not self.spoilt and got == 0 or got != got
+            return bool((name == "sum" and not self.spoilt and got == 0) or got != got)
         if self.infinite:
             return repr(self._infinite(name)) == repr(got)
         if name == "sum" and not self.floats:
