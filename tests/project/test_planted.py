@@ -26,7 +26,7 @@ from pipeline.settings import Settings
 from pipeline.storage.output_array import OutputFile
 from pipeline.storage.sources import open_source
 from tests.benchmarks import planted_errors
-from tests.benchmarks.planted import places
+from tests.benchmarks.planted import patches, places
 from tests.benchmarks.planted.faults import CHANGES, Fault
 from tests.benchmarks.planted.injector import INJECTOR
 from tests.benchmarks.planted.jobs import JOBS
@@ -64,9 +64,9 @@ def test_an_error_happens_in_one_call() -> None:
 
 def test_what_was_replaced_is_put_back() -> None:
     combine = HISTOGRAM.combine
-    patches = places.install()
+    replaced = places.install()
     assert HISTOGRAM.combine is not combine
-    patches.undo()
+    replaced.undo()
     assert HISTOGRAM.combine is combine
 
 
@@ -84,7 +84,7 @@ def test_a_wrong_element_of_a_file_is_caught(workers: Workers, tmp_path: Path) -
     with trials.installed():
         chosen = trials._chosen
         trials._chosen = lambda calls, random: chosen(  # type: ignore[method-assign]
-            [call for call in calls if call[0][0] == places.WRITTEN], random
+            [call for call in calls if call[0][0] == patches.WRITTEN], random
         )
         outcomes = list(trials.of_scenario(3, 4))
     assert {outcome.outcome for outcome in outcomes if outcome.trial >= 0} <= {CAUGHT, HARMLESS}

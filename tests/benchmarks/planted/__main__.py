@@ -13,7 +13,8 @@ from dataclasses import asdict
 
 import pipeline.cluster.placement
 from pipeline.cluster.placement import Placement
-from tests.benchmarks.planted.trials import Trials, own_folder
+from tests.benchmarks.planted.limits import own_folder
+from tests.benchmarks.planted.trials import Trials
 
 
 def main() -> None:

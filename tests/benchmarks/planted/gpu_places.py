@@ -25,7 +25,7 @@ from kernels.matmul.tiles import Warpgroups, Warps
 from pipeline.gpu.transfer import Transfer
 from tests.benchmarks.planted.faults import BASIC, COUNTS, READ, Bytes, Fault
 from tests.benchmarks.planted.injector import CHECK, COMPUTE, INJECTOR
-from tests.benchmarks.planted.places import KERNEL, Patches, result_of
+from tests.benchmarks.planted.patches import KERNEL, Patches, result_of
 
 TO_DEVICE, TO_HOST, PLANES = "host to device", "device to host", "planes on the device"
 PINNED_WRITER = "pinned writer"

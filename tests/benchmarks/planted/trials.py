@@ -5,8 +5,6 @@ from __future__ import annotations
 import gc
 import os
 import shutil
-import signal
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -23,21 +21,18 @@ import pipeline.engine.run_loop
 import pipeline.storage.blocks
 import pipeline.storage.output_array
 from pipeline.cluster.workers import Workers
-from pipeline.errors import PipelineError, VerificationError
+from pipeline.errors import PipelineError
 from tests.benchmarks.planted import places
-from tests.benchmarks.planted.injector import CHECK, INJECTOR, Call
-from tests.benchmarks.planted.jobs import BLOCK_BYTES, Scenario, scenario
-from tests.benchmarks.planted.places import AFTER, DELIVERED, NO_ROLE, OUTSIDE
+from tests.benchmarks.planted.injector import INJECTOR, Call
+from tests.benchmarks.planted.jobs import BLOCK_BYTES, scenario
+from tests.benchmarks.planted.limits import time_limit
+from tests.benchmarks.planted.patches import AFTER, DELIVERED, NO_ROLE, OUTSIDE
 
 CAUGHT, HARMLESS, ADMITTED, MISSED, UNCLEAR = "caught", "harmless", "admitted", "missed", "unclear"
 NOT_REACHED = "not reached"  # the run ended, or went another way, before the error could happen
 OUTSIDE_SHARE = 0.3  # trials of errors outside of what is promised, in addition, for each scenario
 SECONDS = 60  # for a run
 GIVE_UP = 60.0  # seconds until tasks of an earlier run should have ended
-
-
-class Hang(Exception):
-    """A run took too long."""
 
 
 @dataclass(frozen=True)
@@ -274,34 +269,3 @@ def label(call: Call) -> str:
     """The place of a call, and who came through it where several do."""
     place, role, *_ = call
     return place if place in NO_ROLE else f"{place}, {role}"
-
-
-def caught_by(detail: str) -> str:
-    """Whether a check found it, or something failed."""
-    return "check" if detail.startswith(VerificationError.__name__) else "error"
-
-
-@contextmanager
-def time_limit(seconds: int) -> Iterator[None]:
-    """Raise `Hang` in the main thread after so many seconds."""
-
-    def alarm(*_: Any) -> None:
-        raise Hang(f"more than {seconds} s")
-
-    before = signal.signal(signal.SIGALRM, alarm)
-    signal.alarm(seconds)
-    try:
-        yield
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
-
-
-@contextmanager
-def own_folder() -> Iterator[Path]:
-    """A folder for inputs and outputs, in memory where there is one."""
-    with tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as folder:
-        yield Path(folder)
-
-
-__all__ = ["CHECK", "Scenario", "Trials", "own_folder"]
