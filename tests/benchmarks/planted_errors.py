@@ -3,7 +3,7 @@
 python -m tests.benchmarks OUT_FOLDER --only planted_errors
 
 On a machine with a GPU all jobs compute there, otherwise on the CPU. A trial is repeated by
-`python -m tests.benchmarks.planted SCENARIO 1 SCENARIO+1 TRIALS DEVICE --only TRIAL`.
+`python -m tests.benchmarks.planted SCENARIO SCENARIO+1 10 DEVICE --only TRIAL`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from time import perf_counter
 from typing import Any
 
@@ -33,14 +34,14 @@ NOT_REACHED = "not reached"
 Row = dict[str, Any]
 
 
-def outcomes(first: int, step: int, scenarios: int, trials: int, device: str, end: float) -> Iterator[Row]:
-    """What became of every error in some scenarios, in a process of its own; another one goes on after a crash.
+def outcomes(first: int, last: int, trials: int, device: str, end: float) -> Iterator[Row]:
+    """What became of every error in scenarios `first` to `last` - 1, in a process of its own.
 
-    Scenarios that would begin after `end`, by `perf_counter`, are left out.
+    After a crash another one goes on with the next scenario. Scenarios that would begin after `end`, by `perf_counter`, are left out.
     """
     alone = os.environ | dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"), "1")  # the processes share cores
-    while first < scenarios:
-        words = [sys.executable, "-m", "tests.benchmarks.planted", *map(str, (first, step, scenarios, trials)), device]
+    while first < last:
+        words = [sys.executable, "-m", "tests.benchmarks.planted", *map(str, (first, last, trials)), device]
         piped: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "env": alone}
         with subprocess.Popen(words, **piped) as child, ThreadPoolExecutor(1) as errors:
             assert child.stdout and child.stderr
@@ -58,10 +59,10 @@ def outcomes(first: int, step: int, scenarios: int, trials: int, device: str, en
             text = told.result()
         if not status:
             return
-        last = text.strip().splitlines()[-1:] or [f"status {status}"]
+        said = text.strip().splitlines()[-1:] or ["nothing said"]
         yield {"scenario": first, "trial": None, "job": "?", "dtype": "?", "place": "process", "kind": "?",
-               "outcome": UNCLEAR, "detail": f"status {status}: {last[0]}"}  # fmt: skip
-        first += step
+               "outcome": UNCLEAR, "detail": f"status {status}: {said[0]}"}  # fmt: skip
+        first += 1
 
 
 def counted(rows: list[Row]) -> list[Row]:
@@ -103,10 +104,12 @@ def measure(
     device, began = "gpu" if gpu else "cpu", perf_counter()
     processes = processes or min(cores(), PROCESSES)
     with ThreadPoolExecutor(processes) as pool:
-        every = pool.map(
-            lambda first: list(outcomes(first, processes, scenarios, trials, device, began + seconds)), range(processes)
-        )
-        rows = [row for part in every for row in part]
+        bounds = [scenarios * number // processes for number in range(processes + 1)]
+        tasks = [
+            pool.submit(lambda ends: list(outcomes(*ends, trials, device, began + seconds)), ends)
+            for ends in pairwise(bounds)
+        ]
+        rows = [row for task in tasks for row in task.result()]
     reached = [row for row in rows if row["outcome"] != NOT_REACHED]
     outside = [row for row in reached if row["place"] in OUTSIDE]
     inside = [row for row in reached if row["place"] not in OUTSIDE]

@@ -1,6 +1,6 @@
 """Plants errors in some scenarios, in this process, and prints what became of each as a line of JSON.
 
-python -m tests.benchmarks.planted FIRST STEP SCENARIOS TRIALS DEVICE [--job NAME] [--only TRIAL]
+python -m tests.benchmarks.planted FIRST LAST TRIALS DEVICE [--job NAME] [--only TRIAL]
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from tests.benchmarks.planted.trials import Trials
 
 
 def main() -> None:
-    """All scenarios FIRST, FIRST + STEP, …"""
+    """Scenarios FIRST to LAST - 1."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.planted")
-    for name in ("first", "step", "scenarios", "trials"):
+    for name in ("first", "last", "trials"):
         parser.add_argument(name, type=int)
     parser.add_argument("device", choices=("cpu", "gpu"))
     parser.add_argument("--job")
@@ -32,7 +32,7 @@ def main() -> None:
     with own_folder() as folder, where as workers:
         trials = Trials(workers, folder)
         with trials.installed():
-            for number in range(given.first, given.scenarios, given.step):
+            for number in range(given.first, given.last):
                 print(json.dumps({"begins": number}), flush=True)
                 for outcome in trials.of_scenario(number, given.trials, given.job, given.only):
                     print(json.dumps(asdict(outcome)), flush=True)
