@@ -39,7 +39,8 @@ def outcomes(first: int, last: int, trials: int, device: str, end: float) -> Ite
 
     After a crash another one goes on with the next scenario. Scenarios that would begin after `end`, by `perf_counter`, are left out.
     """
-    alone = os.environ | dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"), "1")  # the processes share cores
+    # The processes share cores.
+    alone = os.environ | dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"), "1")
     while first < last:
         words = [sys.executable, "-m", "tests.benchmarks.planted", *map(str, (first, last, trials)), device]
         piped: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "env": alone}
