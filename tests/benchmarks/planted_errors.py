@@ -37,7 +37,8 @@ Row = dict[str, Any]
 def outcomes(first: int, last: int, trials: int, device: str, end: float) -> Iterator[Row]:
     """What became of every error in scenarios `first` to `last` - 1, in a process of its own.
 
-    After a crash another one goes on with the next scenario. Scenarios that would begin after `end`, by `perf_counter`, are left out.
+    After a crash another one goes on with the next scenario. Scenarios that would begin after `end`, by `perf_counter`,
+    are left out.
     """
     # The processes share cores.
     alone = os.environ | dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"), "1")
@@ -72,6 +73,17 @@ def counted(rows: list[Row]) -> list[Row]:
     counts = Counter((*(row[key] for key in keys), row["outcome"]) for row in rows)
     kinds = sorted({key[:3] for key in counts})
     return [dict(zip(keys, kind, strict=True)) | {name: counts[*kind, name] for name in OUTCOMES} for kind in kinds]
+
+
+def number(row: Row) -> str:
+    """Scenario and trial."""
+    return f"{row['scenario']}/{row['trial']}"
+
+
+def told(row: Row) -> str:
+    """All that is known about what became of an error."""
+    what = f"{row['job']} of {row['dtype']}, {row['place']}, {row['kind']}"
+    return f"{number(row)}: {what}: {row['outcome']}; {row['detail']}"
 
 
 def summary(rows: list[Row], key: str) -> str:
@@ -116,12 +128,10 @@ def measure(
     inside = [row for row in reached if row["place"] not in OUTSIDE]
     print(f"{summary(inside, 'place')}\n\n{summary(inside, 'kind')}\n\n{summary(inside, 'job')}\n")
     print(f"outside of what is promised:\n{summary(outside, 'place')}")
-    names = ("scenario", "trial", "job", "dtype", "place", "kind", "outcome", "detail")
     return {
         "device": device, "processes": processes, "seconds": round(perf_counter() - began, 1), "trials": len(inside),
         "not reached": len(rows) - len(reached), "totals": dict(Counter(row["outcome"] for row in inside)),
         "counts": counted(inside), "outside": counted(outside),
-        "not caught": [[row[name] for name in names] for row in inside if row["outcome"] in (MISSED, UNCLEAR)],
-        "admitted": [[row["scenario"], row["trial"]] for row in inside if row["outcome"] == ADMITTED],
-        "harmless": [[row["scenario"], row["trial"]] for row in inside if row["outcome"] == HARMLESS],
+        "missed or unclear": [told(row) for row in inside if row["outcome"] in (MISSED, UNCLEAR)],
+        **{name: " ".join(number(row) for row in inside if row["outcome"] == name) for name in (ADMITTED, HARMLESS)},
     }  # fmt: skip
