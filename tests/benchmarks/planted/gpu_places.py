@@ -141,6 +141,9 @@ def writing(real: Any) -> Any:
         if fault.kind in BASIC:
             source = source.copy()
             fault.spoil_array(source, INJECTOR.held.get(PINNED_WRITER))
+            import cupy
+
+            cupy.cuda.get_current_stream().synchronize()  # threads copy on streams of their own
             return real(self, source, run_bytes, addresses)
         addresses = np.array(addresses)
         if len(addresses) > 1 and fault.kind == "lost run":
