@@ -54,6 +54,7 @@ ENTRIES = {
     "command": Entry("cpu", {"mebibytes": 1, "repeats": 1, "jobs": ("histogram", "matmul")}),
     "product_errors": Entry("cpu", {"sizes": (32, 128), "trials": 100}),
     "growth": Entry("any", {"sizes": (2**16, 2**14)}),
+    "planted_errors": Entry("any", {"scenarios": 12, "trials": 3, "processes": 1}),
     "on_gpu": Entry("gpus", tool="compute-sanitizer"),  # runs all tests, so no test can run it
 }
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from kernels.study.histogram import VARIANTS
-from tests.benchmarks import error_tables, matmul_tables
+from tests.benchmarks import error_tables, matmul_tables, planted_errors
 from tests.benchmarks.common import RESULTS
 from tests.benchmarks.markdown import share, table
 from tests.benchmarks.rows import ROWS
@@ -157,17 +157,23 @@ def odd_products() -> str:
 
 def product_errors() -> str:
     """Which errors in products are caught."""
-    return error_tables.found(read(f"product_errors_{CORES}.json")["rows"])
+    return error_tables.found(read("product_errors_16cores.json")["rows"])
 
 
 def product_curve() -> str:
     """The same by the size of the error."""
-    return error_tables.curve(read(f"product_errors_{CORES}.json")["rows"])
+    return error_tables.curve(read("product_errors_16cores.json")["rows"])
 
 
 def hard_product_errors() -> str:
     """What may pass in hard products."""
-    return error_tables.hard(read(f"product_errors_{CORES}.json")["hard"])
+    return error_tables.hard(read("product_errors_16cores.json")["hard"])
+
+
+def planted() -> str:
+    """What became of planted errors, by place, on each machine."""
+    files = sorted(RESULTS.glob("planted_errors_*.json"))
+    return "\n\n".join(planted_errors.described(read(path.name)) for path in files)
 
 
 PAGES: Mapping[Path, Mapping[str, Callable[[], str]]] = {
@@ -181,6 +187,7 @@ PAGES: Mapping[Path, Mapping[str, Callable[[], str]]] = {
     },
     DOCS / "verification.md": {
         "product errors": product_errors, "product curve": product_curve, "hard product errors": hard_product_errors,
+        "planted errors": planted,
     },
 }  # fmt: skip
 

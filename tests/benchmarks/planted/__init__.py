@@ -1,0 +1,1 @@
+"""Plants one error at a time inside of a job and sees what becomes of its result."""

@@ -1,0 +1,196 @@
+"""Errors are planted where they should be, once; what becomes of them is told; on a GPU's path, too."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pipeline
+import pipeline.engine.aggregate_task
+import pipeline.engine.array
+import pipeline.engine.array_task
+import pipeline.gpu.devices
+from pipeline.cluster.workers import Workers
+from pipeline.engine.aggregate import run
+from pipeline.engine.array_task import check_regions
+from pipeline.errors import VerificationError
+from pipeline.settings import Settings
+from pipeline.storage.output_array import OutputFile
+from pipeline.storage.sources import open_source
+from tests.benchmarks import planted_errors
+from tests.benchmarks.planted import patches, places
+from tests.benchmarks.planted.faults import CHANGES, Fault
+from tests.benchmarks.planted.injector import INJECTOR
+from tests.benchmarks.planted.jobs import JOBS
+from tests.benchmarks.planted.trials import CAUGHT, HARMLESS, Trials
+from tests.emulator.kvikio import install
+from workflows.histogram import HISTOGRAM, HistogramOptions
+
+
+@pytest.mark.parametrize("kind", CHANGES)
+def test_every_kind_changes_bytes(kind: str) -> None:
+    data = np.random.default_rng(0).integers(0, 256, 800).astype(np.uint8)
+    changed = data.copy()
+    fault = Fault(kind, np.random.default_rng(1))
+    fault.spoil(changed, 8)
+    assert fault.changed and not np.array_equal(data, changed)
+
+
+def test_swapping_equal_elements_changes_nothing() -> None:
+    fault = Fault("swapped elements", np.random.default_rng(1))
+    array = np.ones(100)
+    fault.spoil_array(array)
+    assert fault.changed is False and (array == 1).all()
+
+
+def test_an_error_happens_in_one_call() -> None:
+    with INJECTOR.recording(), INJECTOR.computing("a"):
+        assert [INJECTOR.reached("here", ("single bit",)) for _ in range(3)] == [None] * 3
+    call, kinds = INJECTOR.calls[1]
+    assert call == ("here", "compute", "a", None, 1) and kinds == ("single bit",)
+    with INJECTOR.planting(call, "single bit", np.random.default_rng(0)), INJECTOR.computing("a"):
+        reached = [INJECTOR.reached("here", kinds) for _ in range(3)]
+    assert [fault is not None for fault in reached] == [False, True, False]
+    assert INJECTOR.reached("here", kinds) is None
+
+
+def test_what_was_replaced_is_put_back() -> None:
+    combine = HISTOGRAM.combine
+    replaced = places.install()
+    assert HISTOGRAM.combine is not combine
+    replaced.undo()
+    assert HISTOGRAM.combine is combine
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_errors_in_runs_on_the_cpu(job: str, workers: Workers, tmp_path: Path) -> None:
+    trials = Trials(workers, tmp_path)
+    with trials.installed():
+        outcomes = list(trials.of_scenario(JOBS.index(job) + 6, 3))
+    assert {outcome.job for outcome in outcomes} == {job} and len(outcomes) >= 3
+
+
+def test_a_wrong_element_of_a_file_is_caught(workers: Workers, tmp_path: Path) -> None:
+    """Whatever the kind: an error in the written file that no check found would be a miss."""
+    trials = Trials(workers, tmp_path)
+    with trials.installed():
+        chosen = trials._chosen
+        trials._chosen = lambda calls, random: chosen(  # type: ignore[method-assign]
+            [call for call in calls if call[0][0] == patches.WRITTEN], random
+        )
+        outcomes = list(trials.of_scenario(3, 4))
+    assert {outcome.outcome for outcome in outcomes if outcome.trial >= 0} <= {CAUGHT, HARMLESS}
+    assert any(outcome.outcome == CAUGHT for outcome in outcomes)
+
+
+def test_numbers_are_counted_and_a_crash_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    code = "import sys; print('{\"begins\": ' + sys.argv[3] + '}'); sys.exit('broken')"
+    run = planted_errors.subprocess.Popen
+    monkeypatch.setattr(
+        planted_errors.subprocess, "Popen",
+        lambda words, **options: run([sys.executable, "-c", code, *words[1:]], **options),
+    )  # fmt: skip
+    rows = list(planted_errors.outcomes(3, 5, 1, "cpu", float("inf")))
+    assert [(row["scenario"], row["outcome"]) for row in rows] == [(3, "unclear"), (4, "unclear")]
+    (row,) = planted_errors.counted(rows)
+    assert row["unclear"] == 2 and row["missed"] == 0
+    assert "| process | 0 | 0 | 0 | 0 | 2 |" in planted_errors.summary(rows, "place")
+
+
+# --- what is missed so far --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.xfail(reason="nothing checks how the client adds up partials", strict=True)
+@pytest.mark.usefixtures("shared")
+def test_a_wrong_merge_of_partials_is_caught(tmp_path: Path) -> None:
+    """A count that moves from one bin to another while the client adds up chunks."""
+    samples = np.arange(40_000, dtype=np.int32) % 8
+    samples.tofile(tmp_path / "a.bin")
+
+    def moving(a: Any, b: Any) -> Any:
+        total = a + b
+        if INJECTOR.role == "client":
+            total[1:3] += (-1, 1)
+        return total
+
+    options = HistogramOptions(bins=8, range=(0.0, 8.0))
+    workflow = replace(HISTOGRAM, combine=moving)
+    with pytest.raises(VerificationError):
+        run(workflow, options, open_source((str(tmp_path / "a.bin"),)), Settings(verify="full", chunk_bytes=40_000))
+
+
+@pytest.mark.xfail(reason="a region that was checked is not looked at again", strict=True)
+@pytest.mark.usefixtures("shared")
+def test_a_write_to_a_region_that_was_checked_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The writer of the last region also writes to the first, after that was checked."""
+    np.save(tmp_path / "a.npy", np.ones((40, 1000)))
+    write = OutputFile.write
+    CHECKED.clear()
+
+    def straying(self: OutputFile, region: Any, block: Any, *others: Any) -> None:
+        write(self, region, block, *others)
+        if region[0][1] == 40:
+            assert CHECKED.wait(20)
+            with open(self.path, "r+b") as file:
+                file.seek(self.offset)
+                file.write(b"stray")
+
+    monkeypatch.setattr(OutputFile, "write", straying)
+    monkeypatch.setattr(pipeline.engine.array, "check_regions", check_and_tell)
+    with pytest.raises(VerificationError):
+        pipeline.run("map", tmp_path / "a.npy", tmp_path / "a.npy", operation="add", output=tmp_path / "out.npy",
+                     verify="full", chunk_bytes=240_000, device="cpu")  # fmt: skip
+
+
+CHECKED = threading.Event()
+
+
+def check_and_tell(plan: Any, regions: Any, result: Any) -> Any:
+    checked = check_regions(plan, regions, result)
+    if regions[0][0][0] == 0:
+        CHECKED.set()
+    return checked
+
+
+# --- the path of a GPU ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def gpu_workers(cp: Any, workers: Workers, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workers]:
+    """The same cluster, as if it had a GPU; kernels run in the emulator."""
+    if not hasattr(cp.cuda, "Stream"):
+        install(cp, monkeypatch)
+    for module in (pipeline.engine.aggregate_task, pipeline.engine.array_task):
+        monkeypatch.setattr(module, "device_name", lambda device: device)
+    for module in (pipeline.engine.aggregate_task, pipeline.gpu.devices):
+        monkeypatch.setattr(module, "find_devices", lambda: SimpleNamespace(usable=0))  # nothing to warm up
+    for name in ("real_compute_chunks", "real_compute_regions"):  # the emulator runs one kernel at a time
+        monkeypatch.setattr(places, name, alone(getattr(places, name)))
+    yield replace(workers, device="gpu", resources={})
+
+
+def alone(work: Any) -> Any:
+    lock = threading.Lock()
+
+    def one_at_a_time(*arguments: Any) -> Any:
+        with lock:
+            return work(*arguments)
+
+    return one_at_a_time
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("job", JOBS)
+def test_errors_in_runs_on_a_gpu(job: str, gpu_workers: Workers, tmp_path: Path) -> None:
+    trials = Trials(gpu_workers, tmp_path)
+    with trials.installed():
+        outcomes = list(trials.of_scenario(JOBS.index(job) + 6, 3))
+    assert {outcome.job for outcome in outcomes} == {job} and len(outcomes) >= 3
