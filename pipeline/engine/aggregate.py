@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import reduce
 from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
@@ -13,11 +12,12 @@ from pipeline.engine.aggregate_check import check_total
 from pipeline.engine.aggregate_parts import WAITING_BYTES, Part, Parts
 from pipeline.engine.aggregate_plan import Job, Pass
 from pipeline.engine.aggregate_task import ChunkResult, compute_chunks, recompute_chunks, warm_up
+from pipeline.engine.aggregate_totals import Totals
 from pipeline.engine.inputs import check_passes, cluster_bytes
 from pipeline.engine.outcome import Outcome
 from pipeline.engine.run_loop import Done, Run, Task, Work
 from pipeline.engine.submit import batches
-from pipeline.errors import PipelineError, UsageError, VerificationError
+from pipeline.errors import PipelineError, UsageError
 from pipeline.gpu.blocks import BLOCK_BYTES, CHUNKS, block_bytes_within
 from pipeline.settings import Settings
 from pipeline.storage.chunks import Chunk, Plan, plan
@@ -137,7 +137,7 @@ def _one_pass(loop: Run, pass_: Pass, source: Source, chunks: Plan) -> tuple[_Co
     """Compute, check and combine every chunk; return what was covered and the partial of each job."""
     samples = number = 0
     parts = Parts(pass_, loop.workers.threads, source.nbytes is None)
-    partials: list[NDArray[Any]] = []
+    totals = Totals(pass_)
 
     def compute(items: Sequence[Chunk]) -> Task:
         return compute_chunks, pass_, items
@@ -153,14 +153,9 @@ def _one_pass(loop: Run, pass_: Pass, source: Source, chunks: Plan) -> tuple[_Co
     def finish(items: Sequence[Chunk], computed: Sequence[ChunkResult], checks: Any) -> Iterator[Done]:
         nonlocal samples, number
         for chunk, result, *references in zip(items, computed, *checks, strict=True):
-            totals = [
-                reduce(job.workflow.combine, of_parts)
-                for job, of_parts in zip(pass_.jobs, zip(*result.partials, strict=True), strict=True)
-            ]
-            if mismatch := check_total(pass_, chunk, totals, result.worker, result.device):
+            of_chunk = totals.add(result.partials)
+            if mismatch := check_total(pass_, chunk, of_chunk, result.worker, result.device):
                 raise mismatch.error
-            sums = zip(pass_.jobs, partials or totals, totals, strict=True)
-            partials[:] = [job.workflow.combine(sum_, new) if partials else new for job, sum_, new in sums]
             samples, number = samples + chunk.samples, number + 1
             for region, of_part in zip(chunk.parts, result.partials, strict=True):
                 always = region == chunk.checked
@@ -177,10 +172,4 @@ def _one_pass(loop: Run, pass_: Pass, source: Source, chunks: Plan) -> tuple[_Co
         tasks = batches(chunks, CHUNKS_OF_TASK, loop.computing, TASKS)
     loop.complete(Work(tasks, source.nbytes, pass_.label, compute, check, finish, extra=parts.extra))
     loop.stages.nbytes += samples * source.dtype.itemsize
-    partials = partials or [job.empty(source) for job in pass_.jobs]
-    for job, partial in zip(pass_.jobs, partials, strict=True):
-        for invariant in job.workflow.invariants:
-            if broken := invariant(partial, samples):
-                raise VerificationError(f"{job.workflow.name}: the sum of all chunks is wrong: {broken}; "
-                                        "nothing was written")  # fmt: skip
-    return _Covered(samples, parts.checked, number), partials
+    return _Covered(samples, parts.checked, number), totals.finish(source, samples)

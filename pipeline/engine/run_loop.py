@@ -20,6 +20,7 @@ from pipeline.cluster.placement import open_workers
 from pipeline.cluster.workers import Workers
 from pipeline.engine.outcome import Outcome, Stages, Verdict
 from pipeline.engine.submit import results
+from pipeline.errors import PipelineError, failure
 from pipeline.settings import Settings
 from pipeline.timeline import Timeline
 
@@ -169,11 +170,16 @@ class Run:
                 for checked in item.finish(computed):
                     self.stages.add(*checked)
                 continue
-            for number, nbytes, result, references in work.finish(item, computed, checks):
-                timelines = [result.timeline, *(reference.timeline for reference in references)]
-                self.stages.add(number, result.worker, result.device, *timelines)
-                done += nbytes
-                self.settings.progress(done, work.total)
+            try:
+                for number, nbytes, result, references in work.finish(item, computed, checks):
+                    timelines = [result.timeline, *(reference.timeline for reference in references)]
+                    self.stages.add(number, result.worker, result.device, *timelines)
+                    done += nbytes
+                    self.settings.progress(done, work.total)
+            except (PipelineError, KeyboardInterrupt):
+                raise
+            except Exception as error:  # what a worker sent is not what it should be
+                raise failure(work.label(item), error) from error
 
     def _submit(self, work: Work[Item], items: Sequence[Item] | Extra) -> Iterator[Any]:
         # Computing has priority; checks use the remaining threads. They request no resource: a worker starts no task

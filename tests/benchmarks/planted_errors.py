@@ -27,7 +27,7 @@ from tests.benchmarks.markdown import table
 TRIALS = 10  # in a scenario
 CAUGHT, HARMLESS, ADMITTED, MISSED, UNCLEAR = "caught", "harmless", "admitted", "missed", "unclear"
 OUTCOMES = (CAUGHT, HARMLESS, ADMITTED, MISSED, UNCLEAR)
-OUTSIDE = ("reader of both", "file after its check")
+OUTSIDE = ("reader of both", "file after its check", "writer, beside its region")
 PROCESSES = 12  # at most: they share one GPU, if there is one
 NOT_REACHED = "not reached"
 

@@ -16,7 +16,7 @@ import pipeline.storage.output_array
 from pipeline.storage.output_array import OutputFile
 from tests.benchmarks.planted.faults import BASIC, READ, Bytes, Fault, content
 from tests.benchmarks.planted.injector import CHECK, CLIENT, COMPUTE, INJECTOR
-from tests.benchmarks.planted.patches import AFTER, READER, WRITER, Patches
+from tests.benchmarks.planted.patches import AFTER, READER, STRAY, WRITER, Patches
 
 _put_file, _write = OutputFile._put, OutputFile.write
 
@@ -137,7 +137,7 @@ def put_file(self: OutputFile, fd: int, region: Any, block: NDArray[Any]) -> Non
 def write(self: OutputFile, region: Any, block: Any, *others: Any) -> None:
     """`OutputFile.write`: some bytes may be written once more, to another place."""
     _write(self, region, block, *others)
-    if block.nbytes and (fault := INJECTOR.reached(WRITER, ("stray copy",))):
+    if block.nbytes and (fault := INJECTOR.reached(STRAY, ("stray copy",))):
         data = content(block)
         length = min(len(data), int(fault.random.integers(1, 4097)))
         with open(self.path, "r+b", buffering=0) as file:

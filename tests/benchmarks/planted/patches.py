@@ -10,8 +10,9 @@ from tests.benchmarks.planted.injector import INJECTOR
 
 READER, KERNEL, PARTIAL, MERGED = "reader", "kernel", "partial", "merge"
 WRITER, WRITTEN, TASK, SURVEY = "writer", "written file", "task", "survey"
-DELIVERED, AFTER = "reader of both", "file after its check"  # outside of what is promised
-OUTSIDE = (DELIVERED, AFTER)
+# Outside of what is promised.
+DELIVERED, AFTER, STRAY = "reader of both", "file after its check", "writer, beside its region"
+OUTSIDE = (DELIVERED, AFTER, STRAY)
 NO_ROLE = (WRITTEN, TASK, PARTIAL, KERNEL, WRITER, SURVEY, "host to device", "device to host", "planes on the device",
            "pinned writer", *OUTSIDE)  # fmt: skip
 

@@ -26,7 +26,7 @@ from tests.benchmarks.planted import places
 from tests.benchmarks.planted.injector import INJECTOR, Call
 from tests.benchmarks.planted.jobs import BLOCK_BYTES, scenario
 from tests.benchmarks.planted.limits import time_limit
-from tests.benchmarks.planted.patches import AFTER, DELIVERED, NO_ROLE, OUTSIDE
+from tests.benchmarks.planted.patches import AFTER, DELIVERED, NO_ROLE, OUTSIDE, STRAY
 
 CAUGHT, HARMLESS, ADMITTED, MISSED, UNCLEAR = "caught", "harmless", "admitted", "missed", "unclear"
 NOT_REACHED = "not reached"  # the run ended, or went another way, before the error could happen
@@ -155,11 +155,13 @@ class Trials:
         self, number: int, paths: list[str], right: Any, calls: list[Any], random: np.random.Generator
     ) -> Outcome:
         """What no check of this kind can see: a file that is always read wrongly, or changes after its check."""
-        after = [call for call, _ in calls if call[0] == AFTER]
-        if after and random.integers(2):
-            with INJECTOR.planting(after[0], "single bit", random):
+        after = [(call, kinds[0]) for call, kinds in calls if call[0] in (AFTER, STRAY)]
+        kind = "single bit"
+        if after and random.integers(3):
+            call, kind = after[random.integers(len(after))]
+            with INJECTOR.planting(call, kind, random):
                 got = self._run(paths)
-            place = AFTER
+            place = call[0]
         else:
             path = paths[random.integers(len(paths))]
             byte = int(random.integers(128, os.path.getsize(path)))
@@ -170,7 +172,7 @@ class Trials:
             finally:
                 INJECTOR.delivered = None
             place = DELIVERED
-        return self._outcome(number, -2, place, "single bit", *self._judged(got, right))
+        return self._outcome(number, -2, place, kind, *self._judged(got, right))
 
     def _outcome(self, number: int, trial: int, place: str, kind: str, outcome: str, detail: str) -> Outcome:
         return Outcome(number, trial, self.given.job, self.given.dtype, place, kind, outcome, detail[:300])

@@ -1,0 +1,51 @@
+"""Adds up the partials of a pass, twice and in opposite orders, because nothing else recomputes these sums."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.engine.aggregate_check import Partials
+from pipeline.engine.aggregate_plan import Pass
+from pipeline.errors import VerificationError
+from pipeline.storage.protocol import Source
+
+
+class Totals:
+    """The sum of all partials of each job."""
+
+    def __init__(self, pass_: Pass) -> None:
+        self._pass = pass_
+        self._sums: list[list[Any]] = [[None, None] for _ in pass_.jobs]
+
+    def add(self, parts: Sequence[Partials]) -> list[NDArray[Any]]:
+        """Add the partials of the parts of a chunk, in order; returns those of the chunk."""
+        return [self._add(number, of_parts) for number, of_parts in enumerate(zip(*parts, strict=True))]
+
+    def _add(self, number: int, parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
+        combine, sums = self._pass.jobs[number].workflow.combine, self._sums[number]
+        chunk: Any = None
+        for part in parts:
+            chunk = part if chunk is None else combine(chunk, part)
+        sums[0] = chunk if sums[0] is None else combine(sums[0], chunk)
+        for part in reversed(parts):
+            sums[1] = part if sums[1] is None else combine(part, sums[1])
+        return np.asarray(chunk)
+
+    def finish(self, source: Source, samples: int) -> list[NDArray[Any]]:
+        """The sums; raises VerificationError if they break an invariant, or are not the same in both orders."""
+        partials = []
+        for job, (forward, backward) in zip(self._pass.jobs, self._sums, strict=True):
+            name, end = job.workflow.name, "nothing was written; run again, and test this machine's memory"
+            total = job.empty(source) if forward is None else forward
+            for invariant in job.workflow.invariants:
+                if broken := invariant(total, samples):
+                    raise VerificationError(f"{name}: the sum of all chunks is wrong: {broken}; nothing was written")
+            if forward is not None and (different := job.differences(backward, forward)):
+                raise VerificationError(f"{name}: the sum of all chunks differs between two orders of adding them up: "
+                                        f"{'; '.join(different)}; {end}")  # fmt: skip
+            partials.append(total)
+        return partials
