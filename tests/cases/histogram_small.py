@@ -80,6 +80,7 @@ def histogram_cases() -> Iterator[Case]:
         size = tiles * 1024 * 4 * 2 + 5
         check = partial(_histogram, "int64", even, True, size, 0, LIMITS.shared_per_block, few=True)
         yield Case("histogram/gpu", "histogram_shift", f"int64, {tiles} tiles", check)
+    yield Case("histogram/gpu", "histogram_shift", "int64, one bin above 16 bits", _full_counters)
     # Edges that no sample reaches, and several windows.
     check = partial(_histogram, "uint64", np.linspace(100, 2.5e19, 38), True, 1025, 0, LIMITS.shared_per_block)
     yield Case("histogram/gpu", "histogram_regular", "uint64, edges beyond", check)
@@ -105,6 +106,15 @@ def histogram_cases() -> Iterator[Case]:
     ):
         check = partial(_histogram, dtype, edges, regular, 1025, 0, 512)
         yield Case("histogram/gpu", kernel, f"{dtype} in windows", check)
+
+
+def _full_counters(cp: Any) -> None:
+    """One block puts so many samples into one bin that no copy of its counter fits 16 bits."""
+    edges = np.arange(5.0)
+    samples = np.full(2 * 2**16 + 501, 2)
+    with patch.object(device.Limits, "resident_blocks", lambda *_: 1):
+        found = histogram(cp.asarray(samples), Binning(samples.dtype, edges, True))
+    same(found, histogram_reference(samples, edges))
 
 
 def _ladder(variant: Variant, size: int, own: dict[str, int], cp: Any) -> None:

@@ -12,7 +12,7 @@ from kernels.matmul.formats import FORMATS, multiplied
 from kernels.matmul.small import SmallProduct
 from kernels.matmul.small_k import SmallKProduct
 from tests.cases.case import Case
-from tests.cases.matmul import Array, Sizes, factors, generator, overflowing, same_bits, with_uncertain
+from tests.cases.matmul import Array, Sizes, factors, generator, in_order, overflowing, same_bits, ties, with_uncertain
 
 # Of rows of A and columns of B, over the whole range of a format and around the moderate exponents of the kernel.
 EXPONENTS = {
@@ -100,6 +100,10 @@ def _undefined(cp: Any) -> None:
     check(cp, a, b)
 
 
+def _pair(pair: tuple[Array, Array], how: type[SmallProduct], cp: Any) -> None:
+    check(cp, *pair, how)
+
+
 def _infinite_among_large(how: type[SmallProduct], inner: int, cp: Any) -> None:
     """Infinities in float16 beside numbers that are nearly as large, some of them times zero."""
     a = np.full((3, inner), 6e4, "float16")
@@ -142,6 +146,9 @@ def small_cases() -> Iterator[Case]:
                    partial(_case, kind, dtype, sizes, batches, SmallProduct))  # fmt: skip
     yield Case("matmul/small", "multiply_small", "sums that overflow", _overflowing)
     yield Case("matmul/small", "multiply_small", "infinity times zero", _undefined)
+    yield Case("matmul/small", "multiply_small", "ties", partial(_pair, ties(), SmallProduct))
+    for what, pair in in_order():
+        yield Case("matmul/small", "multiply_small", what, partial(_pair, pair(48), SmallProduct))
     among = partial(_infinite_among_large, SmallProduct, 16)
     yield Case("matmul/small", "multiply_small", "infinities among large numbers", among)
 
@@ -159,6 +166,9 @@ def small_k_cases() -> Iterator[Case]:
     ):  # fmt: skip
         yield Case("matmul/small_k", "multiply_small_k", f"{kind} {dtype}, {sizes}, {batches}",
                    partial(_case, kind, dtype, sizes, batches, SmallKProduct))  # fmt: skip
+    yield Case("matmul/small_k", "multiply_small_k", "ties", partial(_pair, ties(), SmallKProduct))
+    what, pair = list(in_order())[-1]
+    yield Case("matmul/small_k", "multiply_small_k", what, partial(_pair, pair(66), SmallKProduct))
     among = partial(_infinite_among_large, SmallKProduct, 65)
     yield Case("matmul/small_k", "multiply_small_k", "infinities among large numbers", among)
     yield Case("matmul/small_k", "multiply_small_k", "extreme rows", partial(_extreme_rows, SmallKProduct))

@@ -222,3 +222,9 @@ def window_cases() -> Iterator[Case]:
         yield Case("stencil/gpu", "weighted", f"{dtype}, {shape}, {radius}", check)
         if dtype == kind and radius <= 16:
             yield Case("stencil/gpu", "weighted", f"{dtype}, {shape}, {radius}, any taps", partial(_any_taps, check))
+    # Sums of -0.0 alone are -0.0, beside others, in one chunk of taps and in several.
+    for dtype, length, radius in (("float32", 2100, 17), ("float32", 2500, 200), ("float64", 1300, 17)):
+        x, weights = numbers(dtype, (1, length)), 1 + np.abs(numbers(dtype, 2 * radius + 1))
+        x[0, 100 : 100 + 5 * radius] = x[0, -3 * radius :] = -0.0
+        check = partial(_in_one_span, partial(_weighted, x, weights, (radius, radius, "nearest")))
+        yield Case("stencil/gpu", "weighted", f"{dtype}, {length}, {radius}, windows of -0.0", check)
