@@ -162,39 +162,6 @@ def late(rows: int, inner: int, columns: int) -> tuple[Array, Array]:
     return a, np.ascontiguousarray(b.T)
 
 
-def ties() -> tuple[Array, Array]:
-    """In float64, sums halfway between two numbers but for their lowest bit, or for nothing, of both signs."""
-    a = np.array([[s, s * 2.0**-27, t * 2.0**-54] for s in (1, -1) for t in (1, -1, 0)])
-    return a, np.array([[1.0], [2.0**-26], [2.0**-54]])
-
-
-def ends(inner: int, columns: int, last: bool, scale: float = 1.0) -> tuple[Array, Array]:
-    """A stack of matrices in float64 of which no element is certain: rounding removes all numbers of a row but one, which
-    meets a zero. Rows of each end, or begin, at another place, around the ends of what is computed together."""
-    places = [k for k in (1, 2, 7, 8, 15, 16, 31, 32, 62, 63, 64, 65, inner - 1) if k < inner]
-    a, b = np.zeros((len(places), 3, inner)), 1 + generator("ends").random((inner, columns))
-    a[:, :, 0], b[0] = scale, 0
-    for matrix, place in zip(a, places, strict=True):
-        matrix[:, 1 : place + 1] = np.ldexp(1 + generator(place).random((3, place)), -60) * scale
-    return (a, b * scale) if last else (a[:, :, ::-1].copy(), b[::-1] * scale)
-
-
-def _transposed_ends(inner: int, last: bool) -> tuple[Array, Array]:
-    """The same with lines of B for those of A."""
-    a, b = ends(inner, 3, last)
-    return np.ascontiguousarray(b.T), np.ascontiguousarray(np.swapaxes(a, -1, -2))
-
-
-def in_order() -> Iterator[tuple[str, Callable[[int], tuple[Array, Array]]]]:
-    """Factors of so many products to a sum, whose sums take the ways that are rare."""
-    for last in (True, False):
-        what = "last" if last else "first"
-        yield f"{what} numbers of rows", partial(ends, columns=3, last=last)
-        yield f"{what} numbers of columns", partial(_transposed_ends, last=last)
-        yield f"{what} numbers in squares", partial(ends, columns=17, last=last)
-    yield "sums that are subnormal", partial(ends, columns=3, last=True, scale=2.0**-496)
-
-
 def on_cpu(a: Array, b: Array, result: str | None = None) -> Array:
     """The product as the CPU computes it."""
     return with_uncertain(a, b, result)[0]
@@ -249,17 +216,11 @@ def _case(
     rows, inner, columns = sizes
     a, b = factors(kind, dtype, rows, inner, columns)
     a, b = (np.ascontiguousarray(np.broadcast_to(x, (*own, *x.shape))) for x, own in zip((a, b), batches, strict=True))
-    with _tiled(tile):
+    with tiled(tile):
         same_bits(in_residues(cp.asarray(a), cp.asarray(b)).get(), on_cpu(a, b))
 
 
-def _pair_case(pair: tuple[Array, Array], tile: Chosen, cp: Any) -> None:
-    a, b = pair
-    with _tiled(tile):
-        same_bits(in_residues(cp.asarray(a), cp.asarray(b)).get(), on_cpu(a, b))
-
-
-def _tiled(tile: Chosen) -> AbstractContextManager[Any]:
+def tiled(tile: Chosen) -> AbstractContextManager[Any]:
     return patch.object(residue, "choose_tile", lambda *_: tile) if tile else nullcontext()
 
 
@@ -271,7 +232,7 @@ def _parts_case(pair: tuple[Array, Array], result: str | None, tile: Chosen, cp:
     product = ResidueProduct((a.dtype, b.dtype), chosen, sizes[1])
     cut = sizes[1] // 3
     parts = [(cp.asarray(a[:, ends].copy()), cp.asarray(b[ends].copy())) for ends in (slice(cut), slice(cut, None))]
-    with _tiled(tile):
+    with tiled(tile):
         found = multiplied(product, lambda: parts)
         expected, uncertain = with_uncertain(a, b, str(chosen))
         same_bits(found.get(), expected)
@@ -281,7 +242,7 @@ def _parts_case(pair: tuple[Array, Array], result: str | None, tile: Chosen, cp:
 def _too_large(cp: Any) -> None:
     a = np.full((5, 2), 2**62)
     try:
-        with _tiled(WARPS):
+        with tiled(WARPS):
             in_residues(cp.asarray(a), cp.asarray(a.T.copy()))
     except OverflowError:
         return
@@ -331,9 +292,6 @@ def residue_cases() -> Iterator[Case]:
         yield Case("matmul/gpu", kernel, f"parts of {kind} {dtype}, {sizes}", parts)
     parts = partial(_parts_case, late(9, 900, 16), None, GROUPS)
     yield Case("matmul/gpu", "multiply_warpgroups", "parts of late numbers", parts)
-    yield Case("matmul/gpu", "finish_floats", "ties", partial(_pair_case, ties(), ONE_WARP))
-    for what, pair in in_order():
-        yield Case("matmul/gpu", "dot_products", what, partial(_pair_case, pair(130), WARPS))
     # Nothing was rounded, though the sum of top bits is zero.
     apart = np.array([[1.0, 2.0**-10, 0.0]]), np.array([[2.0**-10], [1.0], [0.0]])
     yield Case("matmul/gpu", "split", "parts of numbers far apart", partial(_parts_case, apart, None, WARPS))

@@ -12,7 +12,8 @@ from kernels.matmul.formats import FORMATS, multiplied
 from kernels.matmul.small import SmallProduct
 from kernels.matmul.small_k import SmallKProduct
 from tests.cases.case import Case
-from tests.cases.matmul import Array, Sizes, factors, generator, in_order, overflowing, same_bits, ties, with_uncertain
+from tests.cases.matmul import Array, Sizes, factors, generator, overflowing, same_bits, with_uncertain
+from tests.cases.matmul_rare import in_order, ties
 
 # Of rows of A and columns of B, over the whole range of a format and around the moderate exponents of the kernel.
 EXPONENTS = {
