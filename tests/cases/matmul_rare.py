@@ -18,10 +18,13 @@ def ties() -> tuple[Array, Array]:
     return a, np.array([[1.0], [2.0**-26], [2.0**-54]])
 
 
+PLACES = 1, 16, 62, 63, 64, 65
+
+
 def ends(inner: int, columns: int, last: bool, scale: float = 1.0) -> tuple[Array, Array]:
     """A stack of matrices in float64 of which no element is certain: rounding removes all numbers of a row but one,
     which meets a zero. Rows of each end, or begin, at another place, around the ends of what is computed together."""
-    places = [k for k in (1, 2, 7, 8, 15, 16, 31, 32, 62, 63, 64, 65, inner - 1) if k < inner]
+    places = [k for k in PLACES if k < inner - 1] + [inner - 1]
     a, b = np.zeros((len(places), 3, inner)), 1 + generator("ends").random((inner, columns))
     a[:, :, 0], b[0] = scale, 0
     for matrix, place in zip(a, places, strict=True):
@@ -35,6 +38,11 @@ def _transposed_ends(inner: int, last: bool) -> tuple[Array, Array]:
     return np.ascontiguousarray(b.T), np.ascontiguousarray(np.swapaxes(a, -1, -2))
 
 
+def _subnormal(inner: int) -> tuple[Array, Array]:
+    a, b = ends(inner, 3, True, 2.0**-496)
+    return a[-2:].copy(), b
+
+
 def in_order() -> Iterator[tuple[str, Callable[[int], tuple[Array, Array]]]]:
     """Factors of so many products to a sum, whose sums take the ways that are rare."""
     for last in (True, False):
@@ -42,7 +50,7 @@ def in_order() -> Iterator[tuple[str, Callable[[int], tuple[Array, Array]]]]:
         yield f"{what} numbers of rows", partial(ends, columns=3, last=last)
         yield f"{what} numbers of columns", partial(_transposed_ends, last=last)
         yield f"{what} numbers in squares", partial(ends, columns=17, last=last)
-    yield "sums that are subnormal", partial(ends, columns=3, last=True, scale=2.0**-496)
+    yield "sums that are subnormal", _subnormal
 
 
 def _pair(pair: tuple[Array, Array], tile: Chosen, cp: Any) -> None:

@@ -177,14 +177,6 @@ def compile_runtime(flavour: str) -> Path:
     return _compiled("runtime", "// " + hashlib.sha256(texts.encode()).hexdigest(), headers, options, sources)
 
 
-def syntax_errors(text: str) -> set[tuple[str, int]]:
-    """File and line of each error in a translation unit, as its `#line` directives name them."""
-    command = [compiler(), "-std=c++17", "-w", "-fsyntax-only", f"-I{HERE}", "-x", "c++", "-"]
-    done = subprocess.run(command, capture_output=True, text=True, input=text)
-    found = re.findall(r"^(.+?):(\d+):\d+: (?:fatal )?error: ", done.stderr, re.MULTILINE)
-    return {(file, int(line)) for file, line in found}
-
-
 def _compiled(kind: str, text: str, headers: Sequence[Path], options: Sequence[str], more: Sequence[str]) -> Path:
     key = hashlib.sha256(repr((text, [path.read_bytes() for path in headers], options, _version())).encode())
     folder = cache_folder()

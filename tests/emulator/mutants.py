@@ -5,11 +5,8 @@ A mutant that no case can catch does what the kernel does; `survivors.py` says w
 
 from __future__ import annotations
 
-import json
-import os
-import signal
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -19,40 +16,21 @@ import pytest
 from tests.cases.all import CASES
 from tests.cases.case import Case
 from tests.emulator import device
-from tests.emulator.build import compile_unit, flatten, source_of, sources, stem_of, syntax_errors, unit
+from tests.emulator.build import compile_unit, flatten, source_of, sources, stem_of, unit
+from tests.emulator.cpp_mutants import CHECKS, caught_mutants
 from tests.emulator.cupy import on_host
 from tests.emulator.device import HOST, open_library, reached, schedule
-from tests.emulator.inputs import digest
 from tests.emulator.mutate import Mutant, mutate
 from tests.emulator.operators import KINDS
+from tests.emulator.sandbox import HELPERS, compiling, contained, few, limit_time
 from tests.emulator.survivors import ELSEWHERE, EQUIVALENT, FASTER
 
 SEEDS = range(4)
 FLOOR = 0.95
 # Of each of KINDS in a source: as many are compiled, and as many of those that a case executes are run.
-DRAWN, MOST = 16, 7
+DRAWN, MOST = 14, 5
 BUDGET = 50_000_000  # accesses; no case has a sixth of it
-HELPERS = """#line 1 "helpers"
-template <typename T> T& host_width(int, T& cell) { return cell; }
-#define HOST_WIDTH(T, Half)                                         \\
-    inline T& host_width(int mutant, T& cell) {                     \\
-        if (host_mutant(mutant)) cell = (T)(Half)cell;               \\
-        return cell;                                                \\
-    }
-HOST_WIDTH(int, short)
-HOST_WIDTH(unsigned, unsigned short)
-HOST_WIDTH(long, int)
-HOST_WIDTH(unsigned long, unsigned)
-HOST_WIDTH(long long, int)
-HOST_WIDTH(unsigned long long, unsigned)
-HOST_WIDTH(double, float)
-inline int host_other___float2int_rn(float x) { return int(x); }
-inline long long host_other___double2ll_rn(double x) { return (long long)(x); }
-inline float host_other___fadd_rd(float a, float b) { return a + b; }
-inline double host_other___dadd_rd(double a, double b) { return a + b; }
-template <typename T> T host_other_fma(T a, T b, T c) { return a * b + c; }
-"""
-STEMS = [stem_of(source) for source in sources()]
+STEMS = [*(stem_of(source) for source in sources()), *CHECKS]
 
 
 @dataclass(frozen=True)
@@ -75,6 +53,8 @@ class Outcome:
 
 def run_mutants(stem: str) -> list[Outcome]:
     """Run every mutant of a source until a case catches it."""
+    if stem in CHECKS:
+        return [Outcome(mutant, caught) for mutant, caught in caught_mutants(stem)]
     broken = {case.variant for case in CASES if case.stem == stem and case.broken}
     cases = [case for case in CASES if case.stem == stem and not case.broken]
     if not cases:
@@ -93,40 +73,12 @@ def run_mutants(stem: str) -> list[Outcome]:
             places = _places(cases, cupy)
             executed = {mutant.number for mutant in mutants if any(seen[mutant.number] for _, _, seen in places)}
             # A header's code that no instance of this source executes is counted with another source.
+            executed |= {one.number for one in mutants if one.file == f"{stem}.cu" and one.kind not in KINDS}
             own = [mutant for mutant in mutants if (stem, mutant.file, mutant.function) not in ELSEWHERE
-                   and (mutant.number in executed or (mutant.file == f"{stem}.cu" and mutant.kind not in KINDS))]  # fmt: skip
+                   and mutant.number in executed]  # fmt: skip
             return [Outcome(mutant, contained(partial(_caught, mutant, places, cupy))) for mutant in few(own, MOST)]
         finally:
             del HOST.replaced[stem]
-
-
-def compiling(
-    generate: Callable[[set[tuple[str, int]]], tuple[str, list[Mutant]]], whole: Callable[[str], str]
-) -> tuple[str, list[Mutant]]:
-    """Text and mutants, without those in lines that do not compile.
-
-    Raises
-    ------
-    RuntimeError
-        If there are errors in other lines.
-    """
-    refused: set[tuple[str, int]] = set()
-    while True:
-        text, mutants = generate(refused)
-        errors = syntax_errors(whole(text))
-        lines = {(mutant.file, mutant.line) for mutant in mutants if mutant.kind in KINDS}
-        if not errors:
-            return whole(text), mutants
-        if not errors & lines:
-            raise RuntimeError(f"mutants do not compile: {sorted(errors)}")
-        refused |= errors & lines
-
-
-def few(mutants: list[Mutant], most: int) -> list[Mutant]:
-    """At most so many of each of `operators.KINDS`, and all others."""
-    ranked = sorted(mutants, key=lambda mutant: digest(str(mutant)))
-    kept = {mutant for kind in KINDS for mutant in [one for one in ranked if one.kind == kind][:most]}
-    return [mutant for mutant in mutants if mutant.kind not in KINDS or mutant in kept]
 
 
 def _places(cases: list[Case], cupy: Any) -> list[tuple[float, Case, bytes]]:
@@ -154,31 +106,6 @@ def _caught(mutant: Mutant, places: list[tuple[float, Case, bytes]], cupy: Any) 
                     except Exception as error:
                         return f"{case}: {' '.join(str(error).split())[:150] or type(error).__name__}"
     return None
-
-
-def limit_time(seconds: float) -> None:
-    """End this process after so many seconds of its own, instead of the last limit."""
-    signal.setitimer(signal.ITIMER_PROF, seconds)
-
-
-def contained(check: Callable[[], str | None]) -> str | None:
-    """What `check` returns in a process of its own, or how that ended: a mutant may crash, or not end."""
-    reading, writing = os.pipe()
-    child = os.fork()
-    if not child:
-        try:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # the C library says what it found wrong with the heap
-            os.write(writing, json.dumps(check()).encode())
-        finally:
-            os._exit(0)
-    os.close(writing)
-    with os.fdopen(reading, "rb") as pipe:
-        answer = pipe.read()
-    status = os.waitpid(child, 0)[1]
-    if os.WIFSIGNALED(status):
-        return f"ended by {signal.Signals(os.WTERMSIG(status)).name}"
-    found: str | None = json.loads(answer)
-    return found
 
 
 @dataclass(frozen=True)

@@ -92,9 +92,7 @@ def _sample(
 ) -> list[Site]:
     """Sites of operators that lie inside or outside of those that are taken, and of each other."""
     source = places.file_and_line(len(text))[0]
-    ranked = {
-        site: digest(source, site.kind, places.function(site.start), site.text) for site in operators.sites(text)
-    }
+    ranked = {site: digest(source, site.kind, places.function(site.start), site.text) for site in operators.sites(text)}
     counts = dict.fromkeys(operators.KINDS, 0)
     chosen: list[Site] = []
     for site in sorted(ranked, key=lambda site: (ranked[site], site.start)):

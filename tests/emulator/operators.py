@@ -27,9 +27,15 @@ KEYWORDS = re.compile(
 NO_CALLS = {"if", "for", "while", "switch", "sizeof", "alignas", "__align__", "static_assert", "decltype",
             "__launch_bounds__", "__attribute__", "asm", "defined"}  # fmt: skip
 
+# What counts elements: on the emulator there are few.
+POSITION = re.compile(
+    r"(?:\b|_)(?:[a-z]|in|out|at|from|to|place|places|start|tile|element|elements|first|row|column|offset|next|end|index|"
+    r"begin|marked|base|here|matrix)(?:\[\w+\])?$"
+)
 SWAPS = {"<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "==", "+": "-", "-": "+", "|": "&", "&": "|",
          "^": "|"}  # fmt: skip
 CARRY = r"\((?:[^()]|\([^()]*\))* (?:[<>!=]=|<|>) (?:[^()]|\([^()]*\))*\)|(?:carry|borrow|up)\b"
+INSIDE = r"(?:[^()]|\((?:[^()]|\([^()]*\))*\))*"  # brackets
 SIGN_BIT = r"(?:\w+::)?SIGN"
 
 
@@ -49,11 +55,11 @@ OPERATORS: tuple[tuple[str, re.Pattern[str], Callable[[re.Match[str]], str]], ..
         ("sticky", rf" \+ (?:{CARRY})", ""),
         ("stride", r" ([*/%]|<<|>>) (\w+)\b(?![\w.(\[:<]|->)", lambda found: f" {found[1]} ({found[2]} + 1)"),
         ("rounding", r" \+ ROUND\b", " - 0.5 + ROUND"),
-        ("rounding", r"\b(__float2int_rn|__double2ll_rn|__fadd_rd|__dadd_rd|fma)\(", lambda found: f"host_other_{found[1]}("),
+        ("rounding", r"\b(__float2int_rn|__double2ll_rn|__[fd]add_rd|fma)\(", lambda found: f"host_other_{found[1]}("),
         ("zero", r"\b(\w+) != \1\b", "false"),
         ("zero", r"\b(\w+) == \1\b", "true"),
-        ("zero", r"(?:\w+(?:::|\.))?\b(?:nonfinite|is_nan|is_negative)\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)", "false"),
-        ("zero", r"\bis_finite\((?:[^()]|\([^()]*\))*\)", "true"),
+        ("zero", rf"(?:\w+(?:::|\.))?\b(?:nonfinite|is_nan|is_negative)\({INSIDE}\)", "false"),
+        ("zero", rf"\bis_finite\({INSIDE}\)", "true"),
         ("zero", r"\bone_nan\(", "("),
         ("zero", rf" & \({SIGN_BIT} - 1\)", ""),
         ("zero", rf" & {SIGN_BIT}\b(?! -)", lambda found: f" & 0{found[0]}"),
@@ -222,7 +228,7 @@ def _statements(text: str) -> Iterator[Site]:
             elif assigned[2] in ("+", "-") and assigned[2]:
                 other = SWAPS[assigned[2]]
                 place = len(target)
-                mutated = f"{target} {other}= {own[place + 4:]}"
+                mutated = f"{target} {other}= {own[place + 4 :]}"
                 yield _either(start, end, "sign", mutated, " ".join(mutated.split())[:60])
-                if assigned[2] == "+" and "," not in own:
+                if assigned[2] == "+" and "," not in own and not POSITION.search(target):
                     yield Site(start, end, "width", "host_width({number}, {text})", f"half the width: {flat}"[:76])

@@ -1,0 +1,97 @@
+"""Mutants of the CPU's C++: compiled together as a library that stands for the real one while checks run."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from types import MappingProxyType
+
+import pytest
+
+from kernels.common import cxx, nvrtc
+from kernels.histogram.cpu import _compiled_function
+from tests.cases import cpp
+from tests.emulator.build import _compiled
+from tests.emulator.mutate import Mutant, mutate
+from tests.emulator.sandbox import HELPERS, compiling, contained, few, limit_time
+
+# By source, a check of tests/cases/cpp.py.
+CHECKS: MappingProxyType[str, Callable[[], int]] = MappingProxyType({
+    "histogram/cpu": cpp.check_histogram, "reduce/cpu": cpp.check_reduce, "stencil/cpu": cpp.check_sums,
+    "stencil/check": cpp.check_stencil, "transpose/cpu": cpp.check_transpose, "transpose/check": cpp.check_transposed,
+})  # fmt: skip
+DRAWN, MOST = 30, 10  # of each kind: as many are compiled, and as many of those that are executed run
+SIZES = (1, 63, 1025, 4097)
+# No more features than every CPU has: which code is compiled must not depend on the machine.
+OPTIONS = tuple(option for option in cxx.OPTIONS if not option.startswith("-march"))
+SWITCH = """#line 1 "switch"
+extern "C" { int host_chosen; unsigned char host_reached[1024]; }
+static inline int host_mutant(int number) {
+    host_reached[number] = 1;
+    return host_chosen == number;
+}
+"""
+
+
+def source_of(stem: str) -> Path:
+    """The C++ file of a stem."""
+    return nvrtc.KERNELS / f"{stem}.cpp"
+
+
+def flatten(source: Path) -> str:
+    """A source with the headers beside it inlined, each once."""
+    seen: set[str] = set()
+
+    def text(path: Path) -> str:
+        seen.add(path.name)
+        name = path.relative_to(nvrtc.KERNELS).as_posix()
+        lines = [f'#line 1 "{name}"']
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            if included := re.match(r'#include "(\w+\.hpp)"', line):
+                inner = "" if included[1] in seen else text(path.with_name(included[1]))
+                lines += [inner, f'#line {number + 1} "{name}"']
+            elif not line.startswith("#pragma once"):
+                lines.append(line)
+        return "\n".join(lines)
+
+    return text(source)
+
+
+def caught_mutants(stem: str) -> list[tuple[Mutant, str | None]]:
+    """Every mutant of a source, and how it was caught."""
+    source, check = source_of(stem), CHECKS[stem]
+    text, mutants = compiling(
+        lambda refused: mutate(flatten(source), set(), DRAWN, refused),
+        lambda text: SWITCH + HELPERS + text + '\n#line 1 "end"\n',
+    )
+    library = ctypes.CDLL(str(_compiled("library", text, [], OPTIONS, ())))
+    real = cxx.library
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(cxx, "library", lambda path: library if path == source else real(path))
+        monkeypatch.setattr(cpp, "SIZES", SIZES)
+        _compiled_function.cache_clear()
+        try:
+            began = time.process_time()
+            check()
+            seconds = time.process_time() - began
+            seen = bytes((ctypes.c_uint8 * 1024).in_dll(library, "host_reached"))
+            own = few([mutant for mutant in mutants if seen[mutant.number]], MOST)
+            chosen = ctypes.c_int.in_dll(library, "host_chosen")
+            return [(mutant, contained(partial(_caught, mutant, chosen, check, seconds))) for mutant in own]
+        finally:
+            _compiled_function.cache_clear()
+
+
+def _caught(mutant: Mutant, chosen: ctypes.c_int, check: Callable[[], int], seconds: float) -> str | None:
+    chosen.value = mutant.number
+    _compiled_function.cache_clear()  # a plan depends on what the library says
+    limit_time(10 * seconds + 5)
+    try:
+        check()
+    except Exception as error:
+        return " ".join(str(error).split())[:150] or type(error).__name__
+    return None
