@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Iterator
 from itertools import cycle, product
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,7 +80,22 @@ def check_histogram() -> int:
                 found, compared = count_compiled(samples, binning), compared + 1
                 assert found is not None
                 np.testing.assert_array_equal(found, histogram_numpy(samples, binning))
+    for dtype, edges in _edges_of_rare_ways():
+        binning = Binning(np.dtype(dtype), edges, False)
+        samples = nasty(dtype, 1025, edges)
+        found, compared = count_compiled(samples, binning), compared + 1
+        np.testing.assert_array_equal(found, histogram_numpy(samples, binning))
     return compared
+
+
+def _edges_of_rare_ways() -> Iterator[tuple[str, NDArray[np.float64]]]:
+    """More bins than 16 bits can number or than there are values; edges for which a line is just not good enough."""
+    many = np.linspace(0, 1e6, 70_001)
+    yield from (("int16", np.arange(-(2.0**15), 2.0**17)), ("int32", many), ("float64", many), ("float64", many**2))
+    for dtype, jitter in product(("int32", "uint64", "float32", "float64"), (1e-9, 0.3, 0.49, 0.5, 0.51, 0.9)):
+        random = np.random.default_rng(int(100 * jitter))
+        for moved in (jitter * random.uniform(-1, 1, 51), np.where(np.arange(51) == 25, jitter, 0), -jitter, jitter):
+            yield dtype, np.unique(1000.25 + 7.3 * (np.arange(51) + moved))
 
 
 def check_reduce() -> int:
@@ -133,17 +149,19 @@ def check_transposed() -> int:
 
 
 def check_transpose() -> int:
-    """Transposed as by NumPy, to where it belongs and nowhere else; how many arrays were."""
-    from kernels.transpose.cpu import transpose_cpu
+    """Transposed as by NumPy, to where it belongs and nowhere else, in one box and in many; how many arrays were."""
+    from kernels.transpose import cpu
 
     compared = 0
     for itemsize, shape in product((*range(1, 18), 40), (*SHAPES, (300, 9), (0, 3), (100, 3, 5), (5, 3, 100))):
         size = int(np.prod(shape))
         data = bytearray(np.random.default_rng(itemsize).bytes(size * itemsize + 1))
         array = np.frombuffer(data, f"V{itemsize}", size, offset=1).reshape(shape)
-        found = transpose_cpu(array)
-        assert found.shape == shape[::-1] and found.tobytes() == array.T.tobytes()
-        compared += 1
+        for box in (cpu.COMPILED_BOX, 50):
+            with patch.object(cpu, "COMPILED_BOX", box):
+                found = cpu.transpose_cpu(array)
+            assert found.shape == shape[::-1] and found.tobytes() == array.T.tobytes()
+            compared += 1
     return compared
 
 

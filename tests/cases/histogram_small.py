@@ -93,14 +93,15 @@ def histogram_cases() -> Iterator[Case]:
         "histogram/gpu", "histogram_bytes", "uint8, 3 from 1", partial(_histogram, "uint8", even, False, 3, 1, 2**16)
     )
     # Cells by bits; with more thresholds than an entry can say; thresholds that shared memory does not hold; none.
-    both_signs = np.geomspace(1e-40, 1e30, 30)
-    both_signs = np.concatenate((-both_signs[::-1], [0.0], both_signs))
+    above = np.append(0.0, np.geomspace(1e-40, 1e30, 30))  # so that -0.0 is on the first edge
+    both_signs = np.concatenate((-above[:0:-1], above))
     crowded = np.append(np.arange(2500.0), 1e18)
     for dtype, edges, shared in (
         ("float32", np.geomspace(1e-40, 1e30, 60), LIMITS.shared_per_block),
         ("float64", np.geomspace(1e-300, 1e300, 60), 2560),
         ("float32", both_signs, LIMITS.shared_per_block),
-        ("float64", np.sign(both_signs) * both_signs**6 / 1e-30, LIMITS.shared_per_block),
+        ("float32", above, LIMITS.shared_per_block),
+        ("float64", above, LIMITS.shared_per_block),
         ("int64", crowded, LIMITS.shared_per_block),
         ("int32", np.array([1e300, 2e300]), LIMITS.shared_per_block),
     ):
@@ -115,6 +116,8 @@ def histogram_cases() -> Iterator[Case]:
     ):
         check = partial(_histogram, dtype, edges, regular, 1025, 0, 512)
         yield Case("histogram/gpu", kernel, f"{dtype} in windows", check)
+    check = partial(_histogram, "float32", even, True, 1025, 0, LIMITS.shared_per_block)
+    yield Case("histogram/gpu", "histogram_regular", "float32, positions that are sure", check)
     for bins in (400, 401):  # just more than one window holds
         check = partial(_histogram, "int32", np.arange(bins + 1.0) * 2 + 100, True, 1025, 0, 1024)
         yield Case("histogram/gpu", "histogram_shift", f"int32, {bins} bins in two windows", check)

@@ -148,6 +148,11 @@ def falling(dtype: str, size: int) -> NDArray[Any]:
     return samples.astype(dtype)
 
 
+def sinking(dtype: str, size: int) -> NDArray[Any]:
+    """Above zero, and less and less."""
+    return (size // 7 + 1 - np.arange(size) // 7).astype(dtype)
+
+
 def climbing(dtype: str, size: int) -> NDArray[Any]:
     """The least at first, and then more and more."""
     samples = np.arange(size) // 7
@@ -173,7 +178,7 @@ CASES = {
     "any": any_bits, "ordinary": ordinary, "extreme": extreme, "subnormal": subnormal, "cancelling": cancelling,
     "rising": rising, "steps": steps, "borders": borders, "equal": equal, "zeros": zeros, "negative": negative,
     "specials": specials, "lanes": lanes, "late": late, "nothing": nothing, "falling": falling,
-    "climbing": climbing, "uneven": uneven,
+    "climbing": climbing, "sinking": sinking, "uneven": uneven,
 }  # fmt: skip
 # Those without NaN and infinities.
 FINITE = tuple(name for name in CASES if name not in ("specials", "late", "nothing"))

@@ -67,6 +67,7 @@ def exact_cases() -> Iterator[Case]:
     for dtype, parts, size, start, name in (
         ("int32", layout.PARTS[-1], 2, 1, "any"), ("float64", layout.SUM, 9001, 0, "specials"),
         ("float64", layout.EXTREMES, 38_912, 0, "climbing"), ("float64", layout.EXTREMES, 38_912, 0, "falling"),
+        ("float64", layout.EXTREMES, 38_912, 0, "sinking"),
     ):  # fmt: skip
         check = partial(_reduce, dtype, parts, size, start, name)
         yield Case("reduce/gpu", "moments", f"{dtype}, {name}, {size} from {start}, parts {parts}", check)

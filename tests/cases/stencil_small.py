@@ -218,6 +218,8 @@ def window_cases() -> Iterator[Case]:
         x, weights = numbers(dtype, shape), RANDOM(1).standard_normal(2 * radius + 1).astype(kind)
         if dtype == "float32":
             x[0, ::97], x[0, 5:9] = -0.0, (np.inf, np.nan, 1e-40, -np.inf)
+        if dtype == kind and shape[1] >= 70:  # NaN of either sign, and from infinities
+            x[-1, 40], x[-1, 60], x[-1, 62] = -np.nan, np.inf, -np.inf
         check = partial(_in_one_span, partial(_weighted, x, weights, where))
         yield Case("stencil/gpu", "weighted", f"{dtype}, {shape}, {radius}", check)
         if dtype == kind and radius <= 16:

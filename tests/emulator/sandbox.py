@@ -95,5 +95,7 @@ def contained(check: Callable[[], str | None]) -> str | None:
     status = os.waitpid(child, 0)[1]
     if os.WIFSIGNALED(status):
         return f"ended by {signal.Signals(os.WTERMSIG(status)).name}"
+    if not answer:
+        return "ended by a sanitizer"
     found: str | None = json.loads(answer)
     return found
