@@ -249,7 +249,21 @@ def check_sums() -> int:
                 assert sums[done].tobytes() == expected.tobytes()
                 assert done.all() or number >= 5  # of numbers of about one size
                 compared += len(x)
+    for dtype, x in product(COMPILED, _one_apart()):
+        found = compiled_sums(x.astype(dtype), 1)
+        assert found is not None and (found[0] == x)[found[1]].all()
+        compared += len(x)
     return compared
+
+
+def _one_apart() -> Iterator[NDArray[Any]]:
+    """Rows in which one sample needs another cut: a small one at either end, or what is left of which is 2."""
+    for place in (0, 7, -1):
+        for others, apart in ((1.0, 2.0**-60), (2.0**55, 2.0), (2.0**110, 2.0)):
+            for between in (others, others * 2.0**-60):  # then two cuts are not enough
+                x = np.full((1, 40), others)
+                x[0, 20], x[0, place] = between, apart if between == others else min(apart, others * 2.0**-109)
+                yield x
 
 
 def check_scattered() -> int:

@@ -100,6 +100,14 @@ def negative(dtype: str, size: int) -> NDArray[Any]:
     return (20 * below).astype(np.int64).clip(-128).astype(dtype)
 
 
+def missing(dtype: str, size: int) -> NDArray[Any]:
+    """NaN of either sign among numbers below zero; of integers the numbers alone."""
+    samples = negative(dtype, size)
+    if np.dtype(dtype).kind == "f":
+        samples[::5], samples[3::7] = -np.nan, np.nan
+    return samples
+
+
 def zeros(dtype: str, size: int) -> NDArray[Any]:
     """Of both signs."""
     signs = generator("zeros", size).random(size) < 0.5
@@ -177,11 +185,12 @@ def uneven(dtype: str, size: int) -> NDArray[Any]:
 CASES = {
     "any": any_bits, "ordinary": ordinary, "extreme": extreme, "subnormal": subnormal, "cancelling": cancelling,
     "rising": rising, "steps": steps, "borders": borders, "equal": equal, "zeros": zeros, "negative": negative,
+    "missing": missing,
     "specials": specials, "lanes": lanes, "late": late, "nothing": nothing, "falling": falling,
     "climbing": climbing, "sinking": sinking, "uneven": uneven,
 }  # fmt: skip
 # Those without NaN and infinities.
-FINITE = tuple(name for name in CASES if name not in ("specials", "late", "nothing"))
+FINITE = tuple(name for name in CASES if name not in ("specials", "late", "nothing", "missing"))
 
 
 def case(name: str, dtype: str, size: int) -> NDArray[Any]:

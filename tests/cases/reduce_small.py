@@ -53,10 +53,11 @@ def exact_cases() -> Iterator[Case]:
         ("float32", "subnormal"), ("float16", "negative"), ("float16", "equal"), ("int8", "negative"),
         ("float32", "negative"), ("float64", "negative"), ("float64", "late"), ("float32", "late"),
         ("float64", "nothing"), ("float64", "lanes"), ("float32", "lanes"), ("int8", "negative"),
+        ("float64", "missing"), ("float32", "missing"), ("float16", "missing"),
     )):  # fmt: skip
         tile = 256 * 64 // np.dtype(dtype).itemsize
         size, start, parts = tile + (1, 501)[number % 2], number % 3, layout.PARTS[-1 - number % 3]
-        if name in ("specials", "subnormal", "zeros", "negative", "equal", "nothing"):
+        if name in ("specials", "subnormal", "zeros", "negative", "equal", "nothing", "missing"):
             size, parts = 2 * tile + 809, layout.PARTS[-1]
         if name in ("lanes", "late"):  # as the lanes of a warp see them, and several tiles of a thread
             start, size, parts = 0, {"lanes": 2, "late": 20}[name] * tile, {"lanes": 1, "late": 7}[name]
