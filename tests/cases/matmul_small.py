@@ -45,6 +45,16 @@ def vanishing(dtype: str, rows: int, inner: int, columns: int) -> tuple[Array, A
     return a, b / np.array(2**9 if dtype == "float16" else 1, dtype)
 
 
+def nearly(dtype: str, rows: int, inner: int, columns: int) -> tuple[Array, Array]:
+    """The same with a last term of any size, down to the last bits that are kept."""
+    a, b = vanishing(dtype, rows, inner, columns)
+    random, format = generator("nearly", dtype, rows, inner, columns), FORMATS[dtype]
+    a[:, 0] = -a[:, inner // 2]
+    a[:, -1] = 2 ** random.integers(1, format.precision, rows) + 1
+    b[-1] = 2.0 ** -random.integers(0, format.kept - format.precision, columns)
+    return a, b
+
+
 def tiny(dtype: str, rows: int, inner: int, columns: int) -> tuple[Array, Array]:
     """Ordinary numbers, scaled so that their products are subnormal."""
     a, b = factors("ordinary", dtype, rows, inner, columns)
@@ -80,7 +90,7 @@ def check(cp: Any, a: Array, b: Array, how: type[SmallProduct] = SmallProduct) -
 def _case(
     kind: str, dtype: str, sizes: tuple[int, int, int], batches: tuple[Sizes, Sizes], how: type[SmallProduct], cp: Any
 ) -> None:
-    pair = {"by lines": by_lines, "vanishing": vanishing, "tiny": tiny, "apart": apart}.get(kind)
+    pair = {"by lines": by_lines, "vanishing": vanishing, "nearly": nearly, "tiny": tiny, "apart": apart}.get(kind)
     a, b = pair(dtype, *sizes) if pair else factors(kind, dtype, *sizes)
     if batches[0]:
         a = np.stack([np.roll(a, i, 0) for i in range(int(np.prod(batches[0])))]).reshape(*batches[0], *a.shape)
@@ -121,11 +131,13 @@ def _extreme_rows(how: type[SmallProduct], cp: Any) -> None:
     check(cp, a, np.ldexp(b, -20), how)
 
 
-def _uncertain_row(how: type[SmallProduct], cp: Any) -> None:
+def _uncertain_row(how: type[SmallProduct], inner: int, cp: Any) -> None:
     """A row of which rounding removes all but one number, and a column with a zero there."""
-    a, b = factors("ordinary", "float64", 9, 200, 6)
+    a, b = factors("ordinary", "float64", 9, inner, 6)
     a[0, 1:] *= 2.0**-58
     b[0, 0] = 0
+    a[2] = -0.0  # certainly zero
+    b[1:, 1] *= 2.0**-58
     check(cp, a, b, how)
 
 
@@ -142,6 +154,7 @@ def small_cases() -> Iterator[Case]:
         ("subnormal", "float32", (4, 5, 6), ((), ())), ("tiny", "float32", (6, 5, 7), ((), ())),
         ("tiny", "float64", (6, 5, 7), ((), ())), ("apart", "float32", (16, 2, 3), ((), ())),
         ("apart", "float64", (5, 4, 16), ((), ())), ("ordinary", "float32", (16, 16, 32), ((), (2,))),
+        ("nearly", "float32", (16, 33, 16), ((), ())), ("nearly", "float64", (16, 33, 16), ((), ())),
     ):  # fmt: skip
         yield Case("matmul/small", "multiply_small", f"{kind} {dtype}, {sizes}, {batches}",
                    partial(_case, kind, dtype, sizes, batches, SmallProduct))  # fmt: skip
@@ -150,6 +163,7 @@ def small_cases() -> Iterator[Case]:
     yield Case("matmul/small", "multiply_small", "ties", partial(_pair, ties(), SmallProduct))
     for what, pair in in_order():
         yield Case("matmul/small", "multiply_small", what, partial(_pair, pair(48), SmallProduct))
+    yield Case("matmul/small", "multiply_small", "a uncertain row", partial(_uncertain_row, SmallProduct, 40))
     among = partial(_infinite_among_large, SmallProduct, 16)
     yield Case("matmul/small", "multiply_small", "infinities among large numbers", among)
 
@@ -164,6 +178,7 @@ def small_k_cases() -> Iterator[Case]:
         ("huge", "float16", (6, 30, 10), ((), ())), ("by lines", "float32", (12, 130, 9), ((), ())),
         ("by lines", "float64", (12, 20, 9), ((), ())), ("vanishing", "float64", (9, 150, 5), ((), ())),
         ("apart", "float64", (5, 4, 16), ((), ())), ("tiny", "float32", (6, 5, 7), ((), ())),
+        ("nearly", "float32", (16, 33, 16), ((), ())), ("nearly", "float64", (16, 141, 16), ((), ())),
     ):  # fmt: skip
         yield Case("matmul/small_k", "multiply_small_k", f"{kind} {dtype}, {sizes}, {batches}",
                    partial(_case, kind, dtype, sizes, batches, SmallKProduct))  # fmt: skip
@@ -173,4 +188,4 @@ def small_k_cases() -> Iterator[Case]:
     among = partial(_infinite_among_large, SmallKProduct, 65)
     yield Case("matmul/small_k", "multiply_small_k", "infinities among large numbers", among)
     yield Case("matmul/small_k", "multiply_small_k", "extreme rows", partial(_extreme_rows, SmallKProduct))
-    yield Case("matmul/small_k", "multiply_small_k", "a uncertain row", partial(_uncertain_row, SmallKProduct))
+    yield Case("matmul/small_k", "multiply_small_k", "a uncertain row", partial(_uncertain_row, SmallKProduct, 200))

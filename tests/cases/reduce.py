@@ -182,12 +182,21 @@ def uneven(dtype: str, size: int) -> NDArray[Any]:
     return samples
 
 
+def full(dtype: str, size: int) -> NDArray[Any]:
+    """All bits set, in numbers of two sizes: sums fill what they are added up in."""
+    if np.dtype(dtype).kind != "f":
+        return np.full(size, np.iinfo(dtype).max, dtype)
+    info = np.finfo(dtype)
+    two = np.ldexp(2 - info.eps, [info.maxexp - 9, info.minexp // 2]).astype(dtype)
+    return np.resize(two, size)
+
+
 CASES = {
     "any": any_bits, "ordinary": ordinary, "extreme": extreme, "subnormal": subnormal, "cancelling": cancelling,
     "rising": rising, "steps": steps, "borders": borders, "equal": equal, "zeros": zeros, "negative": negative,
     "missing": missing,
     "specials": specials, "lanes": lanes, "late": late, "nothing": nothing, "falling": falling,
-    "climbing": climbing, "sinking": sinking, "uneven": uneven,
+    "climbing": climbing, "sinking": sinking, "uneven": uneven, "full": full,
 }  # fmt: skip
 # Those without NaN and infinities.
 FINITE = tuple(name for name in CASES if name not in ("specials", "late", "nothing", "missing"))

@@ -75,6 +75,8 @@ def exact_cases() -> Iterator[Case]:
     for dtype, parts, size, name in (
         ("float64", layout.PARTS[-1], 32 * 2048, "any"), ("float64", layout.PARTS[-1], 12 * 2048, "uneven"),
         ("float32", layout.SUM | layout.SQUARES, 34 * 4096 + 1, "any"), ("float64", layout.SUM, 130 * 2048, "any"),
+        ("float64", layout.PARTS[-1], 32 * 2048, "full"), ("float64", layout.SUM, 130 * 2048, "full"),
+        ("float32", layout.SUM | layout.SQUARES, 34 * 4096 + 1, "full"),
     ):  # fmt: skip
         check = partial(_one_block, dtype, parts, size, name)
         yield Case("reduce/gpu", "moments", f"{dtype}, {name}, {size} in one block, parts {parts}", check)
