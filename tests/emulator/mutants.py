@@ -31,7 +31,6 @@ SEEDS = range(4)
 FLOOR = 0.97  # of those that change a result
 # Of each of KINDS in a source: as many are compiled, and as many of those that a case executes are run.
 DRAWN, MOST = 14, 5
-BUDGET = 50_000_000  # accesses; no case has a sixth of it
 ON_GPU = [stem_of(source) for source in sources()]
 STEMS = [*ON_GPU, *CHECKS]
 
@@ -78,9 +77,10 @@ def run_mutants(stem: str) -> list[Outcome]:
             lambda text: unit(HELPERS + text, instances),
         )
         HOST.replaced[stem] = open_library(compile_unit(text, HOST.flavour))
-        monkeypatch.setattr(device, "BUDGET", BUDGET)
         try:
+            reports = _reports(monkeypatch)
             places = _places(cases, cupy)
+            monkeypatch.setattr(device, "BUDGET", 3 * max(report.accesses for report in reports) + 100_000)
             executed = {mutant.number for mutant in mutants if any(seen[mutant.number] for _, _, seen in places)}
             # A header's code that no instance of this source executes is counted with another source.
             executed |= {one.number for one in mutants if one.file == f"{stem}.cu" and one.kind not in KINDS}
@@ -89,6 +89,19 @@ def run_mutants(stem: str) -> list[Outcome]:
             return [Outcome(mutant, contained(partial(_caught, mutant, places, cupy))) for mutant in few(own, MOST)]
         finally:
             del HOST.replaced[stem]
+
+
+def _reports(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Those of the launches that follow."""
+    found: list[Any] = []
+
+    class Kept(device._Report):
+        def __init__(self) -> None:
+            super().__init__()
+            found.append(self)
+
+    monkeypatch.setattr(device, "_Report", Kept)
+    return found
 
 
 def _places(cases: list[Case], cupy: Any) -> list[tuple[float, Case, bytes]]:
@@ -109,7 +122,7 @@ def _caught(mutant: Mutant, places: list[tuple[float, Case, bytes]], cupy: Any) 
     for seed in SEEDS if mutant.kind not in KINDS else SEEDS[:1]:
         for seconds, case, seen in places:
             if seen[mutant.number]:
-                limit_time(10 * seconds + 5)
+                limit_time(10 * seconds + 2)
                 with schedule(seed):
                     try:
                         case.check(cupy)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import re
@@ -85,6 +86,7 @@ def contained(check: Callable[[], str | None]) -> str | None:
     child = os.fork()
     if not child:
         try:
+            faulthandler.disable()
             os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # the C library says what it found wrong with the heap
             os.write(writing, json.dumps(check()).encode())
         finally:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
@@ -15,8 +17,10 @@ from tests.emulator.build import flatten, source_of
 from tests.emulator.kinds import MUTANTS
 from tests.emulator.mutants import FLOOR, ON_GPU, STEMS, Tally, run_mutants, score, tally
 from tests.emulator.mutate import mutate, without_comments
+from tests.emulator.operators import KINDS
 from tests.emulator.recording import Due, Kind
 from tests.emulator.records import Unit
+from tests.emulator.sandbox import contained, limit_time
 from tests.emulator.survivors import EQUIVALENT, FASTER, MISSED
 
 SOURCE = """#line 1 "tiny.cu"
@@ -48,6 +52,49 @@ def test_what_is_mutated() -> None:
     assert "host_either_atomicAdd(5, out, x[i])" in text and "(host_mutant(6) ? void() : __syncthreads());" in text
     assert "if ((host_mutant(10) ? int(out[0]) : __syncthreads_and(out[0]))) out[1]" in text
     assert "k <= (n - 1) + host_mutant(8);" in text and text.count("\n") == SOURCE.count("\n")
+
+
+OPERATORS = """#line 1 "tiny.cu"
+__device__ int kernel(const float* x, float* out, u64 n, u64 carry) {
+    u64 sum = 0, low = n - 1 + carry;
+    for (int k = 2; k < 9; k += 4) sum += u64(x[k] != x[k]);
+    low |= n != 0;
+    if (low == n) out[3 * n] = one_nan(x[2]);
+    flush(out);
+    return __float2int_rn(x[0]) & SIGN;
+}
+"""
+
+
+def test_operators_that_are_mutated() -> None:
+    """Each changes once, in the smallest expression around it, and all that are inside another are still there."""
+    text, mutants = mutate(OPERATORS, set(), 9)
+    found = {(mutant.line, mutant.kind, mutant.text) for mutant in mutants if mutant.kind in KINDS}
+    assert found == {
+        (2, "sign", "n + 1 + carry"), (2, "sign", "n - 1 - carry"), (2, "off-by-one", "n + carry"),
+        (2, "sticky", "n - 1"), (3, "off-by-one", "begins at 2 + 1"), (3, "off-by-one", "ends at 9 - 1"),
+        (3, "stride", "steps of 2 * (4)"), (3, "sign", "sum -= u64(x[k] != x[k])"),
+        (3, "width", "half the width: sum += u64(x[k] != x[k])"), (3, "comparator", "x[k] == x[k]"),
+        (4, "sticky", "without low |= n != 0"), (4, "comparator", "n == 0"), (5, "comparator", "low != n"),
+        (5, "stride", "3 * (n + 1)"), (5, "zero", "(x[2])"), (5, "flush", "without out[3 * n] = one_nan(x[2])"),
+        (6, "flush", "without flush(out)"), (7, "rounding", "host_other___float2int_rn(x[0]) & SIGN"),
+        (7, "sticky", "__float2int_rn(x[0]) | SIGN"), (7, "zero", "__float2int_rn(x[0]) & 0 & SIGN"),
+    }  # fmt: skip
+    number = next(mutant.number for mutant in mutants if mutant.text == "n == 0")
+    assert f"low |= (host_mutant({number}) ? (n == 0) : (n != 0))" in text
+    assert text.count("\n") == OPERATORS.count("\n")
+
+
+def test_what_crashes_or_does_not_end_is_caught() -> None:
+    def endless() -> None:
+        limit_time(0.1)
+        while True:
+            pass
+
+    assert contained(lambda: None) is None and contained(lambda: "wrong") == "wrong"
+    assert contained(endless) == "ended by SIGPROF"
+    assert contained(lambda: os.kill(os.getpid(), signal.SIGSEGV)) == "ended by SIGSEGV"
+    assert contained(lambda: os._exit(1)) == "ended by a sanitizer"
 
 
 def test_every_barrier_and_every_atomic_has_a_mutant() -> None:
@@ -96,8 +143,8 @@ def test_score(
 
 
 def test_mutants_leave_the_kernels_as_they_are(host: Any) -> None:
-    outcomes = run_mutants("study/roofline")
+    outcomes = run_mutants("transpose/strided_copy")
     assert outcomes and all(outcome.caught for outcome in outcomes)
-    case = next(case for case in CASES if case.stem == "study/roofline")
+    case = next(case for case in CASES if case.stem == "transpose/strided_copy")
     case.check(host)
-    assert (nvrtc.KERNELS / "study/roofline.cu").read_text().count("host_mutant") == 0
+    assert (nvrtc.KERNELS / "transpose/strided_copy.cu").read_text().count("host_mutant") == 0
