@@ -50,8 +50,9 @@ def nearly(dtype: str, rows: int, inner: int, columns: int) -> tuple[Array, Arra
     a, b = vanishing(dtype, rows, inner, columns)
     random, format = generator("nearly", dtype, rows, inner, columns), FORMATS[dtype]
     a[:, 0] = -a[:, inner // 2]
-    a[:, -1] = 2 ** random.integers(1, format.precision, rows) + 1
-    b[-1] = 2.0 ** -random.integers(0, format.kept - format.precision, columns)
+    more = format.kept - format.precision
+    a[:, -1] = np.ldexp(2.0 ** random.integers(1, format.precision, rows) + 1, -more)
+    b[-1] = 2.0 ** -random.integers(0, more + 1, columns)
     return a, b
 
 
@@ -179,6 +180,7 @@ def small_k_cases() -> Iterator[Case]:
         ("by lines", "float64", (12, 20, 9), ((), ())), ("vanishing", "float64", (9, 150, 5), ((), ())),
         ("apart", "float64", (5, 4, 16), ((), ())), ("tiny", "float32", (6, 5, 7), ((), ())),
         ("nearly", "float32", (16, 33, 16), ((), ())), ("nearly", "float64", (16, 141, 16), ((), ())),
+        ("ordinary", "float16", (20, 70, 18), ((), ())),
     ):  # fmt: skip
         yield Case("matmul/small_k", "multiply_small_k", f"{kind} {dtype}, {sizes}, {batches}",
                    partial(_case, kind, dtype, sizes, batches, SmallKProduct))  # fmt: skip

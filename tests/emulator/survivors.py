@@ -108,6 +108,7 @@ EQUIVALENT: Mapping[tuple[str, str, str], str] = MappingProxyType({
         "where COUNT is a multiple of THREADS no unit is beyond it",
     ("transpose/unaligned.cu", "unaligned", "(rows + ROWS) / ROWS"):
         "where rows are a multiple of ROWS they are aligned, and the other kernel takes them",
+    ("study/roofline.cu", "displace_cache", "steps of 2 * (stride)"): "nothing is kept of what is only read",
 })  # fmt: skip
 # The same for conditions that only choose the faster of two paths to one result, or one lane among lanes that would all
 # write the same. They are no bounds checks, so the score leaves them out.
