@@ -58,6 +58,8 @@ def limits(dtype: str, size: int) -> Iterator[NDArray[Any]]:
         yield samples
         if exponent == info.maxexp - 1:
             yield 2 * samples
+    for below in (16, 17, 18, 19, 26, 27, 28, 29):  # exact powers of two
+        yield np.resize(np.array([1, 2.0**-below], dtype), size)
     random = np.random.default_rng(0)
     for exponent in (exponents[0], info.minexp + 8, 0, info.maxexp - 2):
         for mantissa in random.uniform(1, 2, 32):  # what an addition leaves of each has the same sign, too
