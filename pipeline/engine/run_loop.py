@@ -176,7 +176,7 @@ class Run:
                     self.stages.add(number, result.worker, result.device, *timelines)
                     done += nbytes
                     self.settings.progress(done, work.total)
-            except (PipelineError, KeyboardInterrupt):
+            except PipelineError:
                 raise
             except Exception as error:  # what a worker sent is not what it should be
                 raise failure(work.label(item), error) from error

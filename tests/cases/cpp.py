@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Iterator
 from itertools import cycle, product
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,6 +58,8 @@ def limits(dtype: str, size: int) -> Iterator[NDArray[Any]]:
         yield samples
         if exponent == info.maxexp - 1:
             yield 2 * samples
+    for below in (16, 17, 18, 19, 26, 27, 28, 29):  # exact powers of two
+        yield np.resize(np.array([1, 2.0**-below], dtype), size)
     random = np.random.default_rng(0)
     for exponent in (exponents[0], info.minexp + 8, 0, info.maxexp - 2):
         for mantissa in random.uniform(1, 2, 32):  # rounding errors of the additions also have equal signs
@@ -79,7 +82,22 @@ def check_histogram() -> int:
                 got, compared = count_compiled(samples, binning), compared + 1
                 assert got is not None
                 np.testing.assert_array_equal(got, histogram_numpy(samples, binning))
+    for dtype, edges in _edges_of_rare_ways():
+        binning = Binning(np.dtype(dtype), edges, False)
+        samples = nasty(dtype, 1025, edges)
+        got, compared = count_compiled(samples, binning), compared + 1
+        np.testing.assert_array_equal(got, histogram_numpy(samples, binning))
     return compared
+
+
+def _edges_of_rare_ways() -> Iterator[tuple[str, NDArray[np.float64]]]:
+    """More bins than 16 bits can number or than there are values; edges for which a line is just not good enough."""
+    many = np.linspace(0, 1e6, 70_001)
+    yield from (("int16", np.arange(-(2.0**15), 2.0**17)), ("int32", many), ("float64", many), ("float64", many**2))
+    for dtype, jitter in product(("int32", "uint64", "float32", "float64"), (1e-9, 0.3, 0.49, 0.5, 0.51, 0.9)):
+        random = np.random.default_rng(int(100 * jitter))
+        for moved in (jitter * random.uniform(-1, 1, 51), np.where(np.arange(51) == 25, jitter, 0), -jitter, jitter):
+            yield dtype, np.unique(1000.25 + 7.3 * (np.arange(51) + moved))
 
 
 def check_reduce() -> int:
@@ -133,17 +151,19 @@ def check_transposed() -> int:
 
 
 def check_transpose() -> int:
-    """Transposes agree with NumPy, and nothing else is written; returns how many arrays were compared."""
-    from kernels.transpose.cpu import transpose_cpu
+    """Transposed as by NumPy, to where it belongs and nowhere else, in one box and in many; how many arrays were."""
+    from kernels.transpose import cpu
 
     compared = 0
     for itemsize, shape in product((*range(1, 18), 40), (*SHAPES, (300, 9), (0, 3), (100, 3, 5), (5, 3, 100))):
         size = int(np.prod(shape))
         data = bytearray(np.random.default_rng(itemsize).bytes(size * itemsize + 1))
         array = np.frombuffer(data, f"V{itemsize}", size, offset=1).reshape(shape)
-        got = transpose_cpu(array)
-        assert got.shape == shape[::-1] and got.tobytes() == array.T.tobytes()
-        compared += 1
+        for box in (cpu.COMPILED_BOX, 50):
+            with patch.object(cpu, "COMPILED_BOX", box):
+                got = cpu.transpose_cpu(array)
+            assert got.shape == shape[::-1] and got.tobytes() == array.T.tobytes()
+            compared += 1
     return compared
 
 
@@ -231,7 +251,21 @@ def check_sums() -> int:
                 assert sums[done].tobytes() == expected.tobytes()
                 assert done.all() or number >= 5  # of numbers of about one size
                 compared += len(x)
+    for dtype, x in product(COMPILED, _one_apart()):
+        found = compiled_sums(x.astype(dtype), 1)
+        assert found is not None and (found[0] == x)[found[1]].all()
+        compared += len(x)
     return compared
+
+
+def _one_apart() -> Iterator[NDArray[Any]]:
+    """Rows in which one sample needs another cut: a small one at either end, or what is left of which is 2."""
+    for place in (0, 7, -1):
+        for others, apart in ((1.0, 2.0**-60), (2.0**55, 2.0), (2.0**110, 2.0)):
+            for between in (others, others * 2.0**-60):  # then two cuts are not enough
+                x = np.full((1, 40), others)
+                x[0, 20], x[0, place] = between, apart if between == others else min(apart, others * 2.0**-109)
+                yield x
 
 
 def check_scattered() -> int:

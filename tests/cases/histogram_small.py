@@ -44,6 +44,7 @@ def _histogram(
     if kind.kind == "f":
         samples[3::101] = np.nan
         samples[5::101] = -np.nan
+        samples[7::101] = -0.0
     limits = replace(LIMITS, shared_per_block=shared, multiprocessors=1 if few else LIMITS.multiprocessors)
     with patch.object(device, "limits", lambda: limits):
         got = histogram(cp.asarray(samples)[start:], Binning(kind, edges, regular))
@@ -67,7 +68,7 @@ def histogram_cases() -> Iterator[Case]:
         ("histogram_bytes", ("uint8", "int8"), np.linspace(0, 100, 33), False),
         ("histogram_narrow", ("int16", "uint16"), np.arange(41.0) * 3 - 20.5, True),
         ("histogram_shift", ("int16", "int32", "uint64"), even, True),
-        ("histogram_regular", ("float16", "int32", "float64"), thirds, True),
+        ("histogram_regular", ("float16", "int32", "float64", "float32"), thirds, True),
         ("histogram_search", ("uint16", "float32", "int64"), uneven, False),
     ):
         for number, dtype in enumerate(dtypes):
@@ -80,17 +81,27 @@ def histogram_cases() -> Iterator[Case]:
         size = tiles * 1024 * 4 * 2 + 5
         check = partial(_histogram, "int64", even, True, size, 0, LIMITS.shared_per_block, few=True)
         yield Case("histogram/gpu", "histogram_shift", f"int64, {tiles} tiles", check)
+    for tiles in (2, 3):  # alternating between two buffers
+        size = tiles * 1024 * 4 * 4 * 2 + 5
+        check = partial(_histogram, "float32", uneven, False, size, 0, LIMITS.shared_per_block, few=True)
+        yield Case("histogram/gpu", "histogram_search", f"float32, {tiles} tiles", check)
+    yield Case("histogram/gpu", "histogram_shift", "int64, one bin above 16 bits", _full_counters)
     # Edges that no sample reaches, and several windows.
     check = partial(_histogram, "uint64", np.linspace(100, 2.5e19, 38), True, 1025, 0, LIMITS.shared_per_block)
     yield Case("histogram/gpu", "histogram_regular", "uint64, edges beyond", check)
     yield Case(
         "histogram/gpu", "histogram_bytes", "uint8, 3 from 1", partial(_histogram, "uint8", even, False, 3, 1, 2**16)
     )
-    # Cells by bits; more thresholds than an entry can count; thresholds that exceed shared memory; no table.
+    # Cells by bits; with more thresholds than an entry can say; thresholds that shared memory does not hold; none.
+    above = np.append(0.0, np.geomspace(1e-40, 1e30, 30))  # so that -0.0 is on the first edge
+    both_signs = np.concatenate((-above[:0:-1], above))
     crowded = np.append(np.arange(2500.0), 1e18)
     for dtype, edges, shared in (
         ("float32", np.geomspace(1e-40, 1e30, 60), LIMITS.shared_per_block),
         ("float64", np.geomspace(1e-300, 1e300, 60), 2560),
+        ("float32", both_signs, LIMITS.shared_per_block),
+        ("float32", above, LIMITS.shared_per_block),
+        ("float64", above, LIMITS.shared_per_block),
         ("int64", crowded, LIMITS.shared_per_block),
         ("int32", np.array([1e300, 2e300]), LIMITS.shared_per_block),
     ):
@@ -105,25 +116,40 @@ def histogram_cases() -> Iterator[Case]:
     ):
         check = partial(_histogram, dtype, edges, regular, 1025, 0, 512)
         yield Case("histogram/gpu", kernel, f"{dtype} in windows", check)
+    check = partial(_histogram, "float32", even, True, 1025, 0, LIMITS.shared_per_block)
+    yield Case("histogram/gpu", "histogram_regular", "float32, positions that are sure", check)
+    for bins in (400, 401):  # just more than one window holds
+        check = partial(_histogram, "int32", np.arange(bins + 1.0) * 2 + 100, True, 1025, 0, 1024)
+        yield Case("histogram/gpu", "histogram_shift", f"int32, {bins} bins in two windows", check)
+
+
+def _full_counters(cp: Any) -> None:
+    """One block puts so many samples into one bin that no copy of its counter fits 16 bits."""
+    edges = np.arange(5.0)
+    samples = np.full(2 * 2**16 + 501, 2)
+    with patch.object(device.Limits, "resident_blocks", lambda *_: 1):
+        found = histogram(cp.asarray(samples), Binning(samples.dtype, edges, True))
+    same(found, histogram_reference(samples, edges))
 
 
 def _ladder(variant: Variant, size: int, own: dict[str, int], cp: Any) -> None:
     samples = RANDOM(1).integers(-3, 1027, size, np.int32)
     samples[1::3] = 5
+    samples[-2:] = 1024, -1  # not counted
     samples[: size // 3] = 0 if not variant.broken else 5
     same(variant.run(cp.asarray(samples), **own), histogram_ladder.ten_bit_reference(samples))
 
 
 def ladder_cases() -> Iterator[Case]:
     """The 10-bit histograms in a few blocks, the last of them ragged."""
-    sliced = {"blocks": 5, "threads": 96, "slice": 7}
+    sliced = {"blocks": 5, "threads": 96, "slice": 11}
     for name, variant in histogram_ladder.VARIANTS.items():
         own = {key: value for key, value in sliced.items() if key in variant.parameters}
-        size = 5 * 96 * 7 - 31
+        size = 5 * 96 * 11 - 31
         if name == "one_per_thread":
             own, size = {"blocks": 5, "threads": 96}, 5 * 96 - 31
         if name == "inverse":
-            own, size = {"blocks": 2, "slice": 70}, 131
+            own, size = {"blocks": 2, "slice": 1030}, 1131
         if name.startswith("banks"):  # each thread reads all samples of its block
             size = 1100 if name == "banks4" else 700
         if name == "global_atomics":  # slices so long that the last begins more than 2^31 samples beyond the end

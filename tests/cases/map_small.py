@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from itertools import cycle, product
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,17 @@ def _ragged_product(cp: Any) -> None:
     same(out, a.get() ** 2)
 
 
+def _special(variant: Variant, operation: str, dtype: str, start: int, cp: Any) -> None:
+    """NaN, zeros and infinities of either sign, and equal numbers, each with each: the same bits."""
+    values = np.array([np.nan, -np.nan, 0.0, -0.0, 1, -1, np.inf, -np.inf], dtype)
+    size = 4096 // values.itemsize + 77 + start
+    arrays = [np.resize(each, size) for each in np.meshgrid(*[values] * OPERATIONS[operation][1])]
+    found = variant.run(*(cp.asarray(array)[start:] for array in arrays), operation=operation).get()
+    expected = elementwise_reference(*(array[start:] for array in arrays), operation=operation)
+    expected[np.isnan(expected)] = np.nan
+    np.testing.assert_array_equal(found.view(np.uint8), expected.view(np.uint8))
+
+
 def elementwise_cases() -> Iterator[Case]:
     """Operands that begin on 16 bytes and beside them; every operation of the job."""
     for name, variant in study.VARIANTS.items():
@@ -43,6 +55,11 @@ def elementwise_cases() -> Iterator[Case]:
             chosen = [(dtype, (4096 * 4 // np.dtype(dtype).itemsize + 77), start, {"operation": operation})
                       for (operation, dtype, start) in zip(OPERATIONS, ("int32", "float32", "float64") * 2,
                                                            (0, 1, 0, 1, 0, 0), strict=True)]  # fmt: skip
+            for (operation, dtype), start in zip(
+                product(OPERATIONS, ("float32", "float64")), cycle((0, 1, 0)), strict=False
+            ):
+                check = partial(_special, variant, operation, dtype, start)
+                yield Case("map/gpu", "elementwise", f"{operation} of special {dtype} from {start}", check)
         if name == "product":
             yield Case("study/map", name, "128 threads for 97 elements", _ragged_product)
         for dtype, shape, start, chosen_own in chosen:

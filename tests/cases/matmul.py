@@ -216,11 +216,11 @@ def _case(
     rows, inner, columns = sizes
     a, b = factors(kind, dtype, rows, inner, columns)
     a, b = (np.ascontiguousarray(np.broadcast_to(x, (*own, *x.shape))) for x, own in zip((a, b), batches, strict=True))
-    with _tiled(tile):
+    with tiled(tile):
         same_bits(in_residues(cp.asarray(a), cp.asarray(b)).get(), on_cpu(a, b))
 
 
-def _tiled(tile: Chosen) -> AbstractContextManager[Any]:
+def tiled(tile: Chosen) -> AbstractContextManager[Any]:
     return patch.object(residue, "choose_tile", lambda *_: tile) if tile else nullcontext()
 
 
@@ -232,7 +232,7 @@ def _parts_case(pair: tuple[Array, Array], result: str | None, tile: Chosen, cp:
     product = ResidueProduct((a.dtype, b.dtype), chosen, sizes[1])
     cut = sizes[1] // 3
     parts = [(cp.asarray(a[:, ends].copy()), cp.asarray(b[ends].copy())) for ends in (slice(cut), slice(cut, None))]
-    with _tiled(tile):
+    with tiled(tile):
         got = multiplied(product, lambda: parts)
         expected, uncertain = with_uncertain(a, b, str(chosen))
         same_bits(got.get(), expected)
@@ -242,7 +242,7 @@ def _parts_case(pair: tuple[Array, Array], result: str | None, tile: Chosen, cp:
 def _too_large(cp: Any) -> None:
     a = np.full((5, 2), 2**62)
     try:
-        with _tiled(WARPS):
+        with tiled(WARPS):
             in_residues(cp.asarray(a), cp.asarray(a.T.copy()))
     except OverflowError:
         return

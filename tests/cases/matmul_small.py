@@ -13,6 +13,7 @@ from kernels.matmul.small import SmallProduct
 from kernels.matmul.small_k import SmallKProduct
 from tests.cases.case import Case
 from tests.cases.matmul import Array, Sizes, factors, generator, overflowing, same_bits, with_uncertain
+from tests.cases.matmul_rare import in_order, ties
 
 # Of rows of A and columns of B, over the whole range of a format and around the moderate exponents of the kernel.
 EXPONENTS = {
@@ -42,6 +43,17 @@ def vanishing(dtype: str, rows: int, inner: int, columns: int) -> tuple[Array, A
     a[::2, 0] += 1
     b = np.repeat(random.integers(1, 2 ** (bits - 1), (1, columns)), inner, 0).astype(dtype)
     return a, b / np.array(2**9 if dtype == "float16" else 1, dtype)
+
+
+def nearly(dtype: str, rows: int, inner: int, columns: int) -> tuple[Array, Array]:
+    """The same with a last term of any size, down to the last bits that are kept."""
+    a, b = vanishing(dtype, rows, inner, columns)
+    random, format = generator("nearly", dtype, rows, inner, columns), FORMATS[dtype]
+    a[:, 0] = -a[:, inner // 2]
+    more = format.kept - format.precision
+    a[:, -1] = np.ldexp(2.0 ** random.integers(1, format.precision, rows) + 1, -more)
+    b[-1] = 2.0 ** -random.integers(0, more + 1, columns)
+    return a, b
 
 
 def tiny(dtype: str, rows: int, inner: int, columns: int) -> tuple[Array, Array]:
@@ -79,7 +91,7 @@ def check(cp: Any, a: Array, b: Array, how: type[SmallProduct] = SmallProduct) -
 def _case(
     kind: str, dtype: str, sizes: tuple[int, int, int], batches: tuple[Sizes, Sizes], how: type[SmallProduct], cp: Any
 ) -> None:
-    pair = {"by lines": by_lines, "vanishing": vanishing, "tiny": tiny, "apart": apart}.get(kind)
+    pair = {"by lines": by_lines, "vanishing": vanishing, "nearly": nearly, "tiny": tiny, "apart": apart}.get(kind)
     a, b = pair(dtype, *sizes) if pair else factors(kind, dtype, *sizes)
     if batches[0]:
         a = np.stack([np.roll(a, i, 0) for i in range(int(np.prod(batches[0])))]).reshape(*batches[0], *a.shape)
@@ -100,6 +112,10 @@ def _undefined(cp: Any) -> None:
     check(cp, a, b)
 
 
+def _pair(pair: tuple[Array, Array], how: type[SmallProduct], cp: Any) -> None:
+    check(cp, *pair, how)
+
+
 def _infinite_among_large(how: type[SmallProduct], inner: int, cp: Any) -> None:
     """Infinities in float16 beside numbers that are nearly as large, some of them times zero."""
     a = np.full((3, inner), 6e4, "float16")
@@ -116,11 +132,13 @@ def _extreme_rows(how: type[SmallProduct], cp: Any) -> None:
     check(cp, a, np.ldexp(b, -20), how)
 
 
-def _uncertain_row(how: type[SmallProduct], cp: Any) -> None:
-    """A row that rounds to a single number, and a column with a zero in its place."""
-    a, b = factors("ordinary", "float64", 9, 200, 6)
+def _uncertain_row(how: type[SmallProduct], inner: int, cp: Any) -> None:
+    """A row of which rounding removes all but one number, and a column with a zero there."""
+    a, b = factors("ordinary", "float64", 9, inner, 6)
     a[0, 1:] *= 2.0**-58
     b[0, 0] = 0
+    a[2] = -0.0  # certainly zero
+    b[1:, 1] *= 2.0**-58
     check(cp, a, b, how)
 
 
@@ -137,17 +155,30 @@ def small_cases() -> Iterator[Case]:
         ("subnormal", "float32", (4, 5, 6), ((), ())), ("tiny", "float32", (6, 5, 7), ((), ())),
         ("tiny", "float64", (6, 5, 7), ((), ())), ("apart", "float32", (16, 2, 3), ((), ())),
         ("apart", "float64", (5, 4, 16), ((), ())), ("ordinary", "float32", (16, 16, 32), ((), (2,))),
+        ("nearly", "float32", (16, 33, 16), ((), ())), ("nearly", "float64", (16, 33, 16), ((), ())),
     ):  # fmt: skip
         yield Case("matmul/small", "multiply_small", f"{kind} {dtype}, {sizes}, {batches}",
                    partial(_case, kind, dtype, sizes, batches, SmallProduct))  # fmt: skip
     yield Case("matmul/small", "multiply_small", "sums that overflow", _overflowing)
     yield Case("matmul/small", "multiply_small", "infinity times zero", _undefined)
+    yield Case("matmul/small", "multiply_small", "ties", partial(_pair, ties(), SmallProduct))
+    for what, pair in in_order():
+        yield Case("matmul/small", "multiply_small", what, partial(_pair, pair(48), SmallProduct))
+    yield Case("matmul/small", "multiply_small", "a uncertain row", partial(_uncertain_row, SmallProduct, 40))
     among = partial(_infinite_among_large, SmallProduct, 16)
     yield Case("matmul/small", "multiply_small", "infinities among large numbers", among)
 
 
+class Certain(SmallKProduct):
+    """Of numbers of one size: the kernel itself is certain of all elements, and nothing is computed once more."""
+
+    def recompute(self, *_: Any) -> None:
+        raise AssertionError("expected elements that are certain")
+
+
 def small_k_cases() -> Iterator[Case]:
     """Whole blocks and ragged ones, one and two pieces of a sum; lists of matrices; every path of an element."""
+    hows: dict[str, type[SmallKProduct]] = {"ordinary": Certain}
     for kind, dtype, sizes, batches in (
         ("ordinary", "float64", (64, 128, 16), ((2,), (2,))), ("ordinary", "float32", (64, 128, 32), ((), ())),
         ("ordinary", "float64", (9, 140, 19), ((2, 1), (1,))), ("mixed", "float32", (70, 20, 33), ((), ())),
@@ -156,10 +187,15 @@ def small_k_cases() -> Iterator[Case]:
         ("huge", "float16", (6, 30, 10), ((), ())), ("by lines", "float32", (12, 130, 9), ((), ())),
         ("by lines", "float64", (12, 20, 9), ((), ())), ("vanishing", "float64", (9, 150, 5), ((), ())),
         ("apart", "float64", (5, 4, 16), ((), ())), ("tiny", "float32", (6, 5, 7), ((), ())),
+        ("nearly", "float32", (16, 33, 16), ((), ())), ("nearly", "float64", (16, 141, 16), ((), ())),
+        ("ordinary", "float16", (20, 70, 18), ((), ())),
     ):  # fmt: skip
         yield Case("matmul/small_k", "multiply_small_k", f"{kind} {dtype}, {sizes}, {batches}",
-                   partial(_case, kind, dtype, sizes, batches, SmallKProduct))  # fmt: skip
+                   partial(_case, kind, dtype, sizes, batches, hows.get(kind, SmallKProduct)))  # fmt: skip
+    yield Case("matmul/small_k", "multiply_small_k", "ties", partial(_pair, ties(), SmallKProduct))
+    what, pair = list(in_order())[-1]
+    yield Case("matmul/small_k", "multiply_small_k", what, partial(_pair, pair(66), SmallKProduct))
     among = partial(_infinite_among_large, SmallKProduct, 65)
     yield Case("matmul/small_k", "multiply_small_k", "infinities among large numbers", among)
     yield Case("matmul/small_k", "multiply_small_k", "extreme rows", partial(_extreme_rows, SmallKProduct))
-    yield Case("matmul/small_k", "multiply_small_k", "a uncertain row", partial(_uncertain_row, SmallKProduct))
+    yield Case("matmul/small_k", "multiply_small_k", "a uncertain row", partial(_uncertain_row, SmallKProduct, 200))

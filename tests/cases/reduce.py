@@ -100,6 +100,14 @@ def negative(dtype: str, size: int) -> NDArray[Any]:
     return (20 * below).astype(np.int64).clip(-128).astype(dtype)
 
 
+def missing(dtype: str, size: int) -> NDArray[Any]:
+    """NaN of either sign among numbers below zero; of integers the numbers alone."""
+    samples = negative(dtype, size)
+    if np.dtype(dtype).kind == "f":
+        samples[::5], samples[3::7] = -np.nan, np.nan
+    return samples
+
+
 def zeros(dtype: str, size: int) -> NDArray[Any]:
     """Zeros of both signs."""
     signs = generator("zeros", size).random(size) < 0.5
@@ -148,6 +156,11 @@ def falling(dtype: str, size: int) -> NDArray[Any]:
     return samples.astype(dtype)
 
 
+def sinking(dtype: str, size: int) -> NDArray[Any]:
+    """Above zero, and less and less."""
+    return (size // 7 + 1 - np.arange(size) // 7).astype(dtype)
+
+
 def climbing(dtype: str, size: int) -> NDArray[Any]:
     """The least value first, then ascending."""
     samples = np.arange(size) // 7
@@ -169,14 +182,24 @@ def uneven(dtype: str, size: int) -> NDArray[Any]:
     return samples
 
 
+def full(dtype: str, size: int) -> NDArray[Any]:
+    """All bits set, in numbers of two sizes: sums fill what they are added up in."""
+    if np.dtype(dtype).kind != "f":
+        return np.full(size, np.iinfo(dtype).max, dtype)
+    info = np.finfo(dtype)
+    two = np.ldexp(2 - info.eps, [info.maxexp - 9, info.minexp // 2]).astype(dtype)
+    return np.resize(two, size)
+
+
 CASES = {
     "any": any_bits, "ordinary": ordinary, "extreme": extreme, "subnormal": subnormal, "cancelling": cancelling,
     "rising": rising, "steps": steps, "borders": borders, "equal": equal, "zeros": zeros, "negative": negative,
+    "missing": missing,
     "specials": specials, "lanes": lanes, "late": late, "nothing": nothing, "falling": falling,
-    "climbing": climbing, "uneven": uneven,
+    "climbing": climbing, "sinking": sinking, "uneven": uneven, "full": full,
 }  # fmt: skip
-# Kinds without NaN and infinities.
-FINITE = tuple(name for name in CASES if name not in ("specials", "late", "nothing"))
+# Those without NaN and infinities.
+FINITE = tuple(name for name in CASES if name not in ("specials", "late", "nothing", "missing"))
 
 
 def case(name: str, dtype: str, size: int) -> NDArray[Any]:

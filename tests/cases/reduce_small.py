@@ -53,10 +53,11 @@ def exact_cases() -> Iterator[Case]:
         ("float32", "subnormal"), ("float16", "negative"), ("float16", "equal"), ("int8", "negative"),
         ("float32", "negative"), ("float64", "negative"), ("float64", "late"), ("float32", "late"),
         ("float64", "nothing"), ("float64", "lanes"), ("float32", "lanes"), ("int8", "negative"),
+        ("float64", "missing"), ("float32", "missing"), ("float16", "missing"),
     )):  # fmt: skip
         tile = 256 * 64 // np.dtype(dtype).itemsize
         size, start, parts = tile + (1, 501)[number % 2], number % 3, layout.PARTS[-1 - number % 3]
-        if name in ("specials", "subnormal", "zeros", "negative", "equal", "nothing"):
+        if name in ("specials", "subnormal", "zeros", "negative", "equal", "nothing", "missing"):
             size, parts = 2 * tile + 809, layout.PARTS[-1]
         if name in ("lanes", "late"):  # one magnitude per lane, several tiles per thread
             start, size, parts = 0, {"lanes": 2, "late": 20}[name] * tile, {"lanes": 1, "late": 7}[name]
@@ -67,12 +68,15 @@ def exact_cases() -> Iterator[Case]:
     for dtype, parts, size, start, name in (
         ("int32", layout.PARTS[-1], 2, 1, "any"), ("float64", layout.SUM, 9001, 0, "specials"),
         ("float64", layout.EXTREMES, 38_912, 0, "climbing"), ("float64", layout.EXTREMES, 38_912, 0, "falling"),
+        ("float64", layout.EXTREMES, 38_912, 0, "sinking"),
     ):  # fmt: skip
         check = partial(_reduce, dtype, parts, size, start, name)
         yield Case("reduce/gpu", "moments", f"{dtype}, {name}, {size} from {start}, parts {parts}", check)
     for dtype, parts, size, name in (
         ("float64", layout.PARTS[-1], 32 * 2048, "any"), ("float64", layout.PARTS[-1], 12 * 2048, "uneven"),
         ("float32", layout.SUM | layout.SQUARES, 34 * 4096 + 1, "any"), ("float64", layout.SUM, 130 * 2048, "any"),
+        ("float64", layout.PARTS[-1], 32 * 2048, "full"), ("float64", layout.SUM, 130 * 2048, "full"),
+        ("float32", layout.SUM | layout.SQUARES, 34 * 4096 + 1, "full"),
     ):  # fmt: skip
         check = partial(_one_block, dtype, parts, size, name)
         yield Case("reduce/gpu", "moments", f"{dtype}, {name}, {size} in one block, parts {parts}", check)

@@ -218,7 +218,15 @@ def window_cases() -> Iterator[Case]:
         x, weights = numbers(dtype, shape), RANDOM(1).standard_normal(2 * radius + 1).astype(kind)
         if dtype == "float32":
             x[0, ::97], x[0, 5:9] = -0.0, (np.inf, np.nan, 1e-40, -np.inf)
+        if dtype == kind and shape[1] >= 70:  # NaN of either sign, and from infinities
+            x[-1, 40], x[-1, 60], x[-1, 62] = -np.nan, np.inf, -np.inf
         check = partial(_in_one_span, partial(_weighted, x, weights, where))
         yield Case("stencil/gpu", "weighted", f"{dtype}, {shape}, {radius}", check)
         if dtype == kind and radius <= 16:
             yield Case("stencil/gpu", "weighted", f"{dtype}, {shape}, {radius}, any taps", partial(_any_taps, check))
+    # Sums of -0.0 alone are -0.0, beside others, in one chunk of taps and in several.
+    for dtype, length, radius in (("float32", 2100, 17), ("float32", 2500, 200), ("float64", 1300, 17)):
+        x, weights = numbers(dtype, (1, length)), 1 + np.abs(numbers(dtype, 2 * radius + 1))
+        x[0, 100 : 100 + 5 * radius] = x[0, -3 * radius :] = -0.0
+        check = partial(_in_one_span, partial(_weighted, x, weights, (radius, radius, "nearest")))
+        yield Case("stencil/gpu", "weighted", f"{dtype}, {length}, {radius}, windows of -0.0", check)

@@ -25,7 +25,11 @@ def _transpose(variant: Variant, dtype: str, shape: tuple[int, int], own: dict[s
 def transpose_cases() -> Iterator[Case]:
     """Ragged tiles; elements of every size, rows of whole packs and others."""
     for name, variant in study.VARIANTS.items():
-        chosen: list[tuple[str, tuple[int, int], dict[str, int]]] = [("int32", (33, 35), {}), ("int16", (40, 31), {})]
+        chosen: list[tuple[str, tuple[int, int], dict[str, int]]] = [
+            ("int32", (33, 35), {}),
+            ("int16", (40, 31), {}),
+            ("int32", (64, 64), {}),
+        ]
         if name == "production":
             chosen = [("uint8", (144, 32), {}), ("uint8", (289, 67), {}), ("int16", (16, 130), {}),
                       ("int16", (145, 33), {}), ("float32", (72, 68), {}), ("float32", (83, 61), {}),

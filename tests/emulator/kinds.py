@@ -13,9 +13,10 @@ from tests.emulator.inputs import c_code, cuda_texts, digest, imported_by, path_
 from tests.emulator.recording import Kind
 from tests.emulator.records import Unit
 
-ROOTS = ("tests.emulator.cupy", "tests.emulator.device", "tests.cases.case")  # they run every case
-# Explanations of mutants that nobody catches: they change no outcome.
-WITHOUT = ("tests.cases.all", "tests.emulator.survivors", "tests.emulator.kinds", "tests.emulator.recording")
+ROOTS = ("tests.emulator.cupy", "tests.emulator.device", "tests.cases.case")  # what runs every case
+# Explanations of mutants that nobody catches: they change no outcome. Nor do mutants of the CPU's C++ those of kernels.
+WITHOUT = ("tests.cases.all", "tests.emulator.survivors", "tests.emulator.kinds", "tests.emulator.recording",
+           "tests.emulator.cpp_mutants")  # fmt: skip
 
 
 @cache
@@ -72,16 +73,17 @@ def _cases(right_only: bool = False) -> list[Unit]:
 
 
 def _mutants_inputs() -> dict[str, str]:
-    """The same, with the sites that the score excludes."""
-    from tests.emulator.survivors import ELSEWHERE, FASTER
+    """With those sites of its texts that are left out; and the CPU's C++."""
+    from tests.emulator import cpp_mutants
+    from tests.emulator.survivors import ELSEWHERE
 
-    inputs = _of_cases(("tests.emulator.mutants",))
-    files = {stem: {name for name, _ in cuda_texts(source_of(stem))} | {f"{stem}.cu"} for stem in inputs}
-    return {
-        stem: digest(own, sorted(site for site in FASTER if site[0] in files[stem]),
-                     sorted(site for site in ELSEWHERE if site[0] == stem))
-        for stem, own in inputs.items()
-    }  # fmt: skip
+    inputs = {
+        stem: digest(own, sorted(site for site in ELSEWHERE if site[0] == stem))
+        for stem, own in _of_cases(("tests.emulator.mutants",)).items()
+    }
+    own = python_code(Path(cpp_mutants.__file__).read_text("utf-8"))
+    generator = python_texts(("tests.emulator.sandbox",))
+    return inputs | {stem: digest(_cxx_inputs()[name], own, generator) for stem, name in cpp_mutants.CHECKS.items()}
 
 
 def _machine_code_inputs() -> dict[str, str]:
@@ -127,7 +129,7 @@ def _cxx_units() -> list[Unit]:
 ORDERS = 20  # thread schedules that each case runs under
 SCHEDULES = Kind("schedules", _gcc, partial(_of_cases, (), ORDERS), _cases)
 SANITIZED = Kind("sanitized", _gcc, partial(_of_cases, ("tests.emulator.sanitized",)), partial(_cases, True))
-MUTANTS = Kind("mutants", _gcc, _mutants_inputs, lambda: [(stem, "all") for stem in _of_cases(())])
+MUTANTS = Kind("mutants", _gcc, _mutants_inputs, lambda: [(stem, "all") for stem in _mutants_inputs()])
 MACHINE_CODE = Kind("machine_code", _nvrtc, _machine_code_inputs, _machine_code_units)
 CXX = Kind("cxx", _cxx, _cxx_inputs, _cxx_units)
 KINDS = MappingProxyType({kind.name: kind for kind in (SCHEDULES, SANITIZED, MUTANTS, MACHINE_CODE, CXX)})

@@ -1,4 +1,4 @@
-"""Mutants of a source: each lacks one barrier, one bounds check, or the atomicity of one operation.
+"""Mutants of a source: each lacks a barrier, a bounds check or an atomic operation, or has another operator.
 
 All mutants of a source are compiled together, and a number chosen at run time selects one: `host_mutant(k)` is 1 in
 mutant k and 0 otherwise.
@@ -7,8 +7,12 @@ mutant k and 0 otherwise.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+
+from tests.emulator import operators
+from tests.emulator.inputs import digest
+from tests.emulator.operators import Site
 
 BARRIER = re.compile(r"\b__sync(?:threads|warp)\(\)")
 VOTE = re.compile(r"\b__syncthreads_(?:and|or|count)\(")
@@ -34,13 +38,13 @@ class Mutant:
         From 1 on, within a source.
     kind
         ``"barrier"``, ``"atomic"``, ``"guard"`` (a condition is dropped), ``"bound"`` (a loop goes on once more) or
-        ``"clamp"`` (a minimum with the number of elements is the other operand).
+        ``"clamp"`` (a minimum with the number of elements is the other operand), or one of `operators.KINDS`.
     file, line
         Where it is.
     function
         The kernel or device function that it is in.
     text
-        What is removed or changed.
+        What is removed or changed; of an operator what is there instead.
     """
 
     number: int
@@ -59,24 +63,68 @@ def without_comments(text: str) -> str:
     return re.sub(r"//.*", "", text)
 
 
-def mutate(source: str, without: set[str]) -> tuple[str, list[Mutant]]:
-    """A source with all its mutants, except in functions named in `without`."""
+def mutate(
+    source: str, without: set[str], most: int = 0, refused: Collection[tuple[str, int]] = ()
+) -> tuple[str, list[Mutant]]:
+    """A source with its mutants, except in functions named in `without`.
+
+    Of each of `operators.KINDS` there are at most `most`, chosen by a hash; none in the lines named in `refused`.
+    """
     text = without_comments(source)
     places = _Places(text)
-    edits: list[tuple[int, int, str]] = []
-    mutants: list[Mutant] = []
+    chosen: list[Site] = []
     for start, end, kind, form in sorted(_sites(text)):
-        function = places.function(start)
-        if (edits and start < edits[-1][1]) or places.is_constant(start):
-            continue  # inside another site, or a constant expression
-        if function in without or CONSTANT.search(places.line_of(start)):
+        # Not inside another site, or a constant expression.
+        if (not chosen or start >= chosen[-1].end) and places.is_changeable(start, without):
+            chosen.append(Site(start, end, kind, form, " ".join(text[start:end].split())))
+    if most:
+        chosen += _sample(text, places, chosen, without, most, refused)
+    chosen.sort(key=lambda site: (site.start, -site.end))
+    mutants = [
+        Mutant(number, site.kind, *places.file_and_line(site.start), places.function(site.start), site.text)
+        for number, site in enumerate(chosen, 1)
+    ]
+    return _rendered(text, 0, len(text), list(enumerate(chosen, 1))), mutants
+
+
+def _sample(
+    text: str, places: _Places, taken: list[Site], without: set[str], most: int, refused: Collection[tuple[str, int]]
+) -> list[Site]:
+    """Sites of operators that lie inside or outside of those that are taken, and of each other."""
+    source = places.file_and_line(len(text))[0]
+    ranked = {site: digest(source, site.kind, places.function(site.start), site.text) for site in operators.sites(text)}
+    counts = dict.fromkeys(operators.KINDS, 0)
+    chosen: list[Site] = []
+    for site in sorted(ranked, key=lambda site: (ranked[site], site.start)):
+        if counts[site.kind] == most or not places.is_changeable(site.start, without):
             continue
-        number = len(mutants) + 1
-        mutants.append(Mutant(number, kind, *places.file_and_line(start), function, " ".join(text[start:end].split())))
-        edits.append((start, end, form.format(number=number, text=text[start:end])))
-    for start, end, replacement in sorted(edits, reverse=True):
-        text = text[:start] + replacement + text[end:]
-    return text, mutants
+        if places.file_and_line(site.start) in refused:
+            continue
+        if any(_crosses(site, other) for other in (*taken, *chosen)):
+            continue
+        counts[site.kind] += 1
+        chosen.append(site)
+    return chosen
+
+
+def _crosses(one: Site, other: Site) -> bool:
+    """Whether each has a part of the other, but not all of it."""
+    apart = one.end <= other.start or other.end <= one.start
+    inside = (one.start >= other.start and one.end <= other.end) or (other.start >= one.start and other.end <= one.end)
+    return not apart and not inside
+
+
+def _rendered(text: str, start: int, end: int, numbered: list[tuple[int, Site]]) -> str:
+    """A stretch of the text with these sites, outer ones before those inside them."""
+    parts, at = [], start
+    while numbered:
+        (number, site), *rest = numbered
+        inside = [(of, inner) for of, inner in rest if inner.start < site.end]
+        numbered = rest[len(inside) :]
+        own = _rendered(text, site.start, site.end, inside)
+        parts += [text[at : site.start], site.form.format(number=number, text=own)]
+        at = site.end
+    return "".join((*parts, text[at:end]))
 
 
 def _sites(text: str) -> Iterator[tuple[int, int, str, str]]:
@@ -199,6 +247,12 @@ class _Places:
     def is_constant(self, at: int) -> bool:
         """Inside a constexpr function."""
         return any(constant and start <= at < end for start, end, _, constant in self.functions)
+
+    def is_changeable(self, at: int, without: set[str]) -> bool:
+        """Neither in a constant expression nor in one of these functions."""
+        if "prefetch(" in self.line_of(at):
+            return False  # changes no result
+        return not (self.is_constant(at) or self.function(at) in without or CONSTANT.search(self.line_of(at)))
 
     def line_of(self, at: int) -> str:
         """The whole line around a position."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
@@ -13,11 +15,13 @@ from kernels.common import nvrtc
 from tests.cases.all import CASES
 from tests.emulator.build import flatten, source_of
 from tests.emulator.kinds import MUTANTS
-from tests.emulator.mutants import FLOOR, STEMS, Tally, run_mutants, score, tally
+from tests.emulator.mutants import FLOOR, ON_GPU, STEMS, Tally, run_mutants, score, tally
 from tests.emulator.mutate import mutate, without_comments
+from tests.emulator.operators import KINDS
 from tests.emulator.recording import Due, Kind
 from tests.emulator.records import Unit
-from tests.emulator.survivors import EQUIVALENT, FASTER
+from tests.emulator.sandbox import contained, limit_time
+from tests.emulator.survivors import EQUIVALENT, FASTER, MISSED
 
 SOURCE = """#line 1 "tiny.cu"
 template <int N> __global__ void kernel(const int* x, int* out, i64 n, int count) {
@@ -50,8 +54,51 @@ def test_what_is_mutated() -> None:
     assert "k <= (n - 1) + host_mutant(8);" in text and text.count("\n") == SOURCE.count("\n")
 
 
+OPERATORS = """#line 1 "tiny.cu"
+__device__ int kernel(const float* x, float* out, u64 n, u64 carry) {
+    u64 sum = 0, low = n - 1 + carry;
+    for (int k = 2; k < 9; k += 4) sum += u64(x[k] != x[k]);
+    low |= n != 0;
+    if (low == n) out[3 * n] = one_nan(x[2]);
+    flush(out);
+    return __float2int_rn(x[0]) & SIGN;
+}
+"""
+
+
+def test_operators_that_are_mutated() -> None:
+    """Each changes once, in the smallest expression around it, and all that are inside another are still there."""
+    text, mutants = mutate(OPERATORS, set(), 9)
+    found = {(mutant.line, mutant.kind, mutant.text) for mutant in mutants if mutant.kind in KINDS}
+    assert found == {
+        (2, "sign", "n + 1 + carry"), (2, "sign", "n - 1 - carry"), (2, "off-by-one", "n + carry"),
+        (2, "sticky", "n - 1"), (3, "off-by-one", "begins at 2 + 1"), (3, "off-by-one", "ends at 9 - 1"),
+        (3, "stride", "steps of 2 * (4)"), (3, "sign", "sum -= u64(x[k] != x[k])"),
+        (3, "width", "half the width: sum += u64(x[k] != x[k])"), (3, "comparator", "x[k] == x[k]"),
+        (4, "sticky", "without low |= n != 0"), (4, "comparator", "n == 0"), (5, "comparator", "low != n"),
+        (5, "stride", "3 * (n + 1)"), (5, "zero", "(x[2])"), (5, "flush", "without out[3 * n] = one_nan(x[2])"),
+        (6, "flush", "without flush(out)"), (7, "rounding", "host_other___float2int_rn(x[0]) & SIGN"),
+        (7, "sticky", "__float2int_rn(x[0]) | SIGN"), (7, "zero", "__float2int_rn(x[0]) & 0 & SIGN"),
+    }  # fmt: skip
+    number = next(mutant.number for mutant in mutants if mutant.text == "n == 0")
+    assert f"low |= (host_mutant({number}) ? (n == 0) : (n != 0))" in text
+    assert text.count("\n") == OPERATORS.count("\n")
+
+
+def test_what_crashes_or_does_not_end_is_caught() -> None:
+    def endless() -> None:
+        limit_time(0.1)
+        while True:
+            pass
+
+    assert contained(lambda: None) is None and contained(lambda: "wrong") == "wrong"
+    assert contained(endless) == "ended by SIGPROF"
+    assert contained(lambda: os.kill(os.getpid(), signal.SIGSEGV)) == "ended by SIGSEGV"
+    assert contained(lambda: os._exit(1)) == "ended by a sanitizer"
+
+
 def test_every_barrier_and_every_atomic_has_a_mutant() -> None:
-    for stem in STEMS:
+    for stem in ON_GPU:
         broken = {case.variant for case in CASES if case.stem == stem and case.broken}
         _, mutants = mutate(flatten(source_of(stem)), set())
         text = without_comments(flatten(source_of(stem)))
@@ -72,7 +119,7 @@ def tallies() -> dict[str, Tally]:
 )
 def test_every_mutant_is_caught_or_explained(stem: str, host: Any, tallies: dict[str, Tally], due: Due) -> None:
     outcomes = run_mutants(stem)
-    assert outcomes, f"kernels/{stem}.cu: expected cases in tests/cases/all.py, found none"
+    assert outcomes, f"kernels/{stem}: expected cases in tests/cases/all.py, found none"
     tallies[stem] = tally(outcomes)
     assert [str(outcome.mutant) for outcome in outcomes if outcome.caught is None and not outcome.reason] == []
     due.outcomes[stem, "all"] = asdict(tallies[stem])
@@ -84,21 +131,20 @@ def test_score(
     matching: Callable[[Kind], dict[Unit, Any]],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Share of caught mutants, without those that only choose the faster of two paths. Explained survivors count as not
-    caught, and every explanation belongs to a survivor."""
+    """Share of caught mutants, of those that change a result; and every explanation belongs to a survivor."""
     every = {stem: Tally(**outcome) for (stem, _), outcome in matching(MUTANTS).items()} | tallies
     if set(every) != set(STEMS):
         pytest.skip("needs the mutants of all sources")
     mutants, caught = (sum(getattr(one, name) for one in every.values()) for name in ("mutants", "caught"))
     with capsys.disabled():
-        print(f"\n{caught} of {mutants} mutants caught: {score(every.values()):.1%}")
+        print(f"\n{caught} of {mutants} mutants caught; of those that change a result {score(every.values()):.1%}")
     assert score(every.values()) >= FLOOR
-    assert {tuple(site) for one in every.values() for site in one.survivors} == set(EQUIVALENT | FASTER)
+    assert {tuple(site) for one in every.values() for site in one.survivors} == set(EQUIVALENT | FASTER | MISSED)
 
 
 def test_mutants_leave_the_kernels_as_they_are(host: Any) -> None:
-    outcomes = run_mutants("study/roofline")
+    outcomes = run_mutants("transpose/strided_copy")
     assert outcomes and all(outcome.caught for outcome in outcomes)
-    case = next(case for case in CASES if case.stem == "study/roofline")
+    case = next(case for case in CASES if case.stem == "transpose/strided_copy")
     case.check(host)
-    assert (nvrtc.KERNELS / "study/roofline.cu").read_text().count("host_mutant") == 0
+    assert (nvrtc.KERNELS / "transpose/strided_copy.cu").read_text().count("host_mutant") == 0

@@ -28,13 +28,14 @@ from tests.cases.matmul import (
     same_bits,
     strange,
 )
+from tests.cases.matmul_rare import rare_cases
 from tests.cases.sizes import ON_GPU, first_of_each
 from workflows.matmul import MATMUL, MatmulOptions
 from workflows.regions import Bounds, Spec
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("case", first_of_each(residue_cases()), ids=str)
+@pytest.mark.parametrize("case", first_of_each([*residue_cases(), *rare_cases()]), ids=str)
 def test_case(cp: Any, case: Any) -> None:
     case.check(cp)
 
