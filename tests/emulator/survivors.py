@@ -211,6 +211,7 @@ MISSED: Mapping[tuple[str, str, str], str] = MappingProxyType({
         "takes an element that what lies behind the magnitudes makes certain",
     ("reduce/exponent_bins.cuh", "take", "half the width: upper += Kind::SIGNED ? i64(value) >> 32 : i64(value >> 32)"):
         "takes hundreds of tiles of one exponent",
+    ("reduce/cpu_partial.hpp", "first_equal", "n"): "reads the sample behind the last, which no result shows",
 })  # fmt: skip
 # Header functions of which a source executes only some paths: the mutants are counted with the other sources.
 ELSEWHERE = {
