@@ -109,6 +109,12 @@ EQUIVALENT: Mapping[tuple[str, str, str], str] = MappingProxyType({
     ("matmul/small_k.cu", "multiply_small_k", "round + 1"): "there are two slots: it is the same one",
     ("matmul/small_k.cu", "multiply_small_k", "without __syncthreads()"):
         "what tensor cores read is not watched on a host",
+    ("matmul/dot_products.cuh", "some", "step + STEP <= start || step > end"):
+        "one more step, behind the end of every span",
+    ("matmul/numbers.cuh", "reduced", "host_other_fma(float(sum), inverse, MAGIC)"):
+        "where it is half way either quotient leaves a rest that is right",
+    ("matmul/residues.cuh", "residue", "host_other_fma(quotient, -float(MODULI[i]),"):
+        "a product of two small integers is exact",
 })  # fmt: skip
 # The same for conditions that only choose the faster of two paths to one result, or one lane among lanes that would all
 # write the same. They are no bounds checks, so the score leaves them out.
@@ -195,6 +201,7 @@ FASTER: Mapping[tuple[str, str, str], str] = MappingProxyType({
     ("matmul/small_k.cu", "multiply_small_k", "S::AHEAD && round <= rounds"):
         "columns are loaded once more, for nothing",
     ("matmul/small_k.cuh", "finish", "E || (row < of.rows && first - column < of.columns)"): "more is uncertain",
+    ("matmul/gpu.cu", "dot_products", "uncertain.count > MANY"): "both ways give the same bits",
 })  # fmt: skip
 # Those that change results which no case is large enough to show.
 MISSED: Mapping[tuple[str, str, str], str] = MappingProxyType({
@@ -211,6 +218,8 @@ MISSED: Mapping[tuple[str, str, str], str] = MappingProxyType({
         "takes an element that what lies behind the magnitudes makes certain",
     ("reduce/exponent_bins.cuh", "take", "half the width: upper += Kind::SIGNED ? i64(value) >> 32 : i64(value >> 32)"):
         "takes hundreds of tiles of one exponent",
+    ("reduce/cpu_partial.hpp", "first_equal", "n"): "reads the sample behind the last, which no result shows",
+    ("matmul/gpu.cu", "largest_in_columns", "false"): "takes infinities in B and none in A",
 })  # fmt: skip
 # Header functions of which a source executes only some paths: the mutants are counted with the other sources.
 ELSEWHERE = {
