@@ -13,7 +13,7 @@ from unittest.mock import patch
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.matmul import check_floats
+from kernels.matmul import check_elements, check_floats
 from kernels.matmul.check_floats import FloatCheck
 from kernels.matmul.cpu_narrow import product_on_cpu
 from kernels.matmul.formats import FORMATS, multiplied
@@ -97,7 +97,8 @@ def _found(a: Array, b: Array, product: Array, seed: int) -> tuple[FloatCheck, s
 
     random = np.random.default_rng(seed)
     check = FloatCheck(slabs, product, FORMATS[product.dtype.name], random, product.size * len(b))
-    with patch.multiple(check_floats, wrong_elements=examined, EXAMINED=2**60, EXAMINED_PRODUCTS=2**60, BUDGET=2**60):
+    all_of_them = {"wrong_elements": examined, "EXAMINED": 2**60, "EXAMINED_PRODUCTS": 2**60}
+    with patch.multiple(check_elements, **all_of_them), patch.object(check_floats, "BUDGET", 2**60):
         assert bool(check.wrong()) == bool(rows)
     return check, rows
 

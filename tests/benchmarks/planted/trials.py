@@ -247,7 +247,7 @@ class Trials:
             inside = tuple(slice(*ends) for ends in region)
             part, other = wrong[inside].astype(wide), expected[inside].astype(wide)
             with np.errstate(all="ignore"):
-                size = np.sqrt(np.square(part).mean(-1, keepdims=True))
+                size = np.sqrt(np.square(np.where(np.isfinite(part), part, 0)).mean(-1, keepdims=True))
                 covered[inside] = (part == other) | (np.isnan(part) & np.isnan(other))
                 covered[inside] |= np.abs(part - other) <= admitted * size
         worst = f"{int((~covered).sum())} elements are off by more than the verdict admits"

@@ -1,0 +1,257 @@
+"""Checks elements of a product of floats one by one: against the exact product, the definition, or a wider bound."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kernels.common.tiles import on_tiles
+from kernels.matmul.check_lines import (
+    INNER,
+    UNDERFLOW,
+    UPWARDS,
+    Array,
+    Batch,
+    Lines,
+    add_product,
+    directions,
+    gamma_of,
+    row_tiles,
+    scaled_back,
+    sizes_of,
+    squares_of,
+)
+from kernels.matmul.formats import Format
+from kernels.matmul.reference import Slabs, wrong_elements
+
+# What the check's own rounding may amount to, beside the elements of a row, before it is bounded more closely.
+LOOSE = {"float16": 2.0**-7, "float32": 2.0**-12, "float64": 2.0**-32}
+HELD = 2**24  # elements that are examined at a time
+EXAMINED, EXAMINED_PRODUCTS = 64, 2**18  # elements recomputed in exact integers; their multiplications, at most
+
+
+class ElementCheck:
+    """Checks elements of a stack of products C of factors A and B one by one.
+
+    Parameters
+    ----------
+    slabs
+        Reads the factors, in the dtype of the product, part by part.
+    product : float16, float32 or float64 array, shape (..., M, N)
+    format
+
+    Attributes
+    ----------
+    undetected
+        Errors up to this were not looked for: in units of the root mean square of the finite elements of a row.
+    """
+
+    def __init__(self, slabs: Slabs, product: Array, format: Format) -> None:
+        self.slabs, self.format, self.product = slabs, format, product
+        self.rows, self.columns = Lines(-1, format.kept), Lines(-2, format.kept)
+        self.inner = self.chunks = 0
+        for a, b in slabs():
+            self.inner += a.shape[-1]
+            self.chunks += -(-a.shape[-1] // INNER)
+            self.rows.measure(a)
+            self.columns.measure(b)
+        overflowed = ~np.isfinite(product)
+        if overflowed.any():
+            overflowed &= ~(self.rows.nonfinite | self.columns.nonfinite)
+        self.overflowed_rows = overflowed.any(-1, keepdims=True) & ~self.rows.nonfinite
+        self.undetected = 0.0
+
+    def wrong_singly(self) -> list[str]:
+        """Errors, element by element, some rows at a time."""
+        rows = self.product.shape[-2]
+        step = max(1, HELD * rows // max(1, self.product.size))
+        lines: list[str] = []
+        for start in range(0, rows, step):
+            lines += self.wrong_block(None, slice(start, min(start + step, rows)), slice(None))
+        return lines
+
+    def wrong_block(self, batch: Batch, rows: Any, columns: Any) -> list[str]:
+        """Errors in some rows and columns, element by element."""
+        dtype: Any = np.float64
+        if self.format.dtype == "float16":  # its numbers are exact in float32, for which BLAS takes half the time
+            dtype = np.float32
+        shape = self.columns.some(self.rows.some(self.product, batch, rows), None, columns).shape
+        product, norms = np.zeros(shape, dtype), [np.zeros(1), np.zeros(1)]
+        parts = row_tiles(shape[:-2], shape[-2])
+        for a, b in self.slabs():
+            a = self.rows.rounded(a, batch, rows).astype(dtype, copy=False)
+            b = self.columns.rounded(b, batch, columns).astype(dtype, copy=False)
+            norms = [norms[0] + squares_of(a, -1), norms[1] + squares_of(b, -2)]
+
+            def add(part: slice, a: Array = a, b: Array = b) -> None:
+                add_product(product[..., part, :], a[..., part, :], b)
+
+            on_tiles(add, parts)
+        of_rows, of_columns = map(np.sqrt, norms)
+        places = np.arange(self.product.shape[-2])[rows]
+
+        def examine(part: slice, close: bool = False) -> tuple[Array, Array, Array]:
+            lines = batch, places[part], columns
+            return self._compare_tile(product[..., part, :], of_rows[..., part, :] * of_columns, lines, close)
+
+        lines = []
+        for part, (bound, sizes, wrong) in zip(parts, on_tiles(examine, parts), strict=True):
+            if wrong.any():
+                with np.errstate(all="ignore"):
+                    bound, sizes, wrong = examine(part, close=True)
+            if wrong.any():
+                which = self._places(wrong, batch, places[part], columns)
+                few = which[: max(1, min(EXAMINED, EXAMINED_PRODUCTS // max(1, self.inner)))]
+                lines += (found := wrong_elements(self.slabs, self.product, few, self.format))
+                if not found and len(which) > len(few):
+                    lines += self._wrong_conventionally(batch, places[part], columns)
+                bound = np.where(wrong, 0, bound)  # those are right to the last bit, or noted already
+            self._note(bound, sizes)
+        return lines
+
+    def _compare_tile(
+        self, product: Array, norms: Array, lines: tuple[Batch, Any, Any], close: bool
+    ) -> tuple[Array, Array, Array]:
+        """Compare a tile with its exact product but for the check's own rounding.
+
+        Parameters
+        ----------
+        product
+        norms
+            Products of the norms of its rows and columns.
+        lines
+            Which tile.
+        close
+            Bound the check's own rounding by the magnitudes of all terms, where norms are of no use; otherwise all
+            elements of such rows count as wrong.
+
+        Returns
+        -------
+        bound
+        sizes
+            Root mean squares of rows.
+        wrong
+            Elements that are off by more than a rounding: wrong or uncertain.
+        """
+        got = self._scaled_product(*lines)
+        sizes = sizes_of(got, self.columns.some(self.columns.scales, lines[0], lines[2]))
+        gamma = gamma_of(INNER + self.chunks + 1, 2.0**-53 if product.dtype == np.float64 else 2.0**-24)
+        own = gamma * norms
+        loose = self._is_loose(own, sizes)
+        if close and loose.any():
+            own = np.where(loose[..., None], gamma * self._magnitudes(*lines), own)
+        own += np.ldexp(np.ldexp(1.0, self.format.least - 1 - self.rows.some(self.rows.scales, *lines[:2])),
+                        -self.columns.some(self.columns.scales, lines[0], lines[2]))  # fmt: skip
+        own += UNDERFLOW * (self.inner + 1)
+        off = np.abs(product - got)
+        bound = np.abs(got, out=got)
+        bound *= 2.0**-self.format.precision
+        bound += own
+        bound *= UPWARDS
+        right = off <= bound
+        if not close:
+            right &= ~loose[..., None]
+        return bound, sizes, ~(right | self._elsewhere(*lines))
+
+    def _magnitudes(self, batch: Batch, rows: Any, columns: Any) -> Array:
+        """Sums of the magnitudes of all products, of rounded numbers."""
+        total: Any = 0.0
+        for a, b in self.slabs():
+            total = total + np.abs(self.rows.rounded(a, batch, rows)) @ np.abs(self.columns.rounded(b, batch, columns))
+        return np.asarray(total)
+
+    def _places(self, off: Array, batch: Batch, rows: Any, columns: Any) -> list[tuple[int, ...]]:
+        """Places in C of some elements of a block."""
+        of_rows, of_columns = (np.arange(length)[which] for length, which in
+                               zip(self.product.shape[-2:], (rows, columns), strict=True))  # fmt: skip
+        return [
+            (*(batch or of_stack), int(of_rows[i]), int(of_columns[j])) for *of_stack, i, j in np.argwhere(off).tolist()
+        ]
+
+    def wrong_elsewhere(self) -> list[str]:
+        """Errors in rows and columns with infinities or NaN, and in rows with overflows."""
+        shape = self.product.shape
+        rows = np.broadcast_to(self.rows.nonfinite | self.overflowed_rows, (*shape[:-1], 1))[..., 0]
+        columns = np.broadcast_to(self.columns.nonfinite, (*shape[:-2], 1, shape[-1]))[..., 0, :]
+        lines: list[str] = []
+        for batch in np.argwhere(rows.any(-1) | columns.any(-1)).tolist():
+            for parts in ((np.flatnonzero(rows[*batch]), slice(None)), (slice(None), np.flatnonzero(columns[*batch]))):
+                lines += self._wrong_conventionally(tuple(batch), *parts)
+        return lines
+
+    def _wrong_conventionally(self, batch: Batch, rows: Any, columns: Any) -> list[str]:
+        """Errors beyond the bound of a conventional dot product; infinities and NaN are compared by their kind."""
+        got = self.columns.some(self.rows.some(self.product, batch, rows), None, columns).astype(np.float64)
+        if not got.size:
+            return []
+        product, magnitudes = np.zeros(got.shape), np.zeros(got.shape)
+        terms = np.zeros((3, *got.shape))
+        for blocks in self.slabs():
+            lines = (self.rows, batch, rows), (self.columns, batch, columns)
+            terms += directions(*(of.some(block, *which) for block, (of, *which) in zip(blocks, lines, strict=True)))
+            a, b = (of.scaled(block, *which) for block, (of, *which) in zip(blocks, lines, strict=True))
+            product, magnitudes = product + a @ b, magnitudes + np.abs(a) @ np.abs(b)
+        scales = self.rows.some(self.rows.scales, batch, rows) + self.columns.some(self.columns.scales, batch, columns)
+        bound = (self._conventional + gamma_of(self.inner + self.chunks)) * magnitudes
+        bound += np.ldexp(self._halves, self.format.least - 1 - scales) + UNDERFLOW * (self.inner + 1)
+        bound *= UPWARDS
+        largest = np.ldexp(1 - 2.0 ** -(self.format.precision + 1), self.format.top - scales)
+        right = np.abs(scaled_back(got, scales) - product) <= bound
+        right |= np.isinf(got) & (np.sign(got) * product + bound >= largest)
+        plus, minus, undefined = np.asarray(terms > 0)
+        undefined |= plus & minus
+        right = np.where(undefined, np.isnan(got), right)
+        right = np.where(~undefined & plus, got == np.inf, right)
+        right = np.where(~undefined & minus, got == -np.inf, right)
+        finite = np.isfinite(got) & ~(plus | minus | undefined)
+        sizes = sizes_of(scaled_back(got, scales), self.columns.some(self.columns.scales, batch, columns))
+        self._note(np.where(finite, bound, 0), sizes)
+        return [
+            f"element {list(place)} of the region: got {self.product[place]}, which is not the sum of its products"
+            for place in self._places(~right, batch, rows, columns)[:3]
+        ]
+
+    def _is_loose(self, bound: Array, sizes: Array) -> Array:
+        """Rows, shape (..., M), of a bound that is too large beside their elements to be of use."""
+        with_zeros = bound.max(-1, initial=0) > LOOSE[self.format.dtype] * sizes[..., 0]
+        loose: Array = with_zeros & (bound.max(-1, initial=0) > 0)
+        return loose
+
+    @property
+    def own_gamma(self) -> float:
+        """Of a sum of products in float64, as `_add_product` computes it."""
+        return gamma_of(INNER + self.chunks + 1)
+
+    @property
+    def _conventional(self) -> float:
+        """Error of an uncertain element, as a share of the sum of the magnitudes of its terms."""
+        return gamma_of(self.format.gamma_terms(self.inner), 2.0**-self.format.precision)
+
+    @property
+    def _halves(self) -> float:
+        """Halves of the least number that it may be off by besides; only products of float64 underflow."""
+        return float(max(1, self.inner)) if self.format.precision == 53 else 1.0
+
+    def _scaled_product(self, batch: Batch, rows: Any, columns: Any) -> Array:
+        """Some rows and columns of C, scaled, with zeros for those that are compared elsewhere."""
+        product = self.columns.some(self.rows.some(self.product, batch, rows), None, columns)
+        scales = self.rows.some(self.rows.scales, batch, rows), self.columns.some(self.columns.scales, batch, columns)
+        if self.format.precision < 53:  # neither step overflows or underflows
+            scaled = np.multiply(product, np.ldexp(1.0, -scales[0]), dtype=np.float64)
+            scaled *= np.ldexp(1.0, -scales[1])
+        else:
+            scaled = scaled_back(product, scales[0] + scales[1])
+        elsewhere = self._elsewhere(batch, rows, columns)
+        return np.where(elsewhere, 0, scaled) if elsewhere.any() else scaled
+
+    def _elsewhere(self, batch: Batch, rows: Any, columns: Any) -> Array:
+        of_rows = (self.rows.some(lines, batch, rows) for lines in (self.rows.nonfinite, self.overflowed_rows))
+        elsewhere: Array = np.logical_or(*of_rows) | self.columns.some(self.columns.nonfinite, batch, columns)
+        return elsewhere
+
+    def _note(self, bound: Array, sizes: Array) -> None:
+        """Note errors that pass: twice a bound, shape (..., rows, n), where all else may be off by as much."""
+        errors = 2 * bound.max(-1, keepdims=True, initial=0)
+        shares = np.divide(errors, sizes, out=np.zeros_like(errors), where=np.isfinite(sizes) & (sizes > 0))
+        self.undetected = max(self.undetected, float(shares.max(initial=0)))
