@@ -67,7 +67,7 @@ def _pieces(values: Array) -> Iterator[tuple[int, Array]]:
     if values.itemsize == 1:
         yield 0, values.astype(np.float64)
         return
-    digits = np.ascontiguousarray(values).view(np.uint16).reshape(*values.shape, -1)
+    digits = np.ascontiguousarray(values).view(np.uint16).reshape(*values.shape, values.itemsize // 2)
     for place in range(digits.shape[-1]):
         digit = digits[..., place]
         if place == digits.shape[-1] - 1 and values.dtype.kind == "i":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import subprocess
 from functools import cache, partial
 from pathlib import Path
@@ -110,9 +111,9 @@ def _cxx_inputs() -> dict[str, str]:
     """By check: the modules that it imports, and all C++ in their folders."""
     from tests.cases import cpp
 
-    own = python_code(Path(cpp.__file__).read_text("utf-8"))
     inputs = {}
     for name, check in cpp.CHECKS.items():
+        own = [python_code(Path(file).read_text("utf-8")) for file in sorted({cpp.__file__, inspect.getfile(check)})]
         python = python_texts([*imported_by(check), "kernels.common.cxx"])
         folders = {path.parent for module, _ in python if (path := path_of(module)) and not module.startswith("tests.")}
         texts = sorted(path for folder in folders for path in folder.glob("*.[ch]pp"))

@@ -278,9 +278,8 @@ def test_neither_integer_arithmetic_nor_numpy_decides_alone(monkeypatch: pytest.
         return results
 
     monkeypatch.setattr(map_job, "numpy_results", off)
-    assert checked(a, a) == tuple(
-        f"element {divmod(at, 30)}: the check expects {2.0 * at}, NumPy {2.0 * at + 1}" for at in (37, 337)
-    )
+    text = "element {}: the check expects {}, NumPy {}"
+    assert checked(a, a) == tuple(text.format(divmod(at, 30), 2.0 * at, 2.0 * at + 1) for at in (37, 337))
 
 
 def test_a_sample_of_a_large_piece_is_checked_by_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
