@@ -157,17 +157,17 @@ def odd_products() -> str:
 
 def product_errors() -> str:
     """Which errors in products are caught."""
-    return error_tables.found(read("product_errors_16cores.json")["rows"])
+    return error_tables.found(read(f"product_errors_{CORES}.json")["rows"])
 
 
 def product_curve() -> str:
     """The same by the size of the error."""
-    return error_tables.curve(read("product_errors_16cores.json")["rows"])
+    return error_tables.curve(read(f"product_errors_{CORES}.json")["rows"])
 
 
 def hard_product_errors() -> str:
     """What may pass in hard products."""
-    return error_tables.hard(read("product_errors_16cores.json")["hard"])
+    return error_tables.hard(read(f"product_errors_{CORES}.json")["hard"])
 
 
 def planted() -> str:
