@@ -30,6 +30,8 @@ def transpose_cases() -> Iterator[Case]:
             ("int16", (40, 31), {}),
             ("int32", (64, 64), {}),
         ]
+        if name == "past_the_end":
+            chosen.pop()  # of whole tiles nothing is past the end
         if name == "production":
             chosen = [("uint8", (144, 32), {}), ("uint8", (289, 67), {}), ("int16", (16, 130), {}),
                       ("int16", (145, 33), {}), ("float32", (72, 68), {}), ("float32", (83, 61), {}),

@@ -38,13 +38,14 @@ EQUIVALENT: Mapping[tuple[str, str, str], str] = MappingProxyType({
     ("histogram/counters.cuh", "total", "half the width: sum += words[place(counter) * COPIES + (threadIdx.x + k) % C"):
         "a block has fewer than 2^32 samples",
     ("histogram/cpu.cpp", "count", "n"): "one more piece, without samples",
-    ("histogram/cpu.cpp", "count_nan", "half the width: found += samples[i] != samples[i]"): "a piece has 1024 samples",
+    ("histogram/cpu.cpp", "count_nan", "half the width: nan += samples[i] != samples[i]"): "a piece has 1024 samples",
     ("histogram/cpu.cpp", "holds", "last"): "beyond the last threshold either of two slots will do",
     ("histogram/cpu.cpp", "map_holds", "line(high) + 1 < slot"): "the line rises: the first sample is as far below",
     ("histogram/cpu.cpp", "map_holds", "line(low) > slot"): "the line rises: the last sample is as far above",
     ("histogram/cpu.cpp", "operator()", "place <= top ? place : top"): "of equal numbers either will do",
     ("histogram/cpu.cpp", "operator()", "place >= 0 ? place : 0"): "at zero both are the same",
     ("histogram/cpu.cpp", "shifted", "half the width: below += less"): "a call has fewer than 2^32 samples",
+    ("histogram/cpu.cpp", "shifted", "half the width: less += part[i] < least"): "a piece has 1024 samples",
     ("histogram/cpu.cpp", "shifted", "overflow - 2 <= most ? static_cast<U>(overfl"): "of equal numbers either will do",
     ("map/gpu.cu", "elementwise", "i64(gridDim.x) * (THREADS + 1)"):
         "there are as many threads as single elements: no thread takes two",
@@ -171,8 +172,6 @@ FASTER: Mapping[tuple[str, str, str], str] = MappingProxyType({
         "fewer tiles count as narrow",
     ("reduce/float_sum.cuh", "within", "IAS) << F::SHIFT && smallest > (lowest > 1 ? u32(lowest) <<"):
         "windows are opened more often than they have to be",
-    ("reduce/last_block.cuh", "look_up", "found.at > 0 && found.at < walk.tiles"):
-        "the last tile is looked through one by one",
     ("stencil/cpu.cpp", "block", "!(-800 < top && top <= 900)"):
         "one exponent more, at which no power over- or underflows either",
     ("stencil/cpu.cpp", "block", "!(-800 <= top && top < 900)"):
