@@ -24,7 +24,7 @@ from workflows.array_job import Checked
 from workflows.matmul import MATMUL, MatmulOptions
 from workflows.regions import Bounds, Spec
 
-TRIALS = 250
+TRIALS = 60
 HIDDEN_TRIALS = 1000  # of a rate
 
 

@@ -245,8 +245,8 @@ class Trials:
         wide, covered = np.longdouble, np.zeros(wrong.shape, np.bool_)
         for region, admitted in INJECTOR.admitted.items():
             inside = tuple(slice(*ends) for ends in region)
-            part, other = wrong[inside].astype(wide), expected[inside].astype(wide)
             with np.errstate(all="ignore"):
+                part, other = wrong[inside].astype(wide), expected[inside].astype(wide)
                 size = np.sqrt(np.square(np.where(np.isfinite(part), part, 0)).mean(-1, keepdims=True))
                 covered[inside] = (part == other) | (np.isnan(part) & np.isnan(other))
                 covered[inside] |= np.abs(part - other) <= admitted * size

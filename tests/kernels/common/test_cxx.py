@@ -162,7 +162,10 @@ def test_compiler_that_does_not_end_is_ended(sources: Path, monkeypatch: pytest.
     assert answer(sources) is None
     assert time.monotonic() - began < 20
     child = int((sources / "child").read_text())
-    assert not psutil.pid_exists(child) or psutil.Process(child).status() == psutil.STATUS_ZOMBIE
+    deadline = time.monotonic() + 20  # a busy machine takes a while to end what was killed
+    while psutil.pid_exists(child) and psutil.Process(child).status() != psutil.STATUS_ZOMBIE:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
     assert kept(sources) == []
 
 
