@@ -35,7 +35,7 @@ from typing import Any
 from tests.emulator.inputs import digest
 
 FOLDER = Path(__file__).with_name("recorded")
-SHARE = 0.03  # share of the matching units of a kind that a run repeats, rounded up
+SHARE = 0.02  # share of the matching units of a kind that a run repeats, rounded up
 
 Unit = tuple[str, str]  # source and name
 
