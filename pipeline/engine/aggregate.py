@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from pipeline.engine.aggregate_check import check_total
 from pipeline.engine.aggregate_parts import WAITING_BYTES, Part, Parts
 from pipeline.engine.aggregate_plan import Job, Pass
-from pipeline.engine.aggregate_task import ChunkResult, compute_chunks, recompute_chunks, warm_up
+from pipeline.engine.aggregate_task import ChunkResult, compute_chunks, recompute_parts, warm_up
 from pipeline.engine.aggregate_totals import Totals
 from pipeline.engine.inputs import check_passes, cluster_bytes
 from pipeline.engine.outcome import Outcome
@@ -32,11 +33,14 @@ CHUNK_BYTES = {"cpu": (2**24, 2**31), "gpu": (2**24, 2**32)}
 # four for each thread.
 UNKNOWN_CHUNK_BYTES = 2**23
 
-# With `--verify auto` chunks are checked in parts: up to so many, of a multiple of these bytes, since each takes calls
-# of its own, and so much larger than their partials, which travel to the client.
+# Chunks are checked in parts: up to so many, of a multiple of these bytes, since each takes calls of its own, and so much
+# larger than their partials, which travel to the client.
 PARTS = 16
 PART_BYTES = {"cpu": 2**23, "gpu": 2**26}
 PART_OF_PARTIAL = 64
+
+# Bytes per task of a check that is always done: a share of a chunk, so that all threads check while one GPU computes.
+CHECK_BYTES = 2**26
 
 # If there are many chunks, a task takes several: no more than a dying worker may lose, and only if each thread or GPU
 # gets enough tasks for all to end at about the same time.
@@ -106,7 +110,7 @@ def run_all(jobs: Sequence[Job], source: Source, settings: Settings = Settings()
 def _plan(loop: Run, pass_: Pass, source: Source) -> Plan:
     """Chunks, and parts of them that are large in comparison with their partials."""
     chunk_bytes = loop.settings.chunk_bytes or _chunk_bytes(source, loop)
-    if loop.mode != "auto":
+    if loop.mode not in ("auto", "full"):
         return plan(source, chunk_bytes, loop.mode, loop.seed)
     unit = PART_BYTES[pass_.device]
     number = -(-max(chunk_bytes // PARTS, PART_OF_PARTIAL * _partial_bytes(pass_, source)) // unit)
@@ -116,6 +120,18 @@ def _plan(loop: Run, pass_: Pass, source: Source) -> Plan:
 def _partial_bytes(pass_: Pass, source: Source) -> int:
     """Bytes of the partials of all jobs."""
     return sum(job.partial_bytes(source.dtype.newbyteorder("=")) for job in pass_.jobs)
+
+
+def _of_about(nbytes: int, parts: Sequence[Chunk]) -> Iterator[list[Chunk]]:
+    """Groups of consecutive parts with so many bytes or, the last one, fewer."""
+    group: list[Chunk] = []
+    for part in parts:
+        group.append(part)
+        if sum(part.nbytes for part in group) >= nbytes:
+            yield group
+            group = []
+    if group:
+        yield group
 
 
 def _chunk_bytes(source: Source, loop: Run) -> int:
@@ -148,21 +164,25 @@ def _one_pass(loop: Run, pass_: Pass, source: Source, chunks: Plan) -> tuple[_Co
     )  # fmt: skip
 
     def check(items: Sequence[Chunk], computed: Any) -> list[Task]:  # does not wait for the computed partials
-        return [] if items[0].checked is None or later else [(recompute_chunks, pass_, items)]  # as for all
+        always = [chunk.part(region) for chunk in items for region in chunk.always]
+        return [] if later else [(recompute_parts, pass_, parts) for parts in _of_about(CHECK_BYTES, always)]
 
     def finish(items: Sequence[Chunk], computed: Sequence[ChunkResult], checks: Any) -> Iterator[Done]:
         nonlocal samples, number
-        for chunk, result, *references in zip(items, computed, *checks, strict=True):
+        recomputed = chain.from_iterable(checks)
+        for chunk, result in zip(items, computed, strict=True):
             of_chunk = totals.add(result.partials)
             if mismatch := check_total(pass_, chunk, of_chunk, result.worker, result.device):
                 raise mismatch.error
             samples, number = samples + chunk.samples, number + 1
+            references = []
             for region, of_part in zip(chunk.parts, result.partials, strict=True):
-                always = region == chunk.checked
+                always = region in chunk.always
                 if always or loop.mode == "auto":
                     part = Part(chunk.part(region), of_part, result.worker, result.device, always)
                     if always and not later:
-                        parts.compare(part, *references)
+                        references.append(next(recomputed))
+                        parts.compare(part, references[-1])
                     else:
                         parts.wait(part)
             yield chunk.index, chunk.nbytes, result, references

@@ -66,9 +66,10 @@ def compute_chunks(pass_: Pass, chunks: Sequence[Chunk]) -> tuple[ChunkResult, .
     return tuple(_each(compute_chunk, pass_, chunks))
 
 
-def recompute_chunks(pass_: Pass, chunks: Sequence[Chunk]) -> tuple[Reference, ...]:
-    """Task: `recompute_part` for ``checked`` of one chunk after another."""
-    return tuple(_each(recompute_part, pass_, [chunk.part(chunk.checked) for chunk in chunks if chunk.checked]))
+def recompute_parts(pass_: Pass, parts: Sequence[Chunk]) -> tuple[Reference, ...]:
+    """Task: `recompute_part` for one part after another; a random one compares checks with their references."""
+    compared = parts[np.random.default_rng([pass_.seed, parts[0].start]).integers(len(parts))]
+    return tuple(_each(lambda pass_, part: recompute_part(pass_, part, part is compared), pass_, parts))
 
 
 def recompute_some(pass_: Pass, parts: Sequence[Chunk], compared: bool) -> tuple[Reference, ...]:
@@ -195,12 +196,12 @@ class _Sums:
             region = self._chunk.parts[self._part]
             left = region.start + region.samples - self._start
             inside, block = block[:left], block[left:]
-            found = self._compute(inside, self._job.options)
+            of_block = self._compute(inside, self._job.options)
             if workflow.place:
-                found = workflow.place(found, self._chunk.start + self._start)
+                of_block = workflow.place(of_block, self._chunk.start + self._start)
             if self._start == region.start:
-                self.partials.append(found)
+                self.partials.append(of_block)
             else:
-                self.partials[-1] = workflow.combine(self.partials[-1], found)
+                self.partials[-1] = workflow.combine(self.partials[-1], of_block)
             self._start += len(inside)
             self._part += len(inside) == left

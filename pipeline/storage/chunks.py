@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -41,8 +41,8 @@ class Chunk:
     pieces
     dtype
         Dtype of the samples, with byte order.
-    checked
-        Samples that are checked in any case, if any: one of the parts.
+    always
+        Parts that are checked in any case.
     start
         Index of its first sample in the source.
     parts
@@ -52,7 +52,7 @@ class Chunk:
     index: int
     pieces: tuple[AnyPiece, ...]
     dtype: np.dtype[Any]
-    checked: Region | None = None
+    always: tuple[Region, ...] = ()
     start: int = 0
     parts: tuple[Region, ...] = ()
 
@@ -118,7 +118,7 @@ def plan(source: Source, chunk_bytes: int, verify: str, seed: int, part_bytes: i
     seed
         Seed of that choice.
     part_bytes
-        With ``"auto"`` the rest of a chunk is cut into parts of at most so many bytes.
+        Parts of a chunk have at most so many bytes, or one encoded block, which is decoded whole for each part.
     """
     if source.samples is None:
         return UnknownPlan(source, chunk_bytes, verify, seed, part_bytes)
@@ -140,9 +140,10 @@ def _cut(source: Source, chunk_bytes: int, verify: str, seed: int, part_bytes: i
     def close() -> Chunk:
         nonlocal pieces, filled, start, index
         samples = filled // itemsize
-        checked = _checked(samples, itemsize, verify, choice)
-        parts = _parts(samples, checked, max(part_bytes // itemsize, 1) if verify == "auto" else samples)
-        chunk = Chunk(index, tuple(pieces), source.dtype, checked, start, parts)
+        sampled = _sampled(samples, itemsize, verify, choice)
+        parts = _parts(pieces, itemsize, sampled, max(part_bytes // itemsize, 1))
+        always = {"full": parts, "off": ()}.get(verify, (sampled,))
+        chunk = Chunk(index, tuple(pieces), source.dtype, always, start, parts)
         pieces, filled, start, index = [], 0, start + samples, index + 1
         return chunk
 
@@ -167,17 +168,24 @@ def _cut(source: Source, chunk_bytes: int, verify: str, seed: int, part_bytes: i
         yield close()
 
 
-def _checked(samples: int, itemsize: int, verify: str, choice: random.Random) -> Region | None:
-    if verify == "off":
-        return None
-    if verify == "full":
-        return Region(0, samples)
+def _sampled(samples: int, itemsize: int, verify: str, choice: random.Random) -> Region:
+    """A random run; empty if everything is checked, or nothing."""
+    if verify not in SAMPLED_SHARE:
+        return Region(0, 0)
     length = min(samples, max(-(-samples // SAMPLED_SHARE[verify]), LEAST_BYTES[verify] // itemsize))
     return Region(choice.randrange(samples - length + 1), length)
 
 
-def _parts(samples: int, checked: Region | None, step: int) -> tuple[Region, ...]:
-    """The checked region, and the rest cut at multiples of `step`."""
-    start, stop = (checked.start, checked.start + checked.samples) if checked else (0, 0)
-    cuts = {at for at in range(0, samples, step) if not start < at < stop} | {start, stop, samples}
+def _parts(pieces: Sequence[AnyPiece], itemsize: int, sampled: Region, step: int) -> tuple[Region, ...]:
+    """The sampled region, and the rest cut into parts of at most `step` samples, but not within encoded blocks."""
+    samples = sum(piece.nbytes for piece in pieces) // itemsize
+    inside = range(sampled.start + 1, sampled.start + sampled.samples)
+    cuts = {0, sampled.start, sampled.start + sampled.samples, samples}
+    encoded = any(isinstance(piece, EncodedPiece) for piece in pieces)
+    ends = accumulate(piece.nbytes // itemsize for piece in pieces) if encoded else range(step, samples, step)
+    cut = 0
+    for end in ends:
+        if end - cut >= step and end not in inside:
+            cuts.add(end)
+            cut = end
     return tuple(Region(first, last - first) for first, last in pairwise(sorted(cuts)))

@@ -171,7 +171,8 @@ def test_verdict_claims_what_the_reference_recomputed(path: str, mode: str, chec
     )
     verdict = outcome.verdict
     assert (verdict.mode, verdict.samples, verdict.chunks) == (mode, 30011, 7)
-    assert verdict.checked == sum(RECOMPUTED) == checked
+    assert verdict.checked == checked
+    assert sum(RECOMPUTED) == checked + (mode == "full")  # a sample that tells the size of a partial
 
 
 @pytest.mark.usefixtures("shared")

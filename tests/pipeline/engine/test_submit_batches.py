@@ -90,7 +90,7 @@ def test_tasks_of_several_chunks_are_checked_chunk_by_chunk(
     path: str, submitted: Counter[str], verify: str, references: int, checked: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     outcome = counted(path, verify)
-    assert submitted == Counter(compute_chunks=7, recompute_chunks=references)
+    assert submitted == Counter(compute_chunks=7, recompute_parts=references)
     assert (outcome.verdict.chunks, outcome.verdict.checked) == (20, checked)
     assert outcome.result.counts.tolist() == [100] * 20
     monkeypatch.setattr(pipeline.engine.aggregate, "CHUNKS_OF_TASK", 1)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.storage.chunks import ALIGNMENT, LEAST_BYTES, SAMPLED_SHARE, Chunk, Region, plan
-from pipeline.storage.pieces import Piece
+from pipeline.storage.pieces import EncodedPiece, Piece
 from pipeline.storage.sources import DTYPES, Files, SourceFile
 
 MIB = 2**20
@@ -26,6 +28,13 @@ def source_of(dtype: str, *files: tuple[int, int]) -> Files:
         ),
         item,
     )
+
+
+def encoded(lengths: list[int]) -> Any:
+    """A source of encoded blocks with so many bytes of samples each."""
+    stored = Piece("/blocks", 0, 1, None, None)
+    blocks = [EncodedPiece(stored, np.frombuffer, length, 0, length) for length in lengths]
+    return SimpleNamespace(samples=sum(lengths), dtype=np.dtype("int8"), names=("/blocks",), pieces=lambda: iter(blocks))
 
 
 def bytes_of(pieces: tuple[Piece, ...]) -> list[tuple[str, int, int]]:
@@ -117,16 +126,16 @@ def test_border_before_the_first_page_of_a_file() -> None:
 def test_checked_regions(dtype: str, files: list[tuple[int, int]], chunk_bytes: int, seed: int) -> None:
     source = source_of(dtype, *files)
     chunk_bytes = max(chunk_bytes, source.nbytes // 500)
-    assert {chunk.checked for chunk in plan(source, chunk_bytes, "off", seed)} == {None}
+    assert {chunk.always for chunk in plan(source, chunk_bytes, "off", seed)} == {()}
     for chunk in plan(source, chunk_bytes, "full", seed):
-        assert chunk.checked == Region(0, chunk.samples)
+        assert chunk.always == (Region(0, chunk.samples),)
     for mode in ("sample", "auto"):
         sampled = plan(source, chunk_bytes, mode, seed)
         for chunk in sampled:
-            assert chunk.checked is not None
+            (checked,) = chunk.always
             length = max(chunk.samples / SAMPLED_SHARE[mode], LEAST_BYTES[mode] // source.dtype.itemsize)
-            assert min(length, chunk.samples) <= chunk.checked.samples < length + 1
-            assert 0 <= chunk.checked.start <= chunk.samples - chunk.checked.samples
+            assert min(length, chunk.samples) <= checked.samples < length + 1
+            assert 0 <= checked.start <= chunk.samples - checked.samples
         assert plan(source, chunk_bytes, mode, seed) == sampled
 
 
@@ -138,7 +147,7 @@ def test_checked_regions(dtype: str, files: list[tuple[int, int]], chunk_bytes: 
 def test_parts_cover_a_chunk_once(
     mode: str, dtype: str, files: list[tuple[int, int]], chunk_bytes: int, part_bytes: int, seed: int
 ) -> None:
-    """The checked region is one of them; with `auto` all others are short, otherwise there are as few as possible."""
+    """All but a sampled region are short, and no shorter than necessary; what is always checked are whole parts."""
     source = source_of(dtype, *files)
     chunk_bytes = max(chunk_bytes, source.nbytes // 50)
     part_bytes = max(part_bytes, chunk_bytes // 100)
@@ -146,21 +155,36 @@ def test_parts_cover_a_chunk_once(
         starts = [0, *np.cumsum([part.samples for part in chunk.parts]).tolist()]
         assert [part.start for part in chunk.parts] == starts[:-1] and starts[-1] == chunk.samples
         assert all(part.samples for part in chunk.parts)
-        assert chunk.checked is None or chunk.checked in chunk.parts
-        others = [part for part in chunk.parts if part != chunk.checked]
-        if mode == "auto":
-            assert all(part.samples <= max(part_bytes // source.dtype.itemsize, 1) for part in others)
-        else:
-            assert len(others) <= {"full": 0, "sample": 2, "off": 1}[mode]
+        assert set(chunk.always) <= set(chunk.parts)
+        assert len(chunk.always) == {"full": len(chunk.parts), "off": 0}.get(mode, 1)
+        step = max(part_bytes // source.dtype.itemsize, 1)
+        others = [part for part in chunk.parts if mode == "full" or part not in chunk.always]
+        assert all(part.samples <= step for part in others)
+        assert len(others) <= -(-chunk.samples // step) + (mode in ("auto", "sample"))
+
+
+@given(
+    lengths=st.lists(st.integers(1, 50), min_size=1, max_size=30), mode=st.sampled_from(["auto", "full", "sample"]),
+    step=st.integers(1, 200),
+)  # fmt: skip
+def test_parts_begin_with_an_encoded_block(lengths: list[int], mode: str, step: int) -> None:
+    """Otherwise a block would be decoded for both parts; only the sampled run begins and ends anywhere."""
+    source = encoded(lengths)
+    starts = {0, *np.cumsum(lengths).tolist()}
+    for chunk in plan(source, 10**9, mode, 0, step):
+        sampled = () if mode == "full" else chunk.always
+        assert {part.start for part in chunk.parts} <= starts | {r.start + n for r in sampled for n in (0, r.samples)}
+        assert sum(part.samples for part in chunk.parts) == sum(lengths)
+        if mode == "full":
+            assert all(part.samples >= step for part in chunk.parts[:-1])
 
 
 def test_what_is_checked_depends_on_seed_and_chunk() -> None:
     source = source_of("int8", (0, 100 * 2**16))
     starts = {
-        (seed, chunk.index): chunk.checked.start
+        (seed, chunk.index): chunk.always[0].start
         for seed in (0, 1)
         for chunk in plan(source, 2**16, "sample", seed)
-        if chunk.checked
     }
     assert len(starts) == 200
     assert len(set(starts.values())) > 150
@@ -171,7 +195,7 @@ def test_what_is_checked_depends_on_seed_and_chunk() -> None:
 
 def test_every_run_of_a_chunk_can_be_checked() -> None:
     source = source_of("int8", (0, 3))
-    starts = {chunk.checked.start for seed in range(50) for chunk in plan(source, 3, "sample", seed) if chunk.checked}
+    starts = {chunk.always[0].start for seed in range(50) for chunk in plan(source, 3, "sample", seed)}
     assert starts == {0, 1, 2}
 
 
@@ -184,7 +208,7 @@ def test_part(dtype: str, lengths: list[int], data: st.DataObject) -> None:
     """The pieces of a part hold exactly its samples."""
     itemsize = np.dtype(dtype).itemsize
     pieces = tuple(Piece(f"/{n}", 100 * n, length * itemsize, 5000, n) for n, length in enumerate(lengths))
-    chunk = Chunk(7, pieces, np.dtype(dtype), Region(0, 1))
+    chunk = Chunk(7, pieces, np.dtype(dtype), (Region(0, 1),))
     start = data.draw(st.integers(0, chunk.samples - 1))
     region = Region(start, data.draw(st.integers(1, chunk.samples - start)))
     part = chunk.part(region)
@@ -198,7 +222,7 @@ def test_part(dtype: str, lengths: list[int], data: st.DataObject) -> None:
         ]
 
     assert places(part) == places(chunk)[region.start : region.start + region.samples]
-    assert (part.index, part.dtype, part.checked) == (7, chunk.dtype, None)
+    assert (part.index, part.dtype, part.always) == (7, chunk.dtype, ())
     assert all(piece.nbytes > 0 for piece in part.pieces)
 
 
