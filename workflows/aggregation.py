@@ -16,6 +16,16 @@ Options = TypeVar("Options")
 Invariant = Callable[[NDArray[Any], int], str | None]
 
 
+class Check(Protocol):
+    """Recomputes the partial of samples that come one array after another."""
+
+    def add(self, samples: NDArray[Any]) -> None:
+        """Add samples in either byte order, shape (n,), n >= 1; they are valid until this returns."""
+
+    def partial(self) -> NDArray[Any]:
+        """The partial of all samples so far; positions count from the first of them."""
+
+
 class Result(Protocol):
     """What a job returns; all output formats derive from it."""
 
@@ -77,9 +87,9 @@ class Aggregation(Generic[Options]):
     label
         (position in the partial, options) -> name of the entry, for messages about a mismatch.
     check
-        Like reference, but compiled and as fast as the data can be read, by another algorithm than compute; it shares
-        no function with compute either, and the reference in turn recomputes a part of what it checks. None: the
-        reference checks everything.
+        (options, native dtype) -> what recomputes partials like reference, but compiled, as fast as the data can be
+        read, and by another algorithm than compute; it shares no function with compute either, and the reference in
+        turn recomputes a part of what it checks. None without a compiler: the reference checks everything.
     survey
         The job that completes the options, if any.
     place
@@ -105,7 +115,7 @@ class Aggregation(Generic[Options]):
     reference: Callable[[NDArray[Any], Options], NDArray[Any]]
     invariants: tuple[Invariant, ...]
     label: Callable[[int, Options], str]
-    check: Callable[[NDArray[Any], Options], NDArray[Any]] | None = None
+    check: Callable[[Options, np.dtype[Any]], Check | None] = lambda options, dtype: None
     survey: Survey[Options] | None = None
     place: Callable[[Any, int], Any] | None = None
     empty: Callable[[np.dtype[Any], Options], NDArray[Any]] | None = None

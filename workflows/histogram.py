@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from kernels.histogram import cpu, finite_range
 from kernels.histogram.binning import MAX_BINS, Binning, Edges
-from kernels.histogram.check import HistogramCheck
+from kernels.histogram.check import HistogramCheck, Plan, plan
 from kernels.histogram.check_range import finite_range_check
 from kernels.histogram.cpu import histogram_cpu
 from kernels.histogram.gpu import histogram
@@ -147,14 +147,15 @@ def reference(block: NDArray[Any], options: HistogramOptions) -> NDArray[np.int6
 
 
 @lru_cache(maxsize=16)
-def _check(options: HistogramOptions, dtype: np.dtype[Any]) -> HistogramCheck:
-    """Made once for all blocks of a task; options are told apart by identity."""
-    return HistogramCheck(options.all_edges, dtype)
+def _plan(options: HistogramOptions, dtype: np.dtype[Any]) -> Plan | None:
+    """Made once for all parts of a task; options are told apart by identity."""
+    return plan(options.all_edges, dtype)
 
 
-def check(block: NDArray[Any], options: HistogramOptions) -> NDArray[np.int64]:
-    """Counts of one block by other ways than those of `compute`."""
-    return _check(options, block.dtype.newbyteorder("="))(block)
+def check(options: HistogramOptions, dtype: np.dtype[Any]) -> HistogramCheck | None:
+    """Counts by other ways than those of `compute`; None without a compiler."""
+    planned = _plan(options, dtype)
+    return None if planned is None else HistogramCheck(planned)
 
 
 def finalize(slots: NDArray[np.int64], options: HistogramOptions) -> HistogramResult:
@@ -203,7 +204,7 @@ FINITE_RANGE: Aggregation[HistogramOptions] = Aggregation(
     invariants=(lambda extremes, samples: None if not np.isnan(extremes).any() else "a finite range is never NaN",),
     label=lambda position, options: ("minimum", "maximum")[position],
     empty=lambda dtype, options: finite_range.finite_range(np.empty(0, dtype)),
-    check=lambda block, options: finite_range_check(block),
+    check=lambda options, dtype: finite_range_check(dtype),
 )
 
 HISTOGRAM: Aggregation[HistogramOptions] = Aggregation(

@@ -1,12 +1,12 @@
 // Counts for check.py, which shares no code with cpu.cpp and gpu.cu and goes other ways.
 //
-//   count_values      samples of one or two bytes: how often each value occurs.
-//   count_bracketed   bins of about equal width: two lines, of which one is never above the slot and the other never
-//                     below (bracket.py verifies that at each edge). Where they agree, that is the slot; blocks in which
-//                     they do not are compared with the edges, sample by sample.
-//   count_leaves      any bins. Samples become ranks: unsigned integers in their order, both zeros the same. The ranks
-//                     in which bounds lie are cut into cells of equal length, a power of two, and cells into leaves, so
-//                     finely that a leaf is in one slot, or in two that one bound separates (leaves.py).
+//   values      samples of one or two bytes: how often each value occurs.
+//   bracketed   bins of about equal width: two lines, of which one is never above the slot and the other never
+//               below (bracket.py verifies that at each edge). Where they agree, that is the slot; blocks in which
+//               they do not are compared with the edges, sample by sample.
+//   in_leaves   any bins. Samples become ranks: unsigned integers in their order, both zeros the same. The ranks
+//               in which bounds lie are cut into cells of equal length, a power of two, and cells into leaves, so
+//               finely that a leaf is in one slot, or in two that one bound separates (leaves.py).
 //
 // Whoever is compared is so as float64 with the edges as they are: no edge is converted to another type.
 //
@@ -58,12 +58,7 @@ struct Kind<double> : Float<u64, 0x8000000000000000u, 0x7ff0000000000000u> {};
 
 }  // namespace
 
-// These three as in check.py.
-struct Counters {
-    u32* counters;
-    u64 table[TURNS];  // where each table begins
-};
-
+// These as in check.py.
 struct Bracket {
     double scale, low, high, top;  // a slot is at least sample * scale + low, and at most sample * scale + high
     const double* bounds;          // between each slot and the next one
@@ -77,11 +72,26 @@ struct Leaves {
     const double* bounds;           // between each slot and the next one
 };
 
+enum Way { VALUES, BRACKETED, IN_LEAVES };
+
+// Types of samples; of samples counted by value, their bytes.
+enum Type { INT32, UINT32, INT64, UINT64, FLOAT32, FLOAT64 };
+
+struct Counting {
+    u64 way, type, what;
+    Bracket bracket;
+    Leaves leaves;
+    u32* counters;
+    u64 table[TURNS];           // where each table begins
+    u64 number, counted, most;  // of counters in all tables; samples counted in them so far, and at most
+    int64_t* totals;            // counts before those
+};
+
 namespace {
 
 // `find(samples, counter)` sets the counters of a whole block.
 template <class T, class Find>
-void count(const void* data, size_t n, const Counters& to, Find find) {
+void count(const void* data, size_t n, const Counting& to, Find find) {
     const T* samples = static_cast<const T*>(data);
     u32* const tables[TURNS] = {to.counters + to.table[0], to.counters + to.table[1], to.counters + to.table[2],
                                 to.counters + to.table[3]};
@@ -109,7 +119,7 @@ inline u32 slot_on(double place, double top) {
 }
 
 template <class T>
-void bracketed(const void* data, size_t n, const Bracket& bracket, const Counters& to) {
+void bracketed(const void* data, size_t n, const Bracket& bracket, const Counting& to) {
     const double scale = bracket.scale, low = bracket.low, high = bracket.high, top = bracket.top;
     const double* const bounds = bracket.bounds;
     const u32 nan = static_cast<u32>(static_cast<int32_t>(top)) + 1;
@@ -187,7 +197,7 @@ void find_slots(What what, const T* samples, const Leaves& leaves, u32* __restri
 }
 
 template <class T>
-void in_leaves(What what, const void* data, size_t n, const Leaves& leaves, const Counters& to) {
+void in_leaves(What what, const void* data, size_t n, const Leaves& leaves, const Counting& to) {
     typename Kind<T>::Word places[BLOCK];
     count<T>(data, n, to, [&](const T* samples, u32* counter) {
         find_places(samples, leaves, places);
@@ -198,44 +208,52 @@ void in_leaves(What what, const void* data, size_t n, const Leaves& leaves, cons
 
 }  // namespace
 
-// Types of samples, numbered as in check.py.
-enum Type { INT32, UINT32, INT64, UINT64, FLOAT32, FLOAT64 };
+namespace {
 
-// Each adds to the counters how often they are hit, by fewer than 2**32 samples.
-extern "C" {
-
-void count_bracketed(int type, const void* samples, size_t n, const Bracket* bracket, const Counters* to) {
-    switch (type) {
-        case INT32: return bracketed<int32_t>(samples, n, *bracket, *to);
-        case UINT32: return bracketed<u32>(samples, n, *bracket, *to);
-        case INT64: return bracketed<int64_t>(samples, n, *bracket, *to);
-        case UINT64: return bracketed<u64>(samples, n, *bracket, *to);
-        case FLOAT32: return bracketed<float>(samples, n, *bracket, *to);
-        case FLOAT64: return bracketed<double>(samples, n, *bracket, *to);
+void bracketed(const Counting& c, const void* samples, size_t n) {
+    switch (c.type) {
+        case INT32: return bracketed<int32_t>(samples, n, c.bracket, c);
+        case UINT32: return bracketed<u32>(samples, n, c.bracket, c);
+        case INT64: return bracketed<int64_t>(samples, n, c.bracket, c);
+        case UINT64: return bracketed<u64>(samples, n, c.bracket, c);
+        case FLOAT32: return bracketed<float>(samples, n, c.bracket, c);
+        case FLOAT64: return bracketed<double>(samples, n, c.bracket, c);
     }
 }
 
-void count_leaves(int type, int what, const void* samples, size_t n, const Leaves* leaves, const Counters* to) {
-    const What counted = static_cast<What>(what);
-    switch (type) {
-        case INT32: return in_leaves<int32_t>(counted, samples, n, *leaves, *to);
-        case UINT32: return in_leaves<u32>(counted, samples, n, *leaves, *to);
-        case INT64: return in_leaves<int64_t>(counted, samples, n, *leaves, *to);
-        case UINT64: return in_leaves<u64>(counted, samples, n, *leaves, *to);
-        case FLOAT32: return in_leaves<float>(counted, samples, n, *leaves, *to);
-        case FLOAT64: return in_leaves<double>(counted, samples, n, *leaves, *to);
+void in_leaves(const Counting& c, const void* samples, size_t n) {
+    const What what = static_cast<What>(c.what);
+    switch (c.type) {
+        case INT32: return in_leaves<int32_t>(what, samples, n, c.leaves, c);
+        case UINT32: return in_leaves<u32>(what, samples, n, c.leaves, c);
+        case INT64: return in_leaves<int64_t>(what, samples, n, c.leaves, c);
+        case UINT64: return in_leaves<u64>(what, samples, n, c.leaves, c);
+        case FLOAT32: return in_leaves<float>(what, samples, n, c.leaves, c);
+        case FLOAT64: return in_leaves<double>(what, samples, n, c.leaves, c);
     }
 }
 
-// Adds how often each bit pattern of one or two bytes occurs; tables of 2**8 or 2**16 counters.
-void count_values(int bytes, const void* samples, size_t n, const Counters* to) {
-    if (bytes == 1)
-        count<uint8_t>(samples, n, *to, [](const uint8_t* part, u32* __restrict counter) {
-            for (size_t i = 0; i < BLOCK; ++i) counter[i] = part[i];
-        });
-    else
-        count<uint16_t>(samples, n, *to, [](const uint16_t* part, u32* __restrict counter) {
-            for (size_t i = 0; i < BLOCK; ++i) counter[i] = part[i];
-        });
+// Counts bit patterns; tables have 2**8 or 2**16 counters.
+template <class Word>
+void values(const Counting& c, const void* samples, size_t n) {
+    count<Word>(samples, n, c, [](const Word* part, u32* __restrict counter) {
+        for (size_t i = 0; i < BLOCK; ++i) counter[i] = part[i];
+    });
 }
+
+}  // namespace
+
+// Counts at most `most` samples more.
+extern "C" void count_samples(Counting* counting, const void* samples, size_t n) {
+    Counting& c = *counting;
+    if (c.counted + n > c.most) {
+        for (u64 i = 0; i < c.number; ++i) c.totals[i] += c.counters[i], c.counters[i] = 0;
+        c.counted = 0;
+    }
+    c.counted += n;
+    switch (c.way) {
+        case VALUES: return c.type == 1 ? values<uint8_t>(c, samples, n) : values<uint16_t>(c, samples, n);
+        case BRACKETED: return bracketed(c, samples, n);
+        case IN_LEAVES: return in_leaves(c, samples, n);
+    }
 }

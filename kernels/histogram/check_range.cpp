@@ -63,9 +63,16 @@ void extremes_of(const void* samples, size_t n, void* range) {
 // Types of samples, numbered as in check_range.py.
 enum Type { INT8, UINT8, INT16, UINT16, INT32, UINT32, INT64, UINT64, FLOAT16, FLOAT32, FLOAT64 };
 
-// Widens a range, [least, greatest], to the finite samples; that of float16 are numbers as by Half.
-extern "C" void widen_range(int type, const void* samples, size_t n, void* range) {
-    switch (type) {
+// As in check_range.py.
+struct State {
+    uint64_t type;
+    void* range;  // [least, greatest]; of float16 numbers as by Half
+};
+
+// Widens the range to the finite samples.
+extern "C" void widen_range(const State* state, const void* samples, size_t n) {
+    void* const range = state->range;
+    switch (state->type) {
         case INT8: return extremes_of<int8_t>(samples, n, range);
         case UINT8: return extremes_of<uint8_t>(samples, n, range);
         case INT16: return extremes_of<int16_t>(samples, n, range);

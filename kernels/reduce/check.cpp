@@ -16,23 +16,63 @@
 // Types are numbered as in partial.py.
 enum Type { INT8, UINT8, INT16, UINT16, INT32, UINT32, INT64, UINT64, FLOAT16, FLOAT32, FLOAT64 };
 
-// Fills an empty partial from at most 2**31 samples.
-extern "C" void check_samples(int type, int parts, const void* x, size_t n, int64_t* partial) {
+// What is kept from call to call; `partial` has everything but the sums.
+struct State {
+    int64_t* partial;
     Sum sum;
     Squares squares;
-    switch (type) {
-        case INT8: reduce_integers<uint8_t>(x, n, parts, 0x80, partial, sum, squares); break;
-        case UINT8: reduce_integers<uint8_t>(x, n, parts, 0, partial, sum, squares); break;
-        case INT16: reduce_integers<uint16_t>(x, n, parts, 0x8000, partial, sum, squares); break;
-        case UINT16: reduce_integers<uint16_t>(x, n, parts, 0, partial, sum, squares); break;
-        case INT32: reduce_integers<u32>(x, n, parts, 0x80000000u, partial, sum, squares); break;
-        case UINT32: reduce_integers<u32>(x, n, parts, 0, partial, sum, squares); break;
-        case INT64: reduce_integers<u64>(x, n, parts, u64(1) << 63, partial, sum, squares); break;
-        case UINT64: reduce_integers<u64>(x, n, parts, 0, partial, sum, squares); break;
-        case FLOAT16: reduce_floats<Half>(x, n, parts, partial, sum, squares); break;
-        case FLOAT32: reduce_floats<Single>(x, n, parts, partial, sum, squares); break;
-        case FLOAT64: reduce_floats<Double>(x, n, parts, partial, sum, squares); break;
+};
+
+namespace {
+
+// Adds what was seen of samples that begin at `start`, to what was seen before them.
+void merge(const int64_t* seen, int64_t start, int64_t* partial) {
+    for (int i = NAN_COUNT; i <= NEGATIVE; ++i) partial[i] += seen[i];
+    if (partial[FIRST_NAN] == NOWHERE && seen[FIRST_NAN] != NOWHERE) partial[FIRST_NAN] = 2 * start + seen[FIRST_NAN];
+    if (seen[MIN_AT] != NOWHERE && (partial[MIN_AT] == NOWHERE || seen[MIN_KEY] < partial[MIN_KEY]))
+        partial[MIN_KEY] = seen[MIN_KEY], partial[MIN_AT] = 2 * start + seen[MIN_AT];
+    if (seen[MAX_AT] != NOWHERE && (partial[MAX_AT] == NOWHERE || seen[MAX_KEY] > partial[MAX_KEY]))
+        partial[MAX_KEY] = seen[MAX_KEY], partial[MAX_AT] = 2 * start + seen[MAX_AT];
+}
+
+}  // namespace
+
+extern "C" {
+
+size_t state_bytes() { return sizeof(State); }
+
+// A state of zeros, for an empty partial.
+void begin(State* state, int64_t* partial) { state->partial = partial; }
+
+// At most 2**31 samples.
+void add_samples(State* state, const void* x, size_t n) {
+    int64_t* const partial = state->partial;
+    const int parts = static_cast<int>(partial[ASKED]);
+    int64_t seen[SUM_AT] = {};
+    seen[FIRST_NAN] = seen[MIN_AT] = seen[MAX_AT] = NOWHERE;
+    Sum& sum = state->sum;
+    Squares& squares = state->squares;
+    switch (partial[CODE]) {
+        case INT8: reduce_integers<uint8_t>(x, n, parts, 0x80, seen, sum, squares); break;
+        case UINT8: reduce_integers<uint8_t>(x, n, parts, 0, seen, sum, squares); break;
+        case INT16: reduce_integers<uint16_t>(x, n, parts, 0x8000, seen, sum, squares); break;
+        case UINT16: reduce_integers<uint16_t>(x, n, parts, 0, seen, sum, squares); break;
+        case INT32: reduce_integers<u32>(x, n, parts, 0x80000000u, seen, sum, squares); break;
+        case UINT32: reduce_integers<u32>(x, n, parts, 0, seen, sum, squares); break;
+        case INT64: reduce_integers<u64>(x, n, parts, u64(1) << 63, seen, sum, squares); break;
+        case UINT64: reduce_integers<u64>(x, n, parts, 0, seen, sum, squares); break;
+        case FLOAT16: reduce_floats<Half>(x, n, parts, seen, sum, squares); break;
+        case FLOAT32: reduce_floats<Single>(x, n, parts, seen, sum, squares); break;
+        case FLOAT64: reduce_floats<Double>(x, n, parts, seen, sum, squares); break;
     }
-    if (parts & SUM) sum.words(partial + SUM_AT);
-    if (parts & SQUARES) squares.words(partial + SUM_AT + SUM_WORDS);
+    merge(seen, partial[SAMPLES], partial);
+    partial[SAMPLES] += static_cast<int64_t>(n);
+}
+
+// Completes the partial, which may go on.
+void finish(State* state) {
+    int64_t* const partial = state->partial;
+    if (partial[ASKED] & SUM) state->sum.words(partial + SUM_AT);
+    if (partial[ASKED] & SQUARES) state->squares.words(partial + SUM_AT + SUM_WORDS);
+}
 }

@@ -7,40 +7,43 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from kernels.common import cxx
-from kernels.reduce.partial import DTYPES, Partial, combine, empty, place
-from kernels.reduce.reference import reduce_reference
+from kernels.common.compiled_check import CompiledCheck
+from kernels.reduce.partial import Partial, empty
 
 SOURCE = Path(__file__).with_suffix(".cpp")
 
-MOST = 2**31  # samples of a call: so many fit the sums of check.cpp
-COPIED = 2**17  # samples at a time of an array that is swapped, unaligned or has gaps
 
-
-def reduce_check(samples: NDArray[Any], parts: int) -> Partial:
-    """Partial of samples; without a compiler that of the reference.
+class ReduceCheck(CompiledCheck):
+    """Reduces samples.
 
     Parameters
     ----------
-    samples : array of any integer or float dtype in either byte order, shape (n,), n >= 1
+    functions
+        Those of check.cpp.
+    dtype
+        Any integer or float dtype.
     parts
         One of ``kernels.reduce.partial.PARTS``.
     """
+
+    def __init__(self, functions: ctypes.CDLL, dtype: np.dtype[Any], parts: int) -> None:
+        functions.state_bytes.restype = ctypes.c_size_t
+        self._sums = np.zeros(-(-functions.state_bytes() // 16), np.complex128)  # at a multiple of 16 bytes
+        self._partial, self._functions = empty(dtype, parts, 0), functions
+        functions.begin.argtypes, functions.begin.restype = (ctypes.c_void_p,) * 2, None
+        functions.begin(self._sums.ctypes.data, self._partial.ctypes.data)
+        super().__init__(functions.add_samples, self._sums.ctypes.data, dtype)
+
+    def partial(self) -> Partial:
+        """Partial so far."""
+        self._functions.finish.argtypes, self._functions.finish.restype = (ctypes.c_void_p,), None
+        self._functions.finish(self._sums.ctypes.data)
+        return self._partial.copy()
+
+
+def reduce_check(dtype: np.dtype[Any], parts: int) -> ReduceCheck | None:
+    """A check of samples of a dtype; None without a compiler."""
     functions = cxx.library(SOURCE)
-    if functions is None:
-        return reduce_reference(samples, parts)
-    function, integer, address = functions.check_samples, ctypes.c_int, ctypes.c_void_p
-    function.argtypes, function.restype = (integer, integer, address, ctypes.c_size_t, address), None
-    dtype = samples.dtype.newbyteorder("=")
-    whole = samples.dtype == dtype and samples.flags.c_contiguous and samples.flags.aligned
-    step = MOST if whole else COPIED
-    total: Partial | None = None
-    for start in range(0, len(samples), step):
-        part = np.require(samples[start : start + step], dtype, ["C", "A"])
-        partial = empty(dtype, parts, len(part))
-        function(DTYPES.index(dtype.name), parts, part.ctypes.data, len(part), partial.ctypes.data)
-        total = partial if total is None else combine(total, place(partial, start))
-    assert total is not None
-    return total
+    return None if functions is None else ReduceCheck(functions, dtype, parts)

@@ -19,8 +19,9 @@ constexpr size_t GROUP = 64;    // samples that are looked through for those wit
 constexpr size_t WORTHWHILE = 256;  // samples of a block that are worth a pass over all of it
 
 // As in partial.py.
-enum { NAN_COUNT = 3, POSITIVE, NEGATIVE, FIRST_NAN, MIN_AT, MAX_AT, MIN_KEY, MAX_KEY, SUM_AT };
+enum { CODE, ASKED, SAMPLES, NAN_COUNT, POSITIVE, NEGATIVE, FIRST_NAN, MIN_AT, MAX_AT, MIN_KEY, MAX_KEY, SUM_AT };
 enum { SUM = 1, SQUARES = 2, EXTREMES = 4 };
+constexpr int64_t NOWHERE = INT64_MAX;
 constexpr int SUM_WORDS = 34, SQUARE_WORDS = 67, SUM_BITS = 1088, SQUARE_BITS = 2176;
 
 // A sum in units of 2**-BITS.

@@ -33,8 +33,8 @@ CHUNK_BYTES = {"cpu": (2**24, 2**31), "gpu": (2**24, 2**32)}
 # four for each thread.
 UNKNOWN_CHUNK_BYTES = 2**23
 
-# Chunks are checked in parts: up to so many, of a multiple of these bytes, since each takes calls of its own, and so much
-# larger than their partials, which travel to the client.
+# Chunks are checked in parts: up to so many, of a multiple of these bytes, since each takes calls of its own, and so
+# much larger than their partials, which travel to the client.
 PARTS = 16
 PART_BYTES = {"cpu": 2**23, "gpu": 2**26}
 PART_OF_PARTIAL = 64

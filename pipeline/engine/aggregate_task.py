@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import repeat
 from time import perf_counter
 from typing import Any, TypeVar
 
@@ -18,6 +19,7 @@ from pipeline.gpu.blocks import device_blocks
 from pipeline.gpu.devices import find_devices
 from pipeline.storage.blocks import read_blocks
 from pipeline.storage.chunks import Chunk, Region
+from pipeline.storage.feed import feed
 from pipeline.timeline import Timeline
 
 # Bytes to stream for warm-up: enough for every reading thread to get a part.
@@ -68,7 +70,7 @@ def compute_chunks(pass_: Pass, chunks: Sequence[Chunk]) -> tuple[ChunkResult, .
 
 def recompute_parts(pass_: Pass, parts: Sequence[Chunk]) -> tuple[Reference, ...]:
     """Task: `recompute_part` for one part after another; a random one compares checks with their references."""
-    compared = parts[np.random.default_rng([pass_.seed, parts[0].start]).integers(len(parts))]
+    compared = parts[int(np.random.default_rng([pass_.seed, parts[0].start]).integers(len(parts)))]
     return tuple(_each(lambda pass_, part: recompute_part(pass_, part, part is compared), pass_, parts))
 
 
@@ -98,7 +100,7 @@ def compute_chunk(pass_: Pass, chunk: Chunk) -> ChunkResult:
     timeline = Timeline(pass_.traced)
     if pass_.device == "cpu":
         timeline.kernels |= {"compiled" if job.compiled else "NumPy" for job in pass_.jobs}
-    sums = [_Sums(job, job.workflow.compute, chunk) for job in pass_.jobs]
+    sums = [_Sums(job, chunk) for job in pass_.jobs]
     try:
         for block in _blocks(pass_, chunk, timeline):
             for sum_ in sums:
@@ -137,28 +139,49 @@ def recompute_part(pass_: Pass, part: Chunk, compared: bool = True) -> Reference
         If a check differs from its reference on a random run of the samples.
     """
     timeline = Timeline(pass_.traced)
-    sums = [_Sums(job, job.workflow.check or job.workflow.reference, part) for job in pass_.jobs]
-    place, start = int(np.random.default_rng([pass_.seed, part.start]).integers(part.samples)), 0
+    dtype = part.dtype.newbyteorder("=")
+    checks = [job.workflow.check(job.options, dtype) or _ReferenceCheck(job) for job in pass_.jobs]
+    samples = min(COMPARED, part.samples) if compared else 0
+    region = Region(int(np.random.default_rng([pass_.seed, part.start]).integers(part.samples - samples + 1)), samples)
     with timeline.measure("verify", part.nbytes):
-        for block in read_blocks(part, Timeline()):
-            for sum_ in sums:
-                sum_.add(block)
-            if compared and start <= place < start + len(block):
-                first = min(place - start, max(len(block) - COMPARED, 0))
-                _compare(pass_, part, Region(start + first, min(COMPARED, len(block))), block[first:][:COMPARED])
-            start += len(block)
-    return Reference(tuple(sum_.partials[0] for sum_ in sums), timeline)
+        some = feed(part, checks, region)
+        if compared:
+            _compare(pass_, part, region, some)
+        partials = tuple(map(_placed, pass_.jobs, (check.partial() for check in checks), repeat(part.start)))
+    return Reference(partials, timeline)
 
 
 def _compare(pass_: Pass, part: Chunk, region: Region, samples: NDArray[Any]) -> None:
     """Compare each compiled check with its reference on a few samples."""
     for job in pass_.jobs:
-        if job.workflow.check is None:
+        if (check := job.workflow.check(job.options, part.dtype.newbyteorder("="))) is None:
             continue
-        got, expected = (count(samples, job.options) for count in (job.workflow.check, job.workflow.reference))
-        if details := job.differences(got, expected):
+        check.add(samples)
+        if details := job.differences(check.partial(), job.workflow.reference(samples, job.options)):
             raise VerificationError(f"{job.workflow.name}: the check and the reference disagree in chunk {part.index} "
                                     f"({part.where(region)}): {'; '.join(details)}; nothing was written")  # fmt: skip
+
+
+def _placed(job: Job, partial: Any, start: int) -> Any:
+    """The partial of samples that begin there in the source."""
+    return job.workflow.place(partial, start) if job.workflow.place else partial
+
+
+class _ReferenceCheck:
+    """The reference of a job, for samples that come array by array."""
+
+    def __init__(self, job: Job) -> None:
+        self._job, self._samples = job, 0
+        self._partial: NDArray[Any] | None = None
+
+    def add(self, samples: NDArray[Any]) -> None:
+        partial = _placed(self._job, self._job.workflow.reference(samples, self._job.options), self._samples)
+        self._samples += len(samples)
+        self._partial = partial if self._partial is None else self._job.workflow.combine(self._partial, partial)
+
+    def partial(self) -> NDArray[Any]:
+        assert self._partial is not None
+        return self._partial
 
 
 def warm_up(pass_: Pass, chunk: Chunk) -> None:
@@ -183,9 +206,8 @@ def _on_host(partial: Any, timeline: Timeline) -> Any:
 class _Sums:
     """Partials of the parts of a chunk, each combined from its blocks."""
 
-    def __init__(self, job: Job, compute: Callable[[Any, Any], Any], chunk: Chunk) -> None:
+    def __init__(self, job: Job, chunk: Chunk) -> None:
         self._job = job
-        self._compute = compute
         self._chunk = chunk
         self._part = self._start = 0  # number of the current part; first sample of the next block
         self.partials: list[Any] = []
@@ -196,9 +218,8 @@ class _Sums:
             region = self._chunk.parts[self._part]
             left = region.start + region.samples - self._start
             inside, block = block[:left], block[left:]
-            of_block = self._compute(inside, self._job.options)
-            if workflow.place:
-                of_block = workflow.place(of_block, self._chunk.start + self._start)
+            of_block = workflow.compute(inside, self._job.options)
+            of_block = _placed(self._job, of_block, self._chunk.start + self._start)
             if self._start == region.start:
                 self.partials.append(of_block)
             else:

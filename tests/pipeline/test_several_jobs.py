@@ -26,7 +26,9 @@ from pipeline.engine.run_loop import Run
 from pipeline.errors import VerificationError
 from pipeline.gpu.blocks import BLOCK_BYTES, block_bytes_within
 from pipeline.settings import Settings
+from pipeline.storage.chunks import Chunk
 from pipeline.storage.sources import open_source
+from tests.cases.aggregation_checks import unchecked
 from workflows.histogram import HISTOGRAM, HistogramOptions
 from workflows.reduce import REDUCE, ReduceOptions
 
@@ -57,10 +59,13 @@ def test_several_jobs_are_read_once_and_say_what_they_say_alone(
     how = Settings(ON_CPU, verify, 40000)
     monkeypatch.setattr(pipeline.engine.run_loop.secrets, "randbits", lambda bits: 3)
     read: list[int] = []
-    blocks = pipeline.storage.blocks.fill
-    monkeypatch.setattr(
-        pipeline.storage.blocks, "fill", lambda *arguments: read.append(len(arguments[1])) or blocks(*arguments)
-    )
+    for name in ("read_blocks", "feed"):  # which compute and check
+
+        def counting(chunk: Chunk, *more: Any, plain: Any = getattr(pipeline.engine.aggregate_task, name)) -> Any:
+            read.append(chunk.nbytes)
+            return plain(chunk, *more)
+
+        monkeypatch.setattr(pipeline.engine.aggregate_task, name, counting)
     together = run_all(jobs, source, how)
     verified = {"full": samples.nbytes, "sample": 4 * together[0].verdict.checked, "off": 0}[verify]
     assert sum(read) == 2 * (samples.nbytes + verified)  # one survey, one pass
@@ -104,7 +109,7 @@ def test_references_run_beside_computing(path: str, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(pipeline.engine.aggregate_task, "device_name", lambda device: device)
     with pipeline.cluster.placement._in_this_process(Placement(), "gpu") as gpu:
         monkeypatch.setattr(pipeline.engine.run_loop, "open_workers", lambda *_: nullcontext(gpu))
-        workflow = replace(HISTOGRAM, reference=telling, check=None)
+        workflow = replace(HISTOGRAM, reference=telling, check=unchecked)
         outcome = run(workflow, HistogramOptions(), open_source((path,)), Settings(verify="full", chunk_bytes=9000))
     assert outcome.verdict.chunks == 14 and in_time == [True] * 14
 

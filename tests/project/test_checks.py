@@ -39,12 +39,7 @@ PAIRS = {
     "histogram": Pair(
         ("histogram.cpu", "histogram.gpu", "histogram.launch", "histogram.finite_range"),
         ("histogram.check", "histogram.check_range"),
-        {
-            **COMMON,
-            "kernels.histogram.binning": "`Edges`, a type",
-            "kernels.histogram.finite_range": "`finite_range_reference`, where there is no compiler",
-            "kernels.common.arrays": "which `finite_range.py` imports; the reference in it makes no use of it",
-        },
+        COMMON,
     ),
     "reduce": Pair(
         ("reduce.cpu", "reduce.gpu"),

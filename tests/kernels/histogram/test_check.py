@@ -12,16 +12,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+import kernels.common.compiled_check
 import kernels.histogram.check
-import kernels.histogram.check_range
 from kernels.common import cxx
 from kernels.histogram.binning import MAX_BINS, Edges
 from kernels.histogram.bracket import bracket_of
 from kernels.histogram.check import SOURCE as SOURCE
-from kernels.histogram.check import HistogramCheck
+from kernels.histogram.check import WAYS, plan
 from kernels.histogram.check_range import finite_range_check
 from kernels.histogram.reference import histogram_reference
 from tests.cases import cpp as cpp_cases
+from tests.cases.aggregation_checks import checked, count_checked
 from tests.cases.histogram import DTYPES, EDGES, GUESSED, irregular, nasty, oracle
 from workflows.histogram import FINITE_RANGE, HISTOGRAM, HistogramOptions
 
@@ -37,20 +38,20 @@ REGULAR = {
 def check(samples: NDArray[Any], edges: Any) -> None:
     """Those of the oracle and of the reference, in either byte order and at any address."""
     edges = np.asarray(edges, np.float64)
-    count, expected = HistogramCheck(edges, samples.dtype.newbyteorder("=")), oracle(samples, edges)
+    expected = oracle(samples, edges)
     np.testing.assert_array_equal(histogram_reference(samples, edges), expected)
     swapped = samples.astype(samples.dtype.newbyteorder())
     unaligned = np.frombuffer(b"x" + samples.tobytes(), samples.dtype, offset=1)
     for array in (samples, swapped, unaligned, samples[::-1]):
-        found = count(array)
-        assert found.dtype == np.int64
-        np.testing.assert_array_equal(found, expected)
+        counts = count_checked(edges, array)
+        assert counts.dtype == np.int64
+        np.testing.assert_array_equal(counts, expected)
 
 
-def method(dtype: str, edges: Any) -> tuple[str, tuple[int, ...]]:
-    plan = HistogramCheck(np.asarray(edges, np.float64), np.dtype(dtype))._plan
-    assert plan is not None
-    return plan.function.__name__, plan.before[1:]
+def method(dtype: str, edges: Any) -> tuple[str, int]:
+    planned = plan(np.asarray(edges, np.float64), np.dtype(dtype))
+    assert planned is not None
+    return WAYS[planned.counting.way], planned.counting.what
 
 
 def test_what_numpy_counts() -> None:
@@ -61,19 +62,18 @@ def test_what_numpy_counts() -> None:
 @pytest.mark.parametrize(
     ("dtype", "edges", "expected"),
     [
-        ("uint8", np.linspace(0, 1000, 78), ("values", ())), ("float16", [0.0, 1, 7], ("values", ())),
-        ("float32", np.linspace(-1, 1, 1025), ("bracketed", ())),
-        ("int64", np.linspace(0, 1000, 78), ("bracketed", ())),
-        ("int32", np.arange(1025.0), ("leaves", (0,))), ("uint64", np.arange(0, 2049, 2.0), ("leaves", (0,))),
-        ("int32", irregular(1, 300, -500, 500), ("leaves", (0,))), ("float64", [-1.0, 0, 4], ("leaves", (1,))),
-        ("float32", irregular(1, 300, -500, 500), ("leaves", (1,))), ("int32", [0, 4, 8, 1e30], ("leaves", (2,))),
-        ("float64", np.concatenate((1 + np.arange(9) * 2.0**-52, [1e300])), ("leaves", (2,))),
+        ("uint8", np.linspace(0, 1000, 78), ("values", 0)), ("float16", [0.0, 1, 7], ("values", 0)),
+        ("float32", np.linspace(-1, 1, 1025), ("bracketed", 0)),
+        ("int64", np.linspace(0, 1000, 78), ("bracketed", 0)),
+        ("int32", np.arange(1025.0), ("leaves", 0)), ("uint64", np.arange(0, 2049, 2.0), ("leaves", 0)),
+        ("int32", irregular(1, 300, -500, 500), ("leaves", 0)), ("float64", [-1.0, 0, 4], ("leaves", 1)),
+        ("float32", irregular(1, 300, -500, 500), ("leaves", 1)), ("int32", [0, 4, 8, 1e30], ("leaves", 2)),
+        ("float64", np.concatenate((1 + np.arange(9) * 2.0**-52, [1e300])), ("leaves", 2)),
     ],
 )  # fmt: skip
-def test_method(dtype: str, edges: Any, expected: tuple[str, tuple[int, ...]]) -> None:
+def test_method(dtype: str, edges: Any, expected: tuple[str, int]) -> None:
     """Each of them, with leaves in one slot, in two and in many."""
-    name, more = expected
-    assert method(dtype, edges) == (f"count_{name}", more)
+    assert method(dtype, edges) == expected
     check(nasty(dtype, 5001, np.asarray(edges, np.float64)), edges)
 
 
@@ -117,11 +117,10 @@ def test_distributions(dtype: str, name: str) -> None:
 def test_numbers_of_bins(dtype: str, bins: int) -> None:
     """As many as are counted in each number of tables; in one bin, in all in turns, in a random order."""
     for edges in (np.linspace(0, bins, bins + 1), irregular(3, bins, 0, float(bins))):
-        count = HistogramCheck(edges, np.dtype(dtype))
         some = np.arange(20_003) % bins
         for samples in (some, np.full(20_003, bins // 2), np.random.default_rng(0).permutation(some)):
             samples = samples.astype(dtype)
-            np.testing.assert_array_equal(count(samples), oracle(samples, edges))
+            np.testing.assert_array_equal(count_checked(edges, samples), oracle(samples, edges))
 
 
 @settings(max_examples=150, deadline=None)
@@ -187,19 +186,19 @@ def test_counts_are_boost_histogram_s(dtype: str) -> None:
         boost = bh.Histogram(bh.axis.Variable(edges), storage=bh.storage.Int64())
         boost.fill(values)
         expected = np.append(boost.view(flow=True).astype(np.int64), 0)
-        np.testing.assert_array_equal(HistogramCheck(edges, samples.dtype)(samples), expected)
+        np.testing.assert_array_equal(count_checked(edges, samples), expected)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_more_samples_than_counters_hold(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     edges = np.linspace(-50, 200, 34)
+    monkeypatch.setattr(kernels.histogram.check, "MOST", 999)
     for name in ("MOST", "COPIED"):
-        monkeypatch.setattr(kernels.histogram.check, name, 999)
+        monkeypatch.setattr(kernels.common.compiled_check, name, 999)
         check(nasty(dtype, 10_000, edges), edges)
-    monkeypatch.setattr(kernels.histogram.check_range, "COPIED", 999)
     samples = nasty(dtype, 10_000, edges)[::3]
     finite = [value for value in samples.tolist() if math.isfinite(value)]
-    assert finite_range_check(samples).tolist() == [float(min(finite)), float(max(finite))]
+    assert checked(finite_range_check(samples.dtype), samples).tolist() == [float(min(finite)), float(max(finite))]
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -207,26 +206,21 @@ def test_a_wrong_count_differs(dtype: str) -> None:
     """As the job declares it: of the right partial nothing differs, of a wrong one that slot does."""
     options = HistogramOptions(bins=32, range=(-50.0, 200.0))
     samples = nasty(dtype, 5000, options.all_edges)
-    assert HISTOGRAM.check is not None and FINITE_RANGE.check is not None
-    partial, expected = HISTOGRAM.compute(samples, options), HISTOGRAM.check(samples, options)
+    partial, expected = HISTOGRAM.compute(samples, options), checked(HISTOGRAM.check(options, samples.dtype), samples)
     np.testing.assert_array_equal(partial, expected)
     partial[7] += 1
     partial[9] -= 1
     assert np.flatnonzero(partial != expected).tolist() == [7, 9]
-    ends, expected_ends = FINITE_RANGE.compute(samples, options), FINITE_RANGE.check(samples, options)
+    ends = FINITE_RANGE.compute(samples, options)
+    expected_ends = checked(FINITE_RANGE.check(options, samples.dtype), samples)
     np.testing.assert_array_equal(ends, expected_ends)
     ends[1] = ends[0]
     assert np.flatnonzero(ends != expected_ends).tolist() == [1]
 
 
-def test_without_a_compiler_the_reference_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[int] = []
-    edges, samples = np.arange(1025.0), np.arange(5000, dtype=np.int32)
-    expected = HistogramCheck(edges, samples.dtype)(samples)
+def test_without_a_compiler_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reference checks everything then."""
+    options, dtype = HistogramOptions(), np.dtype("int32")
+    assert HISTOGRAM.check(options, dtype) and FINITE_RANGE.check(options, dtype)
     monkeypatch.setattr(cxx, "library", lambda source: None)
-    for module, name in ((kernels.histogram.check, "histogram_reference"),
-                         (kernels.histogram.check_range, "finite_range_reference")):  # fmt: skip
-        plain = getattr(module, name)
-        monkeypatch.setattr(module, name, lambda *a, plain=plain: (asked.append(1), plain(*a))[1])
-    np.testing.assert_array_equal(HistogramCheck(edges, samples.dtype)(samples), expected)
-    assert finite_range_check(samples).tolist() == [0, 4999] and len(asked) == 2
+    assert HISTOGRAM.check(HistogramOptions(), dtype) is FINITE_RANGE.check(options, dtype) is None

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+import kernels.common.compiled_check
 from kernels.common import cxx
 from kernels.reduce import check
 from kernels.reduce import partial as layout
@@ -20,6 +21,7 @@ from kernels.reduce.exact_sum import SQUARE_BITS, SUM_BITS, from_words
 from kernels.reduce.partial import EXTREMES, PARTS, SQUARES, SUM
 from kernels.reduce.reference import reduce_reference
 from tests.cases import cpp as cpp_cases
+from tests.cases.aggregation_checks import checked
 from tests.cases.reduce import CASES, DTYPES, FINITE, FLOATS, case
 from workflows.reduce import REDUCE, ReduceOptions
 
@@ -33,7 +35,7 @@ SPECIAL = (0.0, -0.0, math.nan, -math.nan, math.inf, -math.inf, 5e-324, 2.0**-10
 
 
 def agree(samples: NDArray[Any], parts: int = ALL) -> NDArray[np.int64]:
-    found = reduce_check(samples, parts)
+    found = checked(reduce_check(samples.dtype, parts), samples)
     assert found.dtype == np.int64
     np.testing.assert_array_equal(found, reduce_reference(samples, parts))
     return found
@@ -56,7 +58,7 @@ def test_sums_are_those_of_fractions(dtype: str, name: str) -> None:
     for size in (1, 63, BLOCK - 1, BLOCK + 1):
         samples = case(name, dtype, size)
         values = [Fraction(value) for value in samples.tolist()]
-        found = reduce_check(samples, ALL)
+        found = checked(reduce_check(samples.dtype, ALL), samples)
         assert sums(found) == (sum(values), sum(value * value for value in values))
         for value, at, key in (
             (min(values), layout.MIN_AT, layout.MIN_KEY),
@@ -124,7 +126,7 @@ def test_sum_is_fsum(dtype: str, apart: int) -> None:
     random = np.random.default_rng(apart)
     apart = min(apart, 240 if dtype == "float32" else apart)
     numbers = np.ldexp(random.uniform(-1, 1, 20_001), random.integers(-apart // 2, apart // 2, 20_001)).astype(dtype)
-    total, _ = sums(reduce_check(numbers, ALL))
+    total, _ = sums(checked(reduce_check(numbers.dtype, ALL), numbers))
     assert total.numerator / total.denominator == math.fsum(numbers)
 
 
@@ -167,7 +169,7 @@ def test_nan_of_every_kind(dtype: str) -> None:
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_parts_of_a_long_array(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("MOST", "COPIED"):
-        monkeypatch.setattr(check, name, 999)
+        monkeypatch.setattr(kernels.common.compiled_check, name, 999)
         agree(case("any", dtype, 10_001))
         agree(case("late", dtype, 10_001)[::3])
 
@@ -178,8 +180,7 @@ def test_a_wrong_partial_differs(dtype: str, name: str) -> None:
     """As the job declares it: of the right partial nothing differs, of a wrong one that entry does."""
     options = ReduceOptions(op="sum,std,argmin,argmax")
     samples = case(name, dtype, 3001)
-    assert REDUCE.check is not None
-    partial, expected = REDUCE.compute(samples, options), REDUCE.check(samples, options)
+    partial, expected = REDUCE.compute(samples, options), checked(REDUCE.check(options, samples.dtype), samples)
     np.testing.assert_array_equal(partial, expected)
     for place in (layout.SAMPLES, layout.MIN_KEY, layout.SUM_AT.start, layout.SQUARES_AT.start + 3):
         wrong = partial.copy()
@@ -187,13 +188,8 @@ def test_a_wrong_partial_differs(dtype: str, name: str) -> None:
         assert np.flatnonzero(wrong != expected).tolist() == [place]
 
 
-def test_without_a_compiler_the_reference_reduces(monkeypatch: pytest.MonkeyPatch) -> None:
-    samples = case("specials", "float32", 5000)
-    expected, asked = reduce_check(samples, ALL), []
-    plain = check.reduce_reference
-    monkeypatch.setattr(check, "reduce_reference", lambda *a: (asked.append(a), plain(*a))[1])
-    np.testing.assert_array_equal(reduce_check(samples, ALL), expected)
-    assert not asked
+def test_without_a_compiler_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reference checks everything then."""
+    assert REDUCE.check(ReduceOptions(), np.dtype("int32"))
     monkeypatch.setattr(cxx, "library", lambda source: None)
-    np.testing.assert_array_equal(reduce_check(samples, ALL), expected)
-    assert len(asked) == 1
+    assert REDUCE.check(ReduceOptions(), np.dtype("int32")) is None

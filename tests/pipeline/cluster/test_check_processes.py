@@ -19,6 +19,7 @@ from pipeline.cluster.placement import Placement
 from pipeline.engine.aggregate import run
 from pipeline.settings import Settings
 from pipeline.storage.sources import open_source
+from tests.cases.aggregation_checks import plainly
 from workflows.histogram import HISTOGRAM, HistogramOptions
 
 SAMPLES, PART = 20_000, 100
@@ -51,7 +52,7 @@ def test_parts_whose_check_died_are_checked_again(tmp_path: Path, monkeypatch: p
     np.arange(SAMPLES, dtype=np.int32).tofile(tmp_path / "samples.bin")
     source, options = open_source((str(tmp_path / "samples.bin"),)), HistogramOptions(bins=50, range=(0, SAMPLES))
     how = Settings(Placement(device="cpu"), chunk_bytes=8000)
-    outcome = run(replace(HISTOGRAM, check=check), options, source, how)
+    outcome = run(replace(HISTOGRAM, check=plainly(check)), options, source, how)
     assert outcome.where == "2 processes on this machine"
     assert (tmp_path / "marker").exists()  # one did die
     assert outcome.verdict.checked == SAMPLES

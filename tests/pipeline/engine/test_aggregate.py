@@ -33,6 +33,7 @@ from pipeline.engine.outcome import Outcome
 from pipeline.errors import PipelineError, UsageError
 from pipeline.settings import Settings
 from pipeline.storage.sources import DTYPES, open_source
+from tests.cases.aggregation_checks import unchecked
 from workflows.histogram import HISTOGRAM, HistogramOptions
 
 ON_CPU = Placement(device="cpu")
@@ -167,7 +168,7 @@ def recording(block: NDArray[Any], options: Any) -> NDArray[np.int64]:
 def test_verdict_claims_what_the_reference_recomputed(path: str, mode: str, checked: int) -> None:
     RECOMPUTED.clear()
     outcome = counted(
-        path, workflow=replace(HISTOGRAM, reference=recording, check=None), verify=mode, chunk_bytes=4 * 4288
+        path, workflow=replace(HISTOGRAM, reference=recording, check=unchecked), verify=mode, chunk_bytes=4 * 4288
     )
     verdict = outcome.verdict
     assert (verdict.mode, verdict.samples, verdict.chunks) == (mode, 30011, 7)

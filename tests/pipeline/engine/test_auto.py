@@ -24,6 +24,7 @@ from pipeline.engine.outcome import Outcome
 from pipeline.errors import PipelineError, VerificationError
 from pipeline.settings import Settings
 from pipeline.storage.sources import open_source
+from tests.cases.aggregation_checks import plainly, unchecked
 from tests.cases.formats import PIPE, Writer
 from workflows.histogram import FINITE_RANGE, HISTOGRAM, HistogramOptions
 from workflows.reduce import REDUCE, ReduceOptions
@@ -68,7 +69,7 @@ def path(tmp_path: Path) -> str:
 
 def counted(*paths: str, options: Any = OPTIONS, verify: str = "auto", **changes: Any) -> Outcome:
     settings = Settings(verify=verify, chunk_bytes=4 * CHUNK)
-    return run(replace(HISTOGRAM, **({"check": None} | changes)), options, open_source(paths), settings)
+    return run(replace(HISTOGRAM, **({"check": unchecked} | changes)), options, open_source(paths), settings)
 
 
 def recording(block: NDArray[Any], options: HistogramOptions) -> NDArray[np.int64]:
@@ -103,7 +104,7 @@ def test_a_check_that_keeps_up_checks_everything(path: str) -> None:
 @pytest.mark.usefixtures("none_left")
 def test_a_slow_check_ends_with_the_run_and_one_percent_of_each_chunk(path: str, workers: Any) -> None:
     """Beyond what is always checked, no more than what began before computing ended."""
-    outcome = counted(path, check=slow)
+    outcome = counted(path, check=plainly(slow))
     assert 10 * ALWAYS <= outcome.verdict.checked <= 10 * ALWAYS + 2 * workers.threads * PART
     assert outcome.result.counts.tolist() == [SAMPLES // 50] * 50
 
@@ -201,7 +202,7 @@ def test_a_check_that_shares_an_error_with_compute_is_found(path: str, verify: s
 
     text = r"^histogram: the check and the reference disagree in chunk \d+ \(.* bytes .*\): .*expected .*; nothing was"
     with pytest.raises(VerificationError, match=text):
-        counted(path, compute=wrong, check=wrong, verify=verify)
+        counted(path, compute=wrong, check=plainly(wrong), verify=verify)
 
 
 @pytest.mark.parametrize("verify", ["auto", "full", "sample"])
@@ -209,7 +210,7 @@ def test_the_reference_sees_few_samples_where_there_is_a_check(
     path: str, verify: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pipeline.engine.aggregate_task, "COMPARED", 7)
-    verdict = counted(path, check=HISTOGRAM.reference, reference=recording, verify=verify).verdict
+    verdict = counted(path, check=plainly(HISTOGRAM.reference), reference=recording, verify=verify).verdict
     assert max(samples for _, samples in CHECKED) == 7
     assert verdict.checked >= SAMPLES / 256
 
@@ -222,7 +223,7 @@ def test_a_check_that_fails_ends_the_run(path: str) -> None:
         return HISTOGRAM.reference(block, options)
 
     with pytest.raises(PipelineError, match=r"^histogram: chunk 2 \(.* failed: RuntimeError: first line$"):
-        counted(path, check=failing)
+        counted(path, check=plainly(failing))
 
 
 def test_small_files_are_checked_whole_with_nothing_left_over(
@@ -241,7 +242,7 @@ def test_a_result_is_checked_as_far_as_its_survey(path: str) -> None:
         return FINITE_RANGE.reference(block, options)
 
     assert HISTOGRAM.survey
-    survey = replace(HISTOGRAM.survey, workflow=replace(FINITE_RANGE, reference=slow_range, check=None))
+    survey = replace(HISTOGRAM.survey, workflow=replace(FINITE_RANGE, reference=slow_range, check=unchecked))
     outcome = counted(path, options=HistogramOptions(bins=5, range="auto"), survey=survey)
     assert outcome.options.range == (0.0, SAMPLES - 1.0)
     assert SAMPLES / 100 <= outcome.verdict.checked < SAMPLES / 2

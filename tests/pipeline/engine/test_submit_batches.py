@@ -25,6 +25,7 @@ from pipeline.errors import PipelineError, VerificationError
 from pipeline.settings import Settings
 from pipeline.storage.chunks import plan
 from pipeline.storage.sources import open_source
+from tests.cases.aggregation_checks import unchecked
 from workflows.histogram import HISTOGRAM, HistogramOptions
 
 CHUNK = 400  # bytes: 100 samples
@@ -62,7 +63,7 @@ def path(tmp_path: Path) -> str:
 def counted(path: str, verify: str = "full", **changes: Any) -> Outcome:
     options = HistogramOptions(bins=20, range=(0.0, 2000.0))
     return run(
-        replace(HISTOGRAM, check=None, **changes),
+        replace(HISTOGRAM, check=unchecked, **changes),
         options,
         open_source((path,)),
         Settings(verify=verify, chunk_bytes=CHUNK),

@@ -34,7 +34,9 @@ def encoded(lengths: list[int]) -> Any:
     """A source of encoded blocks with so many bytes of samples each."""
     stored = Piece("/blocks", 0, 1, None, None)
     blocks = [EncodedPiece(stored, np.frombuffer, length, 0, length) for length in lengths]
-    return SimpleNamespace(samples=sum(lengths), dtype=np.dtype("int8"), names=("/blocks",), pieces=lambda: iter(blocks))
+    return SimpleNamespace(
+        samples=sum(lengths), dtype=np.dtype("int8"), names=("/blocks",), pieces=lambda: iter(blocks)
+    )
 
 
 def bytes_of(pieces: tuple[Piece, ...]) -> list[tuple[str, int, int]]:
@@ -182,9 +184,7 @@ def test_parts_begin_with_an_encoded_block(lengths: list[int], mode: str, step: 
 def test_what_is_checked_depends_on_seed_and_chunk() -> None:
     source = source_of("int8", (0, 100 * 2**16))
     starts = {
-        (seed, chunk.index): chunk.always[0].start
-        for seed in (0, 1)
-        for chunk in plan(source, 2**16, "sample", seed)
+        (seed, chunk.index): chunk.always[0].start for seed in (0, 1) for chunk in plan(source, 2**16, "sample", seed)
     }
     assert len(starts) == 200
     assert len(set(starts.values())) > 150

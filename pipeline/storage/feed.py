@@ -1,0 +1,82 @@
+"""Feeds the samples of a chunk to checks: byte runs of files in C++, so that all cores check without the GIL.
+
+With a call from Python per block, 16 threads on 16 cores checked 11 GB/s of int32: they waited for the GIL.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernels.common import cxx
+from kernels.common.compiled_check import CompiledCheck
+from pipeline.storage.blocks import AHEAD_BYTES, read_blocks
+from pipeline.storage.chunks import Chunk, Region
+from pipeline.storage.pieces import Piece
+from pipeline.storage.planned_file import fill, open_planned
+from pipeline.timeline import Timeline
+from workflows.aggregation import Check
+
+SOURCE = Path(__file__).with_suffix(".cpp")
+BLOCK_BYTES = 2**19  # still in the second-level cache when it is checked
+
+
+class _Call(ctypes.Structure):
+    _fields_ = (("add", ctypes.c_void_p), ("state", ctypes.c_void_p))
+
+
+def feed(chunk: Chunk, checks: Sequence[Check], copied: Region) -> NDArray[Any]:
+    """Give every sample to every check.
+
+    Returns
+    -------
+    array of ``chunk.dtype``, shape (copied.samples,)
+        A copy of the samples in a region.
+
+    Raises
+    ------
+    PipelineError
+        If a file cannot be read, is no longer the one that was planned, or cannot be decoded.
+    """
+    compiled = [check for check in checks if isinstance(check, CompiledCheck)]
+    library = cxx.library(SOURCE) if len(compiled) == len(checks) else None
+    if library is None or not all(isinstance(piece, Piece) for piece in chunk.pieces):
+        return _feed(chunk, checks, copied)
+    calls = (_Call * len(compiled))(*(_Call(*check.addresses) for check in compiled))
+    itemsize = chunk.dtype.itemsize
+    block = np.empty(BLOCK_BYTES // itemsize * itemsize, np.uint8)
+    word, pointer, function = ctypes.c_size_t, ctypes.c_void_p, library.feed
+    function.argtypes = ctypes.c_int, ctypes.c_int64, word, word, ctypes.c_int, pointer, word, word, pointer, word
+    function.restype = word
+    settings = itemsize, not chunk.dtype.isnative, block.ctypes.data, len(block), AHEAD_BYTES, calls, len(calls)
+    for piece in chunk.pieces:
+        assert isinstance(piece, Piece)
+        with open_planned(piece) as fd:
+            done = 0
+            while done < piece.nbytes:
+                got = function(fd, piece.offset + done, piece.nbytes - done, *settings)
+                done += got
+                if not got:  # this read succeeds, or tells why not
+                    part = block[: piece.nbytes - done]
+                    fill(fd, part.data, piece, done)
+                    for check in compiled:
+                        check.add(part.view(chunk.dtype))
+                    done += len(part)
+    blocks = read_blocks(chunk.part(copied), Timeline())
+    return np.concatenate([np.empty(0, chunk.dtype), *(samples.copy() for samples in blocks)], dtype=chunk.dtype)
+
+
+def _feed(chunk: Chunk, checks: Sequence[Check], copied: Region) -> NDArray[Any]:
+    start, copies = 0, [np.empty(0, chunk.dtype)]
+    for samples in read_blocks(chunk, Timeline()):
+        for check in checks:
+            check.add(samples)
+        first = max(copied.start - start, 0)
+        copies.append(samples[first : max(copied.start + copied.samples - start, first)].copy())
+        start += len(samples)
+    return np.concatenate(copies, dtype=chunk.dtype)
