@@ -6,7 +6,7 @@ import os
 
 # Most threads per process: more would spend more time waiting for the GIL than working. Under the same memory limit, a
 # GPU job took four times as long with 64 threads on 64 cores as with 16 on 16. On a GPU four compute, the rest verify.
-THREADS = {"cpu": 4, "gpu": 8}
+THREADS = {"cpu": 4, "gpu": 16}
 
 # Threads per process if NumPy computes: numpy.bincount holds the GIL for two thirds of its time, and exact sums make so
 # many small calls that a second thread gains nothing. On two cores, two processes reduce 4 GiB in 1.9 s and histogram

@@ -15,6 +15,13 @@ def worker_address() -> str:
     return str(get_worker().address)
 
 
+def worker_threads() -> int:
+    """Number of threads of the worker that runs the task."""
+    from distributed import get_worker
+
+    return int(get_worker().state.nthreads)
+
+
 def device_name(device: str) -> str:
     """Name of the GPU in use, or "cpu"."""
     if device == "cpu":

@@ -39,9 +39,6 @@ PARTS = 16
 PART_BYTES = {"cpu": 2**23, "gpu": 2**26}
 PART_OF_PARTIAL = 64
 
-# Bytes per task of a check that is always done: a share of a chunk, so that all threads check while one GPU computes.
-CHECK_BYTES = 2**26
-
 # If there are many chunks, a task takes several: no more than a dying worker may lose, and only if each thread or GPU
 # gets enough tasks for all to end at about the same time.
 CHUNKS_OF_TASK = 4
@@ -122,18 +119,6 @@ def _partial_bytes(pass_: Pass, source: Source) -> int:
     return sum(job.partial_bytes(source.dtype.newbyteorder("=")) for job in pass_.jobs)
 
 
-def _of_about(nbytes: int, parts: Sequence[Chunk]) -> Iterator[list[Chunk]]:
-    """Groups of consecutive parts with so many bytes or, the last one, fewer."""
-    group: list[Chunk] = []
-    for part in parts:
-        group.append(part)
-        if sum(part.nbytes for part in group) >= nbytes:
-            yield group
-            group = []
-    if group:
-        yield group
-
-
 def _chunk_bytes(source: Source, loop: Run) -> int:
     if source.nbytes is None:
         return UNKNOWN_CHUNK_BYTES
@@ -152,7 +137,7 @@ class _Covered(NamedTuple):
 def _one_pass(loop: Run, pass_: Pass, source: Source, chunks: Plan) -> tuple[_Covered, list[NDArray[Any]]]:
     """Compute, check and combine every chunk; return what was covered and the partial of each job."""
     samples = number = 0
-    parts = Parts(pass_, loop.workers.threads, source.nbytes is None)
+    parts = Parts(pass_, loop.checking(shared=True), source.nbytes is None)
     totals = Totals(pass_)
 
     def compute(items: Sequence[Chunk]) -> Task:
@@ -165,7 +150,7 @@ def _one_pass(loop: Run, pass_: Pass, source: Source, chunks: Plan) -> tuple[_Co
 
     def check(items: Sequence[Chunk], computed: Any) -> list[Task]:  # does not wait for the computed partials
         always = [chunk.part(region) for chunk in items for region in chunk.always]
-        return [] if later else [(recompute_parts, pass_, parts) for parts in _of_about(CHECK_BYTES, always)]
+        return [] if later or not always else [(recompute_parts, pass_, always, True)]
 
     def finish(items: Sequence[Chunk], computed: Sequence[ChunkResult], checks: Any) -> Iterator[Done]:
         nonlocal samples, number
@@ -190,6 +175,6 @@ def _one_pass(loop: Run, pass_: Pass, source: Source, chunks: Plan) -> tuple[_Co
     tasks: Iterable[Sequence[Chunk]] = ((chunk,) for chunk in chunks)
     if isinstance(chunks, tuple):
         tasks = batches(chunks, CHUNKS_OF_TASK, loop.computing, TASKS)
-    loop.complete(Work(tasks, source.nbytes, pass_.label, compute, check, finish, extra=parts.extra))
+    loop.complete(Work(tasks, source.nbytes, pass_.label, compute, check, finish, extra=parts.extra, shared=True))
     loop.stages.nbytes += samples * source.dtype.itemsize
     return _Covered(samples, parts.checked, number), totals.finish(source, samples)

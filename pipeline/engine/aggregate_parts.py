@@ -8,13 +8,17 @@ from typing import NamedTuple
 
 from pipeline.engine.aggregate_check import Partials, check_part
 from pipeline.engine.aggregate_plan import Pass
-from pipeline.engine.aggregate_task import Reference, recompute_some
+from pipeline.engine.aggregate_task import Reference, recompute_parts
 from pipeline.engine.run_loop import Extra
 from pipeline.storage.chunks import Chunk
 from pipeline.timeline import Timeline
 
 # Least and most parts per task. A task ends sooner if its time is up, and the rest waits again.
 PARTS_OF_TASK = (8, 64)
+
+# How long a task begins another part: Dask's milliseconds per task are little of it, and when its time is up, a run
+# ends this much later.
+CHECK_SECONDS = 0.05
 
 # Bytes of memory that waiting parts may take: their partials and, of a source of unknown length, their samples.
 WAITING_BYTES = 2**27
@@ -47,16 +51,16 @@ class Parts:
     Parameters
     ----------
     pass_
-    threads
-        Of all workers.
+    tasks
+        That check at a time.
     kept
         Whether samples of parts that wait are kept in memory.
     """
 
-    def __init__(self, pass_: Pass, threads: int, kept: bool) -> None:
+    def __init__(self, pass_: Pass, tasks: int, kept: bool) -> None:
         self.checked = 0
         self._pass = pass_
-        self._threads = threads
+        self._tasks = tasks
         self._kept = kept
         self._always: list[Part] = []
         self._others: list[Part] = []
@@ -85,7 +89,7 @@ class Parts:
         if not waiting:
             return None
         least, most = PARTS_OF_TASK
-        number = min(len(waiting), max(least, min(most, len(waiting) // (4 * self._threads))))
+        number = min(len(waiting), max(least, min(most, len(waiting) // (4 * self._tasks))))
         always = waiting is self._always
         parts = [waiting.pop() if always else self._any() for _ in range(number)]
         chunks = [part.chunk for part in parts]
@@ -97,7 +101,7 @@ class Parts:
                 self.compare(part, reference)
                 yield part.chunk.index, part.worker, part.device, reference.timeline
 
-        return Extra((recompute_some, self._pass, chunks, always), self._pass.label(chunks), finish)
+        return Extra((recompute_parts, self._pass, chunks, always, CHECK_SECONDS), self._pass.label(chunks), finish)
 
     def _any(self) -> Part:
         """Take a random part out of those that may be left out."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from itertools import repeat
 from time import perf_counter
 from typing import Any, TypeVar
@@ -12,7 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.cluster.worker import device_name, exit_on_lost_context, worker_address
+from pipeline.cluster.worker import device_name, exit_on_lost_context, worker_address, worker_threads
 from pipeline.engine.aggregate_plan import Job, Pass
 from pipeline.errors import PipelineError, VerificationError, failure
 from pipeline.gpu.blocks import device_blocks
@@ -27,10 +29,6 @@ WARM_UP_BYTES = 2**27
 
 # Samples of every chunk that a compiled check and the reference both count.
 COMPARED = 2**13
-
-# How long a task of `recompute_some` begins another part: Dask's milliseconds per task are little of it, and when its
-# time is up, a run ends this much later.
-CHECK_SECONDS = 0.05
 
 Result = TypeVar("Result")
 
@@ -68,20 +66,39 @@ def compute_chunks(pass_: Pass, chunks: Sequence[Chunk]) -> tuple[ChunkResult, .
     return tuple(_each(compute_chunk, pass_, chunks))
 
 
-def recompute_parts(pass_: Pass, parts: Sequence[Chunk]) -> tuple[Reference, ...]:
-    """Task: `recompute_part` for one part after another; a random one compares checks with their references."""
-    compared = parts[int(np.random.default_rng([pass_.seed, parts[0].start]).integers(len(parts)))]
-    return tuple(_each(lambda pass_, part: recompute_part(pass_, part, part is compared), pass_, parts))
+def recompute_parts(
+    pass_: Pass, parts: Sequence[Chunk], compared: bool, seconds: float = math.inf
+) -> tuple[Reference, ...]:
+    """Task: `recompute_part` for the first parts, at least one, until so many seconds have passed.
+
+    Beside a GPU all threads of the worker share them. With a task for each part they would wait for Dask, which takes
+    5 ms for a task when all threads are busy.
+
+    Parameters
+    ----------
+    pass_
+    parts
+    compared
+        Whether to compare checks with their references in a random part of each chunk.
+    seconds
+    """
+    until = perf_counter() + seconds
+    random = np.random.default_rng([pass_.seed, parts[0].start])
+    of_chunks = {part.index: part for part in random.permutation(np.array(parts, object))} if compared else {}
+
+    def recompute(part: Chunk) -> Reference | None:
+        if part is not parts[0] and perf_counter() > until:
+            return None
+        return next(_each(partial(recompute_part, compared=part is of_chunks.get(part.index)), pass_, [part]))
+
+    references = _checking_threads().map(recompute, parts) if pass_.device == "gpu" else map(recompute, parts)
+    return tuple(iter(partial(next, references, None), None))
 
 
-def recompute_some(pass_: Pass, parts: Sequence[Chunk], compared: bool) -> tuple[Reference, ...]:
-    """Task: `recompute_part` for the first parts, at least one, until `CHECK_SECONDS` have passed."""
-    began, done = perf_counter(), []
-    for reference in _each(partial(recompute_part, compared=compared), pass_, parts):
-        done.append(reference)
-        if perf_counter() - began > CHECK_SECONDS:
-            break
-    return tuple(done)
+@cache
+def _checking_threads() -> ThreadPoolExecutor:
+    """As many as the worker has; they live as long as it does."""
+    return ThreadPoolExecutor(worker_threads(), "check")
 
 
 def _each(work: Callable[[Pass, Chunk], Result], pass_: Pass, chunks: Sequence[Chunk]) -> Iterator[Result]:
@@ -123,7 +140,7 @@ def _blocks(pass_: Pass, chunk: Chunk, timeline: Timeline) -> Iterator[Any]:
             yield block.astype(chunk.dtype.newbyteorder("="), copy=False)
 
 
-def recompute_part(pass_: Pass, part: Chunk, compared: bool = True) -> Reference:
+def recompute_part(pass_: Pass, part: Chunk, compared: bool) -> Reference:
     """Recompute a part of a chunk with the checks, or the references, independently of the computed partials.
 
     Parameters

@@ -80,6 +80,8 @@ class Work(Generic[Item]):
     extra
         (whether there is time) -> a check of finished items, None if there is none now. Without time only one that has
         to be done all the same.
+    shared
+        Whether all threads of a worker share an extra check, beside a GPU.
     """
 
     batches: Iterable[Sequence[Item]]
@@ -90,6 +92,7 @@ class Work(Generic[Item]):
     finish: Callable[[Sequence[Item], Any, Sequence[Any]], Iterator[Done]]
     worker: Callable[[Sequence[Item]], str | None] = lambda items: None
     extra: Callable[[bool], Extra | None] = lambda in_time: None
+    shared: bool = False
 
 
 @dataclass
@@ -112,6 +115,10 @@ class Run:
     def computing(self) -> int:
         """Number of tasks that compute at a time."""
         return self.workers.computing * (self.lanes if self.workers.device == "gpu" else 1)
+
+    def checking(self, shared: bool) -> int:
+        """Number of extra checks at a time, whether or not all threads of a worker share one beside a GPU."""
+        return self.workers.computing if shared and self.workers.device == "gpu" else self.workers.threads
 
     @property
     def _addresses(self) -> list[str] | None:
@@ -165,7 +172,8 @@ class Run:
             return item.label if isinstance(item, Extra) else work.label(item)
 
         batches: Iterable[Sequence[Item] | Extra] = work.batches
-        for item, computed, *checks in results(batches, partial(self._submit, work), self.workers, name_of, extra):
+        submit, most = partial(self._submit, work), 2 * self.checking(work.shared)
+        for item, computed, *checks in results(batches, submit, self.workers, name_of, extra, most):
             if isinstance(item, Extra):
                 for checked in item.finish(computed):
                     self.stages.add(*checked)

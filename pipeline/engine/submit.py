@@ -43,7 +43,7 @@ def batches(items: Sequence[Item], most: int, computing: int, tasks: int) -> lis
 
 def results(
     items: Iterable[Item], submit: Callable[[Item], Iterator[Any]], workers: Workers, name_of: Callable[[Item], str],
-    extra: Callable[[int], Item | None] = lambda needed: None,
+    extra: Callable[[int], Item | None] = lambda needed: None, most: int = 0,
 ) -> Iterator[tuple[Any, ...]]:  # fmt: skip
     """Every item with the results of its tasks, in order of completion.
 
@@ -58,8 +58,10 @@ def results(
     name_of
         (item) -> name for messages.
     extra
-        (number of items under way) -> another item to do beside them, or None if there is none now. There are two for
-        each thread at a time; what has been started is waited for.
+        (number of items under way) -> another item to do beside them, or None if there is none now. What has been
+        started is waited for.
+    most
+        Extra items under way at a time.
 
     Raises
     ------
@@ -85,7 +87,7 @@ def results(
         for item, tasks in zip(chosen, zip(*rounds, strict=True), strict=True):
             enter(item, [future for future in tasks if future is not None])
         needed += len(chosen)
-        while extras < 2 * workers.threads and (more := extra(needed)) is not None:
+        while extras < most and (more := extra(needed)) is not None:
             enter(more, list(submit(more)), extra=True)
             extras += 1
 

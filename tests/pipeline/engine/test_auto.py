@@ -57,7 +57,7 @@ def none_left(monkeypatch: pytest.MonkeyPatch) -> None:
     """Time is up as soon as computing has ended, and a task checks one part."""
     monkeypatch.setattr(pipeline.engine.run_loop, "LEAST_SECONDS", -1.0)
     monkeypatch.setattr(pipeline.engine.run_loop, "perf_counter", lambda: 0.0)
-    monkeypatch.setattr(pipeline.engine.aggregate_task, "CHECK_SECONDS", -1.0)
+    monkeypatch.setattr(pipeline.engine.aggregate_parts, "CHECK_SECONDS", -1.0)
 
 
 @pytest.fixture
