@@ -132,7 +132,7 @@ def test_checks_get_as_long_as_computing(
     """Beside it on a GPU, after it on a CPU; half a second in any case."""
     clock, begun = [0.0], []
 
-    def results(items: Any, submit: Any, workers: Any, name_of: Any, extra: Any) -> Iterator[Any]:
+    def results(items: Any, submit: Any, workers: Any, name_of: Any, extra: Any, most: int) -> Iterator[Any]:
         for at, needed, _ in asked:
             clock[0] = at
             begun.append((at, needed, extra(needed) is not None))

@@ -154,7 +154,7 @@ def test_other_errors_are_told_in_one_line(tasks: Tasks) -> None:
     assert caught.value.__cause__ is error
 
 
-def test_each_thread_gets_two_extra_items_at_a_time(tasks: Tasks) -> None:
+def test_as_many_extra_items_at_a_time_as_asked_for(tasks: Tasks) -> None:
     """Until there are none; all that have begun are waited for."""
     extras, asked = iter(range(100, 107)), list[int]()
 
@@ -162,7 +162,7 @@ def test_each_thread_gets_two_extra_items_at_a_time(tasks: Tasks) -> None:
         asked.append(needed)
         return next(extras, None)
 
-    found = tasks.results(2, extra=extra)
+    found = tasks.results(2, extra=extra, most=4)
     assert next(found) == texts(0)
     first = [100, 101, 102, 103]
     assert list(tasks.started) == [0, 1, *first] and asked == [2] * 4
@@ -179,7 +179,7 @@ def test_each_thread_gets_two_extra_items_at_a_time(tasks: Tasks) -> None:
 
 
 def test_extra_items_that_fail_end_the_run(tasks: Tasks) -> None:
-    found = tasks.results(2, extra=lambda needed: None if 9 in tasks.started else 9)
+    found = tasks.results(2, extra=lambda needed: None if 9 in tasks.started else 9, most=1)
     next(found)
     tasks.fail(9, ValueError("planted"))
     with pytest.raises(PipelineError, match=r"^job: item 9 failed: ValueError: planted$"):
