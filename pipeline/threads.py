@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 
 # Most threads per process: more would spend more time waiting for the GIL than working. Under the same memory limit, a
-# GPU job took four times as long with 64 threads on 64 cores as with 16 on 16. On a GPU four compute, the rest verify.
+# GPU job took four times as long with 64 threads on 64 cores as with 16 on 16. On a GPU four compute, the rest verify:
+# with 8 of 16 cores a histogram of 8 GiB took 0.60 s verified whole, with 16 it took 0.52 s.
 THREADS = {"cpu": 4, "gpu": 16}
 
 # Threads per process if NumPy computes: numpy.bincount holds the GIL for two thirds of its time, and exact sums make so

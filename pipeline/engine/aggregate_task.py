@@ -202,15 +202,18 @@ class _ReferenceCheck:
 
 
 def warm_up(pass_: Pass, chunk: Chunk) -> None:
-    """Stream the beginning of a chunk through all jobs, if the worker has a GPU.
+    """Stream the beginning of a chunk through all jobs, and check its first sample, if the worker has a GPU.
 
-    Otherwise the first block would wait for the CUDA context, kernels, buffers, and the reading threads and buffers.
+    Otherwise the first block would wait for the CUDA context, kernels, buffers, and the reading threads and buffers,
+    and the first check for its libraries.
     """
     if find_devices().usable:
         samples = min(chunk.samples, WARM_UP_BYTES // chunk.dtype.itemsize)
         for block in device_blocks(chunk.part(Region(0, samples)), Timeline(), pass_.block_bytes):
             for job in pass_.jobs:
                 job.workflow.compute(block, job.options)
+        if chunk.always:
+            recompute_parts(pass_, [chunk.part(Region(0, 1))], compared=False)
 
 
 def _on_host(partial: Any, timeline: Timeline) -> Any:
