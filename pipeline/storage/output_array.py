@@ -53,7 +53,7 @@ class OutputFile:
 
     def readable(self) -> ArrayFile:
         """The output as an input, to check it."""
-        return ArrayFile(self.spec, (Piece(self.path, self.offset, self.spec.nbytes, None, None),))
+        return ArrayFile(self.spec, (Piece(self.path, self.offset, self.spec.nbytes, None),))
 
     def write(
         self,

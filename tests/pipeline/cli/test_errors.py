@@ -176,7 +176,7 @@ def test_file_without_permission(failed: Failed, files: None, monkeypatch: pytes
     def denied(*_: Any) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("builtins.open", denied)
+    monkeypatch.setattr("pipeline.storage.files.open_to_read", denied)
     status, line = failed("histogram", "data.bin", "-o", "result.json")
     assert status == 1
     assert "data.bin: expected a readable file, got 'Permission denied'" in line
