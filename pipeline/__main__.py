@@ -6,9 +6,12 @@ import os
 import sys
 from collections.abc import Sequence
 
+from kernels.common.cache import cache_folder
 from pipeline.cluster import placement
 from pipeline.gpu import devices
 from pipeline.threads import BLAS_VARIABLES, SWITCH_SECONDS, blas_threads, processes
+
+NVIDIA_DRIVER = "/proc/driver/nvidia"
 
 
 def prepare() -> None:
@@ -17,6 +20,9 @@ def prepare() -> None:
         os.environ.setdefault(name, str(blas_threads()))
     # How long a thread that computes in Python may hold the GIL while another waits to start the next transfer.
     sys.setswitchinterval(SWITCH_SECONDS)
+    if os.path.exists(NVIDIA_DRIVER):
+        # CuPy's own kernels, too, are run as they are; it would keep them where others may be able to write.
+        os.environ.setdefault("CUPY_CACHE_DIR", str(cache_folder() / "cupy"))
     # The half million objects of imported modules live until the end. Collecting garbage among them, during the imports
     # and again at exit, took a fifth of the time of a command on a small file.
     gc.set_threshold(100_000, 20, 20)
