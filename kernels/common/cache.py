@@ -5,14 +5,19 @@ from __future__ import annotations
 import atexit
 import hashlib
 import os
-import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from kernels.common.messages import warn_once
-from kernels.common.private import open_new_folder, open_private_file, open_private_folder, write_private_file
+from kernels.common.private import (
+    open_new_folder,
+    open_private_file,
+    open_private_folder,
+    temporary_folder,
+    write_private_file,
+)
 
 SEAL = hashlib.sha256().digest_size  # bytes of a checksum appended to a file, to detect a truncated one
 ABANDONED_SECONDS = 3600  # after which somebody's unfinished file is one of a process that was killed
@@ -53,9 +58,10 @@ _own: list[tuple[int, Path]] = []
 def _own_folder(reason: str) -> tuple[int, Path]:
     """A new folder, which stays open: wherever it is, what is opened in it later is in the folder that was checked."""
     if not _own:
-        made = tempfile.TemporaryDirectory(prefix="baru-cache-")
-        atexit.register(made.cleanup)
-        _own.append((open_new_folder(Path(made.name)), Path(made.name)))
+        until_exit = ExitStack()
+        atexit.register(until_exit.close)
+        made = until_exit.enter_context(temporary_folder())
+        _own.append((open_new_folder(made), made))
         warn_once("cache", f"compiled kernels are not kept after this run: {reason}; set XDG_CACHE_HOME to a folder "
                            "that is yours alone")  # fmt: skip
     return _own[0]

@@ -14,7 +14,6 @@ import shlex
 import shutil
 import signal
 import subprocess
-import tempfile
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -22,6 +21,7 @@ from threading import Lock
 
 from kernels.common.cache import open_cache, open_cached, write_cached
 from kernels.common.messages import warn_once
+from kernels.common.private import temporary_folder
 
 # No -ffast-math and no contraction: floats are added in the order written, and no multiply-add is fused.
 # -O3 takes twice as long to compile, and saves a tenth of the time of counting at most.
@@ -128,8 +128,8 @@ def _compile(words: tuple[str, ...], source: Path) -> bytes:
     """The library of a source."""
     if words in _hung:
         raise subprocess.TimeoutExpired(words, 0)
-    with tempfile.TemporaryDirectory(prefix="baru-cxx-") as folder:
-        made = Path(folder, "kernel.so")
+    with temporary_folder() as folder:
+        made = folder / "kernel.so"
         try:
             _run([*words, *OPTIONS, str(source), "-o", str(made)])
         except subprocess.TimeoutExpired:

@@ -5,13 +5,22 @@ What is checked is the descriptor that is used afterwards, so nothing can take i
 
 from __future__ import annotations
 
+import fcntl
 import grp
 import os
 import pwd
+import re
 import secrets
+import shutil
+import socket
 import stat
-from contextlib import suppress
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+
+ABANDONED_SECONDS = 60  # before a folder without a lock counts as one of a process that was killed
 
 FOLDER = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -47,7 +56,7 @@ def open_private_folder(path: Path) -> int:
 
 
 def open_new_folder(path: Path) -> int:
-    """Descriptor of a folder that was just made with mode 0700; PermissionError if another one has taken its place."""
+    """Descriptor of a folder that was made with mode 0700; PermissionError if somebody else's has taken its place."""
     folder = os.open(path, os.O_RDONLY | FOLDER)
     try:
         _check_private(folder, path)
@@ -117,3 +126,38 @@ def write_private_file(folder: int, name: str, content: bytes) -> None:
         with suppress(OSError):
             os.unlink(temporary, dir_fd=folder)
         raise
+
+
+@contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """A new private folder, locked until it is removed; those that killed processes left are removed first.
+
+    Raises
+    ------
+    OSError
+        If it cannot be made.
+    """
+    base, prefix = Path(tempfile.gettempdir()), f"baru-{re.sub(r'[^A-Za-z0-9]', '', socket.gethostname())[:32]}-"
+    with suppress(OSError):  # a folder that cannot be listed
+        for name in os.listdir(base):
+            if name.startswith(prefix):
+                with suppress(OSError):
+                    _remove_abandoned(base / name)
+    # What cannot be removed now is removed by a later process.
+    with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as made, ExitStack() as stack:
+        folder = open_new_folder(Path(made))
+        stack.callback(os.close, folder)
+        with suppress(OSError):  # a file system without locks: nobody else can take one either
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield Path(made)
+
+
+def _remove_abandoned(path: Path) -> None:
+    """Remove a folder of this user if no process holds its lock; not a new one, which may have none yet."""
+    folder = open_new_folder(path)
+    try:
+        if os.fstat(folder).st_mtime < time.time() - ABANDONED_SECONDS:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(path)
+    finally:
+        os.close(folder)

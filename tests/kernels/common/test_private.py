@@ -7,6 +7,9 @@ import logging
 import os
 import pwd
 import stat
+import subprocess
+import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -213,3 +216,65 @@ def test_folder_that_others_may_write_to_is_replaced(
     assert line.startswith(f"warning: compiled kernels are not kept after this run: {base / 'baru'} belongs to others")
     os.rename(own, base / "planted")
     os.rename(base / "moved", own)
+
+
+# --- temporary folders ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+HOLD = """
+import sys, time
+from kernels.common.private import temporary_folder
+with temporary_folder() as folder:
+    (folder / "file").write_bytes(bytes(100))
+    print(folder, flush=True)
+    time.sleep(600)
+"""
+
+
+def test_folders_of_killed_processes_are_removed(temporary: Path) -> None:
+    """Recognized by their lock, which ends with a process; neither new ones nor anything else."""
+    environment = os.environ | {"TMPDIR": str(temporary)}
+    holder = subprocess.Popen([sys.executable, "-c", HOLD], env=environment, stdout=subprocess.PIPE, text=True)
+    assert holder.stdout
+    held = Path(holder.stdout.readline().strip())
+    prefix = held.name.rpartition("-")[0]
+    (temporary / f"{prefix}-new").mkdir(mode=0o700)
+    (temporary / f"{prefix}-shared").mkdir()
+    (temporary / f"{prefix}-shared").chmod(0o755)
+    (temporary / "baru-elsewhere-x").mkdir(mode=0o700)
+    (temporary / "target").mkdir(mode=0o700)
+    (temporary / f"{prefix}-link").symlink_to(temporary / "target")
+    others = sorted(path for path in temporary.iterdir() if path != held)
+    for path in (held, *others):
+        if not path.name.endswith("-new"):
+            os.utime(path, (0, 0))
+    try:
+        for alive in (True, False):
+            with private.temporary_folder() as folder:
+                assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+                assert (held / "file").exists() == alive
+                assert sorted(path for path in temporary.iterdir() if path not in (held, folder)) == others
+            holder.kill()
+            holder.wait()
+    finally:
+        holder.kill()
+        holder.stdout.close()
+    assert not held.exists()
+
+
+def test_file_system_without_locks(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    with private.temporary_folder() as kept:
+        os.utime(kept, (0, 0))
+        with private.temporary_folder() as other:
+            assert kept.exists() and other.exists()
+    assert list(temporary.iterdir()) == []
