@@ -16,6 +16,11 @@ NVIDIA_DRIVER = "/proc/driver/nvidia"
 
 def prepare() -> None:
     """Set up the command's process, before NumPy is imported, because BLAS reads its variables only once."""
+    for number in range(3):  # a closed one would be given to the next file, and get what is printed
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
     for name in BLAS_VARIABLES:
         os.environ.setdefault(name, str(blas_threads()))
     # How long a thread that computes in Python may hold the GIL while another waits to start the next transfer.

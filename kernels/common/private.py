@@ -25,6 +25,12 @@ ABANDONED_SECONDS = 60  # before a folder without a lock counts as one of a proc
 FOLDER = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
+def close(file: int) -> None:
+    """Close a descriptor through which nothing was written, so that nothing can be lost by an error."""
+    with suppress(OSError):
+        os.close(file)
+
+
 def open_private_folder(path: Path) -> int:
     """Descriptor of this user's folder of mode 0700, which is made if it is missing.
 
@@ -46,11 +52,11 @@ def open_private_folder(path: Path) -> int:
                 raise PermissionError(f"{os.path.join(*parts[:depth])} belongs to others, or they may write to it")
             last = depth + 1 == len(parts)
             below = _open_below(folder, name, FOLDER | (os.O_RDONLY if last else os.O_PATH))
-            os.close(folder)
+            close(folder)
             folder = below
         _check_private(folder, path)
     except BaseException:
-        os.close(folder)
+        close(folder)
         raise
     return folder
 
@@ -61,7 +67,7 @@ def open_new_folder(path: Path) -> int:
     try:
         _check_private(folder, path)
     except BaseException:
-        os.close(folder)
+        close(folder)
         raise
     return folder
 
@@ -110,7 +116,7 @@ def open_private_file(folder: int, name: str) -> int:
     status = os.fstat(file)
     if stat.S_ISREG(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o022:
         return file
-    os.close(file)
+    close(file)
     raise PermissionError(f"{name} belongs to others, or they may write to it")
 
 
@@ -121,6 +127,8 @@ def write_private_file(folder: int, name: str, content: bytes) -> None:
     try:
         with os.fdopen(file, "wb") as stream:
             stream.write(content)
+            stream.flush()
+            os.fsync(file)
         os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
     except BaseException:
         with suppress(OSError):
@@ -146,7 +154,7 @@ def temporary_folder() -> Iterator[Path]:
     # What cannot be removed now is removed by a later process.
     with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as made, ExitStack() as stack:
         folder = open_new_folder(Path(made))
-        stack.callback(os.close, folder)
+        stack.callback(close, folder)
         with suppress(OSError):  # a file system without locks: nobody else can take one either
             fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield Path(made)
@@ -160,4 +168,4 @@ def _remove_abandoned(path: Path) -> None:
             fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(path)
     finally:
-        os.close(folder)
+        close(folder)

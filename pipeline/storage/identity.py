@@ -24,7 +24,9 @@ class Identity(NamedTuple):
 
     Attributes
     ----------
-    size, mtime_ns
+    size
+    mtime_ns
+        None for a file that the run itself writes.
     ctime_ns, inode
         None on file systems whose numbers are not stable.
     device
@@ -34,7 +36,7 @@ class Identity(NamedTuple):
     """
 
     size: int
-    mtime_ns: int
+    mtime_ns: int | None
     ctime_ns: int | None
     inode: int | None
     device: int
@@ -49,14 +51,11 @@ class Identity(NamedTuple):
             If it is another file, or shows a change.
         """
         status = os.fstat(fd)
-        other = self.inode is not None and (
-            self.inode != status.st_ino or (self.device != status.st_dev and self.machine == this_machine())
-        )
-        if other or not stat.S_ISREG(status.st_mode):
+        if self.is_other(status):
             change = "was replaced by another file"
         elif status.st_size != self.size:
             change = "shrank" if status.st_size < self.size else "grew"
-        elif status.st_mtime_ns != self.mtime_ns:
+        elif self.mtime_ns not in (None, status.st_mtime_ns):
             change = "was written to"
         elif self.ctime_ns not in (None, status.st_ctime_ns):
             change = "was written to, or given another name, mode or owner," if status.st_nlink else "was removed"
@@ -64,6 +63,12 @@ class Identity(NamedTuple):
             return
         sizes = f": expected {self.size} bytes, got {status.st_size}" if status.st_size != self.size else ""
         raise PipelineError(f"{path}: {change} while it was read{sizes}; run again when nothing writes to it")
+
+    def is_other(self, status: os.stat_result) -> bool:
+        """Whether a status is that of another file."""
+        if self.inode is None or not stat.S_ISREG(status.st_mode):
+            return not stat.S_ISREG(status.st_mode)
+        return self.inode != status.st_ino or (self.device != status.st_dev and self.machine == this_machine())
 
 
 def identify(path: str, fd: int) -> Identity:
@@ -77,7 +82,7 @@ def identify(path: str, fd: int) -> Identity:
     until = time.monotonic() + SETTLING_SECONDS
     while True:
         status = os.fstat(fd)
-        stable = not _file_system(status.st_dev).startswith(UNSTABLE)
+        stable = not file_system(status.st_dev).startswith(UNSTABLE)
         changed = status.st_ctime_ns if stable else status.st_mtime_ns
         grain = 1 if changed % 10**9 else 2 * 10**9  # whole seconds: a file system that counts one or two of them
         now = time.clock_gettime_ns(COARSE)
@@ -87,8 +92,17 @@ def identify(path: str, fd: int) -> Identity:
             raise PipelineError(f"{path}: expected a file that stays as it is, got one that is being written to; run "
                                 "again when nothing writes to it")  # fmt: skip
         time.sleep(0.001)
-    ctime, inode = (status.st_ctime_ns, status.st_ino) if stable else (None, None)
-    return Identity(status.st_size, status.st_mtime_ns, ctime, inode, status.st_dev, this_machine())
+    return _without_times(status)._replace(mtime_ns=status.st_mtime_ns, ctime_ns=status.st_ctime_ns if stable else None)
+
+
+def identify_output(fd: int) -> Identity:
+    """Identity of a file that is being written."""
+    return _without_times(os.fstat(fd))
+
+
+def _without_times(status: os.stat_result) -> Identity:
+    inode = None if file_system(status.st_dev).startswith(UNSTABLE) else status.st_ino
+    return Identity(status.st_size, None, None, inode, status.st_dev, this_machine())
 
 
 def open_to_read(path: str) -> int:
@@ -117,7 +131,7 @@ def this_machine() -> int:
 
 
 @cache
-def _file_system(device: int) -> str:
+def file_system(device: int) -> str:
     """Type of a file system, such as ext4 or nfs4; empty if it cannot be told."""
     number = f"{os.major(device)}:{os.minor(device)}"
     try:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -87,3 +89,14 @@ def test_kernels_of_cupy_are_kept_where_only_this_user_may_write(
     expected = given or (str(tmp_path / "cache" / "baru" / "cupy") if driver else None)
     assert os.environ.get("CUPY_CACHE_DIR") == expected
     assert (tmp_path / "cache").exists() == (driver and given is None) or given
+
+
+def test_closed_descriptors_are_not_given_to_files() -> None:
+    code = """
+import os
+from pipeline.__main__ import prepare
+os.close(0); os.close(1); os.close(2)
+prepare()
+os._exit(0 if [os.readlink(f"/proc/self/fd/{number}") for number in range(3)] == ["/dev/null"] * 3 else 1)
+"""
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -198,18 +198,6 @@ def test_file_changes_after_it_was_planned(
         assert f"{path}: {change} while it was read: expected " in line
 
 
-def test_full_disk(failed: Failed, files: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The result is computed but cannot be written: no panel that looks like success."""
-
-    def full(*_: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
-    status, line = failed("histogram", "data.bin", "-o", "result.json")
-    assert status == 1
-    assert line.startswith("result.json: expected to write the file, got No space left on device")
-
-
 def test_interrupted(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     def stopped(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt

@@ -155,11 +155,11 @@ def test_numbers_that_are_not_stable_are_not_compared(
         f"36 35 {os.major(device)}:{os.minor(device)} /mnt1 /mnt2 rw,noatime master:1 - {kind} server:/x rw\n"
     )
     monkeypatch.setattr(identity, "MOUNTS", str(mounts))
-    identity._file_system.cache_clear()
+    identity.file_system.cache_clear()
     try:
         planned = taken(path)
     finally:
-        identity._file_system.cache_clear()
+        identity.file_system.cache_clear()
     status = path.stat()
     assert (planned.inode, planned.ctime_ns) == ((status.st_ino, status.st_ctime_ns) if stable else (None, None))
     replace(path)
@@ -168,11 +168,11 @@ def test_numbers_that_are_not_stable_are_not_compared(
     assert "shrank" in checked(planned._replace(inode=None), path)
 
 
-def test_file_system_that_cannot_be_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def testfile_system_that_cannot_be_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for text in (None, "", "nonsense\n", "1 2 0:0\n"):
         if text is not None:
             (tmp_path / "mounts").write_text(text)
         monkeypatch.setattr(identity, "MOUNTS", str(tmp_path / "mounts"))
-        identity._file_system.cache_clear()
-        assert identity._file_system(0) == ""
-    identity._file_system.cache_clear()
+        identity.file_system.cache_clear()
+        assert identity.file_system(0) == ""
+    identity.file_system.cache_clear()
