@@ -6,17 +6,28 @@ import os
 import sys
 from collections.abc import Sequence
 
+from kernels.common.cache import cache_folder
 from pipeline.cluster import placement
 from pipeline.gpu import devices
 from pipeline.threads import BLAS_VARIABLES, SWITCH_SECONDS, blas_threads, processes
 
+NVIDIA_DRIVER = "/proc/driver/nvidia"
+
 
 def prepare() -> None:
     """Set up the command's process, before NumPy is imported, because BLAS reads its variables only once."""
+    for number in range(3):  # a closed one would be given to the next file, and get what is printed
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
     for name in BLAS_VARIABLES:
         os.environ.setdefault(name, str(blas_threads()))
     # How long a thread that computes in Python may hold the GIL while another waits to start the next transfer.
     sys.setswitchinterval(SWITCH_SECONDS)
+    if os.path.exists(NVIDIA_DRIVER):
+        # CuPy's own kernels, too, are run as they are; it would keep them where others may be able to write.
+        os.environ.setdefault("CUPY_CACHE_DIR", str(cache_folder() / "cupy"))
     # The half million objects of imported modules live until the end. Collecting garbage among them, during the imports
     # and again at exit, took a fifth of the time of a command on a small file.
     gc.set_threshold(100_000, 20, 20)

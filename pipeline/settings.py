@@ -50,3 +50,6 @@ class Settings:
     def __post_init__(self) -> None:
         if self.verify not in VERIFY:
             raise UsageError(f"--verify: expected one of {', '.join(VERIFY)}, got {self.verify!r}")
+        for name in ("chunk_bytes", "device_memory_limit", "memory_limit"):
+            if (nbytes := getattr(self, name)) is not None and nbytes < 1:
+                raise UsageError(f"{name}: expected 1 byte or more, got {nbytes}")

@@ -67,6 +67,7 @@ class HistogramOptions:
             "help": "File of bin edges, ascending: text, one a line, or .npy. Replaces --bins and --range.",
             "metavar": "FILE",
             "read": read_edges,
+            "of_file": True,
         },
     )
 

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from math import prod
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
+
+from workflows.npy_header import read_header
 
 MAX_REASON = 120  # characters of an error to show
 
@@ -24,21 +30,39 @@ def explained(path: str, expected: str) -> Iterator[None]:
         raise ValueError(f"{path}: expected {expected}, got {reason!r}") from None
 
 
+def open_regular(path: str) -> BinaryIO:
+    """An open file; ValueError for anything else, since reading a FIFO or a device may never end."""
+    if os.path.isdir(path):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise ValueError("no regular file")
+    return os.fdopen(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb")
+
+
 def read_npy(path: str, most: int) -> NDArray[Any]:
     """The array of a .npy file of integers or floats with at most `most` elements."""
-    # Mapped, because np.load would first allocate whatever the header claims.
-    array = np.lib.format.open_memmap(path, mode="r")
-    if array.dtype.kind not in "iuf":
-        raise ValueError(f"no integers or floats but {array.dtype}")
-    if array.size > most:
-        raise ValueError(f"{array.size} numbers, more than {most}")
-    return np.array(array)
+    with open_regular(path) as file:
+        try:
+            shape, fortran, dtype, _ = read_header(file)
+        except ValueError as error:
+            raise ValueError(f"no .npy header but {error}") from None
+        if dtype.kind not in "iuf":
+            raise ValueError(f"no integers or floats but {dtype}")
+        if prod(shape) > most:
+            raise ValueError(f"{prod(shape)} numbers, more than {most}"[:MAX_REASON])
+        nbytes = prod(shape) * dtype.itemsize
+        data = file.read(nbytes + 1)
+    if len(data) != nbytes:
+        got = f"only {len(data)}" if len(data) < nbytes else "more"
+        raise ValueError(f"{nbytes} bytes of numbers in its header, and {got} after it")
+    return np.frombuffer(data, dtype).reshape(shape, order="F" if fortran else "C")
 
 
 def read_text(path: str, most: int) -> NDArray[np.float64]:
-    """Numbers, separated by white space or commas, of a text file with at most `most` characters."""
-    with open(path, encoding="utf-8") as file:
-        text = file.read(most + 1)
-    if len(text) > most:
-        raise ValueError(f"more than {most} characters")
+    """Numbers, separated by white space or commas, of a text file with at most `most` bytes."""
+    with open_regular(path) as file:
+        data = file.read(most + 1)
+    if len(data) > most:
+        raise ValueError(f"more than {most} bytes")
+    text = data.decode("utf-8")
     return np.array(text.replace(",", " ").split(), np.float64)

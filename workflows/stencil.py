@@ -37,6 +37,7 @@ class StencilOptions:
         metadata={
             "metavar": "FILE",
             "read": read_weights,
+            "of_file": True,
             "help": f"Multiply by the 2 R + 1 weights in this .npy file first; R at most {MAX_WEIGHTED_RADIUS}. "
             "Each product and each sum is rounded; without weights, sums are exact.",
         },

@@ -9,17 +9,19 @@ import ctypes
 import hashlib
 import os
 import platform
+import re
 import shlex
 import shutil
 import signal
 import subprocess
-import tempfile
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from threading import Lock
 
-from kernels.common.cache import cache_folder
+from kernels.common.cache import open_cache, open_cached, write_cached
+from kernels.common.messages import warn_once
+from kernels.common.private import temporary_folder
 
 # No -ffast-math and no contraction: floats are added in the order written, and no multiply-add is fused.
 # -O3 takes twice as long to compile, and saves a tenth of the time of counting at most.
@@ -30,9 +32,14 @@ if platform.machine() == "x86_64":
     OPTIONS += ("-mprefer-vector-width=512",)
 COMPILERS = ("c++", "g++", "clang++")
 SECONDS = 30  # limit for the compiler, which takes about one
-SEAL = hashlib.sha256().digest_size  # bytes of a checksum appended to a library, to detect a truncated one
+PATIENCE_SECONDS = 4  # after which the user is told what is waited for
+
+# Functions that begin a line after `extern "C"`, or after `extern "C" {` up to the end of the file.
+EXTERN = re.compile(r'^extern "C" [^\n{(]*?(\w+)\(', re.MULTILINE)
+FUNCTION = re.compile(r"^\w[^\n{(;]*?(\w+)\(", re.MULTILINE)
 
 _lock = Lock()
+_hung: set[tuple[str, ...]] = set()  # compilers that did not end in time
 
 
 def library(source: Path) -> ctypes.CDLL | None:
@@ -58,21 +65,54 @@ def _library(source: Path) -> ctypes.CDLL | None:
         texts = [path.read_bytes() for path in (source, *sorted(source.parent.glob("*.hpp")))]
         tool = os.stat(words[0])
         made_by = words, OPTIONS, os.path.realpath(words[0]), tool.st_size, tool.st_mtime_ns, features()
-        path = cache_folder() / f"{source.stem}-{hashlib.sha256(repr((texts, made_by)).encode()).hexdigest()}.so"
-        if not _whole(path):
-            _compile(words, source, path)
-        return ctypes.CDLL(str(path))
+        name = f"{source.stem}-{hashlib.sha256(repr((texts, made_by)).encode()).hexdigest()}.so"
+        with open_cache() as folder:
+            file = open_cached(folder, name)
+            if file is None:
+                file = _keep(folder, name, _compile(words, source))
+        # The descriptor that was checked, so that nothing can have taken the file's place. It stays open: the loader
+        # would take the next library of the same number for this one.
+        loaded = ctypes.CDLL(f"/proc/self/fd/{file}")
     except (OSError, subprocess.SubprocessError):
         return None
+    return loaded if all(hasattr(loaded, function) for function in functions(texts[0].decode())) else None
+
+
+def _keep(folder: int, name: str, content: bytes) -> int:
+    """Descriptor of a new library: in the cache or, if that is full, in memory."""
+    try:
+        write_cached(folder, name, content)
+        if (file := open_cached(folder, name)) is not None:
+            return file
+    except OSError:
+        pass
+    file = os.memfd_create(name)
+    with open(file, "wb", closefd=False) as stream:
+        stream.write(content)
+    return file
+
+
+def functions(text: str) -> list[str]:
+    """Names of the functions that a source exports."""
+    head, _, block = text.partition('extern "C" {')
+    return EXTERN.findall(head) + FUNCTION.findall(block)
 
 
 @cache
 def compiler() -> tuple[str, ...] | None:
     """The path of the compiler, with the options that CXX adds to it; None without a compiler."""
     named = os.environ.get("CXX")
-    for words in [shlex.split(named)] if named else [[name] for name in COMPILERS]:
+    try:
+        candidates = [shlex.split(named)] if named else [[name] for name in COMPILERS]
+    except ValueError as error:
+        warn_once("CXX", f"CXX: expected a compiler and its options, got {named!r}: {error}; NumPy computes instead, "
+                         "slower, the same bits")  # fmt: skip
+        return None
+    for words in candidates:
         if words and (path := shutil.which(words[0])):
             return (path, *words[1:])
+    if named:
+        warn_once("CXX", f"CXX: expected a compiler, found no {named!r}; NumPy computes instead, slower, the same bits")
     return None
 
 
@@ -87,23 +127,18 @@ def features() -> str:
     return platform.machine() + flags
 
 
-def _whole(path: Path) -> bool:
-    """Whether a library is complete: loading a truncated one may crash the process."""
-    try:
-        content = path.read_bytes()
-    except FileNotFoundError:
-        return False
-    return content[-SEAL:] == hashlib.sha256(content[:-SEAL]).digest()
-
-
-def _compile(words: Sequence[str], source: Path, path: Path) -> None:
-    """Compile a library and move it into place in one step, whoever else compiles it at the same time."""
-    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-        made = Path(folder, "kernel.so")
-        _run([*words, *OPTIONS, str(source), "-o", str(made)])
-        with made.open("ab") as file:
-            file.write(hashlib.sha256(made.read_bytes()).digest())
-        os.replace(made, path)
+def _compile(words: tuple[str, ...], source: Path) -> bytes:
+    """The library of a source."""
+    if words in _hung:
+        raise subprocess.TimeoutExpired(words, 0)
+    with temporary_folder() as folder:
+        made = folder / "kernel.so"
+        try:
+            _run([*words, *OPTIONS, str(source), "-o", str(made)])
+        except subprocess.TimeoutExpired:
+            _hung.add(words)  # it would hang for the next source, too
+            raise
+        return made.read_bytes()
 
 
 def _run(command: Sequence[str]) -> None:
@@ -111,9 +146,22 @@ def _run(command: Sequence[str]) -> None:
     none = subprocess.DEVNULL
     with subprocess.Popen(command, stdin=none, stdout=none, stderr=none, start_new_session=True) as process:
         try:
-            status = process.wait(SECONDS)
+            status = _wait(process, command[0])
         except BaseException:
             os.killpg(process.pid, signal.SIGKILL)
             raise
     if status:
         raise subprocess.CalledProcessError(status, command)
+
+
+def _wait(process: subprocess.Popen[bytes], name: str) -> int:
+    """Exit status; the user is told if it takes long."""
+    try:
+        return process.wait(min(PATIENCE_SECONDS, SECONDS))
+    except subprocess.TimeoutExpired:
+        left = SECONDS - PATIENCE_SECONDS
+        if left <= 0:
+            raise
+        warn_once("compiler", f"waiting up to {SECONDS} s for {name} to compile; without it NumPy computes, slower, "
+                              "the same bits")  # fmt: skip
+        return process.wait(left)

@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import atexit
 import hashlib
-import os
 import re
-import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from kernels.common.cache import cache_folder
+from kernels.common.cache import open_cache, read_cached, write_cached
 from kernels.common.device import architecture_of, limits_of
 
 OPTIONS = ("--std=c++17", "-default-device", "--ftz=false", "--prec-div=true", "--prec-sqrt=true", "--fmad=false")
@@ -187,12 +186,13 @@ def _cached(source: Path, instance: str, defines: Mapping[str, int], architectur
     from cuda.bindings import nvrtc
 
     made_from = include_closure(source), OPTIONS, instance, dict(defines), architecture, nvrtc.nvrtcVersion()
-    path = cache_folder() / f"{source.stem}-{hashlib.sha256(repr(made_from).encode()).hexdigest()}.cubin"
-    if path.is_file():
-        name, _, cubin = path.read_bytes().partition(b"\n")
-        return name.decode(), cubin
-    names, cubin, _ = compile_source(source, (instance,), architecture, defines)
-    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-        file.write(names[instance].encode() + b"\n" + cubin)
-    os.replace(file.name, path)  # whole or not at all, whoever else compiles it at the same time
-    return names[instance], cubin
+    name = f"{source.stem}-{hashlib.sha256(repr(made_from).encode()).hexdigest()}.cubin"
+    with open_cache() as folder:
+        content = read_cached(folder, name)
+        if content is None:
+            names, cubin, _ = compile_source(source, (instance,), architecture, defines)
+            content = names[instance].encode() + b"\n" + cubin
+            with suppress(OSError):  # a full disk costs time, not the run
+                write_cached(folder, name, content)
+    mangled, _, cubin = content.partition(b"\n")
+    return mangled.decode(), cubin

@@ -10,6 +10,7 @@ from typing import Any, get_type_hints
 import click
 
 from pipeline.cli.help import COMPUTATION, Flag, GroupedCommand
+from pipeline.cli.printing import print_error
 from pipeline.errors import PipelineError, UsageError
 
 # Types of fields that need no reader, and what the help calls their values.
@@ -25,7 +26,7 @@ class Failure(click.ClickException):
 
     def show(self, file: Any = None) -> None:
         """Print the line on stderr."""
-        click.echo(f"error: {self.message}", err=True)
+        print_error(f"error: {self.message}")
 
 
 class Command(GroupedCommand):
@@ -79,15 +80,25 @@ class _Reader(click.ParamType):  # type: ignore[type-arg]
     def __init__(self, field: dataclasses.Field[Any]) -> None:
         self.name, self.read = field.name, field.metadata["read"]
         self.alone = field.metadata.get("alone")
+        self.of_file = field.metadata.get("of_file", False)
         self.default = field.default if isinstance(field.default, tuple) else ()
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if value == self.alone or any(value is word for word in self.default):  # click converts defaults, too
             return value
         try:
-            return self.read(str(value))
+            result = self.read(str(value))
         except ValueError as error:
             self.fail(str(error), param, ctx)
+        if self.of_file and ctx is not None and param is not None:
+            option_files(ctx).append((param.opts[0], str(value)))
+        return result
+
+
+def option_files(ctx: click.Context) -> list[tuple[str, str]]:
+    """Files that options were read from, with the flags that name them."""
+    files: list[tuple[str, str]] = ctx.meta.setdefault(f"{__name__}.files", [])
+    return files
 
 
 class Size(click.ParamType):  # type: ignore[type-arg]
@@ -100,17 +111,21 @@ class Size(click.ParamType):  # type: ignore[type-arg]
         from dask.utils import parse_bytes
 
         try:
-            return int(parse_bytes(value))
+            nbytes = int(parse_bytes(value))
         except (ValueError, OverflowError):
             self.fail(f"expected a size like 64MiB, got {value!r}", param, ctx)
+        if nbytes < 1:
+            self.fail(f"expected a size of 1 byte or more, got {value!r}", param, ctx)
+        return nbytes
 
 
 def option_flags(options: type[Any]) -> tuple[list[click.Argument], list[click.Option]]:
     """An argument for each field of a job's options without a default, a flag for each of the others.
 
     Metadata of a field: ``help`` and ``metavar``; ``read``, a function from a word to the value, whose ValueError says
-    what was expected and got (int, float and str need none); ``words``, the length if the value is a tuple; ``alone``,
-    a word that stands for the whole tuple; ``advice``, what to do about a value of a wrong type, in Python.
+    what was expected and got (int, float and str need none); ``of_file``, whether that word is a path; ``words``, the
+    length if the value is a tuple; ``alone``, a word that stands for the whole tuple; ``advice``, what to do about a
+    value of a wrong type, in Python.
     """
     hints = get_type_hints(options)
     arguments: list[click.Argument] = []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, fields
@@ -10,19 +9,17 @@ from typing import Any, NamedTuple, cast
 
 import click
 
-from pipeline.cli.flags import Command, Size, build_options, from_configuration, option_flags
+from pipeline.cli.flags import Command, Size, build_options, from_configuration, option_files, option_flags
 from pipeline.cli.help import COMPUTATION, INPUT, OUTPUT, PLACE, Flag
+from pipeline.cli.outputs import Named, check_apart, reserve
 from pipeline.cli.progress import show_progress
 from pipeline.cluster.placement import Placement
 from pipeline.engine.aggregate import run_all
 from pipeline.engine.aggregate_plan import Job
 from pipeline.engine.outcome import Outcome
 from pipeline.errors import UsageError
-from pipeline.report.panel import panel, to_json
-from pipeline.report.result_file import check_output, write_output
-from pipeline.report.trace import to_table, write_trace
+from pipeline.report.result_file import check_output
 from pipeline.settings import VERIFY, Settings
-from pipeline.storage.atomic_file import check_place, whole_file
 from pipeline.storage.sources import BYTEORDERS, DTYPES, RAW_DTYPE, Source, open_source
 from workflows import WORKFLOWS
 from workflows.aggregation import Aggregation
@@ -33,10 +30,11 @@ WHOLE = "FILES are raw samples or .npy files, or patterns like 'run-*.bin'; all 
 
 
 class Requested(NamedTuple):
-    """A job that returns its result, and the file to write it to, if any."""
+    """A job that returns its result, the file to write it to, if any, and files that its options were read from."""
 
     job: Job
     output: str | None
+    read: tuple[Named, ...]
 
 
 def job_command(workflow: Aggregation[Any] | ArrayJob[Any]) -> Command:
@@ -48,12 +46,12 @@ def job_command(workflow: Aggregation[Any] | ArrayJob[Any]) -> Command:
         options = build_options(workflow.options, values)
         if values["scheduler"] and values["scheduler_file"]:
             raise click.UsageError("expected --scheduler or --scheduler-file, got both; leave one out")
+        read = [Named(flag, path) for flag, path in option_files(ctx)]
         if isinstance(workflow, ArrayJob):
-            outcomes = _run_array_job(workflow, options, values)
+            _run_array_job(workflow, options, values, read)
         else:
-            first = Requested(Job(workflow, options), values["output"])
-            outcomes = _run_aggregations([first, *map(parse_also, values["also"])], values)
-        print_outcomes(outcomes, values["as_json"])
+            first = Requested(Job(workflow, options), values["output"], tuple(read))
+            _run_aggregations([first, *map(parse_also, values["also"])], values)
 
     arguments, flags = option_flags(workflow.options)
     files = click.Argument(["files"], nargs=-1, required=True, metavar=_files(workflow))
@@ -135,55 +133,62 @@ def parse_also(text: str) -> Requested:
     arguments, flags = option_flags(workflow.options)
     command = Command(name, params=[*arguments, *flags, _output_flag(workflow)], add_help_option=False)
     try:
-        values = from_configuration(command.make_context(name, words))
-        return Requested(Job(workflow, build_options(workflow.options, values)), values["output"])
+        ctx = command.make_context(name, words)
+        values = from_configuration(ctx)
+        read = tuple(Named(f"--also {name}: {flag}", path) for flag, path in option_files(ctx))
+        return Requested(Job(workflow, build_options(workflow.options, values)), values["output"], read)
     except click.ClickException as error:
         raise click.UsageError(f"--also {name}: {error.format_message()}") from None
 
 
-def _run_aggregations(requested: Sequence[Requested], values: dict[str, Any]) -> tuple[Outcome, ...]:
-    """Run jobs over the same samples, read once, and write their results."""
-    jobs = [job for job, _ in requested]
+def _run_aggregations(requested: Sequence[Requested], values: dict[str, Any]) -> None:
+    """Run jobs over the same samples, read once, and write and print their results."""
+    jobs = [one.job for one in requested]
     empty = all(job.workflow.empty for job in jobs)
     source = open_source(values["files"], values["dtype"], values["byteorder"], values["offset"], empty=empty)
-    outputs = [output for _, output in requested if output is not None]
-    if len(set(outputs)) < len(outputs):
-        raise click.UsageError(f"expected another output for every job, got {', '.join(outputs)}")
-    for number, (job, output) in enumerate(requested):
+    outputs = []
+    for number, (job, output, _) in enumerate(requested):
+        flag = f"--also {job.workflow.name}: " if number else ""
         try:
             if output is not None:
                 check_output(output, source, job.workflow.formats)
+                outputs.append(Named(f"{flag}-o", output))
         except UsageError as error:
-            raise UsageError(f"--also {job.workflow.name}: {error}" if number else str(error)) from None
-    name = ", ".join(job.workflow.name for job in jobs)
-    outcomes = _run(name, values, [source], lambda settings: run_all(jobs, source, settings))
-    for (_, output), outcome in zip(requested, outcomes, strict=True):
-        if output is not None:
-            write_output(output, outcome.result)
-    return outcomes
+            raise UsageError(f"{flag}{error}") from None
+    check_apart([*outputs, *_trace(values)], [*_inputs([source]), *(file for one in requested for file in one.read)])
+    with reserve([one.output for one in requested], values["trace"]) as reserved:
+        name = ", ".join(job.workflow.name for job in jobs)
+        outcomes = _run(name, values, lambda settings: run_all(jobs, source, settings))
+        reserved.publish(outcomes, values["as_json"])
 
 
-def _run_array_job(workflow: ArrayJob[Any], options: Any, values: dict[str, Any]) -> tuple[Outcome, ...]:
-    """Run a job that writes an array."""
+def _run_array_job(workflow: ArrayJob[Any], options: Any, values: dict[str, Any], read: Sequence[Named]) -> None:
+    """Run a job that writes an array, and print what it did."""
     from pipeline.engine.array import run_array
 
     files, path = values["files"], values["output"]
     groups = [files] if workflow.operands(options) is None else [(path,) for path in files]
     described = values["dtype"], values["byteorder"], values["offset"]
     sources = [open_source(group, *described, samples=False) for group in groups]
-    return _run(workflow.name, values, sources, lambda how: (run_array(workflow, options, sources, path, how),))
+    check_apart([Named("-o", path), *_trace(values)], [*_inputs(sources), *read])
+    with reserve([], values["trace"]) as reserved:
+        outcome = _run(workflow.name, values, lambda how: (run_array(workflow, options, sources, path, how),))
+        reserved.publish(outcome, values["as_json"])
 
 
-def _run(
-    name: str, values: dict[str, Any], sources: Sequence[Source], run: Callable[[Settings], tuple[Outcome, ...]]
-) -> tuple[Outcome, ...]:
-    """Run with the flags of all jobs, and write the trace."""
-    if values["trace"] is not None:
-        for source in sources:
-            check_place(values["trace"], source)
+def _trace(values: dict[str, Any]) -> list[Named]:
+    return [] if values["trace"] is None else [Named("--trace", values["trace"])]
+
+
+def _inputs(sources: Sequence[Source]) -> list[Named]:
+    return [Named("", path) for source in sources for path in source.paths]
+
+
+def _run(name: str, values: dict[str, Any], run: Callable[[Settings], tuple[Outcome, ...]]) -> tuple[Outcome, ...]:
+    """Run with the flags of all jobs."""
     where = {name: values[name] for name in ("device", "scheduler", "scheduler_file", "dashboard_address")}
     with show_progress(name, values["quiet"]) as progress:
-        outcomes = run(
+        return run(
             Settings(
                 placement=Placement(**where, own_process=True),
                 verify=values["verify"],
@@ -195,20 +200,6 @@ def _run(
                 on_start=_print_dashboard,
             )
         )
-    if values["trace"] is not None:
-        traces = outcomes[0].stages.traces
-        with whole_file(values["trace"]) as file:
-            write_trace(file, traces)
-        click.echo("\n".join(to_table(traces)), err=True)
-    return outcomes
-
-
-def print_outcomes(outcomes: Sequence[Outcome], as_json: bool) -> None:
-    """Print each outcome as if its job had run alone: a JSON object on a line of its own, or a panel."""
-    if as_json:
-        click.echo("\n".join(json.dumps(to_json(outcome)) for outcome in outcomes))
-    else:
-        click.echo("\n\n".join("\n".join(panel(outcome)) for outcome in outcomes))
 
 
 def _print_dashboard(workers: Any) -> None:

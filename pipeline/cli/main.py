@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 
@@ -12,6 +11,7 @@ from pipeline import __version__
 from pipeline.cli.flags import Command, Failure
 from pipeline.cli.help import SectionedGroup
 from pipeline.cli.jobs import CONTEXT, job_command
+from pipeline.cli.printing import print_error, silence_stdout
 from pipeline.cli.study import COMMANDS
 from pipeline.errors import PipelineError
 from pipeline.gpu.devices import find_devices
@@ -79,22 +79,22 @@ def main(arguments: list[str] | None = None) -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         status = cli.main(arguments, prog_name="python -m pipeline", standalone_mode=False)
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except (Failure, PipelineError) as error:
-        click.echo(f"error: {error}", err=True)
+        print_error(f"error: {error}")
         status = error.exit_code
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message(), err=True)
         status = error.exit_code
     except click.ClickException as error:
-        click.echo(f"error: {error.format_message()}", err=True)
+        print_error(f"error: {error.format_message()}")
         status = error.exit_code
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted: nothing was written", err=True)
         status = 130
     except OSError as error:
-        # The reader of the output is gone, or its disk is full; Python would try to flush it again at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        silence_stdout()
         click.echo(f"error: expected to write to standard output, got {error.strerror}", err=True)
         status = 1
     sys.exit(status)

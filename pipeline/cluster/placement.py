@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 import socket
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pkgutil import resolve_name
 from typing import Any, cast
 
+from kernels.common.private import temporary_folder
 from pipeline.cluster.workers import Workers, known_workers
 from pipeline.errors import PipelineError, UsageError
 from pipeline.gpu.devices import Devices, Gpu, find_devices, only_visible
@@ -193,17 +193,18 @@ def _routes(dashboard: str | None) -> Iterator[None]:
 
 @contextmanager
 def _local_directory() -> Iterator[None]:
-    """Scratch folder that only this user can enter, removed at the end."""
+    """Scratch folder that only this user can enter, removed at the end; those of killed runs are removed first."""
     import dask
 
-    try:
-        folder = tempfile.TemporaryDirectory(prefix="baru-")
-    except OSError as error:
-        raise PipelineError(f"expected to create a scratch folder, got {error.strerror}"
-                            f"{f' in {error.filename}' if error.filename else ''}; free some space, or name another "
-                            "place with TMPDIR") from None  # fmt: skip
-    with folder as path, dask.config.set({"temporary-directory": path}):
-        yield
+    with ExitStack() as stack:
+        try:
+            path = stack.enter_context(temporary_folder())
+        except OSError as error:
+            where = f" in {error.filename}" if error.filename else ""
+            raise PipelineError(f"expected to create a scratch folder, got {error.strerror or error}{where}; free some "
+                                "space, or name another place with TMPDIR") from None  # fmt: skip
+        with dask.config.set({"temporary-directory": str(path)}):
+            yield
 
 
 def _workers(client: Any, device: str, where: str, dashboard: str | None) -> Workers:

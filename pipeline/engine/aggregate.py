@@ -14,7 +14,7 @@ from pipeline.engine.aggregate_parts import WAITING_BYTES, Part, Parts
 from pipeline.engine.aggregate_plan import Job, Pass
 from pipeline.engine.aggregate_task import ChunkResult, compute_chunks, recompute_parts, warm_up
 from pipeline.engine.aggregate_totals import Totals
-from pipeline.engine.inputs import check_passes, cluster_bytes
+from pipeline.engine.inputs import check_passes, cluster_bytes, unchanged
 from pipeline.engine.outcome import Outcome
 from pipeline.engine.run_loop import Done, Run, Task, Work
 from pipeline.engine.submit import batches
@@ -73,7 +73,7 @@ def run_all(jobs: Sequence[Job], source: Source, settings: Settings = Settings()
     block_bytes = BLOCK_BYTES if limit is None else block_bytes_within(limit)
     check_passes(source, [job.workflow.name for job in jobs if job.surveyed])
     nbytes = cluster_bytes([source], settings.placement)
-    with loop.open(nbytes, lambda: all(job.compiled for job in jobs)) as workers:
+    with unchanged([source]), loop.open(nbytes, lambda: all(job.compiled for job in jobs)) as workers:
         main = Pass(tuple(jobs), workers.device, block_bytes, settings.traced, loop.seed)
         surveys = replace(main, jobs=tuple(job.survey() for job in jobs if job.surveyed))
         chunks = _plan(loop, surveys if surveys.jobs else main, source)

@@ -17,7 +17,7 @@ from pipeline.cluster.workers import Workers, known_workers
 from pipeline.engine.array_gpu import LANES, finish, warm_up
 from pipeline.engine.array_plan import ArrayPlan, checked_part, nbytes_of, needs
 from pipeline.engine.array_task import RegionsCheck, RegionsResult, check_regions, compute_regions
-from pipeline.engine.inputs import cluster_bytes
+from pipeline.engine.inputs import cluster_bytes, unchanged
 from pipeline.engine.outcome import Outcome
 from pipeline.engine.run_loop import Done, Extra, Run, Task, Work
 from pipeline.engine.submit import batches
@@ -133,6 +133,7 @@ def run_array(
     limit = settings.device_memory_limit
     with (
         output_file(path, stored) as ready,
+        unchanged(sources),
         loop.open(cluster_bytes(sources, settings.placement) and nbytes) as workers,
     ):
         planned = OutputFile(path, 0, spec, mappable=False)

@@ -1,11 +1,12 @@
-"""What a run checks about its sources before it starts: where they can be read, and how often."""
+"""What a run checks about its sources: where they can be read, how often, and whether they have changed."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from pipeline.cluster.placement import Placement
-from pipeline.errors import UsageError
+from pipeline.errors import UsageError, VerificationError
 from pipeline.storage.protocol import Source
 
 
@@ -33,3 +34,26 @@ def check_passes(source: Source, surveyed: Sequence[str]) -> None:
         raise UsageError(f"{surveyed[0]}: expected a source that can be read twice, since a first pass finds the "
                          f"range, got {source.names[0]}, which can be read only once; give --range LOW,HIGH, or write "
                          "the samples to a file")  # fmt: skip
+
+
+@contextmanager
+def unchanged(sources: Sequence[Source]) -> Iterator[None]:
+    """Look at the sources once more at the end of a run, and before a wrong number is blamed on the computation.
+
+    Raises
+    ------
+    PipelineError
+        If one has changed since it was planned, as far as that can be detected.
+    """
+    try:
+        yield
+    except VerificationError as error:
+        _check(sources)
+        raise VerificationError(f"{error} (unless the input changed while it was read, through a mapping that "
+                                "moves no time)") from error  # fmt: skip
+    _check(sources)
+
+
+def _check(sources: Sequence[Source]) -> None:
+    for source in sources:
+        source.check_unchanged()

@@ -98,7 +98,8 @@ def opened(piece: Piece) -> Iterator[Reading]:
         else:
             import kvikio
 
-            with kvikio.CuFile(piece.path, "r") as file:
+            # kvikio opens by name: this one is the file that was checked, whatever has taken its path.
+            with kvikio.CuFile(f"/proc/self/fd/{fd}", "r") as file:
                 yield lambda target, runs: _Reads(file, target, runs)
 
 

@@ -6,15 +6,23 @@ import csv
 import io
 import json
 import os
+import secrets
+import tempfile
+import time
 from collections.abc import Callable, Collection
+from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
 
-from pipeline.errors import UsageError
-from pipeline.storage.atomic_file import check_place, whole_file
+from kernels.common.private import write_private_file
+from pipeline.errors import PipelineError, UsageError
+from pipeline.storage.atomic_file import Target, check_place
 from pipeline.storage.sources import Source
+from pipeline.storage.state import open_state, state_path
 from workflows.aggregation import Drawn, Result
+
+RESULTS = "results"  # in the state folder
 
 
 def _json(result: Result, file: BinaryIO) -> None:
@@ -66,13 +74,47 @@ def check_output(path: str, source: Source, formats: Collection[str] = tuple(WRI
             raise UsageError(f"{path}: a picture needs matplotlib; install the extra plot") from None
 
 
-def write_output(path: str, result: Result) -> None:
+def render(path: str, result: Result) -> bytes:
+    """The content of a result file, in the format of the suffix of its name."""
+    content = io.BytesIO()
+    WRITERS[os.path.splitext(path)[1]](result, content)
+    return content.getvalue()
+
+
+def write_output(target: Target, result: Result) -> None:
     """Write a result in the format of the file's suffix.
 
     Raises
     ------
     PipelineError
-        If it cannot be written; an existing file of that name is left unchanged.
+        If it cannot be written; an existing file of that name is left unchanged. The message then says where the result
+        is kept.
     """
-    with whole_file(path) as file:
-        WRITERS[os.path.splitext(path)[1]](result, file)
+    content = render(target.path, result)
+    try:
+        target.write(content)
+    except PipelineError as error:
+        raise type(error)(f"{error}; {keep(os.path.basename(target.path), content)}") from error
+
+
+def keep(name: str, content: bytes) -> str:
+    """Keep what was computed and verified but cannot be written where it belongs, in the state folder.
+
+    Returns
+    -------
+    Where it is, as the end of a message.
+    """
+    stem, suffix = os.path.splitext(name)
+    name = f"{stem[:100]}-{time.strftime('%Y%m%dT%H%M%S')}-{secrets.token_hex(2)}{suffix}"
+    try:
+        with open_state(RESULTS) as folder:
+            write_private_file(folder, name, content)
+            os.fsync(folder)
+        path = state_path(RESULTS) / name
+    except OSError:  # no home folder, or it is full, too
+        try:
+            path = Path(tempfile.mkdtemp(prefix="verified-result-"), name)
+            path.write_bytes(content)
+        except OSError as error:
+            return f"nor could it be kept elsewhere ({error.strerror})"
+    return f"the verified result is kept as {path}"

@@ -45,6 +45,6 @@ def to_table(traces: list[Traced]) -> list[str]:
     return lines
 
 
-def write_trace(file: Any, traces: list[Traced]) -> None:
-    """Write a Chrome trace to a binary file."""
-    file.write(json.dumps(to_perfetto(traces)).encode() + b"\n")
+def render_trace(traces: list[Traced]) -> bytes:
+    """A Chrome trace as the content of a file."""
+    return json.dumps(to_perfetto(traces)).encode() + b"\n"

@@ -1,16 +1,30 @@
-"""Files that appear under their name whole or not at all, and early checks that they can be written."""
+"""Files that appear under their name whole or not at all, and early checks that they can be written.
+
+A temporary file in the same folder gets the content; its size is checked, it is flushed to disk and renamed, and the
+folder is flushed. Links are not followed, and a replaced file's mode is kept.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import re
 import secrets
 import shutil
+import stat
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import BinaryIO
 
+from kernels.common.private import close
 from pipeline.errors import PipelineError, UsageError
+from pipeline.storage.leftovers import listed
+from pipeline.storage.output_lock import locked
 from pipeline.storage.protocol import Source
+
+USUAL_NAME_BYTES = 255  # where the system does not tell
+TOKEN_BYTES = 4  # that make the name of a temporary file its own
 
 
 def check_place(path: str, source: Source | None = None) -> None:
@@ -19,59 +33,241 @@ def check_place(path: str, source: Source | None = None) -> None:
     Raises
     ------
     UsageError
-        If the folder is missing or not writable, or the file is an input.
+        If the folder is missing or not writable, the name is too long, a link or other than a regular file, or the
+        file is an input.
     """
-    folder = os.path.dirname(os.path.abspath(path))
+    folder, name = split(path)
+    if os.path.isdir(path) or not name or "\0" in path:
+        got = "a directory" if os.path.isdir(path) else "an empty one" if not path else repr(path)
+        raise UsageError(f"{path!r}: expected a file name for the output, got {got}" if "\0" in path else
+                         f"{path}: expected a file name for the output, got {got}")  # fmt: skip
     if not os.path.isdir(folder):
         raise UsageError(f"{path}: expected an existing folder for the output, found none at {folder}; create it")
-    if os.path.isdir(path) or not path:
-        got = "a directory" if path else "an empty one"
-        raise UsageError(f"{path}: expected a file name for the output, got {got}")
     if not os.access(folder, os.W_OK | os.X_OK):
         raise UsageError(f"{path}: expected a folder that can be written to, {folder} cannot; check its permissions")
+    if (length := len(os.fsencode(name))) > (most := _most_bytes(folder)):
+        raise UsageError(f"{path}: expected a name of at most {most} bytes, got {length}; shorten it")
     inputs = source.paths if source is not None and os.path.exists(path) else ()
     if any(os.path.exists(name) and os.path.samefile(path, name) for name in inputs):
         raise UsageError(f"{path}: the output is one of the inputs; choose another name")
+    try:
+        status, above, user = os.lstat(path), os.stat(folder), os.geteuid()
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise UsageError(f"{path}: expected a path for the output, got {error.strerror!r}") from None
+    if (kind := _unsuitable(status)) is not None:
+        raise UsageError(f"{path}: expected a regular file to replace or none, got {kind}; choose another name")
+    if above.st_mode & stat.S_ISVTX and user not in (0, above.st_uid, status.st_uid):
+        raise UsageError(f"{path}: expected a file that may be replaced, got one of another user in {folder}, where "
+                         "only they may; choose another name")  # fmt: skip
+
+
+def split(path: str) -> tuple[str, str]:
+    """Absolute path of the folder of a file, without links, as the system finds it; and the name in it."""
+    folder, name = os.path.split(path)
+    return os.path.realpath(folder or os.curdir), "" if name in (os.curdir, os.pardir) else name
+
+
+def _most_bytes(folder: str | int) -> int:
+    """Longest name in a folder."""
+    try:
+        most = os.pathconf(folder, "PC_NAME_MAX")
+    except OSError:
+        most = -1
+    return most if most > 0 else USUAL_NAME_BYTES
+
+
+def _unsuitable(status: os.stat_result) -> str | None:
+    """What a name stands for if no file may take its place."""
+    if stat.S_ISLNK(status.st_mode):
+        return "a symbolic link, through which nothing is written"
+    return None if stat.S_ISREG(status.st_mode) else "something else"
+
+
+@dataclass(frozen=True)
+class Target:
+    """A name that a file will get, in a folder that stays open.
+
+    Attributes
+    ----------
+    path
+        As the user gave it.
+    descriptor, folder
+        Of its folder.
+    name
+        In the folder.
+    """
+
+    path: str
+    descriptor: int
+    folder: str
+    name: str
+
+    def beside(self, ending: str) -> str:
+        """A hidden name beside it that ends so; the name is cut short if it would be too long."""
+        most = _most_bytes(self.descriptor) - 1 - len(ending)
+        return f".{os.fsencode(self.name)[:most].decode('utf-8', 'ignore')}{ending}"
+
+    def status(self, name: str) -> os.stat_result | None:
+        """Status of a file in the folder; None if there is none."""
+        try:
+            return os.stat(name, dir_fd=self.descriptor, follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+
+    @contextlib.contextmanager
+    def whole(self, nbytes: int, keep: bool = False) -> Iterator[BinaryIO]:
+        """Open a temporary file, whose `name` is its path; on success it gets the name, otherwise it is removed.
+
+        Parameters
+        ----------
+        nbytes
+            Its final size; there has to be room for it, and it is checked.
+        keep
+            Whether to keep a file that is complete but cannot get its name.
+
+        Raises
+        ------
+        PipelineError
+            If it cannot be opened, flushed or renamed. An existing file is left unchanged. Errors of the caller's own
+            writes are left to `told`.
+        """
+        part = self.beside(f".{secrets.token_hex(TOKEN_BYTES)}.part")
+        path = os.path.join(self.folder, part)
+        with listed(path), contextlib.ExitStack() as stack:
+            with self.told():
+                free = shutil.disk_usage(self.folder).free
+            if nbytes > free:
+                raise PipelineError(f"{self.path}: expected {nbytes} free bytes in {self.folder}, got {free}; ask for "
+                                    "less or free space")  # fmt: skip
+            stack.callback(self._remove, part)  # after a success nothing has this name any more
+            with self.told():
+                file = open(path, "xb", opener=self._create)  # noqa: SIM115, closed before it gets its name
+            try:
+                yield file
+                with self.told():
+                    file.flush()
+                    self._finish(file.fileno(), nbytes)
+                    file.close()
+            finally:
+                with contextlib.suppress(OSError):
+                    file.close()
+            try:
+                self._publish(part)
+            except OSError as error:
+                if not keep:
+                    raise self._failed(error, "choose another place") from error
+                stack.pop_all()
+                raise self._failed(error, f"the complete file is {self._keep(part)}") from error
+            self._flush()
+
+    def write(self, content: bytes) -> None:
+        """Write all of the file; PipelineError if that is not possible."""
+        with self.whole(len(content)) as file, self.told():
+            file.write(content)
+
+    @contextlib.contextmanager
+    def told(self) -> Iterator[None]:
+        """Turn an OSError into a line for the user."""
+        try:
+            yield
+        except OSError as error:
+            raise self._failed(error, "choose another place") from error
+
+    def _failed(self, error: OSError, advice: str) -> PipelineError:
+        reason = error.strerror or error  # without the temporary name
+        return PipelineError(f"{self.path}: expected to write the file, got {reason}; {advice}")
+
+    def remove_parts(self) -> None:
+        """Remove what killed runs that were writing this file have left; for the holder of its lock."""
+        end = f".{'0' * 2 * TOKEN_BYTES}.part"
+        pattern = f"{re.escape(self.beside(end).removesuffix(end))}\\.[0-9a-f]{{{2 * TOKEN_BYTES}}}\\.part"
+        with contextlib.suppress(OSError):
+            for name in os.listdir(self.descriptor):
+                if re.fullmatch(pattern, name, re.DOTALL):
+                    self._remove(name)
+
+    def _remove(self, part: str) -> None:
+        with contextlib.suppress(OSError):
+            os.unlink(part, dir_fd=self.descriptor)
+
+    def _create(self, path: str, flags: int) -> int:
+        """Open the temporary file: where it will replace a private one it is private from the beginning."""
+        mode = 0o666 if self.status(self.name) is None else 0o600
+        return os.open(os.path.basename(path), flags | os.O_NOFOLLOW, mode, dir_fd=self.descriptor)
+
+    def _finish(self, file: int, nbytes: int) -> None:
+        """Check the size of a file, give it the mode of the one that it replaces, and flush it to disk."""
+        status = os.fstat(file)
+        if status.st_size != nbytes:
+            raise PipelineError(f"{self.path}: expected to write {nbytes} bytes, got a file of {status.st_size}; does "
+                                "something else write there?")  # fmt: skip
+        if (old := self.status(self.name)) is not None and (old.st_mode ^ status.st_mode) & 0o777:
+            os.fchmod(file, old.st_mode & 0o777)
+        os.fsync(file)
+
+    def _publish(self, part: str) -> None:
+        if (old := self.status(self.name)) is not None and (kind := _unsuitable(old)) is not None:
+            raise OSError(errno.EEXIST, f"{kind} in its place")
+        os.rename(part, self.name, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
+
+    def _keep(self, part: str) -> str:
+        """Path of a complete file that cannot get its name, under one that nothing removes if that is possible."""
+        kept = self.beside(f".{secrets.token_hex(4)}.complete")[1:]
+        try:
+            os.rename(part, kept, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
+        except OSError:
+            kept = part
+        return os.path.join(self.folder, kept)
+
+    def _flush(self) -> None:
+        """Flush the folder, so that the name survives a crash; some file systems cannot, and need not."""
+        try:
+            os.fsync(self.descriptor)
+        except OSError as error:
+            if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):
+                raise PipelineError(f"{self.path}: was written, but its folder could not be flushed to disk: "
+                                    f"{error.strerror}; check the disk") from error  # fmt: skip
 
 
 @contextlib.contextmanager
-def whole_file(path: str | os.PathLike[str], nbytes: int = 0) -> Iterator[BinaryIO]:
-    """Open a temporary file next to `path`; on success it is flushed to disk and renamed, otherwise removed.
-
-    Parameters
-    ----------
-    path
-        The final name. If it is a link, the link keeps pointing to the file.
-    nbytes
-        Required space; checked before anything is written.
+def reserved(path: str | os.PathLike[str]) -> Iterator[Target]:
+    """Check that a file can be written, and keep other runs from writing it meanwhile.
 
     Raises
     ------
+    UsageError
+        As `check_place`.
     PipelineError
-        If it cannot be written: no such folder, no permission, no space, not a regular file. An existing file is left
-        unchanged.
+        If another run is writing it, or its folder cannot be opened.
     """
-    target = os.path.realpath(path)
-    folder, name = os.path.split(target)
-    if not os.path.isdir(folder):
-        raise PipelineError(f"{path}: expected a file in an existing folder, got no folder {folder}; create it first")
-    if os.path.exists(target) and not os.path.isfile(target):
-        raise PipelineError(f"{path}: expected a regular file or none, got something else; choose another name")
-    temporary = os.path.join(folder, f".{name}.{secrets.token_hex(4)}.part")
+    path = os.fspath(path)
+    check_place(path)
+    folder, name = split(path)
     try:
-        free = shutil.disk_usage(folder).free
-        if nbytes > free:
-            raise PipelineError(
-                f"{path}: expected {nbytes} free bytes in {folder}, got {free}; ask for less or free space"
-            )
-        with open(temporary, "xb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, target)
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
-        reason = error.strerror or error  # without the temporary name
-        raise PipelineError(f"{path}: expected to write the file, got {reason}; choose another place") from error
+        raise PipelineError(f"{path}: expected to open its folder {folder}, got {error.strerror!r}") from None
+    try:
+        target = Target(path, descriptor, folder, name)
+        lock = target.beside(".lock")
+        with listed(os.path.join(target.folder, lock)), locked(descriptor, lock, path) as left:
+            if left:
+                target.remove_parts()
+            yield target
     finally:
-        with contextlib.suppress(OSError):  # after a success nothing has this name any more
-            os.unlink(temporary)
+        close(descriptor)
+
+
+@contextlib.contextmanager
+def whole_file(path: str | os.PathLike[str], nbytes: int, keep: bool = False) -> Iterator[BinaryIO]:
+    """`Target.whole` of a path that is reserved meanwhile."""
+    with reserved(path) as target, target.whole(nbytes, keep) as file:
+        yield file
+
+
+def write_file(path: str | os.PathLike[str], content: bytes) -> None:
+    """`Target.write` to a path that is reserved meanwhile."""
+    with reserved(path) as target:
+        target.write(content)

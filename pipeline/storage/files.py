@@ -11,13 +11,15 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from pipeline.errors import PipelineError, UsageError
+from pipeline.storage.identity import Identity, identify, open_to_read
 from pipeline.storage.pieces import Piece
+from pipeline.storage.planned_file import open_planned
 from pipeline.storage.protocol import Source
 
 
 @dataclass(frozen=True)
 class SourceFile:
-    """Samples of one file: `nbytes` from `offset`; its size and mtime tell whether it has changed since.
+    """Samples of one file: `nbytes` from `offset`; its identity tells whether it has changed since.
 
     `shape` comes from the header, or is one-dimensional for a raw file; `fortran`: the first index varies fastest.
     """
@@ -25,14 +27,13 @@ class SourceFile:
     path: str
     offset: int
     nbytes: int
-    size: int
-    mtime_ns: int
+    identity: Identity
     shape: tuple[int, ...] = ()
     fortran: bool = False
 
     def piece(self) -> Piece:
         """The whole file's samples."""
-        return Piece(self.path, self.offset, self.nbytes, self.size, self.mtime_ns)
+        return Piece(self.path, self.offset, self.nbytes, self.identity)
 
 
 @dataclass(frozen=True)
@@ -64,38 +65,51 @@ class Files(Source):
 
     @property
     def identity(self) -> Hashable:
-        """Path, size and mtime of every file."""
-        return tuple((file.path, file.size, file.mtime_ns) for file in self.files)
+        """Path and identity of every file."""
+        return tuple((file.path, file.identity) for file in self.files)
 
     def pieces(self) -> Iterator[Piece]:
         """One for each file."""
         return (file.piece() for file in self.files)
 
+    def check_unchanged(self) -> None:
+        """Look at every file once more, under its name."""
+        for piece in self.pieces():
+            with open_planned(piece):
+                pass
 
-def open_regular(path: str) -> tuple[BinaryIO, os.stat_result]:
-    """Open a file that is not empty; return it and its status.
+
+def open_regular(path: str) -> tuple[BinaryIO, Identity]:
+    """Open a file that is not empty; return it and its identity.
 
     Raises
     ------
     UsageError
         If it is missing, empty or not a regular file.
     PipelineError
-        If it cannot be read.
+        If it cannot be read, or something keeps writing to it.
     """
     try:
-        if not stat.S_ISREG(os.stat(path).st_mode):
-            kind = "a directory" if os.path.isdir(path) else "no regular file"
-            raise UsageError(f"{path}: expected a file of samples, got {kind}; name a file or a pattern like '*.bin'")
-        file = open(path, "rb")  # noqa: SIM115, the caller closes it
+        # Looked at first, because opening a device may have effects.
+        fd = open_to_read(path) if stat.S_ISREG(os.stat(path).st_mode) else -1
     except FileNotFoundError:
         raise UsageError(f"{path}: expected a file of samples, found none there; check the path") from None
+    except ValueError as error:  # a null byte
+        raise UsageError(f"{path!r}: expected a path, got {error}") from None
     except OSError as error:
         raise PipelineError(
             f"{path}: expected a readable file, got {error.strerror!r}; check its permissions"
         ) from None
-    status = os.fstat(file.fileno())
-    if not status.st_size:
+    if fd < 0:
+        kind = "a directory" if os.path.isdir(path) else "no regular file"
+        raise UsageError(f"{path}: expected a file of samples, got {kind}; name a file or a pattern like '*.bin'")
+    file = os.fdopen(fd, "rb")
+    try:
+        identity = identify(path, fd)
+        if not identity.size:
+            raise UsageError(f"{path}: expected samples, got an empty file, as a failed recording or copy leaves it; "
+                             "leave it out, or say that there are none by an empty .npy array")  # fmt: skip
+    except PipelineError:
         file.close()
-        raise UsageError(f"{path}: expected samples, got an empty file, as a failed recording or copy leaves it; "
-                         "leave it out, or say that there are none by an empty .npy array")  # fmt: skip
-    return file, status
+        raise
+    return file, identity

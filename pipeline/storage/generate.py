@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.errors import UsageError
-from pipeline.storage.atomic_file import check_place, whole_file
+from pipeline.storage.atomic_file import reserved
 
 BLOCK = 2**20  # samples; a different length changes the files of every seed
 
@@ -181,7 +181,6 @@ def generate(
         it was.
     """
     _check(samples, dtype, distribution, seed)
-    check_place(os.fspath(path))
     header = io.BytesIO()
     if os.fspath(path).endswith(".npy"):
         descr = np.dtype(dtype).newbyteorder("<").str
@@ -189,6 +188,6 @@ def generate(
         np.lib.format.write_array_header_1_0(header, layout)
     needed = header.tell() + samples * np.dtype(dtype).itemsize
 
-    with whole_file(path, needed) as file:
+    with reserved(path) as target, target.whole(needed) as file, target.told():
         file.write(header.getvalue())
         _write(file, samples, dtype, distribution, seed)

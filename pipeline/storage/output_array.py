@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 from pipeline.errors import PipelineError
 from pipeline.storage.array_file import ArrayFile, read_region, runs_of
 from pipeline.storage.atomic_file import whole_file
+from pipeline.storage.identity import Identity, identify_output
+from pipeline.storage.leftovers import remove_leftovers
 from pipeline.storage.mapped_output import Inside, mapped_file, put, region_at, slabs
 from pipeline.storage.pieces import Piece
 from pipeline.storage.planned_file import Opened, open_planned
@@ -38,12 +40,15 @@ class OutputFile:
         Its shape and dtype.
     mappable
         Whether the file system has allocated all of it, so that writing through a mapping cannot run out of space.
+    identity
+        None before it exists.
     """
 
     path: str
     offset: int
     spec: Spec
     mappable: bool
+    identity: Identity | None = None
 
     def read(
         self, region: Bounds, allocate: Callable[..., NDArray[Any]] = np.empty, opened: Opened = open_planned
@@ -53,7 +58,7 @@ class OutputFile:
 
     def readable(self) -> ArrayFile:
         """The output as an input, to check it."""
-        return ArrayFile(self.spec, (Piece(self.path, self.offset, self.spec.nbytes, None, None),))
+        return ArrayFile(self.spec, (Piece(self.path, self.offset, self.spec.nbytes, self.identity),))
 
     def write(
         self,
@@ -126,13 +131,19 @@ class OutputFile:
 
     @contextlib.contextmanager
     def _opened(self) -> Iterator[int]:
+        folder = os.path.dirname(self.path)
         try:
-            with open(self.path, "r+b", buffering=0) as file:
-                yield file.fileno()
+            fd = os.open(self.path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                if self.identity is not None and self.identity.is_other(os.fstat(fd)):
+                    raise PipelineError(f"the output: expected to write to the file that was made in {folder}, got "
+                                        "another one; nothing was kept")  # fmt: skip
+                yield fd
+            finally:
+                os.close(fd)
         except OSError as error:
-            reason = error.strerror
-            raise PipelineError(f"the output: expected to write to {os.path.dirname(self.path)}, got {reason!r}; "
-                                "nothing was kept") from None  # fmt: skip
+            raise PipelineError(f"the output: expected to write to {folder}, got {error.strerror!r}; nothing was "
+                                "kept") from None  # fmt: skip
 
     def _put(self, fd: int, region: Bounds, block: NDArray[Any]) -> None:
         data = np.ascontiguousarray(block).reshape(-1).view(np.uint8).data
@@ -176,7 +187,8 @@ def output_file(path: str, spec: Spec) -> Iterator[Callable[[], OutputFile]]:
     Yields
     ------
     A function that waits for the allocation and returns the file to write to, whose elements are written as if their
-    byte order were native. On success it is flushed to disk and renamed, otherwise removed.
+    byte order were native. On success it is flushed to disk and renamed, otherwise removed; one that is complete and
+    cannot be renamed is kept under another name.
 
     Raises
     ------
@@ -190,7 +202,8 @@ def output_file(path: str, spec: Spec) -> Iterator[Callable[[], OutputFile]]:
         np.lib.format.write_array_header_1_0(text, {"descr": dtype, "fortran_order": False, "shape": spec.shape})
         header = text.getvalue()
     nbytes = len(header) + spec.nbytes
-    with whole_file(path, nbytes) as file, ThreadPoolExecutor(1, "allocate") as thread:
+    remove_leftovers()
+    with whole_file(path, nbytes, keep=True) as file, ThreadPoolExecutor(1, "allocate") as thread:
         file.write(header)
         file.flush()
         # A file system in memory allocates 12 GB/s: do it while workers start. Threads that touch unallocated pages get
@@ -199,7 +212,8 @@ def output_file(path: str, spec: Spec) -> Iterator[Callable[[], OutputFile]]:
 
         def ready() -> OutputFile:
             native = Spec(spec.shape, spec.dtype.newbyteorder("="))
-            return OutputFile(file.name, len(header), native, _allocated(allocation, file.fileno(), nbytes, path))
+            mappable = _allocated(allocation, file.fileno(), nbytes, path)
+            return OutputFile(file.name, len(header), native, mappable, identify_output(file.fileno()))
 
         yield ready
 

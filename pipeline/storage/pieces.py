@@ -11,6 +11,8 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
+from pipeline.storage.identity import Identity
+
 # Stored bytes -> samples, shape (n,), in the dtype of the source. Runs on a worker, so it must be picklable.
 Decode = Callable[[memoryview], NDArray[Any]]
 
@@ -26,18 +28,17 @@ class Filler(Protocol):
 class Piece:
     """A byte run of a file: the bytes are samples. This is the fast path, through pinned memory or kvikio to a GPU.
 
-    Size and mtime are those of the file at planning time; None for a file that the run itself writes.
+    `identity` is that of the file at planning time; None for a file that the run itself writes.
     """
 
     path: str
     offset: int
     nbytes: int
-    size: int | None
-    mtime_ns: int | None
+    identity: Identity | None
 
     def cut(self, start: int, nbytes: int) -> Piece:
         """The part that begins at byte `start`."""
-        return Piece(self.path, self.offset + start, nbytes, self.size, self.mtime_ns)
+        return Piece(self.path, self.offset + start, nbytes, self.identity)
 
     def where(self) -> str:
         """File and byte range, for a message."""

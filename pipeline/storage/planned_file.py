@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 
 from pipeline.errors import PipelineError
+from pipeline.storage.identity import open_to_read
 from pipeline.storage.pieces import Piece
 
 KEPT_OPEN = 8  # files kept open by a task, which may read thousands
@@ -18,13 +19,13 @@ Opened = Callable[[Piece], AbstractContextManager[int]]
 def open_planned(piece: Piece) -> Iterator[int]:
     """File descriptor of a piece whose file is the planned one, checked before and after it is read."""
     try:
-        fd = os.open(piece.path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = open_to_read(piece.path)
     except OSError as error:
         raise PipelineError(f"{piece.path}: expected the file that was planned, got {error.strerror!r}") from None
     try:
-        _check_unchanged(fd, piece)
+        _check(fd, piece)
         yield fd
-        _check_unchanged(fd, piece)
+        _check(fd, piece)
     finally:
         os.close(fd)
 
@@ -48,16 +49,9 @@ def kept_open() -> Iterator[Opened]:
         yield opened
 
 
-def _check_unchanged(fd: int, piece: Piece) -> None:
-    status = os.fstat(fd)
-    if piece.size is not None and status.st_size != piece.size:
-        change = "shrank" if status.st_size < piece.size else "grew"
-        raise PipelineError(
-            f"{piece.path}: {change} while it was read: expected {piece.size} bytes, got {status.st_size}; "
-            "run again when nothing writes to it"
-        )
-    if piece.mtime_ns not in (None, status.st_mtime_ns):
-        raise PipelineError(f"{piece.path}: was written to while it was read; run again when nothing writes to it")
+def _check(fd: int, piece: Piece) -> None:
+    if piece.identity is not None:
+        piece.identity.check(piece.path, fd)
 
 
 def fill(fd: int, block: memoryview, piece: Piece, start: int) -> None:
@@ -72,7 +66,7 @@ def fill(fd: int, block: memoryview, piece: Piece, start: int) -> None:
                 "check the disk"
             ) from None
         if not got:
-            _check_unchanged(fd, piece)
+            _check(fd, piece)
             raise PipelineError(
                 f"{piece.path}: ended at byte {piece.offset + start + filled}, expected {piece.offset + piece.nbytes}"
             )

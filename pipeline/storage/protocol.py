@@ -18,6 +18,8 @@ from workflows.regions import Bounds
 DTYPES = (
     "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64",
 )  # fmt: skip
+MOST_SHOWN = 100  # characters of a dtype or a shape in a message
+
 Byteorder = Literal["little", "big"]
 BYTEORDERS: tuple[Byteorder, ...] = ("little", "big")
 
@@ -89,6 +91,9 @@ class Source(ABC):
     def regions(self) -> RegionFiller | None:
         return None
 
+    def check_unchanged(self) -> None:  # noqa: B027, a source without files has nothing to look at
+        """Raise PipelineError if a change since it was planned can be detected; called at the end of a run."""
+
     @property
     def samples(self) -> int | None:
         """Number of samples; None if it is unknown."""
@@ -132,14 +137,16 @@ class Opening:
         if self.offset is not None:
             raise UsageError(f"{name}: --offset is for raw files, this has a format of its own; leave --offset out")
         if dtype.name not in DTYPES if self.samples else dtype.hasobject or not dtype.itemsize:
-            what = "Python objects, which are never unpickled" if dtype.hasobject else str(dtype)
+            what = "Python objects, which are never unpickled" if dtype.hasobject else str(dtype)[:MOST_SHOWN]
             raise UsageError(f"{name}: expected samples of {', '.join(DTYPES)}, got {what}; convert them")
         if shape is not None and not math.prod(shape) and self.samples and not self.empty:
             raise UsageError(f"{name}: expected samples, got an empty array of shape {shape}")
         if self.dtype is not None and np.dtype(self.dtype) != dtype.newbyteorder("="):
-            raise UsageError(f"{name}: expected {self.dtype} as --dtype says, got {dtype}; leave --dtype out")
+            got = str(dtype)[:MOST_SHOWN]
+            raise UsageError(f"{name}: expected {self.dtype} as --dtype says, got {got}; leave --dtype out")
         if self.byteorder is not None and dtype.itemsize > 1 and dtype != dtype.newbyteorder(self.byteorder):
-            raise UsageError(f"{name}: expected {self.byteorder} endian as --byteorder says, got {dtype}; leave "
+            got = str(dtype)[:MOST_SHOWN]
+            raise UsageError(f"{name}: expected {self.byteorder} endian as --byteorder says, got {got}; leave "
                              "--byteorder out")  # fmt: skip
 
 

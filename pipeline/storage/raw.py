@@ -21,18 +21,18 @@ def open_raw(path: str, opening: Opening) -> Files:
     """
     dtype = np.dtype(opening.dtype or RAW_DTYPE).newbyteorder(opening.byteorder or "little")
     offset = opening.offset or 0
-    file, status = open_regular(path)
+    file, identity = open_regular(path)
     file.close()
-    nbytes = status.st_size - offset
+    nbytes = identity.size - offset
     if nbytes <= 0:
-        raise UsageError(f"{path}: expected samples after --offset {offset}, but the file has {status.st_size} bytes")
+        raise UsageError(f"{path}: expected samples after --offset {offset}, but the file has {identity.size} bytes")
     if nbytes % dtype.itemsize:
         raise UsageError(
             f"{path}: expected a multiple of {dtype.itemsize} bytes for {dtype.name}, got {nbytes}, "
             f"{nbytes % dtype.itemsize} too many; check --dtype and --offset"
         )
     shape = (nbytes // dtype.itemsize,)
-    return Files((SourceFile(path, offset, nbytes, status.st_size, status.st_mtime_ns, shape),), dtype)
+    return Files((SourceFile(path, offset, nbytes, identity, shape),), dtype)
 
 
 RAW = Format("raw", open_raw, lambda path, head: False)  # any file that no other format recognizes

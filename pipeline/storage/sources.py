@@ -74,6 +74,11 @@ class Joined(Source):
         """Whether one of them cannot be read again."""
         return any(source.read_once for source in self.sources)
 
+    def check_unchanged(self) -> None:
+        """Of each of them."""
+        for source in self.sources:
+            source.check_unchanged()
+
     def pieces(self) -> Iterator[AnyPiece]:
         """Of one after another."""
         return chain.from_iterable(source.pieces() for source in self.sources)

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pipeline.errors import UsageError
-from pipeline.storage.atomic_file import whole_file
+from pipeline.storage.atomic_file import write_file
 from pipeline.study.figures import draw, drawable
 from pipeline.study.run import Finding, Judged, StudyRun
 from workflows.study.study import Case
@@ -67,8 +67,7 @@ def write_reports(run: StudyRun, folder: str) -> tuple[list[str], str | None]:
     }
     paths = [os.path.join(folder, name) for name in contents]
     for path, content in zip(paths, contents.values(), strict=True):
-        with whole_file(path, len(content)) as file:
-            file.write(content)
+        write_file(path, content)
     return paths, skipped
 
 

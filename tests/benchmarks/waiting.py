@@ -18,6 +18,7 @@ from pipeline.engine.aggregate import CHUNK_BYTES
 from pipeline.gpu.devices import find_devices
 from pipeline.storage.chunks import plan
 from pipeline.storage.generate import generate
+from pipeline.storage.identity import Identity
 from pipeline.storage.sources import Files, SourceFile
 from tests.benchmarks.common import command, process
 
@@ -56,7 +57,9 @@ def commands(samples: int, repeats: int, folder: str) -> dict[str, float]:
 def planning(chunks: int) -> dict[str, float]:
     """Seconds and megabytes to plan so many chunks with a sample of each to check."""
     nbytes = chunks * 2**28
-    source = Files((SourceFile("/data.bin", 0, nbytes, nbytes, 0, (nbytes // 4,)),), np.dtype("<i4"))
+    source = Files(
+        (SourceFile("/data.bin", 0, nbytes, Identity(nbytes, 0, 0, 0, 0, 0), (nbytes // 4,)),), np.dtype("<i4")
+    )
     before, taken = resident(), []
     for _ in range(3):
         began = perf_counter()

@@ -17,6 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.errors import PipelineError, UsageError
+from pipeline.storage.files import open_regular
+from pipeline.storage.identity import Identity
 from pipeline.storage.memory import keep
 from pipeline.storage.pieces import EncodedPiece, FilledPiece, Piece
 from pipeline.storage.protocol import Format, Opening, Source
@@ -45,13 +47,12 @@ class PackedSource(Source):
     """A file of nothing but packed samples."""
 
     path: str
-    size: int
-    mtime_ns: int
+    state: Identity
     dtype: np.dtype[Any] = UINT16
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return (self.size // 3 * 2,)
+        return (self.state.size // 3 * 2,)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -59,20 +60,21 @@ class PackedSource(Source):
 
     @property
     def identity(self) -> Hashable:
-        return self.path, self.size, self.mtime_ns
+        return self.path, self.state
 
     def pieces(self) -> Iterator[EncodedPiece]:
-        for offset in range(0, self.size, PACKED_BLOCK):
-            nbytes = min(PACKED_BLOCK, self.size - offset)
+        for offset in range(0, self.state.size, PACKED_BLOCK):
+            nbytes = min(PACKED_BLOCK, self.state.size - offset)
             decoded = nbytes // 3 * 2 * 2
-            yield EncodedPiece(Piece(self.path, offset, nbytes, self.size, self.mtime_ns), unpack, decoded, 0, decoded)
+            yield EncodedPiece(Piece(self.path, offset, nbytes, self.state), unpack, decoded, 0, decoded)
 
 
 def open_packed(path: str, opening: Opening) -> PackedSource:
-    status = os.stat(path)
-    if status.st_size % 3:
-        raise UsageError(f"{path}: expected pairs of samples in 3 bytes each, got {status.st_size % 3} left over")
-    source = PackedSource(path, status.st_size, status.st_mtime_ns)
+    file, state = open_regular(path)
+    file.close()
+    if state.size % 3:
+        raise UsageError(f"{path}: expected pairs of samples in 3 bytes each, got {state.size % 3} left over")
+    source = PackedSource(path, state)
     opening.check(path, source.dtype, source.shape)
     return source
 
@@ -101,8 +103,7 @@ class GzipSource(Source):
     """The client finds the members by decoding them, in bounded memory; workers decode them again."""
 
     path: str
-    size: int
-    mtime_ns: int
+    state: Identity
     dtype: np.dtype[Any]
 
     @property
@@ -115,15 +116,15 @@ class GzipSource(Source):
 
     @property
     def identity(self) -> Hashable:
-        return self.path, self.size, self.mtime_ns
+        return self.path, self.state
 
     def pieces(self) -> Iterator[EncodedPiece]:
         offset = 0
         with open(self.path, "rb") as file:
-            while offset < self.size:
+            while offset < self.state.size:
                 file.seek(offset)
                 stored, decoded = self._member(file)
-                piece = Piece(self.path, offset, stored, self.size, self.mtime_ns)
+                piece = Piece(self.path, offset, stored, self.state)
                 yield EncodedPiece(piece, Inflate(self.dtype), decoded, 0, decoded)
                 offset += stored
 
@@ -148,9 +149,10 @@ class GzipSource(Source):
 
 
 def open_gzip(path: str, opening: Opening) -> GzipSource:
-    status = os.stat(path)
+    file, state = open_regular(path)
+    file.close()
     dtype = np.dtype(opening.dtype or "int32").newbyteorder(opening.byteorder or "little")
-    return GzipSource(path, status.st_size, status.st_mtime_ns, dtype)
+    return GzipSource(path, state, dtype)
 
 
 GZIP = Format("gzip", open_gzip, lambda path, head: head.startswith(b"\x1f\x8b"), (".gz",))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -66,3 +69,34 @@ def test_command_starts_it_first_where_files_are_for_several_cores(
     monkeypatch.setattr(pipeline.cluster.placement, "PROCESSES_FROM_BYTES", nbytes)
     pipeline.__main__.expect_processes([job, "samples.bin"])
     assert calls == [WORKER] * starts
+
+
+@pytest.mark.parametrize(("driver", "given"), [(True, None), (True, "mine"), (False, None)])
+def test_kernels_of_cupy_are_kept_where_only_this_user_may_write(
+    driver: bool, given: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in (*pipeline.threads.BLAS_VARIABLES, "CUPY_CACHE_DIR"):
+        monkeypatch.setenv(name, given or "")  # and set back afterwards
+    if given is None:
+        monkeypatch.delenv("CUPY_CACHE_DIR")
+    for name in ("set_threshold", "freeze"):
+        monkeypatch.setattr(f"gc.{name}", lambda *_: None)
+    monkeypatch.setattr("sys.setswitchinterval", lambda seconds: None)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (tmp_path / "driver").mkdir()
+    monkeypatch.setattr(pipeline.__main__, "NVIDIA_DRIVER", str(tmp_path / ("driver" if driver else "none")))
+    pipeline.__main__.prepare()
+    expected = given or (str(tmp_path / "cache" / "baru" / "cupy") if driver else None)
+    assert os.environ.get("CUPY_CACHE_DIR") == expected
+    assert (tmp_path / "cache").exists() == (driver and given is None) or given
+
+
+def test_closed_descriptors_are_not_given_to_files() -> None:
+    code = """
+import os
+from pipeline.__main__ import prepare
+os.close(0); os.close(1); os.close(2)
+prepare()
+os._exit(0 if [os.readlink(f"/proc/self/fd/{number}") for number in range(3)] == ["/dev/null"] * 3 else 1)
+"""
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -34,6 +34,8 @@ class Pair:
 COMMON = {
     "kernels.common.cxx": "compiles, and knows of no job",
     "kernels.common.cache": "where compiled code is kept",
+    "kernels.common.private": "a folder that others cannot write to",
+    "kernels.common.messages": "what it tells the user",
 }
 PAIRS = {
     "histogram": Pair(

@@ -149,8 +149,8 @@ def finishing(real: Any) -> Any:
     """`whole_file`: the file may change after everything in it was checked."""
 
     @contextmanager
-    def whole_file(path: Any, nbytes: int = 0) -> Iterator[BinaryIO]:
-        with real(path, nbytes) as file:
+    def whole_file(path: Any, nbytes: int, keep: bool = False) -> Iterator[BinaryIO]:
+        with real(path, nbytes, keep) as file:
             yield file
             if fault := INJECTOR.reached(AFTER, ("single bit",), None, (CLIENT,)):
                 file.flush()

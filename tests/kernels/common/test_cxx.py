@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import hashlib
 import os
 import shutil
 import subprocess
@@ -14,7 +16,7 @@ import psutil
 import pytest
 
 import pipeline
-from kernels.common import cxx, nvrtc
+from kernels.common import cache, cxx, messages, nvrtc
 
 SOURCE = '#include "more.hpp"\nextern "C" int answer() { return %d + MORE; }'
 
@@ -38,6 +40,8 @@ def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (folder / "more.hpp").write_text("enum { MORE = 0 };")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("CXX", shutil.which("c++") or "")
+    monkeypatch.delenv(messages.GIVEN, raising=False)
+    monkeypatch.setattr(cxx, "_hung", set())
     forget()
     yield folder
     forget()
@@ -116,7 +120,7 @@ def test_whatever_it_is_made_from_is_told_apart(
     assert answer(sources) == 43 and len(runs) == 8
 
 
-@pytest.mark.parametrize("left", [0, 1, cxx.SEAL, -cxx.SEAL, -1])
+@pytest.mark.parametrize("left", [0, 1, cache.SEAL, -cache.SEAL, -1])
 def test_library_that_was_cut_short_is_compiled_again(sources: Path, runs: list[Sequence[str]], left: int) -> None:
     """Loading it might crash the process."""
     subprocess.run(elsewhere(sources), check=True)
@@ -140,6 +144,96 @@ def test_without_a_compiler_there_is_none(sources: Path, monkeypatch: pytest.Mon
     assert cxx.compiler() == (str(sources / "c++"),)
 
 
+@pytest.mark.parametrize(
+    ("named", "told"),
+    [("g++ \"", "expected a compiler and its options, got 'g++ \"': No closing quotation"),
+     ("no-such-compiler -O3", "expected a compiler, found no 'no-such-compiler -O3'"), ("''", "found no \"''\"")],
+)  # fmt: skip
+def test_compiler_that_cannot_be_meant(
+    sources: Path, named: str, told: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One line, however many libraries there are."""
+    monkeypatch.setenv("CXX", named)
+    assert answer(sources) is None and answer(sources) is None
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line.startswith("warning: CXX: ") and told in line and "\n" not in line
+
+
+@pytest.mark.parametrize("text", ["", 'extern "C" int other() { return 1; }'])
+def test_library_without_its_functions_is_not_used(sources: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    (sources / "other.cpp").write_text(text)
+    compile_other = (
+        f"for word; do last=$word; done; exec {cxx.compiler()[0]} -shared -fPIC {sources}/other.cpp -o $last"  # type: ignore[index]
+    )
+    monkeypatch.setenv("CXX", script(sources, compile_other))
+    assert answer(sources) is None
+    assert len(kept(sources)) == 1
+    monkeypatch.setenv("CXX", f"{shutil.which('c++')} -fvisibility=hidden")
+    assert answer(sources) is None
+
+
+def test_functions_that_a_source_exports() -> None:
+    text = """
+static int before(int x) { return x; }
+extern "C" size_t* one(int x) {
+    if (x) return 0;
+}
+extern "C" {
+
+void two(int a,
+         int b) {
+    switch (a) {}
+}
+
+const char *three() { return f(1); }
+}
+"""
+    assert cxx.functions(text) == ["one", "two", "three"]
+
+
+@pytest.mark.parametrize("how", ["link", "mode", "hidden by a folder"])
+def test_library_that_somebody_may_have_put_there_is_not_run(
+    sources: Path, how: str, runs: list[Sequence[str]]
+) -> None:
+    """It would answer 13, with the right name and checksum."""
+    subprocess.run(elsewhere(sources), check=True)
+    (path,) = kept(sources)
+    (sources / "bad.cpp").write_text('extern "C" int answer() { return 13; }')
+    subprocess.run(
+        [*(cxx.compiler() or ()), "-shared", "-fPIC", sources / "bad.cpp", "-o", sources / "bad.so"], check=True
+    )
+    content = (sources / "bad.so").read_bytes()
+    bad = sources / "bad"
+    bad.write_bytes(content + hashlib.sha256(content).digest())
+    path.unlink()
+    if how == "link":
+        path.symlink_to(bad)
+    elif how == "mode":
+        shutil.copy(bad, path)
+        path.chmod(0o666)
+    else:
+        shutil.copy(bad, path)
+        path.chmod(0o600)
+        path.parent.chmod(0o777)
+    assert answer(sources) == 42 and len(runs) == 1
+
+
+def test_libraries_are_told_apart(sources: Path) -> None:
+    """The system's loader knows them by the name that they are loaded by."""
+    for number in range(5):
+        (sources / f"{number}.cpp").write_text(SOURCE % number)
+    libraries = [cxx.library(sources / f"{number}.cpp") for number in range(5)]
+    assert [library and library.answer() for library in libraries] == list(range(5))
+
+
+def test_full_disk_of_the_cache(sources: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(cxx, "write_cached", full)
+    assert answer(sources) == 42 and kept(sources) == []
+
+
 def test_compiler_that_fails_says_nothing(
     sources: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -155,12 +249,22 @@ def test_compiler_that_fails_says_nothing(
     assert all(path.suffix == ".so" for path in kept(sources))
 
 
-def test_compiler_that_does_not_end_is_ended(sources: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiler_that_does_not_end_is_ended(
+    sources: Path, runs: list[Sequence[str]], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The user is told what is waited for, once; further libraries do not wait for it again."""
     monkeypatch.setenv("CXX", script(sources, f"sleep 3600 & echo $! > {sources}/child; wait"))
-    monkeypatch.setattr(cxx, "SECONDS", 0.5)
+    monkeypatch.setattr(cxx, "SECONDS", 0.6)
+    monkeypatch.setattr(cxx, "PATIENCE_SECONDS", 0.3)
     began = time.monotonic()
     assert answer(sources) is None
+    shutil.copy(sources / "answer.cpp", sources / "another.cpp")
+    assert cxx.library(sources / "another.cpp") is None and len(runs) == 1
     assert time.monotonic() - began < 20
+    assert [record.getMessage() for record in caplog.records] == [
+        f"warning: waiting up to 0.6 s for {sources}/compiler to compile; without it NumPy computes, slower, the same "
+        "bits"
+    ]
     child = int((sources / "child").read_text())
     deadline = time.monotonic() + 20  # a busy machine takes a while to end what was killed
     while psutil.pid_exists(child) and psutil.Process(child).status() != psutil.STATUS_ZOMBIE:
@@ -188,7 +292,10 @@ def test_kernels_are_compiled_here() -> None:
     sources = [*nvrtc.KERNELS.glob("*/*.cpp"), *Path(pipeline.__file__).parent.glob("*/*.cpp")]
     assert len(sources) > 3
     for source in sources:
-        assert cxx.library(source) is not None
+        library = cxx.library(source)
+        assert library is not None
+        names = cxx.functions(source.read_text(encoding="utf-8"))
+        assert names and all(hasattr(library, name) for name in names)
         command = [*words, *cxx.OPTIONS, "-Wall", "-Wextra", "-Werror", str(source)]
         done = subprocess.run([*command, "-o", os.devnull], capture_output=True, text=True)
         assert (done.returncode, done.stderr) == (0, "")

@@ -83,7 +83,10 @@ def test_each_writes_its_own_file(call: Call, tmp_path: Path) -> None:
         (["--also", "reduce -o a.txt"], "error: --also reduce: a.txt: expected an output ending in .json"),
         (["--also", "reduce -o data.bin/a.json"], "error: --also reduce: data.bin/a.json: expected an existing folder"),
         (["-o", "a.txt", "--also", "reduce"], "error: a.txt: expected an output ending in .json"),
-        (["-o", "a.json", "--also", "reduce -o a.json"], "expected another output for every job, got a.json, a.json"),
+        (
+            ["-o", "a.json", "--also", "reduce -o a.json"],
+            "reduce: -o a.json: expected different files, got",
+        ),
     ],
 )
 def test_what_cannot_be_is_told_before_anything_is_read(call: Call, words: list[str], message: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import struct
 from pathlib import Path
 from typing import Any
@@ -128,7 +129,7 @@ def test_edges_of_full_precision(tmp_path: Path) -> None:
         (np.array(["1", "2"]), "<U1"),
         (np.array(["2020", "2021"], "M8[Y]"), "datetime64[Y]"),
         (np.zeros(2, [("x", "f8")]), "[('x', '<f8')]"),
-        (np.array([1, None]), "Python objects"),
+        (np.array([1, None]), "no integers or floats but object"),
         (np.zeros(MAX_BINS + 2, np.int8), f"{MAX_BINS + 2} numbers, more than {MAX_BINS + 1}"),
     ],
 )
@@ -158,7 +159,7 @@ def test_npy_edges_that_lie(tmp_path: Path, content: bytes) -> None:
 def test_archive_is_no_edges(tmp_path: Path) -> None:
     np.savez(tmp_path / "edges.npz", edges=np.arange(3))
     (tmp_path / "edges.npz").rename(tmp_path / "edges.npy")
-    assert "the magic string is not correct" in refused("--edges", tmp_path / "edges.npy")
+    assert "no .npy header but something else" in refused("--edges", tmp_path / "edges.npy")
 
 
 def test_npy_edges_of_more_dimensions(tmp_path: Path) -> None:
@@ -175,7 +176,11 @@ def test_binary_or_endless_text_is_no_edges(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(workflows.histogram, "MAX_EDGES_TEXT", 5)
     (tmp_path / "edges").write_text("1 2 3")
     assert options_of("--edges", tmp_path / "edges").edges is not None
-    assert "more than 5 characters" in refused("--edges", "/dev/zero")
+    (tmp_path / "edges").write_text("1 2 34")
+    assert "more than 5 bytes" in refused("--edges", tmp_path / "edges")
+    assert "no regular file" in refused("--edges", "/dev/zero")
+    os.mkfifo(tmp_path / "fifo")  # which nobody writes to
+    assert "no regular file" in refused("--edges", tmp_path / "fifo")
 
 
 @pytest.mark.parametrize(

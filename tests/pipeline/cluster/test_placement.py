@@ -247,7 +247,7 @@ def test_cluster_without_workers_is_refused() -> None:
         pipeline.cluster.placement._workers(StubClient(), "cpu", "here", None)
 
 
-@pytest.mark.parametrize(("device", "threads"), [("cpu", 4), ("gpu", 8)])
+@pytest.mark.parametrize(("device", "threads"), [("cpu", 4), ("gpu", 16)])
 def test_no_more_threads_than_the_gil_lets_run(monkeypatch: pytest.MonkeyPatch, device: str, threads: int) -> None:
     for cores, expected in ((64, threads), (3, 3), (1, 2)):
         monkeypatch.setattr(pipeline.cluster.placement, "cores", lambda cores=cores: cores)

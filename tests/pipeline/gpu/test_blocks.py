@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +109,30 @@ def test_file_that_ends_early_is_told(tmp_path: Path, gpu: Any) -> None:
     os.truncate(tmp_path / "a.bin", 3000)
     with pytest.raises(PipelineError, match=r"a\.bin: shrank while it was read"):
         blocks_of(source, 0, 1000, 2**20)
+
+
+@pytest.mark.gpu
+def test_file_that_is_replaced_is_not_mixed_with_the_new_one(
+    tmp_path: Path, gpu: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Right after it was checked: kvikio opens files by name."""
+    np.arange(1000, dtype=np.int32).tofile(tmp_path / "a.bin")
+    (chunk,) = plan(open_source((str(tmp_path / "a.bin"),)), 2**30, "off", 0)
+    real = transfer.open_planned
+
+    @contextmanager
+    def replacing(piece: Any) -> Iterator[int]:
+        with real(piece) as fd:
+            (tmp_path / "new").write_bytes(bytes(4000))
+            os.replace(tmp_path / "new", tmp_path / "a.bin")
+            yield fd
+
+    monkeypatch.setattr(transfer, "open_planned", replacing)
+    got = []
+    with pytest.raises(PipelineError, match=r"a\.bin: was removed while it was read"):
+        for block in device_blocks(chunk, Timeline(), 800):
+            got.append(block.get())
+    np.testing.assert_array_equal(np.concatenate(got), np.arange(1000))
 
 
 @pytest.mark.hardware

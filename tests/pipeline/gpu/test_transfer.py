@@ -14,7 +14,7 @@ from pipeline.errors import PipelineError
 from pipeline.gpu.transfer import Transfer, _Reads, finish
 from pipeline.storage.pieces import Piece
 
-PIECE = Piece("a.bin", 100, 50, None, None)
+PIECE = Piece("a.bin", 100, 50, None)
 
 
 class CudaError(RuntimeError):

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import builtins
 import csv
-import json
+import errno
 import os
-import shutil
+import re
+import stat
 import sys
+import tempfile
 import zipfile
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -18,14 +20,19 @@ from matplotlib.image import imread
 
 from pipeline.errors import PipelineError, UsageError
 from pipeline.report import result_file
-from pipeline.report.result_file import WRITERS, check_output, write_output
-from pipeline.storage.atomic_file import whole_file
+from pipeline.report.result_file import WRITERS, check_output, keep, render, write_output
+from pipeline.storage.atomic_file import reserved
 from pipeline.storage.sources import Source, open_source
 from workflows.histogram import HistogramResult
 
 EDGES = np.array([-0.1, 0.2, 1 / 3, 1e300])
 RESULT = HistogramResult(np.array([1, 2**40, 0]), EDGES, underflow=5, overflow=6, nan=7, regular=False)
 REGULAR = HistogramResult(np.array([3, 4]), np.array([0.0, 0.5, 1.0]), underflow=0, overflow=0, nan=0, regular=True)
+
+
+def write(path: Path, result: HistogramResult) -> None:
+    with reserved(path) as target:
+        write_output(target, result)
 
 
 @pytest.fixture
@@ -37,7 +44,7 @@ def source(tmp_path: Path) -> Source:
 
 def test_npz_has_no_pickles(tmp_path: Path) -> None:
     path = tmp_path / "result.npz"
-    write_output(str(path), RESULT)
+    write(path, RESULT)
     with np.load(path, allow_pickle=False) as arrays:
         assert sorted(arrays) == ["counts", "edges", "nan", "overflow", "underflow"]
         assert arrays["counts"].dtype == np.int64
@@ -50,7 +57,7 @@ def test_npz_has_no_pickles(tmp_path: Path) -> None:
 
 def test_csv_reads_back(tmp_path: Path) -> None:
     path = tmp_path / "result.csv"
-    write_output(str(path), RESULT)
+    write(path, RESULT)
     with open(path, newline="", encoding="ascii") as file:
         header, *rows = csv.reader(file)
     assert header == ["lower", "upper", "count"]
@@ -63,7 +70,7 @@ def test_csv_reads_back(tmp_path: Path) -> None:
 def test_png_is_a_picture(tmp_path: Path) -> None:
     path = tmp_path / "result.png"
     loaded = "matplotlib.pyplot" in sys.modules
-    write_output(str(path), REGULAR)
+    write(path, REGULAR)
     assert ("matplotlib.pyplot" in sys.modules) == loaded  # it would require a display
     assert path.read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
     pixels = imread(path)
@@ -136,19 +143,10 @@ def test_picture_without_matplotlib(tmp_path: Path, source: Source, monkeypatch:
     check_output(str(tmp_path / "result.csv"), source)
 
 
-FAILURES = [
-    (KeyboardInterrupt(), KeyboardInterrupt),
-    (SystemExit(143), SystemExit),
-    (MemoryError(), MemoryError),
-    (ValueError("broken"), ValueError),
-    (OSError(28, "No space left on device"), PipelineError),
-]
-
-
 @pytest.mark.parametrize("suffix", WRITERS)
-@pytest.mark.parametrize(("failure", "raised"), FAILURES)
+@pytest.mark.parametrize("failure", [KeyboardInterrupt(), SystemExit(143), MemoryError(), ValueError("broken")])
 def test_failing_writer_leaves_the_old_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str, failure: BaseException, raised: type[BaseException]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str, failure: BaseException
 ) -> None:
     whole = WRITERS[suffix]
 
@@ -158,124 +156,47 @@ def test_failing_writer_leaves_the_old_file(
 
     monkeypatch.setitem(result_file.WRITERS, suffix, broken)
     path = tmp_path / f"result{suffix}"
-    with pytest.raises(raised):
-        write_output(str(path), RESULT)
+    with pytest.raises(type(failure)):
+        write(path, RESULT)
     assert list(tmp_path.iterdir()) == []
     path.write_bytes(b"old")
-    with pytest.raises(raised):
-        write_output(str(path), RESULT)
+    with pytest.raises(type(failure)):
+        write(path, RESULT)
     assert list(tmp_path.iterdir()) == [path]
     assert path.read_bytes() == b"old"
 
 
 @pytest.mark.parametrize("suffix", WRITERS)
-def test_disk_that_fills_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str) -> None:
-    """A disk with 20 bytes left: every writer's error becomes one line, and no file is left."""
-    whole = builtins.open
-
-    def opened(name: Any, mode: str = "r", *rest: Any, **keywords: Any) -> Any:
-        file: Any = whole(name, mode, *rest, **keywords)
-        return _Full(file, 20) if "x" in mode else file
-
-    path = tmp_path / f"result{suffix}"
+def test_disk_that_is_full_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str) -> None:
+    """The old file stays, and the result is kept in the state folder, which only this user can enter."""
+    folder = tmp_path / "out"
+    folder.mkdir()
+    path = folder / f"result{suffix}"
     path.write_bytes(b"old")
-    with monkeypatch.context() as patch:
-        patch.setattr(builtins, "open", opened)
-        with pytest.raises(PipelineError) as caught:
-            write_output(str(path), RESULT)
-    assert str(caught.value) == f"{path}: expected to write the file, got No space left on device; choose another place"
-    assert list(tmp_path.iterdir()) == [path]
-    assert path.read_bytes() == b"old"
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    real = os.fsync
+
+    def full(file: int) -> None:
+        if os.readlink(f"/proc/self/fd/{file}").startswith(str(folder)):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        real(file)
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(PipelineError) as caught:
+        write(path, RESULT)
+    (kept,) = (tmp_path / "state" / "baru" / "results").iterdir()
+    assert str(caught.value) == (f"{path}: expected to write the file, got No space left on device; choose another "
+                                 f"place; the verified result is kept as {kept}")  # fmt: skip
+    assert (list(folder.iterdir()), path.read_bytes()) == ([path], b"old")
+    assert kept.read_bytes() == render(str(path), RESULT)
+    assert [stat.S_IMODE(one.stat().st_mode) for one in (kept, kept.parent, kept.parents[1])] == [0o600, 0o700, 0o700]
 
 
-class _Full:
-    """A file on a nearly full disk."""
-
-    def __init__(self, file: BinaryIO, left: int) -> None:
-        self._file = file
-        self._left = left
-
-    def write(self, data: Any) -> int:
-        self._left -= memoryview(data).nbytes
-        if self._left < 0:
-            raise OSError(28, "No space left on device")
-        return self._file.write(data)
-
-    def __enter__(self) -> _Full:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._file, name)
-
-
-def test_whole_file_appears_at_the_end(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    with whole_file(path) as file:
-        file.write(b"new")
-        assert not path.exists()
-    assert path.read_bytes() == b"new"
-    assert list(tmp_path.iterdir()) == [path]
-
-
-@pytest.mark.parametrize(("failure", "raised"), FAILURES)
-def test_whole_file_or_none(tmp_path: Path, failure: BaseException, raised: type[BaseException]) -> None:
-    path = tmp_path / "file"
-    path.write_bytes(b"old")
-    with pytest.raises(raised), whole_file(path) as file:
-        file.write(b"new")
-        assert len(list(tmp_path.iterdir())) == 2
-        raise failure
-    assert list(tmp_path.iterdir()) == [path]
-    assert path.read_bytes() == b"old"
-
-
-def test_whole_file_where_there_is_no_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    usage = shutil.disk_usage(tmp_path)._replace(free=99)
-    monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage)
-    path = tmp_path / "file"
-    expected = f"^{path}: expected 100 free bytes in {tmp_path}, got 99; "
-    with pytest.raises(PipelineError, match=expected), whole_file(path, 100):
-        pytest.fail("opened")
-    assert list(tmp_path.iterdir()) == []
-    with whole_file(path, 99) as file:
-        file.write(b"new")
-    assert path.read_bytes() == b"new"
-
-
-def test_flushed_before_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a crash the name must not refer to a file whose content never reached the disk."""
-    sizes: list[int] = []
-    whole = os.replace
-
-    def replace(temporary: str, target: str) -> None:
-        assert sizes == [3]
-        whole(temporary, target)
-
-    monkeypatch.setattr(os, "fsync", lambda fd: sizes.append(os.fstat(fd).st_size))
-    monkeypatch.setattr(os, "replace", replace)
-    with whole_file(tmp_path / "file") as file:
-        file.write(b"new")
-    assert (tmp_path / "file").exists()
-
-
-def test_failing_rename(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def failing(*_: str) -> None:
-        raise OSError(13, "Permission denied")
-
-    monkeypatch.setattr(os, "replace", failing)
-    path = tmp_path / "file"
-    expected = f"^{path}: expected to write the file, got Permission denied"
-    with pytest.raises(PipelineError, match=expected), whole_file(path) as file:
-        file.write(b"new")
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_output_through_a_link(tmp_path: Path) -> None:
-    (tmp_path / "real.json").write_bytes(b"old")
-    (tmp_path / "link.json").symlink_to("real.json")
-    write_output(str(tmp_path / "link.json"), REGULAR)
-    assert (tmp_path / "link.json").is_symlink()
-    assert json.loads((tmp_path / "real.json").read_bytes())["histogram"]["storage"]["values"] == [0, 3, 4, 0]
+def test_result_is_kept_somewhere_in_any_case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    (tmp_path / "state").write_bytes(b"")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    (place,) = re.findall("^the verified result is kept as (.*)$", keep("a.json", b"content"))
+    assert place.startswith(str(tmp_path)) and Path(place).read_bytes() == b"content"
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
+    assert keep("a.json", b"content") == "nor could it be kept elsewhere (No such file or directory)"

@@ -11,7 +11,8 @@ import pytest
 import uhi.__main__
 import uhi.schema
 
-from pipeline.report.result_file import write_output
+from pipeline.report.result_file import render
+from pipeline.storage.atomic_file import write_file
 from workflows.histogram import HistogramResult
 
 EDGES = np.array([-0.1, 0.2, 1 / 3, 1e300])
@@ -22,7 +23,7 @@ REGULAR = HistogramResult(np.array([3, 4]), np.array([0.0, 0.5, 1.0]), underflow
 @pytest.mark.parametrize("result", [RESULT, REGULAR], ids=["variable", "regular"])
 def test_json_is_uhi(tmp_path: Path, result: HistogramResult) -> None:
     path = tmp_path / "result.json"
-    write_output(str(path), result)
+    write_file(path, render(str(path), result))
     document = json.loads(path.read_text(encoding="ascii"))
     uhi.schema.validate(document)
     assert list(document) == ["histogram", "nan"]
@@ -43,7 +44,7 @@ def test_uhi_add_loses_no_count(tmp_path: Path) -> None:
     other = HistogramResult(np.array([10, 20, 30]), EDGES, underflow=1, overflow=3, nan=2, regular=False)
     paths = [str(tmp_path / name) for name in ("a.json", "b.json", "sum.json")]
     for path, result in zip(paths, (RESULT, other), strict=False):
-        write_output(path, result)
+        write_file(path, render(path, result))
     uhi.__main__.main(["add", paths[2], *paths[:2]])
     document = json.loads(Path(paths[2]).read_bytes())
     assert document["histogram"]["storage"]["values"] == [6, 11, 2**40 + 20, 30, 9]

@@ -61,7 +61,7 @@ def test_raw_files_follow_one_another(tmp_path: Path) -> None:
 def runs(shape: tuple[int, ...], dtype: str, region: Bounds) -> tuple[int, list[int]]:
     """Run length in bytes, and offset of each run, of a region of an array in one file."""
     spec = Spec(shape, np.dtype(dtype))
-    array = ArrayFile(spec, (Piece("", 0, spec.nbytes, spec.nbytes, None),))
+    array = ArrayFile(spec, (Piece("", 0, spec.nbytes, None),))
     placed = [(first + start, at, nbytes) for _, first, runs in array.parts(region) for start, at, nbytes in runs]
     assert [at for _, at, _ in placed] == [number * array.run(region) for number in range(len(placed))]
     assert all(nbytes == array.run(region) for _, _, nbytes in placed)

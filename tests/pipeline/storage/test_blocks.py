@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,16 +18,9 @@ from pipeline.errors import PipelineError
 from pipeline.storage import blocks as storage_blocks
 from pipeline.storage.blocks import read_blocks
 from pipeline.storage.chunks import Chunk
-from pipeline.storage.pieces import Piece
 from pipeline.storage.sources import DTYPES
 from pipeline.timeline import Timeline
-
-
-def piece_of(path: Path, offset: int = 0, nbytes: int | None = None) -> Piece:
-    """A piece of a file as it is now."""
-    status = path.stat()
-    nbytes = status.st_size - offset if nbytes is None else nbytes
-    return Piece(str(path), offset, nbytes, status.st_size, status.st_mtime_ns)
+from tests.cases.files import piece_of
 
 
 def chunk_of(path: Path, samples: int = 1000) -> Chunk:
@@ -132,7 +124,7 @@ def test_rewritten(tmp_path: Path, small_blocks: None, blocks_before: int) -> No
     blocks = read_blocks(chunk, Timeline())
     for _ in range(blocks_before):
         next(blocks)
-    os.utime(path, ns=(0, chunk.pieces[0].mtime_ns + 1))
+    os.utime(path, ns=(0, chunk.pieces[0].identity.mtime_ns + 1))
     with pytest.raises(PipelineError, match=f"^{path}: was written to while it was read; run again"):
         list(blocks)
 
@@ -146,14 +138,21 @@ def test_nothing_is_read_of_a_changed_file(tmp_path: Path) -> None:
         next(read_blocks(chunk, Timeline()))
 
 
-def test_replaced(tmp_path: Path) -> None:
+@pytest.mark.parametrize("blocks_before", [0, 1, 10])
+def test_replaced(tmp_path: Path, small_blocks: None, blocks_before: int) -> None:
+    """By a file of the same size and times; what was read before is not mixed with it."""
     path, other = tmp_path / "samples.bin", tmp_path / "other.bin"
     chunk = chunk_of(path)
-    shutil.copyfile(path, other)
-    os.utime(other, ns=(0, 0))
+    blocks = read_blocks(chunk, Timeline())
+    read = np.concatenate([[], *(next(blocks).copy() for _ in range(blocks_before))])
+    other.write_bytes(bytes(4000))
+    os.utime(other, ns=(0, path.stat().st_mtime_ns))
     os.replace(other, path)
-    with pytest.raises(PipelineError, match=f"^{path}: was written to while it was read"):
-        values_of(chunk)
+    change = "removed" if blocks_before else "replaced by another file"
+    with pytest.raises(PipelineError, match=f"^{path}: was {change} while it was read; run again"):
+        for block in blocks:
+            read = np.concatenate([read, block])
+    np.testing.assert_array_equal(read, np.arange(len(read)))
 
 
 def test_second_piece_changes(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from pipeline.storage.chunks import ALIGNMENT, LEAST_BYTES, SAMPLED_SHARE, Chunk, Region, plan
 from pipeline.storage.pieces import EncodedPiece, Piece
 from pipeline.storage.sources import DTYPES, Files, SourceFile
+from tests.cases.files import imagined
 
 MIB = 2**20
 
@@ -23,7 +24,9 @@ def source_of(dtype: str, *files: tuple[int, int]) -> Files:
     item = np.dtype(dtype)
     return Files(
         tuple(
-            SourceFile(f"/{number}.bin", offset, samples * item.itemsize, offset + samples * item.itemsize, number)
+            SourceFile(
+                f"/{number}.bin", offset, samples * item.itemsize, imagined(offset + samples * item.itemsize, number)
+            )
             for number, (offset, samples) in enumerate(files)
         ),
         item,
@@ -32,7 +35,7 @@ def source_of(dtype: str, *files: tuple[int, int]) -> Files:
 
 def encoded(lengths: list[int]) -> Any:
     """A source of encoded blocks with so many bytes of samples each."""
-    stored = Piece("/blocks", 0, 1, None, None)
+    stored = Piece("/blocks", 0, 1, None)
     blocks = [EncodedPiece(stored, np.frombuffer, length, 0, length) for length in lengths]
     return SimpleNamespace(
         samples=sum(lengths), dtype=np.dtype("int8"), names=("/blocks",), pieces=lambda: iter(blocks)
@@ -71,8 +74,8 @@ def test_every_sample_once_in_order(dtype: str, files: list[tuple[int, int]], ch
     for piece in pieces:
         assert piece.nbytes > 0
         assert piece.nbytes % itemsize == 0
-    planned = {(file.path, file.size, file.mtime_ns) for file in source.files}
-    assert {(piece.path, piece.size, piece.mtime_ns) for piece in pieces} == planned
+    planned = {(file.path, file.identity) for file in source.files}
+    assert {(piece.path, piece.identity) for piece in pieces} == planned
     for chunk in chunks:
         assert chunk.dtype == source.dtype
         assert 0 < chunk.nbytes <= max(chunk_bytes, itemsize)
@@ -207,7 +210,7 @@ def test_every_run_of_a_chunk_can_be_checked() -> None:
 def test_part(dtype: str, lengths: list[int], data: st.DataObject) -> None:
     """The pieces of a part hold exactly its samples."""
     itemsize = np.dtype(dtype).itemsize
-    pieces = tuple(Piece(f"/{n}", 100 * n, length * itemsize, 5000, n) for n, length in enumerate(lengths))
+    pieces = tuple(Piece(f"/{n}", 100 * n, length * itemsize, imagined(5000, n)) for n, length in enumerate(lengths))
     chunk = Chunk(7, pieces, np.dtype(dtype), (Region(0, 1),))
     start = data.draw(st.integers(0, chunk.samples - 1))
     region = Region(start, data.draw(st.integers(1, chunk.samples - start)))
@@ -216,7 +219,7 @@ def test_part(dtype: str, lengths: list[int], data: st.DataObject) -> None:
     def places(chunk: Chunk) -> list[tuple[Piece, int]]:
         """Every sample as its piece, without the extent, and its offset."""
         return [
-            (Piece(piece.path, 0, 0, piece.size, piece.mtime_ns), offset)
+            (Piece(piece.path, 0, 0, piece.identity), offset)
             for piece in chunk.pieces
             for offset in range(piece.offset, piece.offset + piece.nbytes, itemsize)
         ]
@@ -227,7 +230,7 @@ def test_part(dtype: str, lengths: list[int], data: st.DataObject) -> None:
 
 
 def test_where() -> None:
-    chunk = Chunk(0, tuple(Piece(f"/{n}.bin", 64, 8, 72, 0) for n in range(3)), np.dtype("int32"))
+    chunk = Chunk(0, tuple(Piece(f"/{n}.bin", 64, 8, imagined(72)) for n in range(3)), np.dtype("int32"))
     assert chunk.where() == "/0.bin bytes 64-71 … /2.bin bytes 64-71 (3 pieces)"
     assert chunk.where(Region(1, 1)) == "/0.bin bytes 68-71"
     assert chunk.where(Region(1, 2)) == "/0.bin bytes 68-71 … /1.bin bytes 64-67 (2 pieces)"

@@ -109,7 +109,7 @@ def test_a_file_that_ends_early(tmp_path: Path, left: int) -> None:
     """It was planned longer; size and time are not known, as of a file that the run writes."""
     path = tmp_path / "x.bin"
     np.zeros(left // 4, np.int32).tofile(path)
-    chunk = Chunk(0, (Piece(str(path), 0, 400_000, None, None),), np.dtype("<i4"))
+    chunk = Chunk(0, (Piece(str(path), 0, 400_000, None),), np.dtype("<i4"))
     check = reduce_check(chunk.dtype, ALL)
     assert check is not None
     with pytest.raises(PipelineError, match=rf"x\.bin: ended at byte {left}, expected 400000"):

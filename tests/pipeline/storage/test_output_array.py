@@ -116,11 +116,17 @@ def test_output_that_somebody_cuts_off_is_told(tmp_path: Path) -> None:
     """Allocating its pages reports it; touching them would kill the process."""
     if tuple(map(int, os.uname().release.split(".")[:2])) < (5, 14):
         pytest.skip("pages cannot be asked for")
-    with output_file(str(tmp_path / "out.raw"), Spec((2**20,), np.dtype(np.int32))) as ready:
+    with (
+        pytest.raises(PipelineError, match="the run ends"),
+        output_file(str(tmp_path / "out.raw"), Spec((2**20,), np.dtype(np.int32))) as ready,
+    ):
         output = ready()
         os.truncate(output.path, 100)
         with pytest.raises(PipelineError, match=r"to write to \S+, got 'Input/output error'; nothing was kept$"):
             output.write(((2**19, 2**20),), np.zeros(2**19, np.int32))
+        with pytest.raises(PipelineError, match=r"shrank while it was read: expected 4194304 bytes, got 100"):
+            output.read(((0, 1),))
+        raise PipelineError("the run ends")
 
 
 def test_mapping_that_is_refused_is_told(output: OutputFile) -> None:
@@ -162,7 +168,7 @@ def test_failure_leaves_what_was_there(tmp_path: Path, error: BaseException) -> 
     with pytest.raises(type(error)), output_file(str(tmp_path / "out.npy"), Spec((9,), np.dtype("i4"))) as ready:
         output = ready()
         output.write(((0, 9),), counting((9,), "<i4"))
-        assert len(os.listdir(tmp_path)) == 2
+        assert len(os.listdir(tmp_path)) == 3  # with the lock
         raise error
     assert os.listdir(tmp_path) == ["out.npy"]
     assert (tmp_path / "out.npy").read_bytes() == b"old"

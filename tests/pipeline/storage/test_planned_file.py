@@ -12,14 +12,7 @@ import pytest
 from pipeline.errors import PipelineError
 from pipeline.storage import planned_file
 from pipeline.storage.chunks import Chunk
-from pipeline.storage.pieces import Piece
-
-
-def piece_of(path: Path, offset: int = 0, nbytes: int | None = None) -> Piece:
-    """A piece of a file as it is now."""
-    status = path.stat()
-    nbytes = status.st_size - offset if nbytes is None else nbytes
-    return Piece(str(path), offset, nbytes, status.st_size, status.st_mtime_ns)
+from tests.cases.files import piece_of
 
 
 def chunk_of(path: Path, samples: int = 1000) -> Chunk:

@@ -1,0 +1,131 @@
+"""What a job leaves: files that are reserved before it runs, written once all is verified, and what it prints."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import click
+
+from pipeline.cli.printing import print_lines, silence_stdout
+from pipeline.engine.outcome import Outcome
+from pipeline.errors import PipelineError, UsageError
+from pipeline.report.panel import panel, to_json
+from pipeline.report.result_file import keep, write_output
+from pipeline.report.trace import render_trace, to_table
+from pipeline.storage.atomic_file import Target, reserved, split
+from pipeline.storage.leftovers import remove_leftovers
+
+
+class Named(NamedTuple):
+    """A file on the command line, with the flag that names it; no flag for an input."""
+
+    flag: str
+    path: str
+
+    def __str__(self) -> str:
+        return f"{self.flag} {self.path}" if self.flag else self.path
+
+
+def check_apart(outputs: Sequence[Named], inputs: Iterable[Named]) -> None:
+    """Refuse an output that is an input, or the same file as another output, by whatever names.
+
+    Raises
+    ------
+    UsageError
+        With both names.
+    """
+    seen: dict[object, Named] = {}
+    for output in outputs:
+        for key in _keys(output.path):
+            if seen.setdefault(key, output) is not output:
+                raise _same(seen[key], output)
+    if any(os.path.exists(output.path) for output in outputs):  # otherwise none is an input
+        for one in inputs:
+            for key in _keys(one.path):
+                if key in seen:
+                    raise _same(one, seen[key])
+
+
+def _keys(path: str) -> Iterator[object]:
+    """What two names of one file have in common: where they lead, or what is there."""
+    with suppress(OSError, ValueError):  # what is wrong with the path is told where it is used
+        yield os.path.join(*split(path))
+        status = os.stat(path)
+        yield status.st_dev, status.st_ino
+
+
+def _same(one: Named, other: Named) -> UsageError:
+    return UsageError(f"{one} and {other}: expected different files, got one and the same; choose another name")
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """The reserved files of a run: one for each result, None where none was asked for, and the trace.
+
+    A job that writes an array has no entry: its file is there by then.
+    """
+
+    results: tuple[Target | None, ...]
+    trace: Target | None
+
+    def publish(self, outcomes: Sequence[Outcome], as_json: bool) -> None:
+        """Write and print what was computed; where one of these fails the others are still done.
+
+        Raises
+        ------
+        PipelineError
+            If something could not be written, with where the result is.
+        """
+        problems: list[str] = []
+        for target, outcome in zip(self.results, outcomes, strict=False):
+            if target is not None:
+                try:
+                    write_output(target, outcome.result)
+                except PipelineError as error:
+                    problems.append(str(error))
+        try:
+            print_outcomes(outcomes, as_json)
+        except OSError as error:
+            silence_stdout()
+            only = [outcome for target, outcome in zip(self.results, outcomes, strict=False) if target is None]
+            places = [keep(f"{outcome.workflow.name}.json", _document(outcome).encode()) for outcome in only]
+            problems.append("; ".join([f"expected to write to standard output, got {error.strerror}", *places]))
+        if self.trace is not None:
+            traces = outcomes[0].stages.traces
+            try:
+                self.trace.write(render_trace(traces))
+            except PipelineError as error:
+                problems.append(str(error))
+            with suppress(OSError):
+                click.echo("\n".join(to_table(traces)), err=True)
+        if problems:
+            raise PipelineError("; ".join(problems))
+
+
+@contextmanager
+def reserve(results: Sequence[str | None], trace: str | None) -> Iterator[Outputs]:
+    """Check the files of a run, and keep other runs from writing them meanwhile; errors as of `reserved`.
+
+    What killed runs have left is removed first.
+    """
+    remove_leftovers()
+    with ExitStack() as stack:
+        targets = [None if path is None else stack.enter_context(reserved(path)) for path in (*results, trace)]
+        yield Outputs(tuple(targets[:-1]), targets[-1])
+
+
+def print_outcomes(outcomes: Sequence[Outcome], as_json: bool) -> None:
+    """Print each outcome as if its job had run alone: a JSON object on a line of its own, or a panel."""
+    lines: list[str] = []
+    for outcome in outcomes:
+        lines += [_document(outcome)] if as_json else [*([""] if lines else []), *panel(outcome)]
+    print_lines(lines)
+
+
+def _document(outcome: Outcome) -> str:
+    return json.dumps(to_json(outcome))

@@ -1,0 +1,134 @@
+"""What a killed run leaves beside its outputs: listed in a file of the state folder, removed by the next run.
+
+The file is locked as long as its process lives, so a lock that can be taken means that the process is gone. Runs of
+other hosts that share the home folder are left alone: their locks and paths mean nothing here.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import secrets
+import socket
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from threading import Lock
+from typing import Any
+
+from kernels.common.private import close
+from pipeline.storage.state import open_state
+
+FOLDER = "runs"  # in the state folder
+OURS = re.compile(r"\..*\.(part|lock)", re.DOTALL)  # file names that are ever removed
+MOST_BYTES = 2**20  # of a list that is read
+ATTEMPTS = 100  # to make a list, each of which fails only if another process looks for leftovers at that moment
+
+_lock = Lock()
+_listed: set[str] = set()
+_file: tuple[int, str] | None = None  # descriptor and name of this process's list
+
+
+@contextmanager
+def listed(path: str) -> Iterator[None]:
+    """Have a later process remove a file if this one is killed within the context; the caller removes it otherwise."""
+    with _lock:
+        _listed.add(path)
+        with suppress(OSError):  # without a state folder nobody will know
+            _append(path)
+    try:
+        yield
+    finally:
+        with _lock:
+            _listed.discard(path)
+            if not _listed:
+                with suppress(OSError):
+                    _close()
+
+
+def _append(path: str) -> None:
+    global _file
+    if _file is None:
+        _file = _create()
+    os.write(_file[0], json.dumps(path).encode() + b"\n")
+
+
+def _create() -> tuple[int, str]:
+    """A new list, locked."""
+    with open_state(FOLDER) as folder:
+        for _ in range(ATTEMPTS):
+            name = f"{socket.gethostname()}.{os.getpid()}.{secrets.token_hex(4)}"
+            file = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_APPEND, 0o600, dir_fd=folder)
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.fstat(file).st_nlink:  # otherwise another process has just taken it for one without a process
+                    return file, name
+            except BlockingIOError:
+                pass
+            except BaseException:
+                close(file)
+                raise
+            close(file)
+    raise BlockingIOError("other processes keep taking the list")
+
+
+def _close() -> None:
+    global _file
+    if _file is not None:
+        (file, name), _file = _file, None
+        try:
+            with open_state(FOLDER) as folder:
+                os.unlink(name, dir_fd=folder)
+        finally:
+            close(file)
+
+
+def remove_leftovers() -> list[str]:
+    """Remove what dead runs of this user on this host have left; returns the paths of what was removed."""
+    removed: list[str] = []
+    with suppress(OSError), open_state(FOLDER) as folder:
+        for name in os.listdir(folder):
+            if name.startswith(f"{socket.gethostname()}."):
+                with suppress(OSError):
+                    removed += _remove(folder, name)
+    return removed
+
+
+def _remove(folder: int, name: str) -> list[str]:
+    """Remove what a list names, then the list; OSError if its process lives.
+
+    A run that can be resumed would be told apart here, and its list kept.
+    """
+    file = os.open(name, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, dir_fd=folder)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        removed = [path for path in _paths(os.pread(file, MOST_BYTES, 0)) if _remove_file(path)]
+        os.unlink(name, dir_fd=folder)
+        return removed
+    finally:
+        close(file)
+
+
+def _paths(content: bytes) -> Iterator[str]:
+    for line in content.splitlines():
+        with suppress(ValueError, RecursionError):  # the last line may be half written
+            path: Any = json.loads(line)
+            if isinstance(path, str) and os.path.isabs(path) and OURS.fullmatch(os.path.basename(path)):
+                yield path
+
+
+def _remove_file(path: str) -> bool:
+    """Remove a regular file of this user that no process has locked."""
+    with suppress(OSError, ValueError):
+        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            status = os.fstat(file)
+            if stat.S_ISREG(status.st_mode) and status.st_uid == os.getuid():
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                os.unlink(path)
+                return True
+        finally:
+            close(file)
+    return False
