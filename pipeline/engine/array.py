@@ -170,6 +170,9 @@ def _regions(plan: ArrayPlan, nbytes: int, most: float) -> list[Bounds]:
     spec, specs, workflow = plan.output.spec, plan.native(), plan.workflow
     if not spec.size:
         return []
+    least = _taken(plan, next(iter(workflow.regions(specs, spec, plan.options, 1))))
+    if least > most:  # known before millions of regions are listed
+        raise _too_large(plan, least, most)
     nbytes = int(min(nbytes, most))
     elements = max(1, nbytes // (spec.dtype.itemsize + sum(array.dtype.itemsize for array in specs)))
     while True:
@@ -178,9 +181,13 @@ def _regions(plan: ArrayPlan, nbytes: int, most: float) -> list[Bounds]:
         if taken <= min(2 * nbytes, most) or (elements == 1 and most == math.inf):
             return regions
         if elements == 1:
-            raise UsageError(f"{workflow.name}: expected tasks that take at most {int(most)} bytes each, as the "
-                             f"limit of memory says, got one that takes {taken}; raise the limit")  # fmt: skip
+            raise _too_large(plan, taken, most)
         elements = max(1, elements // 2)
+
+
+def _too_large(plan: ArrayPlan, taken: int, most: float) -> UsageError:
+    return UsageError(f"{plan.workflow.name}: expected tasks that take at most {int(most)} bytes each, as the limit of "
+                      f"memory says, got one that takes {taken}; raise the limit")  # fmt: skip
 
 
 def _taken(plan: ArrayPlan, region: Bounds) -> int:

@@ -125,7 +125,7 @@ class Target:
         nbytes
             Its final size; there has to be room for it, and it is checked.
         keep
-            Whether to keep a file that is complete but cannot get its name.
+            Whether to keep a file that is written but cannot be flushed to disk or get its name.
 
         Raises
         ------
@@ -148,18 +148,19 @@ class Target:
                 yield file
                 with self.told():
                     file.flush()
-                    self._finish(file.fileno(), nbytes)
+                    self._check(file.fileno(), nbytes)
+                try:
+                    os.fsync(file.fileno())
                     file.close()
+                    self._publish(part)
+                except OSError as error:
+                    if not keep:
+                        raise self._failed(error, "choose another place") from error
+                    stack.pop_all()
+                    raise self._failed(error, f"what was written is kept as {self._keep(part)}") from error
             finally:
                 with contextlib.suppress(OSError):
                     file.close()
-            try:
-                self._publish(part)
-            except OSError as error:
-                if not keep:
-                    raise self._failed(error, "choose another place") from error
-                stack.pop_all()
-                raise self._failed(error, f"the complete file is {self._keep(part)}") from error
             self._flush()
 
     def write(self, content: bytes) -> None:
@@ -197,15 +198,14 @@ class Target:
         mode = 0o666 if self.status(self.name) is None else 0o600
         return os.open(os.path.basename(path), flags | os.O_NOFOLLOW, mode, dir_fd=self.descriptor)
 
-    def _finish(self, file: int, nbytes: int) -> None:
-        """Check the size of a file, give it the mode of the one that it replaces, and flush it to disk."""
+    def _check(self, file: int, nbytes: int) -> None:
+        """Check the size of a file, and give it the mode of the one that it replaces."""
         status = os.fstat(file)
         if status.st_size != nbytes:
             raise PipelineError(f"{self.path}: expected to write {nbytes} bytes, got a file of {status.st_size}; does "
                                 "something else write there?")  # fmt: skip
         if (old := self.status(self.name)) is not None and (old.st_mode ^ status.st_mode) & 0o777:
             os.fchmod(file, old.st_mode & 0o777)
-        os.fsync(file)
 
     def _publish(self, part: str) -> None:
         if (old := self.status(self.name)) is not None and (kind := _unsuitable(old)) is not None:
@@ -213,8 +213,8 @@ class Target:
         os.rename(part, self.name, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
 
     def _keep(self, part: str) -> str:
-        """Path of a complete file that cannot get its name, under one that nothing removes if that is possible."""
-        kept = self.beside(f".{secrets.token_hex(4)}.complete")[1:]
+        """Path of a file that cannot get its name, under one that nothing removes if that is possible."""
+        kept = self.beside(f".{secrets.token_hex(TOKEN_BYTES)}.kept")[1:]
         try:
             os.rename(part, kept, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
         except OSError:

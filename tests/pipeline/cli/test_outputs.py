@@ -211,10 +211,10 @@ def test_array_that_cannot_get_its_name_is_kept(call: Call, monkeypatch: pytest.
 
     monkeypatch.setattr(os, "rename", refuse)
     status, out, err = call("transpose", "a.npy", "-o", "o.npy")
-    (place,) = Path.cwd().glob("o.npy.*.complete")
+    (place,) = Path.cwd().glob("o.npy.*.kept")
     assert (status, out) == (1, "")
-    assert err == ("error: o.npy: expected to write the file, got Read-only file system; the complete file is "
-                   f"{place}\n")  # fmt: skip
+    assert err == ("error: o.npy: expected to write the file, got Read-only file system; what was written is kept "
+                   f"as {place}\n")  # fmt: skip
     np.testing.assert_array_equal(np.load(place), np.arange(35).reshape(5, 7).T)
 
 

@@ -172,8 +172,17 @@ def test_limit_that_no_task_can_keep_is_refused(
     text = r"^scaled: expected tasks that take at most \d+ bytes each, as the limit of memory says, got one that takes "
     with pytest.raises(UsageError, match=text + "80"):
         scaled(source, workflow=whole, memory_limit=100_000)
+    listed = []
+
+    def noting(*arguments: Any) -> Iterator[Any]:
+        for region in SCALED.regions(*arguments):
+            listed.append(region)
+            yield region
+
     with pytest.raises(UsageError, match=text + "16;"):
-        run_array(SCALED, Factor(), [source], str(tmp_path / "out.npy"), Settings(placement=ON_CPU, memory_limit=1))
+        run_array(replace(SCALED, regions=noting), Factor(), [source], str(tmp_path / "out.npy"),
+                  Settings(placement=ON_CPU, memory_limit=1))  # fmt: skip
+    assert len(listed) == 1  # of a large array there are millions
     assert not (tmp_path / "out.npy").exists()
 
 

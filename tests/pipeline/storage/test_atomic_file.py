@@ -208,7 +208,7 @@ def test_what_takes_the_place_meanwhile_is_not_replaced(
     assert [one.read_bytes() for one in kept] == [b"new"] * keep
     assert not path.is_file()
     if keep:
-        assert message.endswith(f"the complete file is {kept[0]}") and kept[0].suffix == ".complete"
+        assert message.endswith(f"what was written is kept as {kept[0]}") and kept[0].suffix == ".kept"
     else:
         assert message.endswith("; choose another place")
 
@@ -221,8 +221,21 @@ def test_complete_file_that_can_get_no_name_at_all_stays(tmp_path: Path, monkeyp
     with pytest.raises(PipelineError) as caught, whole_file(tmp_path / "file", 3, keep=True) as file:
         file.write(b"new")
     (part,) = tmp_path.iterdir()
-    assert str(caught.value).endswith(f"got Input/output error; the complete file is {part}")
+    assert str(caught.value).endswith(f"got Input/output error; what was written is kept as {part}")
     assert part.read_bytes() == b"new"
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_file_that_cannot_be_flushed(tmp_path: Path, keep: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(file: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    expected = pytest.raises(PipelineError, match="got No space left on device; ")
+    with expected as caught, whole_file(tmp_path / "file", 3, keep) as file:
+        file.write(b"new")
+    kept = list(tmp_path.iterdir())
+    assert len(kept) == keep and str(caught.value).endswith(str(kept[0]) if keep else "choose another place")
 
 
 def test_folder_that_is_renamed_meanwhile_gets_the_file(tmp_path: Path) -> None:
