@@ -31,12 +31,12 @@ class Pair:
     shared: dict[str, str]
 
 
-COMMON = {
-    "kernels.common.cxx": "compiles, and knows of no job",
+CACHED = {
     "kernels.common.cache": "where compiled code is kept",
     "kernels.common.private": "a folder that others cannot write to",
     "kernels.common.messages": "what it tells the user",
 }
+COMMON = {**CACHED, "kernels.common.cxx": "compiles, and knows of no job"}
 PAIRS = {
     "histogram": Pair(
         ("histogram.cpu", "histogram.gpu", "histogram.launch", "histogram.finite_range"),
@@ -52,7 +52,7 @@ PAIRS = {
             "kernels.reduce.exact_sum": "widths and units of the sums in a partial, and its words as integers",
         },
     ),
-    "map": Pair(("map.cpu", "map.gpu"), ("map.check",), {"kernels.common.cache": "where compiled code is kept"}),
+    "map": Pair(("map.cpu", "map.gpu"), ("map.check",), CACHED),
     "transpose": Pair(
         ("transpose.cpu", "transpose.gpu"),
         ("transpose.check",),
