@@ -16,6 +16,7 @@ from kernels.common import cxx
 from pipeline.cluster.placement import Placement, open_workers
 from pipeline.cluster.workers import Workers
 from pipeline.gpu.devices import find_devices
+from tests import watchdog
 from tests.emulator import recording
 from tests.emulator.build import NoCompilerError, compiler
 from tests.emulator.cupy import on_host
@@ -56,6 +57,7 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError(
             f"--full and --record: expected the {ORDERS} usual schedules, got others; leave them out"
         )
+    config.pluginmanager.register(watchdog.Watchdog(config), "watchdog")
     plugin = recording.Recording(config, KINDS, FOLDER, runs_all=others)
     config.pluginmanager.register(plugin, "recorded outcomes")
 

@@ -16,7 +16,7 @@ import pipeline.storage.output_array
 from pipeline.storage.output_array import OutputFile
 from tests.benchmarks.planted.faults import BASIC, READ, Bytes, Fault, content
 from tests.benchmarks.planted.injector import CHECK, CLIENT, COMPUTE, INJECTOR
-from tests.benchmarks.planted.patches import AFTER, READER, STRAY, WRITER, Patches
+from tests.benchmarks.planted.patches import AFTER, READER, STRAY, WRITER, Patches, delivered
 
 _put_file, _write = OutputFile._put, OutputFile.write
 
@@ -77,12 +77,8 @@ def reading_runs(real: Any) -> Any:
 
 def _deliver(name: str, memory: Bytes, runs: Sequence[tuple[int, int, int]]) -> None:
     """Change the byte that every read has wrong, if it is one of these."""
-    if INJECTOR.delivered is None or INJECTOR.delivered[0] != name:
-        return
-    _, byte, bits = INJECTOR.delivered
-    for start, at, nbytes in runs:
-        if start <= byte < start + nbytes:
-            memory[at + byte - start] ^= bits
+    for at in delivered(name, runs):
+        memory[at] ^= INJECTOR.delivered[2]  # type: ignore[index]
 
 
 # --- writers and files ------------------------------------------------------------------------------------------------
