@@ -135,7 +135,7 @@ class Target:
         """
         part = self.beside(f".{secrets.token_hex(TOKEN_BYTES)}.part")
         path = os.path.join(self.folder, part)
-        with listed(path), contextlib.ExitStack() as stack:
+        with listed(path) as forget, contextlib.ExitStack() as stack:
             with self.told():
                 free = shutil.disk_usage(self.folder).free
             if nbytes > free:
@@ -157,6 +157,7 @@ class Target:
                     if not keep:
                         raise self._failed(error, "choose another place") from error
                     stack.pop_all()
+                    forget()
                     raise self._failed(error, f"what was written is kept as {self._keep(part)}") from error
             finally:
                 with contextlib.suppress(OSError):
