@@ -36,11 +36,12 @@ def check_place(path: str, source: Source | None = None) -> None:
         If the folder is missing or not writable, the name is too long, a link or other than a regular file, or the
         file is an input.
     """
+    if "\0" in path:
+        raise UsageError(f"{path!r}: expected a file name for the output, got a null byte in it")
     folder, name = split(path)
-    if os.path.isdir(path) or not name or "\0" in path:
+    if os.path.isdir(path) or not name:
         got = "a directory" if os.path.isdir(path) else "an empty one" if not path else repr(path)
-        raise UsageError(f"{path!r}: expected a file name for the output, got {got}" if "\0" in path else
-                         f"{path}: expected a file name for the output, got {got}")  # fmt: skip
+        raise UsageError(f"{path}: expected a file name for the output, got {got}")
     if not os.path.isdir(folder):
         raise UsageError(f"{path}: expected an existing folder for the output, found none at {folder}; create it")
     if not os.access(folder, os.W_OK | os.X_OK):

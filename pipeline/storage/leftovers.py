@@ -114,17 +114,18 @@ def _remove(folder: int, name: str) -> list[str]:
     file = os.open(name, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, dir_fd=folder)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        removed = [path for path in _paths(os.pread(file, MOST_BYTES, 0)) if _remove_file(path)]
+        removed = [path for path in parse_paths(os.pread(file, MOST_BYTES, 0)) if _remove_file(path)]
         os.unlink(name, dir_fd=folder)
         return removed
     finally:
         close(file)
 
 
-def _paths(content: bytes) -> Iterator[str]:
+def parse_paths(content: bytes) -> Iterator[str]:
+    """Paths in a list, of files such as runs leave."""
     for line in content.splitlines():
         with suppress(ValueError, RecursionError):  # the last line may be half written
-            path: Any = json.loads(line)
+            path: Any = json.loads(line.decode())
             if isinstance(path, str) and os.path.isabs(path) and OURS.fullmatch(os.path.basename(path)):
                 yield path
 

@@ -1,9 +1,9 @@
 """Changes an input at a random moment of a run: truncates it, lets it grow, rewrites it in place, or replaces it.
 
 The change takes back the time of modification where the system lets it. Samples before and after a change have other
-values, so that a mixture shows. It must show: every run is refused in one line, or its result is that of one whole
-state of the file, the old or the new one; no process dies, of SIGBUS for example. Changes through a mapping that move
-no time are outside of the guarantee, and not tried.
+values, so that a mixture shows; verification, which would find most of them, is off. It must show: every run is refused
+in one line, or its result is that of one whole state of the file, the old or the new one; no process dies, of SIGBUS
+for example. Changes through a mapping that move no time are outside of the guarantee, and not tried.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from pipeline.errors import PipelineError
 for line in sys.stdin:
     job, files, output = json.loads(line)
     try:
-        how = dict(device="cpu", chunk_bytes=2**20, verify="full")
+        how = dict(device="cpu", chunk_bytes=2**20, verify="off")
         if job == "transpose":
             pipeline.run(job, *files, output=output, **how)
             values = []
