@@ -16,6 +16,9 @@ from pipeline.errors import PipelineError, UsageError
 PLAIN = {int: "N", float: "NUMBER", str: "TEXT"}
 
 
+MOST_SECONDS = 1e8  # three years
+
+
 class Failure(click.ClickException):
     """A PipelineError for click to show: one line, no traceback, the right exit status."""
 
@@ -105,6 +108,24 @@ class Size(click.ParamType):  # type: ignore[type-arg]
             self.fail(f"expected a size like 64MiB, got {value!r}", param, ctx)
 
 
+class Duration(click.ParamType):  # type: ignore[type-arg]
+    """Seconds in Dask's notation: 90s, 30m, 2h."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Seconds of a duration."""
+        from dask.utils import parse_timedelta
+
+        try:
+            seconds = float(parse_timedelta(value))
+        except (KeyError, ValueError, TypeError, OverflowError):
+            seconds = 0
+        if not 0 < seconds < MOST_SECONDS:
+            self.fail(f"expected a duration like 90s, 30m or 2h, got {value!r}", param, ctx)
+        return seconds
+
+
 def option_flags(options: type[Any]) -> tuple[list[click.Argument], list[click.Option]]:
     """An argument for each field of a job's options without a default, a flag for each of the others.
 
@@ -182,4 +203,7 @@ def from_configuration(ctx: click.Context) -> dict[str, Any]:
             values[name] = param.type_cast_value(ctx, configured)
         except click.UsageError as error:
             raise click.UsageError(f"configuration {key}: {error.message}") from None
+        except (TypeError, ValueError):  # a list where one value is expected
+            raise click.UsageError(f"configuration {key}: expected what {max(param.opts, key=len)} takes on the "
+                                   f"command line, got {configured!r}") from None  # fmt: skip
     return values

@@ -10,14 +10,16 @@ from typing import Any, NamedTuple, cast
 
 import click
 
-from pipeline.cli.flags import Command, Size, build_options, from_configuration, option_flags
+from pipeline.cli.flags import Command, Duration, Size, build_options, from_configuration, option_flags
 from pipeline.cli.help import COMPUTATION, INPUT, OUTPUT, PLACE, Flag
 from pipeline.cli.progress import show_progress
-from pipeline.cluster.placement import Placement
+from pipeline.cluster.placement import STALL_SECONDS, Placement
 from pipeline.engine.aggregate import run_all
 from pipeline.engine.aggregate_plan import Job
 from pipeline.engine.outcome import Outcome
 from pipeline.errors import UsageError
+from pipeline.process.last_words import emit, say
+from pipeline.process.signals import limit as time_limit
 from pipeline.report.panel import panel, to_json
 from pipeline.report.result_file import check_output, write_output
 from pipeline.report.trace import to_table, write_trace
@@ -29,6 +31,7 @@ from workflows.aggregation import Aggregation
 from workflows.array_job import ArrayJob
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+PLACEMENT = ("device", "scheduler", "scheduler_file", "dashboard_address", "tls_ca_file", "tls_cert", "tls_key")
 WHOLE = "FILES are raw samples or .npy files, or patterns like 'run-*.bin'; all count as one."
 
 
@@ -100,6 +103,13 @@ def _shared_flags(workflow: Aggregation[Any] | ArrayJob[Any]) -> list[click.Opti
         Flag(["--scheduler"], group=PLACE, metavar="ADDRESS", help="Run on this existing Dask cluster."),
         Flag(["--scheduler-file"], group=PLACE, metavar="FILE", help="Run on the cluster whose scheduler wrote this "
              "file."),
+        Flag(["--tls-ca-file"], group=PLACE, metavar="FILE", help="Certificate authority of that cluster (PEM)."),
+        Flag(["--tls-cert"], group=PLACE, metavar="FILE", help="Your certificate for it."),
+        Flag(["--tls-key"], group=PLACE, metavar="FILE", help="The key of your certificate."),
+        Flag(["--time-limit"], group=PLACE, type=Duration(), metavar="DURATION", help="Stop after 90s, 30m or 2h, with "
+             "exit status 75."),
+        Flag(["--stall-timeout"], group=PLACE, type=Duration(), metavar="DURATION", default=STALL_SECONDS, shown="10m",
+             help="How long a process may read, copy and compute nothing until it is killed, and its task done again."),
         Flag(["--dashboard-address"], group=PLACE, metavar=":PORT", help="Serve the Dask dashboard on 127.0.0.1, at "
              ":8787 for example, or at any free port with :0."),
     ]  # fmt: skip
@@ -181,11 +191,13 @@ def _run(
     if values["trace"] is not None:
         for source in sources:
             check_place(values["trace"], source)
-    where = {name: values[name] for name in ("device", "scheduler", "scheduler_file", "dashboard_address")}
+    if values["time_limit"] is not None:
+        time_limit(values["time_limit"], f"{values['time_limit']:g} s")
+    where = {name: values[name] for name in PLACEMENT}
     with show_progress(name, values["quiet"]) as progress:
         outcomes = run(
             Settings(
-                placement=Placement(**where, own_process=True),
+                placement=Placement(**where, own_process=True, stall_seconds=values["stall_timeout"]),
                 verify=values["verify"],
                 chunk_bytes=values["chunk_size"],
                 device_memory_limit=values["device_memory_limit"],
@@ -199,22 +211,22 @@ def _run(
         traces = outcomes[0].stages.traces
         with whole_file(values["trace"]) as file:
             write_trace(file, traces)
-        click.echo("\n".join(to_table(traces)), err=True)
+        say("\n".join(to_table(traces)))
     return outcomes
 
 
 def print_outcomes(outcomes: Sequence[Outcome], as_json: bool) -> None:
     """Print each outcome as if its job had run alone: a JSON object on a line of its own, or a panel."""
     if as_json:
-        click.echo("\n".join(json.dumps(to_json(outcome)) for outcome in outcomes))
+        emit("\n".join(json.dumps(to_json(outcome)) for outcome in outcomes))
     else:
-        click.echo("\n\n".join("\n".join(panel(outcome)) for outcome in outcomes))
+        emit("\n\n".join("\n".join(panel(outcome)) for outcome in outcomes))
 
 
 def _print_dashboard(workers: Any) -> None:
     """Print the dashboard's address, with pages that Dask links only if the scheduler's own host has a GPU."""
     if workers.dashboard:
-        click.echo(f"dashboard: {workers.dashboard}", err=True)
+        say(f"dashboard: {workers.dashboard}")
         if workers.device == "gpu":
             base = workers.dashboard.removesuffix("status")
-            click.echo(f"GPU pages: {base}individual-gpu-utilization {base}individual-gpu-memory", err=True)
+            say(f"GPU pages: {base}individual-gpu-utilization {base}individual-gpu-memory")
