@@ -82,7 +82,7 @@ def main(arguments: list[str] | None = None) -> None:
         try:
             status = cli.main(arguments, prog_name="python -m pipeline", standalone_mode=False) or 0
         except click.exceptions.NoArgsIsHelpError as error:
-            say(error.format_message())
+            say(*error.format_message().splitlines())
             status = error.exit_code
         except click.ClickException as error:
             say(f"error: {error.format_message()}", *getattr(error, "__notes__", ()))

@@ -98,7 +98,7 @@ class Outputs:
                 self.trace.write(render_trace(traces))
             except PipelineError as error:
                 problems.append(str(error))
-            say("\n".join(to_table(traces)))
+            say(*to_table(traces))
         if problems:
             raise PipelineError("; ".join(problems))
 
@@ -120,7 +120,7 @@ def print_outcomes(outcomes: Sequence[Outcome], as_json: bool) -> None:
     lines: list[str] = []
     for outcome in outcomes:
         lines += [_document(outcome)] if as_json else [*([""] if lines else []), *panel(outcome)]
-    emit("\n".join(lines))
+    emit(*lines)
 
 
 def _document(outcome: Outcome) -> str:

@@ -44,7 +44,7 @@ def study(job: str, quick: bool, variants: tuple[str, ...], output_directory: st
     with click.progressbar(length=len(cases), label=f"{job}, {len(cases)} cases", file=sys.stderr) as bar:
         run = run_study(chosen, cases, device, progress=lambda _: bar.update(1))
     paths, skipped = write_reports(run, folder)
-    emit(json.dumps(to_json(run)) if as_json else "\n".join(summary(run)))
+    emit(*([json.dumps(to_json(run))] if as_json else summary(run)))
     say(f"wrote {', '.join(paths)}")
     if skipped:
         say(skipped)
@@ -92,9 +92,9 @@ def inspect(target: str, names: tuple[str, ...], every: bool, arch: str, sass: b
         more = f", one of {further[kernel.name] + 1} instances" if further[kernel.name] else ""
         emit(f"{kernel.name} is {kernel.instance} in {kernel.source}{more}")
     if kernels:
-        emit("\n".join(["", *aligned(inspection.table(kernels))]))
+        emit("", *aligned(inspection.table(kernels)))
     for kernel in kernels if sass else []:
-        emit("\n".join(["", f"{kernel.name}:", *kernel.listing]))
+        emit("", f"{kernel.name}:", *kernel.listing)
 
 
 COMMANDS: tuple[click.Command, ...] = (study, inspect)

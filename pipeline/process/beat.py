@@ -72,7 +72,7 @@ class Beat:
             self.step()
 
     def _write(self, offset: int, text: str, most: int) -> None:
-        self._file[offset : offset + most] = text.encode()[: most - 1].ljust(most, b"\0")
+        self._file[offset : offset + most] = text.encode(errors="surrogateescape")[: most - 1].ljust(most, b"\0")
 
 
 _own: Beat | None = None
@@ -197,7 +197,7 @@ def _word(data: bytes, offset: int) -> int:
 
 
 def _text(data: bytes, offset: int, most: int) -> str:
-    return data[offset : offset + most].partition(b"\0")[0].decode(errors="replace")
+    return data[offset : offset + most].partition(b"\0")[0].decode(errors="surrogateescape")
 
 
 def _stat(pid: int) -> tuple[str, int, int]:

@@ -24,16 +24,12 @@ def abandon() -> None:
     _abandoned = True
 
 
-def say(*texts: str) -> None:
+def say(*lines: str) -> None:
     """Print lines on stderr, if there is anybody to read them."""
     if sys.stderr is not None:
-        lines = [line if len(line) <= MOST_CHARACTERS else f"{line[:MOST_CHARACTERS]} …" for line in _lines(texts)]
+        lines = tuple(line if len(line) <= MOST_CHARACTERS else f"{line[:MOST_CHARACTERS]} …" for line in lines)
         with suppress(OSError, ValueError):
             print(*(_shown(line, sys.stderr) for line in lines), sep="\n", file=sys.stderr, flush=True)
-
-
-def _lines(texts: tuple[str, ...]) -> list[str]:
-    return [line for text in texts for line in text.split("\n")]
 
 
 def _shown(line: str, stream: TextIO) -> str:
@@ -49,8 +45,8 @@ def show_warning(message: Warning | str, category: type[Warning], filename: str,
     say(f"warning: {shown}")
 
 
-def emit(text: str) -> None:
-    """Print what the command was run for on stdout.
+def emit(*lines: str) -> None:
+    """Print lines with what the command was run for on stdout.
 
     Raises
     ------
@@ -60,7 +56,7 @@ def emit(text: str) -> None:
     try:
         if sys.stdout is None:
             raise OSError(0, "a closed file")
-        print(*(_shown(line, sys.stdout) for line in _lines((text,))), sep="\n", flush=True)
+        print(*(_shown(line, sys.stdout) for line in lines), sep="\n", flush=True)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         with suppress(OSError, ValueError, AttributeError):  # Python would try again at exit
@@ -95,7 +91,7 @@ def leave(status: int) -> NoReturn:
             sys.stdout.flush()
     except (OSError, ValueError):
         with suppress(PipelineError):
-            emit("")
+            emit()
         status = status or 1
     supervisor.done(status)
     if _abandoned:
