@@ -31,10 +31,12 @@ class Pair:
     shared: dict[str, str]
 
 
-COMMON = {
-    "kernels.common.cxx": "compiles, and knows of no job",
+CACHE = {
     "kernels.common.cache": "where compiled code is kept",
+    "kernels.common.private": "that nobody else can have written",
+    "kernels.common.messages": "warnings of both",
 }
+COMMON = {"kernels.common.cxx": "compiles, and knows of no job", **CACHE}
 PAIRS = {
     "histogram": Pair(
         ("histogram.cpu", "histogram.gpu", "histogram.launch", "histogram.finite_range"),
@@ -55,7 +57,7 @@ PAIRS = {
             "kernels.reduce.exact_sum": "widths and units of the sums in a partial, and its words as integers",
         },
     ),
-    "map": Pair(("map.cpu", "map.gpu"), ("map.check",), {"kernels.common.cache": "where compiled code is kept"}),
+    "map": Pair(("map.cpu", "map.gpu"), ("map.check",), CACHE),
     "transpose": Pair(
         ("transpose.cpu", "transpose.gpu"),
         ("transpose.check",),
