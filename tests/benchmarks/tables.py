@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from kernels.study.histogram import VARIANTS
-from tests.benchmarks import error_tables, matmul_tables, planted_errors
+from tests.benchmarks import error_tables, matmul_tables, planted_errors, verified_rates
 from tests.benchmarks.common import RESULTS
 from tests.benchmarks.markdown import share, table
 from tests.benchmarks.rows import ROWS
@@ -176,6 +176,12 @@ def planted() -> str:
     return "\n\n".join(planted_errors.described(read(path.name)) for path in files)
 
 
+def verified() -> str:
+    """What verification costs the jobs that stream, and those that write an array."""
+    figures = read("verified_rates_H200.json")
+    return f"{verified_rates.described(figures['rows'])}\n\n{verified_rates.described_products(figures['products'])}"
+
+
 PAGES: Mapping[Path, Mapping[str, Callable[[], str]]] = {
     README: {"speed": highlights},
     DOCS / "performance.md": {"speed": speed},
@@ -187,7 +193,7 @@ PAGES: Mapping[Path, Mapping[str, Callable[[], str]]] = {
     },
     DOCS / "verification.md": {
         "product errors": product_errors, "product curve": product_curve, "hard product errors": hard_product_errors,
-        "planted errors": planted,
+        "planted errors": planted, "verified rates": verified,
     },
 }  # fmt: skip
 

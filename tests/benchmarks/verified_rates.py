@@ -15,6 +15,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import numpy as np
+
 from pipeline.gpu.devices import find_devices
 from pipeline.storage.generate import generate
 from tests.benchmarks.common import command, process
@@ -34,6 +36,8 @@ WRITING: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "map add": (("map", "add"), ("float32", "float32")), "stencil": (("stencil", "--radius", "1000"), ("float32",)),
     "transpose": (("transpose",), ("float64",)),
 }  # fmt: skip
+# Dtypes and sizes of square matrices.
+PRODUCTS = (("int32", 4096), ("float16", 4096), ("float32", 4096), ("float64", 4096), ("float32", 16384))
 # Dtypes of the jobs beside the first and the sum.
 FEW = ("int32", "float32")
 
@@ -59,9 +63,26 @@ def row(job: str, dtype: str, words: Sequence[str], nbytes: int, repeats: int) -
     return figures
 
 
+def product(dtype: str, size: int, folder: Path, repeats: int) -> dict[str, Any]:
+    """Median seconds of whole commands, without a check and with it."""
+    paths = [str(folder / name) for name in ("a.npy", "b.npy")]
+    for number, path in enumerate(paths):
+        np.save(path, (100 * np.random.default_rng(number).standard_normal((size, size), np.float32)).astype(dtype))
+    words = command("matmul", *paths, "-o", str(folder / "c.npy"), "-q", "--verify")
+    taken: dict[str, list[float]] = {mode: [] for mode in ("off", "auto")}
+    process([*words, "auto"])
+    for _ in range(repeats):
+        for mode, seconds in taken.items():
+            seconds.append(process([*words, mode]).seconds)
+    print("matmul", dtype, size, *(f"{mode} {median(seconds):.2f} s" for mode, seconds in taken.items()), flush=True)
+    figures = {mode: {"seconds": median(seconds), "all seconds": seconds} for mode, seconds in taken.items()}
+    return {"dtype": dtype, "size": size, **figures}
+
+
 def measure(
-    mebibytes: int = 1024, times: Mapping[str, int] = TIMES, repeats: int = 3, dtypes: Sequence[str] = DTYPES
-) -> dict[str, Any]:
+    mebibytes: int = 1024, times: Mapping[str, int] = TIMES, repeats: int = 3, dtypes: Sequence[str] = DTYPES,
+    products: Sequence[tuple[str, int]] = PRODUCTS,
+) -> dict[str, Any]:  # fmt: skip
     """All rows."""
     number = times["gpu" if find_devices().usable else "cpu"]
     rows = []
@@ -80,7 +101,8 @@ def measure(
             words = (*words, *paths, "-o", str(folder / "out.npy"))
             one_run(words, "full")
             rows.append(row(job, kinds[0], words, sum(map(os.path.getsize, paths)), repeats))
-    return {"repeats": repeats, "rows": rows}
+        of_products = [product(*kind, folder, repeats) for kind in products]
+    return {"repeats": repeats, "rows": rows, "products": of_products}
 
 
 def described(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -93,3 +115,13 @@ def described(rows: Sequence[Mapping[str, Any]]) -> str:
         lines.append([f"{figures['job']}, {figures['dtype']}", *rates, share(off / full),
                       f"{100 * figures['auto']['share']:.0f} %", f"{auto / off:.2f}"])  # fmt: skip
     return table(columns, lines)
+
+
+def described_products(rows: Sequence[Mapping[str, Any]]) -> str:
+    """A table: whole commands without a check and with it."""
+    lines = []
+    for figures in rows:
+        off, auto = (figures[mode]["seconds"] for mode in ("off", "auto"))
+        lines.append([f"{figures['dtype']}, {figures['size']:,}²", f"{off:.2f} s", f"{auto:.2f} s",
+                      f"{100 * (auto / off - 1):.0f} %"])  # fmt: skip
+    return table(["whole command", "unverified", "every element checked", "more"], lines)
