@@ -127,7 +127,11 @@ def test_flags(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "reason"),
-    [(None, "No such file"), (b"no weights", "magic string"), (np.zeros(2**18), "262144 numbers, more than 8193")],
+    [
+        (None, "No such file"),
+        (b"no weights", "no .npy header but something else"),
+        (np.zeros(2**18), "262144 numbers, more than 8193"),
+    ],
 )
 def test_files_without_weights(tmp_path: Path, content: Any, reason: str) -> None:
     path = tmp_path / "weights.npy"
