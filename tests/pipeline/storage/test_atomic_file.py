@@ -195,9 +195,9 @@ def test_file_whose_size_is_not_told(tmp_path: Path, monkeypatch: pytest.MonkeyP
         return real(file)
 
     monkeypatch.setattr(os, "fstat", fstat)
-    with pytest.raises(PipelineError, match="got Input/output error; what was written is kept as "):
-        with whole_file(tmp_path / "file", 3, keep=True) as file:
-            file.write(b"new")
+    expected = pytest.raises(PipelineError, match="got Input/output error; what was written is kept as ")
+    with expected, whole_file(tmp_path / "file", 3, keep=True) as file:
+        file.write(b"new")
     (kept,) = tmp_path.iterdir()
     assert kept.read_bytes() == b"new"
 
