@@ -86,6 +86,21 @@ def _unsuitable(status: os.stat_result) -> str | None:
     return None if stat.S_ISREG(status.st_mode) else "something else"
 
 
+@contextlib.contextmanager
+def told(path: str) -> Iterator[None]:
+    """Turn an OSError about a file into a line for the user."""
+    try:
+        yield
+    except OSError as error:
+        raise failed(path, error, "choose another place") from error
+
+
+def failed(path: str, error: OSError, advice: str) -> PipelineError:
+    """The line that says so."""
+    reason = error.strerror or error  # without the temporary name
+    return PipelineError(f"{path}: expected to write the file, got {reason}; {advice}")
+
+
 @dataclass(frozen=True)
 class Target:
     """A name that a file will get, in a folder that stays open.
@@ -137,29 +152,28 @@ class Target:
         part = self.beside(f".{secrets.token_hex(TOKEN_BYTES)}.part")
         path = os.path.join(self.folder, part)
         with listed(path) as forget, contextlib.ExitStack() as stack:
-            with self.told():
+            with told(self.path):
                 free = shutil.disk_usage(self.folder).free
             if nbytes > free:
                 raise PipelineError(f"{self.path}: expected {nbytes} free bytes in {self.folder}, got {free}; ask for "
                                     "less or free space")  # fmt: skip
             stack.callback(self._remove, part)  # after a success nothing has this name any more
-            with self.told():
-                file = open(path, "xb", opener=self._create)  # noqa: SIM115, closed before it gets its name
+            with told(self.path):
+                file = open(path, "x+b", opener=self._create)  # noqa: SIM115, closed before it gets its name
             try:
                 yield file
-                with self.told():
+                try:
                     file.flush()
                     self._check(file.fileno(), nbytes)
-                try:
                     os.fsync(file.fileno())
                     file.close()
                     self._publish(part)
                 except OSError as error:
                     if not keep:
-                        raise self._failed(error, "choose another place") from error
+                        raise failed(self.path, error, "choose another place") from error
                     stack.pop_all()
                     forget()
-                    raise self._failed(error, f"what was written is kept as {self._keep(part)}") from error
+                    raise failed(self.path, error, f"what was written is kept as {self._keep(part)}") from error
             finally:
                 with contextlib.suppress(OSError):
                     file.close()
@@ -167,20 +181,8 @@ class Target:
 
     def write(self, content: bytes) -> None:
         """Write all of the file; PipelineError if that is not possible."""
-        with self.whole(len(content)) as file, self.told():
+        with self.whole(len(content)) as file, told(self.path):
             file.write(content)
-
-    @contextlib.contextmanager
-    def told(self) -> Iterator[None]:
-        """Turn an OSError into a line for the user."""
-        try:
-            yield
-        except OSError as error:
-            raise self._failed(error, "choose another place") from error
-
-    def _failed(self, error: OSError, advice: str) -> PipelineError:
-        reason = error.strerror or error  # without the temporary name
-        return PipelineError(f"{self.path}: expected to write the file, got {reason}; {advice}")
 
     def remove_parts(self) -> None:
         """Remove what killed runs that were writing this file have left; for the holder of its lock."""

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.errors import UsageError
-from pipeline.storage.atomic_file import reserved
+from pipeline.storage.atomic_file import reserved, told
 
 BLOCK = 2**20  # samples; a different length changes the files of every seed
 
@@ -188,6 +188,6 @@ def generate(
         np.lib.format.write_array_header_1_0(header, layout)
     needed = header.tell() + samples * np.dtype(dtype).itemsize
 
-    with reserved(path) as target, target.whole(needed) as file, target.told():
+    with reserved(path) as target, target.whole(needed) as file, told(target.path):
         file.write(header.getvalue())
         _write(file, samples, dtype, distribution, seed)

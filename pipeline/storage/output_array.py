@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from pipeline.errors import PipelineError
 from pipeline.storage.array_file import ArrayFile, read_region, runs_of
-from pipeline.storage.atomic_file import whole_file
+from pipeline.storage.atomic_file import told, whole_file
 from pipeline.storage.identity import Identity, identify_output
 from pipeline.storage.leftovers import remove_leftovers
 from pipeline.storage.mapped_output import Inside, mapped_file, put, region_at, slabs
@@ -204,8 +204,9 @@ def output_file(path: str, spec: Spec) -> Iterator[Callable[[], OutputFile]]:
     nbytes = len(header) + spec.nbytes
     remove_leftovers()
     with whole_file(path, nbytes, keep=True) as file, ThreadPoolExecutor(1, "allocate") as thread:
-        file.write(header)
-        file.flush()
+        with told(path):
+            file.write(header)
+            file.flush()
         # A file system in memory allocates 12 GB/s: do it while workers start. Threads that touch unallocated pages get
         # half of that together, and allocating beside threads that write takes several times as long.
         allocation = thread.submit(os.posix_fallocate, file.fileno(), 0, nbytes)
@@ -216,6 +217,10 @@ def output_file(path: str, spec: Spec) -> Iterator[Callable[[], OutputFile]]:
             return OutputFile(file.name, len(header), native, mappable, identify_output(file.fileno()))
 
         yield ready
+        with contextlib.suppress(OSError):  # then it is not known
+            if os.pread(file.fileno(), len(header), 0) != header:  # all that no check of the job has read
+                raise PipelineError(f"{path}: expected the header that was written, got another one; does something "
+                                    "else write there?")  # fmt: skip
 
 
 def _allocated(allocation: Future[None], fd: int, nbytes: int, path: str) -> bool:

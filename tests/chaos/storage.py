@@ -251,6 +251,8 @@ def run(seed: int, trials: int) -> dict[str, Any]:
                 continue
             outcomes[f"{fault}, {'killed' if status == KILLED else 'refused' if status else 'succeeded'}"] += 1
             wrong = _judge(sandbox, expected, name, status, told)
+            if "standard output" in told and "/stdout>" not in hit[0]:
+                wrong.append(f"another file is blamed: {told[:300]!r}")
             if _leftovers(sandbox):
                 cleaned += 1
                 wrong += _next_run(sandbox, expected, name)

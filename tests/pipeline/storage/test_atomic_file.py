@@ -185,6 +185,23 @@ def test_file_that_cannot_be_flushed(tmp_path: Path, keep: bool, monkeypatch: py
     assert len(kept) == keep and str(caught.value).endswith(str(kept[0]) if keep else "choose another place")
 
 
+def test_file_whose_size_is_not_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was written is kept all the same."""
+    real = os.fstat
+
+    def fstat(file: int) -> os.stat_result:
+        if os.readlink(f"/proc/self/fd/{file}").endswith(".part") and real(file).st_size:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return real(file)
+
+    monkeypatch.setattr(os, "fstat", fstat)
+    expected = pytest.raises(PipelineError, match="got Input/output error; what was written is kept as ")
+    with expected, whole_file(tmp_path / "file", 3, keep=True) as file:
+        file.write(b"new")
+    (kept,) = tmp_path.iterdir()
+    assert kept.read_bytes() == b"new"
+
+
 def test_folder_that_is_renamed_meanwhile_gets_the_file(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     with whole_file(tmp_path / "a" / "file", 3) as file:

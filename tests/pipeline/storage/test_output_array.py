@@ -213,3 +213,30 @@ def test_file_system_that_promises_nothing(tmp_path: Path, reason: int, monkeypa
         output = ready()
         same(read_region(output.readable(), all_of(spec)), np.zeros((3, 4), np.int32))
     assert (np.load(tmp_path / "out.npy") == 0).all()
+
+
+def test_header_is_read_again(tmp_path: Path) -> None:
+    """Nobody else reads it: checks read the elements."""
+    with (
+        pytest.raises(PipelineError, match=r"out\.npy: expected the header that was written, got another one"),
+        output_file(str(tmp_path / "out.npy"), Spec((3, 4), np.dtype("i4"))) as ready,
+        open(ready().path, "r+b") as file,
+    ):
+        file.write(b"lost")
+    assert os.listdir(tmp_path) == []
+
+
+def test_header_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
+    try:
+        with (
+            pytest.raises(
+                PipelineError, match=r"out\.npy: expected to write the file, got File too large; choose another"
+            ),
+            output_file(str(tmp_path / "out.npy"), Spec((3, 4), np.dtype("i4"))),
+        ):
+            raise AssertionError("opened")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert os.listdir(tmp_path) == []
