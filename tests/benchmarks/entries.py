@@ -53,8 +53,16 @@ ENTRIES = {
     "waiting": Entry("any", {"samples": 2**12, "chunks": 100, "planned": 1000, "repeats": 1, "whole": 2**20}),
     "command": Entry("cpu", {"mebibytes": 1, "repeats": 1, "jobs": ("histogram", "matmul")}),
     "product_errors": Entry("cpu", {"sizes": (32, 128), "trials": 100}),
-    "verified_rates": Entry("any", {"mebibytes": 1, "times": {"gpu": 2, "cpu": 2}, "repeats": 1, "dtypes": ("int32",),
-                                    "products": (("float32", 64),)})
+    "verified_rates": Entry(
+        "any",
+        {
+            "mebibytes": 1,
+            "times": {"gpu": 2, "cpu": 2},
+            "repeats": 1,
+            "dtypes": ("int32",),
+            "products": (("float32", 64),),
+        },
+    ),
     "growth": Entry("any", {"sizes": (2**16, 2**14)}),
     "planted_errors": Entry("any", {"scenarios": 12, "trials": 3, "processes": 1}),
     "on_gpu": Entry("gpus", tool="compute-sanitizer"),  # runs all tests, so no test can run it
