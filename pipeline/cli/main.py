@@ -12,6 +12,7 @@ from pipeline.cli.flags import Command, Failure
 from pipeline.cli.help import SectionedGroup
 from pipeline.cli.jobs import CONTEXT, job_command
 from pipeline.cli.printing import print_error, silence_stdout
+from pipeline.cli.runs import runs
 from pipeline.cli.study import COMMANDS
 from pipeline.errors import PipelineError
 from pipeline.gpu.devices import find_devices
@@ -69,7 +70,7 @@ def devices() -> None:
         click.echo(f"Jobs will run on the CPU: {usable.missing}. The results are the same.")
 
 
-for _command in COMMANDS:
+for _command in (runs, *COMMANDS):
     cli.add_command(_command)
 
 
@@ -83,6 +84,7 @@ def main(arguments: list[str] | None = None) -> None:
             sys.stdout.flush()
     except (Failure, PipelineError) as error:
         print_error(f"error: {error}")
+        _print_notes(error)
         status = error.exit_code
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message(), err=True)
@@ -90,11 +92,21 @@ def main(arguments: list[str] | None = None) -> None:
     except click.ClickException as error:
         print_error(f"error: {error.format_message()}")
         status = error.exit_code
-    except (click.Abort, KeyboardInterrupt):
+    except (click.Abort, KeyboardInterrupt) as error:
         click.echo("interrupted: nothing was written", err=True)
+        _print_notes(error)
         status = 130
+    except SystemExit as error:
+        _print_notes(error)
+        raise
     except OSError as error:
         silence_stdout()
         click.echo(f"error: expected to write to standard output, got {error.strerror}", err=True)
         status = 1
     sys.exit(status)
+
+
+def _print_notes(error: BaseException) -> None:
+    """How a run that ended by an error can be continued."""
+    for note in getattr(error, "__notes__", ()):
+        click.echo(note, err=True)
