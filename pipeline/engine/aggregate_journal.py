@@ -74,6 +74,8 @@ class ChunksDone:
         first, second = header["cut"]
         self._cut, self._items = (int(first), int(second)), int(header["items"])
         nbytes = -(-self._items // 8)
+        if not 0 < nbytes <= len(row.content):
+            raise ValueError(f"{self._items} chunks in {len(row.content)} bytes")
         done = np.unpackbits(np.frombuffer(row.content[:nbytes], np.uint8), count=self._items).astype(bool)
         place, partials = nbytes, []
         for dtype, shape in header["partials"]:

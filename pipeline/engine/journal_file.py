@@ -159,10 +159,9 @@ def remove(key: str) -> None:
 
 
 def journals() -> list[str]:
-    """Keys of all journals; none without a state folder."""
+    """Keys of all journals; none without a state folder, which this does not make."""
     try:
-        with open_state(JOURNALS) as folder:
-            names = os.listdir(folder)
-    except OSError:
+        names = os.listdir(state_path(JOURNALS))
+    except (OSError, RuntimeError):
         return []
     return sorted(name.removesuffix(SUFFIX) for name in names if name.endswith(SUFFIX))

@@ -1,4 +1,4 @@
-"""Kills a run with SIGKILL when a random chunk or region finishes, or up to 0.2 s later, and continues it, twice at times.
+"""Kills a run with SIGKILL when a random chunk or region finishes, or up to 0.2 s later, and continues it.
 
 It must show:
 
