@@ -176,7 +176,11 @@ def _one_pass(
 
     def check(items: Sequence[Chunk], computed: Any) -> list[Task]:  # does not wait for the computed partials
         always = [chunk.part(region) for chunk in items for region in chunk.always]
-        return [] if (later and not journal.active) or not always else [(recompute_parts, pass_, always, True)]
+        return (
+            []
+            if (later and not journal.wanted(source.nbytes)) or not always
+            else [(recompute_parts, pass_, always, True)]
+        )
 
     def finish(items: Sequence[Chunk], computed: Sequence[ChunkResult], checks: Any) -> Iterator[Done]:
         nonlocal samples, number

@@ -28,6 +28,7 @@ from pipeline.settings import Settings
 from pipeline.storage.array_file import as_stored, join
 from pipeline.storage.atomic_file import check_place
 from pipeline.storage.leftovers import Resumable
+from pipeline.storage.mapped_output import begin_again
 from pipeline.storage.output_array import OutputFile, output_file
 from pipeline.storage.sources import Source
 from pipeline.timeline import Timeline
@@ -155,6 +156,8 @@ def run_array(
             loop.on_gpus(warm_up, plan, regions[0])
         plan = replace(plan, output=ready())
         journal.part = plan.output.path
+        if later:  # its name may be that of an earlier run's file
+            loop.on_workers(begin_again, plan.output.path)
         batches = done.begin(elements, regions)
         with loop.timed():
             try:
@@ -234,7 +237,7 @@ def _all_regions(
 
     def check(items: Sequence[Bounds], computed: Any) -> list[Task]:
         parts = [] if plan.verify == "off" else [[region] for region in items] if split else [items]
-        digest = [(digest_regions, plan, items, device, computed)] if journal.active else []
+        digest = [(digest_regions, plan, items, device, computed)] if journal.wanted(spec.nbytes) else []
         return [*((check_regions, plan, part, computed) for part in parts), *digest]
 
     def note(found: Checked) -> None:

@@ -24,6 +24,10 @@ from pipeline.storage.state import JOURNALS, open_state
 # A run that has not lasted so long is sooner repeated than continued; it costs nothing.
 AFTER_SECONDS = 2.0
 
+# A run over so many bytes lasts longer, and is prepared for it from the beginning: most tasks of a large machine are
+# submitted in the first seconds.
+LONG_BYTES = 2**34
+
 # Between two commits; longer where a commit takes long, so that all of them take 1 % of the run at most.
 EVERY_SECONDS = 0.5
 COMMIT_SHARE = 100
@@ -84,10 +88,9 @@ class Journal:
         """Whether anything will ever be written."""
         return not self._off
 
-    @property
-    def active(self) -> bool:
-        """Whether results are being written."""
-        return self._file is not None and not self._off
+    def wanted(self, nbytes: int | None) -> bool:
+        """Whether what tasks of a run over so many bytes compute is going to be written if they are submitted now."""
+        return not self._off and (monotonic() >= self._next or self._file is not None or (nbytes or 0) >= LONG_BYTES)
 
     def row(self, kind: str, number: int = 0) -> Row | None:
         """What an earlier run has left of this kind and number."""
@@ -177,7 +180,7 @@ class Journal:
             self.remove()
             raise
         except BaseException:
-            if self.active or monotonic() >= self._next:
+            if self.wanted(None):
                 try:
                     self.commit()
                 except PipelineError:  # then the first error says why the run ended

@@ -74,7 +74,7 @@ def test_result_is_that_of_an_undisturbed_run(
 
 def test_what_waits_for_its_check_is_not_committed(runner: Runner, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a journal in time, checks follow computing: only what they cover is kept, however the run ends."""
-    monkeypatch.setattr(module.Journal, "active", False)
+    monkeypatch.setattr(module.Journal, "wanted", lambda *_: False)
     assert runner.aggregate(PLAIN, path, CHUNKS) is None
     assert committed(runner) < CHUNKS
     continued = runner.aggregate(PLAIN, path, resume=True)
@@ -237,8 +237,8 @@ def test_wrong_sum_is_never_committed(runner: Runner, path: Path, monkeypatch: p
     def flipped(self: Totals, chunks: Any) -> Totals:
         sums = plus(self, chunks)
         if chunks:
-            sums._sums[0][0] = sums._sums[0][0].copy()
-            sums._sums[0][0][[5, 6]] += (1, -1)
+            counts = sums._sums[0][0] = sums._sums[0][0].copy()
+            counts[[counts.argmax(), 5]] += (-1, 1)
         return sums
 
     monkeypatch.setattr(Totals, "plus", flipped)

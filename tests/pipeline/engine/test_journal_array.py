@@ -102,7 +102,7 @@ def test_regions_that_are_not_there_any_more_are_computed_again(runner: Runner, 
 def test_temporary_file_is_gone(runner: Runner, folder: Path) -> None:
     transpose(runner, folder, 3)
     part(folder).unlink()
-    with pytest.raises(PipelineError, match="t.npy: expected .*No such file or directory"):
+    with pytest.raises(PipelineError, match=r"t\.npy: expected .*No such file or directory"):
         transpose(runner, folder, resume=True)
     assert transpose(runner, folder) is not None
     check(runner, folder)
