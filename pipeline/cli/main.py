@@ -108,5 +108,6 @@ def main(arguments: list[str] | None = None) -> None:
 
 def _print_notes(error: BaseException) -> None:
     """How a run that ended by an error can be continued."""
-    for note in getattr(error, "__notes__", ()):
-        click.echo(note, err=True)
+    for one in (error, error.__cause__):  # click raises another error in place of an interrupt
+        for note in getattr(one, "__notes__", ()):
+            click.echo(note, err=True)
