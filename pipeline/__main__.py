@@ -1,28 +1,23 @@
-"""The command: sets up its process, and starts the fork server, before anything large is imported."""
+"""The command: splits off its supervisor, sets up its process and starts the fork server, before large imports."""
 
-import atexit
-import gc
 import os
 import sys
-from collections.abc import Sequence
-
-from kernels.common.cache import cache_folder
-from pipeline.cluster import placement
-from pipeline.gpu import devices
-from pipeline.threads import BLAS_VARIABLES, SWITCH_SECONDS, blas_threads, processes
 
 NVIDIA_DRIVER = "/proc/driver/nvidia"
 
 
 def prepare() -> None:
     """Set up the command's process, before NumPy is imported, because BLAS reads its variables only once."""
-    for number in range(3):  # a closed one would be given to the next file, and get what is printed
-        try:
-            os.fstat(number)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)
+    import atexit
+    import gc
+
+    from kernels.common.cache import cache_folder
+    from pipeline.threads import BLAS_VARIABLES, SWITCH_SECONDS, blas_threads
+
     for name in BLAS_VARIABLES:
         os.environ.setdefault(name, str(blas_threads()))
+    # Dask logs connections that are lost because the command is stopped, also after its cluster is closed.
+    os.environ.setdefault("DASK_LOGGING__DISTRIBUTED", "critical")
     # How long a thread that computes in Python may hold the GIL while another waits to start the next transfer.
     sys.setswitchinterval(SWITCH_SECONDS)
     if os.path.exists(NVIDIA_DRIVER):
@@ -34,12 +29,27 @@ def prepare() -> None:
     atexit.register(gc.freeze)
 
 
-def expect_processes(words: Sequence[str]) -> None:
+def leave_working_folder_out() -> None:
+    """Import nothing from the working folder, where `python -m` looks first, unless this project is there.
+
+    A file beside the data that is called like a module of the standard library would be run.
+    """
+    if sys.path and sys.path[0] in ("", os.getcwd()):
+        project = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+        if os.path.realpath(sys.path[0] or ".") != os.path.realpath(project):
+            del sys.path[0]
+
+
+def expect_processes(words: list[str]) -> None:
     """Start the fork server now if the files on the command line are large enough for several processes.
 
     Its imports take as long as this process takes until it needs workers. This is a guess: an unused server simply ends
     with this process.
     """
+    from pipeline import threads
+    from pipeline.cluster import placement
+    from pipeline.gpu import devices
+
     sizes = [os.path.getsize(word) for word in words if os.path.isfile(word)]
     nbytes, elsewhere = sum(sizes), any(word.startswith(("--device", "--scheduler")) for word in words)
     if elsewhere or not sizes or nbytes < min(placement.SMALL_BYTES, placement.PROCESSES_FROM_BYTES):
@@ -53,7 +63,7 @@ def expect_processes(words: Sequence[str]) -> None:
         from kernels.common.cxx import expected
         from kernels.common.nvrtc import KERNELS
 
-        if processes(expected(KERNELS / words[0] / "cpu.cpp")) > 1:
+        if threads.processes(expected(KERNELS / words[0] / "cpu.cpp")) > 1:
             from pipeline.cluster.fork_server import WORKER, start
 
             start(WORKER)
@@ -61,10 +71,19 @@ def expect_processes(words: Sequence[str]) -> None:
 
 def main() -> None:
     """Run the command line, with few enough BLAS threads to leave each worker thread its share of the cores."""
-    prepare()
-    expect_processes(sys.argv[1:])
-    from pipeline.cli.main import main as run
+    leave_working_folder_out()
+    from pipeline.process import signals, supervisor
 
+    supervisor.supervise()
+    signals.install()
+    try:
+        prepare()
+        expect_processes(sys.argv[1:])
+        from pipeline.cli.main import main as run
+    except (signals.Stopped, Exception) as error:
+        from pipeline.process.last_words import leave, tell
+
+        leave(tell(error))
     run()
 
 

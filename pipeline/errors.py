@@ -9,6 +9,10 @@ class PipelineError(Exception):
     exit_code = 1
 
 
+class PipelineWarning(RuntimeWarning):
+    """Something failed that the result does not depend on; nothing has to be done."""
+
+
 class UsageError(PipelineError):
     """The command asked for something impossible: exit status 2."""
 
@@ -25,3 +29,11 @@ def failure(name: str, error: Exception) -> PipelineError:
     """A one-line error for users, where something of this name failed with an internal error."""
     reason = str(error).partition("\n")[0]
     return PipelineError(f"{name} failed: {type(error).__name__}: {reason}")
+
+
+def unexpected(error: BaseException) -> str:
+    """One line about an error that nobody foresaw."""
+    if isinstance(error, MemoryError):
+        return f"expected more memory, got none ({error or 'MemoryError'}); raise the limit (ulimit -v), or free some"
+    reason = str(error).partition("\n")[0] or "no reason"
+    return f"{type(error).__name__}: {reason}; `python -X dev -m pipeline ...` shows where"

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from time import perf_counter, time
 from typing import NamedTuple
 
+from pipeline.process.beat import step
+
 
 class Span(NamedTuple):
     """One piece of work: stage, start in seconds since the epoch, duration in seconds, bytes."""
@@ -49,6 +51,7 @@ class Timeline:
 
     def add(self, stage: str, began: float, seconds: float, nbytes: int = 0) -> None:
         """Add a span that began when ``time.perf_counter`` was `began`."""
+        step()
         self.seconds[stage] = self.seconds.get(stage, 0.0) + seconds
         self.nbytes[stage] = self.nbytes.get(stage, 0) + nbytes
         if self.traced:

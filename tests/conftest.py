@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from kernels.common import cxx
 from pipeline.cluster.placement import Placement, open_workers
 from pipeline.cluster.workers import Workers
 from pipeline.gpu.devices import find_devices
+from tests import watchdog
 from tests.emulator import recording
 from tests.emulator.build import NoCompilerError, compiler
 from tests.emulator.cupy import on_host
@@ -56,6 +57,7 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError(
             f"--full and --record: expected the {ORDERS} usual schedules, got others; leave them out"
         )
+    config.pluginmanager.register(watchdog.Watchdog(config), "watchdog")
     plugin = recording.Recording(config, KINDS, FOLDER, runs_all=others)
     config.pluginmanager.register(plugin, "recorded outcomes")
 
@@ -146,6 +148,19 @@ def compiled(request: pytest.FixtureRequest) -> Any:
             raise RuntimeError(f"expected {request.module.SOURCE} to be compiled")
         pytest.skip("no C++ compiler")
     return library
+
+
+@pytest.fixture
+def count_calls(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any, str], list[Any]]:
+    """(module, function) -> the arguments of each call of it from now on."""
+
+    def count(module: Any, name: str) -> list[Any]:
+        calls: list[Any] = []
+        function = getattr(module, name)
+        monkeypatch.setattr(module, name, lambda *arguments: (calls.append(arguments), function(*arguments))[1])
+        return calls
+
+    return count
 
 
 @pytest.fixture(params=["compiled", "NumPy"])

@@ -21,7 +21,7 @@ KEYS = {"descr", "fortran_order", "shape"}
 WORDS = {"True": True, "False": False, "None": None}
 # Possessive, so that no text is looked at twice. The long integers of Python 2 end in L.
 TOKEN = re.compile(
-    r"""\s*+(?:'(?P<single>[^'\\\n]*+)'|"(?P<double>[^"\\\n]*+)"|(?P<number>-?\d++)L?|(?P<word>[A-Za-z]++)|"""
+    r"""[ \t\r\n\f]*+(?:'(?P<single>[^'\\\n]*+)'|"(?P<double>[^"\\\n]*+)"|(?P<number>-?\d++)L?|(?P<word>[A-Za-z]++)|"""
     r"""(?P<sign>[][(){}:,]))""",
     re.ASCII,
 )
@@ -114,7 +114,7 @@ def _parse(text: str) -> Any:
 
 
 def _tokens(text: str) -> Iterator[Token]:
-    at, end = 0, len(text.rstrip())
+    at, end = 0, len(text.rstrip(" \t\r\n\f"))
     while at < end:
         match = TOKEN.match(text, at)
         if match is None:

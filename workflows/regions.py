@@ -38,6 +38,11 @@ def sizes(bounds: Bounds) -> tuple[int, ...]:
     return tuple(stop - start for start, stop in bounds)
 
 
+def common(a: Bounds, b: Bounds) -> int:
+    """Number of elements that two regions share."""
+    return math.prod(max(0, min(x[1], y[1]) - max(x[0], y[0])) for x, y in zip(a, b, strict=True))
+
+
 def along(region: Bounds, axis: int, step: int) -> Iterator[tuple[Bounds, tuple[slice, ...]]]:
     """Cut a region into steps along an axis: yields each part, and its slices in an array of the region."""
     start, stop = region[axis]

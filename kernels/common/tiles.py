@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import cache
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 HEIGHT = 256  # rows at a time: temporaries stay in the cache
 
+Part = TypeVar("Part")
 Result = TypeVar("Result")
+
+_own = threading.local()  # has `inside` in the threads of the pool
 
 
 @cache
 def pool() -> ThreadPoolExecutor:
-    """Threads for NumPy calls that release the GIL; one for each core, however many checks run at a time."""
-    return ThreadPoolExecutor(len(os.sched_getaffinity(0)), "tiles")
+    """Threads for calls that release the GIL; one for each core, however many checks run at a time."""
+    return ThreadPoolExecutor(len(os.sched_getaffinity(0)), "tiles", lambda: setattr(_own, "inside", True))
 
 
 def tiles(rows: int, height: int = HEIGHT) -> list[slice]:
@@ -26,14 +30,38 @@ def tiles(rows: int, height: int = HEIGHT) -> list[slice]:
     return [slice(start, min(start + height, rows)) for start in range(0, rows, height)]
 
 
-def on_tiles(function: Callable[[slice], Result], parts: Iterable[slice]) -> list[Result]:
-    """The results of a function on every tile, in order, without NumPy's warnings; tiles must not depend on others."""
+def on_tiles(function: Callable[[Part], Result], parts: Iterable[Part]) -> list[Result]:
+    """The results of a function on every part, in order, without NumPy's warnings; parts must not depend on others.
 
-    def quietly(part: slice) -> Result:
+    The first error is raised once nothing is running any more.
+    """
+
+    def quietly(part: Part) -> Result:
         with np.errstate(all="ignore"):
             return function(part)
 
     parts = list(parts)
     if len(parts) == 1:
         return [quietly(parts[0])]
-    return list(pool().map(quietly, parts))
+    futures = [ahead(quietly, part) for part in parts]
+    try:
+        return [future.result() for future in futures]
+    finally:
+        finish(futures)
+
+
+def ahead(function: Callable[..., Result], *arguments: Any) -> Future[Result]:
+    """Begin a call in the pool. In one of its own threads the call is made at once: all others may be waiting too."""
+    if not getattr(_own, "inside", False):
+        return pool().submit(function, *arguments)
+    future: Future[Result] = Future()
+    future.set_result(function(*arguments))
+    return future
+
+
+def finish(futures: Iterable[Future[Any]]) -> None:
+    """Cancel what has not begun, and wait for the rest: it may use what its caller is about to close."""
+    futures = list(futures)
+    for future in futures:
+        future.cancel()
+    wait(futures)

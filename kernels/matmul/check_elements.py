@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from kernels.common.tiles import on_tiles
+from kernels.common.tiles import on_tiles, tiles
+from kernels.matmul.check_limits import is_loose, share_of
 from kernels.matmul.check_lines import (
     INNER,
     UNDERFLOW,
     UPWARDS,
     Array,
     Batch,
-    Lines,
     add_product,
     directions,
     gamma_of,
@@ -22,24 +22,17 @@ from kernels.matmul.check_lines import (
     sizes_of,
     squares_of,
 )
+from kernels.matmul.check_measured import Measured
+from kernels.matmul.check_sample import wrong_elements
+from kernels.matmul.factors import Factors
 from kernels.matmul.formats import Format
-from kernels.matmul.reference import Slabs, wrong_elements
 
-# What the check's own rounding may amount to, beside the elements of a row, before it is bounded more closely.
-LOOSE = {"float16": 2.0**-7, "float32": 2.0**-12, "float64": 2.0**-32}
 HELD = 2**24  # elements that are examined at a time
 EXAMINED, EXAMINED_PRODUCTS = 64, 2**18  # elements recomputed in exact integers; their multiplications, at most
 
 
-class ElementCheck:
-    """Checks elements of a stack of products C of factors A and B one by one.
-
-    Parameters
-    ----------
-    slabs
-        Reads the factors, in the dtype of the product, part by part.
-    product : float16, float32 or float64 array, shape (..., M, N)
-    format
+class ElementCheck(Measured):
+    """Checks elements of a stack of products one by one.
 
     Attributes
     ----------
@@ -47,20 +40,10 @@ class ElementCheck:
         Errors up to this were not looked for: in units of the root mean square of the finite elements of a row.
     """
 
-    def __init__(self, slabs: Slabs, product: Array, format: Format) -> None:
-        self.slabs, self.format, self.product = slabs, format, product
-        self.rows, self.columns = Lines(-1, format.kept), Lines(-2, format.kept)
-        self.inner = self.chunks = 0
-        for a, b in slabs():
-            self.inner += a.shape[-1]
-            self.chunks += -(-a.shape[-1] // INNER)
-            self.rows.measure(a)
-            self.columns.measure(b)
-        overflowed = ~np.isfinite(product)
-        if overflowed.any():
-            overflowed &= ~(self.rows.nonfinite | self.columns.nonfinite)
-        self.overflowed_rows = overflowed.any(-1, keepdims=True) & ~self.rows.nonfinite
-        self.undetected = 0.0
+    def __init__(self, factors: Factors, product: Array, format: Format) -> None:
+        super().__init__(factors, product, format)
+        self.inner, self.undetected = factors.inner, 0.0
+        self.chunks = sum(-(-(part.stop - part.start) // INNER) for part in factors.slices)
 
     def wrong_singly(self) -> list[str]:
         """Errors, element by element, some rows at a time."""
@@ -79,7 +62,7 @@ class ElementCheck:
         shape = self.columns.some(self.rows.some(self.product, batch, rows), None, columns).shape
         product, norms = np.zeros(shape, dtype), [np.zeros(1), np.zeros(1)]
         parts = row_tiles(shape[:-2], shape[-2])
-        for a, b in self.slabs():
+        for a, b in self.factors.slabs():
             a = self.rows.rounded(a, batch, rows).astype(dtype, copy=False)
             b = self.columns.rounded(b, batch, columns).astype(dtype, copy=False)
             norms = [norms[0] + squares_of(a, -1), norms[1] + squares_of(b, -2)]
@@ -103,11 +86,11 @@ class ElementCheck:
             if wrong.any():
                 which = self._places(wrong, batch, places[part], columns)
                 few = which[: max(1, min(EXAMINED, EXAMINED_PRODUCTS // max(1, self.inner)))]
-                lines += (found := wrong_elements(self.slabs, self.product, few, self.format))
-                if not found and len(which) > len(few):
+                lines += (errors := wrong_elements(self.factors, self.product, few, self.format))
+                if not errors and len(which) > len(few):
                     lines += self._wrong_conventionally(batch, places[part], columns)
                 bound = np.where(wrong, 0, bound)  # those are right to the last bit, or noted already
-            self._note(bound, sizes)
+            self._note(2 * bound, sizes)
         return lines
 
     def _compare_tile(
@@ -134,13 +117,13 @@ class ElementCheck:
         wrong
             Elements that are off by more than a rounding: wrong or uncertain.
         """
-        got = self._scaled_product(*lines)
+        got = self.scaled_product(*lines)
         sizes = sizes_of(got, self.columns.some(self.columns.scales, lines[0], lines[2]))
         gamma = gamma_of(INNER + self.chunks + 1, 2.0**-53 if product.dtype == np.float64 else 2.0**-24)
         own = gamma * norms
-        loose = self._is_loose(own, sizes)
+        loose = is_loose(own, sizes, self.format.dtype)
         if close and loose.any():
-            own = np.where(loose[..., None], gamma * self._magnitudes(*lines), own)
+            own = np.where(loose, gamma * self._magnitudes(*lines), own)
         own += np.ldexp(np.ldexp(1.0, self.format.least - 1 - self.rows.some(self.rows.scales, *lines[:2])),
                         -self.columns.some(self.columns.scales, lines[0], lines[2]))  # fmt: skip
         own += UNDERFLOW * (self.inner + 1)
@@ -151,13 +134,23 @@ class ElementCheck:
         bound *= UPWARDS
         right = off <= bound
         if not close:
-            right &= ~loose[..., None]
-        return bound, sizes, ~(right | self._elsewhere(*lines))
+            right &= ~loose
+        return bound, sizes, ~(right | self.elsewhere(*lines))
+
+    def wrong_exactly(self, places: list[tuple[int, ...]]) -> list[str]:
+        """Errors among elements of a matrix that are wrong or uncertain: a few are recomputed, others have a bound."""
+        few = places[: max(1, min(EXAMINED, EXAMINED_PRODUCTS // max(1, self.inner)))]
+        lines = wrong_elements(self.factors, self.product, few, self.format) if few else []
+        if not lines and len(places) > len(few):
+            rows, columns = (np.unique(each) for each in zip(*places, strict=True))
+            for part in tiles(len(rows)):
+                lines += self._wrong_conventionally(None, rows[part], columns)
+        return lines
 
     def _magnitudes(self, batch: Batch, rows: Any, columns: Any) -> Array:
         """Sums of the magnitudes of all products, of rounded numbers."""
         total: Any = 0.0
-        for a, b in self.slabs():
+        for a, b in self.factors.slabs():
             total = total + np.abs(self.rows.rounded(a, batch, rows)) @ np.abs(self.columns.rounded(b, batch, columns))
         return np.asarray(total)
 
@@ -187,14 +180,14 @@ class ElementCheck:
             return []
         product, magnitudes = np.zeros(got.shape), np.zeros(got.shape)
         terms = np.zeros((3, *got.shape))
-        for blocks in self.slabs():
+        for blocks in self.factors.slabs():
             lines = (self.rows, batch, rows), (self.columns, batch, columns)
             terms += directions(*(of.some(block, *which) for block, (of, *which) in zip(blocks, lines, strict=True)))
             a, b = (of.scaled(block, *which) for block, (of, *which) in zip(blocks, lines, strict=True))
             product, magnitudes = product + a @ b, magnitudes + np.abs(a) @ np.abs(b)
         scales = self.rows.some(self.rows.scales, batch, rows) + self.columns.some(self.columns.scales, batch, columns)
-        bound = (self._conventional + gamma_of(self.inner + self.chunks)) * magnitudes
-        bound += np.ldexp(self._halves, self.format.least - 1 - scales) + UNDERFLOW * (self.inner + 1)
+        bound = (self.conventional + gamma_of(self.inner + self.chunks)) * magnitudes
+        bound += np.ldexp(self.halves, self.format.least - 1 - scales) + UNDERFLOW * (self.inner + 1)
         bound *= UPWARDS
         largest = np.ldexp(1 - 2.0 ** -(self.format.precision + 1), self.format.top - scales)
         right = np.abs(scaled_back(got, scales) - product) <= bound
@@ -206,52 +199,27 @@ class ElementCheck:
         right = np.where(~undefined & minus, got == -np.inf, right)
         finite = np.isfinite(got) & ~(plus | minus | undefined)
         sizes = sizes_of(scaled_back(got, scales), self.columns.some(self.columns.scales, batch, columns))
-        self._note(np.where(finite, bound, 0), sizes)
+        self._note(np.where(finite, 2 * bound, 0), sizes)
         return [
             f"element {list(place)} of the region: got {self.product[place]}, which is not the sum of its products"
             for place in self._places(~right, batch, rows, columns)[:3]
         ]
 
-    def _is_loose(self, bound: Array, sizes: Array) -> Array:
-        """Rows, shape (..., M), of a bound that is too large beside their elements to be of use."""
-        with_zeros = bound.max(-1, initial=0) > LOOSE[self.format.dtype] * sizes[..., 0]
-        loose: Array = with_zeros & (bound.max(-1, initial=0) > 0)
-        return loose
-
     @property
     def own_gamma(self) -> float:
-        """Of a sum of products in float64, as `_add_product` computes it."""
+        """Of a sum of products in float64, as `add_product` computes it."""
         return gamma_of(INNER + self.chunks + 1)
 
     @property
-    def _conventional(self) -> float:
+    def conventional(self) -> float:
         """Error of an uncertain element, as a share of the sum of the magnitudes of its terms."""
         return gamma_of(self.format.gamma_terms(self.inner), 2.0**-self.format.precision)
 
     @property
-    def _halves(self) -> float:
+    def halves(self) -> float:
         """Halves of the least number that it may be off by besides; only products of float64 underflow."""
         return float(max(1, self.inner)) if self.format.precision == 53 else 1.0
 
-    def _scaled_product(self, batch: Batch, rows: Any, columns: Any) -> Array:
-        """Some rows and columns of C, scaled, with zeros for those that are compared elsewhere."""
-        product = self.columns.some(self.rows.some(self.product, batch, rows), None, columns)
-        scales = self.rows.some(self.rows.scales, batch, rows), self.columns.some(self.columns.scales, batch, columns)
-        if self.format.precision < 53:  # neither step overflows or underflows
-            scaled = np.multiply(product, np.ldexp(1.0, -scales[0]), dtype=np.float64)
-            scaled *= np.ldexp(1.0, -scales[1])
-        else:
-            scaled = scaled_back(product, scales[0] + scales[1])
-        elsewhere = self._elsewhere(batch, rows, columns)
-        return np.where(elsewhere, 0, scaled) if elsewhere.any() else scaled
-
-    def _elsewhere(self, batch: Batch, rows: Any, columns: Any) -> Array:
-        of_rows = (self.rows.some(lines, batch, rows) for lines in (self.rows.nonfinite, self.overflowed_rows))
-        elsewhere: Array = np.logical_or(*of_rows) | self.columns.some(self.columns.nonfinite, batch, columns)
-        return elsewhere
-
-    def _note(self, bound: Array, sizes: Array) -> None:
-        """Note errors that pass: twice a bound, shape (..., rows, n), where all else may be off by as much."""
-        errors = 2 * bound.max(-1, keepdims=True, initial=0)
-        shares = np.divide(errors, sizes, out=np.zeros_like(errors), where=np.isfinite(sizes) & (sizes > 0))
-        self.undetected = max(self.undetected, float(shares.max(initial=0)))
+    def _note(self, errors: Array, sizes: Array) -> None:
+        """Note errors, shape (..., rows, n), that may pass in rows of these root mean squares."""
+        self.undetected = max(self.undetected, share_of(errors, sizes))

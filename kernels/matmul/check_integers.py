@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kernels.common import cxx
 from kernels.common.tiles import on_tiles, tiles
-from kernels.matmul.reference import Slabs
+from kernels.matmul.check_lines import row_tiles
+from kernels.matmul.factors import Factors
+from kernels.matmul.formats import INTEGERS
+
+SOURCE = Path(__file__).with_suffix(".cpp")
 
 # No difference, below 2**158, is a multiple of more than 13 of these primes, and a vector hides one that is not with a
 # probability of 1 / (p - 1): a wrong row escapes all trials with less than 2**-20.
@@ -17,27 +24,41 @@ PRIMES = tuple(n for n in range(2**12, 2**13) if all(n % d for d in range(2, 91)
 TRIALS = 4
 ESCAPE = (13 / len(PRIMES) + 1 / (PRIMES[0] - 1)) ** TRIALS
 
+TYPES = INTEGERS  # numbered as in check_integers.cpp
+SLAB = 2**22  # sums of rows of B that are held at a time
+COMPILED = 2**26  # multiplications that make it worth compiling
 MOST = 2**22  # numbers in a sum of products in float64: 16 bits times 13 bits, below 2**53
 
 Array = NDArray[Any]
 
 
-def wrong_integers(slabs: Slabs, product: Array, random: np.random.Generator) -> list[str]:
+def wrong_integers(factors: Factors, product: Array, random: np.random.Generator) -> list[str]:
     """Rows whose sums with a random vector differ modulo a prime.
 
     Parameters
     ----------
-    slabs
-        Reads the factors A and B part by part.
-    product : integer array, shape (..., M, N)
+    factors
+    product : int32 or int64 array, shape (..., M, N)
     random
     """
+    large = product.ndim == 2 and product.size * factors.inner >= COMPILED
+    library = cxx.library(SOURCE) if large else None
     primes = random.choice(PRIMES, TRIALS)
     vectors = np.stack([random.integers(1, prime, product.shape[-1]) for prime in primes], axis=-1)
-    expected: Any = 0
-    for a, b in slabs():
-        expected = (expected + _times(a, _times(b, vectors, primes), primes)) % primes
-    got = _times(product, vectors, primes)
+    parts = row_tiles(product.shape[:-2], product.shape[-2])
+    expected = np.zeros((*product.shape[:-1], TRIALS), np.int64)
+    for slab in tiles(factors.inner, SLAB):
+        of_columns = factors.parts(factors.columns, slab)
+        b = np.concatenate(on_tiles(lambda inner: residues(library, factors.b(inner), vectors, primes), of_columns), -2)
+
+        def add(part: slice, slab: slice = slab, b: Array = b) -> None:
+            for inner in factors.parts(part.stop - part.start, slab):
+                some = b[..., inner.start - slab.start : inner.stop - slab.start, :]
+                expected[..., part, :] += residues(library, factors.a(part, inner), some, primes)
+            expected[..., part, :] %= primes
+
+        on_tiles(add, parts)
+    got = np.concatenate(on_tiles(lambda part: residues(library, product[..., part, :], vectors, primes), parts), -2)
     return [
         f"row {place} of the region: expected a sum of {expected[*place, number]} modulo {primes[number]}, got "
         f"{got[*place, number]}"
@@ -45,21 +66,33 @@ def wrong_integers(slabs: Slabs, product: Array, random: np.random.Generator) ->
     ]
 
 
-def _times(matrices: Array, vectors: Array, primes: Array) -> Array:
-    """Products of matrices, shape (..., M, N), and vectors (..., N, primes), each modulo its prime; int64."""
-    *batch, rows, columns = matrices.shape
-    total = np.zeros((*np.broadcast_shapes(tuple(batch), vectors.shape[:-2]), rows, len(primes)), np.int64)
+def residues(library: ctypes.CDLL | None, matrices: Array, vectors: Array, primes: Array) -> Array:
+    """Products of matrices, shape (..., M, N), and vectors (..., N, primes), each modulo its prime; int64.
 
-    def add(part: slice) -> None:
-        for first in range(0, columns, MOST):
-            some = slice(first, first + MOST)
-            for power, piece in _pieces(matrices[..., part, some]):
-                sums = piece @ vectors[..., some, :].astype(np.float64)  # exact, in any order
-                total[..., part, :] += sums.astype(np.int64) % primes * (2**power % primes)
-        total[..., part, :] %= primes
+    A library of check_integers.cpp takes single matrices.
+    """
+    if library is None:
+        return residues_numpy(matrices, vectors, primes)
+    function, size, address = library.times, ctypes.c_size_t, ctypes.c_void_p
+    function.argtypes, function.restype = (ctypes.c_int, address, size, size, size, address, address, address), None
+    if matrices.strides[1] != matrices.itemsize:
+        matrices = np.ascontiguousarray(matrices)
+    stride = matrices.strides[0] // matrices.itemsize
+    of_rows, out = np.ascontiguousarray(vectors.T, np.int32), np.empty((len(matrices), TRIALS), np.int64)
+    function(TYPES.index(matrices.dtype.name), matrices.ctypes.data, *matrices.shape, stride, of_rows.ctypes.data,
+             primes.ctypes.data, out.ctypes.data)  # fmt: skip
+    return out
 
-    on_tiles(add, [slice(rows)] if batch else tiles(rows))
-    return total
+
+def residues_numpy(matrices: Array, vectors: Array, primes: Array) -> Array:
+    """The same with NumPy."""
+    total: Any = 0
+    for first in range(0, max(1, matrices.shape[-1]), MOST):
+        some = slice(first, first + MOST)
+        for power, piece in _pieces(matrices[..., some]):
+            sums = piece @ vectors[..., some, :].astype(np.float64)  # exact, in any order
+            total = total + sums.astype(np.int64) % primes * (2**power % primes)
+    return np.asarray(total % primes)
 
 
 def _pieces(values: Array) -> Iterator[tuple[int, Array]]:

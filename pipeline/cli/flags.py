@@ -10,11 +10,14 @@ from typing import Any, get_type_hints
 import click
 
 from pipeline.cli.help import COMPUTATION, Flag, GroupedCommand
-from pipeline.cli.printing import print_error
 from pipeline.errors import PipelineError, UsageError
+from pipeline.process.last_words import say
 
 # Types of fields that need no reader, and what the help calls their values.
 PLAIN = {int: "N", float: "NUMBER", str: "TEXT"}
+
+
+MOST_SECONDS = 1e8  # three years
 
 
 class Failure(click.ClickException):
@@ -26,7 +29,7 @@ class Failure(click.ClickException):
 
     def show(self, file: Any = None) -> None:
         """Print the line on stderr."""
-        print_error(f"error: {self.message}")
+        say(f"error: {self.message}")
 
 
 class Command(GroupedCommand):
@@ -119,6 +122,24 @@ class Size(click.ParamType):  # type: ignore[type-arg]
         return nbytes
 
 
+class Duration(click.ParamType):  # type: ignore[type-arg]
+    """Seconds in Dask's notation: 90s, 30m, 2h."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Seconds of a duration."""
+        from dask.utils import parse_timedelta
+
+        try:
+            seconds = float(parse_timedelta(value))
+        except (KeyError, ValueError, TypeError, OverflowError):
+            seconds = 0
+        if not 0 < seconds < MOST_SECONDS:
+            self.fail(f"expected a duration like 90s, 30m or 2h, got {value!r}", param, ctx)
+        return seconds
+
+
 def option_flags(options: type[Any]) -> tuple[list[click.Argument], list[click.Option]]:
     """An argument for each field of a job's options without a default, a flag for each of the others.
 
@@ -197,4 +218,7 @@ def from_configuration(ctx: click.Context) -> dict[str, Any]:
             values[name] = param.type_cast_value(ctx, configured)
         except click.UsageError as error:
             raise click.UsageError(f"configuration {key}: {error.message}") from None
+        except (TypeError, ValueError):  # a list where one value is expected
+            raise click.UsageError(f"configuration {key}: expected what {max(param.opts, key=len)} takes on the "
+                                   f"command line, got {configured!r}") from None  # fmt: skip
     return values

@@ -9,16 +9,26 @@ from typing import Any, NamedTuple, cast
 
 import click
 
-from pipeline.cli.flags import Command, Size, build_options, from_configuration, option_files, option_flags
+from pipeline.cli.flags import (
+    Command,
+    Duration,
+    Size,
+    build_options,
+    from_configuration,
+    option_files,
+    option_flags,
+)  # fmt: skip
 from pipeline.cli.help import COMPUTATION, INPUT, OUTPUT, PLACE, Flag
 from pipeline.cli.outputs import Named, check_apart, reserve
 from pipeline.cli.progress import show_progress
 from pipeline.cli.runs import journal_of
-from pipeline.cluster.placement import Placement
+from pipeline.cluster.placement import STALL_SECONDS, Placement
 from pipeline.engine.aggregate import run_all
 from pipeline.engine.aggregate_plan import Job
 from pipeline.engine.outcome import Outcome
 from pipeline.errors import UsageError
+from pipeline.process.last_words import say
+from pipeline.process.signals import limit as time_limit
 from pipeline.report.result_file import check_output
 from pipeline.settings import VERIFY, Settings
 from pipeline.storage.sources import BYTEORDERS, DTYPES, RAW_DTYPE, Source, open_source
@@ -27,6 +37,7 @@ from workflows.aggregation import Aggregation
 from workflows.array_job import ArrayJob
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+PLACEMENT = ("device", "scheduler", "scheduler_file", "dashboard_address", "tls_ca_file", "tls_cert", "tls_key")
 WHOLE = "FILES are raw samples or .npy files, or patterns like 'run-*.bin'; all count as one."
 
 
@@ -101,6 +112,13 @@ def _shared_flags(workflow: Aggregation[Any] | ArrayJob[Any]) -> list[click.Opti
         Flag(["--scheduler"], group=PLACE, metavar="ADDRESS", help="Run on this existing Dask cluster."),
         Flag(["--scheduler-file"], group=PLACE, metavar="FILE", help="Run on the cluster whose scheduler wrote this "
              "file."),
+        Flag(["--tls-ca-file"], group=PLACE, metavar="FILE", help="Certificate authority of that cluster (PEM)."),
+        Flag(["--tls-cert"], group=PLACE, metavar="FILE", help="Your certificate for it."),
+        Flag(["--tls-key"], group=PLACE, metavar="FILE", help="The key of your certificate."),
+        Flag(["--time-limit"], group=PLACE, type=Duration(), metavar="DURATION", help="Stop after 90s, 30m or 2h, with "
+             "exit status 75."),
+        Flag(["--stall-timeout"], group=PLACE, type=Duration(), metavar="DURATION", default=STALL_SECONDS, shown="10m",
+             help="How long a process may read, copy and compute nothing until it is killed, and its task done again."),
         Flag(["--dashboard-address"], group=PLACE, metavar=":PORT", help="Serve the Dask dashboard on 127.0.0.1, at "
              ":8787 for example, or at any free port with :0."),
     ]  # fmt: skip
@@ -195,11 +213,13 @@ def _inputs(sources: Sequence[Source]) -> list[Named]:
 
 def _run(name: str, values: dict[str, Any], run: Callable[[Settings], tuple[Outcome, ...]]) -> tuple[Outcome, ...]:
     """Run with the flags of all jobs."""
-    where = {name: values[name] for name in ("device", "scheduler", "scheduler_file", "dashboard_address")}
+    if values["time_limit"] is not None:
+        time_limit(values["time_limit"], f"{values['time_limit']:g} s")
+    where = {name: values[name] for name in PLACEMENT}
     with show_progress(name, values["quiet"]) as progress:
         return run(
             Settings(
-                placement=Placement(**where, own_process=True),
+                placement=Placement(**where, own_process=True, stall_seconds=values["stall_timeout"]),
                 verify=values["verify"],
                 chunk_bytes=values["chunk_size"],
                 device_memory_limit=values["device_memory_limit"],
@@ -214,7 +234,7 @@ def _run(name: str, values: dict[str, Any], run: Callable[[Settings], tuple[Outc
 def _print_dashboard(workers: Any) -> None:
     """Print the dashboard's address, with pages that Dask links only if the scheduler's own host has a GPU."""
     if workers.dashboard:
-        click.echo(f"dashboard: {workers.dashboard}", err=True)
+        say(f"dashboard: {workers.dashboard}")
         if workers.device == "gpu":
             base = workers.dashboard.removesuffix("status")
-            click.echo(f"GPU pages: {base}individual-gpu-utilization {base}individual-gpu-memory", err=True)
+            say(f"GPU pages: {base}individual-gpu-utilization {base}individual-gpu-memory")

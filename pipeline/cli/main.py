@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import signal
-import sys
+import warnings
 
 import click
 
 from pipeline import __version__
-from pipeline.cli.flags import Command, Failure
+from pipeline.cli.flags import Command
 from pipeline.cli.help import SectionedGroup
 from pipeline.cli.jobs import CONTEXT, job_command
-from pipeline.cli.printing import print_error, silence_stdout
 from pipeline.cli.runs import runs
 from pipeline.cli.study import COMMANDS
-from pipeline.errors import PipelineError
+from pipeline.errors import PipelineWarning
 from pipeline.gpu.devices import find_devices
+from pipeline.process import signals
+from pipeline.process.last_words import emit, leave, say, show_warning, tell
 from pipeline.storage.generate import DISTRIBUTIONS
 from pipeline.storage.generate import generate as write_samples
 from pipeline.storage.sources import DTYPES
@@ -35,7 +35,8 @@ def cli() -> None:
       python -m pipeline histogram data.bin
       python -m pipeline histogram --help
 
-    Exit status: 0 verified, 1 failed, 2 wrong usage, 3 verification found a mismatch.
+    Exit status: 0 verified, 1 failed, 2 wrong usage, 3 verification found a mismatch, 75 stopped by a batch system's
+    warning or --time-limit, 129, 130, 143 by a signal.
     """
 
 
@@ -63,11 +64,11 @@ def devices() -> None:
     usable = find_devices()
     for gpu in usable.gpus:
         memory = f"{gpu.free / 2**30:.1f} of {gpu.memory / 2**30:.1f} GiB free"
-        click.echo(f"GPU {gpu.index}  {gpu.name}  {memory}  {gpu.uuid}")
+        emit(f"GPU {gpu.index}  {gpu.name}  {memory}  {gpu.uuid}")
     if usable.gpus:
-        click.echo(f"driver {usable.driver}, CuPy {usable.cupy or 'not installed'}")
+        emit(f"driver {usable.driver}, CuPy {usable.cupy or 'not installed'}")
     if usable.missing:
-        click.echo(f"Jobs will run on the CPU: {usable.missing}. The results are the same.")
+        emit(f"Jobs will run on the CPU: {usable.missing}. The results are the same.")
 
 
 for _command in (runs, *COMMANDS):
@@ -76,38 +77,20 @@ for _command in (runs, *COMMANDS):
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line: every error is one line on stderr, and the exit status tells its kind."""
-    # Clean up as on SIGINT, because batch systems send SIGTERM first.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    try:
-        status = cli.main(arguments, prog_name="python -m pipeline", standalone_mode=False)
-        if sys.stdout is not None:
-            sys.stdout.flush()
-    except (Failure, PipelineError) as error:
-        print_error(f"error: {error}")
-        _print_notes(error)
-        status = error.exit_code
-    except click.exceptions.NoArgsIsHelpError as error:
-        click.echo(error.format_message(), err=True)
-        status = error.exit_code
-    except click.ClickException as error:
-        print_error(f"error: {error.format_message()}")
-        status = error.exit_code
-    except (click.Abort, KeyboardInterrupt) as error:
-        click.echo("interrupted: nothing was written", err=True)
-        _print_notes(error)
-        status = 130
-    except SystemExit as error:
-        _print_notes(error)
-        raise
-    except OSError as error:
-        silence_stdout()
-        click.echo(f"error: expected to write to standard output, got {error.strerror}", err=True)
-        status = 1
-    sys.exit(status)
-
-
-def _print_notes(error: BaseException) -> None:
-    """How a run that ended by an error can be continued."""
-    for one in (error, error.__cause__):  # click raises another error in place of an interrupt
-        for note in getattr(one, "__notes__", ()):
-            click.echo(note, err=True)
+    with signals.handled(), warnings.catch_warnings():
+        warnings.simplefilter("always", PipelineWarning)
+        warnings.showwarning = show_warning  # type: ignore[assignment]
+        try:
+            status = cli.main(arguments, prog_name="python -m pipeline", standalone_mode=False) or 0
+        except click.exceptions.NoArgsIsHelpError as error:
+            say(*error.format_message().splitlines())
+            status = error.exit_code
+        except click.ClickException as error:
+            say(f"error: {error.format_message()}", *getattr(error, "__notes__", ()))
+            status = error.exit_code
+        except (click.Abort, KeyboardInterrupt):  # where signals are not handled
+            say("interrupted: nothing was written")
+            status = 130
+        except (signals.Stopped, Exception) as error:
+            status = tell(error)
+        leave(status)

@@ -9,11 +9,9 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import click
-
-from pipeline.cli.printing import print_lines, silence_stdout
 from pipeline.engine.outcome import Outcome
 from pipeline.errors import PipelineError, UsageError
+from pipeline.process.last_words import emit, say
 from pipeline.report.panel import panel, to_json
 from pipeline.report.result_file import keep, write_output
 from pipeline.report.trace import render_trace, to_table
@@ -90,19 +88,17 @@ class Outputs:
                     problems.append(str(error))
         try:
             print_outcomes(outcomes, as_json)
-        except OSError as error:
-            silence_stdout()
+        except PipelineError as error:
             only = [outcome for target, outcome in zip(self.results, outcomes, strict=False) if target is None]
             places = [keep(f"{outcome.workflow.name}.json", _document(outcome).encode()) for outcome in only]
-            problems.append("; ".join([f"expected to write to standard output, got {error.strerror}", *places]))
+            problems.append("; ".join([str(error), *places]))
         if self.trace is not None:
             traces = outcomes[0].stages.traces
             try:
                 self.trace.write(render_trace(traces))
             except PipelineError as error:
                 problems.append(str(error))
-            with suppress(OSError):
-                click.echo("\n".join(to_table(traces)), err=True)
+            say(*to_table(traces))
         if problems:
             raise PipelineError("; ".join(problems))
 
@@ -124,7 +120,7 @@ def print_outcomes(outcomes: Sequence[Outcome], as_json: bool) -> None:
     lines: list[str] = []
     for outcome in outcomes:
         lines += [_document(outcome)] if as_json else [*([""] if lines else []), *panel(outcome)]
-    print_lines(lines)
+    emit(*lines)
 
 
 def _document(outcome: Outcome) -> str:

@@ -14,12 +14,12 @@ import click
 from pipeline.cli.flags import Command
 from pipeline.cli.help import SectionedGroup
 from pipeline.cli.outputs import Named
-from pipeline.cli.printing import print_error, print_lines
 from pipeline.engine.journal import Journal
 from pipeline.engine.journal_request import Request
 from pipeline.engine.resume import open_journal
 from pipeline.engine.runs import Unfinished, remove, unfinished
 from pipeline.errors import UsageError
+from pipeline.process.last_words import emit, say
 from pipeline.storage.sources import Source
 
 SHOWN = 8  # characters of a key
@@ -32,7 +32,7 @@ def journal_of(
     """The journal of a run: removed once the body has succeeded; else the error tells how to continue."""
     request = Request(jobs, sources, tuple(one.path for one in outputs), values["verify"], values["chunk_size"])
     ask = _ask if sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty() else None
-    with open_journal(request, values["resume"], ask, print_error) as journal:
+    with open_journal(request, values["resume"], ask, say) as journal:
         try:
             yield journal
         except UsageError:
@@ -63,7 +63,7 @@ def runs() -> None:
 @runs.command("list", cls=Command, short_help="List unfinished runs.")
 def list_runs() -> None:
     """List unfinished runs: identifier, state, what was done, and bytes of temporary files."""
-    print_lines([_line(one) for one in unfinished()] or ["no unfinished runs"])
+    emit(*([_line(one) for one in unfinished()] or ["no unfinished runs"]))
 
 
 @runs.command(cls=Command, short_help="Remove what unfinished runs have left.")
@@ -79,7 +79,7 @@ def clean(identifiers: tuple[str, ...]) -> None:
             raise UsageError(f"expected an identifier that `runs list` shows, got {identifier!r}")
     for one in every:
         if (not identifiers or one.key.startswith(identifiers)) and remove(one):
-            print_lines([f"removed {_line(one)}"])
+            emit(f"removed {_line(one)}")
 
 
 def _line(one: Unfinished) -> str:

@@ -9,6 +9,7 @@ import click
 
 from pipeline.cli.flags import Command
 from pipeline.errors import UsageError, VerificationError
+from pipeline.process.last_words import emit, say
 from workflows.study.registry import JOBS, STUDIES
 
 NAMES = f"JOB is one of {', '.join(JOBS)}"
@@ -43,10 +44,10 @@ def study(job: str, quick: bool, variants: tuple[str, ...], output_directory: st
     with click.progressbar(length=len(cases), label=f"{job}, {len(cases)} cases", file=sys.stderr) as bar:
         run = run_study(chosen, cases, device, progress=lambda _: bar.update(1))
     paths, skipped = write_reports(run, folder)
-    click.echo(json.dumps(to_json(run)) if as_json else "\n".join(summary(run)))
-    click.echo(f"wrote {', '.join(paths)}", err=True)
+    emit(*([json.dumps(to_json(run))] if as_json else summary(run)))
+    say(f"wrote {', '.join(paths)}")
     if skipped:
-        click.echo(skipped, err=True)
+        say(skipped)
     if run.failures:
         first = run.failures[0]
         raise VerificationError(
@@ -81,20 +82,19 @@ def inspect(target: str, names: tuple[str, ...], every: bool, arch: str, sass: b
     choices = instances.choose(target, names, every)
     kernels, left_out = inspection.inspect_all(choices, arch)
     if left_out:
-        click.echo(f"left out, because only sm_90a has the instructions: {', '.join(one.name for one in left_out)}",
-                   err=True)  # fmt: skip
+        say(f"left out, because only sm_90a has the instructions: {', '.join(one.name for one in left_out)}")
     if as_json:
-        click.echo(json.dumps(inspection.to_json(target, arch, kernels, sass)))
+        emit(json.dumps(inspection.to_json(target, arch, kernels, sass)))
         return
-    click.echo(f"{target} for {arch}")
+    emit(f"{target} for {arch}")
     further = {choice.name: len(choice.further) for choice in choices}
     for kernel in kernels:
         more = f", one of {further[kernel.name] + 1} instances" if further[kernel.name] else ""
-        click.echo(f"{kernel.name} is {kernel.instance} in {kernel.source}{more}")
+        emit(f"{kernel.name} is {kernel.instance} in {kernel.source}{more}")
     if kernels:
-        click.echo("\n".join(["", *aligned(inspection.table(kernels))]))
+        emit("", *aligned(inspection.table(kernels)))
     for kernel in kernels if sass else []:
-        click.echo("\n".join(["", f"{kernel.name}:", *kernel.listing]))
+        emit("", f"{kernel.name}:", *kernel.listing)
 
 
 COMMANDS: tuple[click.Command, ...] = (study, inspect)

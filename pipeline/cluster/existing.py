@@ -5,47 +5,104 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from ipaddress import ip_address
+from socket import getaddrinfo
+from time import monotonic, sleep
 from typing import Any
 
 from pipeline.cluster.workers import ANSWER_SECONDS, Workers, known_workers
 from pipeline.errors import PipelineError, UsageError
 from pipeline.gpu.devices import find_devices
 
+LOOK_SECONDS = 0.1  # between two looks for a first worker
+
 
 @contextmanager
-def existing_workers(scheduler: str | None, scheduler_file: str | None, device: str) -> Iterator[Workers]:
+def existing_workers(
+    scheduler: str | None, scheduler_file: str | None, device: str, files: Mapping[str, str | None]
+) -> Iterator[Workers]:
     """Workers of an existing cluster, given by the scheduler's address or the file that it wrote.
+
+    `files` are ``tls_ca_file``, ``tls_cert`` and ``tls_key``.
 
     Raises
     ------
     UsageError
-        If there is no such file, no address in it, or no GPU although one was requested.
+        If there is no such file, no address in it, no GPU although one was requested, or if others could read or
+        change what is sent to the scheduler.
     PipelineError
         If the scheduler or its workers do not answer in time, or cannot run baru.
     """
-    with _connect(scheduler, scheduler_file, ANSWER_SECONDS) as client:
+    with _connect(scheduler, scheduler_file, ANSWER_SECONDS, files) as client:
         yield _inspect(client, str(scheduler or scheduler_file), device)
 
 
 @contextmanager
-def _connect(scheduler: str | None, scheduler_file: str | None, seconds: float) -> Iterator[Any]:
-    from distributed import Client
+def _connect(
+    scheduler: str | None, scheduler_file: str | None, seconds: float, files: Mapping[str, str | None]
+) -> Iterator[Any]:
+    from pipeline.cluster.client import LimitedClient
 
-    name = scheduler or scheduler_file
+    name = str(scheduler or scheduler_file)
     address = scheduler or _address_in(str(scheduler_file))
+    security = _security(files)
+    _refuse_strangers(name, address, security)
     try:
         with ThreadPoolExecutor(1) as thread:  # the calling thread may be running an event loop
-            thread.submit(asyncio.run, _shake_hands(address, seconds)).result()
-        client = Client(address, timeout=seconds, set_as_default=False)
+            thread.submit(asyncio.run, _shake_hands(address, seconds, security)).result(2 * seconds)
+        client = LimitedClient(address, timeout=seconds, set_as_default=False, security=security)
     except Exception as error:  # a wrong address may raise almost anything
         reason = str(error).partition("\n")[0] or "none"
         raise PipelineError(f"scheduler {name}: expected an answer within {seconds} s, got {reason}; "
                             "is it running, and is the address right?") from None  # fmt: skip
     with client:
         yield client
+
+
+def _security(files: Mapping[str, str | None]) -> Any:
+    """Certificates from the command line, or else from Dask's configuration."""
+    from distributed import Security
+
+    given = {f"--{name.replace('_', '-')}": path for name, path in files.items() if path is not None}
+    if not given:
+        return Security()
+    if len(given) < len(files):
+        raise UsageError(f"expected --tls-ca-file, --tls-cert and --tls-key together, got {', '.join(given)} alone")
+    for flag, path in given.items():
+        if not os.path.isfile(path):
+            raise UsageError(f"{flag} {path}: expected a file in PEM format, found none")
+    names = {"tls_ca_file": files["tls_ca_file"], "tls_client_cert": files["tls_cert"],
+             "tls_client_key": files["tls_key"]}  # fmt: skip
+    security = Security(**names, require_encryption=True)
+    try:
+        security.get_connection_args("client")
+    except OSError as error:  # an SSLError is one
+        raise UsageError(f"{', '.join(given)}: expected certificates and their key in PEM format, got "
+                         f"{error.strerror or error}") from None  # fmt: skip
+    return security
+
+
+def _refuse_strangers(name: str, address: str, security: Any) -> None:
+    """Refuse a scheduler on another machine without certificates: who can reach it can run code as this user."""
+    protocol, _, location = address.rpartition("://")
+    certified = protocol == "tls" and security.get_connection_args("client").get("ssl_context") is not None
+    if certified or protocol == "inproc" or _is_here(location.rpartition(":")[0].strip("[]")):
+        return
+    raise UsageError(f"scheduler {name}: expected a tls:// address with --tls-ca-file, --tls-cert and --tls-key (or "
+                     "distributed.comm.tls in Dask's configuration), or an address of this machine like 127.0.0.1; "
+                     "without certificates everybody who can reach it can run code as you")  # fmt: skip
+
+
+def _is_here(host: str) -> bool:
+    """Whether a host, by name or number, is this machine's loopback; or nothing at all, which connecting will tell."""
+    try:
+        numbers = {str(result[4][0]) for result in getaddrinfo(host, None)} if host else set()
+    except (OSError, UnicodeError):
+        return True
+    return all(ip_address(number.partition("%")[0]).is_loopback for number in numbers)
 
 
 def _address_in(path: str) -> str:
@@ -60,23 +117,23 @@ def _address_in(path: str) -> str:
                          "is it the right file?") from None  # fmt: skip
 
 
-async def _shake_hands(address: str, seconds: float) -> None:
+async def _shake_hands(address: str, seconds: float, security: Any) -> None:
     """Connect once, with a time limit: Dask's client has none for the first reply after a connection is accepted."""
-    from distributed import Security
     from distributed.comm import connect
 
     async with asyncio.timeout(seconds):
-        comm = await connect(address, timeout=seconds, **Security().get_connection_args("client"))
+        comm = await connect(address, timeout=seconds, **security.get_connection_args("client"))
         await comm.close()
 
 
 def _inspect(client: Any, name: str, device: str) -> Workers:
     """Ask the workers for their GPUs, and select those that will compute."""
-    try:
-        client.wait_for_workers(1, timeout=ANSWER_SECONDS)
-    except TimeoutError:
-        raise PipelineError(f"scheduler {name}: expected a worker within {ANSWER_SECONDS} s, got none; start "
-                            "`dask worker` or `dask cuda worker` with that address") from None  # fmt: skip
+    until = monotonic() + ANSWER_SECONDS
+    while not known_workers(client, f"scheduler {name}"):
+        if monotonic() > until:
+            raise PipelineError(f"scheduler {name}: expected a worker within {ANSWER_SECONDS} s, got none; start "
+                                "`dask worker` or `dask cuda worker` with that address")  # fmt: skip
+        sleep(LOOK_SECONDS)
     try:
         usable = client.run(_usable_gpus)
     except Exception as error:  # Dask raises a worker's own error, or one with its text

@@ -5,8 +5,16 @@ import os
 import signal
 import sys
 
+from pipeline.process.supervisor import STATUS, end_with_parent
 from pipeline.threads import SWITCH_SECONDS
 
+
+def _in_worker() -> None:
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+    end_with_parent()  # Dask takes the workers of a server that has ended for dead
+
+
+signal.pthread_sigmask(signal.SIG_BLOCK, STATUS)  # also in a server that multiprocessing starts for one that has ended
 gc.freeze()  # garbage collection in a worker would touch, and so copy, the pages of the modules
 sys.setswitchinterval(SWITCH_SECONDS)
-os.register_at_fork(after_in_child=lambda: signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM}))
+os.register_at_fork(after_in_child=_in_worker)

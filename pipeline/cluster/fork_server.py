@@ -12,11 +12,13 @@ import os
 import signal
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from multiprocessing import forkserver, resource_tracker
+from multiprocessing.util import get_temp_dir
 from typing import Any
 
-from pipeline.cluster.processes import MALLOC
+from pipeline.cluster.processes import ENVIRONMENT
+from pipeline.process import supervisor
 from pipeline.threads import BLAS_VARIABLES, blas_threads
 
 WORKER = ("distributed.nanny", "distributed.http.worker", "workflows", "pipeline.cluster.placement",
@@ -46,17 +48,20 @@ def start(modules: Sequence[str]) -> bool:
     """
     # The server must import the modules of this process, even where the current folder has others of the same name.
     paths = [os.path.abspath(path) for path in sys.path]
-    variables = {"PYTHONPATH": os.pathsep.join(paths), "PYTHONSAFEPATH": "1"}
     # As for spawned workers: keep the user's settings, but not this process's own number of BLAS threads.
-    variables |= {name: os.environ.get(name, value) for name, value in MALLOC.items()}
+    variables = {name: os.environ.get(name, value) for name, value in ENVIRONMENT.items()}
+    variables |= {"PYTHONPATH": os.pathsep.join(paths), "PYTHONSAFEPATH": "1"}
     variables |= {name: "1" for name in BLAS_VARIABLES if os.environ.get(name) in (None, str(blas_threads()))}
     forkserver.set_forkserver_preload([*modules, "pipeline.cluster.fork_preload"])
     atexit.unregister(_end)
     atexit.register(_end)
     try:
-        resource_tracker.ensure_running()  # first, because it unblocks signals
-        with _environment(variables), _no_signals():
-            forkserver.ensure_running()
+        with _environment(variables):
+            with no_signals():
+                resource_tracker.ensure_running()  # unblocks signals
+            with no_signals():
+                forkserver.ensure_running()
+        supervisor.remove_at_end(get_temp_dir())
     except OSError:  # e.g. a socket path that is too long
         return False
     return True
@@ -74,12 +79,12 @@ def _environment(variables: dict[str, str]) -> Iterator[None]:
 
 
 @contextmanager
-def _no_signals() -> Iterator[None]:
-    """Start processes with SIGINT and SIGTERM blocked: a terminal signals the whole group, but this process stops them.
+def no_signals() -> Iterator[None]:
+    """Start processes with signals blocked: a terminal or a batch system signals all, but this process stops them.
 
     Workers unblock SIGTERM again (`pipeline.cluster.fork_preload`), so that it can terminate them.
     """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, supervisor.STATUS)
     try:
         yield
     finally:
@@ -98,5 +103,6 @@ def _dask_forks() -> Any:
 def _end() -> None:
     server: Any = forkserver._forkserver
     if server._forkserver_pid is not None:
-        os.kill(server._forkserver_pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):
+            os.kill(server._forkserver_pid, signal.SIGKILL)
     server._stop()

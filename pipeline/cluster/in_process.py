@@ -21,3 +21,7 @@ class PortlessWorker(Worker):  # type: ignore[misc]
 
     def start_http_server(self, *arguments: Any, **keywords: Any) -> None:
         """Do nothing."""
+
+    async def close(self, *arguments: Any, **keywords: Any) -> Any:
+        """Close, without waiting for threads that still compute: if they do, nobody needs their results."""
+        return await super().close(*arguments, **{**keywords, "executor_wait": False})

@@ -7,13 +7,19 @@ import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pkgutil import resolve_name
 from typing import Any, cast
 
 from kernels.common.private import temporary_folder
+from pipeline.cluster.cuda_errors import lost_context, out_of_memory
+from pipeline.cluster.watch import Watch, retire, watching_itself
+from pipeline.cluster.worker import FOLDER
 from pipeline.cluster.workers import Workers, known_workers
 from pipeline.errors import PipelineError, UsageError
 from pipeline.gpu.devices import Devices, Gpu, find_devices, only_visible
+from pipeline.process import supervisor
+from pipeline.process.signals import held
 from pipeline.threads import THREADS, cores, processes
 
 # Below this a second process does not pay off: it takes seconds to start, and a GPU reads this in milliseconds.
@@ -21,6 +27,10 @@ SMALL_BYTES = 2**30
 PROCESS_BYTES = 2**28  # memory reserved per process: twice what one of several takes
 PROCESSES_FROM_BYTES = 2**32
 DEVICES = ("auto", "gpu", "cpu")
+
+# Longer than any read of a block, copy or kernel takes, on storage that still works: at 250 kB/s a block of a GPU takes
+# as long.
+STALL_SECONDS = 600.0
 
 
 @dataclass(frozen=True)
@@ -35,15 +45,23 @@ class Placement:
         An existing cluster, by address or by the file that its scheduler wrote.
     dashboard_address
         Where to serve the dashboard, e.g. ``":8787"``; None serves none. Always on 127.0.0.1.
+    tls_ca_file, tls_cert, tls_key
+        Files of the certificate authority of an existing cluster, and of this user's certificate and its key.
     own_process
         Whether this process belongs to the command line, so that no other code in it uses CUDA.
+    stall_seconds
+        How long a process of a cluster on this machine may make no progress.
     """
 
     device: str = "auto"
     scheduler: str | None = None
     scheduler_file: str | None = None
     dashboard_address: str | None = None
+    tls_ca_file: str | None = None
+    tls_cert: str | None = None
+    tls_key: str | None = None
     own_process: bool = False
+    stall_seconds: float = STALL_SECONDS
 
     def __post_init__(self) -> None:
         if self.device not in DEVICES:
@@ -66,7 +84,8 @@ def open_workers(placement: Placement, nbytes: int, compiled: Callable[[], bool]
     if placement.scheduler or placement.scheduler_file:
         from pipeline.cluster.existing import existing_workers
 
-        with existing_workers(placement.scheduler, placement.scheduler_file, placement.device) as workers:
+        files = {name: getattr(placement, name) for name in ("tls_ca_file", "tls_cert", "tls_key")}
+        with existing_workers(placement.scheduler, placement.scheduler_file, placement.device, files) as workers:
             yield workers
         return
     devices = find_devices() if placement.device != "cpu" else None
@@ -113,10 +132,11 @@ def _loopback(dashboard_address: str | None) -> str | None:
 @contextmanager
 def _in_this_process(placement: Placement, device: str) -> Iterator[Workers]:
     """A scheduler and one worker as threads of this process; only the dashboard opens a port."""
-    from distributed import Client
     from distributed.deploy.spec import SpecCluster
 
+    from pipeline.cluster.client import LimitedClient
     from pipeline.cluster.in_process import PortlessScheduler, PortlessWorker, Scheduler
+    from pipeline.cluster.processes import started
 
     dashboard = _loopback(placement.dashboard_address)
     scheduler = {
@@ -127,14 +147,17 @@ def _in_this_process(placement: Placement, device: str) -> Iterator[Workers]:
     resources = {"GPU": 1} if device == "gpu" else {}
     options = {"protocol": "inproc://", "nthreads": threads, "memory_limit": None, "resources": resources}
     worker = {"cls": PortlessWorker, "options": options | {"dashboard": False}}
+    where = f"this process, {threads} threads" + (", 1 GPU" if device == "gpu" else "")
+    cluster = {"workers": {0: worker}, "scheduler": scheduler, "silence_logs": 50}
     with (
-        _local_directory(),
+        _local_directory() as progress,
         _routes(dashboard),
-        SpecCluster(workers={0: worker}, scheduler=scheduler, silence_logs=50) as cluster,
-        Client(cluster) as client,
+        started(SpecCluster, cluster) as running,
+        LimitedClient(running) as client,
+        watching_itself(progress, placement.stall_seconds),
     ):
-        where = f"this process, {threads} threads" + (", 1 GPU" if device == "gpu" else "")
-        yield _workers(client, device, where, dashboard)
+        watch = Watch(progress, placement.stall_seconds, lambda device: 0)
+        yield _workers(client, device, where, dashboard, watch)
 
 
 def _several_processes(placement: Placement, number: int) -> AbstractContextManager[Workers]:
@@ -162,22 +185,25 @@ def _processes_of(
     kind: str, options: dict[str, Any], modules: Sequence[str], placement: Placement, device: str, where: str
 ) -> Iterator[Workers]:
     """A cluster of processes on this machine; its class is imported while the fork server imports modules."""
-    from pipeline.cluster.fork_server import fork_server
+    from pipeline.cluster.fork_server import fork_server, start
 
     dashboard = _loopback(placement.dashboard_address)
     # A fork server is for the command's own process: a library should not start one behind its caller's back.
-    with fork_server(modules) if placement.own_process else nullcontext():
-        from distributed import Client
-
+    own = placement.own_process
+    with fork_server(modules) if own else nullcontext():
+        from pipeline.cluster.client import LimitedClient
         from pipeline.cluster.processes import private, start_processes
 
         with (
-            _local_directory(),
+            _local_directory() as progress,
             _routes(dashboard),
-            start_processes(resolve_name(kind), options | private(dashboard)) as cluster,
-            Client(cluster) as client,
+            start_processes(
+                resolve_name(kind), options | private(dashboard), partial(start, modules) if own else bool
+            ) as cluster,
+            LimitedClient(cluster) as client,
         ):
-            yield _workers(client, device, where, dashboard)
+            watch = Watch(progress, placement.stall_seconds, partial(retire, cluster))
+            yield _workers(client, device, where, dashboard, watch)
 
 
 @contextmanager
@@ -192,25 +218,32 @@ def _routes(dashboard: str | None) -> Iterator[None]:
 
 
 @contextmanager
-def _local_directory() -> Iterator[None]:
-    """Scratch folder that only this user can enter, removed at the end; those of killed runs are removed first."""
+def _local_directory() -> Iterator[str]:
+    """Scratch folder that only this user can enter, removed at the end; yields a folder in it for `Watch`.
+
+    Those of killed runs are removed first.
+    """
     import dask
 
     with ExitStack() as stack:
         try:
-            path = stack.enter_context(temporary_folder())
+            with held():
+                path = stack.enter_context(temporary_folder())
+                supervisor.remove_at_end(str(path))
+            progress = path / "progress"
+            progress.mkdir(0o700)
         except OSError as error:
             where = f" in {error.filename}" if error.filename else ""
             raise PipelineError(f"expected to create a scratch folder, got {error.strerror or error}{where}; free some "
                                 "space, or name another place with TMPDIR") from None  # fmt: skip
-        with dask.config.set({"temporary-directory": str(path)}):
-            yield
+        with dask.config.set({"temporary-directory": str(path), FOLDER: str(progress)}):
+            yield str(progress)
 
 
-def _workers(client: Any, device: str, where: str, dashboard: str | None) -> Workers:
+def _workers(client: Any, device: str, where: str, dashboard: str | None, watch: Watch) -> Workers:
     """One of our own clusters, whose GPU workers declare a GPU to Dask."""
     if device == "gpu":
-        client.run(_warm_up)
+        _warm_up_gpus(client, where)
     workers = known_workers(client, where).values()
     if not workers:
         raise PipelineError(f"{where}: expected workers to start, got none; see above for what ended them")
@@ -218,8 +251,18 @@ def _workers(client: Any, device: str, where: str, dashboard: str | None) -> Wor
     # For an inproc:// scheduler Dask reports the address of a network interface, but it is bound to 127.0.0.1.
     link = re.sub(r"//.*:", "//127.0.0.1:", client.dashboard_link) if dashboard else None
     if device == "gpu":
-        return Workers(client, device, len(workers), threads, None, {"GPU": 1.0}, where, link)
-    return Workers(client, device, threads, threads, None, {}, where, link)
+        return Workers(client, device, len(workers), threads, None, {"GPU": 1.0}, where, link, watch)
+    return Workers(client, device, threads, threads, None, {}, where, link, watch)
+
+
+def _warm_up_gpus(client: Any, where: str) -> None:
+    """Warm up all GPUs; one that fails is found by its first tasks, and left out, unless all fail."""
+    results = client.run(_warm_up, on_error="return").values()
+    errors = [result for result in results if isinstance(result, BaseException)]
+    if errors and len(errors) == len(results):
+        reason = out_of_memory(errors[0]) or lost_context(errors[0])
+        text = reason or f"{type(errors[0]).__name__}: {errors[0]}".partition("\n")[0]
+        raise PipelineError(f"{where}: expected a GPU that computes, but {text}") from errors[0]
 
 
 def _warm_up() -> None:

@@ -1,23 +1,29 @@
-"""Dask clusters of several processes on this machine: private to their user, and always closed."""
+"""Dask clusters on this machine: private to their user, started and closed within limits whatever happens."""
 
 from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from multiprocessing import spawn
-from threading import Event, Thread, current_thread, main_thread
+from threading import Event, Thread
 from typing import Any
 
-from pipeline.errors import PipelineError
+from pipeline.errors import PipelineError, PipelineWarning
+from pipeline.process import supervisor
+from pipeline.process.last_words import abandon
 
-CLOSE_SECONDS = 10
+START_SECONDS = 60  # for all processes of a cluster
+CLOSE_SECONDS = 5  # until processes that do not end are killed, and again until the cluster is given up
+KILL_SECONDS = 0.2  # between two attempts to kill processes: Dask may be starting others
 WORKER_PROCESS = "Dask Worker process (from Nanny)"  # as Dask names it
 
 # Dask makes malloc return memory at once, so that every temporary NumPy array faults in new pages: two processes took
-# 8 s for a histogram of 8 GiB, most of it system time.
-MALLOC = {"MALLOC_TRIM_THRESHOLD_": str(2**27), "MALLOC_MMAP_THRESHOLD_": str(2**25)}
+# 8 s for a histogram of 8 GiB, most of it system time. Nor may a process run a file beside the data that has the name
+# of a module.
+ENVIRONMENT = {"MALLOC_TRIM_THRESHOLD_": str(2**27), "MALLOC_MMAP_THRESHOLD_": str(2**25), "PYTHONSAFEPATH": "1"}
 
 
 def private(dashboard: str | None) -> dict[str, Any]:
@@ -33,30 +39,71 @@ def private(dashboard: str | None) -> dict[str, Any]:
 
 
 @contextmanager
-def start_processes(kind: Any, options: dict[str, Any]) -> Iterator[Any]:
-    """A running cluster of `kind`, closed at the end.
+def start_processes(kind: Any, options: dict[str, Any], prepare: Callable[[], object] = bool) -> Iterator[Any]:
+    """A running cluster of processes, as `started`."""
+    import dask
+
+    from pipeline.cluster.nanny import replaced_processes
+
+    environ = "distributed.nanny.pre-spawn-environ"
+    settings = {
+        environ: {**dask.config.get(environ), **ENVIRONMENT},
+        # Dask blames all tasks of a worker that dies; `pipeline.cluster.watch` knows in which it was.
+        "distributed.scheduler.allowed-failures": 10**6,
+        # A worker that happens to be starting again so long after an earlier one ended would be given up.
+        "distributed.deploy.lost-worker-timeout": "1 week",
+    }
+    # Set for the lifetime of the cluster: workers that replace dead ones start later.
+    with (
+        dask.config.set(settings),
+        _without_main(),
+        replaced_processes(),
+        started(kind, options, prepare) as cluster,
+    ):
+        yield cluster
+
+
+@contextmanager
+def started(kind: Any, options: dict[str, Any], prepare: Callable[[], object] = bool) -> Iterator[Any]:
+    """A running cluster of `kind`, closed at the end; an attempt to start it that fails is repeated once.
+
+    An error while it is closed is a warning: what it computed is not lost.
+
+    Parameters
+    ----------
+    kind, options
+        Class of the cluster and arguments of its constructor.
+    prepare
+        Called before each attempt.
 
     Raises
     ------
     PipelineError
-        If its processes do not start.
+        If it does not start.
     """
-    import dask
-    from distributed.core import Status
-
-    cluster = kind.__new__(kind)
-    environ = "distributed.nanny.pre-spawn-environ"
+    cluster = _start(_limited(kind), options, prepare)
     try:
-        # Set for the lifetime of the cluster: workers that replace dead ones start later.
-        with dask.config.set({environ: {**dask.config.get(environ), **MALLOC}}), _without_main():
-            with _signals_held():
-                _start(cluster, options)
-            yield cluster
-    finally:
-        if getattr(cluster, "status", None):
-            _close(cluster)
-        else:  # the constructor failed before there was anything to close; Dask's destructor must not try to
-            cluster.status = Status.closed
+        yield cluster
+    except (SystemExit, KeyboardInterrupt):  # signals, which must be obeyed at once
+        _close(cluster, 0)
+        raise
+    except BaseException:
+        _close(cluster, CLOSE_SECONDS)
+        raise
+    if failed := _close(cluster, CLOSE_SECONDS):
+        warnings.warn(f"the cluster did not close ({failed}); its processes were killed", PipelineWarning, stacklevel=3)
+
+
+def _limited(kind: Any) -> Any:
+    """The class of a cluster whose calls have a limit: Dask would wait for ever for a process that was killed."""
+
+    class Limited(kind):  # type: ignore[misc]
+        def sync(self, func: Any, *args: Any, callback_timeout: Any = None, **keywords: Any) -> Any:
+            limit = CLOSE_SECONDS if func.__name__ in ("close", "_close") else START_SECONDS
+            return super().sync(func, *args, callback_timeout=callback_timeout or limit, **keywords)
+
+    Limited.__name__ = kind.__name__
+    return Limited
 
 
 @contextmanager
@@ -81,64 +128,84 @@ def _without_main() -> Iterator[None]:
         spawn.get_preparation_data = prepare
 
 
-def _start(cluster: Any, options: dict[str, Any]) -> None:
-    try:
-        cluster.__init__(**options)
-    except Exception as error:
-        reason = str(error).partition("\n")[0]
-        if isinstance(error, ImportError):
-            advice = "install what is missing"
-        elif "CUDA_VISIBLE_DEVICES" in options:
-            advice = "run with --device cpu, or on fewer GPUs with CUDA_VISIBLE_DEVICES"
-        else:
-            advice = "check the free memory and the space for scratch files (TMPDIR names another place)"
-        raise PipelineError(f"expected a process for every worker to start, got {type(error).__name__}: {reason}; "
-                            f"{advice}") from error  # fmt: skip
+def _start(kind: Any, options: dict[str, Any], prepare: Callable[[], object]) -> Any:
+    text = f"expected the cluster to start within {4 * START_SECONDS} s, got none; is there memory for its threads?"
+    for attempt in range(2):
+        prepare()
+        cluster = kind.__new__(kind)
+        try:
+            with supervisor.limit(4 * START_SECONDS, f"error: {text}"):
+                cluster.__init__(**options)
+            return cluster
+        except BaseException as error:
+            _close(cluster, 0)
+            again = not attempt and isinstance(error, RuntimeError | OSError | EOFError)
+            if not isinstance(error, Exception):
+                raise
+            if not again:
+                raise _not_started(error, options) from error
+    raise AssertionError("unreachable")
 
 
-@contextmanager
-def _signals_held() -> Iterator[None]:
-    """Defer the first SIGTERM or Ctrl-C to the end: a half-started cluster can be neither closed nor found."""
-    if current_thread() is not main_thread():
-        yield
-        return
-    held: list[tuple[int, Any]] = []
-
-    def hold(number: int, frame: Any) -> None:
-        held.append((number, frame))
-        if len(held) > 1:
-            before[number](number, frame)
-
-    signals = (signal.SIGINT, signal.SIGTERM)
-    before: dict[int, Any] = {name: handler for name in signals if callable(handler := signal.getsignal(name))}
-    for name in before:
-        signal.signal(name, hold)
-    try:
-        yield
-    finally:
-        for name, handler in before.items():
-            signal.signal(name, handler)
-    for number, frame in held:
-        before[number](number, frame)
+def _not_started(error: Exception, options: dict[str, Any]) -> PipelineError:
+    reason = str(error).partition("\n")[0]
+    if isinstance(error, ImportError):
+        advice = "install what is missing"
+    elif "CUDA_VISIBLE_DEVICES" in options:
+        advice = "run with --device cpu, or on fewer GPUs with CUDA_VISIBLE_DEVICES"
+    else:
+        advice = "check the free memory and the space for scratch files (TMPDIR names another place)"
+    return PipelineError(
+        f"expected a process for every worker to start, got {type(error).__name__}: {reason}; {advice}"
+    )
 
 
-def _close(cluster: Any) -> None:
-    """Close a cluster, and kill the processes that do not end.
+def _close(cluster: Any, patience: float) -> str | None:
+    """Close a cluster, kill the processes that do not end after some seconds, and give up what cannot be closed.
+
+    Returns
+    -------
+    Why it could not be closed, if so.
 
     If a worker dies within milliseconds of its start, its nanny waits for the first worker's message on the queue of
     the second. That consumes the second's message, and the nanny then never finishes closing.
     """
-    nannies = list(cluster.workers.values())
+    from distributed.core import Status
+
+    if not getattr(cluster, "status", None):  # the constructor failed before there was anything to close
+        cluster.status = Status.closed  # Dask's destructor must not try to
+        return None
     closed = Event()
 
     def kill() -> None:
-        while not closed.wait(CLOSE_SECONDS):
-            for pid in [nanny.pid for nanny in nannies if nanny.pid]:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+        wait = patience
+        while not closed.wait(wait):
+            _kill(cluster)
+            wait = KILL_SECONDS
 
-    Thread(target=kill, daemon=True).start()
+    if not patience:
+        _kill(cluster)
+    failed = None
     try:
-        cluster.close()
+        with suppress(RuntimeError):  # no memory for a thread
+            Thread(target=kill, daemon=True).start()
+        cluster.close(timeout=patience + CLOSE_SECONDS)
+    except Exception as error:
+        failed = f"{type(error).__name__}: {error}"
+        cluster.status = Status.closed
+        abandon()
     finally:
         closed.set()
+        _kill(cluster)
+    return failed
+
+
+def _kill(cluster: Any) -> None:
+    """Kill the processes of a cluster's workers, also of those that are just starting."""
+    workers: list[Any] = []
+    with suppress(RuntimeError):  # Dask's thread is creating some
+        workers += getattr(cluster, "_created", ())
+    for worker in workers:
+        if pid := getattr(worker, "pid", None):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)

@@ -1,11 +1,18 @@
-"""The worker that runs a task: its address, its device, and when it must exit."""
+"""What a worker does around a task: it shows its progress, and exits where its GPU or its process is of no use now."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from typing import Any, TypeVar
 
-# Errors after which every call in a CUDA context fails (cudaError in the CUDA runtime API).
-STICKY_ERRORS = frozenset({214, 700, 702, 704, 710, 714, 715, 716, 717, 718, 719, 720, 721})
+from pipeline.cluster.cuda_errors import lost_context, other_failure, out_of_memory
+from pipeline.errors import PipelineError
+from pipeline.process import beat
+
+Result = TypeVar("Result")
+
+FOLDER = "baru-progress"  # key of Dask's configuration: where the processes of our own clusters show their progress
 
 
 def worker_address() -> str:
@@ -31,14 +38,68 @@ def device_name(device: str) -> str:
     return str(cupy.cuda.runtime.getDeviceProperties(cupy.cuda.runtime.getDevice())["name"].decode())
 
 
-def exit_on_lost_context(error: Exception) -> None:
-    """Exit if the worker's CUDA context is lost: otherwise every task that Dask sends to it would fail.
+def run_task(name: str, device: str, function: Callable[..., Result], *arguments: Any) -> Result:
+    """Task: call a function, and show what this process is doing while it lasts.
 
-    Its nanny starts another worker, and Dask reruns the task there. In the client's own process the error is raised.
+    Parameters
+    ----------
+    name
+        For messages: the job and its byte range.
+    device
+        ``"gpu"`` or ``"cpu"``.
+    function, arguments
     """
-    status = getattr(error, "status", None)
-    if status in STICKY_ERRORS:
-        from distributed import get_worker
+    import dask
 
-        if get_worker().nanny is not None:
-            os._exit(1)
+    folder = dask.config.get(FOLDER, None)
+    if folder is None:
+        return _on_device(name, device, function, *arguments)
+    with beat.start(folder, own_device(device)).task(name):
+        return _on_device(name, device, function, *arguments)
+
+
+def own_device(device: str) -> str:
+    """The GPU of this process, as the cluster that started it names it, or "cpu"."""
+    from pipeline.gpu.transfer import FED
+
+    if device == "cpu" and FED not in os.environ:
+        return "cpu"
+    return os.environ.get("CUDA_VISIBLE_DEVICES", "").partition(",")[0] or "GPU 0"
+
+
+def _on_device(name: str, device: str, function: Callable[..., Result], *arguments: Any) -> Result:
+    """Call a function; with smaller and smaller blocks as long as the GPU has too little memory."""
+    while True:
+        try:
+            return function(*arguments)
+        except Exception as error:
+            if out_of_memory(error) and device == "gpu" and _shrink():
+                continue
+            reason = out_of_memory(error) or lost_context(error) or other_failure(error)
+            if reason is None:
+                raise
+            _exit_if_restarted(reason)
+            raise PipelineError(f"{name}: {reason}") from error
+
+
+def _shrink() -> bool:
+    from pipeline.gpu.blocks import shrink
+
+    return shrink()
+
+
+def exit_on_lost_context(error: BaseException) -> None:
+    """Exit if the worker's GPU can compute no longer: otherwise every task that Dask sends to it would fail.
+
+    Its nanny starts another worker, and Dask reruns the task elsewhere. In the client's own process nothing is done.
+    """
+    if reason := lost_context(error):
+        _exit_if_restarted(reason)
+
+
+def _exit_if_restarted(reason: str) -> None:
+    from distributed import get_worker
+
+    if get_worker().nanny is not None:
+        beat.fail(reason)
+        os._exit(1)

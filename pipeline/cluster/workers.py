@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from pipeline.errors import PipelineError
 
 ANSWER_SECONDS = 30  # how long to wait for a scheduler, or for a replacement of a lost worker
+
+
+def _unwatched(waited: float) -> None:
+    """No process of a cluster is watched."""
 
 
 @dataclass(frozen=True)
@@ -17,7 +22,7 @@ class Workers:
     Attributes
     ----------
     client
-        Connected Dask client.
+        Connected Dask client, whose calls have a limit.
     device
         ``"gpu"`` or ``"cpu"``: what chunks are computed on.
     computing, threads
@@ -30,6 +35,9 @@ class Workers:
         One line for the report.
     dashboard
         Its address, or None.
+    watch
+        (seconds since the last result) -> None. To be called every second or so: ends processes that hang, and raises
+        PipelineError if the run cannot go on.
     """
 
     client: Any
@@ -40,6 +48,7 @@ class Workers:
     resources: dict[str, float]
     description: str
     dashboard: str | None
+    watch: Callable[[float], None] = _unwatched
 
     def left(self) -> int:
         """Number of workers that can compute a chunk now."""

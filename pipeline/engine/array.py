@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pipeline.cluster.workers import Workers, known_workers
 from pipeline.engine.array_gpu import LANES, finish, warm_up
 from pipeline.engine.array_journal import Batch, RegionsDigests, RegionsDone, digest_regions, intact
-from pipeline.engine.array_plan import ArrayPlan, checked_part, nbytes_of, needs
+from pipeline.engine.array_plan import ArrayPlan, checked_part, nbytes_of, needs, pieces_of
 from pipeline.engine.array_task import RegionsCheck, RegionsResult, check_regions, compute_regions
 from pipeline.engine.inputs import cluster_bytes, unchanged
 from pipeline.engine.journal import Journal
@@ -33,7 +33,7 @@ from pipeline.storage.output_array import OutputFile, output_file
 from pipeline.storage.sources import Source
 from pipeline.timeline import Timeline
 from workflows.array_job import ArrayJob, Checked
-from workflows.regions import Bounds, Spec, sizes
+from workflows.regions import Bounds, Spec, common, sizes
 
 # Bytes per region, inputs and output together, by device and by whether the workflow streams. On a CPU large enough for
 # the rows of a tile to be runs of several pages, yet small enough to reuse the memory of the last region; larger if
@@ -44,6 +44,10 @@ REGION_BYTES = {("cpu", False): 2**25, ("cpu", True): 2**26, ("gpu", False): 2**
 TASK_BYTES = 2**29
 # Fewest tasks per thread, so that all end at about the same time; few for a GPU, because it idles between them.
 TASKS = {"cpu": 8, "gpu": 3}
+
+# Bytes of a piece, inputs and output together, that is checked if there is time: a tenth of a second. Larger if there
+# would be more than so many.
+EXTRA_BYTES, EXTRAS = 2**24, 2**16
 
 # Most memory that a task takes, copies included, as a multiple of its inputs and output.
 COPIES = 4
@@ -219,15 +223,11 @@ def _taken(plan: ArrayPlan, region: Bounds) -> int:
 def _all_regions(
     loop: Run, plan: ArrayPlan, regions: list[Bounds], journal: Journal, done: RegionsDone, earlier: Sequence[Batch]
 ) -> tuple[Checked, Mapping[str, int]]:
-    """Compute and check every region, but those that an earlier run has finished.
-
-    Returns
-    -------
-    What was checked; elements computed, by path.
-    """
+    """Compute and check every region that no earlier run has finished: what was checked; elements by path."""
     name, spec, device = plan.workflow.name, plan.output.spec, loop.workers.device
     checked, counts, numbers = Checked((), 0), Counter[str](), count()
-    waiting: list[tuple[Bounds, RegionsResult]] = []
+    waiting: list[tuple[Bounds, Bounds, RegionsResult]] = []  # piece; part of its region that was checked; by whom
+    piece_bytes = max(EXTRA_BYTES, spec.nbytes // EXTRAS)
     random = Random(plan.seed)
     # A full check takes longer than a GPU computes: splitting it keeps all threads busy to the end.
     split = device == "gpu" and (plan.verify == "full" or plan.workflow.whole)
@@ -250,31 +250,34 @@ def _all_regions(
         checks: list[RegionsCheck] = [result for result in results if isinstance(result, RegionsCheck)]
         for check in checks:
             note(check.checked)
-        if plan.verify == "auto":
-            where = replace(computed, timeline=Timeline())
-            waiting.extend((region, where) for region in items if checked_part(plan, region) != region)
+        wait(items, replace(computed, timeline=Timeline()))
         counts.update(computed.counts)
         for result in results:
             if isinstance(result, RegionsDigests):
-                covered = sum((check.checked for check in checks), Checked((), 0))
-                done.add(items, result.digests, covered, computed.counts)
+                done.add(items, result.digests, [check.checked for check in checks], computed.counts)
         journal.log(name, label(items), computed.worker, computed.device, computed.timeline.kernels)
         yield next(numbers), nbytes(items), computed, checks
 
+    def wait(items: Sequence[Bounds], computed: RegionsResult) -> None:
+        for region in items if plan.verify == "auto" else ():
+            if (part := checked_part(plan, region)) != region:
+                waiting.extend((piece, part, computed) for piece in pieces_of(plan, region, piece_bytes))
+
     def extra(in_time: bool) -> Extra | None:
-        """Check all of a random region of which a part has been checked."""
+        """Check a random piece of the regions of which a part has been checked."""
         if not (waiting and in_time):
             return None
-        region, computed = waiting.pop(random.randrange(len(waiting)))
+        place = random.randrange(len(waiting))
+        waiting[place], waiting[-1] = waiting[-1], waiting[place]
+        piece, part, computed = waiting.pop()
 
         def finish(check: RegionsCheck) -> Iterator[tuple[int, str, str, Timeline]]:
             nonlocal checked
-            again = math.prod(sizes(checked_part(plan, region)))
-            checked = replace(checked, elements=checked.elements - again)
+            checked = replace(checked, elements=checked.elements - common(piece, part))
             note(check.checked)
             yield next(numbers), computed.worker, computed.device, check.timeline
 
-        return Extra((check_regions, plan, [region], computed, True), label([region]), finish)
+        return Extra((check_regions, plan, [piece], computed, True), label([piece]), finish)
 
     def nbytes(items: Sequence[Bounds]) -> int:
         return sum(nbytes_of(spec, region) for region in items)
@@ -286,9 +289,7 @@ def _all_regions(
     for batch in intact(loop, plan, done, earlier, label):
         checked += batch.checked
         counts.update(batch.counts)
-        if plan.verify == "auto":
-            where = RegionsResult("an earlier run", device, {}, Timeline())
-            waiting.extend((region, where) for region in batch.regions if checked_part(plan, region) != region)
+        wait(batch.regions, RegionsResult("an earlier run", device, {}, Timeline()))
         for region in batch.regions:
             del left[region]
     most = TASK_BYTES // max(1, nbytes(regions[:1]))

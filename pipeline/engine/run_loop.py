@@ -10,17 +10,20 @@ from __future__ import annotations
 import math
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from time import perf_counter
 from typing import Any, Generic, TypeVar
+from uuid import uuid4
 
 from pipeline.cluster.placement import open_workers
+from pipeline.cluster.worker import run_task
 from pipeline.cluster.workers import Workers
 from pipeline.engine.outcome import Outcome, Stages, Verdict
 from pipeline.engine.submit import results
 from pipeline.errors import PipelineError, failure
+from pipeline.process.signals import seal
 from pipeline.settings import Settings
 from pipeline.timeline import Timeline
 
@@ -135,11 +138,12 @@ class Run:
 
     @contextmanager
     def timed(self) -> Iterator[None]:
-        """Measure the run without its start-up."""
+        """Measure the run without its start-up; what it has computed and verified, no signal throws away."""
         started = perf_counter()
         self.stages.start_up = started - self._began
         yield
         self.stages.wall = perf_counter() - started
+        seal()
 
     def on_gpus(self, function: Callable[..., None], *arguments: Any) -> None:
         """Call a function on all workers if they compute on GPUs, to warm them up; as `on_workers`."""
@@ -150,8 +154,10 @@ class Run:
         """Call a function on all workers, to warm them up or to clean up.
 
         Errors are ignored: the first task that needs the same resource will also fail, and its message names the items.
+        So are workers that do not answer within the limit of the client.
         """
-        self.workers.client.run(function, *arguments, workers=self._addresses, on_error="ignore")
+        with suppress(OSError):  # TimeoutError is one
+            self.workers.client.run(function, *arguments, workers=self._addresses, on_error="ignore")
 
     def complete(self, work: Work[Item]) -> None:
         """Compute and check all items, a window of tasks at a time; record and report progress.
@@ -168,9 +174,7 @@ class Run:
                 until = began + max((1 if beside else 2) * (now - began), LEAST_SECONDS)
             return work.extra(now < until) if beside or needed < self.workers.threads else None
 
-        def name_of(item: Sequence[Item] | Extra) -> str:
-            return item.label if isinstance(item, Extra) else work.label(item)
-
+        name_of = partial(self._name_of, work)
         batches: Iterable[Sequence[Item] | Extra] = work.batches
         submit, most = partial(self._submit, work), 2 * self.checking(work.shared)
         for item, computed, *checks in results(batches, submit, self.workers, name_of, extra, most):
@@ -193,17 +197,28 @@ class Run:
         # Computing has priority; checks use the remaining threads. They request no resource: a worker starts no task
         # that requests one while the first such task waits for its own. What all tasks share is an argument, not a
         # dependency: Dask would start all of them where the dependency ran, and move them one by one.
-        submit, anywhere = self.workers.client.submit, {"pure": False, "workers": self._addresses}
+        submit = partial(self._submit_task, self._name_of(work, items))
+        anywhere: dict[str, Any] = {"workers": self._addresses}
         if isinstance(items, Extra):
-            yield submit(*items.task, priority=-1, **anywhere)
+            yield submit(items.task, priority=-1, **anywhere)
             return
         there = dict(anywhere)
         if self.workers.addresses is None and (address := work.worker(items)):
             there |= {"workers": [address], "allow_other_workers": True}
         resources = {name: amount / self.lanes for name, amount in self.workers.resources.items()}
-        yield (computed := submit(*work.compute(items), resources=resources, priority=1, **there))
+        yield (computed := submit(work.compute(items), resources=resources, priority=1, **there))
         for task in work.check(items, computed):
-            yield submit(*task, **anywhere)
+            yield submit(task, **anywhere)
+
+    def _submit_task(self, name: str, task: Task, **how: Any) -> Any:
+        function = task[0]
+        # Dask learns how long tasks take by the first part of their keys.
+        key = f"{function.__name__}-{uuid4().hex}"
+        return self.workers.client.submit(run_task, name, self.workers.device, *task, key=key, pure=False, **how)
+
+    @staticmethod
+    def _name_of(work: Work[Item], item: Sequence[Item] | Extra) -> str:
+        return item.label if isinstance(item, Extra) else work.label(item)
 
     def outcome(
         self, job: tuple[Any, Any], source: Any, result: Any, samples: int, checked: int, items: int,

@@ -6,12 +6,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, zip_longest
 from queue import Empty, SimpleQueue
+from time import monotonic
 from typing import Any, Generic, TypeVar
 
 from pipeline.cluster.workers import ANSWER_SECONDS, Workers
 from pipeline.errors import PipelineError, failure
 
 Item = TypeVar("Item")
+
+TICK_SECONDS = 1.0  # between two looks at the workers while no result comes
 
 
 @dataclass
@@ -66,7 +69,7 @@ def results(
     Raises
     ------
     PipelineError
-        If a task fails, or all workers are gone.
+        If a task fails, all workers are gone or hang, or the scheduler does not answer.
     """
     under_way: dict[Any, _Started[Item]] = {}
     finished: SimpleQueue[Any] = SimpleQueue()
@@ -101,8 +104,8 @@ def results(
             continue
         try:
             if failed:
-                future.result()
-            yield (started.item, *(future.result() for future in started.futures))
+                future.result(ANSWER_SECONDS)
+            yield (started.item, *(_result(future, workers) for future in started.futures))
         except (PipelineError, GeneratorExit):
             raise
         except Exception as error:
@@ -112,13 +115,44 @@ def results(
 
 
 def _next(finished: SimpleQueue[Any], workers: Workers) -> Any:
-    """The next future to finish. Dask would wait forever for lost workers, whose restart takes seconds."""
-    gone = 0
+    """The next future to finish."""
+    workers.watch(0)
+    waiting = _Waiting(workers)
     while True:
         try:
-            return finished.get(timeout=ANSWER_SECONDS)
+            return finished.get(timeout=TICK_SECONDS)
         except Empty:
-            gone = 0 if workers.left() else gone + 1
-        if gone > 1:
-            raise PipelineError(f"{workers.description}: expected a worker to come back within {ANSWER_SECONDS} s, "
-                                "got none; see the logs of the workers for what ended them")  # fmt: skip
+            waiting.check()
+
+
+def _result(future: Any, workers: Workers) -> Any:
+    """The result of a future that has finished. If its worker is gone since, Dask computes it again."""
+    waiting = _Waiting(workers)
+    while True:
+        try:
+            return future.result(ANSWER_SECONDS)
+        except TimeoutError:
+            if future.status == "error":  # of the task
+                raise
+            waiting.check()
+
+
+class _Waiting:
+    """Limits a wait for Dask, which would wait forever for lost workers, whose restart takes seconds."""
+
+    def __init__(self, workers: Workers) -> None:
+        self._workers = workers
+        self._began = self._asked = monotonic()
+        self._gone = 0
+
+    def check(self) -> None:
+        """Raise PipelineError if there is nobody left to wait for."""
+        now = monotonic()
+        self._workers.watch(now - self._began)
+        if now - self._asked < ANSWER_SECONDS:
+            return
+        self._gone = 0 if self._workers.left() else self._gone + 1
+        self._asked = monotonic()
+        if self._gone > 1:
+            raise PipelineError(f"{self._workers.description}: expected a worker to come back within {ANSWER_SECONDS} "
+                                "s, got none; see the logs of the workers for what ended them")  # fmt: skip

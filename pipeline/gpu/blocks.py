@@ -27,6 +27,7 @@ SLOTS = 3  # of a chunk: one being computed, two being filled
 CHUNKS = 2  # in flight per GPU: while one starts or ends, the other keeps the bus busy
 
 _making = Lock()
+_most = BLOCK_BYTES  # of this process: less if its device had no memory for more
 _ready: dict[tuple[int, int], SimpleQueue[tuple[Any, list[Any]]]] = {}  # at most one, by device and bytes of a buffer
 
 
@@ -186,11 +187,23 @@ def release() -> None:
         cupy.get_default_memory_pool().free_all_blocks()
 
 
+def shrink() -> bool:
+    """Free the buffers, and make blocks half as large from now on; False if they would be too small to be useful."""
+    global _most
+    with _making:
+        if _most // 2 < LEAST_BLOCK_BYTES:
+            return False
+        _most //= 2
+        release()
+        return True
+
+
 def _lanes(device: int, nbytes: int) -> SimpleQueue[tuple[Any, list[Any]]]:
     """Streams and buffers that live as long as the worker: allocating them costs more than filling them."""
     import cupy
 
     with _making:
+        nbytes = min(nbytes, _most)
         if (device, nbytes) not in _ready:
             release()
             lanes: SimpleQueue[tuple[Any, list[Any]]] = SimpleQueue()

@@ -68,13 +68,7 @@ def verdict_lines(verdict: Verdict) -> tuple[str, str]:
     what, agree = "samples", "equal to the reference"
     invariants = f"every invariant holds on all {verdict.chunks:,} chunks"
     if verdict.escape is not None:
-        what, agree, invariants = "elements", "agree with the inputs", "no wrong one among them goes unnoticed"
-        if verdict.undetected:
-            size = _rounded_up(verdict.undetected)
-            invariants = f"no error above {size} of the root mean square of its row goes unnoticed"
-        if verdict.escape:
-            invariants = invariants.replace("no ", "an " if verdict.undetected else "a ", 1)
-            invariants += f" with a chance of at most {verdict.escape:.1g}"
+        what, agree, invariants = "elements", "agree with the inputs", _unnoticed(verdict.undetected, verdict.escape)
     if verdict.mode == "off":
         return f"0 % of {verdict.samples:,} {what} checked (--verify off); --verify full checks all", (
             invariants if what == "samples" else ""
@@ -88,6 +82,16 @@ def verdict_lines(verdict: Verdict) -> tuple[str, str]:
     seed = f", seed {verdict.seed}" if verdict.mode == "sample" else ""
     first = f"{share:.3g} % of {verdict.samples:,} {what} checked{why}; --verify full checks all"
     return first, f"{verdict.checked:,} {agree}{seed}; {invariants}"
+
+
+def _unnoticed(undetected: float, escape: float) -> str:
+    """Which errors go unnoticed, and how seldom."""
+    article, error = "a", "wrong one among them"
+    if undetected:
+        article, error = "an", f"error above {_rounded_up(undetected)} of the root mean square of its row"
+    if escape:
+        return f"{article} {error} goes unnoticed with a chance of at most {escape:.1g}"
+    return f"no {error} goes unnoticed"
 
 
 def _rounded_up(number: float) -> str:

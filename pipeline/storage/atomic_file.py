@@ -36,11 +36,12 @@ def check_place(path: str, source: Source | None = None) -> None:
         If the folder is missing or not writable, the name is too long, a link or other than a regular file, or the
         file is an input.
     """
+    if "\0" in path:
+        raise UsageError(f"{path!r}: expected a file name for the output, got a null byte in it")
     folder, name = split(path)
-    if os.path.isdir(path) or not name or "\0" in path:
+    if os.path.isdir(path) or not name:
         got = "a directory" if os.path.isdir(path) else "an empty one" if not path else repr(path)
-        raise UsageError(f"{path!r}: expected a file name for the output, got {got}" if "\0" in path else
-                         f"{path}: expected a file name for the output, got {got}")  # fmt: skip
+        raise UsageError(f"{path}: expected a file name for the output, got {got}")
     if not os.path.isdir(folder):
         raise UsageError(f"{path}: expected an existing folder for the output, found none at {folder}; create it")
     if not os.access(folder, os.W_OK | os.X_OK):
@@ -138,7 +139,7 @@ class Target:
         begun = later is not None and later.begun
         part = self.beside(f".{later.token if later else secrets.token_hex(TOKEN_BYTES)}.part")
         path = os.path.join(self.folder, part)
-        with listed(path), contextlib.ExitStack() as stack:
+        with listed(path) as forget, contextlib.ExitStack() as stack:
             with self.told():
                 free = shutil.disk_usage(self.folder).free
                 if begun and (status := self.status(part)) is not None:
@@ -164,6 +165,7 @@ class Target:
                     if not keep:
                         raise self._failed(error, "choose another place") from error
                     stack.pop_all()
+                    forget()
                     if later and later.kept():
                         raise self._failed(error, "what was written is kept") from error
                     raise self._failed(error, f"what was written is kept as {self._keep(part)}") from error

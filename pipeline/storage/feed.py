@@ -44,22 +44,19 @@ def feed(chunk: Chunk, checks: Sequence[Check], copied: Region) -> NDArray[Any]:
         If a file cannot be read, is no longer the one that was planned, or cannot be decoded.
     """
     compiled = [check for check in checks if isinstance(check, CompiledCheck)]
-    library = cxx.library(SOURCE) if len(compiled) == len(checks) else None
+    library = _library() if len(compiled) == len(checks) else None
     if library is None or not all(isinstance(piece, Piece) for piece in chunk.pieces):
         return _feed(chunk, checks, copied)
     calls = (_Call * len(compiled))(*(_Call(*check.addresses) for check in compiled))
     itemsize = chunk.dtype.itemsize
     block = np.empty(BLOCK_BYTES // itemsize * itemsize, np.uint8)
-    word, pointer, function = ctypes.c_size_t, ctypes.c_void_p, library.feed
-    function.argtypes = ctypes.c_int, ctypes.c_int64, word, word, ctypes.c_int, pointer, word, word, pointer, word
-    function.restype = word
     settings = itemsize, not chunk.dtype.isnative, block.ctypes.data, len(block), AHEAD_BYTES, calls, len(calls)
     for piece in chunk.pieces:
         assert isinstance(piece, Piece)
         with open_planned(piece) as fd:
             done = 0
             while done < piece.nbytes:
-                got = function(fd, piece.offset + done, piece.nbytes - done, *settings)
+                got = library.feed(fd, piece.offset + done, piece.nbytes - done, *settings)
                 done += got
                 if not got:  # this read succeeds, or tells why not
                     part = block[: piece.nbytes - done]
@@ -69,6 +66,14 @@ def feed(chunk: Chunk, checks: Sequence[Check], copied: Region) -> NDArray[Any]:
                     done += len(part)
     blocks = read_blocks(chunk.part(copied), Timeline())
     return np.concatenate([np.empty(0, chunk.dtype), *(samples.copy() for samples in blocks)], dtype=chunk.dtype)
+
+
+def _library() -> ctypes.CDLL | None:
+    if library := cxx.library(SOURCE):
+        word, pointer = ctypes.c_size_t, ctypes.c_void_p
+        types = ctypes.c_int, ctypes.c_int64, word, word, ctypes.c_int, pointer, word, word, pointer, word
+        library.feed.argtypes, library.feed.restype = types, word
+    return library
 
 
 def _feed(chunk: Chunk, checks: Sequence[Check], copied: Region) -> NDArray[Any]:

@@ -52,20 +52,30 @@ class Resumable:
 
 
 @contextmanager
-def listed(path: str) -> Iterator[None]:
-    """Have a later process remove a file if this one is killed within the context; the caller removes it otherwise."""
+def listed(path: str) -> Iterator[Callable[[], None]]:
+    """Have a later process remove a file that is still there when this one has ended.
+
+    Yields
+    ------
+    A function that has it stay.
+    """
     with _lock:
         _listed.add(path)
         with suppress(OSError):  # without a state folder nobody will know
             _append(path)
-    try:
-        yield
-    finally:
+
+    def forget() -> None:
         with _lock:
             _listed.discard(path)
             if not _listed:
                 with suppress(OSError):
                     _close()
+
+    try:
+        yield forget
+    finally:
+        if not os.path.lexists(path):
+            forget()
 
 
 def _append(path: str) -> None:
@@ -121,17 +131,20 @@ def _remove(folder: int, name: str) -> list[str]:
     file = os.open(name, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, dir_fd=folder)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        removed = [path for path in _paths(os.pread(file, MOST_BYTES, 0)) if not resumable(path) and remove_part(path)]
+        removed = [
+            path for path in parse_paths(os.pread(file, MOST_BYTES, 0)) if not resumable(path) and remove_part(path)
+        ]
         os.unlink(name, dir_fd=folder)
         return removed
     finally:
         close(file)
 
 
-def _paths(content: bytes) -> Iterator[str]:
+def parse_paths(content: bytes) -> Iterator[str]:
+    """Paths in a list, of files such as runs leave."""
     for line in content.splitlines():
         with suppress(ValueError, RecursionError):  # the last line may be half written
-            path: Any = json.loads(line)
+            path: Any = json.loads(line.decode())
             if isinstance(path, str) and os.path.isabs(path) and OURS.fullmatch(os.path.basename(path)):
                 yield path
 

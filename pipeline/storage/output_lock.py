@@ -166,7 +166,7 @@ def _has_name(file: int, folder: int, name: str) -> bool:
 def parse_holder(content: bytes) -> Holder | None:
     """Who wrote a lock; None if it is not one."""
     try:
-        values: Any = json.loads(content)
+        values: Any = json.loads(content.decode())
     except (ValueError, RecursionError):
         return None
     if isinstance(values, list) and list(map(type, values)) == [str, int, int, str]:

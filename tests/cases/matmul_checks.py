@@ -5,16 +5,26 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kernels.matmul import check_floats
+from kernels.common import cxx
+from kernels.matmul import check_floats, check_groups
 from kernels.matmul.formats import FORMATS
 from tests.cases.matmul import FLOATS, Array, factors
 
+WAYS = ("sums", "element by element", "compiled sums", "compiled, element by element")
 
-def use_sums(monkeypatch: pytest.MonkeyPatch, group: int) -> None:
-    """Check products of any size by sums of groups of so many columns."""
-    monkeypatch.setattr(check_floats, "GROUP", dict.fromkeys(FLOATS, group))
-    monkeypatch.setattr(check_floats, "PRODUCTS", 0)
-    monkeypatch.setattr(check_floats, "SINGLY", 0)
+
+def use(monkeypatch: pytest.MonkeyPatch, way: str, group: int = 4) -> None:
+    """Check products of any size in one of `WAYS`; sums have groups of about so many columns.
+
+    Products of float16 are never checked by sums that are not compiled.
+    """
+    compiled = way.startswith("compiled")
+    if compiled and cxx.compiler() is None:
+        pytest.skip("no C++ compiler")
+    worth = 0.0 if way.endswith("sums") else 2.0**30
+    monkeypatch.setattr(check_floats, "PRODUCTS", {compiled: worth})
+    monkeypatch.setattr(check_floats, "COMPILED", 0 if compiled else 2**60)
+    monkeypatch.setattr(check_groups, "GROUPS", dict.fromkeys(FLOATS, (group, 64)))
 
 
 def finite_factors(kind: str, dtype: str, *sizes: int) -> tuple[Array, Array]:

@@ -81,14 +81,14 @@ NAMES = {
 
 def closure(names: tuple[str, ...]) -> set[str]:
     """Modules of this project that these import, directly or through others, and they themselves."""
-    found: set[str] = set()
+    seen: set[str] = set()
     waiting = [f"kernels.{name}" for name in names]
     while waiting:
         module = waiting.pop()
-        if module not in found:
-            found.add(module)
+        if module not in seen:
+            seen.add(module)
             waiting += imports_of(module)
-    return {name for name in found if MODULES[name].name != "__init__.py"}
+    return {name for name in seen if MODULES[name].name != "__init__.py"}
 
 
 def sources(names: tuple[str, ...]) -> dict[Path, set[str]]:

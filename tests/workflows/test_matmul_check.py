@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernels.matmul import check_floats
+from kernels.matmul import check_floats, check_groups
 from kernels.matmul.formats import FORMATS, INTEGERS
 from pipeline.cluster.placement import Placement
 from pipeline.engine.array import run_array
@@ -19,7 +19,7 @@ from pipeline.errors import VerificationError
 from pipeline.settings import Settings
 from pipeline.storage.sources import open_source
 from tests.cases.matmul import FLOATS, KINDS, Array, factors, generator, on_cpu, strange
-from tests.cases.matmul_checks import finite_factors, use_sums
+from tests.cases.matmul_checks import WAYS, finite_factors, use
 from workflows.array_job import Checked
 from workflows.matmul import MATMUL, MatmulOptions
 from workflows.regions import Bounds, Spec
@@ -55,13 +55,10 @@ def nothing_recomputed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("workflows.matmul_check.random_places", lambda *_: [])
 
 
-@pytest.fixture(params=["sums", "element by element"])
+@pytest.fixture(params=WAYS)
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Both ways to check a product of floats, whatever its size; sums have groups of 4 columns."""
-    if request.param == "sums":
-        use_sums(monkeypatch, 4)
-    else:
-        monkeypatch.setattr(check_floats, "PRODUCTS", 2**30)
+    """All ways to check a product of floats, whatever its size; sums have groups of about 4 columns."""
+    use(monkeypatch, request.param)
     return str(request.param)
 
 
@@ -120,13 +117,13 @@ def test_right_products_of_any_kinds_pass(dtype: str) -> None:
         assert checked(a, b, on_cpu(a, b), seed).details == (), (rows, columns)
 
 
+@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("budget", [0, 2**33])
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_many_uncertain_elements_pass_and_are_admitted(
     dtype: str, budget: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Sums of terms far below the largest numbers of their rows: more than can be recomputed one by one."""
-    use_sums(monkeypatch, 4)
     monkeypatch.setattr(check_floats, "BUDGET", budget)
     monkeypatch.setattr(check_floats, "SHARE", 2**40)
     random = generator("uncertain", dtype)
@@ -147,12 +144,13 @@ def test_many_uncertain_elements_pass_and_are_admitted(
 
 @pytest.mark.usefixtures("nothing_recomputed")
 @pytest.mark.parametrize("rounds", [1, 3])
+@pytest.mark.parametrize("way", ["sums", "compiled sums"])
 def test_errors_that_hide_one_another_escape_no_more_often_than_stated(
-    monkeypatch: pytest.MonkeyPatch, rounds: int
+    monkeypatch: pytest.MonkeyPatch, way: str, rounds: int
 ) -> None:
-    """Two equal errors in a row: half of the random signs cancel them if both are in the same group."""
-    use_sums(monkeypatch, 9)
-    monkeypatch.setattr(check_floats, "ESCAPE", 2.0**-rounds)
+    """Two equal errors in a row of 9: half of the random signs cancel them if both are in the same group of 5."""
+    use(monkeypatch, way, 9)
+    monkeypatch.setattr(check_groups, "ESCAPE", 4.0**-rounds)
     a, b = factors("ordinary", "float64", 5, 30, 9)
     right = on_cpu(a, b)
     scale = np.ldexp(1.0, np.frexp(np.abs(b).max(0))[1])
@@ -162,9 +160,9 @@ def test_errors_that_hide_one_another_escape_no_more_often_than_stated(
         wrong[trial % 5, 2] += scale[2]
         wrong[trial % 5, 7] -= scale[7]
         result = checked(a, b, wrong, trial)
-        assert result.escape == 2.0**-rounds
+        assert result.escape == 4.0**-rounds
         escaped += not result.details
-    expected = HIDDEN_TRIALS * 2.0**-rounds
+    expected = HIDDEN_TRIALS * (4 / 9 / 2) ** rounds
     assert abs(escaped - expected) < 5 * np.sqrt(expected)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,11 +13,12 @@ from numpy.typing import NDArray
 
 import pipeline.storage.array_file
 import pipeline.storage.blocks
+import pipeline.storage.feed
 import pipeline.storage.output_array
 from pipeline.storage.output_array import OutputFile
 from tests.benchmarks.planted.faults import BASIC, READ, Bytes, Fault, content
 from tests.benchmarks.planted.injector import CHECK, CLIENT, COMPUTE, INJECTOR
-from tests.benchmarks.planted.patches import AFTER, READER, STRAY, WRITER, Patches
+from tests.benchmarks.planted.patches import AFTER, READER, STRAY, WRITER, Patches, delivered
 
 _put_file, _write = OutputFile._put, OutputFile.write
 
@@ -75,14 +77,49 @@ def reading_runs(real: Any) -> Any:
     return read_runs
 
 
+class _SpoiledBlocks:
+    """`feed.cpp`: its first check is no check, but changes the block."""
+
+    ADD = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
+
+    def __init__(self, library: Any) -> None:
+        self._library = library
+
+    def feed(self, fd: int, offset: int, nbytes: int, itemsize: int, *more: Any) -> int:
+        *settings, calls, number = more
+        name, done = _name(os.readlink(f"/proc/self/fd/{fd}")), 0
+
+        def add(state: Any, samples: int, count: int) -> None:
+            nonlocal done
+            data = np.ctypeslib.as_array((ctypes.c_uint8 * (count * itemsize)).from_address(samples))
+            at = offset + done
+            done += len(data)
+            fault = INJECTOR.reached(READER, READ, (name, at, len(data)), (COMPUTE, CHECK))
+            before = data.copy() if fault else data
+            _deliver(name, data, [(at, 0, len(data))])
+            if fault:
+                most = os.fstat(fd).st_size - len(data)
+                _spoiled_read(fault, fd, data, before, lambda other: os.preadv(fd, [data], other), most)
+
+        spoil = self.ADD(add)
+        first = type(calls[0])(ctypes.cast(spoil, ctypes.c_void_p), None)
+        return int(self._library.feed(fd, offset, nbytes, itemsize, *settings, (type(calls[0]) * (number + 1))(
+            first, *calls), number + 1))  # fmt: skip
+
+
+def feeding(real: Any) -> Any:
+    """`feed._library`."""
+
+    def library() -> Any:
+        return (functions := real()) and (_SpoiledBlocks(functions) if INJECTOR.active else functions)
+
+    return library
+
+
 def _deliver(name: str, memory: Bytes, runs: Sequence[tuple[int, int, int]]) -> None:
     """Change the byte that every read has wrong, if it is one of these."""
-    if INJECTOR.delivered is None or INJECTOR.delivered[0] != name:
-        return
-    _, byte, bits = INJECTOR.delivered
-    for start, at, nbytes in runs:
-        if start <= byte < start + nbytes:
-            memory[at + byte - start] ^= bits
+    for at in delivered(name, runs):
+        memory[at] ^= INJECTOR.delivered[2]  # type: ignore[index]
 
 
 # --- writers and files ------------------------------------------------------------------------------------------------
@@ -165,6 +202,7 @@ def files(patches: Patches) -> None:
     """Have all jobs come through these places."""
     for owner in (pipeline.storage.blocks, pipeline.storage.array_file):
         patches.wrap(owner, "fill", reading)
+    patches.wrap(pipeline.storage.feed, "_library", feeding)
     patches.wrap(pipeline.storage.array_file, "read_runs", reading_runs)
     for name, make in (("put", putting), ("region_at", placing), ("whole_file", finishing)):
         patches.wrap(pipeline.storage.output_array, name, make)

@@ -25,7 +25,7 @@ from kernels.matmul.tiles import Warpgroups, Warps
 from pipeline.gpu.transfer import Transfer
 from tests.benchmarks.planted.faults import BASIC, COUNTS, READ, Bytes, Fault
 from tests.benchmarks.planted.injector import CHECK, COMPUTE, INJECTOR
-from tests.benchmarks.planted.patches import KERNEL, Patches, result_of
+from tests.benchmarks.planted.patches import KERNEL, Patches, delivered, result_of
 
 TO_DEVICE, TO_HOST, PLANES = "host to device", "device to host", "planes on the device"
 PINNED_WRITER = "pinned writer"
@@ -77,14 +77,9 @@ def transferring(real: Any) -> Any:
 
 def _always(piece: Any, first: int, runs: NDArray[np.int64]) -> int | None:
     """Where in memory the byte comes to lie that every read has wrong, if it is one of these."""
-    if INJECTOR.delivered is None or INJECTOR.delivered[0] != os.path.basename(piece.path):
-        return None
-    before, byte = 0, INJECTOR.delivered[1] - piece.offset - first
-    for start, nbytes in runs.tolist():
-        if start <= byte < start + nbytes:
-            return int(before + byte - start)
-        before += nbytes
-    return None
+    starts, lengths = piece.offset + first + runs[:, 0], runs[:, 1]
+    places = zip(starts.tolist(), (lengths.cumsum() - lengths).tolist(), lengths.tolist(), strict=True)
+    return next(delivered(os.path.basename(piece.path), places), None)
 
 
 def _held(target: Any) -> Bytes | None:
@@ -93,42 +88,6 @@ def _held(target: Any) -> Bytes | None:
         return np.asarray(target.get()).view(np.uint8)
     except AssertionError:
         return None
-
-
-def through_host(real: Any) -> Any:
-    """`array_gpu._through_host`: a block gathered on the host, copied to the device."""
-
-    def copied(array: Any, bounds: Any, timeline: Any) -> Any:
-        flat = real(array, bounds, timeline)
-        if INJECTOR.active:
-            INJECTOR.note(TO_DEVICE, (*BASIC, "truncated"), elements_of(flat))
-        return flat
-
-    return copied
-
-
-def to_host(real: Any) -> Any:
-    """`array_gpu._to_host`: elements copied to pinned memory, to be written."""
-
-    def copied(elements: Any, spec: Any) -> Any:
-        host = real(elements, spec)
-        if INJECTOR.active:
-            INJECTOR.note(TO_HOST, (*BASIC, "truncated"), host, ANY_THREAD)
-        return host
-
-    return copied
-
-
-def partial_on_host(real: Any) -> Any:
-    """`aggregate_task._on_host`: a partial copied to the host."""
-
-    def copied(partial: Any, timeline: Any) -> Any:
-        host = real(partial, timeline)
-        if INJECTOR.active:
-            INJECTOR.note(TO_HOST, (*COUNTS, "truncated"), host)
-        return host
-
-    return copied
 
 
 def writing(real: Any) -> Any:
@@ -162,9 +121,13 @@ def install_on_gpu(patches: Patches) -> None:
     """Have all jobs of this process that use a GPU come through these places."""
     for owner in (pipeline.gpu.blocks, pipeline.engine.array_gpu):
         patches.wrap(owner, "transfer", transferring)
-    patches.wrap(pipeline.engine.array_gpu, "_through_host", through_host)
-    patches.wrap(pipeline.engine.array_gpu, "_to_host", to_host)
-    patches.wrap(pipeline.engine.aggregate_task, "_on_host", partial_on_host)
+    for owner, name, make in (
+        (pipeline.engine.array_gpu, "_through_host",
+         result_of(TO_DEVICE, (*BASIC, "truncated"), lambda flat, *_: elements_of(flat))),
+        (pipeline.engine.array_gpu, "_to_host", result_of(TO_HOST, (*BASIC, "truncated"), roles=ANY_THREAD)),
+        (pipeline.engine.aggregate_task, "_on_host", result_of(TO_HOST, (*COUNTS, "truncated"))),
+    ):  # fmt: skip
+        patches.wrap(owner, name, make)
     patches.wrap(pipeline.gpu.pinned.Writer, "write", writing)
     patches.wrap(workflows.histogram, "histogram", result_of(KERNEL, COUNTS))
     patches.wrap(kernels.reduce.gpu, "reduce_on_device", result_of(KERNEL, COUNTS))

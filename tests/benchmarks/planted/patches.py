@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import is_dataclass
 from typing import Any
 
-from tests.benchmarks.planted.injector import INJECTOR
+from tests.benchmarks.planted.injector import COMPUTE, INJECTOR
 
 READER, KERNEL, PARTIAL, MERGED = "reader", "kernel", "partial", "merge"
 WRITER, WRITTEN, TASK, SURVEY = "writer", "written file", "task", "survey"
@@ -48,16 +48,32 @@ class Patches:
         (object.__setattr__ if frozen else setattr)(owner, name, value)
 
 
-def result_of(place: str, kinds: Sequence[str], pick: Callable[..., Any] = lambda result, *_: result) -> Any:
+def result_of(
+    place: str,
+    kinds: Sequence[str],
+    pick: Callable[..., Any] = lambda result, *_: result,
+    roles: Sequence[str] = (COMPUTE,),
+) -> Any:
     """What makes of a function one whose result may be wrong; `pick` names the array that it has filled, if any."""
 
     def make(real: Any) -> Any:
         def filled(*arguments: Any, **options: Any) -> Any:
             result = real(*arguments, **options)
             if INJECTOR.active and (array := pick(result, *arguments)) is not None:
-                INJECTOR.note(place, kinds, array)
+                INJECTOR.note(place, kinds, array, roles)
             return result
 
         return filled
 
     return make
+
+
+def delivered(name: str, runs: Iterable[tuple[int, int, int]]) -> Iterator[int]:
+    """Where in memory the byte of a file comes to lie that every read has wrong, if runs have it: their places in the
+    file and in memory, and their lengths."""
+    if INJECTOR.delivered is None or INJECTOR.delivered[0] != name:
+        return
+    byte = INJECTOR.delivered[1]
+    for start, at, nbytes in runs:
+        if start <= byte < start + nbytes:
+            yield at + byte - start

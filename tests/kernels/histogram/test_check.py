@@ -23,7 +23,7 @@ from kernels.histogram.check_range import finite_range_check
 from kernels.histogram.reference import histogram_reference
 from tests.cases import cpp as cpp_cases
 from tests.cases.aggregation_checks import checked, count_checked
-from tests.cases.histogram import DTYPES, EDGES, GUESSED, irregular, nasty, oracle
+from tests.cases.histogram import DTYPES, EDGES, GUESSED, among, irregular, nasty, nearly_even, oracle
 from workflows.histogram import FINITE_RANGE, HISTOGRAM, HistogramOptions
 
 pytestmark = pytest.mark.usefixtures("compiled")
@@ -117,9 +117,8 @@ def test_distributions(dtype: str, name: str) -> None:
 def test_numbers_of_bins(dtype: str, bins: int) -> None:
     """As many as are counted in each number of tables; in one bin, in all in turns, in a random order."""
     for edges in (np.linspace(0, bins, bins + 1), irregular(3, bins, 0, float(bins))):
-        some = np.arange(20_003) % bins
-        for samples in (some, np.full(20_003, bins // 2), np.random.default_rng(0).permutation(some)):
-            samples = samples.astype(dtype)
+        for numbers in among(bins):
+            samples = numbers.astype(dtype)
             np.testing.assert_array_equal(count_checked(edges, samples), oracle(samples, edges))
 
 
@@ -136,8 +135,7 @@ def test_edges_that_are_nearly_even(
     dtype: str, bins: int, jitter: float, lower: float, width: float, seed: int
 ) -> None:
     """Lines bracket the slots where each edge is nearly where it would be if all were even."""
-    random = np.random.default_rng(seed)
-    edges = np.unique(lower + width * (np.arange(bins + 1) + jitter * random.uniform(-1, 1, bins + 1)))
+    edges = nearly_even(bins, jitter, lower, width, seed)
     if len(edges) > 1 and np.isfinite(edges).all():
         check(nasty(dtype, 3000, edges, seed), edges)
 

@@ -242,7 +242,7 @@ def test_standard_output_that_cannot_be_written(call: Call, tmp_path: Path, kind
     with unwritable(kind) as writer:
         done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, env=environment, timeout=60)
     (line,) = done.stderr.splitlines()
-    reason = {"full": "No space left on device", "pipe": "Broken pipe", "closed": "Bad file descriptor"}[kind]
+    reason = {"full": "No space left on device", "pipe": "Broken pipe", "closed": "a closed file"}[kind]
     assert done.returncode == 1 and line.startswith(f"error: expected to write to standard output, got {reason}")
     if words == ("-o", "out.json"):
         assert json.loads(Path("out.json").read_text())["histogram"] and kept(tmp_path) == []

@@ -39,7 +39,7 @@ def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tm
         log(self, *arguments)
         left -= 1
         if not left:
-            raise KeyboardInterrupt
+            signal.raise_signal(signal.SIGINT)
 
     def run(*words: str, after: int = 0) -> tuple[int, str, str]:
         nonlocal left

@@ -2,73 +2,22 @@
 
 from __future__ import annotations
 
-import json
-import os
 import socket
 import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from distributed import Client, LocalCluster
 
 import pipeline.cluster.existing
 import pipeline.engine.aggregate
 from pipeline.cluster.placement import Placement, open_workers
-from pipeline.cluster.workers import Workers, known_workers
-from pipeline.engine.aggregate import run
-from pipeline.engine.outcome import Outcome
+from pipeline.cluster.workers import Workers
 from pipeline.errors import PipelineError, UsageError
-from pipeline.settings import Settings
-from pipeline.storage.sources import open_source
-from workflows.histogram import HISTOGRAM, HistogramOptions
-
-DASK = str(Path(sys.executable).with_name("dask"))
-WORKER = ("--host", "127.0.0.1", "--nthreads", "1", "--no-nanny", "--no-dashboard")
-PATIENCE = 60  # seconds for a process to start, far more than needed
-
-
-def until(true: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not true():
-        assert time.monotonic() < deadline, "a process of the test cluster did not start"
-        time.sleep(0.05)
-
-
-@contextmanager
-def started(*arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A `dask …` process; killed at the end, because a worker without its scheduler does not stop when asked to."""
-    process = subprocess.Popen([DASK, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.wait()
-
-
-@contextmanager
-def scheduler(folder: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
-    """A scheduler without workers, and the file that it wrote."""
-    file = str(folder / "scheduler.json")
-    arguments = ("--host", "127.0.0.1", "--port", "0", "--dashboard-address", "127.0.0.1:0")
-    with started("scheduler", *arguments, "--scheduler-file", file) as process:
-        until(lambda: process.poll() is None and os.path.exists(file) and os.path.getsize(file))
-        yield file, process
-
-
-@contextmanager
-def worker(file: str, *more: str) -> Iterator[subprocess.Popen[bytes]]:
-    with Client(scheduler_file=file, set_as_default=False) as client:
-        workers = len(known_workers(client, ""))
-        with started("worker", *WORKER, *more, "--scheduler-file", file) as process:
-            until(lambda: len(known_workers(client, "")) == workers + 1)
-            yield process
-        until(lambda: len(known_workers(client, "")) == workers)
+from tests.pipeline.cluster.dask_processes import WORKER, address_in, counted, scheduler, started, text_of, worker
 
 
 @pytest.fixture(scope="module")
@@ -82,36 +31,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def second(cluster: str) -> Iterator[subprocess.Popen[bytes]]:
     with worker(cluster) as process:
         yield process
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> str:
-    np.random.default_rng(0).integers(-10, 1100, 40000, dtype=np.int32).tofile(tmp_path / "samples.bin")
-    return str(tmp_path / "samples.bin")
-
-
-@pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipeline.cluster.existing, "ANSWER_SECONDS", 1)
-    monkeypatch.setattr(pipeline.engine.submit, "ANSWER_SECONDS", 1)
-
-
-def counted(path: str, placement: Placement, **keywords: Any) -> Outcome:
-    source = open_source((path,))
-    return run(
-        HISTOGRAM,
-        HistogramOptions(),
-        source,
-        Settings(placement=placement, verify="full", chunk_bytes=9000, **keywords),
-    )
-
-
-def text_of(outcome: Outcome) -> str:
-    return json.dumps(outcome.result.to_json())
-
-
-def address_in(file: str) -> str:
-    return str(json.loads(Path(file).read_text())["address"])
 
 
 def both_ways(path: str, file: str, number: str) -> None:
@@ -246,8 +165,6 @@ class StubClient:
     def __init__(self, gpus: dict[str, int], declared: str) -> None:
         self.gpus, self.declared = gpus, declared
 
-    def wait_for_workers(self, number: int, timeout: float) -> None: ...
-
     def run(self, function: Any) -> dict[str, int]:
         return self.gpus
 
@@ -263,7 +180,8 @@ class StubClient:
 
 def test_workers_that_leave_after_they_answered_are_missed(monkeypatch: pytest.MonkeyPatch) -> None:
     client = StubClient({"a": 0}, "")
-    monkeypatch.setattr(client, "identity", lambda n_workers: {"workers": {}})
+    answers = [client.identity(-1), {"workers": {}}]
+    monkeypatch.setattr(client, "identity", lambda n_workers: answers.pop(0))
     with pytest.raises(PipelineError, match=r"^scheduler there: expected its workers to stay, got none"):
         pipeline.cluster.existing._inspect(client, "there", "auto")
 

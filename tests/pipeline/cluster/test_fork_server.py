@@ -53,7 +53,7 @@ LOOK = """
     import json, os, signal, sys
     from multiprocessing import forkserver
     def look():
-        blocked = [number.name for number in signal.pthread_sigmask(signal.SIG_BLOCK, ())]
+        blocked = sorted(number.name for number in signal.pthread_sigmask(signal.SIG_BLOCK, ()))
         return os.getppid(), "pipeline.cluster.fork_preload" in sys.modules, blocked, round(sys.getswitchinterval(), 6)
     server = forkserver._forkserver
     threads = len(os.listdir(f"/proc/{server._forkserver_pid}/task"))
@@ -131,7 +131,7 @@ def test_workers_are_forked_from_a_server_with_one_thread(folder: Path) -> None:
         first, result = printed_by(command).splitlines()
         server, threads, mode, workers, blas, pandas = json.loads(first)
         assert (threads, mode, pandas, blas) == (1, 0o700, False, "1")
-        assert workers == [[server, True, ["SIGINT"], SWITCH_SECONDS]] * 2
+        assert workers == [[server, True, ["SIGHUP", "SIGINT", "SIGUSR1"], SWITCH_SECONDS]] * 2
         assert json.loads(result)["environment"]["where"] == "2 processes on this machine"
         assert left(folder) == []
         all_end(members(command.pid))
@@ -164,7 +164,10 @@ def test_modules_of_the_current_folder_are_left_alone(
 )  # fmt: skip
 def test_signal_ends_all_processes(folder: Path, moment: str, number: signal.Signals, whole_group: bool) -> None:
     """The command continues while processes start; Ctrl-C reaches all processes of a terminal."""
-    status, text = {signal.SIGTERM: (143, ""), signal.SIGINT: (130, "interrupted: nothing was written")}[number]
+    status, text = {
+        signal.SIGTERM: (143, "stopped by SIGTERM: nothing was written"),
+        signal.SIGINT: (130, "interrupted: nothing was written"),
+    }[number]
     with run(**{moment: HERE if moment == "starting" else STAYS}) as command:
         wait_until_here(command)
         assert len(members(command.pid)) >= 2

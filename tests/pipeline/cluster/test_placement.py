@@ -23,6 +23,7 @@ import pipeline.cluster.placement
 import pipeline.threads
 from pipeline.cli.main import cli
 from pipeline.cluster.placement import Placement, _processes, open_workers
+from pipeline.cluster.watch import Watch
 from pipeline.cluster.workers import Workers, known_workers
 from pipeline.engine.array import COPIES, _most_bytes
 from pipeline.errors import PipelineError, UsageError
@@ -244,7 +245,7 @@ def test_scheduler_has_a_time_limit_to_count_workers(monkeypatch: pytest.MonkeyP
 
 def test_cluster_without_workers_is_refused() -> None:
     with pytest.raises(PipelineError, match=r"^here: expected workers to start, got none"):
-        pipeline.cluster.placement._workers(StubClient(), "cpu", "here", None)
+        pipeline.cluster.placement._workers(StubClient(), "cpu", "here", None, Watch("", 0, len))
 
 
 @pytest.mark.parametrize(("device", "threads"), [("cpu", 4), ("gpu", 16)])

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+import pipeline.engine.array
 import pipeline.engine.array_plan
 import pipeline.engine.run_loop
 from pipeline.errors import VerificationError
@@ -19,10 +20,11 @@ from tests.cases.array import array as array
 from tests.cases.array import source as source
 from tests.cases.array import workers as workers
 from workflows.array_job import Checked
-from workflows.regions import Bounds
+from workflows.regions import Bounds, in_rows
 
 pytestmark = pytest.mark.usefixtures("shared")
 ELEMENTS = 83 * 31
+REGIONS: list[Bounds] = []  # of calls of the check
 CHECKED: list[int] = []  # elements in each call of the check; the cluster lives in this process
 
 
@@ -30,6 +32,7 @@ CHECKED: list[int] = []  # elements in each call of the check; the cluster lives
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nine regions, eight of 310 elements, of which at least four are always checked, and one of 93."""
     CHECKED.clear()
+    REGIONS.clear()
     monkeypatch.setitem(pipeline.engine.array_plan.LEAST_BYTES, "auto", 0)
     monkeypatch.setattr(pipeline.engine.run_loop, "LEAST_SECONDS", 1e6)
 
@@ -51,6 +54,12 @@ def slow(*arguments: Any) -> Checked:
     return recording(*arguments)
 
 
+def noting(read: Any, elements: NDArray[Any], region: Bounds, *more: Any) -> Checked:
+    time.sleep(0.002)
+    REGIONS.append(region)
+    return check(read, elements, region, *more)
+
+
 def test_all_is_checked_where_there_is_time(source: Source) -> None:
     verdict = scaled(source, workflow=replace(SCALED, check=recording), verify="auto").verdict
     assert (verdict.mode, verdict.samples, verdict.checked, verdict.chunks) == ("auto", ELEMENTS, ELEMENTS, 9)
@@ -67,6 +76,24 @@ def test_a_slow_check_ends_with_the_run_and_one_percent_of_each_region(source: S
     assert ELEMENTS / 100 <= verdict.checked < ELEMENTS
     again = sum(4 if elements == 310 else 1 for elements in whole)
     assert verdict.checked == sum(CHECKED) - again
+
+
+@pytest.mark.parametrize("time_left", [True, False])
+def test_pieces_of_regions_are_counted_once(
+    source: Source, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest, time_left: bool
+) -> None:
+    """Each in a task of its own, so that little is begun before time is up; what is checked twice counts once."""
+    if not time_left:
+        request.getfixturevalue("none_left")
+    monkeypatch.setattr(pipeline.engine.array, "EXTRA_BYTES", 31 * 16)  # a row
+    in_pieces = replace(SCALED, check=noting, pieces=lambda region, options, elements: in_rows(region, elements))
+    verdict = scaled(source, workflow=in_pieces, verify="auto").verdict
+    seen = np.zeros((83, 31), int)
+    for region in REGIONS:
+        seen[tuple(slice(*ends) for ends in region)] += 1
+    assert verdict.checked == np.count_nonzero(seen)
+    assert (verdict.checked == ELEMENTS) == time_left and verdict.checked >= 8 * 4 + 1
+    assert seen.max() <= 2 and np.count_nonzero(seen == 2) <= 8 * 4 + 1
 
 
 def test_small_regions_are_checked_whole_once(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -76,9 +76,9 @@ def submitted(shared: None, workers: Workers, monkeypatch: pytest.MonkeyPatch) -
     tasks: Counter[str] = Counter()
     submit = workers.client.submit
 
-    def note(work: Any, *arguments: Any, **keywords: Any) -> Any:
-        tasks[work.__name__] += 1
-        return submit(work, *arguments, **keywords)
+    def note(*arguments: Any, key: str, **keywords: Any) -> Any:
+        tasks[key.partition("-")[0]] += 1
+        return submit(*arguments, key=key, **keywords)
 
     monkeypatch.setattr(Run, "computing", 2)
     monkeypatch.setattr(pipeline.engine.aggregate, "TASKS", 3)

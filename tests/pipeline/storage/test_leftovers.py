@@ -143,3 +143,23 @@ def test_list_that_somebody_takes_before_it_is_locked(runs: Path, data: Path, mo
     with listed(str(data / ".a.part")):
         (listing,) = runs.iterdir()
         assert json.loads(listing.read_text()) == str(data / ".a.part")
+
+
+def test_file_that_cannot_be_removed_is_left_to_the_next_run(
+    runs: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = f"""
+import os
+real = os.unlink
+def unlink(path, **folder):
+    if str(path).endswith(".part"):
+        raise OSError(5, "Input/output error")
+    real(path, **folder)
+os.unlink = unlink
+from pipeline.storage.atomic_file import whole_file
+with whole_file({str(data / "out")!r}, 3) as file:
+    raise SystemExit(3)
+"""
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 3
+    (part,) = data.iterdir()
+    assert remove_leftovers() == [str(part)] and list(runs.iterdir()) == []

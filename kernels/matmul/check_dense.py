@@ -1,0 +1,161 @@
+"""Sums of groups of columns of C and of A' B', with signs: of stacks of matrices, and without a compiler, by NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from kernels.common.tiles import on_tiles
+from kernels.matmul.check_groups import Groups
+from kernels.matmul.check_lines import (
+    INNER,
+    Array,
+    add_product,
+    gamma_of,
+    row_tiles,
+    sizes_of,
+    squares_of,
+)
+from kernels.matmul.check_measured import Measured
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Sums of a tile, in the scales of rows and columns: arrays of shape (..., rows, sums), or (..., rows, 1).
+
+    Attributes
+    ----------
+    differences
+        Magnitudes of the differences of C's sums and those of A' B'.
+    powers, squares
+        Sums, over each group, of the powers of two at or below the magnitudes of elements of C, and of their squares.
+    sizes
+        Root mean square of the rows of C, in the scale of the largest column.
+    norms
+        Of the rows of A'.
+    """
+
+    differences: Array
+    powers: Array
+    squares: Array
+    sizes: Array
+    norms: Array
+
+
+class Sums(Protocol):
+    """Sums of groups of columns of C and of A' B'.
+
+    Attributes
+    ----------
+    parts
+        Rows of each tile.
+    unit
+        A result of the arithmetic is rounded by at most this share of it.
+    depth, terms
+        Additions until a number is part of the sum of its group, and of a sum of products, at most.
+    squares_of_sums : shape (..., 1, sums)
+        Of the numbers of B' with the signs, added up.
+    squares_of_columns : shape (..., 1, N)
+        Likewise of each column of B'.
+    """
+
+    parts: list[slice]
+    unit: float
+    depth: int
+    terms: int
+    squares_of_sums: Array
+    squares_of_columns: Array
+
+    def run(self) -> None:
+        """Compute the sums of A' B'."""
+
+    def grouped(self, values: Array) -> Array:
+        """Sums of numbers, shape (..., 1, N), over groups."""
+
+    def compared(self, number: int) -> Compared:
+        """A tile of C against that of A' B'; once only."""
+
+    def own_bounds(self, numbers: Sequence[int]) -> dict[int, Array]:
+        """The error of the sums of A' B' in some tiles, from the magnitudes of all terms."""
+
+
+def gammas(sums: Sums) -> tuple[float, float]:
+    """Bounds on the error of a sum of products, and of the sum of a group, as shares of their magnitudes."""
+    return gamma_of(sums.terms, sums.unit), gamma_of(sums.depth, sums.unit)
+
+
+class DenseSums:
+    """Sums of groups of columns, as products with the matrix of signs; a stack of products is one tile."""
+
+    unit = 2.0**-53
+
+    def __init__(self, measured: Measured, groups: Groups) -> None:
+        self._of, self._groups = measured, groups
+        self.parts, self.depth = [slice(0, measured.factors.rows)], groups.size
+        self._tiles = row_tiles(measured.product.shape[:-2], measured.factors.rows)
+        self.terms = INNER + sum(-(-(part.stop - part.start) // INNER) for part in measured.factors.slices) + 1
+
+    def run(self) -> None:
+        """Compute the sums of A' B'."""
+        of = self._of
+        *batch, rows, _ = of.product.shape
+        self._products = np.zeros((*batch, rows, self._groups.number))
+        self._norms = np.zeros((*batch, rows, 1))
+        self.squares_of_sums = self.squares_of_columns = np.zeros(1)
+        for a, b in of.factors.slabs():
+            vectors, squares = self._vectors(b)
+            self.squares_of_sums = self.squares_of_sums + squares_of(vectors, -2)
+            self.squares_of_columns = self.squares_of_columns + squares
+
+            def add(part: slice, a: Array = a, vectors: Array = vectors) -> None:
+                tile = of.rows.rounded(a, None, part)
+                add_product(self._products[..., part, :], tile, vectors)
+                self._norms[..., part, :] += squares_of(tile, -1)
+
+            on_tiles(add, self._tiles)
+
+    def grouped(self, values: Array) -> Array:
+        """Sums of numbers, shape (..., 1, N), over groups."""
+        grouped: Array = values @ np.abs(self._groups.matrix)
+        return grouped
+
+    def compared(self, number: int) -> Compared:
+        """C against A' B'."""
+        of, signs = self._of, self._groups.matrix
+        ones = np.abs(signs)
+
+        def compare(part: slice) -> Compared:
+            tile = of.scaled_product(None, part, slice(None))
+            differences = self._products[..., part, :] - tile @ signs
+            sizes = sizes_of(tile, of.columns.scales)
+            powers = np.ldexp(0.5, np.frexp(tile)[1]) * (tile != 0)
+            norms = np.sqrt(self._norms[..., part, :])
+            return Compared(differences, powers @ ones, np.square(powers) @ ones, sizes, norms)
+
+        tiles = on_tiles(compare, self._tiles)
+        names = ("differences", "powers", "squares", "sizes", "norms")
+        return Compared(*(np.concatenate([getattr(tile, name) for tile in tiles], -2) for name in names))
+
+    def own_bounds(self, numbers: Sequence[int]) -> dict[int, Array]:
+        """The error of the sums of A' B', from the magnitudes of all terms."""
+        of, signs, (of_product, of_group) = self._of, self._groups.matrix, gammas(self)
+        own: Any = 0.0
+        for a, b in of.factors.slabs():
+            b = of.columns.rounded(b, None, slice(None))
+            vectors = of_product * np.abs(b @ signs) + of_group * (np.abs(b) @ np.abs(signs))
+            own = own + np.abs(of.rows.rounded(a, None, slice(None))) @ vectors
+        return {0: np.asarray(own)}
+
+    def _vectors(self, b: Array) -> tuple[Array, Array]:
+        """Sums of the rows of B, shape (..., rows, sums), and squares of columns."""
+        vectors = np.empty((*b.shape[:-1], self._groups.number))
+
+        def add(part: slice) -> Array:
+            tile = self._of.columns.rounded(b[..., part, :], None, slice(None))
+            np.matmul(tile, self._groups.matrix, out=vectors[..., part, :])
+            return squares_of(tile, -2)
+
+        return vectors, sum(on_tiles(add, row_tiles(b.shape[:-2], b.shape[-2], INNER)), np.zeros(1))

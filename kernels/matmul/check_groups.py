@@ -1,0 +1,107 @@
+"""Random groups of columns with random signs, in which errors of a product are unlikely to cancel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import ceil, log2
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+ESCAPE = 2.0**-20  # probability that wrong elements of a row escape all rounds, at most
+# Columns in a group, and groups at most: small ones admit smaller errors, and take more sums.
+GROUPS = {"float32": (2048, 8), "float64": (256, 64)}
+# Of float16, whose roundings are large, groups of so many columns for each round. An element is in one group of every
+# round; the mean of its sums has the error of a group of this size.
+COLUMNS_OF_ROUND = 4
+
+
+@dataclass(frozen=True)
+class Groups:
+    """In each round every column of a matrix is in one group, and is added to its sum or subtracted from it.
+
+    Attributes
+    ----------
+    sums : int array, shape (rounds, columns)
+        Number of the sum that a column belongs to; each round has sums of its own.
+    signs : float64 array of -1 and 1, shape (rounds, columns)
+    size
+        Columns in a group, at most.
+    escape
+        Upper bound on the probability that errors in a row escape, each of which exceeds what its sums may be off by
+        and what the check admits: one that is alone in its group never does, and several are in one group with a small
+        probability only.
+    """
+
+    sums: NDArray[np.int64]
+    signs: NDArray[np.float64]
+    size: int
+    escape: float
+
+    @property
+    def rounds(self) -> int:
+        """Number of rounds."""
+        return len(self.sums)
+
+    @cached_property
+    def number(self) -> int:
+        """Number of sums, of all rounds."""
+        return int(self.sums.max(initial=-1)) + 1
+
+    @cached_property
+    def matrix(self) -> NDArray[np.float64]:
+        """The signs as a matrix, shape (columns, sums): products with it are the sums."""
+        matrix = np.zeros((self.sums.shape[1], self.number))
+        for places, signs in zip(self.sums, self.signs, strict=True):
+            matrix[np.arange(len(places)), places] = signs
+        return matrix
+
+    @cached_property
+    def members(self) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """The columns that each sum adds, then those that it subtracts; where these and those begin, and the end."""
+        runs = 2 * self.sums + (self.signs < 0)
+        order = np.argsort(runs, axis=None, kind="stable")
+        starts = np.searchsorted(runs.reshape(-1)[order], np.arange(2 * self.number + 1))
+        return (order % self.sums.shape[1]).astype(np.int32), starts.astype(np.int32)
+
+    def elements(self, sums: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Rows and columns of the elements of sums, each given by row and number: int array, shape (n, 2)."""
+        of_rows = [np.flatnonzero((self.sums == number).any(0)) for number in sums[:, 1].tolist()]
+        rows = np.repeat(sums[:, 0], [len(columns) for columns in of_rows])
+        return np.stack([rows, np.concatenate([np.empty(0, np.int64), *of_rows])], axis=-1)
+
+
+def random_groups(columns: int, dtype: str, random: np.random.Generator) -> Groups:
+    """Groups for products of a dtype with so many columns: as many rounds as keep `ESCAPE`."""
+    if dtype in GROUPS:
+        size, most = GROUPS[dtype]
+        groups = min(max(2, -(-columns // size)), most)
+        rounds = ceil(log2(ESCAPE) / log2(hidden(groups, -(-columns // groups))))
+    else:
+        rounds = next(n for n in range(2, 99) if hidden(*_of_rounds(columns, n)) ** n <= ESCAPE)
+        groups, _ = _of_rounds(columns, rounds)
+    size = -(-columns // groups)
+    places = [random.permutation(groups * size)[:columns] // size + number * groups for number in range(rounds)]
+    signs = random.choice([-1.0, 1.0], (rounds, columns))
+    return Groups(np.array(places), signs, size, hidden(groups, size) ** rounds)
+
+
+def single_columns(columns: int) -> Groups:
+    """Every column in a group of its own: elements are checked one by one."""
+    return Groups(np.arange(columns)[None], np.ones((1, columns)), 1, 0.0)
+
+
+def _of_rounds(columns: int, rounds: int) -> tuple[int, int]:
+    """Groups, and columns in a group, for so many rounds of a product of float16."""
+    groups = max(2, -(-columns // (COLUMNS_OF_ROUND * rounds)))
+    return groups, -(-columns // groups)
+
+
+def hidden(groups: int, size: int) -> float:
+    """Upper bound on the probability that a round hides errors of a row; docs/verification.md derives it."""
+    if groups == 2:
+        return 0.25
+    together: Any = (size - 1) / (groups * size - 1)  # two errors are in the same group
+    return float(together / 2 if size >= 4 else together)

@@ -1,0 +1,78 @@
+"""A product of floats and its factors, whose rows and columns have been measured: what all its checks begin with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kernels.common.tiles import on_tiles
+from kernels.matmul.check_lines import Array, Batch, Lines, row_tiles, scaled_back
+from kernels.matmul.factors import Factors
+from kernels.matmul.formats import Format
+
+
+class Measured:
+    """A stack of products C of factors A and B.
+
+    Parameters
+    ----------
+    factors
+        In the dtype of the product.
+    product : float16, float32 or float64 array, shape (..., M, N)
+    format
+
+    Attributes
+    ----------
+    rows, columns
+        Lines of the factors.
+    overflowed_rows : bool array, shape (..., M, 1)
+        Rows of C with infinities or NaN in columns and rows of finite numbers.
+    """
+
+    def __init__(self, factors: Factors, product: Array, format: Format) -> None:
+        self.factors, self.format, self.product = factors, format, product
+        self.rows, self.columns = Lines(-1, format.kept), Lines(-2, format.kept)
+        parts = row_tiles(product.shape[:-2], factors.rows)
+
+        def measure(part: slice) -> tuple[Array, Array]:
+            return self.rows.measured(factors.a(part, inner) for inner in factors.parts(part.stop - part.start))
+
+        largest, nonfinite = zip(*on_tiles(measure, parts), strict=True)
+        self.rows.settle(np.concatenate(largest, -2), np.concatenate(nonfinite, -2))
+        of_parts = on_tiles(lambda inner: self.columns.measured([factors.b(inner)]), factors.parts(factors.columns))
+        largest, nonfinite = zip(*of_parts, strict=True)
+        self.columns.settle(np.maximum.reduce(largest), np.logical_or.reduce(nonfinite))
+
+        def overflowed(part: slice) -> Array:
+            tile = product[..., part, :]
+            if not Lines(-1, 0).measured([tile])[1].any():
+                return np.zeros((*tile.shape[:-1], 1), bool)
+            bad = ~(np.isfinite(tile) | self.rows.some(self.rows.nonfinite, None, part) | self.columns.nonfinite)
+            return np.asarray(bad.any(-1, keepdims=True))
+
+        self.overflowed_rows = np.concatenate(on_tiles(overflowed, parts), -2) & ~self.rows.nonfinite
+        self._finite = not any(map(np.any, (self.rows.nonfinite, self.columns.nonfinite, self.overflowed_rows)))
+
+    def scaled_product(self, batch: Batch, rows: Any, columns: Any) -> Array:
+        """Some rows and columns of C, scaled, with zeros for those that are compared elsewhere."""
+        product = self.finite_product(batch, rows, columns)
+        scales = self.rows.some(self.rows.scales, batch, rows), self.columns.some(self.columns.scales, batch, columns)
+        if self.format.precision == 53:
+            return scaled_back(product, scales[0] + scales[1])
+        scaled = np.multiply(product, np.ldexp(1.0, -scales[0]), dtype=np.float64)  # neither overflows nor underflows
+        scaled *= np.ldexp(1.0, -scales[1])
+        return scaled
+
+    def finite_product(self, batch: Batch, rows: Any, columns: Any) -> Array:
+        """Some rows and columns of C, with zeros for those that are compared elsewhere."""
+        product = self.columns.some(self.rows.some(self.product, batch, rows), None, columns)
+        if self._finite:
+            return product
+        return np.where(self.elsewhere(batch, rows, columns), product.dtype.type(0), product)
+
+    def elsewhere(self, batch: Batch, rows: Any, columns: Any) -> Array:
+        """Which elements are compared elsewhere: those of lines with infinities or NaN, and of rows with overflows."""
+        of_rows = (self.rows.some(lines, batch, rows) for lines in (self.rows.nonfinite, self.overflowed_rows))
+        elsewhere: Array = np.logical_or(*of_rows) | self.columns.some(self.columns.nonfinite, batch, columns)
+        return elsewhere

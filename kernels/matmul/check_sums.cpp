@@ -1,0 +1,257 @@
+// Sums of groups of columns, with signs, and products with such sums, for check_sums.py: a tile of a matrix at a time.
+
+#include "check_tile.hpp"
+
+namespace {
+
+// As in check_sums.py and check_lines.py.
+constexpr size_t HEIGHT = 64;  // rows of a tile of A or C, at most
+constexpr size_t INNER = 128;  // products that are added up before they are added to a sum
+constexpr size_t LANES = 8;    // terms of a group that are added up side by side
+
+// The columns that each sum adds, and those that it subtracts: from starts[2 s] and from starts[2 s + 1] on.
+struct Groups {
+    const int32_t *columns, *starts;
+    size_t sums;
+};
+
+template <class Real>
+inline Vector<Real> total(Vector<Real> (&parts)[LANES]) {
+#pragma GCC unroll 8
+    for (size_t half = LANES / 2; half; half /= 2)
+#pragma GCC unroll 8
+        for (size_t i = 0; i < half; ++i) parts[i] += parts[i + half];
+    return parts[0];
+}
+
+template <class Real>
+inline Vector<Real> added(const Real* numbers, const int32_t* from, const int32_t* to) {
+    Vector<Real> parts[LANES] = {};
+    for (; from + LANES <= to; from += LANES)
+#pragma GCC unroll 8
+        for (size_t i = 0; i < LANES; ++i) parts[i] += loaded(numbers + from[i] * Of<Real>::ROWS);
+#pragma GCC unroll 8
+    for (size_t i = 0; i < LANES; ++i)
+        if (from + i < to) parts[i] += loaded(numbers + from[i] * Of<Real>::ROWS);
+    return total<Real>(parts);
+}
+
+// Sums of the powers of two below magnitudes, and of their squares.
+template <class Real>
+inline void add_powers(const Real* numbers, const int32_t* from, const int32_t* to, Vector<Real>& sum,
+                       Vector<Real>& square) {
+    Vector<Real> sums[2] = {}, squares[2] = {};
+    for (; from + 2 <= to; from += 2)
+#pragma GCC unroll 2
+        for (size_t i = 0; i < 2; ++i) {
+            const Vector<Real> power = powers(loaded(numbers + from[i] * Of<Real>::ROWS));
+            sums[i] += power;
+            squares[i] += power * power;
+        }
+    if (from < to) {
+        const Vector<Real> power = powers(loaded(numbers + *from * Of<Real>::ROWS));
+        sums[0] += power;
+        squares[0] += power * power;
+    }
+    sum = sums[0] + sums[1];
+    square = squares[0] + squares[1];
+}
+
+template <class T, class Real>
+void add_groups(const Matrix& m, bool sizes, const Groups& groups, double* column_squares, void* memory, void* to,
+                size_t stride) {
+    Real *buffer = static_cast<Real*>(memory), *out = static_cast<Real*>(to);
+    for (size_t row = 0; row < m.rows; row += Of<Real>::ROWS) {
+        load<T, Real, OF_COLUMNS>(m, row, 0, m.columns, sizes, nullptr, nullptr, column_squares, buffer);
+        for (size_t s = 0; s < groups.sums; ++s) {
+            const int32_t* columns = groups.columns;
+            const int32_t* starts = groups.starts + 2 * s;
+            const Vector<Real> plus = added(buffer, columns + starts[0], columns + starts[1]);
+            const Vector<Real> minus = added(buffer, columns + starts[1], columns + starts[2]);
+            store(out + s * stride + row, sizes ? plus + minus : plus - minus);
+        }
+    }
+}
+
+template <class T, class Real>
+void subtract_groups(const Matrix& m, const Groups& groups, const void* weights, double* row_squares, void* memory,
+                     void* to, void* to_sums, void* to_squares) {
+    Real *buffer = static_cast<Real*>(memory), *differences = static_cast<Real*>(to);
+    Real *sums = static_cast<Real*>(to_sums), *squares = static_cast<Real*>(to_squares);
+    for (size_t row = 0; row < m.rows; row += Of<Real>::ROWS) {
+        load<T, Real, OF_BOTH>(m, row, 0, m.columns, false, static_cast<const Real*>(weights), row_squares, nullptr,
+                              buffer);
+        for (size_t s = 0; s < groups.sums; ++s) {
+            const int32_t* columns = groups.columns;
+            const int32_t* starts = groups.starts + 2 * s;
+            const size_t at = s * HEIGHT + row;
+            const Vector<Real> plus = added(buffer, columns + starts[0], columns + starts[1]);
+            const Vector<Real> minus = added(buffer, columns + starts[1], columns + starts[2]);
+            store(differences + at, loaded(differences + at) - (plus - minus));
+            Vector<Real> sum, square;
+            add_powers(buffer, columns + starts[0], columns + starts[2], sum, square);
+            store(sums + at, sum);
+            store(squares + at, square);
+        }
+    }
+}
+
+// Adds to SUMS sums of each row the products with as many vectors, at most INNER products of each.
+template <size_t SUMS, class Real>
+void multiply(const Real* a, size_t inner, const Real* v, size_t stride, Real* out) {
+    constexpr size_t ROWS = Of<Real>::ROWS;
+    for (size_t row = 0; row < HEIGHT; row += 2 * ROWS, a += 2 * ROWS * INNER, out += 2 * ROWS) {
+        Vector<Real> one[SUMS] = {}, two[SUMS] = {};
+        for (size_t k = 0; k < inner; ++k) {
+            const Vector<Real> x = loaded(a + k * ROWS), y = loaded(a + (INNER + k) * ROWS);
+#pragma GCC unroll 8
+            for (size_t s = 0; s < SUMS; ++s) {
+                one[s] = multiply_add(x, v[s * stride + k], one[s]);
+                two[s] = multiply_add(y, v[s * stride + k], two[s]);
+            }
+        }
+#pragma GCC unroll 8
+        for (size_t s = 0; s < SUMS; ++s) {
+            store(out + s * HEIGHT, loaded(out + s * HEIGHT) + one[s]);
+            store(out + s * HEIGHT + ROWS, loaded(out + s * HEIGHT + ROWS) + two[s]);
+        }
+    }
+}
+
+template <class T, class Real>
+void add_products(const Matrix& a, bool sizes, const void* vectors, size_t stride, size_t sums, double* row_squares,
+                  void* to) {
+    const Real* v = static_cast<const Real*>(vectors);
+    Real* out = static_cast<Real*>(to);
+    constexpr size_t ROWS = Of<Real>::ROWS;
+#if defined(__AVX512F__)
+    constexpr size_t SUMS = 8;  // two registers for each, of 32
+#else
+    constexpr size_t SUMS = 4;  // of 16
+#endif
+    alignas(64) Real lines[HEIGHT * INNER];
+    std::memset(lines, 0, sizeof lines);
+    for (size_t k = 0; k < a.columns; k += INNER) {
+        const size_t inner = a.columns - k < INNER ? a.columns - k : INNER;
+        for (size_t row = 0; row < a.rows; row += ROWS)
+            load<T, Real, OF_ROWS>(a, row, k, inner, sizes, nullptr, row_squares, nullptr, lines + row * INNER);
+        size_t s = 0;
+        for (; s + SUMS <= sums; s += SUMS)
+            multiply<SUMS>(lines, inner, v + s * stride + k, stride, out + s * HEIGHT);
+        for (; s + 4 <= sums; s += 4) multiply<4>(lines, inner, v + s * stride + k, stride, out + s * HEIGHT);
+        for (; s < sums; ++s) multiply<1>(lines, inner, v + s * stride + k, stride, out + s * HEIGHT);
+    }
+}
+
+// Of every round, for each column: the sum that it belongs to, and its sign.
+struct Members {
+    const int32_t* sums;
+    const double* signs;
+    size_t rounds;
+};
+
+// Elements of C whose error, as the mean of their sums shows it, is above the limit of that mean, and zeros unless all of
+// their sums should be zero. Limits are squared.
+template <class T, class Real>
+void find_suspects(const Matrix& m, const Members& members, const void* all_differences, const void* all_limits,
+                   void* memory, int32_t* places, size_t most, size_t& number) {
+    constexpr size_t ROWS = Of<Real>::ROWS;
+    const Real *differences = static_cast<const Real*>(all_differences), *limits = static_cast<const Real*>(all_limits);
+    Real* buffer = static_cast<Real*>(memory);
+    for (size_t row = 0; row < m.rows; row += ROWS) {
+        load<T, Real, OF_BOTH>(m, row, 0, m.columns, false, nullptr, nullptr, nullptr, buffer);
+        for (size_t j = 0; j < m.columns; ++j) {
+            Vector<Real> error = {}, limit = {};
+            for (size_t round = 0; round < members.rounds; ++round) {
+                const size_t at = round * m.columns + j, sum = static_cast<size_t>(members.sums[at]) * HEIGHT + row;
+                error = multiply_add(loaded(differences + sum), static_cast<Real>(members.signs[at]), error);
+                limit += loaded(limits + sum);
+            }
+            const auto suspicious = (error * error > limit) | ((loaded(buffer + j * ROWS) == 0) & (limit > 0));
+            uint64_t words[BYTES / 8], any = 0;
+            std::memcpy(words, &suspicious, sizeof words);
+            for (uint64_t word : words) any |= word;
+            if (!any) continue;
+            for (size_t i = 0; i < ROWS && row + i < m.rows; ++i)
+                if (suspicious[i] && number++ < most) {
+                    *places++ = static_cast<int32_t>(row + i);
+                    *places++ = static_cast<int32_t>(j);
+                }
+        }
+    }
+}
+
+// Adds to some elements of a product, given by row and column, the products of INNER numbers at most. They are added up
+// in vectors first.
+template <class T, class Real>
+void add_dots(const Matrix& a, const Matrix& b, const int32_t* places, size_t number, void* memory, double* out) {
+    constexpr size_t ROWS = Of<Real>::ROWS;
+    const size_t vectors = (b.rows + ROWS - 1) / ROWS, length = vectors * ROWS;
+    Real *columns = static_cast<Real*>(memory), *lines = columns + length * b.columns;
+    for (size_t k = 0; k < b.rows; k += ROWS)
+        load<T, Real, OF_COLUMNS>(b, k, 0, b.columns, false, nullptr, nullptr, nullptr, columns + k * b.columns);
+    for (size_t i = 0; i < a.rows; ++i) {
+        const Real* const none[3] = {};
+        Real by_row[3];
+        for (size_t k = 0; k < 3; ++k) by_row[k] = static_cast<const Real*>(a.by_row[k])[i];
+        const T* x = static_cast<const T*>(a.numbers) + i * a.stride;
+        convert<T, Real, OF_ROWS>(x, a.columns, by_row, none, 0, lines + i * length);
+        for (size_t k = a.columns; k < length; ++k) lines[i * length + k] = 0;
+    }
+    for (size_t n = 0; n < number; ++n, places += 2) {
+        const Real *line = lines + static_cast<size_t>(places[0]) * length;
+        const Real *column = columns + static_cast<size_t>(places[1]) * ROWS;
+        Vector<Real> sum = {};
+        for (size_t k = 0; k < vectors; ++k)
+            sum += loaded(line + k * ROWS) * loaded(column + k * ROWS * b.columns);
+        double total = 0;
+        for (size_t i = 0; i < ROWS; ++i) total += static_cast<double>(sum[i]);
+        out[n] += total;
+    }
+}
+
+}  // namespace
+
+// Numbered as in check_sums.py. Numbers of 16 bits are computed with as floats, others as doubles.
+enum Type { FLOAT16, FLOAT32, FLOAT64 };
+
+#define CALL(FUNCTION, ...)                                         \
+    switch (type) {                                                 \
+        case FLOAT16: FUNCTION<Half, float>(__VA_ARGS__); break;    \
+        case FLOAT32: FUNCTION<float, double>(__VA_ARGS__); break;  \
+        case FLOAT64: FUNCTION<double, double>(__VA_ARGS__); break; \
+    }
+
+// Rows of B, rounded: sums of groups of columns, out[sum][row], and squares of columns. With `sizes`, of magnitudes.
+// The buffer holds one vector for each column.
+extern "C" void group_sums(int type, const Matrix* b, int sizes, const Groups* groups, double* column_squares,
+                           void* buffer, void* out, size_t stride) {
+    CALL(add_groups, *b, sizes, *groups, column_squares, buffer, out, stride)
+}
+
+// Rows of A, rounded: adds products with vectors v[sum][column] to out[sum][HEIGHT], and squares of rows.
+extern "C" void products(int type, const Matrix* a, int sizes, const void* v, size_t stride, size_t sums,
+                         double* row_squares, void* out) {
+    CALL(add_products, *a, sizes, v, stride, sums, row_squares, out)
+}
+
+// Rows of C: subtracts sums of groups of columns from differences[sum][HEIGHT]. Gives sums of the powers of two below
+// the magnitudes in each group, and of their squares, and squares of rows, whose columns have weights.
+extern "C" void compare(int type, const Matrix* c, const Groups* groups, const void* weights, double* row_squares,
+                        void* buffer, void* differences, void* sums, void* squares) {
+    CALL(subtract_groups, *c, *groups, weights, row_squares, buffer, differences, sums, squares)
+}
+
+// Rows of C: writes the row and the column of suspects, at most so many of them, and returns how many there are.
+extern "C" size_t suspects(int type, const Matrix* c, const Members* members, const void* differences,
+                           const void* limits, void* buffer, int32_t* places, size_t most) {
+    size_t number = 0;
+    CALL(find_suspects, *c, *members, differences, limits, buffer, places, most, number)
+    return number;
+}
+
+// Rows of A and of B: adds to out, for each place, a row and a column, the sum of its products.
+extern "C" void dots(int type, const Matrix* a, const Matrix* b, const int32_t* places, size_t number, void* memory,
+                     double* out) {
+    CALL(add_dots, *a, *b, places, number, memory, out)
+}

@@ -1,0 +1,24 @@
+"""A Dask client whose calls all have a limit: Dask's own wait for ever for a scheduler or worker that is frozen."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+from distributed import Client
+
+CALL_SECONDS = 120  # the longest call warms up workers: CUDA contexts, kernels that are compiled
+CLOSE_SECONDS = 5
+
+
+class LimitedClient(Client):  # type: ignore[misc]
+    """Raises TimeoutError where Dask's client would wait for ever."""
+
+    def sync(self, func: Any, *args: Any, callback_timeout: Any = None, **keywords: Any) -> Any:
+        """As `Client.sync`, with a limit in any case."""
+        return super().sync(func, *args, callback_timeout=callback_timeout or CALL_SECONDS, **keywords)
+
+    def close(self, timeout: Any = CLOSE_SECONDS) -> Any:
+        """Close this client; one whose scheduler does not answer is dropped."""
+        with suppress(OSError, AssertionError):  # TimeoutError is an OSError
+            return super().close(timeout)

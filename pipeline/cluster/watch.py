@@ -1,0 +1,145 @@
+"""Watches the processes of a cluster on this machine: what hangs is killed, and what failed is told by whose fault.
+
+Dask starts a dead worker again, and runs its tasks again; it blames all of them alike, and does not see a worker that
+hangs while its event loop goes on. Each process shows the tasks that it is in (`pipeline.process.beat`), also after it
+has ended, so that only these are blamed, and its GPU.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from time import monotonic
+from typing import Any
+
+from pipeline.errors import PipelineError, PipelineWarning
+from pipeline.process import beat, supervisor
+from pipeline.process.beat import Looker, Seen, standstill
+
+LOOK_SECONDS = 1.0
+FAILURES_OF_TASK = 3  # processes that end in the same task until it is its fault
+FAILURES_OF_DEVICE = 2  # errors or hangs of the same GPU, not all in the same task, until it is the GPU's
+CLOSE_SECONDS = 10  # for a worker that is removed
+GRACE_SECONDS = 5  # for a process to end by itself before its supervisor does it
+IDLE_SECONDS = 60  # without any process in a task, while results are waited for
+
+
+class Watch:
+    """Looks at the processes of a cluster each time it is called.
+
+    Parameters
+    ----------
+    folder
+        Where the processes show their progress.
+    stall_seconds
+        How long a process may take no step in a task.
+    retire
+        Removes a GPU from the cluster; returns how many are left.
+    """
+
+    def __init__(self, folder: str, stall_seconds: float, retire: Callable[[str], int]) -> None:
+        self._stall_seconds, self._retire = stall_seconds, retire
+        self._looker = Looker(folder)
+        self._looked = self._busy = monotonic()
+        self._killed: dict[int, str] = {}  # processes, and why
+        self._of_task: dict[str, list[str]] = {}  # what happened, by task
+        self._of_device: dict[str, list[set[str]]] = {}  # tasks at each error or hang, by GPU
+
+    def __call__(self, waited: float) -> None:
+        """Look, at most once a second.
+
+        Parameters
+        ----------
+        waited
+            Seconds since the last result.
+
+        Raises
+        ------
+        PipelineError
+            If a task has failed too often, no GPU is left, or this process hangs itself, or nothing happens at all.
+        """
+        now = monotonic()
+        if now - self._looked < LOOK_SECONDS:
+            return
+        self._looked = now
+        for pid, seen in self._looker.look().items():
+            if seen.active and seen.alive:
+                self._busy = now
+            if not seen.alive:
+                self._looker.forget(pid)
+                self._ended(pid, seen)
+            elif seen.idle > self._stall_seconds:
+                self._end(pid, seen)
+        if min(waited, now - self._busy) > IDLE_SECONDS:
+            raise PipelineError(f"expected a process to start a task within {IDLE_SECONDS} s, got none; check "
+                                "whether there is memory for its threads (ulimit -v, -u)")  # fmt: skip
+
+    def _end(self, pid: int, seen: Seen) -> None:
+        """Kill a process that hangs; in its own process, end the run."""
+        text = standstill(seen.tasks, self._stall_seconds)
+        if pid == os.getpid():
+            raise PipelineError(text)
+        self._killed[pid] = f"no progress within {self._stall_seconds:.0f} s"
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+    def _ended(self, pid: int, seen: Seen) -> None:
+        """Blame the tasks that a process ended in, and its GPU."""
+        killed = self._killed.pop(pid, None)
+        reason = seen.error or killed or "its process ended"
+        where = "" if seen.device == "cpu" else f"{seen.device}: "
+        if seen.tasks:
+            _warn(f"{', '.join(seen.tasks)}: {where}{reason}; it is done again")
+        for task in seen.tasks:
+            failures = self._of_task.setdefault(task, [])
+            failures.append(f"{where}{reason}")
+            if len(failures) >= FAILURES_OF_TASK:
+                raise PipelineError(f"{task}: expected a result, but {len(failures)} processes ended in this task: "
+                                    f"{'; '.join(failures)}; the kernel's log tells when memory ran out")  # fmt: skip
+        if where and (seen.error or killed):  # nobody else ended the process
+            self._blame_device(seen, reason)
+
+    def _blame_device(self, seen: Seen, reason: str) -> None:
+        failed = self._of_device.setdefault(seen.device, [])
+        failed.append(set(seen.tasks))
+        if len(failed) < FAILURES_OF_DEVICE or set.intersection(*failed):
+            return
+        left = self._retire(seen.device)
+        if not left:
+            raise PipelineError(f"{seen.device}: {reason}; expected another GPU to go on with, got none; run with "
+                                "--device cpu for the same result")  # fmt: skip
+        _warn(f"{seen.device} failed {len(failed)} times and is not used any more; the run goes on with {left} "
+                   f"GPU{'s'[: left > 1]}")  # fmt: skip
+        failed.clear()
+
+
+def _warn(text: str) -> None:
+    warnings.warn(text, PipelineWarning, stacklevel=3)
+
+
+def retire(cluster: Any, device: str) -> int:
+    """Remove the worker of a GPU from a cluster, so that it is not started again; return how many are left."""
+    from distributed.core import Status
+
+    workers = {name: worker for name, worker in cluster.workers.items() if worker.status != Status.closed}
+    for name, worker in list(workers.items()):
+        if worker.env.get("CUDA_VISIBLE_DEVICES", "").partition(",")[0] == device:
+            cluster.worker_spec.pop(name, None)
+            del workers[name]
+            with suppress(Exception):  # what remains of it is killed with the cluster
+                cluster.sync(worker.close, callback_timeout=CLOSE_SECONDS)
+    return len(workers)
+
+
+@contextmanager
+def watching_itself(folder: str, stall_seconds: float) -> Iterator[None]:
+    """Have the supervisor watch this process, which computes itself: it ends what hangs with the GIL in its hands."""
+    supervisor.watch(folder, stall_seconds + GRACE_SECONDS)
+    try:
+        yield
+    finally:
+        supervisor.watch(folder, 0)
+        beat.stop()

@@ -1,0 +1,113 @@
+"""Signals and the time limit end a run as an exception, which cleans up on its way: the first one, and only once."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from threading import Timer, current_thread, main_thread
+from typing import Any
+
+from pipeline.process.supervisor import LEAVE_SECONDS, STATUS, handled_signals
+
+TIME_LIMIT_STATUS = STATUS[signal.SIGUSR1]
+
+
+class Stopped(SystemExit):
+    """A signal or the time limit ended the run; its notes say how to resume it, if it can be resumed.
+
+    Not a `PipelineError`, since nothing failed; where nobody handles it, Python ends silently with its status.
+    """
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(status)
+        self.status, self.reason = status, reason
+
+    def __str__(self) -> str:
+        return f"{self.reason}: nothing was written"
+
+
+class _State:
+    """What has happened to this process so far."""
+
+    held = 0  # sections that may not be interrupted
+    sealed = False  # everything is verified
+    waiting: Stopped | None = None  # raised when no section holds it
+    raised = False
+    late: Timer | None = None  # ends this process if it does not leave, where there is no supervisor
+    limit: str | None = None
+
+
+def install() -> dict[signal.Signals, Any]:
+    """Set handlers; returns those that were there before. Unblocks the signals: a supervisor has blocked them."""
+    numbers = handled_signals()
+    before = {number: signal.signal(number, _received) for number in numbers}
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)
+    return before
+
+
+@contextmanager
+def handled() -> Iterator[None]:
+    """Handlers for the body of the `with` statement; none outside of the main thread, where Python allows none."""
+    if current_thread() is not main_thread():
+        yield
+        return
+    before = install()
+    try:
+        yield
+    finally:
+        if _State.limit is not None:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        if _State.late:
+            _State.late.cancel()
+        _State.held, _State.sealed, _State.raised = 0, False, False
+        _State.waiting = _State.late = _State.limit = None
+
+
+def limit(seconds: float, text: str) -> None:
+    """Stop the run after so many seconds, which `text` names."""
+    _State.limit = text
+    signal.signal(signal.SIGALRM, _received)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+
+
+def seal() -> None:
+    """From now on nothing stops the run but force: all is verified, and is written within seconds."""
+    _State.sealed = True
+
+
+@contextmanager
+def held() -> Iterator[None]:
+    """A section that signals do not interrupt, for what takes moments and must not be left half done."""
+    _State.held += 1
+    try:
+        yield
+    finally:
+        _State.held -= 1
+        if not _State.held and _State.waiting:
+            stopped, _State.waiting = _State.waiting, None
+            raise stopped
+
+
+def _received(number: int, frame: Any) -> None:
+    if _State.sealed or _State.raised:
+        return
+    _State.raised = True
+    if number == signal.SIGALRM:
+        stopped = Stopped(TIME_LIMIT_STATUS, f"stopped by the time limit of {_State.limit}")
+    elif number == signal.SIGINT:
+        stopped = Stopped(STATUS[signal.SIGINT], "interrupted")
+    else:
+        name = signal.Signals(number)
+        stopped = Stopped(STATUS[name], f"stopped by {name.name}")
+    _State.late = Timer(LEAVE_SECONDS + 1, os._exit, (stopped.status,))
+    _State.late.daemon = True
+    with suppress(RuntimeError):  # no memory for a thread
+        _State.late.start()
+    if _State.held:
+        _State.waiting = stopped
+    else:
+        raise stopped

@@ -1,0 +1,46 @@
+"""What waits for an existing cluster has a limit, whatever happens to its workers and its scheduler."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from pipeline.cluster.placement import Placement
+from pipeline.engine.run_loop import Run
+from pipeline.errors import PipelineError
+from pipeline.settings import Settings
+from tests.pipeline.cluster.dask_processes import WORKER, counted, scheduler, started
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("moment", ["on_start", "progress"])
+def test_workers_that_all_die_end_the_run(path: str, tmp_path: Path, moment: str) -> None:
+    """Before the first result; and after some have finished, whose data are gone with their worker."""
+    with scheduler(tmp_path) as (file, _), started("worker", *WORKER, "--scheduler-file", file) as only:
+        with pytest.raises(PipelineError, match=r"expected a worker to come back within 1 s, got none") as caught:
+            counted(path, Placement(scheduler_file=file), **{moment: lambda *_: only.kill()})
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("moment", ["on_start", "progress"])
+def test_scheduler_that_freezes_ends_the_run(path: str, tmp_path: Path, moment: str) -> None:
+    """Tasks can be submitted to it, but it answers nothing."""
+    with scheduler(tmp_path) as (file, process), started("worker", *WORKER, "--scheduler-file", file):
+        with pytest.raises(PipelineError, match=r"expected an answer of the scheduler within 1 s, got ") as caught:
+            counted(path, Placement(scheduler_file=file), **{moment: lambda *_: process.send_signal(signal.SIGSTOP)})
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_scheduler_that_freezes_ends_calls_on_all_workers(path: str, tmp_path: Path) -> None:
+    """At once, as warming up, which is not needed for the result."""
+    with scheduler(tmp_path) as (file, process), started("worker", *WORKER, "--scheduler-file", file):
+        run = Run(Settings(Placement(scheduler_file=file)), 1)
+        with run.open(0) as workers:
+            process.send_signal(signal.SIGSTOP)
+            run.on_workers(print)
+            with pytest.raises(PipelineError, match="expected an answer of the scheduler within 1 s"):
+                workers.left()
