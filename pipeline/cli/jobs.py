@@ -21,6 +21,7 @@ from pipeline.cli.flags import (
 from pipeline.cli.help import COMPUTATION, INPUT, OUTPUT, PLACE, Flag
 from pipeline.cli.outputs import Named, check_apart, reserve
 from pipeline.cli.progress import show_progress
+from pipeline.cli.runs import journal_of
 from pipeline.cluster.placement import STALL_SECONDS, Placement
 from pipeline.engine.aggregate import run_all
 from pipeline.engine.aggregate_plan import Job
@@ -98,6 +99,8 @@ def _shared_flags(workflow: Aggregation[Any] | ArrayJob[Any]) -> list[click.Opti
         Flag(["--trace"], group=OUTPUT, metavar="FILE", help="Write when every block was read, copied and computed, "
              "for Perfetto or chrome://tracing, and print a summary on stderr."),
         Flag(["-q", "--quiet"], group=OUTPUT, is_flag=True, help="Show no progress on stderr."),
+        Flag(["--resume"], group=PLACE, is_flag=True, help="Continue the unfinished run of exactly this request, if "
+             "there is one."),
         Flag(["--device"], group=PLACE, type=click.Choice(["auto", "gpu", "cpu"]), default="auto", shown="auto",
              help="What to compute on; the result is the same."),
         Flag(["-c", "--chunk-size"], group=PLACE, type=Size(), metavar="SIZE", shown="by input size and workers",
@@ -176,8 +179,10 @@ def _run_aggregations(requested: Sequence[Requested], values: dict[str, Any]) ->
     check_apart([*outputs, *_trace(values)], [*_inputs([source]), *(file for one in requested for file in one.read)])
     with reserve([one.output for one in requested], values["trace"]) as reserved:
         name = ", ".join(job.workflow.name for job in jobs)
-        outcomes = _run(name, values, lambda settings: run_all(jobs, source, settings))
-        reserved.publish(outcomes, values["as_json"])
+        asked = tuple((job.workflow.name, job.options) for job in jobs)
+        with journal_of(asked, (source,), outputs, values) as journal:
+            outcomes = _run(name, values, lambda settings: run_all(jobs, source, settings, journal))
+            reserved.publish(outcomes, values["as_json"])
 
 
 def _run_array_job(workflow: ArrayJob[Any], options: Any, values: dict[str, Any], read: Sequence[Named]) -> None:
@@ -189,8 +194,12 @@ def _run_array_job(workflow: ArrayJob[Any], options: Any, values: dict[str, Any]
     described = values["dtype"], values["byteorder"], values["offset"]
     sources = [open_source(group, *described, samples=False) for group in groups]
     check_apart([Named("-o", path), *_trace(values)], [*_inputs(sources), *read])
-    with reserve([], values["trace"]) as reserved:
-        outcome = _run(workflow.name, values, lambda how: (run_array(workflow, options, sources, path, how),))
+    asked = ((workflow.name, options),)
+    with (
+        reserve([], values["trace"]) as reserved,
+        journal_of(asked, tuple(sources), [Named("-o", path)], values) as journal,
+    ):
+        outcome = _run(workflow.name, values, lambda how: (run_array(workflow, options, sources, path, how, journal),))
         reserved.publish(outcome, values["as_json"])
 
 

@@ -10,6 +10,7 @@ from pipeline import __version__
 from pipeline.cli.flags import Command
 from pipeline.cli.help import SectionedGroup
 from pipeline.cli.jobs import CONTEXT, job_command
+from pipeline.cli.runs import runs
 from pipeline.cli.study import COMMANDS
 from pipeline.errors import PipelineWarning
 from pipeline.gpu.devices import find_devices
@@ -70,7 +71,7 @@ def devices() -> None:
         emit(f"Jobs will run on the CPU: {usable.missing}. The results are the same.")
 
 
-for _command in COMMANDS:
+for _command in (runs, *COMMANDS):
     cli.add_command(_command)
 
 

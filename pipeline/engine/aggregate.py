@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
@@ -10,11 +11,12 @@ from typing import Any, NamedTuple
 from numpy.typing import NDArray
 
 from pipeline.engine.aggregate_check import check_total
+from pipeline.engine.aggregate_journal import ChunksDone
 from pipeline.engine.aggregate_parts import WAITING_BYTES, Part, Parts
 from pipeline.engine.aggregate_plan import Job, Pass
 from pipeline.engine.aggregate_task import ChunkResult, compute_chunks, recompute_parts, warm_up
-from pipeline.engine.aggregate_totals import Totals
 from pipeline.engine.inputs import check_passes, cluster_bytes, unchanged
+from pipeline.engine.journal import Journal
 from pipeline.engine.outcome import Outcome
 from pipeline.engine.run_loop import Done, Run, Task, Work
 from pipeline.engine.submit import batches
@@ -50,8 +52,18 @@ def run(workflow: Aggregation[Any], options: Any, source: Source, settings: Sett
     return run_all([Job(workflow, options)], source, settings)[0]
 
 
-def run_all(jobs: Sequence[Job], source: Source, settings: Settings = Settings()) -> tuple[Outcome, ...]:
+def run_all(
+    jobs: Sequence[Job], source: Source, settings: Settings = Settings(), journal: Journal | None = None
+) -> tuple[Outcome, ...]:
     """Run jobs over a source, which is read once for all of them, and verify them.
+
+    Parameters
+    ----------
+    jobs
+    source
+    settings
+    journal
+        What an earlier run has finished, and gets what this one does.
 
     Returns
     -------
@@ -64,7 +76,8 @@ def run_all(jobs: Sequence[Job], source: Source, settings: Settings = Settings()
     PipelineError
         If the run fails otherwise; UsageError if the request is impossible.
     """
-    loop = Run(settings, CHUNKS)
+    journal = Journal() if journal is None else journal
+    loop = Run(settings, CHUNKS, journal.seed)
     chunk_bytes, limit = settings.chunk_bytes, settings.device_memory_limit
     if chunk_bytes is not None and chunk_bytes < source.dtype.itemsize:
         raise UsageError(
@@ -73,23 +86,26 @@ def run_all(jobs: Sequence[Job], source: Source, settings: Settings = Settings()
     block_bytes = BLOCK_BYTES if limit is None else block_bytes_within(limit)
     check_passes(source, [job.workflow.name for job in jobs if job.surveyed])
     nbytes = cluster_bytes([source], settings.placement)
-    with unchanged([source]), loop.open(nbytes, lambda: all(job.compiled for job in jobs)) as workers:
+    with journal.kept(), unchanged([source]), loop.open(nbytes, lambda: all(job.compiled for job in jobs)) as workers:
         main = Pass(tuple(jobs), workers.device, block_bytes, settings.traced, loop.seed)
         surveys = replace(main, jobs=tuple(job.survey() for job in jobs if job.surveyed))
-        chunks = _plan(loop, surveys if surveys.jobs else main, source)
+        first = surveys if surveys.jobs else main
+        done = ChunksDone(journal, 0 if surveys.jobs else 1, first)
+        chunks = _plan(loop, first, source, done)
         if isinstance(chunks, tuple) and chunks:  # a source of unknown length has no chunks yet
-            loop.on_gpus(warm_up, surveys if surveys.jobs else main, chunks[0])
+            loop.on_gpus(warm_up, first, chunks[0])
         with loop.timed():
             if surveys.jobs:
-                surveyed, survey_partials = _one_pass(loop, surveys, source, chunks)
+                surveyed, survey_partials = _one_pass(loop, surveys, source, chunks, journal, done)
                 totals = iter(survey_partials)
                 try:
                     resolved = tuple(job.resolved(next(totals)) if job.surveyed else job for job in jobs)
                 except ValueError as error:
                     raise UsageError(str(error)) from None
                 main = replace(main, jobs=resolved)
-                chunks = _plan(loop, main, source)
-            covered, partials = _one_pass(loop, main, source, chunks)
+                done = ChunksDone(journal, 1, main)
+                chunks = _plan(loop, main, source, done)
+            covered, partials = _one_pass(loop, main, source, chunks, journal, done)
             if surveys.jobs and covered.samples != surveyed.samples:
                 raise PipelineError(f"{source.names[0]}: expected {surveyed.samples} samples as in the first pass, got "
                                     f"{covered.samples}; run again when nothing writes to it")  # fmt: skip
@@ -104,14 +120,15 @@ def run_all(jobs: Sequence[Job], source: Source, settings: Settings = Settings()
     return tuple(map(outcome, jobs, main.jobs, partials))
 
 
-def _plan(loop: Run, pass_: Pass, source: Source) -> Plan:
-    """Chunks, and parts of them that are large in comparison with their partials."""
-    chunk_bytes = loop.settings.chunk_bytes or _chunk_bytes(source, loop)
-    if loop.mode not in ("auto", "full"):
-        return plan(source, chunk_bytes, loop.mode, loop.seed)
-    unit = PART_BYTES[pass_.device]
-    number = -(-max(chunk_bytes // PARTS, PART_OF_PARTIAL * _partial_bytes(pass_, source)) // unit)
-    return plan(source, chunk_bytes, loop.mode, loop.seed, max(number, 1) * unit)
+def _plan(loop: Run, pass_: Pass, source: Source, done: ChunksDone) -> Plan:
+    """Chunks, and parts of them that are large in comparison with their partials; the same as in an earlier run."""
+    chunk_bytes, part_bytes = loop.settings.chunk_bytes or _chunk_bytes(source, loop), sys.maxsize
+    if loop.mode in ("auto", "full"):
+        unit = PART_BYTES[pass_.device]
+        number = -(-max(chunk_bytes // PARTS, PART_OF_PARTIAL * _partial_bytes(pass_, source)) // unit)
+        part_bytes = max(number, 1) * unit
+    chunk_bytes, part_bytes = done.cut(chunk_bytes, part_bytes)
+    return plan(source, chunk_bytes, loop.mode, loop.seed, part_bytes)
 
 
 def _partial_bytes(pass_: Pass, source: Source) -> int:
@@ -134,23 +151,36 @@ class _Covered(NamedTuple):
     chunks: int
 
 
-def _one_pass(loop: Run, pass_: Pass, source: Source, chunks: Plan) -> tuple[_Covered, list[NDArray[Any]]]:
+def _one_pass(
+    loop: Run, pass_: Pass, source: Source, planned: Plan, journal: Journal, done: ChunksDone
+) -> tuple[_Covered, list[NDArray[Any]]]:
     """Compute, check and combine every chunk; return what was covered and the partial of each job."""
-    samples = number = 0
-    parts = Parts(pass_, loop.checking(shared=True), source.nbytes is None)
-    totals = Totals(pass_)
+    chunks = done.left(planned)
+    samples, checked, totals = done.samples, done.checked, done.totals.plus([])
+    number = len(planned) - len(chunks) if isinstance(planned, tuple) and isinstance(chunks, tuple) else 0
+    before = samples
+
+    def agreed(part: Part) -> None:
+        done.check(part.chunk.index, part.chunk.samples, part.always)
+
+    parts = Parts(pass_, loop.checking(shared=True), source.nbytes is None, agreed)
 
     def compute(items: Sequence[Chunk]) -> Task:
         return compute_chunks, pass_, items
 
-    # Automatic checks that share cores with computing are done after it, if all that waits for them has room.
+    # Automatic checks that share cores with computing are done after it, if all that waits for them has room. In a run
+    # with a journal those that have to be done are not left to the end: what is not checked is not kept.
     later = loop.mode == "auto" and isinstance(chunks, tuple) and (
         len(chunks) * _partial_bytes(pass_, source) <= WAITING_BYTES
     )  # fmt: skip
 
     def check(items: Sequence[Chunk], computed: Any) -> list[Task]:  # does not wait for the computed partials
         always = [chunk.part(region) for chunk in items for region in chunk.always]
-        return [] if later or not always else [(recompute_parts, pass_, always, True)]
+        return (
+            []
+            if (later and not journal.wanted(source.nbytes)) or not always
+            else [(recompute_parts, pass_, always, True)]
+        )
 
     def finish(items: Sequence[Chunk], computed: Sequence[ChunkResult], checks: Any) -> Iterator[Done]:
         nonlocal samples, number
@@ -160,21 +190,24 @@ def _one_pass(loop: Run, pass_: Pass, source: Source, chunks: Plan) -> tuple[_Co
             if mismatch := check_total(pass_, chunk, of_chunk, result.worker, result.device):
                 raise mismatch.error
             samples, number = samples + chunk.samples, number + 1
+            done.hold(chunk, of_chunk)  # until its parts that are always checked have been
             references = []
             for region, of_part in zip(chunk.parts, result.partials, strict=True):
                 always = region in chunk.always
                 if always or loop.mode == "auto":
                     part = Part(chunk.part(region), of_part, result.worker, result.device, always)
-                    if always and not later:
+                    if always and checks:
                         references.append(next(recomputed))
                         parts.compare(part, references[-1])
                     else:
                         parts.wait(part)
+            journal.log(pass_.name, str(chunk.index), result.worker, result.device, result.timeline.kernels)
             yield chunk.index, chunk.nbytes, result, references
 
     tasks: Iterable[Sequence[Chunk]] = ((chunk,) for chunk in chunks)
     if isinstance(chunks, tuple):
         tasks = batches(chunks, CHUNKS_OF_TASK, loop.computing, TASKS)
-    loop.complete(Work(tasks, source.nbytes, pass_.label, compute, check, finish, extra=parts.extra, shared=True))
-    loop.stages.nbytes += samples * source.dtype.itemsize
-    return _Covered(samples, parts.checked, number), totals.finish(source, samples)
+    left = sum(chunk.nbytes for chunk in chunks) if isinstance(chunks, tuple) else source.nbytes
+    loop.complete(Work(tasks, left, pass_.label, compute, check, finish, extra=parts.extra, shared=True))
+    loop.stages.nbytes += (samples - before) * source.dtype.itemsize
+    return _Covered(samples, checked + parts.checked, number), totals.finish(source, samples)

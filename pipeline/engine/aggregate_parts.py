@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from random import Random
 from typing import NamedTuple
 
@@ -55,13 +55,16 @@ class Parts:
         That check at a time.
     kept
         Whether samples of parts that wait are kept in memory.
+    on_agreed
+        Called with each part that agrees with what was recomputed.
     """
 
-    def __init__(self, pass_: Pass, tasks: int, kept: bool) -> None:
+    def __init__(self, pass_: Pass, tasks: int, kept: bool, on_agreed: Callable[[Part], None]) -> None:
         self.checked = 0
         self._pass = pass_
         self._tasks = tasks
         self._kept = kept
+        self._on_agreed = on_agreed
         self._always: list[Part] = []
         self._others: list[Part] = []
         self._nbytes = 0  # of the others
@@ -72,6 +75,7 @@ class Parts:
         if mismatch := check_part(self._pass, part.chunk, part.partials, part.worker, part.device, reference):
             raise mismatch.error
         self.checked += part.chunk.samples
+        self._on_agreed(part)
 
     def wait(self, part: Part) -> None:
         """Let a part wait for its check; if there is no room for all that may be left out, random ones are."""

@@ -35,17 +35,30 @@ class Totals:
             sums[1] = part if sums[1] is None else combine(part, sums[1])
         return np.asarray(chunk)
 
+    def plus(self, chunks: Sequence[Partials]) -> Totals:
+        """The sum of these and of the partials of further chunks."""
+        both = Totals(self._pass)
+        both._sums = [list(sums) for sums in self._sums]
+        for partials in chunks:
+            both.add([partials])
+        return both
+
     def finish(self, source: Source, samples: int) -> list[NDArray[Any]]:
+        """The sums, `agreed`, or the partials of no samples."""
+        return self._agreed([job.empty(source) if sums[0] is None else sums[0]
+                             for job, sums in zip(self._pass.jobs, self._sums, strict=True)], samples)  # fmt: skip
+
+    def agreed(self, samples: int) -> list[NDArray[Any]]:
         """The sums; raises VerificationError if they break an invariant, or are not the same in both orders."""
-        partials = []
-        for job, (forward, backward) in zip(self._pass.jobs, self._sums, strict=True):
+        return self._agreed([forward for forward, _ in self._sums], samples)
+
+    def _agreed(self, totals: list[NDArray[Any]], samples: int) -> list[NDArray[Any]]:
+        for job, total, (forward, backward) in zip(self._pass.jobs, totals, self._sums, strict=True):
             name, end = job.workflow.name, "nothing was written; run again, and test this machine's memory"
-            total = job.empty(source) if forward is None else forward
             for invariant in job.workflow.invariants:
                 if broken := invariant(total, samples):
                     raise VerificationError(f"{name}: the sum of all chunks is wrong: {broken}; nothing was written")
             if forward is not None and (different := job.differences(backward, forward)):
                 raise VerificationError(f"{name}: the sum of all chunks differs between two orders of adding them up: "
                                         f"{'; '.join(different)}; {end}")  # fmt: skip
-            partials.append(total)
-        return partials
+        return totals

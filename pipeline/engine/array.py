@@ -15,9 +15,11 @@ from numpy.typing import NDArray
 
 from pipeline.cluster.workers import Workers, known_workers
 from pipeline.engine.array_gpu import LANES, finish, warm_up
+from pipeline.engine.array_journal import Batch, RegionsDigests, RegionsDone, digest_regions, intact
 from pipeline.engine.array_plan import ArrayPlan, checked_part, nbytes_of, needs, pieces_of
 from pipeline.engine.array_task import RegionsCheck, RegionsResult, check_regions, compute_regions
 from pipeline.engine.inputs import cluster_bytes, unchanged
+from pipeline.engine.journal import Journal
 from pipeline.engine.outcome import Outcome
 from pipeline.engine.run_loop import Done, Extra, Run, Task, Work
 from pipeline.engine.submit import batches
@@ -25,6 +27,8 @@ from pipeline.errors import UsageError, VerificationError
 from pipeline.settings import Settings
 from pipeline.storage.array_file import as_stored, join
 from pipeline.storage.atomic_file import check_place
+from pipeline.storage.leftovers import Resumable
+from pipeline.storage.mapped_output import begin_again
 from pipeline.storage.output_array import OutputFile, output_file
 from pipeline.storage.sources import Source
 from pipeline.timeline import Timeline
@@ -98,6 +102,7 @@ def run_array(
     sources: Sequence[Source],
     path: str,
     settings: Settings = Settings(),
+    journal: Journal | None = None,
 ) -> Outcome:
     """Run one job over its inputs, write its output, and verify it.
 
@@ -109,6 +114,9 @@ def run_array(
         One per input array.
     path
         The output: `.npy`, or raw under any other suffix. It appears whole, once everything is verified.
+    settings
+    journal
+        What an earlier run has finished, and gets what this one does.
 
     Raises
     ------
@@ -132,24 +140,32 @@ def run_array(
     if workflow.verbatim:
         stored, moved = Spec(spec.shape, inputs[0].spec.dtype), tuple(map(as_stored, inputs))
     nbytes = sum(array.spec.nbytes for array in inputs) + spec.nbytes
-    loop = Run(settings, LANES)
+    journal = Journal() if journal is None else journal
+    later = Resumable(journal.token, journal.continued, lambda: journal.saved) if journal.possible else None
+    loop = Run(settings, LANES, journal.seed)
     loop.stages.nbytes = nbytes
     limit = settings.device_memory_limit
     with (
-        output_file(path, stored) as ready,
+        output_file(path, stored, later) as ready,
+        journal.kept(),
         unchanged(sources),
         loop.open(cluster_bytes(sources, settings.placement) and nbytes) as workers,
     ):
         planned = OutputFile(path, 0, spec, mappable=False)
         plan = ArrayPlan(workflow, options, moved, planned, loop.mode, loop.seed, settings.traced, limit)
         region_bytes = settings.chunk_bytes or REGION_BYTES[workers.device, workflow.streams]
-        regions = _regions(plan, region_bytes, _most_bytes(workers, settings))
+        done = RegionsDone(journal)
+        elements, regions = _regions(plan, region_bytes, _most_bytes(workers, settings), done.elements)
         if regions:
             loop.on_gpus(warm_up, plan, regions[0])
         plan = replace(plan, output=ready())
+        journal.part = plan.output.path
+        if later:  # its name may be that of an earlier run's file
+            loop.on_workers(begin_again, plan.output.path)
+        batches = done.begin(elements, regions)
         with loop.timed():
             try:
-                checked, counts = _all_regions(loop, plan, regions)
+                checked, counts = _all_regions(loop, plan, regions, journal, done, batches)
             finally:  # the next job in these processes has a limit of its own, or none
                 loop.on_workers(finish, plan.output.path, limit is not None)
     notes = workflow.notes(specs, options) if workflow.notes else {}
@@ -169,22 +185,27 @@ def _most_bytes(workers: Workers, settings: Settings) -> float:
     return min(shares)
 
 
-def _regions(plan: ArrayPlan, nbytes: int, most: float) -> list[Bounds]:
-    """Regions of the output of about so many bytes each, including their parts of the inputs."""
+def _regions(plan: ArrayPlan, nbytes: int, most: float, elements: int | None) -> tuple[int, list[Bounds]]:
+    """Regions of the output of about so many bytes each, including their parts of the inputs; or of so many elements.
+
+    Returns
+    -------
+    Elements that were asked for; regions.
+    """
     spec, specs, workflow = plan.output.spec, plan.native(), plan.workflow
     if not spec.size:
-        return []
+        return 0, []
     least = _taken(plan, next(iter(workflow.regions(specs, spec, plan.options, 1))))
     if least > most:  # known before millions of regions are listed
         raise _too_large(plan, least, most)
-    nbytes = int(min(nbytes, most))
-    elements = max(1, nbytes // (spec.dtype.itemsize + sum(array.dtype.itemsize for array in specs)))
+    nbytes, again = int(min(nbytes, most)), elements
+    elements = again or max(1, nbytes // (spec.dtype.itemsize + sum(array.dtype.itemsize for array in specs)))
     while True:
         regions = list(workflow.regions(specs, spec, plan.options, elements))
         taken = max(_taken(plan, region) for region in {regions[0], regions[len(regions) // 2], regions[-1]})
-        if taken <= min(2 * nbytes, most) or (elements == 1 and most == math.inf):
-            return regions
-        if elements == 1:
+        if taken <= min(math.inf if again else 2 * nbytes, most) or (elements == 1 and most == math.inf):
+            return elements, regions
+        if elements == 1 or again:
             raise _too_large(plan, taken, most)
         elements = max(1, elements // 2)
 
@@ -199,13 +220,10 @@ def _taken(plan: ArrayPlan, region: Bounds) -> int:
     return nbytes_of(plan.output.spec, region) + read
 
 
-def _all_regions(loop: Run, plan: ArrayPlan, regions: list[Bounds]) -> tuple[Checked, Mapping[str, int]]:
-    """Compute and check every region.
-
-    Returns
-    -------
-    What was checked; elements computed, by path.
-    """
+def _all_regions(
+    loop: Run, plan: ArrayPlan, regions: list[Bounds], journal: Journal, done: RegionsDone, earlier: Sequence[Batch]
+) -> tuple[Checked, Mapping[str, int]]:
+    """Compute and check every region that no earlier run has finished: what was checked; elements by path."""
     name, spec, device = plan.workflow.name, plan.output.spec, loop.workers.device
     checked, counts, numbers = Checked((), 0), Counter[str](), count()
     waiting: list[tuple[Bounds, Bounds, RegionsResult]] = []  # piece; part of its region that was checked; by whom
@@ -219,7 +237,8 @@ def _all_regions(loop: Run, plan: ArrayPlan, regions: list[Bounds]) -> tuple[Che
 
     def check(items: Sequence[Bounds], computed: Any) -> list[Task]:
         parts = [] if plan.verify == "off" else [[region] for region in items] if split else [items]
-        return [(check_regions, plan, part, computed) for part in parts]
+        digest = [(digest_regions, plan, items, device, computed)] if journal.wanted(spec.nbytes) else []
+        return [*((check_regions, plan, part, computed) for part in parts), *digest]
 
     def note(found: Checked) -> None:
         nonlocal checked
@@ -227,16 +246,22 @@ def _all_regions(loop: Run, plan: ArrayPlan, regions: list[Bounds]) -> tuple[Che
             raise VerificationError(f"{name}: a number is wrong in {found.details[0]}; nothing was kept")
         checked += found
 
-    def finish(items: Sequence[Bounds], computed: RegionsResult, checks: Sequence[RegionsCheck]) -> Iterator[Done]:
+    def finish(items: Sequence[Bounds], computed: RegionsResult, results: Sequence[Any]) -> Iterator[Done]:
+        checks: list[RegionsCheck] = [result for result in results if isinstance(result, RegionsCheck)]
         for check in checks:
             note(check.checked)
-        if plan.verify == "auto":
-            where = replace(computed, timeline=Timeline())
-            for region in items:
-                if (part := checked_part(plan, region)) != region:
-                    waiting.extend((piece, part, where) for piece in pieces_of(plan, region, piece_bytes))
+        wait(items, replace(computed, timeline=Timeline()))
         counts.update(computed.counts)
+        for result in results:
+            if isinstance(result, RegionsDigests):
+                done.add(items, result.digests, [check.checked for check in checks], computed.counts)
+        journal.log(name, label(items), computed.worker, computed.device, computed.timeline.kernels)
         yield next(numbers), nbytes(items), computed, checks
+
+    def wait(items: Sequence[Bounds], computed: RegionsResult) -> None:
+        for region in items if plan.verify == "auto" else ():
+            if (part := checked_part(plan, region)) != region:
+                waiting.extend((piece, part, computed) for piece in pieces_of(plan, region, piece_bytes))
 
     def extra(in_time: bool) -> Extra | None:
         """Check a random piece of the regions of which a part has been checked."""
@@ -260,9 +285,16 @@ def _all_regions(loop: Run, plan: ArrayPlan, regions: list[Bounds]) -> tuple[Che
     def label(items: Sequence[Bounds]) -> str:
         return f"{name}: region {list(items[0])}" + (f" to {list(items[-1])}" if len(items) > 1 else "")
 
+    left = dict.fromkeys(regions)
+    for batch in intact(loop, plan, done, earlier, label):
+        checked += batch.checked
+        counts.update(batch.counts)
+        wait(batch.regions, RegionsResult("an earlier run", device, {}, Timeline()))
+        for region in batch.regions:
+            del left[region]
     most = TASK_BYTES // max(1, nbytes(regions[:1]))
-    tasks = batches(regions, most, loop.computing, TASKS[device])
-    loop.complete(Work(tasks, nbytes(regions), label, compute, check, finish, extra=extra))
+    tasks = batches(list(left), most, loop.computing, TASKS[device])
+    loop.complete(Work(tasks, nbytes(list(left)), label, compute, check, finish, extra=extra))
     if (covered := sum(math.prod(sizes(region)) for region in regions)) != spec.size:
         raise VerificationError(f"{name}: the regions hold {covered} elements of {spec.size}")
     return checked, counts

@@ -1,8 +1,8 @@
 """The run loop of every job: opens workers, warms them up, runs passes over the data, and returns the outcome.
 
 Jobs differ in their `Work`. Features for all jobs have one place each: retries go into `submit.results`, which sees a
-task fail and still has its items; a journal into `Run.complete`, where items arrive verified and which can skip those
-of an earlier run; metrics into `outcome.Stages.add`, which gets all times.
+task fail and still has its items; metrics into `outcome.Stages.add`, which gets all times. Of a journal
+(`pipeline.engine.journal`) the loop knows nothing: a job's `Work` lacks what an earlier run has finished.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from typing import BinaryIO
 
 from kernels.common.private import close
 from pipeline.errors import PipelineError, UsageError
-from pipeline.storage.leftovers import listed
+from pipeline.storage.leftovers import Resumable, listed, resumable
 from pipeline.storage.output_lock import locked
 from pipeline.storage.protocol import Source
 
@@ -133,7 +133,7 @@ class Target:
             return None
 
     @contextlib.contextmanager
-    def whole(self, nbytes: int, keep: bool = False) -> Iterator[BinaryIO]:
+    def whole(self, nbytes: int, keep: bool = False, later: Resumable | None = None) -> Iterator[BinaryIO]:
         """Open a temporary file, whose `name` is its path; on success it gets the name, otherwise it is removed.
 
         Parameters
@@ -142,6 +142,8 @@ class Target:
             Its final size; there has to be room for it, and it is checked.
         keep
             Whether to keep a file that is written but cannot be flushed to disk or get its name.
+        later
+            For a file that a later run may continue.
 
         Raises
         ------
@@ -149,17 +151,22 @@ class Target:
             If it cannot be opened, flushed or renamed. An existing file is left unchanged. Errors of the caller's own
             writes are left to `told`.
         """
-        part = self.beside(f".{secrets.token_hex(TOKEN_BYTES)}.part")
+        begun = later is not None and later.begun
+        part = self.beside(f".{later.token if later else secrets.token_hex(TOKEN_BYTES)}.part")
         path = os.path.join(self.folder, part)
         with listed(path) as forget, contextlib.ExitStack() as stack:
             with told(self.path):
                 free = shutil.disk_usage(self.folder).free
+                if begun and (status := self.status(part)) is not None:
+                    free += 512 * status.st_blocks
             if nbytes > free:
                 raise PipelineError(f"{self.path}: expected {nbytes} free bytes in {self.folder}, got {free}; ask for "
                                     "less or free space")  # fmt: skip
-            stack.callback(self._remove, part)  # after a success nothing has this name any more
-            with told(self.path):
-                file = open(path, "x+b", opener=self._create)  # noqa: SIM115, closed before it gets its name
+            if later and not begun:
+                self._remove(part)  # of a run that cannot be continued
+            stack.callback(self._clean, part, later)  # after a success nothing has this name any more
+            with told(self.path):  # closed before it gets its name
+                file = open(path, "r+b" if begun else "xb", opener=self._reopen if begun else self._create)  # noqa: SIM115
             try:
                 yield file
                 try:
@@ -173,6 +180,8 @@ class Target:
                         raise failed(self.path, error, "choose another place") from error
                     stack.pop_all()
                     forget()
+                    if later and later.kept():
+                        raise failed(self.path, error, "what was written is kept") from error
                     raise failed(self.path, error, f"what was written is kept as {self._keep(part)}") from error
             finally:
                 with contextlib.suppress(OSError):
@@ -190,12 +199,20 @@ class Target:
         pattern = f"{re.escape(self.beside(end).removesuffix(end))}\\.[0-9a-f]{{{2 * TOKEN_BYTES}}}\\.part"
         with contextlib.suppress(OSError):
             for name in os.listdir(self.descriptor):
-                if re.fullmatch(pattern, name, re.DOTALL):
+                if re.fullmatch(pattern, name, re.DOTALL) and not resumable(name):
                     self._remove(name)
 
     def _remove(self, part: str) -> None:
         with contextlib.suppress(OSError):
             os.unlink(part, dir_fd=self.descriptor)
+
+    def _clean(self, part: str, later: Resumable | None) -> None:
+        if not (later and later.kept()):
+            self._remove(part)
+
+    def _reopen(self, path: str, flags: int) -> int:
+        """Open the temporary file of an earlier run."""
+        return os.open(os.path.basename(path), flags | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=self.descriptor)
 
     def _create(self, path: str, flags: int) -> int:
         """Open the temporary file: where it will replace a private one it is private from the beginning."""
@@ -265,9 +282,11 @@ def reserved(path: str | os.PathLike[str]) -> Iterator[Target]:
 
 
 @contextlib.contextmanager
-def whole_file(path: str | os.PathLike[str], nbytes: int, keep: bool = False) -> Iterator[BinaryIO]:
+def whole_file(
+    path: str | os.PathLike[str], nbytes: int, keep: bool = False, later: Resumable | None = None
+) -> Iterator[BinaryIO]:
     """`Target.whole` of a path that is reserved meanwhile."""
-    with reserved(path) as target, target.whole(nbytes, keep) as file:
+    with reserved(path) as target, target.whole(nbytes, keep, later) as file:
         yield file
 
 

@@ -15,11 +15,12 @@ import socket
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from threading import Lock
 from typing import Any
 
 from kernels.common.private import close
-from pipeline.storage.state import open_state
+from pipeline.storage.state import JOURNAL_SUFFIX, JOURNALS, open_state
 
 FOLDER = "runs"  # in the state folder
 OURS = re.compile(r"\..*\.(part|lock)", re.DOTALL)  # file names that are ever removed
@@ -29,6 +30,25 @@ ATTEMPTS = 100  # to make a list, each of which fails only if another process lo
 _lock = Lock()
 _listed: set[str] = set()
 _file: tuple[int, str] | None = None  # descriptor and name of this process's list
+
+
+@dataclass(frozen=True)
+class Resumable:
+    """A temporary file that a run may leave for a later one to continue.
+
+    Attributes
+    ----------
+    token
+        In its name: the beginning of the name of the run's journal.
+    begun
+        Whether an earlier run has left it.
+    kept
+        () -> whether to leave it if this run does not succeed either.
+    """
+
+    token: str
+    begun: bool
+    kept: Callable[[], bool]
 
 
 @contextmanager
@@ -107,14 +127,13 @@ def remove_leftovers() -> list[str]:
 
 
 def _remove(folder: int, name: str) -> list[str]:
-    """Remove what a list names, then the list; OSError if its process lives.
-
-    A run that can be resumed would be told apart here, and its list kept.
-    """
+    """Remove what a list names, then the list; OSError if its process lives."""
     file = os.open(name, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, dir_fd=folder)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        removed = [path for path in parse_paths(os.pread(file, MOST_BYTES, 0)) if _remove_file(path)]
+        removed = [
+            path for path in parse_paths(os.pread(file, MOST_BYTES, 0)) if not resumable(path) and remove_part(path)
+        ]
         os.unlink(name, dir_fd=folder)
         return removed
     finally:
@@ -130,8 +149,19 @@ def parse_paths(content: bytes) -> Iterator[str]:
                 yield path
 
 
-def _remove_file(path: str) -> bool:
-    """Remove a regular file of this user that no process has locked."""
+def resumable(path: str) -> bool:
+    """Whether a temporary file belongs to an unfinished run: the token in its name begins that of a journal."""
+    token = re.search(r"\.([0-9a-f]{8})\.part\Z", path)
+    if token is not None:
+        with suppress(OSError), open_state(JOURNALS) as folder:
+            return any(name.startswith(token[1]) and name.endswith(JOURNAL_SUFFIX) for name in os.listdir(folder))
+    return False
+
+
+def remove_part(path: str) -> bool:
+    """Remove a temporary file: a regular file of this user that no process has locked."""
+    if not OURS.fullmatch(os.path.basename(path)):
+        return False
     with suppress(OSError, ValueError):
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
         try:

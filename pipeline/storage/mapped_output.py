@@ -106,6 +106,13 @@ def mapped_file(path: str, fd: int, nbytes: int, writes: int) -> Iterator[int]:
             _giving_back.submit(file.close)
 
 
+def begin_again(path: str) -> None:
+    """Allow writes to a file for which `end` was called: another run continues it."""
+    with _lock:
+        while path in _ended:
+            _ended.remove(path)
+
+
 def end(path: str) -> None:
     """Unmap a file, if this process has written to it, as soon as no thread writes to it."""
     with _lock:

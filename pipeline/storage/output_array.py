@@ -19,7 +19,7 @@ from pipeline.errors import PipelineError
 from pipeline.storage.array_file import ArrayFile, read_region, runs_of
 from pipeline.storage.atomic_file import told, whole_file
 from pipeline.storage.identity import Identity, identify_output
-from pipeline.storage.leftovers import remove_leftovers
+from pipeline.storage.leftovers import Resumable, remove_leftovers
 from pipeline.storage.mapped_output import Inside, mapped_file, put, region_at, slabs
 from pipeline.storage.pieces import Piece
 from pipeline.storage.planned_file import Opened, open_planned
@@ -181,8 +181,10 @@ def _other(expected: Spec, block: Any) -> PipelineError:
 
 
 @contextlib.contextmanager
-def output_file(path: str, spec: Spec) -> Iterator[Callable[[], OutputFile]]:
+def output_file(path: str, spec: Spec, later: Resumable | None = None) -> Iterator[Callable[[], OutputFile]]:
     """Allocate a temporary file for an array next to `path`: `.npy`, or raw under any other suffix.
+
+    With `later`, it may be left for a later run, or be the one that an earlier run has left.
 
     Yields
     ------
@@ -203,7 +205,7 @@ def output_file(path: str, spec: Spec) -> Iterator[Callable[[], OutputFile]]:
         header = text.getvalue()
     nbytes = len(header) + spec.nbytes
     remove_leftovers()
-    with whole_file(path, nbytes, keep=True) as file, ThreadPoolExecutor(1, "allocate") as thread:
+    with whole_file(path, nbytes, keep=True, later=later) as file, ThreadPoolExecutor(1, "allocate") as thread:
         with told(path):
             file.write(header)
             file.flush()

@@ -63,10 +63,11 @@ def this_process() -> Holder:
 
 
 def _start_of(process: int) -> str:
-    """When a process began, in ticks since the system did; empty if it is gone."""
+    """When a process began, in ticks since the system did; empty if it is gone, or dead and only not yet reaped."""
     try:
         with open(f"/proc/{process}/stat", encoding="utf-8", errors="replace") as file:
-            return file.read().rpartition(")")[2].split()[19]
+            words = file.read().rpartition(")")[2].split()
+            return "" if words[0] in "ZX" else words[19]
     except (OSError, IndexError):
         return ""
 

@@ -9,6 +9,9 @@ from pathlib import Path
 
 from kernels.common.private import close, open_private_folder
 
+JOURNALS = "journals"  # folder of the journals of unfinished runs, which are files named KEY.sqlite
+JOURNAL_SUFFIX = ".sqlite"
+
 
 def state_path(name: str) -> Path:
     """A folder in the state folder, below XDG_STATE_HOME or the home folder; RuntimeError if there is no home."""

@@ -1,0 +1,87 @@
+"""Unfinished runs: continuing them, and the commands that list and remove them."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import click
+
+from pipeline.cli.flags import Command
+from pipeline.cli.help import SectionedGroup
+from pipeline.cli.outputs import Named
+from pipeline.engine.journal import Journal
+from pipeline.engine.journal_request import Request
+from pipeline.engine.resume import open_journal
+from pipeline.engine.runs import Unfinished, remove, unfinished
+from pipeline.errors import UsageError
+from pipeline.process.last_words import emit, say
+from pipeline.storage.sources import Source
+
+SHOWN = 8  # characters of a key
+
+
+@contextmanager
+def journal_of(
+    jobs: tuple[tuple[str, Any], ...], sources: tuple[Source, ...], outputs: Sequence[Named], values: dict[str, Any]
+) -> Iterator[Journal]:
+    """The journal of a run: removed once the body has succeeded; else the error tells how to continue."""
+    request = Request(jobs, sources, tuple(one.path for one in outputs), values["verify"], values["chunk_size"])
+    ask = _ask if sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty() else None
+    with open_journal(request, values["resume"], ask, say) as journal:
+        try:
+            yield journal
+        except UsageError:
+            raise
+        except BaseException as error:
+            if journal.saved:
+                error.add_note(f"to continue: {_command()}")
+            raise
+        journal.remove()
+
+
+def _ask(question: str) -> bool:
+    return click.confirm(question, default=True, err=True)
+
+
+def _command() -> str:
+    """This command with --resume, for a shell."""
+    program, words = sys.argv[0], [word for word in sys.argv[1:] if word != "--resume"]
+    start = ["python", "-m", "pipeline"] if os.path.basename(program) == "__main__.py" else [os.path.basename(program)]
+    return shlex.join([*start, *words, "--resume"])
+
+
+@click.group(cls=SectionedGroup, short_help="List or remove what unfinished runs have left.")
+def runs() -> None:
+    """List or remove what unfinished runs have left. The same command with --resume continues one."""
+
+
+@runs.command("list", cls=Command, short_help="List unfinished runs.")
+def list_runs() -> None:
+    """List unfinished runs: identifier, state, what was done, and bytes of temporary files."""
+    emit(*([_line(one) for one in unfinished()] or ["no unfinished runs"]))
+
+
+@runs.command(cls=Command, short_help="Remove what unfinished runs have left.")
+@click.argument("identifiers", nargs=-1, metavar="[ID...]")
+def clean(identifiers: tuple[str, ...]) -> None:
+    """Remove unfinished runs, those of the given identifiers or all, with their temporary files.
+
+    Runs that are in progress stay.
+    """
+    every = unfinished()
+    for identifier in identifiers:
+        if not any(one.key.startswith(identifier) for one in every):
+            raise UsageError(f"expected an identifier that `runs list` shows, got {identifier!r}")
+    for one in every:
+        if (not identifiers or one.key.startswith(identifiers)) and remove(one):
+            emit(f"removed {_line(one)}")
+
+
+def _line(one: Unfinished) -> str:
+    temporary = f", {one.nbytes / 1e9:.1f} GB in {one.part}" if one.part and one.nbytes else ""
+    return f"{one.key[:SHOWN]}  {one.state}  {one.what}{temporary}"

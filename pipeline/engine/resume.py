@@ -1,0 +1,114 @@
+"""Whether a run continues an unfinished one, and how far that had come."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from time import time
+
+from pipeline.engine import journal_file
+from pipeline.engine.journal import FORMAT, Journal
+from pipeline.engine.journal_file import DamagedError, Row
+from pipeline.engine.journal_request import Request, difference
+from pipeline.errors import PipelineError, UsageError
+
+
+@contextmanager
+def open_journal(
+    request: Request, resume: bool, ask: Callable[[str], bool] | None, say: Callable[[str], None]
+) -> Iterator[Journal]:
+    """The journal of a request; that of an unfinished run is continued if the user wants that.
+
+    Parameters
+    ----------
+    request
+    resume
+        Whether to continue without asking.
+    ask
+        (question) -> whether to; None where nobody can be asked.
+    say
+        Shows a line to the user.
+
+    Raises
+    ------
+    UsageError
+        If a run cannot be continued, because something differs, or its journal is damaged.
+    PipelineError
+        If another run is continuing it.
+    """
+    if request.files is None:
+        if resume:
+            raise UsageError(
+                "--resume: expected files, whose content can be recognized, got other inputs; leave it out"
+            )
+        yield Journal()
+        return
+    key = request.key()
+    journal = Journal(request, say)
+    try:
+        if key in journal_file.journals():
+            try:
+                journal.lock()
+            except PipelineError as error:
+                if resume:
+                    raise PipelineError(f"--resume: expected that nobody continues this run, but: {error}") from None
+                say("another run of the same request is in progress; this one cannot be continued if it is interrupted")
+                journal = Journal()
+            else:
+                _continue(journal, request, resume, ask, say)
+        elif resume:
+            say("--resume: there is no unfinished run of exactly this request; it begins anew")
+        yield journal
+    finally:
+        journal.close()
+
+
+def _continue(
+    journal: Journal, request: Request, resume: bool, ask: Callable[[str], bool] | None, say: Callable[[str], None]
+) -> None:
+    """Give a journal, which is locked, what was found in its file, or remove that if it is not wanted."""
+    rows: list[Row] | None = None
+    try:
+        rows = journal_file.read(journal.key)
+        problem = difference(rows[0].header, request) if rows else None
+        if rows and rows[0].header["format"] != FORMAT:
+            problem = "its journal has another format"
+    except (DamagedError, KeyError, TypeError, ValueError) as error:
+        problem = f"its journal is damaged: {error}"
+    if problem is not None:
+        if resume:
+            raise UsageError(f"--resume: expected inputs, parameters and code of the unfinished run, but {problem}; "
+                             "leave --resume out to begin anew")  # fmt: skip
+        say(f"the unfinished run of this cannot be continued ({problem}); it begins anew")
+    elif rows:
+        state = f"An unfinished run of this exists ({progress_of(rows)})"
+        if resume or (ask is not None and ask(f"{state}. Continue it?")):
+            journal.take(rows)
+            say(f"continues an unfinished run ({progress_of(rows)})")
+            return
+        if ask is None:
+            say(f"{state}; this begins anew, --resume would have continued it")
+    with suppress(OSError):
+        journal_file.remove(journal.key)
+
+
+def progress_of(rows: Sequence[Row]) -> str:
+    """How far a run had come, for a message."""
+    done, items = finished_share(rows)
+    ago = max(0.0, time() - rows[0].header["time"])
+    text = f"begun {_duration(ago)} ago"
+    return f"{100 * done // items} % of it done, {text}" if items else text
+
+
+def finished_share(rows: Sequence[Row]) -> tuple[int, int]:
+    """Items done and items in all of the last pass that was begun."""
+    passes = [row.header for row in rows if row.kind == "pass"]
+    done = sum(len(row.header["regions"]) for row in rows if row.kind == "regions")
+    return (passes[-1]["done"] if passes[-1]["done"] is not None else done, passes[-1]["items"]) if passes else (0, 0)
+
+
+def _duration(seconds: float) -> str:
+    for unit, name in ((86400, "days"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * unit:
+            return f"{seconds // unit:.0f} {name}"
+    return f"{seconds:.0f} s"

@@ -1,0 +1,132 @@
+"""Jobs that write an array continue in their temporary file: the same bytes, nothing done twice that is still there."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pipeline.engine import journal_file, runs
+from pipeline.engine.outcome import Outcome
+from pipeline.errors import PipelineError, VerificationError
+from pipeline.storage.leftovers import remove_leftovers
+from tests.pipeline.engine.journaled import Runner
+from workflows.array_job import Checked
+from workflows.transpose import TRANSPOSE, TransposeOptions
+
+pytestmark = pytest.mark.usefixtures("shared")
+MATRIX = np.random.default_rng(0).integers(0, 2**60, (300, 200))
+BYTES = 150_000  # of a region with its input: some twenty, a task for each
+
+
+@pytest.fixture
+def runner(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Runner:
+    return Runner(monkeypatch, tmp_path / "state")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "work").mkdir()
+    np.save(tmp_path / "work" / "m.npy", MATRIX)
+    return tmp_path / "work"
+
+
+def transpose(
+    runner: Runner, folder: Path, after: int = 0, resume: bool = False, verify: str = "auto"
+) -> Outcome | None:
+    options, output = TransposeOptions(), folder / "t.npy"
+    return runner.array(TRANSPOSE, options, folder / "m.npy", output, after, resume, verify, BYTES)
+
+
+def part(folder: Path) -> Path:
+    """The temporary file, the only one beside the input."""
+    (path,) = set(folder.iterdir()) - {folder / "m.npy"}
+    return path
+
+
+def committed() -> int:
+    (key,) = journal_file.journals()
+    return sum(len(row.header["regions"]) for row in journal_file.read(key) or [] if row.kind == "regions")
+
+
+def check(runner: Runner, folder: Path) -> None:
+    """The output is right, and nothing else is left."""
+    np.testing.assert_array_equal(np.load(folder / "t.npy"), MATRIX.T)
+    assert {path.name for path in folder.iterdir()} == {"m.npy", "t.npy"} and runner.journals() == []
+
+
+@pytest.mark.parametrize("verify", ["auto", "full", "sample", "off"])
+def test_bytes_are_those_of_an_undisturbed_run(runner: Runner, folder: Path, verify: str) -> None:
+    whole = transpose(runner, folder, verify=verify)
+    items = len(runner.logged)
+    assert whole is not None and items > 5
+    check(runner, folder)
+    (folder / "t.npy").unlink()
+    before = 0
+    for after in (2, 3):
+        assert transpose(runner, folder, after, resume=before > 0, verify=verify) is None
+        assert before < committed()
+        before = committed()
+        remove_leftovers()  # as the next start of any run does
+        assert part(folder).name.startswith(".t.npy.")
+    continued = transpose(runner, folder, resume=True, verify=verify)
+    assert continued is not None and len(runner.logged) == items - before
+    assert continued.verdict.chunks == whole.verdict.chunks
+    assert continued.verdict.checked == whole.verdict.checked
+    check(runner, folder)
+
+
+def test_regions_that_are_not_there_any_more_are_computed_again(runner: Runner, folder: Path) -> None:
+    """One byte is flipped; then, after another interruption, the file is cut in half, as after a loss of power."""
+    transpose(runner, folder)
+    items = len(runner.logged)
+    (folder / "t.npy").unlink()
+    transpose(runner, folder, items - 2)
+    before = committed()
+    path = part(folder)
+    content = bytearray(path.read_bytes())
+    places = [place for place in range(128, len(content)) if content[place]]
+    content[places[0]] ^= 1
+    path.write_bytes(content)
+    assert transpose(runner, folder, 2, resume=True) is None
+    assert before - 1 <= committed()
+    os.truncate(path, len(content) // 2)
+    kept = committed()
+    assert transpose(runner, folder, resume=True) is not None
+    assert items - kept < len(runner.logged) < items
+    check(runner, folder)
+
+
+def test_temporary_file_is_gone(runner: Runner, folder: Path) -> None:
+    transpose(runner, folder, 3)
+    part(folder).unlink()
+    with pytest.raises(PipelineError, match=r"t\.npy: expected .*No such file or directory"):
+        transpose(runner, folder, resume=True)
+    assert transpose(runner, folder) is not None
+    check(runner, folder)
+
+
+def test_rerun_without_resume_begins_anew(runner: Runner, folder: Path) -> None:
+    transpose(runner, folder, 3)
+    part(folder).write_bytes(b"something else")
+    assert transpose(runner, folder) is not None and "begins anew" in runner.said[0]
+    check(runner, folder)
+
+
+def test_list_and_clean(runner: Runner, folder: Path) -> None:
+    transpose(runner, folder, 3)
+    (one,) = runs.unfinished()
+    assert one.part == str(part(folder)) and one.nbytes >= MATRIX.nbytes and "% of it done" in one.state
+    assert one.what == f"transpose of {folder / 'm.npy'}"
+    assert runs.remove(one) and runs.unfinished() == runner.journals() == []
+    assert [path.name for path in folder.iterdir()] == ["m.npy"]
+
+
+def test_wrong_number_leaves_nothing(runner: Runner, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    transpose(runner, folder, 3)
+    monkeypatch.setattr("pipeline.engine.array_task._check", lambda *_: Checked(("element (0, 0): wrong",), 1))
+    with pytest.raises(VerificationError):
+        transpose(runner, folder, resume=True)
+    assert runner.journals() == [] and [path.name for path in folder.iterdir()] == ["m.npy"]
