@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -140,6 +140,19 @@ def compiled(request: pytest.FixtureRequest) -> Any:
             raise RuntimeError(f"expected {request.module.SOURCE} to be compiled")
         pytest.skip("no C++ compiler")
     return library
+
+
+@pytest.fixture
+def count_calls(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any, str], list[Any]]:
+    """(module, function) -> the arguments of each call of it from now on."""
+
+    def count(module: Any, name: str) -> list[Any]:
+        calls: list[Any] = []
+        function = getattr(module, name)
+        monkeypatch.setattr(module, name, lambda *arguments: (calls.append(arguments), function(*arguments))[1])
+        return calls
+
+    return count
 
 
 @pytest.fixture(params=["compiled", "NumPy"])

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tests.cases.cpp_histogram import check_added_counts
 from tests.cases.cpp_transpose import check_transpose, check_transposed
 
 SIZES = (0, 1, 63, 64, 65, 1023, 1024, 1025, 4095, 4096, 4097, 10_001)
@@ -88,7 +89,7 @@ def check_histogram() -> int:
         samples = nasty(dtype, 1025, edges)
         got, compared = count_compiled(samples, binning), compared + 1
         np.testing.assert_array_equal(got, histogram_numpy(samples, binning))
-    return compared
+    return compared + check_added_counts()
 
 
 def _edges_of_rare_ways() -> Iterator[tuple[str, NDArray[np.float64]]]:

@@ -31,6 +31,18 @@ def irregular(seed: int, bins: int, lower: float, upper: float) -> Edges:
     return np.unique(inner)[: bins + 1]
 
 
+def nearly_even(bins: int, jitter: float, lower: float, width: float, seed: int) -> Edges:
+    """Edges, each up to `jitter` widths away from where it would be if all were even."""
+    random = np.random.default_rng(seed)
+    return np.unique(lower + width * (np.arange(bins + 1) + jitter * random.uniform(-1, 1, bins + 1)))
+
+
+def among(bins: int) -> Iterator[NDArray[np.int64]]:
+    """Numbers below `bins`: all in turn, one alone, all in a random order."""
+    some = np.arange(20_003) % bins
+    yield from (some, np.full(20_003, bins // 2), np.random.default_rng(0).permutation(some))
+
+
 EDGES: dict[str, tuple[Any, bool]] = {  # name: (edges, evenly spaced)
     "default": (np.linspace(0, 1024, 1025), True),
     "one bin": ([0, 100], True),

@@ -100,8 +100,12 @@ def histogram_cases() -> Iterator[Case]:
         ("float32", np.geomspace(1e-40, 1e30, 60), LIMITS.shared_per_block),
         ("float64", np.geomspace(1e-300, 1e300, 60), 2560),
         ("float32", both_signs, LIMITS.shared_per_block),
+        ("float64", both_signs, LIMITS.shared_per_block),
         ("float32", above, LIMITS.shared_per_block),
         ("float64", above, LIMITS.shared_per_block),
+        # A cell for each number: one begins at 0.0, where -0.0 belongs, too.
+        ("float32", np.arange(-20, 21) * 2.0**-149, LIMITS.shared_per_block),
+        ("float64", np.arange(-20, 21) * 2.0**-1074, LIMITS.shared_per_block),
         ("int64", crowded, LIMITS.shared_per_block),
         ("int32", np.array([1e300, 2e300]), LIMITS.shared_per_block),
     ):

@@ -9,7 +9,19 @@ from typing import Any
 import numpy as np
 
 from tests.cases.case import Case
-from tests.cases.matmul import ONE_WARP, WARPS, Array, Chosen, generator, in_residues, on_cpu, same_bits, tiled
+from tests.cases.matmul import (
+    GROUPS,
+    ONE_WARP,
+    WARPS,
+    Array,
+    Chosen,
+    factors,
+    generator,
+    in_residues,
+    on_cpu,
+    same_bits,
+    tiled,
+)
 
 
 def ties() -> tuple[Array, Array]:
@@ -53,6 +65,27 @@ def in_order() -> Iterator[tuple[str, Callable[[int], tuple[Array, Array]]]]:
     yield "sums that are subnormal", _subnormal
 
 
+def at_the_bound() -> tuple[Array, Array]:
+    """In float32, an element that is uncertain only for the product of two rounding errors: without it the error is
+    137 + 70 = 207, just the share 1.5 of the sum of products of magnitudes, 69 * 2."""
+    a = [1, 2.0**-8, 69 / 64, 2.0**-8 + 2.0**-31]
+    b = [2.0**-8, 1, 2 / 64, 2.0**-8 + 2.0**-31]
+    return np.array([a], "float32"), np.array([b], "float32").T.copy()
+
+
+def barely_rounded() -> tuple[Array, Array]:
+    """In float64, a number below zero of which rounding removes little, but which is all that there is in the sum."""
+    return np.array([[1.0, -(1 + 2.0**-26) * 2.0**-54]]), np.array([[0.0], [1.0]])
+
+
+def in_one_factor(which: int) -> tuple[Array, Array]:
+    """Infinities and NaN in A alone, or in B alone."""
+    pair = factors("ordinary", "float32", 19, 70, 17)
+    pair[which][[3, 9, 11], [5, 2, 7]] = np.inf, -np.inf, np.nan
+    pair[which][2, 5] = 0
+    return pair
+
+
 def _pair(pair: tuple[Array, Array], tile: Chosen, cp: Any) -> None:
     a, b = pair
     with tiled(tile):
@@ -62,5 +95,11 @@ def _pair(pair: tuple[Array, Array], tile: Chosen, cp: Any) -> None:
 def rare_cases() -> Iterator[Case]:
     """By the kernels for all sizes."""
     yield Case("matmul/gpu", "finish_floats", "ties", partial(_pair, ties(), ONE_WARP))
+    yield Case("matmul/gpu", "split", "barely rounded", partial(_pair, barely_rounded(), ONE_WARP))
+    nothing = np.zeros((17, 34), "float16")
+    pair = nothing, nothing.T.copy()
+    yield Case("matmul/gpu", "multiply_warpgroups", "zeros, all uncertain at first", partial(_pair, pair, GROUPS))
+    for which, kernel in enumerate(("largest_in_rows", "largest_in_columns")):
+        yield Case("matmul/gpu", kernel, "not finite in one factor", partial(_pair, in_one_factor(which), WARPS))
     for what, pair in in_order():
         yield Case("matmul/gpu", "dot_products", what, partial(_pair, pair(130), WARPS))

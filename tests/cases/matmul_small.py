@@ -13,7 +13,7 @@ from kernels.matmul.small import SmallProduct
 from kernels.matmul.small_k import SmallKProduct
 from tests.cases.case import Case
 from tests.cases.matmul import Array, Sizes, factors, generator, overflowing, same_bits, with_uncertain
-from tests.cases.matmul_rare import in_order, ties
+from tests.cases.matmul_rare import at_the_bound, barely_rounded, in_order, ties
 
 # Of rows of A and columns of B, over the whole range of a format and around the moderate exponents of the kernel.
 EXPONENTS = {
@@ -142,6 +142,14 @@ def _uncertain_row(how: type[SmallProduct], inner: int, cp: Any) -> None:
     check(cp, a, b, how)
 
 
+def _uncertain_element(how: type[SmallProduct], inner: int, cp: Any) -> None:
+    """One element alone is uncertain, among rows and columns of large numbers; small ones of both signs are left."""
+    a, b = factors("ordinary", "float64", 9, inner, 6)
+    a[0, 1:] *= 2.0**-50
+    b[0], b[0, 0] = 3, 0
+    check(cp, a, b, how)
+
+
 def small_cases() -> Iterator[Case]:
     """One warp and several for a matrix, whole and ragged ones, lists of matrices; every path of an element."""
     for kind, dtype, sizes, batches in (
@@ -161,7 +169,10 @@ def small_cases() -> Iterator[Case]:
                    partial(_case, kind, dtype, sizes, batches, SmallProduct))  # fmt: skip
     yield Case("matmul/small", "multiply_small", "sums that overflow", _overflowing)
     yield Case("matmul/small", "multiply_small", "infinity times zero", _undefined)
-    yield Case("matmul/small", "multiply_small", "ties", partial(_pair, ties(), SmallProduct))
+    for what, pair in (("ties", ties()), ("at the bound", at_the_bound()), ("barely rounded", barely_rounded())):
+        yield Case("matmul/small", "multiply_small", what, partial(_pair, pair, SmallProduct))
+    a, b = vanishing("float64", 9, 20, 9)
+    yield Case("matmul/small", "multiply_small", "small sums below zero", partial(_pair, (-a, b), SmallProduct))
     for what, pair in in_order():
         yield Case("matmul/small", "multiply_small", what, partial(_pair, pair(48), SmallProduct))
     yield Case("matmul/small", "multiply_small", "a uncertain row", partial(_uncertain_row, SmallProduct, 40))
@@ -199,3 +210,5 @@ def small_k_cases() -> Iterator[Case]:
     yield Case("matmul/small_k", "multiply_small_k", "infinities among large numbers", among)
     yield Case("matmul/small_k", "multiply_small_k", "extreme rows", partial(_extreme_rows, SmallKProduct))
     yield Case("matmul/small_k", "multiply_small_k", "a uncertain row", partial(_uncertain_row, SmallKProduct, 200))
+    yield Case("matmul/small_k", "multiply_small_k", "one uncertain element",
+               partial(_uncertain_element, SmallKProduct, 200))  # fmt: skip

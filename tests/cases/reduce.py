@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,6 +12,8 @@ from numpy.typing import NDArray
 from kernels.reduce.partial import DTYPES as DTYPES
 
 FLOATS = ("float16", "float32", "float64")
+SPECIAL = (0.0, -0.0, math.nan, -math.nan, math.inf, -math.inf, 5e-324, 2.0**-1022, 1e-40, 1e-30, 1.0, -3.7,
+           2.0**24 + 1, 3e38, 1.7976931348623157e308, -1.7976931348623157e308)  # fmt: skip
 
 
 def generator(*names: Any) -> np.random.Generator:
@@ -126,6 +130,22 @@ def specials(dtype: str, size: int) -> NDArray[Any]:
     return samples
 
 
+def infinite(dtype: str, size: int) -> NDArray[Any]:
+    """Infinities of both signs among numbers, and no NaN; of integers the numbers alone."""
+    samples = ordinary(dtype, size)
+    if np.dtype(dtype).kind == "f":
+        samples[2::9], samples[::11] = np.inf, -np.inf
+    return samples
+
+
+def last_bits(dtype: str, size: int, sign: int = 1) -> NDArray[Any]:
+    """Further and further from zero, in their last bits; often the one next to zero."""
+    step = np.finfo(dtype).eps if np.dtype(dtype).kind == "f" else 1
+    samples = sign * (1 + np.arange(size) * step)
+    samples[::64] = sign
+    return samples.astype(dtype)
+
+
 def lanes(dtype: str, size: int) -> NDArray[Any]:
     """Each lane sees one magnitude, different from every other lane's, so that their windows do not overlap."""
     if np.dtype(dtype).kind != "f":
@@ -197,11 +217,35 @@ CASES = {
     "missing": missing,
     "specials": specials, "lanes": lanes, "late": late, "nothing": nothing, "falling": falling,
     "climbing": climbing, "sinking": sinking, "uneven": uneven, "full": full,
+    "infinite": infinite, "last bits": last_bits,
+    "last bits below zero": partial(last_bits, sign=-1),
 }  # fmt: skip
 # Those without NaN and infinities.
-FINITE = tuple(name for name in CASES if name not in ("specials", "late", "nothing", "missing"))
+FINITE = tuple(name for name in CASES if name not in ("specials", "late", "nothing", "missing", "infinite"))
 
 
 def case(name: str, dtype: str, size: int) -> NDArray[Any]:
     """Samples, the same each time."""
     return CASES[name](dtype, size)
+
+
+def two_sizes(data: Any, dtype: str, block: int) -> NDArray[Any]:
+    """Numbers of two sizes, and anywhere among them what has to be treated on its own; as hypothesis draws `data`."""
+    from hypothesis import strategies as st  # not needed to run the cases
+
+    size = data.draw(st.sampled_from([1, 2, 31, 33, block - 1, block, block + 1, 2 * block + 77]))
+    random = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
+    low, high = np.finfo(dtype).minexp, np.finfo(dtype).maxexp
+    exponents = [data.draw(st.integers(low - 10, high - 3)) for _ in range(2)]
+    with np.errstate(all="ignore"):
+        numbers = np.ldexp(random.standard_normal(size), random.choice(exponents, size)).astype(dtype)
+        for value in data.draw(st.lists(st.sampled_from(SPECIAL), max_size=4)):
+            numbers[random.integers(0, size, data.draw(st.sampled_from([1, 3, size])))] = value
+    return numbers
+
+
+def spread(dtype: str, apart: int) -> NDArray[Any]:
+    """Numbers of which the largest are about 2**apart times the smallest, as far as the dtype has them."""
+    random = np.random.default_rng(apart)
+    apart = min(apart, 240 if dtype == "float32" else apart)
+    return np.ldexp(random.uniform(-1, 1, 20_001), random.integers(-apart // 2, apart // 2, 20_001)).astype(dtype)

@@ -35,6 +35,15 @@ def _one_block(dtype: str, parts: int, size: int, name: str, cp: Any) -> None:
         _reduce(dtype, parts, size, 0, name, cp)
 
 
+def _far_apart(cp: Any) -> None:
+    """Of every eight numbers one is tiny, the others are the largest of an exponent, the last one of a cell."""
+    samples = np.full(16 * 2048, np.ldexp(2 - 2.0**-52, 449 - 1023))
+    samples[::8] = 2.0**-1000
+    with mock.patch.object(device.Limits, "resident_blocks", lambda *_: 1):
+        got = gpu.reduce_on_device(cp.asarray(samples), layout.SUM)
+    same(got, reduce_reference(samples, layout.SUM))
+
+
 def _combine(dtype: str, cp: Any) -> None:
     samples = reduce_cases.case("specials", dtype, 700)
     if dtype == "float64":
@@ -68,7 +77,9 @@ def exact_cases() -> Iterator[Case]:
     for dtype, parts, size, start, name in (
         ("int32", layout.PARTS[-1], 2, 1, "any"), ("float64", layout.SUM, 9001, 0, "specials"),
         ("float64", layout.EXTREMES, 38_912, 0, "climbing"), ("float64", layout.EXTREMES, 38_912, 0, "falling"),
-        ("float64", layout.EXTREMES, 38_912, 0, "sinking"),
+        ("float64", layout.EXTREMES, 38_912, 0, "sinking"), ("float64", layout.EXTREMES, 38_912, 0, "last bits"),
+        ("float64", layout.EXTREMES, 38_912, 0, "last bits below zero"),
+        ("float32", layout.PARTS[-1], 9001, 0, "infinite"), ("float64", layout.EXTREMES, 9001, 0, "infinite"),
     ):  # fmt: skip
         check = partial(_reduce, dtype, parts, size, start, name)
         yield Case("reduce/gpu", "moments", f"{dtype}, {name}, {size} from {start}, parts {parts}", check)
@@ -81,6 +92,7 @@ def exact_cases() -> Iterator[Case]:
         check = partial(_one_block, dtype, parts, size, name)
         yield Case("reduce/gpu", "moments", f"{dtype}, {name}, {size} in one block, parts {parts}", check)
     yield Case("reduce/gpu", "moments", "40 blocks", _many_blocks)
+    yield Case("reduce/gpu", "moments", "float64, far apart, in one block", _far_apart)
     for dtype in ("int32", "float64"):
         for kernel in ("combine", "place"):
             yield Case("reduce/gpu", kernel, dtype, partial(_combine, dtype))

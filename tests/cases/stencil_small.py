@@ -105,6 +105,14 @@ def _middle(count: int) -> NDArray[Any]:
     return factors
 
 
+def _tiny_later(dtype: str, small: float, tiny: float) -> NDArray[Any]:
+    """Ones and small numbers; later numbers so tiny that only where ones cancel do they show."""
+    x = np.resize(np.array([1, small], dtype), (1, 8000))
+    x[0, 3000:3400] = 0
+    x[0, 3100:3300] = np.resize(np.array([1, -1, tiny, 0, 0], dtype), 200)
+    return x
+
+
 def _apart_cases() -> Iterator[Case]:
     """Windows of which shared memory holds two tiles only, with elements that do not fit or are not finite."""
     for dtype in ("int8", "int16", "int32", "int64", "uint64", "float16", "float32", "float64"):
@@ -114,6 +122,11 @@ def _apart_cases() -> Iterator[Case]:
                 x[0, 70:73], x[1, 2500], x[1, 9] = (np.nan, np.inf, -np.inf), np.inf, -np.inf
             check = partial(_apart, partial(_box, x, radius, where))
             yield Case("stencil/gpu", "box", f"{dtype}, {length}, apart", check)
+    for what, x, where in (
+        ("float16, a last tile that is short", numbers("float16", (1, 3461)), (2, 1, "reflect")),
+        ("float64, a tile with few outputs", adversarial("ties", (1, 41)), (1, 0, "reflect")),
+    ):  # the boundary has no elements beyond those of the windows
+        yield Case("stencil/gpu", "box", f"{what}, apart", partial(_apart, partial(_box, x, 2, where)))
     check = partial(_in_one_span, partial(_box, numbers("float32", (1, 6500)), 3000, (3000, 3000, "nearest")))
     yield Case("stencil/gpu", "box", "float32, tiles before the row begins, apart", partial(_apart, check))
     for dtype, factor in (("float32", 2.0**-80), ("float64", 2.0**-300), ("float64", 2.0**300)):
@@ -123,6 +136,9 @@ def _apart_cases() -> Iterator[Case]:
         x[1, 4000] *= factor
         check = partial(_apart, partial(_box, x, 20, (20, 20, "nearest")))
         yield Case("stencil/gpu", "box_wide", f"{dtype}, some of 2^{np.log2(factor):.0f}", check)
+    for dtype, small, tiny in (("float32", 2.0**-45, 2.0**-140), ("float64", 2.0**-20, 2.0**-300)):
+        check = partial(_in_one_span, partial(_box, _tiny_later(dtype, small, tiny), 2, (0, 0, "zero")))
+        yield Case("stencil/gpu", "box_wide", f"{dtype}, tiny ones later", check)
     x = RANDOM(8).integers(1, 100, (1, 6000)).astype("float64")
     x[0, 45] = 2.0**300
     yield Case(
@@ -185,6 +201,10 @@ def window_cases() -> Iterator[Case]:
         x = _far(dtype)
         for radius in (20, 100, 140):
             yield Case("stencil/gpu", "box_far", f"{dtype}, {radius}", partial(_box, x, radius, (radius, 7, "reflect")))
+    for dtype in ("float32", "float64"):  # the first window of nothing else
+        x = numbers(dtype, (1, 1900))
+        x[0, :300] = np.nan
+        yield Case("stencil/gpu", "box", f"{dtype}, NaN first", partial(_box, x, 140, (0, 0, "zero")))
     x = RANDOM(7).choice([1, -1, 2.0**-53, -(2.0**-53), 2.0**-600, -(2.0**-600), 0], (2, 900))
     for radius in (1, 2, 80):
         yield Case("stencil/gpu", "box_far", f"halfway, {radius}", partial(_box, x, radius, (radius, 0, "zero")))

@@ -57,7 +57,8 @@ def unaligned_cases() -> Iterator[Case]:
         ("float32", (83, 61), (1, 0)), ("float32", (131, 9), (1, 0)), ("float32", (8, 259), (1, 0)),
         ("float64", (133, 70), (1, 0)), ("float64", (65, 67), (1, 0)), ("float32", (17, 3, 67), (2, 1, 0)),
         ("float64", (9, 40, 5), (2, 1, 0)), ("float32", (3, 21, 19), (0, 2, 1)),
-        ("float64", (33, 2, 3, 9), (3, 2, 1, 0)),
+        ("float64", (33, 2, 3, 9), (3, 2, 1, 0)), ("float32", (3, 21, 128), (0, 2, 1)),
+        ("float64", (3, 21, 128), (0, 2, 1)),
     ):  # fmt: skip
         check = partial(_permute, dtype, shape, axes)
         yield Case("transpose/unaligned", "unaligned", f"{dtype}, {shape} to {axes}", check)

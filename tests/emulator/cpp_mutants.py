@@ -25,14 +25,14 @@ from kernels.histogram.cpu import _compiled_function
 from tests.cases import cpp
 from tests.emulator.build import NoCompilerError, _compiled, compiler
 from tests.emulator.mutate import Mutant, mutate
-from tests.emulator.sandbox import HELPERS, compiling, contained, few, limit_time
+from tests.emulator.sandbox import HELPERS, compiling, contained, few, limit_time, part_of
 
 # By source, a check of tests/cases/cpp.py.
 CHECKS = MappingProxyType({
     "histogram/cpu": "histogram", "reduce/cpu": "reduce", "stencil/cpu": "sums", "transpose/cpu": "transpose",
 })  # fmt: skip
 DRAWN, MOST = 24, 7  # of each kind: as many are compiled, and as many of those that are executed run
-SIZES = (63, 4097)
+SIZES = (0, 63, 4097)
 # No more features than every CPU has: which code is compiled must not depend on the machine.
 OPTIONS = (*(option for option in cxx.OPTIONS if not option.startswith("-march")), "-fsanitize=address")
 SWITCH = """#line 1 "switch"
@@ -68,8 +68,8 @@ def flatten(source: Path) -> str:
     return text(source)
 
 
-def caught_mutants(stem: str) -> list[tuple[Mutant, str | None]]:
-    """Every mutant of a source, and how it was caught.
+def caught_mutants(stem: str, part: str) -> list[tuple[Mutant, str | None]]:
+    """Every mutant of a part of a source, and how it was caught.
 
     Raises
     ------
@@ -84,14 +84,14 @@ def caught_mutants(stem: str) -> list[tuple[Mutant, str | None]]:
         raise NoCompilerError("no C++ compiler with AddressSanitizer: expected g++ with libasan; install it")
     # Python itself leaks: it ends without freeing.
     environment = {**os.environ, "ASAN_OPTIONS": "detect_leaks=0", "LD_PRELOAD": library}
-    command = [sys.executable, "-W", "ignore", "-m", "tests.emulator.cpp_mutants", stem]
+    command = [sys.executable, "-W", "ignore", "-m", "tests.emulator.cpp_mutants", stem, part]
     done = subprocess.run(command, cwd=nvrtc.KERNELS.parent, env=environment, capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(f"mutants of {stem}: {done.stderr[-2000:]}")
     return [(Mutant(**mutant), caught) for mutant, caught in json.loads(done.stdout)]
 
 
-def _run(stem: str) -> list[tuple[Mutant, str | None]]:
+def _run(stem: str, part: str) -> list[tuple[Mutant, str | None]]:
     source, check = source_of(stem), cpp.CHECKS[CHECKS[stem]]
     text, mutants = compiling(
         lambda refused: mutate(flatten(source), set(), DRAWN, refused),
@@ -108,7 +108,7 @@ def _run(stem: str) -> list[tuple[Mutant, str | None]]:
             check()
             seconds = time.process_time() - began
             seen = bytes((ctypes.c_uint8 * 1024).in_dll(library, "cpp_reached"))
-            own = few([mutant for mutant in mutants if seen[mutant.number]], MOST)
+            own = part_of(few([mutant for mutant in mutants if seen[mutant.number]], MOST), part)
             chosen = ctypes.c_int.in_dll(library, "cpp_chosen")
             return [(mutant, contained(partial(_caught, mutant, chosen, check, seconds))) for mutant in own]
         finally:
@@ -127,4 +127,4 @@ def _caught(mutant: Mutant, chosen: ctypes.c_int, check: Callable[[], int], seco
 
 
 if __name__ == "__main__":
-    print(json.dumps([(asdict(mutant), caught) for mutant, caught in _run(sys.argv[1])]))
+    print(json.dumps([(asdict(mutant), caught) for mutant, caught in _run(*sys.argv[1:])]))

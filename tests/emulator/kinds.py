@@ -87,6 +87,12 @@ def _mutants_inputs() -> dict[str, str]:
     return inputs | {stem: digest(_cxx_inputs()[name], own, generator) for stem, name in cpp_mutants.CHECKS.items()}
 
 
+def _mutants_units() -> list[Unit]:
+    from tests.emulator.mutants import units
+
+    return units()
+
+
 def _machine_code_inputs() -> dict[str, str]:
     from tests.kernels.common.machine_code import inputs
 
@@ -130,7 +136,7 @@ def _cxx_units() -> list[Unit]:
 ORDERS = 20  # thread schedules that each case runs under
 SCHEDULES = Kind("schedules", _gcc, partial(_of_cases, (), ORDERS), _cases)
 SANITIZED = Kind("sanitized", _gcc, partial(_of_cases, ("tests.emulator.sanitized",)), partial(_cases, True))
-MUTANTS = Kind("mutants", _gcc, _mutants_inputs, lambda: [(stem, "all") for stem in _mutants_inputs()])
+MUTANTS = Kind("mutants", _gcc, _mutants_inputs, _mutants_units)
 MACHINE_CODE = Kind("machine_code", _nvrtc, _machine_code_inputs, _machine_code_units)
 CXX = Kind("cxx", _cxx, _cxx_inputs, _cxx_units)
 KINDS = MappingProxyType({kind.name: kind for kind in (SCHEDULES, SANITIZED, MUTANTS, MACHINE_CODE, CXX)})

@@ -10,7 +10,8 @@ import time
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -21,10 +22,10 @@ from tests.emulator import device
 from tests.emulator.build import compile_unit, flatten, source_of, sources, stem_of, unit
 from tests.emulator.cpp_mutants import CHECKS, caught_mutants
 from tests.emulator.cupy import on_host
-from tests.emulator.device import HOST, open_library, reached, schedule
+from tests.emulator.device import HOST, Loaded, open_library, reached, schedule
 from tests.emulator.mutate import Mutant, mutate
 from tests.emulator.operators import KINDS
-from tests.emulator.sandbox import HELPERS, compiling, contained, few, limit_time
+from tests.emulator.sandbox import HELPERS, compiling, contained, few, limit_time, part_of
 from tests.emulator.survivors import ELSEWHERE, EQUIVALENT, FASTER, MISSED
 
 SEEDS = range(4)
@@ -33,6 +34,9 @@ FLOOR = 0.97  # of those that change a result
 DRAWN, MOST = 14, 5
 ON_GPU = [stem_of(source) for source in sources()]
 STEMS = [*ON_GPU, *CHECKS]
+# How many parts the mutants of a source run in; one, unless they take longer than half a minute.
+PARTS = MappingProxyType({"matmul/gpu": 10, "matmul/small_k": 12, "reduce/gpu": 4, "stencil/gpu": 3,
+                          "histogram/cpu": 4, "reduce/cpu": 6, "stencil/cpu": 2})  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -45,29 +49,63 @@ class Outcome:
     @property
     def reason(self) -> str | None:
         """Why no case catches it, if that is known."""
-        return (EQUIVALENT | FASTER | MISSED).get(self.site)
+        return (EQUIVALENT | FASTER | MISSED).get(self.mutant.site)
 
     @property
     def status(self) -> str:
         """Of four."""
         if self.caught is not None:
             return "caught"
-        return "equivalent" if self.site in EQUIVALENT else "faster" if self.site in FASTER else "missed"
-
-    @property
-    def site(self) -> tuple[str, str, str]:
-        """File, function and text, as in `survivors.py`."""
-        return self.mutant.file, self.mutant.function, self.mutant.text
+        site = self.mutant.site
+        return "equivalent" if site in EQUIVALENT else "faster" if site in FASTER else "missed"
 
 
-def run_mutants(stem: str) -> list[Outcome]:
-    """Run every mutant of a source until a case catches it."""
+def units() -> list[tuple[str, str]]:
+    """What is run and recorded at a time: parts of sources."""
+    counts = {stem: PARTS.get(stem, 1) for stem in STEMS}
+    return [(stem, f"{part} of {count}") for stem, count in counts.items() for part in range(1, count + 1)]
+
+
+def run_mutants(stem: str, part: str = "1 of 1") -> list[Outcome]:
+    """Run every mutant of a source, or of a part of it, until a case catches it."""
     if stem in CHECKS:
-        return [Outcome(mutant, caught) for mutant, caught in caught_mutants(stem)]
+        return [Outcome(mutant, caught) for mutant, caught in caught_mutants(stem, part)]
+    compiled = _compiled(stem)
+    with pytest.MonkeyPatch.context() as monkeypatch, on_host(monkeypatch) as cupy:
+        monkeypatch.setitem(HOST.replaced, stem, compiled.library)
+        monkeypatch.setattr(device, "BUDGET", compiled.budget)
+        return [Outcome(mutant, contained(partial(_caught, mutant, compiled.cases, cupy)))
+                for mutant in part_of(compiled.mutants, part)]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A source with its mutants.
+
+    Attributes
+    ----------
+    library
+        Of the kernels.
+    mutants
+        Those that run.
+    cases
+        The fastest first, each with its seconds and, by number, whether it executes a mutant's site.
+    budget
+        Accesses of a launch, beyond which it is assumed to hang.
+    """
+
+    library: Loaded
+    mutants: list[Mutant]
+    cases: list[tuple[float, Case, bytes]]
+    budget: int
+
+
+@lru_cache(maxsize=1)  # parts of a source run one after the other
+def _compiled(stem: str) -> Compiled:
     broken = {case.variant for case in CASES if case.stem == stem and case.broken}
     cases = [case for case in CASES if case.stem == stem and not case.broken]
     if not cases:
-        return []
+        raise ValueError(f"kernels/{stem}: expected cases in tests/cases/all.py, got none")
     with pytest.MonkeyPatch.context() as monkeypatch, on_host(monkeypatch) as cupy:
         for case in cases:
             case.check(cupy)
@@ -76,44 +114,40 @@ def run_mutants(stem: str) -> list[Outcome]:
             lambda refused: mutate(flatten(source_of(stem)), broken, DRAWN, refused),
             lambda text: unit(HELPERS + text, instances),
         )
-        HOST.replaced[stem] = open_library(compile_unit(text, HOST.flavour))
-        try:
-            reports = _reports(monkeypatch)
-            places = _places(cases, cupy)
-            monkeypatch.setattr(device, "BUDGET", 3 * max(report.accesses for report in reports) + 100_000)
-            executed = {mutant.number for mutant in mutants if any(seen[mutant.number] for _, _, seen in places)}
-            # A header's code that no instance of this source executes is counted with another source.
-            executed |= {one.number for one in mutants if one.file == f"{stem}.cu" and one.kind not in KINDS}
-            own = [mutant for mutant in mutants if (stem, mutant.file, mutant.function) not in ELSEWHERE
-                   and mutant.number in executed]  # fmt: skip
-            return [Outcome(mutant, contained(partial(_caught, mutant, places, cupy))) for mutant in few(own, MOST)]
-        finally:
-            del HOST.replaced[stem]
+        library = open_library(compile_unit(text, HOST.flavour))
+        monkeypatch.setitem(HOST.replaced, stem, library)
+        reports = _reports(monkeypatch)
+        places = _places(cases, cupy)
+    executed = {mutant.number for mutant in mutants if any(seen[mutant.number] for _, _, seen in places)}
+    # A header's code that no instance of this source executes is counted with another source.
+    executed |= {one.number for one in mutants if one.file == f"{stem}.cu" and one.kind not in KINDS}
+    own = [one for one in mutants if (stem, one.file, one.function) not in ELSEWHERE and one.number in executed]
+    return Compiled(library, few(own, MOST), places, 3 * max(report.accesses for report in reports) + 100_000)
 
 
 def _reports(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Those of the launches that follow."""
-    found: list[Any] = []
+    reports: list[Any] = []
 
     class Kept(device._Report):
         def __init__(self) -> None:
             super().__init__()
-            found.append(self)
+            reports.append(self)
 
     monkeypatch.setattr(device, "_Report", Kept)
-    return found
+    return reports
 
 
 def _places(cases: list[Case], cupy: Any) -> list[tuple[float, Case, bytes]]:
-    """Cases, the fastest first, each with its seconds and the mutants whose sites it executes; every one passes."""
-    found = []
+    """What `Compiled` says of cases; every one passes."""
+    places = []
     for case in cases:
         seen = reached(HOST.flavour)
         seen[:] = bytes(len(seen))
         began = time.process_time()
         case.check(cupy)
-        found.append((time.process_time() - began, case, bytes(seen)))
-    return sorted(found, key=lambda one: one[0])
+        places.append((time.process_time() - began, case, bytes(seen)))
+    return sorted(places, key=lambda place: place[0])
 
 
 def _caught(mutant: Mutant, places: list[tuple[float, Case, bytes]], cupy: Any) -> str | None:
@@ -133,7 +167,7 @@ def _caught(mutant: Mutant, places: list[tuple[float, Case, bytes]], cupy: Any) 
 
 @dataclass(frozen=True)
 class Tally:
-    """What is recorded of the mutants of a source, as plain values: explanations change none of it.
+    """What is recorded of the mutants of a unit, as plain values: explanations change none of it.
 
     Attributes
     ----------
@@ -150,7 +184,7 @@ class Tally:
 
 def tally(outcomes: list[Outcome]) -> Tally:
     """Count them."""
-    survivors = sorted(outcome.site for outcome in outcomes if outcome.caught is None)
+    survivors = sorted(outcome.mutant.site for outcome in outcomes if outcome.caught is None)
     return Tally(len(outcomes), len(outcomes) - len(survivors), list(map(list, survivors)))
 
 
@@ -178,8 +212,8 @@ def table(by_stem: dict[str, list[Outcome]]) -> str:
 
 
 def _row(stem: str, kind: str, counts: Counter[str]) -> str:
-    found = [counts[status] for status in ("caught", "equivalent", "faster", "missed")]
-    return "{:22} {:11} {:7} {:7} {:11} {:7} {:7}".format(stem, kind, sum(found), *found)
+    by_status = [counts[status] for status in ("caught", "equivalent", "faster", "missed")]
+    return "{:22} {:11} {:7} {:7} {:11} {:7} {:7}".format(stem, kind, sum(by_status), *by_status)
 
 
 def main() -> None:

@@ -7,10 +7,12 @@ mutant k and 0 otherwise.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from tests.emulator import operators
+from tests.emulator.brackets import closing, loop_header, opening, parts
 from tests.emulator.inputs import digest
 from tests.emulator.operators import Site
 
@@ -44,7 +46,7 @@ class Mutant:
     function
         The kernel or device function that it is in.
     text
-        What is removed or changed; of an operator what is there instead.
+        What is removed or changed; of an operator what is there instead. No two in a function have the same.
     """
 
     number: int
@@ -53,6 +55,11 @@ class Mutant:
     line: int
     function: str
     text: str
+
+    @property
+    def site(self) -> tuple[str, str, str]:
+        """File, function and text: a name that stays when lines move."""
+        return self.file, self.function, self.text
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line} {self.function}: {self.kind} `{self.text}`"
@@ -80,11 +87,18 @@ def mutate(
     if most:
         chosen += _sample(text, places, chosen, without, most, refused)
     chosen.sort(key=lambda site: (site.start, -site.end))
-    mutants = [
-        Mutant(number, site.kind, *places.file_and_line(site.start), places.function(site.start), site.text)
-        for number, site in enumerate(chosen, 1)
-    ]
-    return _rendered(text, 0, len(text), list(enumerate(chosen, 1))), mutants
+    numbered = list(enumerate(chosen, 1))
+    return _rendered(text, 0, len(text), numbered), list(_mutants(numbered, places))
+
+
+def _mutants(numbered: list[tuple[int, Site]], places: _Places) -> Iterator[Mutant]:
+    """Mutants of these sites; of several with one text in a function, the second and further ones are numbered."""
+    counts = Counter[tuple[str, str, str]]()
+    for number, site in numbered:
+        (file, line), function = places.file_and_line(site.start), places.function(site.start)
+        counts[file, function, site.text] += 1
+        again = counts[file, function, site.text]
+        yield Mutant(number, site.kind, file, line, function, f"{site.text} ({again})" if again > 1 else site.text)
 
 
 def _sample(
@@ -129,41 +143,42 @@ def _rendered(text: str, start: int, end: int, numbered: list[tuple[int, Site]])
 
 def _sites(text: str) -> Iterator[tuple[int, int, str, str]]:
     """Start, end, kind, and the replacement."""
-    for found in BARRIER.finditer(text):
-        yield *found.span(), "barrier", "(host_mutant({number}) ? void() : {text})"
-    for found in VOTE.finditer(text):
-        end = closing(text, found.end())
-        own = text[found.end() : end].replace("{", "{{").replace("}", "}}")
-        yield found.start(), end + 1, "barrier", f"(host_mutant({{number}}) ? int({own}) : {{text}})"
-    for found in ATOMIC.finditer(text):
+    for match in BARRIER.finditer(text):
+        yield *match.span(), "barrier", "(host_mutant({number}) ? void() : {text})"
+    for match in VOTE.finditer(text):
+        end = closing(text, match.end())
+        own = text[match.end() : end].replace("{", "{{").replace("}", "}}")
+        yield match.start(), end + 1, "barrier", f"(host_mutant({{number}}) ? int({own}) : {{text}})"
+    for match in ATOMIC.finditer(text):
         # Only the name: arguments may contain further sites.
-        yield found.start(), found.end(), "atomic", "host_either_{text}{number}, "
-    for found in CLAMP.finditer(text):
-        end = closing(text, found.end())
-        operands = [text[slice(*part)] for part in _parts(text, found.end(), end, ",")]
+        yield match.start(), match.end(), "atomic", "host_either_{text}{number}, "
+    for match in CLAMP.finditer(text):
+        end = closing(text, match.end())
+        operands = [text[slice(*part)] for part in parts(text, match.end(), end, ",")]
         free = [operand for operand in operands if not re.search(r"\b(?:n|count)\b", operand)]
         if len(free) == 1:
-            yield found.start(), end + 1, "clamp", f"(host_mutant({{number}}) ? ({free[0]}) : {{text}})"
-    for found in BRANCH.finditer(text):
-        end = closing(text, found.end())
-        if found[1] == "for":
-            yield from _bound(text, found.end(), end)
+            yield match.start(), end + 1, "clamp", f"(host_mutant({{number}}) ? ({free[0]}) : {{text}})"
+    for match in BRANCH.finditer(text):
+        end = closing(text, match.end())
+        if match[1] == "for":
+            for condition in loop_header(text, match.end())[1:2]:
+                yield from _bound(text, condition)
         else:
-            leaves = found[1] == "if" and re.match(r"\)\s*return\b", text[end:]) is not None
-            yield from _guards(text, found.end(), end, leaves)
-    for found in FLAG.finditer(text):
-        yield from _guards(text, *found.span(1), False)
-    for found in TERNARY.finditer(text):
-        start = opening(text, found.start())
-        yield from _guards(text, start, found.start(), False)
+            leaves = match[1] == "if" and re.match(r"\)\s*return\b", text[end:]) is not None
+            yield from _guards(text, match.end(), end, leaves)
+    for match in FLAG.finditer(text):
+        yield from _guards(text, *match.span(1), False)
+    for match in TERNARY.finditer(text):
+        start = opening(text, match.start())
+        yield from _guards(text, start, match.start(), False)
 
 
 def _guards(text: str, start: int, end: int, leaves: bool) -> Iterator[tuple[int, int, str, str]]:
     """Every comparison of a condition is made true, or false where the condition ends a thread."""
     # In `a && b` either part is dropped, whether it ends a thread or not.
-    leaves = leaves and len(list(_parts(text, start, end, "&&"))) == 1
+    leaves = leaves and len(list(parts(text, start, end, "&&"))) == 1
     operator = "||" if leaves else "&&"
-    for part_start, part_end in _parts(text, start, end, operator):
+    for part_start, part_end in parts(text, start, end, operator):
         # `sizeof` is no bound, and template arguments are no comparison.
         part = re.sub(r"\bsizeof\([^)]*\)|<\w+(?:, \w+)*>(?=\()", "", text[part_start:part_end])
         if "[" in part or part.startswith("!"):
@@ -173,55 +188,12 @@ def _guards(text: str, start: int, end: int, leaves: bool) -> Iterator[tuple[int
             yield part_start, part_end, "guard", form
 
 
-def _bound(text: str, start: int, end: int) -> Iterator[tuple[int, int, str, str]]:
+def _bound(text: str, condition: tuple[int, int]) -> Iterator[tuple[int, int, str, str]]:
     """The bound of a loop that depends on data; constants are in capitals."""
-    parts = list(_parts(text, start, end, ";"))
-    if len(parts) != 3:
-        return
-    for part_start, part_end in _parts(text, *parts[1], "&&"):
-        found = re.fullmatch(r"(.*?[^<]<=?(?!<)\s*)(.*)", text[part_start:part_end], re.DOTALL)
-        if found and re.search(r"\b[a-z]\w*\b(?!\()", found[2].replace("int", "").replace("i64", "")):
-            yield part_start + len(found[1]), part_end, "bound", "({text}) + host_mutant({number})"
-
-
-def _parts(text: str, start: int, end: int, operator: str) -> Iterator[tuple[int, int]]:
-    """Spans between operators outside brackets, without surrounding white space."""
-    depth, begin, at = 0, start, start
-    while at <= end:
-        if at == end or (not depth and text.startswith(operator, at)):
-            stretch = text[begin:at]
-            yield begin + len(stretch) - len(stretch.lstrip()), begin + len(stretch.rstrip())
-            at += len(operator)
-            begin = at
-            continue
-        depth += (text[at] in "([{") - (text[at] in ")]}")
-        at += 1
-
-
-def closing(text: str, at: int) -> int:
-    """Position of the bracket that closes the one before `at`."""
-    depth = 1
-    while True:
-        depth += (text[at] in "([{") - (text[at] in ")]}")
-        if not depth:
-            return at
-        at += 1
-
-
-def opening(text: str, end: int) -> int:
-    """Start of the condition that ends at `end`: after an assignment, a comma, `return` or an open bracket."""
-    depth, at = 0, end
-    while at:
-        letter = text[at - 1]
-        depth += (letter in ")]}") - (letter in "([{")
-        if depth < 0:
-            return at
-        if not depth:
-            assigned = letter == "=" and text[at - 2] not in "<>=!" and text[at] != "="
-            if letter in ",;:?" or assigned or re.search(r"\breturn $", text[max(0, at - 8) : at]):
-                return at
-        at -= 1
-    return at
+    for part_start, part_end in parts(text, *condition, "&&"):
+        compared = re.fullmatch(r"(.*?[^<]<=?(?!<)\s*)(.*)", text[part_start:part_end], re.DOTALL)
+        if compared and re.search(r"\b[a-z]\w*\b(?!\()", compared[2].replace("int", "").replace("i64", "")):
+            yield part_start + len(compared[1]), part_end, "bound", "({text}) + host_mutant({number})"
 
 
 class _Places:
@@ -230,14 +202,14 @@ class _Places:
     def __init__(self, text: str) -> None:
         self.text = text
         self.functions = []
-        for found in re.finditer(r"\b(\w+(?:\(\))?)\s*\(", text):
-            end = closing(text, found.end())
+        for match in re.finditer(r"\b(\w+(?:\(\))?)\s*\(", text):
+            end = closing(text, match.end())
             # Followed by a body, or by member initialisers.
             body = re.match(r"\)\s*(?:const\s*)?(?::[^;{}]*)?\{", text[end:])
-            if body and found[1] not in ("if", "for", "while", "switch"):
-                declared = text[max(0, found.start() - 200) : found.start()]
+            if body and match[1] not in ("if", "for", "while", "switch"):
+                declared = text[max(0, match.start() - 200) : match.start()]
                 constant = re.search(r"\bconstexpr\b[^;{}]*$", declared) is not None
-                self.functions.append((found.start(), closing(text, end + body.end()), found[1], constant))
+                self.functions.append((match.start(), closing(text, end + body.end()), match[1], constant))
 
     def function(self, at: int) -> str:
         """The innermost."""

@@ -11,6 +11,8 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from tests.emulator.brackets import end_of, loop_header, trimmed
+
 KINDS = ("comparator", "sign", "off-by-one", "sticky", "width", "stride", "rounding", "zero", "flush")
 
 ASSIGNMENT = re.compile(r" ([-+*/%&|^]|<<|>>)?= ")
@@ -19,6 +21,7 @@ INDEX = re.compile(r"(?<=[\w\])])\[")
 RETURN = re.compile(r"\breturn ")
 LOOP = re.compile(r"\bfor \(")
 CONDITION = re.compile(r"\b(?:if|while) \(")
+EXPRESSION_ENDS = ",;)]}"
 STATEMENT = re.compile(r"(?<=[;{})])\s+(?=[\w*])|(?<=\belse) (?=[\w*])")
 KEYWORDS = re.compile(
     r"(?:return|if|for|while|do|else|switch|case|default|break|continue|const|constexpr|using|typedef|template|struct|"
@@ -39,8 +42,8 @@ INSIDE = r"(?:[^()]|\((?:[^()]|\([^()]*\))*\))*"  # brackets
 SIGN_BIT = r"(?:\w+::)?SIGN"
 
 
-def _swap(found: re.Match[str]) -> str:
-    return f" {SWAPS[found[1]]} "
+def _swap(match: re.Match[str]) -> str:
+    return f" {SWAPS[match[1]]} "
 
 
 # Kind, what is replaced, and what by.
@@ -53,16 +56,16 @@ OPERATORS: tuple[tuple[str, re.Pattern[str], Callable[[re.Match[str]], str]], ..
         ("off-by-one", r" [-+] 1\b(?![.\w]| *<<)", ""),
         ("sticky", r" ([|&^]) (?=\S)", _swap),
         ("sticky", rf" \+ (?:{CARRY})", ""),
-        ("stride", r" ([*/%]|<<|>>) (\w+)\b(?![\w.(\[:<]|->)", lambda found: f" {found[1]} ({found[2]} + 1)"),
+        ("stride", r" ([*/%]|<<|>>) (\w+)\b(?![\w.(\[:<]|->)", lambda match: f" {match[1]} ({match[2]} + 1)"),
         ("rounding", r" \+ ROUND\b", " - 0.5 + ROUND"),
-        ("rounding", r"\b(__float2int_rn|__double2ll_rn|__[fd]add_rd|fma)\(", lambda found: f"host_other_{found[1]}("),
+        ("rounding", r"\b(__float2int_rn|__double2ll_rn|__[fd]add_rd|fma)\(", lambda match: f"host_other_{match[1]}("),
         ("zero", r"\b(\w+) != \1\b", "false"),
         ("zero", r"\b(\w+) == \1\b", "true"),
         ("zero", rf"(?:\w+(?:::|\.))?\b(?:nonfinite|is_nan|is_negative)\({INSIDE}\)", "false"),
         ("zero", rf"\bis_finite\({INSIDE}\)", "true"),
         ("zero", r"\bone_nan\(", "("),
         ("zero", rf" & \({SIGN_BIT} - 1\)", ""),
-        ("zero", rf" & {SIGN_BIT}\b(?! -)", lambda found: f" & 0{found[0]}"),
+        ("zero", rf" & {SIGN_BIT}\b(?! -)", lambda match: f" & 0{match[0]}"),
         ("zero", r"-0\.0(?!\w)", "0.0"),
         ("zero", r" \+ 0\.0f?\b", ""),
     )
@@ -85,46 +88,29 @@ def _either(start: int, end: int, kind: str, mutated: str, text: str) -> Site:
     return Site(start, end, kind, f"(host_mutant({{number}}) ? ({flat}) : ({{text}}))", text)
 
 
-def _expression_end(text: str, at: int) -> int:
-    """Of the expression that begins here: before a semicolon, a comma or a bracket that was open already."""
-    depth = 0
-    while at < len(text):
-        letter = text[at]
-        if not depth and letter in ",;)]}":
-            return at
-        depth += (letter in "([{") - (letter in ")]}")
-        at += 1
-    return at
-
-
 def _expressions(text: str) -> Iterator[tuple[int, int]]:
     """Spans that are expressions, as far as their text tells."""
     for pattern in (ASSIGNMENT, RETURN):
-        for found in pattern.finditer(text):
-            yield found.end(), _expression_end(text, found.end())
-    for found in INDEX.finditer(text):
-        end = _expression_end(text, found.end())
-        if re.search(r"\b[a-z]", text[found.end() : end]):  # not a size in a declaration
-            yield found.end(), end
-    for found in CONDITION.finditer(text):
-        yield found.end(), _expression_end(text, found.end())
-    for found in LOOP.finditer(text):
-        yield from _header(text, found.end())[1:2]
-    for found in CALL.finditer(text):
-        if found[1] in NO_CALLS:
+        for match in pattern.finditer(text):
+            yield match.end(), end_of(text, match.end(), EXPRESSION_ENDS)
+    for match in INDEX.finditer(text):
+        end = end_of(text, match.end(), EXPRESSION_ENDS)
+        if re.search(r"\b[a-z]", text[match.end() : end]):  # not a size in a declaration
+            yield match.end(), end
+    for match in CONDITION.finditer(text):
+        yield match.end(), end_of(text, match.end(), EXPRESSION_ENDS)
+    for match in LOOP.finditer(text):
+        yield from loop_header(text, match.end())[1:2]
+    for match in CALL.finditer(text):
+        if match[1] in NO_CALLS:
             continue
-        at = found.end()
-        while text[at - 1] != ")" or at == found.end():
-            end = _expression_end(text, at)
+        at = match.end()
+        while text[at - 1] != ")" or at == match.end():
+            end = end_of(text, at, EXPRESSION_ENDS)
             yield at, end
             at = end + 1
             if end >= len(text) or text[end] in ")];}":
                 break
-
-
-def _trimmed(text: str, start: int, end: int) -> tuple[int, int]:
-    stretch = text[start:end]
-    return start + len(stretch) - len(stretch.lstrip()), start + len(stretch.rstrip())
 
 
 def _plain(text: str) -> bool:
@@ -137,10 +123,10 @@ def _plain(text: str) -> bool:
 
 def sites(text: str) -> list[Site]:
     """All sites of these kinds."""
-    spans = sorted({_trimmed(text, *span) for span in _expressions(text)}, key=lambda span: span[1] - span[0])
-    found = list(_loops(text)) + list(_statements(text))
+    spans = sorted({trimmed(text, *span) for span in _expressions(text)}, key=lambda span: span[1] - span[0])
+    every = list(_loops(text)) + list(_statements(text))
     taken: set[tuple[str, int]] = set()
-    bounds = [span for match in LOOP.finditer(text) for span in _header(text, match.end())[1:2]]
+    bounds = [span for match in LOOP.finditer(text) for span in loop_header(text, match.end())[1:2]]
     for start, end in spans:
         own = text[start:end]
         if not _plain(own):
@@ -156,29 +142,14 @@ def sites(text: str) -> list[Site]:
                 mutated = own[: match.start()] + by(match) + own[match.end() :]
                 low = max(0, match.start() - 28)
                 shown = mutated[low : match.start() + len(by(match)) + 28]
-                found.append(_either(start, end, kind, mutated, " ".join(shown.split())))
-    return found
-
-
-def _header(text: str, at: int) -> list[tuple[int, int]]:
-    """The three parts of the header of a loop; none where one is not plain."""
-    parts = []
-    for last in ";;)":
-        depth, end = 0, at
-        while depth or text[end] != last:
-            depth += (text[end] in "([{") - (text[end] in ")]}")
-            if depth < 0:
-                return []  # over a range
-            end += 1
-        parts.append(_trimmed(text, at, end))
-        at = end + 1
-    return [] if any(re.search(r'[{}"#]', text[slice(*part)]) for part in parts) else parts
+                every.append(_either(start, end, kind, mutated, " ".join(shown.split())))
+    return every
 
 
 def _loops(text: str) -> Iterator[Site]:
     """A loop begins one later, ends one earlier, or makes steps of twice the size."""
-    for found in LOOP.finditer(text):
-        parts = _header(text, found.end())
+    for match in LOOP.finditer(text):
+        parts = loop_header(text, match.end())
         if len(parts) < 3:
             continue
         begins = re.fullmatch(r"(?:const )?[\w:]+ \w+ = ([^,]+)", text[slice(*parts[0])])
@@ -200,17 +171,13 @@ def _loops(text: str) -> Iterator[Site]:
 
 def _statements(text: str) -> Iterator[Site]:
     """Calls and stores are dropped; sums have half as many bits; what is or-ed to a word is not."""
-    for found in STATEMENT.finditer(text):
-        start = found.end()
+    for match in STATEMENT.finditer(text):
+        start = match.end()
         if KEYWORDS.match(text, start):
             continue
-        end = start
-        depth = 0
-        while end < len(text) and depth >= 0 and (depth or text[end] not in ";{}"):
-            depth += (text[end] in "([") - (text[end] in ")]")
-            end += 1
+        end = end_of(text, start, ";{})]")
         own = text[start:end]
-        if end >= len(text) or text[end] != ";" or not _plain(own) or depth:
+        if text[end : end + 1] != ";" or not _plain(own):
             continue
         flat = " ".join(own.split())
         called = re.match(r"(?:[\w:]+(?:<[^;]*?>)?(?:\.|->))*(?:template )?[\w:]+(?:<[^;()]*>)?\(", own)

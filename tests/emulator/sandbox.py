@@ -64,15 +64,21 @@ def syntax_errors(text: str) -> set[tuple[str, int]]:
     """File and line of each error in a translation unit, as its `#line` directives name them."""
     command = [compiler(), "-std=c++17", "-w", "-fsyntax-only", f"-I{HERE}", "-x", "c++", "-"]
     done = subprocess.run(command, capture_output=True, text=True, input=text)
-    found = re.findall(r"^(.+?):(\d+):\d+: (?:fatal )?error: ", done.stderr, re.MULTILINE)
-    return {(file, int(line)) for file, line in found}
+    errors = re.findall(r"^(.+?):(\d+):\d+: (?:fatal )?error: ", done.stderr, re.MULTILINE)
+    return {(file, int(line)) for file, line in errors}
 
 
 def few(mutants: list[Mutant], most: int) -> list[Mutant]:
     """At most so many of each of `operators.KINDS`, and all others."""
-    ranked = sorted(mutants, key=lambda mutant: digest(str(mutant)))
+    ranked = sorted(mutants, key=lambda mutant: digest(mutant.kind, mutant.site))
     kept = {mutant for kind in KINDS for mutant in [one for one in ranked if one.kind == kind][:most]}
     return [mutant for mutant in mutants if mutant.kind not in KINDS or mutant in kept]
+
+
+def part_of(mutants: list[Mutant], part: str) -> list[Mutant]:
+    """Those of ``"2 of 3"``: every third one from the second on, since neighbours take similar times."""
+    number, count = map(int, part.split(" of "))
+    return mutants[number - 1 :: count]
 
 
 def limit_time(seconds: float) -> None:
@@ -99,5 +105,5 @@ def contained(check: Callable[[], str | None]) -> str | None:
         return f"ended by {signal.Signals(os.WTERMSIG(status)).name}"
     if not answer:
         return "ended by a sanitizer"
-    found: str | None = json.loads(answer)
-    return found
+    caught: str | None = json.loads(answer)
+    return caught

@@ -15,12 +15,12 @@ from kernels.common import nvrtc
 from tests.cases.all import CASES
 from tests.emulator.build import flatten, source_of
 from tests.emulator.kinds import MUTANTS
-from tests.emulator.mutants import FLOOR, ON_GPU, STEMS, Tally, run_mutants, score, tally
+from tests.emulator.mutants import FLOOR, ON_GPU, Tally, run_mutants, score, tally, units
 from tests.emulator.mutate import mutate, without_comments
 from tests.emulator.operators import KINDS
 from tests.emulator.recording import Due, Kind
 from tests.emulator.records import Unit
-from tests.emulator.sandbox import contained, limit_time
+from tests.emulator.sandbox import contained, few, limit_time, part_of
 from tests.emulator.survivors import EQUIVALENT, FASTER, MISSED
 
 SOURCE = """#line 1 "tiny.cu"
@@ -69,8 +69,8 @@ __device__ int kernel(const float* x, float* out, u64 n, u64 carry) {
 def test_operators_that_are_mutated() -> None:
     """Each changes once, in the smallest expression around it, and all that are inside another are still there."""
     text, mutants = mutate(OPERATORS, set(), 9)
-    found = {(mutant.line, mutant.kind, mutant.text) for mutant in mutants if mutant.kind in KINDS}
-    assert found == {
+    got = {(mutant.line, mutant.kind, mutant.text) for mutant in mutants if mutant.kind in KINDS}
+    assert got == {
         (2, "sign", "n + 1 + carry"), (2, "sign", "n - 1 - carry"), (2, "off-by-one", "n + carry"),
         (2, "sticky", "n - 1"), (3, "off-by-one", "begins at 2 + 1"), (3, "off-by-one", "ends at 9 - 1"),
         (3, "stride", "steps of 2 * (4)"), (3, "sign", "sum -= u64(x[k] != x[k])"),
@@ -83,6 +83,28 @@ def test_operators_that_are_mutated() -> None:
     number = next(mutant.number for mutant in mutants if mutant.text == "n == 0")
     assert f"low |= (host_mutant({number}) ? (n == 0) : (n != 0))" in text
     assert text.count("\n") == OPERATORS.count("\n")
+
+
+TWICE = """#line 1 "tiny.cu"
+__global__ void kernel(int* x) { x[0] = 1; __syncthreads(); x[0] += 2; __syncthreads(); x[0] -= 3; }
+"""
+
+
+def test_a_mutant_has_a_name_of_its_own_that_stays_when_lines_move() -> None:
+    mutants = mutate(TWICE, set(), 9)[1]
+    barriers = [mutant.text for mutant in mutants if mutant.kind == "barrier"]
+    assert barriers == ["__syncthreads()", "__syncthreads() (2)"]
+    assert len({mutant.site for mutant in mutants}) == len(mutants) > 5
+    moved = mutate(TWICE.replace("__global__", "// more\n__global__"), set(), 9)[1]
+    assert moved[0].line == 2 and [one.site for one in moved] == [one.site for one in mutants]
+    assert [one.site for one in few(moved, 1)] == [one.site for one in few(mutants, 1)]
+
+
+def test_parts_have_every_mutant_once() -> None:
+    mutants = mutate(SOURCE, {"broken"})[1]
+    parts = [part_of(mutants, f"{part} of 3") for part in (1, 2, 3)]
+    assert sorted(mutant.number for part in parts for mutant in part) == [mutant.number for mutant in mutants]
+    assert [len(part) for part in parts] == [4, 3, 3] and part_of(mutants, "1 of 1") == mutants
 
 
 def test_what_crashes_or_does_not_end_is_caught() -> None:
@@ -108,32 +130,34 @@ def test_every_barrier_and_every_atomic_has_a_mutant() -> None:
 
 
 @pytest.fixture(scope="module")
-def tallies() -> dict[str, Tally]:
-    """Outcomes by source, of the sources that this run repeated."""
+def tallies() -> dict[Unit, Tally]:
+    """Outcomes of the units that this run repeated."""
     return {}
 
 
-@pytest.mark.timeout(600)  # a source takes minutes on a busy machine
+@pytest.mark.timeout(600)  # a source is compiled first, on a machine that may be busy
 @pytest.mark.parametrize(
-    "stem", [pytest.param(stem, marks=pytest.mark.recorded(MUTANTS, [(stem, "all")])) for stem in STEMS]
+    ("stem", "part"), [pytest.param(*unit, marks=pytest.mark.recorded(MUTANTS, [unit])) for unit in units()]
 )
-def test_every_mutant_is_caught_or_explained(stem: str, host: Any, tallies: dict[str, Tally], due: Due) -> None:
-    outcomes = run_mutants(stem)
-    assert outcomes, f"kernels/{stem}: expected cases in tests/cases/all.py, found none"
-    tallies[stem] = tally(outcomes)
+def test_every_mutant_is_caught_or_explained(
+    stem: str, part: str, host: Any, tallies: dict[Unit, Tally], due: Due
+) -> None:
+    outcomes = run_mutants(stem, part)
+    assert outcomes, "a part without mutants: see PARTS in mutants.py"
+    tallies[stem, part] = tally(outcomes)
     assert [str(outcome.mutant) for outcome in outcomes if outcome.caught is None and not outcome.reason] == []
-    due.outcomes[stem, "all"] = asdict(tallies[stem])
+    due.outcomes[stem, part] = asdict(tallies[stem, part])
 
 
 def test_score(
     host: Any,
-    tallies: dict[str, Tally],
+    tallies: dict[Unit, Tally],
     matching: Callable[[Kind], dict[Unit, Any]],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Share of caught mutants, of those that change a result; and every explanation belongs to a survivor."""
-    every = {stem: Tally(**outcome) for (stem, _), outcome in matching(MUTANTS).items()} | tallies
-    if set(every) != set(STEMS):
+    every = {unit: Tally(**outcome) for unit, outcome in matching(MUTANTS).items()} | tallies
+    if set(every) != set(units()):
         pytest.skip("needs the mutants of all sources")
     mutants, caught = (sum(getattr(one, name) for one in every.values()) for name in ("mutants", "caught"))
     with capsys.disabled():

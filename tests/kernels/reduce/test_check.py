@@ -20,7 +20,7 @@ from kernels.reduce.exact_sum import SQUARE_BITS, SUM_BITS, from_words
 from kernels.reduce.partial import EXTREMES, PARTS, SQUARES, SUM
 from kernels.reduce.reference import reduce_reference
 from tests.cases import cpp as cpp_cases
-from tests.cases.reduce import CASES, DTYPES, FINITE, FLOATS, case
+from tests.cases.reduce import CASES, DTYPES, FINITE, FLOATS, case, spread, two_sizes
 from workflows.reduce import REDUCE, ReduceOptions
 
 pytestmark = pytest.mark.usefixtures("compiled")
@@ -28,8 +28,6 @@ pytestmark = pytest.mark.usefixtures("compiled")
 SOURCE = check.SOURCE
 ALL = SUM | SQUARES | EXTREMES
 BLOCK = 2048  # as of check_buckets.hpp
-SPECIAL = (0.0, -0.0, math.nan, -math.nan, math.inf, -math.inf, 5e-324, 2.0**-1022, 1e-40, 1e-30, 1.0, -3.7,
-           2.0**24 + 1, 3e38, 1.7976931348623157e308, -1.7976931348623157e308)  # fmt: skip
 
 
 def agree(samples: NDArray[Any], parts: int = ALL) -> NDArray[np.int64]:
@@ -99,15 +97,7 @@ def test_full_blocks(dtype: str) -> None:
 @given(data=st.data())
 def test_anything_among_ordinary_numbers(dtype: str, data: st.DataObject) -> None:
     """Numbers of two sizes, and anywhere among them what has to be treated on its own."""
-    size = data.draw(st.sampled_from([1, 2, 31, 33, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK + 77]))
-    random = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
-    low, high = np.finfo(dtype).minexp, np.finfo(dtype).maxexp
-    exponents = [data.draw(st.integers(low - 10, high - 3)) for _ in range(2)]
-    with np.errstate(all="ignore"):
-        numbers = np.ldexp(random.standard_normal(size), random.choice(exponents, size)).astype(dtype)
-        for value in data.draw(st.lists(st.sampled_from(SPECIAL), max_size=4)):
-            numbers[random.integers(0, size, data.draw(st.sampled_from([1, 3, size])))] = value
-    agree(numbers, data.draw(st.sampled_from(PARTS)))
+    agree(two_sizes(data, dtype, BLOCK), data.draw(st.sampled_from(PARTS)))
 
 
 @settings(max_examples=80, deadline=None)
@@ -121,9 +111,7 @@ def test_any_bits(data: st.DataObject) -> None:
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("apart", [10, 60, 2000])
 def test_sum_is_fsum(dtype: str, apart: int) -> None:
-    random = np.random.default_rng(apart)
-    apart = min(apart, 240 if dtype == "float32" else apart)
-    numbers = np.ldexp(random.uniform(-1, 1, 20_001), random.integers(-apart // 2, apart // 2, 20_001)).astype(dtype)
+    numbers = spread(dtype, apart)
     total, _ = sums(reduce_check(numbers, ALL))
     assert total.numerator / total.denominator == math.fsum(numbers)
 
@@ -187,12 +175,10 @@ def test_a_wrong_partial_differs(dtype: str, name: str) -> None:
         assert np.flatnonzero(wrong != expected).tolist() == [place]
 
 
-def test_without_a_compiler_the_reference_reduces(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_compiler_the_reference_reduces(monkeypatch: pytest.MonkeyPatch, count_calls: Any) -> None:
     samples = case("specials", "float32", 5000)
-    expected, asked = reduce_check(samples, ALL), []
-    plain = check.reduce_reference
-    monkeypatch.setattr(check, "reduce_reference", lambda *a: (asked.append(a), plain(*a))[1])
-    np.testing.assert_array_equal(reduce_check(samples, ALL), expected)
+    asked = count_calls(check, "reduce_reference")
+    expected = reduce_check(samples, ALL)
     assert not asked
     monkeypatch.setattr(cxx, "library", lambda source: None)
     np.testing.assert_array_equal(reduce_check(samples, ALL), expected)

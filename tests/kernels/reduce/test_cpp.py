@@ -19,14 +19,12 @@ from kernels.reduce.exact_sum import SQUARE_BITS, SUM_BITS, from_words, quotient
 from kernels.reduce.partial import EXTREMES, SQUARES, SUM
 from kernels.reduce.reference import reduce_reference
 from tests.cases import cpp as native_cases
-from tests.cases.reduce import DTYPES, case
+from tests.cases.reduce import DTYPES, case, spread, two_sizes
 
 pytestmark = pytest.mark.usefixtures("compiled")
 
 ALL = SUM | SQUARES | EXTREMES
 BLOCK = 4096  # as of reduce/cpu.cpp
-SPECIAL = (0.0, -0.0, math.nan, -math.nan, math.inf, -math.inf, 5e-324, 2.0**-1022, 1e-40, 1e-30, 1.0, -3.7,
-           2.0**24 + 1, 3e38, 1.7976931348623157e308, -1.7976931348623157e308)  # fmt: skip
 
 SOURCE = cpu.SOURCE
 
@@ -47,23 +45,14 @@ def test_what_numpy_finds() -> None:
 @given(data=st.data())
 def test_anything_among_ordinary_numbers(dtype: str, data: st.DataObject) -> None:
     """Numbers of two magnitudes, with special values anywhere among them."""
-    size = data.draw(st.sampled_from([1, 2, 31, 33, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK + 77]))
-    random = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
-    low, high = np.finfo(dtype).minexp, np.finfo(dtype).maxexp
-    exponents = [data.draw(st.integers(low - 10, high - 3)) for _ in range(2)]
-    with np.errstate(all="ignore"):
-        numbers = np.ldexp(random.standard_normal(size), random.choice(exponents, size)).astype(dtype)
-        for value in data.draw(st.lists(st.sampled_from(SPECIAL), max_size=4)):
-            numbers[random.integers(0, size, data.draw(st.sampled_from([1, 3, size])))] = value
+    numbers = two_sizes(data, dtype, BLOCK)
     np.testing.assert_array_equal(filled(numbers), reduce_reference(numbers, ALL))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("apart", [10, 60, 2000])
 def test_sum_is_fsum(dtype: str, apart: int) -> None:
-    random = np.random.default_rng(apart)
-    apart = min(apart, 240 if dtype == "float32" else apart)
-    numbers = np.ldexp(random.uniform(-1, 1, 20_001), random.integers(-apart // 2, apart // 2, 20_001)).astype(dtype)
+    numbers = spread(dtype, apart)
     assert quotient(exact(filled(numbers)[layout.SUM_AT], SUM_BITS)) == math.fsum(numbers)
 
 
@@ -125,12 +114,10 @@ def test_more_samples_than_digits_hold(dtype: str, monkeypatch: pytest.MonkeyPat
     np.testing.assert_array_equal(reduce_cpu(samples, ALL), reduce_reference(samples, ALL))
 
 
-def test_without_a_compiler_numpy_reduces(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_compiler_numpy_reduces(monkeypatch: pytest.MonkeyPatch, count_calls: Any) -> None:
     samples = case("specials", "float32", 5000)
-    expected, asked = reduce_cpu(samples, ALL), []
-    numpy = cpu.reduce_numpy
-    monkeypatch.setattr(cpu, "reduce_numpy", lambda *a: (asked.append(a), numpy(*a))[1])
-    np.testing.assert_array_equal(reduce_cpu(samples, ALL), expected)
+    asked = count_calls(cpu, "reduce_numpy")
+    expected = reduce_cpu(samples, ALL)
     assert not asked
     monkeypatch.setattr(cxx, "library", lambda stem: None)
     np.testing.assert_array_equal(reduce_cpu(samples, ALL), expected)
