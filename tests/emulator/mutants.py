@@ -25,7 +25,6 @@ from tests.emulator.cupy import on_host
 from tests.emulator.device import HOST, Loaded, open_library, reached, schedule
 from tests.emulator.mutate import Mutant, mutate
 from tests.emulator.operators import KINDS
-from tests.emulator.records import Unit
 from tests.emulator.sandbox import HELPERS, compiling, contained, few, limit_time, part_of
 from tests.emulator.survivors import ELSEWHERE, EQUIVALENT, FASTER, MISSED
 
@@ -61,7 +60,7 @@ class Outcome:
         return "equivalent" if site in EQUIVALENT else "faster" if site in FASTER else "missed"
 
 
-def units() -> list[Unit]:
+def units() -> list[tuple[str, str]]:
     """What is run and recorded at a time: parts of sources."""
     counts = {stem: PARTS.get(stem, 1) for stem in STEMS}
     return [(stem, f"{part} of {count}") for stem, count in counts.items() for part in range(1, count + 1)]
