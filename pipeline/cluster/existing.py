@@ -18,6 +18,7 @@ from pipeline.errors import PipelineError, UsageError
 from pipeline.gpu.devices import find_devices
 
 LOOK_SECONDS = 0.1  # between two looks for a first worker
+MOST_CHARACTERS = 2**24  # of the file that a scheduler wrote
 
 
 @contextmanager
@@ -111,8 +112,8 @@ def _address_in(path: str) -> str:
                          "start `dask scheduler --scheduler-file FILE` first")  # fmt: skip
     try:
         with open(path, encoding="utf-8") as file:
-            return str(json.load(file)["address"])
-    except (OSError, ValueError, KeyError, TypeError):
+            return str(json.loads(file.read(MOST_CHARACTERS))["address"])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         raise UsageError(f"--scheduler-file {path}: expected JSON with an address in it, as a scheduler writes it; "
                          "is it the right file?") from None  # fmt: skip
 

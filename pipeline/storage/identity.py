@@ -14,6 +14,25 @@ COARSE = 5  # CLOCK_REALTIME_COARSE, which file systems take their times from; P
 SETTLING_SECONDS = 2.5
 MOUNTS = "/proc/self/mountinfo"
 
+# File systems that several hosts may share: the client's device number lasts as long as the mount, which may be mounted
+# again by itself, and some keep locks on each host.
+SHARED = (
+    "9p",
+    "afs",
+    "beegfs",
+    "ceph",
+    "cifs",
+    "fuse",
+    "gfs",
+    "gpfs",
+    "lustre",
+    "nfs",
+    "ocfs",
+    "panfs",
+    "smb3",
+    "weka",
+)
+
 # File systems that make up inode numbers as they need them, or have no ctime of their own: the same file may show other
 # ones after a while. Network file systems that keep those of their server are not among them.
 UNSTABLE = ("fuse", "9p", "cifs", "exfat", "msdos", "smb3", "vfat")
@@ -30,7 +49,7 @@ class Identity(NamedTuple):
     ctime_ns, inode
         None on file systems whose numbers are not stable.
     device
-        As `st_dev`, which means something on one machine only.
+        As `st_dev`, which means something on one machine only; None on network file systems.
     machine
         Which one that is.
     """
@@ -39,7 +58,7 @@ class Identity(NamedTuple):
     mtime_ns: int | None
     ctime_ns: int | None
     inode: int | None
-    device: int
+    device: int | None
     machine: int
 
     def check(self, path: str, fd: int) -> None:
@@ -68,7 +87,8 @@ class Identity(NamedTuple):
         """Whether a status is that of another file."""
         if self.inode is None or not stat.S_ISREG(status.st_mode):
             return not stat.S_ISREG(status.st_mode)
-        return self.inode != status.st_ino or (self.device != status.st_dev and self.machine == this_machine())
+        elsewhere = self.device not in (None, status.st_dev) and self.machine == this_machine()
+        return self.inode != status.st_ino or elsewhere
 
 
 def identify(path: str, fd: int) -> Identity:
@@ -101,8 +121,10 @@ def identify_output(fd: int) -> Identity:
 
 
 def _without_times(status: os.stat_result) -> Identity:
-    inode = None if file_system(status.st_dev).startswith(UNSTABLE) else status.st_ino
-    return Identity(status.st_size, None, None, inode, status.st_dev, this_machine())
+    kind = file_system(status.st_dev)
+    inode = None if kind.startswith(UNSTABLE) else status.st_ino
+    device = None if kind.startswith(SHARED) else status.st_dev
+    return Identity(status.st_size, None, None, inode, device, this_machine())
 
 
 def open_to_read(path: str) -> int:

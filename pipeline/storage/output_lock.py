@@ -18,25 +18,8 @@ from typing import Any, NamedTuple
 
 from kernels.common.private import close
 from pipeline.errors import PipelineError
-from pipeline.storage.identity import file_system, this_machine
+from pipeline.storage.identity import SHARED, file_system, this_machine
 
-# File systems that several hosts may share; some keep locks on each host.
-SHARED = (
-    "9p",
-    "afs",
-    "beegfs",
-    "ceph",
-    "cifs",
-    "fuse",
-    "gfs",
-    "gpfs",
-    "lustre",
-    "nfs",
-    "ocfs",
-    "panfs",
-    "smb3",
-    "weka",
-)
 NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
 MOST_BYTES = 4096
 ATTEMPTS = 100  # each fails only if another run has just begun or ended

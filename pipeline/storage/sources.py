@@ -147,12 +147,17 @@ def _joined(sources: Sequence[Source]) -> Source:
 
 def _expand(pattern: str) -> list[str]:
     """Absolute paths: workers may run in another folder."""
-    if os.path.lexists(pattern) or not glob.has_magic(pattern):
-        return [os.path.abspath(pattern)]
+    if "\0" in pattern or os.path.lexists(pattern) or not glob.has_magic(pattern):
+        return [_absolute(pattern)]
     matches = sorted(glob.glob(pattern, recursive=True))
     if not matches:
         raise UsageError(f"{pattern}: expected at least one file to match, got none; check the pattern")
-    return [os.path.abspath(path) for path in matches]
+    return list(map(_absolute, matches))
+
+
+def _absolute(path: str) -> str:
+    """Absolute path of a file; `..` is left to the system, to which it means the folder above a link's target."""
+    return os.path.join(os.getcwd(), path) if os.pardir in path.split(os.sep) else os.path.abspath(path)
 
 
 def _format_of(path: str, offset: int | None) -> Format:

@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.cluster.existing import _address_in
 from pipeline.errors import PipelineError
 from pipeline.storage import atomic_file
 from pipeline.storage.atomic_file import write_file
@@ -142,7 +143,7 @@ def _edges(random: Random, folder: Path) -> str:
 
 
 def _records(random: Random, folder: Path) -> str:
-    """A lock beside an output, and a list of what a run leaves, as somebody else may have written them."""
+    """A lock beside an output, a list of what a run leaves, a scheduler's file: as somebody else may have written it."""
     holder = json.dumps(["host", 2**60, 4242, "123456"])
     content = mutated(holder, random).encode("utf-8", "replace")
     got = parse_holder(content)
@@ -150,6 +151,12 @@ def _records(random: Random, folder: Path) -> str:
     listing = "\n".join(json.dumps(f"/{name}/.out.0123abcd.part") for name in ("a", "b/../c", "\n"))
     paths = list(parse_paths(mutated(listing, random).encode("utf-8", "replace")))
     assert all(os.path.isabs(path) and OURS.fullmatch(os.path.basename(path)) for path in paths)
+    (folder / "scheduler.json").write_bytes(mutated('{"type": "Scheduler", "address": "tls://a:1"}', random).encode(
+        "utf-8", "replace"))  # fmt: skip
+    try:
+        _address_in(str(folder / "scheduler.json"))
+    except PipelineError as error:
+        return _refused(error)
     return "accepted" if got or paths else "refused"
 
 
@@ -230,8 +237,8 @@ def _unwatched() -> Iterator[None]:
 
 
 CASES: dict[str, tuple[int, Callable[[Random, Path], str]]] = {
-    "npy header": (80, _header), "npy file": (1, _samples), "edges": (10, _edges), "locks and lists": (8, _records),
-    "output path": (1, _path),
+    "npy header": (80, _header), "npy file": (1, _samples), "edges": (10, _edges),
+    "locks, lists, schedulers": (8, _records), "output path": (1, _path),
 }  # fmt: skip
 
 

@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 from threading import Thread
@@ -79,14 +80,18 @@ class Driver:
             waiting.join()
             answer: list[Any] = json.loads(line)
             return answer
-        self._process = None
-        return ["died", process.wait()]
+        status = process.wait()
+        self.close()
+        return ["died", status]
 
     def close(self) -> None:
         """End the process."""
-        if self._process and self._process.stdin:
-            self._process.stdin.close()
-            self._process.wait(SECONDS)
+        process, self._process = self._process, None
+        if process and process.stdin and process.stdout:
+            with suppress(BrokenPipeError):
+                process.stdin.close()
+            process.wait(SECONDS)
+            process.stdout.close()
 
 
 def _kill_late(process: Any, until: float) -> None:

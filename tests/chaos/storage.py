@@ -31,7 +31,8 @@ from tests.chaos.tools.harness import MissingError
 SHORT = 4
 SECONDS = 120  # limit of a command, which takes about two
 OLD = b"old content"
-KILLED = -9
+KILLED = -9  # or, of the process that computes, as the command's first one says:
+KILLED_TEXT = "the process that computes was ended by SIGKILL"
 
 # The command, with temporary names that are known beforehand, and a file that tells when all was computed.
 COMMAND = """
@@ -243,6 +244,7 @@ def run(seed: int, trials: int) -> dict[str, Any]:
             case = f"{name}: {fault} in {point.call} {point.number}"
             sandbox.reset(JOBS[name])
             status, told, lines = sandbox.run(JOBS[name], point, FAULTS[fault])
+            status = KILLED if fault == "kill" and KILLED_TEXT in told else status
             hit = [line for line in lines if "(INJECTED)" in line or "killed by SIGKILL" in line]
             if not hit:
                 unfired.append(case)

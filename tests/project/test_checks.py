@@ -66,6 +66,7 @@ PAIRS = {
         ("matmul.cpu", "matmul.cpu_narrow", "matmul.gpu", "matmul.small", "matmul.small_k"),
         ("matmul.check_floats", "matmul.check_integers"),
         {
+            **CACHED,
             "kernels.matmul.formats": "formats, and the number of bits that the definition keeps",
             "kernels.common.constants": "reads these numbers",
         },

@@ -49,6 +49,23 @@ def test_files_and_patterns_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert (source.samples, source.nbytes) == (11, 44)
 
 
+def test_parent_of_a_link_is_the_system_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`link/..` is the folder above the link's target, also where files of both names exist."""
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "link").symlink_to("a/b")
+    for folder, value in ((tmp_path / "a", 1), (tmp_path, 2)):
+        np.array([value], "<i4").tofile(folder / "file.bin")
+    monkeypatch.chdir(tmp_path)
+    for path in ("link/../file.bin", "link/../f*.bin", f"{tmp_path}/link/../file.bin"):
+        source = open_source((path,))
+        assert values_of(source).tolist() == [1] and os.path.isabs(source.names[0])
+
+
+def test_null_byte(tmp_path: Path) -> None:
+    for path in ("a\0b", "*\0", f"{tmp_path}/\0"):
+        assert "expected a path, got " in refused(UsageError, path)
+
+
 def test_pattern_that_is_a_name(tmp_path: Path) -> None:
     for name in ("run[1].bin", "run1.bin"):
         (tmp_path / name).write_bytes(bytes(4 * len(name)))
