@@ -166,7 +166,7 @@ class Target:
                 self._remove(part)  # of a run that cannot be continued
             stack.callback(self._clean, part, later)  # after a success nothing has this name any more
             with told(self.path):  # closed before it gets its name
-                file = open(path, "r+b" if begun else "xb", opener=self._reopen if begun else self._create)  # noqa: SIM115
+                file = open(path, "r+b" if begun else "x+b", opener=self._reopen if begun else self._create)  # noqa: SIM115
             try:
                 yield file
                 try:
