@@ -143,7 +143,7 @@ def _edges(random: Random, folder: Path) -> str:
 
 
 def _records(random: Random, folder: Path) -> str:
-    """A lock beside an output, a list of what a run leaves, a scheduler's file: as another user may have written it."""
+    """A lock, a list of what a run leaves, a scheduler's file, as somebody else may have written them."""
     holder = json.dumps(["host", 2**60, 4242, "123456"])
     content = mutated(holder, random).encode("utf-8", "replace")
     got = parse_holder(content)

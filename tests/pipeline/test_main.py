@@ -94,9 +94,9 @@ def test_kernels_of_cupy_are_kept_where_only_this_user_may_write(
 def test_closed_descriptors_are_not_given_to_files() -> None:
     code = """
 import os
-from pipeline.__main__ import prepare
+from pipeline.process.supervisor import _open_streams
 os.close(0); os.close(1); os.close(2)
-prepare()
+_open_streams()
 os._exit(0 if [os.readlink(f"/proc/self/fd/{number}") for number in range(3)] == ["/dev/null"] * 3 else 1)
 """
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
