@@ -56,8 +56,8 @@ def _most_axes() -> int:
     from kernels.common import cxx
     from kernels.transpose import cpu
 
-    library = cxx.library(cpu.SOURCE)
-    assert library is not None
+    if (library := cxx.library(cpu.SOURCE)) is None:
+        return 0
     array, got = np.arange(6), np.zeros(6, np.int64)
     shape = (ctypes.c_size_t * 64)(2, *[1] * 62, 3)
     addresses = (ctypes.c_void_p(part.ctypes.data) for part in (array, got))
