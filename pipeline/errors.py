@@ -34,6 +34,8 @@ def failure(name: str, error: Exception) -> PipelineError:
 def unexpected(error: BaseException) -> str:
     """One line about an error that nobody foresaw."""
     if isinstance(error, MemoryError):
-        return f"expected more memory, got none ({error or 'MemoryError'}); raise the limit (ulimit -v), or free some"
+        return (
+            f"expected more memory, got none ({str(error) or 'MemoryError'}); raise the limit (ulimit -v), or free some"
+        )
     reason = str(error).partition("\n")[0] or "no reason"
     return f"{type(error).__name__}: {reason}; `python -X dev -m pipeline ...` shows where"

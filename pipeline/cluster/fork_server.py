@@ -17,7 +17,7 @@ from multiprocessing import forkserver, resource_tracker
 from multiprocessing.util import get_temp_dir
 from typing import Any
 
-from pipeline.cluster.processes import ENVIRONMENT
+from pipeline.cluster.processes import ENVIRONMENT, environment
 from pipeline.process import supervisor
 from pipeline.threads import BLAS_VARIABLES, blas_threads
 
@@ -56,7 +56,7 @@ def start(modules: Sequence[str]) -> bool:
     atexit.unregister(_end)
     atexit.register(_end)
     try:
-        with _environment(variables):
+        with environment(variables):
             with no_signals():
                 resource_tracker.ensure_running()  # unblocks signals
             with no_signals():
@@ -65,17 +65,6 @@ def start(modules: Sequence[str]) -> bool:
     except OSError:  # e.g. a socket path that is too long
         return False
     return True
-
-
-@contextmanager
-def _environment(variables: dict[str, str]) -> Iterator[None]:
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, text in before.items():
-            os.environ.pop(name) if text is None else os.environ.update({name: text})
 
 
 @contextmanager

@@ -19,6 +19,15 @@ class ReplacedProcess(distributed.nanny.WorkerProcess):  # type: ignore[misc]
     the nanny can neither go on nor be closed.
     """
 
+    async def start(self) -> Status:
+        """Start the process; one that could not be created need not be ended."""
+        try:
+            return await super().start()
+        except Exception:
+            if self.status == Status.starting:  # Dask expects OSError, but a fork server that is killed is an EOFError
+                self.status = Status.failed if self.pid else Status.stopped
+            raise
+
     async def _wait_until_connected(self, uid: str) -> Any:
         queue = self.init_result_q
         while self.status == Status.starting and self.init_result_q is queue:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from multiprocessing import spawn
+from multiprocessing import resource_tracker, spawn
 from threading import Event, Thread
 from typing import Any
 
@@ -24,6 +24,19 @@ WORKER_PROCESS = "Dask Worker process (from Nanny)"  # as Dask names it
 # 8 s for a histogram of 8 GiB, most of it system time. Nor may a process run a file beside the data that has the name
 # of a module.
 ENVIRONMENT = {"MALLOC_TRIM_THRESHOLD_": str(2**27), "MALLOC_MMAP_THRESHOLD_": str(2**25), "PYTHONSAFEPATH": "1"}
+
+
+@contextmanager
+def environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set environment variables; at the end, all are again what they were."""
+    before = dict(os.environ)
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name in os.environ.keys() - before.keys():
+            del os.environ[name]
+        os.environ.update(before)
 
 
 def private(dashboard: str | None) -> dict[str, Any]:
@@ -54,7 +67,10 @@ def start_processes(kind: Any, options: dict[str, Any], prepare: Callable[[], ob
         "distributed.deploy.lost-worker-timeout": "1 week",
     }
     # Set for the lifetime of the cluster: workers that replace dead ones start later.
+    with environment(ENVIRONMENT):
+        resource_tracker.ensure_running()
     with (
+        environment({}),  # in which Dask sets variables, and leaves them
         dask.config.set(settings),
         _without_main(),
         replaced_processes(),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from time import sleep
 from typing import Any, TypeVar
 
 from pipeline.cluster.cuda_errors import lost_context, other_failure, out_of_memory
@@ -13,6 +14,8 @@ from pipeline.process import beat
 Result = TypeVar("Result")
 
 FOLDER = "baru-progress"  # key of Dask's configuration: where the processes of our own clusters show their progress
+
+PAUSES = (0.0, 0.1, 0.5, 2.0, 5.0, 5.0)  # seconds before each further attempt of a task that found no memory
 
 
 def worker_address() -> str:
@@ -68,12 +71,15 @@ def own_device(device: str) -> str:
 
 
 def _on_device(name: str, device: str, function: Callable[..., Result], *arguments: Any) -> Result:
-    """Call a function; with smaller and smaller blocks as long as the GPU has too little memory."""
+    """Call a function; where the GPU has too little memory, again, with smaller blocks, when other tasks have ended."""
+    pauses = iter(PAUSES if device == "gpu" else ())
     while True:
         try:
             return function(*arguments)
         except Exception as error:
-            if out_of_memory(error) and device == "gpu" and _shrink():
+            pause = next(pauses, None) if out_of_memory(error) else None
+            if pause is not None and _shrink():
+                sleep(pause)
                 continue
             reason = out_of_memory(error) or lost_context(error) or other_failure(error)
             if reason is None:

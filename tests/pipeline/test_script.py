@@ -44,3 +44,18 @@ def test_it_runs_once(own: bool, tmp_path: Path) -> None:
         timeout=60,
     )
     assert (done.returncode, done.stdout) == (0, "once\n1000 2 processes on this machine\n")
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["spawned", "forked"])
+def test_files_beside_the_data_are_not_run(own: bool, tmp_path: Path) -> None:
+    """Python's `-c`, with which multiprocessing starts its processes, looks for modules in the working folder first."""
+    (tmp_path / "data").mkdir()
+    np.arange(1000, dtype=np.int32).tofile(tmp_path / "data" / "samples.bin")
+    for name in ("multiprocessing", "signal", "threading", "numpy", "pipeline", "distributed"):
+        (tmp_path / "data" / f"{name}.py").write_text("open('imported', 'w')\nraise SystemExit(9)")
+    (tmp_path / "script.py").write_text(f"import os\n{SCRIPT.format(own=own)}\nprint('PYTHONSAFEPATH' in os.environ)")
+    done = subprocess.run([sys.executable, "../script.py"], cwd=tmp_path / "data", text=True, capture_output=True,
+                          timeout=60)  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "once\n1000 2 processes on this machine\nFalse\n"
+    assert not (tmp_path / "data" / "imported").exists()

@@ -46,11 +46,11 @@ def started(*arguments: str) -> Iterator[subprocess.Popen[bytes]]:
 
 
 @contextmanager
-def scheduler(folder: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+def scheduler(folder: Path, *more: str) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
     """A scheduler without workers, and the file that it wrote."""
     file = str(folder / "scheduler.json")
     arguments = ("--host", "127.0.0.1", "--port", "0", "--dashboard-address", "127.0.0.1:0")
-    with started("scheduler", *arguments, "--scheduler-file", file) as process:
+    with started("scheduler", *arguments, *more, "--scheduler-file", file) as process:
         until(lambda: process.poll() is None and os.path.exists(file) and os.path.getsize(file))
         yield file, process
 

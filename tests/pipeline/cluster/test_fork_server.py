@@ -145,7 +145,7 @@ def test_modules_of_the_current_folder_are_left_alone(
     Nor does it change a number of threads that the user chose.
     """
     monkeypatch.setenv("OPENBLAS_NUM_THREADS", "3")
-    for name in ("workflows", "distributed", "numpy", "pipeline"):
+    for name in ("workflows", "distributed", "numpy", "pipeline", "multiprocessing", "signal", "threading"):
         (folder / f"{name}.py").write_text("open('imported', 'w')")
     with run(tmp_path / "baru", started=LOOK) as command:
         printed = printed_by(command)
