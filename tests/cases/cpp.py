@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tests.cases.cpp_matmul import check_product_residues, check_product_sums
 from tests.cases.cpp_transpose import check_transpose, check_transposed
 
 SIZES = (0, 1, 63, 64, 65, 1023, 1024, 1025, 4095, 4096, 4097, 10_001)
@@ -285,6 +286,8 @@ CHECKS = {
     "sums": check_sums,
     "scattered": check_scattered,
     "map": check_map,
+    "product sums": check_product_sums,
+    "product residues": check_product_residues,
 }
 
 
