@@ -55,7 +55,10 @@ def ahead(function: Callable[..., Result], *arguments: Any) -> Future[Result]:
     if not getattr(_own, "inside", False):
         return pool().submit(function, *arguments)
     future: Future[Result] = Future()
-    future.set_result(function(*arguments))
+    try:
+        future.set_result(function(*arguments))
+    except BaseException as error:
+        future.set_exception(error)
     return future
 
 

@@ -3,88 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from kernels.common.tiles import on_tiles
 from kernels.matmul.check_groups import Groups
+from kernels.matmul.check_limits import Compared, Limits, gammas
 from kernels.matmul.check_lines import (
     INNER,
     Array,
     add_product,
-    gamma_of,
     row_tiles,
     sizes_of,
     squares_of,
 )
 from kernels.matmul.check_measured import Measured
-
-
-@dataclass(frozen=True)
-class Compared:
-    """Sums of a tile, in the scales of rows and columns: arrays of shape (..., rows, sums), or (..., rows, 1).
-
-    Attributes
-    ----------
-    differences
-        Magnitudes of the differences of C's sums and those of A' B'.
-    powers, squares
-        Sums, over each group, of the powers of two at or below the magnitudes of elements of C, and of their squares.
-    sizes
-        Root mean square of the rows of C, in the scale of the largest column.
-    norms
-        Of the rows of A'.
-    """
-
-    differences: Array
-    powers: Array
-    squares: Array
-    sizes: Array
-    norms: Array
-
-
-class Sums(Protocol):
-    """Sums of groups of columns of C and of A' B'.
-
-    Attributes
-    ----------
-    parts
-        Rows of each tile.
-    unit
-        A result of the arithmetic is rounded by at most this share of it.
-    depth, terms
-        Additions until a number is part of the sum of its group, and of a sum of products, at most.
-    squares_of_sums : shape (..., 1, sums)
-        Of the numbers of B' with the signs, added up.
-    squares_of_columns : shape (..., 1, N)
-        Likewise of each column of B'.
-    """
-
-    parts: list[slice]
-    unit: float
-    depth: int
-    terms: int
-    squares_of_sums: Array
-    squares_of_columns: Array
-
-    def run(self) -> None:
-        """Compute the sums of A' B'."""
-
-    def grouped(self, values: Array) -> Array:
-        """Sums of numbers, shape (..., 1, N), over groups."""
-
-    def compared(self, number: int) -> Compared:
-        """A tile of C against that of A' B'; once only."""
-
-    def own_bounds(self, numbers: Sequence[int]) -> dict[int, Array]:
-        """The error of the sums of A' B' in some tiles, from the magnitudes of all terms."""
-
-
-def gammas(sums: Sums) -> tuple[float, float]:
-    """Bounds on the error of a sum of products, and of the sum of a group, as shares of their magnitudes."""
-    return gamma_of(sums.terms, sums.unit), gamma_of(sums.depth, sums.unit)
 
 
 class DenseSums:
@@ -122,22 +56,23 @@ class DenseSums:
         grouped: Array = values @ np.abs(self._groups.matrix)
         return grouped
 
-    def compared(self, number: int) -> Compared:
-        """C against A' B'."""
+    def compared(self, number: int, limits: Limits, own: Array | None = None) -> Compared:
+        """C against A' B'; `own` as in `Limits.bounds`."""
         of, signs = self._of, self._groups.matrix
         ones = np.abs(signs)
 
-        def compare(part: slice) -> Compared:
+        def compare(part: slice) -> tuple[Array, ...]:
             tile = of.scaled_product(None, part, slice(None))
-            differences = self._products[..., part, :] - tile @ signs
-            sizes = sizes_of(tile, of.columns.scales)
             powers = np.ldexp(0.5, np.frexp(tile)[1]) * (tile != 0)
             norms = np.sqrt(self._norms[..., part, :])
-            return Compared(differences, powers @ ones, np.square(powers) @ ones, sizes, norms)
+            sums = powers @ ones, np.square(powers) @ ones
+            bounds = limits.bounds(part, norms, *sums, None if own is None else own[..., part, :])
+            differences = self._products[..., part, :] - tile @ signs
+            return differences, *bounds, norms, sizes_of(tile, of.columns.scales)
 
-        tiles = on_tiles(compare, self._tiles)
-        names = ("differences", "powers", "squares", "sizes", "norms")
-        return Compared(*(np.concatenate([getattr(tile, name) for tile in tiles], -2) for name in names))
+        return Compared(
+            *(np.concatenate(of_tiles, -2) for of_tiles in zip(*on_tiles(compare, self._tiles), strict=True))
+        )
 
     def own_bounds(self, numbers: Sequence[int]) -> dict[int, Array]:
         """The error of the sums of A' B', from the magnitudes of all terms."""

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from kernels.common.tiles import on_tiles
-from kernels.matmul.check_dense import Compared, DenseSums, Sums
+from kernels.matmul.check_dense import DenseSums
 from kernels.matmul.check_elements import ElementCheck
 from kernels.matmul.check_groups import Groups, random_groups, single_columns
-from kernels.matmul.check_limits import Bounds, Limits, share_of
+from kernels.matmul.check_limits import MEAN, Compared, Limits, Sums, share_of
 from kernels.matmul.check_lines import (
     UNDERFLOW,
     UPWARDS,
@@ -135,45 +135,46 @@ class FloatCheck(ElementCheck):
     def _judged(self, sums: Sums, groups: Groups) -> list[Verdict]:
         """Which sums are off, tile by tile."""
         sums.run()
-        limits, kept = Limits(self, sums, groups), dict[int, Compared]()
+        limits = Limits(self, sums, groups)
 
-        def judge(number: int) -> Verdict | None:
-            compared = sums.compared(number)
-            bounds = limits(number, compared)
-            if bounds.loose.any():
-                kept[number] = compared
+        def judge(number: int, own: Array | None = None) -> Verdict | None:
+            compared = sums.compared(number, limits, own)
+            if own is None and limits.are_loose(compared.norms, compared.sizes):
                 return None
-            return self._verdict(sums, groups, number, compared, bounds)
+            return self._verdict(sums, groups, number, compared)
 
         verdicts = on_tiles(judge, range(len(sums.parts)))
-        for number, own in (sums.own_bounds(sorted(kept)) if kept else {}).items():
-            bounds = limits(number, kept[number], own)
-            verdicts[number] = self._verdict(sums, groups, number, kept[number], bounds)
+        if loose := [number for number, verdict in enumerate(verdicts) if verdict is None]:
+            for number, own in sums.own_bounds(loose).items():
+                verdicts[number] = judge(number, own)
         return [verdict for verdict in verdicts if verdict]
 
-    def _verdict(self, sums: Sums, groups: Groups, number: int, compared: Compared, bounds: Bounds) -> Verdict:
+    def _verdict(self, sums: Sums, groups: Groups, number: int, compared: Compared) -> Verdict:
         part, differences = sums.parts[number], np.abs(compared.differences)
-        off = ~(differences <= bounds.likely)
+        off = ~(differences <= compared.likely)
         off &= ~self.rows.some(self.rows.nonfinite | self.overflowed_rows, None, part)
-        wide = off & ~(differences <= bounds.most)
-        admitted = share_of(np.where(off, 0, bounds.likely + bounds.most), compared.sizes)
-        most_admitted = share_of(np.where(wide, 0, 2 * bounds.most), compared.sizes)
+        wide = off & ~(differences <= compared.most) if off.any() else off
+        admitted, most_admitted = (
+            share_of(np.where(some, 0, errors) if some.any() else errors, compared.sizes)
+            for some, errors in ((off, compared.likely + compared.most), (wide, 2 * compared.most))
+        )
         places = np.argwhere(off)
         places[:, -2] += part.start
         suspects: Array | None = np.empty((0, 2), np.int64)
         if isinstance(sums, TileSums) and self._by_elements(groups):
             most = int(SUSPECTS * differences.shape[0] * self.product.shape[-1])
             few = len(places) * groups.size <= most
-            suspects = sums.suspects(number, bounds.squares, most) if few else None
+            suspects = sums.suspects(number, compared, MEAN, most) if few else None
         return Verdict(places, wide[off], admitted, most_admitted, suspects)
 
     def _wrong_suspects(self, sums: TileSums, suspects: list[Array]) -> list[str]:
         """Errors among some elements, each given by row and column."""
-        places = np.unique(np.concatenate(suspects), axis=0)
-        if not len(places):
+        length = self.product.shape[-1]
+        rows, columns = np.divmod(np.unique(np.concatenate(suspects) @ np.array([length, 1])), length)
+        if not len(rows):
             return []
+        places = np.stack([rows, columns], axis=-1)
         elements, own, sizes = sums.dots(places)
-        rows, columns = places.T
         scales = self.rows.scales[rows, 0] + self.columns.scales[0, columns]
         got = scaled_back(self.product[rows, columns].astype(np.float64), scales)
         bound = 2.0**-self.format.precision * np.abs(got) + own + np.ldexp(1.0, self.format.least - 1 - scales)
@@ -185,8 +186,8 @@ class FloatCheck(ElementCheck):
 
     def _examined(self, off: Array, groups: Groups) -> list[str] | None:
         """Errors in the elements of sums, matrix by matrix; None if examining them would take too long."""
-        blocks = []
-        for place in np.unique(off[:, :-2], axis=0):
+        blocks: list[tuple[tuple[int, ...], Array, Array]] = []
+        for place in np.unique(off[:, :-2], axis=0) if len(off) else ():
             some = off[(off[:, :-2] == place).all(-1)]
             columns = np.isin(groups.sums, some[:, -1]).any(0)
             blocks.append((tuple(place.tolist()), np.unique(some[:, -2]), np.flatnonzero(columns)))

@@ -16,7 +16,7 @@ INNER = 128  # products that BLAS adds up at a time: the error of a sum grows wi
 # exponent are scaled as if they had it, so that scaling back the elements of C does not overflow either.
 LEAST_EXPONENT = -500
 # UNDERFLOW exceeds the sum of all underflows of the check; UPWARDS covers the rounding of the bound itself.
-UNDERFLOW, UPWARDS = 2.0**-1000, 1 + 2.0**-20
+UNDERFLOW, UPWARDS = 2.0**-1000, 1 + 2.0**-18
 
 Array = NDArray[Any]
 Batch = tuple[int, ...] | None  # a matrix of the stack; None for all of them
@@ -78,10 +78,10 @@ class Lines:
         first, second, last = (np.ldexp(1.0, power) for power in powers)
         return first, second, last
 
-    def halves(self, which: Any) -> tuple[Array, Array]:
+    def halves(self, batch: Batch, which: Any) -> tuple[Array, Array]:
         """Powers of two that scale elements of C, two for each line: in turns by row and by column none overflows."""
-        half = self.some(self.scales, None, which) // 2
-        return np.ldexp(1.0, -half), np.ldexp(1.0, half - self.some(self.scales, None, which))
+        scales = self.some(self.scales, batch, which)
+        return np.ldexp(1.0, -(scales // 2)), np.ldexp(1.0, scales // 2 - scales)
 
     def rounded(self, block: Array, batch: Batch, which: Any) -> Array:
         """Some lines of a part, rounded as the definition says and scaled; zero in lines with infinities or NaN."""

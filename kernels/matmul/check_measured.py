@@ -11,6 +11,8 @@ from kernels.matmul.check_lines import Array, Batch, Lines, row_tiles, scaled_ba
 from kernels.matmul.factors import Factors
 from kernels.matmul.formats import Format
 
+HEIGHT = 128  # rows at a time: whole ones, which are contiguous in their file
+
 
 class Measured:
     """A stack of products C of factors A and B.
@@ -33,7 +35,7 @@ class Measured:
     def __init__(self, factors: Factors, product: Array, format: Format) -> None:
         self.factors, self.format, self.product = factors, format, product
         self.rows, self.columns = Lines(-1, format.kept), Lines(-2, format.kept)
-        parts = row_tiles(product.shape[:-2], factors.rows)
+        parts = row_tiles(product.shape[:-2], factors.rows, HEIGHT)
 
         def measure(part: slice) -> tuple[Array, Array]:
             return self.rows.measured(factors.a(part, inner) for inner in factors.parts(part.stop - part.start))

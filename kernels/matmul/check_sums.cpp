@@ -5,7 +5,7 @@
 namespace {
 
 // As in check_sums.py and check_lines.py.
-constexpr size_t HEIGHT = 64;  // rows of a tile of A or C, at most
+constexpr size_t HEIGHT = 128;  // rows of a tile of A or C, at most
 constexpr size_t INNER = 128;  // products that are added up before they are added to a sum
 constexpr size_t LANES = 8;    // terms of a group that are added up side by side
 
@@ -73,25 +73,41 @@ void add_groups(const Matrix& m, bool sizes, const Groups& groups, double* colum
     }
 }
 
+// What the bounds of sums are made of, as in check_limits.py.
+template <class Real>
+struct Limits {
+    const Real *norms, *halves;            // by row
+    const Real *own, *likely, *of_halves;  // by sum
+    const Real* own_bounds;                // [sum][HEIGHT], instead of norms * own; or none
+    double powers, roundings, underflow, upwards;
+};
+
 template <class T, class Real>
-void subtract_groups(const Matrix& m, const Groups& groups, const void* weights, double* row_squares, void* memory,
-                     void* to, void* to_sums, void* to_squares) {
-    Real *buffer = static_cast<Real*>(memory), *differences = static_cast<Real*>(to);
-    Real *sums = static_cast<Real*>(to_sums), *squares = static_cast<Real*>(to_squares);
+void compare_groups(const Matrix& m, const Groups& groups, const void* of_limits, const void* weights,
+                    const void* products, double* row_squares, void* memory, void* to, void* to_likely, void* to_most) {
+    const Limits<Real>& limits = *static_cast<const Limits<Real>*>(of_limits);
+    Real* buffer = static_cast<Real*>(memory);
     for (size_t row = 0; row < m.rows; row += Of<Real>::ROWS) {
         load<T, Real, OF_BOTH>(m, row, 0, m.columns, false, static_cast<const Real*>(weights), row_squares, nullptr,
-                              buffer);
+                               buffer);
+        const Vector<Real> norms = loaded(limits.norms + row), halves = loaded(limits.halves + row);
         for (size_t s = 0; s < groups.sums; ++s) {
             const int32_t* columns = groups.columns;
             const int32_t* starts = groups.starts + 2 * s;
             const size_t at = s * HEIGHT + row;
             const Vector<Real> plus = added(buffer, columns + starts[0], columns + starts[1]);
             const Vector<Real> minus = added(buffer, columns + starts[1], columns + starts[2]);
-            store(differences + at, loaded(differences + at) - (plus - minus));
-            Vector<Real> sum, square;
-            add_powers(buffer, columns + starts[0], columns + starts[2], sum, square);
-            store(sums + at, sum);
-            store(squares + at, square);
+            store(static_cast<Real*>(to) + at, loaded(static_cast<const Real*>(products) + at) - (plus - minus));
+            Vector<Real> powers, squares;
+            add_powers(buffer, columns + starts[0], columns + starts[2], powers, squares);
+            const Vector<Real> others = halves * limits.of_halves[s] + static_cast<Real>(limits.underflow);
+            const Vector<Real> own = limits.own_bounds ? loaded(limits.own_bounds + at) : norms * limits.own[s];
+            const Vector<Real> most =
+                (others + own + powers * static_cast<Real>(limits.powers)) * static_cast<Real>(limits.upwards);
+            Vector<Real> likely = others + norms * limits.likely[s];
+            for (size_t i = 0; i < Of<Real>::ROWS; ++i) likely[i] += root(squares[i]) * static_cast<Real>(limits.roundings);
+            store(static_cast<Real*>(to_likely) + at, likely < most ? likely : most);
+            store(static_cast<Real*>(to_most) + at, most);
         }
     }
 }
@@ -144,29 +160,31 @@ void add_products(const Matrix& a, bool sizes, const void* vectors, size_t strid
 }
 
 // Of every round, for each column: the sum that it belongs to, and its sign.
-struct Members {
+struct Rounds {
     const int32_t* sums;
     const double* signs;
-    size_t rounds;
+    size_t number;
 };
 
 // Elements of C whose error, as the mean of their sums shows it, is above the limit of that mean, and zeros unless all of
-// their sums should be zero. Limits are squared.
+// their sums should be zero. The limit is a share of the root of the sum of squares of those of the sums.
 template <class T, class Real>
-void find_suspects(const Matrix& m, const Members& members, const void* all_differences, const void* all_limits,
-                   void* memory, int32_t* places, size_t most, size_t& number) {
+void find_suspects(const Matrix& m, const Rounds& rounds, const void* all_differences, const void* all_limits,
+                   double share, void* memory, int32_t* places, size_t most, size_t& number) {
     constexpr size_t ROWS = Of<Real>::ROWS;
+    const Real squared = static_cast<Real>(share * share);
     const Real *differences = static_cast<const Real*>(all_differences), *limits = static_cast<const Real*>(all_limits);
     Real* buffer = static_cast<Real*>(memory);
     for (size_t row = 0; row < m.rows; row += ROWS) {
         load<T, Real, OF_BOTH>(m, row, 0, m.columns, false, nullptr, nullptr, nullptr, buffer);
         for (size_t j = 0; j < m.columns; ++j) {
             Vector<Real> error = {}, limit = {};
-            for (size_t round = 0; round < members.rounds; ++round) {
-                const size_t at = round * m.columns + j, sum = static_cast<size_t>(members.sums[at]) * HEIGHT + row;
-                error = multiply_add(loaded(differences + sum), static_cast<Real>(members.signs[at]), error);
-                limit += loaded(limits + sum);
+            for (size_t round = 0; round < rounds.number; ++round) {
+                const size_t at = round * m.columns + j, sum = static_cast<size_t>(rounds.sums[at]) * HEIGHT + row;
+                error = multiply_add(loaded(differences + sum), static_cast<Real>(rounds.signs[at]), error);
+                limit += loaded(limits + sum) * loaded(limits + sum);
             }
+            limit *= squared;
             const auto suspicious = (error * error > limit) | ((loaded(buffer + j * ROWS) == 0) & (limit > 0));
             uint64_t words[BYTES / 8], any = 0;
             std::memcpy(words, &suspicious, sizeof words);
@@ -235,18 +253,19 @@ extern "C" void products(int type, const Matrix* a, int sizes, const void* v, si
     CALL(add_products, *a, sizes, v, stride, sums, row_squares, out)
 }
 
-// Rows of C: subtracts sums of groups of columns from differences[sum][HEIGHT]. Gives sums of the powers of two below
-// the magnitudes in each group, and of their squares, and squares of rows, whose columns have weights.
-extern "C" void compare(int type, const Matrix* c, const Groups* groups, const void* weights, double* row_squares,
-                        void* buffer, void* differences, void* sums, void* squares) {
-    CALL(subtract_groups, *c, *groups, weights, row_squares, buffer, differences, sums, squares)
+// Rows of C: products[sum][HEIGHT] less sums of groups of columns; from where on these differences are not likely, the
+// most that they are of right sums; and squares of rows, whose columns have weights.
+extern "C" void compare(int type, const Matrix* c, const Groups* groups, const void* limits, const void* weights,
+                        const void* products, double* row_squares, void* buffer, void* differences, void* likely,
+                        void* most) {
+    CALL(compare_groups, *c, *groups, limits, weights, products, row_squares, buffer, differences, likely, most)
 }
 
 // Rows of C: writes the row and the column of suspects, at most so many of them, and returns how many there are.
-extern "C" size_t suspects(int type, const Matrix* c, const Members* members, const void* differences,
-                           const void* limits, void* buffer, int32_t* places, size_t most) {
+extern "C" size_t suspects(int type, const Matrix* c, const Rounds* rounds, const void* differences,
+                           const void* limits, double share, void* buffer, int32_t* places, size_t most) {
     size_t number = 0;
-    CALL(find_suspects, *c, *members, differences, limits, buffer, places, most, number)
+    CALL(find_suspects, *c, *rounds, differences, limits, share, buffer, places, most, number)
     return number;
 }
 

@@ -12,16 +12,16 @@ import numpy as np
 
 from kernels.common import cxx
 from kernels.common.tiles import on_tiles, tiles
-from kernels.matmul.check_dense import Compared, gammas
 from kernels.matmul.check_groups import Groups
-from kernels.matmul.check_lines import INNER, Array, gamma_of, weights_of
+from kernels.matmul.check_limits import Compared, Limits, gammas
+from kernels.matmul.check_lines import INNER, UPWARDS, Array, gamma_of, weights_of
 from kernels.matmul.check_measured import Measured
 
 SOURCE = Path(__file__).with_suffix(".cpp")
 
 # As in check_sums.cpp.
 TYPES = ("float16", "float32", "float64")
-HEIGHT, LANES = 64, 8
+HEIGHT, LANES = 128, 8
 
 HELD = 2**23  # numbers of sums of rows of B that are held at a time
 DOTS = 4 * INNER  # products of each of some elements that a thread adds up at a time
@@ -41,7 +41,14 @@ class _Groups(ctypes.Structure):
     _fields_ = (("columns", _pointer), ("starts", _pointer), ("sums", _size))
 
 
-class _Members(ctypes.Structure):
+class _Limits(ctypes.Structure):
+    _fields_ = (
+        *((name, _pointer) for name in ("norms", "halves", "own", "likely", "of_halves", "own_bounds")),
+        *((name, ctypes.c_double) for name in ("powers", "roundings", "underflow", "upwards")),
+    )
+
+
+class _Rounds(ctypes.Structure):
     _fields_ = (("sums", _pointer), ("signs", _pointer), ("rounds", _size))
 
 
@@ -51,12 +58,12 @@ def functions() -> ctypes.CDLL | None:
     if library is None:
         return None
     matrix, number = ctypes.POINTER(_Matrix), ctypes.c_int
-    groups, members = ctypes.POINTER(_Groups), ctypes.POINTER(_Members)
+    groups, rounds = ctypes.POINTER(_Groups), ctypes.POINTER(_Rounds)
     types: dict[str, tuple[Any, ...]] = {
         "group_sums": (None, matrix, number, groups, *[_pointer] * 3, _size),
         "products": (None, matrix, number, _pointer, _size, _size, _pointer, _pointer),
-        "compare": (None, matrix, groups, *[_pointer] * 6),
-        "suspects": (_size, matrix, members, *[_pointer] * 4, _size),
+        "compare": (None, matrix, groups, ctypes.POINTER(_Limits), *[_pointer] * 7),
+        "suspects": (_size, matrix, rounds, _pointer, _pointer, ctypes.c_double, _pointer, _pointer, _size),
         "dots": (None, matrix, matrix, _pointer, _size, _pointer, _pointer),
     }
     for name, (result, *arguments) in types.items():
@@ -83,13 +90,21 @@ class TileSums:
         self, library: ctypes.CDLL, measured: Measured, groups: Groups, parts: Sequence[slice] | None = None
     ) -> None:
         self._library, self._of, self._groups, self._number = library, measured, groups, groups.number
-        columns, starts = groups.members
-        self._members = _Groups(columns.ctypes.data, starts.ctypes.data, self._number)
+        self._arrays = *groups.members, groups.sums.astype(np.int32), groups.signs
+        columns, starts, sums, signs = (array.ctypes.data for array in self._arrays)
+        self._members, self._rounds = _Groups(columns, starts, self._number), _Rounds(sums, signs, groups.rounds)
         self._type = TYPES.index(measured.format.dtype)
         # Numbers of 16 bits are computed with as floats, others as doubles.
         self._real: np.dtype[Any] = np.dtype(np.float64 if self._type else np.float32)
         self.unit, self.depth = 2.0**-53 if self._type else 2.0**-24, -(-groups.size // LANES) + 4
         factors = measured.factors
+        powers = (
+            of(None, slice(None)) for lines in (measured.rows, measured.columns) for of in (lines.powers, lines.halves)
+        )
+        self._row_powers, self._row_halves, self._column_powers, self._column_halves = (
+            [power.reshape(-1).astype(self._real) for power in each] for each in powers
+        )
+        self._weights = weights_of(measured.columns.scales).astype(self._real)
         self.parts = tiles(factors.rows, HEIGHT) if parts is None else list(parts)
         self._slabs = tiles(factors.inner, max(1, HELD // max(1, self._number) // INNER) * INNER)
         pieces = [piece for slab in self._slabs for piece in factors.parts(HEIGHT, slab)]
@@ -112,19 +127,25 @@ class TileSums:
         of_rounds = np.broadcast_to(values.reshape(-1), self._groups.sums.shape)
         return np.bincount(self._groups.sums.reshape(-1), of_rounds.reshape(-1), self._number)
 
-    def compared(self, number: int) -> Compared:
-        """A tile of C against that of A' B'; once only."""
-        products, sizes, buffer = self._products[number], self._sizes[number], self._buffer()
-        powers, squares = (_aligned(products.shape, self._real) for _ in range(2))
-        matrix, weights = self._product(number), weights_of(self._of.columns.scales).astype(self._real)
-        self._library.compare(
-            self._type, matrix, self._members, weights.ctypes.data, sizes.ctypes.data, buffer.ctypes.data,
-            *(array.ctypes.data for array in (products, powers, squares)),
+    def compared(self, number: int, limits: Limits, own: Array | None = None) -> Compared:
+        """A tile of C against that of A' B'; `own` as in `Limits.bounds`."""
+        part, products, sizes = self.parts[number], self._products[number], np.zeros(HEIGHT)
+        rows, norms, halves = part.stop - part.start, np.sqrt(self._norms[number]), np.zeros(HEIGHT)
+        halves[:rows] = limits.halves[part, 0]
+        arrays = [array.astype(self._real) for array in (norms, halves, limits.own, limits.likely, limits.of_halves)]
+        if own is not None:
+            arrays.append(np.zeros(products.shape, self._real))
+            arrays[-1][:, :rows] = own.T
+        pointers = [array.ctypes.data for array in arrays] + [None] * (own is None)
+        parts_of_bounds = _Limits(*pointers, limits.powers, limits.roundings, limits.underflow, UPWARDS)
+        differences, likely, most = (_aligned(products.shape, self._real) for _ in range(3))
+        self._call(
+            "compare", self._product(number), self._members, parts_of_bounds, self._weights, products, sizes,
+            self._buffer(), differences, likely, most,
         )  # fmt: skip
-        rows = matrix.rows
-        differences, powers, squares = (array.T[:rows] for array in (products, powers, squares))
-        sizes, norms = np.sqrt(sizes / self._of.factors.columns), np.sqrt(self._norms[number])
-        return Compared(differences, powers, squares, sizes[:rows, None], norms[:rows, None])
+        self._sizes[number] = np.sqrt(sizes / self._of.factors.columns)
+        differences, likely, most = (array[:, :rows].T for array in (differences, likely, most))
+        return Compared(differences, likely, most, norms[:rows, None], self._sizes[number, :rows, None])
 
     def own_bounds(self, numbers: Sequence[int]) -> dict[int, Array]:
         """The error of the sums of A' B' in some tiles, from the magnitudes of all terms."""
@@ -136,18 +157,20 @@ class TileSums:
             vectors *= self._real.type(of_product)
             vectors += self._real.type(of_group) * sizes
             self._multiply(slab, vectors, numbers, bounds)
+        bounds *= self._real.type(1 + 2 * of_product)  # the error of these sums
         heights = [self.parts[number].stop - self.parts[number].start for number in numbers]
-        each = zip(numbers, bounds, heights, strict=True)
-        return {number: bound.T[:height].astype(np.float64) for number, bound, height in each}
+        return {number: bounds[at].T[:height] for at, (number, height) in enumerate(zip(numbers, heights, strict=True))}
 
-    def suspects(self, number: int, squares: Array, most: int) -> Array | None:
+    def suspects(self, number: int, compared: Compared, share: float, most: int) -> Array | None:
         """Elements of a tile whose error, by the mean of their sums, is above the limit of that mean; and zeros.
 
         Parameters
         ----------
         number
-        squares : shape (rows, sums)
-            Of the limits of the sums.
+        compared
+            The tile.
+        share
+            The limit of the sum of several sums, as a share of the root of the sum of the squares of theirs.
         most
             Number of suspects.
 
@@ -156,13 +179,10 @@ class TileSums:
         int64 array, shape (n, 2)
             Rows and columns of C; None if they are more.
         """
-        matrix, limits = self._product(number), _aligned((self._number, HEIGHT), self._real)
-        limits.T[: len(squares)] = squares
-        places, buffer = np.empty((most, 2), np.int32), self._buffer()
-        sums, signs = self._groups.sums.astype(np.int32), self._groups.signs
-        count = self._library.suspects(
-            self._type, matrix, _Members(sums.ctypes.data, signs.ctypes.data, len(sums)),
-            self._products[number].ctypes.data, limits.ctypes.data, buffer.ctypes.data, places.ctypes.data, most,
+        places = np.empty((most, 2), np.int32)
+        count = self._call(
+            "suspects", self._product(number), self._rounds, compared.differences, compared.likely, share,
+            self._buffer(), places, most,
         )  # fmt: skip
         return places[:count] + np.array([self.parts[number].start, 0]) if count <= most else None
 
@@ -179,45 +199,38 @@ class TileSums:
         elements, bounds, sizes : float64 arrays, shape (n,)
             The elements, bounds of their errors, and the root mean square of the row of C that they are in.
         """
-        factors, rows, columns = self._of.factors, self._of.rows, self._of.columns
+        factors, every = self._of.factors, slice(None)
         places = np.ascontiguousarray(places, np.int32)
-        by_row, by_column = (self._reals(lines.powers(None, slice(None))) for lines in (rows, columns))
 
         def add(inner: slice) -> Array:
             total = np.zeros(len(places))
-            a = rows.finite(factors.a(slice(0, factors.rows), inner), None, slice(None))
-            b = columns.finite(factors.b(inner), None, slice(None))
             memory = np.empty(INNER * (factors.rows + factors.columns), self._real)
+            a = self._of.rows.finite(factors.a(slice(0, factors.rows), inner), None, every)
+            b = self._of.columns.finite(factors.b(inner), None, every)
             for part in tiles(inner.stop - inner.start, INNER):
-                self._library.dots(
-                    self._type, self._matrix(a[:, part], by_row, None), self._matrix(b[part], None, by_column),
-                    places.ctypes.data, len(places), memory.ctypes.data, total.ctypes.data,
-                )  # fmt: skip
+                lines = _matrix(a[:, part], self._row_powers), _matrix(b[part], (), self._column_powers)
+                self._call("dots", *lines, places, len(places), memory, total)
             return total
 
         elements = np.sum(on_tiles(add, tiles(factors.inner, DOTS)), 0)
         # Each number of a vector, of 16 bytes at least, adds up so many products.
         gamma = gamma_of(INNER * self._real.itemsize // 16 + 1, self.unit) + gamma_of(factors.inner)
         norms = np.sqrt(self._norms.reshape(-1)[places[:, 0]] * self.squares_of_columns[places[:, 1]])
-        return elements, gamma * norms, np.sqrt(self._sizes.reshape(-1)[places[:, 0]] / factors.columns)
+        return elements, gamma * norms, self._sizes.reshape(-1)[places[:, 0]]
 
     def _vectors(self, slab: slice, sizes: bool = False) -> tuple[Array, Array, Array]:
         """Sums of the rows of B, or of magnitudes, shape (sums, rows); squares of columns, and of these sums."""
-        factors, columns, every = self._of.factors, self._of.columns, slice(None)
+        factors, every = self._of.factors, slice(None)
         length = -(-(slab.stop - slab.start) // CACHE_LINE) * CACHE_LINE
         # Rows that are large powers of two apart would evict each other from the cache.
         vectors = _aligned((self._number, length + CACHE_LINE // 2), self._real)
-        powers = self._reals(columns.powers(None, every))
 
         def add(part: slice) -> tuple[Array, Array]:
-            squares, buffer = np.zeros(factors.columns), self._buffer()
+            squares = np.zeros(factors.columns)
             own = vectors[:, part.start - slab.start : part.stop - slab.start]
-            block = self._matrix(columns.finite(factors.b(part), None, every), None, powers)
-            self._library.group_sums(
-                self._type, block, sizes, self._members, squares.ctypes.data, buffer.ctypes.data,
-                own.ctypes.data, vectors.shape[1],
-            )  # fmt: skip
-            return squares, np.square(own, dtype=np.float64).sum(-1)
+            block = _matrix(self._of.columns.finite(factors.b(part), None, every), (), self._column_powers)
+            self._call("group_sums", block, sizes, self._members, squares, self._buffer(), own, vectors.shape[1])
+            return squares, np.square(own).sum(-1)
 
         of_columns, of_sums = zip(*on_tiles(add, factors.parts(factors.columns, slab)), strict=True)
         return vectors, np.sum(of_columns, 0), np.sum(of_sums, 0)
@@ -230,38 +243,38 @@ class TileSums:
 
         def add(at: int) -> None:
             part = self.parts[numbers[at]]
-            powers = self._reals(rows.powers(None, part))
+            powers = [power[part] for power in self._row_powers]
             for inner in factors.parts(HEIGHT, slab):
-                block = self._matrix(rows.finite(factors.a(part, inner), None, part), powers, None)
-                self._library.products(
-                    self._type, block, norms is None, vectors[:, inner.start - slab.start :].ctypes.data,
-                    vectors.shape[1], self._number, None if norms is None else norms[at].ctypes.data,
-                    out[at].ctypes.data,
-                )  # fmt: skip
+                block = _matrix(rows.finite(factors.a(part, inner), None, part), powers)
+                some, squares = vectors[:, inner.start - slab.start :], None if norms is None else norms[at]
+                self._call("products", block, norms is None, some, vectors.shape[1], self._number, squares, out[at])
 
         on_tiles(add, range(len(numbers)))
 
-    def _product(self, number: int) -> Any:
+    def _product(self, number: int) -> _Matrix:
         """A tile of C."""
-        of, part, every = self._of, self.parts[number], slice(None)
-        powers = self._reals(of.rows.halves(part)), self._reals(of.columns.halves(every))
-        return self._matrix(of.finite_product(None, part, every), *powers)
-
-    def _matrix(self, block: Array, by_row: Sequence[Array] | None, by_column: Sequence[Array] | None) -> Any:
-        """What functions take."""
-        if block.strides[1] != block.itemsize:
-            block = np.ascontiguousarray(block)
-        pointers = [(_pointer * 3)(*(powers.ctypes.data for powers in by or ())) for by in (by_row, by_column)]
-        matrix = _Matrix(block.ctypes.data, *block.shape, block.strides[0] // block.itemsize, *pointers)
-        matrix.arrays = block, by_row, by_column  # live as long
-        return matrix
-
-    def _reals(self, powers: Sequence[Array]) -> list[Array]:
-        return [power.reshape(-1).astype(self._real) for power in powers]
+        part = self.parts[number]
+        by_row = [power[part] for power in self._row_halves]
+        return _matrix(self._of.finite_product(None, part, slice(None)), by_row, self._column_halves)
 
     def _buffer(self) -> Array:
         """A vector for each column."""
         return _aligned((self._of.factors.columns, CACHE_LINE), np.dtype(np.uint8))
+
+    def _call(self, name: str, *arguments: Any) -> Any:
+        """Call a function, with the addresses of arrays."""
+        addresses = (each.ctypes.data if isinstance(each, np.ndarray) else each for each in arguments)
+        return getattr(self._library, name)(self._type, *addresses)
+
+
+def _matrix(block: Array, by_row: Sequence[Array] = (), by_column: Sequence[Array] = ()) -> _Matrix:
+    """What functions take, which keeps its arrays."""
+    if block.strides[1] != block.itemsize:
+        block = np.ascontiguousarray(block)
+    pointers = [(_pointer * 3)(*(powers.ctypes.data for powers in by)) for by in (by_row, by_column)]
+    matrix = _Matrix(block.ctypes.data, *block.shape, block.strides[0] // block.itemsize, *pointers)
+    matrix.arrays = block, by_row, by_column
+    return matrix
 
 
 def _aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:

@@ -51,8 +51,6 @@ inline Vector<Real> masked(Vector<Real> vector, uint64_t mask) {
     return vector;
 }
 
-inline Vector<double> magnitudes(Vector<double> x) { return masked<double>(x, 0x7fffffffffffffff); }
-inline Vector<float> magnitudes(Vector<float> x) { return masked<float>(x, 0x7fffffff7fffffff); }
 // The powers of two at or below magnitudes; zero of subnormal numbers.
 inline Vector<double> powers(Vector<double> x) { return masked<double>(x, 0x7ff0000000000000); }
 inline Vector<float> powers(Vector<float> x) { return masked<float>(x, 0x7f8000007f800000); }
@@ -87,6 +85,9 @@ inline float number(Half x) {  // never an infinity or NaN
     std::memcpy(&value, &bits, sizeof value);
     return value;
 }
+
+inline double root(double x) { return __builtin_sqrt(x); }
+inline float root(float x) { return __builtin_sqrtf(x); }
 
 inline double whole(double x) { return __builtin_rint(x); }
 inline float whole(float x) { return __builtin_rintf(x); }

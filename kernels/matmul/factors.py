@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from kernels.common.tiles import ahead, finish, tiles
 
-HELD = 2**23  # approximate number of elements of A and B held at a time
+HELD = 2**24  # approximate number of elements of A and B held at a time
 READ = 2**19  # elements that a thread reads at a time: they stay in its cache
 ALIGNED = 16  # parts begin at multiples of this
 

@@ -19,6 +19,8 @@ class ReplacedProcess(distributed.nanny.WorkerProcess):  # type: ignore[misc]
     the nanny can neither go on nor be closed.
     """
 
+    status: Status
+
     async def start(self) -> Status:
         """Start the process; one that could not be created need not be ended."""
         try:

@@ -34,7 +34,11 @@ def curve(rows: Sequence[Mapping[str, Any]]) -> str:
         if row["size"] == size and row["error"].startswith("2^"):
             by_dtype.setdefault(row["dtype"], []).append(row)
     lines = [[dtype, *(f"{row['error']}: {_share(row)}" for row in of)] for dtype, of in by_dtype.items()]
-    return table(["", *[""] * max(len(line) - 1 for line in lines)], lines)
+    columns = [
+        "size of the error",
+        *(f"{4**number} times smaller" if number else "promised" for number in range(max(map(len, lines)) - 1)),
+    ]
+    return table(columns, lines)
 
 
 def hard(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 from kernels.matmul import check_elements, check_floats
 from kernels.matmul.check_floats import FloatCheck
 from kernels.matmul.cpu_narrow import product_on_cpu
+from kernels.matmul.factors import Factors
 from kernels.matmul.formats import FORMATS, multiplied
 
 Array = NDArray[Any]
 # Errors are 2**-k of the row's root mean square. The verification promises to find the first k of each dtype.
 PROMISED = {"float16": 5, "float32": 10, "float64": 30}
 FINER = range(0, 12, 2)
-SLAB = 2**22  # elements of both factors at a time
 
 
 def measure(sizes: tuple[int, ...] = (128, 1024, 4096), trials: int = 1000) -> dict[str, Any]:
@@ -40,18 +40,18 @@ def _rows(dtype: str, size: int, trials: int) -> Iterator[dict[str, Any]]:
     right = _product(a, b)
     computed = perf_counter() - began
     began = perf_counter()
-    check, found = _found(a, b, right, 0)
+    check, caught_rows = _caught(a, b, right, 0)
     seconds = perf_counter() - began
-    assert not found, "a right product"
+    assert not caught_rows, "a right product"
     about = {"dtype": dtype, "size": size, "escape": check.escape, "undetected": check.undetected,
              "seconds_to_compute": computed, "seconds_to_check": seconds}  # fmt: skip
     for name, change in _changes(dtype):
         caught = planted = 0
         while planted < trials:
             wrong, rows = _planted(right, change, random)
-            _, found = _found(a, b, wrong, planted)
+            _, caught_rows = _caught(a, b, wrong, planted)
             planted += len(rows)
-            caught += len(rows & found)
+            caught += len(rows & caught_rows)
         yield {**about, "error": name, "planted": planted, "caught": caught}
 
 
@@ -81,22 +81,15 @@ def _planted(right: Array, change: Callable[..., Array], random: np.random.Gener
     return wrong, rows
 
 
-def _found(a: Array, b: Array, product: Array, seed: int) -> tuple[FloatCheck, set[int]]:
+def _caught(a: Array, b: Array, product: Array, seed: int) -> tuple[FloatCheck, set[int]]:
     """Rows in which the check examines an element term by term, which decides: those of its errors."""
     rows: set[int] = set()
 
-    def examined(slabs: Any, product: Array, places: Any, format: Any) -> list[str]:
+    def examined(factors: Factors, product: Array, places: Any, format: Any) -> list[str]:
         rows.update(row for row, _ in places)
         return ["found"]
 
-    step = max(1, SLAB // sum(len(factor) for factor in (a, b.T)))
-
-    def slabs() -> Iterator[tuple[Array, Array]]:
-        for first in range(0, len(b), step):
-            yield a[:, first : first + step], b[first : first + step]
-
-    random = np.random.default_rng(seed)
-    check = FloatCheck(slabs, product, FORMATS[product.dtype.name], random, product.size * len(b))
+    check = FloatCheck(Factors.of(a, b), product, FORMATS[product.dtype.name], np.random.default_rng(seed))
     all_of_them = {"wrong_elements": examined, "EXAMINED": 2**60, "EXAMINED_PRODUCTS": 2**60}
     with patch.multiple(check_elements, **all_of_them), patch.object(check_floats, "BUDGET", 2**60):
         assert bool(check.wrong()) == bool(rows)
@@ -132,9 +125,7 @@ def _hard(dtype: str, kind: str, size: int) -> dict[str, Any]:
     """What the check of a right product admits, if its numbers are hard."""
     a, b = HARD[kind](dtype, size, np.random.default_rng(size))
     right = _product(a, b)
-    step = max(1, SLAB // (2 * size))
-    slabs = lambda: ((a[:, k : k + step], b[k : k + step]) for k in range(0, size, step))  # noqa: E731
-    check = FloatCheck(slabs, right, FORMATS[dtype], np.random.default_rng(0), size**3)
+    check = FloatCheck(Factors.of(a, b), right, FORMATS[dtype], np.random.default_rng(0))
     with np.errstate(all="ignore"):
         assert not check.wrong()
     return {"dtype": dtype, "kind": kind, "size": size, "escape": check.escape, "undetected": check.undetected}

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import kernels.matmul.factors
 import workflows.matmul
-import workflows.matmul_check
 from pipeline.cluster.placement import Placement
 from pipeline.engine.array import run_array
 from pipeline.engine.outcome import Outcome
@@ -84,7 +84,7 @@ def test_bits_do_not_depend_on_the_cut(tmp_path: Path, monkeypatch: pytest.Monke
     ):  # fmt: skip
         monkeypatch.setattr(workflows.matmul, "SLAB", slab)
         monkeypatch.setattr(workflows.matmul, "TILE", tile)
-        monkeypatch.setattr(workflows.matmul_check, "HELD", held)
+        monkeypatch.setattr(kernels.matmul.factors, "HELD", held)
         for nbytes in cuts:
             same_bits(multiplied(tmp_path, a, b, chunk_bytes=nbytes), expected)
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from kernels.matmul import check_floats, check_groups
+from kernels.matmul.check_groups import Groups
 from kernels.matmul.formats import FORMATS, INTEGERS
 from pipeline.cluster.placement import Placement
 from pipeline.engine.array import run_array
@@ -89,10 +90,14 @@ def test_errors_above_those_that_the_verdict_admits_are_always_found(dtype: str,
 
 
 @pytest.mark.usefixtures("nothing_recomputed")
+@pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("inner", [7, 128, 300])
 @pytest.mark.parametrize("dtype", FLOATS)
-def test_errors_in_normally_distributed_products_are_found(dtype: str, inner: int) -> None:
+def test_errors_in_normally_distributed_products_are_found(
+    monkeypatch: pytest.MonkeyPatch, dtype: str, inner: int, compiled: bool
+) -> None:
     """As docs/verification.md promises: also where the wrong element is small, or two are exchanged."""
+    monkeypatch.setattr(check_floats, "COMPILED", 0 if compiled else 2**60)
     random = generator("normal", dtype, inner)
     a, b = (random.standard_normal(sizes).astype(dtype) for sizes in ((60, inner), (inner, 128)))
     right = on_cpu(a, b)
@@ -106,6 +111,29 @@ def test_errors_in_normally_distributed_products_are_found(dtype: str, inner: in
             wrong[i, j : j + len(values)] = values
             if (wrong != right).any():
                 assert checked(a, b, wrong, trial).details, (values, right[i, j])
+
+
+def test_halves_all_rounded_in_one_direction_cost_time_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Means of sums of float16 suspect so many elements that those of the tile are checked one by one."""
+    use(monkeypatch, "compiled sums")
+    singly: list[int] = []
+    single_columns = check_floats.single_columns
+
+    def counted(columns: int) -> Groups:
+        singly.append(columns)
+        return single_columns(columns)
+
+    monkeypatch.setattr(check_floats, "single_columns", counted)
+    a, b = np.full((300, 1), 1 + 2.0**-5, np.float16), np.full((1, 400), 1 + 2.0**-6, np.float16)
+    product = on_cpu(a, b)
+    assert (np.abs(product - a.astype(float) * b) == 2.0**-11).all()
+    for seed in range(3):
+        verdict = checked(a, b, product, seed)
+        assert not verdict.details and len(singly) == seed + 1 and verdict.undetected < 2.0**-8
+        wrong = product.copy()
+        wrong[7 * seed + 200, 100 * seed + 3] *= np.float16(1 + 2.0**-7)
+        assert checked(a, b, wrong, seed).details
+        singly.pop()
 
 
 @pytest.mark.usefixtures("way")

@@ -8,70 +8,121 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from kernels.matmul import check_floats
-from kernels.matmul.check_floats import FloatCheck, random_signs
+from kernels.matmul.check_floats import FloatCheck
+from kernels.matmul.check_groups import Groups
+from kernels.matmul.check_limits import Limits
+from kernels.matmul.factors import Factors
 from kernels.matmul.formats import FORMATS
-from tests.cases.matmul import FLOATS, on_cpu
-from tests.cases.matmul_checks import finite_factors, use_sums
+from tests.cases.matmul import FLOATS, Array, on_cpu
+from tests.cases.matmul_checks import WAYS, finite_factors, use
+
+ROUNDED_UP = Fraction(1, 2**16)  # share by which bounds are rounded up, at most
+
+
+class Exact:
+    """The scaled elements of a product and of A' B', as fractions.
+
+    Attributes
+    ----------
+    got, right
+        Elements, by row and column.
+    subnormal
+        Half of the least number above zero, likewise.
+    """
+
+    def __init__(self, check: FloatCheck, a: Array, b: Array) -> None:
+        kept, least = check.format.kept, check.format.least
+        of_rows, of_columns, row_scales, column_scales = (
+            [int(number) for number in numbers.ravel()]
+            for numbers in (check.rows.exponents, check.columns.exponents, check.rows.scales, check.columns.scales)
+        )
+
+        def rounded(value: float, exponent: int) -> Fraction:
+            return round(Fraction(value) * Fraction(2) ** (kept - exponent)) * Fraction(2) ** (exponent - kept)
+
+        rows = [[rounded(float(x), of_rows[i]) for x in row] for i, row in enumerate(a)]
+        columns = [[rounded(float(x), of_columns[j]) for x in column] for j, column in enumerate(b.T)]
+        unit = [[Fraction(2) ** -(i + j) for j in column_scales] for i in row_scales]
+        self.got = [[Fraction(float(c)) * u for c, u in zip(*line, strict=True)]
+                    for line in zip(check.product, unit, strict=True)]  # fmt: skip
+        self.right = [[sum(x * y for x, y in zip(row, column, strict=True)) * u
+                       for column, u in zip(columns, units, strict=True)]
+                      for row, units in zip(rows, unit, strict=True)]  # fmt: skip
+        self.subnormal = [[Fraction(2) ** (least - 1) * u for u in units] for units in unit]
+
+
+def power_below(value: Fraction) -> Fraction:
+    """The power of two at or below a magnitude."""
+    if not value:
+        return Fraction(0)
+    power = Fraction(2) ** (abs(value.numerator).bit_length() - value.denominator.bit_length())
+    return power if power <= abs(value) else power / 2
 
 
 @pytest.mark.parametrize("kind", ["ordinary", "mixed", "huge", "blocks", "cancelling", "close"])
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_bounds_of_sums_hold_and_are_no_wider_than_derived(
-    dtype: str, kind: str, monkeypatch: pytest.MonkeyPatch
+    dtype: str, way: str, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Compared with exact sums of what was rounded: room for one rounding of each element, and little for the check."""
-    use_sums(monkeypatch, 3)
-    format = FORMATS[dtype]
+    use(monkeypatch, way, 3)
     a, b = finite_factors(kind, dtype, 5, 40, 7)
     right = on_cpu(a, b)
-    check = FloatCheck(lambda: iter([(a, b)]), right, format, np.random.default_rng(0), 0)
-    differences, bounds = check.compare()
-    of_rows, of_columns = (
-        [int(exponent) for exponent in lines.exponents.ravel()] for lines in (check.rows, check.columns)
-    )
-
-    def rounded(value: float, exponent: int) -> Fraction:
-        return Fraction(round(Fraction(value) * Fraction(2) ** (format.kept - exponent))) / 2**format.kept
-
+    check = FloatCheck(Factors.of(a, b), right, FORMATS[dtype], np.random.default_rng(0))
+    if dtype == "float16" and way == "sums":
+        assert check.groups.size == 1  # never by sums that are not compiled
+        return
+    exact, groups = Exact(check, a, b), check.groups
+    sums = check.sums(groups)
+    sums.run()
+    limits = Limits(check, sums, groups)
+    compared = sums.compared(0, limits)
+    if limits.are_loose(compared.norms, compared.sizes):
+        compared = sums.compared(0, limits, sums.own_bounds([0])[0])
     for i in range(5):
-        row = [rounded(float(value), of_rows[i]) for value in a[i]]
-        exact = [sum(x * rounded(float(y), of_columns[j]) for x, y in zip(row, b[:, j], strict=True)) for j in range(7)]
-        scales = [int(check.rows.scales[i, 0] + scale) for scale in check.columns.scales[0]]
-        shifts = [Fraction(2) ** (of_rows[i] + of_columns[j] - scales[j]) for j in range(7)]
-        got = [Fraction(float(right[i, j])) / Fraction(2) ** scales[j] for j in range(7)]
-        for number in range(check.signs.shape[1]):
-            signs = [Fraction(sign) for sign in check.signs[:, number]]
-            true = abs(sum(s * (g - x * shift) for s, g, x, shift in zip(signs, got, exact, shifts, strict=True)))
-            room = sum(abs(s) * (abs(g) / 2**format.precision + Fraction(2) ** (format.least - 1 - scale))
-                       for s, g, scale in zip(signs, got, scales, strict=True))  # fmt: skip
-            bound = Fraction(bounds[i, number])
+        for number in range(groups.number):
+            signs = [int(sign) for sign in groups.matrix[:, number]]
+            pairs = zip(signs, exact.got[i], exact.right[i], strict=True)
+            true = sum(sign * (x - got) for sign, got, x in pairs)
+            half = Fraction(2) ** -check.format.precision
+            members = [j for j, sign in enumerate(signs) if sign]
+            rooms = [(half * power_below(exact.got[i][j]), exact.subnormal[i][j]) for j in members]
+            room = sum(most + least for most, least in rooms)
+            bound, likely = (Fraction(float(bounds[i, number])) for bounds in (compared.most, compared.likely))
             own = bound - room
             assert own >= 0
-            assert abs(Fraction(differences[i, number]) - true) <= own, "the check's own arithmetic"
-            # Roundings by Cauchy and Schwarz, from the norm of the row; and sums of 3 x 40 products up to 1.
-            norm = Fraction(1.001 * math.sqrt(check.group * sum(g * g for g in got)))
-            most = max(norm / 2**format.precision, room) + 3 * 40 * Fraction(2) ** -44
-            assert own <= most + room / 2**19
+            difference = Fraction(float(compared.differences[i, number]))
+            assert abs(difference - true) <= own, "the check's own arithmetic"
+            # Sums of 40 products up to 1 with sums of groups.
+            unit = Fraction(sums.unit)
+            assert own <= groups.size * 40 * 2 * sums.terms * unit + room * ROUNDED_UP
+            assert likely <= bound
+            if groups.size > 1:
+                least = sum(least for _, least in rooms)
+                root = Fraction(math.sqrt(sum(most * most for most, _ in rooms)))
+                rounding = Fraction(limits.roundings) * 2**check.format.precision
+                assert likely <= rounding * root * (1 + ROUNDED_UP) + least + groups.size * 40 * 2 * sums.terms * unit
+                assert likely >= min(bound, rounding * root) * (1 - ROUNDED_UP)
 
 
-@pytest.mark.parametrize("columns, group", [(8, 4), (12, 4), (11, 4), (30, 3), (64, 16), (100, 7), (512, 64)])
-def test_a_round_hides_errors_no_more_often_than_derived(
-    columns: int, group: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """For any number of errors in a row: exactly, from the number of ways in which no error is alone in its group."""
-    monkeypatch.setattr(check_floats, "ESCAPE", 0.999)  # one round
-    signs, group, each = random_signs(columns, group, 64, np.random.default_rng(0))
-    groups = signs.shape[1]
-    assert (np.abs(signs).sum(1) == 1).all() and np.abs(signs).sum(0).max() <= group
-    # Coefficient m of (1 + sum over s >= 2 of C(group, s) x^s / 2)^groups: m errors, each group of them hidden by 1/2.
-    one = [Fraction(1), Fraction(0), *(Fraction(math.comb(group, s), 2) for s in range(2, group + 1))]
-    ways = [Fraction(1)]
-    for _ in range(groups):
-        ways = [sum((ways[i] * one[m - i] for i in range(max(0, m - group), min(m, len(ways) - 1) + 1)), Fraction(0))
-                for m in range(len(ways) + group)]  # fmt: skip
-        if len(ways) > 60:
-            ways = ways[:60]  # more errors are hidden less often
-    hidden = [float(way / math.comb(groups * group, m)) for m, way in enumerate(ways) if m]
-    assert max(hidden) <= each
-    assert max(hidden) >= each / 2.001 or groups == 2  # two errors: half of the bound
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_sums_of_right_products_are_not_examined(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is multiplied: random signs make roundings in one direction as unlikely as others."""
+    use(monkeypatch, "compiled sums", 16)
+    examined: list[Groups] = []
+    monkeypatch.setattr(FloatCheck, "wrong_block", lambda *arguments: examined.append(arguments[0].groups) or [])
+    random = np.random.default_rng(1)
+    ordinary = random.standard_normal((60, 50)).astype(dtype), random.standard_normal((50, 80)).astype(dtype)
+    # Every product is half a unit in the last place above an even number, so that all are rounded down.
+    precision = FORMATS[dtype].precision
+    ties = (
+        np.full((60, 1), 1 + 2.0 ** -(precision // 2), dtype),
+        np.full((1, 80), 1 + 2.0 ** -((precision + 1) // 2), dtype),
+    )
+    same = np.ones((60, 1), dtype) * ordinary[0][0], np.ones((1, 80), dtype) * ordinary[1][:, :1]
+    for a, b in (ordinary, ties, same):
+        product = on_cpu(a, b)
+        for seed in range(3):
+            check = FloatCheck(Factors.of(a, b), product, FORMATS[dtype], np.random.default_rng(seed))
+            assert check.wrong() == [] and not examined and check.groups.size > 1

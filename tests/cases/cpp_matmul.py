@@ -1,0 +1,65 @@
+"""Matrices of all sizes for the compiled checks of products."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+
+SHAPES = ((1, 1, 1), (3, 130, 5), (16, 16, 64), (33, 65, 130), (129, 257, 70))
+
+
+def check_product_sums() -> int:
+    """Sums and elements of right products are within their bounds; returns how many were compared."""
+    from kernels.matmul.check_groups import random_groups, single_columns
+    from kernels.matmul.check_limits import Limits
+    from kernels.matmul.check_measured import Measured
+    from kernels.matmul.check_sums import TileSums, functions
+    from kernels.matmul.factors import Factors
+    from kernels.matmul.formats import FORMATS
+    from tests.cases.matmul import on_cpu
+
+    library, compared = functions(), 0
+    assert library is not None
+    for dtype, (rows, inner, columns) in product(FORMATS, SHAPES):
+        random = np.random.default_rng(rows)
+        a, b = (
+            random.standard_normal((rows, inner)).astype(dtype),
+            random.standard_normal((inner, columns)).astype(dtype),
+        )
+        of = Measured(Factors.of(a, b), on_cpu(a, b), FORMATS[dtype])
+        right = of.rows.rounded(a, None, slice(None)) @ of.columns.rounded(b, None, slice(None))
+        for groups in (random_groups(columns, dtype, random), single_columns(columns)):
+            sums = TileSums(library, of, groups)
+            sums.run()
+            limits, own = Limits(of, sums, groups), sums.own_bounds(range(len(sums.parts)))
+            for number, part in enumerate(sums.parts):
+                tile = sums.compared(number, limits, own[number])
+                assert (np.abs(tile.differences) <= tile.most).all()
+                suspects = sums.suspects(number, tile, 0.0, (part.stop - part.start) * columns)
+                assert suspects is not None
+                compared += tile.most.size + len(suspects)
+            places = np.argwhere(np.ones(right.shape, bool))
+            elements, bounds, _ = sums.dots(places)
+            assert (np.abs(elements - right[tuple(places.T)]) <= bounds + 2.0**-40).all()
+            compared += len(places)
+    return compared
+
+
+def check_product_residues() -> int:
+    """Residues agree with NumPy's; returns how many were compared."""
+    from kernels.common import cxx
+    from kernels.matmul.check_integers import PRIMES, SOURCE, TRIALS, residues, residues_numpy
+    from kernels.matmul.formats import INTEGERS
+
+    library, compared = cxx.library(SOURCE), 0
+    assert library is not None
+    primes = np.array(PRIMES[-TRIALS:])
+    for dtype, columns in product(INTEGERS, (0, 1, 63, 1024, 1025, 5000)):
+        info, random = np.iinfo(dtype), np.random.default_rng(columns)
+        matrix = random.integers(info.min, info.max, (7, columns), dtype, True)
+        vectors = np.stack([random.integers(1, prime, columns) for prime in primes], axis=-1)
+        got = residues(library, matrix, vectors, primes)
+        np.testing.assert_array_equal(got, residues_numpy(matrix, vectors, primes))
+        compared += got.size
+    return compared
