@@ -1,7 +1,5 @@
-"""Hard samples for the compiled CPU kernels; as a script, checks kernels compiled with the given options.
-
-The script reads a JSON list of checks from stdin and prints how many results each one compared.
-"""
+"""Hard samples for the compiled CPU kernels; as a script, checks kernels compiled with the given options:
+reads a JSON list of checks from stdin and prints how many results each one compared."""
 
 from __future__ import annotations
 
