@@ -18,6 +18,9 @@ ROOTS = ("tests.emulator.cupy", "tests.emulator.device", "tests.cases.case")  # 
 # Explanations of mutants that nobody catches: they change no outcome. Nor do mutants of the CPU's C++ those of kernels.
 WITHOUT = ("tests.cases.all", "tests.emulator.survivors", "tests.emulator.kinds", "tests.emulator.recording",
            "tests.emulator.cpp_mutants")  # fmt: skip
+# How code that is compiled is kept, and how NVRTC compiles: the emulator does neither.
+KEEPING = ("kernels.common.cache", "kernels.common.private", "kernels.common.messages")
+COMPILING = (*KEEPING, "kernels.common.cxx", "kernels.common.nvrtc")
 
 
 @cache
@@ -58,7 +61,7 @@ def _of_cases(modules: tuple[str, ...], *values: object) -> dict[str, str]:
 
     inputs = {}
     for stem in map(stem_of, sources()):
-        python = python_texts({*ROOTS, *modules, *DRIVERS.get(stem, ())}, WITHOUT)
+        python = python_texts({*ROOTS, *modules, *DRIVERS.get(stem, ())}, (*WITHOUT, *COMPILING))
         # Wrappers of a family launch kernels of each other's sources.
         family = f"kernels.{stem.partition('/')[0]}."
         beside = {name.removeprefix("kernels.").replace(".", "/") for name, _ in python if name.startswith(family)}
@@ -120,7 +123,7 @@ def _cxx_inputs() -> dict[str, str]:
     inputs = {}
     for name, check in cpp.CHECKS.items():
         own = [python_code(Path(file).read_text("utf-8")) for file in sorted({cpp.__file__, inspect.getfile(check)})]
-        python = python_texts([*imported_by(check), "kernels.common.cxx"])
+        python = python_texts([*imported_by(check), "kernels.common.cxx"], KEEPING)
         folders = {path.parent for module, _ in python if (path := path_of(module)) and not module.startswith("tests.")}
         texts = sorted(path for folder in folders for path in folder.glob("*.[ch]pp"))
         inputs[name] = digest(own, python, [(path.name, c_code(path.read_text("utf-8"))) for path in texts])
