@@ -15,7 +15,7 @@ ESCAPE = 2.0**-20  # probability that wrong elements of a row escape all rounds,
 GROUPS = {"float32": (2048, 8), "float64": (256, 64)}
 # Of float16, whose roundings are large, groups of so many columns for each round. An element is in one group of every
 # round; the mean of its sums has the error of a group of this size.
-COLUMNS_OF_ROUND = 5
+COLUMNS_OF_ROUND = 4
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ LOOSE = {"float16": 2.0**-7, "float32": 2.0**-12, "float64": 2.0**-32}
 # Sums are examined from so many times the root of the sum of the squares of the largest possible roundings on. With
 # random signs a right sum of float32 or float64 gets there with a probability of 2^-25, whatever is multiplied.
 LIKELY = {"float16": 2.25, "float32": 6.0, "float64": 6.0}
-MEAN = 0.8  # likewise of float16, of the mean of the sums that an element is in: a share of the limit for that mean
+MEAN = 0.75  # likewise of float16, of the mean of the sums that an element is in: a share of the limit for that mean
 
 
 @dataclass(frozen=True)

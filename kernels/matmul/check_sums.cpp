@@ -166,8 +166,8 @@ struct Rounds {
     size_t number;
 };
 
-// Elements of C whose error, as the mean of their sums shows it, is above the limit of that mean, and zeros unless all of
-// their sums should be zero. The limit is a share of the root of the sum of squares of those of the sums.
+// Elements of C whose error, as the mean of their sums shows it, is above the limit of that mean, or that are below half
+// of it. The limit of the sum of all sums is a share of the root of the sum of squares of theirs.
 template <class T, class Real>
 void find_suspects(const Matrix& m, const Rounds& rounds, const void* all_differences, const void* all_limits,
                    double share, void* memory, int32_t* places, size_t most, size_t& number) {
@@ -185,7 +185,8 @@ void find_suspects(const Matrix& m, const Rounds& rounds, const void* all_differ
                 limit += loaded(limits + sum) * loaded(limits + sum);
             }
             limit *= squared;
-            const auto suspicious = (error * error > limit) | ((loaded(buffer + j * ROWS) == 0) & (limit > 0));
+            const Vector<Real> twice = loaded(buffer + j * ROWS) * static_cast<Real>(2 * rounds.number);
+            const auto suspicious = (error * error > limit) | (twice * twice < limit);
             uint64_t words[BYTES / 8], any = 0;
             std::memcpy(words, &suspicious, sizeof words);
             for (uint64_t word : words) any |= word;

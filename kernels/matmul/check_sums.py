@@ -162,7 +162,7 @@ class TileSums:
         return {number: bounds[at].T[:height] for at, (number, height) in enumerate(zip(numbers, heights, strict=True))}
 
     def suspects(self, number: int, compared: Compared, share: float, most: int) -> Array | None:
-        """Elements of a tile whose error, by the mean of their sums, is above the limit of that mean; and zeros.
+        """Elements of a tile whose error, by the mean of their sums, is above a limit, or that are below half of it.
 
         Parameters
         ----------
@@ -170,7 +170,7 @@ class TileSums:
         compared
             The tile.
         share
-            The limit of the sum of several sums, as a share of the root of the sum of the squares of theirs.
+            The limit of the sum of an element's sums, as a share of the root of the sum of the squares of theirs.
         most
             Number of suspects.
 
