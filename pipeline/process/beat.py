@@ -31,7 +31,11 @@ class Beat:
 
     def __init__(self, folder: str, device: str) -> None:
         self.folder = folder
-        fd = os.open(f"{folder}/{os.getpid()}", os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        path = f"{folder}/{os.getpid()}"
+        # A new file: a task of a run that failed may still write to the mapping of an old one; if cut off, it kills it.
+        with suppress(FileNotFoundError):
+            os.unlink(path)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             os.ftruncate(fd, SIZE)
             self._file = mmap.mmap(fd, SIZE)

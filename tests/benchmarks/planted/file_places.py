@@ -186,8 +186,8 @@ def finishing(real: Any) -> Any:
     """`whole_file`: the file may change after everything in it was checked."""
 
     @contextmanager
-    def whole_file(path: Any, nbytes: int, keep: bool = False) -> Iterator[BinaryIO]:
-        with real(path, nbytes, keep) as file:
+    def whole_file(path: Any, nbytes: int, **how: Any) -> Iterator[BinaryIO]:
+        with real(path, nbytes, **how) as file:
             yield file
             if fault := INJECTOR.reached(AFTER, ("single bit",), None, (CLIENT,)):
                 file.flush()

@@ -138,3 +138,24 @@ def test_every_stage_of_a_timeline_is_a_step(tmp_path: Path) -> None:
         beat.stop()
     Timeline().add("read", 0, 0)  # nothing is counted where nothing is watched
     assert ctypes.c_uint64.from_buffer_copy((tmp_path / str(os.getpid())).read_bytes()).value == before + 1
+
+
+def test_task_that_outlasts_its_run_may_still_write(tmp_path: Path) -> None:
+    """A run that fails stops counting; a task of it that begins later makes the file anew, while others use the old."""
+    program = f"""
+import sys, threading
+from pipeline.process.beat import Beat
+sys.setswitchinterval(1e-6)
+own, ended = Beat({str(tmp_path)!r}, "cpu"), threading.Event()
+def work():
+    while not ended.is_set():
+        with own.task("a task"):
+            own.step()
+thread = threading.Thread(target=work)
+thread.start()
+for _ in range(2000):
+    Beat({str(tmp_path)!r}, "cpu")
+ended.set()
+thread.join()
+"""
+    assert subprocess.run([sys.executable, "-c", program]).returncode == 0
