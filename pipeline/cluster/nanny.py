@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from queue import Empty
@@ -10,6 +11,9 @@ from typing import Any
 
 import distributed.nanny
 from distributed.core import Status
+
+ATTEMPTS = 4  # to start a process that is killed meanwhile
+CLOSING = (Status.closing, Status.closing_gracefully, Status.closed, Status.failed)
 
 
 class ReplacedProcess(distributed.nanny.WorkerProcess):  # type: ignore[misc]
@@ -21,14 +25,30 @@ class ReplacedProcess(distributed.nanny.WorkerProcess):  # type: ignore[misc]
 
     status: Status
 
+    @classmethod
+    def _run(cls, *arguments: Any, **keywords: Any) -> None:
+        tempfile.tempdir = None  # of the fork server; the nanny has named another
+        super()._run(*arguments, **keywords)
+
     async def start(self) -> Status:
-        """Start the process; one that could not be created need not be ended."""
-        try:
-            return await super().start()
-        except Exception:
-            if self.status == Status.starting:  # Dask expects OSError, but a fork server that is killed is an EOFError
-                self.status = Status.failed if self.pid else Status.stopped
-            raise
+        """Start the process; again if it, or the fork server, is killed meanwhile."""
+        for left in reversed(range(ATTEMPTS)):
+            try:
+                status: Status = await super().start()
+            except Exception as error:
+                # Dask expects an OSError, and closes the nanny of a process that was created; else that never ends.
+                if self.status == Status.starting:
+                    self.status = Status.failed if self.pid else Status.stopped
+                if not (left and isinstance(error, OSError | EOFError) and self._is_wanted()):
+                    raise
+            else:
+                if status != Status.stopped or not (left and self._is_wanted()):
+                    return status
+        raise AssertionError("unreachable")
+
+    def _is_wanted(self) -> bool:
+        """Whether the process has stopped although its nanny goes on."""
+        return self.status == Status.stopped and self.on_exit.__self__.status not in CLOSING
 
     async def _wait_until_connected(self, uid: str) -> Any:
         queue = self.init_result_q

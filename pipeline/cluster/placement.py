@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import socket
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -150,7 +151,7 @@ def _in_this_process(placement: Placement, device: str) -> Iterator[Workers]:
     where = f"this process, {threads} threads" + (", 1 GPU" if device == "gpu" else "")
     cluster = {"workers": {0: worker}, "scheduler": scheduler, "silence_logs": 50}
     with (
-        _local_directory() as progress,
+        _local_directory(placement.own_process) as progress,
         _routes(dashboard),
         started(SpecCluster, cluster) as running,
         LimitedClient(running) as client,
@@ -195,7 +196,7 @@ def _processes_of(
         from pipeline.cluster.processes import private, start_processes
 
         with (
-            _local_directory() as progress,
+            _local_directory(placement.own_process) as progress,
             _routes(dashboard),
             start_processes(
                 resolve_name(kind), options | private(dashboard), partial(start, modules) if own else bool
@@ -218,8 +219,10 @@ def _routes(dashboard: str | None) -> Iterator[None]:
 
 
 @contextmanager
-def _local_directory() -> Iterator[str]:
+def _local_directory(own_process: bool) -> Iterator[str]:
     """Scratch folder that only this user can enter, removed at the end; yields a folder in it for `Watch`.
+
+    In the command's process it is the place of all temporary files: Dask writes keys to some.
 
     Those of killed runs are removed first.
     """
@@ -236,8 +239,14 @@ def _local_directory() -> Iterator[str]:
             where = f" in {error.filename}" if error.filename else ""
             raise PipelineError(f"expected to create a scratch folder, got {error.strerror or error}{where}; free some "
                                 "space, or name another place with TMPDIR") from None  # fmt: skip
-        with dask.config.set({"temporary-directory": str(path), FOLDER: str(progress)}):
-            yield str(progress)
+        before = tempfile.tempdir
+        if own_process:
+            tempfile.tempdir = str(path)
+        try:
+            with dask.config.set({"temporary-directory": str(path), FOLDER: str(progress)}):
+                yield str(progress)
+        finally:
+            tempfile.tempdir = before
 
 
 def _workers(client: Any, device: str, where: str, dashboard: str | None, watch: Watch) -> Workers:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from threading import Lock
 from time import monotonic
 
-TEXT = 128  # bytes of a name
+TEXT = 512  # bytes of a name
 SLOTS = 24  # tasks of a process at a time, at most; further ones are not named
 STEPS, ACTIVE, BORN, DEVICE, ERROR, TASKS = 0, 8, 16, TEXT, 2 * TEXT, 8 * TEXT  # offsets
 SIZE = TASKS + SLOTS * TEXT
@@ -76,7 +76,10 @@ class Beat:
             self.step()
 
     def _write(self, offset: int, text: str, most: int) -> None:
-        self._file[offset : offset + most] = text.encode(errors="surrogateescape")[: most - 1].ljust(most, b"\0")
+        data = text.encode(errors="surrogateescape")
+        if len(data) >= most:  # a long path; what follows it matters
+            data = data[: most // 2] + b"..." + data[len(data) + 4 - most // 2 :]
+        self._file[offset : offset + most] = data.ljust(most, b"\0")
 
 
 _own: Beat | None = None

@@ -37,7 +37,8 @@ def check(block: NDArray[Any], options: HistogramOptions) -> NDArray[np.int64]:
     return HISTOGRAM.reference(block, options)
 
 
-# Dask leaves the connection to the dead process open.
+# Dask leaves the connection to the dead process open, and its end is told.
+@pytest.mark.filterwarnings("ignore:histogram. chunk.*is done again:pipeline.errors.PipelineWarning")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_parts_whose_check_died_are_checked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BARU_TEST_MARKER", f"{tmp_path}/marker")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import os
 import tempfile
 from dataclasses import replace
@@ -43,8 +42,10 @@ def assert_private(workers: Workers) -> None:
             Client(address, security=security, timeout=1, set_as_default=False)
     with pytest.raises(TypeError, match="TLS expects a `ssl_context`"):
         Client(scheduler, timeout=1, set_as_default=False)
-    directory = glob.glob(f"{tempfile.gettempdir()}/baru-*")
-    assert [os.stat(name).st_mode & 0o777 for name in directory] == [0o700]
+    folder = dask.config.get("temporary-directory")
+    assert os.stat(folder).st_mode & 0o777 == 0o700
+    # Also of temporary files: Dask writes keys to some.
+    assert set(workers.client.run(tempfile.gettempdir).values()) == {folder}
 
 
 def http_status(address: str) -> int:

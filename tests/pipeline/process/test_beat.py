@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.process import beat
-from pipeline.process.beat import SLOTS, Beat, Looker, Seen
+from pipeline.process.beat import SLOTS, TEXT, Beat, Looker, Seen
 from pipeline.timeline import Timeline
 
 
@@ -48,6 +48,16 @@ def test_tasks_and_device_are_seen(tmp_path: Path) -> None:
     own.fail("a reason")
     now = seen(looker, os.getpid())
     assert (now.active, now.tasks, now.error) == (0, (), "a reason")
+
+
+def test_long_names_lose_their_middle(tmp_path: Path) -> None:
+    looker, own = Looker(str(tmp_path)), Beat(str(tmp_path), "cpu")
+    for length in (TEXT - 2, TEXT - 1, TEXT, TEXT + 1, 3 * TEXT):
+        name = "histogram: " + "x" * (length - 27) + " bytes 1000-1999"
+        with own.task(name):
+            (got,) = seen(looker, os.getpid()).tasks
+        assert got == name if length < TEXT else got.endswith("x bytes 1000-1999") and len(got) == TEXT - 1, length
+        assert got.startswith("histogram: x")
 
 
 def test_more_tasks_than_names_fit(tmp_path: Path) -> None:
