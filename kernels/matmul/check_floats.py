@@ -15,7 +15,7 @@ import numpy as np
 from kernels.common.tiles import on_tiles
 from kernels.matmul.check_dense import DenseSums
 from kernels.matmul.check_elements import ElementCheck
-from kernels.matmul.check_groups import Groups, random_groups, single_columns
+from kernels.matmul.check_groups import Groups, groups_and_rounds, random_groups, single_columns
 from kernels.matmul.check_limits import MEAN, Compared, Limits, Sums, share_of
 from kernels.matmul.check_lines import (
     UNDERFLOW,
@@ -27,14 +27,13 @@ from kernels.matmul.check_lines import (
     scaled_back,
     sizes_of,
 )
-from kernels.matmul.check_sums import TileSums, functions
+from kernels.matmul.check_sums import HEIGHT, TileSums, functions
 from kernels.matmul.factors import Factors
 from kernels.matmul.formats import Format
 
 # Share of the elements of a tile that are examined, at most; if there are more, all of them are checked one by one.
 SUSPECTS = 2**-5
-# Sums take as long as so many columns: more columns make them worth it. Compiled, and not.
-PRODUCTS = {True: 1.2, False: 3.0}
+ADDITION = 2  # multiplications that take as long as adding a number to a sum, compiled
 COMPILED = 2**26  # multiplications that make it worth compiling
 BUDGET, SHARE = 2**33, 8  # multiplications to examine elements: this many, or that fraction of the product's
 
@@ -85,14 +84,24 @@ class FloatCheck(ElementCheck):
 
     def __init__(self, factors: Factors, product: Array, format: Format, random: np.random.Generator) -> None:
         super().__init__(factors, product, format)
+        rows, columns = product.shape[-2:]
         large = product.ndim == 2 and product.size * factors.inner >= COMPILED
         self._library = functions() if large else None
-        self.groups = random_groups(product.shape[-1], format.dtype, random)
-        compiled = self._library is not None
-        few = PRODUCTS[compiled] * self.groups.number >= product.shape[-1]
-        if few or (format.dtype == "float16" and not compiled):
-            self.groups = single_columns(product.shape[-1])
+        if self._worth_it(rows, factors.inner, columns):
+            self.groups = random_groups(columns, format.dtype, random)
+        else:
+            self.groups = single_columns(columns)
+            if rows < HEIGHT // 2:  # of a tile
+                self._library = None
         self.escape = self.groups.escape
+
+    def _worth_it(self, rows: int, inner: int, columns: int) -> bool:
+        """Whether sums of groups take less time than the elements."""
+        groups, rounds = groups_and_rounds(columns, self.format.dtype)
+        if self._library is None and self.format.dtype == "float16":
+            return False  # its groups are small
+        addition = ADDITION * rounds if self._library else groups * rounds
+        return groups * rounds * rows * inner + addition * columns * (rows + inner) < rows * inner * columns
 
     def wrong(self) -> list[str]:
         """Errors; sets `undetected`."""

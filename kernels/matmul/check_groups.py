@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import count
 from math import ceil, log2
 from typing import Any
 
@@ -73,15 +74,22 @@ class Groups:
         return np.stack([rows, np.concatenate([np.empty(0, np.int64), *of_rows])], axis=-1)
 
 
-def random_groups(columns: int, dtype: str, random: np.random.Generator) -> Groups:
-    """Groups for products of a dtype with so many columns: as many rounds as keep `ESCAPE`."""
+def groups_and_rounds(columns: int, dtype: str) -> tuple[int, int]:
+    """Groups in a round, and rounds that keep `ESCAPE`, for products of a dtype with so many columns."""
     if dtype in GROUPS:
         size, most = GROUPS[dtype]
         groups = min(max(2, -(-columns // size)), most)
-        rounds = ceil(log2(ESCAPE) / log2(hidden(groups, -(-columns // groups))))
-    else:
-        rounds = next(n for n in range(2, 99) if hidden(*_of_rounds(columns, n)) ** n <= ESCAPE)
-        groups, _ = _of_rounds(columns, rounds)
+        return groups, ceil(log2(ESCAPE) / log2(hidden(groups, -(-columns // groups))))
+    for rounds in count(2):
+        groups = max(2, -(-columns // (COLUMNS_OF_ROUND * rounds)))
+        if hidden(groups, -(-columns // groups)) ** rounds <= ESCAPE:
+            break
+    return groups, rounds
+
+
+def random_groups(columns: int, dtype: str, random: np.random.Generator) -> Groups:
+    """Groups for products of a dtype with so many columns."""
+    groups, rounds = groups_and_rounds(columns, dtype)
     size = -(-columns // groups)
     places = [random.permutation(groups * size)[:columns] // size + number * groups for number in range(rounds)]
     signs = random.choice([-1.0, 1.0], (rounds, columns))
@@ -91,12 +99,6 @@ def random_groups(columns: int, dtype: str, random: np.random.Generator) -> Grou
 def single_columns(columns: int) -> Groups:
     """Every column in a group of its own: elements are checked one by one."""
     return Groups(np.arange(columns)[None], np.ones((1, columns)), 1, 0.0)
-
-
-def _of_rounds(columns: int, rounds: int) -> tuple[int, int]:
-    """Groups, and columns in a group, for so many rounds of a product of float16."""
-    groups = max(2, -(-columns // (COLUMNS_OF_ROUND * rounds)))
-    return groups, -(-columns // groups)
 
 
 def hidden(groups: int, size: int) -> float:

@@ -223,9 +223,13 @@ void add_dots(const Matrix& a, const Matrix& b, const int32_t* places, size_t nu
         Vector<Real> sum = {};
         for (size_t k = 0; k < vectors; ++k)
             sum += loaded(line + k * ROWS) * loaded(column + k * ROWS * b.columns);
-        double total = 0;
-        for (size_t i = 0; i < ROWS; ++i) total += static_cast<double>(sum[i]);
-        out[n] += total;
+        Real parts[ROWS];
+        store(parts, sum);
+#pragma GCC unroll 4
+        for (size_t half = ROWS / 2; half; half /= 2)
+#pragma GCC unroll 8
+            for (size_t i = 0; i < half; ++i) parts[i] += parts[i + half];
+        out[n] += static_cast<double>(parts[0]);
     }
 }
 
