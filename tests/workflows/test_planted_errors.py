@@ -89,11 +89,11 @@ def trial(workflow: Any, options: Any, chunk: Chunk, reference: Reference | None
     pass_ = Pass((Job(workflow, options),), "cpu")
     result = compute_chunk(pass_, chunk)
     total = reduce(workflow.combine, [partials[0] for partials in result.partials])
-    assert chunk.checked
-    part, where = chunk.part(chunk.checked), (result.worker, result.device)
-    partials = result.partials[chunk.parts.index(chunk.checked)]
+    (checked,) = chunk.always
+    part, where = chunk.part(checked), (result.worker, result.device)
+    partials = result.partials[chunk.parts.index(checked)]
     mismatch = check_total(pass_, chunk, [total], *where)
-    return mismatch or check_part(pass_, part, partials, *where, reference or recompute_part(pass_, part)), total
+    return mismatch or check_part(pass_, part, partials, *where, reference or recompute_part(pass_, part, True)), total
 
 
 def all_are_found(workflow: Any, options: Any, source: Source, faults: Sequence[Fault], seed: int) -> None:
@@ -102,7 +102,7 @@ def all_are_found(workflow: Any, options: Any, source: Source, faults: Sequence[
     (chunk,) = plan(source, 2**30, "full", 0)
     mismatch, right = trial(workflow, options, chunk)
     assert mismatch is None
-    reference = recompute_part(Pass((Job(workflow, options),), "cpu"), chunk)
+    reference = recompute_part(Pass((Job(workflow, options),), "cpu"), chunk, True)
     known: dict[bytes, Partial] = {}
     wrong = 0
     while wrong < TRIALS:
@@ -124,13 +124,13 @@ def found_in_samples(workflow: Any, options: Any, source: Source, fault: Fault) 
     known: dict[bytes, Partial] = {}
     for seed in range(SAMPLED_TRIALS):
         chunks = plan(source, 1001 * source.dtype.itemsize, "sample", seed)
-        share = sum(chunk.checked.samples for chunk in chunks if chunk.checked) / source.samples
+        share = sum(region.samples for chunk in chunks for region in chunk.always) / source.samples
         at = int(random.integers(source.samples))
         chunk = next(chunk for chunk in chunks if chunk.start <= at < chunk.start + chunk.samples)
-        assert chunk.checked
+        (checked,) = chunk.always
         planted = Planted(workflow, at - chunk.start, fault, random, known)
         mismatch, _ = trial(planted.workflow(), options, chunk)
-        if 0 <= at - chunk.start - chunk.checked.start < chunk.checked.samples:
+        if 0 <= at - chunk.start - checked.start < checked.samples:
             assert mismatch
         caught += mismatch is not None
         promised, variance = promised + share, variance + share * (1 - share)
@@ -285,9 +285,9 @@ def test_a_run_fails_where_its_tasks_find_something(
     for seed in range(20):
         monkeypatch.setattr(pipeline.engine.run_loop.secrets, "randbits", lambda bits, seed=seed: seed)
         (chunk,) = plan(source, 2**30, mode, seed)
-        assert chunk.checked
-        at = int(random.integers(SAMPLES)) if seed % 2 else chunk.checked.start
+        (checked,) = chunk.always
+        at = int(random.integers(SAMPLES)) if seed % 2 else checked.start
         planted = Planted(workflow, at, fault, random)
-        covered = 0 <= at - chunk.checked.start < chunk.checked.samples
+        covered = 0 <= at - checked.start < checked.samples
         with pytest.raises(VerificationError, match="a number is wrong in chunk 0") if covered else nullcontext():
             run(planted.workflow(), options, source, Settings(placement=ON_CPU, verify=mode))

@@ -21,8 +21,8 @@ LEAVE_SECONDS = 10  # until nothing may be left
 SECONDS = 240  # limit of a command, which takes about three
 
 # The command with as many processes as PROCESSES says, whatever the size of its files, or one for each of GPUS absent
-# GPUs, whose tasks run on the CPU. Each chunk takes SLOW seconds more, and what FAULT defines is done first. The command
-# notes its semaphores; `mark` leaves a mark once.
+# GPUs, whose tasks run on the CPU. Each chunk takes SLOW seconds more, and what FAULT defines is done first. The
+# command notes its semaphores; `mark` leaves a mark once.
 COMMAND = """
 import ctypes, os, sys, time
 from contextlib import contextmanager
