@@ -21,7 +21,7 @@ from pipeline.process.beat import Looker, Seen, standstill
 
 LOOK_SECONDS = 1.0
 FAILURES_OF_TASK = 3  # processes that end in the same task until it is its fault
-FAILURES_OF_DEVICE = 2  # errors or hangs of the same GPU, not all in the same task, until it is the GPU's
+FAILURES_OF_DEVICE = 2  # errors or hangs of a GPU, not in a task that another GPU failed in too, until it is the GPU's
 CLOSE_SECONDS = 10  # for a worker that is removed
 GRACE_SECONDS = 5  # for a process to end by itself before its supervisor does it
 IDLE_SECONDS = 60  # without any process in a task, while results are waited for
@@ -45,7 +45,7 @@ class Watch:
         self._looker = Looker(folder)
         self._looked = self._busy = monotonic()
         self._killed: dict[int, str] = {}  # processes, and why
-        self._of_task: dict[str, list[str]] = {}  # what happened, by task
+        self._of_task: dict[str, list[tuple[str, str]]] = {}  # devices, and what happened, by task
         self._of_device: dict[str, list[set[str]]] = {}  # tasks at each error or hang, by GPU
 
     def __call__(self, waited: float) -> None:
@@ -87,33 +87,43 @@ class Watch:
             os.kill(pid, signal.SIGKILL)
 
     def _ended(self, pid: int, seen: Seen) -> None:
-        """Blame the tasks that a process ended in, and its GPU."""
+        """Blame the GPU of a process, or the tasks that it ended in."""
         killed = self._killed.pop(pid, None)
         reason = seen.error or killed or "its process ended"
         where = "" if seen.device == "cpu" else f"{seen.device}: "
         if seen.tasks:
             _warn(f"{', '.join(seen.tasks)}: {where}{reason}; it is done again")
         for task in seen.tasks:
-            failures = self._of_task.setdefault(task, [])
-            failures.append(f"{where}{reason}")
-            if len(failures) >= FAILURES_OF_TASK:
-                raise PipelineError(f"{task}: expected a result, but {len(failures)} processes ended in this task: "
-                                    f"{'; '.join(failures)}; the kernel's log tells when memory ran out")  # fmt: skip
-        if where and (seen.error or killed):  # nobody else ended the process
-            self._blame_device(seen, reason)
+            self._of_task.setdefault(task, []).append((seen.device, f"{where}{reason}"))
+        if where and (seen.error or killed) and self._blame_device(seen, reason):  # nobody else ended the process
+            return
+        for task in seen.tasks:
+            if len(self._of_task[task]) >= FAILURES_OF_TASK:
+                raise self._error_of(task)
 
-    def _blame_device(self, seen: Seen, reason: str) -> None:
+    def _blame_device(self, seen: Seen, reason: str) -> bool:
+        """Whether it is the fault of the GPU, which is not used any more."""
         failed = self._of_device.setdefault(seen.device, [])
         failed.append(set(seen.tasks))
-        if len(failed) < FAILURES_OF_DEVICE or set.intersection(*failed):
-            return
+        common = set.intersection(*failed)
+        elsewhere = {device for task in common for device, _ in self._of_task[task]} - {seen.device}
+        if len(failed) < FAILURES_OF_DEVICE or elsewhere:
+            return False
         left = self._retire(seen.device)
+        if not left and common:
+            raise self._error_of(common.pop())
         if not left:
             raise PipelineError(f"{seen.device}: {reason}; expected another GPU to go on with, got none; run with "
                                 "--device cpu for the same result")  # fmt: skip
         _warn(f"{seen.device} failed {len(failed)} times and is not used any more; the run goes on with {left} "
                    f"GPU{'s'[: left > 1]}")  # fmt: skip
         failed.clear()
+        return True
+
+    def _error_of(self, task: str) -> PipelineError:
+        failures = [text for _, text in self._of_task[task]]
+        return PipelineError(f"{task}: expected a result, but {len(failures)} processes ended in this task: "
+                             f"{'; '.join(failures)}; the kernel's log tells when memory ran out")  # fmt: skip
 
 
 def _warn(text: str) -> None:

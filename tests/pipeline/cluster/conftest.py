@@ -32,12 +32,31 @@ def path(tmp_path: Path) -> str:
     return str(tmp_path / "samples.bin")
 
 
-@pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+def _shorten(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (pipeline.cluster.existing, pipeline.cluster.workers, pipeline.engine.submit):
         monkeypatch.setattr(module, "ANSWER_SECONDS", 1)
     monkeypatch.setattr(pipeline.engine.submit, "TICK_SECONDS", 0.1)
     monkeypatch.setattr(pipeline.cluster.client, "CALL_SECONDS", 1)
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Limits of a second."""
+    _shorten(monkeypatch)
+
+
+@pytest.fixture
+def impatient_once_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Limits of a second from when a cluster is open: a busy machine takes its time to start."""
+    opened = pipeline.cluster.existing.existing_workers
+
+    @contextmanager
+    def existing_workers(*arguments: Any) -> Iterator[Workers]:
+        with opened(*arguments) as workers:
+            _shorten(monkeypatch)
+            yield workers
+
+    monkeypatch.setattr(pipeline.cluster.existing, "existing_workers", existing_workers)
 
 
 @pytest.fixture

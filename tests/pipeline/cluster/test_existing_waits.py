@@ -14,7 +14,7 @@ from pipeline.settings import Settings
 from tests.pipeline.cluster.dask_processes import WORKER, counted, scheduler, started
 
 
-@pytest.mark.usefixtures("impatient")
+@pytest.mark.usefixtures("impatient_once_open")
 @pytest.mark.parametrize("moment", ["on_start", "progress"])
 def test_workers_that_all_die_end_the_run(path: str, tmp_path: Path, moment: str) -> None:
     """Before the first result; and after some have finished, whose data are gone with their worker."""
@@ -24,7 +24,7 @@ def test_workers_that_all_die_end_the_run(path: str, tmp_path: Path, moment: str
         assert "\n" not in str(caught.value)
 
 
-@pytest.mark.usefixtures("impatient")
+@pytest.mark.usefixtures("impatient_once_open")
 @pytest.mark.parametrize("moment", ["on_start", "progress"])
 def test_scheduler_that_freezes_ends_the_run(path: str, tmp_path: Path, moment: str) -> None:
     """Tasks can be submitted to it, but it answers nothing."""
@@ -34,7 +34,7 @@ def test_scheduler_that_freezes_ends_the_run(path: str, tmp_path: Path, moment: 
         assert "\n" not in str(caught.value)
 
 
-@pytest.mark.usefixtures("impatient")
+@pytest.mark.usefixtures("impatient_once_open")
 def test_scheduler_that_freezes_ends_calls_on_all_workers(path: str, tmp_path: Path) -> None:
     """At once, as warming up, which is not needed for the result."""
     with scheduler(tmp_path) as (file, process), started("worker", *WORKER, "--scheduler-file", file):

@@ -158,9 +158,9 @@ def test_gpu_that_fails_twice_is_left_out(path: str, placement: Placement, marke
 
 
 @pytest.mark.usefixtures("per_gpu")
-@pytest.mark.filterwarnings("ignore:histogram. chunk:pipeline.errors.PipelineWarning")
+@pytest.mark.filterwarnings("ignore::pipeline.errors.PipelineWarning")  # if a GPU is given it twice
 def test_chunk_that_fails_everywhere_is_named(tmp_path: Path) -> None:
-    """By its bytes, with the errors and the GPUs; no GPU is blamed."""
+    """By its bytes, with the errors and the GPUs."""
     samples = np.ones(40000, np.int32)
     samples[5000] = -1
     samples.tofile(tmp_path / "samples.bin")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -63,27 +64,37 @@ def test_process_that_was_killed_while_idle_is_nobodys_fault(tmp_path: Path) -> 
     assert retired == [] and list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(("first", "second", "blamed"), [("a b", "c d", True), ("a b", "a c", False)])
-def test_gpu_is_blamed_if_no_task_can_be(tmp_path: Path, first: str, second: str, blamed: bool) -> None:
+@pytest.mark.parametrize(
+    ("failures", "blamed"),
+    [
+        (["7: a b", "7: c d"], ["GPU-7"]),
+        (["7: a b", "7: a c"], ["GPU-7"]),  # which comes back first, and is given the same task
+        (["7: a", "6: a", "6: b", "7: c"], ["GPU-6", "GPU-7"]),
+        (["7: a", "6: b"], []),
+        (["7: a", "6: a b"], []),  # the task's
+        (["6: a", "7: a", "7: b a c"], None),
+    ],
+)
+def test_gpu_is_blamed_if_no_task_can_be(tmp_path: Path, failures: list[str], blamed: list[str] | None) -> None:
     retired: list[str] = []
 
     def retire(device: str) -> int:
         retired.append(device)
-        return 3
+        return 4 - len(retired)
 
     watch = Watch(str(tmp_path), 600, retire)
-    for tasks in (first, second):
-        dead(tmp_path, "GPU-7", *tasks.split(), error="CUDA error 700")
-        with pytest.warns(PipelineWarning) as caught:
+    for failure in failures:
+        gpu, tasks = failure.split(": ")
+        dead(tmp_path, f"GPU-{gpu}", *tasks.split(), error="CUDA error 700")
+        names, end = ", ".join(reversed(tasks.split())), blamed is None and failure == failures[-1]
+        ends = pytest.raises(PipelineError, match=r"^a: expected a result, but 3 processes") if end else nullcontext()
+        with pytest.warns(PipelineWarning) as caught, ends:
             watch(0)
-        assert (
-            str(caught[0].message) == f"{', '.join(reversed(tasks.split()))}: GPU-7: CUDA error 700; it is done again"
-        )
-    assert retired == ["GPU-7"] * blamed
-    texts = [str(warning.message) for warning in caught]
-    assert (
-        any("GPU-7 failed 2 times and is not used any more; the run goes on with 3 GPUs" in t for t in texts) == blamed
-    )
+        texts = [str(warning.message) for warning in caught]
+        assert texts[0] == f"{names}: GPU-{gpu}: CUDA error 700; it is done again"
+        more = [f"GPU-{gpu} failed 2 times and is not used any more; the run goes on with {4 - len(retired)} GPUs"]
+        assert texts[1:] == (more if retired[-1:] == [f"GPU-{gpu}"] else [])
+    assert retired == (blamed or [])
 
 
 @pytest.mark.filterwarnings("ignore::pipeline.errors.PipelineWarning")
@@ -93,6 +104,19 @@ def test_last_gpu_that_fails_ends_the_run(tmp_path: Path) -> None:
     watch(0)
     dead(tmp_path, "GPU-7", "b", error="CUDA error 214")
     with pytest.raises(PipelineError, match=r"^GPU-7: CUDA error 214; expected another GPU to go on with, got none"):
+        watch(0)
+
+
+@pytest.mark.filterwarnings("ignore::pipeline.errors.PipelineWarning")
+def test_only_gpu_that_fails_in_the_same_task_ends_the_run(tmp_path: Path) -> None:
+    """Either may be at fault: both are named."""
+    watch = Watch(str(tmp_path), 600, lambda device: 0)
+    dead(tmp_path, "GPU-7", "a", "b", error="CUDA error 214")
+    watch(0)
+    dead(tmp_path, "GPU-7", "b", error="CUDA error 214")
+    with pytest.raises(
+        PipelineError, match=r"^b: expected a result, but 2 processes ended in this task: GPU-7: .*214; "
+    ):
         watch(0)
 
 
