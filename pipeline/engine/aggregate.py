@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 
-from pipeline.engine.aggregate_check import check_total
+from pipeline.engine.aggregate_check import check_arrival, check_total
 from pipeline.engine.aggregate_journal import ChunksDone
 from pipeline.engine.aggregate_parts import WAITING_BYTES, Part, Parts
 from pipeline.engine.aggregate_plan import Job, Pass
@@ -186,6 +186,7 @@ def _one_pass(
         nonlocal samples, number
         recomputed = chain.from_iterable(checks)
         for chunk, result in zip(items, computed, strict=True):
+            check_arrival(pass_, chunk, result)
             of_chunk = totals.add(result.partials)
             if mismatch := check_total(pass_, chunk, of_chunk, result.worker, result.device):
                 raise mismatch.error

@@ -9,7 +9,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from pipeline.engine.aggregate_plan import Pass
-from pipeline.engine.aggregate_task import Reference
+from pipeline.engine.aggregate_task import ChunkResult, Reference, digest_of
 from pipeline.errors import VerificationError
 from pipeline.storage.chunks import Chunk
 
@@ -34,6 +34,13 @@ class Mismatch:
             f"{self.job}: a number is wrong in chunk {self.chunk} ({self.where}) on worker {self.worker} "
             f"({self.device}): {'; '.join(self.details)}; nothing was written"
         )
+
+
+def check_arrival(pass_: Pass, chunk: Chunk, result: ChunkResult) -> None:
+    """Raise VerificationError if the partials of a chunk are not what its worker sent."""
+    if digest_of(result.partials) != result.digest:
+        raise VerificationError(f"{pass_.label([chunk])}: what worker {result.worker} ({result.device}) computed "
+                                "arrived changed; nothing was written; run again, and test the memory")  # fmt: skip
 
 
 def check_total(pass_: Pass, chunk: Chunk, totals: Partials, worker: str, device: str) -> Mismatch | None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache, partial
-from itertools import repeat
+from itertools import chain, repeat
 from time import perf_counter
 from typing import Any, TypeVar
 
@@ -41,6 +42,8 @@ class ChunkResult:
     ----------
     partials
         For each of ``chunk.parts`` the partials of all jobs.
+    digest
+        Their `digest_of` where they were computed.
     worker, device
         Address of the worker; name of its GPU, or "cpu".
     timeline
@@ -48,9 +51,19 @@ class ChunkResult:
     """
 
     partials: tuple[tuple[NDArray[Any], ...], ...]
+    digest: bytes
     worker: str
     device: str
     timeline: Timeline
+
+
+def digest_of(partials: Sequence[Sequence[NDArray[Any]]]) -> bytes:
+    """SHA-256 of partials, with their dtypes and shapes."""
+    digest = hashlib.sha256()
+    for partial_ in chain.from_iterable(partials):
+        digest.update(f"{partial_.dtype.str} {partial_.shape} ".encode())
+        digest.update(np.ascontiguousarray(partial_).view(np.uint8).data)
+    return digest.digest()
 
 
 @dataclass(frozen=True)
@@ -122,11 +135,11 @@ def compute_chunk(pass_: Pass, chunk: Chunk) -> ChunkResult:
         for block in _blocks(pass_, chunk, timeline):
             for sum_ in sums:
                 sum_.add(block)
-        partials = [[_on_host(total, timeline) for total in sum_.partials] for sum_ in sums]
+        partials = tuple(zip(*([_on_host(total, timeline) for total in sum_.partials] for sum_ in sums), strict=True))
     except Exception as error:
         exit_on_lost_context(error)
         raise
-    return ChunkResult(tuple(zip(*partials, strict=True)), worker_address(), device_name(pass_.device), timeline)
+    return ChunkResult(partials, digest_of(partials), worker_address(), device_name(pass_.device), timeline)
 
 
 def _blocks(pass_: Pass, chunk: Chunk, timeline: Timeline) -> Iterator[Any]:
