@@ -29,6 +29,8 @@ with whole_file(sys.argv[1], 10**6) as file:
 def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder with the lists."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setattr(leftovers, "_listed", set())  # another test may have left a file that can be continued
+    monkeypatch.setattr(leftovers, "_file", None)
     return tmp_path / "state" / "baru" / "runs"
 
 
