@@ -13,6 +13,7 @@ from socket import getaddrinfo
 from time import monotonic, sleep
 from typing import Any
 
+from pipeline.cluster.client import CALL_SECONDS
 from pipeline.cluster.workers import ANSWER_SECONDS, Workers, known_workers
 from pipeline.errors import PipelineError, UsageError
 from pipeline.gpu.devices import find_devices
@@ -90,19 +91,21 @@ def _refuse_strangers(name: str, address: str, security: Any) -> None:
     """Refuse a scheduler on another machine without certificates: who can reach it can run code as this user."""
     protocol, _, location = address.rpartition("://")
     certified = protocol == "tls" and security.get_connection_args("client").get("ssl_context") is not None
-    if certified or protocol == "inproc" or _is_here(location.rpartition(":")[0].strip("[]")):
-        return
+    host = location.rpartition(":")[0] if ":" in location else location
+    try:
+        if certified or protocol == "inproc" or _is_here(host.strip("[]")):
+            return
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise PipelineError(f"scheduler {name}: expected a host that can be found, got {host!r} ({reason})") from None
     raise UsageError(f"scheduler {name}: expected a tls:// address with --tls-ca-file, --tls-cert and --tls-key (or "
                      "distributed.comm.tls in Dask's configuration), or an address of this machine like 127.0.0.1; "
                      "without certificates everybody who can reach it can run code as you")  # fmt: skip
 
 
 def _is_here(host: str) -> bool:
-    """Whether a host, by name or number, is this machine's loopback; or nothing at all, which connecting will tell."""
-    try:
-        numbers = {str(result[4][0]) for result in getaddrinfo(host, None)} if host else set()
-    except (OSError, UnicodeError):
-        return True
+    """Whether a host, by name or number, is this machine's loopback."""
+    numbers = {str(result[4][0]) for result in getaddrinfo(host, None)} if host else set()
     return all(ip_address(number.partition("%")[0]).is_loopback for number in numbers)
 
 
@@ -137,6 +140,9 @@ def _inspect(client: Any, name: str, device: str) -> Workers:
         sleep(LOOK_SECONDS)
     try:
         usable = client.run(_usable_gpus)
+    except TimeoutError:
+        raise PipelineError(f"scheduler {name}: expected an answer of every worker within {CALL_SECONDS} s; one hangs: "
+                            "see their logs") from None  # fmt: skip
     except Exception as error:  # Dask raises a worker's own error, or one with its text
         reason = str(error).partition("\n")[0]
         raise PipelineError(f"scheduler {name}: expected workers that can run baru, got {reason}; "

@@ -12,19 +12,22 @@ import os
 import signal
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
-from multiprocessing import forkserver, resource_tracker
-from multiprocessing.util import get_temp_dir
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from multiprocessing import forkserver, process, resource_tracker
 from typing import Any
 
+from kernels.common.private import temporary_folder
 from pipeline.cluster.processes import ENVIRONMENT, environment
 from pipeline.process import supervisor
+from pipeline.process.signals import held
 from pipeline.threads import BLAS_VARIABLES, blas_threads
 
 WORKER = ("distributed.nanny", "distributed.http.worker", "workflows", "pipeline.cluster.placement",
           "pipeline.engine.aggregate_task", "pipeline.engine.array_task", "numpy.random",
           "tornado.platform.asyncio")  # fmt: skip
 GPU_WORKER = (*WORKER, "dask_cuda", "cupy", "kvikio.defaults", "pipeline.cluster.cuda_preload")
+
+_folder = ExitStack()  # with its socket
 
 
 @contextmanager
@@ -53,18 +56,28 @@ def start(modules: Sequence[str]) -> bool:
     variables |= {"PYTHONPATH": os.pathsep.join(paths), "PYTHONSAFEPATH": "1"}
     variables |= {name: "1" for name in BLAS_VARIABLES if os.environ.get(name) in (None, str(blas_threads()))}
     forkserver.set_forkserver_preload([*modules, "pipeline.cluster.fork_preload"])
-    atexit.unregister(_end)
-    atexit.register(_end)
     try:
+        _make_folder()
+        atexit.unregister(_end)
+        atexit.register(_end)  # is called before the folder is removed
         with environment(variables):
             with no_signals():
                 resource_tracker.ensure_running()  # unblocks signals
             with no_signals():
                 forkserver.ensure_running()
-        supervisor.remove_at_end(get_temp_dir())
     except OSError:  # e.g. a socket path that is too long
         return False
     return True
+
+
+def _make_folder() -> None:
+    """Have multiprocessing use a folder that the next run removes if this process and its supervisor are killed."""
+    config: Any = process.current_process()._config  # type: ignore[attr-defined]
+    if "tempdir" not in config:
+        with held():
+            config["tempdir"] = str(_folder.enter_context(temporary_folder()))
+            supervisor.remove_at_end(config["tempdir"])
+            _folder.callback(config.pop, "tempdir")
 
 
 @contextmanager
@@ -95,3 +108,4 @@ def _end() -> None:
         with suppress(ProcessLookupError):
             os.kill(server._forkserver_pid, signal.SIGKILL)
     server._stop()
+    _folder.close()

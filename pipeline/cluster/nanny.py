@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from queue import Empty
+from time import monotonic
 from typing import Any
 
+import dask
 import distributed.nanny
 from distributed.core import Status
 
+from pipeline.cluster.worker import FOLDER
+
+LOOKED_SECONDS = 5  # until a process is replaced that nobody has looked at since it ended
 ATTEMPTS = 4  # to start a process that is killed meanwhile
 CLOSING = (Status.closing, Status.closing_gracefully, Status.closed, Status.failed)
 
@@ -24,6 +30,7 @@ class ReplacedProcess(distributed.nanny.WorkerProcess):  # type: ignore[misc]
     """
 
     status: Status
+    _last: int | None = None  # the process before
 
     @classmethod
     def _run(cls, *arguments: Any, **keywords: Any) -> None:
@@ -32,6 +39,9 @@ class ReplacedProcess(distributed.nanny.WorkerProcess):  # type: ignore[misc]
 
     async def start(self) -> Status:
         """Start the process; again if it, or the fork server, is killed meanwhile."""
+        await self._looked_at()
+        if self._last and not self._is_wanted():
+            return self.status
         for left in reversed(range(ATTEMPTS)):
             try:
                 status: Status = await super().start()
@@ -43,8 +53,15 @@ class ReplacedProcess(distributed.nanny.WorkerProcess):  # type: ignore[misc]
                     raise
             else:
                 if status != Status.stopped or not (left and self._is_wanted()):
+                    self._last = self.pid
                     return status
         raise AssertionError("unreachable")
+
+    async def _looked_at(self) -> None:
+        """Wait until the watch has seen how the process before ended: its GPU may be one to leave out."""
+        path, began = f"{dask.config.get(FOLDER, '')}/{self._last}", monotonic()
+        while os.path.exists(path) and monotonic() - began < LOOKED_SECONDS:
+            await asyncio.sleep(self._init_msg_interval)
 
     def _is_wanted(self) -> bool:
         """Whether the process has stopped although its nanny goes on."""

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import re
 import socket
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pkgutil import resolve_name
 from typing import Any, cast
 
-from kernels.common.private import temporary_folder
 from pipeline.cluster.cuda_errors import lost_context, out_of_memory
+from pipeline.cluster.local_directory import local_directory
 from pipeline.cluster.watch import Watch, retire, watching_itself
-from pipeline.cluster.worker import FOLDER
 from pipeline.cluster.workers import Workers, known_workers
 from pipeline.errors import PipelineError, UsageError
 from pipeline.gpu.devices import Devices, Gpu, find_devices, only_visible
-from pipeline.process import supervisor
-from pipeline.process.signals import held
 from pipeline.threads import THREADS, cores, processes
 
 # Below this a second process does not pay off: it takes seconds to start, and a GPU reads this in milliseconds.
@@ -118,7 +114,7 @@ def _loopback(dashboard_address: str | None) -> str | None:
     if dashboard_address is None:
         return None
     host, _, port = dashboard_address.rpartition(":")
-    if host not in ("", "127.0.0.1", "localhost") or not port.isdigit() or int(port) > 65535:
+    if host not in ("", "127.0.0.1", "localhost") or not port.isdecimal() or int(port) > 65535:
         raise UsageError(
             f"--dashboard-address: expected a port of this machine like :8787, got {dashboard_address!r}; "
             "the dashboard has no password, so it is served on loopback only: reach it through an ssh tunnel"
@@ -151,7 +147,7 @@ def _in_this_process(placement: Placement, device: str) -> Iterator[Workers]:
     where = f"this process, {threads} threads" + (", 1 GPU" if device == "gpu" else "")
     cluster = {"workers": {0: worker}, "scheduler": scheduler, "silence_logs": 50}
     with (
-        _local_directory(placement.own_process) as progress,
+        local_directory(placement.own_process) as progress,
         _routes(dashboard),
         started(SpecCluster, cluster) as running,
         LimitedClient(running) as client,
@@ -196,7 +192,7 @@ def _processes_of(
         from pipeline.cluster.processes import private, start_processes
 
         with (
-            _local_directory(placement.own_process) as progress,
+            local_directory(placement.own_process) as progress,
             _routes(dashboard),
             start_processes(
                 resolve_name(kind), options | private(dashboard), partial(start, modules) if own else bool
@@ -218,37 +214,6 @@ def _routes(dashboard: str | None) -> Iterator[None]:
         yield
 
 
-@contextmanager
-def _local_directory(own_process: bool) -> Iterator[str]:
-    """Scratch folder that only this user can enter, removed at the end; yields a folder in it for `Watch`.
-
-    In the command's process it is the place of all temporary files: Dask writes keys to some.
-
-    Those of killed runs are removed first.
-    """
-    import dask
-
-    with ExitStack() as stack:
-        try:
-            with held():
-                path = stack.enter_context(temporary_folder())
-                supervisor.remove_at_end(str(path))
-            progress = path / "progress"
-            progress.mkdir(0o700)
-        except OSError as error:
-            where = f" in {error.filename}" if error.filename else ""
-            raise PipelineError(f"expected to create a scratch folder, got {error.strerror or error}{where}; free some "
-                                "space, or name another place with TMPDIR") from None  # fmt: skip
-        before = tempfile.tempdir
-        if own_process:
-            tempfile.tempdir = str(path)
-        try:
-            with dask.config.set({"temporary-directory": str(path), FOLDER: str(progress)}):
-                yield str(progress)
-        finally:
-            tempfile.tempdir = before
-
-
 def _workers(client: Any, device: str, where: str, dashboard: str | None, watch: Watch) -> Workers:
     """One of our own clusters, whose GPU workers declare a GPU to Dask."""
     if device == "gpu":
@@ -266,7 +231,13 @@ def _workers(client: Any, device: str, where: str, dashboard: str | None, watch:
 
 def _warm_up_gpus(client: Any, where: str) -> None:
     """Warm up all GPUs; one that fails is found by its first tasks, and left out, unless all fail."""
-    results = client.run(_warm_up, on_error="return").values()
+    from pipeline.cluster.client import CALL_SECONDS
+
+    try:
+        results = client.run(_warm_up, on_error="return").values()
+    except TimeoutError:
+        raise PipelineError(f"{where}: expected every GPU to start within {CALL_SECONDS} s; nvidia-smi may tell which "
+                            "one hangs; leave it out with CUDA_VISIBLE_DEVICES") from None  # fmt: skip
     errors = [result for result in results if isinstance(result, BaseException)]
     if errors and len(errors) == len(results):
         reason = out_of_memory(errors[0]) or lost_context(errors[0])

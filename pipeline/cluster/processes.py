@@ -153,7 +153,7 @@ def _start(kind: Any, options: dict[str, Any], prepare: Callable[[], object]) ->
         prepare()
         cluster = kind.__new__(kind)
         try:
-            with supervisor.limit(4 * START_SECONDS, f"error: {text}"):
+            with supervisor.limit(4 * START_SECONDS, text):
                 cluster.__init__(**options)
             return cluster
         except BaseException as error:

@@ -17,9 +17,9 @@ from typing import Any
 
 from pipeline.errors import PipelineError, PipelineWarning
 from pipeline.process import beat, supervisor
-from pipeline.process.beat import Looker, Seen, standstill
+from pipeline.process.beat import Looker, Seen, standstill, time_stopped
 
-LOOK_SECONDS = 1.0
+LOOK_SECONDS = 0.25
 FAILURES_OF_TASK = 3  # processes that end in the same task until it is its fault
 FAILURES_OF_DEVICE = 2  # errors or hangs of a GPU, not in a task that another GPU failed in too, until it is the GPU's
 CLOSE_SECONDS = 10  # for a worker that is removed
@@ -44,12 +44,13 @@ class Watch:
         self._stall_seconds, self._retire = stall_seconds, retire
         self._looker = Looker(folder)
         self._looked = self._busy = monotonic()
-        self._killed: dict[int, str] = {}  # processes, and why
+        self._killed: dict[int, float] = {}  # processes that hung, and when they were killed
+        self._stalled: dict[str, float] = {}  # devices, and when a process that hung was last killed there
         self._of_task: dict[str, list[tuple[str, str]]] = {}  # devices, and what happened, by task
         self._of_device: dict[str, list[set[str]]] = {}  # tasks at each error or hang, by GPU
 
     def __call__(self, waited: float) -> None:
-        """Look, at most once a second.
+        """Look, at most four times a second.
 
         Parameters
         ----------
@@ -64,6 +65,7 @@ class Watch:
         now = monotonic()
         if now - self._looked < LOOK_SECONDS:
             return
+        self._busy += time_stopped(now - self._looked)
         self._looked = now
         for pid, seen in self._looker.look().items():
             if seen.active and seen.alive:
@@ -74,32 +76,44 @@ class Watch:
             elif seen.idle > self._stall_seconds:
                 self._end(pid, seen)
         if min(waited, now - self._busy) > IDLE_SECONDS:
-            raise PipelineError(f"expected a process to start a task within {IDLE_SECONDS} s, got none; check "
-                                "whether there is memory for its threads (ulimit -v, -u)")  # fmt: skip
+            raise PipelineError(f"expected a process to start a task within {IDLE_SECONDS} s, got none; one may hang "
+                                "(nvidia-smi and the kernel's log may tell), or there is no memory for its threads "
+                                "(ulimit -v, -u)")  # fmt: skip
 
     def _end(self, pid: int, seen: Seen) -> None:
         """Kill a process that hangs; in its own process, end the run."""
         text = standstill(seen.tasks, self._stall_seconds)
         if pid == os.getpid():
             raise PipelineError(text)
-        self._killed[pid] = f"no progress within {self._stall_seconds:.0f} s"
+        if pid not in self._killed:
+            self._killed[pid] = self._stalled[seen.device] = monotonic()
+        elif monotonic() - self._killed[pid] > CLOSE_SECONDS:
+            raise PipelineError(f"{text}; process {pid} cannot be killed: the kernel's log may tell what it waits for")
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
 
     def _ended(self, pid: int, seen: Seen) -> None:
         """Blame the GPU of a process, or the tasks that it ended in."""
-        killed = self._killed.pop(pid, None)
-        reason = seen.error or killed or "its process ended"
+        killed = self._killed.pop(pid, None) is not None
+        reason = "its process ended"
+        if seen.error or killed:
+            reason = seen.error or f"no progress within {self._stall_seconds:.0f} s"
         where = "" if seen.device == "cpu" else f"{seen.device}: "
         if seen.tasks:
             _warn(f"{', '.join(seen.tasks)}: {where}{reason}; it is done again")
         for task in seen.tasks:
             self._of_task.setdefault(task, []).append((seen.device, f"{where}{reason}"))
-        if where and (seen.error or killed) and self._blame_device(seen, reason):  # nobody else ended the process
+        hung = killed and not self._others_hang(seen.device)
+        if where and (seen.error or hung) and self._blame_device(seen, reason):  # nobody else ended the process
             return
         for task in seen.tasks:
             if len(self._of_task[task]) >= FAILURES_OF_TASK:
                 raise self._error_of(task)
+
+    def _others_hang(self, device: str) -> bool:
+        """Whether another device hung lately, too: then it is the storage of both rather than the GPU."""
+        lately = monotonic() - 2 * self._stall_seconds
+        return any(when > lately for other, when in self._stalled.items() if other != device)
 
     def _blame_device(self, seen: Seen, reason: str) -> bool:
         """Whether it is the fault of the GPU, which is not used any more."""

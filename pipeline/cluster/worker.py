@@ -57,7 +57,12 @@ def run_task(name: str, device: str, function: Callable[..., Result], *arguments
     folder = dask.config.get(FOLDER, None)
     if folder is None:
         return _on_device(name, device, function, *arguments)
-    with beat.start(folder, own_device(device)).task(name):
+    try:
+        shown = beat.start(folder, own_device(device))
+    except OSError as error:
+        raise PipelineError(f"expected room for a scratch file in {folder}, got {error.strerror or error}; free some "
+                            "space, or name another place with TMPDIR") from None  # fmt: skip
+    with shown.task(name):
         return _on_device(name, device, function, *arguments)
 
 
@@ -94,16 +99,11 @@ def _shrink() -> bool:
     return shrink()
 
 
-def exit_on_lost_context(error: BaseException) -> None:
-    """Exit if the worker's GPU can compute no longer: otherwise every task that Dask sends to it would fail.
-
-    Its nanny starts another worker, and Dask reruns the task elsewhere. In the client's own process nothing is done.
-    """
-    if reason := lost_context(error):
-        _exit_if_restarted(reason)
-
-
 def _exit_if_restarted(reason: str) -> None:
+    """Exit a process whose GPU is of no use to it, since every task that Dask sends to it would fail.
+
+    Its nanny starts another one, and Dask reruns the task elsewhere. In the client's own process nothing is done.
+    """
     from distributed import get_worker
 
     if get_worker().nanny is not None:

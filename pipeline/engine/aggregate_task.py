@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.cluster.worker import device_name, exit_on_lost_context, worker_address, worker_threads
+from pipeline.cluster.worker import device_name, worker_address, worker_threads
 from pipeline.engine.aggregate_plan import Job, Pass
 from pipeline.errors import PipelineError, VerificationError, failure
 from pipeline.gpu.blocks import device_blocks
@@ -131,14 +131,10 @@ def compute_chunk(pass_: Pass, chunk: Chunk) -> ChunkResult:
     if pass_.device == "cpu":
         timeline.kernels |= {"compiled" if job.compiled else "NumPy" for job in pass_.jobs}
     sums = [_Sums(job, chunk) for job in pass_.jobs]
-    try:
-        for block in _blocks(pass_, chunk, timeline):
-            for sum_ in sums:
-                sum_.add(block)
-        partials = tuple(zip(*([_on_host(total, timeline) for total in sum_.partials] for sum_ in sums), strict=True))
-    except Exception as error:
-        exit_on_lost_context(error)
-        raise
+    for block in _blocks(pass_, chunk, timeline):
+        for sum_ in sums:
+            sum_.add(block)
+    partials = tuple(zip(*([_on_host(total, timeline) for total in sum_.partials] for sum_ in sums), strict=True))
     return ChunkResult(partials, digest_of(partials), worker_address(), device_name(pass_.device), timeline)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.cluster.worker import device_name, exit_on_lost_context, worker_address
+from pipeline.cluster.worker import device_name, worker_address
 from pipeline.engine.array_plan import ArrayPlan, checked_part, compute_region, nbytes_of, pieces_of, random_of
 from pipeline.storage.array_file import ArrayFile, read_region
 from pipeline.storage.planned_file import Opened, kept_open
@@ -47,17 +47,13 @@ def compute_regions(plan: ArrayPlan, regions: Sequence[Bounds], device: str) -> 
     """Task: for each region, read what it needs, compute it, and write it to its place in the output."""
     timeline = Timeline(plan.traced)
     counts: Counter[str] = Counter()
-    try:
-        for region in regions:
-            if device == "gpu":
-                from pipeline.engine.array_gpu import compute_on_device
+    for region in regions:
+        if device == "gpu":
+            from pipeline.engine.array_gpu import compute_on_device
 
-                counts.update(compute_on_device(plan, region, timeline))
-            else:
-                counts.update(_compute_on_cpu(plan, region, timeline))
-    except Exception as error:
-        exit_on_lost_context(error)
-        raise
+            counts.update(compute_on_device(plan, region, timeline))
+        else:
+            counts.update(_compute_on_cpu(plan, region, timeline))
     return RegionsResult(worker_address(), device_name(device), counts, timeline)
 
 

@@ -14,7 +14,7 @@ from pipeline.errors import PipelineError, failure
 
 Item = TypeVar("Item")
 
-TICK_SECONDS = 1.0  # between two looks at the workers while no result comes
+TICK_SECONDS = 0.25  # between two looks at the workers while no result comes
 
 
 @dataclass

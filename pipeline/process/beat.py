@@ -23,6 +23,8 @@ SIZE = TASKS + SLOTS * TEXT
 # A process on a CPU that keeps this share of a core busy computes, however long its call takes. On a GPU it may be
 # waiting for a kernel that never ends.
 CPU_SHARE = 0.25
+
+STOPPED_SECONDS = 10  # between two looks: whoever looks has itself been stopped, as by SIGSTOP or a batch system
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -37,8 +39,11 @@ class Beat:
             os.unlink(path)
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
-            os.ftruncate(fd, SIZE)
+            os.posix_fallocate(fd, 0, SIZE)  # where a page has no room, storing to it ends the process
             self._file = mmap.mmap(fd, SIZE)
+        except BaseException:
+            os.unlink(path)
+            raise
         finally:
             os.close(fd)
         self._words = memoryview(self._file)[:DEVICE].cast("Q")
@@ -186,10 +191,17 @@ class Looker:
         moved = (_word(data, STEPS), _bytes_moved(pid) if alive else 0)
         device, last = _text(data, DEVICE, TEXT), self._last.get(pid)
         computes = last and device == "cpu" and ticks - last.ticks >= CPU_SHARE * TICKS * max(now - last.at, 0.1)
-        since = last.since if last and active and moved == last.moved and not computes else now
+        since = now
+        if last and active and moved == last.moved and not computes:
+            since = last.since + time_stopped(now - last.at)
         self._last[pid] = _Last(moved, since, ticks, now)
         names = (_text(data, TASKS + slot * TEXT, TEXT) for slot in range(SLOTS))
         return Seen(alive, active, now - since, device, tuple(filter(None, names)), _text(data, ERROR, TASKS - ERROR))
+
+
+def time_stopped(seconds: float) -> float:
+    """How much of the time between two looks counts for nobody, since all processes may have been stopped."""
+    return max(0.0, seconds - STOPPED_SECONDS)
 
 
 def standstill(tasks: tuple[str, ...], seconds: float) -> str:

@@ -58,7 +58,7 @@ def test_strangers_are_refused(path: str, cluster: tuple[str, Files], tmp_path: 
             counted(path, Placement(scheduler=joined, **files))
 
 
-@pytest.mark.parametrize("scheduler", ["tcp://192.0.2.1:8786", "192.0.2.1:8786", "tls://192.0.2.1:8786",
+@pytest.mark.parametrize("scheduler", ["tcp://192.0.2.1:8786", "192.0.2.1:8786", "ws://192.0.2.1", "tls://192.0.2.1:8786",
                                        "tls://[2001:db8::1]:8786"])  # fmt: skip
 def test_other_machine_without_certificates_is_refused(path: str, scheduler: str) -> None:
     with pytest.raises(UsageError, match=r"expected a tls:// address with --tls-ca-file, .* can run code as you$"):

@@ -133,11 +133,18 @@ def test_scheduler_that_does_not_answer_is_named(path: str, kind: str, request: 
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize(
     ("address", "reason"),
-    [("nonsense", "missing port number"), ("ftp://127.0.0.1:1", "unknown address scheme 'ftp'"),
+    [("127.0.0.1", "missing port number"), ("ftp://127.0.0.1:1", "unknown address scheme 'ftp'"),
      ("tcp://127.0.0.1:port", "invalid literal"), ("tls://127.0.0.1:1", "TLS expects a `ssl_context`")],
 )  # fmt: skip
 def test_address_that_cannot_be_is_named(path: str, address: str, reason: str) -> None:
     with pytest.raises(PipelineError, match=f"scheduler {address}: expected an answer within 1 s, got {reason}"):
+        counted(path, Placement(scheduler=address))
+
+
+@pytest.mark.parametrize("address", ["nonsense", "tcp://no.such.host.invalid:1", "ws://8.8.8.8:80/a:1"])
+def test_host_that_cannot_be_found_is_named(path: str, address: str) -> None:
+    """It might be found a moment later, without having been checked."""
+    with pytest.raises(PipelineError, match=f"^scheduler {address}: expected a host that can be found, got "):
         counted(path, Placement(scheduler=address))
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import multiprocessing.process
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from multiprocessing import forkserver
@@ -272,3 +274,12 @@ def test_server_is_ended_where_dask_cannot_be_imported(monkeypatch: pytest.Monke
         pass
     server: Any = forkserver._forkserver
     assert server._forkserver_pid is None
+
+
+def test_its_folder_is_one_that_a_later_run_removes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delitem(multiprocessing.process.current_process()._config, "tempdir", raising=False)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with fork_server([]):
+        (folder,) = tmp_path.iterdir()
+        assert folder.name.startswith("baru-") and list(folder.iterdir())  # its socket
+    assert list(tmp_path.iterdir()) == []

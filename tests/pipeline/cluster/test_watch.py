@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -145,6 +146,46 @@ def test_process_without_progress_is_killed_and_told(tmp_path: Path, processes: 
     with pytest.warns(PipelineWarning, match="^a task: no progress within 0 s; it is done again$"):
         watch(0)
     assert processes[1].process.poll() is None  # in no task
+
+
+@pytest.mark.filterwarnings("ignore::pipeline.errors.PipelineWarning")
+def test_gpus_that_hang_together_are_not_to_blame(tmp_path: Path) -> None:
+    """It is their storage; of one that hangs alone it may be the GPU."""
+    retired: list[str] = []
+    watch = Watch(str(tmp_path), 0.1, lambda device: retired.append(device) or 3)
+    for number, gpus in enumerate((["GPU-0"], ["GPU-1", "GPU-0"], ["GPU-2", "GPU-1"])):
+        hanging = [Process(tmp_path, gpu, f"chunk {number}") for gpu in gpus]
+        watch(0)
+        time.sleep(0.12)
+        watch(0)
+        for process in hanging:
+            assert process.process.wait(5) == -9
+        watch(0)
+    assert retired == []
+    for number in range(2):
+        time.sleep(0.3)  # longer than two limits
+        alone = Process(tmp_path, "GPU-2", f"chunk {number}")
+        watch(0)
+        time.sleep(0.12)
+        watch(0)
+        alone.process.wait(5)
+        watch(0)
+    assert retired == ["GPU-2"]
+
+
+def test_process_that_cannot_be_killed_ends_the_run(
+    tmp_path: Path, processes: list[Process], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one that waits for a device or a file system that is gone."""
+    monkeypatch.setattr(pipeline.cluster.watch, "CLOSE_SECONDS", 0)
+    watch = Watch(str(tmp_path), 0, lambda device: 8)
+    processes += [Process(tmp_path, "GPU-0", "a task")]
+    with monkeypatch.context() as patches:
+        patches.setattr(os, "kill", lambda pid, number: None)
+        for _ in range(2):
+            watch(0)
+        with pytest.raises(PipelineError, match=r"^a task: expected progress .*; process \d+ cannot be killed: "):
+            watch(0)
 
 
 def test_tasks_that_nobody_starts_end_the_run(

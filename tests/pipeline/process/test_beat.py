@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import subprocess
 import sys
@@ -96,6 +97,28 @@ def test_process_that_gets_on_does_not(tmp_path: Path, body: str, device: str) -
             now = seen(looker, pid)
             time.sleep(0.25)
         assert now.alive and now.idle < 1
+
+
+def test_time_in_which_nobody_looks_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All processes may have been stopped, as by a batch system."""
+    monkeypatch.setattr(beat, "STOPPED_SECONDS", 0.5)
+    looker = Looker(str(tmp_path))
+    with process(tmp_path, f"{IN_TASK}time.sleep(300)") as pid:
+        seen(looker, pid)
+        time.sleep(1.2)
+        assert seen(looker, pid).idle < 0.6
+
+
+def test_disk_without_room_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Storing to a mapped page without room would end the process."""
+
+    def full(fd: int, offset: int, nbytes: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(OSError, match="No space"):
+        Beat(str(tmp_path), "cpu")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_gpu_process_that_only_spins_stands_still(tmp_path: Path) -> None:
