@@ -117,7 +117,8 @@ def run(
     if scheduler is not None and not isinstance(scheduler, str):
         raise UsageError(f"scheduler: expected an address like 'tcp://host:8786', {_got(scheduler)}")
     placement = Placement(device, scheduler, _path("scheduler_file", scheduler_file))
-    settings = Settings(placement, verify, chunk_bytes, device_memory_limit, memory_limit)
+    settings = Settings(placement, verify, chunk_bytes=chunk_bytes, device_memory_limit=device_memory_limit,
+                        memory_limit=memory_limit)  # fmt: skip
     if isinstance(job, str) and isinstance(workflow := jobs[0][0], ArrayJob):
         if output is None:
             raise UsageError(f"{job}: expected output=, the file that the array goes to, got none")

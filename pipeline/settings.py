@@ -25,6 +25,9 @@ class Settings:
         Where to run.
     verify
         ``"auto"``, ``"full"``, ``"sample"`` or ``"off"``.
+    replay
+        Share of the chunks, or of an array's tasks, that is computed again, on another device where there is one, from
+        0 to 1.
     chunk_bytes
         Bytes per task (for a job that writes an array, inputs and output together); by default from the size of the
         input and the number of workers.
@@ -40,6 +43,7 @@ class Settings:
 
     placement: Placement = field(default_factory=Placement)
     verify: str = "auto"
+    replay: float = 0.0
     chunk_bytes: int | None = None
     device_memory_limit: int | None = None
     memory_limit: int | None = None
@@ -50,6 +54,8 @@ class Settings:
     def __post_init__(self) -> None:
         if self.verify not in VERIFY:
             raise UsageError(f"--verify: expected one of {', '.join(VERIFY)}, got {self.verify!r}")
+        if not 0 <= self.replay <= 1:
+            raise UsageError(f"--replay: expected a share from 0 to 1, got {self.replay:g}")
         for name in ("chunk_bytes", "device_memory_limit", "memory_limit"):
             if (nbytes := getattr(self, name)) is not None and nbytes < 1:
                 raise UsageError(f"{name}: expected 1 byte or more, got {nbytes}")

@@ -94,6 +94,8 @@ def _shared_flags(workflow: Aggregation[Any] | ArrayJob[Any]) -> list[click.Opti
              help="What to check against an independent computation on the CPU: as much as can be checked in the time "
              "that the run takes, at least 1 % of every chunk; everything; a random 1/256 of every chunk; or nothing. "
              "Invariants are checked in any case."),
+        Flag(["--replay"], group=COMPUTATION, type=float, default=0.0, shown="0", metavar="SHARE", help="Compute this "
+             "share of the chunks again, on another GPU if there is one: the same bits have to come out."),
         _output_flag(workflow),
         Flag(["--json", "as_json"], group=OUTPUT, is_flag=True, help="Print one JSON object instead of the panel."),
         Flag(["--trace"], group=OUTPUT, metavar="FILE", help="Write when every block was read, copied and computed, "
@@ -221,6 +223,7 @@ def _run(name: str, values: dict[str, Any], run: Callable[[Settings], tuple[Outc
             Settings(
                 placement=Placement(**where, own_process=True, stall_seconds=values["stall_timeout"]),
                 verify=values["verify"],
+                replay=values["replay"],
                 chunk_bytes=values["chunk_size"],
                 device_memory_limit=values["device_memory_limit"],
                 memory_limit=values.get("memory_limit"),

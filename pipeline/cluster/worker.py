@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Callable
 from time import sleep
 from typing import Any, TypeVar
@@ -39,6 +40,11 @@ def device_name(device: str) -> str:
     import cupy
 
     return str(cupy.cuda.runtime.getDeviceProperties(cupy.cuda.runtime.getDevice())["name"].decode())
+
+
+def unit_name(device: str) -> str:
+    """What computes: the GPU of this process, as CUDA_VISIBLE_DEVICES names it, on its host; or this worker."""
+    return worker_address() if device == "cpu" else f"{own_device(device)} on {socket.gethostname()}"
 
 
 def run_task(name: str, device: str, function: Callable[..., Result], *arguments: Any) -> Result:

@@ -18,7 +18,8 @@ from pipeline.engine.aggregate_task import ChunkResult, compute_chunks, recomput
 from pipeline.engine.inputs import check_passes, cluster_bytes, unchanged
 from pipeline.engine.journal import Journal
 from pipeline.engine.outcome import Outcome
-from pipeline.engine.run_loop import Done, Run, Task, Work
+from pipeline.engine.replay import Replays
+from pipeline.engine.run_loop import Done, Extra, Run, Task, Work
 from pipeline.engine.submit import batches
 from pipeline.errors import PipelineError, UsageError
 from pipeline.gpu.blocks import BLOCK_BYTES, CHUNKS, block_bytes_within
@@ -83,6 +84,8 @@ def run_all(
         raise UsageError(
             f"--chunk-size: expected at least one sample of {source.dtype.itemsize} bytes, got {chunk_bytes}"
         )
+    if settings.replay and source.nbytes is None:
+        raise UsageError(f"--replay: expected inputs of known length, got {source.names[0]}")
     block_bytes = BLOCK_BYTES if limit is None else block_bytes_within(limit)
     check_passes(source, [job.workflow.name for job in jobs if job.surveyed])
     nbytes = cluster_bytes([source], settings.placement)
@@ -158,7 +161,7 @@ def _one_pass(
     chunks = done.left(planned)
     samples, checked, totals = done.samples, done.checked, done.totals.plus([])
     number = len(planned) - len(chunks) if isinstance(planned, tuple) and isinstance(chunks, tuple) else 0
-    before = samples
+    before, replays = samples, Replays(loop)
 
     def agreed(part: Part) -> None:
         done.check(part.chunk.index, part.chunk.samples, part.always)
@@ -202,13 +205,18 @@ def _one_pass(
                         parts.compare(part, references[-1])
                     else:
                         parts.wait(part)
-            journal.log(pass_.name, str(chunk.index), result.worker, result.device, result.timeline.kernels)
+            journal.log(pass_.name, str(chunk.index), result.worker, result.unit, result.timeline.kernels)
+            replays.chunk(pass_, chunk, result)
             yield chunk.index, chunk.nbytes, result, references
 
     tasks: Iterable[Sequence[Chunk]] = ((chunk,) for chunk in chunks)
     if isinstance(chunks, tuple):
         tasks = batches(chunks, CHUNKS_OF_TASK, loop.computing, TASKS)
     left = sum(chunk.nbytes for chunk in chunks) if isinstance(chunks, tuple) else source.nbytes
-    loop.complete(Work(tasks, left, pass_.label, compute, check, finish, extra=parts.extra, shared=True))
+
+    def extra(in_time: bool) -> Extra | None:
+        return replays.extra() or parts.extra(in_time)
+
+    loop.complete(Work(tasks, left, pass_.label, compute, check, finish, extra=extra, shared=True))
     loop.stages.nbytes += (samples - before) * source.dtype.itemsize
     return _Covered(samples, checked + parts.checked, number), totals.finish(source, samples)

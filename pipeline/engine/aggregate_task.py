@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.cluster.worker import device_name, worker_address, worker_threads
+from pipeline.cluster.worker import device_name, unit_name, worker_address, worker_threads
 from pipeline.engine.aggregate_plan import Job, Pass
 from pipeline.errors import PipelineError, VerificationError, failure
 from pipeline.gpu.blocks import device_blocks
@@ -44,8 +44,8 @@ class ChunkResult:
         For each of ``chunk.parts`` the partials of all jobs.
     digest
         Their `digest_of` where they were computed.
-    worker, device
-        Address of the worker; name of its GPU, or "cpu".
+    worker, device, unit
+        Address of the worker; name of its GPU, or "cpu"; which one it is.
     timeline
         How long each stage took; stages overlap.
     """
@@ -54,6 +54,7 @@ class ChunkResult:
     digest: bytes
     worker: str
     device: str
+    unit: str
     timeline: Timeline
 
 
@@ -135,7 +136,8 @@ def compute_chunk(pass_: Pass, chunk: Chunk) -> ChunkResult:
         for sum_ in sums:
             sum_.add(block)
     partials = tuple(zip(*([_on_host(total, timeline) for total in sum_.partials] for sum_ in sums), strict=True))
-    return ChunkResult(partials, digest_of(partials), worker_address(), device_name(pass_.device), timeline)
+    where = worker_address(), device_name(pass_.device), unit_name(pass_.device)
+    return ChunkResult(partials, digest_of(partials), *where, timeline)
 
 
 def _blocks(pass_: Pass, chunk: Chunk, timeline: Timeline) -> Iterator[Any]:

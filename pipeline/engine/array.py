@@ -21,6 +21,7 @@ from pipeline.engine.array_task import RegionsCheck, RegionsResult, check_region
 from pipeline.engine.inputs import cluster_bytes, unchanged
 from pipeline.engine.journal import Journal
 from pipeline.engine.outcome import Outcome
+from pipeline.engine.replay import Replays
 from pipeline.engine.run_loop import Done, Extra, Run, Task, Work
 from pipeline.engine.submit import batches
 from pipeline.errors import UsageError, VerificationError
@@ -80,19 +81,15 @@ class ArrayResult:
             return np.empty(self.spec.shape, self.spec.dtype)
         return np.memmap(self.path, self.spec.dtype, "r", shape=self.spec.shape)
 
-    @property
-    def _big(self) -> bool:
-        return self.spec.dtype.byteorder == ">"
-
     def to_json(self) -> dict[str, Any]:
         """Path, dtype, byte order, shape, bytes, and how it was computed."""
-        spec, order = self.spec, "big" if self._big else "little"
+        spec, order = self.spec, "big" if self.spec.dtype.byteorder == ">" else "little"
         plain = {"path": self.path, "dtype": spec.dtype.name, "byteorder": order, "shape": list(spec.shape)}
         return plain | {"bytes": spec.nbytes, "notes": self.notes}
 
     def lines(self) -> list[tuple[str, str]]:
         """The file, its size, and how it was computed."""
-        what = f"{self.spec}, big endian" if self._big else f"{self.spec}"
+        what = f"{self.spec}, big endian" if self.spec.dtype.byteorder == ">" else f"{self.spec}"
         return [("output", f"{self.path} ({what})"), ("bytes", f"{self.spec.nbytes:,}"), *self.notes.items()]
 
 
@@ -228,7 +225,7 @@ def _all_regions(
     checked, counts, numbers = Checked((), 0), Counter[str](), count()
     waiting: list[tuple[Bounds, Bounds, RegionsResult]] = []  # piece; part of its region that was checked; by whom
     piece_bytes = max(EXTRA_BYTES, spec.nbytes // EXTRAS)
-    random = Random(plan.seed)
+    random, replays = Random(plan.seed), Replays(loop)
     # A full check takes longer than a GPU computes: splitting it keeps all threads busy to the end.
     split = device == "gpu" and (plan.verify == "full" or plan.workflow.whole)
 
@@ -237,14 +234,14 @@ def _all_regions(
 
     def check(items: Sequence[Bounds], computed: Any) -> list[Task]:
         parts = [] if plan.verify == "off" else [[region] for region in items] if split else [items]
-        digest = [(digest_regions, plan, items, device, computed)] if journal.wanted(spec.nbytes) else []
+        digest = [(digest_regions, plan, items, device, computed)] * journal.wanted(spec.nbytes)
         return [*((check_regions, plan, part, computed) for part in parts), *digest]
 
-    def note(found: Checked) -> None:
+    def note(more: Checked) -> None:
         nonlocal checked
-        if found.details:
-            raise VerificationError(f"{name}: a number is wrong in {found.details[0]}; nothing was kept")
-        checked += found
+        if more.details:
+            raise VerificationError(f"{name}: a number is wrong in {more.details[0]}; nothing was kept")
+        checked += more
 
     def finish(items: Sequence[Bounds], computed: RegionsResult, results: Sequence[Any]) -> Iterator[Done]:
         checks: list[RegionsCheck] = [result for result in results if isinstance(result, RegionsCheck)]
@@ -255,8 +252,9 @@ def _all_regions(
         for result in results:
             if isinstance(result, RegionsDigests):
                 done.add(items, result.digests, [check.checked for check in checks], computed.counts)
-        journal.log(name, label(items), computed.worker, computed.device, computed.timeline.kernels)
-        yield next(numbers), nbytes(items), computed, checks
+        journal.log(name, label(items), computed.worker, computed.unit, computed.timeline.kernels)
+        replays.regions(plan, items, label(items), number := next(numbers), computed)
+        yield number, nbytes(items), computed, checks
 
     def wait(items: Sequence[Bounds], computed: RegionsResult) -> None:
         for region in items if plan.verify == "auto" else ():
@@ -264,9 +262,9 @@ def _all_regions(
                 waiting.extend((piece, part, computed) for piece in pieces_of(plan, region, piece_bytes))
 
     def extra(in_time: bool) -> Extra | None:
-        """Check a random piece of the regions of which a part has been checked."""
-        if not (waiting and in_time):
-            return None
+        """Compute a task again, or check a random piece of the regions of which a part has been checked."""
+        if (again := replays.extra()) or not (waiting and in_time):
+            return again
         place = random.randrange(len(waiting))
         waiting[place], waiting[-1] = waiting[-1], waiting[place]
         piece, part, computed = waiting.pop()
@@ -289,7 +287,7 @@ def _all_regions(
     for batch in intact(loop, plan, done, earlier, label):
         checked += batch.checked
         counts.update(batch.counts)
-        wait(batch.regions, RegionsResult("an earlier run", device, {}, Timeline()))
+        wait(batch.regions, RegionsResult("an earlier run", device, "", {}, Timeline()))
         for region in batch.regions:
             del left[region]
     most = TASK_BYTES // max(1, nbytes(regions[:1]))

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.cluster.worker import device_name, worker_address
+from pipeline.cluster.worker import device_name, unit_name, worker_address
 from pipeline.engine.array_plan import ArrayPlan, checked_part, compute_region, nbytes_of, pieces_of, random_of
 from pipeline.storage.array_file import ArrayFile, read_region
 from pipeline.storage.planned_file import Opened, kept_open
@@ -27,10 +27,11 @@ CHECKED_BYTES = 2**26
 
 @dataclass(frozen=True)
 class RegionsResult:
-    """Regions computed: the worker, its device, elements by path, and the time of each stage."""
+    """Regions computed: the worker, its device and which one it is, elements by path, and the time of each stage."""
 
     worker: str
     device: str
+    unit: str
     counts: Mapping[str, int]
     timeline: Timeline
 
@@ -54,7 +55,7 @@ def compute_regions(plan: ArrayPlan, regions: Sequence[Bounds], device: str) -> 
             counts.update(compute_on_device(plan, region, timeline))
         else:
             counts.update(_compute_on_cpu(plan, region, timeline))
-    return RegionsResult(worker_address(), device_name(device), counts, timeline)
+    return RegionsResult(worker_address(), device_name(device), unit_name(device), counts, timeline)
 
 
 def _compute_on_cpu(plan: ArrayPlan, region: Bounds, timeline: Timeline) -> Mapping[str, int]:

@@ -33,6 +33,9 @@ class Verdict:
     read_once
         Whether the samples can be read only once: the reference then got the same blocks from memory instead of
         reading them again.
+    replayed, elsewhere
+        Number of chunks, or tasks of an array, that were computed again with the same bits; of these, on another
+        device than before.
     """
 
     mode: str
@@ -43,6 +46,8 @@ class Verdict:
     escape: float | None = None
     undetected: float = 0.0
     read_once: bool | None = None
+    replayed: int = 0
+    elsewhere: int = 0
 
 
 @dataclass

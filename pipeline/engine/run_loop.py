@@ -19,7 +19,7 @@ from uuid import uuid4
 
 from pipeline.cluster.placement import open_workers
 from pipeline.cluster.worker import run_task
-from pipeline.cluster.workers import Workers
+from pipeline.cluster.workers import Workers, known_workers
 from pipeline.engine.outcome import Outcome, Stages, Verdict
 from pipeline.engine.submit import results
 from pipeline.errors import PipelineError, failure
@@ -52,11 +52,14 @@ class Extra:
     finish
         (result of the task) -> number, worker and device of what was checked, and the time that took; raises
         VerificationError.
+    apart_from
+        If it computes items again: the worker that did so before, which should not do it if there is another one.
     """
 
     task: Task
     label: str
     finish: Callable[[Any], Iterator[tuple[int, str, str, Timeline]]]
+    apart_from: str | None = None
 
 
 @dataclass(frozen=True)
@@ -100,12 +103,17 @@ class Work(Generic[Item]):
 
 @dataclass
 class Run:
-    """A run in progress: how it is verified, how many tasks share a GPU (lanes), and where its time went so far."""
+    """A run in progress: how it is verified, how many tasks share a GPU (lanes), and where its time went so far.
+
+    Chunks, or tasks of regions, were computed again (`replayed`), of these on another device (`elsewhere`).
+    """
 
     settings: Settings
     lanes: int
     seed: int = field(default_factory=lambda: secrets.randbits(32))
     stages: Stages = field(default_factory=Stages)
+    replayed: int = 0
+    elsewhere: int = 0
     workers: Workers = field(init=False)
     _began: float = field(init=False)
 
@@ -199,13 +207,18 @@ class Run:
         # dependency: Dask would start all of them where the dependency ran, and move them one by one.
         submit = partial(self._submit_task, self._name_of(work, items))
         anywhere: dict[str, Any] = {"workers": self._addresses}
+        resources = {name: amount / self.lanes for name, amount in self.workers.resources.items()}
         if isinstance(items, Extra):
+            if items.apart_from:
+                others = set(self._addresses or known_workers(self.workers.client, self.workers.description))
+                others.discard(items.apart_from)
+                anywhere = {"workers": list(others) or self._addresses, "allow_other_workers": bool(others),
+                            "resources": resources}  # fmt: skip
             yield submit(items.task, priority=-1, **anywhere)
             return
         there = dict(anywhere)
         if self.workers.addresses is None and (address := work.worker(items)):
             there |= {"workers": [address], "allow_other_workers": True}
-        resources = {name: amount / self.lanes for name, amount in self.workers.resources.items()}
         yield (computed := submit(work.compute(items), resources=resources, priority=1, **there))
         for task in work.check(items, computed):
             yield submit(task, **anywhere)
@@ -225,5 +238,6 @@ class Run:
         escape: float | None = None, undetected: float = 0.0, read_once: bool | None = None,
     ) -> Outcome:  # fmt: skip
         """Outcome for a workflow with its options; a wrong number would have raised an error earlier."""
-        verdict = Verdict(self.mode, samples, checked, items, self.seed, escape, undetected, read_once)
+        verdict = Verdict(self.mode, samples, checked, items, self.seed, escape, undetected, read_once, self.replayed,
+                          self.elsewhere)  # fmt: skip
         return Outcome(*job, source, result, verdict, self.stages, self.workers.description)

@@ -66,7 +66,7 @@ def versions() -> dict[str, str]:
 def verdict_lines(verdict: Verdict) -> tuple[str, str]:
     """What was verified, and no more than that: the share and how to check all; what it means."""
     what, agree = "samples", "equal to the reference"
-    invariants = f"every invariant holds on all {verdict.chunks:,} chunks"
+    invariants = f"every invariant holds on {f'all {verdict.chunks:,} chunks' if verdict.chunks > 1 else 'the chunk'}"
     if verdict.escape is not None:
         what, agree, invariants = "elements", "agree with the inputs", _unnoticed(verdict.undetected, verdict.escape)
     if verdict.mode == "off":
@@ -82,6 +82,14 @@ def verdict_lines(verdict: Verdict) -> tuple[str, str]:
     seed = f", seed {verdict.seed}" if verdict.mode == "sample" else ""
     first = f"{share:.3g} % of {verdict.samples:,} {what} checked{why}; --verify full checks all"
     return first, f"{verdict.checked:,} {agree}{seed}; {invariants}"
+
+
+def _replayed(verdict: Verdict) -> str:
+    """What was computed again, if anything."""
+    if not verdict.replayed:
+        return ""
+    where = f"{verdict.elsewhere:,} of them on another device" if verdict.elsewhere else "on the same device"
+    return f"{verdict.replayed:,} tasks computed again, {where}: the same bits"
 
 
 def _unnoticed(undetected: float, escape: float) -> str:
@@ -119,6 +127,7 @@ def panel(outcome: Outcome) -> list[str]:
                       f"{stages.start_up:.2f} s of start-up, on {outcome.where}"),
         ("", ""),
         *zip(("verdict", ""), filter(None, verdict_lines(outcome.verdict)), strict=False),
+        *((("", line),) if (line := _replayed(outcome.verdict)) else ()),
     ]  # fmt: skip
     width = max(len(name) for name, _ in facts)
     lines = [f"{name:<{width}}  {text}".rstrip() for name, text in facts]
