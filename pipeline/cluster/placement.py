@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import socket
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pkgutil import resolve_name
@@ -17,6 +17,7 @@ from pipeline.cluster.watch import Watch, retire, watching_itself
 from pipeline.cluster.workers import Workers, known_workers
 from pipeline.errors import PipelineError, UsageError
 from pipeline.gpu.devices import Devices, Gpu, find_devices, only_visible
+from pipeline.gpu.xid import Xids
 from pipeline.threads import THREADS, cores, processes
 
 # Below this a second process does not pay off: it takes seconds to start, and a GPU reads this in milliseconds.
@@ -198,8 +199,9 @@ def _processes_of(
                 resolve_name(kind), options | private(dashboard), partial(start, modules) if own else bool
             ) as cluster,
             LimitedClient(cluster) as client,
+            closing(Xids(options.get("CUDA_VISIBLE_DEVICES", ()))) as xids,
         ):
-            watch = Watch(progress, placement.stall_seconds, partial(retire, cluster))
+            watch = Watch(progress, placement.stall_seconds, partial(retire, cluster), xids.take)
             yield _workers(client, device, where, dashboard, watch)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import signal
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from time import monotonic
 from typing import Any
@@ -38,10 +38,16 @@ class Watch:
         How long a process may take no step in a task.
     retire
         Removes a GPU from the cluster; returns how many are left.
+    xids
+        What the driver has reported of GPUs since the last call, by UUID.
     """
 
-    def __init__(self, folder: str, stall_seconds: float, retire: Callable[[str], int]) -> None:
-        self._stall_seconds, self._retire = stall_seconds, retire
+    def __init__(
+        self, folder: str, stall_seconds: float, retire: Callable[[str], int],
+        xids: Callable[[], Mapping[str, str]] = dict,
+    ) -> None:  # fmt: skip
+        self._stall_seconds, self._retire, self._xids = stall_seconds, retire, xids
+        self._lost: dict[str, str] = {}  # GPUs of which the driver has reported an error, and which
         self._looker = Looker(folder)
         self._looked = self._busy = monotonic()
         self._killed: dict[int, float] = {}  # processes that hung, and when they were killed
@@ -67,13 +73,14 @@ class Watch:
             return
         self._busy += time_stopped(now - self._looked)
         self._looked = now
+        self._lost |= self._xids()
         for pid, seen in self._looker.look().items():
             if seen.active and seen.alive:
                 self._busy = now
             if not seen.alive:
                 self._looker.forget(pid)
                 self._ended(pid, seen)
-            elif seen.idle > self._stall_seconds:
+            elif seen.idle > self._stall_seconds or (seen.active and seen.device in self._lost):
                 self._end(pid, seen)
         if min(waited, now - self._busy) > IDLE_SECONDS:
             raise PipelineError(f"expected a process to start a task within {IDLE_SECONDS} s, got none; one may hang "
@@ -83,10 +90,14 @@ class Watch:
     def _end(self, pid: int, seen: Seen) -> None:
         """Kill a process that hangs; in its own process, end the run."""
         text = standstill(seen.tasks, self._stall_seconds)
+        if reason := self._lost.get(seen.device):
+            text = f"{', '.join(seen.tasks)}: {reason}"
         if pid == os.getpid():
             raise PipelineError(text)
         if pid not in self._killed:
-            self._killed[pid] = self._stalled[seen.device] = monotonic()
+            self._killed[pid] = monotonic()
+            if not reason:
+                self._stalled[seen.device] = monotonic()
         elif monotonic() - self._killed[pid] > CLOSE_SECONDS:
             raise PipelineError(f"{text}; process {pid} cannot be killed: the kernel's log may tell what it waits for")
         with suppress(ProcessLookupError):
@@ -95,16 +106,15 @@ class Watch:
     def _ended(self, pid: int, seen: Seen) -> None:
         """Blame the GPU of a process, or the tasks that it ended in."""
         killed = self._killed.pop(pid, None) is not None
-        reason = "its process ended"
-        if seen.error or killed:
-            reason = seen.error or f"no progress within {self._stall_seconds:.0f} s"
+        error = seen.error or (self._lost.get(seen.device, "") if killed else "")
+        reason = error or (f"no progress within {self._stall_seconds:.0f} s" if killed else "its process ended")
         where = "" if seen.device == "cpu" else f"{seen.device}: "
         if seen.tasks:
             _warn(f"{', '.join(seen.tasks)}: {where}{reason}; it is done again")
         for task in seen.tasks:
             self._of_task.setdefault(task, []).append((seen.device, f"{where}{reason}"))
         hung = killed and not self._others_hang(seen.device)
-        if where and (seen.error or hung) and self._blame_device(seen, reason):  # nobody else ended the process
+        if where and (error or hung) and self._blame_device(seen, reason):  # nobody else ended the process
             return
         for task in seen.tasks:
             if len(self._of_task[task]) >= FAILURES_OF_TASK:
@@ -121,16 +131,17 @@ class Watch:
         failed.append(set(seen.tasks))
         common = set.intersection(*failed)
         elsewhere = {device for task in common for device, _ in self._of_task[task]} - {seen.device}
-        if len(failed) < FAILURES_OF_DEVICE or elsewhere:
+        lost = seen.device in self._lost
+        if not lost and (len(failed) < FAILURES_OF_DEVICE or elsewhere):
             return False
         left = self._retire(seen.device)
-        if not left and common:
+        if not left and common and not lost:
             raise self._error_of(common.pop())
         if not left:
             raise PipelineError(f"{seen.device}: {reason}; expected another GPU to go on with, got none; run with "
                                 "--device cpu for the same result")  # fmt: skip
-        _warn(f"{seen.device} failed {len(failed)} times and is not used any more; the run goes on with {left} "
-                   f"GPU{'s'[: left > 1]}")  # fmt: skip
+        why = "" if lost else f"failed {len(failed)} times and "
+        _warn(f"{seen.device} {why}is not used any more; the run goes on with {left} GPU{'s'[: left > 1]}")
         failed.clear()
         return True
 

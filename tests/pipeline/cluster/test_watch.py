@@ -173,6 +173,25 @@ def test_gpus_that_hang_together_are_not_to_blame(tmp_path: Path) -> None:
     assert retired == ["GPU-2"]
 
 
+def test_gpu_that_the_driver_gives_up_is_left_out_at_once(tmp_path: Path, processes: list[Process]) -> None:
+    """Its process is killed, which might hang; others go on."""
+    retired: list[str] = []
+    xids = iter([{}, {"GPU-1": "the driver reported an error of NVLink (Xid 74)"}])
+    watch = Watch(str(tmp_path), 600, lambda device: retired.append(device) or 1, lambda: next(xids, {}))
+    processes += [Process(tmp_path, f"GPU-{number}", f"chunk {number}") for number in range(2)]
+    watch(0)
+    assert [process.process.poll() for process in processes] == [None, None]
+    watch(0)
+    assert processes[1].process.wait(5) == -9
+    with pytest.warns(PipelineWarning) as caught:
+        watch(0)
+    assert [str(warning.message) for warning in caught] == [
+        "chunk 1: GPU-1: the driver reported an error of NVLink (Xid 74); it is done again",
+        "GPU-1 is not used any more; the run goes on with 1 GPU",
+    ]
+    assert (retired, processes[0].process.poll()) == (["GPU-1"], None)
+
+
 def test_process_that_cannot_be_killed_ends_the_run(
     tmp_path: Path, processes: list[Process], monkeypatch: pytest.MonkeyPatch
 ) -> None:
