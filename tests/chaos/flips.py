@@ -16,14 +16,18 @@ It must show:
 
 from __future__ import annotations
 
+import faulthandler
+import os
+import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from random import Random
+from threading import Timer
 from typing import Any
 
 import numpy as np
@@ -44,7 +48,8 @@ from tests.chaos.tools.damage import KINDS, damaged
 from tests.chaos.tools.small_runs import AGGREGATIONS, ARRAYS, CHUNKS, SmallRuns, State
 from workflows.regions import Bounds
 
-SHORT = 60
+SHORT = 24
+SECONDS = 60  # limit of a trial, which takes a fifth of one; then the process ends
 STATES = 4  # interrupted runs of each job that has a journal here
 JOURNALED = ("histogram", "survey", "reduce", "transpose", "stencil")
 
@@ -92,6 +97,24 @@ class ChangedRegions:
                 inside = tuple(slice(*ends) for ends in region)
                 file[inside] = damaged(file[inside], self.kind, Random(self.seed))
         return result
+
+
+@contextmanager
+def _limited(trial: str) -> Iterator[None]:
+    """End the process, with all stacks, if the body takes too long."""
+
+    def end() -> None:
+        print(f"{trial}: expected an end within {SECONDS} s", file=sys.__stderr__, flush=True)
+        faulthandler.dump_traceback(sys.__stderr__)
+        os._exit(1)
+
+    timer = Timer(SECONDS, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _partials(runs: SmallRuns, kind: str, random: Random, patch: pytest.MonkeyPatch) -> Outcome:
@@ -181,7 +204,7 @@ def run(seed: int, trials: int) -> dict[str, Any]:
         for number in range(trials):
             random = Random(f"{seed} {number}")
             place, kind = random.choice(list(places)), random.choice(list(KINDS))
-            with patch.context() as planted:
+            with patch.context() as planted, _limited(f"trial {number}, {place}, {kind}"):
                 outcome, wrong = places[place](runs, kind, random, planted)
             outcomes.setdefault(f"{place}, {kind}", Counter())[outcome] += 1
             failures += [f"trial {number}, {place}, {kind}: {what}" for what in wrong]

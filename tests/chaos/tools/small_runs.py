@@ -29,8 +29,8 @@ from workflows.reduce import REDUCE, ReduceOptions
 from workflows.stencil import STENCIL, StencilOptions
 from workflows.transpose import TRANSPOSE, TransposeOptions
 
-CHUNKS, CHUNK_BYTES = 24, 4000
-REGION_BYTES = 2**16
+CHUNKS, CHUNK_BYTES = 8, 12_000  # Dask takes milliseconds for each
+REGION_BYTES = 2**17  # about as many
 
 HISTOGRAMS = Job(HISTOGRAM, HistogramOptions())
 AGGREGATIONS: dict[str, list[Job]] = {
@@ -115,9 +115,7 @@ class SmallRuns:
     def interrupted(self, name: str, random: Random) -> State:
         """What a run leaves that is interrupted at a random moment; at times in the middle of a commit, too."""
         self.clear()
-        if self.journaled(name) != self.expected[name]:
-            raise RuntimeError(f"{name}: expected the same result with a journal as without")
-        if self.journaled(name, random.randrange(2, len(self.runner.logged))) is not None:
+        if self.journaled(name, random.randrange(2, CHUNKS)) is not None:
             raise RuntimeError(f"{name}: expected an interrupted run")
         state = State(name, _contents(self.runner.journals()), _contents(self.hidden()))
         if random.random() < 0.5:
@@ -127,6 +125,7 @@ class SmallRuns:
             database.execute("PRAGMA cache_size = 1")  # so that pages are written before the commit
             database.execute("BEGIN IMMEDIATE")
             database.execute("UPDATE state SET content = zeroblob(length(content)), digest = zeroblob(32)")
+            database.execute("INSERT INTO state VALUES ('new', 0, '', zeroblob(100000), '')")
             return state._replace(files=_contents(self.runner.journals()))
 
     def restore(self, state: State) -> None:
