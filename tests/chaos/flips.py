@@ -44,13 +44,14 @@ from pipeline.engine.array_task import RegionsResult, compute_regions
 from pipeline.engine.journal_file import ROLLBACK
 from pipeline.errors import PipelineError, VerificationError
 from pipeline.storage.chunks import Chunk
-from tests.chaos.tools.damage import KINDS, damaged
+from tests.chaos.tools.damage import KINDS, TILE, damaged
 from tests.chaos.tools.small_runs import AGGREGATIONS, ARRAYS, CHUNKS, SmallRuns, State
 from workflows.regions import Bounds
 
 SHORT = 24
 SECONDS = 60  # limit of a trial, which takes a fifth of one; then the process ends
 STATES = 4  # interrupted runs of each job that has a journal here
+MOST_CHARACTERS = 700  # of a message
 JOURNALED = ("histogram", "survey", "reduce", "transpose", "stencil")
 
 Outcome = tuple[str, list[str]]  # what came of a trial, and what is wrong with that
@@ -145,9 +146,11 @@ def _must_end(runs: SmallRuns, name: str, verify: str) -> Outcome:
 def _journal(states: Sequence[State], runs: SmallRuns, kind: str, random: Random, patch: pytest.MonkeyPatch) -> Outcome:
     state = random.choice(states)
     path = random.choice([path for path, content in state.files.items() if content])
-    words: Any = np.frombuffer(state.files[path].ljust(-(-len(state.files[path]) // 8) * 8), "<u8")
-    changed = damaged(words, kind, random).tobytes()
-    outcome, wrong = _continued(runs, state._replace(files=state.files | {path: changed}))
+    changed = np.frombuffer(state.files[path].ljust(-(-len(state.files[path]) // 8) * 8, b"\0"), "<u8").copy()
+    first = random.choice(np.flatnonzero(changed).tolist())  # most of the rest is not used
+    part = changed[first : first + TILE * TILE]
+    part[:] = damaged(part, kind, random)
+    outcome, wrong = _continued(runs, state._replace(files=state.files | {path: changed.tobytes()}))
     return f"{'rollback: ' * path.name.endswith(ROLLBACK)}{outcome}", wrong
 
 
@@ -182,7 +185,8 @@ def _continued(runs: SmallRuns, state: State) -> Outcome:
 
 
 def _not_one_line(error: PipelineError) -> list[str]:
-    return [f"expected one line, got {error}"] if "\n" in str(error) else []
+    text = str(error)
+    return [f"expected one line, got {text}"] if "\n" in text or len(text) > MOST_CHARACTERS else []
 
 
 def run(seed: int, trials: int) -> dict[str, Any]:
