@@ -22,7 +22,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from ipaddress import ip_address
 from pathlib import Path
 from random import Random
@@ -31,29 +31,30 @@ from typing import Any
 
 import psutil
 
+from pipeline.cluster.processes import environment
 from tests.chaos.tools.processes import JOBS, Sandbox
 from tests.chaos.tools.stranger import SOCKET_KINDS
 
 SHORT = 1
-SLOW_SECONDS = "0.25"  # of a chunk more, while somebody tries
+SLOW_SECONDS = "0.15"  # of a chunk more, while somebody tries
+LISTENERS = 8  # of the scheduler, two nannies and two workers, web servers included
 NOBODY = 65534
-LEAVE_SECONDS = 30  # for a stranger, when its input has ended
+ANSWER_SECONDS = 60  # for all that a stranger was asked to try
 WALK_SECONDS = 0.2
 
 
 class Stranger:
-    """A process that tries to get in."""
+    """A process that tries to get in, as user 65534 or as the same one."""
 
     def __init__(self, user: int, folder: Path) -> None:
-        self.user, self.marker, self.tried = user, folder / f"marker-{user}", 0
+        self.user, self.tried, self._marker = user, 0, folder / f"marker-{user}"
         self.answers: list[Any] = []
-        words = [sys.executable, "-m", "tests.chaos.tools.stranger", str(user), str(self.marker)]
-        environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+        words = [sys.executable, "-m", "tests.chaos.tools.stranger", str(user), str(self._marker)]
+        variables = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
         self._process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                         stderr=subprocess.DEVNULL, text=True, env=environment)  # fmt: skip
+                                         stderr=subprocess.DEVNULL, text=True, env=variables)  # fmt: skip
         assert self._process.stdin and self._process.stdout
         self._stdin, self._stdout = self._process.stdin, self._process.stdout
-        self._stdout.readline()  # it is ready, or has ended
         self._reader = Thread(target=self._read, daemon=True)
         self._reader.start()
 
@@ -62,38 +63,42 @@ class Stranger:
             self.answers.append(json.loads(line))
 
     def ask(self, *what: Any) -> None:
-        """Have it try something."""
-        self.tried += 1
+        """Have it try something, or forget its connections."""
+        self.tried += bool(what)
         print(json.dumps(what), file=self._stdin, flush=True)
 
-    def end(self) -> list[str]:
-        """What it got."""
-        self._stdin.close()
-        try:
-            self._process.wait(LEAVE_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._reader.join(LEAVE_SECONDS)
-        self._stdout.close()
+    def got(self) -> list[str]:
+        """What it got since the last call; its connections are closed."""
+        until = time.monotonic() + ANSWER_SECONDS
+        while len(self.answers) < self.tried and time.monotonic() < until:
+            time.sleep(0.01)
+        self.ask()
         who = "another user" if self.user >= 0 else "the same user"
         lines = [f"{who}, {what}: {got}" for what, got in self.answers if got is not None]
-        lines += [f"{who}: code was run"] * self.marker.exists()
+        lines += [f"{who}: code was run"] * self._marker.exists()
         if len(self.answers) != self.tried:
             lines.append(f"{who}: {self.tried} tried, {len(self.answers)} answered")
-        self.marker.unlink(missing_ok=True)
+        self._marker.unlink(missing_ok=True)
+        self.tried, self.answers[:] = 0, []
         return lines
+
+    def end(self) -> None:
+        """End it."""
+        self._process.kill()
+        self._process.wait()
+        self._reader.join()
+        self._stdin.close()
+        self._stdout.close()
 
 
 @contextmanager
 def _strangers(folder: Path) -> Iterator[list[Stranger]]:
-    with ExitStack() as stack:
-        strangers = [Stranger(-1, folder)]
-        if not os.geteuid():
-            strangers.append(Stranger(NOBODY, folder))
-        for stranger in strangers:
-            stack.callback(stranger._process.kill)
+    strangers = [Stranger(user, folder) for user in ((-1, NOBODY) if os.geteuid() == 0 else (-1,))]
+    try:
         yield strangers
+    finally:
+        for stranger in strangers:
+            stranger.end()
 
 
 def _walk(session: int) -> tuple[set[tuple[str, int]], set[str]]:
@@ -127,36 +132,34 @@ def _private(sandbox: Sandbox) -> set[str]:
     return paths
 
 
-def _trial(sandbox: Sandbox, name: str, random: Random) -> tuple[list[str], Counter[str]]:
+def _trial(sandbox: Sandbox, strangers: list[Stranger], name: str, random: Random) -> tuple[list[str], Counter[str]]:
+    """What went wrong, and numbers of what was tried."""
     wrong, seen = set[str](), Counter[str]()
     known, paths = set[tuple[str, int]](), set[str]()
-    with _strangers(sandbox.folder) as strangers:
-        command = sandbox.start(name, SLOW=SLOW_SECONDS)
-        while command.poll() is None:
-            listeners, bad = _walk(command.pid)
-            wrong |= bad
-            tries = [(stranger, "socket", kind, *one) for stranger in strangers for kind in SOCKET_KINDS
-                     for one in sorted(listeners - known)]  # fmt: skip
-            private = _private(sandbox)
-            tries += [(stranger, "file", path) for stranger in strangers[1:] for path in sorted(private - paths)]
-            known, paths = known | listeners, paths | private
-            random.shuffle(tries)
-            for stranger, *what in tries:
-                stranger.ask(*what)
-            time.sleep(WALK_SECONDS)
-        status, out, err = sandbox.finish(command)
-        for stranger in strangers:
-            wrong |= set(stranger.end())
-            seen["tried by another user" if stranger.user >= 0 else "tried by the same user"] += stranger.tried
+    command = sandbox.start(name, SLOW=SLOW_SECONDS)
+    while command.poll() is None:
+        listeners, bad = _walk(command.pid)
+        private = _private(sandbox)
+        tries = [(stranger, "socket", kind, *one) for stranger in strangers for kind in SOCKET_KINDS
+                 for one in sorted(listeners - known)]  # fmt: skip
+        tries += [(stranger, "file", path) for stranger in strangers[1:] for path in sorted(private - paths)]
+        known, paths, wrong = known | listeners, paths | private, wrong | bad
+        random.shuffle(tries)
+        for stranger, *what in tries:
+            stranger.ask(*what)
+        time.sleep(WALK_SECONDS)
+    seen["answered before the end"] = sum(len(stranger.answers) for stranger in strangers)
+    status, out, err = sandbox.finish(command)
+    for stranger in strangers:
+        seen["tried by another user" if stranger.user >= 0 else "tried by the same user"] += stranger.tried
+        wrong |= set(stranger.got())
     seen += Counter({"listeners": len(known), "private files and folders": len(paths)})
-    if len(known) < 8:  # of the scheduler, two nannies and two workers, web servers included
-        wrong.add(f"expected 8 listeners, saw {len(known)}")
-    if status:
+    if len(known) < LISTENERS:
+        wrong.add(f"expected {LISTENERS} listeners, saw {len(known)}")
+    if status or err:
         wrong.add(f"status {status}: {err[-500:]}")
-    elif sandbox.digest(name, out) != sandbox.expected[name]:
+    if status == 0 and sandbox.digest(name, out) != sandbox.expected[name]:
         wrong.add("another result")
-    if err:
-        wrong.add(f"said {err[:500]!r}")
     wrong |= {f"left {what}" for what in sandbox.left(command.pid, resumable=bool(status))}
     sandbox.forget()
     return sorted(wrong), seen
@@ -166,12 +169,14 @@ def run(seed: int, trials: int) -> dict[str, Any]:
     """Figures of so many trials, each of a random job in two processes."""
     random, failures, seen = Random(seed), list[str](), Counter[str]()
     names = ["histogram"] if trials == SHORT else [name for name in JOBS if name != "survey"]
-    with tempfile.TemporaryDirectory(prefix="clients-") as folder:
-        os.chmod(folder, 0o755)  # what the run itself makes has to be private
-        sandbox = Sandbox(Path(folder), 2, slow=0, jobs=names)
-        for trial in range(trials):
-            name = random.choice(names)
-            wrong, counts = _trial(sandbox, name, random)
-            seen += counts
-            failures += [f"trial {trial}, {name}: {what}" for what in wrong]
+    with tempfile.TemporaryDirectory(prefix="clients-") as name:
+        folder = Path(name)
+        folder.chmod(0o755)  # what the run itself makes has to be private
+        with environment({"XDG_CACHE_HOME": str(folder / "cache")}), _strangers(folder) as strangers:
+            sandbox = Sandbox(folder, 2, slow=0, jobs=names)
+            for trial in range(trials):
+                name = random.choice(names)
+                wrong, counts = _trial(sandbox, strangers, name, random)
+                seen += counts
+                failures += [f"trial {trial}, {name}: {what}" for what in wrong]
     return {"failures": failures, **seen}

@@ -1,8 +1,8 @@
 """A process that tries to get in: `python -m tests.chaos.tools.stranger USER MARKER`, without any rights of the run's.
 
 It reads lines of JSON, each a list: ``["socket", kind, host, port]`` or ``["file", path]``; and answers each with one:
-what was tried, and what it got, or null. It keeps stalled connections until its input ends. Code that it brings to run
-makes the file MARKER. USER is a number, or -1 for the same user.
+what was tried, and what it got, or null. It keeps stalled connections until it reads an empty list. Code that it brings
+to run makes the file MARKER. USER is a number, or -1 for the same user.
 """
 
 from __future__ import annotations
@@ -109,10 +109,10 @@ class Stranger:
         hello = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"
 
         def drip() -> None:
-            for byte in hello + bytes(500):
-                with suppress(OSError):
+            with suppress(OSError):
+                for byte in hello + bytes(500):
                     one.send(bytes([byte]))
-                time.sleep(0.05)
+                    time.sleep(0.05)
 
         Thread(target=drip, daemon=True).start()
 
@@ -187,7 +187,11 @@ def main(user: int, marker: str) -> None:
     with ThreadPoolExecutor(THREADS) as threads:
         print(flush=True)  # ready
         for line in sys.stdin:
-            threads.submit(answer, line)
+            if json.loads(line):
+                threads.submit(answer, line)
+                continue
+            while _stalled:
+                _stalled.pop().close()
     os._exit(0)
 
 
