@@ -185,7 +185,6 @@ def main(user: int, marker: str) -> None:
             print(json.dumps([[what, *words], got]), flush=True)
 
     with ThreadPoolExecutor(THREADS) as threads:
-        print(flush=True)  # ready
         for line in sys.stdin:
             if json.loads(line):
                 threads.submit(answer, line)
