@@ -27,7 +27,7 @@ from distributed.comm import connect
 from distributed.protocol.pickle import dumps
 
 SECONDS = 1.0  # limit of each wait
-THREADS = 6
+THREADS = 24
 # What a Dask process sends first: the length of a frame, and a frame.
 HANDSHAKE = (8).to_bytes(8, "little") + bytes(8)
 PAGES = ("", "status", "info/main/workers.html", "metrics", "json/counts.json", "sitemap.json", "statics/css/base.css")
