@@ -123,7 +123,8 @@ def read(key: str) -> list[Row] | None:
         with closing(sqlite3.connect(state_path(JOURNALS) / (key + SUFFIX), BUSY_SECONDS)) as database:
             return list(_rows(database)) or None
     except (sqlite3.Error, ValueError, TypeError, KeyError, RecursionError, MemoryError) as error:
-        raise DamagedError(str(error) or type(error).__name__) from None
+        reason = str(error).partition(" with text ")[0]  # SQLite quotes text that is not UTF-8, however long
+        raise DamagedError(reason or type(error).__name__) from None
 
 
 def _rows(database: sqlite3.Connection) -> Iterator[Row]:

@@ -69,6 +69,16 @@ FORGED: list[dict[str, Any]] = [
 ]  # fmt: skip
 
 
+def test_text_that_is_none_is_not_quoted(runner: Runner, path: Path) -> None:
+    """A header has thousands of bytes, and may have any after it has changed."""
+    runner.aggregate(PLAIN, path, 20, verify="full")
+    (key,) = journal_file.journals()
+    file = runner.folder / f"{key}.sqlite"
+    file.write_bytes(file.read_bytes().replace(b'"format"', b'"f\xff\nmat"'))
+    with pytest.raises(UsageError, match=r"is damaged: Could not decode to UTF-8 column 'header'; leave --resume out"):
+        runner.aggregate(PLAIN, path, resume=True, verify="full")
+
+
 @pytest.mark.parametrize("change", FORGED)
 def test_forged_state_is_refused(runner: Runner, path: Path, change: dict[str, Any]) -> None:
     """Rows with right digests that say what cannot be: one line, no crash, no wrong result."""
