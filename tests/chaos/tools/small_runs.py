@@ -88,7 +88,8 @@ class SmallRuns:
 
     def run(self, name: str, verify: str = "auto") -> bytes:
         """Result of a job without a journal; the output is removed."""
-        settings = Settings(Placement("cpu"), verify, CHUNK_BYTES if name in AGGREGATIONS else REGION_BYTES)
+        nbytes = CHUNK_BYTES if name in AGGREGATIONS else REGION_BYTES
+        settings = Settings(Placement("cpu"), verify, chunk_bytes=nbytes)
         if name in AGGREGATIONS:
             return _json(*run_all(AGGREGATIONS[name], open_source([str(self.folder / "a.bin")]), settings))
         workflow, options, inputs = ARRAYS[name]

@@ -73,7 +73,7 @@ class Runner:
         request = Request(
             tuple((job.workflow.name, job.options) for job in jobs), (source,), (), verify, chunk_bytes
         )  # fmt: skip
-        settings = Settings(Placement("cpu"), verify, chunk_bytes)
+        settings = Settings(Placement("cpu"), verify, chunk_bytes=chunk_bytes)
         return self._run(request, lambda one: run_all(jobs, source, settings, one)[0], after, resume, ask)
 
     def array(
@@ -83,7 +83,7 @@ class Runner:
         """The outcome of a job that writes an array; None if it was interrupted after so many tasks."""
         source = open_source([str(path)], samples=False)
         request = Request(((workflow.name, options),), (source,), (str(output),), verify, chunk_bytes)
-        settings = Settings(Placement("cpu"), verify, chunk_bytes)
+        settings = Settings(Placement("cpu"), verify, chunk_bytes=chunk_bytes)
         return self._run(
             request, lambda one: run_array(workflow, options, [source], str(output), settings, one), after, resume, None
         )
