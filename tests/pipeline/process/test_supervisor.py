@@ -18,9 +18,9 @@ import pytest
 HANGS = "lock = ctypes.create_string_buffer(64); [ctypes.PyDLL(None).pthread_mutex_lock(lock) for _ in range(2)]"
 PROGRAM = """
 import ctypes, os, signal, subprocess, sys, threading, time
-from pipeline.process import beat, signals, supervisor
-supervisor.LEAVE_SECONDS = supervisor.EXIT_SECONDS = 1
-supervisor.LOOK_SECONDS = 0.1
+from pipeline.process import beat, first_process, signals, supervisor
+first_process.LEAVE_SECONDS = first_process.EXIT_SECONDS = 1
+first_process.LOOK_SECONDS = 0.1
 {before}
 supervisor.supervise()
 signals.install()
@@ -97,7 +97,7 @@ def test_what_hangs_is_killed() -> None:
 
 
 def test_second_signal_kills_at_once() -> None:
-    with run(HANGS, "supervisor.LEAVE_SECONDS = 60") as (process, pid):
+    with run(HANGS, "first_process.LEAVE_SECONDS = 60") as (process, pid):
         time.sleep(0.5)
         process.send_signal(signal.SIGINT)
         time.sleep(1)
@@ -143,6 +143,15 @@ def test_supervisor_that_is_killed_ends_the_other_process() -> None:
         assert gone(pid)
 
 
+def test_first_process_that_fails_ends_the_other_one() -> None:
+    with run(HANGS, "first_process.FirstProcess._look = None") as (process, pid):
+        time.sleep(0.2)
+        process.send_signal(signal.SIGTERM)
+        assert ended(process) == (1, "error: the command's first process failed: TypeError: 'NoneType' object is not "
+                                     "callable\n")  # fmt: skip
+        assert gone(pid)
+
+
 def test_limit_ends_what_hangs() -> None:
     code, said = outcome(f"exec('with supervisor.limit(1, \"a limit\"):\\n    {HANGS}')")
     assert (code, said) == (1, "error: a limit\n")
@@ -156,7 +165,7 @@ def test_end_that_hangs_does_not_change_the_status() -> None:
     """All was printed and written: a thread that never ends, or a crash of the interpreter, come too late."""
     assert outcome("threading.Thread(target=time.sleep, args=(300,)).start(); supervisor.done(0)") == (0, "")
     assert outcome("supervisor.done(3); os.kill(os.getpid(), signal.SIGSEGV)") == (3, "")
-    with run(f"supervisor.done(0); print(flush=True); {HANGS}", "supervisor.EXIT_SECONDS = 60") as (process, _):
+    with run(f"supervisor.done(0); print(flush=True); {HANGS}", "first_process.EXIT_SECONDS = 60") as (process, _):
         assert process.stdout is not None
         process.stdout.readline()
         process.send_signal(signal.SIGTERM)
