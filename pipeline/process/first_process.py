@@ -20,6 +20,7 @@ AGAIN_SECONDS = 0.5  # `timeout`, and some batch systems, send the same signal t
 EXIT_SECONDS = 10  # from the last output to the end of the process
 SWEEP_SECONDS = 2  # for processes that end on their own: multiprocessing's resource tracker removes semaphores
 LOOK_SECONDS = 5  # between two looks at the progress of the process that works
+LEAST_SECONDS = 1e-3  # of a timer, for which 0 means never
 
 
 class FirstProcess:
@@ -38,13 +39,16 @@ class FirstProcess:
         self._folders: list[str] = []
         self._watched: tuple[str, float] | None = None
         self._looker: Looker | None = None
+        self._looked = 0.0
 
     def run(self) -> int:
         """Exit status of the command."""
         while True:
-            received = signal.sigtimedwait(self._signals, self._wait_seconds())
+            # Not `sigtimedwait`: after SIGSTOP and SIGCONT, and its timeout meanwhile, it returns a random signal.
+            signal.setitimer(signal.ITIMER_REAL, max(self._wait_seconds(), LEAST_SECONDS))
+            received = signal.sigwaitinfo(self._signals)
             self._read()
-            if received and received.si_signo != signal.SIGCHLD:
+            if received.si_signo not in (signal.SIGCHLD, signal.SIGALRM):
                 self._pass_on(signal.Signals(received.si_signo))
             self._look()
             if (ended := self._ended()) is not None:
@@ -108,7 +112,10 @@ class FirstProcess:
         if self._looker is None:
             self._looker = Looker(folder)
         seen = self._looker.look().get(self._child)
-        if seen and seen.idle > seconds:
+        before, self._looked = self._looked, monotonic()
+        if self._looked - before > 2 * LOOK_SECONDS:  # both processes were suspended, or it is the first look
+            self._looker = None
+        elif seen and seen.idle > seconds:
             self._until, self._status = monotonic(), 1
             self._why = standstill(seen.tasks, seconds)
 

@@ -65,7 +65,9 @@ def _lead(child: int, pipe: int, signals: set[signal.Signals]) -> NoReturn:
         # Here, where it takes the other process no time; hours later the file might be gone.
         from pipeline.process.first_process import FirstProcess
 
-        os._exit(FirstProcess(child, pipe, signals).run())
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)  # an ignored signal cannot be waited for
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM})
+        os._exit(FirstProcess(child, pipe, signals | {signal.SIGALRM}).run())
     except BaseException as error:
         text = f"error: the command's first process failed: {type(error).__name__}: {error}\n"
         with suppress(ProcessLookupError):

@@ -180,6 +180,25 @@ def test_process_without_progress_is_killed(tmp_path: Path) -> None:
     assert outcome(f"{watched} time.sleep(2)") == (0, "")
 
 
+def suspend(process: subprocess.Popen[str], seconds: float) -> None:
+    """As Ctrl-Z and `fg`, or a batch system."""
+    os.killpg(process.pid, signal.SIGSTOP)
+    time.sleep(seconds)
+    os.killpg(process.pid, signal.SIGCONT)
+
+
+def test_suspended_process_goes_on(tmp_path: Path) -> None:
+    """A timeout that passes meanwhile is no signal, and no sign that the other process does not get on."""
+    before = "os.setsid(); signal.signal(signal.SIGALRM, signal.SIG_IGN)"
+    body = (f"supervisor.watch({str(tmp_path)!r}, 1.2); task = beat.start({str(tmp_path)!r}, 'gpu').task(''); "
+            "task.__enter__(); time.sleep(0.3); print(flush=True); [time.sleep(0.1) for _ in range(8)]")  # fmt: skip
+    with run(body, before) as (process, _):
+        assert process.stdout is not None
+        process.stdout.readline()
+        suspend(process, 1.5)
+        assert ended(process) == (0, "")
+
+
 def test_closed_streams_are_opened() -> None:
     """Otherwise the next file that is opened would be standard output."""
     body = "os._exit(os.open('/dev/null', os.O_RDONLY) < 3)"
