@@ -55,6 +55,8 @@ def job_command(workflow: Aggregation[Any] | ArrayJob[Any]) -> Command:
     @click.pass_context
     def callback(ctx: click.Context, /, **_: Any) -> None:
         values = from_configuration(ctx)
+        if values["time_limit"] is not None:
+            time_limit(values["time_limit"], f"{values['time_limit']:g} s")
         options = build_options(workflow.options, values)
         if values["scheduler"] and values["scheduler_file"]:
             raise click.UsageError("expected --scheduler or --scheduler-file, got both; leave one out")
@@ -215,8 +217,6 @@ def _inputs(sources: Sequence[Source]) -> list[Named]:
 
 def _run(name: str, values: dict[str, Any], run: Callable[[Settings], tuple[Outcome, ...]]) -> tuple[Outcome, ...]:
     """Run with the flags of all jobs."""
-    if values["time_limit"] is not None:
-        time_limit(values["time_limit"], f"{values['time_limit']:g} s")
     where = {name: values[name] for name in PLACEMENT}
     with show_progress(name, values["quiet"]) as progress:
         return run(

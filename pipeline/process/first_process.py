@@ -34,6 +34,7 @@ class FirstProcess:
         self._why = ""
         self._status: int | None = None  # exit status if it is killed
         self._signalled: float | None = None
+        self._time: tuple[float, str] | None = None  # when its time is up, and the time limit
         self._done = False
         self._advice = ""
         self._folders: list[str] = []
@@ -50,6 +51,8 @@ class FirstProcess:
             self._read()
             if received.si_signo not in (signal.SIGCHLD, signal.SIGALRM):
                 self._pass_on(signal.Signals(received.si_signo))
+            if self._time is not None and monotonic() >= self._time[0]:
+                self._stop(signal.SIGALRM, STATUS[signal.SIGUSR1], f"the time limit of {self._time[1]}")
             self._look()
             if (ended := self._ended()) is not None:
                 return self._finish(ended)
@@ -58,7 +61,8 @@ class FirstProcess:
 
     def _wait_seconds(self) -> float:
         left = 3600.0 if self._watched is None else LOOK_SECONDS
-        return left if self._until is None else max(0.0, min(left, self._until - monotonic()))
+        times = [self._until, None if self._time is None else self._time[0]]
+        return min([left, *(when - monotonic() for when in times if when is not None)])
 
     def _read(self) -> None:
         """Messages of the other process."""
@@ -84,8 +88,13 @@ class FirstProcess:
     def _on_watch(self, folder: str, seconds: str) -> None:
         self._watched, self._looker = (folder, float(seconds)) if float(seconds) else None, None
 
+    def _on_time(self, seconds: str, text: str) -> None:
+        if self._signalled is None:
+            self._time = monotonic() + float(seconds), text
+
     def _on_done(self, status: str) -> None:
-        self._watched, self._done = None, True
+        self._watched = self._time = None
+        self._done = True
         until = monotonic() + EXIT_SECONDS
         self._until = until if self._signalled is None or self._until is None else min(until, self._until)
         self._why, self._status = "", int(status)
@@ -96,13 +105,18 @@ class FirstProcess:
         if self._done:  # nothing is left to be stopped
             self._until = now
         elif self._signalled is None:
-            self._signalled, self._watched = now, None
-            self._until, self._status = now + LEAVE_SECONDS, STATUS[number]
-            self._why = f"stopped by {number.name}, and killed because it did not leave within {LEAVE_SECONDS} s"
-            with suppress(ProcessLookupError):
-                os.kill(self._child, number)
+            self._stop(number, STATUS[number], number.name)
         elif now - self._signalled > AGAIN_SECONDS:
             self._until, self._why = now, f"killed by a second signal, {number.name}"
+
+    def _stop(self, number: signal.Signals, status: int, by: str) -> None:
+        """Have the other process leave."""
+        self._watched = self._time = None
+        self._signalled = monotonic()
+        self._until, self._status = self._signalled + LEAVE_SECONDS, status
+        self._why = f"stopped by {by}, and killed because it did not leave within {LEAVE_SECONDS} s"
+        with suppress(ProcessLookupError):
+            os.kill(self._child, number)
 
     def _look(self) -> None:
         """Look whether the other process gets on."""

@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from threading import Timer, current_thread, main_thread
 from typing import Any
 
+from pipeline.process import supervisor
 from pipeline.process.supervisor import LEAVE_SECONDS, STATUS, handled_signals
 
 TIME_LIMIT_STATUS = STATUS[signal.SIGUSR1]
@@ -71,7 +72,8 @@ def limit(seconds: float, text: str) -> None:
     """Stop the run after so many seconds, which `text` names."""
     _State.limit = text
     signal.signal(signal.SIGALRM, _received)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    if not supervisor.time_limit(seconds, text):
+        signal.setitimer(signal.ITIMER_REAL, seconds)
 
 
 def seal() -> None:
@@ -103,10 +105,11 @@ def _received(number: int, frame: Any) -> None:
     else:
         name = signal.Signals(number)
         stopped = Stopped(STATUS[name], f"stopped by {name.name}")
-    _State.late = Timer(LEAVE_SECONDS + 1, os._exit, (stopped.status,))
-    _State.late.daemon = True
-    with suppress(RuntimeError):  # no memory for a thread
-        _State.late.start()
+    if not supervisor.present():
+        _State.late = Timer(LEAVE_SECONDS + 1, os._exit, (stopped.status,))
+        _State.late.daemon = True
+        with suppress(RuntimeError):  # no memory for a thread
+            _State.late.start()
     if _State.held:
         _State.waiting = stopped
     else:

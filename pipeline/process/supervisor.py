@@ -86,6 +86,11 @@ def _open_streams() -> None:
             os.open(os.devnull, os.O_RDWR)
 
 
+def present() -> bool:
+    """Whether this process has a supervisor, which ends it if it does not leave."""
+    return _pipe is not None
+
+
 def end_with_parent() -> None:
     """Have the kernel kill this process when its parent ends."""
     _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -120,6 +125,12 @@ def watch(folder: str, seconds: float) -> None:
 def advise(text: str) -> None:
     """Print another line, like how to resume, if this process does not end by itself."""
     _tell("advice", text)
+
+
+def time_limit(seconds: float, text: str) -> bool:
+    """Stop this process after so many seconds, as by a signal, with SIGALRM; False if there is nobody who would."""
+    _tell("time", seconds, text)
+    return present()
 
 
 def done(status: int) -> None:

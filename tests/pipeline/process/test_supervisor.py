@@ -96,6 +96,12 @@ def test_what_hangs_is_killed() -> None:
         assert gone(pid)
 
 
+def test_time_limit_stops_it_also_if_it_hangs() -> None:
+    assert outcome("signals.limit(0.3, '0.3 s'); time.sleep(300)")[1].startswith("stopped by the time limit of 0.3 s")
+    text = "error: stopped by the time limit of 0.3 s, and killed because it did not leave within 1 s\n"
+    assert outcome(f"signals.limit(0.3, '0.3 s'); {HANGS}") == (75, text)
+
+
 def test_second_signal_kills_at_once() -> None:
     with run(HANGS, "first_process.LEAVE_SECONDS = 60") as (process, pid):
         time.sleep(0.5)
