@@ -6,6 +6,7 @@ library's clean-up that never ends. It adopts what the other one leaves behind, 
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from shutil import rmtree
 from time import monotonic
 
 from pipeline.process.beat import Looker, standstill
-from pipeline.process.supervisor import END, FIELD, LEAVE_SECONDS, STATUS
+from pipeline.process.supervisor import LEAVE_SECONDS, STATUS
 
 AGAIN_SECONDS = 0.5  # `timeout`, and some batch systems, send the same signal to a process and to its group
 EXIT_SECONDS = 10  # from the last output to the end of the process
@@ -29,7 +30,7 @@ class FirstProcess:
     def __init__(self, child: int, pipe: int, signals: set[signal.Signals]) -> None:
         self._child, self._pipe, self._signals = child, pipe, signals
         os.set_blocking(pipe, False)
-        self._text = ""
+        self._text = b""
         self._until: float | None = None  # when to kill
         self._why = ""
         self._status: int | None = None  # exit status if it is killed
@@ -68,15 +69,15 @@ class FirstProcess:
         """Messages of the other process."""
         with suppress(BlockingIOError):
             while data := os.read(self._pipe, 2**16):
-                self._text += data.decode(errors="surrogateescape")
-        *messages, self._text = self._text.split(END)
+                self._text += data
+        *messages, self._text = self._text.split(b"\n")
         for message in messages:
-            kind, *fields = message.split(FIELD)
+            kind, *fields = json.loads(message)
             getattr(self, f"_on_{kind}")(*fields)
 
-    def _on_limit(self, seconds: str, text: str) -> None:
+    def _on_limit(self, seconds: float, text: str) -> None:
         if self._signalled is None:
-            self._until = monotonic() + float(seconds) if float(seconds) else None
+            self._until = monotonic() + seconds if seconds else None
             self._why, self._status = text, 1
 
     def _on_scratch(self, folder: str) -> None:
@@ -85,19 +86,19 @@ class FirstProcess:
     def _on_advice(self, text: str) -> None:
         self._advice = text
 
-    def _on_watch(self, folder: str, seconds: str) -> None:
-        self._watched, self._looker = (folder, float(seconds)) if float(seconds) else None, None
+    def _on_watch(self, folder: str, seconds: float) -> None:
+        self._watched, self._looker = (folder, seconds) if seconds else None, None
 
-    def _on_time(self, seconds: str, text: str) -> None:
+    def _on_time(self, seconds: float, text: str) -> None:
         if self._signalled is None:
-            self._time = monotonic() + float(seconds), text
+            self._time = monotonic() + seconds, text
 
-    def _on_done(self, status: str) -> None:
+    def _on_done(self, status: int) -> None:
         self._watched = self._time = None
         self._done = True
         until = monotonic() + EXIT_SECONDS
         self._until = until if self._signalled is None or self._until is None else min(until, self._until)
-        self._why, self._status = "", int(status)
+        self._why, self._status = "", status
 
     def _pass_on(self, number: signal.Signals) -> None:
         """Pass a signal on; a second one, unless it is the same event, ends the other process at once."""

@@ -5,6 +5,7 @@ Where no process can be forked, and in the Python API, there is no such process;
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from collections.abc import Iterator
@@ -15,7 +16,6 @@ from typing import NoReturn
 STATUS = {signal.SIGHUP: 129, signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGUSR1: 75}
 LEAVE_SECONDS = 7  # of ten, from the signal until the process that works is killed
 
-FIELD, END = "\x1f", "\x1e"
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 
 _pipe: int | None = None  # of the process that works, to its supervisor
@@ -141,5 +141,5 @@ def done(status: int) -> None:
 def _tell(*fields: object) -> None:
     if _pipe is not None:
         with suppress(OSError):  # without a supervisor this process is about to end, too
-            os.write(_pipe, (FIELD.join(map(str, fields)) + END).encode(errors="surrogateescape"))
+            os.write(_pipe, json.dumps(fields).encode() + b"\n")
             os.kill(os.getppid(), signal.SIGCHLD)  # wakes it

@@ -143,6 +143,15 @@ def test_process_that_is_killed_is_told_and_leaves_nothing(number: signal.Signal
     assert list(tmp_path.iterdir()) == []
 
 
+def test_scratch_folder_of_any_name_is_removed(tmp_path: Path) -> None:
+    names = ["line\nbreak", "\x1e\x1f", "\udcff", "“”"]
+    for name in names:
+        (tmp_path / name).mkdir()
+    body = f"[supervisor.remove_at_end({str(tmp_path)!r} + '/' + name) for name in {names!a}]"
+    assert outcome(body) == (0, "")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_supervisor_that_is_killed_ends_the_other_process() -> None:
     with run("time.sleep(300)") as (process, pid):
         process.kill()
