@@ -123,7 +123,7 @@ def watch(folder: str, seconds: float) -> None:
 
 
 def advise(text: str) -> None:
-    """Print another line, like how to resume, if this process does not end by itself."""
+    """Print another line, like how to resume, if this process does not end by itself; an empty one is none."""
     _tell("advice", text)
 
 
