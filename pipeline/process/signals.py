@@ -34,6 +34,7 @@ class _State:
 
     held = 0  # sections that may not be interrupted
     sealed = False  # everything is verified
+    hurry = False  # a signal came after that
     waiting: Stopped | None = None  # raised when no section holds it
     raised = False
     late: Timer | None = None  # ends this process if it does not leave, where there is no supervisor
@@ -64,7 +65,7 @@ def handled() -> Iterator[None]:
             signal.signal(number, handler)
         if _State.late:
             _State.late.cancel()
-        _State.held, _State.sealed, _State.raised = 0, False, False
+        _State.held, _State.sealed, _State.hurry, _State.raised = 0, False, False, False
         _State.waiting = _State.late = _State.limit = None
 
 
@@ -81,6 +82,11 @@ def seal() -> None:
     _State.sealed = True
 
 
+def in_a_hurry() -> bool:
+    """Whether a signal came when all was verified: results must be written before this process is killed."""
+    return _State.hurry
+
+
 @contextmanager
 def held() -> Iterator[None]:
     """A section that signals do not interrupt, for what takes moments and must not be left half done."""
@@ -95,6 +101,7 @@ def held() -> Iterator[None]:
 
 
 def _received(number: int, frame: Any) -> None:
+    _State.hurry = _State.hurry or _State.sealed
     if _State.sealed or _State.raised:
         return
     _State.raised = True
