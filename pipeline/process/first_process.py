@@ -15,7 +15,7 @@ from shutil import rmtree
 from time import monotonic
 
 from pipeline.process.beat import Looker, standstill
-from pipeline.process.supervisor import LEAVE_SECONDS, STATUS
+from pipeline.process.exit_status import LEAVE_SECONDS, STATUS
 
 AGAIN_SECONDS = 0.5  # `timeout`, and some batch systems, send the same signal to a process and to its group
 EXIT_SECONDS = 10  # from the last output to the end of the process

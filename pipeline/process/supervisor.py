@@ -12,9 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import NoReturn
 
-# Signals that end a command, and its exit status then. SIGUSR1 is a batch system's warning.
-STATUS = {signal.SIGHUP: 129, signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGUSR1: 75}
-LEAVE_SECONDS = 7  # of ten, from the signal until the process that works is killed
+from pipeline.process.exit_status import STATUS
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 
