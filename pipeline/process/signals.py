@@ -10,7 +10,8 @@ from threading import Timer, current_thread, main_thread
 from typing import Any
 
 from pipeline.process import supervisor
-from pipeline.process.supervisor import LEAVE_SECONDS, STATUS, handled_signals
+from pipeline.process.exit_status import LEAVE_SECONDS, STATUS
+from pipeline.process.supervisor import handled_signals
 
 TIME_LIMIT_STATUS = STATUS[signal.SIGUSR1]
 
@@ -26,7 +27,7 @@ class Stopped(SystemExit):
         self.status, self.reason = status, reason
 
     def __str__(self) -> str:
-        return f"{self.reason}: nothing was written"
+        return self.reason
 
 
 class _State:
@@ -51,8 +52,11 @@ def install() -> dict[signal.Signals, Any]:
 
 @contextmanager
 def handled() -> Iterator[None]:
-    """Handlers for the body of the `with` statement; none outside of the main thread, where Python allows none."""
-    if current_thread() is not main_thread():
+    """Handlers for the body of the `with` statement; none outside of the main thread, where Python allows none.
+
+    In the command, which has set them for good, this does nothing.
+    """
+    if current_thread() is not main_thread() or signal.getsignal(signal.SIGTERM) is _received:
         yield
         return
     before = install()
@@ -80,6 +84,13 @@ def limit(seconds: float, text: str) -> None:
 def seal() -> None:
     """From now on nothing stops the run but force: all is verified, and is written within seconds."""
     _State.sealed = True
+
+
+def ignore() -> None:
+    """Ignore all signals from now on: Python would show a traceback of one that comes while it exits."""
+    if current_thread() is main_thread():
+        for number in (*STATUS, signal.SIGALRM):
+            signal.signal(number, signal.SIG_IGN)
 
 
 def in_a_hurry() -> bool:

@@ -84,7 +84,7 @@ def test_signal_stops_it(number: signal.Signals, status: int, text: str, whole_g
         (os.killpg if whole_group else os.kill)(process.pid, number)
         if whole_group:
             os.kill(process.pid, number)
-        assert ended(process) == (status, f"{text}: nothing was written\n")
+        assert ended(process) == (status, f"{text}\n")
 
 
 def test_what_hangs_is_killed() -> None:
