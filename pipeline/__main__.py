@@ -34,7 +34,11 @@ def leave_working_folder_out() -> None:
 
     A file beside the data that is called like a module of the standard library would be run.
     """
-    if sys.path and sys.path[0] in ("", os.getcwd()):
+    try:
+        here = os.getcwd()
+    except OSError:  # removed: nothing is there to be imported
+        return
+    if sys.path and sys.path[0] in ("", here):
         project = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
         if os.path.realpath(sys.path[0] or ".") != os.path.realpath(project):
             del sys.path[0]
@@ -69,22 +73,23 @@ def expect_processes(words: list[str]) -> None:
             start(WORKER)
 
 
-def main() -> None:
+def main(arguments: list[str] | None = None) -> None:
     """Run the command line, with few enough BLAS threads to leave each worker thread its share of the cores."""
     leave_working_folder_out()
     from pipeline.process import signals, supervisor
+    from pipeline.process.last_words import leave, tell
 
+    words = sys.argv[1:] if arguments is None else arguments
     supervisor.supervise()
-    signals.install()
     try:
+        signals.install()
         prepare()
-        expect_processes(sys.argv[1:])
+        expect_processes(words)
         from pipeline.cli.main import main as run
-    except (signals.Stopped, Exception) as error:
-        from pipeline.process.last_words import leave, tell
 
+        run(words)
+    except (signals.Stopped, Exception) as error:
         leave(tell(error))
-    run()
 
 
 if __name__ == "__main__":

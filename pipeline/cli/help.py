@@ -6,6 +6,8 @@ from typing import Any
 
 import click
 
+from pipeline.process.last_words import emit
+
 INPUT, COMPUTATION, OUTPUT, PLACE = "Input", "Computation", "Output", "Where it runs"
 GROUPS = (INPUT, COMPUTATION, OUTPUT, PLACE)
 FIRST_COLUMN = 30  # columns at most
@@ -27,7 +29,24 @@ class Flag(click.Option):
         return {**extra, "default": self.shown} if self.shown else extra
 
 
-class GroupedCommand(click.Command):
+def _show_help(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    """Print the help, or say why it cannot be."""
+    if value and not ctx.resilient_parsing:
+        emit(*ctx.get_help().splitlines())
+        ctx.exit()
+
+
+class _Helpful(click.Command):
+    """A command whose help is printed as results are."""
+
+    def get_help_option(self, ctx: click.Context) -> click.Option | None:
+        """The option of click with another callback."""
+        if (option := super().get_help_option(ctx)) is not None:
+            option.callback = _show_help
+        return option
+
+
+class GroupedCommand(_Helpful):
     """A command whose help has an example and groups of options; `section` is its section in the list of commands."""
 
     def __init__(self, *args: Any, section: str = "Other commands", example: str = "", **keywords: Any) -> None:
@@ -56,7 +75,7 @@ class GroupedCommand(click.Command):
                     formatter.write_dl([(f"{name:<{width}}", text) for name, text in sections[group]], FIRST_COLUMN)
 
 
-class SectionedGroup(click.Group):
+class SectionedGroup(_Helpful, click.Group):
     """A group that lists its commands in sections, in the order in which they were added."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:

@@ -28,6 +28,7 @@ from pipeline.engine.aggregate_plan import Job
 from pipeline.engine.outcome import Outcome
 from pipeline.errors import UsageError
 from pipeline.process.last_words import say
+from pipeline.process.signals import Stopped
 from pipeline.process.signals import limit as time_limit
 from pipeline.report.result_file import check_output
 from pipeline.settings import VERIFY, Settings
@@ -54,7 +55,16 @@ def job_command(workflow: Aggregation[Any] | ArrayJob[Any]) -> Command:
 
     @click.pass_context
     def callback(ctx: click.Context, /, **_: Any) -> None:
+        try:
+            run(ctx)
+        except Stopped as stopped:
+            stopped.reason += ": nothing was written"
+            raise
+
+    def run(ctx: click.Context) -> None:
         values = from_configuration(ctx)
+        if values["time_limit"] is not None:
+            time_limit(values["time_limit"], f"{values['time_limit']:g} s")
         options = build_options(workflow.options, values)
         if values["scheduler"] and values["scheduler_file"]:
             raise click.UsageError("expected --scheduler or --scheduler-file, got both; leave one out")
@@ -215,8 +225,6 @@ def _inputs(sources: Sequence[Source]) -> list[Named]:
 
 def _run(name: str, values: dict[str, Any], run: Callable[[Settings], tuple[Outcome, ...]]) -> tuple[Outcome, ...]:
     """Run with the flags of all jobs."""
-    if values["time_limit"] is not None:
-        time_limit(values["time_limit"], f"{values['time_limit']:g} s")
     where = {name: values[name] for name in PLACEMENT}
     with show_progress(name, values["quiet"]) as progress:
         return run(

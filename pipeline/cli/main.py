@@ -22,8 +22,15 @@ from pipeline.storage.sources import DTYPES
 from workflows import WORKFLOWS
 
 
+def _show_version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    if value and not ctx.resilient_parsing:
+        emit(f"baru {__version__}")
+        ctx.exit()
+
+
 @click.group(name="pipeline", cls=SectionedGroup, context_settings=CONTEXT)
-@click.version_option(__version__, package_name="baru", message="baru %(version)s")
+@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_show_version,
+              help="Show the version and exit.")  # fmt: skip
 def cli() -> None:
     """Batch jobs over files larger than memory, on every GPU.
 

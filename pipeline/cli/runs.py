@@ -19,7 +19,8 @@ from pipeline.engine.journal_request import Request
 from pipeline.engine.resume import open_journal
 from pipeline.engine.runs import Unfinished, remove, unfinished
 from pipeline.errors import UsageError
-from pipeline.process.last_words import emit, say
+from pipeline.process import supervisor
+from pipeline.process.last_words import MOST_CHARACTERS, emit, say
 from pipeline.storage.sources import Source
 
 SHOWN = 8  # characters of a key
@@ -33,13 +34,16 @@ def journal_of(
     request = Request(jobs, sources, tuple(one.path for one in outputs), values["verify"], values["chunk_size"])
     ask = _ask if sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty() else None
     with open_journal(request, values["resume"], ask, say) as journal:
+        advice = f"to continue: {_command()}"
+        journal.on_saved = lambda saved: supervisor.advise(advice if saved else "")
+        journal.on_saved(journal.saved)
         try:
             yield journal
         except UsageError:
             raise
         except BaseException as error:
             if journal.saved:
-                error.add_note(f"to continue: {_command()}")
+                error.add_note(advice)
             raise
         journal.remove()
 
@@ -52,7 +56,8 @@ def _command() -> str:
     """This command with --resume, for a shell."""
     program, words = sys.argv[0], [word for word in sys.argv[1:] if word != "--resume"]
     start = ["python", "-m", "pipeline"] if os.path.basename(program) == "__main__.py" else [os.path.basename(program)]
-    return shlex.join([*start, *words, "--resume"])
+    command = shlex.join([*start, *words, "--resume"])
+    return command if len(command) <= MOST_CHARACTERS // 2 else "the same command with --resume"
 
 
 @click.group(cls=SectionedGroup, short_help="List or remove what unfinished runs have left.")

@@ -5,7 +5,8 @@ import os
 import signal
 import sys
 
-from pipeline.process.supervisor import STATUS, end_with_parent
+from pipeline.process.exit_status import STATUS
+from pipeline.process.supervisor import end_with_parent
 from pipeline.threads import SWITCH_SECONDS
 
 

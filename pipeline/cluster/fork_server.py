@@ -19,6 +19,7 @@ from typing import Any
 from kernels.common.private import temporary_folder
 from pipeline.cluster.processes import ENVIRONMENT, environment
 from pipeline.process import supervisor
+from pipeline.process.exit_status import STATUS
 from pipeline.process.signals import held
 from pipeline.threads import BLAS_VARIABLES, blas_threads
 
@@ -50,7 +51,10 @@ def start(modules: Sequence[str]) -> bool:
     Modules that cannot be found are skipped.
     """
     # The server must import the modules of this process, even where the current folder has others of the same name.
-    paths = [os.path.abspath(path) for path in sys.path]
+    try:
+        paths = [os.path.abspath(path) for path in sys.path]
+    except OSError:  # the current folder was removed
+        return False
     # As for spawned workers: keep the user's settings, but not this process's own number of BLAS threads.
     variables = {name: os.environ.get(name, value) for name, value in ENVIRONMENT.items()}
     variables |= {"PYTHONPATH": os.pathsep.join(paths), "PYTHONSAFEPATH": "1"}
@@ -86,7 +90,7 @@ def no_signals() -> Iterator[None]:
 
     Workers unblock SIGTERM again (`pipeline.cluster.fork_preload`), so that it can terminate them.
     """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, supervisor.STATUS)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, STATUS)
     try:
         yield
     finally:

@@ -9,14 +9,17 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from multiprocessing import resource_tracker, spawn
 from threading import Event, Thread
+from time import monotonic
 from typing import Any
 
 from pipeline.errors import PipelineError, PipelineWarning
 from pipeline.process import supervisor
 from pipeline.process.last_words import abandon
+from pipeline.process.signals import in_a_hurry
 
 START_SECONDS = 60  # for all processes of a cluster
 CLOSE_SECONDS = 5  # until processes that do not end are killed, and again until the cluster is given up
+HURRY_SECONDS = 2  # in the place of both once the command has been told to stop, and has only to write its results
 KILL_SECONDS = 0.2  # between two attempts to kill processes: Dask may be starting others
 WORKER_PROCESS = "Dask Worker process (from Nanny)"  # as Dask names it
 
@@ -194,29 +197,37 @@ def _close(cluster: Any, patience: float) -> str | None:
     if not getattr(cluster, "status", None):  # the constructor failed before there was anything to close
         cluster.status = Status.closed  # Dask's destructor must not try to
         return None
-    closed = Event()
+    closed, errors = Event(), list[Exception]()
 
-    def kill() -> None:
-        wait = patience
-        while not closed.wait(wait):
-            _kill(cluster)
-            wait = KILL_SECONDS
+    def close() -> None:
+        try:
+            cluster.close(timeout=patience + CLOSE_SECONDS)
+        except Exception as error:
+            errors.append(error)
+        closed.set()
 
-    if not patience:
-        _kill(cluster)
-    failed = None
     try:
-        with suppress(RuntimeError):  # no memory for a thread
-            Thread(target=kill, daemon=True).start()
-        cluster.close(timeout=patience + CLOSE_SECONDS)
-    except Exception as error:
-        failed = f"{type(error).__name__}: {error}"
+        if not patience:
+            _kill(cluster)
+        try:
+            Thread(target=close, daemon=True).start()
+        except RuntimeError:  # no memory for a thread
+            close()
+        hurried, until = False, monotonic() + patience
+        while not closed.wait(KILL_SECONDS):
+            if in_a_hurry() and not hurried:  # what was verified has to be written within seconds
+                hurried, until = True, min(until, monotonic())
+            if monotonic() >= until:
+                _kill(cluster)
+            if monotonic() >= until + (HURRY_SECONDS if hurried else CLOSE_SECONDS) + KILL_SECONDS:
+                errors.append(TimeoutError("no answer"))
+                break
+    finally:
+        _kill(cluster)
+    if errors:
         cluster.status = Status.closed
         abandon()
-    finally:
-        closed.set()
-        _kill(cluster)
-    return failed
+    return f"{type(errors[0]).__name__}: {errors[0]}" if errors else None
 
 
 def _kill(cluster: Any) -> None:

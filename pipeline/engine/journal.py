@@ -65,6 +65,7 @@ class Journal:
         self.seed = secrets.randbits(32)
         self.continued = False
         self.saved = False  # whether there is something on disk
+        self.on_saved: Callable[[bool], object] = bool  # called when this changes
         self._salt, self._attempt = secrets.token_hex(16), 1
         self._rows: dict[tuple[str, int], Row] = {}
         self._next = monotonic() + AFTER_SECONDS
@@ -80,7 +81,8 @@ class Journal:
         run = rows[0].header
         self.part, self.seed, self._salt, self._attempt = run["part"], run["seed"], run["salt"], run["attempt"] + 1
         self._rows = {(row.kind, row.number): row for row in rows}
-        self.continued = self.saved = True
+        self.continued = True
+        self._set_saved(True)
         self._next = monotonic()
 
     @property
@@ -141,7 +143,7 @@ class Journal:
             return
         for progress in self._progress:
             progress.written()
-        self.saved = True
+        self._set_saved(True)
         del self._log[:lines]
         now = monotonic()
         self._next = now + max(EVERY_SECONDS, COMMIT_SHARE * (now - began))
@@ -189,10 +191,16 @@ class Journal:
 
     def remove(self) -> None:
         """Forget all: the run has succeeded, or must not be continued."""
-        self._off, wrote, self.saved = True, self.saved, False
-        if wrote:
+        self._off = True
+        if self.saved:
             with suppress(OSError):
                 journal_file.remove(self.key)
+        self._set_saved(False)
+
+    def _set_saved(self, saved: bool) -> None:
+        if saved != self.saved:
+            self.saved = saved
+            self.on_saved(saved)
 
     def close(self) -> None:
         """Close the file and release the lock."""

@@ -10,7 +10,7 @@ from typing import Any, NoReturn, TextIO
 
 from pipeline.errors import PipelineError, PipelineWarning, unexpected
 from pipeline.process import supervisor
-from pipeline.process.signals import Stopped, seal
+from pipeline.process.signals import Stopped, ignore
 
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 MOST_CHARACTERS = 4000  # of a line about an error, which may quote any input
@@ -58,11 +58,16 @@ def emit(*lines: str) -> None:
             raise OSError(0, "a closed file")
         print(*(_shown(line, sys.stdout) for line in lines), sep="\n", flush=True)
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        with suppress(OSError, ValueError, AttributeError):  # Python would try again at exit
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise PipelineError(f"expected to write to standard output, got {reason}; keep its reader running, or write "
-                            "the result to a file with -o") from None  # fmt: skip
+        raise _unwritten(error) from None
+
+
+def _unwritten(error: Exception) -> PipelineError:
+    """The error of a standard output that cannot be written, which is closed: Python would try again at exit."""
+    reason = getattr(error, "strerror", None) or str(error)
+    with suppress(OSError, ValueError, AttributeError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return PipelineError(f"expected to write to standard output, got {reason}; keep its reader running, or write "
+                         "the result to a file with -o")  # fmt: skip
 
 
 def tell(error: BaseException) -> int:
@@ -85,14 +90,12 @@ def tell(error: BaseException) -> int:
 
 def leave(status: int) -> NoReturn:
     """Flush what was printed, and end this process; signals come too late now."""
-    seal()
+    ignore()
     try:
         if sys.stdout is not None:
             sys.stdout.flush()
-    except (OSError, ValueError):
-        with suppress(PipelineError):
-            emit()
-        status = status or 1
+    except (OSError, ValueError) as error:
+        status = status or tell(_unwritten(error))
     supervisor.done(status)
     if _abandoned:
         os._exit(status)

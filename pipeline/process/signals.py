@@ -9,7 +9,9 @@ from contextlib import contextmanager, suppress
 from threading import Timer, current_thread, main_thread
 from typing import Any
 
-from pipeline.process.supervisor import LEAVE_SECONDS, STATUS, handled_signals
+from pipeline.process import supervisor
+from pipeline.process.exit_status import LEAVE_SECONDS, STATUS
+from pipeline.process.supervisor import handled_signals
 
 TIME_LIMIT_STATUS = STATUS[signal.SIGUSR1]
 
@@ -25,7 +27,7 @@ class Stopped(SystemExit):
         self.status, self.reason = status, reason
 
     def __str__(self) -> str:
-        return f"{self.reason}: nothing was written"
+        return self.reason
 
 
 class _State:
@@ -33,6 +35,7 @@ class _State:
 
     held = 0  # sections that may not be interrupted
     sealed = False  # everything is verified
+    hurry = False  # a signal came after that
     waiting: Stopped | None = None  # raised when no section holds it
     raised = False
     late: Timer | None = None  # ends this process if it does not leave, where there is no supervisor
@@ -49,8 +52,11 @@ def install() -> dict[signal.Signals, Any]:
 
 @contextmanager
 def handled() -> Iterator[None]:
-    """Handlers for the body of the `with` statement; none outside of the main thread, where Python allows none."""
-    if current_thread() is not main_thread():
+    """Handlers for the body of the `with` statement; none outside of the main thread, where Python allows none.
+
+    In the command, which has set them for good, this does nothing.
+    """
+    if current_thread() is not main_thread() or signal.getsignal(signal.SIGTERM) is _received:
         yield
         return
     before = install()
@@ -63,7 +69,7 @@ def handled() -> Iterator[None]:
             signal.signal(number, handler)
         if _State.late:
             _State.late.cancel()
-        _State.held, _State.sealed, _State.raised = 0, False, False
+        _State.held, _State.sealed, _State.hurry, _State.raised = 0, False, False, False
         _State.waiting = _State.late = _State.limit = None
 
 
@@ -71,12 +77,25 @@ def limit(seconds: float, text: str) -> None:
     """Stop the run after so many seconds, which `text` names."""
     _State.limit = text
     signal.signal(signal.SIGALRM, _received)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    if not supervisor.time_limit(seconds, text):
+        signal.setitimer(signal.ITIMER_REAL, seconds)
 
 
 def seal() -> None:
     """From now on nothing stops the run but force: all is verified, and is written within seconds."""
     _State.sealed = True
+
+
+def ignore() -> None:
+    """Ignore all signals from now on: Python would show a traceback of one that comes while it exits."""
+    if current_thread() is main_thread():
+        for number in (*STATUS, signal.SIGALRM):
+            signal.signal(number, signal.SIG_IGN)
+
+
+def in_a_hurry() -> bool:
+    """Whether a signal came when all was verified: results must be written before this process is killed."""
+    return _State.hurry
 
 
 @contextmanager
@@ -93,6 +112,7 @@ def held() -> Iterator[None]:
 
 
 def _received(number: int, frame: Any) -> None:
+    _State.hurry = _State.hurry or _State.sealed
     if _State.sealed or _State.raised:
         return
     _State.raised = True
@@ -103,10 +123,11 @@ def _received(number: int, frame: Any) -> None:
     else:
         name = signal.Signals(number)
         stopped = Stopped(STATUS[name], f"stopped by {name.name}")
-    _State.late = Timer(LEAVE_SECONDS + 1, os._exit, (stopped.status,))
-    _State.late.daemon = True
-    with suppress(RuntimeError):  # no memory for a thread
-        _State.late.start()
+    if not supervisor.present():
+        _State.late = Timer(LEAVE_SECONDS + 1, os._exit, (stopped.status,))
+        _State.late.daemon = True
+        with suppress(RuntimeError):  # no memory for a thread
+            _State.late.start()
     if _State.held:
         _State.waiting = stopped
     else:

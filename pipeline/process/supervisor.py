@@ -1,27 +1,19 @@
-"""The command's first process: it forks the one that works, passes signals on, and outlives it to clean up.
+"""What the process that works tells the command's first process, which forked it, passes signals on, and outlives it.
 
-It imports nothing that is large, has no threads and takes no locks, so it can end the other one whatever that is doing:
-a call that holds the GIL, a library's clean-up that never ends. It adopts what the other one leaves behind, and kills
-it. Where no process can be forked, and in the Python API, there is none; then nothing here has any effect.
+Where no process can be forked, and in the Python API, there is no such process; then nothing here has any effect.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from time import monotonic
+from typing import NoReturn
 
-# Signals that end a command, and its exit status then. SIGUSR1 is a batch system's warning.
-STATUS = {signal.SIGHUP: 129, signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGUSR1: 75}
-LEAVE_SECONDS = 7  # of ten, from the signal until the process that works is killed
-AGAIN_SECONDS = 0.5  # `timeout`, and some batch systems, send the same signal to a process and to its group
-EXIT_SECONDS = 10  # from the last output to the end of the process
-SWEEP_SECONDS = 2  # for processes that end on their own: multiprocessing's resource tracker removes semaphores
-LOOK_SECONDS = 5  # between two looks at the progress of the process that works
+from pipeline.process.exit_status import STATUS
 
-FIELD, END = "\x1f", "\x1e"
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 
 _pipe: int | None = None  # of the process that works, to its supervisor
@@ -54,8 +46,7 @@ def supervise() -> None:
         return
     if child:
         os.close(writing)
-        _prctl(PR_SET_CHILD_SUBREAPER, 1)
-        os._exit(_Supervisor(child, reading, signals).run())
+        _lead(child, reading, signals)
     os.close(reading)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
     os.set_blocking(writing, False)
@@ -65,6 +56,25 @@ def supervise() -> None:
         os._exit(STATUS[signal.SIGTERM])
 
 
+def _lead(child: int, pipe: int, signals: set[signal.Signals]) -> NoReturn:
+    """Be the first process, which has to end the other one also if it fails itself: nobody else would."""
+    try:
+        _prctl(PR_SET_CHILD_SUBREAPER, 1)
+        # Here, where it takes the other process no time; hours later the file might be gone.
+        from pipeline.process.first_process import FirstProcess
+
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)  # an ignored signal cannot be waited for
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM})
+        os._exit(FirstProcess(child, pipe, signals | {signal.SIGALRM}).run())
+    except BaseException as error:
+        text = f"error: the command's first process failed: {type(error).__name__}: {error}\n"
+        with suppress(ProcessLookupError):
+            os.kill(child, signal.SIGKILL)
+        with suppress(OSError):
+            os.write(2, text.encode(errors="backslashreplace"))
+        os._exit(1)
+
+
 def _open_streams() -> None:
     """Open what is closed of the standard streams: else the next file that is opened would become one."""
     for fd in range(3):
@@ -72,6 +82,11 @@ def _open_streams() -> None:
             os.fstat(fd)
         except OSError:
             os.open(os.devnull, os.O_RDWR)
+
+
+def present() -> bool:
+    """Whether this process has a supervisor, which ends it if it does not leave."""
+    return _pipe is not None
 
 
 def end_with_parent() -> None:
@@ -106,8 +121,14 @@ def watch(folder: str, seconds: float) -> None:
 
 
 def advise(text: str) -> None:
-    """Print another line, like how to resume, if this process does not end by itself."""
+    """Print another line, like how to resume, if this process does not end by itself; an empty one is none."""
     _tell("advice", text)
+
+
+def time_limit(seconds: float, text: str) -> bool:
+    """Stop this process after so many seconds, as by a signal, with SIGALRM; False if there is nobody who would."""
+    _tell("time", seconds, text)
+    return present()
 
 
 def done(status: int) -> None:
@@ -118,174 +139,5 @@ def done(status: int) -> None:
 def _tell(*fields: object) -> None:
     if _pipe is not None:
         with suppress(OSError):  # without a supervisor this process is about to end, too
-            os.write(_pipe, (FIELD.join(map(str, fields)) + END).encode(errors="surrogateescape"))
+            os.write(_pipe, json.dumps(fields).encode() + b"\n")
             os.kill(os.getppid(), signal.SIGCHLD)  # wakes it
-
-
-class _Supervisor:
-    """State of the first process: when and why to kill the other one, and what to do then."""
-
-    def __init__(self, child: int, pipe: int, signals: set[signal.Signals]) -> None:
-        self._child, self._pipe, self._signals = child, pipe, signals
-        os.set_blocking(pipe, False)
-        self._text = ""
-        self._until: float | None = None  # when to kill
-        self._why = ""
-        self._status: int | None = None  # exit status if it is killed
-        self._signalled: float | None = None
-        self._done = False
-        self._advice = ""
-        self._folders: list[str] = []
-        self._watched: tuple[str, float] | None = None
-        self._looker: object = None
-
-    def run(self) -> int:
-        """Exit status of the command."""
-        while True:
-            received = signal.sigtimedwait(self._signals, self._wait_seconds())
-            self._read()
-            if received and received.si_signo != signal.SIGCHLD:
-                self._pass_on(signal.Signals(received.si_signo))
-            self._look()
-            if (ended := self._ended()) is not None:
-                return self._finish(ended)
-            if self._until is not None and monotonic() >= self._until:
-                return self._kill()
-
-    def _wait_seconds(self) -> float:
-        left = 3600.0 if self._watched is None else LOOK_SECONDS
-        return left if self._until is None else max(0.0, min(left, self._until - monotonic()))
-
-    def _read(self) -> None:
-        """Messages of the other process."""
-        with suppress(BlockingIOError):
-            while data := os.read(self._pipe, 2**16):
-                self._text += data.decode(errors="surrogateescape")
-        *messages, self._text = self._text.split(END)
-        for message in messages:
-            kind, *fields = message.split(FIELD)
-            getattr(self, f"_on_{kind}")(*fields)
-
-    def _on_limit(self, seconds: str, text: str) -> None:
-        if self._signalled is None:
-            self._until = monotonic() + float(seconds) if float(seconds) else None
-            self._why, self._status = text, 1
-
-    def _on_scratch(self, folder: str) -> None:
-        self._folders.append(folder)
-
-    def _on_advice(self, text: str) -> None:
-        self._advice = text
-
-    def _on_watch(self, folder: str, seconds: str) -> None:
-        self._watched, self._looker = (folder, float(seconds)) if float(seconds) else None, None
-
-    def _on_done(self, status: str) -> None:
-        self._watched, self._done = None, True
-        until = monotonic() + EXIT_SECONDS
-        self._until = until if self._signalled is None or self._until is None else min(until, self._until)
-        self._why, self._status = "", int(status)
-
-    def _pass_on(self, number: signal.Signals) -> None:
-        """Pass a signal on; a second one, unless it is the same event, ends the other process at once."""
-        now = monotonic()
-        if self._done:  # nothing is left to be stopped
-            self._until = now
-        elif self._signalled is None:
-            self._signalled, self._watched = now, None
-            self._until, self._status = now + LEAVE_SECONDS, STATUS[number]
-            self._why = f"stopped by {number.name}, and killed because it did not leave within {LEAVE_SECONDS} s"
-            with suppress(ProcessLookupError):
-                os.kill(self._child, number)
-        elif now - self._signalled > AGAIN_SECONDS:
-            self._until, self._why = now, f"killed by a second signal, {number.name}"
-
-    def _look(self) -> None:
-        """Look whether the other process gets on."""
-        if self._watched is None:
-            return
-        from pipeline.process.beat import Looker, standstill
-
-        folder, seconds = self._watched
-        if self._looker is None:
-            self._looker = Looker(folder)
-        assert isinstance(self._looker, Looker)
-        seen = self._looker.look().get(self._child)
-        if seen and seen.idle > seconds:
-            self._until, self._status = monotonic(), 1
-            self._why = standstill(seen.tasks, seconds)
-
-    def _ended(self) -> int | None:
-        """Wait status of the other process once it has ended; what else has ended is forgotten."""
-        while True:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return 0
-            if pid == self._child:
-                return status
-            if not pid:
-                return None
-
-    def _kill(self) -> int:
-        os.kill(self._child, signal.SIGKILL)
-        self._clean_up()
-        if self._why:
-            self._say(f"error: {self._why}")
-        return 1 if self._status is None else self._status
-
-    def _finish(self, ended: int) -> int:
-        self._clean_up()
-        code = os.waitstatus_to_exitcode(ended)
-        if self._done and self._status is not None:
-            return self._status  # threads that still compute may break the interpreter's end
-        if code >= 0:
-            return code
-        if self._signalled is not None and -code in STATUS:  # which Python handles no longer while it exits
-            return STATUS[signal.Signals(-code)] if self._status is None else self._status
-        name = signal.Signals(-code).name
-        self._say(f"error: the process that computes was ended by {name}; if nobody sent it, look into the kernel's "
-                  "log, which tells when memory ran out")  # fmt: skip
-        return 128 - code
-
-    def _say(self, line: str) -> None:
-        lines = [line, self._advice] if self._advice else [line]
-        with suppress(OSError):
-            os.write(2, "".join(f"{line}\n" for line in lines).encode(errors="surrogateescape"))
-
-    def _clean_up(self) -> None:
-        """End every process that was started, and remove the scratch folders."""
-        began = monotonic()
-        while True:
-            with suppress(ChildProcessError):
-                while os.waitpid(-1, os.WNOHANG)[0]:
-                    pass
-            left = list(_children())
-            late = monotonic() - began
-            if not left or late > 2 * SWEEP_SECONDS:
-                break
-            for pid, words in left:
-                if b"resource_tracker" not in words or late > SWEEP_SECONDS:
-                    with suppress(ProcessLookupError):
-                        os.kill(pid, signal.SIGKILL)
-            signal.sigtimedwait({signal.SIGCHLD}, 0.02)
-        for folder in filter(os.path.isdir, self._folders):
-            from shutil import rmtree
-
-            rmtree(folder, ignore_errors=True)
-
-
-def _children() -> Iterator[tuple[int, bytes]]:
-    """Processes whose parent is this one, by number and command line."""
-    own = str(os.getpid()).encode()
-    try:
-        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    except ChildProcessError:
-        return  # no need to look through all processes
-    for name in filter(str.isdecimal, os.listdir("/proc")):
-        with suppress(OSError):
-            with open(f"/proc/{name}/stat", "rb") as file:
-                state, parent = file.read().rpartition(b")")[2].split()[:2]
-            if parent == own and state != b"Z":
-                with open(f"/proc/{name}/cmdline", "rb") as file:
-                    yield int(name), file.read()

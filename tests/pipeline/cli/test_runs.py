@@ -96,3 +96,19 @@ def test_list_and_clean(call: Call) -> None:
     status, _, err = call("runs", "clean", "ffffffffff")
     assert status == 2 and "expected an identifier that `runs list` shows" in err
     assert call("runs", "clean")[0] == 0 and call("runs", "list")[1] == "no unfinished runs\n"
+
+
+def test_first_process_knows_how_to_continue(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the first commit until the journal is removed: it may have to kill the process that would tell."""
+    advice: list[str] = []
+    monkeypatch.setattr("pipeline.process.supervisor.advise", advice.append)
+    line = f"to continue: python -m pipeline {shlex.join(HISTOGRAM)} --resume"
+    assert call(*HISTOGRAM, after=2)[0] == 130
+    assert advice == ["", line]
+    assert call(*HISTOGRAM, "--resume")[0] == 0
+    assert advice[2:] == [line, ""]
+
+
+def test_line_that_would_be_too_long(call: Call) -> None:
+    _, _, said = call(*HISTOGRAM, *["data.bin"] * 500, after=2)
+    assert said.splitlines()[-1] == "to continue: the same command with --resume"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+from threading import Timer
 from time import monotonic, sleep
 
 import psutil
@@ -11,6 +13,7 @@ import pipeline.cluster.processes
 import pipeline.process.last_words
 from pipeline.cluster.processes import start_processes
 from pipeline.errors import PipelineError, PipelineWarning
+from pipeline.process.signals import handled, seal
 
 
 @pytest.fixture(autouse=True)
@@ -70,6 +73,27 @@ def test_signal_does_not_wait_for_processes(monkeypatch: pytest.MonkeyPatch) -> 
     with pytest.raises(KeyboardInterrupt), start_processes(StuckCluster, {}):
         raise KeyboardInterrupt
     assert monotonic() - began < 30
+
+
+class HangsToTheEnd(StuckCluster):
+    """Does not close even if its process is dead."""
+
+    def close(self, timeout: float) -> None:
+        sleep(60)
+
+
+def test_signal_when_all_is_verified_leaves_time_to_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command ignores it, but is killed seven seconds later."""
+    monkeypatch.setattr(pipeline.cluster.processes, "CLOSE_SECONDS", 20)
+    monkeypatch.setattr(pipeline.cluster.processes, "HURRY_SECONDS", 0.3)
+    began = monotonic()
+    with pytest.warns(PipelineWarning, match=r"TimeoutError: no answer"), handled():
+        timer = Timer(0.3, signal.raise_signal, (signal.SIGTERM,))
+        with start_processes(HangsToTheEnd, {}) as cluster:
+            seal()
+            timer.start()
+    assert monotonic() - began < 10
+    assert cluster.process.wait(5) == -9
 
 
 class StartsOnceMore(StuckCluster):

@@ -18,9 +18,9 @@ import pytest
 HANGS = "lock = ctypes.create_string_buffer(64); [ctypes.PyDLL(None).pthread_mutex_lock(lock) for _ in range(2)]"
 PROGRAM = """
 import ctypes, os, signal, subprocess, sys, threading, time
-from pipeline.process import beat, signals, supervisor
-supervisor.LEAVE_SECONDS = supervisor.EXIT_SECONDS = 1
-supervisor.LOOK_SECONDS = 0.1
+from pipeline.process import beat, first_process, signals, supervisor
+first_process.LEAVE_SECONDS = first_process.EXIT_SECONDS = 1
+first_process.LOOK_SECONDS = 0.1
 {before}
 supervisor.supervise()
 signals.install()
@@ -84,7 +84,7 @@ def test_signal_stops_it(number: signal.Signals, status: int, text: str, whole_g
         (os.killpg if whole_group else os.kill)(process.pid, number)
         if whole_group:
             os.kill(process.pid, number)
-        assert ended(process) == (status, f"{text}: nothing was written\n")
+        assert ended(process) == (status, f"{text}\n")
 
 
 def test_what_hangs_is_killed() -> None:
@@ -96,8 +96,14 @@ def test_what_hangs_is_killed() -> None:
         assert gone(pid)
 
 
+def test_time_limit_stops_it_also_if_it_hangs() -> None:
+    assert outcome("signals.limit(0.3, '0.3 s'); time.sleep(300)")[1].startswith("stopped by the time limit of 0.3 s")
+    text = "error: stopped by the time limit of 0.3 s, and killed because it did not leave within 1 s\n"
+    assert outcome(f"signals.limit(0.3, '0.3 s'); {HANGS}") == (75, text)
+
+
 def test_second_signal_kills_at_once() -> None:
-    with run(HANGS, "supervisor.LEAVE_SECONDS = 60") as (process, pid):
+    with run(HANGS, "first_process.LEAVE_SECONDS = 60") as (process, pid):
         time.sleep(0.5)
         process.send_signal(signal.SIGINT)
         time.sleep(1)
@@ -137,9 +143,27 @@ def test_process_that_is_killed_is_told_and_leaves_nothing(number: signal.Signal
     assert list(tmp_path.iterdir()) == []
 
 
+def test_scratch_folder_of_any_name_is_removed(tmp_path: Path) -> None:
+    names = ["line\nbreak", "\x1e\x1f", "\udcff", "“”"]
+    for name in names:
+        (tmp_path / name).mkdir()
+    body = f"[supervisor.remove_at_end({str(tmp_path)!r} + '/' + name) for name in {names!a}]"
+    assert outcome(body) == (0, "")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_supervisor_that_is_killed_ends_the_other_process() -> None:
     with run("time.sleep(300)") as (process, pid):
         process.kill()
+        assert gone(pid)
+
+
+def test_first_process_that_fails_ends_the_other_one() -> None:
+    with run(HANGS, "first_process.FirstProcess._look = None") as (process, pid):
+        time.sleep(0.2)
+        process.send_signal(signal.SIGTERM)
+        assert ended(process) == (1, "error: the command's first process failed: TypeError: 'NoneType' object is not "
+                                     "callable\n")  # fmt: skip
         assert gone(pid)
 
 
@@ -156,7 +180,7 @@ def test_end_that_hangs_does_not_change_the_status() -> None:
     """All was printed and written: a thread that never ends, or a crash of the interpreter, come too late."""
     assert outcome("threading.Thread(target=time.sleep, args=(300,)).start(); supervisor.done(0)") == (0, "")
     assert outcome("supervisor.done(3); os.kill(os.getpid(), signal.SIGSEGV)") == (3, "")
-    with run(f"supervisor.done(0); print(flush=True); {HANGS}", "supervisor.EXIT_SECONDS = 60") as (process, _):
+    with run(f"supervisor.done(0); print(flush=True); {HANGS}", "first_process.EXIT_SECONDS = 60") as (process, _):
         assert process.stdout is not None
         process.stdout.readline()
         process.send_signal(signal.SIGTERM)
@@ -169,6 +193,25 @@ def test_process_without_progress_is_killed(tmp_path: Path) -> None:
     code, said = outcome(f"{watched} exec('with own.task(\"histogram: chunk 5\"):\\n    {HANGS}')")
     assert (code, said[:72]) == (1, "error: histogram: chunk 5: expected progress within 1 s, got none: no by")
     assert outcome(f"{watched} time.sleep(2)") == (0, "")
+
+
+def suspend(process: subprocess.Popen[str], seconds: float) -> None:
+    """As Ctrl-Z and `fg`, or a batch system."""
+    os.killpg(process.pid, signal.SIGSTOP)
+    time.sleep(seconds)
+    os.killpg(process.pid, signal.SIGCONT)
+
+
+def test_suspended_process_goes_on(tmp_path: Path) -> None:
+    """A timeout that passes meanwhile is no signal, and no sign that the other process does not get on."""
+    before = "os.setsid(); signal.signal(signal.SIGALRM, signal.SIG_IGN)"
+    body = (f"supervisor.watch({str(tmp_path)!r}, 1.2); task = beat.start({str(tmp_path)!r}, 'gpu').task(''); "
+            "task.__enter__(); time.sleep(0.3); print(flush=True); [time.sleep(0.1) for _ in range(8)]")  # fmt: skip
+    with run(body, before) as (process, _):
+        assert process.stdout is not None
+        process.stdout.readline()
+        suspend(process, 1.5)
+        assert ended(process) == (0, "")
 
 
 def test_closed_streams_are_opened() -> None:
