@@ -151,22 +151,20 @@ class Target:
             If it cannot be opened, flushed or renamed. An existing file is left unchanged. Errors of the caller's own
             writes are left to `told`.
         """
-        begun = later is not None and later.begun
         part = self.beside(f".{later.token if later else secrets.token_hex(TOKEN_BYTES)}.part")
         path = os.path.join(self.folder, part)
         with listed(path) as forget, contextlib.ExitStack() as stack:
             with told(self.path):
-                free = shutil.disk_usage(self.folder).free
-                if begun and (status := self.status(part)) is not None:
-                    free += 512 * status.st_blocks
+                left = self.status(part) if later and later.begun else None  # None also if something has removed it
+                free = shutil.disk_usage(self.folder).free + (512 * left.st_blocks if left else 0)
             if nbytes > free:
                 raise PipelineError(f"{self.path}: expected {nbytes} free bytes in {self.folder}, got {free}; ask for "
                                     "less or free space")  # fmt: skip
-            if later and not begun:
+            if later and not left:
                 self._remove(part)  # of a run that cannot be continued
             stack.callback(self._clean, part, later)  # after a success nothing has this name any more
             with told(self.path):  # closed before it gets its name
-                file = open(path, "r+b" if begun else "x+b", opener=self._reopen if begun else self._create)  # noqa: SIM115
+                file = open(path, "r+b" if left else "x+b", opener=self._reopen if left else self._create)  # noqa: SIM115
             try:
                 yield file
                 try:

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from pipeline.engine import journal_file, runs
+from pipeline.engine.journal import Journal
 from pipeline.engine.outcome import Outcome
-from pipeline.errors import PipelineError, VerificationError
+from pipeline.errors import VerificationError
 from pipeline.storage.leftovers import remove_leftovers
 from tests.pipeline.engine.journaled import Runner
 from workflows.array_job import Checked
@@ -100,11 +101,20 @@ def test_regions_that_are_not_there_any_more_are_computed_again(runner: Runner, 
 
 
 def test_temporary_file_is_gone(runner: Runner, folder: Path) -> None:
+    """All is computed again."""
     transpose(runner, folder, 3)
     part(folder).unlink()
-    with pytest.raises(PipelineError, match=r"t\.npy: expected .*No such file or directory"):
-        transpose(runner, folder, resume=True)
-    assert transpose(runner, folder) is not None
+    assert transpose(runner, folder, resume=True) is not None and len(runner.logged) > 5
+    check(runner, folder)
+
+
+def test_killed_when_the_output_has_its_name(runner: Runner, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The journal, of a run that has done everything, is still there."""
+    with monkeypatch.context() as patch:
+        patch.setattr(Journal, "remove", lambda self: None)
+        assert transpose(runner, folder) is not None
+    assert committed() and (folder / "t.npy").exists()
+    assert transpose(runner, folder, resume=True) is not None
     check(runner, folder)
 
 
