@@ -69,6 +69,7 @@ class Journal:
         self._rows: dict[tuple[str, int], Row] = {}
         self._next = monotonic() + AFTER_SECONDS
         self._file: JournalFile | None = None
+        self._first: list[Row] = []  # what the first commit has to contain
         self._off = request is None
         self._locked = False
         self._progress: list[Progress] = []
@@ -127,10 +128,8 @@ class Journal:
         began, lines = monotonic(), len(self._log)
         try:
             rows = [row for progress in self._progress for row in progress.changes()]
-            if self._file is None:
-                rows = [self._begin(), *rows]
-            assert self._file is not None
-            self._file.write(rows, self._log[:lines])
+            file = self._file or self._begin()
+            file.write([*self._first, *rows], self._log[:lines])
         except (OSError, sqlite3.Error) as error:
             self._off = True
             left = "as far as it was saved before" if self.saved else "from the beginning"
@@ -141,26 +140,27 @@ class Journal:
             return
         for progress in self._progress:
             progress.written()
-        self.saved = True
+        self._first, self.saved = [], True
         del self._log[:lines]
         now = monotonic()
         self._next = now + max(EVERY_SECONDS, COMMIT_SHARE * (now - began))
 
-    def _begin(self) -> Row:
+    def _begin(self) -> JournalFile:
         assert self._request is not None and self._request.files is not None
         if not self._locked:
             try:
                 self.lock()
             except PipelineError:
                 raise OSError("another run of the same request has one") from None
+        header = {"format": FORMAT, "salt": self._salt, "attempt": self._attempt, "seed": self.seed, "time": time(),
+                  "what": self._request.describe(), "part": self.part, "parameters": self._request.parameters(),
+                  "inputs": identities(self._request.files)}  # fmt: skip
+        self._first = [Row("run", 0, header)]
         if not self.continued:
             journal_file.remove(self.key)
         self._file = JournalFile(self.key, self._salt)
         self._stack.callback(self._file.close)
-        header = {"format": FORMAT, "salt": self._salt, "attempt": self._attempt, "seed": self.seed, "time": time(),
-                  "what": self._request.describe(), "part": self.part, "parameters": self._request.parameters(),
-                  "inputs": identities(self._request.files)}  # fmt: skip
-        return Row("run", 0, header)
+        return self._file
 
     def lock(self) -> None:
         """Keep other runs from this journal; PipelineError if one has it."""
