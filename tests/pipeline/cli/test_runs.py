@@ -70,6 +70,20 @@ def test_the_line_that_continues(call: Call) -> None:
     assert call("runs", "list") == (0, "no unfinished runs\n", "")
 
 
+def test_the_line_that_continues_after_an_error(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = Journal.log
+
+    def failing(self: Journal, *arguments: Any) -> None:
+        log(self, *arguments)
+        if self.saved:
+            raise PipelineError("planted")
+
+    monkeypatch.setattr(Journal, "log", failing)
+    status, _, err = call(*HISTOGRAM, "-q")
+    line = f"to continue: python -m pipeline {shlex.join(HISTOGRAM)} -q --resume"
+    assert (status, err) == (1, f"error: planted\n{line}\n")
+
+
 @pytest.mark.parametrize("answer", [True, False])
 def test_a_terminal_is_asked(call: Call, answer: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     call(*HISTOGRAM, "--json", after=12)

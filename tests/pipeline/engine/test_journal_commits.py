@@ -1,4 +1,4 @@
-"""When a journal is committed: before anything that may hang, as soon as it can be again, and never without its head."""
+"""When a journal is committed: before anything that may hang, as soon as it can be again, never without its head."""
 
 from __future__ import annotations
 
