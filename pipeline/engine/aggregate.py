@@ -89,7 +89,11 @@ def run_all(
     block_bytes = BLOCK_BYTES if limit is None else block_bytes_within(limit)
     check_passes(source, [job.workflow.name for job in jobs if job.surveyed])
     nbytes = cluster_bytes([source], settings.placement)
-    with journal.kept(), unchanged([source]), loop.open(nbytes, lambda: all(job.compiled for job in jobs)) as workers:
+    with (
+        unchanged([source], journal),
+        loop.open(nbytes, lambda: all(job.compiled for job in jobs)) as workers,
+        journal.kept(),  # commits before anything else that a signal must not wait for
+    ):
         main = Pass(tuple(jobs), workers.device, block_bytes, settings.traced, loop.seed)
         surveys = replace(main, jobs=tuple(job.survey() for job in jobs if job.surveyed))
         first = surveys if surveys.jobs else main

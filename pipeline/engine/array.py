@@ -144,8 +144,7 @@ def run_array(
     limit = settings.device_memory_limit
     with (
         output_file(path, stored, later) as ready,
-        journal.kept(),
-        unchanged(sources),
+        unchanged(sources, journal),
         loop.open(cluster_bytes(sources, settings.placement) and nbytes) as workers,
     ):
         planned = OutputFile(path, 0, spec, mappable=False)
@@ -162,7 +161,8 @@ def run_array(
         batches = done.begin(elements, regions)
         with loop.timed():
             try:
-                checked, counts = _all_regions(loop, plan, regions, journal, done, batches)
+                with journal.kept():  # commits before anything else that a signal must not wait for
+                    checked, counts = _all_regions(loop, plan, regions, journal, done, batches)
             finally:  # the next job in these processes has a limit of its own, or none
                 loop.on_workers(finish, plan.output.path, limit is not None)
     notes = workflow.notes(specs, options) if workflow.notes else {}

@@ -1,8 +1,10 @@
-"""When a journal is committed: before anything that may hang, as soon as it can be again, never without its head."""
+"""When a journal is committed: before anything that may hang, again once it can be, and never without its head."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +14,13 @@ import pytest
 from pipeline.engine import journal as module
 from pipeline.engine import journal_file
 from pipeline.engine.aggregate_plan import Job
+from pipeline.engine.array_gpu import finish
+from pipeline.engine.journal import Journal
+from pipeline.engine.run_loop import Run
+from pipeline.errors import PipelineError
 from tests.pipeline.engine.journaled import InterruptedError, Runner
 from workflows.histogram import HISTOGRAM, HistogramOptions
+from workflows.transpose import TRANSPOSE, TransposeOptions
 
 pytestmark = pytest.mark.usefixtures("shared")
 CHUNKS = 24
@@ -33,9 +40,11 @@ def path(tmp_path: Path) -> Path:
 
 
 def committed() -> int:
-    """Chunks in the journal, if there is one."""
+    """Chunks or regions in the journal, if there is one."""
     keys = journal_file.journals()
-    return sum(row.header["done"] for key in keys for row in journal_file.read(key) or [] if row.kind == "pass")
+    rows = [row for key in keys for row in journal_file.read(key) or []]
+    regions = sum(len(row.header["regions"]) for row in rows if row.kind == "regions")
+    return regions + sum(row.header["done"] or 0 for row in rows if row.kind == "pass")
 
 
 def test_signal_while_inputs_are_hashed(runner: Runner, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,3 +67,64 @@ def _interrupt_once(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
         return function(files)
 
     return interrupted
+
+
+@pytest.fixture
+def at_closing(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Gets how much is committed when workers are told that a run ends, or are closed."""
+    seen: list[int] = []
+    on_workers, opened = Run.on_workers, Run.open
+
+    def observed(loop: Run, function: Any, *arguments: Any) -> None:
+        if function is finish:
+            seen.append(committed())
+        on_workers(loop, function, *arguments)
+
+    @contextmanager
+    def closing(loop: Run, *arguments: Any) -> Iterator[Any]:
+        with opened(loop, *arguments) as workers:
+            try:
+                yield workers
+            finally:
+                seen.append(committed())
+
+    monkeypatch.setattr(Run, "on_workers", observed)
+    monkeypatch.setattr(Run, "open", closing)
+    monkeypatch.setattr(module, "EVERY_SECONDS", 1e6)  # after the first commit
+    return seen
+
+
+def test_chunks_are_committed_before_workers_are_closed(runner: Runner, path: Path, at_closing: list[int]) -> None:
+    assert runner.aggregate(PLAIN, path, 10, verify="off") is None
+    assert at_closing == [committed()] == [10]
+
+
+def test_regions_are_committed_before_workers_are_told(
+    runner: Runner, path: Path, tmp_path: Path, at_closing: list[int]
+) -> None:
+    np.save(tmp_path / "m.npy", SAMPLES.reshape(200, -1))
+    options, output = TransposeOptions(), tmp_path / "t.npy"
+    assert runner.array(TRANSPOSE, options, tmp_path / "m.npy", output, 5, chunk_bytes=8000) is None
+    assert at_closing == [committed()] * 2 and committed() >= 5
+
+
+@pytest.mark.parametrize("after", [0, 10])
+def test_journal_of_an_input_that_changes_is_removed(
+    runner: Runner, path: Path, after: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It could not be continued: a run that was told to would be refused. 0: the change is seen at the end."""
+    log, left = Journal.log, after or CHUNKS
+
+    def changing(journal: Journal, *arguments: Any) -> None:
+        nonlocal left
+        log(journal, *arguments)
+        left -= 1
+        if not left:
+            os.utime(path)
+            if after:
+                raise PipelineError("planted")
+
+    monkeypatch.setattr(Journal, "log", changing)
+    with pytest.raises(PipelineError, match="planted" if after else "was written to"):
+        runner.aggregate(PLAIN, path, verify="off")
+    assert runner.journals() == []
