@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 import re
 import secrets
@@ -166,6 +167,8 @@ class Target:
             with told(self.path):  # closed before it gets its name
                 file = open(path, "r+b" if left else "x+b", opener=self._reopen if left else self._create)  # noqa: SIM115
             try:
+                with contextlib.suppress(OSError):  # a file system without locks
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # or an old list has it removed
                 yield file
                 try:
                     file.flush()
@@ -178,9 +181,7 @@ class Target:
                         raise failed(self.path, error, "choose another place") from error
                     stack.pop_all()
                     forget()
-                    if later and later.kept():
-                        raise failed(self.path, error, "what was written is kept") from error
-                    raise failed(self.path, error, f"what was written is kept as {self._keep(part)}") from error
+                    raise failed(self.path, error, self._keep(part, later)) from error
             finally:
                 with contextlib.suppress(OSError):
                     file.close()
@@ -231,14 +232,17 @@ class Target:
             raise OSError(errno.EEXIST, f"{kind} in its place")
         os.rename(part, self.name, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
 
-    def _keep(self, part: str) -> str:
-        """Path of a file that cannot get its name, under one that nothing removes if that is possible."""
-        kept = self.beside(f".{secrets.token_hex(TOKEN_BYTES)}.kept")[1:]
-        try:
-            os.rename(part, kept, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
-        except OSError:
-            kept = part
-        return os.path.join(self.folder, kept)
+    def _keep(self, part: str, later: Resumable | None) -> str:
+        """Have a file that cannot get its name stay, for a later run or under a name that nothing removes; says so."""
+        with contextlib.suppress(OSError):
+            if not (later and later.kept()):
+                kept = self.beside(f".{secrets.token_hex(TOKEN_BYTES)}.kept")[1:]
+                os.rename(part, kept, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
+                part = kept
+        with contextlib.suppress(OSError):
+            if self.status(part) is None:
+                return "what was written is lost: something has removed it"
+        return f"what was written is kept as {os.path.join(self.folder, part)}"
 
     def _flush(self) -> None:
         """Flush the folder, so that the name survives a crash; some file systems cannot, and need not."""
