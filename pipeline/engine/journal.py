@@ -180,7 +180,7 @@ class Journal:
             self.remove()
             raise
         except BaseException:
-            if self.wanted(None):
+            if self._progress and self.wanted(None):  # nothing has begun before that
                 try:
                     self.commit()
                 except PipelineError:  # then the first error says why the run ended

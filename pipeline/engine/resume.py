@@ -11,6 +11,7 @@ from pipeline.engine.journal import FORMAT, Journal
 from pipeline.engine.journal_file import DamagedError, Row
 from pipeline.engine.journal_request import Request, difference
 from pipeline.errors import PipelineError, UsageError
+from pipeline.storage.leftovers import remove_part
 
 
 @contextmanager
@@ -66,7 +67,7 @@ def open_journal(
 def _continue(
     journal: Journal, request: Request, resume: bool, ask: Callable[[str], bool] | None, say: Callable[[str], None]
 ) -> None:
-    """Give a journal, which is locked, what was found in its file, or remove that if it is not wanted."""
+    """Have a journal, which is locked, continue the run that left it; forget that run if it is not to be continued."""
     rows: list[Row] | None = None
     try:
         rows = journal_file.read(journal.key)
@@ -90,6 +91,8 @@ def _continue(
             say(f"{state}; this begins anew, --resume would have continued it")
     with suppress(OSError):
         journal_file.remove(journal.key)
+    if rows and isinstance(part := rows[0].header.get("part"), str):
+        remove_part(part)
 
 
 def progress_of(rows: Sequence[Row]) -> str:

@@ -157,12 +157,12 @@ class Target:
         with listed(path) as forget, contextlib.ExitStack() as stack:
             with told(self.path):
                 left = self.status(part) if later and later.begun else None  # None also if something has removed it
+                if later and not left:
+                    self._remove(part)  # of a run that cannot be continued
                 free = shutil.disk_usage(self.folder).free + (512 * left.st_blocks if left else 0)
             if nbytes > free:
                 raise PipelineError(f"{self.path}: expected {nbytes} free bytes in {self.folder}, got {free}; ask for "
                                     "less or free space")  # fmt: skip
-            if later and not left:
-                self._remove(part)  # of a run that cannot be continued
             stack.callback(self._clean, part, later)  # after a success nothing has this name any more
             with told(self.path):  # closed before it gets its name
                 file = open(path, "r+b" if left else "x+b", opener=self._reopen if left else self._create)  # noqa: SIM115

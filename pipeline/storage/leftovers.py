@@ -129,14 +129,15 @@ def remove_leftovers() -> list[str]:
 
 
 def _remove(folder: int, name: str) -> list[str]:
-    """Remove what a list names, then the list; OSError if its process lives."""
+    """Remove what a list names but unfinished runs, then the list if it names none; OSError if its process lives."""
     file = os.open(name, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, dir_fd=folder)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        removed = [
-            path for path in parse_paths(os.pread(file, MOST_BYTES, 0)) if not resumable(path) and remove_part(path)
-        ]
-        os.unlink(name, dir_fd=folder)
+        paths = [*parse_paths(os.pread(file, MOST_BYTES, 0))]
+        kept = [*filter(resumable, paths)]
+        removed = [path for path in paths if path not in kept and remove_part(path)]
+        if not any(map(os.path.lexists, kept)):
+            os.unlink(name, dir_fd=folder)
         return removed
     finally:
         close(file)

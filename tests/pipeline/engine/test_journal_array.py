@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from pipeline.engine import journal_file, runs
 from pipeline.engine.journal import Journal
+from pipeline.engine.journal_file import JournalFile
 from pipeline.engine.outcome import Outcome
 from pipeline.errors import VerificationError
 from pipeline.storage.leftovers import remove_leftovers
@@ -115,6 +117,33 @@ def test_killed_when_the_output_has_its_name(runner: Runner, folder: Path, monke
         assert transpose(runner, folder) is not None
     assert committed() and (folder / "t.npy").exists()
     assert transpose(runner, folder, resume=True) is not None
+    check(runner, folder)
+
+
+def test_stopped_before_anything_has_begun(runner: Runner, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As by a signal while a slow cluster starts: nothing can be continued, so nothing stays."""
+    from pipeline.engine import array
+
+    def stopped(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(array, "_regions", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        transpose(runner, folder)
+    assert runner.journals() == [] and [path.name for path in folder.iterdir()] == ["m.npy"]
+
+
+def test_folder_that_has_moved(runner: Runner, folder: Path) -> None:
+    """A run that begins anew removes the file where the journal says it is."""
+    transpose(runner, folder, 3)
+    path = part(folder)
+    path.rename(moved := folder.parent / path.name)
+    (key,) = journal_file.journals()
+    run = (journal_file.read(key) or [])[0]
+    file = JournalFile(key, run.header["salt"])
+    file.write([run._replace(header=run.header | {"part": str(moved)})], [])
+    file.close()
+    assert transpose(runner, folder) is not None and not moved.exists()
     check(runner, folder)
 
 

@@ -108,6 +108,18 @@ def test_regions_are_committed_before_workers_are_told(
     assert at_closing == [committed()] * 2 and committed() >= 5
 
 
+def test_stopped_before_anything_has_begun(runner: Runner, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is nothing to continue."""
+    monkeypatch.setattr("pipeline.engine.aggregate._plan", _stopped)
+    with pytest.raises(KeyboardInterrupt):
+        runner.aggregate(PLAIN, path)
+    assert runner.journals() == []
+
+
+def _stopped(*_: Any) -> None:
+    raise KeyboardInterrupt
+
+
 @pytest.mark.parametrize("after", [0, 10])
 def test_journal_of_an_input_that_changes_is_removed(
     runner: Runner, path: Path, after: int, monkeypatch: pytest.MonkeyPatch

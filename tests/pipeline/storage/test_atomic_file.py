@@ -86,6 +86,16 @@ def test_no_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_file(path, bytes(99))
 
 
+def test_space_of_a_file_that_cannot_be_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is free again before it is looked for."""
+    part = tmp_path / ".file.01234567.part"
+    part.write_bytes(bytes(100))
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage._replace(free=0 if part.exists() else 100))
+    with whole_file(tmp_path / "file", 100, later=Resumable("01234567", False, lambda: False)) as file:
+        file.write(bytes(100))
+
+
 @pytest.mark.parametrize("written", [0, 2, 4])
 def test_size_is_checked(tmp_path: Path, written: int) -> None:
     expected = f"expected to write 3 bytes, got a file of {written}; "

@@ -13,8 +13,9 @@ import pytest
 
 from pipeline.storage import leftovers
 from pipeline.storage.atomic_file import whole_file
-from pipeline.storage.leftovers import Resumable, listed, remove_leftovers, remove_part
+from pipeline.storage.leftovers import FOLDER, Resumable, listed, remove_leftovers, remove_part
 from pipeline.storage.output_lock import this_process
+from pipeline.storage.state import JOURNAL_SUFFIX, JOURNALS, open_state
 
 WRITE = """
 import sys, time
@@ -82,6 +83,20 @@ def test_file_that_a_dead_run_has_listed_belongs_to_one_that_lives(runs: Path, d
         assert remove_leftovers() == []
         file.write(b"new")
     assert (data / "out").read_bytes() == b"new"
+
+
+def test_file_of_an_unfinished_run_stays_listed(runs: Path, data: Path) -> None:
+    """Until its journal is gone, however that happens."""
+    part = data / ".out.01234567.part"
+    part.touch()
+    with open_state(FOLDER):
+        (runs / f"{socket.gethostname()}.1.x").write_text(json.dumps(str(part)) + "\n")
+    with open_state(JOURNALS):
+        journal = runs.parent / JOURNALS / f"0123456789{JOURNAL_SUFFIX}"
+        journal.touch()
+    assert remove_leftovers() == [] and part.exists()
+    journal.unlink()
+    assert remove_leftovers() == [str(part)] and list(runs.iterdir()) == []
 
 
 @pytest.mark.parametrize(("alive", "left"), [(True, [".out.lock"]), (False, [])])
