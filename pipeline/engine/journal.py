@@ -150,8 +150,8 @@ class Journal:
         if not self._locked:
             try:
                 self.lock()
-            except PipelineError:
-                raise OSError("another run of the same request has one") from None
+            except PipelineError as error:
+                raise OSError(str(error)) from None
         header = {"format": FORMAT, "salt": self._salt, "attempt": self._attempt, "seed": self.seed, "time": time(),
                   "what": self._request.describe(), "part": self.part, "parameters": self._request.parameters(),
                   "inputs": identities(self._request.files)}  # fmt: skip
@@ -163,10 +163,12 @@ class Journal:
         return self._file
 
     def lock(self) -> None:
-        """Keep other runs from this journal; PipelineError if one has it."""
+        """Keep other runs from this journal; PipelineError if one has it, OSError if its folder cannot be opened."""
         assert self._request is not None
-        folder = self._stack.enter_context(open_state(JOURNALS))
-        self._stack.enter_context(locked(folder, self.key + LOCK, self._request.describe()))
+        with ExitStack() as stack:
+            folder = stack.enter_context(open_state(JOURNALS))
+            stack.enter_context(locked(folder, self.key + LOCK, self._request.describe()))
+            self._stack.enter_context(stack.pop_all())
         self._locked = True
 
     @contextmanager

@@ -35,7 +35,7 @@ def open_journal(
     UsageError
         If a run cannot be continued, because something differs, or its journal is damaged.
     PipelineError
-        If another run is continuing it.
+        If it is to be continued, and another run has it or it cannot be opened.
     """
     if request.files is None:
         if resume:
@@ -44,19 +44,19 @@ def open_journal(
             )
         yield Journal()
         return
-    key = request.key()
     journal = Journal(request, say)
     try:
-        if key in journal_file.journals():
-            try:
+        try:
+            if there := journal.key in journal_file.journals():
                 journal.lock()
-            except PipelineError as error:
-                if resume:
-                    raise PipelineError(f"--resume: expected that nobody continues this run, but: {error}") from None
-                say("another run of the same request is in progress; this one cannot be continued if it is interrupted")
-                journal = Journal()
-            else:
-                _continue(journal, request, resume, ask, say)
+        except (OSError, PipelineError) as error:
+            reason = (isinstance(error, OSError) and error.strerror) or error
+            if resume:
+                raise PipelineError(f"--resume: expected a journal that no other run has, got: {reason}") from None
+            say(f"this run cannot be continued if it is interrupted: its journal cannot be opened ({reason})")
+            journal, there = Journal(), False
+        if there:
+            _continue(journal, request, resume, ask, say)
         elif resume:
             say("--resume: there is no unfinished run of exactly this request; it begins anew")
         yield journal

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,12 +13,12 @@ import numpy as np
 import pytest
 
 from pipeline.engine import journal as module
-from pipeline.engine import journal_file
+from pipeline.engine import journal_file, runs
 from pipeline.engine.aggregate_plan import Job
 from pipeline.engine.array_gpu import finish
 from pipeline.engine.journal import Journal
 from pipeline.engine.run_loop import Run
-from pipeline.errors import PipelineError
+from pipeline.errors import PipelineError, UsageError
 from tests.pipeline.engine.journaled import InterruptedError, Runner
 from workflows.histogram import HISTOGRAM, HistogramOptions
 from workflows.transpose import TRANSPOSE, TransposeOptions
@@ -118,6 +119,47 @@ def test_stopped_before_anything_has_begun(runner: Runner, path: Path, monkeypat
 
 def _stopped(*_: Any) -> None:
     raise KeyboardInterrupt
+
+
+def stale(runner: Runner, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def listdir(folder: Any) -> list[str]:
+        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+
+    monkeypatch.setattr(journal_file.os, "listdir", listdir)
+
+
+def wrong_mode(runner: Runner, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    runner.folder.chmod(0o750)
+
+
+def no_lock(runner: Runner, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    (runner.folder / f"{key}.lock").write_bytes(b"mine")
+
+
+UNUSABLE = {stale: "Stale file handle", wrong_mode: "they may enter it", no_lock: "to be a lock, got something else"}
+
+
+@pytest.mark.parametrize("make", UNUSABLE)
+def test_journal_that_cannot_be_opened(
+    runner: Runner, path: Path, make: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that is to be continued is not thrown away, and another one goes on without; both are told why."""
+    runner.aggregate(PLAIN, path, 10, verify="off")
+    (key,) = journal_file.journals()
+    before = (runner.folder / f"{key}.sqlite").read_bytes()
+    descriptors = len(os.listdir("/proc/self/fd"))
+    with monkeypatch.context() as patch:
+        make(runner, key, patch)
+        with pytest.raises(PipelineError, match=f"^--resume: expected a journal .*{UNUSABLE[make]}") as caught:
+            runner.aggregate(PLAIN, path, resume=True, verify="off")
+        assert not isinstance(caught.value, UsageError) and "another run" not in str(caught.value)
+        assert runner.aggregate(PLAIN, path, verify="off") is not None
+        assert UNUSABLE[make] in runner.said[0] and len(runner.said) == 1
+        if make is not no_lock:
+            with pytest.raises(PipelineError, match=UNUSABLE[make]):
+                [runs.remove(one) for one in runs.unfinished()]
+    assert (runner.folder / f"{key}.sqlite").read_bytes() == before
+    assert len(os.listdir("/proc/self/fd")) <= descriptors
 
 
 @pytest.mark.parametrize("after", [0, 10])
