@@ -21,7 +21,7 @@ from pipeline.engine.outcome import Outcome
 from pipeline.engine.replay import Replays
 from pipeline.engine.run_loop import Done, Extra, Run, Task, Work
 from pipeline.engine.submit import batches
-from pipeline.errors import PipelineError, UsageError
+from pipeline.errors import PipelineError, UsageError, VerificationError
 from pipeline.gpu.blocks import BLOCK_BYTES, CHUNKS, block_bytes_within
 from pipeline.settings import Settings
 from pipeline.storage.chunks import Chunk, Plan, plan
@@ -222,5 +222,7 @@ def _one_pass(
         return replays.extra() or parts.extra(in_time)
 
     loop.complete(Work(tasks, left, pass_.label, compute, check, finish, extra=extra, shared=True))
+    if isinstance(planned, tuple) and samples != (expected := sum(chunk.samples for chunk in planned)):
+        raise VerificationError(f"{pass_.name}: expected {expected} samples, got {samples}; nothing was written")
     loop.stages.nbytes += (samples - before) * source.dtype.itemsize
     return _Covered(samples, checked + parts.checked, number), totals.finish(source, samples)
