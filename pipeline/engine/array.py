@@ -203,13 +203,13 @@ def _regions(plan: ArrayPlan, nbytes: int, most: float, elements: int | None) ->
         if taken <= min(math.inf if again else 2 * nbytes, most) or (elements == 1 and most == math.inf):
             return elements, regions
         if elements == 1 or again:
-            raise _too_large(plan, taken, most)
+            raise _too_large(plan, taken, most, " or leave --resume out" if again else "")
         elements = max(1, elements // 2)
 
 
-def _too_large(plan: ArrayPlan, taken: int, most: float) -> UsageError:
+def _too_large(plan: ArrayPlan, taken: int, most: float, other: str = "") -> UsageError:
     return UsageError(f"{plan.workflow.name}: expected tasks that take at most {int(most)} bytes each, as the limit of "
-                      f"memory says, got one that takes {taken}; raise the limit")  # fmt: skip
+                      f"memory says, got one that takes {taken}; raise the limit{other}")  # fmt: skip
 
 
 def _taken(plan: ArrayPlan, region: Bounds) -> int:

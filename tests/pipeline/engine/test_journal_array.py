@@ -13,7 +13,7 @@ from pipeline.engine import journal_file, runs
 from pipeline.engine.journal import Journal
 from pipeline.engine.journal_file import JournalFile
 from pipeline.engine.outcome import Outcome
-from pipeline.errors import VerificationError
+from pipeline.errors import UsageError, VerificationError
 from pipeline.storage.leftovers import remove_leftovers
 from tests.pipeline.engine.journaled import Runner
 from workflows.array_job import Checked
@@ -144,6 +144,17 @@ def test_folder_that_has_moved(runner: Runner, folder: Path) -> None:
     file.write([run._replace(header=run.header | {"part": str(moved)})], [])
     file.close()
     assert transpose(runner, folder) is not None and not moved.exists()
+    check(runner, folder)
+
+
+def test_smaller_memory_limit(runner: Runner, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regions stay as they were cut, so a limit that they exceed is refused, and a larger one is not."""
+    transpose(runner, folder, 3)
+    with monkeypatch.context() as patch:
+        patch.setattr("pipeline.engine.array._most_bytes", lambda *_: BYTES // 4)
+        with pytest.raises(UsageError, match=r"got one that takes \d+; raise the limit or leave --resume out$"):
+            transpose(runner, folder, resume=True)
+    assert transpose(runner, folder, resume=True) is not None and "continues" in runner.said[0]
     check(runner, folder)
 
 
