@@ -28,9 +28,11 @@ AFTER_SECONDS = 2.0
 # submitted in the first seconds.
 LONG_BYTES = 2**34
 
-# Between two commits; longer where a commit takes long, so that all of them take 1 % of the run at most.
+# Between two commits; longer where a commit takes long, so that all of them take 1 % of the run, unless that would put
+# more than a minute of it at risk. So long after one that failed, too.
 EVERY_SECONDS = 0.5
 COMMIT_SHARE = 100
+MOST_SECONDS = 60.0
 
 LOCK = ".lock"
 FORMAT = 1
@@ -71,7 +73,7 @@ class Journal:
         self._file: JournalFile | None = None
         self._first: list[Row] = []  # what the first commit has to contain
         self._off = request is None
-        self._locked = False
+        self._locked = self._failed = False
         self._progress: list[Progress] = []
         self._log: list[Logged] = []
         self._stack = ExitStack()
@@ -114,7 +116,7 @@ class Journal:
             self.commit()
 
     def commit(self) -> None:
-        """Write what has changed. A journal that cannot be written is given up, and the run goes on.
+        """Write what has changed. Where that fails the run goes on, and it is tried again later.
 
         Raises
         ------
@@ -128,10 +130,16 @@ class Journal:
         began, lines = monotonic(), len(self._log)
         try:
             rows = [row for progress in self._progress for row in progress.changes()]
-            file = self._file or self._begin()
+            if (file := self._file) is None:
+                before = monotonic()
+                file = self._begin()
+                began += monotonic() - before  # only once
             file.write([*self._first, *rows], self._log[:lines])
         except (OSError, sqlite3.Error) as error:
-            self._off = True
+            self._next = monotonic() + MOST_SECONDS
+            if self._failed:
+                return
+            self._failed = True
             left = "as far as it was saved before" if self.saved else "from the beginning"
             reason = getattr(error, "strerror", None) or error
             self._say(
@@ -143,7 +151,7 @@ class Journal:
         self._first, self.saved = [], True
         del self._log[:lines]
         now = monotonic()
-        self._next = now + max(EVERY_SECONDS, COMMIT_SHARE * (now - began))
+        self._next = now + min(max(EVERY_SECONDS, COMMIT_SHARE * (now - began)), MOST_SECONDS)
 
     def _begin(self) -> JournalFile:
         assert self._request is not None and self._request.files is not None
@@ -191,7 +199,7 @@ class Journal:
 
     def remove(self) -> None:
         """Forget all: the run has succeeded, or must not be continued."""
-        self._off, wrote, self.saved = True, self.saved, False
+        self._off, wrote, self.saved = True, self.saved or self._file is not None, False
         if wrote:
             with suppress(OSError):
                 journal_file.remove(self.key)

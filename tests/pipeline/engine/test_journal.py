@@ -262,7 +262,7 @@ def test_journal_that_cannot_be_written(
         write(self, *arguments)
 
     monkeypatch.setattr(JournalFile, "write", failing)
-    assert runner.aggregate(PLAIN, path, 20, verify="full") is None and left == 0
+    assert runner.aggregate(PLAIN, path, 20, verify="full") is None and left <= 0
     reason = "I/O error" if isinstance(error, OSError) else str(error)
     assert runner.said == [f"the journal cannot be written ({reason}): if this run is interrupted, it can be continued "
                            "as far as it was saved before"]  # fmt: skip

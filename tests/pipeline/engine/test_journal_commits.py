@@ -17,6 +17,7 @@ from pipeline.engine import journal_file, runs
 from pipeline.engine.aggregate_plan import Job
 from pipeline.engine.array_gpu import finish
 from pipeline.engine.journal import Journal
+from pipeline.engine.journal_file import JournalFile
 from pipeline.engine.run_loop import Run
 from pipeline.errors import PipelineError, UsageError
 from tests.pipeline.engine.journaled import InterruptedError, Runner
@@ -119,6 +120,66 @@ def test_stopped_before_anything_has_begun(runner: Runner, path: Path, monkeypat
 
 def _stopped(*_: Any) -> None:
     raise KeyboardInterrupt
+
+
+def test_write_that_fails_is_tried_again(runner: Runner, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As while a disk is full for a minute; the user is told once."""
+    write, left = JournalFile.write, 3
+
+    def failing(self: JournalFile, *arguments: Any) -> None:
+        nonlocal left
+        left -= 1
+        if left >= 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        write(self, *arguments)
+
+    monkeypatch.setattr(JournalFile, "write", failing)
+    monkeypatch.setattr(module, "MOST_SECONDS", 0)
+    assert runner.aggregate(PLAIN, path, 10, verify="off") is None
+    assert committed() == 10 and len(runner.said) == 1 and "No space left" in runner.said[0]
+    continued = runner.aggregate(PLAIN, path, resume=True, verify="off")
+    assert continued is not None and len(runner.logged) == CHUNKS - 10
+    np.testing.assert_array_equal(continued.result.counts, np.histogram(SAMPLES, 1024, (0, 1024))[0])
+
+
+def test_nothing_is_left_where_no_write_succeeds(runner: Runner, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(self: JournalFile, *arguments: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(JournalFile, "write", failing)
+    assert runner.aggregate(PLAIN, path, verify="off") is not None and runner.journals() == []
+
+
+@pytest.mark.parametrize(("seconds", "pause"), [(0.001, 0.5), (0.02, 2), (10, 60)])
+def test_pause_between_commits(
+    runner: Runner, path: Path, seconds: float, pause: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It follows from how long a commit takes, without what only the first one has to do."""
+    now, pauses = 0.0, []
+    first, write, commit = module.identities, JournalFile.write, Journal.commit
+
+    def slow(files: Any) -> Any:
+        nonlocal now
+        now += 1000
+        return first(files)
+
+    def measured(self: JournalFile, *arguments: Any) -> None:
+        nonlocal now
+        now += seconds
+        write(self, *arguments)
+
+    def observed(self: Journal) -> None:
+        commit(self)
+        pauses.append(self._next - now)
+
+    monkeypatch.setattr(module, "monotonic", lambda: now)
+    monkeypatch.setattr(module, "identities", slow)
+    monkeypatch.setattr(JournalFile, "write", measured)
+    monkeypatch.setattr(Journal, "commit", observed)
+    monkeypatch.setattr(module, "EVERY_SECONDS", 0.5)
+    monkeypatch.setattr(module, "COMMIT_SHARE", 100)
+    assert runner.aggregate(PLAIN, path, verify="off") is not None
+    assert pauses == [pytest.approx(pause)]
 
 
 def stale(runner: Runner, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
