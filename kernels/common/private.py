@@ -32,7 +32,7 @@ def close(file: int) -> None:
 
 
 def open_private_folder(path: Path) -> int:
-    """Descriptor of this user's folder of mode 0700, which is made if it is missing.
+    """Descriptor of this user's folder of mode 0700, or 2700 as below some folders; it is made if it is missing.
 
     Links in the path are resolved first; then each folder on the way must belong to this user or the system, and be
     writable by nobody else unless it is sticky, like /tmp.
@@ -74,7 +74,7 @@ def open_new_folder(path: Path) -> int:
 
 def _check_private(folder: int, path: Path) -> None:
     status = os.fstat(folder)
-    if status.st_uid != os.getuid() or stat.S_IMODE(status.st_mode) != 0o700:
+    if status.st_uid != os.getuid() or status.st_mode & 0o777 != 0o700:
         raise PermissionError(f"{path} belongs to others, or they may enter it")
 
 

@@ -21,15 +21,16 @@ MOST_SECONDS = 1e8  # three years
 
 
 class Failure(click.ClickException):
-    """A PipelineError for click to show: one line, no traceback, the right exit status."""
+    """A PipelineError for click to show: one line and its notes, no traceback, the right exit status."""
 
     def __init__(self, error: PipelineError) -> None:
         super().__init__(str(error))
         vars(self)["exit_code"] = error.exit_code
+        self.__notes__ = [*getattr(error, "__notes__", ())]
 
     def show(self, file: Any = None) -> None:
-        """Print the line on stderr."""
-        say(f"error: {self.message}")
+        """Print the line and the notes on stderr."""
+        say(f"error: {self.message}", *self.__notes__)
 
 
 class Command(GroupedCommand):

@@ -212,6 +212,7 @@ def _run_array_job(workflow: ArrayJob[Any], options: Any, values: dict[str, Any]
         journal_of(asked, tuple(sources), [Named("-o", path)], values) as journal,
     ):
         outcome = _run(workflow.name, values, lambda how: (run_array(workflow, options, sources, path, how, journal),))
+        journal.remove()  # the array is there, whether it can be printed or not
         reserved.publish(outcome, values["as_json"])
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from pipeline.engine.outcome import Outcome
-from pipeline.errors import PipelineError, UsageError
+from pipeline.errors import PipelineError, UsageError, failure
 from pipeline.process.last_words import emit, say
 from pipeline.report.panel import panel, to_json
 from pipeline.report.result_file import keep, write_output
@@ -84,23 +84,35 @@ class Outputs:
             if target is not None:
                 try:
                     write_output(target, outcome.result)
-                except PipelineError as error:
+                except PipelineError as error:  # it says where the result is
                     problems.append(str(error))
+                except Exception as error:  # of a library that draws, or for want of memory
+                    problems += [_line(f"writing {target.path}", error), _kept(outcome)]
         try:
             print_outcomes(outcomes, as_json)
-        except PipelineError as error:
+        except Exception as error:
             only = [outcome for target, outcome in zip(self.results, outcomes, strict=False) if target is None]
-            places = [keep(f"{outcome.workflow.name}.json", _document(outcome).encode()) for outcome in only]
-            problems.append("; ".join([str(error), *places]))
+            problems += [_line("printing", error), *map(_kept, only)]
         if self.trace is not None:
-            traces = outcomes[0].stages.traces
             try:
-                self.trace.write(render_trace(traces))
-            except PipelineError as error:
-                problems.append(str(error))
-            say(*to_table(traces))
+                say(*to_table(outcomes[0].stages.traces))
+                self.trace.write(render_trace(outcomes[0].stages.traces))
+            except Exception as error:
+                problems.append(_line(f"writing {self.trace.path}", error))
         if problems:
             raise PipelineError("; ".join(problems))
+
+
+def _line(what: str, error: Exception) -> str:
+    return str(error if isinstance(error, PipelineError) else failure(what, error))
+
+
+def _kept(outcome: Outcome) -> str:
+    """Keep a result that is in no file, and say where."""
+    try:
+        return keep(f"{outcome.workflow.name}.json", _document(outcome).encode())
+    except Exception as error:
+        return _line("keeping the result", error)
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from pipeline.engine.outcome import Outcome
 from pipeline.engine.replay import Replays
 from pipeline.engine.run_loop import Done, Extra, Run, Task, Work
 from pipeline.engine.submit import batches
-from pipeline.errors import PipelineError, UsageError
+from pipeline.errors import PipelineError, UsageError, VerificationError
 from pipeline.gpu.blocks import BLOCK_BYTES, CHUNKS, block_bytes_within
 from pipeline.settings import Settings
 from pipeline.storage.chunks import Chunk, Plan, plan
@@ -89,7 +89,11 @@ def run_all(
     block_bytes = BLOCK_BYTES if limit is None else block_bytes_within(limit)
     check_passes(source, [job.workflow.name for job in jobs if job.surveyed])
     nbytes = cluster_bytes([source], settings.placement)
-    with journal.kept(), unchanged([source]), loop.open(nbytes, lambda: all(job.compiled for job in jobs)) as workers:
+    with (
+        unchanged([source], journal),
+        loop.open(nbytes, lambda: all(job.compiled for job in jobs)) as workers,
+        journal.kept(),  # commits before anything else that a signal must not wait for
+    ):
         main = Pass(tuple(jobs), workers.device, block_bytes, settings.traced, loop.seed)
         surveys = replace(main, jobs=tuple(job.survey() for job in jobs if job.surveyed))
         first = surveys if surveys.jobs else main
@@ -218,5 +222,7 @@ def _one_pass(
         return replays.extra() or parts.extra(in_time)
 
     loop.complete(Work(tasks, left, pass_.label, compute, check, finish, extra=extra, shared=True))
+    if isinstance(planned, tuple) and samples != (expected := sum(chunk.samples for chunk in planned)):
+        raise VerificationError(f"{pass_.name}: expected {expected} samples, got {samples}; nothing was written")
     loop.stages.nbytes += (samples - before) * source.dtype.itemsize
     return _Covered(samples, checked + parts.checked, number), totals.finish(source, samples)

@@ -144,8 +144,7 @@ def run_array(
     limit = settings.device_memory_limit
     with (
         output_file(path, stored, later) as ready,
-        journal.kept(),
-        unchanged(sources),
+        unchanged(sources, journal),
         loop.open(cluster_bytes(sources, settings.placement) and nbytes) as workers,
     ):
         planned = OutputFile(path, 0, spec, mappable=False)
@@ -162,7 +161,8 @@ def run_array(
         batches = done.begin(elements, regions)
         with loop.timed():
             try:
-                checked, counts = _all_regions(loop, plan, regions, journal, done, batches)
+                with journal.kept():  # commits before anything else that a signal must not wait for
+                    checked, counts = _all_regions(loop, plan, regions, journal, done, batches)
             finally:  # the next job in these processes has a limit of its own, or none
                 loop.on_workers(finish, plan.output.path, limit is not None)
     notes = workflow.notes(specs, options) if workflow.notes else {}
@@ -203,13 +203,13 @@ def _regions(plan: ArrayPlan, nbytes: int, most: float, elements: int | None) ->
         if taken <= min(math.inf if again else 2 * nbytes, most) or (elements == 1 and most == math.inf):
             return elements, regions
         if elements == 1 or again:
-            raise _too_large(plan, taken, most)
+            raise _too_large(plan, taken, most, " or leave --resume out" if again else "")
         elements = max(1, elements // 2)
 
 
-def _too_large(plan: ArrayPlan, taken: int, most: float) -> UsageError:
+def _too_large(plan: ArrayPlan, taken: int, most: float, other: str = "") -> UsageError:
     return UsageError(f"{plan.workflow.name}: expected tasks that take at most {int(most)} bytes each, as the limit of "
-                      f"memory says, got one that takes {taken}; raise the limit")  # fmt: skip
+                      f"memory says, got one that takes {taken}; raise the limit{other}")  # fmt: skip
 
 
 def _taken(plan: ArrayPlan, region: Bounds) -> int:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from pipeline.cluster.placement import Placement
-from pipeline.errors import UsageError, VerificationError
+from pipeline.engine.journal import Journal
+from pipeline.errors import PipelineError, UsageError, VerificationError
 from pipeline.storage.protocol import Source
 
 
@@ -37,8 +38,10 @@ def check_passes(source: Source, surveyed: Sequence[str]) -> None:
 
 
 @contextmanager
-def unchanged(sources: Sequence[Source]) -> Iterator[None]:
+def unchanged(sources: Sequence[Source], journal: Journal) -> Iterator[None]:
     """Look at the sources once more at the end of a run, and before a wrong number is blamed on the computation.
+
+    If one has changed the journal is removed: a run over what it was cannot be continued.
 
     Raises
     ------
@@ -48,12 +51,20 @@ def unchanged(sources: Sequence[Source]) -> Iterator[None]:
     try:
         yield
     except VerificationError as error:
-        _check(sources)
+        _check(sources, journal)
         raise VerificationError(f"{error} (unless the input changed while it was read, through a mapping that "
                                 "moves no time)") from error  # fmt: skip
-    _check(sources)
+    except PipelineError:
+        with suppress(PipelineError):
+            _check(sources, journal)
+        raise
+    _check(sources, journal)
 
 
-def _check(sources: Sequence[Source]) -> None:
-    for source in sources:
-        source.check_unchanged()
+def _check(sources: Sequence[Source], journal: Journal) -> None:
+    try:
+        for source in sources:
+            source.check_unchanged()
+    except PipelineError:
+        journal.remove()
+        raise

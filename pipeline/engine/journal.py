@@ -28,9 +28,11 @@ AFTER_SECONDS = 2.0
 # submitted in the first seconds.
 LONG_BYTES = 2**34
 
-# Between two commits; longer where a commit takes long, so that all of them take 1 % of the run at most.
+# Between two commits; longer where a commit takes long, so that all of them take 1 % of the run, unless that would put
+# more than a minute of it at risk. So long after one that failed, too.
 EVERY_SECONDS = 0.5
 COMMIT_SHARE = 100
+MOST_SECONDS = 60.0
 
 LOCK = ".lock"
 FORMAT = 1
@@ -70,8 +72,9 @@ class Journal:
         self._rows: dict[tuple[str, int], Row] = {}
         self._next = monotonic() + AFTER_SECONDS
         self._file: JournalFile | None = None
+        self._first: list[Row] = []  # what the first commit has to contain
         self._off = request is None
-        self._locked = False
+        self._locked = self._failed = False
         self._progress: list[Progress] = []
         self._log: list[Logged] = []
         self._stack = ExitStack()
@@ -115,7 +118,7 @@ class Journal:
             self.commit()
 
     def commit(self) -> None:
-        """Write what has changed. A journal that cannot be written is given up, and the run goes on.
+        """Write what has changed. Where that fails the run goes on, and it is tried again later.
 
         Raises
         ------
@@ -129,12 +132,16 @@ class Journal:
         began, lines = monotonic(), len(self._log)
         try:
             rows = [row for progress in self._progress for row in progress.changes()]
-            if self._file is None:
-                rows = [self._begin(), *rows]
-            assert self._file is not None
-            self._file.write(rows, self._log[:lines])
+            if (file := self._file) is None:
+                before = monotonic()
+                file = self._begin()
+                began += monotonic() - before  # only once
+            file.write([*self._first, *rows], self._log[:lines])
         except (OSError, sqlite3.Error) as error:
-            self._off = True
+            self._next = monotonic() + MOST_SECONDS
+            if self._failed:
+                return
+            self._failed = True
             left = "as far as it was saved before" if self.saved else "from the beginning"
             reason = getattr(error, "strerror", None) or error
             self._say(
@@ -143,32 +150,36 @@ class Journal:
             return
         for progress in self._progress:
             progress.written()
+        self._first = []
         self._set_saved(True)
         del self._log[:lines]
         now = monotonic()
-        self._next = now + max(EVERY_SECONDS, COMMIT_SHARE * (now - began))
+        self._next = now + min(max(EVERY_SECONDS, COMMIT_SHARE * (now - began)), MOST_SECONDS)
 
-    def _begin(self) -> Row:
+    def _begin(self) -> JournalFile:
         assert self._request is not None and self._request.files is not None
         if not self._locked:
             try:
                 self.lock()
-            except PipelineError:
-                raise OSError("another run of the same request has one") from None
+            except PipelineError as error:
+                raise OSError(str(error)) from None
+        header = {"format": FORMAT, "salt": self._salt, "attempt": self._attempt, "seed": self.seed, "time": time(),
+                  "what": self._request.describe(), "part": self.part, "parameters": self._request.parameters(),
+                  "inputs": identities(self._request.files)}  # fmt: skip
+        self._first = [Row("run", 0, header)]
         if not self.continued:
             journal_file.remove(self.key)
         self._file = JournalFile(self.key, self._salt)
         self._stack.callback(self._file.close)
-        header = {"format": FORMAT, "salt": self._salt, "attempt": self._attempt, "seed": self.seed, "time": time(),
-                  "what": self._request.describe(), "part": self.part, "parameters": self._request.parameters(),
-                  "inputs": identities(self._request.files)}  # fmt: skip
-        return Row("run", 0, header)
+        return self._file
 
     def lock(self) -> None:
-        """Keep other runs from this journal; PipelineError if one has it."""
+        """Keep other runs from this journal; PipelineError if one has it, OSError if its folder cannot be opened."""
         assert self._request is not None
-        folder = self._stack.enter_context(open_state(JOURNALS))
-        self._stack.enter_context(locked(folder, self.key + LOCK, self._request.describe()))
+        with ExitStack() as stack:
+            folder = stack.enter_context(open_state(JOURNALS))
+            stack.enter_context(locked(folder, self.key + LOCK, self._request.describe()))
+            self._stack.enter_context(stack.pop_all())
         self._locked = True
 
     @contextmanager
@@ -182,7 +193,7 @@ class Journal:
             self.remove()
             raise
         except BaseException:
-            if self.wanted(None):
+            if self._progress and self.wanted(None):  # nothing has begun before that
                 try:
                     self.commit()
                 except PipelineError:  # then the first error says why the run ended
@@ -192,7 +203,7 @@ class Journal:
     def remove(self) -> None:
         """Forget all: the run has succeeded, or must not be continued."""
         self._off = True
-        if self.saved:
+        if self.saved or self._file is not None:
             with suppress(OSError):
                 journal_file.remove(self.key)
         self._set_saved(False)

@@ -160,9 +160,9 @@ def remove(key: str) -> None:
 
 
 def journals() -> list[str]:
-    """Keys of all journals; none without a state folder, which this does not make."""
+    """Keys of all journals; none without a state folder, which this does not make. OSError if it cannot be read."""
     try:
         names = os.listdir(state_path(JOURNALS))
-    except (OSError, RuntimeError):
+    except (FileNotFoundError, RuntimeError):  # the latter: no home folder
         return []
     return sorted(name.removesuffix(SUFFIX) for name in names if name.endswith(SUFFIX))

@@ -11,6 +11,7 @@ from pipeline.engine.journal import FORMAT, Journal
 from pipeline.engine.journal_file import DamagedError, Row
 from pipeline.engine.journal_request import Request, difference
 from pipeline.errors import PipelineError, UsageError
+from pipeline.storage.leftovers import remove_part
 
 
 @contextmanager
@@ -34,7 +35,7 @@ def open_journal(
     UsageError
         If a run cannot be continued, because something differs, or its journal is damaged.
     PipelineError
-        If another run is continuing it.
+        If it is to be continued, and another run has it or it cannot be opened.
     """
     if request.files is None:
         if resume:
@@ -43,19 +44,19 @@ def open_journal(
             )
         yield Journal()
         return
-    key = request.key()
     journal = Journal(request, say)
     try:
-        if key in journal_file.journals():
-            try:
+        try:
+            if there := journal.key in journal_file.journals():
                 journal.lock()
-            except PipelineError as error:
-                if resume:
-                    raise PipelineError(f"--resume: expected that nobody continues this run, but: {error}") from None
-                say("another run of the same request is in progress; this one cannot be continued if it is interrupted")
-                journal = Journal()
-            else:
-                _continue(journal, request, resume, ask, say)
+        except (OSError, PipelineError) as error:
+            reason = (isinstance(error, OSError) and error.strerror) or error
+            if resume:
+                raise PipelineError(f"--resume: expected a journal that no other run has, got: {reason}") from None
+            say(f"this run cannot be continued if it is interrupted: its journal cannot be opened ({reason})")
+            journal, there = Journal(), False
+        if there:
+            _continue(journal, request, resume, ask, say)
         elif resume:
             say("--resume: there is no unfinished run of exactly this request; it begins anew")
         yield journal
@@ -66,7 +67,7 @@ def open_journal(
 def _continue(
     journal: Journal, request: Request, resume: bool, ask: Callable[[str], bool] | None, say: Callable[[str], None]
 ) -> None:
-    """Give a journal, which is locked, what was found in its file, or remove that if it is not wanted."""
+    """Have a journal, which is locked, continue the run that left it; forget that run if it is not to be continued."""
     rows: list[Row] | None = None
     try:
         rows = journal_file.read(journal.key)
@@ -90,6 +91,8 @@ def _continue(
             say(f"{state}; this begins anew, --resume would have continued it")
     with suppress(OSError):
         journal_file.remove(journal.key)
+    if rows and isinstance(part := rows[0].header.get("part"), str):
+        remove_part(part)
 
 
 def progress_of(rows: Sequence[Row]) -> str:

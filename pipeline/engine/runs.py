@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 from kernels.common.private import close
@@ -14,7 +15,7 @@ from pipeline.engine.resume import progress_of
 from pipeline.errors import PipelineError
 from pipeline.storage.leftovers import remove_part
 from pipeline.storage.output_lock import MOST_BYTES, locked, parse_holder
-from pipeline.storage.state import JOURNALS, open_state
+from pipeline.storage.state import JOURNALS, open_state, state_path
 
 
 class Unfinished(NamedTuple):
@@ -28,8 +29,19 @@ class Unfinished(NamedTuple):
 
 
 def unfinished() -> list[Unfinished]:
-    """Every journal of this user."""
-    return [_look(key) for key in journal_file.journals()]
+    """Every journal of this user; PipelineError if they cannot be listed."""
+    with _told("list"):
+        return [_look(key) for key in journal_file.journals()]
+
+
+@contextmanager
+def _told(what: str) -> Iterator[None]:
+    """Turn an OSError about the folder of journals into a line for the user."""
+    try:
+        yield
+    except OSError as error:
+        raise PipelineError(f"{state_path(JOURNALS)}: expected to {what} journals, got {error.strerror or error}; "
+                            "check the folder") from None  # fmt: skip
 
 
 def _look(key: str) -> Unfinished:
@@ -66,10 +78,10 @@ def remove(one: Unfinished) -> bool:
 
     Raises
     ------
-    OSError
+    PipelineError
         If it cannot be removed.
     """
-    with open_state(JOURNALS) as folder:
+    with _told("remove"), open_state(JOURNALS) as folder:
         try:
             with locked(folder, one.key + LOCK, one.what):
                 journal_file.remove(one.key)

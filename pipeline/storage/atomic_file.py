@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 import re
 import secrets
@@ -151,23 +152,23 @@ class Target:
             If it cannot be opened, flushed or renamed. An existing file is left unchanged. Errors of the caller's own
             writes are left to `told`.
         """
-        begun = later is not None and later.begun
         part = self.beside(f".{later.token if later else secrets.token_hex(TOKEN_BYTES)}.part")
         path = os.path.join(self.folder, part)
         with listed(path) as forget, contextlib.ExitStack() as stack:
             with told(self.path):
-                free = shutil.disk_usage(self.folder).free
-                if begun and (status := self.status(part)) is not None:
-                    free += 512 * status.st_blocks
+                left = self.status(part) if later and later.begun else None  # None also if something has removed it
+                if later and not left:
+                    self._remove(part)  # of a run that cannot be continued
+                free = shutil.disk_usage(self.folder).free + (512 * left.st_blocks if left else 0)
             if nbytes > free:
                 raise PipelineError(f"{self.path}: expected {nbytes} free bytes in {self.folder}, got {free}; ask for "
                                     "less or free space")  # fmt: skip
-            if later and not begun:
-                self._remove(part)  # of a run that cannot be continued
             stack.callback(self._clean, part, later)  # after a success nothing has this name any more
             with told(self.path):  # closed before it gets its name
-                file = open(path, "r+b" if begun else "x+b", opener=self._reopen if begun else self._create)  # noqa: SIM115
+                file = open(path, "r+b" if left else "x+b", opener=self._reopen if left else self._create)  # noqa: SIM115
             try:
+                with contextlib.suppress(OSError):  # a file system without locks
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # or an old list has it removed
                 yield file
                 try:
                     file.flush()
@@ -180,9 +181,7 @@ class Target:
                         raise failed(self.path, error, "choose another place") from error
                     stack.pop_all()
                     forget()
-                    if later and later.kept():
-                        raise failed(self.path, error, "what was written is kept") from error
-                    raise failed(self.path, error, f"what was written is kept as {self._keep(part)}") from error
+                    raise failed(self.path, error, self._keep(part, later)) from error
             finally:
                 with contextlib.suppress(OSError):
                     file.close()
@@ -233,14 +232,17 @@ class Target:
             raise OSError(errno.EEXIST, f"{kind} in its place")
         os.rename(part, self.name, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
 
-    def _keep(self, part: str) -> str:
-        """Path of a file that cannot get its name, under one that nothing removes if that is possible."""
-        kept = self.beside(f".{secrets.token_hex(TOKEN_BYTES)}.kept")[1:]
-        try:
-            os.rename(part, kept, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
-        except OSError:
-            kept = part
-        return os.path.join(self.folder, kept)
+    def _keep(self, part: str, later: Resumable | None) -> str:
+        """Have a file that cannot get its name stay, for a later run or under a name that nothing removes; says so."""
+        with contextlib.suppress(OSError):
+            if not (later and later.kept()):
+                kept = self.beside(f".{secrets.token_hex(TOKEN_BYTES)}.kept")[1:]
+                os.rename(part, kept, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
+                part = kept
+        with contextlib.suppress(OSError):
+            if self.status(part) is None:
+                return "what was written is lost: something has removed it"
+        return f"what was written is kept as {os.path.join(self.folder, part)}"
 
     def _flush(self) -> None:
         """Flush the folder, so that the name survives a crash; some file systems cannot, and need not."""

@@ -20,6 +20,8 @@ from threading import Lock
 from typing import Any
 
 from kernels.common.private import close
+from pipeline.storage.output_lock import MOST_BYTES as MOST_LOCK_BYTES
+from pipeline.storage.output_lock import parse_holder
 from pipeline.storage.state import JOURNAL_SUFFIX, JOURNALS, open_state
 
 FOLDER = "runs"  # in the state folder
@@ -127,14 +129,15 @@ def remove_leftovers() -> list[str]:
 
 
 def _remove(folder: int, name: str) -> list[str]:
-    """Remove what a list names, then the list; OSError if its process lives."""
+    """Remove what a list names but unfinished runs, then the list if it names none; OSError if its process lives."""
     file = os.open(name, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, dir_fd=folder)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        removed = [
-            path for path in parse_paths(os.pread(file, MOST_BYTES, 0)) if not resumable(path) and remove_part(path)
-        ]
-        os.unlink(name, dir_fd=folder)
+        paths = [*parse_paths(os.pread(file, MOST_BYTES, 0))]
+        kept = [*filter(resumable, paths)]
+        removed = [path for path in paths if path not in kept and remove_part(path)]
+        if not any(map(os.path.lexists, kept)):
+            os.unlink(name, dir_fd=folder)
         return removed
     finally:
         close(file)
@@ -159,7 +162,7 @@ def resumable(path: str) -> bool:
 
 
 def remove_part(path: str) -> bool:
-    """Remove a temporary file: a regular file of this user that no process has locked."""
+    """Remove a temporary file: a regular file of this user that no process has locked, or says it has."""
     if not OURS.fullmatch(os.path.basename(path)):
         return False
     with suppress(OSError, ValueError):
@@ -168,8 +171,10 @@ def remove_part(path: str) -> bool:
             status = os.fstat(file)
             if stat.S_ISREG(status.st_mode) and status.st_uid == os.getuid():
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                os.unlink(path)
-                return True
+                holder = parse_holder(os.pread(file, MOST_LOCK_BYTES, 0)) if path.endswith(".lock") else None
+                if holder is None or not holder.alive():  # where each host keeps locks of its own
+                    os.unlink(path)
+                    return True
         finally:
             close(file)
     return False

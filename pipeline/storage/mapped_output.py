@@ -48,10 +48,10 @@ _ended: deque[str] = deque(maxlen=1000)
 
 
 class _MappedFile:
-    """A mapping: its number of writers, bytes written since pages were returned, and whether the job has ended."""
+    """A mapping: its file, number of writers, bytes written since pages were returned, whether the job has ended."""
 
     def __init__(self, fd: int, nbytes: int) -> None:
-        self.address, self.nbytes = _map(fd, nbytes), nbytes
+        self.address, self.nbytes, self.file = _map(fd, nbytes), nbytes, _file_of(fd)
         self.writing, self.written, self.ended = 0, 0, False
 
     def give_back(self) -> None:
@@ -86,6 +86,8 @@ def mapped_file(path: str, fd: int, nbytes: int, writes: int) -> Iterator[int]:
     with _lock:
         if path in _ended:
             raise PipelineError(f"{path}: expected a job that is under way, got one that has ended")
+        if path in _files and _files[path].file != _file_of(fd):
+            _drop(path)  # a run that was killed before it could call `end` had another file of this name
         if path not in _files:
             _files[path] = _MappedFile(fd, nbytes)
         file = _files[path]
@@ -117,12 +119,21 @@ def end(path: str) -> None:
     """Unmap a file, if this process has written to it, as soon as no thread writes to it."""
     with _lock:
         _ended.append(path)
-        file = _files.pop(path, None)
-        if file:
-            file.ended = True
-        idle = file and not file.writing
-    if file and idle:
-        _giving_back.submit(file.close)
+        _drop(path)
+
+
+def _drop(path: str) -> None:
+    """Forget a mapping, with the lock held; it is unmapped as soon as no thread writes to it."""
+    if (file := _files.pop(path, None)) is not None:
+        file.ended = True
+        if not file.writing:
+            _giving_back.submit(file.close)
+
+
+def _file_of(fd: int) -> tuple[int, int]:
+    """Device and inode of a file."""
+    status = os.fstat(fd)
+    return status.st_dev, status.st_ino
 
 
 def region_at(address: int, spec: Spec, region: Bounds) -> NDArray[Any]:

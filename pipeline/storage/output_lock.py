@@ -77,7 +77,8 @@ def locked(folder: int, name: str, path: str) -> Iterator[bool]:
         yield left
     finally:
         with suppress(OSError):
-            os.unlink(name, dir_fd=folder)
+            if _has_name(file, folder, name):  # otherwise another run may have it: somebody has removed this one
+                os.unlink(name, dir_fd=folder)
         close(file)
 
 

@@ -51,6 +51,13 @@ def test_folders_that_are_missing_are_made_private(base: Path) -> None:
     assert [stat.S_IMODE((base / name).stat().st_mode) for name in ("a", "a/b")] == [0o700, 0o700]
 
 
+def test_folder_that_hands_down_its_group(base: Path) -> None:
+    """What is made below a set-group-ID folder is one, too."""
+    base.chmod(0o2755)
+    assert opens(base / "a" / "b") and opens(base / "a" / "b")
+    assert stat.S_IMODE((base / "a" / "b").stat().st_mode) == 0o2700
+
+
 @pytest.mark.parametrize(
     ("mode", "good"), [(0o700, True), (0o755, False), (0o750, False), (0o770, False), (0o777, False), (0o1777, False)]
 )

@@ -20,6 +20,7 @@ import pytest
 
 from pipeline.cli import jobs
 from pipeline.cli.main import main
+from pipeline.report import result_file
 from pipeline.storage.atomic_file import reserved
 
 ROOT = Path(__file__).parents[3]
@@ -184,6 +185,21 @@ def test_everything_that_fails_is_told(call: Call, tmp_path: Path, monkeypatch: 
     (line,) = [line for line in err.splitlines() if line.startswith("error: ")]
     assert line.count("No space left on device") == 3 and line.count("the verified result is kept as") == 2
     assert len(kept(tmp_path)) == 2 and os.listdir() == ["data.bin"]
+
+
+def test_result_that_cannot_be_rendered_costs_nothing_else(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> None:
+        raise MemoryError("planted")
+
+    monkeypatch.setitem(result_file.WRITERS, ".csv", fail)
+    status, out, err = call("histogram", "data.bin", "-o", "a.csv", "--also", "reduce --op sum -o b.json")
+    (place,) = kept(tmp_path)
+    line = f"error: writing a.csv failed: MemoryError: planted; the verified result is kept as {place}\n"
+    assert (status, err) == (1, line) and out.count("verdict") == 2
+    assert place.suffix == ".json" and json.loads(place.read_text())["result"]["histogram"]
+    assert json.loads(Path("b.json").read_text())["sum"] == SAMPLES.sum() and not Path("a.csv").exists()
 
 
 def test_trace_that_cannot_be_written_costs_no_result(

@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.cli import runs
+from pipeline.cli import outputs, runs
 from pipeline.cli.main import main
 from pipeline.engine import journal
 from pipeline.engine.journal import Journal
+from pipeline.errors import PipelineError
 
 Call = Callable[..., tuple[int, str, str]]
 SAMPLES = np.random.default_rng(0).integers(0, 1024, 20_000).astype("<i4")
@@ -69,6 +70,20 @@ def test_the_line_that_continues(call: Call) -> None:
     assert call("runs", "list") == (0, "no unfinished runs\n", "")
 
 
+def test_the_line_that_continues_after_an_error(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = Journal.log
+
+    def failing(self: Journal, *arguments: Any) -> None:
+        log(self, *arguments)
+        if self.saved:
+            raise PipelineError("planted")
+
+    monkeypatch.setattr(Journal, "log", failing)
+    status, _, err = call(*HISTOGRAM, "-q")
+    line = f"to continue: python -m pipeline {shlex.join(HISTOGRAM)} -q --resume"
+    assert (status, err) == (1, f"error: planted\n{line}\n")
+
+
 @pytest.mark.parametrize("answer", [True, False])
 def test_a_terminal_is_asked(call: Call, answer: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     call(*HISTOGRAM, "--json", after=12)
@@ -78,6 +93,19 @@ def test_a_terminal_is_asked(call: Call, answer: bool, monkeypatch: pytest.Monke
     status, out, err = call(*HISTOGRAM, "--json", "-q")
     assert status == 0 and ("continues" in err) == answer
     assert counts(out) == np.bincount(SAMPLES, minlength=1024).tolist()
+
+
+def test_array_that_cannot_be_printed_is_finished(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    np.save("m.npy", SAMPLES.reshape(200, 100))
+    monkeypatch.setattr(outputs, "emit", _closed)
+    status, _, err = call("transpose", "m.npy", "-o", "t.npy", "-c", "8000")
+    assert status == 1 and err == "error: closed\n"
+    np.testing.assert_array_equal(np.load("t.npy"), SAMPLES.reshape(200, 100).T)
+    assert call("runs", "list") == (0, "no unfinished runs\n", "")
+
+
+def _closed(*_: str) -> None:
+    raise PipelineError("closed")
 
 
 def test_list_and_clean(call: Call) -> None:

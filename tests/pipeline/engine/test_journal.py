@@ -204,10 +204,10 @@ def test_second_run_at_the_same_time(runner: Runner, path: Path, monkeypatch: py
         (key,) = journal_file.journals()
         with module.locked(folder, key + module.LOCK, "the first"):
             with pytest.raises(
-                PipelineError, match=r"--resume: expected that nobody continues this run, but: .* process"
+                PipelineError, match=r"--resume: expected a journal that no other run has, got: .*another run.* process"
             ):
                 runner.aggregate(PLAIN, path, resume=True)
-            assert runner.aggregate(PLAIN, path) is not None and "is in progress" in runner.said[0]
+            assert runner.aggregate(PLAIN, path) is not None and "another run is writing it" in runner.said[0]
             (one,) = runs.unfinished()
             assert one.state.startswith(f"in progress, process {os.getpid()}") and not runs.remove(one)
     assert [one.read_bytes() for one in runner.journals()] == content
@@ -262,7 +262,7 @@ def test_journal_that_cannot_be_written(
         write(self, *arguments)
 
     monkeypatch.setattr(JournalFile, "write", failing)
-    assert runner.aggregate(PLAIN, path, 20, verify="full") is None and left == 0
+    assert runner.aggregate(PLAIN, path, 20, verify="full") is None and left <= 0
     reason = "I/O error" if isinstance(error, OSError) else str(error)
     assert runner.said == [f"the journal cannot be written ({reason}): if this run is interrupted, it can be continued "
                            "as far as it was saved before"]  # fmt: skip

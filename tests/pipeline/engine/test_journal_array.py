@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from pipeline.engine import journal_file, runs
+from pipeline.engine.journal import Journal
+from pipeline.engine.journal_file import JournalFile
 from pipeline.engine.outcome import Outcome
-from pipeline.errors import PipelineError, VerificationError
+from pipeline.errors import UsageError, VerificationError
 from pipeline.storage.leftovers import remove_leftovers
 from tests.pipeline.engine.journaled import Runner
 from workflows.array_job import Checked
@@ -100,11 +103,58 @@ def test_regions_that_are_not_there_any_more_are_computed_again(runner: Runner, 
 
 
 def test_temporary_file_is_gone(runner: Runner, folder: Path) -> None:
+    """All is computed again."""
     transpose(runner, folder, 3)
     part(folder).unlink()
-    with pytest.raises(PipelineError, match=r"t\.npy: expected .*No such file or directory"):
-        transpose(runner, folder, resume=True)
-    assert transpose(runner, folder) is not None
+    assert transpose(runner, folder, resume=True) is not None and len(runner.logged) > 5
+    check(runner, folder)
+
+
+def test_killed_when_the_output_has_its_name(runner: Runner, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The journal, of a run that has done everything, is still there."""
+    with monkeypatch.context() as patch:
+        patch.setattr(Journal, "remove", lambda self: None)
+        assert transpose(runner, folder) is not None
+    assert committed() and (folder / "t.npy").exists()
+    assert transpose(runner, folder, resume=True) is not None
+    check(runner, folder)
+
+
+def test_stopped_before_anything_has_begun(runner: Runner, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As by a signal while a slow cluster starts: nothing can be continued, so nothing stays."""
+    from pipeline.engine import array
+
+    def stopped(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(array, "_regions", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        transpose(runner, folder)
+    assert runner.journals() == [] and [path.name for path in folder.iterdir()] == ["m.npy"]
+
+
+def test_folder_that_has_moved(runner: Runner, folder: Path) -> None:
+    """A run that begins anew removes the file where the journal says it is."""
+    transpose(runner, folder, 3)
+    path = part(folder)
+    path.rename(moved := folder.parent / path.name)
+    (key,) = journal_file.journals()
+    run = (journal_file.read(key) or [])[0]
+    file = JournalFile(key, run.header["salt"])
+    file.write([run._replace(header=run.header | {"part": str(moved)})], [])
+    file.close()
+    assert transpose(runner, folder) is not None and not moved.exists()
+    check(runner, folder)
+
+
+def test_smaller_memory_limit(runner: Runner, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regions stay as they were cut, so a limit that they exceed is refused, and a larger one is not."""
+    transpose(runner, folder, 3)
+    with monkeypatch.context() as patch:
+        patch.setattr("pipeline.engine.array._most_bytes", lambda *_: BYTES // 4)
+        with pytest.raises(UsageError, match=r"got one that takes \d+; raise the limit or leave --resume out$"):
+            transpose(runner, folder, resume=True)
+    assert transpose(runner, folder, resume=True) is not None and "continues" in runner.said[0]
     check(runner, folder)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -90,6 +91,20 @@ def test_forged_state_is_refused(runner: Runner, path: Path, change: dict[str, A
     file.close()
     with pytest.raises((PipelineError, VerificationError), match=r"damaged|the sum of all chunks is wrong"):
         runner.aggregate(PLAIN, path, resume=True, verify="full")
+
+
+def test_samples_are_counted_at_the_end(runner: Runner, path: Path) -> None:
+    """Also where no invariant of a job does."""
+    jobs = [Job(replace(HISTOGRAM, invariants=()), HistogramOptions())]
+    runner.aggregate(jobs, path, 20, verify="full")
+    (key,) = journal_file.journals()
+    run, row = journal_file.read(key) or []
+    file = JournalFile(key, run.header["salt"])
+    file.write([Row(row.kind, row.number, row.header | {"samples": row.header["samples"] - 1}, row.content)], [])
+    file.close()
+    with pytest.raises(VerificationError, match=f"expected {len(SAMPLES)} samples, got {len(SAMPLES) - 1}; "):
+        runner.aggregate(jobs, path, resume=True, verify="full")
+    assert runner.journals() == []
 
 
 def test_links_and_others_are_not_followed(runner: Runner, path: Path, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import pytest
 from pipeline.errors import PipelineError
 from pipeline.storage import atomic_file
 from pipeline.storage.atomic_file import reserved, whole_file, write_file
+from pipeline.storage.leftovers import Resumable
 
 STRANGE = ["-", "--help", "a b", "a\nb", "\x1b[31mred", "*", "[1]", "'", '"', "\udcff", "é", ".hidden", "x" * 255,
            "ü" * 127 + "x", "..a", "~"]  # fmt: skip
@@ -83,6 +84,16 @@ def test_no_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.fail("opened")
     assert list(tmp_path.iterdir()) == []
     write_file(path, bytes(99))
+
+
+def test_space_of_a_file_that_cannot_be_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is free again before it is looked for."""
+    part = tmp_path / ".file.01234567.part"
+    part.write_bytes(bytes(100))
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage._replace(free=0 if part.exists() else 100))
+    with whole_file(tmp_path / "file", 100, later=Resumable("01234567", False, lambda: False)) as file:
+        file.write(bytes(100))
 
 
 @pytest.mark.parametrize("written", [0, 2, 4])
@@ -170,6 +181,27 @@ def test_complete_file_that_can_get_no_name_at_all_stays(tmp_path: Path, monkeyp
     (part,) = tmp_path.iterdir()
     assert str(caught.value).endswith(f"got Input/output error; what was written is kept as {part}")
     assert part.read_bytes() == b"new"
+
+
+@pytest.mark.parametrize("resumable", [False, True])
+def test_complete_file_that_is_removed_is_lost(tmp_path: Path, resumable: bool) -> None:
+    """The message does not name a path that is not there."""
+    later = Resumable("01234567", False, lambda: True) if resumable else None
+    with pytest.raises(PipelineError) as caught, whole_file(tmp_path / "file", 3, True, later) as file:
+        file.write(b"new")
+        os.unlink(file.name)
+    assert str(caught.value).endswith("; what was written is lost: something has removed it")
+
+
+def test_file_that_a_later_run_may_continue_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any, **__: Any) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "rename", broken)
+    later = Resumable("01234567", False, lambda: True)
+    with pytest.raises(PipelineError) as caught, whole_file(tmp_path / "file", 3, True, later) as file:
+        file.write(b"new")
+    assert str(caught.value).endswith(f"what was written is kept as {tmp_path}/.file.01234567.part")
 
 
 @pytest.mark.parametrize("keep", [False, True])

@@ -13,7 +13,9 @@ import pytest
 
 from pipeline.storage import leftovers
 from pipeline.storage.atomic_file import whole_file
-from pipeline.storage.leftovers import listed, remove_leftovers
+from pipeline.storage.leftovers import FOLDER, Resumable, listed, remove_leftovers, remove_part
+from pipeline.storage.output_lock import this_process
+from pipeline.storage.state import JOURNAL_SUFFIX, JOURNALS, open_state
 
 WRITE = """
 import sys, time
@@ -72,6 +74,37 @@ def test_files_of_a_run_that_lives_are_not(runs: Path, data: Path) -> None:
         assert len(list(data.iterdir())) == 2
         file.write(b"new")
     assert list(data.iterdir()) == [data / "out"]
+
+
+def test_file_that_a_dead_run_has_listed_belongs_to_one_that_lives(runs: Path, data: Path) -> None:
+    """It has the same name if the same request runs again."""
+    with whole_file(data / "out", 3, later=Resumable("01234567", False, lambda: False)) as file:
+        (runs / f"{socket.gethostname()}.1.x").write_text(json.dumps(file.name) + "\n")
+        assert remove_leftovers() == []
+        file.write(b"new")
+    assert (data / "out").read_bytes() == b"new"
+
+
+def test_file_of_an_unfinished_run_stays_listed(runs: Path, data: Path) -> None:
+    """Until its journal is gone, however that happens."""
+    part = data / ".out.01234567.part"
+    part.touch()
+    with open_state(FOLDER):
+        (runs / f"{socket.gethostname()}.1.x").write_text(json.dumps(str(part)) + "\n")
+    with open_state(JOURNALS):
+        journal = runs.parent / JOURNALS / f"0123456789{JOURNAL_SUFFIX}"
+        journal.touch()
+    assert remove_leftovers() == [] and part.exists()
+    journal.unlink()
+    assert remove_leftovers() == [str(part)] and list(runs.iterdir()) == []
+
+
+@pytest.mark.parametrize(("alive", "left"), [(True, [".out.lock"]), (False, [])])
+def test_lock_whose_holder_lives(runs: Path, data: Path, alive: bool, left: list[str]) -> None:
+    """Where the system's lock is one of another host, and cannot be seen."""
+    holder = this_process()._replace(started=this_process().started if alive else "another time")
+    (data / ".out.lock").write_text(json.dumps(holder))
+    assert remove_part(str(data / ".out.lock")) != alive and os.listdir(data) == left
 
 
 @pytest.mark.parametrize("name", ["out", "x" * 250, "[a]*\n"])

@@ -108,6 +108,30 @@ def test_write_that_fails_leaves_nothing(path: str) -> None:
     assert in_memory(path) is None
 
 
+@pytest.mark.parametrize("busy", [False, True])
+def test_file_that_takes_the_place_of_that_of_a_killed_run(path: str, busy: bool) -> None:
+    """That run never called `end`, and on a cluster that goes on its processes still have the old file mapped."""
+    begun, go_on = Event(), Event()
+
+    def during() -> None:
+        begun.set()
+        go_on.wait(60)
+
+    with ThreadPoolExecutor(1) as pool:
+        writing = pool.submit(write, path, 0, 1, during if busy else begun.set)
+        begun.wait(60)
+        if not busy:
+            writing.result()
+        Path(path).rename(f"{path}.old")  # an inode that is free may be used again
+        np.zeros_like(CONTENT).tofile(path)
+        mapped_output.begin_again(path)
+        write(path, 0, len(CONTENT))
+        np.testing.assert_array_equal(np.fromfile(path, np.uint8), CONTENT)
+        go_on.set()
+        writing.result()
+    assert in_memory(f"{path}.old") is None and in_memory(path) is not None
+
+
 def test_file_that_cannot_be_mapped(path: str) -> None:
     with open(path, "rb") as file, pytest.raises(OSError), mapped_output.mapped_file(path, file.fileno(), 10, 1):
         pass

@@ -139,6 +139,14 @@ def test_lock_of_another_user(folder: int, tmp_path: Path, monkeypatch: pytest.M
     assert taken(folder, tmp_path)
 
 
+def test_lock_that_has_taken_its_place_is_left_alone(folder: int, tmp_path: Path) -> None:
+    """Somebody has removed the first one, as the message about a lock of another host says."""
+    with locked(folder, LOCK, "out"):
+        (tmp_path / LOCK).rename(tmp_path / "old")
+        (tmp_path / LOCK).touch()
+    assert (tmp_path / LOCK).exists()
+
+
 @pytest.mark.parametrize("content", [b"mine", b"{}", b"[1, 2, 3, 4]", b"[" * 5000, b"\xff", b'["a", 1, 2, "3"]' * 500])
 def test_file_of_the_same_name_is_left_alone(folder: int, tmp_path: Path, content: bytes) -> None:
     (tmp_path / LOCK).write_bytes(content)
