@@ -23,7 +23,7 @@ LOOK_SECONDS = 0.25
 FAILURES_OF_TASK = 3  # processes that end in the same task until it is its fault
 FAILURES_OF_DEVICE = 2  # errors or hangs of a GPU, not in a task that another GPU failed in too, until it is the GPU's
 CLOSE_SECONDS = 10  # for a worker that is removed
-GRACE_SECONDS = 5  # for a process to end by itself before its supervisor does it
+GRACE_SECONDS = 3  # for a process to end by itself before its supervisor does it
 IDLE_SECONDS = 60  # without any process in a task, while results are waited for
 
 

@@ -209,7 +209,7 @@ def _one_pass(
                         parts.compare(part, references[-1])
                     else:
                         parts.wait(part)
-            journal.log(pass_.name, str(chunk.index), result.worker, result.unit, result.timeline.kernels)
+            journal.log(pass_.name, str(chunk.index), result)
             replays.chunk(pass_, chunk, result)
             yield chunk.index, chunk.nbytes, result, references
 

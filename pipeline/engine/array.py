@@ -252,7 +252,7 @@ def _all_regions(
         for result in results:
             if isinstance(result, RegionsDigests):
                 done.add(items, result.digests, [check.checked for check in checks], computed.counts)
-        journal.log(name, label(items), computed.worker, computed.unit, computed.timeline.kernels)
+        journal.log(name, label(items), computed)
         replays.regions(plan, items, label(items), number := next(numbers), computed)
         yield number, nbytes(items), computed, checks
 

@@ -109,11 +109,13 @@ class Journal:
         """Have the changes of a part of the run written from now on."""
         self._progress.append(progress)
 
-    def log(self, pass_: str, items: str, worker: str, device: str, kernels: set[str]) -> None:
+    def log(self, pass_: str, items: str, result: Any) -> None:
         """Note who computed what; called as items finish, this also commits when it is time to."""
         if self._off:
             return
-        self._log.append(Logged(time(), pass_, items, worker, device, ", ".join(sorted(kernels)), self._attempt))
+        device = "cpu" if result.device == "cpu" else result.unit
+        kernels = ", ".join(sorted(result.timeline.kernels))
+        self._log.append(Logged(time(), pass_, items, result.worker, device, kernels, self._attempt))
         if monotonic() >= self._next:
             self.commit()
 
