@@ -25,9 +25,6 @@ class Settings:
         Where to run.
     verify
         ``"auto"``, ``"full"``, ``"sample"`` or ``"off"``.
-    replay
-        Share of the chunks, or of an array's tasks, that is computed again, on another device where there is one, from
-        0 to 1.
     chunk_bytes
         Bytes per task (for a job that writes an array, inputs and output together); by default from the size of the
         input and the number of workers.
@@ -37,17 +34,20 @@ class Settings:
         Bytes of host memory for all tasks of a process, if the job writes an array.
     traced
         Whether to keep every span of every block in the outcome's ``stages.traces``.
+    replay
+        Share of the chunks, or of an array's tasks, that is computed again, on another device where there is one, from
+        0 to 1.
     progress, on_start
         Called as tasks finish, and once when the workers are up.
     """
 
     placement: Placement = field(default_factory=Placement)
     verify: str = "auto"
-    replay: float = 0.0
     chunk_bytes: int | None = None
     device_memory_limit: int | None = None
     memory_limit: int | None = None
     traced: bool = False
+    replay: float = 0.0
     progress: Progress = lambda done, total: None
     on_start: OnStart = lambda workers: None
 

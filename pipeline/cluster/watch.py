@@ -23,7 +23,6 @@ LOOK_SECONDS = 0.25
 FAILURES_OF_TASK = 3  # processes that end in the same task until it is its fault
 FAILURES_OF_DEVICE = 2  # errors or hangs of a GPU, not in a task that another GPU failed in too, until it is the GPU's
 CLOSE_SECONDS = 10  # for a worker that is removed
-GRACE_SECONDS = 3  # for a process to end by itself before its supervisor does it
 IDLE_SECONDS = 60  # without any process in a task, while results are waited for
 
 
@@ -47,6 +46,7 @@ class Watch:
         xids: Callable[[], Mapping[str, str]] = dict,
     ) -> None:  # fmt: skip
         self._stall_seconds, self._retire, self._xids = stall_seconds, retire, xids
+        self._standstill = f"no progress within {stall_seconds:.0f} s"
         self._lost: dict[str, str] = {}  # GPUs of which the driver has reported an error, and which
         self._looker = Looker(folder)
         self._looked = self._busy = monotonic()
@@ -94,23 +94,25 @@ class Watch:
             text = f"{', '.join(seen.tasks)}: {reason}"
         if pid == os.getpid():
             raise PipelineError(text)
-        if pid not in self._killed:
-            self._killed[pid] = monotonic()
-            if not reason:
-                self._stalled[seen.device] = monotonic()
-        elif monotonic() - self._killed[pid] > CLOSE_SECONDS:
+        first = pid not in self._killed
+        when = self._killed.setdefault(pid, monotonic())
+        if monotonic() - when > CLOSE_SECONDS:
             raise PipelineError(f"{text}; process {pid} cannot be killed: the kernel's log may tell what it waits for")
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
+        if first and not reason:
+            self._stalled[seen.device] = when
+        if first:
+            self._tell(seen, reason or self._standstill)  # now: the run may end before the next look
 
     def _ended(self, pid: int, seen: Seen) -> None:
         """Blame the GPU of a process, or the tasks that it ended in."""
         killed = self._killed.pop(pid, None) is not None
         error = seen.error or (self._lost.get(seen.device, "") if killed else "")
-        reason = error or (f"no progress within {self._stall_seconds:.0f} s" if killed else "its process ended")
-        where = "" if seen.device == "cpu" else f"{seen.device}: "
-        if seen.tasks:
-            _warn(f"{', '.join(seen.tasks)}: {where}{reason}; it is done again")
+        reason = error or (self._standstill if killed else "its process ended")
+        where = _where(seen)
+        if not killed:
+            self._tell(seen, reason)
         for task in seen.tasks:
             self._of_task.setdefault(task, []).append((seen.device, f"{where}{reason}"))
         hung = killed and not self._others_hang(seen.device)
@@ -119,6 +121,11 @@ class Watch:
         for task in seen.tasks:
             if len(self._of_task[task]) >= FAILURES_OF_TASK:
                 raise self._error_of(task)
+
+    @staticmethod
+    def _tell(seen: Seen, reason: str) -> None:
+        if seen.tasks:
+            _warn(f"{', '.join(seen.tasks)}: {_where(seen)}{reason}; it is done again")
 
     def _others_hang(self, device: str) -> bool:
         """Whether another device hung lately, too: then it is the storage of both rather than the GPU."""
@@ -151,6 +158,10 @@ class Watch:
                              f"{'; '.join(failures)}; the kernel's log tells when memory ran out")  # fmt: skip
 
 
+def _where(seen: Seen) -> str:
+    return "" if seen.device == "cpu" else f"{seen.device}: "
+
+
 def _warn(text: str) -> None:
     warnings.warn(text, PipelineWarning, stacklevel=3)
 
@@ -172,7 +183,7 @@ def retire(cluster: Any, device: str) -> int:
 @contextmanager
 def watching_itself(folder: str, stall_seconds: float) -> Iterator[None]:
     """Have the supervisor watch this process, which computes itself: it ends what hangs with the GIL in its hands."""
-    supervisor.watch(folder, stall_seconds + GRACE_SECONDS)
+    supervisor.watch(folder, stall_seconds)
     try:
         yield
     finally:

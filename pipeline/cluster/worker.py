@@ -43,8 +43,8 @@ def device_name(device: str) -> str:
 
 
 def unit_name(device: str) -> str:
-    """What computes: the GPU of this process, as CUDA_VISIBLE_DEVICES names it, on its host; or this worker."""
-    return worker_address() if device == "cpu" else f"{own_device(device)} on {socket.gethostname()}"
+    """What computes: the GPU of this process, as CUDA_VISIBLE_DEVICES names it, or this process; and its host."""
+    return f"{f'process {os.getpid()}' if device == 'cpu' else own_device(device)} on {socket.gethostname()}"
 
 
 def run_task(name: str, device: str, function: Callable[..., Result], *arguments: Any) -> Result:

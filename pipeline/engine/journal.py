@@ -11,7 +11,7 @@ import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from time import monotonic, time
-from typing import Protocol
+from typing import Any, Protocol
 
 from pipeline.engine import journal_file
 from pipeline.engine.journal_file import JournalFile, Logged, Row

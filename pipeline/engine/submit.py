@@ -15,6 +15,7 @@ from pipeline.errors import PipelineError, failure
 Item = TypeVar("Item")
 
 TICK_SECONDS = 0.25  # between two looks at the workers while no result comes
+ASKING_SECONDS = (0.5, 8.0)  # likewise while one is asked for: at first, and at most
 
 
 @dataclass
@@ -126,15 +127,19 @@ def _next(finished: SimpleQueue[Any], workers: Workers) -> Any:
 
 
 def _result(future: Any, workers: Workers) -> Any:
-    """The result of a future that has finished. If its worker is gone since, Dask computes it again."""
-    waiting = _Waiting(workers)
+    """The result of a future that has finished. If its worker is gone since, Dask computes it again.
+
+    A worker that hangs keeps it, until the watch ends that worker.
+    """
+    waiting, seconds = _Waiting(workers), ASKING_SECONDS[0]
     while True:
         try:
-            return future.result(ANSWER_SECONDS)
+            return future.result(seconds)
         except TimeoutError:
             if future.status == "error":  # of the task
                 raise
             waiting.check()
+            seconds = min(2 * seconds, ASKING_SECONDS[1])
 
 
 class _Waiting:

@@ -20,7 +20,8 @@ from pipeline.process.exit_status import LEAVE_SECONDS, STATUS
 AGAIN_SECONDS = 0.5  # `timeout`, and some batch systems, send the same signal to a process and to its group
 EXIT_SECONDS = 10  # from the last output to the end of the process
 SWEEP_SECONDS = 2  # for processes that end on their own: multiprocessing's resource tracker removes semaphores
-LOOK_SECONDS = 5  # between two looks at the progress of the process that works
+LOOK_SECONDS = 2  # between two looks at the progress of the process that works
+GRACE_SECONDS = 3  # for the other process to end itself when it stands still
 LEAST_SECONDS = 1e-3  # of a timer, for which 0 means never
 
 
@@ -130,7 +131,7 @@ class FirstProcess:
         before, self._looked = self._looked, monotonic()
         if self._looked - before > 2 * LOOK_SECONDS:  # both processes were suspended, or it is the first look
             self._looker = None
-        elif seen and seen.idle > seconds:
+        elif seen and seen.idle > seconds + GRACE_SECONDS:
             self._until, self._status = monotonic(), 1
             self._why = standstill(seen.tasks, seconds)
 

@@ -141,10 +141,10 @@ def test_process_without_progress_is_killed_and_told(tmp_path: Path, processes: 
     assert processes[0].process.poll() is None
     with pytest.raises(subprocess.TimeoutExpired):
         processes[0].process.wait(0.4)
-    watch(0)
-    assert processes[0].process.wait(5) == -9
     with pytest.warns(PipelineWarning, match="^a task: no progress within 0 s; it is done again$"):
         watch(0)
+    assert processes[0].process.wait(5) == -9
+    watch(0)  # it is told once
     assert processes[1].process.poll() is None  # in no task
 
 
@@ -181,9 +181,9 @@ def test_gpu_that_the_driver_gives_up_is_left_out_at_once(tmp_path: Path, proces
     processes += [Process(tmp_path, f"GPU-{number}", f"chunk {number}") for number in range(2)]
     watch(0)
     assert [process.process.poll() for process in processes] == [None, None]
-    watch(0)
-    assert processes[1].process.wait(5) == -9
     with pytest.warns(PipelineWarning) as caught:
+        watch(0)
+        assert processes[1].process.wait(5) == -9
         watch(0)
     assert [str(warning.message) for warning in caught] == [
         "chunk 1: GPU-1: the driver reported an error of NVLink (Xid 74); it is done again",
@@ -201,7 +201,8 @@ def test_process_that_cannot_be_killed_ends_the_run(
     processes += [Process(tmp_path, "GPU-0", "a task")]
     with monkeypatch.context() as patches:
         patches.setattr(os, "kill", lambda pid, number: None)
-        for _ in range(2):
+        watch(0)
+        with pytest.warns(PipelineWarning, match="no progress"):
             watch(0)
         with pytest.raises(PipelineError, match=r"^a task: expected progress .*; process \d+ cannot be killed: "):
             watch(0)
