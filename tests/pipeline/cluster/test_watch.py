@@ -196,7 +196,7 @@ def test_process_that_cannot_be_killed_ends_the_run(
     tmp_path: Path, processes: list[Process], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As one that waits for a device or a file system that is gone."""
-    monkeypatch.setattr(pipeline.cluster.watch, "CLOSE_SECONDS", 0)
+    monkeypatch.setattr(pipeline.cluster.watch, "CLOSE_SECONDS", 0.05)
     watch = Watch(str(tmp_path), 0, lambda device: 8)
     processes += [Process(tmp_path, "GPU-0", "a task")]
     with monkeypatch.context() as patches:
@@ -204,6 +204,7 @@ def test_process_that_cannot_be_killed_ends_the_run(
         watch(0)
         with pytest.warns(PipelineWarning, match="no progress"):
             watch(0)
+        time.sleep(0.1)
         with pytest.raises(PipelineError, match=r"^a task: expected progress .*; process \d+ cannot be killed: "):
             watch(0)
 
