@@ -86,7 +86,7 @@ def _mutants_inputs() -> dict[str, str]:
         for stem, own in _of_cases(("tests.emulator.mutants",)).items()
     }
     own = python_code(Path(cpp_mutants.__file__).read_text("utf-8"))
-    generator = python_texts(("tests.emulator.sandbox",))
+    generator = python_texts(("tests.emulator.sandbox",), KEEPING)
     return inputs | {stem: digest(_cxx_inputs()[name], own, generator) for stem, name in cpp_mutants.CHECKS.items()}
 
 
