@@ -106,8 +106,8 @@ class ReduceResult:
         return {**plain, "samples": self.samples, "nan": self.nan}
 
     def document(self) -> dict[str, Any]:
-        """The same as `to_json`."""
-        return self.to_json()
+        """As `to_json`, with the version of this layout: 1."""
+        return {"format": 1} | self.to_json()
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """0-d arrays: float64; int64, uint64, or digits if neither is wide enough; -1 for a position that is None."""
