@@ -182,6 +182,22 @@ def verified() -> str:
     return f"{verified_rates.described(figures['rows'])}\n\n{verified_rates.described_products(figures['products'])}"
 
 
+GENERAL = ("environment", "harness", "seed", "trials", "seconds", "failures", "rate of failures below")
+
+
+def chaos() -> str:
+    """The long runs of the harnesses in tests/chaos, by machine."""
+    lines = []
+    for path in sorted(RESULTS.glob("chaos_*.json")):
+        figures = read(path.name)
+        rest = ", ".join(f"{name}: {number:,}" for name, number in figures.items() if name not in GENERAL)
+        bound = f"{figures['rate of failures below']:.2g}" if not figures["failures"] else ""
+        machine = path.stem.removeprefix(f"chaos_{figures['harness']}_")
+        lines.append([f"`{figures['harness']}`, {machine}, {figures['environment']['date']}", f"{figures['trials']:,}",
+                      f"{len(figures['failures']):,}", bound, rest])  # fmt: skip
+    return table(["harness, machine", "trials", "failures", "rate below", "what was seen"], lines)
+
+
 PAGES: Mapping[Path, Mapping[str, Callable[[], str]]] = {
     README: {"speed": highlights},
     DOCS / "performance.md": {"speed": speed},
@@ -195,6 +211,7 @@ PAGES: Mapping[Path, Mapping[str, Callable[[], str]]] = {
         "product errors": product_errors, "product curve": product_curve, "hard product errors": hard_product_errors,
         "planted errors": planted, "verified rates": verified,
     },
+    DOCS / "guarantees.md": {"chaos": chaos},
 }  # fmt: skip
 
 
