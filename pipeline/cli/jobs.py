@@ -32,6 +32,7 @@ from pipeline.process.signals import Stopped
 from pipeline.process.signals import limit as time_limit
 from pipeline.report.result_file import check_output
 from pipeline.settings import VERIFY, Settings
+from pipeline.storage.leftovers import remove_leftovers
 from pipeline.storage.sources import BYTEORDERS, DTYPES, RAW_DTYPE, Source, open_source
 from workflows import WORKFLOWS
 from workflows.aggregation import Aggregation
@@ -213,6 +214,8 @@ def _run_array_job(workflow: ArrayJob[Any], options: Any, values: dict[str, Any]
     ):
         outcome = _run(workflow.name, values, lambda how: (run_array(workflow, options, sources, path, how, journal),))
         journal.remove()  # the array is there, whether it can be printed or not
+        if journal.continued:
+            remove_leftovers()  # the list of the run that began it
         reserved.publish(outcome, values["as_json"])
 
 

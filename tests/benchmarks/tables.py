@@ -190,7 +190,8 @@ def chaos() -> str:
     lines = []
     for path in sorted(RESULTS.glob("chaos_*.json")):
         figures = read(path.name)
-        rest = ", ".join(f"{name}: {number:,}" for name, number in figures.items() if name not in GENERAL)
+        seen = {name: seen for name, seen in figures.items() if name not in GENERAL and isinstance(seen, int | float)}
+        rest = ", ".join(f"{name}: {number:,}" for name, number in seen.items())
         bound = f"{figures['rate of failures below']:.2g}" if not figures["failures"] else ""
         machine = path.stem.removeprefix(f"chaos_{figures['harness']}_")
         lines.append([f"`{figures['harness']}`, {machine}, {figures['environment']['date']}", f"{figures['trials']:,}",
