@@ -34,7 +34,8 @@ class ReplacedProcess(distributed.nanny.WorkerProcess):  # type: ignore[misc]
 
     @classmethod
     def _run(cls, *arguments: Any, **keywords: Any) -> None:
-        tempfile.tempdir = None  # of the fork server; the nanny has named another
+        # Dask writes a key to a temporary folder, and reads it, as each process starts, which may be killed then.
+        tempfile.tempdir = keywords["config"].get("temporary-directory")
         super()._run(*arguments, **keywords)
 
     async def start(self) -> Status:

@@ -61,12 +61,9 @@ def start_processes(kind: Any, options: dict[str, Any], prepare: Callable[[], ob
 
     from pipeline.cluster.nanny import replaced_processes
 
-    environ, later = "distributed.nanny.pre-spawn-environ", "distributed.nanny.environ"
-    scratch = dask.config.get("temporary-directory", None)
+    environ = "distributed.nanny.pre-spawn-environ"
     settings = {
         environ: {**dask.config.get(environ), **ENVIRONMENT},
-        # Dask writes a key to a temporary folder, and reads it, as each process starts, which may be killed then.
-        later: {**dask.config.get(later), **({"TMPDIR": scratch} if scratch else {})},
         # Dask blames all tasks of a worker that dies; `pipeline.cluster.watch` knows in which it was.
         "distributed.scheduler.allowed-failures": 10**6,
         # A worker that happens to be starting again so long after an earlier one ended would be given up.

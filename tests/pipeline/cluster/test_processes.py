@@ -58,7 +58,10 @@ def http_status(address: str) -> int:
 
 
 @pytest.mark.usefixtures("per_core")
-def test_several_processes(path: str, placement: Placement, capfd: pytest.CaptureFixture[str]) -> None:
+def test_several_processes(
+    path: str, placement: Placement, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", os.path.dirname(path))  # the workers' is another, whatever the user's is
     statuses: dict[str, int] = {}
 
     def announce(workers: Workers) -> None:
