@@ -9,12 +9,13 @@ from contextlib import AbstractContextManager, closing, contextmanager, nullcont
 from dataclasses import dataclass
 from functools import partial
 from pkgutil import resolve_name
+from time import monotonic, sleep
 from typing import Any, cast
 
 from pipeline.cluster.cuda_errors import lost_context, out_of_memory
 from pipeline.cluster.local_directory import local_directory
 from pipeline.cluster.watch import Watch, retire, watching_itself
-from pipeline.cluster.workers import Workers, known_workers
+from pipeline.cluster.workers import ANSWER_SECONDS, Workers, known_workers
 from pipeline.errors import PipelineError, UsageError
 from pipeline.gpu.devices import Devices, Gpu, find_devices, only_visible
 from pipeline.gpu.xid import Xids
@@ -24,6 +25,7 @@ from pipeline.threads import THREADS, cores, processes
 SMALL_BYTES = 2**30
 PROCESS_BYTES = 2**28  # memory reserved per process: twice what one of several takes
 PROCESSES_FROM_BYTES = 2**32
+LOOK_SECONDS = 0.1  # between two looks for workers
 DEVICES = ("auto", "gpu", "cpu")
 
 # Longer than any read of a block, copy or kernel takes, on storage that still works: at 250 kB/s a block of a GPU takes
@@ -220,7 +222,9 @@ def _workers(client: Any, device: str, where: str, dashboard: str | None, watch:
     """One of our own clusters, whose GPU workers declare a GPU to Dask."""
     if device == "gpu":
         _warm_up_gpus(client, where)
-    workers = known_workers(client, where).values()
+    until = monotonic() + ANSWER_SECONDS
+    while not (workers := known_workers(client, where).values()) and monotonic() < until:
+        sleep(LOOK_SECONDS)  # all of them may have been killed, and be starting again
     if not workers:
         raise PipelineError(f"{where}: expected workers to start, got none; see above for what ended them")
     threads = sum(worker["nthreads"] for worker in workers)

@@ -243,9 +243,17 @@ def test_scheduler_has_a_time_limit_to_count_workers(monkeypatch: pytest.MonkeyP
     assert ": expected an answer of the scheduler within 0.1 s, got " in str(caught.value)
 
 
-def test_cluster_without_workers_is_refused() -> None:
+def test_cluster_without_workers_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipeline.cluster.placement, "ANSWER_SECONDS", 0.3)
     with pytest.raises(PipelineError, match=r"^here: expected workers to start, got none"):
         pipeline.cluster.placement._workers(StubClient(), "cpu", "here", None, Watch("", 0, len))
+
+
+def test_workers_that_all_start_again_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = iter([{}, {}, {"tls://here": {"nthreads": 2}}])
+    monkeypatch.setattr(pipeline.cluster.placement, "known_workers", lambda *_: next(answers))
+    workers = pipeline.cluster.placement._workers(StubClient(), "cpu", "here", None, Watch("", 0, len))
+    assert (workers.computing, workers.threads) == (2, 2)
 
 
 @pytest.mark.parametrize(("device", "threads"), [("cpu", 4), ("gpu", 16)])
