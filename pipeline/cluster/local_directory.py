@@ -49,6 +49,10 @@ def local_directory(own_process: bool) -> Iterator[str]:
 
 def _check_temporary_place() -> None:
     """Refuse the working folder, which Python takes if no other place has room: it is the user's."""
+    try:
+        here = os.getcwd()
+    except OSError:  # it was removed
+        return
     others = [os.environ.get(name) for name in ("TMPDIR", "TEMP", "TMP")]
-    if tempfile.gettempdir() == os.getcwd() not in map(os.path.abspath, [*filter(None, others), "/tmp", "/var/tmp"]):
+    if tempfile.gettempdir() == here not in map(os.path.abspath, [*filter(None, others), "/tmp", "/var/tmp"]):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/tmp")

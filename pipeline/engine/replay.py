@@ -48,8 +48,8 @@ class Replays:
 
     def chunk(self, pass_: Pass, chunk: Chunk, result: ChunkResult) -> None:
         """Perhaps choose a chunk."""
-        task = (compute_chunk, pass_, chunk)
-        self._choose(task, pass_.label([chunk]), chunk.index, result, lambda again: again.digest == result.digest)
+        task, digest = (compute_chunk, pass_, chunk), result.digest  # not the partials, which may be large
+        self._choose(task, pass_.label([chunk]), chunk.index, result, lambda again: again.digest == digest)
 
     def regions(
         self, plan: ArrayPlan, regions: Sequence[Bounds], label: str, number: int, result: RegionsResult
@@ -65,16 +65,17 @@ class Replays:
     def _choose(self, task: Task, label: str, number: int, first: Any, agree: Callable[[Any], bool]) -> None:
         if self._random.random() >= self._share:
             return
+        worker, device, unit = first.worker, first.device, first.unit
 
         def finish(again: Any) -> Iterator[tuple[int, str, str, Timeline]]:
             if not agree(again):
                 raise VerificationError(
-                    f"{label}: worker {first.worker} ({first.device}, {first.unit}) and worker {again.worker} "
+                    f"{label}: worker {worker} ({device}, {unit}) and worker {again.worker} "
                     f"({again.device}, {again.unit}) computed different bits; nothing was written; run with --verify "
                     "full to see which is wrong"
                 )
             self._loop.replayed += 1
-            self._loop.elsewhere += again.unit != first.unit
+            self._loop.elsewhere += again.unit != unit
             yield number, again.worker, again.device, again.timeline
 
-        self._waiting.append(Extra(task, label, finish, apart_from=first.worker))
+        self._waiting.append(Extra(task, label, finish, apart_from=worker))

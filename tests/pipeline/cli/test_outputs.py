@@ -31,8 +31,8 @@ SAMPLES = np.random.default_rng(0).integers(0, 1024, 5000).astype("<i4")
 @pytest.fixture
 def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Call]:
     """Runs the command line in a folder that has data.bin: (exit status, stdout, stderr)."""
-    (tmp_path / "work").mkdir()
-    monkeypatch.chdir(tmp_path / "work")
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     SAMPLES.tofile("data.bin")
     handler = signal.getsignal(signal.SIGTERM)
@@ -66,8 +66,8 @@ SAME = [
     ("histogram data.bin --edges e.csv --trace e.csv", "--edges e.csv and --trace e.csv"),
     ("histogram data.bin -o a.json --also 'reduce -o ./a.json'", "-o a.json and --also reduce: -o ./a.json"),
     (
-        "histogram data.bin -o a.json --also 'reduce -o ../work/a.json'",
-        "-o a.json and --also reduce: -o ../work/a.json",
+        "histogram data.bin -o a.json --also 'reduce -o ../here/a.json'",
+        "-o a.json and --also reduce: -o ../here/a.json",
     ),
     ("histogram data.bin -o a.json --also 'reduce -o folder/a.json'", "-o a.json and --also reduce: -o folder/a.json"),
     ("histogram data.bin -o e.csv --also 'reduce -o hard.csv'", "-o e.csv and --also reduce: -o hard.csv"),

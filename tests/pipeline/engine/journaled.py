@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from pipeline.cluster.placement import Placement
@@ -19,6 +20,14 @@ from pipeline.engine.outcome import Outcome
 from pipeline.engine.resume import open_journal
 from pipeline.settings import Settings
 from pipeline.storage.sources import open_source
+from workflows.histogram import HISTOGRAM, HistogramOptions
+from workflows.reduce import REDUCE, ReduceOptions
+
+CHUNKS = 24
+SAMPLES = np.random.default_rng(0).integers(-500, 1500, CHUNKS * 1000).astype("<i4")
+PLAIN = [Job(HISTOGRAM, HistogramOptions())]
+SURVEYED = [Job(HISTOGRAM, HistogramOptions(range="auto"))]
+SEVERAL = [*PLAIN, Job(REDUCE, ReduceOptions("sum,std,argmax"))]
 
 
 class InterruptedError(BaseException):

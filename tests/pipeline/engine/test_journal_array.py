@@ -25,11 +25,6 @@ BYTES = 150_000  # of a region with its input: some twenty, a task for each
 
 
 @pytest.fixture
-def runner(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Runner:
-    return Runner(monkeypatch, tmp_path / "state")
-
-
-@pytest.fixture
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "work").mkdir()
     np.save(tmp_path / "work" / "m.npy", MATRIX)

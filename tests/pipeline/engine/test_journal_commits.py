@@ -14,31 +14,15 @@ import pytest
 
 from pipeline.engine import journal as module
 from pipeline.engine import journal_file, runs
-from pipeline.engine.aggregate_plan import Job
 from pipeline.engine.array_gpu import finish
 from pipeline.engine.journal import Journal
 from pipeline.engine.journal_file import JournalFile
 from pipeline.engine.run_loop import Run
 from pipeline.errors import PipelineError, UsageError
-from tests.pipeline.engine.journaled import InterruptedError, Runner
-from workflows.histogram import HISTOGRAM, HistogramOptions
+from tests.pipeline.engine.journaled import CHUNKS, PLAIN, SAMPLES, InterruptedError, Runner
 from workflows.transpose import TRANSPOSE, TransposeOptions
 
 pytestmark = pytest.mark.usefixtures("shared")
-CHUNKS = 24
-SAMPLES = np.random.default_rng(0).integers(-500, 1500, CHUNKS * 1000).astype("<i4")
-PLAIN = [Job(HISTOGRAM, HistogramOptions())]
-
-
-@pytest.fixture
-def runner(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Runner:
-    return Runner(monkeypatch, tmp_path / "state")
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    SAMPLES.tofile(tmp_path / "data.bin")
-    return tmp_path / "data.bin"
 
 
 def committed() -> int:

@@ -9,34 +9,16 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import numpy as np
 import pytest
 
 from pipeline.engine import journal_file, runs
 from pipeline.engine.aggregate_plan import Job
 from pipeline.engine.journal_file import DamagedError, JournalFile, Row
 from pipeline.errors import PipelineError, UsageError, VerificationError
-from tests.pipeline.engine.journaled import Runner
+from tests.pipeline.engine.journaled import CHUNKS, PLAIN, SAMPLES, Runner
 from workflows.histogram import HISTOGRAM, HistogramOptions
-from workflows.reduce import REDUCE, ReduceOptions
 
 pytestmark = pytest.mark.usefixtures("shared")
-CHUNKS = 24
-SAMPLES = np.random.default_rng(0).integers(-500, 1500, CHUNKS * 1000).astype("<i4")
-PLAIN = [Job(HISTOGRAM, HistogramOptions())]
-SURVEYED = [Job(HISTOGRAM, HistogramOptions(range="auto"))]
-SEVERAL = [*PLAIN, Job(REDUCE, ReduceOptions("sum,std,argmax"))]
-
-
-@pytest.fixture
-def runner(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Runner:
-    return Runner(monkeypatch, tmp_path / "state")
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    SAMPLES.tofile(tmp_path / "data.bin")
-    return tmp_path / "data.bin"
 
 
 def test_flips_are_caught(runner: Runner, path: Path) -> None:
