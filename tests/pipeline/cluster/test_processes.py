@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import tempfile
+from contextlib import nullcontext
 from dataclasses import replace
+from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
@@ -17,6 +19,7 @@ import pipeline.cluster.placement
 import pipeline.cluster.processes
 import pipeline.engine.run_loop
 import pipeline.gpu.transfer
+from pipeline.cluster.local_directory import local_directory
 from pipeline.cluster.placement import Placement
 from pipeline.cluster.workers import Workers, known_workers
 from pipeline.errors import PipelineError
@@ -135,3 +138,20 @@ def test_processes_that_do_not_start_are_one_line(
         counted(path, placement=placement)
     assert "\n" not in str(caught.value)
     assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(("variable", "refused"), [(False, True), (True, False)])
+def test_working_folder_is_no_place_for_scratch_files(
+    variable: bool, refused: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python takes it where no other place has room; unless the user has named it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    for name in ("TMPDIR", "TEMP", "TMP"):
+        monkeypatch.delenv(name, raising=False)
+    if variable:
+        monkeypatch.setenv("TMPDIR", str(tmp_path))
+    expected = pytest.raises(PipelineError, match="expected to create a scratch folder") if refused else nullcontext()
+    with expected, local_directory(False) as folder:
+        assert folder.startswith(str(tmp_path))
+    assert list(tmp_path.iterdir()) == []
