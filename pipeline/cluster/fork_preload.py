@@ -2,8 +2,10 @@
 
 import gc
 import os
+import pickle
 import signal
 import sys
+from typing import Any
 
 from pipeline.process.exit_status import STATUS
 from pipeline.process.supervisor import end_with_parent
@@ -13,6 +15,13 @@ from pipeline.threads import SWITCH_SECONDS
 def _in_worker() -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
     end_with_parent()  # Dask takes the workers of a server that has ended for dead
+    sys.excepthook = _unless_unwanted
+
+
+def _unless_unwanted(kind: type[BaseException], *error: Any) -> None:
+    """Print an uncaught exception, unless a new worker was not told what to do: its server was killed meanwhile."""
+    if not issubclass(kind, (EOFError, pickle.UnpicklingError)):
+        sys.__excepthook__(kind, *error)
 
 
 signal.pthread_sigmask(signal.SIG_BLOCK, STATUS)  # also in a server that multiprocessing starts for one that has ended
