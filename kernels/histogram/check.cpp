@@ -2,13 +2,14 @@
 //
 //   values      samples of one or two bytes: how often each value occurs.
 //   bracketed   bins of about equal width: two lines, of which one is never above the slot and the other never
-//               below (bracket.py verifies that at each edge). Where they agree, that is the slot; blocks in which
-//               they do not are compared with the edges, sample by sample.
+//               below (bracket.py verifies that at each edge). Where they agree, that is the slot; groups in which
+//               they do not are compared with the edges, sample by sample. Lines are computed in float64 or, of
+//               samples in float32 where that is exact enough, in float32 (`what` is 1).
 //   in_leaves   any bins. Samples become ranks: unsigned integers in their order, both zeros the same. The ranks
 //               in which bounds lie are cut into cells of equal length, a power of two, and cells into leaves, so
 //               finely that a leaf is in one slot, or in two that one bound separates (leaves.py).
 //
-// Whoever is compared is so as float64 with the edges as they are: no edge is converted to another type.
+// Whoever is compared with edges is so as float64, with the edges as they are.
 //
 // Four tables are counted in, in turn: a sample that hits the counter of the one before would wait for its store.
 
@@ -60,8 +61,10 @@ struct Kind<double> : Float<u64, 0x8000000000000000u, 0x7ff0000000000000u> {};
 
 // These as in check.py.
 struct Bracket {
-    double scale, low, high, top;  // a slot is at least sample * scale + low, and at most sample * scale + high
-    const double* bounds;          // between each slot and the next one
+    double scale, low, high;  // a slot is at least sample * scale + low, and at most sample * scale + high,
+    double first, last;       // of samples in between; those outside are in the slot of the nearer one
+    u64 nan;                  // the slot of NaN
+    const double* bounds;     // between each slot and the next one
 };
 
 struct Leaves {
@@ -112,27 +115,30 @@ void count(const void* data, size_t n, const Counting& to, Find find) {
 
 // --- bins of about equal width ----------------------------------------------------------------------------------------
 
-// NaN gives 0.
-inline u32 slot_on(double place, double top) {
-    place = place > 0 ? place : 0;
-    return static_cast<u32>(static_cast<int32_t>(place < top ? place : top));
-}
+// Samples side by side: a group in which the lines do not agree anywhere is compared with the edges.
+constexpr size_t GROUP = 128;
 
-template <class T>
+// `Real` is the arithmetic of the lines.
+template <class T, class Real>
 void bracketed(const void* data, size_t n, const Bracket& bracket, const Counting& to) {
-    const double scale = bracket.scale, low = bracket.low, high = bracket.high, top = bracket.top;
+    const Real scale = static_cast<Real>(bracket.scale), first = static_cast<Real>(bracket.first);
+    const Real low = static_cast<Real>(bracket.low), high = static_cast<Real>(bracket.high);
+    const Real last = static_cast<Real>(bracket.last);
     const double* const bounds = bracket.bounds;
-    const u32 nan = static_cast<u32>(static_cast<int32_t>(top)) + 1;
+    const u32 nan = static_cast<u32>(bracket.nan);
     count<T>(data, n, to, [=](const T* samples, u32* __restrict slot) {
-        u32 differ = 0;
-        for (size_t i = 0; i < BLOCK; ++i) {
-            const double number = static_cast<double>(samples[i]), place = number * scale;
-            const u32 least = slot_on(place + low, top), most = slot_on(place + high, top);
-            differ |= least ^ most;
-            slot[i] = number == number ? least : nan;
+        for (size_t group = 0; group < BLOCK; group += GROUP, samples += GROUP, slot += GROUP) {
+            u32 differ = 0;
+            for (size_t i = 0; i < GROUP; ++i) {
+                const Real number = static_cast<Real>(samples[i]), above = number > first ? number : first;
+                const Real place = (above < last ? above : last) * scale;  // NaN is at the first one
+                const u32 least = static_cast<u32>(static_cast<int32_t>(place + low));
+                differ |= least ^ static_cast<u32>(static_cast<int32_t>(place + high));
+                slot[i] = number == number ? least : nan;
+            }
+            if (differ)
+                for (size_t i = 0; i < GROUP; ++i) slot[i] += static_cast<double>(samples[i]) >= bounds[slot[i]];
         }
-        if (differ)
-            for (size_t i = 0; i < BLOCK; ++i) slot[i] += static_cast<double>(samples[i]) >= bounds[slot[i]];
     });
 }
 
@@ -212,12 +218,14 @@ namespace {
 
 void bracketed(const Counting& c, const void* samples, size_t n) {
     switch (c.type) {
-        case INT32: return bracketed<int32_t>(samples, n, c.bracket, c);
-        case UINT32: return bracketed<u32>(samples, n, c.bracket, c);
-        case INT64: return bracketed<int64_t>(samples, n, c.bracket, c);
-        case UINT64: return bracketed<u64>(samples, n, c.bracket, c);
-        case FLOAT32: return bracketed<float>(samples, n, c.bracket, c);
-        case FLOAT64: return bracketed<double>(samples, n, c.bracket, c);
+        case INT32: return bracketed<int32_t, double>(samples, n, c.bracket, c);
+        case UINT32: return bracketed<u32, double>(samples, n, c.bracket, c);
+        case INT64: return bracketed<int64_t, double>(samples, n, c.bracket, c);
+        case UINT64: return bracketed<u64, double>(samples, n, c.bracket, c);
+        case FLOAT32:
+            if (c.what) return bracketed<float, float>(samples, n, c.bracket, c);
+            return bracketed<float, double>(samples, n, c.bracket, c);
+        case FLOAT64: return bracketed<double, double>(samples, n, c.bracket, c);
     }
 }
 

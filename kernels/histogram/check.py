@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,9 @@ _double, _word, _pointer = ctypes.c_double, ctypes.c_uint64, ctypes.c_void_p
 
 
 class _Bracket(ctypes.Structure):
-    _fields_ = (*((name, _double) for name in ("scale", "low", "high", "top")), ("bounds", _pointer))
+    _fields_ = (
+        *((name, _double) for name in ("scale", "low", "high", "first", "last")), ("nan", _word), ("bounds", _pointer),
+    )  # fmt: skip
 
 
 class _Leaves(ctypes.Structure):
@@ -130,13 +132,14 @@ def plan(edges: NDArray[np.float64], dtype: np.dtype[Any]) -> Plan | None:
     planned = partial(Plan, dtype, len(slots), functions.count_samples)
     if dtype.itemsize <= 2:
         return planned(_Counting(WAYS.index("values"), dtype.itemsize), _slots_of_values(bounds, dtype))
-    type_, bracket = TYPES.index(dtype.name), bracket_of(bounds)
+    single = bracket_of(bounds, np.float32) if dtype == np.float32 else None
+    type_, bracket = TYPES.index(dtype.name), single or bracket_of(bounds)
     all_bounds = np.append(bounds, [np.nan, np.nan])  # overflow and NaN do not end
     whole_cells = dtype.kind != "f" and len(bounds) <= MOST_CELLS  # perhaps
     leaves = leaves_of(bounds, dtype) if bracket is None or whole_cells else None
     if bracket is not None and (leaves is None or leaves.what != LEAVES or len(leaves.low) > MOST_CELLS):
-        line = _Bracket(bracket.scale, bracket.low, bracket.high, len(bounds), all_bounds.ctypes.data)
-        return planned(_Counting(WAYS.index("bracketed"), type_, bracket=line), slots, (all_bounds,))
+        line = _Bracket(*astuple(bracket), len(bounds) + 1, all_bounds.ctypes.data)
+        return planned(_Counting(WAYS.index("bracketed"), type_, bool(single), line), slots, (all_bounds,))
     assert leaves is not None
     arrays = leaves.first, leaves.leaf_shift, leaves.low, leaves.high, all_bounds
     pointers = [array.ctypes.data if len(array) else None for array in arrays]

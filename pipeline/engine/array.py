@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import count
-from random import Random
 from typing import Any
 
 import numpy as np
@@ -15,16 +12,14 @@ from numpy.typing import NDArray
 
 from pipeline.cluster.workers import Workers, known_workers
 from pipeline.engine.array_gpu import LANES, finish, warm_up
-from pipeline.engine.array_journal import Batch, RegionsDigests, RegionsDone, digest_regions, intact
-from pipeline.engine.array_plan import ArrayPlan, checked_part, nbytes_of, needs, pieces_of
-from pipeline.engine.array_task import RegionsCheck, RegionsResult, check_regions, compute_regions
+from pipeline.engine.array_journal import RegionsDone
+from pipeline.engine.array_plan import ArrayPlan, nbytes_of, needs
+from pipeline.engine.array_regions import run_regions
 from pipeline.engine.inputs import cluster_bytes, unchanged
 from pipeline.engine.journal import Journal
 from pipeline.engine.outcome import Outcome
-from pipeline.engine.replay import Replays
-from pipeline.engine.run_loop import Done, Extra, Run, Task, Work
-from pipeline.engine.submit import batches
-from pipeline.errors import UsageError, VerificationError
+from pipeline.engine.run_loop import Run
+from pipeline.errors import UsageError
 from pipeline.settings import Settings
 from pipeline.storage.array_file import as_stored, join
 from pipeline.storage.atomic_file import check_place
@@ -32,23 +27,13 @@ from pipeline.storage.leftovers import Resumable
 from pipeline.storage.mapped_output import begin_again
 from pipeline.storage.output_array import OutputFile, output_file
 from pipeline.storage.sources import Source
-from pipeline.timeline import Timeline
-from workflows.array_job import ArrayJob, Checked
-from workflows.regions import Bounds, Spec, common, sizes
+from workflows.array_job import ArrayJob
+from workflows.regions import Bounds, Spec
 
 # Bytes per region, inputs and output together, by device and by whether the workflow streams. On a CPU large enough for
 # the rows of a tile to be runs of several pages, yet small enough to reuse the memory of the last region; larger if
 # every region reads parts of the inputs again. On a GPU large enough for one launch to fill it.
 REGION_BYTES = {("cpu", False): 2**25, ("cpu", True): 2**26, ("gpu", False): 2**28, ("gpu", True): 2**28}
-
-# A task takes several regions, up to this many bytes of the output: Dask holds the GIL for milliseconds per task.
-TASK_BYTES = 2**29
-# Fewest tasks per thread, so that all end at about the same time; few for a GPU, because it idles between them.
-TASKS = {"cpu": 8, "gpu": 3}
-
-# Bytes of a piece, inputs and output together, that is checked if there is time: a tenth of a second. Larger if there
-# would be more than so many.
-EXTRA_BYTES, EXTRAS = 2**24, 2**16
 
 # Most memory that a task takes, copies included, as a multiple of its inputs and output.
 COPIES = 4
@@ -162,7 +147,7 @@ def run_array(
         with loop.timed():
             try:
                 with journal.kept():  # commits before anything else that a signal must not wait for
-                    checked, counts = _all_regions(loop, plan, regions, journal, done, batches)
+                    checked, counts = run_regions(loop, plan, regions, journal, done, batches)
             finally:  # the next job in these processes has a limit of its own, or none
                 loop.on_workers(finish, plan.output.path, limit is not None)
     notes = workflow.notes(specs, options) if workflow.notes else {}
@@ -215,84 +200,3 @@ def _too_large(plan: ArrayPlan, taken: int, most: float, other: str = "") -> Usa
 def _taken(plan: ArrayPlan, region: Bounds) -> int:
     read = sum(nbytes_of(array.spec, bounds) for array, bounds in needs(plan, region))
     return nbytes_of(plan.output.spec, region) + read
-
-
-def _all_regions(
-    loop: Run, plan: ArrayPlan, regions: list[Bounds], journal: Journal, done: RegionsDone, earlier: Sequence[Batch]
-) -> tuple[Checked, Mapping[str, int]]:
-    """Compute and check every region that no earlier run has finished: what was checked; elements by path."""
-    name, spec, device = plan.workflow.name, plan.output.spec, loop.workers.device
-    checked, counts, numbers = Checked((), 0), Counter[str](), count()
-    waiting: list[tuple[Bounds, Bounds, RegionsResult]] = []  # piece; part of its region that was checked; by whom
-    piece_bytes = max(EXTRA_BYTES, spec.nbytes // EXTRAS)
-    random, replays = Random(plan.seed), Replays(loop)
-    # A full check takes longer than a GPU computes: splitting it keeps all threads busy to the end.
-    split = device == "gpu" and (plan.verify == "full" or plan.workflow.whole)
-
-    def compute(items: Sequence[Bounds]) -> Task:
-        return compute_regions, plan, items, device
-
-    def check(items: Sequence[Bounds], computed: Any) -> list[Task]:
-        parts = [] if plan.verify == "off" else [[region] for region in items] if split else [items]
-        digest = [(digest_regions, plan, items, device, computed)] * journal.wanted(spec.nbytes)
-        return [*((check_regions, plan, part, computed) for part in parts), *digest]
-
-    def note(more: Checked) -> None:
-        nonlocal checked
-        if more.details:
-            raise VerificationError(f"{name}: a number is wrong in {more.details[0]}; nothing was kept")
-        checked += more
-
-    def finish(items: Sequence[Bounds], computed: RegionsResult, results: Sequence[Any]) -> Iterator[Done]:
-        checks: list[RegionsCheck] = [result for result in results if isinstance(result, RegionsCheck)]
-        for check in checks:
-            note(check.checked)
-        wait(items, replace(computed, timeline=Timeline()))
-        counts.update(computed.counts)
-        for result in results:
-            if isinstance(result, RegionsDigests):
-                done.add(items, result.digests, [check.checked for check in checks], computed.counts)
-        journal.log(name, label(items), computed)
-        replays.regions(plan, items, label(items), number := next(numbers), computed)
-        yield number, nbytes(items), computed, checks
-
-    def wait(items: Sequence[Bounds], computed: RegionsResult) -> None:
-        for region in items if plan.verify == "auto" else ():
-            if (part := checked_part(plan, region)) != region:
-                waiting.extend((piece, part, computed) for piece in pieces_of(plan, region, piece_bytes))
-
-    def extra(in_time: bool) -> Extra | None:
-        """Compute a task again, or check a random piece of the regions of which a part has been checked."""
-        if (again := replays.extra()) or not (waiting and in_time):
-            return again
-        place = random.randrange(len(waiting))
-        waiting[place], waiting[-1] = waiting[-1], waiting[place]
-        piece, part, computed = waiting.pop()
-
-        def finish(check: RegionsCheck) -> Iterator[tuple[int, str, str, Timeline]]:
-            nonlocal checked
-            checked = replace(checked, elements=checked.elements - common(piece, part))
-            note(check.checked)
-            yield next(numbers), computed.worker, computed.device, check.timeline
-
-        return Extra((check_regions, plan, [piece], computed, True), label([piece]), finish)
-
-    def nbytes(items: Sequence[Bounds]) -> int:
-        return sum(nbytes_of(spec, region) for region in items)
-
-    def label(items: Sequence[Bounds]) -> str:
-        return f"{name}: region {list(items[0])}" + (f" to {list(items[-1])}" if len(items) > 1 else "")
-
-    left = dict.fromkeys(regions)
-    for batch in intact(loop, plan, done, earlier, label):
-        checked += batch.checked
-        counts.update(batch.counts)
-        wait(batch.regions, RegionsResult("an earlier run", device, "", {}, Timeline()))
-        for region in batch.regions:
-            del left[region]
-    most = TASK_BYTES // max(1, nbytes(regions[:1]))
-    tasks = batches(list(left), most, loop.computing, TASKS[device])
-    loop.complete(Work(tasks, nbytes(list(left)), label, compute, check, finish, extra=extra))
-    if (covered := sum(math.prod(sizes(region)) for region in regions)) != spec.size:
-        raise VerificationError(f"{name}: the regions hold {covered} elements of {spec.size}")
-    return checked, counts

@@ -99,12 +99,10 @@ class RegionsDone:
             raise damaged("regions that overlap")
         return batches
 
-    def add(
-        self, items: Sequence[Bounds], digests: Sequence[str], checks: Sequence[Checked], counts: Mapping[str, int]
-    ) -> None:
+    def add(self, items: Sequence[Bounds], digests: Sequence[str], checked: Checked, counts: Mapping[str, int]) -> None:
         """Regions are written and checked."""
         numbers = [self._numbers[region] for region in items]
-        self._add(numbers[0], numbers, digests, sum(checks, Checked((), 0)), counts)
+        self._add(numbers[0], numbers, digests, checked, counts)
 
     def _add(
         self, number: int, regions: list[int], digests: Sequence[str], checked: Checked, counts: Mapping[str, int]

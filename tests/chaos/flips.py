@@ -34,7 +34,7 @@ import numpy as np
 import pytest
 
 import pipeline.engine.aggregate
-import pipeline.engine.array
+import pipeline.engine.array_regions
 import pipeline.engine.run_loop
 from pipeline.cluster.placement import Placement, open_workers
 from pipeline.engine.aggregate_plan import Pass
@@ -127,7 +127,7 @@ def _partials(runs: SmallRuns, kind: str, random: Random, patch: pytest.MonkeyPa
 
 def _regions(runs: SmallRuns, kind: str, random: Random, patch: pytest.MonkeyPatch) -> Outcome:
     task = ChangedRegions(kind, random.randrange(2**32), random.randrange(2**32))
-    patch.setattr(pipeline.engine.array, "compute_regions", task)
+    patch.setattr(pipeline.engine.array_regions, "compute_regions", task)
     return _must_end(runs, random.choice(list(ARRAYS)), "full")
 
 

@@ -46,7 +46,7 @@ def noting(function):
         return result
     return call
 pipeline.cli.jobs.run_all = noting(pipeline.cli.jobs.run_all)
-pipeline.engine.array._all_regions = noting(pipeline.engine.array._all_regions)
+pipeline.engine.array.run_regions = noting(pipeline.engine.array.run_regions)
 pipeline.__main__.main()
 """
 

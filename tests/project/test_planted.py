@@ -16,7 +16,7 @@ import pytest
 
 import pipeline
 import pipeline.engine.aggregate_task
-import pipeline.engine.array
+import pipeline.engine.array_regions
 import pipeline.engine.array_task
 import pipeline.gpu.devices
 from pipeline.cluster.workers import Workers
@@ -154,7 +154,7 @@ def test_a_write_to_a_region_that_was_checked_is_caught(tmp_path: Path, monkeypa
                 file.write(b"stray")
 
     monkeypatch.setattr(OutputFile, "write", straying)
-    monkeypatch.setattr(pipeline.engine.array, "check_regions", check_and_tell)
+    monkeypatch.setattr(pipeline.engine.array_regions, "check_regions", check_and_tell)
     with suppress(VerificationError):
         pipeline.run("map", tmp_path / "a.npy", tmp_path / "a.npy", operation="add", output=tmp_path / "out.npy",
                      verify="full", chunk_bytes=240_000, device="cpu")  # fmt: skip

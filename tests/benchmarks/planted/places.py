@@ -14,7 +14,7 @@ import kernels.reduce.cpu
 import kernels.stencil.cpu
 import kernels.transpose.cpu
 import pipeline.engine.aggregate
-import pipeline.engine.array
+import pipeline.engine.array_regions
 from kernels.matmul.cpu import CpuProduct
 from kernels.matmul.cpu_narrow import NarrowCpuProduct
 from pipeline.engine.aggregate_task import compute_chunks as real_compute_chunks
@@ -153,7 +153,7 @@ def install() -> Patches:
     files(patches)
     kernels_on_cpu(patches)
     patches.set(pipeline.engine.aggregate, "compute_chunks", compute_chunks)
-    patches.set(pipeline.engine.array, "compute_regions", compute_regions)
+    patches.set(pipeline.engine.array_regions, "compute_regions", compute_regions)
     for workflow, merge in ((HISTOGRAM, merge_histogram), (FINITE_RANGE, merge_range), (REDUCE, merge_reduce)):
         patches.set(workflow, "combine", merge)
     patches.set(MATMUL, "check", check_matmul)

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import pipeline.engine.array
+import pipeline.engine.array_regions
 import pipeline.engine.run_loop
 from pipeline.cluster.placement import Placement
 from pipeline.cluster.workers import Workers
@@ -29,7 +30,7 @@ from tests.cases.array import ON_CPU, SCALED, Factor, scaled
 from tests.pipeline.cluster.test_existing import scheduler, worker
 from workflows.array_job import Checked
 from workflows.map import MAP, MapOptions
-from workflows.regions import all_of
+from workflows.regions import all_of, in_rows
 from workflows.transpose import TRANSPOSE, TransposeOptions
 
 MIB = 2**20
@@ -124,10 +125,11 @@ def test_what_a_gpu_computed_is_checked_by_as_many_tasks_as_there_are_regions(
 ) -> None:
     """In a full check few tasks compute, and all threads check."""
     on(monkeypatch, replace(workers, device="gpu", computing=1, resources={}))
-    monkeypatch.setattr(pipeline.engine.array, "compute_regions", on_cpu)
-    monkeypatch.setattr(pipeline.engine.array, "check_regions", noting)
+    monkeypatch.setattr(pipeline.engine.array_regions, "compute_regions", on_cpu)
+    monkeypatch.setattr(pipeline.engine.array_regions, "check_regions", noting)
     ASKED.clear()
-    outcome = scaled(source, workflow=replace(SCALED, whole=whole), verify=verify, chunk_bytes=16_000)
+    in_pieces = replace(SCALED, whole=whole, pieces=lambda region, options, elements: in_rows(region, elements))
+    outcome = scaled(source, workflow=in_pieces, verify=verify, chunk_bytes=16_000)
     assert outcome.verdict.chunks == sum(ASKED) == 100
     assert (set(ASKED) == {1}) == split
     assert (outcome.verdict.checked == 100_000) == split
@@ -141,7 +143,7 @@ def test_gpus_warm_up_and_finish(
 ) -> None:
     """Warm-up receives the first region before the output exists; clean-up its temporary name, even after a failure."""
     on(monkeypatch, replace(workers, device="gpu", computing=1, resources={}))
-    monkeypatch.setattr(pipeline.engine.array, "compute_regions", on_cpu)
+    monkeypatch.setattr(pipeline.engine.array_regions, "compute_regions", on_cpu)
     for name in ("warm_up", "finish"):
         monkeypatch.setattr(pipeline.engine.array, name, globals()[f"noting_{name}"])
     CALLED.clear()

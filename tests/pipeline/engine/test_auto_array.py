@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-import pipeline.engine.array
 import pipeline.engine.array_plan
+import pipeline.engine.array_regions
 import pipeline.engine.run_loop
 from pipeline.errors import VerificationError
 from pipeline.storage.sources import Source
@@ -85,7 +85,7 @@ def test_pieces_of_regions_are_counted_once(
     """Each in a task of its own, so that little is begun before time is up; what is checked twice counts once."""
     if not time_left:
         request.getfixturevalue("none_left")
-    monkeypatch.setattr(pipeline.engine.array, "EXTRA_BYTES", 31 * 16)  # a row
+    monkeypatch.setattr(pipeline.engine.array_regions, "EXTRA_BYTES", 31 * 16)  # a row
     in_pieces = replace(SCALED, check=noting, pieces=lambda region, options, elements: in_rows(region, elements))
     verdict = scaled(source, workflow=in_pieces, verify="auto").verdict
     seen = np.zeros((83, 31), int)
