@@ -7,8 +7,9 @@ run, during it, or during it for three seconds. The limit on progress is two sec
 - on several GPUs the run succeeds with the same SHA-256 as undisturbed, whose result is compared with NumPy;
 - on one GPU, where the command computes itself, it ends with status 1 and one line that says why, and `--resume` gives
   the same SHA-256; so may runs without memory, which else succeed, as they must where it is given back;
-- at most one failed attempt for each error and thread; a GPU that has failed twice is not started again, and the user
-  is told; a process that hangs has ended within the limit and ten seconds;
+- on several GPUs at most one failed attempt for each error and thread; a GPU that has failed twice is not started
+  again, and the user is told;
+- a process that hangs has ended within the limit and ten seconds;
 - ten seconds later nothing is left: no process, on a GPU or not, and no file but what it takes to continue.
 """
 
@@ -91,7 +92,8 @@ class Trial:
         failed = Counter(mark.split("-")[1] for mark in marks if mark.startswith("failed-"))
         if "survived" in marks:
             self.wrong.append("the error was none")
-        if max(failed.values(), default=0) > THREADS or len(failed) > (2 if self.several and always else 1):
+        attempts = max(failed.values(), default=0)  # the command's own process only ends once its error has arrived
+        if self.several and (attempts > THREADS or len(failed) > 1 + always):
             self.wrong.append(f"{failed.total()} failed attempts in {len(failed)} processes")
         told = f"{gpu} failed 2 times and is not used any more" in ended[2]
         if told != (len(failed) == 2) and not ended[0]:
