@@ -108,14 +108,15 @@ class Trial:
         number, holds_gil = self.random.randrange(8), self.random.random() < 0.5
         self.details = f"task {number}, {'with' if holds_gil else 'without'} the GIL"
         command = self.start("--stall-timeout", f"{STALL_SECONDS}s", FAULT=endless_kernel(number, holds_gil))
-        took = until_cut(self.sandbox, command.pid, STALL_SECONDS + 3 * PATIENCE)
+        took = until_cut(self.sandbox, command.pid, STALL_SECONDS + 1.5 * PATIENCE)
+        if took is not None and took > STALL_SECONDS + PATIENCE:
+            self.wrong.append(f"cut after {took:.1f} s, or not at all")
+            self.stop()
         ended = self.sandbox.finish(command)
         if (self.sandbox.marks / "survived").exists():
             self.wrong.append("the kernel ended")
         if took is not None:
             self.seen["hangs"], self.seconds = 1, took
-            if took > STALL_SECONDS + PATIENCE:
-                self.wrong.append(f"cut after {took:.1f} s")
             if not self.several and ended[0] == 0:
                 self.wrong.append("success in spite of a task that hung")
         self._judge(*ended, "" if self.several else f"expected progress within {STALL_SECONDS} s")
@@ -193,7 +194,7 @@ class Trial:
                 self.wrong += [f"left {what} when continued" for what in self.sandbox.left(self.command.pid)]
 
     def stop(self) -> None:
-        """Kill what runs after an error of the harness itself."""
+        """Kill what runs, since it hangs or the harness itself has failed."""
         for member in self.sandbox.members(self.command.pid) if self.command else ():
             with suppress(psutil.NoSuchProcess):
                 member.kill()
