@@ -11,15 +11,12 @@ The limit on progress is two seconds. It must show:
 from __future__ import annotations
 
 import tempfile
-import time
 from collections import Counter
 from pathlib import Path
 from random import Random
 from typing import Any
 
-import psutil
-
-from tests.chaos.tools.processes import CHUNKS, JOBS, Sandbox
+from tests.chaos.tools.processes import CHUNKS, JOBS, Sandbox, until_cut
 
 SHORT = 2
 STALL_SECONDS, PATIENCE = 2, 10
@@ -44,24 +41,6 @@ def fault():
 """
 
 
-def _cut(sandbox: Sandbox, pid: int) -> float | None:
-    """Seconds until the process that hangs has ended; None if no task came to hang."""
-    while psutil.pid_exists(pid):
-        if marks := [path for path in sandbox.marks.iterdir() if path.name.startswith("hangs-")]:
-            break
-        if psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
-            return None
-        time.sleep(0.02)
-    else:
-        return None
-    hung, began = int(marks[0].name.partition("-")[2]), marks[0].stat().st_mtime
-    while psutil.pid_exists(hung) and psutil.Process(hung).status() != psutil.STATUS_ZOMBIE:
-        if time.time() - began > STALL_SECONDS + 3 * PATIENCE:
-            break
-        time.sleep(0.02)
-    return time.time() - began
-
-
 def run(seed: int, trials: int) -> dict[str, Any]:
     """Figures of so many trials: of four, two hang in several processes, one in the only process, one is slow."""
     random, failures, seen, seconds = Random(seed), [], Counter[str](), []
@@ -74,7 +53,7 @@ def run(seed: int, trials: int) -> dict[str, Any]:
             fault = SLOW if kind == "slow" else HANGS.format(number=random.randrange(CHUNKS // 2), library=library)
             several = {"PROCESSES": "1"} if kind == "one" else {}
             command = sandbox.start(name, "--stall-timeout", f"{STALL_SECONDS}s", FAULT=fault, **several)
-            took = None if kind == "slow" else _cut(sandbox, command.pid)
+            took = None if kind == "slow" else until_cut(sandbox, command.pid, STALL_SECONDS + 3 * PATIENCE)
             status, out, err = sandbox.finish(command)
             wrong = []
             if took is not None:

@@ -26,7 +26,7 @@ SHORT = 2
 SERVER_SHARE = 0.1  # of kills that hit the fork server
 
 
-def _disturb(sandbox: Sandbox, name: str, random: Random) -> tuple[list[str], Counter[str]]:
+def disturb(sandbox: Sandbox, name: str, random: Random) -> tuple[list[str], Counter[str]]:
     """Run a job and kill some of its processes: what went wrong, and what was hit."""
     command, began, hit = sandbox.start(name), time.monotonic(), Counter[str]()
     while not fork_servers(command.pid) and command.poll() is None:
@@ -67,7 +67,7 @@ def run(seed: int, trials: int) -> dict[str, Any]:
         sandbox = Sandbox(Path(folder), 2)
         for number in range(trials):
             name = random.choice(list(JOBS))
-            wrong, hit = _disturb(sandbox, name, random)
+            wrong, hit = disturb(sandbox, name, random)
             longest = max(kills["seconds, most"], hit["seconds, most"])
             kills += hit
             kills["seconds, most"] = longest

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,9 +21,9 @@ import psutil
 LEAVE_SECONDS = 10  # until nothing may be left
 SECONDS = 240  # limit of a command, which takes about three
 
-# The command with as many processes as PROCESSES says, whatever the size of its files, or one for each of GPUS absent
-# GPUs, whose tasks run on the CPU. Each chunk takes SLOW seconds more, and what FAULT defines is done first. The
-# command notes its semaphores; `mark` leaves a mark once.
+# The command with as many processes as PROCESSES says, whatever the size of its files; or one for each of GPUS absent
+# GPUs, whose tasks run on the CPU; or, with REAL_GPUS, one for each GPU that is visible. Each chunk takes SLOW seconds
+# more, and what FAULT defines is done first. The command notes its semaphores; `mark` leaves a mark once.
 COMMAND = """
 import ctypes, os, sys, time
 from contextlib import contextmanager
@@ -66,6 +67,7 @@ def prepare_slowly():
     if GPUS:
         gpus = tuple(devices.Gpu(i, "absent", f"GPU-{i}", 2**37, 2**37) for i in range(GPUS))
         placement.find_devices = devices.find_devices = lambda: devices.Devices(gpus, "1", "1", None)
+    if GPUS or "REAL_GPUS" in os.environ:
         placement.SMALL_BYTES = 0
     import pipeline.cli.main
     from workflows import WORKFLOWS
@@ -106,6 +108,20 @@ JOBS = {
 class Sandbox:
     """A folder with inputs, temporary files and a state folder of its own.
 
+    Parameters
+    ----------
+    folder
+    processes
+        Of a command on the CPU.
+    slow
+        Seconds that each chunk takes more.
+    jobs
+        Names of `JOBS`.
+    gpus
+        UUIDs of real GPUs: commands compute on these, in a process for each if there are several.
+    limit
+        Seconds of a command until it counts as one that hangs.
+
     Attributes
     ----------
     expected
@@ -114,8 +130,12 @@ class Sandbox:
         How long each of them took.
     """
 
-    def __init__(self, folder: Path, processes: int, slow: float = 0.03, jobs: Sequence[str] = tuple(JOBS)) -> None:
+    def __init__(
+        self, folder: Path, processes: int, slow: float = 0.03, jobs: Sequence[str] = tuple(JOBS),
+        gpus: Sequence[str] = (), limit: float = SECONDS,
+    ) -> None:  # fmt: skip
         self.folder, self.notes, self.marks = folder, folder / "notes", folder / "marks"
+        self._words, self._limit = ["--device", "gpu"] if gpus else [], limit
         self.marks.mkdir()
         random = np.random.default_rng(0)
         samples = random.integers(0, 1024, SAMPLES).astype("<i4")
@@ -126,6 +146,8 @@ class Sandbox:
         for name, place in {"XDG_STATE_HOME": "state", "TMPDIR": "tmp", "NOTES": "notes", "MARKS": "marks"}.items():
             self.environment[name] = str(folder / place)
         self.environment["PYTHONPATH"] = str(Path(__file__).parents[3])
+        if gpus:
+            self.environment |= {"REAL_GPUS": "1", "CUDA_VISIBLE_DEVICES": ",".join(gpus)}
         self.expected, self.seconds = {}, {}
         for name in jobs:
             began = time.monotonic()
@@ -142,7 +164,7 @@ class Sandbox:
 
     def start(self, name: str, *more: str, **environment: str) -> subprocess.Popen[bytes]:
         """Start a job, in a session of its own."""
-        words = [sys.executable, "-c", COMMAND, *JOBS[name].words, *more]
+        words = [sys.executable, "-c", COMMAND, *JOBS[name].words, *self._words, *more]
         pipe, environment = subprocess.PIPE, self.environment | environment
         return subprocess.Popen(words, cwd=self.folder, env=environment, stdout=pipe, stderr=pipe,
                                 start_new_session=True)  # fmt: skip
@@ -150,11 +172,14 @@ class Sandbox:
     def finish(self, process: subprocess.Popen[bytes]) -> tuple[int | None, bytes, str]:
         """Status, None if it hangs, stdout, stderr."""
         try:
-            out, err = process.communicate(timeout=SECONDS)
+            out, err = process.communicate(timeout=self._limit)
         except subprocess.TimeoutExpired:
             for member in self.members(process.pid):
-                member.kill()
-            _, err = process.communicate()
+                with suppress(psutil.NoSuchProcess):
+                    member.kill()
+            err = b""
+            with suppress(subprocess.TimeoutExpired):  # a process that waits for a dead device cannot be killed
+                _, err = process.communicate(timeout=LEAVE_SECONDS)
             return None, b"", err.decode(errors="replace")
         return process.returncode, out, err.decode(errors="replace")
 
@@ -203,6 +228,26 @@ class Sandbox:
         shutil.rmtree(self.folder / "state", ignore_errors=True)
         for path in self.folder.glob(".*"):
             path.unlink()
+
+
+def until_cut(sandbox: Sandbox, pid: int, most: float) -> float | None:
+    """Seconds, at most so many, until the process that left a mark ``hangs-PID`` has ended; None if none did."""
+    until = time.monotonic() + SECONDS
+    while not (marks := list(sandbox.marks.glob("hangs-*"))):
+        if not _runs(pid) or time.monotonic() > until:
+            return None
+        time.sleep(0.02)
+    hung, began = int(marks[0].name.partition("-")[2]), marks[0].stat().st_mtime
+    while _runs(hung) and time.time() - began < most:
+        time.sleep(0.02)
+    return time.time() - began
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def fork_servers(pid: int) -> Sequence[psutil.Process]:
