@@ -175,16 +175,52 @@ class ElementCheck(Measured):
 
     def _wrong_conventionally(self, batch: Batch, rows: Any, columns: Any) -> list[str]:
         """Errors beyond the bound of a conventional dot product; infinities and NaN are compared by their kind."""
-        got = self.columns.some(self.rows.some(self.product, batch, rows), None, columns).astype(np.float64)
-        if not got.size:
-            return []
+        places = np.arange(self.product.shape[-2])[rows]
+        length = len(np.arange(self.product.shape[-1])[columns])
+        return [
+            line
+            for part in tiles(len(places), max(1, HELD // max(1, length)))
+            for line in self._wrong_rows_conventionally(batch, places[part], columns)
+        ]
+
+    def _wrong_rows_conventionally(self, batch: Batch, rows: Array, columns: Any) -> list[str]:
+        got = self.columns.some(self.rows.some(self.product, batch, rows), None, columns)
+        nonfinite = (of.some(of.nonfinite, batch, which) for of, which in ((self.rows, rows), (self.columns, columns)))
+        special = any(lines.any() for lines in nonfinite)
         product, magnitudes = np.zeros(got.shape), np.zeros(got.shape)
-        terms = np.zeros((3, *got.shape))
-        for blocks in self.factors.slabs():
-            lines = (self.rows, batch, rows), (self.columns, batch, columns)
-            terms += directions(*(of.some(block, *which) for block, (of, *which) in zip(blocks, lines, strict=True)))
-            a, b = (of.scaled(block, *which) for block, (of, *which) in zip(blocks, lines, strict=True))
-            product, magnitudes = product + a @ b, magnitudes + np.abs(a) @ np.abs(b)
+        terms = np.zeros((3, *got.shape)) if special else None
+        parts = row_tiles(got.shape[:-2], len(rows))
+        for a, b in self.factors.slabs():
+            scaled = self.columns.scaled(b, batch, columns)
+            sizes = np.abs(scaled)
+
+            def add(part: slice, a: Array = a, b: Array = b, scaled: Array = scaled, sizes: Array = sizes) -> None:
+                tile = self.rows.scaled(a, batch, rows[part])
+                product[..., part, :] += tile @ scaled
+                magnitudes[..., part, :] += np.abs(tile) @ sizes
+                if terms is not None:
+                    some = self.rows.some(a, batch, rows[part]), self.columns.some(b, batch, columns)
+                    terms[..., part, :] += directions(*some)
+
+            on_tiles(add, parts)
+
+        def compare(part: slice) -> tuple[float, list[tuple[int, ...]]]:
+            of_tile = (None if each is None else each[..., part, :] for each in (got, product, magnitudes, terms))
+            errors, sizes, right = self._compare_conventionally(batch, rows[part], columns, *of_tile)
+            return share_of(errors, sizes), self._places(~right, batch, rows[part], columns)[:3]
+
+        shares, places = zip(*on_tiles(compare, parts), strict=True)
+        self.undetected = max(self.undetected, *shares)
+        return [
+            f"element {list(place)} of the region: got {self.product[place]}, which is not the sum of its products"
+            for place in [place for of_tile in places for place in of_tile][:3]
+        ]
+
+    def _compare_conventionally(
+        self, batch: Batch, rows: Array, columns: Any, got: Any, product: Any, magnitudes: Any, terms: Any
+    ) -> tuple[Array, Array, Array]:
+        """Errors that may pass in a tile, root mean squares of its rows, and which elements are right."""
+        got = got.astype(np.float64)
         scales = self.rows.some(self.rows.scales, batch, rows) + self.columns.some(self.columns.scales, batch, columns)
         bound = (self.conventional + gamma_of(self.inner + self.chunks)) * magnitudes
         bound += np.ldexp(self.halves, self.format.least - 1 - scales) + UNDERFLOW * (self.inner + 1)
@@ -192,18 +228,16 @@ class ElementCheck(Measured):
         largest = np.ldexp(1 - 2.0 ** -(self.format.precision + 1), self.format.top - scales)
         right = np.abs(scaled_back(got, scales) - product) <= bound
         right |= np.isinf(got) & (np.sign(got) * product + bound >= largest)
-        plus, minus, undefined = np.asarray(terms > 0)
-        undefined |= plus & minus
-        right = np.where(undefined, np.isnan(got), right)
-        right = np.where(~undefined & plus, got == np.inf, right)
-        right = np.where(~undefined & minus, got == -np.inf, right)
-        finite = np.isfinite(got) & ~(plus | minus | undefined)
+        finite = np.isfinite(got)
+        if terms is not None:
+            plus, minus, undefined = np.asarray(terms > 0)
+            undefined |= plus & minus
+            right = np.where(undefined, np.isnan(got), right)
+            right = np.where(~undefined & plus, got == np.inf, right)
+            right = np.where(~undefined & minus, got == -np.inf, right)
+            finite &= ~(plus | minus | undefined)
         sizes = sizes_of(scaled_back(got, scales), self.columns.some(self.columns.scales, batch, columns))
-        self._note(np.where(finite, 2 * bound, 0), sizes)
-        return [
-            f"element {list(place)} of the region: got {self.product[place]}, which is not the sum of its products"
-            for place in self._places(~right, batch, rows, columns)[:3]
-        ]
+        return np.where(finite, 2 * bound, 0), sizes, right
 
     @property
     def own_gamma(self) -> float:
