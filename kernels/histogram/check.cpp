@@ -131,11 +131,13 @@ void bracketed(const void* data, size_t n, const Bracket& bracket, const Countin
             u32 differ = 0;
             for (size_t i = 0; i < GROUP; ++i) {
                 const Real number = static_cast<Real>(samples[i]), above = number > first ? number : first;
-                const Real place = (above < last ? above : last) * scale;  // NaN is at the first one
+                const Real place = (above < last ? above : last) * scale;
                 const u32 least = static_cast<u32>(static_cast<int32_t>(place + low));
                 differ |= least ^ static_cast<u32>(static_cast<int32_t>(place + high));
-                slot[i] = number == number ? least : nan;
+                slot[i] = least;
             }
+            // A loop of its own: GCC 13 would vectorize neither.
+            for (size_t i = 0; i < GROUP; ++i) slot[i] = samples[i] == samples[i] ? slot[i] : nan;
             if (differ)
                 for (size_t i = 0; i < GROUP; ++i) slot[i] += static_cast<double>(samples[i]) >= bounds[slot[i]];
         }

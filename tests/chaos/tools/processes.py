@@ -145,7 +145,9 @@ class Sandbox:
         self.environment = os.environ | {"PROCESSES": str(processes), "SLOW": str(slow)}
         for name, place in {"XDG_STATE_HOME": "state", "TMPDIR": "tmp", "NOTES": "notes", "MARKS": "marks"}.items():
             self.environment[name] = str(folder / place)
-        self.environment["PYTHONPATH"] = str(Path(__file__).parents[3])
+        self.environment["PYTHONPATH"] = os.pathsep.join(
+            filter(None, (str(Path(__file__).parents[3]), os.environ.get("PYTHONPATH")))
+        )
         if gpus:
             self.environment |= {"REAL_GPUS": "1", "CUDA_VISIBLE_DEVICES": ",".join(gpus)}
         self.expected, self.seconds = {}, {}
