@@ -126,9 +126,10 @@ void fill(int operation, const void* a, const void* b, const void* c, void* out,
     const T* __restrict__ z = static_cast<const T*>(c);
     T* __restrict__ to = static_cast<T*>(out);
     switch (operation) {
+// Without the pragma GCC 13 and 14 vectorize no sums of floats.
 #define EACH(OPERATION, RESULT) \
     case OPERATION: \
-        for (size_t i = 0; i < n; ++i) to[i] = RESULT; \
+        _Pragma("omp simd") for (size_t i = 0; i < n; ++i) to[i] = RESULT; \
         break;
         EACH(ADD, Of::add(x[i], y[i]))
         EACH(SUBTRACT, Of::subtract(x[i], y[i]))

@@ -5,7 +5,10 @@ Names and numbers are those of cudaError_t in the CUDA Runtime API; the driver's
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
+from functools import cache
+from typing import Any
 
 OUT_OF_MEMORY = 2
 
@@ -67,3 +70,18 @@ def cuda_status(error: BaseException) -> int:
     """The number of an error of CUDA's runtime or driver; 0 for others, as of NVRTC, which numbers its own."""
     status = getattr(error, "status", None)
     return status if isinstance(status, int) and not type(error).__name__.startswith(("NVRTC", "CUBLAS")) else 0
+
+
+@cache
+def hide_failing_destructors() -> None:
+    """Have Python say nothing of CuPy's objects that cannot be freed because their context is lost.
+
+    Their destructors raise the error that was reported already, with a traceback for each module, stream and event.
+    """
+    before = sys.unraisablehook
+
+    def say(unraisable: Any) -> None:
+        if cuda_status(unraisable.exc_value) not in STICKY_ERRORS:
+            before(unraisable)
+
+    sys.unraisablehook = say

@@ -18,6 +18,7 @@ from typing import Any
 from pipeline.errors import PipelineError, PipelineWarning
 from pipeline.process import beat, supervisor
 from pipeline.process.beat import Looker, Seen, standstill, time_stopped
+from pipeline.process.last_words import abandon
 
 LOOK_SECONDS = 0.25
 FAILURES_OF_TASK = 3  # processes that end in the same task until it is its fault
@@ -93,6 +94,7 @@ class Watch:
         if reason := self._lost.get(seen.device):
             text = f"{', '.join(seen.tasks)}: {reason}"
         if pid == os.getpid():
+            abandon()  # CUDA would wait for an endless kernel
             raise PipelineError(text)
         first = pid not in self._killed
         when = self._killed.setdefault(pid, monotonic())

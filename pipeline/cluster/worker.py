@@ -8,9 +8,10 @@ from collections.abc import Callable
 from time import sleep
 from typing import Any, TypeVar
 
-from pipeline.cluster.cuda_errors import lost_context, other_failure, out_of_memory
+from pipeline.cluster.cuda_errors import hide_failing_destructors, lost_context, other_failure, out_of_memory
 from pipeline.errors import PipelineError
 from pipeline.process import beat
+from pipeline.process.last_words import abandon
 
 Result = TypeVar("Result")
 
@@ -84,6 +85,8 @@ def own_device(device: str) -> str:
 def _on_device(name: str, device: str, function: Callable[..., Result], *arguments: Any) -> Result:
     """Call a function; where the GPU has too little memory, again, with smaller blocks, when other tasks have ended."""
     pauses = iter(PAUSES if device == "gpu" else ())
+    if device == "gpu":
+        hide_failing_destructors()
     while True:
         try:
             return function(*arguments)
@@ -96,6 +99,8 @@ def _on_device(name: str, device: str, function: Callable[..., Result], *argumen
             if reason is None:
                 raise
             _exit_if_restarted(reason)
+            if lost_context(error):
+                abandon()  # freeing what it had would fail
             raise PipelineError(f"{name}: {reason}") from error
 
 

@@ -19,7 +19,6 @@ from pipeline.process.signals import handled, seal
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pipeline.cluster.processes, "CLOSE_SECONDS", 0.3)
-    monkeypatch.setattr(pipeline.process.last_words, "_abandoned", False)
 
 
 class StuckCluster:

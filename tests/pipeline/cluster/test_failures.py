@@ -17,6 +17,7 @@ import pipeline.cluster.placement
 import pipeline.cluster.processes
 import pipeline.cluster.watch
 import pipeline.engine.submit
+import pipeline.process.last_words
 from pipeline.cluster.placement import Placement
 from pipeline.errors import PipelineError, PipelineWarning
 from tests.pipeline.cluster.local_processes import counted, in_this_process, text_of
@@ -190,3 +191,4 @@ def test_task_that_hangs_in_the_only_process_ends_the_run(path: str) -> None:
     text = r"^histogram: chunk \d .*: expected progress within 1 s, got none: .*--stall-timeout"
     with pytest.raises(PipelineError, match=text):
         counted(path, compute=sleeps, placement=Placement(device="cpu", stall_seconds=1))
+    assert pipeline.process.last_words._abandoned  # the command does not wait for it

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,15 @@ from distributed import Client
 
 import pipeline
 import pipeline.cluster.worker
-from pipeline.cluster.cuda_errors import STICKY_ERRORS, cuda_status, lost_context, other_failure, out_of_memory
+import pipeline.process.last_words
+from pipeline.cluster.cuda_errors import (
+    STICKY_ERRORS,
+    cuda_status,
+    hide_failing_destructors,
+    lost_context,
+    other_failure,
+    out_of_memory,
+)
 from pipeline.cluster.worker import run_task
 from pipeline.cluster.workers import Workers
 from pipeline.errors import PipelineError, failure
@@ -76,6 +85,26 @@ def test_error_in_the_only_process_is_one_line(workers: Workers, error: Exceptio
     client: Client = workers.client
     with pytest.raises(PipelineError, match=text):
         client.submit(run_task, "a chunk", "cpu", fails, error, pure=False).result(30)
+    assert pipeline.process.last_words._abandoned == (lost_context(error) is not None)
+
+
+class Freed:
+    """Cannot be freed, like CuPy's objects whose context is lost."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    def __del__(self) -> None:
+        raise self.error
+
+
+def test_destructors_that_fail_for_a_lost_context_are_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: shown.append(type(unraisable.exc_value)))
+    hide_failing_destructors.__wrapped__()
+    for error in (CUDARuntimeError(700), CUDARuntimeError(9), ValueError("of others")):
+        Freed(error)
+    assert shown == [CUDARuntimeError, ValueError]
 
 
 @pytest.fixture
