@@ -177,9 +177,11 @@ class ElementCheck(Measured):
         """Errors beyond the bound of a conventional dot product; infinities and NaN are compared by their kind."""
         places = np.arange(self.product.shape[-2])[rows]
         length = len(np.arange(self.product.shape[-1])[columns])
+        if not length:  # all of A would be read for nothing
+            return []
         return [
             line
-            for part in tiles(len(places), max(1, HELD // max(1, length)))
+            for part in tiles(len(places), max(1, HELD // length))
             for line in self._wrong_rows_conventionally(batch, places[part], columns)
         ]
 

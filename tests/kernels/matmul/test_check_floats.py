@@ -8,6 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+import kernels.matmul.factors
 from kernels.matmul.check_floats import FloatCheck
 from kernels.matmul.check_groups import Groups
 from kernels.matmul.check_limits import Limits
@@ -126,3 +127,21 @@ def test_sums_of_right_products_are_not_examined(dtype: str, monkeypatch: pytest
         for seed in range(3):
             check = FloatCheck(Factors.of(a, b), product, FORMATS[dtype], np.random.default_rng(seed))
             assert check.wrong() == [] and not examined and check.groups.size > 1
+
+
+def test_factors_are_read_once_more_for_rows_with_infinities(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not twice: there are no such columns."""
+    monkeypatch.setattr(kernels.matmul.factors, "HELD", 64)  # several parts, none of them kept
+    a, b = np.ones((8, 32)), np.ones((32, 8))
+    a[3, 5] = np.inf
+    read: list[int] = []
+
+    def counted(number: int, lines: slice, inner: slice) -> Array:
+        read.append(number)
+        return b[inner, lines] if number else a[lines, inner]
+
+    factors = Factors(counted, 8, 32, 8)
+    check = FloatCheck(factors, a @ b, FORMATS["float64"], np.random.default_rng(0))
+    read.clear()
+    assert check.wrong_elsewhere() == []
+    assert len(factors.slices) > 1 and read.count(0) == read.count(1) == len(factors.slices)
