@@ -5,6 +5,7 @@ import os
 import pickle
 import signal
 import sys
+from traceback import walk_tb
 from typing import Any
 
 from pipeline.process.exit_status import STATUS
@@ -18,10 +19,14 @@ def _in_worker() -> None:
     sys.excepthook = _unless_unwanted
 
 
-def _unless_unwanted(kind: type[BaseException], *error: Any) -> None:
-    """Print an uncaught exception, unless a new worker was not told what to do: its server was killed meanwhile."""
-    if not issubclass(kind, (EOFError, pickle.UnpicklingError)):
-        sys.__excepthook__(kind, *error)
+def _unless_unwanted(kind: type[BaseException], error: BaseException, trace: Any) -> None:
+    """Print an uncaught exception, unless a new worker was not told what to do: its server was killed meanwhile.
+
+    The main module of a user's program, which a worker imports, may raise the same exceptions.
+    """
+    modules = [frame.f_globals.get("__name__") for frame, _ in walk_tb(trace)]
+    if modules[-1:] != ["multiprocessing.spawn"] or not issubclass(kind, (EOFError, pickle.UnpicklingError)):
+        sys.__excepthook__(kind, error, trace)
 
 
 signal.pthread_sigmask(signal.SIG_BLOCK, STATUS)  # also in a server that multiprocessing starts for one that has ended

@@ -283,16 +283,3 @@ def test_its_folder_is_one_that_a_later_run_removes(monkeypatch: pytest.MonkeyPa
         (folder,) = tmp_path.iterdir()
         assert folder.name.startswith("baru-") and list(folder.iterdir())  # its socket
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("sent", [b"", b"\x80\x04"])
-def test_worker_that_is_told_nothing_ends_in_silence(sent: bytes, capfd: pytest.CaptureFixture[str]) -> None:
-    """As where the server is killed while a worker starts, so that this process sends it no more."""
-    with fork_server(WORKER):
-        answers, tells = forkserver.connect_to_new_process(())
-        os.write(tells, sent)
-        os.close(tells)
-        while (read := forkserver.read_signed(answers)) != 1:  # its process number, then its status
-            assert psutil.pid_exists(read)
-        os.close(answers)
-    assert capfd.readouterr() == ("", "")
