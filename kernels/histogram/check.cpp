@@ -2,14 +2,14 @@
 //
 //   values      samples of one or two bytes: how often each value occurs.
 //   bracketed   bins of about equal width: two lines, of which one is never above the slot and the other never
-//               below (bracket.py verifies that at each edge). Where they agree, that is the slot; groups in which
-//               they do not are compared with the edges, sample by sample. Lines are computed in float64 or, of
-//               samples in float32 where that is exact enough, in float32 (`what` is 1).
+//               below (bracket.py verifies that at each edge). Where they agree, that is the slot; a group in which
+//               they differ for some sample is compared with the edges. Lines are computed in float64, or in float32
+//               for samples in float32 where that is exact enough (`what` is 1).
 //   in_leaves   any bins. Samples become ranks: unsigned integers in their order, both zeros the same. The ranks
 //               in which bounds lie are cut into cells of equal length, a power of two, and cells into leaves, so
 //               finely that a leaf is in one slot, or in two that one bound separates (leaves.py).
 //
-// Whoever is compared with edges is so as float64, with the edges as they are.
+// Samples are compared with the edges as float64; no edge is converted.
 //
 // Four tables are counted in, in turn: a sample that hits the counter of the one before would wait for its store.
 
@@ -115,7 +115,7 @@ void count(const void* data, size_t n, const Counting& to, Find find) {
 
 // --- bins of about equal width ----------------------------------------------------------------------------------------
 
-// Samples side by side: a group in which the lines do not agree anywhere is compared with the edges.
+// Neighbouring samples: all of them are compared with the edges if the lines differ for any of them.
 constexpr size_t GROUP = 128;
 
 // `Real` is the arithmetic of the lines.
