@@ -166,6 +166,7 @@ def test_only_rows_that_were_checked_are_kept(
     outcome = runner.array(to_itself, MatmulOptions(), tmp_path / "a.npy", tmp_path / "out.npy", resume=True)
     assert outcome is not None and outcome.verdict.checked == SIDE**2
     again, of_each = divmod(len(runner.logged), SIDE // TILE)
-    assert of_each == 0 and again == len(CHECKED) >= len(ROWS) - finished
+    redone = set(CHECKED)  # a check that the first run had begun may have ended since
+    assert of_each == 0 and again == len(redone) >= len(ROWS) - finished
     np.testing.assert_array_equal(np.load("out.npy"), np.eye(SIDE))
     assert all_of(outcome.result.spec) == ((0, SIDE), (0, SIDE))
