@@ -36,8 +36,9 @@ WRITING: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "map add": (("map", "add"), ("float32", "float32")), "stencil": (("stencil", "--radius", "1000"), ("float32",)),
     "transpose": (("transpose",), ("float64",)),
 }  # fmt: skip
-# Dtypes and sizes of square matrices.
-PRODUCTS = (("int32", 4096), ("float16", 4096), ("float32", 4096), ("float64", 4096), ("float32", 16384))
+# Dtypes and sizes of square matrices; a CPU takes minutes for larger ones.
+PRODUCTS = (("int32", 4096), ("float16", 4096), ("float32", 4096), ("float64", 4096))
+LARGE_PRODUCTS = {"gpu": (("float32", 16384),), "cpu": ()}
 # Dtypes of the jobs beside the first and the sum.
 FEW = ("int32", "float32")
 
@@ -82,10 +83,13 @@ def product(dtype: str, size: int, folder: Path, repeats: int) -> dict[str, Any]
 
 def measure(
     mebibytes: int = 1024, times: Mapping[str, int] = TIMES, repeats: int = 3, dtypes: Sequence[str] = DTYPES,
-    products: Sequence[tuple[str, int]] = PRODUCTS,
+    products: Sequence[tuple[str, int]] | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """All rows."""
-    number = times["gpu" if find_devices().usable else "cpu"]
+    device = "gpu" if find_devices().usable else "cpu"
+    number = times[device]
+    if products is None:
+        products = (*PRODUCTS, *LARGE_PRODUCTS[device])
     rows = []
     with tempfile.TemporaryDirectory(dir=MEMORY) as scratch:
         folder = Path(scratch)
