@@ -27,16 +27,23 @@ def finite_range(samples: Any) -> Any:
         return xp.asarray([np.inf, -np.inf])
     if samples.dtype.kind != "f":
         return xp.stack((samples.min(), samples.max())).astype(np.float64)
-    # Floats compare by their bits: CuPy's own comparisons flush float32 subnormals to zero.
-    signed = np.dtype(f"i{samples.dtype.itemsize}")
-    magnitudes, infinite = np.iinfo(signed).max, int(np.array(np.inf, samples.dtype).view(signed))
-    bits = samples.view(signed)
-    bits = bits[(bits & magnitudes) < infinite]
-    if not bits.size:
-        return xp.asarray([np.inf, -np.inf])
-    keys = xp.where(bits < 0, bits ^ magnitudes, bits)
-    ends = np.array([int(keys.min()), int(keys.max())], signed)
-    return xp.asarray(np.where(ends < 0, ends ^ magnitudes, ends).view(samples.dtype).astype(np.float64))
+    # Floats compare by their bits: CuPy's own comparisons flush float32 subnormals to zero. As signed integers positive
+    # ones have their order, as unsigned ones negative ones the opposite order, above all positive ones.
+    size = samples.dtype.itemsize
+    bits, words = samples.view(f"i{size}"), samples.view(f"u{size}")
+    magnitudes = int(np.iinfo(bits.dtype).max)
+    infinite = int(np.array(np.inf, samples.dtype).view(bits.dtype))
+    least, most, first, last = (int(end) for end in (bits.min(), bits.max(), words.min(), words.max()))
+    low, high = (last if least < 0 else least), (most if most >= 0 else first)
+    if most >= infinite or last - magnitudes - 1 >= infinite:
+        keys = bits ^ (bits >> (8 * size - 1) & magnitudes)
+        finite = -((bits & magnitudes) < infinite).astype(bits.dtype)  # all bits or none; faster than where
+        if not finite.any():
+            return xp.asarray([np.inf, -np.inf])
+        ends = (keys & finite | ~finite & magnitudes).min(), (keys & finite | ~finite & -magnitudes - 1).max()
+        low, high = (key ^ magnitudes if key < 0 else key for key in map(int, ends))
+    unsigned = [end & (2 * magnitudes + 1) for end in (low, high)]
+    return xp.asarray(np.array(unsigned, words.dtype).view(samples.dtype).astype(np.float64))
 
 
 def merge(a: Any, b: Any) -> Any:

@@ -41,7 +41,8 @@ def join(regions: Sequence[Bounds], spec: Spec, most: int) -> list[Joined]:
             if both is None or nbytes_of(spec, both) > most:
                 kept.append(group)
             else:
-                kept[-1] = Joined(both, kept[-1].regions + group.regions)
+                kept[-1].bounds = both
+                kept[-1].regions += group.regions
         groups = kept
     return groups
 
@@ -82,13 +83,15 @@ class JoinedChecks:
         self._plan, self._label, self._note, self._done = plan, label, note, done
         self._left = at_once
         self._group_of = {region: group for group in groups for region in group.regions}
+        self._missing = {group.regions[0]: len(group.regions) for group in groups}
         self._waiting: list[Joined] = []
 
     def add(self, items: Sequence[Bounds], result: RegionsResult, digests: Sequence[str] | None) -> None:
         """Regions of one group are computed."""
         group = self._group_of[items[0]]
         group.computed.append((items, replace(result, timeline=Timeline()), digests))
-        if sum(len(computed) for computed, _, _ in group.computed) == len(group.regions):
+        self._missing[group.regions[0]] -= len(items)
+        if not self._missing[group.regions[0]]:
             self._waiting.append(group)
 
     def extra(self) -> Extra | None:

@@ -74,6 +74,13 @@ def test_every_region_is_in_one_group(shape: list[int], height: int, width: int,
         assert math.prod(sizes(group.bounds)[:-2]) == 1
 
 
+def test_many_regions_take_no_longer_each() -> None:
+    """Of a long vector, in tasks of a few bytes."""
+    number = 300_000
+    (group,) = join([((start, start + 1),) for start in range(number)], Spec((number,), np.dtype("u1")), number)
+    assert (group.bounds, len(group.regions)) == (((0, number),), number)
+
+
 def on_cpu(plan: Any, regions: Any, device: str) -> Any:
     return compute_regions(plan, regions, "cpu")
 
