@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from kernels.common.tiles import ahead, finish, tiles
 
 HELD = 2**24  # approximate number of elements of A and B held at a time
-READ = 2**21  # elements that a thread reads at a time; with a quarter, there are three times as many calls from Python
+READ = 2**21  # elements that a thread reads at a time; with a quarter of them Python makes more than twice the calls
 ALIGNED = 16  # parts begin at multiples of this
 
 Array = NDArray[Any]

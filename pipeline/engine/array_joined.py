@@ -81,7 +81,7 @@ class JoinedChecks:
         note: Callable[[Checked], None], done: RegionsDone,
     ) -> None:  # fmt: skip
         self._plan, self._label, self._note, self._done = plan, label, note, done
-        self._left = at_once
+        self._free = at_once
         self._group_of = {region: group for group in groups for region in group.regions}
         self._missing = {group.regions[0]: len(group.regions) for group in groups}
         self._waiting: list[Joined] = []
@@ -96,14 +96,14 @@ class JoinedChecks:
 
     def extra(self) -> Extra | None:
         """The next check; None if none can begin yet."""
-        if not (self._waiting and self._left):
+        if not (self._waiting and self._free):
             return None
-        group, self._left = self._waiting.pop(0), self._left - 1
+        group, self._free = self._waiting.pop(0), self._free - 1
         workers = ", ".join(sorted({result.worker for _, result, _ in group.computed}))
         result = replace(group.computed[0][1], worker=workers)
 
         def finish(check: RegionsCheck) -> Iterator[tuple[int, str, str, Timeline]]:
-            self._left += 1
+            self._free += 1
             self._note(check.checked)
             for items, own, digests in group.computed:
                 if digests is not None:
