@@ -129,6 +129,18 @@ def test_rows_of_tiles_are_checked_once(factors: list[NDArray[Any]], verify: str
     np.testing.assert_array_equal(np.load("out.npy"), factors[0] @ factors[1])
 
 
+@pytest.mark.parametrize("shapes", [((200, 30), (30,)), ((3, 40, 30), (30, 50)), ((30,), (30,))])
+def test_vectors_and_stacks(factors: list[NDArray[Any]], shapes: tuple[tuple[int, ...], ...]) -> None:
+    """Whatever is joined, every element is checked once."""
+    arrays = [np.arange(math.prod(shape)).reshape(shape) for shape in shapes]
+    for name, array in zip("ab", arrays, strict=True):
+        np.save(f"{name}.npy", array)
+    verdict = multiplied(MATMUL, chunk_bytes=2000).verdict
+    expected = arrays[0] @ arrays[1]
+    assert verdict.checked == expected.size == sum(math.prod(sizes(region)) for region in CHECKED)
+    np.testing.assert_array_equal(np.load("out.npy"), expected)
+
+
 @pytest.mark.parametrize("settings", [{"verify": "off"}, {"memory_limit": 2**30}])
 def test_tiles_stay_apart(factors: list[NDArray[Any]], settings: dict[str, Any]) -> None:
     """Under a memory limit a check must not take more than a task."""
