@@ -7,11 +7,15 @@ from typing import NamedTuple
 
 
 class Speed(NamedTuple):
-    """Bytes of inputs and output per second: of one GPU, what a second one adds, and what each further one adds."""
+    """Bytes of inputs and output per second: of one GPU, what a second one adds, and what each further one adds.
+
+    `task` are the seconds that one GPU's process takes for a task, however small.
+    """
 
     one: float
     second: float
     further: float
+    task: float = 0.0
 
     def of(self, gpus: int) -> float:
         """Bytes per second of so many."""
@@ -28,17 +32,15 @@ PROCESS_SECONDS = 0.4
 SPEEDS = {
     # A file in memory: one 45, two 80, four 74 to 99 GB/s (histogram_file_4xH200, growth_4xH200).
     "read": Speed(45e9, 40e9, 7e9),
-    # Arrays that are written: one 9 to 32 GB/s (array_file_H200). Several were measured under limits of memory only:
-    # two 1.6 times as fast as one, four 2.7 times (jobs_matmul_4xH200).
-    "write": Speed(20e9, 12e9, 10e9),
-    # Products, verified: 1.2 GB/s (verified_rates_H200), of which the check takes most, and several GPUs as above.
-    "multiply": Speed(1.2e9, 0.7e9, 0.6e9),
+    # Arrays that are written: one 9 to 32 GB/s (array_file_H200), and 2 to 5 ms a task where a limit of memory makes
+    # them small (jobs_2xH200). Several were measured for products only, below.
+    "write": Speed(20e9, 12e9, 10e9, 0.003),
+    # Products, verified: 1.2 GB/s, of which the check takes most (verified_rates_H200); small tasks 16 and 21 ms, two
+    # GPUs 1.6, four 2.7 times as fast as one (jobs_2xH200, jobs_matmul_4xH200).
+    "multiply": Speed(1.2e9, 0.7e9, 0.6e9, 0.016),
 }
 KINDS = {"histogram": "read", "reduce": "read", "matmul": "multiply"}  # of the jobs that are no "write"
 OPERATIONS = 1e14  # multiplications and additions per second and GPU (matmul_kernel_H200: 0.7 to 1.3e14)
-# Of a task, however small, in one process; felt where a limit of memory makes them many (jobs_2xH200: 16 ms,
-# jobs_matmul_4xH200: 21 ms).
-TASK_SECONDS = 0.015
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ class Load:
 def seconds(load: Load, gpus: int) -> float:
     """Least seconds of a job on so many GPUs, from when one would be ready."""
     speed = SPEEDS[load.kind]
-    alone = load.nbytes / speed.one + load.operations / OPERATIONS + load.tasks * TASK_SECONDS
+    alone = load.nbytes / speed.one + load.operations / OPERATIONS + load.tasks * speed.task
     start = PROCESSES_SECONDS + PROCESS_SECONDS * gpus if gpus > 1 else 0.0
     return start + alone * speed.one / speed.of(gpus)
 
