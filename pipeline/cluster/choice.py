@@ -29,6 +29,9 @@ class Speed(NamedTuple):
 # 1.7 s (jobs_2xH200), four by 1.9 to 2.2 s (waiting_4xH200, jobs_matmul_4xH200).
 PROCESSES_SECONDS = 0.3
 PROCESS_SECONDS = 0.4
+# More where they are spawned, not forked, by a process that may use a GPU already: four start 3.7 s later
+# (histogram_file_4xH200).
+SPAWN_SECONDS = 1.8
 SPEEDS = {
     # A file in memory: one 45, two 80, four 74 to 99 GB/s (histogram_file_4xH200, growth_4xH200).
     "read": Speed(45e9, 40e9, 7e9),
@@ -65,26 +68,26 @@ class Load:
     tasks: int = 0
 
 
-def seconds(load: Load, gpus: int) -> float:
-    """Least seconds of a job on so many GPUs, from when one would be ready."""
+def seconds(load: Load, gpus: int, spawned: bool = False) -> float:
+    """Least seconds of a job on so many GPUs, from when one would be ready; `spawned`: not by the command."""
     speed = SPEEDS[load.kind]
     alone = load.nbytes / speed.one + load.operations / OPERATIONS + load.tasks * speed.task
-    start = PROCESSES_SECONDS + PROCESS_SECONDS * gpus if gpus > 1 else 0.0
-    return start + alone * speed.one / speed.of(gpus)
+    start = PROCESSES_SECONDS + SPAWN_SECONDS * spawned + PROCESS_SECONDS * gpus
+    return start * (gpus > 1) + alone * speed.one / speed.of(gpus)
 
 
-def best_number(load: Load, usable: int) -> int:
+def best_number(load: Load, usable: int, spawned: bool = False) -> int:
     """The number of GPUs that finishes first, out of so many; the smaller one of two that finish together."""
-    return min(range(1, usable + 1), key=lambda gpus: seconds(load, gpus))
+    return min(range(1, usable + 1), key=lambda gpus: seconds(load, gpus, spawned))
 
 
-def reason(load: Load, gpus: int, usable: int) -> str:
+def reason(load: Load, gpus: int, usable: int, spawned: bool = False) -> str:
     """Why it is that number: the least seconds on one GPU, on so many, and on all."""
     from dask.utils import format_bytes
 
     if not load.nbytes:
         return "several need files of known size"
     numbers = sorted({gpus, usable} - {1})
-    several = ", ".join(f"{seconds(load, number):.1f} s on {number}" for number in numbers)
+    several = ", ".join(f"{seconds(load, number, spawned):.1f} s on {number}" for number in numbers)
     return (f"{format_bytes(load.nbytes)} take {seconds(load, 1):.1f} s or more on one, {several} with the start of "
             "their processes")  # fmt: skip

@@ -117,7 +117,7 @@ def choose(placement: Placement, nbytes: int, compiled: Callable[[], bool], load
         gpus = selected(placement.gpus, usable)
     else:
         known = load() if len(usable) > 1 else None
-        gpus = usable[: best_number(known, len(usable)) if known else 1]
+        gpus = usable[: best_number(known, len(usable), not placement.own_process) if known else 1]
     # In a process that is not ours to change, CUDA takes the first of all visible GPUs.
     here = len(gpus) == 1 and (placement.own_process or gpus == usable[:1])
     return Chosen(gpus, usable, 0 if here else len(gpus), known)
@@ -163,7 +163,7 @@ def _described(placement: Placement, chosen: Chosen) -> str:
         return ""
     why = f"--gpus {placement.gpus}" if placement.gpus else "the only one"
     if chosen.load:
-        why = reason(chosen.load, len(chosen.gpus), len(chosen.usable))
+        why = reason(chosen.load, len(chosen.gpus), len(chosen.usable), not placement.own_process)
     names = ", ".join(map(label, chosen.gpus))
     return f"GPU{'s'[: len(chosen.gpus) > 1]} {names} of {len(chosen.usable)}: {why}"
 

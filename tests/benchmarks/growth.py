@@ -4,8 +4,8 @@ python -m tests.benchmarks OUT_FOLDER --only growth                      # measu
 python -m tests.benchmarks.growth --measure OUT.json --sizes 20 25 30    # these powers of two, a few minutes at most
 python -m tests.benchmarks.growth                                        # draws results/growth.png from the records
 
-The samples are int32. What does not fit into half of the memory is a sparse file, which holds no data. Any program reads
-a file that was just written at a third of the speed the first time: it is read once before anything is measured.
+The samples are int32. What does not fit into half of the memory is a sparse file, which holds no data. A file that was
+just written is read at a third of the speed the first time, by any program, so it is read once before the runs.
 """
 
 from __future__ import annotations

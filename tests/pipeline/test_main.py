@@ -54,7 +54,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_command_starts_it_first_where_files_are_for_several_gpus(
     words: list[str], gpus: int, small: int, starts: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def best_number(load: Load, usable: int) -> int:
+    def best_number(load: Load, usable: int, spawned: bool = False) -> int:
         return usable if load.nbytes >= small else 1
 
     calls: list[Any] = []

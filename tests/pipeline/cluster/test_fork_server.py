@@ -225,7 +225,7 @@ if __name__ == "__main__":
 
     gpus = tuple(devices.Gpu(number, "planted", f"GPU-{number}", 2**37, 2**37) for number in range(2))
     placement.find_devices = devices.find_devices = lambda: devices.Devices(gpus, "1", "1", None)
-    placement.best_number = choice.best_number = lambda load, usable: usable
+    placement.best_number = choice.best_number = lambda load, usable, *_: usable
     servers = []
     expect = pipeline.__main__.expect_processes
 

@@ -105,7 +105,7 @@ def test_dashboard_elsewhere_is_refused(address: str) -> None:
     [
         ("auto", 0, 2**32 - 1, "process", None), ("auto", 0, 2**32, "cores", False), ("cpu", 0, 2**32, "cores", False),
         ("auto", 0, 2**32, "process", True), ("auto", 1, 2**40, "process", None), ("gpu", 1, 2**40, "process", None),
-        ("auto", 2, 2**36, "process", None), ("auto", 2, 2**38, "gpus", None), ("gpu", 8, 2**42, "gpus", None),
+        ("auto", 2, 2**36, "process", None), ("auto", 2, 2**39, "gpus", None), ("gpu", 8, 2**42, "gpus", None),
         ("cpu", 8, 2**33, "cores", False), ("cpu", 8, 2**30, "process", None),
     ],
 )  # fmt: skip
