@@ -23,7 +23,7 @@ def as_text(value: Any) -> str:
     Raises
     ------
     UsageError
-        If it is neither.
+        If it is none of them.
     """
     listed = isinstance(value, list | tuple)
     text = ",".join(map(_word, value)) + "," * (len(value) == 1) if listed else _word(value)
@@ -79,13 +79,13 @@ def _word(value: Any) -> str:
 
 
 def _is_number(text: str) -> bool:
-    return re.fullmatch("[0-9]+", text) is not None
+    return re.fullmatch("[0-9]{1,9}", text) is not None
 
 
 def _names(text: str) -> list[str]:
     """Indices and UUIDs of a list, without the comma at the end; none if it is no such list."""
     names = text.removesuffix(",").split(",")
-    return names if all(re.fullmatch(r"[0-9]+|(?i:GPU|MIG)-[0-9A-Za-z-/]+", name) for name in names) else []
+    return names if all(re.fullmatch(r"[0-9]{1,9}|(?i:GPU|MIG)-[0-9A-Za-z-/]+", name) for name in names) else []
 
 
 def _named(text: str, name: str, gpus: tuple[Gpu, ...]) -> Gpu:

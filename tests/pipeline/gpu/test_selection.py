@@ -39,7 +39,7 @@ def test_every_form_has_a_text(value: Any, text: str) -> None:
 @pytest.mark.parametrize(
     "value",
     ["", ",", "some", "-1", -1, "0,,1", "0;1", "0-2", 1.0, True, [], [True], [1.5], {0}, "GPU-", "²", "0,²", "1,,",
-     None, b"1", "all,0", ["all"], ["idle", 1], "0x1"],
+     None, b"1", "all,0", ["all"], ["idle", 1], "0x1", "1" * 5000, "1" * 5000 + ","],
 )  # fmt: skip
 def test_anything_else_is_refused(value: Any) -> None:
     with pytest.raises(UsageError, match=r"^--gpus: expected a number of GPUs, all, idle, indices like 0,2 .*; got "):
