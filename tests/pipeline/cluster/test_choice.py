@@ -169,6 +169,7 @@ def chosen_by(monkeypatch: pytest.MonkeyPatch, placement: Placement, nbytes: int
 @pytest.mark.parametrize(
     ("gpus", "own", "nbytes", "indices", "processes"),
     [
+        (None, True, 2**37, [0, 1], 2), (None, False, 2**37, [0], 0),  # spawned processes start later
         (None, True, 2**30, [0], 0), (None, True, 2**42, [0, 1, 2, 3], 4), ("all", True, 0, [0, 1, 2, 3], 4),
         ("2", False, 0, [0, 1], 2), ("1", True, 2**42, [0], 0), ("1", False, 2**42, [0], 0),
         ("0,2", True, 0, [0, 2], 2),

@@ -157,6 +157,26 @@ def test_a_command_on_one_of_several_gpus_hides_the_others(
     assert os.environ.get("CUDA_VISIBLE_DEVICES") == before
 
 
+@pytest.mark.parametrize("gpus", [None, "0,", "1,"])
+def test_context_is_begun_before_all_else_on_the_gpu_that_takes_part(
+    gpus: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def begin() -> None:
+        raise UsageError(f"begun on {os.environ.get('CUDA_VISIBLE_DEVICES')}")
+
+    two = (GPU, Gpu(1, "planted", "GPU-1", 2**37, 2**37))
+    monkeypatch.setattr(pipeline.cluster.placement, "find_devices", lambda: Devices(two, "1", "1", None))
+    monkeypatch.setattr(pipeline.cluster.placement, "make_context", begin)
+    chosen = "GPU-1" if gpus == "1," else "GPU-0"
+    with (
+        pytest.raises(UsageError, match=f"^begun on {chosen}$"),
+        open_workers(Placement(own_process=True, gpus=gpus), 0),
+    ):
+        pass
+    with open_workers(Placement("cpu"), 0) as workers:  # without one
+        assert workers.gpus == ""
+
+
 @pytest.mark.parametrize(
     ("number_of_cores", "limit", "compiled", "number"),
     [
