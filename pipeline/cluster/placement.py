@@ -280,7 +280,7 @@ def _warm_up_gpus(client: Any, where: str) -> None:
         results = client.run(_warm_up, on_error="return").values()
     except TimeoutError:
         raise PipelineError(f"{where}: expected every GPU to start within {CALL_SECONDS} s; nvidia-smi may tell which "
-                            "one hangs; leave it out with CUDA_VISIBLE_DEVICES") from None  # fmt: skip
+                            "one hangs; leave it out with --gpus") from None  # fmt: skip
     errors = [result for result in results if isinstance(result, BaseException)]
     if errors and len(errors) == len(results):
         reason = out_of_memory(errors[0]) or lost_context(errors[0])
