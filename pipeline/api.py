@@ -16,7 +16,11 @@ from pipeline.cluster.placement import Placement
 from pipeline.engine.aggregate import run_all
 from pipeline.engine.aggregate_plan import Job
 from pipeline.engine.array import run_array
+from pipeline.engine.verdict import verified
 from pipeline.errors import UsageError
+from pipeline.in_memory.kept_options import kept
+from pipeline.in_memory.kinds import all_in_memory, view_of
+from pipeline.in_memory.run import Asked, run_in_memory
 from pipeline.settings import Settings
 from pipeline.storage.sources import DTYPES, Byteorder, open_source
 from workflows import WORKFLOWS
@@ -70,26 +74,29 @@ def run(
         Its name, as on the command line. Or several jobs that return results, each with its options:
         ``[("histogram", {"bins": 256}), ("reduce", {"op": "sum,std"})]``; the files are read once for all of them.
     files
-        Raw samples or `.npy`; patterns like ``"run-*.bin"`` are expanded. Or NumPy arrays, of any memory layout and
-        byte order, whose samples count in C order; they are computed in this process.
+        Raw samples or `.npy`; patterns like ``"run-*.bin"`` are expanded. Or arrays of any layout, whose samples count
+        in C order, computed where they lie without a copy: NumPy arrays of any byte order, CuPy arrays, objects
+        with ``__dlpack__`` or ``__cuda_array_interface__``, or dask arrays, block by block on the active client or
+        dask's current scheduler. Arrays that are not contiguous are copied in pieces.
     output
-        File for a job that writes an array; `.npy`, or raw under any other suffix.
+        File for a job that writes an array; `.npy`, or raw under any other suffix. Not needed for arrays.
     dtype, byteorder, offset
         Of raw files: what ``numpy.dtype`` takes, without a byte order (default int32); little (default) or big; bytes
         to skip (default 0).
     verify
         What to check on the CPU: ``"auto"``, as much as can be checked in the time that the run takes, at least 1 % of
-        every chunk; ``"full"``, everything; ``"sample"``, 1/256 of every chunk; or ``"off"``.
+        every chunk; ``"full"``, everything; ``"sample"``, 1/256 of every chunk; or ``"off"``. Of arrays on a GPU
+        ``"auto"`` is a random run of 1/2048 of every GiB, since copying more of them would take longer than the job.
     chunk_bytes
         Bytes per task; by default from the size of the input and the number of workers.
     device
-        ``"auto"``, ``"gpu"`` or ``"cpu"``; the result is the same.
+        ``"auto"``, ``"gpu"`` or ``"cpu"``; the result is the same. Arrays are computed where they lie.
     gpus
         GPUs that take part: a number of them, ``"all"``, ``"idle"``, or a list of indices, as `nvidia-smi` shows them,
-        and UUIDs; by default as many as finish first. Arrays in memory are computed on one.
+        and UUIDs; by default as many as finish first. Not for arrays.
     scheduler, scheduler_file
         An existing Dask cluster, by its scheduler's address or the file that it wrote; it cannot read arrays in memory.
-        A `distributed.Client` that happens to be active is not used: its workers may lack baru or the files.
+        A `distributed.Client` that happens to be active is not used for files: its workers may lack them.
     device_memory_limit, memory_limit
         Bytes that tasks may hold in the memory of a GPU and, if the job writes an array, of a process; other jobs hold
         a few MiB per thread.
@@ -100,7 +107,8 @@ def run(
     -------
     result object
         Its attributes are NumPy arrays and numbers: ``counts`` and ``edges`` of a histogram, ``array`` of a job that
-        writes one. For several jobs, a list of results.
+        writes one: mapped from its file, or of the kind that was given (a dask array is lazy). ``verification`` says
+        what was checked, if the job's result can have attributes. For several jobs, a list of results.
 
     Raises
     ------
@@ -118,9 +126,19 @@ def run(
     output, dtype, offset = _path("output", output), _dtype(dtype), _integer("offset", offset)
     chunk_bytes, memory_limit = _integer("chunk_bytes", chunk_bytes), _integer("memory_limit", memory_limit)
     device_memory_limit = _integer("device_memory_limit", device_memory_limit)
+    scheduler_file = _path("scheduler_file", scheduler_file)
     if scheduler is not None and not isinstance(scheduler, str):
         raise UsageError(f"scheduler: expected an address like 'tcp://host:8786', {_got(scheduler)}")
-    placement = Placement(device, scheduler, _path("scheduler_file", scheduler_file), gpus=gpus)
+    if not (isinstance(job, str) or (jobs and all(isinstance(workflow, Aggregation) for workflow, _ in jobs))):
+        names = ", ".join(workflow.name for workflow, _ in jobs)
+        raise UsageError(f"expected several jobs that return what they found, got {names or 'none'}")
+    if all_in_memory(inputs, output):
+        of_files = {"scheduler": scheduler, "scheduler_file": scheduler_file, "output": output,
+                    "gpus": gpus, "device_memory_limit": device_memory_limit, "memory_limit": memory_limit}  # fmt: skip
+        asked = Asked(dtype, byteorder, offset, verify, device, chunk_bytes, of_files)
+        results = run_in_memory(jobs, inputs, asked)
+        return results[0] if isinstance(job, str) else results
+    placement = Placement(device, scheduler, scheduler_file, gpus=gpus)
     settings = Settings(placement, verify, chunk_bytes=chunk_bytes, device_memory_limit=device_memory_limit,
                         memory_limit=memory_limit)  # fmt: skip
     if isinstance(job, str) and isinstance(workflow := jobs[0][0], ArrayJob):
@@ -129,11 +147,10 @@ def run(
         chosen = jobs[0][1]
         groups = [(item,) for item in inputs] if workflow.operands(chosen) is not None else [inputs]
         sources = [open_source(group, dtype, byteorder, offset, samples=False) for group in groups]
-        return run_array(workflow, chosen, sources, output, settings).result
+        outcome = run_array(workflow, chosen, sources, output, settings)
+        return verified(outcome.result, outcome.verdict)
     aggregations = [Job(workflow, chosen) for workflow, chosen in jobs if isinstance(workflow, Aggregation)]
     names = ", ".join(workflow.name for workflow, _ in jobs)
-    if not aggregations or len(aggregations) < len(jobs):
-        raise UsageError(f"expected several jobs that return what they found, got {names or 'none'}")
     if output is not None:
         raise UsageError(f"{names}: expected no output=, since it returns what it found; got {output!r}")
     if memory_limit is not None:
@@ -141,7 +158,7 @@ def run(
             f"{names}: expected no memory_limit=, since it holds a few MiB for each thread; got {memory_limit}"
         )
     source = open_source(inputs, dtype, byteorder, offset, empty=all(job.workflow.empty for job in aggregations))
-    results = [outcome.result for outcome in run_all(aggregations, source, settings)]
+    results = [verified(outcome.result, outcome.verdict) for outcome in run_all(aggregations, source, settings)]
     return results[0] if isinstance(job, str) else results
 
 
@@ -160,6 +177,7 @@ def _jobs(job: Any, options: Mapping[str, Any]) -> list[tuple[Aggregation[Any] |
     return [_job(*pair) for pair in job]
 
 
+@kept
 def _job(name: str, values: Mapping[str, Any]) -> tuple[Aggregation[Any] | ArrayJob[Any], Any]:
     """A job by its name, and its options."""
     if name not in WORKFLOWS:
@@ -200,14 +218,17 @@ def _typed(field: Field[Any], hint: Any, value: Any) -> Any:
     return value
 
 
-def _input(file: Path | NDArray[Any]) -> str | NDArray[Any]:
+def _input(file: Any) -> Any:
+    """The path of a file, or the array that views an object's memory."""
     if isinstance(file, np.ndarray):
-        return file
+        return view_of(file)
     try:
         return os.fsdecode(os.fspath(file))
     except TypeError:
+        if (array := view_of(file)) is not None:
+            return array
         advice = _instead(file) or "; convert numbers with numpy.asarray, and give each path as an argument of its own"
-        raise UsageError(f"expected paths or NumPy arrays, got {type(file).__name__}{advice}") from None
+        raise UsageError(f"expected paths or arrays, got {type(file).__name__}{advice}") from None
 
 
 def _path(name: str, value: Any) -> str | None:

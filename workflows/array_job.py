@@ -102,6 +102,9 @@ class ArrayJob(Generic[Options]):
     operations
         (specs, options) -> number of multiplications and additions, if they may take longer than moving the elements;
         the number of GPUs follows from it.
+    reads
+        (region, specs, options) -> for a job that streams, the parts of the inputs that it reads in all, one part of
+        each, for inputs that are cut into blocks elsewhere.
     notes
         (specs, options) -> how the numbers are computed, by name, for people to read.
     """
@@ -122,6 +125,7 @@ class ArrayJob(Generic[Options]):
     streams: bool = False
     verbatim: bool = False
     operations: Callable[[Sequence[Spec], Options], float] | None = None
+    reads: Callable[[Bounds, Sequence[Spec], Options], tuple[Bounds, ...]] | None = None
     notes: Callable[[Sequence[Spec], Options], dict[str, str]] | None = None
 
 

@@ -110,7 +110,11 @@ class HistogramOptions:
     def binning(self, dtype: np.dtype[Any]) -> Binning:
         """Binning of samples of a dtype; computed once."""
         native = dtype.newbyteorder("=")
-        return self._binnings.setdefault(native, Binning(native, self.all_edges, regular=self.edges is None))
+        known = self._binnings.get(native)
+        if known is None:
+            made = Binning(native, self.all_edges, regular=self.edges is None)
+            known = self._binnings.setdefault(native, made)  # another thread may have been faster
+        return known
 
 
 def _check_range(lower: float, upper: float, bins: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,8 @@ class HistogramResult:
         Samples below the first edge, above the last one, and not a number.
     regular
         Whether the edges are evenly spaced.
+    verification
+        What was checked, set by `pipeline.run`.
     """
 
     counts: NDArray[np.int64]
@@ -35,6 +37,7 @@ class HistogramResult:
     overflow: int
     nan: int
     regular: bool
+    verification: Any = field(default=None, compare=False, repr=False)
 
     @property
     def samples(self) -> int:

@@ -206,5 +206,6 @@ MATMUL: ArrayJob[MatmulOptions] = ArrayJob(
     whole=True,
     streams=True,
     operations=lambda specs, options: 2.0 * math.prod(matrices(specs).shape) * specs[0].shape[-1],
+    reads=lambda region, specs, options: matrices(specs).needs(region, (0, matrices(specs).inner)),
     notes=notes,
 )

@@ -93,12 +93,15 @@ class ReduceResult:
         Number of samples, and how many of them are NaN.
     dtype
         Of the samples.
+    verification
+        What was checked, set by `pipeline.run`.
     """
 
     values: Mapping[str, Number]
     samples: int
     nan: int
     dtype: np.dtype[Any]
+    verification: Any = field(default=None, compare=False, repr=False)
 
     def to_json(self) -> dict[str, Any]:
         """Results, samples and nan; "nan", "inf" and "-inf" as strings, because JSON has no such numbers."""

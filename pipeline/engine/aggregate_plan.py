@@ -41,6 +41,8 @@ class Job:
         """The first entries in which a partial differs from its reference; NaN differs from everything."""
         if got.shape != expected.shape or got.dtype != expected.dtype:
             return [f"expected {expected.shape} of {expected.dtype}, got {got.shape} of {got.dtype}"]
+        if got.dtype.kind in "iu" and got.tobytes() == expected.tobytes():  # nearly always, in a third of the time
+            return []
         places = np.flatnonzero(~(got == expected))
         label = self.workflow.label
         lines = [f"{label(int(i), self.options)}: expected {expected[i]}, got {got[i]}" for i in places[:3]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from pipeline.engine.inputs import cluster_bytes, unchanged
 from pipeline.engine.journal import Journal
 from pipeline.engine.outcome import Outcome
 from pipeline.engine.run_loop import Run
+from pipeline.engine.verdict import Verdict
 from pipeline.errors import UsageError
 from pipeline.settings import Settings
 from pipeline.storage.array_file import as_stored, join
@@ -54,11 +55,14 @@ class ArrayResult:
         Shape and dtype, with byte order.
     notes
         How it was computed, by name.
+    verification
+        What was checked, set by `pipeline.run`.
     """
 
     path: str
     spec: Spec
     notes: dict[str, str]
+    verification: Verdict | None = field(default=None, compare=False, repr=False)
 
     @property
     def array(self) -> NDArray[Any]:

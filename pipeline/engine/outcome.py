@@ -5,49 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from pipeline.engine.verdict import Verdict
 from pipeline.storage.array_file import ArrayFile
 from pipeline.storage.sources import Source
 from pipeline.timeline import Timeline, Traced
 from workflows.aggregation import Aggregation
 from workflows.array_job import ArrayJob
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """How much verification covered; a run with a mismatch raises an error instead.
-
-    Attributes
-    ----------
-    mode
-        ``"auto"``, ``"full"``, ``"sample"`` or ``"off"``.
-    samples, checked
-        Number of samples, and of those that were recomputed and compared.
-    chunks
-        Number of chunks; each satisfied every invariant.
-    seed
-        Seed of the random choice in ``"sample"``.
-    escape
-        For a job that writes an array, an upper bound on the probability that a wrong checked element went unnoticed.
-    undetected
-        Errors up to this do not count as wrong: in units of the root mean square of the element's row.
-    read_once
-        Whether the samples can be read only once: the reference then got the same blocks from memory instead of
-        reading them again.
-    replayed, elsewhere
-        Number of chunks, or tasks of an array, that were computed again with the same bits; of these, on another
-        device than before.
-    """
-
-    mode: str
-    samples: int
-    checked: int
-    chunks: int
-    seed: int
-    escape: float | None = None
-    undetected: float = 0.0
-    read_once: bool | None = None
-    replayed: int = 0
-    elsewhere: int = 0
 
 
 @dataclass

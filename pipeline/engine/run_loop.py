@@ -21,8 +21,9 @@ from pipeline.cluster.choice import Load
 from pipeline.cluster.placement import open_workers
 from pipeline.cluster.worker import run_task
 from pipeline.cluster.workers import Workers, known_workers
-from pipeline.engine.outcome import Outcome, Stages, Verdict
+from pipeline.engine.outcome import Outcome, Stages
 from pipeline.engine.submit import results
+from pipeline.engine.verdict import Verdict
 from pipeline.errors import PipelineError, failure
 from pipeline.process.signals import seal
 from pipeline.settings import Settings

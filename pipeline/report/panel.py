@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import os
 import platform
 from collections.abc import Sequence
@@ -13,7 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.engine.outcome import Outcome, Verdict
+from pipeline.engine.outcome import Outcome
+from pipeline.engine.verdict import Verdict, verdict_lines
 from pipeline.storage.sources import Source
 from workflows.aggregation import Drawn
 
@@ -31,7 +31,7 @@ def to_json(outcome: Outcome) -> dict[str, Any]:
         "job": {"name": outcome.workflow.name, "options": _plain(outcome.options)},
         "input": _described(outcome),
         "result": outcome.result.to_json(),
-        "verification": _stated(verdict) | {"verdict": verdict_line(verdict)},
+        "verification": _stated(verdict) | {"verdict": str(verdict)},
         "performance": {
             "start_up_seconds": stages.start_up,
             "seconds": stages.wall,
@@ -64,54 +64,12 @@ def versions() -> dict[str, str]:
     return installed
 
 
-def verdict_lines(verdict: Verdict) -> tuple[str, str]:
-    """What was verified, and no more than that: the share and how to check all; what it means."""
-    what, agree = "samples", "equal to the reference"
-    invariants = f"every invariant holds on {f'all {verdict.chunks:,} chunks' if verdict.chunks > 1 else 'the chunk'}"
-    if verdict.escape is not None:
-        what, agree, invariants = "elements", "agree with the inputs", _unnoticed(verdict.undetected, verdict.escape)
-    if verdict.mode == "off":
-        return f"0 % of {verdict.samples:,} {what} checked (--verify off); --verify full checks all", (
-            invariants if what == "samples" else ""
-        )
-    if verdict.read_once:
-        agree += ", which got the same blocks from memory, since the source can be read only once"
-    if verdict.checked == verdict.samples:
-        return f"100 % of {verdict.samples:,} {what} checked: {agree}", invariants
-    share = min(100 * verdict.checked / verdict.samples, 99.9)  # never rounded up to 100
-    why = ", as much as the run's time allowed" if verdict.mode == "auto" else f" (--verify {verdict.mode})"
-    seed = f", seed {verdict.seed}" if verdict.mode == "sample" else ""
-    first = f"{share:.3g} % of {verdict.samples:,} {what} checked{why}; --verify full checks all"
-    return first, f"{verdict.checked:,} {agree}{seed}; {invariants}"
-
-
 def _replayed(verdict: Verdict) -> str:
     """What was computed again, if anything."""
     if not verdict.replayed:
         return ""
     where = f"{verdict.elsewhere:,} of them on another device" if verdict.elsewhere else "on the same device"
     return f"{verdict.replayed:,} tasks computed again, {where}: the same bits"
-
-
-def _unnoticed(undetected: float, escape: float) -> str:
-    """Which errors go unnoticed, and how seldom."""
-    article, error = "a", "wrong one among them"
-    if undetected:
-        article, error = "an", f"error above {_rounded_up(undetected)} of the root mean square of its row"
-    if escape:
-        return f"{article} {error} goes unnoticed with a chance of at most {escape:.1g}"
-    return f"no {error} goes unnoticed"
-
-
-def _rounded_up(number: float) -> str:
-    """Two digits, never less than the number."""
-    unit = 10.0 ** (math.floor(math.log10(number)) - 1)
-    return f"{math.ceil(number / unit) * unit:.2g}"
-
-
-def verdict_line(verdict: Verdict) -> str:
-    """Both lines of the verdict as one."""
-    return "; ".join(filter(None, verdict_lines(verdict)))
 
 
 def panel(outcome: Outcome) -> list[str]:

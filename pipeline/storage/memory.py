@@ -21,6 +21,33 @@ _numbers = count()
 _kept: WeakValueDictionary[tuple[int, int], Kept] = WeakValueDictionary()
 
 
+def fill(array: NDArray[Any], start: int, buffer: NDArray[Any]) -> None:
+    """Fill a buffer with the samples of an array of any layout and byte order, in C order, from an index on."""
+    if array.flags.c_contiguous:
+        buffer[...] = array.reshape(-1)[start : start + len(buffer)]
+        return
+    parts: Any = np.nditer(array, ["external_loop", "buffered", "ranged"], order="C")
+    with parts:
+        parts.iterrange = start, start + len(buffer)
+        done = 0
+        for part in parts:
+            buffer[done : done + len(part)] = part
+            done += len(part)
+
+
+def check_array(array: Any, opening: Opening, name: str = "an array in memory") -> None:
+    """Refuse an array that is masked, has a dtype that the job does not accept, or is empty where samples are required.
+
+    Raises
+    ------
+    UsageError
+        Expected, got, and what to do.
+    """
+    if isinstance(array, np.ma.MaskedArray):
+        raise UsageError(f"{name}: expected an array without a mask, got a masked one; use .filled() or .compressed()")
+    opening.check(name, array.dtype, array.shape)
+
+
 class Kept:
     """An array of this process that pickles as a reference to it, for tasks in this process.
 
@@ -38,16 +65,7 @@ class Kept:
 
     def fill(self, start: int, buffer: NDArray[Any]) -> None:
         """The samples from an index on, in C order."""
-        if self.array.flags.c_contiguous:
-            buffer[...] = self.array.reshape(-1)[start : start + len(buffer)]
-            return
-        parts: Any = np.nditer(self.array, ["external_loop", "buffered", "ranged"], order="C")
-        with parts:
-            parts.iterrange = start, start + len(buffer)
-            done = 0
-            for part in parts:
-                buffer[done : done + len(part)] = part
-                done += len(part)
+        fill(self.array, start, buffer)
 
     def fill_region(self, region: Bounds, block: NDArray[Any]) -> None:
         """The elements of a region."""
@@ -98,11 +116,7 @@ class ArraySource(Source):
             If it is masked, its dtype is not one that the job accepts, or it is empty where samples are required.
         """
         source = ArraySource(Kept(array.view(np.ndarray)))
-        (name,) = source.names
-        if isinstance(array, np.ma.MaskedArray):
-            raise UsageError(f"{name}: expected an array without a mask, got a masked one; use .filled() or "
-                             ".compressed()")  # fmt: skip
-        opening.check(name, array.dtype, array.shape)
+        check_array(array, opening, *source.names)
         return source
 
     @property

@@ -1,0 +1,119 @@
+"""Aggregations over a dask array: a task per block, on the caller's client or dask's scheduler, merged exactly."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from functools import partial
+from typing import Any
+from uuid import uuid4
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.errors import PipelineError, UsageError
+from pipeline.in_memory.aggregate import Covered, Work, cover_on_cpu, empty_partials, merged
+from pipeline.in_memory.device import cover_on_gpu
+from pipeline.in_memory.kinds import NAME, view_of
+from pipeline.storage.memory import check_array
+from pipeline.storage.protocol import Opening
+
+# Version of baru, as text, which a worker without baru can evaluate, too.
+IMPORTED = "__import__('pipeline.in_memory.blocks').__version__"
+MERGED = 16  # partials that a task merges
+
+
+def cover_blocks(work: Work, array: Any) -> Covered:
+    """Compute and check each block where it lies; only one partial of all comes back.
+
+    Parameters
+    ----------
+    work
+    array : dask array of NumPy or CuPy blocks
+        Chunk sizes may be unknown. Where partials hold positions, blocks have to be whole rows: others are rechunked.
+    """
+    import dask
+
+    check_workers()
+    if work.ordered:
+        array = _whole_rows(array)
+    name = f"{work.jobs[0].workflow.name}-{uuid4().hex}"
+    cover = partial(_cover_block, replace(work, threads=1), array.dtype)
+    meta, chunks = np.empty((0,) * array.ndim, object), tuple((1,) * number for number in array.numblocks)
+    blocks = array.map_blocks(cover, name=name, dtype=object, meta=meta, chunks=chunks)
+    parts = list(blocks.to_delayed().reshape(-1))
+    merge = dask.delayed(partial(_merge, work), pure=False)
+    while len(parts) > 1:
+        parts = [merge(parts[first : first + MERGED]) for first in range(0, len(parts), MERGED)]
+    return _merge(work, [parts[0].compute()])
+
+
+def _whole_rows(array: Any) -> Any:
+    """The array in blocks that follow each other in C order."""
+    rest = range(1, array.ndim)
+    if all(array.numblocks[axis] == 1 for axis in rest):
+        return array
+    if any(map(math.isnan, array.shape)):
+        raise UsageError(f"{NAME}: expected blocks of whole rows, got a dask array of unknown shape cut along several "
+                         "axes; call its compute_chunk_sizes() first")  # fmt: skip
+    return array.rechunk({0: "auto"} | dict.fromkeys(rest, -1))
+
+
+def _cover_block(work: Work, dtype: np.dtype[Any], block: Any) -> NDArray[Any]:
+    """Task: a block's `Covered`, as an array of one object."""
+    block, got = adopted(block, dtype), np.empty((1,) * np.ndim(block), object)
+    if block.size:
+        got[...] = cover_on_cpu(work, block) if isinstance(block, np.ndarray) else cover_on_gpu(work, block)
+    else:
+        got[...] = empty_partials(work, dtype) or _nothing()
+    return got
+
+
+def _nothing() -> Covered:
+    return Covered((), 0, 0, 0)
+
+
+def adopted(block: Any, dtype: np.dtype[Any]) -> Any:
+    """A block as a NumPy or CuPy array of the dtype that dask says.
+
+    Raises
+    ------
+    UsageError
+        If it is no array, or has another dtype.
+    """
+    if (array := view_of(block)) is None:
+        raise UsageError(f"{NAME}: expected blocks that are NumPy or CuPy arrays, got {type(block).__name__}")
+    if array.dtype != dtype:
+        raise UsageError(f"{NAME}: expected blocks of {dtype}, as dask says, got {array.dtype}; give the right dtype "
+                         "or meta where the dask array is made")  # fmt: skip
+    check_array(array, Opening(samples=False))
+    return array
+
+
+def _merge(work: Work, pieces: list[Any]) -> Covered:
+    """Task: what successive blocks give together."""
+    covered = [piece.item() if isinstance(piece, np.ndarray) else piece for piece in pieces]
+    some = [piece for piece in covered if piece.samples]
+    return merged(work, some) if some else covered[0]
+
+
+def check_workers() -> None:
+    """Raise PipelineError if the scheduler or a worker of dask's current client lacks baru.
+
+    Asked first, because a worker that cannot unpickle a task drops its connection, and the task is sent again for ever.
+    """
+    import dask
+
+    client: Any = getattr(dask.base.get_scheduler(), "__self__", None)
+    if not hasattr(client, "run_on_scheduler"):
+        return  # this process computes
+    ours = eval(IMPORTED)
+    answers = client.run(eval, IMPORTED, on_error="return")
+    try:
+        answers["the scheduler"] = client.run_on_scheduler(eval, IMPORTED)
+    except Exception as error:
+        answers["the scheduler"] = error
+    for where, answer in answers.items():
+        if answer != ours:
+            raise PipelineError(f"dask: expected baru {ours} on the scheduler and every worker of the client, "
+                                f"got {answer} on {where}; install it there, or compute the array first")  # fmt: skip

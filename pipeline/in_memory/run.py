@@ -1,0 +1,154 @@
+"""Runs jobs over arrays in memory: which kind they are, what computes them, what verification covered."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pipeline.engine.aggregate_plan import Job
+from pipeline.engine.verdict import Verdict, verified
+from pipeline.errors import PipelineError, UsageError, failure
+from pipeline.in_memory.aggregate import Covered, Work, cover_on_cpu, empty_partials, merged
+from pipeline.in_memory.array_job import run_array_job
+from pipeline.in_memory.blocks import cover_blocks
+from pipeline.in_memory.device import cover_on_gpu
+from pipeline.in_memory.kinds import CUPY, DASK, NAME, NUMPY, common_kind
+from pipeline.settings import VERIFY
+from pipeline.storage.memory import check_array
+from pipeline.storage.protocol import Byteorder, Opening
+from workflows.array_job import ArrayJob
+
+COVERS: Mapping[str, Callable[[Work, Any], Covered]] = {NUMPY: cover_on_cpu, CUPY: cover_on_gpu, DASK: cover_blocks}
+WHERE = {NUMPY: "cpu", CUPY: "gpu"}  # what computes an array, by its kind
+OF_FILES = {
+    "scheduler": "the array is computed where it lies",
+    "scheduler_file": "the array is computed where it lies",
+    "gpus": "the array is computed where it lies",
+    "device_memory_limit": "the array is in memory already",
+    "memory_limit": "the array is in memory already",
+    "output": "the result is returned, an array as one of the same kind",
+}
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the caller asks of arrays: arguments of `pipeline.run`, the jobs' own aside."""
+
+    dtype: str | None
+    byteorder: Byteorder | None
+    offset: int | None
+    verify: str
+    device: str
+    part_bytes: int | None
+    of_files: Mapping[str, Any]  # arguments that arrays do not take, by name
+
+
+def run_in_memory(jobs: Sequence[tuple[Any, Any]], arrays: Sequence[Any], asked: Asked) -> list[Any]:
+    """Run jobs over arrays of one kind.
+
+    Parameters
+    ----------
+    jobs
+        Aggregations, or one job that writes an array, with their options.
+    arrays : results of `pipeline.in_memory.kinds.view_of`
+        For aggregations they count as one, one after another.
+    asked
+
+    Returns
+    -------
+    A result for each job.
+
+    Raises
+    ------
+    UsageError
+        If the arrays or the arguments do not fit each other or the job.
+    VerificationError
+        If a number is wrong.
+    PipelineError
+        If the run fails otherwise.
+    """
+    kind = common_kind(arrays)
+    _check(kind, asked)
+    name = ", ".join(workflow.name for workflow, _ in jobs)
+    try:
+        if isinstance(jobs[0][0], ArrayJob):
+            opening = Opening(asked.dtype, asked.byteorder, asked.offset, samples=False)
+            return [run_array_job(*jobs[0], kind, arrays, asked.verify, _part_bytes(asked, arrays), opening)]
+        empty = all(workflow.empty for workflow, _ in jobs)
+        opening = Opening(asked.dtype, asked.byteorder, asked.offset, empty=empty)
+        for array in arrays:
+            check_array(array, opening)
+            if array is not arrays[0] and array.dtype.newbyteorder("=") != arrays[0].dtype.newbyteorder("="):
+                raise UsageError(f"{NAME}: expected {arrays[0].dtype} as in the first, got {array.dtype}; run them "
+                                 "separately")  # fmt: skip
+        aggregations = tuple(Job(workflow, options) for workflow, options in jobs)
+        return _aggregate(kind, arrays, _work(aggregations, asked, arrays))
+    except PipelineError:
+        raise
+    except Exception as error:
+        raise failure(f"{name}: {NAME}", error) from error
+
+
+def _check(kind: str, asked: Asked) -> None:
+    if asked.verify not in VERIFY:
+        raise UsageError(f"--verify: expected one of {', '.join(VERIFY)}, got {asked.verify!r}")
+    if asked.device not in ("auto", "gpu", "cpu"):
+        raise UsageError(f"--device: expected one of auto, gpu, cpu, got {asked.device!r}")
+    if asked.part_bytes is not None and asked.part_bytes < 1:
+        raise UsageError(f"chunk_bytes: expected 1 byte or more, got {asked.part_bytes}")
+    for option, value in asked.of_files.items():
+        if value is not None:
+            raise UsageError(f"{option}: expected none with {NAME}, got {value!r}; {OF_FILES[option]}")
+    where = WHERE.get(kind, asked.device)
+    if asked.device not in ("auto", where):
+        convert = "cupy.asarray(array)" if where == "cpu" else "array.get()"
+        raise UsageError(f"--device {asked.device}: expected an array there, got a {kind} array, which is computed "
+                         f"where it lies; leave device out, or pass {convert}")  # fmt: skip
+
+
+def _part_bytes(asked: Asked, arrays: Sequence[Any]) -> int | None:
+    if asked.part_bytes is not None and asked.part_bytes < arrays[0].dtype.itemsize:
+        raise UsageError(f"chunk_bytes: expected at least one sample of {arrays[0].dtype.itemsize} bytes, got "
+                         f"{asked.part_bytes}")  # fmt: skip
+    return asked.part_bytes
+
+
+def _work(jobs: tuple[Job, ...], asked: Asked, arrays: Sequence[Any]) -> Work:
+    return Work(jobs, asked.verify, secrets.randbits(32), _part_bytes(asked, arrays))
+
+
+def _aggregate(kind: str, arrays: Sequence[Any], work: Work) -> list[Any]:
+    """Survey the arrays if a job asks for it, then compute all jobs in one pass."""
+    surveyed = None
+    if any(job.surveyed for job in work.jobs):
+        first = replace(work, jobs=tuple(job.survey() for job in work.jobs if job.surveyed))
+        surveyed = _one_pass(kind, arrays, first)
+        partials = iter(surveyed.partials)
+        try:
+            jobs = tuple(job.resolved(next(partials)) if job.surveyed else job for job in work.jobs)
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+        asked, work = work, replace(work, jobs=jobs)
+    covered = _one_pass(kind, arrays, work)
+    results = []
+    for number, (job, partial) in enumerate(zip(work.jobs, covered.partials, strict=True)):
+        # A result is as well checked as the less checked one of its passes.
+        checked = covered.checked
+        if surveyed is not None and asked.jobs[number].surveyed:
+            checked = min(checked, surveyed.checked)
+        verdict = Verdict(work.verify, covered.samples, checked, covered.parts, work.seed)
+        results.append(verified(job.workflow.finalize(partial, job.options), verdict))
+    return results
+
+
+def _one_pass(kind: str, arrays: Sequence[Any], work: Work) -> Covered:
+    cover = COVERS[kind]
+    pieces = [cover(work, array) for array in arrays if array.size]
+    if pieces := [piece for piece in pieces if piece.samples]:
+        return pieces[0] if len(pieces) == 1 else merged(work, pieces)
+    nothing = empty_partials(work, arrays[0].dtype)
+    if nothing is None:
+        raise UsageError(f"{NAME}: expected samples, got an empty array of shape {arrays[0].shape}")
+    return nothing
