@@ -42,6 +42,7 @@ def test_histogram(data: Path) -> None:
     result = pipeline.run("histogram", data, bins=256, range=(0, 1024), chunk_bytes=2**16)
     counts, edges = np.histogram(samples, 256, (0, 1024))
     assert result.counts.tolist() == counts.tolist() and result.edges.tolist() == edges.tolist()
+    assert str(result.verification).startswith("100 % of 100,000 samples checked: equal to the reference")
     swapped = data.with_name("big.bin")
     samples.astype(">i4").tofile(swapped)
     again = pipeline.run("histogram", swapped, byteorder="big", bins=256, range=(0, 1024), verify="full", device="cpu")
@@ -72,6 +73,7 @@ def test_array_job(data: Path, tmp_path: Path) -> None:
     result = pipeline.run("map", data, data, operation="add", output=tmp_path / "sum.npy")
     assert result.array.dtype == np.int32
     np.testing.assert_array_equal(result.array, samples + samples)
+    assert str(result.verification).startswith("100 % of 100,000 elements checked: agree with the inputs")
     with pytest.raises(UsageError, match="map: expected output=, the file that the array goes to, got none"):
         pipeline.run("map", data, data, operation="add")
 
@@ -130,7 +132,7 @@ def test_wrong_calls(data: Path) -> None:
         (
             ("histogram", [1, 2]),
             {},
-            "^expected paths or NumPy arrays, got list; convert numbers with numpy.asarray, and",
+            "^expected paths or arrays, got list; convert numbers with numpy.asarray, and",
         ),
     ):
         if "GPU" in message and not pytest.importorskip("pipeline.gpu.devices").find_devices().missing:

@@ -42,8 +42,8 @@ THIRD_PARTY = {
 # what `cli` is to a terminal: it returns results instead of printing them, so it needs no `report`.
 LAYERS = (
     {"dask_command"},
-    {"__main__"}, {"cli"}, {"study"}, {"pipeline"}, {"api", "report"}, {"engine"}, {"settings"}, {"cluster"},
-    {"gpu"}, {"storage"}, {"timeline"}, {"process"}, {"threads", "errors"},
+    {"__main__"}, {"cli"}, {"study"}, {"pipeline"}, {"api", "report"}, {"in_memory"}, {"engine"}, {"settings"},
+    {"cluster"}, {"gpu"}, {"storage"}, {"timeline"}, {"process"}, {"threads", "errors"},
 )  # fmt: skip
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 # Modules of `kernels` that `pipeline` imports: compiling, memory, the studies' measurements, and reading arrays in

@@ -18,8 +18,9 @@ from kernels.histogram import cpu as histogram_cpu
 from kernels.reduce import cpu as reduce_cpu
 from pipeline.engine.aggregate import run
 from pipeline.engine.aggregate_plan import Job
-from pipeline.engine.outcome import Outcome, Stages, Verdict
-from pipeline.report.panel import BARS, SKETCH_COLUMNS, SKETCH_ROWS, panel, sketch, to_json, verdict_line, verdict_lines
+from pipeline.engine.outcome import Outcome, Stages
+from pipeline.engine.verdict import Verdict, verdict_lines
+from pipeline.report.panel import BARS, SKETCH_COLUMNS, SKETCH_ROWS, panel, sketch, to_json
 from pipeline.storage.sources import Files, SourceFile, open_source
 from tests.cases.files import imagined
 from workflows.histogram import HISTOGRAM, HistogramOptions, HistogramResult
@@ -106,7 +107,7 @@ def test_verdict_claims_what_was_done() -> None:
     assert verdict_lines(OFF) == (
         "0 % of 1,000 samples checked (--verify off); --verify full checks all", invariants
     )  # fmt: skip
-    assert verdict_line(OFF) == "; ".join(verdict_lines(OFF))
+    assert str(OFF) == "; ".join(verdict_lines(OFF))
 
 
 def test_verdict_on_an_array() -> None:
@@ -126,11 +127,11 @@ def test_verdict_on_an_array() -> None:
     exact = dataclasses.replace(whole, undetected=3e-11, escape=0.0)
     assert verdict_lines(exact)[1] == f"no error above 3e-11 of {size}"
     off = dataclasses.replace(OFF, escape=0.0)
-    assert verdict_line(off) == "0 % of 1,000 elements checked (--verify off); --verify full checks all"
+    assert str(off) == "0 % of 1,000 elements checked (--verify off); --verify full checks all"
 
 
 def test_verdict_never_rounds_up_to_all() -> None:
-    nearly = verdict_line(dataclasses.replace(SAMPLE, samples=10**9, checked=10**9 - 1))
+    nearly = str(dataclasses.replace(SAMPLE, samples=10**9, checked=10**9 - 1))
     assert nearly.startswith("99.9 % of 1,000,000,000 samples")
     assert "; 999,999,999 equal" in nearly
 
@@ -261,7 +262,7 @@ def test_json_is_plain() -> None:
         "files": ["/big.bin"], "dtype": "float64", "byteorder": "big", "samples": 2, "bytes": 16,
     }  # fmt: skip
     assert list(document["result"]) == ["histogram", "samples", "underflow", "overflow", "nan"]
-    assert document["verification"]["verdict"] == verdict_line(FULL)
+    assert document["verification"]["verdict"] == str(FULL)
     assert {"python", "baru", "numpy", "dask", "distributed"} <= set(document["environment"]["versions"])
 
 

@@ -20,7 +20,7 @@ from pipeline.cluster.workers import Workers
 from pipeline.engine.aggregate import run, run_all
 from pipeline.engine.aggregate_plan import Job
 from pipeline.errors import PipelineError, UsageError
-from pipeline.report.panel import panel, to_json, verdict_line
+from pipeline.report.panel import panel, to_json
 from pipeline.settings import Settings
 from pipeline.storage import memory, sources
 from pipeline.storage.chunks import UnknownPlan, plan
@@ -50,7 +50,7 @@ def test_verdict_does_not_promise_what_a_pipe_cannot(tmp_path: Path, samples: ND
     source = open_source((str(tmp_path / "pipe"),), "uint16")
     outcome = run(HISTOGRAM, HistogramOptions(), source, Settings(ON_CPU, "full"))
     assert (outcome.verdict.samples, outcome.verdict.checked, outcome.verdict.read_once) == (30_002, 30_002, True)
-    line = verdict_line(outcome.verdict)
+    line = str(outcome.verdict)
     assert line.startswith(
         "100 % of 30,002 samples checked: equal to the reference, which got the same blocks from memory"
     )

@@ -1,0 +1,97 @@
+"""What the emulator's CuPy lacks for arrays in memory: events, pinned memory, devices, and sharing of memory."""
+
+from __future__ import annotations
+
+import ctypes
+from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.emulator.array import DeviceArray, Memory
+
+ON_CPU, ON_CUDA = 1, 2  # device types of DLPack
+
+
+class OnHost:
+    """A DLPack exporter whose memory a CPU reads, as the emulator's devices have it."""
+
+    def __init__(self, exporter: Any) -> None:
+        self._exporter = exporter
+
+    def __dlpack__(self, **_: Any) -> Any:
+        return self._exporter.__dlpack__()
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return ON_CPU, 0
+
+
+class Event:
+    """An event; every launch and copy ends before it returns."""
+
+    def __init__(self, **_: Any) -> None:
+        self.recorded = False
+
+    def record(self) -> None:
+        """After all work so far."""
+        self.recorded = True
+
+    def synchronize(self) -> None:
+        """Returns at once."""
+        assert self.recorded
+
+
+def interface(array: DeviceArray) -> dict[str, Any]:
+    """Its __cuda_array_interface__."""
+    host = array.host
+    strides = None if host.flags.c_contiguous else host.strides
+    return {"shape": host.shape, "typestr": host.dtype.str, "data": (array.data.ptr, False), "strides": strides}
+
+
+def adopt(values: np.ndarray[Any, Any]) -> DeviceArray:
+    """A device array of memory that something else owns, all of it written."""
+    low, high = np.lib.array_utils.byte_bounds(values)
+    memory = Memory.__new__(Memory)
+    memory.bytes = np.frombuffer((ctypes.c_uint8 * (high - low)).from_address(low), np.uint8)
+    memory.has_value = np.ones(high - low, np.uint8)
+    return DeviceArray(values, memory)
+
+
+def shared(exporter: Any) -> DeviceArray:
+    """The memory behind a __cuda_array_interface__; its strides say how much that is."""
+    given = exporter.__cuda_array_interface__
+    strides = given["strides"] or np.empty(given["shape"], given["typestr"]).strides
+    memory = (ctypes.c_uint8 * 2**40).from_address(given["data"][0])
+    return adopt(np.ndarray(given["shape"], given["typestr"], memory, strides=strides))
+
+
+def extend(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give it to the emulator's module and arrays."""
+    get, asarray = DeviceArray.get, cupy.asarray
+
+    def get_into(array: DeviceArray, out: Any = None, blocking: bool = True) -> Any:
+        if out is None:
+            return get(array)
+        assert (out.shape, out.dtype) == (array.host.shape, array.host.dtype)
+        out[...] = get(array)
+        return out
+
+    def as_array(values: Any, dtype: Any = None) -> Any:
+        foreign = not isinstance(values, DeviceArray) and hasattr(values, "__cuda_array_interface__")
+        return shared(values) if foreign else asarray(values, dtype)
+
+    for name, value in (
+        ("get", get_into), ("device", property(lambda array: SimpleNamespace(id=0))),
+        ("__cuda_array_interface__", property(interface)),
+        ("__dlpack__", lambda array, **_: array.host.__dlpack__()),
+        ("__dlpack_device__", lambda array: (ON_CUDA, 0)),
+    ):  # fmt: skip
+        monkeypatch.setattr(DeviceArray, name, value, raising=False)
+    monkeypatch.setattr(cupy, "asarray", as_array)
+    cupy.from_dlpack = lambda exporter: adopt(np.from_dlpack(OnHost(exporter)))
+    pool = cupy.get_default_memory_pool()
+    cupy.get_default_memory_pool = lambda: SimpleNamespace(free_bytes=lambda: 0, **vars(pool))
+    cupy.cuda.Event, cupy.cuda.alloc_pinned_memory = Event, bytearray
+    cupy.cuda.Device = lambda index: nullcontext()
