@@ -68,6 +68,12 @@ def exact_sum(dtype: str, need: Need, bound: str, in_readme: bool = False) -> Ro
                   in_readme=in_readme, dtype=[dtype])  # fmt: skip
 
 
+def in_memory(what: str, need: Need, samples: str) -> Row:
+    """A call of `pipeline.run` on a CuPy array, launch, check and waiting included, against CuPy's own function."""
+    find = partial(against, f"arrays_{GPU}", need, "cupy", rates="calls/s", job=["histogram"], samples=[samples])
+    return Row(what, need, find)
+
+
 def stencils(what: str, need: Need, whom: str, bound: str, **wanted: Any) -> Row:
     """Against a copy and against SciPy's functions on CuPy."""
     return beside(what, need, "stencil_kernel", ("share of copy",), Need(1, "× cupyx.scipy.ndimage"), whom, bound=bound,
@@ -212,6 +218,8 @@ ROWS: tuple[Row, ...] = (
               "0.3 GB/s a core, as touching memory shows. Reads alone, with long, no or sequential read-ahead, reached "
               "0.55 to 0.81 GB/s (once 0.30) next to direct reads of 1.0 and 2.3 GB/s; into memory freed just before, "
               "1.4 to 2.4. Reading past the page cache would leave nothing there for the next command."),
+    in_memory("histogram of an array on a GPU, 1 GiB of int32", Need(5, "× cupy.histogram"), "1 GiB"),
+    in_memory("histogram of an array on a GPU, 2^20 of int32", Need(1, "× cupy.histogram"), "2^20"),
     Row("command on 2^25 samples, one GPU", seconds(1.6), partial(waiting, GPU, "command, seconds", "warm")),
     Row("the same, kernels compiled first", seconds(2, "s more"), partial(compiling, GPUS)),
     Row("command on 2^25 samples, four GPUs", seconds(4), partial(waiting, GPUS, "command, seconds", "warm"),

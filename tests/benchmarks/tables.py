@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from kernels.study.histogram import VARIANTS
-from tests.benchmarks import error_tables, matmul_tables, planted_errors, verified_rates
+from tests.benchmarks import arrays, error_tables, matmul_tables, planted_errors, verified_rates
 from tests.benchmarks.common import RESULTS
 from tests.benchmarks.markdown import share, table
 from tests.benchmarks.rows import ROWS
@@ -78,7 +78,7 @@ def speed(rows: Sequence[Row] = ROWS) -> str:
 
 def highlights(rows: Sequence[Row] = ROWS) -> str:
     """The rows that the README shows, and how many of all rows meet the requirement."""
-    met = sum(not row.short() for row in rows)
+    met = sum(row.met() for row in rows)
     return (
         measured([row for row in rows if row.in_readme]) + f"\n\n{met} of all {len(rows)} rows meet what is required. "
         "[docs/performance.md](docs/performance.md) has every row, and for\neach that does not, what bounds it and "
@@ -134,6 +134,12 @@ def reductions() -> str:
         for part in REDUCE_PARTS
     ]
     return table(["share of a plain read", *REDUCE_DTYPES], rows)
+
+
+def in_memory() -> str:
+    """Arrays in a GPU's memory beside CuPy's functions."""
+    path = RESULTS / f"arrays_{GPU}.json"
+    return arrays.described(read(path.name)["cases"]) if path.exists() else "Not measured yet."
 
 
 def products() -> str:
@@ -203,6 +209,7 @@ def chaos() -> str:
 PAGES: Mapping[Path, Mapping[str, Callable[[], str]]] = {
     README: {"speed": highlights},
     DOCS / "performance.md": {"speed": speed},
+    DOCS / "use.md": {"arrays": in_memory},
     DOCS / "kernels.md": {"ladder": ladder},
     DOCS / "reduce.md": {"reductions": reductions},
     DOCS / "matmul.md": {

@@ -78,6 +78,10 @@ class Row:
     bound: str = ""
     in_readme: bool = False
 
+    def met(self) -> bool:
+        """Whether it was measured and meets the requirement."""
+        return self.figures()[0] is not None and not self.short()
+
     def figures(self) -> tuple[Figure | None, Figure | None]:
         """The measurement, and the ratio to the peer; None if there is none."""
         return attempt(self.find), attempt(self.find_peer) if self.find_peer else None
