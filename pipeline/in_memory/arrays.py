@@ -29,6 +29,7 @@ COPIES = 4  # most device memory that a region takes, as a multiple of its input
 LEAST_BYTES = 2**28  # of regions on a GPU: asking for its free memory takes longer than computing less
 CHECKED_BYTES = 2**26  # inputs and output, of a piece of a full check
 LEAST_CHECKED, MOST_CHECKED = 2**10, 2**18  # elements of a sample of a GPU's output
+MOST_READ = 2**21  # bytes of inputs that such a sample needs: an element of a product needs a row and a column
 
 
 # The output, elements by the path that computed them, what was checked, number of regions.
@@ -183,6 +184,13 @@ def needs(job: Outlined, region: Bounds) -> list[tuple[int, Bounds]]:
     return [(number % len(job.specs), bounds) for number, bounds in enumerate(parts)]
 
 
+def reads(job: Outlined, region: Bounds) -> list[tuple[int, Bounds]]:
+    """All that is read of the inputs for a region; as `needs`, unless the job streams."""
+    if job.workflow.reads is None:
+        return needs(job, region)
+    return list(enumerate(job.workflow.reads(region, job.specs, job.options)))
+
+
 def _random(job: Outlined, region: Bounds) -> np.random.Generator:
     return np.random.default_rng([job.seed, *(start for start, _ in region)])
 
@@ -221,7 +229,7 @@ def _sample(job: Outlined, region: Bounds) -> Bounds:
     elements = min(max(prod(shape) // DEVICE_SHARE[job.verify], LEAST_CHECKED), MOST_CHECKED)
 
     def needed(part: Bounds) -> int:
-        return sum(prod(sizes(bounds)) * job.specs[number].dtype.itemsize for number, bounds in needs(job, part))
+        return sum(prod(sizes(bounds)) * job.specs[number].dtype.itemsize for number, bounds in reads(job, part))
 
     def placed(lengths: Sequence[int]) -> Bounds:
         return tuple(
@@ -229,7 +237,11 @@ def _sample(job: Outlined, region: Bounds) -> Bounds:
             for (start, stop), length in zip(region, lengths, strict=True)
         )
 
-    return min((placed(lengths) for lengths in _shapes(shape, elements)), key=needed)
+    while True:
+        part = min((placed(lengths) for lengths in _shapes(shape, elements)), key=needed)
+        if elements == 1 or needed(part) <= MOST_READ:
+            return part
+        elements //= 2
 
 
 def _shapes(shape: tuple[int, ...], elements: int) -> Iterator[list[int]]:

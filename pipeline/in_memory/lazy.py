@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.errors import PipelineError, UsageError
-from pipeline.in_memory.arrays import Outlined, check, elements, needs, part_to_check, slices
+from pipeline.in_memory.arrays import Outlined, check, elements, needs, part_to_check, reads, slices
 from pipeline.in_memory.blocks import adopted, check_workers
 from pipeline.in_memory.device import on_device_of
 from pipeline.in_memory.kinds import NAME
@@ -73,10 +73,7 @@ def _block(job: Outlined, arrays: Sequence[Any], region: Bounds, stored: np.dtyp
     """A block of the output, from the parts of the inputs that it needs, each brought together in one block."""
     import dask.array
 
-    if job.workflow.reads is not None:
-        parts = list(enumerate(job.workflow.reads(region, job.specs, job.options)))
-    else:
-        parts = needs(job, region)
+    parts = reads(job, region)
     blocks = [arrays[number][slices(bounds)].rechunk(-1) for number, bounds in parts]
     task = dask.delayed(partial(compute_block, job, region, parts, [array.dtype for array in arrays]), pure=False)
     made = task(*(block.to_delayed(optimize_graph=False).item() for block in blocks))
