@@ -4,6 +4,7 @@ import os
 import sys
 
 NVIDIA_DRIVER = "/proc/driver/nvidia"
+MANY = 64  # GPUs, more than a machine has
 
 
 def prepare() -> None:
@@ -45,32 +46,47 @@ def leave_working_folder_out() -> None:
 
 
 def expect_processes(words: list[str]) -> None:
-    """Start the fork server now if the files on the command line are large enough for several processes.
+    """Start the fork server now if the job on the command line will probably run in several processes.
 
-    Its imports take as long as this process takes until it needs workers. This is a guess: an unused server simply ends
-    with this process.
+    Its imports take as long as this process takes until it needs workers. This is a guess, from the sizes of the files
+    alone: an unused server simply ends with this process.
     """
-    from pipeline import threads
-    from pipeline.cluster import placement
-    from pipeline.gpu import devices
-
     sizes = [os.path.getsize(word) for word in words if os.path.isfile(word)]
-    nbytes, elsewhere = sum(sizes), any(word.startswith(("--device", "--scheduler")) for word in words)
-    if elsewhere or not sizes or nbytes < min(placement.SMALL_BYTES, placement.PROCESSES_FROM_BYTES):
+    if not sizes or any(word.startswith("--scheduler") for word in words):
         return
-    gpus = devices.find_devices().usable
-    if gpus > 1 and nbytes >= placement.SMALL_BYTES:
-        from pipeline.cluster.fork_server import GPU_WORKER, start
+    from pipeline.cluster import choice, placement
+    from pipeline.errors import UsageError
 
-        start(GPU_WORKER)
-    elif not gpus and nbytes >= placement.PROCESSES_FROM_BYTES:
-        from kernels.common.cxx import expected
-        from kernels.common.nvrtc import KERNELS
+    load = choice.Load(choice.KINDS.get(words[0], "write"), sum(sizes))
+    device, gpus = option(words, "--device") or "auto", option(words, "--gpus")
+    if not gpus and load.nbytes < placement.PROCESSES_FROM_BYTES and choice.best_number(load, MANY) == 1:
+        return  # without asking the driver
+    try:
+        where = placement.Placement(device, own_process=True, gpus=gpus)
+        chosen = placement.choose(where, load.nbytes, lambda: is_compiled(words[0]), lambda: load)
+    except UsageError:  # to be shown once it is certain
+        return
+    if chosen.processes:
+        from pipeline.cluster.fork_server import GPU_WORKER, WORKER, start
 
-        if threads.processes(expected(KERNELS / words[0] / "cpu.cpp")) > 1:
-            from pipeline.cluster.fork_server import WORKER, start
+        start(GPU_WORKER if chosen.gpus else WORKER)
 
-            start(WORKER)
+
+def is_compiled(job: str) -> bool:
+    """Whether compiled kernels will probably do all of a CPU's work."""
+    from kernels.common.cxx import expected
+    from kernels.common.nvrtc import KERNELS
+
+    return expected(KERNELS / job / "cpu.cpp")
+
+
+def option(words: list[str], name: str) -> str | None:
+    """The last value of an option, as the command line will read it, or the environment's."""
+    value = os.environ.get(f"DASK_PIPELINE__{name.lstrip('-').upper()}")
+    for word, after in zip(words, [*words[1:], None], strict=True):
+        if word == name or word.startswith(f"{name}="):
+            value = after if word == name else word.partition("=")[2]
+    return value
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -55,6 +55,7 @@ def run(
     verify: str = "auto",
     chunk_bytes: int | None = None,
     device: str = "auto",
+    gpus: int | str | Sequence[int | str] | None = None,
     scheduler: str | None = None,
     scheduler_file: Path | None = None,
     device_memory_limit: int | None = None,
@@ -83,6 +84,9 @@ def run(
         Bytes per task; by default from the size of the input and the number of workers.
     device
         ``"auto"``, ``"gpu"`` or ``"cpu"``; the result is the same.
+    gpus
+        GPUs that take part: a number of them, ``"all"``, ``"idle"``, or a list of indices, as `nvidia-smi` shows them,
+        and UUIDs; by default as many as finish first. Arrays in memory are computed on one.
     scheduler, scheduler_file
         An existing Dask cluster, by its scheduler's address or the file that it wrote; it cannot read arrays in memory.
         A `distributed.Client` that happens to be active is not used: its workers may lack baru or the files.
@@ -116,7 +120,7 @@ def run(
     device_memory_limit = _integer("device_memory_limit", device_memory_limit)
     if scheduler is not None and not isinstance(scheduler, str):
         raise UsageError(f"scheduler: expected an address like 'tcp://host:8786', {_got(scheduler)}")
-    placement = Placement(device, scheduler, _path("scheduler_file", scheduler_file))
+    placement = Placement(device, scheduler, _path("scheduler_file", scheduler_file), gpus=gpus)
     settings = Settings(placement, verify, chunk_bytes=chunk_bytes, device_memory_limit=device_memory_limit,
                         memory_limit=memory_limit)  # fmt: skip
     if isinstance(job, str) and isinstance(workflow := jobs[0][0], ArrayJob):

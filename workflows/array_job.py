@@ -99,6 +99,9 @@ class ArrayJob(Generic[Options]):
     verbatim
         Whether elements are only moved, whatever they mean: compute and check then get them as they are stored, and the
         output has the dtype of the first input, byte order included.
+    operations
+        (specs, options) -> number of multiplications and additions, if they may take longer than moving the elements;
+        the number of GPUs follows from it.
     notes
         (specs, options) -> how the numbers are computed, by name, for people to read.
     """
@@ -118,6 +121,7 @@ class ArrayJob(Generic[Options]):
     whole: bool = False
     streams: bool = False
     verbatim: bool = False
+    operations: Callable[[Sequence[Spec], Options], float] | None = None
     notes: Callable[[Sequence[Spec], Options], dict[str, str]] | None = None
 
 

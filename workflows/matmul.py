@@ -205,5 +205,6 @@ MATMUL: ArrayJob[MatmulOptions] = ArrayJob(
     files="FILES are the two factors, .npy: matrices, or stacks of them; axes before the last two are broadcast.",
     whole=True,
     streams=True,
+    operations=lambda specs, options: 2.0 * math.prod(matrices(specs).shape) * specs[0].shape[-1],
     notes=notes,
 )

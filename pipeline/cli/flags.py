@@ -11,6 +11,7 @@ import click
 
 from pipeline.cli.help import COMPUTATION, Flag, GroupedCommand
 from pipeline.errors import PipelineError, UsageError
+from pipeline.gpu.selection import as_text
 from pipeline.process.last_words import say
 
 # Types of fields that need no reader, and what the help calls their values.
@@ -121,6 +122,16 @@ class Size(click.ParamType):  # type: ignore[type-arg]
         if nbytes < 1:
             self.fail(f"expected a size of 1 byte or more, got {value!r}", param, ctx)
         return nbytes
+
+
+class Gpus(click.ParamType):  # type: ignore[type-arg]
+    """Which GPUs take part; Dask's configuration turns `2` into an integer and `0,2` into a tuple."""
+
+    name = "gpus"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The same as text."""
+        return as_text(value)
 
 
 class Duration(click.ParamType):  # type: ignore[type-arg]

@@ -12,6 +12,7 @@ import click
 from pipeline.cli.flags import (
     Command,
     Duration,
+    Gpus,
     Size,
     build_options,
     from_configuration,
@@ -39,7 +40,7 @@ from workflows.aggregation import Aggregation
 from workflows.array_job import ArrayJob
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
-PLACEMENT = ("device", "scheduler", "scheduler_file", "dashboard_address", "tls_ca_file", "tls_cert", "tls_key")
+PLACEMENT = ("device", "gpus", "scheduler", "scheduler_file", "dashboard_address", "tls_ca_file", "tls_cert", "tls_key")
 WHOLE = "FILES are raw samples or .npy files, or patterns like 'run-*.bin'; all count as one."
 
 
@@ -116,6 +117,9 @@ def _shared_flags(workflow: Aggregation[Any] | ArrayJob[Any]) -> list[click.Opti
              "there is one."),
         Flag(["--device"], group=PLACE, type=click.Choice(["auto", "gpu", "cpu"]), default="auto", shown="auto",
              help="What to compute on; the result is the same."),
+        Flag(["--gpus"], group=PLACE, type=Gpus(), metavar="N|all|idle|LIST", shown="as many as finish first",
+             help="GPUs that take part: so many, all, those that nobody uses, or a list of indices as nvidia-smi shows "
+             "them, or of UUIDs, like 0,2 (a single index with a comma: 2,)."),
         Flag(["-c", "--chunk-size"], group=PLACE, type=Size(), metavar="SIZE", shown="by input size and workers",
              help="Bytes per task, like 256MiB."),
         Flag(["--device-memory-limit"], group=PLACE, type=Size(), metavar="SIZE", help="GPU memory that the tasks of a "

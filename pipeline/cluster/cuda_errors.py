@@ -54,7 +54,7 @@ def out_of_memory(error: BaseException) -> str | None:
         if type(cause).__name__ == "OutOfMemoryError" or cuda_status(cause) == OUT_OF_MEMORY:
             return ("expected free memory on the GPU, got too little even for small blocks (cudaErrorMemoryAllocation);"
                     " if another process holds it (nvidia-smi lists them), wait for that, take less of it with "
-                    "--device-memory-limit, choose another GPU with CUDA_VISIBLE_DEVICES, or run with --device cpu for "
+                    "--device-memory-limit, choose another GPU with --gpus, or run with --device cpu for "
                     "the same result")  # fmt: skip
     return None
 

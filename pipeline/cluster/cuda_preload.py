@@ -1,4 +1,4 @@
-"""Preload of GPU workers: creates the CUDA context, which takes longer than importing Dask and CuPy, meanwhile."""
+"""Creates the CUDA context, which takes longer than importing Dask and CuPy, meanwhile; preload of GPU workers."""
 
 from __future__ import annotations
 
@@ -9,11 +9,16 @@ from typing import Any
 
 def dask_setup(worker: Any) -> None:
     """Called by Dask when the worker starts."""
+    make_context()
+
+
+def make_context() -> None:
+    """Start a thread that creates the context of the first visible GPU, which CuPy will wait for and use."""
     Thread(target=_make_context, daemon=True).start()
 
 
 def _make_context() -> None:
-    """Create the context that CuPy will wait for and use; if this fails, CuPy reports why."""
+    """Create it; if this fails, CuPy reports why."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:

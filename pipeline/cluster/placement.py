@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import re
-import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pkgutil import resolve_name
 from time import monotonic, sleep
-from typing import Any, cast
+from typing import Any, NamedTuple
 
+from pipeline.cluster.choice import Load, best_number, reason
 from pipeline.cluster.cuda_errors import lost_context, out_of_memory
+from pipeline.cluster.cuda_preload import make_context
+from pipeline.cluster.dashboard import loopback, routes
 from pipeline.cluster.local_directory import local_directory
 from pipeline.cluster.watch import Watch, retire, watching_itself
 from pipeline.cluster.workers import ANSWER_SECONDS, Workers, known_workers
 from pipeline.errors import PipelineError, UsageError
-from pipeline.gpu.devices import Devices, Gpu, find_devices, only_visible
+from pipeline.gpu.devices import Gpu, find_devices, only_visible
+from pipeline.gpu.selection import as_text, label, selected
 from pipeline.gpu.xid import Xids
 from pipeline.threads import THREADS, cores, processes
 
-# Below this a second process does not pay off: it takes seconds to start, and a GPU reads this in milliseconds.
-SMALL_BYTES = 2**30
 PROCESS_BYTES = 2**28  # memory reserved per process: twice what one of several takes
 PROCESSES_FROM_BYTES = 2**32
 LOOK_SECONDS = 0.1  # between two looks for workers
@@ -51,6 +52,8 @@ class Placement:
         Whether this process belongs to the command line, so that no other code in it uses CUDA.
     stall_seconds
         How long a process of a cluster on this machine may make no progress.
+    gpus
+        GPUs that take part, in any form that `as_text` takes; None: as many as finish first.
     """
 
     device: str = "auto"
@@ -62,17 +65,71 @@ class Placement:
     tls_key: str | None = None
     own_process: bool = False
     stall_seconds: float = STALL_SECONDS
+    gpus: Any = None  # text, once it is checked
 
     def __post_init__(self) -> None:
         if self.device not in DEVICES:
             raise UsageError(f"--device: expected one of {', '.join(DEVICES)}, got {self.device!r}")
+        if self.gpus is None:
+            return
+        object.__setattr__(self, "gpus", as_text(self.gpus))
+        if self.device == "cpu":
+            raise UsageError(f"--gpus: expected none with --device cpu, got {self.gpus}; leave one of them out")
+        if self.scheduler or self.scheduler_file:
+            raise UsageError(f"--gpus: expected none for an existing cluster, whose workers have their GPUs, got "
+                             f"{self.gpus}; leave it out, and start workers on the GPUs you want")  # fmt: skip
+
+
+class Chosen(NamedTuple):
+    """What computes: `gpus`, out of the usable ones, or the CPU, and `processes` to be started, 0 if this one computes.
+
+    `load` is what the number of GPUs follows from.
+    """
+
+    gpus: tuple[Gpu, ...]
+    usable: tuple[Gpu, ...]
+    processes: int
+    load: Load | None = None
+
+
+def choose(placement: Placement, nbytes: int, compiled: Callable[[], bool], load: Callable[[], Load]) -> Chosen:
+    """What computes a job over `nbytes` bytes on this machine.
+
+    `compiled`, called only if it matters, returns whether compiled kernels do all of a CPU's work, without the GIL;
+    `load`, called only if there is a choice of GPUs, what there is to do.
+
+    Raises
+    ------
+    UsageError
+        If a GPU was requested and there is none.
+    """
+    devices = find_devices() if placement.device != "cpu" else None
+    if devices is None or not devices.usable:
+        if devices and (placement.gpus or placement.device == "gpu"):
+            flag = f"--gpus {placement.gpus}" if placement.gpus else "--device gpu"
+            raise UsageError(
+                f"{flag}: expected a GPU, but {devices.missing}; run with --device cpu instead, for the same result"
+            )
+        number = processes(compiled()) if nbytes >= PROCESSES_FROM_BYTES else 1
+        return Chosen((), (), number if number > 1 else 0)
+    usable, known = devices.gpus, None
+    if placement.gpus:
+        gpus = selected(placement.gpus, usable)
+    else:
+        known = load() if len(usable) > 1 else None
+        gpus = usable[: best_number(known, len(usable), not placement.own_process) if known else 1]
+    # In a process that is not ours to change, CUDA takes the first of all visible GPUs.
+    here = len(gpus) == 1 and (placement.own_process or gpus == usable[:1])
+    return Chosen(gpus, usable, 0 if here else len(gpus), known)
 
 
 @contextmanager
-def open_workers(placement: Placement, nbytes: int, compiled: Callable[[], bool] = bool) -> Iterator[Workers]:
+def open_workers(
+    placement: Placement, nbytes: int, compiled: Callable[[], bool] = bool, load: Callable[[], Load] | None = None
+) -> Iterator[Workers]:
     """Start or join the cluster for a job over `nbytes` bytes; stop what was started.
 
-    `compiled`, called only if it matters, returns whether compiled kernels do all of a CPU's work, without the GIL.
+    `compiled` and `load` as for `choose`; by default the bytes are only read.
 
     Raises
     ------
@@ -88,57 +145,48 @@ def open_workers(placement: Placement, nbytes: int, compiled: Callable[[], bool]
         with existing_workers(placement.scheduler, placement.scheduler_file, placement.device, files) as workers:
             yield workers
         return
-    devices = find_devices() if placement.device != "cpu" else None
-    gpus = devices.usable if devices else 0
-    if placement.device == "gpu" and not gpus:
-        reason = cast(Devices, devices).missing
-        raise UsageError(f"--device gpu: expected a GPU, but {reason}; run with --device cpu for the same result")
-    if gpus > 1 and nbytes >= SMALL_BYTES:
-        with _one_process_per_gpu(placement, cast(Devices, devices).gpus) as workers:
-            yield workers
-    elif not gpus and nbytes >= PROCESSES_FROM_BYTES and (number := _processes(compiled())) > 1:
-        with _several_processes(placement, number) as workers:
-            yield workers
+    chosen = choose(placement, nbytes, compiled, load or partial(Load, "read", nbytes))
+    if chosen.gpus and chosen.processes:
+        opened = _one_process_per_gpu(placement, chosen.gpus)
+    elif chosen.processes and (number := _within_memory(chosen.processes)) > 1:
+        opened = _several_processes(placement, number)
     else:
-        alone = only_visible(cast(Devices, devices).gpus[0]) if placement.own_process and gpus > 1 else nullcontext()
-        with alone, _in_this_process(placement, "gpu" if gpus else "cpu") as workers:
-            yield workers
+        opened = _in_this_process(placement, "gpu" if chosen.gpus else "cpu")
+    alone = placement.own_process and not chosen.processes and len(chosen.usable) > 1
+    with only_visible(chosen.gpus[0]) if alone else nullcontext(), opened as workers:
+        yield replace(workers, gpus=_described(placement, chosen))
 
 
-def _processes(compiled: bool) -> int:
-    """As many as keep the cores busy and fit into the memory of the machine or its container."""
+def _described(placement: Placement, chosen: Chosen) -> str:
+    """Which GPUs take part, and why; nothing on a CPU."""
+    if not chosen.gpus:
+        return ""
+    why = f"--gpus {placement.gpus}" if placement.gpus else "the only one"
+    if chosen.load:
+        why = reason(chosen.load, len(chosen.gpus), len(chosen.usable), not placement.own_process)
+    names = ", ".join(map(label, chosen.gpus))
+    return f"GPU{'s'[: len(chosen.gpus) > 1]} {names} of {len(chosen.usable)}: {why}"
+
+
+def _within_memory(number: int) -> int:
+    """As many processes as fit into the memory of the machine or its container, and no more than `number`."""
     from distributed.system import MEMORY_LIMIT
 
-    return min(processes(compiled), int(MEMORY_LIMIT // PROCESS_BYTES))
-
-
-def _loopback(dashboard_address: str | None) -> str | None:
-    """The address on 127.0.0.1, since Dask binds a bare port on every interface; any port if this one is in use."""
-    if dashboard_address is None:
-        return None
-    host, _, port = dashboard_address.rpartition(":")
-    if host not in ("", "127.0.0.1", "localhost") or not port.isdecimal() or int(port) > 65535:
-        raise UsageError(
-            f"--dashboard-address: expected a port of this machine like :8787, got {dashboard_address!r}; "
-            "the dashboard has no password, so it is served on loopback only: reach it through an ssh tunnel"
-        )
-    try:
-        with socket.create_server(("127.0.0.1", int(port))):
-            return f"127.0.0.1:{port}"
-    except OSError:  # Dask would do the same, with a warning of three lines; the command prints the port
-        return "127.0.0.1:0"
+    return min(number, int(MEMORY_LIMIT // PROCESS_BYTES))
 
 
 @contextmanager
 def _in_this_process(placement: Placement, device: str) -> Iterator[Workers]:
     """A scheduler and one worker as threads of this process; only the dashboard opens a port."""
+    if device == "gpu":
+        make_context()
     from distributed.deploy.spec import SpecCluster
 
     from pipeline.cluster.client import LimitedClient
     from pipeline.cluster.in_process import PortlessScheduler, PortlessWorker, Scheduler
     from pipeline.cluster.processes import started
 
-    dashboard = _loopback(placement.dashboard_address)
+    dashboard = loopback(placement.dashboard_address)
     scheduler = {
         "cls": Scheduler if dashboard else PortlessScheduler,
         "options": {"protocol": "inproc://", "dashboard": bool(dashboard), "dashboard_address": dashboard},
@@ -151,7 +199,7 @@ def _in_this_process(placement: Placement, device: str) -> Iterator[Workers]:
     cluster = {"workers": {0: worker}, "scheduler": scheduler, "silence_logs": 50}
     with (
         local_directory(placement.own_process) as progress,
-        _routes(dashboard),
+        routes(dashboard),
         started(SpecCluster, cluster) as running,
         LimitedClient(running) as client,
         watching_itself(progress, placement.stall_seconds),
@@ -176,7 +224,7 @@ def _one_process_per_gpu(placement: Placement, gpus: tuple[Gpu, ...]) -> Abstrac
     options = {"threads_per_worker": threads, "resources": {"GPU": 1}, "device_memory_limit": 0}
     # By UUID: dask-cuda starts a worker for every entry of CUDA_VISIBLE_DEVICES, even for entries that CUDA ignores.
     options |= {"CUDA_VISIBLE_DEVICES": [gpu.uuid for gpu in gpus]}
-    where = f"{len(gpus)} processes on this machine, one per GPU"
+    where = f"{len(gpus)} process{'es'[: 2 * (len(gpus) > 1)]} on this machine, one per GPU"
     return _processes_of("pipeline.cluster.gpu_cluster:GpuProcesses", options, GPU_WORKER, placement, "gpu", where)
 
 
@@ -187,7 +235,7 @@ def _processes_of(
     """A cluster of processes on this machine; its class is imported while the fork server imports modules."""
     from pipeline.cluster.fork_server import fork_server, start
 
-    dashboard = _loopback(placement.dashboard_address)
+    dashboard = loopback(placement.dashboard_address)
     # A fork server is for the command's own process: a library should not start one behind its caller's back.
     own = placement.own_process
     with fork_server(modules) if own else nullcontext():
@@ -196,7 +244,7 @@ def _processes_of(
 
         with (
             local_directory(placement.own_process) as progress,
-            _routes(dashboard),
+            routes(dashboard),
             start_processes(
                 resolve_name(kind), options | private(dashboard), partial(start, modules) if own else bool
             ) as cluster,
@@ -205,17 +253,6 @@ def _processes_of(
         ):
             watch = Watch(progress, placement.stall_seconds, partial(retire, cluster), xids.take)
             yield _workers(client, device, where, dashboard, watch)
-
-
-@contextmanager
-def _routes(dashboard: str | None) -> Iterator[None]:
-    """Serve only the dashboard's pages: by default Dask shows its state to every user of the machine."""
-    import dask
-
-    pages = [f"distributed.http.{name}" for name in ("scheduler.prometheus", "scheduler.info", "health", "statics")]
-    routes = {"scheduler": pages if dashboard else [], "worker": []}
-    with dask.config.set({f"distributed.{server}.http.routes": routes[server] for server in routes}):
-        yield
 
 
 def _workers(client: Any, device: str, where: str, dashboard: str | None, watch: Watch) -> Workers:
@@ -243,7 +280,7 @@ def _warm_up_gpus(client: Any, where: str) -> None:
         results = client.run(_warm_up, on_error="return").values()
     except TimeoutError:
         raise PipelineError(f"{where}: expected every GPU to start within {CALL_SECONDS} s; nvidia-smi may tell which "
-                            "one hangs; leave it out with CUDA_VISIBLE_DEVICES") from None  # fmt: skip
+                            "one hangs; leave it out with --gpus") from None  # fmt: skip
     errors = [result for result in results if isinstance(result, BaseException)]
     if errors and len(errors) == len(results):
         reason = out_of_memory(errors[0]) or lost_context(errors[0])

@@ -171,7 +171,7 @@ def _not_started(error: Exception, options: dict[str, Any]) -> PipelineError:
     if isinstance(error, ImportError):
         advice = "install what is missing"
     elif "CUDA_VISIBLE_DEVICES" in options:
-        advice = "run with --device cpu, or on fewer GPUs with CUDA_VISIBLE_DEVICES"
+        advice = "run with --device cpu, or on fewer GPUs with --gpus"
     else:
         advice = "check the free memory and the space for scratch files (TMPDIR names another place)"
     return PipelineError(

@@ -38,6 +38,8 @@ class Workers:
     watch
         (seconds since the last result) -> None. To be called every second or so: ends processes that hang, and raises
         PipelineError if the run cannot go on.
+    gpus
+        One line for the report: which GPUs take part, and why; empty on a CPU, or if another scheduler has them.
     """
 
     client: Any
@@ -49,6 +51,7 @@ class Workers:
     description: str
     dashboard: str | None
     watch: Callable[[float], None] = _unwatched
+    gpus: str = ""
 
     def left(self) -> int:
         """Number of workers that can compute a chunk now."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.cluster.choice import Load
 from pipeline.cluster.workers import Workers, known_workers
 from pipeline.engine.array_gpu import LANES, finish, warm_up
 from pipeline.engine.array_journal import RegionsDone
@@ -27,6 +29,7 @@ from pipeline.storage.leftovers import Resumable
 from pipeline.storage.mapped_output import begin_again
 from pipeline.storage.output_array import OutputFile, output_file
 from pipeline.storage.sources import Source
+from pipeline.threads import THREADS, cores
 from workflows.array_job import ArrayJob
 from workflows.regions import Bounds, Spec
 
@@ -127,13 +130,14 @@ def run_array(
     loop = Run(settings, LANES, journal.seed)
     loop.stages.nbytes = nbytes
     limit = settings.device_memory_limit
+    planned = OutputFile(path, 0, spec, mappable=False)
+    plan = ArrayPlan(workflow, options, moved, planned, loop.mode, loop.seed, settings.traced, limit)
+    placed = cluster_bytes(sources, settings.placement) and nbytes
     with (
         output_file(path, stored, later) as ready,
         unchanged(sources, journal),
-        loop.open(cluster_bytes(sources, settings.placement) and nbytes) as workers,
+        loop.open(placed, load=lambda: _load(plan, placed, settings)) as workers,
     ):
-        planned = OutputFile(path, 0, spec, mappable=False)
-        plan = ArrayPlan(workflow, options, moved, planned, loop.mode, loop.seed, settings.traced, limit)
         region_bytes = settings.chunk_bytes or REGION_BYTES[workers.device, workflow.streams]
         done = RegionsDone(journal)
         elements, regions = _regions(plan, region_bytes, _most_bytes(workers, settings), done.elements)
@@ -156,18 +160,38 @@ def run_array(
                         escape=checked.escape, undetected=checked.undetected)  # fmt: skip
 
 
+def _load(plan: ArrayPlan, nbytes: int, settings: Settings) -> Load:
+    """What there is to do, if one GPU does it; tasks are counted where they may be small."""
+    workflow, tasks = plan.workflow, 0
+    if nbytes and (settings.chunk_bytes or settings.memory_limit or settings.device_memory_limit):
+        region_bytes = settings.chunk_bytes or REGION_BYTES["gpu", workflow.streams]
+        with suppress(UsageError):  # processes with fewer threads may be within the limit
+            tasks = len(_regions(plan, region_bytes, _within_limits(min(cores(), THREADS["gpu"]), "gpu", settings))[1])
+    if workflow.operations is None:
+        return Load("write", nbytes, tasks=tasks)
+    return Load("multiply", nbytes, workflow.operations(plan.native(), plan.options), tasks)
+
+
 def _most_bytes(workers: Workers, settings: Settings) -> float:
     """Bytes that a region's inputs and output may take within the memory limits."""
-    shares = [math.inf]
+    threads = workers.threads
     if settings.memory_limit is not None:
         processes = max(1, len(known_workers(workers.client, workers.description)))  # all may be restarting
-        shares.append(settings.memory_limit / (-(-workers.threads // processes) * COPIES))
-    if settings.device_memory_limit is not None and workers.device == "gpu":
+        threads = -(-threads // processes)
+    return _within_limits(threads, workers.device, settings)
+
+
+def _within_limits(threads: int, device: str, settings: Settings) -> float:
+    """The same for a process with so many threads."""
+    shares = [math.inf]
+    if settings.memory_limit is not None:
+        shares.append(settings.memory_limit / (threads * COPIES))
+    if settings.device_memory_limit is not None and device == "gpu":
         shares.append(settings.device_memory_limit / (LANES * COPIES))
     return min(shares)
 
 
-def _regions(plan: ArrayPlan, nbytes: int, most: float, elements: int | None) -> tuple[int, list[Bounds]]:
+def _regions(plan: ArrayPlan, nbytes: int, most: float, elements: int | None = None) -> tuple[int, list[Bounds]]:
     """Regions of the output of about so many bytes each, including their parts of the inputs; or of so many elements.
 
     Returns

@@ -17,7 +17,7 @@ def cluster_bytes(sources: Sequence[Source], placement: Placement) -> int:
     Raises
     ------
     UsageError
-        If workers of another scheduler would have to read them and cannot.
+        If workers of another scheduler, or processes of several GPUs, would have to read them and cannot.
     """
     local = next((source for source in sources if source.local), None)
     if local is None:
@@ -26,6 +26,9 @@ def cluster_bytes(sources: Sequence[Source], placement: Placement) -> int:
         raise UsageError(f"--scheduler: expected sources that its workers can read, got {local.names[0]}, which only "
                          "this process can; leave the scheduler out, or write the samples to a file that the workers "
                          "can read")  # fmt: skip
+    if placement.gpus not in (None, "1"):
+        raise UsageError(f"--gpus: expected none, or 1, for arrays in memory, which this process computes on one GPU, "
+                         f"got {placement.gpus}; leave it out, or write the samples to a file")  # fmt: skip
     return 0
 
 

@@ -84,7 +84,7 @@ class Stages:
 
 @dataclass(frozen=True)
 class Outcome:
-    """A finished, verified run."""
+    """A finished, verified run; `where` it was computed, and which GPUs took part and why, each in one line."""
 
     workflow: Aggregation[Any] | ArrayJob[Any]
     options: Any
@@ -93,3 +93,4 @@ class Outcome:
     verdict: Verdict
     stages: Stages
     where: str
+    gpus: str = ""

@@ -17,6 +17,7 @@ from time import perf_counter
 from typing import Any, Generic, TypeVar
 from uuid import uuid4
 
+from pipeline.cluster.choice import Load
 from pipeline.cluster.placement import open_workers
 from pipeline.cluster.worker import run_task
 from pipeline.cluster.workers import Workers, known_workers
@@ -136,10 +137,12 @@ class Run:
         return None if self.workers.addresses is None else list(self.workers.addresses)
 
     @contextmanager
-    def open(self, nbytes: int, compiled: Callable[[], bool] = bool) -> Iterator[Workers]:
+    def open(
+        self, nbytes: int, compiled: Callable[[], bool] = bool, load: Callable[[], Load] | None = None
+    ) -> Iterator[Workers]:
         """The workers, from `open_workers`; the time until `timed` begins counts as start-up."""
         self._began = perf_counter()
-        with open_workers(self.settings.placement, nbytes, compiled) as self.workers:
+        with open_workers(self.settings.placement, nbytes, compiled, load) as self.workers:
             self.settings.on_start(self.workers)
             self.stages.lanes = dict.fromkeys(COMPUTING_STAGES, self.computing) | {"verify": self.workers.threads}
             yield self.workers
@@ -240,4 +243,4 @@ class Run:
         """Outcome for a workflow with its options; a wrong number would have raised an error earlier."""
         verdict = Verdict(self.mode, samples, checked, items, self.seed, escape, undetected, read_once, self.replayed,
                           self.elsewhere)  # fmt: skip
-        return Outcome(*job, source, result, verdict, self.stages, self.workers.description)
+        return Outcome(*job, source, result, verdict, self.stages, self.workers.description, self.workers.gpus)

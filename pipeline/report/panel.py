@@ -43,6 +43,7 @@ def to_json(outcome: Outcome) -> dict[str, Any]:
         },
         "environment": {
             "where": outcome.where,
+            "gpus": outcome.gpus or None,
             "devices": sorted(stages.devices),
             "transfers": sorted(stages.transfer_paths),
             "cpu kernels": sorted(stages.kernels),
@@ -125,6 +126,7 @@ def panel(outcome: Outcome) -> list[str]:
     facts += [
         ("whole run", f"{f'{_gigabytes(stages.nbytes / stages.wall)}, ' if rated else ''}{stages.wall:.2f} s after "
                       f"{stages.start_up:.2f} s of start-up, on {outcome.where}"),
+        *((("", outcome.gpus),) if outcome.gpus else ()),
         ("", ""),
         *zip(("verdict", ""), filter(None, verdict_lines(outcome.verdict)), strict=False),
         *((("", line),) if (line := _replayed(outcome.verdict)) else ()),

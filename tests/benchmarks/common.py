@@ -70,12 +70,9 @@ def process(command: Sequence[str], environment: Mapping[str, str] | None = None
     return Process(seconds, 1024 * usage.ru_maxrss, printed)
 
 
-def command(*words: str, every_gpu: bool = False) -> list[str]:
-    """The command line of our command; small inputs use one GPU unless all are requested."""
-    if not every_gpu:
-        return [sys.executable, "-m", "pipeline", *words]
-    code = "import pipeline.__main__ as m, pipeline.cluster.placement as c; c.SMALL_BYTES = 0; m.main()"
-    return [sys.executable, "-c", code, *words]
+def command(*words: str) -> list[str]:
+    """The command line of our command."""
+    return [sys.executable, "-m", "pipeline", *words]
 
 
 def machine_name(gpus: Sequence[Gpu], one: bool) -> str:

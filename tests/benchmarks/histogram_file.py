@@ -125,7 +125,7 @@ def measure(gib: int = 16) -> dict[str, Any]:
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(gpus))))
         plans = [("one GPU", visible.partition(",")[0], Placement("gpu")), ("CPU", visible, Placement("cpu"))]
         if gpus > 1:
-            plans.insert(1, (f"{gpus} GPUs", visible, Placement("gpu")))
+            plans.insert(1, (f"{gpus} GPUs", visible, Placement(gpus="all")))
         for name, seen, placement in plans:
             os.environ["CUDA_VISIBLE_DEVICES"] = seen
             for turn, verify in enumerate(("sample", "off", "sample") if name != "CPU" else ("off",)):

@@ -56,12 +56,10 @@ def inputs(folder: Path, dtypes: tuple[str, ...], nbytes: int) -> list[str]:
 
 def one_run(words: Sequence[str], output: Path | None, visible: str, limits: Sequence[str]) -> tuple[str, Any]:
     """Digest of the result of a command, the performance it reports, and where it ran."""
-    device = ("--device", "gpu" if visible else "cpu")
+    device = ("--gpus", "all") if visible else ("--device", "cpu")
     target = ("-o", str(output)) if output else ()
     shown = os.environ | ({"CUDA_VISIBLE_DEVICES": visible} if visible else {})
-    report = json.loads(
-        process(command(*words, "-q", "--json", *device, *limits, *target, every_gpu=True), shown).printed
-    )
+    report = json.loads(process(command(*words, "-q", "--json", *device, *limits, *target), shown).printed)
     if output:
         with open(output, "rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()

@@ -25,9 +25,9 @@ from tests.benchmarks.common import command, process
 TINY_CHUNK = 4096  # bytes: a chunk that takes no time except for its scheduling
 
 
-def job(*options: str, every_gpu: bool = False) -> list[str]:
-    """The command."""
-    return command("histogram", "-q", *options, every_gpu=every_gpu)
+def job(*options: str, every: bool = False) -> list[str]:
+    """The command; `every`: on every GPU."""
+    return command("histogram", "-q", *options, *(("--gpus", "all") if every else ()))
 
 
 def environment(folder: str, cache: str = "cache") -> dict[str, str]:
@@ -41,7 +41,7 @@ def commands(samples: int, repeats: int, folder: str) -> dict[str, float]:
     path = str(Path(folder, "data.bin"))
     generate(path, samples)
     gpus = find_devices().usable
-    works = {"help": command("--help"), "warm": job(path, every_gpu=gpus > 1)}
+    works = {"help": command("--help"), "warm": job(path, every=gpus > 1)}
     if gpus:
         works |= {"warm, one GPU": job(path), "cold, one GPU": job(path)}
     taken: dict[str, list[float]] = {name: [] for name in works}
@@ -88,7 +88,7 @@ def scheduling(chunks: int, large: int, folder: str) -> dict[str, float]:
     def wall(number: int, nbytes: int) -> tuple[float, float]:
         Path(path).write_bytes(b"")
         os.truncate(path, number * nbytes)
-        words = job("--json", "--verify", "sample", "-c", str(nbytes), path, every_gpu=gpus > 1)
+        words = job("--json", "--verify", "sample", "-c", str(nbytes), path, every=gpus > 1)
         report = json.loads(process(words, environment(folder)).printed)
         assert report["verification"]["chunks"] == number
         busy = max(stage["busy_seconds"] for stage in report["performance"]["stages"].values())

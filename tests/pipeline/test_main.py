@@ -6,19 +6,20 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import pipeline.__main__
+import pipeline.cluster.choice
 import pipeline.cluster.fork_server
 import pipeline.cluster.placement
-import pipeline.gpu.devices
 import pipeline.threads
 from kernels.common import cxx
+from pipeline.cluster.choice import Load
 from pipeline.cluster.fork_server import GPU_WORKER, WORKER
+from pipeline.gpu.devices import Devices, Gpu
 
 
 @pytest.fixture(autouse=True)
@@ -33,6 +34,17 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     [
         (["histogram", "samples.bin"], 2, 4000, True), (["reduce", "-q", "samples.bin", "samples.bin"], 8, 8000, True),
         (["histogram", "samples.bin"], 2, 4001, False), (["histogram", "samples.bin"], 1, 0, False),
+        (["histogram", "samples.bin", "--gpus", "all"], 2, 4001, True),
+        (["histogram", "samples.bin", "--gpus", "2"], 3, 4001, True),
+        (["histogram", "samples.bin", "--gpus=1", "--gpus=2,0"], 3, 4001, True),
+        (["histogram", "samples.bin", "--gpus", "1"], 2, 0, False),
+        (["histogram", "--gpus=1,", "samples.bin"], 2, 0, False),
+        (["histogram", "samples.bin", "--gpus", "5"], 2, 0, False),
+        (["histogram", "samples.bin", "--gpus"], 2, 0, True),
+        (["histogram", "samples.bin", "--gpus", "all"], 0, 0, False),
+        (["histogram", "samples.bin", "--gpus", "all", "--device", "cpu"], 2, 0, False),
+        (["histogram", "samples.bin", "--device", "gpu"], 2, 0, True),
+        (["histogram", "samples.bin", "--device"], 2, 0, True),
         (["histogram", "samples.bin"], 0, 0, False), (["histogram", "missing.bin"], 2, 0, False), ([], 2, 0, False),
         (["--help"], 2, 0, False), (["histogram", "samples.bin", "--device", "cpu"], 2, 0, False),
         (["histogram", "samples.bin", "--device=cpu"], 2, 0, False),
@@ -42,11 +54,45 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_command_starts_it_first_where_files_are_for_several_gpus(
     words: list[str], gpus: int, small: int, starts: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def best_number(load: Load, usable: int, spawned: bool = False) -> int:
+        return usable if load.nbytes >= small else 1
+
     calls: list[Any] = []
     monkeypatch.setattr(pipeline.cluster.fork_server, "start", calls.append)
-    monkeypatch.setattr(pipeline.gpu.devices, "find_devices", lambda: SimpleNamespace(usable=gpus))
-    monkeypatch.setattr(pipeline.cluster.placement, "SMALL_BYTES", small)
+    monkeypatch.setattr(pipeline.cluster.placement, "find_devices", lambda: devices(gpus))
+    for module in (pipeline.cluster.choice, pipeline.cluster.placement):
+        monkeypatch.setattr(module, "best_number", best_number)
     pipeline.__main__.expect_processes(words)
+    assert calls == [GPU_WORKER] * starts
+
+
+def devices(number: int) -> Devices:
+    gpus = tuple(Gpu(i, "planted", f"GPU-{i}", 2**37, 2**37) for i in range(number))
+    return Devices(gpus, "1", "1", None if number else "no NVIDIA GPU is visible")
+
+
+@pytest.mark.parametrize(("nbytes", "asks"), [(2**32 - 1, False), (2**32, True), (2**40, True)])
+def test_driver_is_asked_first_only_where_several_processes_may_pay(
+    nbytes: int, asks: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[Any] = []
+    monkeypatch.setattr(pipeline.cluster.placement, "find_devices", lambda: calls.append(1) or devices(1))
+    os.truncate("samples.bin", nbytes)
+    pipeline.__main__.expect_processes(["histogram", "samples.bin"])
+    assert len(calls) == asks
+
+
+@pytest.mark.parametrize(
+    ("gpus", "words", "starts"), [("all", [], True), ("2", [], True), ("1", [], False), ("all", ["--gpus", "1"], False)]
+)
+def test_environment_says_which_gpus(
+    gpus: str, words: list[str], starts: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[Any] = []
+    monkeypatch.setattr(pipeline.cluster.fork_server, "start", calls.append)
+    monkeypatch.setattr(pipeline.cluster.placement, "find_devices", lambda: devices(2))
+    monkeypatch.setenv("DASK_PIPELINE__GPUS", gpus)
+    pipeline.__main__.expect_processes(["histogram", "samples.bin", *words])
     assert calls == [GPU_WORKER] * starts
 
 
@@ -63,7 +109,7 @@ def test_command_starts_it_first_where_files_are_for_several_cores(
 ) -> None:
     calls: list[Any] = []
     monkeypatch.setattr(pipeline.cluster.fork_server, "start", calls.append)
-    monkeypatch.setattr(pipeline.gpu.devices, "find_devices", lambda: SimpleNamespace(usable=gpus))
+    monkeypatch.setattr(pipeline.cluster.placement, "find_devices", lambda: devices(gpus))
     monkeypatch.setattr(pipeline.threads, "cores", lambda: cores)
     monkeypatch.setattr(cxx, "compiler", lambda: compiler and (compiler,))
     monkeypatch.setattr(pipeline.cluster.placement, "PROCESSES_FROM_BYTES", nbytes)

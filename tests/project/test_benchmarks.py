@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from shutil import which
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -62,6 +63,33 @@ def test_names_of_machines() -> None:
     assert machine_name([gpu], True) == machine_name([gpu] * 4, True) == "H200"  # type: ignore[list-item]
     assert machine_name([gpu] * 4, False) == "4xH200"  # type: ignore[list-item]
     assert machine_name([], False).endswith("cores")
+
+
+@pytest.mark.parametrize(
+    ("gpus", "expected"),
+    [(0, ["CPU"]), (1, ["1 GPU", "default"]), (2, ["1 GPU", "2 GPU", "default"]),
+     (8, ["1 GPU", "2 GPU", "4 GPU", "default"])],
+)  # fmt: skip
+def test_growth_is_measured_on_numbers_of_gpus_and_by_default(
+    gpus: int, expected: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(growth, "find_devices", lambda: SimpleNamespace(usable=gpus))
+    assert [*growth.places()] == expected
+    for place, options in growth.places().items():
+        number = "CPU" if place == "CPU" else "by default" if place == "default" else place.split()[0]
+        assert options == {"CPU": ["--device", "cpu"], "by default": []}.get(number, ["--gpus", number])
+
+
+@pytest.mark.parametrize(("first", "turns"), [(3.0, 3), (growth.TURN_SECONDS, 1)])
+def test_growth_takes_the_fastest_of_several_turns_unless_they_are_long(
+    first: float, turns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds = {"a": iter([first, 2.0, 4.0]), "b": iter([1.0, 5.0, 0.5])}
+    monkeypatch.setattr(growth, "places", lambda: {place: [place] for place in seconds})
+    monkeypatch.setattr(growth, "one_run", lambda options, *_: {"seconds": next(seconds[options[0]])})
+    rows = {row["where"]: row["seconds"] for row in growth.rows("data.bin", 2**20, {})}
+    assert rows == ({"a": 2.0, "b": 0.5} if turns == 3 else {"a": first, "b": 1.0})
+    assert len([*seconds["a"]]) == 3 - turns
 
 
 def test_growth_is_drawn(tmp_path: Path) -> None:

@@ -96,11 +96,11 @@ def per_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DASK_CUDA_TEST_DISABLE_DEVICE_SPECIFIC", "1")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,-1,0")  # CUDA stops at -1
     monkeypatch.setattr(pipeline.cluster.placement, "find_devices", lambda: Devices(gpus, "1", "1", None))
-    monkeypatch.setattr(pipeline.cluster.placement, "SMALL_BYTES", 0)
+    monkeypatch.setattr(pipeline.cluster.placement, "best_number", lambda load, usable, *_: usable)
 
     @contextmanager
-    def on_cpu(placement: Placement, nbytes: int, _: Any) -> Iterator[Workers]:
-        with open_workers(placement, nbytes) as workers:
+    def on_cpu(*arguments: Any) -> Iterator[Workers]:
+        with open_workers(*arguments) as workers:
             assert workers.device == "gpu"
             yield replace(workers, device="cpu")
 

@@ -220,12 +220,12 @@ if __name__ == "__main__":
     from multiprocessing import forkserver
     from contextlib import contextmanager
     from dataclasses import replace
-    from pipeline.cluster import placement
+    from pipeline.cluster import choice, placement
     from pipeline.gpu import devices
 
     gpus = tuple(devices.Gpu(number, "planted", f"GPU-{number}", 2**37, 2**37) for number in range(2))
     placement.find_devices = devices.find_devices = lambda: devices.Devices(gpus, "1", "1", None)
-    placement.SMALL_BYTES = 0
+    placement.best_number = choice.best_number = lambda load, usable, *_: usable
     servers = []
     expect = pipeline.__main__.expect_processes
 
@@ -237,8 +237,8 @@ if __name__ == "__main__":
         opened = placement.open_workers
 
         @contextmanager
-        def on_cpu(placement, nbytes, compiled):
-            with opened(placement, nbytes, compiled) as workers:
+        def on_cpu(*arguments):
+            with opened(*arguments) as workers:
                 servers.extend(workers.client.run(os.getppid).values())
                 yield replace(workers, device="cpu")
 

@@ -8,6 +8,7 @@ import re
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urljoin
@@ -22,7 +23,7 @@ from distributed import Client
 import pipeline.cluster.placement
 import pipeline.threads
 from pipeline.cli.main import cli
-from pipeline.cluster.placement import Placement, _processes, open_workers
+from pipeline.cluster.placement import Placement, _within_memory, open_workers
 from pipeline.cluster.watch import Watch
 from pipeline.cluster.workers import Workers, known_workers
 from pipeline.engine.array import COPIES, _most_bytes
@@ -31,6 +32,7 @@ from pipeline.gpu.devices import Devices, Gpu
 from pipeline.settings import Settings
 
 GPU = Gpu(0, "planted", "GPU-0", 2**37, 2**37)
+WORKERS = Workers(None, "cpu", 1, 1, None, {}, "here", None)
 NO_GPU = Devices((), None, None, "no NVIDIA driver is loaded")
 
 
@@ -103,7 +105,7 @@ def test_dashboard_elsewhere_is_refused(address: str) -> None:
     [
         ("auto", 0, 2**32 - 1, "process", None), ("auto", 0, 2**32, "cores", False), ("cpu", 0, 2**32, "cores", False),
         ("auto", 0, 2**32, "process", True), ("auto", 1, 2**40, "process", None), ("gpu", 1, 2**40, "process", None),
-        ("auto", 2, 2**30 - 1, "process", None), ("auto", 2, 2**30, "gpus", None), ("gpu", 8, 2**30, "gpus", None),
+        ("auto", 2, 2**36, "process", None), ("auto", 2, 2**39, "gpus", None), ("gpu", 8, 2**42, "gpus", None),
         ("cpu", 8, 2**33, "cores", False), ("cpu", 8, 2**30, "process", None),
     ],
 )  # fmt: skip
@@ -120,7 +122,7 @@ def test_cluster_by_gpus_and_size(
         @contextmanager
         def cluster(placement: Placement, number: Any = None) -> Iterator[Any]:
             opened.append((name, number))
-            yield None
+            yield WORKERS
 
         return cluster
 
@@ -142,8 +144,8 @@ def test_a_command_on_one_of_several_gpus_hides_the_others(
     monkeypatch: pytest.MonkeyPatch, own: bool, gpus: int, shown: str | None, before: str | None
 ) -> None:
     @contextmanager
-    def cluster(*_: Any) -> Iterator[Any]:
-        yield os.environ.get("CUDA_VISIBLE_DEVICES")
+    def cluster(*_: Any) -> Iterator[Workers]:
+        yield replace(WORKERS, description=str(os.environ.get("CUDA_VISIBLE_DEVICES")))
 
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if before is not None:
@@ -151,8 +153,28 @@ def test_a_command_on_one_of_several_gpus_hides_the_others(
     monkeypatch.setattr(pipeline.cluster.placement, "find_devices", lambda: Devices((GPU,) * gpus, "1", "1", None))
     monkeypatch.setattr(pipeline.cluster.placement, "_in_this_process", cluster)
     with open_workers(Placement(own_process=own), 0) as seen:
-        assert seen == (shown or before)
+        assert seen.description == str(shown or before)
     assert os.environ.get("CUDA_VISIBLE_DEVICES") == before
+
+
+@pytest.mark.parametrize("gpus", [None, "0,", "1,"])
+def test_context_is_begun_before_all_else_on_the_gpu_that_takes_part(
+    gpus: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def begin() -> None:
+        raise UsageError(f"begun on {os.environ.get('CUDA_VISIBLE_DEVICES')}")
+
+    two = (GPU, Gpu(1, "planted", "GPU-1", 2**37, 2**37))
+    monkeypatch.setattr(pipeline.cluster.placement, "find_devices", lambda: Devices(two, "1", "1", None))
+    monkeypatch.setattr(pipeline.cluster.placement, "make_context", begin)
+    chosen = "GPU-1" if gpus == "1," else "GPU-0"
+    with (
+        pytest.raises(UsageError, match=f"^begun on {chosen}$"),
+        open_workers(Placement(own_process=True, gpus=gpus), 0),
+    ):
+        pass
+    with open_workers(Placement("cpu"), 0) as workers:  # without one
+        assert workers.gpus == ""
 
 
 @pytest.mark.parametrize(
@@ -168,13 +190,15 @@ def test_processes_are_as_many_as_cores_and_memory_take(
 ) -> None:
     monkeypatch.setattr(pipeline.threads, "cores", lambda: number_of_cores)
     monkeypatch.setattr("distributed.system.MEMORY_LIMIT", limit)
-    assert _processes(compiled) == number
+    assert _within_memory(pipeline.threads.processes(compiled)) == number
 
 
 def test_gpu_where_there_is_none_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pipeline.cluster.placement, "find_devices", lambda: NO_GPU)
     with (
-        pytest.raises(UsageError, match="expected a GPU, but no NVIDIA driver is loaded; run with --device cpu"),
+        pytest.raises(
+            UsageError, match="expected a GPU, but no NVIDIA driver is loaded; run with --device cpu instead"
+        ),
         open_workers(Placement(device="gpu"), 0),
     ):
         pass

@@ -36,7 +36,7 @@ def per_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     gpus = tuple(Gpu(i, "planted", f"GPU-{i}", 2**37, 2**37) for i in range(2))
     monkeypatch.setenv("DASK_CUDA_TEST_DISABLE_DEVICE_SPECIFIC", "1")
     monkeypatch.setattr(pipeline.cluster.placement, "find_devices", lambda: Devices(gpus, "1", "1", None))
-    monkeypatch.setattr(pipeline.cluster.placement, "SMALL_BYTES", 0)
+    monkeypatch.setattr(pipeline.cluster.placement, "best_number", lambda load, usable, *_: usable)
 
 
 def missing_package(*_: Any, **__: Any) -> None:

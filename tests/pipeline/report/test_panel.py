@@ -236,6 +236,18 @@ def test_no_rate_of_what_was_not_verified() -> None:
     assert [line.split()[0] for line in panel(large) if "GB/s" in line] == ["read", "whole"]
 
 
+def test_gpus_that_took_part_are_told() -> None:
+    outcome = outcome_of(FULL)
+    line = "GPUs 0, 2 of 4: --gpus 0,2"
+    told = dataclasses.replace(outcome, gpus=line)
+    before, after = panel(outcome), panel(told)
+    where = next(number for number, text in enumerate(after) if text.endswith(line))
+    assert after[where].strip() == line and "whole run" in after[where - 1]
+    assert after[:where] + after[where + 1 :] == before
+    assert to_json(outcome)["environment"]["gpus"] is None
+    assert to_json(told)["environment"]["gpus"] == line
+
+
 def test_json_is_plain() -> None:
     outcome = dataclasses.replace(
         outcome_of(FULL, read=1.0), options=HistogramOptions(edges=np.array([0.0, 1.5])),
