@@ -26,7 +26,7 @@ HEAD = 2**18  # elements whose sums are compared with the CPU's, plus a window a
 
 
 def elements_of(dtype: str, kind: str, nbytes: int) -> Any:
-    """Device array of one row: normally distributed, spread over every exponent, with a NaN in a thousand, or others."""
+    """Device array of one row: normal, spread over every exponent, with a NaN in a thousand, or of another kind."""
     import cupy
 
     if kind in OTHERS:
