@@ -14,18 +14,6 @@ struct Share {
     i64 block, blocks;
 };
 
-// Shifts the items of a pack down by one.
-template <typename T>
-__device__ void drop_first(uint4& pack) {
-    if (sizeof(T) == 8) pack = {pack.z, pack.w, pack.x, pack.y};
-    else if (sizeof(T) == 4) pack = {pack.y, pack.z, pack.w, pack.x};
-    else {
-        constexpr int BITS = 8 * (sizeof(T) % 4);
-        pack = {__funnelshift_r(pack.x, pack.y, BITS), __funnelshift_r(pack.y, pack.z, BITS),
-                __funnelshift_r(pack.z, pack.w, BITS), pack.w >> BITS};
-    }
-}
-
 // When the next tile is loaded. LATER: once this one is counted. COPIED: before that, into a second buffer that is then
 // copied to the first. IN_TURNS: before that, alternating between two buffers, which saves an instruction per word and
 // doubles the code.
@@ -34,12 +22,10 @@ enum class Next { LATER, COPIED, IN_TURNS };
 // Architectures after Hopper have fewer registers left for a second tile.
 constexpr Next AHEAD = AFTER_HOPPER ? Next::LATER : Next::COPIED;
 
-// Every thread counts its share of the samples: whole tiles by 16-byte loads, the head and the tail one by one.
-// `prepare` runs while the first loads are in flight. `quick` returns whether it has handled a sample; if it has not
-// handled one in a group of TOGETHER packs, `slow` gets every sample of the group. ONCE: no other block reads the
-// samples.
-template <int LOADS, Next NEXT, bool ONCE, int TOGETHER, typename T, typename Prepare, typename Quick, typename Slow>
-__device__ void scan_samples(const T* samples, i64 n, Share share, Prepare prepare, Quick quick, Slow slow) {
+// Every thread counts its share of the samples: whole tiles by 16-byte loads, the head and the tail one by one. `prepare`
+// runs while the first loads are in flight. ONCE: no other block reads the samples.
+template <int LOADS, Next NEXT, bool ONCE, typename T, typename Prepare, typename Count>
+__device__ void scan_samples(const T* samples, i64 n, Share share, Prepare prepare, Count count) {
     constexpr int PER_LOAD = 16 / sizeof(T);
     constexpr int TILE = THREADS * LOADS;  // 16-byte packs per block and iteration
     const i64 misaligned = i64(reinterpret_cast<u64>(samples) % 16 / sizeof(T));
@@ -58,22 +44,9 @@ __device__ void scan_samples(const T* samples, i64 n, Share share, Prepare prepa
             into[k].words = ONCE ? __ldcs(pack) : *pack;
         }
     };
-    const auto count = [&](Pack* tile) {
+    const auto count_tile = [&](const Pack* tile) {
 #pragma unroll
-        for (int first = 0; first < LOADS; first += TOGETHER) {
-            bool done = true;
-#pragma unroll
-            for (int i = 0; i < TOGETHER * PER_LOAD; ++i)
-                done = quick(tile[first + i / PER_LOAD].item[i % PER_LOAD]) && done;
-            if (done) continue;
-#pragma unroll
-            for (int k = first; k < first + TOGETHER; ++k)
-#pragma unroll 1  // rarely runs; unrolled, it would be most of the code
-                for (int j = 0; j < PER_LOAD; ++j) {
-                    slow(tile[k].item[0]);
-                    drop_first<T>(tile[k].words);
-                }
-        }
+        for (int i = 0; i < LOADS * PER_LOAD; ++i) count(tile[i / PER_LOAD].item[i % PER_LOAD]);
     };
     i64 tile = share.block;
     if (tile < tiles) load(loaded, tile);
@@ -81,12 +54,12 @@ __device__ void scan_samples(const T* samples, i64 n, Share share, Prepare prepa
     for (; tile < tiles; tile += share.blocks) {
         const i64 second = tile + share.blocks;
         if (NEXT != Next::LATER && second < tiles) load(next, second);
-        count(loaded);
+        count_tile(loaded);
         if (NEXT == Next::IN_TURNS) {
             if (second >= tiles) break;
             tile = second;
             if (tile + share.blocks < tiles) load(loaded, tile + share.blocks);
-            count(next);
+            count_tile(next);
         } else if (NEXT == Next::COPIED) {
 #pragma unroll
             for (int k = 0; k < LOADS; ++k) loaded[k] = next[k];
@@ -96,20 +69,13 @@ __device__ void scan_samples(const T* samples, i64 n, Share share, Prepare prepa
     }
 
     const i64 thread = share.block * THREADS + threadIdx.x;
-    const auto one = [&](T x) {
-        if (!quick(x)) slow(x);
-    };
-    if (thread < head) one(samples[thread]);
+    if (thread < head) count(samples[thread]);
 #pragma unroll 1  // the tail is short; unrolled, it needs more than 32 registers per thread
-    for (i64 i = head + tiles * TILE * PER_LOAD + thread; i < n; i += share.blocks * THREADS) one(samples[i]);
+    for (i64 i = head + tiles * TILE * PER_LOAD + thread; i < n; i += share.blocks * THREADS) count(samples[i]);
 }
 
-// The same where one function handles every sample.
+// The same by all blocks, with nothing to prepare.
 template <typename T, typename Count>
 __device__ void for_each_sample(const T* samples, i64 n, Count count) {
-    const auto quick = [&](T x) {
-        count(x);
-        return true;
-    };
-    scan_samples<LOADS, Next::LATER, true, 1>(samples, n, Share{blockIdx.x, gridDim.x}, [] {}, quick, [](T) {});
+    scan_samples<LOADS, Next::LATER, true>(samples, n, Share{blockIdx.x, gridDim.x}, [] {}, count);
 }

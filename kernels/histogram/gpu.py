@@ -10,13 +10,15 @@ from kernels.common.memory import pooled_zeros
 from kernels.histogram.binning import Binning
 from kernels.histogram.launch import THREADS, launch_plan
 
-KERNELS = ("histogram_shift", "histogram_regular", "histogram_search", "histogram_narrow", "histogram_bytes")
+KERNELS = ("histogram_shift", "histogram_linear", "histogram_steps", "histogram_search", "histogram_narrow",
+           "histogram_bytes")  # fmt: skip
 
 # One instance of each kernel; `launch_plan` chooses among more types of samples and numbers of copies.
 INSTANCES = (
-    "histogram_shift<int, 4, 1>",
-    "histogram_regular<float, 4, 1, true>",
-    "histogram_search<float, 4, 1, ByValue<float>, true>",
+    "histogram_shift<int, 2, 1, true>",
+    "histogram_linear<int, 2, 1>",
+    "histogram_steps<float, 16, 16>",
+    "histogram_search<float, 32, 4, false, ByValue<float>, u16>",
     "histogram_narrow<short, 16>",
     "histogram_bytes<u8, 32>",
 )

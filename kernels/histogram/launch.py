@@ -2,31 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kernels.common import device, dtypes, nvrtc
 from kernels.histogram.binning import Binning
-from kernels.histogram.linear_map import KEYS, LinearMap, NarrowMap, RegularMap, narrow_map, regular_map
-from kernels.histogram.lookup import lookup_table
+from kernels.histogram.guess import key_of, steps_of
+from kernels.histogram.integer_maps import Clamps, FixedMap, NarrowMap, ShiftMap, fixed_map, narrow_map, shift_map
+from kernels.histogram.lookup import NARROW, lookup_table
+from kernels.histogram.step_map import StepMap, step_map
 
 SOURCE = Path(__file__).with_name("gpu.cu")
 
 THREADS = 1024  # THREADS in common/stream.cuh
-APART = 4  # APART in gpu.cu
+SPREAD = 2**27 + 2**22  # SPREAD in counters.cuh
+CLAMPED = 3  # counters beside those of the bins: below, on the upper edge, above
+AROUND = 3  # rows of a window of histogram_steps beside its own
 
 # C type of the samples in gpu.cu, by NumPy dtype.
 C_TYPES = dtypes.C_TYPES | {"int8": "u8"}  # all 256 values are counted by their bits, and binned at the end
-# C type of the keys of a linear map, by NumPy type.
+# C type of keys, by NumPy type.
 KEY_TYPES = {"i4": "int", "u4": "u32", "i8": "i64", "u8": "u64", "f4": "float", "f8": "double"}
 # Copies of a block's counters, by bytes per sample: narrower samples mean more increments per byte read.
 COPIES = {1: 32, 2: 16, 4: 2, 8: 2}
-SEARCH_COPIES = 16  # a search already has two bank-conflicting reads before the increment
 CELLS_PER_THRESHOLD = 32
+# Shared memory that histogram_steps takes for more copies, bytes.
+STEP_BYTES = 200 * 2**10
+STEP_COPIES = (32, 16, 8, 4, 2, 1)
 
 
 @dataclass(frozen=True)
@@ -56,41 +64,84 @@ class Plan:
 @lru_cache(maxsize=8)
 def launch_plan(binning: Binning, index: int) -> Plan:
     """The plan; cached, because a stream counts many blocks, and copying the thresholds of many bins takes time."""
-    itemsize, shared_per_block = binning.dtype.itemsize, device.limits().shared_per_block
-    narrow = _narrow(binning, shared_per_block)
-    shifted = binning.shift is not None and _reach(binning) + 1 == binning.bins << binning.shift
-    line = regular_map(binning) if binning.regular and itemsize > 1 and not shifted else None
-    counters, table_bytes, last, may_divide = binning.bins, 0, "", True
+    itemsize, available = binning.dtype.itemsize, device.limits().shared_per_block
     if itemsize == 1:
-        kernel, counters, may_divide = "histogram_bytes", 256, False
-    elif narrow is not None:
-        kernel, counters, may_divide = "histogram_narrow", len(narrow.slot_of), False
-    elif shifted:
-        kernel = "histogram_shift"
-    else:
-        kernel = "histogram_search" if line is None else "histogram_regular"
-    if kernel == "histogram_search":
-        counters = binning.slots
-    copies, window = counter_layout(counters, itemsize, shared_per_block, kernel == "histogram_search")
-    shared_mem = counter_bytes(window, copies)
-    if kernel == "histogram_search":
-        arguments, table_bytes, last = _search(binning, shared_per_block - shared_mem)
-    elif line is not None and narrow is None:
-        arguments, last = _regular(binning, line), f", {str(line.uncertain == 0).lower()}"
-    elif narrow is not None:
-        arguments = _clamped(narrow)
-    else:
-        arguments = _bytes(binning) if itemsize == 1 else _shift(binning)
+        return _of_counters(binning, "histogram_bytes", 256, _device(binning.slot_of_pattern), divide=False)
+    if binning.dtype.kind in "iu":
+        narrow = narrow_map(binning) if itemsize == 2 else None
+        if narrow is not None and counter_bytes(len(narrow.slot_of), 1) <= available:
+            return _of_counters(binning, "histogram_narrow", len(narrow.slot_of), *_narrow(narrow), divide=False)
+        if shifted := shift_map(binning):
+            unit = str(shifted.shift == 0).lower()
+            return _of_counters(
+                binning, "histogram_shift", binning.bins + CLAMPED, *_shift(binning, shifted), last=[unit]
+            )
+        if fixed := fixed_map(binning):
+            return _of_counters(binning, "histogram_linear", binning.bins + CLAMPED, *_fixed(binning, fixed))
+    if binning.regular and (steps := step_map(binning)):
+        return _of_steps(binning, steps, available)
+    return _of_search(binning, available)
+
+
+def _of_counters(
+    binning: Binning, kernel: str, counters: int, *arguments: Any, divide: bool = True, last: Sequence[str] = ()
+) -> Plan:
+    copies, window = counter_layout(counters, binning.dtype.itemsize, device.limits().shared_per_block)
     windows = -(-counters // window)
-    divided = f", {windows if windows <= 2 else 0}" if may_divide else ""
-    loaded = nvrtc.load(SOURCE, f"{kernel}<{C_TYPES[binning.dtype.name]}, {copies}{divided}{last}>")
-    shared_mem += table_bytes
+    instance = [copies, windows if windows <= 2 else 0, *last] if divide else [copies]
+    shared_mem = counter_bytes(counters, copies, windows) if windows <= 2 else counter_bytes(window, copies)
+    return _plan(binning, kernel, instance, shared_mem, counters, window, arguments)
+
+
+def _of_steps(binning: Binning, line: StepMap, available: int) -> Plan:
+    copies, held, window, shared_mem = _steps(line.steps, available)
+    arguments = _guessed(line.steps, line.least), line.guess.start, line.guess.scale
+    return _plan(binning, "histogram_steps", [copies, held], shared_mem, len(line.steps) + 1, window,
+                 [*arguments[0], *arguments[1:]])  # fmt: skip
+
+
+def _of_search(binning: Binning, available: int) -> Plan:
+    steps, least = steps_of(binning.thresholds)
+    key, most = steps.dtype, len(steps) - 1
+    entry = 2 if most < NARROW else 4
+    cells = 2 ** max(8, (CELLS_PER_THRESHOLD * most).bit_length() - 1)
+    while cells > 256 and entry * cells > available * 3 // 5:
+        cells //= 2
+    table = lookup_table(binning.thresholds.astype(key), least, cells)
+    taken = -(-table.entries.nbytes // 8) * 8
+    copies, held, window, shared_mem = _steps(steps, available - taken)
+    of_map = f"{'ByBits' if table.by_bits else 'ByValue'}<{KEY_TYPES[key.str[1:]]}>"
+    windowed = str(window < most + 2).lower()
+    arguments = (*_guessed(steps, least), _device(table.entries), np.int32(len(table.entries)), table.guess.start,
+                 table.guess.scale)  # fmt: skip
+    return _plan(binning, "histogram_search", [copies, held, windowed, of_map, f"u{8 * entry}"], shared_mem + taken,
+                 most + 2, window, arguments)  # fmt: skip
+
+
+def _steps(steps: NDArray[Any], available: int) -> tuple[int, int, int, int]:
+    """Copies of the counters and of the steps, slots of a window, bytes."""
+    copies, held, window = step_layout(len(steps) + 1, steps.itemsize, available)
+    return copies, held, window, step_bytes(window, steps.itemsize, copies, held)
+
+
+def _guessed(steps: NDArray[Any], least: int) -> tuple[Any, ...]:
+    return np.int32(least), np.int32(len(steps) - 1), _device(steps)
+
+
+def _plan(
+    binning: Binning, kernel: str, instance: Sequence[Any], shared_mem: int, counters: int, window: int,
+    arguments: Sequence[Any],
+) -> Plan:  # fmt: skip
+    """The plan of a kernel whose blocks count in windows of so many counters."""
+    template = ", ".join(map(str, (C_TYPES[binning.dtype.name], *instance)))
+    loaded = nvrtc.load(SOURCE, f"{kernel}<{template}>")
+    windows = -(-counters // window)
     shares = max(1, device.limits().resident_blocks(THREADS, loaded.registers, shared_mem) // windows)
     arguments = (np.uint32(counters), np.uint32(window), *arguments)
     return Plan(loaded, shares * windows, shared_mem, shares * 2**31, binning.slots, arguments)
 
 
-def counter_layout(counters: int, itemsize: int, shared_per_block: int, search: bool) -> tuple[int, int]:
+def counter_layout(counters: int, itemsize: int, shared_per_block: int) -> tuple[int, int]:
     """How many copies of how many counters a block keeps in shared memory.
 
     Parameters
@@ -101,92 +152,75 @@ def counter_layout(counters: int, itemsize: int, shared_per_block: int, search: 
         Bytes per sample.
     shared_per_block
         Bytes of shared memory that a block may use.
-    search
-        Reserve a third of it for a lookup table.
     """
-    available = shared_per_block * 2 // 3 if search else shared_per_block
-    copies = SEARCH_COPIES if search and itemsize < 8 else COPIES[itemsize]
-    while copies > 1 and counter_bytes(counters, copies) > available * 2 // (2 if search else 3):
+    copies = COPIES[itemsize]
+    while copies > 1 and counter_bytes(counters, copies) > shared_per_block * 2 // 3:
         copies //= 2
-    fits = counters
-    while counter_bytes(fits, copies) > available:
-        fits -= -(-(counter_bytes(fits, copies) - available) // 5)  # a counter takes a little more than four bytes
+    if counter_bytes(counters, copies) <= shared_per_block:
+        return copies, counters
+    if counter_bytes(counters, copies, 2) <= shared_per_block:
+        return copies, -(-counters // 2)
+    fits = shared_per_block // 5  # a counter takes a little more than 4 bytes
     # Windows of equal size: each reads all samples, whatever its size.
     return copies, -(-counters // -(-counters // fits))
 
 
-def counter_bytes(counters: int, copies: int) -> int:
-    """Upper bound of the shared memory of a window and its APART counters: Counters.size in counters.cuh."""
-    last = counters + APART - 1
-    last += 0 if copies >= 16 else (last >> 5) + (last >> 10)
-    return ((last + 1) * copies + 1) // 2 * 8
+def counter_bytes(counters: int, copies: int, windows: int = 1) -> int:
+    """Shared memory of a window and of the counter after it: `spread` and `spread_pairs` in counters.cuh."""
+    last = counters - 1
+    if windows == 2:
+        last = last * (2**31 + SPREAD // 2) >> 32
+    elif copies < 16:
+        last += last * SPREAD >> 32
+    return 4 * copies * (last + 2)
 
 
-def _keys(binning: Binning) -> Any:
-    return binning.thresholds.astype(KEYS.get(binning.dtype.name, binning.dtype))
+def step_layout(counters: int, keysize: int, shared_per_block: int) -> tuple[int, int, int]:
+    """How many copies of the counters and of the thresholds a block of histogram_steps keeps, and of how many slots.
+
+    Lanes of a warp whose copies are the same wait for each other where they meet in a bank: at most 32 / copies times,
+    and twice as often for thresholds of 8 bytes.
+    """
+    choices = [
+        (32 // copies + 32 // held * keysize // 4, step_bytes(counters, keysize, copies, held), copies, held)
+        for copies in STEP_COPIES for held in STEP_COPIES
+    ]  # fmt: skip
+    fitting = [choice for choice in choices if choice[1] <= min(STEP_BYTES, shared_per_block)]
+    if fitting:
+        return *min(fitting)[2:], counters
+    fits = (shared_per_block - 16) // (4 + keysize) - AROUND
+    return 1, 1, -(-counters // -(-counters // fits))
 
 
-def _bytes(binning: Binning) -> tuple[Any, ...]:
+def step_bytes(window: int, keysize: int, copies: int, held: int) -> int:
+    """Shared memory of a window of histogram_steps: Steps in steps.cuh."""
+    rows = window + AROUND
+    return (rows * copies + 1) // 2 * 8 + rows * held * keysize
+
+
+def _device(values: NDArray[Any]) -> Any:
     import cupy
 
-    return (cupy.asarray(binning.slot_of_pattern),)
+    return cupy.asarray(values)
 
 
-def _narrow(binning: Binning, shared_per_block: int) -> NarrowMap | None:
-    if binning.dtype.itemsize != 2 or binning.dtype.kind == "f":
-        return None
-    narrow = narrow_map(binning)
-    return narrow if narrow is not None and counter_bytes(len(narrow.slot_of), 1) <= shared_per_block else None
+def _clamps(binning: Binning, clamps: Clamps) -> tuple[Any, ...]:
+    key = key_of(binning.dtype)
+    beyond = min(clamps.beyond, int(np.iinfo(key).max))
+    samples = (key.type(value) for value in (clamps.low, clamps.last, beyond))
+    return np.uint32(binning.bins), np.uint32(clamps.skipped), *samples
 
 
-def _clamped(line: NarrowMap) -> tuple[Any, ...]:
-    import cupy
-
+def _narrow(line: NarrowMap) -> tuple[Any, ...]:
     samples = np.int32(line.low), np.int32(line.last), np.int32(line.beyond)
-    return *samples, line.scale, line.offset, np.int32(line.fraction), cupy.asarray(line.slot_of)
+    return *samples, line.scale, line.offset, np.int32(line.fraction), _device(line.slot_of)
 
 
-def _shift(binning: Binning) -> tuple[Any, ...]:
-    keys, unsigned = _keys(binning), np.dtype(f"u{_keys(binning).itemsize}").type
-    has_end = np.bool_(len(keys) > binning.bins)
-    return np.uint32(binning.bins), keys[0], unsigned(_reach(binning)), np.int32(binning.shift or 0), keys[-1], has_end
+def _shift(binning: Binning, line: ShiftMap) -> tuple[Any, ...]:
+    key = key_of(binning.dtype)
+    base = np.array(line.base % 2 ** (8 * key.itemsize), f"u{key.itemsize}").view(key)[()]
+    return *_clamps(binning, line.clamps), base, np.int32(line.shift)
 
 
-def _reach(binning: Binning) -> int:
-    """Distance of the last sample that the shift bins."""
-    shift, first = binning.shift or 0, int(binning.thresholds[0])
-    return min(binning.bins << shift, int(np.iinfo(binning.dtype).max) - first + 1) - 1
-
-
-def _regular(binning: Binning, regular: RegularMap) -> tuple[Any, ...]:
-    return (*_thresholds(binning), *_line(regular.line), np.int32(regular.fraction), np.uint32(regular.below),
-            np.uint32(regular.uncertain))  # fmt: skip
-
-
-def _search(binning: Binning, available: int) -> tuple[tuple[Any, ...], int, str]:
-    """Arguments, bytes of shared memory for the table and the thresholds, and the last template arguments."""
-    import cupy
-
-    keys = _keys(binning)
-    cells = 2 ** max(8, (CELLS_PER_THRESHOLD * len(keys)).bit_length() - 1)
-    while cells > 256 and 4 * cells > available - 24:
-        cells //= 2
-    table = lookup_table(keys, cells)
-    taken = (len(table.cells) + 1) // 2 * 8
-    held = 0 < keys.nbytes <= available - taken
-    arguments = (*_thresholds(binning), cupy.asarray(table.cells), np.int32(len(table.cells)), *_line(table.line))
-    of_map = f"{'ByBits' if table.by_bits else 'ByValue'}<{KEY_TYPES[keys.dtype.str[1:]]}>"
-    return arguments, taken + (keys.nbytes if held else 0), f", {of_map}, {str(held).lower()}"
-
-
-def _thresholds(binning: Binning) -> tuple[Any, ...]:
-    import cupy
-
-    keys = _keys(binning)
-    # If there are no thresholds, the kernel gets a dummy, the largest value, and a count of zero.
-    shown = keys if len(keys) else np.full(1, np.iinfo(keys.dtype).max, keys.dtype)
-    return np.uint32(binning.bins), cupy.asarray(shown), np.int32(len(keys)), shown[0], shown[-1]
-
-
-def _line(line: LinearMap) -> tuple[Any, ...]:
-    return line.start, line.reach, line.scale, line.offset
+def _fixed(binning: Binning, line: FixedMap) -> tuple[Any, ...]:
+    return *_clamps(binning, line.clamps), np.uint32(line.scale), np.uint64(line.offset), np.int32(line.fraction)

@@ -1,171 +1,98 @@
-// Where a sample falls: its slot among exact thresholds (binning.py), by shift, linear map or lookup table.
+// Where a sample falls: the counter among exact thresholds (binning.py), by shift, linear map or lookup table.
 //
-// Each has two halves. `quick` finds the slot of nearly every sample without a branch and returns false for the rest,
-// which `slow` finds.
-//
-// FIRST_SLOT: slot of counter 0. MISSES: `quick` may set any counter for a sample that it does not find; otherwise it
-// sets the sample's own or, with BEYOND, one past the last. SELDOM_SLOW: on most data `slow` is never called. NEXT: the
-// faster choice, as measured.
+// Each finds the counter of every sample without a branch, except for a crowded cell of a lookup table. slot(counter):
+// where its samples belong. NEXT: the faster choice, as measured.
 #pragma once
 
-#include "histogram/linear_map.cuh"
+#include "histogram/guess.cuh"
 
+// Integers that are clamped first: those below the first threshold to the sample before it, those beyond the last edge
+// to one that counts two after the last bin. The upper edge alone comes one after the last bin, which includes it.
 template <typename K>
-struct Shift {
-    K start;                            // smallest sample of the first bin
-    typename Unsigned<K>::type reach;   // distance of the last sample that the shift bins
-    int shift;
-    K end;                              // smallest overflow sample, if has_end
-    bool has_end;
-    u32 bins;
+struct Clamped {
+    K low, last, beyond;
+    u32 bins, skipped;  // `skipped`: slots before the first counter
 
-    static constexpr u32 FIRST_SLOT = 1;
-    static constexpr bool MISSES = false, BEYOND = true, SELDOM_SLOW = true;
     static constexpr Next NEXT = AHEAD;
-    __device__ bool quick(K x, u32& counter) const {
-        const auto offset = distance(x, start);
-        counter = u32(min(offset >> shift, decltype(offset)(0xffffffffu)));
-        return offset <= reach;
-    }
-    __device__ u32 slow(K x) const {
-        if (x < start) return 0;
-        return has_end && x >= end ? bins + 1 : bins;  // the last bin includes its upper edge
+    __device__ K clamp(K x) const { return x > last ? beyond : max(x, low); }
+    __device__ u32 slot(u32 counter) const { return counter + skipped - (counter + skipped > bins); }
+};
+
+// UNIT: bins one value wide. Counters begin with `low`.
+template <typename K, bool UNIT>
+struct Shift : Clamped<K> {
+    K base;  // what would be the first sample of the bin before the first
+    int shift;
+
+    __device__ u32 operator()(K x) const {
+        // The difference first: with the minimum it is one instruction.
+        if (UNIT) return u32(min(distance(max(x, this->low), this->low), distance(this->beyond, this->low)));
+        return u32(distance(this->clamp(x), base) >> shift);
     }
 };
 
-// Reads a word or two of shared memory into `value` if `wanted`, without a branch.
+// Fixed point, in units of 2^-(32 + fraction).
 template <typename K>
-__device__ void load_shared_if(K& value, const K* from, bool wanted) {
-#if ON_GPU
-    const u32 address = u32(__cvta_generic_to_shared(from));
-    if (sizeof(K) == 4) {
-        u32 word = reinterpret_cast<const u32&>(value);
-        asm("{\n\t.reg .pred p;\n\tsetp.ne.u32 p, %2, 0;\n\t@p ld.shared.u32 %0, [%1];\n\t}"
-            : "+r"(word) : "r"(address), "r"(u32(wanted)));
-        value = reinterpret_cast<const K&>(word);
-    } else {
-        u64 word = reinterpret_cast<const u64&>(value);
-        asm("{\n\t.reg .pred p;\n\tsetp.ne.u32 p, %2, 0;\n\t@p ld.shared.u64 %0, [%1];\n\t}"
-            : "+l"(word) : "r"(address), "r"(u32(wanted)));
-        value = reinterpret_cast<const K&>(word);
-    }
-#else
-    if (wanted) value = *from;
-#endif
-}
-
-// The thresholds, ascending, and copies of the first and the last.
-template <typename K>
-struct Thresholds {
-    const K* values;
-    int count;
-    K lowest, highest;
-    u32 bins;
-
-    // `low` plus the number of thresholds in [low, high) that are not above the sample.
-    __device__ u32 between(int low, int high, K x) const {
-        while (low < high) {
-            const int middle = (low + high) >> 1;
-            if (x >= values[middle]) low = middle + 1;
-            else high = middle;
-        }
-        return u32(low);
-    }
-    __device__ u32 find(K x) const {
-        if (x != x) return bins + 2;
-        if (!count || x < lowest) return 0;
-        return x >= highest ? u32(count) : between(1, count - 1, x);
-    }
-};
-
-// Evenly spaced bins are 2^fraction positions wide, up to rounding. The first sample of bin i is at or above position
-// i * 2^fraction - below, and the last sample of bin i - 1 less than `uncertain` above that: in between the threshold
-// decides, elsewhere the position does. The host computes both bounds in the map's arithmetic. SURE: both are zero.
-template <typename K, bool SURE>
-struct Regular {
-    LinearMap<K> line;
+struct Linear : Clamped<K> {
+    u32 scale;
+    u64 offset;
     int fraction;
-    u32 below, uncertain;
-    Thresholds<K> thresholds;
 
-    static constexpr u32 FIRST_SLOT = 1;
-    static constexpr bool MISSES = true, BEYOND = false, SELDOM_SLOW = SURE;
-    static constexpr Next NEXT = SURE || sizeof(K) == 8 ? Next::COPIED : Next::IN_TURNS;
-    __device__ bool quick(K x, u32& counter) const {
-        u32 position;
-        const bool near = line.at(x, position);
-        counter = position >> fraction;
-        return near && (SURE || ((position + below) & ((1u << fraction) - 1)) >= uncertain);
-    }
-    __device__ u32 slow(K x) const {
-        u32 position;
-        if (!line.at(x, position)) return thresholds.find(x);
-        const int bin = int((position + below) >> fraction);
-        return u32(bin) + (bin < thresholds.count && x >= thresholds.values[bin]);
+    __device__ u32 operator()(K x) const {
+        return u32((u64(distance(this->clamp(x), this->low)) * scale + offset) >> 32) >> fraction;
     }
 };
 
-// Any edges: for each lookup cell a table holds the number of thresholds before it and in it. If there is none in the
-// cell, the first number is the slot; one is compared; more are searched. The first cell takes all samples before the
-// map, the last all samples beyond it.
-template <typename K, typename Map, bool HELD>
-struct Search {
-    static constexpr u32 FIRST_SLOT = 0;
-    static constexpr bool MISSES = false, BEYOND = false, SELDOM_SLOW = true;
-    static constexpr Next NEXT = Next::IN_TURNS;
-    static constexpr u32 FIRST_BITS = 21, MANY = (1u << (32 - FIRST_BITS)) - 1;  // MANY: this many or more
-    LinearMap<typename Map::type> line;
-    u32 last;
-    const u32* cells;
-    Thresholds<K> thresholds;
+// Any edges. An entry of a cell has the number of thresholds before the cell; CROWDED if there are two or more in it, and
+// then MANY if there are more, or if it takes NaN, too. The first cell takes all samples before the map, the last but one
+// all samples beyond it and NaN; the last is none, and says where that ends.
+template <typename K, typename Map, typename Entry, int STRIDE>
+struct Cells {
+    static constexpr Entry CROWDED = Entry(1) << (8 * sizeof(Entry) - 1), MANY = CROWDED / 2;
+    Guess<typename Map::type> guess;
+    const Entry* entries;  // in shared memory
+    int cells;
+    const K* steps;  // the last sample before each threshold, each so many items after the one before
 
-    // Reads the threshold only if `wanted`, to avoid bank conflicts with other lanes. HELD: in shared memory.
-    __device__ bool reaches(K x, u32 number, bool wanted) const {
-#if ON_GPU
-        if (HELD) {
-            K value = x;
-            load_shared_if(value, thresholds.values + number, wanted);
-            return wanted && x >= value;
-        }
-#endif
-        return wanted && x >= thresholds.values[number];
+    __device__ int operator()(K x) const {
+        const int cell = min(max(guess(Map::of(x)), ORIGIN - 1), ORIGIN - 3 + cells) - (ORIGIN - 1);
+        const Entry entry = entries[cell];
+        const int before = int(entry % MANY);
+        if (entry < CROWDED) return before;
+        if (entry & MANY) return searched(x, before, int(entries[cell + 1] % MANY));
+        return before + (x > steps[before * STRIDE]);
     }
-    __device__ bool quick(K x, u32& slot) const {
-        const u32 entry = cells[cell_on(line, last, Map::of(x))], first = entry & ((1u << FIRST_BITS) - 1);
-        slot = first + reaches(x, first, entry != first);
-        if (entry >> FIRST_BITS > 1) {
-            const u32 inside = entry >> FIRST_BITS;
-            slot = inside == MANY ? thresholds.find(x) : thresholds.between(int(first), int(first + inside), x);
+
+private:
+    // `low` plus the number of thresholds in [low, high) that the sample passes, or one less.
+    __device__ int searched(K x, int low, int high) const {
+        if (x != x) return high;
+        while (high - low > 1) {
+            const int middle = (low + high - 1) >> 1;
+            if (x <= steps[middle * STRIDE]) high = middle;
+            else low = middle + 1;
         }
-        return true;
+        return low;
     }
-    __device__ u32 slow(K x) const { return 0; }
 };
 
 // A sample below `low` counts as `low`, one above `last` as `beyond`, which maps past the last bin although that
-// includes its upper edge. Every result is a counter, and none is uncertain.
+// includes its upper edge.
 struct Narrow {
     int low, last, beyond;
     u32 scale, offset;
     int fraction;
+    const u32* slot_of;
 
-    static constexpr u32 FIRST_SLOT = 0;
-    static constexpr bool MISSES = false, BEYOND = false, SELDOM_SLOW = true;
     static constexpr Next NEXT = AHEAD;
-    __device__ bool quick(int x, u32& counter) const {
-        counter = (u32(x > last ? beyond : max(x, low)) * scale + offset) >> fraction;
-        return true;
-    }
-    __device__ u32 slow(int x) const { return 0; }
+    __device__ u32 operator()(int x) const { return (u32(x > last ? beyond : max(x, low)) * scale + offset) >> fraction; }
+    __device__ u32 slot(u32 counter) const { return slot_of[counter]; }
 };
 
 struct Value {
-    static constexpr u32 FIRST_SLOT = 0;
-    static constexpr bool MISSES = false, BEYOND = false, SELDOM_SLOW = true;
+    const u32* slot_of;
+
     static constexpr Next NEXT = AHEAD;
-    __device__ bool quick(u8 x, u32& slot) const {
-        slot = x;
-        return true;
-    }
-    __device__ u32 slow(u8 x) const { return x; }
+    __device__ u32 operator()(u8 x) const { return x; }
+    __device__ u32 slot(u32 counter) const { return slot_of[counter]; }
 };

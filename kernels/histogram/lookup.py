@@ -1,4 +1,4 @@
-"""Lookup tables of histogram_search: the number of thresholds before and in each cell of a linear map."""
+"""Lookup tables of histogram_search: the number of thresholds before each cell of a linear map."""
 
 from __future__ import annotations
 
@@ -9,31 +9,52 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.histogram.linear_map import LinearMap, make_map
+from kernels.histogram.guess import Guess, make_guess
 
-FIRST_BITS = 21  # of an entry; FIRST_BITS in locate.cuh
+NARROW = 2**14  # thresholds, from which on an entry takes four bytes
 
 
 @dataclass(frozen=True)
 class LookupTable:
-    """Cells of a linear map, with the number of thresholds before and in each: see Search in locate.cuh."""
+    """Cells of a linear map, with the number of thresholds before each: see Cells in locate.cuh.
+
+    Attributes
+    ----------
+    by_bits
+        Whether cells divide the ranks of floats instead of their values.
+    guess
+    entries : uint16 or uint32 array
+        For the cell before the map, those on it, the one beyond it, and the end. The highest bit is set if there are
+        two thresholds or more in a cell, the next one if there are more.
+    crowd
+        Average number of thresholds that share a threshold's cell.
+    """
 
     by_bits: bool
-    line: LinearMap
-    cells: NDArray[np.uint32]  # the first lies before the map, the last beyond it
-    crowd: float  # average number of thresholds that share a threshold's cell
+    guess: Guess
+    entries: NDArray[Any]
+    crowd: float
 
 
-def lookup_table(keys: NDArray[Any], cells: int) -> LookupTable:
-    """A table of at most `cells` cells, by value or by bits, whichever spreads the thresholds better."""
-    tables = [_cut(keys, keys, cells, False)]
+def lookup_table(keys: NDArray[Any], least: int, cells: int) -> LookupTable:
+    """A table of `cells` cells, by value or by bits, whichever spreads the thresholds better.
+
+    Parameters
+    ----------
+    keys : array, shape (thresholds,)
+        The thresholds, ascending, as keys.
+    least
+        Number of thresholds that every sample passes.
+    cells
+    """
+    tables = [_cut(keys, keys, least, cells)]
     if keys.dtype.kind == "f":
-        tables.append(_cut(keys, ordered_bits(keys), cells, True))
+        tables.append(_cut(keys, ordered_bits(keys), least, cells))
     return min(tables, key=lambda table: table.crowd)
 
 
 def ordered_bits(keys: NDArray[Any]) -> NDArray[Any]:
-    """Ranks of floats among all floats, as ByBits in linear_map.cuh."""
+    """Ranks of floats among all floats, as ByBits in guess.cuh."""
     signed, unsigned = np.dtype(f"i{keys.itemsize}"), np.dtype(f"u{keys.itemsize}")
     with np.errstate(invalid="ignore"):
         bits = (keys + keys.dtype.type(0)).view(signed)
@@ -41,29 +62,39 @@ def ordered_bits(keys: NDArray[Any]) -> NDArray[Any]:
     return np.asarray(bits ^ (bits >> signed.type(8 * keys.itemsize - 1) | sign)).view(unsigned)
 
 
-def _cut(keys: NDArray[Any], places: NDArray[Any], cells: int, by_bits: bool) -> LookupTable:
-    finite = places[np.isfinite(places)] if places.dtype.kind == "f" else places
-    line = None
-    if len(finite) > 1 and finite[0] < finite[-1]:
-        span = Fraction(_number(finite[-1])) - Fraction(_number(finite[0]))
-        cells = cells if places.dtype.kind == "f" or span > cells else int(span)
-        line = make_map(finite[0], finite[-1], cells / span * (1 - Fraction(1, 2**20)), Fraction(0), cells)
-    if line is None or not 0 <= int(line.positions(finite[-1:])[0]) < cells:
-        start = finite[0] if len(finite) else places.dtype.type(0)
-        cells, line = 1, make_map(start, start, Fraction(0), Fraction(0), 1)
-    assert line is not None
-    if places.dtype.kind == "f" and len(finite):  # up to the last finite threshold
-        line = LinearMap(line.start, np.uint32(line.positions(finite[-1:])[0]), line.scale, line.offset)
-    of_threshold = line.positions(places)
-    first = np.searchsorted(of_threshold, np.arange(-1, cells), side="left")
-    inside = np.searchsorted(of_threshold, np.arange(-1, cells), side="right") - first
-    many = 2 ** (32 - FIRST_BITS) - 1
-    beyond = many << FIRST_BITS
-    entries = np.append(first | np.minimum(inside, many) << FIRST_BITS, beyond).astype(np.uint32)
-    if by_bits:
-        entries[0] = beyond  # NaN with its sign set comes first
-    crowd = float((inside.astype(np.float64) ** 2).sum() / max(1, len(keys)))
-    return LookupTable(by_bits, line, entries, crowd)
+def _cut(keys: NDArray[Any], places: NDArray[Any], least: int, cells: int) -> LookupTable:
+    known = places[np.isfinite(keys)] if keys.dtype.kind == "f" else places[least:]
+    first, last = (_number(known[at]) for at in (0, -1)) if len(known) else (0, 0)
+    whole = places.dtype.kind != "f"
+    start = Fraction(first) - whole  # integers before the first count as the one before it
+    span = Fraction(last) - start
+    exact = whole and span < cells  # a cell for each integer
+    if exact:
+        cells = int(span) + 1
+    scale = Fraction(1) if exact or not span else cells / span * (1 - Fraction(1, 2**20))
+    guess = make_guess(start, scale, places.dtype)
+    if guess is None:  # everything from there on in one cell
+        exact, cells, guess = False, 1, _one_cell(places.dtype.type(first))
+    positions = np.minimum(guess.positions(places), cells)
+    positions[:least] = -1
+    counts = np.bincount(positions + 1, minlength=cells + 2)
+    before = np.maximum(np.cumsum(counts) - counts, least)
+    counts[0] -= least
+    if exact:  # its samples have passed all thresholds in a cell
+        before[:-1] += counts[:-1]
+        counts[:-1] = 0
+    if counts[-1]:  # thresholds at infinity, or where no guess reaches: with NaN
+        counts[-1] = 3
+    entry = np.dtype(np.uint16 if len(keys) < NARROW else np.uint32)
+    crowded = (counts > 1) * 2 + (counts > 2) << 8 * entry.itemsize - 2
+    entries = np.append(before | crowded, len(keys)).astype(entry)
+    return LookupTable(places is not keys, guess, entries, float((counts.astype(np.float64) ** 2).sum()))
+
+
+def _one_cell(start: Any) -> Guess:
+    """A map with one position for all keys from `start` on, or as many as it can."""
+    real = np.float64 if start.dtype.itemsize == 8 else np.float32
+    return Guess(start, np.nextafter(real(0), real(1)))  # zero would make NaN of infinity
 
 
 def _number(value: Any) -> int | float:

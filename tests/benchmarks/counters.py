@@ -60,12 +60,11 @@ Make = Callable[[int], Callable[[], Any]]
 
 def _histogram(dtype: str, bins: int, limits: Any, distribution: str, nbytes: int) -> Callable[[], Any]:
     from kernels.histogram.gpu import histogram
-    from tests.benchmarks.histogram_kernel import edges_of, part_of, samples_of
-    from workflows.histogram import HistogramOptions
+    from tests.benchmarks.distributions import samples_of
+    from tests.benchmarks.histogram_kernel import on_device, options_of
 
-    options = HistogramOptions(bins=bins, range=limits or (0, 1024), edges=None if limits else edges_of(bins))
-    width = max(1, int(limits[1]) // 1024) if limits else 1
-    samples = samples_of(part_of(dtype, distribution, nbytes), distribution, width)
+    options = options_of(bins, limits)
+    samples = on_device(distribution, samples_of(distribution, dtype, options.all_edges), nbytes)
     return partial(histogram, samples, options.binning(np.dtype(dtype)))
 
 

@@ -16,17 +16,22 @@ from kernels.stencil.cpu import box_cpu, weighted_cpu
 from kernels.stencil.gpu import box, weighted
 from kernels.study.roofline import copy
 from tests.benchmarks.common import device_medians, save
+from tests.benchmarks.reduce_kernel import OF_FLOATS, part_of
 
 RADII = (3, 16, 100, 1000, 4096, 100_000, 1_000_000)
 WEIGHTED_RADII = (1, 3, 8, 16, 100, 1000, 4096)
 PART = 2**24  # elements that are generated and then repeated
+OTHERS = ("constant", *OF_FLOATS)
 HEAD = 2**18  # elements whose sums are compared with the CPU's, plus a window and a half
 
 
 def elements_of(dtype: str, kind: str, nbytes: int) -> Any:
-    """Device array of one row: normally distributed, spread over every exponent, or with a NaN in a thousand."""
+    """Device array of one row: normal, spread over every exponent, with a NaN in a thousand, or of another kind."""
     import cupy
 
+    if kind in OTHERS:
+        part = part_of(dtype, kind)
+        return cupy.tile(cupy.asarray(part), nbytes // part.nbytes)[None]
     rng = np.random.default_rng(1)
     part = 1000 * rng.standard_normal(PART)
     if kind == "far":
@@ -75,6 +80,7 @@ def measure(nbytes: int = 2**29, repeats: int = 10) -> dict[str, Any]:
         ("int32", "normal"), ("int16", "normal"), ("int8", "normal"), ("int64", "normal"), ("float16", "normal"),
         ("float32", "normal"), ("float64", "normal"), ("float32", "far"), ("float64", "far"), ("float16", "with NaN"),
         ("float32", "with NaN"), ("float64", "with NaN"),
+        *((dtype, kind) for dtype in ("float32", "float64") for kind in OTHERS),
     ):  # fmt: skip
         x = elements_of(dtype, kind, nbytes)
         for radius in RADII if kind == "normal" else (3, 1000, 100_000):

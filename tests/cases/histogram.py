@@ -149,15 +149,19 @@ def gpu_edges(dtype: str, stem: str, bins: int) -> tuple[Edges, bool]:
         lower, upper = {2: (-6e4, 6.5e4), 4: (-1e30, 2e30), 8: (-1e100, 1e100)}[kind.itemsize]
     else:
         lower, upper = float(np.iinfo(kind).min) * 0.9, float(np.iinfo(kind).max) * 0.95
+    if stem == "histogram_linear":
+        return 17 + (2**20 // bins + 3) * np.arange(bins + 1.0), True
     if stem == "histogram_shift":
         # Bins one value wide at least; within 2**53, since beyond it edges that float64 holds are not exact thresholds.
-        k = max(0, min(kind.itemsize * 8, 53) - 1 - (bins - 1).bit_length())
+        k = max(0, min(kind.itemsize * 8, 53) - (bins + 2).bit_length())
         start = max(int(np.iinfo(kind).min), -(bins << k) // 2 // 2**k * 2**k)
         return start + np.arange(bins + 1) * 2.0**k, True
     if stem == "histogram_narrow":
         return np.arange(bins + 1) - bins // 2 + (32768 - 0.5 if kind.kind == "u" else -0.5), True
     if stem == "histogram_search":
         return irregular(bins, bins, lower, upper), False
+    if stem == "histogram_steps" and kind.kind in "iu" and kind.itemsize == 4:  # too narrow for a linear map
+        return 17.3 + 0.61 * np.arange(bins + 1), True
     return np.linspace(lower, upper, bins + 1), True
 
 
@@ -170,7 +174,9 @@ def stems(dtype: str, bins: int = 1024) -> Iterator[str]:
         yield "histogram_narrow"
     if np.dtype(dtype).kind in "iu" and bins > 1:  # one bin has no width to shift by
         yield "histogram_shift"
-    yield from ("histogram_regular", "histogram_search")
+    if np.dtype(dtype).kind in "iu" and np.dtype(dtype).itemsize == 4:
+        yield "histogram_linear"
+    yield from ("histogram_steps", "histogram_search")
 
 
 CASES = [(dtype, stem) for dtype in DTYPES for stem in stems(dtype)]

@@ -117,6 +117,9 @@ template <typename T> T host_add_down(T a, T b) {
 }
 inline float __fadd_rd(float a, float b) { return host_add_down(a, b); }
 inline double __dadd_rd(double a, double b) { return host_add_down(a, b); }
+inline float __double2float_rd(double x) { return double(float(x)) > x ? host_below(float(x)) : float(x); }
+// The product is exact in double. Rounding down twice is rounding down once.
+inline float __fmaf_rd(float a, float b, float c) { return __double2float_rd(host_add_down(double(a) * b, double(c))); }
 inline unsigned __funnelshift_r(unsigned low, unsigned high, unsigned shift) {
     return unsigned(((unsigned long long)high << 32 | low) >> (shift & 31));
 }
