@@ -107,6 +107,9 @@ class ArrayJob(Generic[Options]):
         each, for inputs that are cut into blocks elsewhere.
     notes
         (specs, options) -> how the numbers are computed, by name, for people to read.
+    rounding
+        (specs, options) -> in words, how far elements may be off that are not the same bits everywhere: the verdict
+        says it, and the job cannot be replayed; empty if bits are the same.
     """
 
     name: str
@@ -127,6 +130,7 @@ class ArrayJob(Generic[Options]):
     operations: Callable[[Sequence[Spec], Options], float] | None = None
     reads: Callable[[Bounds, Sequence[Spec], Options], tuple[Bounds, ...]] | None = None
     notes: Callable[[Sequence[Spec], Options], dict[str, str]] | None = None
+    rounding: Callable[[Sequence[Spec], Options], str] = lambda specs, options: ""
 
 
 def differing(got: NDArray[Any], expected: NDArray[Any], region: Bounds) -> tuple[str, ...]:

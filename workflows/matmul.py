@@ -11,6 +11,7 @@ import numpy as np
 
 from kernels.matmul.cpu_narrow import product_on_cpu
 from kernels.matmul.formats import FORMATS, MOST_PRODUCTS, bits_of, moduli_for, result_dtype
+from kernels.matmul.library import LibraryProduct
 from kernels.matmul.memory import device_bytes, is_small
 from workflows.array_job import ArrayJob, Counted, Read
 from workflows.matmul_check import check
@@ -24,13 +25,14 @@ LINE = 8  # elements of C that a row of A or a column of B counts as: short ones
 # Device memory that a task may take, as a multiple of its inputs and output: pipeline.engine.array relies on it. Less
 # for small tasks under a memory limit, because allocations of different sizes leave gaps.
 COPIES, COPIES_OF_SMALL, SMALL = 4, 2, 2**25
+BY_LIBRARY = "rounded by the library; bits differ between machines"
 TERM_BY_TERM = "elements computed term by term"
 TILE = 128  # sides of tiles of C are multiples of this, unless smaller
 
 
 @dataclass(frozen=True)
 class MatmulOptions:
-    """The dtype of integer products; raises ValueError for an unsupported one."""
+    """Arithmetic, and the dtype of integer products; raises ValueError for an unsupported one."""
 
     output_dtype: str = field(
         default="auto",
@@ -40,10 +42,20 @@ class MatmulOptions:
             "int64 for integers, NumPy's dtype for floats.",
         },
     )
+    arithmetic: str = field(
+        default="exact",
+        metadata={
+            "metavar": "exact|float",
+            "help": "Of floats. exact: the same bits everywhere. float: those of cuBLAS, or of the CPU's BLAS, rounded "
+            "by the library; bits differ between machines. Integers are multiplied exactly in any case.",
+        },
+    )
 
     def __post_init__(self) -> None:
         if self.output_dtype not in ("auto", "int64", "int32"):
             raise ValueError(f"--output-dtype: expected auto, int64 or int32, got {self.output_dtype!r}")
+        if self.arithmetic not in ("exact", "float"):
+            raise ValueError(f"--arithmetic: expected exact or float, got {self.arithmetic!r}")
 
 
 def outline(specs: Sequence[Spec], options: MatmulOptions) -> Spec:
@@ -82,13 +94,14 @@ def regions(specs: Sequence[Spec], output: Spec, options: MatmulOptions, element
             yield factors.region(batch, (0, factors.rows), (0, factors.columns))
         return
     side, most = math.isqrt(elements), max(1, elements // LINE)
-    height = _tile(elements // factors.columns if factors.columns < side else side, min(factors.rows, most))
-    width = _tile(elements // height, min(factors.columns, most))
+    height = _even(elements // factors.columns if factors.columns < side else side, min(factors.rows, most))
+    width = _even(elements // height, min(factors.columns, most))
     while height * width > 1 and elements_taken(height, width) > elements:
         if height > width:
             height = _tile(height * 7 // 8, height)
         else:
             width = _tile(width * 7 // 8, width)
+    height, width = _even(height, factors.rows), _even(width, factors.columns)
     for index in np.ndindex(factors.batch):
         for row in range(0, factors.rows, height):
             for column in range(0, factors.columns, width):
@@ -114,6 +127,13 @@ def _slab(factors: Matrices, rows: int, columns: int) -> int:
 
 def _tile(length: int, limit: int) -> int:
     return max(1, min(limit, length - length % TILE if length > TILE else length))
+
+
+def _even(length: int, limit: int) -> int:
+    """The same, so that as few tiles are about equal: threads end together, and nothing is read for a narrow one."""
+    longest = _tile(length, limit)
+    tiles = -(-limit // longest)
+    return min(longest, -(-limit // (tiles * TILE)) * TILE)
 
 
 def needs(region: Bounds, specs: Sequence[Spec], options: MatmulOptions) -> tuple[Bounds, ...]:
@@ -147,7 +167,7 @@ def compute(read: Read, region: Bounds, specs: Sequence[Spec], options: MatmulOp
 
     with np.errstate(all="ignore"):  # infinities and NaN are ordinary inputs
         first = slab(parts[0])
-        product = _product(first, specs, options)
+        product = _product(first, len(parts) == 1, specs, options)
         product.measure(*first)
         del first  # device memory holds one slab at a time
         for part in parts[1:] if product.scaled else ():
@@ -162,9 +182,11 @@ def compute(read: Read, region: Bounds, specs: Sequence[Spec], options: MatmulOp
         return Counted(result.reshape(sizes(region)), counts)
 
 
-def _product(first: tuple[Any, Any], specs: Sequence[Spec], options: MatmulOptions) -> Any:
-    """The product for the device that holds the first slab."""
+def _product(first: tuple[Any, Any], whole: bool, specs: Sequence[Spec], options: MatmulOptions) -> Any:
+    """The product for the device that holds the first slab, which may be the whole of both factors."""
     result, inner = outline(specs, options).dtype, matrices(specs).inner
+    if options.arithmetic == "float" and result.kind == "f":
+        return LibraryProduct(result, whole)
     dtypes = tuple(result if result.kind == "f" else spec.dtype for spec in specs)
     if isinstance(first[0], np.ndarray):
         return product_on_cpu((dtypes[0], dtypes[1]), result)
@@ -173,9 +195,19 @@ def _product(first: tuple[Any, Any], specs: Sequence[Spec], options: MatmulOptio
     return product_for((dtypes[0], dtypes[1]), result, inner, *first)
 
 
+def rounding(specs: Sequence[Spec], options: MatmulOptions) -> str:
+    """The bound that elements keep, if a library rounds them."""
+    if options.arithmetic == "exact" or result_dtype([spec.dtype for spec in specs]).kind != "f":
+        return ""
+    return f"within γ({matrices(specs).inner:,}) Σ|a||b|, {BY_LIBRARY}"
+
+
 def notes(specs: Sequence[Spec], options: MatmulOptions) -> dict[str, str]:
     """The arithmetic."""
     dtype = result_dtype([spec.dtype for spec in specs])
+    if rounding(specs, options):
+        sums = np.dtype(np.float32) if dtype == np.float16 else dtype
+        return {"arithmetic": f"{BY_LIBRARY}: cuBLAS on a GPU, BLAS on a CPU, sums in {sums}; no TF32"}
     dtypes = [dtype if dtype.kind == "f" else spec.dtype for spec in specs]
     bits = [bits_of(dtype) for dtype in dtypes]
     factors = matrices(specs)
@@ -185,7 +217,8 @@ def notes(specs: Sequence[Spec], options: MatmulOptions) -> dict[str, str]:
     on_cpu = "in float64 where that is certain, else " * narrow + "in pieces of 19 bits"
     how = f"on a GPU {on_gpu} of 8 bits, on a CPU {on_cpu}"
     if dtype.kind != "f":
-        return {"arithmetic": f"exact, of integers; {how}"}
+        given = " (--arithmetic float is for floats)" if options.arithmetic == "float" else ""
+        return {"arithmetic": f"exact, of integers{given}; {how}"}
     kept = FORMATS[dtype.name].kept
     return {"arithmetic": f"exact products of rows and columns scaled to integers of {kept} bits, rounded once to "
                           f"{dtype}, or dot products where the error could be too large; {how}; no TF32"}  # fmt: skip
@@ -208,4 +241,5 @@ MATMUL: ArrayJob[MatmulOptions] = ArrayJob(
     operations=lambda specs, options: 2.0 * math.prod(matrices(specs).shape) * specs[0].shape[-1],
     reads=lambda region, specs, options: matrices(specs).needs(region, (0, matrices(specs).inner)),
     notes=notes,
+    rounding=rounding,
 )

@@ -88,7 +88,7 @@ class FloatCheck(ElementCheck):
         large = product.ndim == 2 and product.size * factors.inner >= COMPILED
         self._library = functions() if large else None
         if self._worth_it(rows, factors.inner, columns):
-            self.groups = random_groups(columns, format.dtype, random)
+            self.groups = self._random_groups(columns, random)
         else:
             self.groups = single_columns(columns)
             if rows < HEIGHT // 2:  # of a tile
@@ -102,6 +102,9 @@ class FloatCheck(ElementCheck):
             return False  # its groups are small
         addition = ADDITION * rounds if self._library else groups * rounds
         return groups * rounds * rows * inner + addition * columns * (rows + inner) < rows * inner * columns
+
+    def _random_groups(self, columns: int, random: np.random.Generator) -> Groups:
+        return random_groups(columns, self.format.dtype, random)
 
     def wrong(self) -> list[str]:
         """Errors; sets `undetected`."""

@@ -17,6 +17,7 @@ GROUPS = {"float32": (2048, 8), "float64": (256, 64)}
 # Of float16, whose roundings are large, groups of so many columns for each round. An element is in one group of every
 # round; the mean of its sums has the error of a group of this size.
 COLUMNS_OF_ROUND = 4
+SIGNED_COLUMNS = 4096  # in a group of `signed_groups`, at most
 
 
 @dataclass(frozen=True)
@@ -90,10 +91,26 @@ def groups_and_rounds(columns: int, dtype: str) -> tuple[int, int]:
 def random_groups(columns: int, dtype: str, random: np.random.Generator) -> Groups:
     """Groups for products of a dtype with so many columns."""
     groups, rounds = groups_and_rounds(columns, dtype)
+    return _drawn(columns, groups, rounds, hidden(groups, -(-columns // groups)) ** rounds, random)
+
+
+def signed_groups(columns: int, random: np.random.Generator) -> Groups:
+    """Few large groups, for products whose roundings nothing bounds closely: a round hides an error with a chance of
+    1/2 at most, whatever the other elements are off by."""
+    groups, rounds = signed_groups_and_rounds(columns)
+    return _drawn(columns, groups, rounds, 2.0**-rounds, random)
+
+
+def signed_groups_and_rounds(columns: int) -> tuple[int, int]:
+    """Groups in a round, and rounds that keep `ESCAPE`, of `signed_groups`."""
+    return max(1, -(-columns // SIGNED_COLUMNS)), round(-log2(ESCAPE))
+
+
+def _drawn(columns: int, groups: int, rounds: int, escape: float, random: np.random.Generator) -> Groups:
     size = -(-columns // groups)
     places = [random.permutation(groups * size)[:columns] // size + number * groups for number in range(rounds)]
     signs = random.choice([-1.0, 1.0], (rounds, columns))
-    return Groups(np.array(places), signs, size, hidden(groups, size) ** rounds)
+    return Groups(np.array(places), signs, size, escape)
 
 
 def single_columns(columns: int) -> Groups:

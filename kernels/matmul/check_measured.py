@@ -32,9 +32,11 @@ class Measured:
         Rows of C with infinities or NaN in columns and rows of finite numbers.
     """
 
+    lines: type[Lines] = Lines
+
     def __init__(self, factors: Factors, product: Array, format: Format) -> None:
         self.factors, self.format, self.product = factors, format, product
-        self.rows, self.columns = Lines(-1, format.kept), Lines(-2, format.kept)
+        self.rows, self.columns = self.lines(-1, format.kept), self.lines(-2, format.kept)
         parts = row_tiles(product.shape[:-2], factors.rows, HEIGHT)
 
         def measure(part: slice) -> tuple[Array, Array]:

@@ -37,7 +37,7 @@ from workflows.regions import Bounds, Spec
 # Bytes per region, inputs and output together, by device and by whether the workflow streams. On a CPU large enough for
 # the rows of a tile to be runs of several pages, yet small enough to reuse the memory of the last region; larger if
 # every region reads parts of the inputs again. On a GPU large enough for one launch to fill it.
-REGION_BYTES = {("cpu", False): 2**25, ("cpu", True): 2**26, ("gpu", False): 2**28, ("gpu", True): 2**28}
+REGION_BYTES = {("cpu", False): 2**25, ("cpu", True): 2**27, ("gpu", False): 2**28, ("gpu", True): 2**28}
 
 # Most memory that a task takes, copies included, as a multiple of its inputs and output.
 COPIES = 4
@@ -125,6 +125,10 @@ def run_array(
         spec = workflow.outline(specs, options)
     except ValueError as error:
         raise UsageError(f"{workflow.name}: {error}") from None
+    rounding = workflow.rounding(specs, options)
+    if rounding and settings.replay:
+        raise UsageError(f"{workflow.name}: expected no --replay of what is {rounding}; leave it out, or ask for exact "
+                         "arithmetic")  # fmt: skip
     stored, moved = spec, inputs
     if workflow.verbatim:
         stored, moved = Spec(spec.shape, inputs[0].spec.dtype), tuple(map(as_stored, inputs))
@@ -161,7 +165,7 @@ def run_array(
     notes = workflow.notes(specs, options) if workflow.notes else {}
     result = ArrayResult(path, stored, notes | {name: f"{count:,} of {spec.size:,}" for name, count in counts.items()})
     return loop.outcome((workflow, options), inputs, result, spec.size, checked.elements, len(regions),
-                        escape=checked.escape, undetected=checked.undetected)  # fmt: skip
+                        escape=checked.escape, undetected=checked.undetected, rounding=rounding)  # fmt: skip
 
 
 def _load(plan: ArrayPlan, nbytes: int, settings: Settings) -> Load:

@@ -239,9 +239,9 @@ class Run:
 
     def outcome(
         self, job: tuple[Any, Any], source: Any, result: Any, samples: int, checked: int, items: int,
-        escape: float | None = None, undetected: float = 0.0, read_once: bool | None = None,
+        escape: float | None = None, undetected: float = 0.0, read_once: bool | None = None, rounding: str = "",
     ) -> Outcome:  # fmt: skip
         """Outcome for a workflow with its options; a wrong number would have raised an error earlier."""
         verdict = Verdict(self.mode, samples, checked, items, self.seed, escape, undetected, read_once, self.replayed,
-                          self.elsewhere)  # fmt: skip
+                          self.elsewhere, rounding or None)  # fmt: skip
         return Outcome(*job, source, result, verdict, self.stages, self.workers.description, self.workers.gpus)

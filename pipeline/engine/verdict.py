@@ -32,6 +32,8 @@ class Verdict:
     replayed, elsewhere
         Number of chunks, or tasks of an array, that were computed again with the same bits; of these, on another
         device than before.
+    rounding
+        How far elements may be off that are not the same bits everywhere, in words; None if they are.
     """
 
     mode: str
@@ -44,6 +46,7 @@ class Verdict:
     read_once: bool | None = None
     replayed: int = 0
     elsewhere: int = 0
+    rounding: str | None = None
 
     def __str__(self) -> str:
         """Both lines of `verdict_lines` as one."""
@@ -56,9 +59,11 @@ def verdict_lines(verdict: Verdict) -> tuple[str, str]:
     invariants = f"every invariant holds on {f'all {verdict.chunks:,} chunks' if verdict.chunks > 1 else 'the chunk'}"
     if verdict.escape is not None:
         what, agree, invariants = "elements", "agree with the inputs", _unnoticed(verdict.undetected, verdict.escape)
+    if verdict.rounding:
+        agree += f" {verdict.rounding}"
     if verdict.mode == "off":
         return f"0 % of {verdict.samples:,} {what} checked (--verify off); --verify full checks all", (
-            invariants if what == "samples" else ""
+            invariants if what == "samples" else verdict.rounding or ""
         )
     if verdict.read_once:
         agree += ", which got the same blocks from memory, since the source can be read only once"

@@ -57,9 +57,12 @@ def run_array_job(
         check_array(array, opening)
     job = outlined(workflow, options, arrays, verify, secrets.randbits(32))
     notes = workflow.notes(job.specs, options) if workflow.notes else {}
+    rounding = workflow.rounding(job.specs, options)
     if kind == DASK:
-        return ArrayInMemory(lazy_output(job, arrays), notes, LAZY[verify])
+        said = "; ".join(filter(None, (LAZY[verify], rounding)))
+        return ArrayInMemory(lazy_output(job, arrays), notes, said)
     output, counts, checked, regions = compute(job, arrays, part_bytes)
     notes |= {name: f"{count:,} of {job.spec.size:,}" for name, count in counts.items()}
-    verdict = Verdict(verify, job.spec.size, checked.elements, regions, job.seed, checked.escape, checked.undetected)
+    verdict = Verdict(verify, job.spec.size, checked.elements, regions, job.seed, checked.escape, checked.undetected,
+                      rounding=rounding or None)  # fmt: skip
     return ArrayInMemory(output, notes, verdict)

@@ -24,7 +24,7 @@ from workflows.array_job import ArrayJob, Checked, Counted, Read
 from workflows.regions import Bounds, Spec, all_of, sizes
 
 # Bytes of a region, inputs and output together, on a CPU, by whether the job streams; as for files.
-REGION_BYTES = {False: 2**25, True: 2**26}
+REGION_BYTES = {False: 2**25, True: 2**27}
 COPIES = 4  # most device memory that a region takes, as a multiple of its inputs and output
 LEAST_BYTES = 2**28  # of regions on a GPU: asking for its free memory takes longer than computing less
 CHECKED_BYTES = 2**26  # inputs and output, of a piece of a full check

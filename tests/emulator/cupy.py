@@ -15,6 +15,7 @@ from kernels.common import memory as device_memory
 from tests.emulator.array import DeviceArray, allocate, to_device, unwrap
 from tests.emulator.device import HOST, LIMITS
 
+MATH_MODES: list[int] = []  # that cuBLAS was set to
 MEMORY = 2**30  # bytes of the device
 # NumPy functions whose result becomes a device array, and names that are the same in both.
 MAKERS = "arange ascontiguousarray concatenate full linspace ones stack tile where"
@@ -70,7 +71,9 @@ def module() -> ModuleType:
     runtime = SimpleNamespace(getDevice=lambda: 0, memGetInfo=lambda: (MEMORY, MEMORY),
                               streamIsCapturing=lambda stream: False)  # fmt: skip
     memory = SimpleNamespace(OutOfMemoryError=OutOfMemoryError)
-    cupy.cuda = SimpleNamespace(runtime=runtime, memory=memory, get_current_stream=lambda: SimpleNamespace(ptr=0))
+    cublas = SimpleNamespace(getMathMode=lambda handle: 0, setMathMode=lambda handle, mode: MATH_MODES.append(mode))
+    cupy.cuda = SimpleNamespace(runtime=runtime, memory=memory, cublas=cublas, get_cublas_handle=lambda: 1,
+                                get_current_stream=lambda: SimpleNamespace(ptr=0))  # fmt: skip
     return cupy  # type: ignore[no-any-return]
 
 
