@@ -7,13 +7,22 @@ exactly, and so are elements that are not certain to be close enough.
 
 from __future__ import annotations
 
+import ctypes
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kernels.common import cxx
 from kernels.matmul.cpu import ROWS, CpuProduct, Scales, tiles
 from kernels.matmul.formats import BITS, FORMATS
+from kernels.matmul.rounding import to_float
+
+SOURCE = Path(__file__).with_suffix(".cpp")
+
+# As in cpu_narrow.cpp.
+COLUMNS, PADDING = 16, 8
 
 SUMMED = 256  # products that BLAS adds up at a time: fewer defer fewer elements, but take longer
 FIRST, MORE = 32, 1024  # products that mostly, or else sometimes, show an element to be certain; exact in float32
@@ -43,7 +52,7 @@ class NarrowCpuProduct(Scales):
         self.sums: Array = np.zeros(0)  # of products, in float64
         self.least: Array = np.zeros(0)  # in each row, the least sum of products of top bits
         self.inner = self.parts = self.seen = 0  # products in a sum; partial sums; products seen by `recompute`
-        self.deferred: list[_Deferred] = []
+        self.deferred: list[_Deferred | _Dots] = []
         self.uncertain = 0
 
     def measure(self, a: Array, b: Array) -> None:
@@ -55,16 +64,14 @@ class NarrowCpuProduct(Scales):
         a, b = a.astype(self.result, copy=False), b.astype(self.result, copy=False)
         # The spacing of float64 next to these numbers is the unit of the integers.
         grids = [np.ldexp(1.5, 52 - self.format.kept + exponents) for exponents in self.exponents]
-        b = _on_grid(b, grids[1])
         shape = (*np.broadcast_shapes(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1])
         if not self.parts:
             self.sums, self.least = np.zeros(shape), np.zeros((*shape[:-1], 1))
             self.squares = [np.zeros(exponents.shape) for exponents in self.exponents]
-        self.squares[1] += np.square(b).sum(-2, keepdims=True)
+        b = self._rounded(b, grids[1], self.squares[1], -2)
         product = np.empty((min(ROWS, shape[0]), shape[1]) if len(shape) == 2 else shape)
         for rows in tiles(shape, ROWS):
-            tile, sums = _on_grid(a[rows], grids[0][rows]), self.sums[rows]
-            self.squares[0][rows] += np.einsum("...k,...k->...", tile, tile)[..., None]
+            tile, sums = self._rounded(a[rows], grids[0][rows], self.squares[0][rows], -1), self.sums[rows]
             if not self.parts:
                 self.least[rows] = self._least(tile, b, self.exponents[0][rows])
             for first in range(0, a.shape[-1], SUMMED):
@@ -72,6 +79,19 @@ class NarrowCpuProduct(Scales):
                 sums += np.matmul(tile[..., ends], b[..., ends, :], out=product[: len(sums)])
         self.inner += a.shape[-1]
         self.parts += max(1, -(-a.shape[-1] // SUMMED))
+
+    def _rounded(self, values: Array, grid: Array, squares: Array, axis: int) -> Array:
+        """Numbers rounded to multiples of the float64 spacing at `grid`, ties to even; adds up their squares."""
+        if values.ndim > 2 or (library := functions()) is None:
+            rounded: Array = np.add(values, grid, dtype=np.float64)
+            rounded -= grid
+            squares += np.square(rounded).sum(axis, keepdims=True)
+            return rounded
+        values, rounded = _lines(values), np.empty(values.shape)
+        of = [None, squares.ctypes.data] if axis == -2 else [squares.ctypes.data, None]
+        grids = [None, grid.ctypes.data] if axis == -2 else [grid.ctypes.data, None]
+        library.round_factor(*_address(values), *values.shape, *grids, *of, rounded.ctypes.data)
+        return rounded
 
     def _least(self, a: Array, b: Array, exponents: Array) -> Array:
         """In each row, the least sum of products of magnitudes of BITS bits: of the first, or if needed of more."""
@@ -95,25 +115,39 @@ class NarrowCpuProduct(Scales):
         # Cauchy-Schwarz: magnitudes of products add up to no more than the product of both Euclidean norms.
         of_a, of_b = gamma * np.sqrt(self.squares[0]), np.sqrt(self.squares[1])
         deferred = ~(self.least >= self.format.enough(self.inner)) | self.nonfinite[0] | self.nonfinite[1]
-        deferred = np.broadcast_to(deferred, self.sums.shape).copy()
-        product, bits = np.empty(self.sums.shape, self.result), f"u{self.result.itemsize}"
-        for rows in tiles(product.shape, max(1, ROUNDED // max(1, product.shape[-1]))):
+        self.product, between = self._between(of_a, of_b)
+        self.sums = np.zeros(0)
+        self._defer(between | deferred, deferred)
+        return self.product
+
+    def _between(self, of_a: Array, of_b: Array) -> tuple[Array, Array]:
+        """The product, rounded, and which elements are between two numbers, within errors of_a times of_b."""
+        shape, bits = self.sums.shape, f"u{self.result.itemsize}"
+        product, between = np.empty(shape, self.result), np.empty(shape, np.bool_)
+        if len(shape) == 2 and self.result == np.float32 and (library := functions()):
+            addresses = (array.ctypes.data for array in (of_a, of_b, product, between))
+            library.round_sums(self.sums.ctypes.data, *shape, *addresses)
+            return product, between
+        for rows in tiles(shape, max(1, ROUNDED // max(1, shape[-1]))):
             off = of_a[rows] * of_b
             low, high = (end.astype(self.result) for end in (self.sums[rows] - off, self.sums[rows] + off))
-            deferred[rows] |= low.view(bits) != high.view(bits)
+            between[rows] = low.view(bits) != high.view(bits)
             product[rows] = high
-        self.sums = np.zeros(0)
-        self.product = product
-        self._defer(deferred)
-        return product
+        return product, between
 
-    def _defer(self, elements: Array) -> None:
-        """Have elements computed exactly: whole rows, or whole matrices of a stack, where these have many of them."""
+    def _defer(self, elements: Array, uncertain: Array) -> None:
+        """Have elements computed exactly: whole rows, or whole matrices of a stack, where these have many of them.
+
+        `uncertain` are those that may have infinities or NaN in their sums, or be dot products by definition.
+        """
         if not elements.any():
             return
         single = elements.ndim == 2
         crowded = elements.mean(-1 if single else (-2, -1)) * ALONE > 1
         elements[crowded] = False
+        if single and (library := functions()) and len((places := np.nonzero(elements & ~uncertain))[0]):
+            self.deferred.append(_Dots(library, self.product, places, self.exponents))
+            elements &= uncertain
         for kind, step in (
             (crowded, ROWS if single else max(1, ROWS // elements.shape[-2])),
             (elements, max(1, TERMS // max(1, self.inner))),
@@ -136,7 +170,40 @@ class NarrowCpuProduct(Scales):
             return
         self.seen = 0
         self.uncertain += sum(deferred.finish() for deferred in self.deferred)
-        self.deferred = [deferred for deferred in self.deferred if deferred.exact.needs_recompute()]
+        self.deferred = [deferred for deferred in self.deferred if deferred.exact and deferred.exact.needs_recompute()]
+
+
+class _Dots:
+    """Elements of a product of two matrices that are no dot products by definition, likewise: compiled."""
+
+    exact = None
+
+    def __init__(self, library: ctypes.CDLL, product: Array, places: tuple[Array, ...], exponents: list[Array]) -> None:
+        self._library, self.product = library, product
+        order = np.lexsort(places)  # by column
+        self.places = tuple(np.ascontiguousarray(index[order]) for index in places)
+        self._exponents, self._sums = exponents, np.zeros((len(order), 2), np.uint64)
+        self._powers = [np.ldexp(1.0, FORMATS[product.dtype.name].kept - of) for of in exponents]
+
+    def add(self, a: Array, b: Array) -> None:
+        """Add the products of the next part."""
+        (a, b), (rows, columns) = map(_lines, (a, b)), self.places
+        memory = np.empty((COLUMNS + 1, len(b) + PADDING), np.int64)
+        of_rows, of_columns, *others = (
+            array.ctypes.data for array in (*self._powers, rows, columns, memory, self._sums)
+        )
+        self._library.add_dots(*_address(a), of_rows, *_address(b), of_columns, b.shape[1], len(b), *others[:2],
+                               len(rows), *others[2:])  # fmt: skip
+
+    def finish(self) -> int:
+        """Put them in place; none is uncertain."""
+        (rows, columns), (of_rows, of_columns) = self.places, self._exponents
+        format = FORMATS[self.product.dtype.name]
+        low, high = self._sums.T
+        sign = (high.view(np.int64) >> 63).view(np.uint64)
+        exponents = of_rows[rows, 0] + of_columns[0, columns] - 2 * format.kept
+        self.product[self.places] = to_float([low, high, sign], exponents, format)
+        return 0
 
 
 class _Deferred:
@@ -182,8 +249,28 @@ def product_on_cpu(dtypes: tuple[np.dtype[Any], np.dtype[Any]], result: np.dtype
     return NarrowCpuProduct(result) if narrow else CpuProduct(dtypes, result)
 
 
-def _on_grid(values: Array, grid: Array) -> Array:
-    """Numbers rounded to multiples of the float64 spacing at `grid`, ties to even."""
-    rounded: Array = np.add(values, grid, dtype=np.float64)
-    rounded -= grid
-    return rounded
+def functions() -> ctypes.CDLL | None:
+    """What is compiled; None without a C++ compiler."""
+    library = cxx.library(SOURCE)
+    if library is not None:
+        pointer, size = ctypes.c_void_p, ctypes.c_size_t
+        types: dict[str, tuple[Any, ...]] = {
+            "round_factor": (pointer, size, size, size, *[pointer] * 5),
+            "round_sums": (pointer, size, size, *[pointer] * 4),
+            "add_dots": (*[pointer, size, pointer] * 2, size, size, pointer, pointer, size, pointer, pointer),
+        }
+        for name, arguments in types.items():
+            function = getattr(library, name)
+            function.argtypes, function.restype = arguments, None
+    return library
+
+
+def _lines(values: Array) -> Array:
+    """Rows of float32 without gaps between their numbers."""
+    values = values.astype(np.float32, copy=False)
+    return values if values.strides[1] == 4 and values.strides[0] >= 0 else np.ascontiguousarray(values)
+
+
+def _address(lines: Array) -> tuple[int, int]:
+    """Address of rows, and from one to the next in elements."""
+    return lines.ctypes.data, lines.strides[0] // 4

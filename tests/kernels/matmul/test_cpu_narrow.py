@@ -16,6 +16,13 @@ from tests.cases.matmul import KINDS, Array, defined, factors, generator, late, 
 NARROW = ("float16", "float32")
 
 
+@pytest.fixture(params=["compiled", "NumPy"], autouse=True)
+def _computed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With and without a C++ compiler."""
+    if request.param == "NumPy":
+        monkeypatch.setattr(cpu_narrow, "functions", lambda: None)
+
+
 def both(a: Array, b: Array, step: int | None = None) -> NarrowCpuProduct:
     """The product, after comparing it with the exact one: same bits, as many elements term by term; in parts."""
     length = a.shape[-1]

@@ -1,0 +1,106 @@
+// Products of float16 and float32 on the CPU, around BLAS: rounds factors, rounds sums, and computes elements exactly.
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+namespace {
+
+using std::size_t;
+
+constexpr size_t COLUMNS = 16;  // of B that are converted at a time: a cache line of floats
+
+constexpr size_t PADDING = 8;   // numbers: lines a power of two apart would evict each other from the cache
+constexpr double MOST = 0x1p31;  // magnitude of a factor's integers
+
+inline uint32_t bits(float x) {
+    uint32_t word;
+    std::memcpy(&word, &x, sizeof word);
+    return word;
+}
+
+// A number times a power of two, rounded to nearest, ties to even; 0 for an infinity or NaN, which no element asks for.
+inline int64_t whole(float x, double power) {
+    const double y = __builtin_rint(static_cast<double>(x) * power);
+    return y <= MOST && y >= -MOST ? static_cast<int64_t>(y) : 0;
+}
+
+}  // namespace
+
+// Numbers rounded to multiples of the spacing of doubles at a power of two, one for each row or else for each column;
+// adds up their squares, for each row and for each column.
+extern "C" void round_factor(const float* x, size_t stride, size_t rows, size_t columns, const double* of_rows,
+                             const double* of_columns, double* row_squares, double* column_squares, double* out) {
+    for (size_t i = 0; i < rows; ++i, x += stride, out += columns) {
+        if (of_rows) {
+            const double grid = of_rows[i];
+            constexpr size_t LANES = 16;
+            double squares[LANES] = {};
+            size_t j = 0;
+            for (; j + LANES <= columns; j += LANES)
+                for (size_t k = 0; k < LANES; ++k) {
+                    const double y = (static_cast<double>(x[j + k]) + grid) - grid;
+                    out[j + k] = y;
+                    squares[k] += y * y;
+                }
+            for (; j < columns; ++j) {
+                const double y = (static_cast<double>(x[j]) + grid) - grid;
+                out[j] = y;
+                squares[0] += y * y;
+            }
+            for (size_t k = 0; k < LANES; ++k) row_squares[i] += squares[k];
+        } else {
+            for (size_t j = 0; j < columns; ++j) {
+                const double y = (static_cast<double>(x[j]) + of_columns[j]) - of_columns[j];
+                out[j] = y;
+                column_squares[j] += y * y;
+            }
+        }
+    }
+}
+
+// Sums rounded to floats. Marks those that are not certain: less and more of_rows times of_columns is another float.
+extern "C" void round_sums(const double* sums, size_t rows, size_t columns, const double* of_rows,
+                             const double* of_columns, float* out, uint8_t* open) {
+    for (size_t i = 0; i < rows; ++i, sums += columns, out += columns, open += columns)
+        for (size_t j = 0; j < columns; ++j) {
+            const double off = of_rows[i] * of_columns[j];
+            const float low = static_cast<float>(sums[j] - off), high = static_cast<float>(sums[j] + off);
+            out[j] = high;
+            open[j] = bits(low) != bits(high);
+        }
+}
+
+// Adds to some elements of a product, sorted by column, the products of integers: numbers times powers of two, of each
+// row and column, rounded to nearest, ties to even. Sums are words, the lower one first. `memory` holds COLUMNS + 1
+// times `inner` + PADDING numbers.
+extern "C" void add_dots(const float* a, size_t a_stride, const double* of_rows, const float* b, size_t b_stride,
+                         const double* of_columns, size_t columns, size_t inner, const int64_t* rows,
+                         const int64_t* places, size_t number, int64_t* memory, uint64_t* sums) {
+    const size_t length = inner + PADDING;
+    int64_t* const line = memory + COLUMNS * length;
+    size_t first = 0, converted = 0;  // columns in memory
+    int64_t row = -1;
+    for (size_t n = 0; n < number; ++n) {
+        const size_t column = static_cast<size_t>(places[n]);
+        if (column >= first + converted) {
+            first = column / COLUMNS * COLUMNS;
+            converted = columns - first < COLUMNS ? columns - first : COLUMNS;
+            for (size_t k = 0; k < inner; ++k)
+                for (size_t j = 0; j < converted; ++j)
+                    memory[j * length + k] = whole(b[k * b_stride + first + j], of_columns[first + j]);
+        }
+        if (rows[n] != row) {
+            row = rows[n];
+            const float* x = a + static_cast<size_t>(row) * a_stride;
+            for (size_t k = 0; k < inner; ++k) line[k] = whole(x[k], of_rows[row]);
+        }
+        const int64_t* y = memory + (column - first) * length;
+        __int128 sum = 0;
+        for (size_t k = 0; k < inner; ++k) sum += line[k] * y[k];
+        unsigned __int128 total = static_cast<unsigned __int128>(sums[2 * n + 1]) << 64 | sums[2 * n];
+        total += static_cast<unsigned __int128>(sum);
+        sums[2 * n] = static_cast<uint64_t>(total);
+        sums[2 * n + 1] = static_cast<uint64_t>(total >> 64);
+    }
+}
