@@ -17,7 +17,9 @@ GROUPS = {"float32": (2048, 8), "float64": (256, 64)}
 # Of float16, whose roundings are large, groups of so many columns for each round. An element is in one group of every
 # round; the mean of its sums has the error of a group of this size.
 COLUMNS_OF_ROUND = 4
-SIGNED_COLUMNS = 4096  # in a group of `signed_groups`, at most
+# Columns in a group of `signed_groups`, at most. For float64, in which the check computes, too: its own bound is the
+# larger part of what it admits.
+SIGNED_COLUMNS = {"float32": 4096, "float64": 512}
 
 
 @dataclass(frozen=True)
@@ -94,16 +96,16 @@ def random_groups(columns: int, dtype: str, random: np.random.Generator) -> Grou
     return _drawn(columns, groups, rounds, hidden(groups, -(-columns // groups)) ** rounds, random)
 
 
-def signed_groups(columns: int, random: np.random.Generator) -> Groups:
+def signed_groups(columns: int, dtype: str, random: np.random.Generator) -> Groups:
     """Few large groups, for products whose roundings nothing bounds closely: a round hides an error with a chance of
     1/2 at most, whatever the other elements are off by."""
-    groups, rounds = signed_groups_and_rounds(columns)
+    groups, rounds = signed_groups_and_rounds(columns, dtype)
     return _drawn(columns, groups, rounds, 2.0**-rounds, random)
 
 
-def signed_groups_and_rounds(columns: int) -> tuple[int, int]:
+def signed_groups_and_rounds(columns: int, dtype: str) -> tuple[int, int]:
     """Groups in a round, and rounds that keep `ESCAPE`, of `signed_groups`."""
-    return max(1, -(-columns // SIGNED_COLUMNS)), round(-log2(ESCAPE))
+    return max(1, -(-columns // SIGNED_COLUMNS[dtype])), round(-log2(ESCAPE))
 
 
 def _drawn(columns: int, groups: int, rounds: int, escape: float, random: np.random.Generator) -> Groups:

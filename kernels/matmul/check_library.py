@@ -93,12 +93,12 @@ class LibraryCheck(FloatCheck):
         """Whether sums take less time than elements. Those of float16 are rounded so much that they hide elements."""
         if self.is_half:
             return False
-        groups, rounds = signed_groups_and_rounds(columns)
+        groups, rounds = signed_groups_and_rounds(columns, self.format.dtype)
         addition = ADDITION * rounds if self._library else groups * rounds
         return groups * rounds * rows * inner + addition * columns * (rows + inner) < 2 * rows * inner * columns
 
     def _random_groups(self, columns: int, random: np.random.Generator) -> Groups:
-        return signed_groups(columns, random)
+        return signed_groups(columns, self.format.dtype, random)
 
     def wrong(self) -> list[str]:
         """Errors; sets `undetected`."""

@@ -18,8 +18,9 @@ from pipeline.timeline import Timeline
 from workflows.array_job import Checked
 from workflows.regions import Bounds, Spec, sizes
 
-# Bytes of the output that are checked at once, at most: they are in memory. Each worker has its share of them.
-JOINED_BYTES = 2**29
+# Bytes of the output that are checked at once, at most: they are in memory. Each worker has its share of them. Less on
+# a CPU, which takes minutes for some of them: a journal keeps them together.
+JOINED_BYTES = {"gpu": 2**29, "cpu": 2**26}
 
 
 @dataclass

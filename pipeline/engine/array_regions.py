@@ -19,6 +19,7 @@ from pipeline.engine.replay import Replays
 from pipeline.engine.run_loop import Done, Extra, Run, Task, Work
 from pipeline.engine.submit import batches
 from pipeline.errors import VerificationError
+from pipeline.threads import THREADS
 from pipeline.timeline import Timeline
 from workflows.array_job import Checked
 from workflows.regions import Bounds, common, sizes
@@ -46,7 +47,7 @@ def run_regions(
     split = device == "gpu" and (plan.verify == "full" or plan.workflow.whole)
     # One that cannot be split uses all cores itself, and reads less for several regions at once.
     whole = plan.workflow.whole and plan.workflow.pieces is None
-    together = device == "gpu" and whole and plan.verify != "off" and loop.settings.memory_limit is None
+    together = whole and plan.verify != "off" and loop.settings.memory_limit is None
 
     def compute(items: Sequence[Bounds]) -> Task:
         return compute_regions, plan, items, device
@@ -112,7 +113,8 @@ def run_regions(
         for region in batch.regions:
             del left[region]
     computing = loop.workers.computing
-    groups = join(list(left), spec, min(JOINED_BYTES, spec.nbytes // computing) if together else 0)
+    checking = computing if device == "gpu" else -(-computing // THREADS["cpu"])  # workers, or more
+    groups = join(list(left), spec, min(JOINED_BYTES[device], spec.nbytes // checking) if together else 0)
     joined = JoinedChecks(plan, groups, label, 2 * computing, note, done)
     most = TASK_BYTES // max(1, nbytes(regions[:1]))
     parts = [group.regions for group in groups] if together else [list(left)]

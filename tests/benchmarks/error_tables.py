@@ -18,16 +18,16 @@ def found(rows: Sequence[Mapping[str, Any]]) -> str:
         place["admitted"] = _power(row["undetected"])
     lines = []
     for (dtype, size), shares in cells.items():
-        promised = next(name for name in shares if name.startswith("2^"))
+        largest = next(name for name in shares if name.startswith("2^"))
         lines.append([f"{dtype}, {size:,}²", *(shares[name] for name in ("set to 0", "negated", "swapped")),
-                      f"{shares[promised]} of {promised}", shares["admitted"]])  # fmt: skip
+                      f"{shares[largest]} of {largest}", shares["admitted"]])  # fmt: skip
     columns = ["1,000 or more errors of each kind", "set to 0", "negated", "swapped with a neighbour",
                "off by a part of the row", "admitted"]  # fmt: skip
     return table(columns, lines)
 
 
-def curve(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Share caught by the size of the error, for the largest products."""
+def curve(rows: Sequence[Mapping[str, Any]], first: str = "promised") -> str:
+    """Share caught by the size of the error, for the largest products; `first` is the heading of the largest error."""
     size = max(row["size"] for row in rows)
     by_dtype: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:
@@ -36,7 +36,7 @@ def curve(rows: Sequence[Mapping[str, Any]]) -> str:
     lines = [[dtype, *(f"{row['error']}: {_share(row)}" for row in of)] for dtype, of in by_dtype.items()]
     columns = [
         "size of the error",
-        *(f"{4**number} times smaller" if number else "promised" for number in range(max(map(len, lines)) - 1)),
+        *(f"{4**number} times smaller" if number else first for number in range(max(map(len, lines)) - 1)),
     ]
     return table(columns, lines)
 

@@ -45,23 +45,24 @@ def _rows(dtype: str, size: int, trials: int) -> Iterator[dict[str, Any]]:
     assert not caught_rows, "a right product"
     about = {"dtype": dtype, "size": size, "escape": check.escape, "undetected": check.undetected,
              "seconds_to_compute": computed, "seconds_to_check": seconds}  # fmt: skip
-    for name, change in _changes(dtype):
-        caught = planted = 0
-        while planted < trials:
-            wrong, rows = _planted(right, change, random)
-            _, caught_rows = _caught(a, b, wrong, planted)
-            planted += len(rows)
+    for name, change in changes(PROMISED[dtype]):
+        caught = number = 0
+        while number < trials:
+            wrong, rows = planted(right, change, random)
+            _, caught_rows = _caught(a, b, wrong, number)
+            number += len(rows)
             caught += len(rows & caught_rows)
-        yield {**about, "error": name, "planted": planted, "caught": caught}
+        yield {**about, "error": name, "planted": number, "caught": caught}
 
 
-def _changes(dtype: str) -> Iterator[tuple[str, Callable[[Array, int, float], Array]]]:
-    """Name and (two elements, sign, root mean square of their row) -> wrong elements."""
+def changes(largest: int) -> Iterator[tuple[str, Callable[[Array, int, float], Array]]]:
+    """Name and (two elements, sign, root mean square of their row) -> wrong elements; errors of 2**-largest of that,
+    and smaller ones."""
     yield "set to 0", lambda pair, sign, size: np.array([0, pair[1]])
     yield "negated", lambda pair, sign, size: np.array([-pair[0], pair[1]])
     yield "swapped", lambda pair, sign, size: pair[::-1]
     for finer in FINER:
-        power = PROMISED[dtype] + finer
+        power = largest + finer
 
         def off(pair: Array, sign: int, size: float, power: int = power) -> Array:
             return np.array([pair[0] + sign * size * 2.0**-power, pair[1]])
@@ -69,7 +70,7 @@ def _changes(dtype: str) -> Iterator[tuple[str, Callable[[Array, int, float], Ar
         yield f"2^-{power}", off
 
 
-def _planted(right: Array, change: Callable[..., Array], random: np.random.Generator) -> tuple[Array, set[int]]:
+def planted(right: Array, change: Callable[..., Array], random: np.random.Generator) -> tuple[Array, set[int]]:
     """A copy with one error in each row, and the rows in which that is one once it is rounded."""
     wrong, rows = right.copy(), set()
     sizes = np.sqrt(np.square(right.astype(np.float64)).mean(-1))

@@ -177,6 +177,21 @@ def hard_product_errors() -> str:
     return error_tables.hard(read(f"product_errors_{CORES}.json")["hard"])
 
 
+def library_errors() -> str:
+    """Which errors in products by a library are caught."""
+    return error_tables.found(read(f"library_errors_{CORES}.json")["rows"])
+
+
+def library_curve() -> str:
+    """The same by the size of the error."""
+    return error_tables.curve(read(f"library_errors_{CORES}.json")["rows"], "largest")
+
+
+def hard_library_errors() -> str:
+    """What may pass in hard products by a library."""
+    return error_tables.hard(read(f"library_errors_{CORES}.json")["hard"])
+
+
 def planted() -> str:
     """What became of planted errors, by place, on each machine."""
     files = sorted(RESULTS.glob("planted_errors_*.json"))
@@ -218,6 +233,7 @@ PAGES: Mapping[Path, Mapping[str, Callable[[], str]]] = {
     },
     DOCS / "verification.md": {
         "product errors": product_errors, "product curve": product_curve, "hard product errors": hard_product_errors,
+        "library errors": library_errors, "library curve": library_curve, "hard library errors": hard_library_errors,
         "planted errors": planted, "verified rates": verified,
         "verified rates, two cores": partial(verified, CORES),
     },

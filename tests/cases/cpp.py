@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tests.cases.cpp_histogram import check_added_counts
-from tests.cases.cpp_matmul import check_product_residues, check_product_sums
+from tests.cases.cpp_matmul import check_product_residues, check_product_rounding, check_product_sums
 from tests.cases.cpp_transpose import check_transpose, check_transposed
 
 SIZES = (0, 1, 63, 64, 65, 1023, 1024, 1025, 4095, 4096, 4097, 10_001)
@@ -287,6 +287,7 @@ CHECKS = {
     "map": check_map,
     "product sums": check_product_sums,
     "product residues": check_product_residues,
+    "product rounding": check_product_rounding,
 }
 
 

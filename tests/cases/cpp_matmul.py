@@ -63,3 +63,26 @@ def check_product_residues() -> int:
         np.testing.assert_array_equal(got, residues_numpy(matrix, vectors, primes))
         compared += got.size
     return compared
+
+
+def check_product_rounding() -> int:
+    """Products of float16 and float32, compiled and by NumPy, have the same bits; returns how many were compared."""
+    from unittest.mock import patch
+
+    from kernels.matmul import cpu_narrow
+    from kernels.matmul.formats import multiplied
+    from tests.cases.matmul import KINDS, factors, same_bits
+
+    compared = 0
+    assert cpu_narrow.functions() is not None
+    for dtype, kind, (rows, inner, columns) in product(("float16", "float32"), KINDS, SHAPES):
+        a, b = factors(kind, dtype, rows, inner, columns)
+        for step in (inner, max(1, inner // 3)):
+            parts = [(a[:, i : i + step], b[i : i + step]) for i in range(0, inner, step)]
+            with np.errstate(all="ignore"):
+                got = multiplied(cpu_narrow.NarrowCpuProduct(a.dtype), lambda parts=parts: parts)
+                with patch.object(cpu_narrow, "functions", lambda: None):
+                    expected = multiplied(cpu_narrow.NarrowCpuProduct(a.dtype), lambda parts=parts: parts)
+            same_bits(got, expected)
+            compared += got.size
+    return compared

@@ -79,7 +79,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setattr(LibraryCheck, "_worth_it", lambda *_: request.param.endswith("sums"))
     monkeypatch.setattr(check_floats, "HEIGHT", 0)
     monkeypatch.setattr(check_floats, "COMPILED", 0 if compiled else 2**60)
-    monkeypatch.setattr(check_groups, "SIGNED_COLUMNS", 6)
+    monkeypatch.setattr(check_groups, "SIGNED_COLUMNS", dict.fromkeys(FLOATS, 6))
     return str(request.param)
 
 

@@ -106,7 +106,7 @@ def factors(tmp_path: Path, workers: Workers, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(pipeline.engine.array_regions, "compute_regions", on_cpu)
     monkeypatch.setattr(pipeline.engine.array_regions, "digest_regions", digest_on_cpu)
     monkeypatch.setattr("pipeline.engine.array_journal.digest_regions", digest_on_cpu)
-    monkeypatch.setattr(pipeline.engine.array_regions, "JOINED_BYTES", SIDE * TILE * 8)
+    monkeypatch.setattr(pipeline.engine.array_regions, "JOINED_BYTES", {"gpu": SIDE * TILE * 8})
     monkeypatch.setattr("pipeline.engine.array_joined.check_regions", noting)
     monkeypatch.chdir(tmp_path)
     CHECKED.clear()
