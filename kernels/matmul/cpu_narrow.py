@@ -68,10 +68,13 @@ class NarrowCpuProduct(Scales):
         if not self.parts:
             self.sums, self.least = np.zeros(shape), np.zeros((*shape[:-1], 1))
             self.squares = [np.zeros(exponents.shape) for exponents in self.exponents]
-        b = self._rounded(b, grids[1], self.squares[1], -2)
-        product = np.empty((min(ROWS, shape[0]), shape[1]) if len(shape) == 2 else shape)
+        b = self._rounded(b, grids[1], self.squares[1], -2, np.empty(b.shape))
+        # Of all tiles: new memory would be cleared for each.
+        height = min(ROWS, shape[0]) if len(shape) == 2 else None
+        memory, product = np.empty(a[:height].shape), np.empty((height, shape[1]) if height is not None else shape)
         for rows in tiles(shape, ROWS):
-            tile, sums = self._rounded(a[rows], grids[0][rows], self.squares[0][rows], -1), self.sums[rows]
+            sums, given = self.sums[rows], a[rows]
+            tile = self._rounded(given, grids[0][rows], self.squares[0][rows], -1, memory[: len(given)])
             if not self.parts:
                 self.least[rows] = self._least(tile, b, self.exponents[0][rows])
             for first in range(0, a.shape[-1], SUMMED):
@@ -80,18 +83,18 @@ class NarrowCpuProduct(Scales):
         self.inner += a.shape[-1]
         self.parts += max(1, -(-a.shape[-1] // SUMMED))
 
-    def _rounded(self, values: Array, grid: Array, squares: Array, axis: int) -> Array:
+    def _rounded(self, values: Array, grid: Array, squares: Array, axis: int, out: Array) -> Array:
         """Numbers rounded to multiples of the float64 spacing at `grid`, ties to even; adds up their squares."""
         if values.ndim > 2 or (library := functions()) is None:
-            rounded: Array = np.add(values, grid, dtype=np.float64)
-            rounded -= grid
-            squares += np.square(rounded).sum(axis, keepdims=True)
-            return rounded
-        values, rounded = _lines(values), np.empty(values.shape)
+            np.add(values, grid, dtype=np.float64, out=out)
+            out -= grid
+            squares += np.square(out).sum(axis, keepdims=True)
+            return out
+        values = _lines(values)
         of = [None, squares.ctypes.data] if axis == -2 else [squares.ctypes.data, None]
         grids = [None, grid.ctypes.data] if axis == -2 else [grid.ctypes.data, None]
-        library.round_factor(*_address(values), *values.shape, *grids, *of, rounded.ctypes.data)
-        return rounded
+        library.round_factor(*_address(values), *values.shape, *grids, *of, out.ctypes.data)
+        return out
 
     def _least(self, a: Array, b: Array, exponents: Array) -> Array:
         """In each row, the least sum of products of magnitudes of BITS bits: of the first, or if needed of more."""
