@@ -21,6 +21,7 @@ from pipeline.errors import UsageError, VerificationError
 from pipeline.report.panel import panel, to_json, verdict_line
 from pipeline.settings import Settings
 from pipeline.storage.sources import open_source
+from tests.benchmarks.jobs import JOBS
 from tests.cases.matmul import FLOATS, Array, factors, generator
 from tests.emulator.cupy import MATH_MODES, on_host
 from workflows.matmul import BY_LIBRARY, MATMUL, MatmulOptions
@@ -117,6 +118,12 @@ def test_by_name_from_python_on_the_command_line_and_by_configuration(tmp_path: 
     assert done.exit_code == 0 and BY_LIBRARY in done.output
     with dask.config.set({"pipeline.arithmetic": "float"}):
         assert BY_LIBRARY in CliRunner().invoke(job_command(MATMUL), words).output
+
+
+def test_no_measured_row_of_identical_bits_is_by_the_library() -> None:
+    """Rows of all jobs in all places claim the same bits."""
+    assert any(name == "matmul" for name, *_ in JOBS)
+    assert not any("arithmetic" in word for _, options, _ in JOBS for word in options)
 
 
 def test_a_wrong_element_fails_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
