@@ -66,7 +66,7 @@ PAIRS = {
         ("matmul.cpu", "matmul.cpu_narrow", "matmul.gpu", "matmul.small", "matmul.small_k", "matmul.library"),
         ("matmul.check_floats", "matmul.check_library", "matmul.check_sums", "matmul.check_integers"),
         {
-            **CACHED,
+            **COMMON,
             "kernels.matmul.formats": "formats, and the number of bits that the definition keeps",
             "kernels.common.constants": "reads these numbers",
         },
