@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import dask
+import dask.array as da
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -18,7 +19,7 @@ from pipeline.engine.array import run_array
 from pipeline.engine.journal_request import Request
 from pipeline.engine.outcome import Outcome
 from pipeline.errors import UsageError, VerificationError
-from pipeline.report.panel import panel, to_json, verdict_line
+from pipeline.report.panel import panel, to_json
 from pipeline.settings import Settings
 from pipeline.storage.sources import open_source
 from tests.benchmarks.jobs import JOBS
@@ -72,7 +73,7 @@ def test_it_is_labelled_everywhere(tmp_path: Path) -> None:
     assert bound in document["verification"]["verdict"] and BY_LIBRARY in document["verification"]["verdict"]
     lines = "\n".join(panel(outcome))
     assert lines.count(BY_LIBRARY) == 2 and "goes unnoticed" in lines  # of the arithmetic, of the verdict
-    assert BY_LIBRARY in verdict_line(outcome_of(tmp_path, a, b, verify="off").verdict)
+    assert BY_LIBRARY in str(outcome_of(tmp_path, a, b, verify="off").verdict)
 
 
 def test_what_is_exact_is_not_labelled(tmp_path: Path) -> None:
@@ -137,6 +138,19 @@ def test_a_wrong_element_fails_the_run(tmp_path: Path, monkeypatch: pytest.Monke
     with pytest.raises(VerificationError, match="a number is wrong"):
         outcome_of(tmp_path, *factors("ordinary", "float32", 20, 30, 40))
     assert not (tmp_path / "c.npy").exists()
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+def test_arrays_in_memory(lazy: bool) -> None:
+    """Labelled, and integers are not."""
+    pair = factors("ordinary", "float32", 60, 200, 70)
+    given = [da.from_array(array, chunks=40) for array in pair] if lazy else pair
+    result = pipeline.run("matmul", *given, arithmetic="float", device="cpu")
+    closely(np.asarray(result.array), *pair)
+    assert BY_LIBRARY in str(result.verification) and BY_LIBRARY in result.notes["arithmetic"]
+    if not lazy:
+        exact = pipeline.run("matmul", *factors("ordinary", "int16", 5, 6, 7), arithmetic="float", device="cpu")
+        assert BY_LIBRARY not in str(exact.verification)
 
 
 @pytest.mark.parametrize("inner", [30, 20_000])
