@@ -35,9 +35,13 @@ template <typename T, int PARTS> struct Extremes {
         least.template see<LATE>(low, number);
         greatest.template see<LATE>(high, number);
     }
-    // Called by all lanes; those with `seen` set have been dealt with elsewhere.
+    // Called by all lanes; those with `seen` set are dealt with elsewhere.
     template <bool LATE> __device__ void tile(const Tile<T>&, const TileRange<T, PARTS>& range, bool seen, u32 number) {
         if (!seen) see<LATE>(range.low, range.high, number);
+    }
+    // Called by all lanes: the same for a tile of which only these may count.
+    template <bool LATE> __device__ void rest(Value low, Value high, bool valid, u32 number) {
+        if (valid) see<LATE>(low, high, number);
     }
     // Called by all lanes: from now on tiles are LATE.
     __device__ void visit_deferred() {}
@@ -91,12 +95,11 @@ template <int PARTS> struct Extremes<double, PARTS> {
                 high[i] = high[i + apart] > high[i] ? high[i + apart] : high[i];
             }
         }
-        const i64 least = least_of_warp(seen ? NOWHERE : Least::rank(to_key(low[0])));
-        const i64 greatest = least_of_warp(seen ? NOWHERE : Greatest::rank(to_key(high[0])));
-        const i64 ranked = threadIdx.x % 2 ? greatest : least;
-        if (LATE && ranked == rank) at = min(at, number);
-        if (ranked < rank) rank = ranked, at = number;
-        set_limits<LATE>();
+        update<LATE>(low[0], high[0], !seen, number);
+    }
+    // Called by all lanes.
+    template <bool LATE> __device__ void rest(double low, double high, bool valid, u32 number) {
+        if (__any_sync(ALL_LANES, valid && (upper(low) <= below || upper(high) >= above))) update<LATE>(low, high, valid, number);
     }
     // Called by all lanes.
     __device__ void visit_deferred() { set_limits<true>(); }
@@ -104,6 +107,20 @@ template <int PARTS> struct Extremes<double, PARTS> {
     __device__ Found highest() const { return found(1); }
 
   private:
+    static __device__ int upper(double x) {
+        return TileRange<double, PARTS>::ordered(u32(u64(__double_as_longlong(x)) >> 32));
+    }
+
+    // Called by all lanes.
+    template <bool LATE> __device__ void update(double low, double high, bool valid, u32 number) {
+        const i64 least = least_of_warp(valid ? Least::rank(to_key(low)) : NOWHERE);
+        const i64 greatest = least_of_warp(valid ? Greatest::rank(to_key(high)) : NOWHERE);
+        const i64 ranked = threadIdx.x % 2 ? greatest : least;
+        if (LATE && ranked == rank) at = min(at, number);
+        if (ranked < rank) rank = ranked, at = number;
+        set_limits<LATE>();
+    }
+
     __device__ Found found(int k) const {
         const Found own{best.rank[k], best.at[k] == NONE ? NOWHERE : i64(best.at[k])};
         return threadIdx.x % 2 == k && at != NONE ? first(own, {rank, i64(at)}) : own;

@@ -157,8 +157,9 @@ inline __device__ i64 to_key(double x) {
 }
 inline __device__ i64 to_key(float x) { return to_key(double(x)); }
 
-// Minimum, maximum and bitwise or over the lanes of a warp.
+// Sum, minimum, maximum and bitwise or over the lanes of a warp.
 #if HAS_WARP_REDUCE
+inline __device__ u32 sum_of_warp(u32 x) { return __reduce_add_sync(ALL_LANES, x); }
 inline __device__ u32 least_of_warp(u32 x) { return __reduce_min_sync(ALL_LANES, x); }
 inline __device__ u32 greatest_of_warp(u32 x) { return __reduce_max_sync(ALL_LANES, x); }
 inline __device__ u32 bits_of_warp(u32 x) { return __reduce_or_sync(ALL_LANES, x); }
@@ -168,6 +169,7 @@ template <typename Join> __device__ u32 joined_of_warp(u32 x, Join join) {
     for (int lanes = 16; lanes > 0; lanes /= 2) x = join(x, __shfl_xor_sync(ALL_LANES, x, lanes));
     return x;
 }
+inline __device__ u32 sum_of_warp(u32 x) { return joined_of_warp(x, [](u32 a, u32 b) { return a + b; }); }
 inline __device__ u32 least_of_warp(u32 x) { return joined_of_warp(x, [](u32 a, u32 b) { return min(a, b); }); }
 inline __device__ u32 greatest_of_warp(u32 x) { return joined_of_warp(x, [](u32 a, u32 b) { return max(a, b); }); }
 inline __device__ u32 bits_of_warp(u32 x) { return joined_of_warp(x, [](u32 a, u32 b) { return a | b; }); }

@@ -34,10 +34,12 @@ template <typename T, int PARTS> struct Visitor {
     __device__ int tile(Tile<T>& tile, i64 index, int number, int tiles) {
         TileRange<T, PARTS> range(tile);
         const bool seen = HAS_NAN<T> && !finite(range);
+        Specials specials;
         if constexpr (HAS_NAN<T>) {
-            if (seen) {
-                clean(tile);
+            if (__any_sync(ALL_LANES, seen)) {
+                specials = take_specials<false>(tile, index, number, seen);
                 range = TileRange<T, PARTS>(tile);
+                if constexpr (!DEFER) count(specials);
             }
         }
         if constexpr (PARTS & EXTREMES) extremes.template tile<false>(tile, range, seen, number);
@@ -52,11 +54,9 @@ template <typename T, int PARTS> struct Visitor {
             const bool held = sums.holds(tile, range, shared);
             if constexpr (DEFER) {
                 if (!held) return deferred->defer(number, tiles);
+                count(specials);
             }
             sums.add(tile, range);
-        }
-        if constexpr (HAS_NAN<T>) {
-            if (seen) count_specials(index, number);
         }
         return 0;
     }
@@ -65,10 +65,9 @@ template <typename T, int PARTS> struct Visitor {
     template <typename Cells> __device__ void again(Tile<T>& tile, i64 index, u32 number, Cells& cells) {
         const TileRange<T, PARTS> range(tile);
         const bool seen = !range.finite;
-        if (seen) clean(tile);
+        if (__any_sync(ALL_LANES, seen)) count(take_specials<true>(tile, index, number, seen));
         if constexpr (PARTS & EXTREMES) extremes.template tile<true>(tile, range, seen, number);
         take(tile, index, cells);
-        if (seen) count_specials(index, number);
     }
 
     // Called by all lanes.
@@ -97,39 +96,42 @@ template <typename T, int PARTS> struct Visitor {
         return true;
     }
 
-    // Replaces NaN and infinities by zeros.
-    static __device__ void clean(Tile<T>& tile) {
-#pragma unroll
-        for (int i = 0; i < Tile<T>::SIZE; ++i)
-            if (!Sums<T, PARTS>::finite(tile.item[i])) tile.item[i] = T{};
+    // NaN and infinities of a warp's tile, and the index of the first NaN.
+    struct Specials {
+        u32 nan = 0, positive = 0, negative = 0, first = NONE;
+    };
+
+    __device__ void count(const Specials& some) {
+        if (threadIdx.x % 32) return;
+        shared.count_special(0, some.nan, some.first);
+        shared.count_special(1, some.positive, 0);
+        shared.count_special(2, some.negative, 0);
     }
 
-    // Counts NaN and infinities in a tile that has some, and takes its extremes.
-    __device__ void count_specials(i64 index, u32 number) {
+    // Called by all lanes: takes the extremes of a tile that has NaN or infinities, which `seen` says, and replaces these
+    // by zeros.
+    template <bool LATE> __device__ Specials take_specials(Tile<T>& tile, i64 index, u32 number, bool seen) {
         using Value = typename Wide<T>::type;
-        u32 nan = 0, positive = 0, negative = 0, first = NONE;
-        Value low = wide(infinite<T>(false)), high = wide(infinite<T>(true));
-#pragma unroll 1
+        const Value most = wide(infinite<T>(false)), least = wide(infinite<T>(true));
+        Specials mine;
+        Value low = most, high = least;
+#pragma unroll
         for (int i = Tile<T>::SIZE - 1; i >= 0; --i) {
-            const T x = samples[index + Tile<T>::offset(i)];  // loaded again: the registers hold zeros
-            if (sums.finite(x)) {
-                low = wide(x) < low ? wide(x) : low;
-                high = wide(x) > high ? wide(x) : high;
-            } else if (is_nan(x)) {
-                ++nan;
-                first = u32(index + Tile<T>::offset(i));
-            } else if (wide(x) > 0) {
-                ++positive;
-            } else {
-                ++negative;
+            const T x = tile.item[i];
+            const Value value = wide(x);
+            if (is_nan(x)) {
+                ++mine.nan;
+                mine.first = u32(index + Tile<T>::offset(i));
+            } else if (PARTS & EXTREMES) {
+                low = value < low ? value : low;
+                high = value > high ? value : high;
             }
+            mine.positive += value == most;
+            mine.negative += value == least;
+            if (!Sums<T, PARTS>::finite(x)) tile.item[i] = T{};
         }
-        if (PARTS & EXTREMES && nan < Tile<T>::SIZE) {
-            extremes.template see<true>(negative ? wide(infinite<T>(true)) : low,
-                                        positive ? wide(infinite<T>(false)) : high, number);
-        }
-        shared.count_special(0, nan, first);
-        shared.count_special(1, positive, 0);
-        shared.count_special(2, negative, 0);
+        if constexpr (PARTS & EXTREMES) extremes.template rest<LATE>(low, high, seen && mine.nan < Tile<T>::SIZE, number);
+        return {sum_of_warp(mine.nan), sum_of_warp(mine.positive), sum_of_warp(mine.negative),
+                PARTS & EXTREMES ? least_of_warp(mine.first) : NONE};
     }
 };
