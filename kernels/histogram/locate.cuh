@@ -7,7 +7,8 @@
 #include "histogram/guess.cuh"
 
 // Integers that are clamped first: those below the first threshold to the sample before it, those beyond the last edge
-// to one that counts two after the last bin. The upper edge alone comes one after the last bin, which includes it.
+// to one that counts two after the last bin. The upper edge alone comes one after the last bin, which includes it: the
+// counter after `bins`.
 template <typename K>
 struct Clamped {
     K low, last, beyond;
@@ -18,7 +19,7 @@ struct Clamped {
     __device__ u32 slot(u32 counter) const { return counter + skipped - (counter + skipped > bins); }
 };
 
-// UNIT: bins one value wide. Counters begin with `low`.
+// UNIT: bins one value wide. Counters begin with `low`. `beyond` is the first sample beyond the last bin.
 template <typename K, bool UNIT>
 struct Shift : Clamped<K> {
     K base;  // what would be the first sample of the bin before the first
