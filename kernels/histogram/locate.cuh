@@ -26,8 +26,11 @@ struct Shift : Clamped<K> {
     int shift;
 
     __device__ u32 operator()(K x) const {
-        // The difference first: with the minimum it is one instruction.
-        if (UNIT) return u32(min(distance(max(x, this->low), this->low), distance(this->beyond, this->low)));
+        if (UNIT) {  // the difference first: with the minimum it is one instruction
+            const auto far = distance(max(x, this->low), this->low);
+            const u32 most = u32(distance(this->beyond, this->low));
+            return far < most ? u32(far) : most;
+        }
         return u32(distance(this->clamp(x), base) >> shift);
     }
 };
