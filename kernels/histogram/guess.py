@@ -53,7 +53,7 @@ def key_of(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def make_guess(start: Fraction, scale: Fraction, key: np.dtype[Any]) -> Guess | None:
-    """The map of keys from `start` on, or from the key at or below it; None if a number has no place in its type."""
+    """The map of keys from `start` on, or from the key next to it; None if a number has no place in its type."""
     real = np.float64 if key.itemsize == 8 else np.float32
     if not scale > 0 or max(abs(start), scale) > float(np.finfo(real).max) / 2:
         return None

@@ -27,6 +27,9 @@ class Clamps:
         first bin.
     last, beyond
         Samples above `last`, the last one in the bins, count as `beyond`. Of no meaning if there are none.
+    bins
+        Counters up to this one are as many slots; the next ones come one after theirs, because the upper edge, which is
+        in the last bin, has a counter of its own.
     skipped
         Slots before the first counter.
     """
@@ -34,6 +37,7 @@ class Clamps:
     low: int
     last: int
     beyond: int
+    bins: int
     skipped: int = 0
 
     def __call__(self, samples: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -73,8 +77,10 @@ def shift_map(binning: Binning) -> ShiftMap | None:
     end = first + binning.bins * width  # the upper edge
     last = int(binning.thresholds[-1]) - 1 if len(binning.thresholds) > binning.bins else int(bounds.max)
     low = max(first - 1, int(bounds.min))
-    # Counters of bins one value wide begin with the lowest sample, which may be in the first bin.
-    clamps = Clamps(low, last, end + width, int(width == 1 and low == first))
+    # Bins one value wide are not compared with `last`: the samples above it begin at `end` if the upper edge lies
+    # between two samples. Their counters begin with the lowest sample, which may be in the first bin.
+    open_end = width == 1 and last == end - 1 < bounds.max
+    clamps = Clamps(low, last, end + width - open_end, binning.bins + open_end, int(width == 1 and low == first))
     # The upper edge, and what the last bin may have beyond it, come one counter after it.
     if last >= end + width or (last < bounds.max and clamps.beyond > _most(binning)):
         return None
@@ -105,7 +111,7 @@ def fixed_map(binning: Binning) -> FixedMap | None:
     beyond = low - (offset - (binning.bins + 2) * unit) // scale  # the first that counts two after the last bin
     if last < bounds.max and beyond > _most(binning):
         return None
-    line = FixedMap(Clamps(low, last, beyond), scale, offset, fraction)
+    line = FixedMap(Clamps(low, last, beyond, binning.bins), scale, offset, fraction)
     ends = np.array([bounds.min, bounds.max, low, last, min(last + 1, int(bounds.max))])
     beside = np.concatenate((keys, np.maximum(keys - 1, bounds.min), ends))
     counters = line.counters(beside)
@@ -122,11 +128,11 @@ def _most(binning: Binning) -> int:
 def slack(binning: Binning, per_unit: Fraction) -> Fraction:
     """How far to shift a map of integers so that edges lie halfway between adjacent samples."""
     first = binning.thresholds[: binning.bins]
-    inner = first > np.iinfo(binning.dtype).min  # the smallest integer is also the threshold of edges far below it
-    above = (first.astype(np.float64) - binning.edges[: len(first)])[inner]  # distance from an edge to its threshold
-    if not len(above):
+    above = first.astype(np.float64) - binning.edges[: len(first)]  # distance from an edge to its threshold
+    inner = above[first > np.iinfo(binning.dtype).min]  # no sample lies below the smallest integer
+    if not len(inner):
         return Fraction(0)
-    return Fraction(float(1 - above.max() - above.min()) / 2) * per_unit
+    return Fraction(float(1 - inner.max() - above.min()) / 2) * per_unit
 
 
 @dataclass(frozen=True)

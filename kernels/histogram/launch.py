@@ -208,7 +208,7 @@ def _clamps(binning: Binning, clamps: Clamps) -> tuple[Any, ...]:
     key = key_of(binning.dtype)
     beyond = min(clamps.beyond, int(np.iinfo(key).max))
     samples = (key.type(value) for value in (clamps.low, clamps.last, beyond))
-    return np.uint32(binning.bins), np.uint32(clamps.skipped), *samples
+    return np.uint32(clamps.bins), np.uint32(clamps.skipped), *samples
 
 
 def _narrow(line: NarrowMap) -> tuple[Any, ...]:

@@ -7,7 +7,8 @@
 #include "histogram/guess.cuh"
 
 // Integers that are clamped first: those below the first threshold to the sample before it, those beyond the last edge
-// to one that counts two after the last bin. The upper edge alone comes one after the last bin, which includes it.
+// to one that counts two after the last bin. The upper edge alone comes one after the last bin, which includes it: the
+// counter after `bins`.
 template <typename K>
 struct Clamped {
     K low, last, beyond;
@@ -18,15 +19,18 @@ struct Clamped {
     __device__ u32 slot(u32 counter) const { return counter + skipped - (counter + skipped > bins); }
 };
 
-// UNIT: bins one value wide. Counters begin with `low`.
+// UNIT: bins one value wide. Counters begin with `low`. `beyond` is the first sample beyond the last bin.
 template <typename K, bool UNIT>
 struct Shift : Clamped<K> {
     K base;  // what would be the first sample of the bin before the first
     int shift;
 
     __device__ u32 operator()(K x) const {
-        // The difference first: with the minimum it is one instruction.
-        if (UNIT) return u32(min(distance(max(x, this->low), this->low), distance(this->beyond, this->low)));
+        if (UNIT) {  // the difference first: with the minimum it is one instruction
+            const auto far = distance(max(x, this->low), this->low);
+            const u32 most = u32(distance(this->beyond, this->low));
+            return far < most ? u32(far) : most;
+        }
         return u32(distance(this->clamp(x), base) >> shift);
     }
 };

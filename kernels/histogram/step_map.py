@@ -37,7 +37,12 @@ def step_map(binning: Binning) -> StepMap | None:
     lower, upper = Fraction(float(binning.edges[0])), Fraction(float(binning.edges[-1]))
     width = (upper - lower) / binning.bins
     # Thresholds are guessed in the middle between two slots, where a guess may be off by half a slot either way.
-    guess = make_guess(lower - width / 2, 1 / width, key)
+    start, scale = lower - width / 2, 1 / width
+    if (
+        key.kind == "u" and start < 0
+    ):  # no sample is there; from 0 on, guesses that rounding lowers would be two too low
+        start, scale = Fraction(0), scale * (1 + Fraction(1, 2**21))
+    guess = make_guess(start, scale, key)
     if guess is None:
         return None
     steps, least = steps_of(thresholds)

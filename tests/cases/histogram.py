@@ -99,6 +99,20 @@ def points(dtype: np.dtype[Any], edges: Edges, at_most: int = 100) -> NDArray[An
     return np.array([min(max(value, low), high) for value in around], dtype)
 
 
+def beside(binning: Binning) -> NDArray[Any]:
+    """Every threshold, its neighbours on either side, and the ends of the dtype; no NaN."""
+    values = binning.thresholds
+    if binning.dtype.kind == "f":
+        ends = np.array([-np.inf, np.inf, 0.0, -0.0], binning.dtype)
+        with np.errstate(all="ignore"):
+            near = [np.nextafter(values, binning.dtype.type(way)) for way in (-np.inf, np.inf)]
+        return np.concatenate((values, *near, ends))
+    low, high = np.iinfo(binning.dtype).min, np.iinfo(binning.dtype).max
+    one = binning.dtype.type(1)
+    ends = np.array([low, low + 1, high - 1, high], binning.dtype)
+    return np.concatenate((values, values[values > low] - one, values[values < high] + one, ends))
+
+
 def nasty(dtype: str | np.dtype[Any], size: int, edges: Edges, seed: int = 0) -> NDArray[Any]:
     """Samples in random order: a third on and next to edges, a third between them, a third random bits."""
     dtype, rng = np.dtype(dtype), np.random.default_rng(seed)
@@ -150,7 +164,7 @@ def gpu_edges(dtype: str, stem: str, bins: int) -> tuple[Edges, bool]:
     else:
         lower, upper = float(np.iinfo(kind).min) * 0.9, float(np.iinfo(kind).max) * 0.95
     if stem == "histogram_linear":
-        return 17 + (2**20 // bins + 3) * np.arange(bins + 1.0), True
+        return 17 + (2**21 // bins | 1) * np.arange(bins + 1.0), True  # an odd width
     if stem == "histogram_shift":
         # Bins one value wide at least; within 2**53, since beyond it edges that float64 holds are not exact thresholds.
         k = max(0, min(kind.itemsize * 8, 53) - (bins + 2).bit_length())
@@ -177,6 +191,18 @@ def stems(dtype: str, bins: int = 1024) -> Iterator[str]:
     if np.dtype(dtype).kind in "iu" and np.dtype(dtype).itemsize == 4:
         yield "histogram_linear"
     yield from ("histogram_steps", "histogram_search")
+
+
+def kernels_for(dtype: str, stem: str, bins: int) -> set[str]:
+    """The kernel that edges were made for, or its fallback."""
+    search = {"histogram_search"}  # takes any edges
+    if np.dtype(dtype).kind not in "iu" or np.dtype(dtype).itemsize != 2:
+        return {stem} | (search if stem == "histogram_steps" else set())
+    if stem == "histogram_shift":  # where all counters fit a block, and where they do not
+        return {"histogram_narrow"} if bins <= 4096 else {"histogram_narrow", stem} if bins <= 2**16 else {stem}
+    if stem == "histogram_steps":
+        return {stem, "histogram_narrow", "histogram_linear"} | search
+    return {stem, "histogram_narrow"}
 
 
 CASES = [(dtype, stem) for dtype in DTYPES for stem in stems(dtype)]

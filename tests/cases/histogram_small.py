@@ -45,6 +45,8 @@ def _histogram(
         samples[3::101] = np.nan
         samples[5::101] = -np.nan
         samples[7::101] = -0.0
+    ends = np.array([-np.inf, np.inf] if kind.kind == "f" else [limit.min, limit.max], dtype)
+    samples[9::101] = np.resize(ends, len(samples[9::101]))
     limits = replace(LIMITS, shared_per_block=shared, multiprocessors=1 if few else LIMITS.multiprocessors)
     with patch.object(device, "limits", lambda: limits):
         got = histogram(cp.asarray(samples)[start:], Binning(kind, edges, regular))
@@ -55,76 +57,128 @@ def _neighbours(values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
     """The next value below and above each."""
     kind = values.dtype
     if kind.kind == "f":
-        return np.nextafter(values, kind.type(-np.inf)), np.nextafter(values, kind.type(np.inf))
+        with np.errstate(over="ignore"):
+            return np.nextafter(values, kind.type(-np.inf)), np.nextafter(values, kind.type(np.inf))
     limit = np.iinfo(kind)
     return np.maximum(values, limit.min + 1) - kind.type(1), np.minimum(values, limit.max - 1) + kind.type(1)
 
 
+# A block's memory in which a few hundred bins take several windows.
+LITTLE = 1280
+
+
+def _edges() -> Iterator[tuple[str, str, NDArray[np.float64], str]]:
+    """Kernel, dtype, evenly spaced edges and what is special: those that integers are mapped to, in one window."""
+    even, halves = np.arange(41.0) * 2 + 100, np.arange(41.0) - 0.5
+    # Counters of bins one value wide begin with the first bin if no sample lies below it.
+    for dtype in ("int32", "uint32", "uint64"):
+        first, top = float(np.iinfo(dtype).min), min(float(np.iinfo(dtype).max), 2.0**52)
+        yield "histogram_shift", dtype, first + np.arange(41.0), "from the lowest sample on"
+        yield "histogram_shift", dtype, top - np.arange(41.0)[::-1], "to the top"
+        yield "histogram_shift", dtype, halves + 100, "edges between samples"
+        yield "histogram_shift", dtype, halves + first, "edges between the lowest samples"
+    yield "histogram_shift", "uint64", even, "two wide"
+    yield "histogram_shift", "uint32", 2.0**32 - even[::-1] + 100, "two wide, to beyond the top"
+    yield "histogram_linear", "int32", np.linspace(-(2.0**31), 2.0**31, 38), "all samples"
+    yield "histogram_linear", "uint32", np.linspace(2.0**31, 2.0**32, 38), "to the top"
+    yield "histogram_linear", "uint32", np.linspace(-1e6, 1e6, 38), "from below the lowest sample on"
+    yield "histogram_steps", "uint64", np.linspace(0, 999, 38), "from the lowest sample on"
+    yield "histogram_steps", "uint64", np.linspace(100, 2.5e19, 38), "edges beyond"
+    yield "histogram_steps", "float16", np.linspace(-6e4, 7e4, 38), "edges at infinity"
+    yield "histogram_steps", "float32", np.linspace(1e38, 5e38, 38), "edges at infinity"
+    yield "histogram_steps", "float64", np.arange(-20, 21) * 2.0**-1020, "subnormal"
+
+
+def _windows() -> Iterator[tuple[str, str, NDArray[np.float64], bool]]:
+    """Kernel, dtype, edges and whether they are evenly spaced, for blocks that have little memory."""
+    # Two windows of an even and of an odd number of counters, and three.
+    for bins in (480, 481, 1200):
+        even = np.arange(bins + 1.0)
+        yield "histogram_shift", "int32", even + 100, True
+        yield "histogram_shift", "int64", even * 2 + 100, True
+        yield "histogram_shift", "uint32", even, True
+        yield "histogram_linear", "int32", even * 3 + 100, True
+    yield "histogram_shift", "int16", np.arange(481.0) * 2 + 100, True
+    yield "histogram_steps", "float64", np.linspace(100, 133.3, 400), True
+    yield "histogram_steps", "float16", np.linspace(-6e4, 7e4, 400), True
+    yield "histogram_steps", "int32", 17.3 + 0.61 * np.arange(400), True
+    yield "histogram_search", "uint16", np.append(np.cumsum(1.0 + np.arange(400) % 5), 1e6 + np.arange(300.0)), False
+    yield "histogram_search", "float32", np.append(np.cumsum(1.0 + np.arange(400) % 5), 1e39 * np.arange(1, 5)), False
+    yield "histogram_search", "int64", np.cumsum(1.0 + np.arange(400) % 5) - 500, False
+
+
+def _searched() -> Iterator[tuple[str, NDArray[np.float64], str]]:
+    """Dtype, irregular edges and what is special about the cells of their table."""
+    above = np.append(0.0, np.geomspace(1e-40, 1e30, 30))  # so that -0.0 is on the first edge
+    both_signs = np.concatenate((-above[:0:-1], above))
+    apart, few = np.cumsum(1.0 + np.arange(41) % 5), 2.0 ** -np.arange(10, 13)
+    yield "float32", np.geomspace(1e-40, 1e30, 60), "by bits"
+    for dtype in ("float32", "float64"):
+        tiny = float(np.finfo(dtype).smallest_subnormal)
+        yield dtype, both_signs, "by bits, of both signs"
+        yield dtype, above, "by bits, from zero on"
+        # A cell for each number: one begins at 0.0, where -0.0 belongs, too.
+        yield dtype, np.arange(-20, 21) * tiny, "by bits, a cell for each number"
+        yield dtype, np.append(both_signs, float(np.finfo(dtype).max)), "by bits, the last at infinity"
+        yield dtype, np.append(apart, float(np.finfo(dtype).max)), "the last at infinity"
+    yield "float16", np.append(apart, [6e4, 1e5, 2e5, 3e5]), "several at infinity"
+    yield "float32", np.append(apart, [1e39, 2e39]), "two at infinity"
+    yield "float16", np.append(-1e5 * np.arange(5, 0, -1), apart), "several at minus infinity"
+    for dtype in ("float32", "float64", "int64", "uint64"):
+        close = few if dtype.startswith("f") else np.arange(1.0, 4)
+        scale = 1.0 if dtype.startswith("f") else 2.0**20
+        yield dtype, np.unique(np.append(scale * apart, scale * apart[:, None] + close[:1])), "two in a cell"
+        yield dtype, np.unique(np.append(scale * apart, scale * apart[:, None] + close)), "four in a cell"
+    yield "int64", np.append(np.arange(2500.0), 1e18), "nearly all in one cell"
+    yield "int32", np.array([1e300, 2e300]), "none in reach"
+    yield "uint32", np.append([-5.0, -3.0, 0.0], np.cumsum(1.0 + np.arange(41) % 5)), "some that all samples pass"
+
+
 def histogram_cases() -> Iterator[Case]:
     """Every production kernel: aligned or not, with or without whole tiles, with one or several copies of counters."""
+    whole = LIMITS.shared_per_block
     even, uneven = np.arange(41.0) * 2 + 100, np.cumsum(1.0 + np.arange(41) % 5) + 90
     thirds = np.linspace(100, 133.3, 38)
     for kernel, dtypes, edges, regular in (
         ("histogram_bytes", ("uint8", "int8"), np.linspace(0, 100, 33), False),
         ("histogram_narrow", ("int16", "uint16"), np.arange(41.0) * 3 - 20.5, True),
-        ("histogram_shift", ("int16", "int32", "uint64"), even, True),
-        ("histogram_regular", ("float16", "int32", "float64", "float32"), thirds, True),
+        ("histogram_shift", ("uint32", "int32", "uint64"), even, True),
+        ("histogram_linear", ("uint32", "int32"), np.arange(41.0) * 3 + 100, True),
+        ("histogram_steps", ("float16", "float32", "float64"), thirds, True),
+        ("histogram_steps", ("int64", "uint64"), np.linspace(-900, 1000.5, 38) + 900, True),
         ("histogram_search", ("uint16", "float32", "int64"), uneven, False),
     ):
         for number, dtype in enumerate(dtypes):
             tile = 1024 * 4 * 16 // np.dtype(dtype).itemsize
             for size, start in ((tile + 517, 1), (1025, 0))[number % 2 :]:
-                check = partial(_histogram, dtype, edges, regular, size, start, LIMITS.shared_per_block)
+                check = partial(_histogram, dtype, edges, regular, size, start, whole)
                 yield Case("histogram/gpu", kernel, f"{dtype}, {size} from {start}", check)
     # Several tiles to a block, an even number of them and an odd one.
     for tiles in (4, 5):
-        size = tiles * 1024 * 4 * 2 + 5
-        check = partial(_histogram, "int64", even, True, size, 0, LIMITS.shared_per_block, few=True)
-        yield Case("histogram/gpu", "histogram_shift", f"int64, {tiles} tiles", check)
-    for tiles in (2, 3):  # alternating between two buffers
-        size = tiles * 1024 * 4 * 4 * 2 + 5
-        check = partial(_histogram, "float32", uneven, False, size, 0, LIMITS.shared_per_block, few=True)
-        yield Case("histogram/gpu", "histogram_search", f"float32, {tiles} tiles", check)
+        for kernel, dtype, edges, regular in (
+            ("histogram_shift", "int64", even, True),
+            ("histogram_steps", "float32", thirds, True),  # alternating between two buffers
+            ("histogram_search", "float64", uneven, False),
+        ):
+            size = tiles * 1024 * 4 * 16 // np.dtype(dtype).itemsize + 5
+            check = partial(_histogram, dtype, edges, regular, size, 0, whole, few=True)
+            yield Case("histogram/gpu", kernel, f"{dtype}, {tiles} tiles", check)
     yield Case("histogram/gpu", "histogram_shift", "int64, one bin above 16 bits", _full_counters)
-    # Edges that no sample reaches, and several windows.
-    check = partial(_histogram, "uint64", np.linspace(100, 2.5e19, 38), True, 1025, 0, LIMITS.shared_per_block)
-    yield Case("histogram/gpu", "histogram_regular", "uint64, edges beyond", check)
+    for kernel, dtype, edges, what in _edges():
+        yield Case("histogram/gpu", kernel, f"{dtype}, {what}", partial(_histogram, dtype, edges, True, 1025, 0, whole))
+    for dtype, edges, what in _searched():
+        check = partial(_histogram, dtype, edges, False, 1025, 0, whole)
+        yield Case("histogram/gpu", "histogram_search", f"{dtype}, {what}", check)
+    for kernel, dtype, edges, regular in _windows():
+        check = partial(_histogram, dtype, edges, regular, 1025, 0, LITTLE)
+        yield Case("histogram/gpu", kernel, f"{dtype}, {len(edges) - 1} bins in windows", check)
+    # So many thresholds that entries take four bytes; a tenth of them in one cell.
+    many = np.append(np.arange(15_000.0) * 16, 1e5 + np.arange(1, 1600) / 1024)
+    check = partial(_histogram, "float32", np.unique(many), False, 1025, 0, whole, few=True)
+    yield Case("histogram/gpu", "histogram_search", "float32, 16,598 bins", check)
     yield Case(
         "histogram/gpu", "histogram_bytes", "uint8, 3 from 1", partial(_histogram, "uint8", even, False, 3, 1, 2**16)
     )
-    # Cells by bits; with more thresholds than an entry can say; thresholds that shared memory does not hold; none.
-    above = np.append(0.0, np.geomspace(1e-40, 1e30, 30))  # so that -0.0 is on the first edge
-    both_signs = np.concatenate((-above[:0:-1], above))
-    crowded = np.append(np.arange(2500.0), 1e18)
-    for dtype, edges, shared in (
-        ("float32", np.geomspace(1e-40, 1e30, 60), LIMITS.shared_per_block),
-        ("float64", np.geomspace(1e-300, 1e300, 60), 2560),
-        ("float32", both_signs, LIMITS.shared_per_block),
-        ("float64", both_signs, LIMITS.shared_per_block),
-        ("float32", above, LIMITS.shared_per_block),
-        ("float64", above, LIMITS.shared_per_block),
-        # A cell for each number: one begins at 0.0, where -0.0 belongs, too.
-        ("float32", np.arange(-20, 21) * 2.0**-149, LIMITS.shared_per_block),
-        ("float64", np.arange(-20, 21) * 2.0**-1074, LIMITS.shared_per_block),
-        ("int64", crowded, LIMITS.shared_per_block),
-        ("int32", np.array([1e300, 2e300]), LIMITS.shared_per_block),
-    ):
-        check = partial(_histogram, dtype, edges, False, 1025, 0, shared)
-        yield Case("histogram/gpu", "histogram_search", f"{dtype}, {len(edges)} edges, {shared} bytes", check)
-    many = np.cumsum(1.0 + np.arange(400) % 5) + 90
-    for kernel, dtype, edges, regular in (
-        ("histogram_search", "uint16", np.append(many, 1e6 + np.arange(300.0)), False),
-        ("histogram_search", "float32", many, False),
-        ("histogram_regular", "float64", np.linspace(100, 133.3, 400), True),
-        ("histogram_shift", "int32", np.arange(400.0) * 2 + 100, True),
-    ):
-        check = partial(_histogram, dtype, edges, regular, 1025, 0, 512)
-        yield Case("histogram/gpu", kernel, f"{dtype} in windows", check)
-    check = partial(_histogram, "float32", even, True, 1025, 0, LIMITS.shared_per_block)
-    yield Case("histogram/gpu", "histogram_regular", "float32, positions that are sure", check)
-    for bins in (400, 401):  # just more than one window holds
-        check = partial(_histogram, "int32", np.arange(bins + 1.0) * 2 + 100, True, 1025, 0, 1024)
-        yield Case("histogram/gpu", "histogram_shift", f"int32, {bins} bins in two windows", check)
 
 
 def _full_counters(cp: Any) -> None:

@@ -72,7 +72,11 @@ def test_histogram_increments_by_one_instruction(architecture: str) -> None:
     """No compare-and-swap loop, which is what counters other than 32-bit ones compile to."""
     require_compiler()
     instances = {
-        "histogram_shift": "histogram_shift<int, 4, 1>",
+        "histogram_shift": "histogram_shift<int, 2, 1, true>",
+        "histogram_linear": "histogram_linear<int, 1, 2>",
+        "histogram_steps": "histogram_steps<float, 16, 16>",
+        "histogram_search": "histogram_search<double, 1, 1, true, ByBits<double>, u32>",
+        "histogram_narrow": "histogram_narrow<i16, 16>",
         "histogram_bytes": "histogram_bytes<u8, 32>",
     }
     for kernel in inspect(nvrtc.KERNELS / "histogram/gpu.cu", instances, architecture):

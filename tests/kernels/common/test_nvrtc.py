@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 
 from kernels.common import cache, device, nvrtc
 from kernels.histogram.binning import MAX_BINS
-from kernels.histogram.launch import C_TYPES, COPIES, KEY_TYPES, counter_layout
-from kernels.histogram.linear_map import KEYS
+from kernels.histogram.guess import key_of
+from kernels.histogram.launch import C_TYPES, CLAMPED, COPIES, KEY_TYPES, counter_layout, step_layout
+from kernels.histogram.lookup import NARROW
 
 # KiB of shared memory that a block may have (CUDA C++ Programming Guide, technical specifications).
 SHARED = {"sm_75": 64, "sm_80": 163, "sm_86": 99, "sm_89": 99, "sm_90a": 227, "sm_100": 227, "sm_120": 99}
@@ -49,25 +50,33 @@ def histogram_instances(architecture: str) -> list[str]:
     """
     shared_per_block, names = SHARED[architecture] * 1024, set()
     for dtype, c_type in C_TYPES.items():
-        kind = np.dtype(dtype)
+        kind, key = np.dtype(dtype), key_of(np.dtype(dtype))
         if kind.itemsize == 1:
-            names.add(f"histogram_bytes<{c_type}, {counter_layout(256, 1, shared_per_block, False)[0]}>")
+            names.add(f"histogram_bytes<{c_type}, {counter_layout(256, 1, shared_per_block)[0]}>")
             continue
-        of_key = KEY_TYPES[np.dtype(KEYS.get(dtype, dtype)).str[1:]]
+        of_key = KEY_TYPES[key.str[1:]]
         maps = ("ByValue", "ByBits") if kind.kind == "f" else ("ByValue",)
-        # Copies halve when counters double, so powers of two cover each number of copies.
+        # Powers of two lead to each number of copies of counters, though not to each pair with copies of thresholds.
         asked = [2**k for k in range(MAX_BINS.bit_length())]
         some = asked[:1] if kind.itemsize == 2 else [asked[0], asked[-1]]
-        for slots in asked if architecture == EVERYTHING else some:
-            copies, window = counter_layout(slots, kind.itemsize, shared_per_block, False)
-            start = f"{c_type}, {copies}, {divided(slots, window)}"
-            names |= {f"histogram_regular<{start}, {sure}>" for sure in ("true", "false")}
+        for bins in asked if architecture == EVERYTHING else some:
+            copies, window = counter_layout(bins + CLAMPED, kind.itemsize, shared_per_block)
+            start = f"{c_type}, {copies}, {divided(bins + CLAMPED, window)}"
             if kind.kind in "iu":
-                names.add(f"histogram_shift<{start}>")
-                names |= {f"histogram_narrow<{c_type}, {copies}>"} if kind.itemsize == 2 and window == slots else set()
-            copies, window = counter_layout(slots, kind.itemsize, shared_per_block, True)
-            start = f"histogram_search<{c_type}, {copies}, {divided(slots, window)}"
-            names |= {f"{start}, {of}<{of_key}>, {held}>" for of in maps for held in ("true", "false")}
+                names |= {f"histogram_shift<{start}, {unit}>" for unit in ("true", "false")}
+                names |= {f"histogram_linear<{start}>"} if kind.itemsize <= 4 else set()
+                names |= (
+                    {f"histogram_narrow<{c_type}, {copies}>"} if start.endswith(" 1") and kind.itemsize == 2 else set()
+                )
+            # A lookup table leaves two fifths of the memory, and more of it for few thresholds.
+            for kernel, left in (("steps", shared_per_block), ("search", shared_per_block * 2 // 5)):
+                copies, held, window = step_layout(bins + 3, key.itemsize, left)
+                start = f"histogram_{kernel}<{c_type}, {copies}, {held}"
+                if kernel == "steps":
+                    names.add(f"{start}>")
+                    continue
+                windowed, entry = str(window < bins + 3).lower(), "u16" if bins + 1 < NARROW else "u32"
+                names |= {f"{start}, {windowed}, {of}<{of_key}>, {entry}>" for of in maps}
     return sorted(names)
 
 
@@ -83,7 +92,6 @@ def test_every_kernel_and_type_is_compiled() -> None:
         names = histogram_instances(architecture)
         for dtype, c_type in C_TYPES.items():
             kind = np.dtype(dtype)
-            stems = ["histogram_regular", *(["histogram_shift"] if kind.kind in "iu" else [])]
             if kind.itemsize == 1:
                 continue
             expected = {f"{COPIES[kind.itemsize]}, 1"}
@@ -91,9 +99,16 @@ def test_every_kernel_and_type_is_compiled() -> None:
                 expected.add("1, 0")
             if architecture == EVERYTHING:
                 expected |= {"1, 2", *(f"{2**k}, 1" for k in range(5) if 2**k <= COPIES[kind.itemsize])}
-            for start in (f"{stem}<{c_type}, {text}" for stem in stems for text in expected):
+            stems = [*(["histogram_shift"] if kind.kind in "iu" else []),
+                     *(["histogram_linear"] if kind.kind in "iu" and kind.itemsize <= 4 else [])]  # fmt: skip
+            starts = [f"{stem}<{c_type}, {text}" for stem in stems for text in expected]
+            starts += [f"histogram_steps<{c_type}, 32, 32>", f"histogram_search<{c_type}, 32, 32, false, ByValue<"]
+            if kind.itemsize > 2 or architecture == EVERYTHING:
+                starts += [f"histogram_steps<{c_type}, 1, 1>", f"histogram_search<{c_type}, 1, 1, true, ByValue<"]
+            for start in starts:
                 assert any(name.startswith(start) for name in names), (architecture, start)
-            assert any(name.startswith(f"histogram_search<{c_type}, ") for name in names)
+            assert any(f"<{c_type}, " in name and "ByBits" in name for name in names) == (kind.kind == "f")
+        assert any(name.endswith("u32>") for name in names) and any(name.endswith("u16>") for name in names)
         assert {"histogram_bytes<u8, 32>", "histogram_narrow<i16, 16>", "histogram_narrow<u16, 16>"} <= set(names) or (
             architecture == "sm_75"
         )

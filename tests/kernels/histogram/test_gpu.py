@@ -25,6 +25,7 @@ from tests.cases.histogram import (
     assert_refused,
     gpu_edges,
     irregular,
+    kernels_for,
     nasty,
     oracle,
     points,
@@ -49,18 +50,6 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(nvrtc, "load", spy)
     return names
-
-
-def kernels_for(dtype: str, stem: str, bins: int) -> set[str]:
-    """The kernel that edges were made for, or its fallback."""
-    search = {"histogram_search"}  # takes any edges
-    if np.dtype(dtype).kind not in "iu" or np.dtype(dtype).itemsize != 2:
-        return {stem} | (search if stem == "histogram_steps" else set())
-    if stem == "histogram_shift":  # as long as all counters fit a block and samples reach all bins
-        return {"histogram_narrow"} if bins <= 4096 else {"histogram_narrow", stem} if bins <= 2**16 else search
-    if stem == "histogram_steps":
-        return {stem, "histogram_narrow", "histogram_linear"} | search
-    return {stem, "histogram_narrow"}
 
 
 def assert_device_counts(samples: Any, binning: Binning, expected: NDArray[np.int64]) -> None:
