@@ -103,25 +103,27 @@ ROWS: tuple[Row, ...] = (
                      "5 × CUB would be faster than a read. Issuing a load as soon as its registers are free, instead "
                      "of a tile at a time, gave 0.94 for uint16."),
     histograms("histogram int32, 65,536 bins", Need(0.80, READ), MOST_BINS, CUB_5,
-               bound="two multiprocessors examine each sample: one counts the even bins, one the odd ones, so that both "
-                     "have as much to do on most data. In multiples of 32 or of other even numbers all samples are one's. "
-                     "Other data reach 0.79 to 0.90. Choosing by more bits than the lowest takes at least two "
-                     "instructions more a sample, of some 10 that already limit uniform data to 0.82; predicated "
-                     "increments become branches (0.58). float32 in as many bins, where thresholds need room too, takes "
-                     "three windows: 0.30 to 0.58, and 0.11 where all samples meet in one bank."),
+               bound="two multiprocessors examine each sample: one counts the even bins, one the odd ones, so that "
+                     "both have as much to do on most data. In multiples of 32 or of other even numbers all samples "
+                     "are one's. Other data reach 0.79 to 0.90. Choosing by more bits than the lowest takes at least "
+                     "two instructions more a sample, of some 10 that already limit uniform data to 0.82; predicated "
+                     "increments become branches (0.58). float32 in as many bins, where thresholds need room too, "
+                     "takes three windows: 0.30 to 0.58, and 0.11 where all samples meet in one bank."),
     histograms("histogram float32, float64, int64, to 2,048 bins", Need(0.93, READ), WIDE, CUB_5),
     histograms("histogram float32, irregular edges", Need(0.65, READ), IRREGULAR, CUB_5),
     kernel("histogram float16", Need(0.60, READ), "histogram_kernel", "share of read", **HALF),
     Row("histogram of 2^25 int32 on the device, launch included", Need(1.3, "× a read of them", at_most=True),
         small_histogram),
     exact_sum("float32", Need(0.97, READ),
-              "where NaN or infinities are among a warp's samples, these are counted one by one, and replaced "
-              "by zeros; reading the samples again for that gave 0.28 where half are NaN, and 0.47 instead of 0.87 where "
-              "one in a thousand is. Without them the worst is 0.951: on ordinary numbers the kernel takes 10 µs longer than a read of 1 GiB: 2 to 3 µs go to the last block, "
-              "which combines the results of all others, and multiprocessors finish 6 µs apart. Handing out tiles "
-              "dynamically raised this row from 0.96 to 0.97, but lowered everything of float64 from 0.93 to 0.82. For "
-              "numbers of any bits, whose bins take half of the bandwidth of shared memory, sending whole warps to the "
-              "bins raised 0.93 to 0.96.", in_readme=True),
+              "where NaN or infinities are among a warp's samples, these are counted one by one, and "
+              "replaced by zeros; reading the samples again for that gave 0.28 where half are NaN, "
+              "and 0.47 instead of 0.87 where one in a thousand is. Without them the worst is 0.951: "
+              "on ordinary numbers the kernel takes 10 µs longer than a read of 1 GiB: 2 to 3 µs go "
+              "to the last block, which combines the results of all others, and multiprocessors "
+              "finish 6 µs apart. Handing out tiles dynamically raised this row from 0.96 to 0.97, "
+              "but lowered everything of float64 from 0.93 to 0.82. For numbers of any bits, whose "
+              "bins take half of the bandwidth of shared memory, sending whole warps to the bins "
+              "raised 0.93 to 0.96.", in_readme=True),
     Row("the same against CUB's reproducible sum, which is rounded, float32 and float64",
         Need(1.1, "× CUB's sum of the same bits on any GPU"),
         partial(against, f"reduce_kernel_{GPU}", Need(1.1, ""), "CUB, reproducible", "sum",
@@ -132,14 +134,14 @@ ROWS: tuple[Row, ...] = (
               "waiting for the loads ahead, raised 0.75 to 0.92. Three blocks with bins for six warps gave 0.54."),
     kernel("sum, mean, variance, minimum, maximum in one pass, float32 and float64", Need(0.90, READ), "reduce_kernel",
            "share of read", "everything", dtype=["float32", "float64"],
-           bound="squares of numbers of any bits, or of two exponents far apart. float32 needs three bins, which take 62 % of the bandwidth of shared "
-                 "memory, 66 % of the integer units and 67 % of the issue slots, with 14 warps. 64 bins for squares, "
-                 "of which a number needs one, leave room for 4 of 8 warps and gave 0.40 instead of 0.41; for 3 or 5 "
-                 "warps 0.27 and 0.29. float64 needs nine atomic operations on 22-bit digits, a set per lane, which "
-                 "take 63 % of integer units and issue slots. Deferring such tiles until the others are done raised "
-                 "0.11 to 0.46; bins owned by a thread, with room for 2 of 8 warps, gave 0.14. 20-bit digits gave 0.23 "
-                 "for float32. Using 210 KB of shared memory a multiprocessor costs ordinary numbers 4 %, because the "
-                 "L1 cache shrinks."),
+           bound="squares of numbers of any bits, or of two exponents far apart. float32 needs three bins, which "
+                 "take 62 % of the bandwidth of shared memory, 66 % of the integer units and 67 % of the issue "
+                 "slots, with 14 warps. 64 bins for squares, of which a number needs one, leave room for 4 of 8 "
+                 "warps and gave 0.40 instead of 0.41; for 3 or 5 warps 0.27 and 0.29. float64 needs nine atomic "
+                 "operations on 22-bit digits, a set per lane, which take 63 % of integer units and issue slots. "
+                 "Deferring such tiles until the others are done raised 0.11 to 0.46; bins owned by a thread, with "
+                 "room for 2 of 8 warps, gave 0.14. 20-bit digits gave 0.23 for float32. Using 210 KB of shared "
+                 "memory a multiprocessor costs ordinary numbers 4 %, because the L1 cache shrinks."),
     transposes("transpose, items of 4 and 8 bytes", Need(0.97, COPY), ["float32", "float64"],
                "by the profiler's counters the link between the two halves of the L2 cache is busy for 80 to 92 % of "
                "the cycles, in a copy for 90 %, although memory moves no byte twice. A sector that two tiles touch "
@@ -154,13 +156,14 @@ ROWS: tuple[Row, ...] = (
                "memory gave 0.55 (instructions issued in 73 % of the cycles). For complex128 three times CuPy's rate "
                "would exceed that of a copy."),
     stencils("stencil, plain sums, any radius to 4,096", Need(0.90, COPY), "uniform",
-             "floats with exponents more than 128 bits apart, or with signs in turns near the largest number, are added up as 32-bit digits, one window per thread "
-             "(integer units 81 % busy). NaN and infinities are counted beside the sums (float16 with one NaN in a "
-             "thousand: integer units 74 %, memory 42 % busy). Of ordinary numbers 64-bit integers are the slowest: at "
-             "radius 4,096 the number of instructions was halved from 101 M to 54 M; they are now issued in 39 % of "
-             "the cycles (before: 56 %) with memory at 74 % (before: 61 %), and what remains are barriers of a block "
-             "that has shared memory to itself. Summing floats in one float64 number, flagging only warps that have "
-             "such elements, and blocks of 768 and 1,024 threads gained nothing.",
+             "floats with exponents more than 128 bits apart, or with signs in turns near the largest number, are "
+             "added up as 32-bit digits, one window per thread (integer units 81 % busy). NaN and infinities are "
+             "counted beside the sums (float16 with one NaN in a thousand: integer units 74 %, memory 42 % busy). Of "
+             "ordinary numbers 64-bit integers are the slowest: at radius 4,096 the number of instructions was halved "
+             "from 101 M to 54 M; they are now issued in 39 % of the cycles (before: 56 %) with memory at 74 % "
+             "(before: 61 %), and what remains are barriers of a block that has shared memory to itself. Summing "
+             "floats in one float64 number, flagging only warps that have such elements, and blocks of 768 and 1,024 "
+             "threads gained nothing.",
              under="plain", radius=range(4097), in_readme=True),
     stencils("stencil, weighted, radius to 16", Need(0.93, COPY), "correlate",
              "products and sums are rounded separately, as in NumPy, so a multiply-add takes two instructions and 33 "
@@ -229,8 +232,8 @@ ROWS: tuple[Row, ...] = (
               "0.55 to 0.81 GB/s (once 0.30) next to direct reads of 1.0 and 2.3 GB/s; into memory freed just before, "
               "1.4 to 2.4. Reading past the page cache would leave nothing there for the next command."),
     in_memory("histogram of an array on a GPU, 1 GiB of int32", Need(5, "× cupy.histogram"), "1 GiB",
-              "sorted samples are those that cupy.histogram is fastest on; others are counted 5.3 to 9.2 times as fast. "
-              "The kernel takes 0.24 ms, the call 0.36, the check of a sample 0.08 more."),
+              "sorted samples are those that cupy.histogram is fastest on; others are counted 5.3 to 9.2 times as "
+              "fast. The kernel takes 0.24 ms, the call 0.36, the check of a sample 0.08 more."),
     in_memory("histogram of an array on a GPU, 2^20 of int32", Need(1, "× cupy.histogram"), "2^20",
               "the check of a sample takes half of the call: a launch of its own, a copy and a count on the CPU. "
               "Unverified, calls are 1.1 to 1.7 times as fast as cupy.histogram."),
