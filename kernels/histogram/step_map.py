@@ -38,9 +38,8 @@ def step_map(binning: Binning) -> StepMap | None:
     width = (upper - lower) / binning.bins
     # Thresholds are guessed in the middle between two slots, where a guess may be off by half a slot either way.
     start, scale = lower - width / 2, 1 / width
-    if (
-        key.kind == "u" and start < 0
-    ):  # no sample is there; from 0 on, guesses that rounding lowers would be two too low
+    if key.kind == "u" and start < 0:
+        # No key lies there. From 0 on guesses are a slot lower, so rounding must not lower them.
         start, scale = Fraction(0), scale * (1 + Fraction(1, 2**21))
     guess = make_guess(start, scale, key)
     if guess is None:

@@ -119,6 +119,7 @@ def _searched() -> Iterator[tuple[str, NDArray[np.float64], str]]:
         yield dtype, above, "by bits, from zero on"
         # A cell for each number: one begins at 0.0, where -0.0 belongs, too.
         yield dtype, np.arange(-20, 21) * tiny, "by bits, a cell for each number"
+        yield dtype, np.array([-(2.0**20), -1, 0, 300_343]) * tiny, "by bits, a cell that begins at zero"
         yield dtype, np.append(both_signs, float(np.finfo(dtype).max)), "by bits, the last at infinity"
         yield dtype, np.append(apart, float(np.finfo(dtype).max)), "the last at infinity"
     yield "float16", np.append(apart, [6e4, 1e5, 2e5, 3e5]), "several at infinity"
@@ -153,8 +154,8 @@ def histogram_cases() -> Iterator[Case]:
             for size, start in ((tile + 517, 1), (1025, 0))[number % 2 :]:
                 check = partial(_histogram, dtype, edges, regular, size, start, whole)
                 yield Case("histogram/gpu", kernel, f"{dtype}, {size} from {start}", check)
-    # Several tiles to a block, an even number of them and an odd one.
-    for tiles in (4, 5):
+    # Several tiles to a block: one or two, two, two or three.
+    for tiles in (3, 4, 5):
         for kernel, dtype, edges, regular in (
             ("histogram_shift", "int64", even, True),
             ("histogram_steps", "float32", thirds, True),  # alternating between two buffers

@@ -7,9 +7,8 @@ from types import MappingProxyType
 
 # (file, function, text) of mutants that change no result, or none beyond what is promised, and why.
 EQUIVALENT: Mapping[tuple[str, str, str], str] = MappingProxyType({
-    ("histogram/counters.cuh", "total", "half the width: sum += words[place(counter) * COPIES + (threadIdx.x + k) % C"):
+    ("histogram/counters.cuh", "total", "half the width: sum += words[at * COPIES + (threadIdx.x + k) % COPIES]"):
         "a block has fewer than 2^32 samples",
-    ("histogram/counters.cuh", "total", "ter) * COPIES + (threadIdx.x - k) % COPIES"): "the copies in another order",
     ("histogram/cpu.cpp", "count", "n"): "one more piece, without samples",
     ("histogram/cpu.cpp", "count", "n - start <= PIECE ? n - start : PIECE"): "of equal numbers either will do",
     ("histogram/cpu.cpp", "count_nan", "half the width: nan += samples[i] != samples[i]"): "a piece has 1024 samples",
@@ -18,8 +17,10 @@ EQUIVALENT: Mapping[tuple[str, str, str], str] = MappingProxyType({
     ("histogram/cpu.cpp", "map_holds", "line(high) + 1 < slot"): "the line rises: the first sample is as far below",
     ("histogram/cpu.cpp", "map_holds", "line(low) > slot"): "the line rises: the last sample is as far above",
     ("histogram/cpu.cpp", "searched", "ends at length - 1 (3)"): "what is left at the end is as many",
-    ("histogram/gpu.cu", "count_samples", "length + (slot <= FIRST ? 3 : counter - window"):
-        "the first slot has a counter in a window",
+    ("histogram/gpu.cu", "count_samples", "windows.all + first"): "no sample is counted beyond the last counter",
+    ("histogram/steps.cuh", "finish", "half the width: sum += words[row * COPIES + (threadIdx.x + k) % COPIES]"):
+        "a block has fewer than 2^32 samples",
+    ("histogram/steps.cuh", "rows", "all + mine * slots"): "no sample is counted beyond the last slot",
     ("map/gpu.cu", "elementwise", "i64(gridDim.x) * (THREADS + 1)"):
         "there are as many threads as single elements: no thread takes two",
     ("matmul/certificate.cuh", "add", "half the width: size += int(magnitude)"): "eight magnitudes of seven bits",
@@ -119,11 +120,7 @@ FASTER: Mapping[tuple[str, str, str], str] = MappingProxyType({
     ("histogram/cpu.cpp", "next_below", "__builtin_nextafter(value, __builtin_inf())"):
         "a search instead finds the same",
     ("histogram/cpu.cpp", "holds", "last + 1"): "a search instead finds the same",
-    ("histogram/linear_map.cuh", "of", "bits | (bits >> 63 | i64(0x80000000"):
-        "a search finds the slots of numbers below zero",
-    ("histogram/locate.cuh", "quick", "entry >> FIRST_BITS > 1"): "a search among none or one gives the same slot",
-    ("histogram/locate.cuh", "quick", "entry >> FIRST_BITS >= 1"): "a search among one ends there, too",
-    ("histogram/locate.cuh", "quick", "inside == MANY"): "a search among more thresholds finds the same one",
+    ("histogram/locate.cuh", "operator()", "entry < CROWDED"): "the threshold after the cell is not passed",
     ("matmul/chinese_remainder.cuh", "store_four", "element + 4 > size"): "one after another",
     ("matmul/chinese_remainder.cuh", "constexpr", "lowest > F::LEAST"): "the slower way rounds the same",
     ("matmul/chinese_remainder.cuh", "constexpr", "lowest >= F::LEAST"): "the slower way rounds the same",
