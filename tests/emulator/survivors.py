@@ -89,9 +89,15 @@ EQUIVALENT: Mapping[tuple[str, str, str], str] = MappingProxyType({
     ("study/reduce.cu", "modulo", "size"): "one more step, in which no thread has a neighbour",
     ("study/reduce.cu", "atomic_max", "tid == 0"): "every thread raises the maximum to the same value",
     ("study/reduce.cu", "warp_shuffle", "tid >= 32"): "nobody uses the results of other warps",
+    ("reduce/visitor.cuh", "take_specials", "half the width: mine.negative += value == least"):
+        "a tile has at most 32 samples",
     ("study/roofline.cu", "displace_cache", "i64(gridDim.x) * (THREADS + 1)"): "nothing is kept of what is only read",
+    ("reduce/visitor.cuh", "take_specials", "half the width: mine.negative += value == least"):
+        "a tile has at most 32 samples",
     ("study/roofline.cu", "displace_cache", "i64(blockIdx.x) * (THREADS + 1) + threadIdx.x"):
         "nothing is kept of what is only read",
+    ("reduce/visitor.cuh", "take_specials", "half the width: mine.negative += value == least"):
+        "a tile has at most 32 samples",
     ("study/roofline.cu", "displace_cache", "steps of 2 * (stride)"): "nothing is kept of what is only read",
     ("transpose/cpu.cpp", "least", "a <= b ? a : b"): "of equal numbers either will do",
     ("transpose/cpu.cpp", "transpose_matrix", "m.rows"): "one more tile, of no rows",
@@ -122,6 +128,8 @@ FASTER: Mapping[tuple[str, str, str], str] = MappingProxyType({
     ("histogram/cpu.cpp", "holds", "last + 1"): "a search instead finds the same",
     ("histogram/locate.cuh", "operator()", "entry < CROWDED"): "the threshold after the cell is not passed",
     ("matmul/chinese_remainder.cuh", "store_four", "element + 4 > size"): "one after another",
+    ("reduce/minmax.cuh", "rest", "__any_sync(ALL_LANES, valid && (upper(low) <= below || upper(high) >= above))"):
+        "no sample of the tile is better: an update changes nothing",
     ("matmul/chinese_remainder.cuh", "constexpr", "lowest > F::LEAST"): "the slower way rounds the same",
     ("matmul/chinese_remainder.cuh", "constexpr", "lowest >= F::LEAST"): "the slower way rounds the same",
     ("matmul/chinese_remainder.cuh", "constexpr", "lowest > F::LEAST (2)"): "the slower way rounds the same",
