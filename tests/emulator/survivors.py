@@ -92,12 +92,8 @@ EQUIVALENT: Mapping[tuple[str, str, str], str] = MappingProxyType({
     ("reduce/visitor.cuh", "take_specials", "half the width: mine.negative += value == least"):
         "a tile has at most 32 samples",
     ("study/roofline.cu", "displace_cache", "i64(gridDim.x) * (THREADS + 1)"): "nothing is kept of what is only read",
-    ("reduce/visitor.cuh", "take_specials", "half the width: mine.negative += value == least"):
-        "a tile has at most 32 samples",
     ("study/roofline.cu", "displace_cache", "i64(blockIdx.x) * (THREADS + 1) + threadIdx.x"):
         "nothing is kept of what is only read",
-    ("reduce/visitor.cuh", "take_specials", "half the width: mine.negative += value == least"):
-        "a tile has at most 32 samples",
     ("study/roofline.cu", "displace_cache", "steps of 2 * (stride)"): "nothing is kept of what is only read",
     ("transpose/cpu.cpp", "least", "a <= b ? a : b"): "of equal numbers either will do",
     ("transpose/cpu.cpp", "transpose_matrix", "m.rows"): "one more tile, of no rows",

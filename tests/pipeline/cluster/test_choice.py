@@ -237,13 +237,15 @@ def test_gpus_where_there_are_none(options: Any, message: str, monkeypatch: pyte
     assert str(caught.value).startswith(message)
 
 
-def test_arrays_in_memory_have_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arrays_in_memory_have_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Where the output is a file. Without one they take none: tests/pipeline/in_memory."""
+    array, output = np.ones((3, 3)), tmp_path / "out.npy"
     for gpus in (2, "all", "idle", (1,)):
         with pytest.raises(UsageError, match=r"^--gpus: expected none, or 1, for arrays in memory, which this "):
-            pipeline.run("histogram", np.arange(10), gpus=gpus)
+            pipeline.run("transpose", array, output=output, gpus=gpus)
     loads = seen_loads(monkeypatch)
     with pytest.raises(UsageError, match=r"^seen$"):
-        pipeline.run("histogram", np.arange(10), gpus=1)
+        pipeline.run("transpose", array, output=output, gpus=1)
     assert best_number(loads[0], 4) == 1
 
 

@@ -67,8 +67,8 @@ def at_closing(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         on_workers(loop, function, *arguments)
 
     @contextmanager
-    def closing(loop: Run, *arguments: Any) -> Iterator[Any]:
-        with opened(loop, *arguments) as workers:
+    def closing(loop: Run, *arguments: Any, **options: Any) -> Iterator[Any]:
+        with opened(loop, *arguments, **options) as workers:
             try:
                 yield workers
             finally:

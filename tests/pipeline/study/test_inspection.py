@@ -19,7 +19,7 @@ from pipeline.study.instances import choose, declared, targets
 from tests.cases.global_functions import kernels_of
 from workflows.study.registry import STUDIES
 
-COPIES = ("histogram_shift<int, 1, 1>", "histogram_shift<int, 8, 1>")
+COPIES = ("histogram_shift<int, 1, 1, true>", "histogram_shift<int, 8, 1, true>")
 TINY = """
 template <typename T> struct Box { T value; };
 template <typename T, int N>
