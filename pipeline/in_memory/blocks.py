@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from functools import partial
+from time import monotonic
 from typing import Any
 from uuid import uuid4
 
@@ -21,6 +22,8 @@ from pipeline.storage.protocol import Opening
 # Version of baru, as text, which a worker without baru can evaluate, too.
 IMPORTED = "__import__('pipeline.in_memory.blocks').__version__"
 MERGED = 16  # partials that a task merges
+IDLE_SECONDS = 60  # without any worker
+LOOK_SECONDS = 1.0  # between two looks for workers
 
 
 def cover_blocks(work: Work, array: Any) -> Covered:
@@ -31,6 +34,11 @@ def cover_blocks(work: Work, array: Any) -> Covered:
     work
     array : dask array of NumPy or CuPy blocks
         Chunk sizes may be unknown. Where partials hold positions, blocks have to be whole rows: others are rechunked.
+
+    Raises
+    ------
+    PipelineError
+        If the client has no workers for a minute, they do not answer, or lack baru.
     """
     import dask
 
@@ -45,7 +53,39 @@ def cover_blocks(work: Work, array: Any) -> Covered:
     merge = dask.delayed(partial(_merge, work), pure=False)
     while len(parts) > 1:
         parts = [merge(parts[first : first + MERGED]) for first in range(0, len(parts), MERGED)]
-    return _merge(work, [parts[0].compute()])
+    return _merge(work, [_computed(parts[0])])
+
+
+def _computed(task: Any) -> Any:
+    """The result of a task; PipelineError if the client has had no workers for `IDLE_SECONDS`."""
+    if (client := _client()) is None:
+        return task.compute()
+    from pipeline.cluster.workers import known_workers
+
+    future, seen = client.compute(task), monotonic()
+    try:
+        while True:
+            try:
+                return future.result(LOOK_SECONDS)
+            except TimeoutError:
+                if future.done():  # the task's own error
+                    raise
+            if known_workers(client, "dask"):
+                seen = monotonic()
+            elif monotonic() - seen > IDLE_SECONDS:
+                raise PipelineError(f"dask: expected workers within {IDLE_SECONDS} s, got none; start some, or close "
+                                    "the client to compute in this process")  # fmt: skip
+    finally:
+        if not future.done():  # nobody needs it any more
+            future.cancel()
+
+
+def _client() -> Any:
+    """Dask's current client; None if this process computes."""
+    import dask
+
+    client: Any = getattr(dask.base.get_scheduler(), "__self__", None)
+    return client if hasattr(client, "run_on_scheduler") else None
 
 
 def _whole_rows(array: Any) -> Any:
@@ -102,15 +142,23 @@ def check_workers() -> None:
 
     Asked first, because a worker that cannot unpickle a task drops its connection, and the task is sent again for ever.
     """
-    import dask
+    if (client := _client()) is None:
+        return
+    from pipeline.cluster.client import CALL_SECONDS
 
-    client: Any = getattr(dask.base.get_scheduler(), "__self__", None)
-    if not hasattr(client, "run_on_scheduler"):
-        return  # this process computes
+    def ask(call: Any, **options: Any) -> Any:
+        try:  # Dask's own calls would wait for a frozen process for ever
+            return client.sync(call, eval, IMPORTED, callback_timeout=CALL_SECONDS, **options)
+        except TimeoutError:
+            raise PipelineError(f"dask: expected the scheduler and every worker of the client to answer within "
+                                f"{CALL_SECONDS} s; is one of them stopped?") from None  # fmt: skip
+
     ours = eval(IMPORTED)
-    answers = client.run(eval, IMPORTED, on_error="return")
+    answers = ask(client._run, on_error="return")
     try:
-        answers["the scheduler"] = client.run_on_scheduler(eval, IMPORTED)
+        answers["the scheduler"] = ask(client._run_on_scheduler)
+    except PipelineError:
+        raise
     except Exception as error:
         answers["the scheduler"] = error
     for where, answer in answers.items():

@@ -41,7 +41,7 @@ def two_workers() -> Iterator[Workers]:
     BLOCKS.clear()
     with (
         dask.config.set({"distributed.scheduler.work-stealing": False}),
-        LocalCluster(n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None) as cluster,
+        LocalCluster(n_workers=2, threads_per_worker=1, processes=False, dashboard_address="127.0.0.1:0") as cluster,
         Client(cluster) as client,
     ):
         yield Workers(client, "cpu", 2, 2, None, {}, "two workers", None)

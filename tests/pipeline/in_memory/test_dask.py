@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -38,7 +40,7 @@ def scheduler(request: pytest.FixtureRequest) -> Iterator[Client | None]:
         yield None
         return
     with (
-        LocalCluster(n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None) as cluster,
+        LocalCluster(n_workers=2, threads_per_worker=1, processes=False, dashboard_address="127.0.0.1:0") as cluster,
         Client(cluster) as client,
     ):
         yield client
@@ -134,6 +136,33 @@ def test_blocks_that_are_not_what_dask_says() -> None:
         pipeline.run("reduce", dask.delayed(FLOATS))
 
 
+def test_no_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dask itself waits for workers for ever."""
+    monkeypatch.setattr("pipeline.in_memory.blocks.IDLE_SECONDS", 1)
+    with (
+        LocalCluster(n_workers=0, processes=False, dashboard_address="127.0.0.1:0") as cluster,
+        Client(cluster) as client,
+    ):
+        with pytest.raises(PipelineError, match=r"^dask: expected workers within 1 s, got none; start some, or close "):
+            pipeline.run("histogram", da.ones(10, chunks=5, dtype="i4"))
+        assert all(state.status == "cancelled" for state in client.futures.values())
+
+
+def test_worker_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipeline.cluster.client.CALL_SECONDS", 2)
+    with (
+        LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address="127.0.0.1:0") as cluster,
+        Client(cluster) as client,
+    ):
+        (worker,) = client.run(os.getpid).values()
+        os.kill(worker, signal.SIGSTOP)
+        try:
+            with pytest.raises(PipelineError, match=r"^dask: expected the scheduler and every worker .* within 2 s; "):
+                pipeline.run("histogram", da.ones(10, chunks=5, dtype="i4"))
+        finally:
+            os.kill(worker, signal.SIGCONT)
+
+
 def test_workers_without_baru(tmp_path: Path) -> None:
     """Processes that cannot import it, as on another machine: one line says so; dask itself would wait for ever."""
     script = tmp_path / "script.py"
@@ -141,7 +170,7 @@ def test_workers_without_baru(tmp_path: Path) -> None:
         import dask.array, pipeline
         from distributed import Client, LocalCluster
         if __name__ == "__main__":
-            with Client(LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None)) as client:
+            with Client(LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address="127.0.0.1:0")) as client:
                 client.run(exec, "import sys; sys.modules['pipeline'] = None")
                 for job, options in (("reduce", {}), ("stencil", {"radius": 1})):
                     try:
