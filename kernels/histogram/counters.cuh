@@ -61,8 +61,6 @@ struct Counters {
 
     // Index of a counter's first copy. With many copies, lanes use different banks anyway.
     static __device__ u32 place(u32 counter) { return COPIES >= 16 ? counter : spread(counter); }
-    // Number of words.
-    static __device__ u32 size(u32 length) { return (place(length - 1) + 1) * COPIES; }
 
     // Adds one to the counter at a place.
     __device__ void add(u32 at) { increment(mine, at, stride); }

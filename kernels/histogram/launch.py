@@ -95,9 +95,8 @@ def _of_counters(
 
 def _of_steps(binning: Binning, line: StepMap, available: int) -> Plan:
     copies, held, window, shared_mem = _steps(line.steps, available)
-    arguments = _guessed(line.steps, line.least), line.guess.start, line.guess.scale
-    return _plan(binning, "histogram_steps", [copies, held], shared_mem, len(line.steps) + 1, window,
-                 [*arguments[0], *arguments[1:]])  # fmt: skip
+    arguments = *_guessed(line.steps, line.least), line.guess.start, line.guess.scale
+    return _plan(binning, "histogram_steps", [copies, held], shared_mem, len(line.steps) + 1, window, arguments)
 
 
 def _of_search(binning: Binning, available: int) -> Plan:

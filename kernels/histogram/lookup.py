@@ -27,7 +27,7 @@ class LookupTable:
         For the cell before the map, those on it, the one beyond it, and the end. The highest bit is set if there are
         two thresholds or more in a cell, the next one if there are more.
     crowd
-        Average number of thresholds that share a threshold's cell.
+        Squares of the numbers of thresholds in the cells, added up: the number of thresholds, if each is alone.
     """
 
     by_bits: bool
