@@ -5,7 +5,8 @@ python -m tests.benchmarks product_errors
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 from unittest.mock import patch
@@ -25,31 +26,58 @@ PROMISED = {"float16": 5, "float32": 10, "float64": 30}
 FINER = range(0, 12, 2)
 
 
+@dataclass(frozen=True)
+class Way:
+    """A way to multiply, and its check.
+
+    Attributes
+    ----------
+    largest
+        By dtype, k of the largest errors planted.
+    product
+        (a, b) -> the product.
+    check
+        Checks one.
+    caught
+        (a, b, product, seed) -> the check, once it has run, and the rows in which it found an error.
+    """
+
+    largest: Mapping[str, int]
+    product: Callable[[Array, Array], Array]
+    check: type[FloatCheck]
+    caught: Callable[[Array, Array, Array, int], tuple[FloatCheck, set[int]]]
+
+
 def measure(sizes: tuple[int, ...] = (128, 1024, 4096), trials: int = 1000) -> dict[str, Any]:
     """Errors found in N(0, 1) products of these sizes, and what is admitted for hard ones."""
+    return measured(Way(PROMISED, _product, FloatCheck, _caught), sizes, trials)
+
+
+def measured(way: Way, sizes: tuple[int, ...], trials: int) -> dict[str, Any]:
+    """The same for any way to multiply."""
     return {
-        "rows": [row for dtype in PROMISED for size in sizes for row in _rows(dtype, size, trials)],
-        "hard": [_hard(dtype, kind, min(sizes[-1], 1024)) for dtype in PROMISED for kind in HARD],
+        "rows": [row for dtype in way.largest for size in sizes for row in _rows(way, dtype, size, trials)],
+        "hard": [_hard(way, dtype, kind, min(sizes[-1], 1024)) for dtype in way.largest for kind in HARD],
     }
 
 
-def _rows(dtype: str, size: int, trials: int) -> Iterator[dict[str, Any]]:
+def _rows(way: Way, dtype: str, size: int, trials: int) -> Iterator[dict[str, Any]]:
     random = np.random.default_rng(size)
     a, b = (random.standard_normal((size, size)).astype(dtype) for _ in range(2))
     began = perf_counter()
-    right = _product(a, b)
+    right = way.product(a, b)
     computed = perf_counter() - began
     began = perf_counter()
-    check, caught_rows = _caught(a, b, right, 0)
+    check, caught_rows = way.caught(a, b, right, 0)
     seconds = perf_counter() - began
     assert not caught_rows, "a right product"
     about = {"dtype": dtype, "size": size, "escape": check.escape, "undetected": check.undetected,
              "seconds_to_compute": computed, "seconds_to_check": seconds}  # fmt: skip
-    for name, change in changes(PROMISED[dtype]):
+    for name, change in changes(way.largest[dtype]):
         caught = number = 0
         while number < trials:
             wrong, rows = planted(right, change, random)
-            _, caught_rows = _caught(a, b, wrong, number)
+            _, caught_rows = way.caught(a, b, wrong, number)
             number += len(rows)
             caught += len(rows & caught_rows)
         yield {**about, "error": name, "planted": number, "caught": caught}
@@ -122,11 +150,10 @@ def _cancelling(dtype: str, size: int, random: np.random.Generator) -> tuple[Arr
 HARD = {"spread": _spread, "cancelling": _cancelling}
 
 
-def _hard(dtype: str, kind: str, size: int) -> dict[str, Any]:
+def _hard(way: Way, dtype: str, kind: str, size: int) -> dict[str, Any]:
     """What the check of a right product admits, if its numbers are hard."""
     a, b = HARD[kind](dtype, size, np.random.default_rng(size))
-    right = _product(a, b)
-    check = FloatCheck(Factors.of(a, b), right, FORMATS[dtype], np.random.default_rng(0))
     with np.errstate(all="ignore"):
+        check = way.check(Factors.of(a, b), way.product(a, b), FORMATS[dtype], np.random.default_rng(0))
         assert not check.wrong()
     return {"dtype": dtype, "kind": kind, "size": size, "escape": check.escape, "undetected": check.undetected}
