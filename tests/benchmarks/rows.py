@@ -104,11 +104,12 @@ ROWS: tuple[Row, ...] = (
                      "of a tile at a time, gave 0.94 for uint16."),
     histograms("histogram int32, 65,536 bins", Need(0.80, READ), MOST_BINS, CUB_5,
                bound="two multiprocessors examine each sample: one counts the even bins, one the odd ones, so that "
-                     "both have as much to do on most data. In multiples of 32 or of other even numbers all samples "
-                     "are one's. Other data reach 0.79 to 0.90. Choosing by more bits than the lowest takes at least "
-                     "two instructions more a sample, of some 10 that already limit uniform data to 0.82; predicated "
-                     "increments become branches (0.58). float32 in as many bins, where thresholds need room too, "
-                     "takes three windows: 0.30 to 0.58, and 0.11 where all samples meet in one bank."),
+                     "on most data both have as much to do. Where all bins that are hit are even, as in multiples of "
+                     "32, one of them does all the work. Other data reach 0.79 to 0.90. Choosing by more bits than "
+                     "the lowest takes at least two instructions more a sample, of some 10 that already limit "
+                     "uniform data to 0.82; predicated increments become branches (0.58). float32 in as many bins "
+                     "needs three windows, because thresholds take room, too: 0.30 to 0.58, and 0.11 where all "
+                     "samples meet in one bank."),
     histograms("histogram float32, float64, int64, to 2,048 bins", Need(0.93, READ), WIDE, CUB_5),
     histograms("histogram float32, irregular edges", Need(0.65, READ), IRREGULAR, CUB_5),
     kernel("histogram float16", Need(0.60, READ), "histogram_kernel", "share of read", **HALF),
