@@ -17,13 +17,14 @@ Invariant = Callable[[NDArray[Any], int], str | None]
 
 
 class Check(Protocol):
-    """Recomputes the partial of samples that come one array after another."""
+    """Recomputes the partial of samples that come array by array, in any order."""
 
-    def add(self, samples: NDArray[Any]) -> None:
-        """Add samples in either byte order, shape (n,), n >= 1; they are valid until this returns."""
+    def add(self, samples: NDArray[Any], first: int) -> None:
+        """Add samples in either byte order, shape (n,), n >= 1, the first of which has the index `first`; they are
+        valid until this returns."""
 
     def partial(self) -> NDArray[Any]:
-        """The partial of all samples so far; positions count from the first of them."""
+        """The partial of all samples so far; positions are their indices."""
 
 
 class Result(Protocol):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,35 +14,42 @@ MOST = 2**31  # samples of a call: counters and sums of one call have room for s
 COPIED = 2**17  # samples at a time of an array that is swapped, unaligned or has gaps
 
 
+class _Call(ctypes.Structure):
+    _fields_ = (("add", ctypes.c_void_p), ("state", ctypes.c_void_p))
+
+
 class CompiledCheck(ABC):
-    """Recomputes the partial of samples that come one array after another.
+    """Recomputes the partial of samples that come array by array, in any order.
 
     Parameters
     ----------
     function
-        ``void function(state, samples, n)`` adds n samples, at most `MOST`, of the native dtype.
+        ``void function(state, samples, n, first)`` adds n samples, at most `MOST`, of the native dtype; the first one
+        has the index `first`.
     state
         Address of what it keeps, which has to live as long as this object.
     dtype
     """
 
     def __init__(self, function: Any, state: int, dtype: np.dtype[Any]) -> None:
-        function.argtypes, function.restype = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t), None
+        function.argtypes = ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int64
+        function.restype = None
         self._function, self._state, self._dtype = function, state, dtype.newbyteorder("=")
 
-    @property
-    def addresses(self) -> tuple[int, int]:
-        """Of the function and of its state."""
-        return ctypes.cast(self._function, ctypes.c_void_p).value or 0, self._state
-
-    def add(self, samples: NDArray[Any]) -> None:
-        """Add samples in either byte order, shape (n,)."""
+    def add(self, samples: NDArray[Any], first: int) -> None:
+        """Add samples in either byte order, shape (n,), the first of which has the index `first`."""
         whole = samples.dtype == self._dtype and samples.flags.c_contiguous and samples.flags.aligned
         step = MOST if whole else COPIED
         for start in range(0, len(samples), step):
             part = np.require(samples[start : start + step], self._dtype, ["C", "A"])
-            self._function(self._state, part.ctypes.data, len(part))
+            self._function(self._state, part.ctypes.data, len(part), first + start)
 
     @abstractmethod
     def partial(self) -> NDArray[Any]:
-        """The partial of all samples so far; positions count from the first of them."""
+        """The partial of all samples so far; positions are their indices."""
+
+
+def calls_of(checks: Sequence[CompiledCheck]) -> ctypes.Array[_Call]:
+    """Functions of checks and addresses of their states, for C++; valid as long as the checks."""
+    calls = ((ctypes.cast(check._function, ctypes.c_void_p).value, check._state) for check in checks)
+    return (_Call * len(checks))(*(_Call(*call) for call in calls))

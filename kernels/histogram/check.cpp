@@ -254,7 +254,7 @@ void values(const Counting& c, const void* samples, size_t n) {
 }  // namespace
 
 // Counts at most `most` samples more.
-extern "C" void count_samples(Counting* counting, const void* samples, size_t n) {
+extern "C" void count_samples(Counting* counting, const void* samples, size_t n, int64_t) {
     Counting& c = *counting;
     if (c.counted + n > c.most) {
         for (u64 i = 0; i < c.number; ++i) c.totals[i] += c.counters[i], c.counters[i] = 0;

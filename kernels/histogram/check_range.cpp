@@ -70,7 +70,7 @@ struct State {
 };
 
 // Widens the range to the finite samples.
-extern "C" void widen_range(const State* state, const void* samples, size_t n) {
+extern "C" void widen_range(const State* state, const void* samples, size_t n, int64_t) {
     void* const range = state->range;
     switch (state->type) {
         case INT8: return extremes_of<int8_t>(samples, n, range);

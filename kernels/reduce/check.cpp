@@ -25,14 +25,21 @@ struct State {
 
 namespace {
 
-// Adds what was seen of samples that begin at `start`, to what was seen before them.
-void merge(const int64_t* seen, int64_t start, int64_t* partial) {
+// A place among samples that begin at `first`, among all; NOWHERE is greater than any.
+int64_t placed(int64_t place, int64_t first) { return place == NOWHERE ? NOWHERE : 2 * first + place; }
+
+// Adds what was seen of samples that begin at `first` to what was seen of others. Of equal extremes the first one counts.
+void merge(const int64_t* seen, int64_t first, int64_t* partial) {
     for (int i = NAN_COUNT; i <= NEGATIVE; ++i) partial[i] += seen[i];
-    if (partial[FIRST_NAN] == NOWHERE && seen[FIRST_NAN] != NOWHERE) partial[FIRST_NAN] = 2 * start + seen[FIRST_NAN];
-    if (seen[MIN_AT] != NOWHERE && (partial[MIN_AT] == NOWHERE || seen[MIN_KEY] < partial[MIN_KEY]))
-        partial[MIN_KEY] = seen[MIN_KEY], partial[MIN_AT] = 2 * start + seen[MIN_AT];
-    if (seen[MAX_AT] != NOWHERE && (partial[MAX_AT] == NOWHERE || seen[MAX_KEY] > partial[MAX_KEY]))
-        partial[MAX_KEY] = seen[MAX_KEY], partial[MAX_AT] = 2 * start + seen[MAX_AT];
+    const int64_t nan = placed(seen[FIRST_NAN], first), least = placed(seen[MIN_AT], first);
+    const int64_t greatest = placed(seen[MAX_AT], first);
+    if (nan < partial[FIRST_NAN]) partial[FIRST_NAN] = nan;
+    if (least != NOWHERE && (partial[MIN_AT] == NOWHERE || seen[MIN_KEY] < partial[MIN_KEY] ||
+                             (seen[MIN_KEY] == partial[MIN_KEY] && least < partial[MIN_AT])))
+        partial[MIN_KEY] = seen[MIN_KEY], partial[MIN_AT] = least;
+    if (greatest != NOWHERE && (partial[MAX_AT] == NOWHERE || seen[MAX_KEY] > partial[MAX_KEY] ||
+                                (seen[MAX_KEY] == partial[MAX_KEY] && greatest < partial[MAX_AT])))
+        partial[MAX_KEY] = seen[MAX_KEY], partial[MAX_AT] = greatest;
 }
 
 }  // namespace
@@ -44,8 +51,8 @@ size_t state_bytes() { return sizeof(State); }
 // A state of zeros, for an empty partial.
 void begin(State* state, int64_t* partial) { state->partial = partial; }
 
-// At most 2**31 samples.
-void add_samples(State* state, const void* x, size_t n) {
+// At most 2**31 samples, of which the first one is the one with index `first`.
+void add_samples(State* state, const void* x, size_t n, int64_t first) {
     int64_t* const partial = state->partial;
     const int parts = static_cast<int>(partial[ASKED]);
     int64_t seen[SUM_AT] = {};
@@ -65,7 +72,7 @@ void add_samples(State* state, const void* x, size_t n) {
         case FLOAT32: reduce_floats<Single>(x, n, parts, seen, sum, squares); break;
         case FLOAT64: reduce_floats<Double>(x, n, parts, seen, sum, squares); break;
     }
-    merge(seen, partial[SAMPLES], partial);
+    merge(seen, first, partial);
     partial[SAMPLES] += static_cast<int64_t>(n);
 }
 

@@ -94,7 +94,7 @@ def run_all(
         loop.open(nbytes, lambda: all(job.compiled for job in jobs)) as workers,
         journal.kept(),  # commits before anything else that a signal must not wait for
     ):
-        main = Pass(tuple(jobs), workers.device, block_bytes, settings.traced, loop.seed)
+        main = Pass(tuple(jobs), workers.device, block_bytes, settings.traced, loop.seed, loop.mode)
         surveys = replace(main, jobs=tuple(job.survey() for job in jobs if job.surveyed))
         first = surveys if surveys.jobs else main
         done = ChunksDone(journal, 0 if surveys.jobs else 1, first)
@@ -175,6 +175,9 @@ def _one_pass(
     def compute(items: Sequence[Chunk]) -> Task:
         return compute_chunks, pass_, items
 
+    # On a GPU most samples are checked beside their read; the worker says which. Samples that may not come again are
+    # not left to the end.
+    beside = pass_.device == "gpu" and source.nbytes is not None
     # Automatic checks that share cores with computing are done after it, if all that waits for them has room. In a run
     # with a journal those that have to be done are not left to the end: what is not checked is not kept.
     later = loop.mode == "auto" and isinstance(chunks, tuple) and (
@@ -182,12 +185,10 @@ def _one_pass(
     )  # fmt: skip
 
     def check(items: Sequence[Chunk], computed: Any) -> list[Task]:  # does not wait for the computed partials
+        if beside or (later and not journal.wanted(source.nbytes)):
+            return []
         always = [chunk.part(region) for chunk in items for region in chunk.always]
-        return (
-            []
-            if (later and not journal.wanted(source.nbytes)) or not always
-            else [(recompute_parts, pass_, always, True)]
-        )
+        return [(recompute_parts, pass_, always, True)] if always else []
 
     def finish(items: Sequence[Chunk], computed: Sequence[ChunkResult], checks: Any) -> Iterator[Done]:
         nonlocal samples, number
@@ -199,9 +200,11 @@ def _one_pass(
                 raise mismatch.error
             samples, number = samples + chunk.samples, number + 1
             done.hold(chunk, of_chunk)  # until its parts that are always checked have been
-            references = []
-            for region, of_part in zip(chunk.parts, result.partials, strict=True):
+            references = [] if result.reference is None else [parts.compare_beside(chunk, result)]
+            for place, (region, of_part) in enumerate(zip(chunk.parts, result.partials, strict=True)):
                 always = region in chunk.always
+                if result.reference is not None and (result.checked[place] or not always):
+                    continue
                 if always or loop.mode == "auto":
                     part = Part(chunk.part(region), of_part, result.worker, result.device, always)
                     if always and checks:

@@ -9,7 +9,8 @@ from typing import Any
 from numpy.typing import NDArray
 
 from pipeline.engine.aggregate_plan import Pass
-from pipeline.engine.aggregate_task import ChunkResult, Reference, digest_of
+from pipeline.engine.aggregate_reference import Reference
+from pipeline.engine.aggregate_task import ChunkResult, digest_of
 from pipeline.errors import VerificationError
 from pipeline.storage.chunks import Chunk
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import compress
 from random import Random
 from typing import NamedTuple
 
 from pipeline.engine.aggregate_check import Partials, check_part
 from pipeline.engine.aggregate_plan import Pass
-from pipeline.engine.aggregate_task import Reference, recompute_parts
+from pipeline.engine.aggregate_reference import Reference, combined
+from pipeline.engine.aggregate_task import ChunkResult, recompute_parts
 from pipeline.engine.run_loop import Extra
 from pipeline.storage.chunks import Chunk
 from pipeline.timeline import Timeline
@@ -76,6 +78,20 @@ class Parts:
             raise mismatch.error
         self.checked += part.chunk.samples
         self._on_agreed(part)
+
+    def compare_beside(self, chunk: Chunk, result: ChunkResult) -> Reference:
+        """Compare the parts of a chunk that were checked beside their read; raises VerificationError."""
+        assert result.reference is not None
+        some = list(compress(zip(chunk.parts, result.partials, strict=True), result.checked))
+        if some:
+            partials = combined(self._pass.jobs, [of_part for _, of_part in some])
+            where = result.worker, result.device
+            if mismatch := check_part(self._pass, chunk, partials, *where, result.reference):
+                raise mismatch.error
+        for region, of_part in some:
+            self.checked += region.samples
+            self._on_agreed(Part(chunk.part(region), of_part, *where, region in chunk.always))
+        return result.reference
 
     def wait(self, part: Part) -> None:
         """Let a part wait for its check; if there is no room for all that may be left out, random ones are."""

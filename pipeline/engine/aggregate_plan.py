@@ -91,6 +91,8 @@ class Pass(PickledOnce):
         Whether to keep spans.
     seed
         Of the random choice of the samples on which checks are compared with their references.
+    verify
+        How it is verified.
     """
 
     jobs: tuple[Job, ...]
@@ -98,6 +100,7 @@ class Pass(PickledOnce):
     block_bytes: int = BLOCK_BYTES
     traced: bool = False
     seed: int = 0
+    verify: str = "off"
 
     @property
     def name(self) -> str:

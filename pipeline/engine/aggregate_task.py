@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from contextlib import closing
+from dataclasses import dataclass, replace
 from functools import cache, partial
-from itertools import chain, repeat
+from itertools import chain
 from time import perf_counter
 from typing import Any, TypeVar
 
@@ -16,20 +17,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.cluster.worker import device_name, unit_name, worker_address, worker_threads
+from pipeline.engine.aggregate_beside import Beside, checking_beside
 from pipeline.engine.aggregate_plan import Job, Pass
-from pipeline.errors import PipelineError, VerificationError, failure
+from pipeline.engine.aggregate_reference import Reference, placed, recompute_part
+from pipeline.errors import PipelineError, failure
 from pipeline.gpu.blocks import device_blocks
 from pipeline.gpu.devices import find_devices
 from pipeline.storage.blocks import read_blocks
 from pipeline.storage.chunks import Chunk, Region
-from pipeline.storage.feed import feed
 from pipeline.timeline import Timeline
 
 # Bytes to stream for warm-up: enough for every reading thread to get a part.
 WARM_UP_BYTES = 2**27
 
-# Samples of every chunk that a compiled check and the reference both count.
-COMPARED = 2**13
+# Samples of these to check.
+WARMED_UP = 2**13
 
 Result = TypeVar("Result")
 
@@ -48,6 +50,9 @@ class ChunkResult:
         Address of the worker; name of its GPU, or "cpu"; which one it is.
     timeline
         How long each stage took; stages overlap.
+    checked, reference
+        Which of ``chunk.parts`` were checked beside their read, and what was recomputed of them together; None if
+        parts of this chunk cannot be.
     """
 
     partials: tuple[tuple[NDArray[Any], ...], ...]
@@ -56,6 +61,8 @@ class ChunkResult:
     device: str
     unit: str
     timeline: Timeline
+    checked: tuple[bool, ...] = ()
+    reference: Reference | None = None
 
 
 def digest_of(partials: Sequence[Sequence[NDArray[Any]]]) -> bytes:
@@ -65,14 +72,6 @@ def digest_of(partials: Sequence[Sequence[NDArray[Any]]]) -> bytes:
         digest.update(f"{partial_.dtype.str} {partial_.shape} ".encode())
         digest.update(np.ascontiguousarray(partial_).view(np.uint8).data)
     return digest.digest()
-
-
-@dataclass(frozen=True)
-class Reference:
-    """Partials of a part of a chunk by the check or the reference of each job, and how long that took."""
-
-    partials: tuple[NDArray[Any], ...]
-    timeline: Timeline
 
 
 def compute_chunks(pass_: Pass, chunks: Sequence[Chunk]) -> tuple[ChunkResult, ...]:
@@ -132,18 +131,21 @@ def compute_chunk(pass_: Pass, chunk: Chunk) -> ChunkResult:
     if pass_.device == "cpu":
         timeline.kernels |= {"compiled" if job.compiled else "NumPy" for job in pass_.jobs}
     sums = [_Sums(job, chunk) for job in pass_.jobs]
-    for block in _blocks(pass_, chunk, timeline):
-        for sum_ in sums:
-            sum_.add(block)
+    with checking_beside(pass_, chunk) as beside:
+        with closing(_blocks(pass_, chunk, timeline, beside)) as blocks:
+            for block in blocks:
+                for sum_ in sums:
+                    sum_.add(block)
+        checked, reference = beside.finish() if beside else ((), None)
     partials = tuple(zip(*([_on_host(total, timeline) for total in sum_.partials] for sum_ in sums), strict=True))
     where = worker_address(), device_name(pass_.device), unit_name(pass_.device)
-    return ChunkResult(partials, digest_of(partials), *where, timeline)
+    return ChunkResult(partials, digest_of(partials), *where, timeline, checked, reference)
 
 
-def _blocks(pass_: Pass, chunk: Chunk, timeline: Timeline) -> Iterator[Any]:
+def _blocks(pass_: Pass, chunk: Chunk, timeline: Timeline, beside: Beside | None) -> Generator[Any]:
     """Blocks of a chunk on the computing device, in native byte order; the time between blocks is a kernel span."""
     if pass_.device == "gpu":
-        yield from device_blocks(chunk, timeline, pass_.block_bytes)
+        yield from device_blocks(chunk, timeline, pass_.block_bytes, beside)
         return
     for block in read_blocks(chunk, timeline):
         with timeline.measure("kernel", block.nbytes):
@@ -151,80 +153,19 @@ def _blocks(pass_: Pass, chunk: Chunk, timeline: Timeline) -> Iterator[Any]:
             yield block.astype(chunk.dtype.newbyteorder("="), copy=False)
 
 
-def recompute_part(pass_: Pass, part: Chunk, compared: bool) -> Reference:
-    """Recompute a part of a chunk with the checks, or the references, independently of the computed partials.
-
-    Parameters
-    ----------
-    pass_
-    part
-    compared
-        Whether to compare checks with their references.
-
-    Raises
-    ------
-    VerificationError
-        If a check differs from its reference on a random run of the samples.
-    """
-    timeline = Timeline(pass_.traced)
-    dtype = part.dtype.newbyteorder("=")
-    checks = [job.workflow.check(job.options, dtype) or _ReferenceCheck(job) for job in pass_.jobs]
-    samples = min(COMPARED, part.samples) if compared else 0
-    region = Region(int(np.random.default_rng([pass_.seed, part.start]).integers(part.samples - samples + 1)), samples)
-    with timeline.measure("verify", part.nbytes):
-        some = feed(part, checks, region)
-        if compared:
-            _compare(pass_, part, region, some)
-        partials = tuple(map(_placed, pass_.jobs, (check.partial() for check in checks), repeat(part.start)))
-    return Reference(partials, timeline)
-
-
-def _compare(pass_: Pass, part: Chunk, region: Region, samples: NDArray[Any]) -> None:
-    """Compare each compiled check with its reference on a few samples."""
-    for job in pass_.jobs:
-        if (check := job.workflow.check(job.options, part.dtype.newbyteorder("="))) is None:
-            continue
-        check.add(samples)
-        if details := job.differences(check.partial(), job.workflow.reference(samples, job.options)):
-            raise VerificationError(f"{job.workflow.name}: the check and the reference disagree in chunk {part.index} "
-                                    f"({part.where(region)}): {'; '.join(details)}; nothing was written")  # fmt: skip
-
-
-def _placed(job: Job, partial: Any, start: int) -> Any:
-    """The partial of samples that begin there in the source."""
-    return job.workflow.place(partial, start) if job.workflow.place else partial
-
-
-class _ReferenceCheck:
-    """The reference of a job, for samples that come array by array."""
-
-    def __init__(self, job: Job) -> None:
-        self._job, self._samples = job, 0
-        self._partial: NDArray[Any] | None = None
-
-    def add(self, samples: NDArray[Any]) -> None:
-        partial = _placed(self._job, self._job.workflow.reference(samples, self._job.options), self._samples)
-        self._samples += len(samples)
-        self._partial = partial if self._partial is None else self._job.workflow.combine(self._partial, partial)
-
-    def partial(self) -> NDArray[Any]:
-        assert self._partial is not None
-        return self._partial
-
-
 def warm_up(pass_: Pass, chunk: Chunk) -> None:
-    """Stream the beginning of a chunk through all jobs, and check its first sample, if the worker has a GPU.
+    """Stream the beginning of a chunk through all jobs, and check some of it, if the worker has a GPU.
 
     Otherwise the first block would wait for the CUDA context, kernels, buffers, and the reading threads and buffers,
     and the first check for its libraries.
     """
     if find_devices().usable:
-        samples = min(chunk.samples, WARM_UP_BYTES // chunk.dtype.itemsize)
-        for block in device_blocks(chunk.part(Region(0, samples)), Timeline(), pass_.block_bytes):
-            for job in pass_.jobs:
-                job.workflow.compute(block, job.options)
-        if chunk.always:
-            recompute_parts(pass_, [chunk.part(Region(0, 1))], compared=False)
+        part = chunk.part(Region(0, min(chunk.samples, WARM_UP_BYTES // chunk.dtype.itemsize)))
+        cut = min(part.samples, WARMED_UP)
+        parts = [Region(0, cut), Region(cut, part.samples - cut)][: 1 + (cut < part.samples)]
+        always = tuple(parts[:1]) if chunk.always else ()
+        verify = "sample" if always else "off"
+        compute_chunk(replace(pass_, verify=verify), replace(part, parts=tuple(parts), always=always))
 
 
 def _on_host(partial: Any, timeline: Timeline) -> Any:
@@ -250,7 +191,7 @@ class _Sums:
             left = region.start + region.samples - self._start
             inside, block = block[:left], block[left:]
             of_block = workflow.compute(inside, self._job.options)
-            of_block = _placed(self._job, of_block, self._chunk.start + self._start)
+            of_block = placed(self._job, of_block, self._chunk.start + self._start)
             if self._start == region.start:
                 self.partials.append(of_block)
             else:

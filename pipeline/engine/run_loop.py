@@ -22,6 +22,7 @@ from pipeline.cluster.placement import open_workers
 from pipeline.cluster.worker import run_task
 from pipeline.cluster.workers import Workers, known_workers
 from pipeline.engine.outcome import Outcome, Stages
+from pipeline.engine.pace import LEAST_SECONDS
 from pipeline.engine.submit import results
 from pipeline.engine.verdict import Verdict
 from pipeline.errors import PipelineError, failure
@@ -33,10 +34,6 @@ Item = TypeVar("Item")
 Task = tuple[Any, ...]  # a function and its arguments
 # Number and bytes of finished items; their result, with worker, device and timeline; check results, with timelines.
 Done = tuple[int, int, Any, Sequence[Any]]
-
-# Checks that may be left out go on until they have had as long as computing: on a GPU beside it, on a CPU, which they
-# share, after it. A run may take so long in any case: no longer than it takes to start.
-LEAST_SECONDS = 0.5
 
 # Each of these has as many tasks in flight as compute at a time; any thread verifies.
 COMPUTING_STAGES = ("read", "read+copy", "to device", "kernel", "to host", "write")
@@ -174,7 +171,8 @@ class Run:
     def complete(self, work: Work[Item]) -> None:
         """Compute and check all items, a window of tasks at a time; record and report progress.
 
-        Extra checks begin as items finish; none that may be left out begins once time is up.
+        Extra checks begin as items finish; none that may be left out begins once time is up. They have as long as
+        computing: on a GPU beside it, on a CPU, which they share, after it.
         """
         done, began, until = 0, perf_counter(), math.inf
         beside = self.workers.device == "gpu"

@@ -9,13 +9,15 @@ from dataclasses import replace
 from queue import SimpleQueue
 from threading import Lock
 from time import perf_counter
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kernels.common import memory
 from pipeline.errors import UsageError
-from pipeline.gpu.transfer import Transfer, finish, opened, transfer, transfer_path, warm_up
+from pipeline.gpu.pinned import Checks
+from pipeline.gpu.transfer import PINNED, Transfer, finish, opened, transfer, transfer_path, warm_up
 from pipeline.storage.blocks import read_blocks
 from pipeline.storage.chunks import Chunk
 from pipeline.storage.pieces import Piece
@@ -31,7 +33,18 @@ _most = BLOCK_BYTES  # of this process: less if its device had no memory for mor
 _ready: dict[tuple[int, int], SimpleQueue[tuple[Any, list[Any]]]] = {}  # at most one, by device and bytes of a buffer
 
 
-def device_blocks(chunk: Chunk, timeline: Timeline, nbytes: int = BLOCK_BYTES) -> Iterator[Any]:
+class CheckedBeside(Protocol):
+    """Checks samples of a chunk beside their read."""
+
+    checks: Checks
+
+    def runs(self, start: int, samples: int) -> NDArray[np.int64]:
+        """What to check of these samples of the chunk, all in one piece, as `pipeline.gpu.pinned.Beside` takes it."""
+
+
+def device_blocks(
+    chunk: Chunk, timeline: Timeline, nbytes: int = BLOCK_BYTES, beside: CheckedBeside | None = None
+) -> Iterator[Any]:
     """Blocks of a chunk in order, on the current device.
 
     Parameters
@@ -42,6 +55,8 @@ def device_blocks(chunk: Chunk, timeline: Timeline, nbytes: int = BLOCK_BYTES) -
         the work that the caller launches on the current stream. NVTX ranges have the same names.
     nbytes
         Bytes per block.
+    beside
+        Is complete when the last block has been yielded; only where `checks_beside` says so.
 
     Yields
     ------
@@ -58,30 +73,42 @@ def device_blocks(chunk: Chunk, timeline: Timeline, nbytes: int = BLOCK_BYTES) -
     warm_up()
     with _lane(nbytes) as slots:
         events = cupy.cuda.Event(), cupy.cuda.Event()
+        start = 0  # first sample of the piece
         for piece in chunk.pieces:
             if isinstance(piece, Piece):
                 timeline.transfer_paths.add(transfer_path())
-                yield from _from_file(piece, chunk.dtype, slots, events, timeline)
+                yield from _from_file(piece, chunk.dtype, slots, events, timeline, start, beside)
             else:
                 yield from _from_host(replace(chunk, pieces=(piece,)), slots, events, timeline)
+            start += piece.nbytes // chunk.dtype.itemsize
+
+
+def checks_beside(chunk: Chunk) -> bool:
+    """Whether the samples of a chunk can be checked beside their read: they pass through memory as they are."""
+    raw = all(isinstance(piece, Piece) for piece in chunk.pieces)
+    return raw and chunk.dtype.isnative and transfer_path() == PINNED
 
 
 def _from_file(
-    piece: Piece, dtype: np.dtype[Any], slots: list[Any], events: tuple[Any, Any], timeline: Timeline
-) -> Iterator[Any]:
-    """Read ahead into the other slots while one is computed."""
+    piece: Piece, dtype: np.dtype[Any], slots: list[Any], events: tuple[Any, Any], timeline: Timeline, start: int,
+    beside: CheckedBeside | None,
+) -> Iterator[Any]:  # fmt: skip
+    """Read ahead into the other slots while one is computed. `start` is the first sample of the piece in its chunk."""
     native = dtype.newbyteorder("=")
     step = len(slots[0]) // native.itemsize * native.itemsize
     starts = range(0, piece.nbytes, step)
     in_flight: deque[Transfer] = deque()
-    with opened(piece) as reading:
+    with opened(piece, beside.checks if beside else None) as reading:
         before = perf_counter()
         try:
             for number in range(len(starts) + SLOTS - 1):
                 if number < len(starts):
                     length = min(step, piece.nbytes - starts[number])
                     target = slots[number % SLOTS][:length]
-                    in_flight.append(transfer(reading, piece, starts[number], np.array([[0, length]]), target))
+                    first, samples = starts[number] // native.itemsize, length // native.itemsize
+                    checked = beside.runs(start + first, samples) if beside else None
+                    run = np.array([[0, length]])
+                    in_flight.append(transfer(reading, piece, starts[number], run, target, checked))
                 if number < SLOTS - 1:
                     continue
                 with _range("read+copy"):

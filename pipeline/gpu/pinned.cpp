@@ -22,6 +22,29 @@ Threads* start(const Driver* driver, void* context, int threads, std::size_t par
     return made;
 }
 
+// Cuts what is to be checked at the ends of the parts of a read of one run, so that each thread checks what it has read.
+void share_out(std::vector<ReadPart>& parts, const CheckedRun* runs, std::size_t count) {
+    std::size_t at = 0;
+    std::int64_t done = 0;  // bytes of the next run
+    for (ReadPart& part : parts) {
+        Read& read = *part.read;
+        const Run whole = runs_of(part).front();
+        const bool last = &part == &parts.back();
+        part.first_checked = read.checked.size();
+        while (at < count) {
+            const CheckedRun& run = runs[at];
+            const std::int64_t left = run.bytes - done, item = read.checks->itemsize;
+            const std::int64_t until = whole.offset + whole.bytes - run.offset - done;  // the end of the part
+            const std::int64_t bytes = last || until > left ? left : until > 0 ? until / item * item : 0;
+            if (!bytes) break;
+            read.checked.push_back({run.offset + done, bytes, run.first + done / item});
+            done += bytes;
+            if (done == run.bytes) at++, done = 0;
+        }
+        part.checked = read.checked.size() - part.first_checked;
+    }
+}
+
 // Waits for a transfer and frees it: returns bytes moved or -errno, or sets `failed` to the CUDA status.
 template <class Moved>
 std::int64_t end(Moved* moved, int* failed) {
@@ -42,11 +65,26 @@ extern "C" Writer* open_writer(const Driver* driver, void* context, int threads,
     return start<Writer>(driver, context, threads, part_bytes, status, write_parts);
 }
 
-// Starts to read runs of a file, one after another, into device memory; reads of the lowest order go first.
+// `number` checks in each of some sets; they have to live until `end_checks`.
+extern "C" Checks* begin_checks(const Check* checks, std::size_t number, std::size_t sets, std::size_t itemsize) {
+    return new Checks(checks, number, sets, itemsize);
+}
+
+// No read uses them any more.
+extern "C" void end_checks(Checks* checks, Spent* spent) {
+    std::copy(checks->spent.begin(), checks->spent.end(), spent);
+    delete checks;
+}
+
+// Starts to read runs of a file, one after another, into device memory; reads of the lowest order go first. Beside a
+// read of one run others are read for checks, ordered by offset, from a descriptor of their own.
 extern "C" Read* start_read(Reader* reader, int file, const Run* runs, std::size_t count, std::uint64_t target,
-                            std::int64_t order) {
+                            std::int64_t order, Checks* checks, int checked_file, const CheckedRun* checked,
+                            std::size_t checked_count) {
     auto* read = new Read;
     read->file = file;
+    read->checks = checks;
+    read->checked_file = checked_file;
     read->runs.assign(runs, runs + count);
     const std::int64_t most = reader->part_bytes;
     std::vector<ReadPart> parts;
@@ -54,12 +92,13 @@ extern "C" Read* start_read(Reader* reader, int file, const Run* runs, std::size
     for (const Run& run : read->runs) left += run.bytes;
     for (std::size_t run = 0; left;) {
         std::int64_t bytes = std::min(most, left), passed = bytes;
-        parts.push_back({read, order, 0, target + before, std::size_t(bytes), run, skipped});
+        parts.push_back({read, order, 0, target + before, std::size_t(bytes), run, skipped, 0, 0});
         for (; passed && passed >= read->runs[run].bytes - skipped; skipped = 0) passed -= read->runs[run++].bytes - skipped;
         skipped += passed;
         before += bytes;
         left -= bytes;
     }
+    if (checks) share_out(parts, checked, checked_count);
     read->parts = parts.size();
     {
         std::lock_guard<std::mutex> lock(reader->mutex);

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <mutex>
 #include <thread>
+#include <unistd.h>
 #include <vector>
 
 constexpr int BUFFERS = 2;  // per thread: the device uses one, the thread the other
@@ -27,6 +28,19 @@ struct Driver {
 constexpr unsigned PORTABLE = 1, NON_BLOCKING = 1;
 // Events block: spinning would take a core from the threads that copy.
 constexpr unsigned BLOCKING_WITHOUT_TIME = 1 | 2;
+
+// Reads until the buffer is full or the file ends; returns bytes read, or -1.
+inline std::int64_t fill(int file, char* memory, std::int64_t bytes, std::int64_t offset) {
+    std::int64_t filled = 0;
+    while (filled < bytes) {
+        ssize_t got = pread(file, memory + filled, bytes - filled, offset + filled);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return -1;
+        if (!got) break;
+        filled += got;
+    }
+    return filled;
+}
 
 struct Buffer {
     char* memory;

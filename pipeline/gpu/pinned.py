@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from threading import Lock
-from typing import Any, ClassVar, TypeVar, cast
+from typing import Any, ClassVar, NamedTuple, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kernels.common import cxx
+from kernels.common.compiled_check import CompiledCheck, calls_of
 
 Kind = TypeVar("Kind")
 
@@ -59,6 +61,41 @@ class Pending:
         return nbytes
 
 
+class Checks:
+    """Checks of samples beside their read: several sets of the same ones, to each of which one thread adds at a time.
+
+    Parameters
+    ----------
+    sets
+        All of the same dtype. What a set has seen are random parts of what is checked.
+    itemsize
+        Of their dtype, in bytes.
+    """
+
+    def __init__(self, sets: Sequence[Sequence[CompiledCheck]], itemsize: int) -> None:
+        library = cxx.library(SOURCE)
+        assert library is not None  # there are compiled checks
+        self._library, self.sets = _declared(library), sets
+        self._calls = calls_of([check for set_ in sets for check in set_])
+        self.address: int = library.begin_checks(self._calls, len(sets[0]), len(sets), itemsize)
+
+    def end(self) -> NDArray[np.int64]:
+        """Bytes that each set has been given, and the nanoseconds that this took, shape (sets, 2); once, after all
+        reads."""
+        spent = np.zeros((len(self.sets), 2), np.int64)
+        self._library.end_checks(self.address, spent.ctypes.data)
+        return spent
+
+
+class Beside(NamedTuple):
+    """What is read for checks beside a read of one run: from another descriptor, runs ordered by their offsets, none of
+    them empty; int64 array of shape (n, 3): offset in the file, number of bytes, index of the first sample."""
+
+    checks: Checks
+    fd: int
+    runs: NDArray[np.int64]
+
+
 class _Threads:
     """Threads for the current device, each with its own pinned memory.
 
@@ -78,12 +115,9 @@ class _Threads:
     OPEN: ClassVar[str]  # function of pinned.cpp that starts them
 
     def __init__(self, library: Any, functions: list[int], context: int, threads: int, part_bytes: int) -> None:
-        for name, (result, arguments) in SIGNATURES.items():
-            function = getattr(library, name)
-            function.restype, function.argtypes = result, arguments
         status = ctypes.c_int()
         driver = (ctypes.c_void_p * len(functions))(*functions)
-        self._library = library
+        self._library = _declared(library)
         opened = getattr(library, self.OPEN)(driver, context, threads, part_bytes, ctypes.byref(status))
         if not opened:
             raise _refusal(status.value)
@@ -95,17 +129,21 @@ class Reader(_Threads):
 
     OPEN = "open_reader"
 
-    def read(self, fd: int, target: Any, runs: NDArray[np.int64], order: int) -> Pending:
+    def read(self, fd: int, target: Any, runs: NDArray[np.int64], order: int, beside: Beside | None = None) -> Pending:
         """Start to read runs of a file, one after another, into `target`, bytes on the device.
 
         `runs` has shape (n, 2): offset in the file, number of bytes. If a file ends early, fewer bytes are read. Reads
-        of the lowest order go first.
+        of the lowest order go first. What is checked beside it is complete when all bytes have arrived.
         """
         runs = np.ascontiguousarray(runs, np.int64)
         assert runs[:, 1].sum() == target.nbytes
         where = runs.ctypes.data, len(runs), target.data.ptr
-        started = self._library.start_read(self._threads, fd, *where, order)
-        return Pending(self._library.end_read, self._threads, started)
+        checked: tuple[Any, ...] = (None, -1, None, 0)
+        if beside is not None and len(beside.runs):
+            own = np.ascontiguousarray(beside.runs, np.int64)
+            checked = beside.checks.address, beside.fd, own.ctypes.data, len(own)
+        started = self._library.start_read(self._threads, fd, *where, order, *checked)
+        return Pending(self._library.end_read, self._threads, started, beside)
 
 
 class Writer(_Threads):
@@ -127,11 +165,22 @@ _ADDRESS, _SIZE, _INT = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
 SIGNATURES = {
     "open_reader": (_ADDRESS, (_ADDRESS, _ADDRESS, _INT, _SIZE, _ADDRESS)),
     "open_writer": (_ADDRESS, (_ADDRESS, _ADDRESS, _INT, _SIZE, _ADDRESS)),
-    "start_read": (_ADDRESS, (_ADDRESS, _INT, _ADDRESS, _SIZE, ctypes.c_uint64, ctypes.c_int64)),
+    "start_read": (
+        _ADDRESS, (_ADDRESS, _INT, _ADDRESS, _SIZE, ctypes.c_uint64, ctypes.c_int64, _ADDRESS, _INT, _ADDRESS, _SIZE),
+    ),
+    "begin_checks": (_ADDRESS, (_ADDRESS, _SIZE, _SIZE, _SIZE)),
+    "end_checks": (None, (_ADDRESS, _ADDRESS)),
     "start_write": (_ADDRESS, (_ADDRESS, ctypes.c_uint64, _SIZE, _ADDRESS, _SIZE)),
     "end_read": (ctypes.c_int64, (_ADDRESS, _ADDRESS, _ADDRESS)),
     "end_write": (ctypes.c_int64, (_ADDRESS, _ADDRESS, _ADDRESS)),
-}
+}  # fmt: skip
+
+
+def _declared(library: Any) -> Any:
+    for name, (result, arguments) in SIGNATURES.items():
+        function = getattr(library, name)
+        function.restype, function.argtypes = result, arguments
+    return library
 
 
 def _refusal(status: int) -> Exception:

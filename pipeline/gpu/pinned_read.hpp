@@ -3,10 +3,10 @@
 #pragma once
 
 #include <fcntl.h>
+#include <limits>
 #include <queue>
-#include <unistd.h>
 
-#include "pinned.hpp"
+#include "pinned_check.hpp"
 
 // A byte run of a file.
 struct Run {
@@ -17,6 +17,9 @@ struct Read : Pending {
     int file;
     std::vector<Run> runs;
     std::vector<void*> copied;  // one event per part: once all have occurred, everything has arrived
+    Checks* checks;             // or none
+    int checked_file;
+    std::vector<CheckedRun> checked;  // each within one part, but for the last part
 };
 
 struct ReadPart {
@@ -25,6 +28,7 @@ struct ReadPart {
     std::uint64_t target;
     std::size_t bytes, run;  // index of the first run
     std::int64_t skipped;    // bytes of that run in earlier parts
+    std::size_t first_checked, checked;  // runs to check, of those of the read
 };
 
 // Files are read in the order in which they were opened. If concurrent chunks took turns, they would end at the same
@@ -54,19 +58,6 @@ struct Reader {
     }
 };
 
-// Reads until the buffer is full or the file ends; returns bytes read, or -1.
-inline std::int64_t fill(int file, char* memory, std::int64_t bytes, std::int64_t offset) {
-    std::int64_t filled = 0;
-    while (filled < bytes) {
-        ssize_t got = pread(file, memory + filled, bytes - filled, offset + filled);
-        if (got < 0 && errno == EINTR) continue;
-        if (got < 0) return -1;
-        if (!got) break;
-        filled += got;
-    }
-    return filled;
-}
-
 // The runs of a part; the first and the last one may be cut.
 inline std::vector<Run> runs_of(const ReadPart& part) {
     std::vector<Run> runs;
@@ -95,6 +86,22 @@ inline std::int64_t gather(const ReadPart& part, char* memory) {
     return filled;
 }
 
+// Reads a part, which is one run, and what there is to check of it; returns bytes read, or -1.
+inline std::int64_t gather_and_check(const ReadPart& part, char* memory) {
+    const Read& read = *part.read;
+    const Run run = runs_of(part).front();
+    Checking checking(*read.checks, read.checked_file, read.checked.data() + part.first_checked, part.checked);
+    std::int64_t filled = 0, got = 1;
+    while (got && filled < run.bytes) {
+        const std::int64_t bytes = std::min<std::int64_t>(run.bytes - filled, CHECKED_BYTES);
+        got = fill(read.file, memory + filled, bytes, run.offset + filled);
+        if (got < 0) return -1;
+        filled += got;
+        if ((errno = checking.until(run.offset + filled))) return -1;
+    }
+    return (errno = checking.until(std::numeric_limits<std::int64_t>::max())) ? -1 : filled;
+}
+
 // One part: into the buffer, once the device has fetched its previous content, and on to the device.
 inline void bring(Reader& reader, const ReadPart& part, Buffer& buffer, void* stream) {
     const Driver& driver = reader.driver;
@@ -104,7 +111,7 @@ inline void bring(Reader& reader, const ReadPart& part, Buffer& buffer, void* st
     // wait for that part, too.
     void* copied = nullptr;
     if (!failed) {
-        got = gather(part, buffer.memory);
+        got = part.checked ? gather_and_check(part, buffer.memory) : gather(part, buffer.memory);
         if (got < 0) refused = errno;
         if (got > 0) failed = reader.take_event(&copied);
         if (got > 0 && !failed) failed = driver.to_device(part.target, buffer.memory, got, stream);

@@ -4,30 +4,38 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from itertools import count
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.errors import PipelineError
 from pipeline.gpu.devices import find_devices
-from pipeline.gpu.pinned import Reader, reader
+from pipeline.gpu.pinned import Beside, Checks, Reader, reader
 from pipeline.storage.pieces import Piece
 from pipeline.storage.planned_file import open_planned
 from pipeline.threads import cores
 
-# Starts to read runs of a file, given as an array of offsets and lengths, one after another into bytes on the device.
-# `get` of the result waits for the read and returns the number of bytes.
-Reading = Callable[[Any, NDArray[np.int64]], Any]
+
+class Reading(Protocol):
+    """Starts reads of a file that is open."""
+
+    def __call__(self, target: Any, runs: NDArray[np.int64], checked: NDArray[np.int64] | None = None) -> Any:
+        """Start to read runs, given as an array of offsets and lengths, one after another into bytes on the device.
+
+        `checked` as in `pipeline.gpu.pinned.Beside`, if the file was opened with checks. `get` of the result waits for
+        the read and returns the number of bytes.
+        """
+
 
 # As long as the parts in flight of all threads for all GPUs of a machine fit into the last-level cache, host memory is
 # read once per byte; parts that are too short wait for their copies. Figures are in docs/design.md.
-THREADS = 12
+THREADS = 16  # 8 read as fast; those that check what they have read need several times as long for a byte
 PART_BYTES = (2**20, 2**22)
 CACHED_BYTES = 2**27
 WRITE_BYTES = 2**21  # bytes that a thread copies from a device and writes at a time
@@ -54,8 +62,13 @@ def _warm_up_kvikio() -> None:
     kvikio.defaults.set({"num_threads": min(KVIKIO_THREADS, cores()), "task_size": nbytes})
 
 
+def threads() -> int:
+    """How many threads read for a device."""
+    return min(THREADS, max(2, cores()))
+
+
 def _reader() -> Reader | None:
-    return reader(min(THREADS, max(2, cores())), part_bytes(_fed()))
+    return reader(threads(), part_bytes(_fed()))
 
 
 @cache
@@ -88,19 +101,29 @@ _orders = count()  # of files as they are opened
 
 
 @contextmanager
-def opened(piece: Piece) -> Iterator[Reading]:
-    """A function that starts reads of a file, which is checked to be the planned one before and after."""
-    with open_planned(piece) as fd:
-        threads = None if _direct() else _reader()
-        if threads:
-            order = next(_orders)
-            yield lambda target, runs: threads.read(fd, target, runs, order)
-        else:
+def opened(piece: Piece, checks: Checks | None = None) -> Iterator[Reading]:
+    """A function that starts reads of a file, which is checked to be the planned one before and after.
+
+    With `checks`, which are possible through pinned memory only, it is opened once more for them.
+    """
+    with ExitStack() as stack:
+        fd = stack.enter_context(open_planned(piece))
+        own = None if _direct() else _reader()
+        if own is None:
             import kvikio
 
             # kvikio opens by name: this one is the file that was checked, whatever has taken its path.
-            with kvikio.CuFile(f"/proc/self/fd/{fd}", "r") as file:
-                yield lambda target, runs: _Reads(file, target, runs)
+            file = stack.enter_context(kvikio.CuFile(f"/proc/self/fd/{fd}", "r"))
+            yield lambda target, runs, checked=None: _Reads(file, target, runs)
+            return
+        order = next(_orders)
+        again = -1 if checks is None else stack.enter_context(open_planned(piece))
+
+        def read(target: Any, runs: NDArray[np.int64], checked: NDArray[np.int64] | None = None) -> Any:
+            beside = None if checks is None or checked is None else Beside(checks, again, checked)
+            return own.read(fd, target, runs, order, beside)
+
+        yield read
 
 
 class _Reads:
@@ -162,7 +185,10 @@ class Transfer:
         return self.target
 
 
-def transfer(reading: Reading, piece: Piece, first: int, runs: NDArray[np.int64], target: Any) -> Transfer:
+def transfer(
+    reading: Reading, piece: Piece, first: int, runs: NDArray[np.int64], target: Any,
+    checked: NDArray[np.int64] | None = None,
+) -> Transfer:  # fmt: skip
     """Start to read runs of an opened piece, until the target is full.
 
     Parameters
@@ -171,8 +197,10 @@ def transfer(reading: Reading, piece: Piece, first: int, runs: NDArray[np.int64]
     first, runs : int, int64 array of shape (n, 2)
         First byte of each run in the piece, after the byte `first` of it; number of bytes.
     target : uint8 array on the device
+    checked
+        What to check beside it, as `Reading` takes it.
     """
-    future = reading(target, runs + np.array([piece.offset + first, 0]))
+    future = reading(target, runs + np.array([piece.offset + first, 0]), checked)
     return Transfer(future, piece, first + int(runs[0, 0]), target)
 
 

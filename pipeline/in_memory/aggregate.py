@@ -148,7 +148,7 @@ def recompute(work: Work, samples: NDArray[Any]) -> list[NDArray[Any]]:
             continue
         if work.verify == "full" or _agreeing.get((id(job.options), samples.dtype.str)) is not job.options:
             _compare(job, samples[:COMPARED])
-        check.add(samples)
+        check.add(samples, 0)
         partials.append(check.partial())
     return partials
 
@@ -159,7 +159,7 @@ _agreeing: dict[tuple[int, str], Any] = {}  # options whose check agreed with th
 def _compare(job: Job, samples: NDArray[Any]) -> None:
     check = job.workflow.check(job.options, samples.dtype)
     assert check is not None
-    check.add(samples)
+    check.add(samples, 0)
     if details := job.differences(check.partial(), job.workflow.reference(samples, job.options)):
         raise VerificationError(f"{job.workflow.name}: the check and the reference disagree on {len(samples)} samples "
                                 f"of {NAME}: {'; '.join(details)}; nothing was returned")  # fmt: skip

@@ -13,7 +13,7 @@ namespace {
 using std::size_t;
 
 struct Check {
-    void (*add)(void* state, const void* samples, size_t n);
+    void (*add)(void* state, const void* samples, size_t n, int64_t first);
     void* state;
 };
 
@@ -39,9 +39,9 @@ void swap_samples(char* block, size_t nbytes, size_t itemsize) {
 
 }  // namespace
 
-// Adds the samples of `nbytes` bytes of a file from `offset` on to every check. Returns the bytes of the samples that
-// were read: fewer if reading fails or the file ends.
-extern "C" size_t feed(int fd, int64_t offset, size_t nbytes, size_t itemsize, int swapped, char* block,
+// Adds the samples of `nbytes` bytes of a file from `offset` on to every check; the first one has the index `first`.
+// Returns the bytes of the samples that were read: fewer if reading fails or the file ends.
+extern "C" size_t feed(int fd, int64_t offset, size_t nbytes, int64_t first, size_t itemsize, int swapped, char* block,
                        size_t block_bytes, size_t ahead, const Check* checks, size_t number) {
     size_t done = 0;
     while (done < nbytes) {
@@ -54,7 +54,8 @@ extern "C" size_t feed(int fd, int64_t offset, size_t nbytes, size_t itemsize, i
             else if (got == 0 || errno != EINTR) return done;
         }
         if (swapped) swap_samples(block, length, itemsize);
-        for (size_t i = 0; i < number; ++i) checks[i].add(checks[i].state, block, length / itemsize);
+        const int64_t index = first + static_cast<int64_t>(done / itemsize);
+        for (size_t i = 0; i < number; ++i) checks[i].add(checks[i].state, block, length / itemsize, index);
         done += length;
     }
     return done;

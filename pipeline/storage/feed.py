@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels.common import cxx
-from kernels.common.compiled_check import CompiledCheck
+from kernels.common.compiled_check import CompiledCheck, calls_of
 from pipeline.storage.blocks import AHEAD_BYTES, read_blocks
 from pipeline.storage.chunks import Chunk, Region
 from pipeline.storage.pieces import Piece
@@ -24,10 +24,6 @@ from workflows.aggregation import Check
 
 SOURCE = Path(__file__).with_suffix(".cpp")
 BLOCK_BYTES = 2**19  # still in the second-level cache when it is checked
-
-
-class _Call(ctypes.Structure):
-    _fields_ = (("add", ctypes.c_void_p), ("state", ctypes.c_void_p))
 
 
 def feed(chunk: Chunk, checks: Sequence[Check], copied: Region) -> NDArray[Any]:
@@ -47,8 +43,8 @@ def feed(chunk: Chunk, checks: Sequence[Check], copied: Region) -> NDArray[Any]:
     library = _library() if len(compiled) == len(checks) else None
     if library is None or not all(isinstance(piece, Piece) for piece in chunk.pieces):
         return _feed(chunk, checks, copied)
-    calls = (_Call * len(compiled))(*(_Call(*check.addresses) for check in compiled))
-    itemsize = chunk.dtype.itemsize
+    calls = calls_of(compiled)
+    itemsize, index = chunk.dtype.itemsize, 0
     block = np.empty(BLOCK_BYTES // itemsize * itemsize, np.uint8)
     settings = itemsize, not chunk.dtype.isnative, block.ctypes.data, len(block), AHEAD_BYTES, calls, len(calls)
     for piece in chunk.pieces:
@@ -56,14 +52,14 @@ def feed(chunk: Chunk, checks: Sequence[Check], copied: Region) -> NDArray[Any]:
         with open_planned(piece) as fd:
             done = 0
             while done < piece.nbytes:
-                got = library.feed(fd, piece.offset + done, piece.nbytes - done, *settings)
-                done += got
+                got = library.feed(fd, piece.offset + done, piece.nbytes - done, index, *settings)
+                done, index = done + got, index + got // itemsize
                 if not got:  # this read succeeds, or tells why not
                     part = block[: piece.nbytes - done]
                     fill(fd, part.data, piece, done)
                     for check in compiled:
-                        check.add(part.view(chunk.dtype))
-                    done += len(part)
+                        check.add(part.view(chunk.dtype), index)
+                    done, index = done + len(part), index + len(part) // itemsize
     blocks = read_blocks(chunk.part(copied), Timeline())
     return np.concatenate([np.empty(0, chunk.dtype), *(samples.copy() for samples in blocks)], dtype=chunk.dtype)
 
@@ -71,7 +67,8 @@ def feed(chunk: Chunk, checks: Sequence[Check], copied: Region) -> NDArray[Any]:
 def _library() -> ctypes.CDLL | None:
     if library := cxx.library(SOURCE):
         word, pointer = ctypes.c_size_t, ctypes.c_void_p
-        types = ctypes.c_int, ctypes.c_int64, word, word, ctypes.c_int, pointer, word, word, pointer, word
+        index = ctypes.c_int64
+        types = ctypes.c_int, index, word, index, word, ctypes.c_int, pointer, word, word, pointer, word
         library.feed.argtypes, library.feed.restype = types, word
     return library
 
@@ -80,7 +77,7 @@ def _feed(chunk: Chunk, checks: Sequence[Check], copied: Region) -> NDArray[Any]
     start, copies = 0, [np.empty(0, chunk.dtype)]
     for samples in read_blocks(chunk, Timeline()):
         for check in checks:
-            check.add(samples)
+            check.add(samples, start)
         first = max(copied.start - start, 0)
         copies.append(samples[first : max(copied.start + copied.samples - start, first)].copy())
         start += len(samples)

@@ -27,13 +27,14 @@ class Plain:
 
     def __init__(self, function: Callable[[NDArray[Any], Any], NDArray[Any]], options: Any) -> None:
         self._function, self._options = function, options
-        self._samples: list[NDArray[Any]] = []
+        self._samples: list[tuple[int, NDArray[Any]]] = []
 
-    def add(self, samples: NDArray[Any]) -> None:
-        self._samples.append(samples.copy())
+    def add(self, samples: NDArray[Any], first: int) -> None:
+        self._samples.append((first, samples.copy()))
 
     def partial(self) -> NDArray[Any]:
-        return self._function(np.concatenate(self._samples, dtype=self._samples[0].dtype), self._options)
+        parts = [samples for _, samples in sorted(self._samples, key=lambda part: part[0])]
+        return self._function(np.concatenate(parts, dtype=parts[0].dtype), self._options)
 
 
 def plainly(function: Callable[[NDArray[Any], Any], NDArray[Any]]) -> Callable[[Any, np.dtype[Any]], Plain]:
@@ -48,8 +49,9 @@ def unchecked(options: Any, dtype: np.dtype[Any]) -> None:
 def checked(check: Check | None, samples: NDArray[Any]) -> NDArray[Any]:
     """The partial of samples, given in two parts."""
     assert check is not None
-    for part in (samples[: len(samples) // 3], samples[len(samples) // 3 :]):
-        check.add(part)
+    cut = len(samples) // 3
+    for first, part in ((cut, samples[cut:]), (0, samples[:cut])):  # in any order
+        check.add(part, first)
     return check.partial()
 
 

@@ -15,6 +15,8 @@ import pytest
 from numpy.typing import NDArray
 
 import pipeline.cluster.placement
+import pipeline.engine.aggregate_beside
+import pipeline.engine.aggregate_reference
 import pipeline.engine.aggregate_task
 import pipeline.engine.run_loop
 import pipeline.storage.blocks
@@ -24,7 +26,7 @@ from pipeline.engine.aggregate import run, run_all
 from pipeline.engine.aggregate_plan import Job
 from pipeline.engine.run_loop import Run
 from pipeline.errors import VerificationError
-from pipeline.gpu.blocks import BLOCK_BYTES, block_bytes_within
+from pipeline.gpu.blocks import BLOCK_BYTES, CHUNKS, block_bytes_within
 from pipeline.settings import Settings
 from pipeline.storage.chunks import Chunk
 from pipeline.storage.sources import open_source
@@ -59,13 +61,14 @@ def test_several_jobs_are_read_once_and_say_what_they_say_alone(
     how = Settings(ON_CPU, verify, 40000)
     monkeypatch.setattr(pipeline.engine.run_loop.secrets, "randbits", lambda bits: 3)
     read: list[int] = []
-    for name in ("read_blocks", "feed"):  # which compute and check
+    compute, check = pipeline.engine.aggregate_task, pipeline.engine.aggregate_reference
+    for module, name in ((compute, "read_blocks"), (check, "feed")):
 
-        def counting(chunk: Chunk, *more: Any, plain: Any = getattr(pipeline.engine.aggregate_task, name)) -> Any:
+        def counting(chunk: Chunk, *more: Any, plain: Any = getattr(module, name)) -> Any:
             read.append(chunk.nbytes)
             return plain(chunk, *more)
 
-        monkeypatch.setattr(pipeline.engine.aggregate_task, name, counting)
+        monkeypatch.setattr(module, name, counting)
     together = run_all(jobs, source, how)
     verified = {"full": samples.nbytes, "sample": 4 * together[0].verdict.checked, "off": 0}[verify]
     assert sum(read) == 2 * (samples.nbytes + verified)  # one survey, one pass
@@ -94,12 +97,12 @@ def telling(block: NDArray[Any], options: Any) -> NDArray[np.int64]:
 
 
 def test_references_run_beside_computing(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also while other chunks wait for a GPU: the first ones finish only after a reference has run."""
+    """Also while other chunks wait for a GPU: those after the first two begin only after a reference has run."""
     RECOMPUTED.clear()
     in_time: list[bool] = []
 
-    def blocks(chunk: Any, timeline: Any, nbytes: int) -> Iterator[NDArray[Any]]:
-        in_time.append(RECOMPUTED.wait(10))
+    def blocks(chunk: Any, timeline: Any, nbytes: int, beside: Any) -> Iterator[NDArray[Any]]:
+        in_time.append(len(in_time) < CHUNKS or RECOMPUTED.wait(10))
         return pipeline.storage.blocks.read_blocks(chunk, timeline)
 
     monkeypatch.setattr(pipeline.cluster.placement, "cores", lambda: 8)
@@ -107,6 +110,7 @@ def test_references_run_beside_computing(path: str, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(Run, "on_gpus", lambda *_: None)
     monkeypatch.setattr(pipeline.engine.aggregate_task, "device_blocks", blocks)
     monkeypatch.setattr(pipeline.engine.aggregate_task, "device_name", lambda device: device)
+    monkeypatch.setattr(pipeline.engine.aggregate_beside, "checks_beside", lambda chunk: False)
     with pipeline.cluster.placement._in_this_process(Placement(), "gpu") as gpu:
         monkeypatch.setattr(pipeline.engine.run_loop, "open_workers", lambda *_: nullcontext(gpu))
         workflow = replace(HISTOGRAM, reference=telling, check=unchecked)
@@ -121,7 +125,7 @@ def test_limit_of_memory_travels_with_every_task(
     """A restarted worker knows nothing else."""
     asked: list[int] = []
 
-    def blocks(chunk: Any, timeline: Any, nbytes: int) -> Iterator[NDArray[Any]]:
+    def blocks(chunk: Any, timeline: Any, nbytes: int, beside: Any) -> Iterator[NDArray[Any]]:
         asked.append(nbytes)
         return pipeline.storage.blocks.read_blocks(chunk, timeline)
 
@@ -129,6 +133,7 @@ def test_limit_of_memory_travels_with_every_task(
     monkeypatch.setattr(pipeline.engine.run_loop, "open_workers", lambda *_: nullcontext(gpu))
     monkeypatch.setattr(pipeline.engine.aggregate_task, "device_blocks", blocks)
     monkeypatch.setattr(pipeline.engine.aggregate_task, "device_name", lambda device: device)
+    monkeypatch.setattr(pipeline.engine.aggregate_beside, "checks_beside", lambda chunk: False)
     for limit, nbytes in ((2**23, block_bytes_within(2**23)), (None, BLOCK_BYTES)):
         asked.clear()
         settings = Settings(chunk_bytes=40000, device_memory_limit=limit)

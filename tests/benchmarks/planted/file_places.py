@@ -80,16 +80,16 @@ def reading_runs(real: Any) -> Any:
 class _SpoiledBlocks:
     """`feed.cpp`: its first check is no check, but changes the block."""
 
-    ADD = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
+    ADD = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int64)
 
     def __init__(self, library: Any) -> None:
         self._library = library
 
-    def feed(self, fd: int, offset: int, nbytes: int, itemsize: int, *more: Any) -> int:
+    def feed(self, fd: int, offset: int, nbytes: int, index: int, itemsize: int, *more: Any) -> int:
         *settings, calls, number = more
         name, done = _name(os.readlink(f"/proc/self/fd/{fd}")), 0
 
-        def add(state: Any, samples: int, count: int) -> None:
+        def add(state: Any, samples: int, count: int, index: int) -> None:
             nonlocal done
             data = np.ctypeslib.as_array((ctypes.c_uint8 * (count * itemsize)).from_address(samples))
             at = offset + done
@@ -103,7 +103,7 @@ class _SpoiledBlocks:
 
         spoil = self.ADD(add)
         first = type(calls[0])(ctypes.cast(spoil, ctypes.c_void_p), None)
-        return int(self._library.feed(fd, offset, nbytes, itemsize, *settings, (type(calls[0]) * (number + 1))(
+        return int(self._library.feed(fd, offset, nbytes, index, itemsize, *settings, (type(calls[0]) * (number + 1))(
             first, *calls), number + 1))  # fmt: skip
 
 

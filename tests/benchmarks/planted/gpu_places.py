@@ -59,17 +59,17 @@ def elements_of(flat: Any) -> Any:
 def transferring(real: Any) -> Any:
     """`transfer.transfer`: runs of a file on their way to the device."""
 
-    def transfer(reading: Any, piece: Any, first: int, runs: NDArray[np.int64], target: Any) -> Any:
+    def transfer(reading: Any, piece: Any, first: int, runs: NDArray[np.int64], target: Any, *checked: Any) -> Any:
         fault = INJECTOR.reached(TO_DEVICE, READ, (piece.offset + first, target.nbytes))
         always = _always(piece, first, runs)
         if fault is None and always is None:
-            return real(reading, piece, first, runs, target)
+            return real(reading, piece, first, runs, target, *checked)
         before = _held(target) if fault else None
         if fault and fault.kind == "wrong chunk":
             end = int(runs.sum(axis=1).max())
             most = (piece.size or piece.offset + piece.nbytes) - end
             first = int(fault.random.integers(max(1, most + 1))) - piece.offset
-        made = real(reading, piece, first, runs, target)
+        made = real(reading, piece, first, runs, target, *checked)
         return SpoiltTransfer(made.future, made.piece, made.start, made.target, fault, before, always)
 
     return transfer

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 import pipeline.engine.aggregate
 import pipeline.engine.aggregate_parts
+import pipeline.engine.aggregate_reference
 import pipeline.engine.aggregate_task
 import pipeline.engine.run_loop
 import pipeline.storage.chunks
@@ -209,7 +210,7 @@ def test_a_check_that_shares_an_error_with_compute_is_found(path: str, verify: s
 def test_the_reference_sees_few_samples_where_there_is_a_check(
     path: str, verify: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pipeline.engine.aggregate_task, "COMPARED", 7)
+    monkeypatch.setattr(pipeline.engine.aggregate_reference, "COMPARED", 7)
     verdict = counted(path, check=plainly(HISTOGRAM.reference), reference=recording, verify=verify).verdict
     assert max(samples for _, samples in CHECKED) == 7
     assert verdict.checked >= SAMPLES / 256

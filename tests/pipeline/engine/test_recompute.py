@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 import pipeline.engine.aggregate_task
 from pipeline.engine.aggregate_plan import Job, Pass
-from pipeline.engine.aggregate_task import COMPARED, recompute_parts
+from pipeline.engine.aggregate_reference import COMPARED
+from pipeline.engine.aggregate_task import recompute_parts
 from pipeline.errors import PipelineError
 from pipeline.storage.chunks import Chunk, plan
 from pipeline.storage.sources import open_source

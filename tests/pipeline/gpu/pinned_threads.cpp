@@ -68,6 +68,47 @@ void check(bool right) {
     if (!right) std::_Exit(1);
 }
 
+// Bytes of a chunk that were seen, by index, and their sum: two threads that add to it at a time are a data race.
+struct Seen {
+    std::int64_t bytes = 0, sum = 0;
+};
+
+void see(void* state, const void* samples, std::size_t n, std::int64_t first) {
+    auto* seen = static_cast<Seen*>(state);
+    for (std::size_t i = 0; i < n; i++) seen->sum += (first + i) * static_cast<const unsigned char*>(samples)[i];
+    seen->bytes += n;
+}
+
+// Several reads of one run each, with checks of runs of their own.
+void try_checks(Reader* reader, int file, const std::vector<char>& content, unsigned seed) {
+    for (int i = 0; i < 20; i++) {
+        std::vector<Seen> seen(1 + rand_r(&seed) % 4);
+        std::vector<Check> list;
+        for (Seen& one : seen) list.push_back({see, &one});
+        Checks* checks = begin_checks(list.data(), 1, list.size(), 1);
+        std::vector<std::vector<char>> targets;
+        std::vector<Read*> started;
+        Seen expected;
+        for (int number = 0; number < 3; number++) {
+            const Run run{rand_r(&seed) % 800000, 1 + rand_r(&seed) % 100000};
+            const CheckedRun checked{rand_r(&seed) % 800000, 1 + rand_r(&seed) % 100000, rand_r(&seed) % 1000};
+            for (std::int64_t at = 0; at < checked.bytes; at++)
+                expected.sum += (checked.first + at) * static_cast<unsigned char>(content[checked.offset + at]);
+            expected.bytes += checked.bytes;
+            targets.emplace_back(run.bytes);
+            auto address = reinterpret_cast<std::uint64_t>(targets.back().data());
+            started.push_back(start_read(reader, file, &run, 1, address, 0, checks, file, &checked, 1));
+        }
+        int failed;
+        for (Read* read : started) check(end_read(reader, read, &failed) > 0 && !failed);
+        std::vector<Spent> spent(seen.size());
+        end_checks(checks, spent.data());
+        for (const Seen& one : seen) expected.bytes -= one.bytes, expected.sum -= one.sum;
+        for (const Spent& one : spent) expected.bytes += one.bytes;
+        check(expected.sum == 0 && expected.bytes > 0);
+    }
+}
+
 void try_reads(Reader* reader, int file, const std::vector<char>& content, unsigned seed) {
     for (int i = 0; i < 40; i++) {
         std::vector<Run> runs(1 + rand_r(&seed) % 4);
@@ -79,7 +120,7 @@ void try_reads(Reader* reader, int file, const std::vector<char>& content, unsig
         std::vector<char> target(expected.size());
         int failed;
         auto address = reinterpret_cast<std::uint64_t>(target.data());
-        Read* started = start_read(reader, file, runs.data(), runs.size(), address, rand_r(&seed) % 5);
+        Read* started = start_read(reader, file, runs.data(), runs.size(), address, rand_r(&seed) % 5, nullptr, -1, nullptr, 0);
         check(end_read(reader, started, &failed) == std::int64_t(expected.size()) && !failed);
         check(target == expected);
     }
@@ -115,6 +156,7 @@ int main(int, char** arguments) {
     for (unsigned seed = 0; seed < 2; seed++) {
         threads.emplace_back(try_reads, reader, file, std::cref(content), seed);
         threads.emplace_back(try_writes, writer, seed);
+        threads.emplace_back(try_checks, reader, file, std::cref(content), seed);
     }
     for (std::thread& thread : threads) thread.join();
     std::_Exit(0);

@@ -1,0 +1,143 @@
+"""Checks the samples of a chunk beside their read for a GPU: they are read twice, while a core still has them at hand.
+
+What to check is worked out here, from the chunk alone, and read from a descriptor of its own: a read for the GPU that
+brings other samples, or none, changes nothing of what the check sees.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import accumulate
+from time import perf_counter
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernels.common.compiled_check import CompiledCheck
+from pipeline.engine.aggregate_plan import Pass
+from pipeline.engine.aggregate_reference import Reference, combined, compare_with_references, placed
+from pipeline.engine.pace import Pace
+from pipeline.errors import PipelineError
+from pipeline.gpu.blocks import checks_beside
+from pipeline.gpu.pinned import Checks
+from pipeline.gpu.transfer import threads
+from pipeline.storage.chunks import Chunk, Region
+from pipeline.storage.pieces import Piece
+from pipeline.timeline import Timeline
+
+# Bytes of a chunk for each set of checks, at least: making one, and adding up what it has seen, takes calls of Python.
+SET_BYTES = 2**22
+
+
+class Beside:
+    """Checks parts of a chunk: those that are always checked, and others as far as the pace allows.
+
+    Parameters
+    ----------
+    pass_
+    chunk
+    sets
+        Checks of all jobs, for each thread that checks at a time.
+    pace
+    """
+
+    def __init__(self, pass_: Pass, chunk: Chunk, sets: list[list[CompiledCheck]], pace: Pace) -> None:
+        self.checks = Checks(sets, chunk.dtype.itemsize)
+        self._pass, self._chunk, self._pace = pass_, chunk, pace
+        self._timeline, self._began = Timeline(pass_.traced), perf_counter()
+        self._ends = list(accumulate(part.samples for part in chunk.parts))
+        self._wanted: list[bool | None] = [None] * len(chunk.parts)  # not decided yet
+        pieces = cast("tuple[Piece, ...]", chunk.pieces)
+        self._places = [(piece.offset, piece.nbytes) for piece in pieces]
+        self._starts = [0, *accumulate(nbytes for _, nbytes in self._places)]
+        self._spent: NDArray[np.int64] | None = None
+
+    def runs(self, start: int, samples: int) -> NDArray[np.int64]:
+        """What to check of these samples of the chunk, all in one piece, as `pipeline.gpu.pinned.Beside` takes it."""
+        runs, end = [], start + samples
+        for number in range(bisect_right(self._ends, start), len(self._ends)):
+            part = self._chunk.parts[number]
+            if part.start >= end:
+                break
+            if self._is_wanted(number, part):
+                first = max(start, part.start)
+                runs.append((*self._place(first), first, min(end, self._ends[number]) - first))
+        table = np.array(runs, np.int64).reshape(-1, 4)
+        return np.stack([table[:, 0], table[:, 3] * self._chunk.dtype.itemsize, table[:, 2]], axis=1)
+
+    def _is_wanted(self, number: int, part: Region) -> bool:
+        if self._wanted[number] is None:
+            nbytes = part.samples * self._chunk.dtype.itemsize
+            allowed = self._pass.verify == "auto" and self._pace.allows(nbytes)
+            self._wanted[number] = allowed or part in self._chunk.always
+        return bool(self._wanted[number])
+
+    def _place(self, sample: int) -> tuple[int, int]:
+        """Where a sample of the chunk lies: offset in its file, and the number of the piece."""
+        at = sample * self._chunk.dtype.itemsize
+        number = bisect_right(self._starts, at) - 1
+        return self._places[number][0] + at - self._starts[number], number
+
+    def finish(self) -> tuple[tuple[bool, ...], Reference]:
+        """Which parts were checked, and their partials; after all reads.
+
+        Raises
+        ------
+        PipelineError
+            If not every sample of these parts was read.
+        VerificationError
+            If a check differs from its reference on a random run of the samples.
+        """
+        wanted = tuple(map(bool, self._wanted))
+        spent = self.end()
+        expected = sum(part.samples for part, one in zip(self._chunk.parts, wanted, strict=True) if one)
+        got = int(spent[:, 0].sum()) // self._chunk.dtype.itemsize
+        if got != expected:
+            raise PipelineError(f"{self._chunk.where()}: expected to check {expected} samples beside their read, got "
+                                f"{got}; run again when nothing writes to it")  # fmt: skip
+        for nbytes, nanoseconds in spent.tolist():
+            if nbytes:
+                self._timeline.add("verify", self._began, nanoseconds / 1e9, nbytes)
+        used = [set_ for set_, (nbytes, _) in zip(self.checks.sets, spent.tolist(), strict=True) if nbytes]
+        if not used:
+            return wanted, Reference((), self._timeline)
+        with self._timeline.measure("verify"):
+            compare_with_references(self._pass, self._chunk)
+            partials = combined(self._pass.jobs, [[check.partial() for check in set_] for set_ in used])
+        jobs = zip(self._pass.jobs, partials, strict=True)
+        return wanted, Reference(tuple(placed(job, one, self._chunk.start) for job, one in jobs), self._timeline)
+
+    def end(self) -> NDArray[np.int64]:
+        """What the checks were given; frees them. No read may be under way."""
+        if self._spent is None:
+            self._spent = self.checks.end()
+        return self._spent
+
+
+@contextmanager
+def checking_beside(pass_: Pass, chunk: Chunk) -> Iterator[Beside | None]:
+    """Checks for a chunk on a GPU; None if its samples cannot be checked beside their read, or are not to be."""
+    sets = _sets(pass_, chunk) if pass_.device == "gpu" and pass_.verify != "off" and checks_beside(chunk) else []
+    if not sets:
+        yield None
+        return
+    beside = Beside(pass_, chunk, sets, Pace.of((pass_.seed, pass_.name)))
+    try:
+        yield beside
+    finally:
+        beside.end()
+
+
+def _sets(pass_: Pass, chunk: Chunk) -> list[list[CompiledCheck]]:
+    """Sets of checks, one for each thread that may check; none if any of them is not compiled."""
+
+    def one() -> list[Any]:
+        return [job.workflow.check(job.options, chunk.dtype.newbyteorder("=")) for job in pass_.jobs]
+
+    first = one()
+    if not all(isinstance(check, CompiledCheck) for check in first):
+        return []
+    return [first, *(one() for _ in range(min(threads(), chunk.nbytes // SET_BYTES) - 1))]

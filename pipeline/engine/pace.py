@@ -1,0 +1,60 @@
+"""How much is checked while a run computes, if it takes no longer than the run itself."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from threading import Lock
+from time import perf_counter
+
+# Checks that may be left out take as long as computing at most. A run may take so long in any case: no longer than it
+# takes to start.
+LEAST_SECONDS = 0.5
+
+# Bytes that are read without checks to learn how long a run without checks takes; the first of them are not measured,
+# because others are still being checked.
+UNCHECKED_BYTES = 2**30, 2**31
+
+
+class Pace:
+    """How much of a pass is checked beside its reads: as much as takes no longer than reading it without checks.
+
+    In the first half second, and as long as the run takes no more than twice as long as it would without checks.
+    Threads call it one at a time.
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._began, self._nbytes = perf_counter(), 0
+        self._before: tuple[float, int] | None = None  # when samples were read without checks first; bytes until then
+        self._measured: tuple[float, int] | None = None  # likewise, from where on that is measured
+        self._per_byte = 0.0  # seconds, without checks; 0 while unknown
+
+    def allows(self, nbytes: int) -> bool:
+        """Whether the next bytes are checked."""
+        with self._lock:
+            now = perf_counter() - self._began
+            self._nbytes += nbytes
+            if now < LEAST_SECONDS:
+                return True
+            if self._per_byte:
+                return now < 2 * self._per_byte * self._nbytes + LEAST_SECONDS
+            first, then = UNCHECKED_BYTES
+            self._before = self._before or (now, self._nbytes)
+            if not self._measured and self._nbytes - self._before[1] >= first:
+                self._measured = now, self._nbytes
+            if self._measured and self._nbytes - self._measured[1] >= then:
+                self._per_byte = (now - self._measured[0]) / (self._nbytes - self._measured[1])
+            return False
+
+    @classmethod
+    def of(cls, key: Hashable) -> Pace:
+        """That of a pass in this process, by a key of it: one pass begins when another one is over."""
+        global _current
+        with _making:
+            if _current is None or _current[0] != key:
+                _current = key, cls()
+            return _current[1]
+
+
+_making = Lock()
+_current: tuple[Hashable, Pace] | None = None

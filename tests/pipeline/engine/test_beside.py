@@ -1,0 +1,238 @@
+"""Checks beside the read for a GPU: what they see, what they decide, and that no error of the read reaches them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import pipeline.engine.aggregate_beside
+import pipeline.engine.aggregate_reference
+import pipeline.engine.pace
+import pipeline.gpu.blocks
+from pipeline.engine.aggregate_parts import Parts
+from pipeline.engine.aggregate_plan import Job, Pass
+from pipeline.engine.aggregate_task import ChunkResult, compute_chunk, warm_up
+from pipeline.engine.pace import UNCHECKED_BYTES, Pace
+from pipeline.errors import PipelineError, VerificationError
+from pipeline.gpu import blocks
+from pipeline.gpu.pinned import SOURCE as SOURCE
+from pipeline.storage.chunks import Chunk, plan
+from pipeline.storage.sources import open_source
+from tests.cases.aggregation_checks import plainly
+from tests.emulator.kvikio import install
+from workflows.histogram import HISTOGRAM, HistogramOptions
+from workflows.reduce import REDUCE, ReduceOptions
+
+pytestmark = [pytest.mark.usefixtures("compiled"), pytest.mark.gpu]
+
+SAMPLES = np.random.default_rng(0).integers(0, 1000, 50_000).astype(np.int32)
+OPTIONS = HistogramOptions(bins=100, range=(0.0, 1000.0))
+BLOCK = 4000
+
+
+@pytest.fixture(autouse=True)
+def gpu(cp: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The GPU, or the host in its place."""
+    if not hasattr(cp.cuda, "Stream"):
+        install(cp, monkeypatch)
+    monkeypatch.setattr(pipeline.engine.pace, "_current", None)
+    for name in ("device_name", "unit_name", "worker_address"):
+        monkeypatch.setattr(pipeline.engine.aggregate_task, name, lambda *_: "here")
+    return cp
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> list[str]:
+    """Files of different lengths."""
+    for number, part in enumerate(np.split(SAMPLES, [7, 12_345, 30_000])):
+        part.tofile(tmp_path / f"{number}.bin")
+    return [str(tmp_path / f"{number}.bin") for number in range(4)]
+
+
+def on_host(job: Any) -> Any:
+    """The job, which computes on the host what was copied to the device."""
+    return replace(job, compute=lambda block, options: job.reference(block.get(), options))
+
+
+def chunk_of(paths: list[str], verify: str, part: int = 6000, dtype: str = "int32") -> Chunk:
+    (chunk,) = plan(open_source(tuple(paths), dtype), 2**30, verify, 1, part)
+    return chunk
+
+
+def pass_of(verify: str, *jobs: Job) -> Pass:
+    return Pass(jobs or (Job(on_host(HISTOGRAM), OPTIONS),), "gpu", BLOCK, verify=verify)
+
+
+def compared(pass_: Pass, chunk: Chunk, result: ChunkResult) -> tuple[int, list[int]]:
+    """Samples that were checked, and the lengths of the parts that agreed."""
+    agreed: list[int] = []
+    parts = Parts(pass_, 1, False, lambda part: agreed.append(part.chunk.samples))
+    parts.compare_beside(chunk, result)
+    return parts.checked, agreed
+
+
+@pytest.mark.parametrize("part", [400, 6000, 2**30])
+def test_all_parts_are_checked(paths: list[str], part: int) -> None:
+    """Of all jobs, with the places of extremes, however files, blocks and parts are cut."""
+    jobs = Job(on_host(HISTOGRAM), OPTIONS), Job(on_host(REDUCE), ReduceOptions("sum,std,argmin,argmax"))
+    pass_, chunk = pass_of("full", *jobs), chunk_of(paths, "full", part)
+    result = compute_chunk(pass_, chunk)
+    assert result.checked == (True,) * len(chunk.parts)
+    assert result.reference is not None and result.reference.timeline.nbytes["verify"] == SAMPLES.nbytes
+    np.testing.assert_array_equal(result.reference.partials[0][1:-2], np.histogram(SAMPLES, 100, (0, 1000))[0])
+    assert compared(pass_, chunk, result) == (len(SAMPLES), [region.samples for region in chunk.parts])
+
+
+def test_a_chunk_that_begins_later(paths: list[str]) -> None:
+    """Places of extremes count from the start of the source."""
+    pass_ = pass_of("full", Job(on_host(REDUCE), ReduceOptions("argmin,argmax")))
+    chunks = plan(open_source(tuple(paths), "int32"), 50_000, "full", 1)
+    assert len(chunks) == 4
+    for chunk in chunks:
+        assert compared(pass_, chunk, compute_chunk(pass_, chunk))[0] == chunk.samples
+
+
+@pytest.mark.parametrize("verify", ["sample", "auto"])
+@pytest.mark.parametrize("allowed", [True, False])
+def test_what_is_always_checked_and_what_the_pace_allows(
+    paths: list[str], verify: str, allowed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(Pace, "allows", lambda self, nbytes: asked.append(nbytes) or allowed)
+    monkeypatch.setitem(pipeline.storage.chunks.LEAST_BYTES, "auto", 1)
+    pass_, chunk = pass_of(verify), chunk_of(paths, verify)
+    result = compute_chunk(pass_, chunk)
+    whole = verify == "auto" and allowed
+    assert result.checked == tuple(whole or part in chunk.always for part in chunk.parts)
+    assert asked == ([4 * part.samples for part in chunk.parts] if verify == "auto" else [])
+    (always,) = chunk.always
+    assert compared(pass_, chunk, result)[0] == (len(SAMPLES) if whole else always.samples)
+
+
+def test_nothing_is_checked_where_nobody_asks(paths: list[str]) -> None:
+    result = compute_chunk(pass_of("off"), chunk_of(paths, "off"))
+    assert result.checked == () and result.reference is None
+
+
+@pytest.mark.parametrize("why", ["another byte order", "not compiled", "not through pinned memory"])
+def test_what_cannot_be_checked_beside_its_read(paths: list[str], why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is left to others."""
+    if why == "not through pinned memory":
+        monkeypatch.setattr(blocks, "transfer_path", lambda: "another way")
+    job = Job(replace(on_host(HISTOGRAM), check=plainly(HISTOGRAM.reference)), OPTIONS)
+    dtype = ">i4" if why == "another byte order" else "int32"
+    chunk = chunk_of(paths, "full")
+    chunk = replace(chunk, dtype=np.dtype(dtype))
+    result = compute_chunk(pass_of("full", *[job] * (why == "not compiled")), chunk)
+    assert result.checked == () and result.reference is None
+
+
+def moved(real: Any) -> Callable[..., Any]:
+    """A read that brings the bytes before those that were asked for."""
+    return lambda reading, piece, first, runs, target, checked: real(
+        reading, piece, first, runs - [[4 * (first > 0), 0]], target, checked
+    )
+
+
+def stale(real: Any) -> Callable[..., Any]:
+    """A buffer that keeps what it had."""
+    return lambda reading, piece, first, runs, target, checked: real(reading, piece, 0, runs, target, checked)
+
+
+@pytest.mark.parametrize("wrong", [moved, stale])
+@pytest.mark.parametrize("verify", ["full", "auto"])
+def test_a_wrong_read_for_the_device_is_seen(
+    paths: list[str], wrong: Any, verify: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blocks, "transfer", wrong(blocks.transfer))
+    pass_, chunk = pass_of(verify), chunk_of(paths, verify)
+    result = compute_chunk(pass_, chunk)
+    with pytest.raises(VerificationError, match=r"^histogram: a number is wrong in chunk 0 \(.*expected \d+, got \d+"):
+        compared(pass_, chunk, result)
+
+
+def test_blocks_that_are_miscounted_are_seen(paths: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The checks were asked for other samples than those of the parts."""
+    real = pipeline.engine.aggregate_beside.Beside.runs
+    monkeypatch.setattr(pipeline.engine.aggregate_beside.Beside, "runs",
+                        lambda self, start, samples: real(self, start, samples - (start == 12_345)))  # fmt: skip
+    with pytest.raises(PipelineError, match=r"expected to check 50000 samples beside their read, got 49999; run again"):
+        compute_chunk(pass_of("full"), chunk_of(paths, "full"))
+
+
+def test_a_check_that_is_wrong_is_seen(paths: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reference counts some samples of every chunk, too."""
+    monkeypatch.setattr(pipeline.engine.aggregate_reference, "COMPARED", 7)
+    seen: list[NDArray[Any]] = []
+
+    def reference(samples: NDArray[Any], options: Any) -> NDArray[np.int64]:
+        seen.append(samples)
+        return HISTOGRAM.reference(samples, options) + 1
+
+    job = Job(replace(on_host(HISTOGRAM), reference=reference), OPTIONS)
+    with pytest.raises(VerificationError, match="the check and the reference disagree in chunk 0"):
+        compute_chunk(pass_of("full", job), chunk_of(paths, "full"))
+    assert [len(samples) for samples in seen] == [7]
+
+
+def test_a_failure_leaves_no_checks(paths: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are freed once, after the last read."""
+    ended: list[Any] = []
+    real = pipeline.gpu.pinned.Checks.end
+    monkeypatch.setattr(pipeline.gpu.pinned.Checks, "end", lambda self: ended.append(self) or real(self))
+
+    def failing(block: Any, options: Any) -> Any:
+        raise RuntimeError("planted")
+
+    for compute in (failing, on_host(HISTOGRAM).compute):
+        try:
+            compute_chunk(pass_of("full", Job(replace(HISTOGRAM, compute=compute), OPTIONS)), chunk_of(paths, "full"))
+        except RuntimeError as error:
+            assert str(error) == "planted"
+    assert len(ended) == len(set(map(id, ended))) == 2
+
+
+@pytest.mark.parametrize("verify", ["full", "auto", "off"])
+def test_warming_up_checks_a_little(paths: list[str], verify: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the mode, and without starting the pace."""
+    results: list[ChunkResult] = []
+    real = compute_chunk
+    monkeypatch.setattr(pipeline.engine.aggregate_task, "compute_chunk", lambda *given: results.append(real(*given)))
+    monkeypatch.setattr(pipeline.engine.aggregate_task, "find_devices", lambda: type("", (), {"usable": 1}))
+    monkeypatch.setattr(Pace, "allows", lambda *_: pytest.fail("asked"))
+    warm_up(pass_of(verify), chunk_of(paths, verify))
+    assert [result.checked for result in results] == [() if verify == "off" else (True, False)]
+
+
+@pytest.mark.parametrize(("checked", "share"), [(0.5e-9, 1.0), (1.5e-9, 1.0), (4e-9, 0.5)])
+def test_the_pace(checked: float, share: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run takes twice as long as one without checks at most, and half a second in any case. Seconds per byte."""
+    clock = [0.0]
+    monkeypatch.setattr(pipeline.engine.pace, "perf_counter", lambda: clock[0])
+    pace, part, unchecked, given, late = Pace(), 2**26, 1e-9, 0, 0
+    number = 4000
+    for _ in range(number):
+        if pace.allows(part):
+            given += part
+            late += clock[0] > 0.5
+            clock[0] += checked * part
+        else:
+            clock[0] += unchecked * part
+    assert clock[0] <= 2 * unchecked * number * part + 0.5 + checked * part
+    left_out = number * part - given
+    if share == 1.0:
+        assert sum(UNCHECKED_BYTES) <= left_out <= sum(UNCHECKED_BYTES) + 3 * part
+    else:
+        assert clock[0] >= 2 * unchecked * number * part * 0.98
+
+
+def test_one_pace_for_each_pass() -> None:
+    first = Pace.of((1, "histogram"))
+    assert Pace.of((1, "histogram")) is first is not Pace.of((1, "reduce"))
+    assert Pace.of((1, "histogram")) is not first
