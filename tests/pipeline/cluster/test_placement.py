@@ -206,7 +206,7 @@ def test_gpu_where_there_is_none_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_one_gpu_computes_one_chunk_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pipeline.cluster.placement, "find_devices", lambda: Devices((GPU,), "1", "1", None))
-    monkeypatch.setattr(pipeline.cluster.placement, "_warm_up", lambda: None)  # there is no CUDA to warm up
+    monkeypatch.setattr(pipeline.cluster.placement, "warm_up", lambda: None)  # there is no CUDA to warm up
     with open_workers(Placement(), 0) as workers:
         assert (workers.device, workers.resources, workers.computing) == ("gpu", {"GPU": 1.0}, 1)
         assert workers.description.endswith("threads, 1 GPU")
