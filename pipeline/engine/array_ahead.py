@@ -108,7 +108,7 @@ class ChecksAhead:
                 prepared = _Check(self._plan, region, self._shared, opened)
             return prepared.verdict(elements)
         finally:
-            if check and self._checks.pop(region, None):
+            if self._checks.pop(region, None) and check:
                 self._free.release()
 
     def _prepare(self, regions: Sequence[Bounds]) -> None:
