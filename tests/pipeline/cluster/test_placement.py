@@ -58,6 +58,15 @@ def test_no_port_is_opened(before: set[tuple[str, int]]) -> None:
         assert workers.client.submit(sum, [1, 2]).result() == 3
 
 
+def test_what_can_be_done_here_begins_before_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    def begin(device: str) -> None:
+        raise InterruptedError(device)
+
+    monkeypatch.setattr(pipeline.cluster.placement, "_in_this_process", None)  # which would be called next
+    with pytest.raises(InterruptedError, match="cpu"), open_workers(Placement("cpu"), 0, here=begin):
+        pass
+
+
 @pytest.mark.parametrize("address", [":0", "127.0.0.1:0", "localhost:0"])
 def test_dashboard_answers_on_loopback_only(before: set[tuple[str, int]], address: str) -> None:
     with open_workers(Placement(device="cpu", dashboard_address=address), 0) as workers:
