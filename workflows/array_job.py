@@ -45,6 +45,11 @@ class Checked:
         )  # fmt: skip
 
 
+Shared = dict[Any, Any]
+Prepared = Callable[[NDArray[Any]], Checked]
+Prepare = Callable[[Read, Bounds, Sequence[Spec], Options, np.random.Generator, Shared], Prepared]
+
+
 @dataclass(frozen=True)
 class Counted:
     """The elements of a region, and counts of elements by the path that computed them, if that depends on the data.
@@ -84,6 +89,10 @@ class ArrayJob(Generic[Options]):
         (read, elements, region, specs, options, random generator) -> what is wrong with the elements in the file.
         Plain and slow, sharing no code with compute. The memory of `elements` and of blocks read is reused after it
         returns.
+    prepare
+        (read, region, specs, options, random generator, shared) -> what takes the elements and returns what check does,
+        once all is done that needs no elements: while they are computed. Read then reads the inputs again. `shared` is
+        a dict for what other regions of the run can use; they may be prepared at the same time.
     pieces
         (spec of a region, options, elements) -> pieces of about that many elements that cover the region once, indexed
         from 0. They are checked one at a time; None if checking the region at once is faster.
@@ -121,6 +130,7 @@ class ArrayJob(Generic[Options]):
     needs: Callable[[Bounds, Sequence[Spec], Options], tuple[Bounds, ...]]
     compute: Callable[[Any, Bounds, Sequence[Spec], Options], Any]
     check: Callable[[Read, NDArray[Any], Bounds, Sequence[Spec], Options, np.random.Generator], Checked]
+    prepare: Prepare[Options] | None = None
     pieces: Callable[[Spec, Options, int], Iterator[Bounds]] | None = None
     example: str = ""
     files: str = "Each of the FILES is an array: .npy, or raw samples in one dimension."

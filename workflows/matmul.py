@@ -14,7 +14,7 @@ from kernels.matmul.formats import FORMATS, MOST_PRODUCTS, bits_of, moduli_for, 
 from kernels.matmul.library import LibraryProduct
 from kernels.matmul.memory import device_bytes, is_small
 from workflows.array_job import ArrayJob, Counted, Read
-from workflows.matmul_check import check
+from workflows.matmul_check import ProductCheck, check
 from workflows.matmul_shapes import Matrices, matrices
 from workflows.regions import Bounds, Spec, in_rows, sizes
 
@@ -235,6 +235,7 @@ MATMUL: ArrayJob[MatmulOptions] = ArrayJob(
     needs=needs,
     compute=compute,
     check=check,
+    prepare=ProductCheck,
     files="FILES are the two factors, .npy: matrices, or stacks of them; axes before the last two are broadcast.",
     whole=True,
     streams=True,

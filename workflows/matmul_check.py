@@ -3,45 +3,82 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kernels.matmul.check_floats import FloatCheck
-from kernels.matmul.check_integers import ESCAPE, wrong_integers
+from kernels.matmul.check_integers import IntegerCheck
 from kernels.matmul.check_library import LibraryCheck
 from kernels.matmul.check_sample import Sample, random_places
 from kernels.matmul.factors import Factors
 from kernels.matmul.formats import FORMATS, result_dtype
-from workflows.array_job import Checked, Read
+from workflows.array_job import Checked, Read, Shared
 from workflows.matmul_shapes import Matrices, matrices
-from workflows.regions import Bounds, Spec
+from workflows.regions import Bounds, Spec, sizes
 
 Array = NDArray[Any]
+
+
+class _Side(NamedTuple):
+    """What regions of the same columns share: columns of C's sampled elements, those of B, and what sums need of B."""
+
+    places: list[int]
+    columns: Array
+    sums: Any
+
+
+class ProductCheck:
+    """Checks every element of a region, mostly by sums of many, and some of them to the last bit, unless a library has
+    rounded them.
+
+    Whatever needs the factors only is done when it is created; parameters are those of `ArrayJob.prepare`.
+    """
+
+    def __init__(
+        self, read: Read, region: Bounds, specs: Sequence[Spec], options: Any, random: np.random.Generator,
+        shared: Shared,
+    ) -> None:  # fmt: skip
+        shapes = matrices(specs)
+        dtype = result_dtype([spec.dtype for spec in specs])
+        dtypes = [dtype if dtype.kind == "f" else spec.dtype for spec in specs]
+        library = options.arithmetic == "float" and dtype.kind == "f"
+        batch, rows, columns = shapes.parts(region)
+        shape = sizes((*batch, rows, columns))
+        places = [] if library else random_places(shape, shapes.inner, random)
+        side: _Side | None = shared.get((batch, columns))
+        if side:  # B is not read again for other columns
+            places = [(*place[:-1], column) for place, column in zip(places, side.places, strict=True)]
+        self._sample = Sample(places, shapes.inner, dtypes, side.columns if side else None)
+        self._shapes, self._region = shapes, region
+        with np.errstate(all="ignore"):
+            factors = _factors(read, region, shapes, dtypes, self._sample)
+            sums = side.sums if side else None
+            self._check: FloatCheck | IntegerCheck
+            if dtype.kind == "f":
+                kind = LibraryCheck if library else FloatCheck
+                self._check = kind(factors, shape, FORMATS[dtype.name], random, sums)
+            else:
+                self._check = IntegerCheck(factors, shape, random, sums)
+            self._expected = self._sample.expected(FORMATS.get(dtype.name))
+        if not side:
+            shared.clear()  # neighbours follow one another, and sums take memory
+            shared[batch, columns] = _Side([place[-1] for place in places], self._sample.lines[1], self._check.side)
+
+    def __call__(self, elements: Array) -> Checked:
+        """The verdict on the elements of the region."""
+        product = self._shapes.as_stack(elements, self._region)
+        with np.errstate(all="ignore"):
+            wrong = self._check.wrong(product) + self._sample.wrong(self._expected, product)
+        return Checked(tuple(wrong[:3]), product.size, self._check.escape, self._check.undetected)
 
 
 def check(
     read: Read, elements: Array, region: Bounds, specs: Sequence[Spec], options: Any, random: np.random.Generator
 ) -> Checked:
-    """Check every element of a region, mostly by sums of many, and some of them to the last bit, unless a library has
-    rounded them."""
-    shapes = matrices(specs)
-    product = shapes.as_stack(elements, region)
-    dtype = result_dtype([spec.dtype for spec in specs])
-    dtypes = [dtype if dtype.kind == "f" else spec.dtype for spec in specs]
-    library = options.arithmetic == "float" and dtype.kind == "f"
-    places = [] if library else random_places(product, shapes.inner, random)
-    sample = Sample(product, places, shapes.inner, dtypes)
-    with np.errstate(all="ignore"):
-        factors = _factors(read, region, shapes, dtypes, sample)
-        if dtype.kind == "f":
-            floats = (LibraryCheck if library else FloatCheck)(factors, product, FORMATS[dtype.name], random)
-            wrong, escape, undetected = floats.wrong(), floats.escape, floats.undetected
-        else:
-            wrong, escape, undetected = wrong_integers(factors, product, random), ESCAPE, 0.0
-        wrong += sample.wrong(FORMATS.get(dtype.name))
-    return Checked(tuple(wrong[:3]), product.size, escape, undetected)
+    """Prepare the check of a region, and check it."""
+    return ProductCheck(read, region, specs, options, random, {})(elements)
 
 
 def _factors(read: Read, region: Bounds, shapes: Matrices, dtypes: Sequence[np.dtype[Any]], sample: Sample) -> Factors:

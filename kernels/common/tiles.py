@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from functools import cache
 from typing import Any, TypeVar
 
@@ -16,7 +17,7 @@ HEIGHT = 256  # rows at a time: temporaries stay in the cache
 Part = TypeVar("Part")
 Result = TypeVar("Result")
 
-_own = threading.local()  # has `inside` in the threads of the pool
+_own = threading.local()  # has `inside` in the threads of the pool, and `most` in those of `limited`
 
 
 @cache
@@ -43,11 +44,28 @@ def on_tiles(function: Callable[[Part], Result], parts: Iterable[Part]) -> list[
     parts = list(parts)
     if len(parts) == 1:
         return [quietly(parts[0])]
-    futures = [ahead(quietly, part) for part in parts]
+    most, futures = getattr(_own, "most", None), list[Future[Result]]()
     try:
+        for part in parts:
+            if most and len(futures) >= (under_way := most()):
+                wait([futures[-under_way]])
+            futures.append(ahead(quietly, part))
         return [future.result() for future in futures]
     finally:
         finish(futures)
+
+
+@contextmanager
+def limited(most: Callable[[], int]) -> Iterator[None]:
+    """In this thread, let `on_tiles` have this many parts under way at most.
+
+    It asks for their number before each part. What `most` raises ends the work.
+    """
+    _own.most = most
+    try:
+        yield
+    finally:
+        del _own.most
 
 
 def ahead(function: Callable[..., Result], *arguments: Any) -> Future[Result]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from kernels.common.tiles import on_tiles
 from kernels.matmul.check_groups import Groups
-from kernels.matmul.check_limits import Compared, Limits, gammas
+from kernels.matmul.check_limits import Compared, Limits, OfColumns, gammas
 from kernels.matmul.check_lines import (
     INNER,
     Array,
@@ -29,13 +29,13 @@ class DenseSums:
     def __init__(self, measured: Measured, groups: Groups) -> None:
         self._of, self._groups = measured, groups
         self.parts, self.depth = [slice(0, measured.factors.rows)], groups.size
-        self._tiles = row_tiles(measured.product.shape[:-2], measured.factors.rows)
+        self._tiles = row_tiles(measured.shape[:-2], measured.factors.rows)
         self.terms = INNER + sum(-(-(part.stop - part.start) // INNER) for part in measured.factors.slices) + 1
 
-    def run(self) -> None:
-        """Compute the sums of A' B'."""
+    def run(self, of_columns: OfColumns | None = None) -> None:
+        """Compute the sums of A' B'; what does not depend on A is not kept."""
         of = self._of
-        *batch, rows, _ = of.product.shape
+        *batch, rows, _ = of.shape
         self._products = np.zeros((*batch, rows, self._groups.number))
         self._norms = np.zeros((*batch, rows, 1))
         self.squares_of_sums = self.squares_of_columns = np.zeros(1)

@@ -14,6 +14,7 @@ from kernels.matmul.check_lines import (
     UPWARDS,
     Array,
     Batch,
+    Lines,
     add_product,
     directions,
     gamma_of,
@@ -40,8 +41,8 @@ class ElementCheck(Measured):
         Errors up to this were not looked for: in units of the root mean square of the finite elements of a row.
     """
 
-    def __init__(self, factors: Factors, product: Array, format: Format) -> None:
-        super().__init__(factors, product, format)
+    def __init__(self, factors: Factors, shape: tuple[int, ...], format: Format, columns: Lines | None = None) -> None:
+        super().__init__(factors, shape, format, columns)
         self.inner, self.undetected = factors.inner, 0.0
         self.chunks = sum(-(-(part.stop - part.start) // INNER) for part in factors.slices)
 

@@ -9,6 +9,7 @@ one. docs/verification.md derives the bounds.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,11 +17,12 @@ from kernels.common.tiles import on_tiles
 from kernels.matmul.check_dense import DenseSums
 from kernels.matmul.check_elements import ElementCheck
 from kernels.matmul.check_groups import Groups, groups_and_rounds, random_groups, single_columns
-from kernels.matmul.check_limits import MEAN, Compared, Limits, Sums, share_of
+from kernels.matmul.check_limits import MEAN, Compared, Limits, OfColumns, Sums, share_of
 from kernels.matmul.check_lines import (
     UNDERFLOW,
     UPWARDS,
     Array,
+    Lines,
     add_product,
     gamma_of,
     row_tiles,
@@ -61,8 +63,16 @@ class Verdict:
     suspects: Array | None
 
 
+class Side(NamedTuple):
+    """What checks of several products with the same B share; without `sums` they compute these themselves."""
+
+    columns: Lines
+    groups: Groups
+    sums: OfColumns | None
+
+
 class FloatCheck(ElementCheck):
-    """Checks a stack of products C of factors A and B.
+    """Checks a stack of products C of factors A and B. What does not need C is done when it is created.
 
     Rows with infinities or NaN in A or overflows in C, and columns with infinities or NaN in B, are compared element by
     element, within the bound of a conventional dot product.
@@ -71,29 +81,43 @@ class FloatCheck(ElementCheck):
     ----------
     factors
         In the dtype of the product.
-    product : float16, float32 or float64 array, shape (..., M, N)
+    shape
+        Of the product: (..., M, N).
     format
     random
+    side
+        Of a check of other rows with the same B.
 
     Attributes
     ----------
+    side
+        What checks of other rows with the same B can use.
     escape
         Upper bound on the probability that a wrong element goes unnoticed. "Wrong" is what is off by more than
         `undetected`.
     """
 
-    def __init__(self, factors: Factors, product: Array, format: Format, random: np.random.Generator) -> None:
-        super().__init__(factors, product, format)
-        rows, columns = product.shape[-2:]
-        large = product.ndim == 2 and product.size * factors.inner >= COMPILED
+    def __init__(
+        self, factors: Factors, shape: tuple[int, ...], format: Format, random: np.random.Generator,
+        side: Side | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(factors, shape, format, side.columns if side else None)
+        rows, columns = shape[-2:]
+        large = len(shape) == 2 and rows * columns * factors.inner >= COMPILED
         self._library = functions() if large else None
         if self._worth_it(rows, factors.inner, columns):
-            self.groups = self._random_groups(columns, random)
+            self.groups = side.groups if side and side.groups.size > 1 else self._random_groups(columns, random)
         else:
             self.groups = single_columns(columns)
             if rows < HEIGHT // 2:  # of a tile
                 self._library = None
         self.escape = self.groups.escape
+        self._singly = self._library is None and self.groups.size == 1
+        of_columns = side.sums if side and side.groups is self.groups and self._library else None
+        if not self._singly:
+            self._sums = self.sums_of(self.groups)
+            of_columns = self._sums.run(of_columns)
+        self.side = Side(self.columns, self.groups, of_columns)
 
     def _worth_it(self, rows: int, inner: int, columns: int) -> bool:
         """Whether sums of groups take less time than the elements."""
@@ -106,25 +130,28 @@ class FloatCheck(ElementCheck):
     def _random_groups(self, columns: int, random: np.random.Generator) -> Groups:
         return random_groups(columns, self.format.dtype, random)
 
-    def wrong(self) -> list[str]:
-        """Errors; sets `undetected`."""
-        if self._library is None and self.groups.size == 1:
+    def wrong(self, product: Array) -> list[str]:
+        """Errors in a product, shape (..., M, N); sets `undetected`."""
+        self.take(product)
+        if self._singly:
             return self.wrong_singly() + self.wrong_elsewhere()
-        return self._wrong_sums(self.groups) + self.wrong_elsewhere()
+        return self._wrong_sums(self._sums, self.groups) + self.wrong_elsewhere()
 
-    def sums(self, groups: Groups, parts: list[slice] | None = None) -> Sums:
+    def sums_of(self, groups: Groups, parts: list[slice] | None = None) -> Sums:
         """The sums of these groups, of all rows or some tiles."""
         return TileSums(self._library, self, groups, parts) if self._library else DenseSums(self, groups)
 
-    def _wrong_sums(self, groups: Groups, parts: list[slice] | None = None) -> list[str]:
+    def _wrong_sums(self, sums: Sums, groups: Groups) -> list[str]:
         """Errors in sums: the elements of those that are off are examined one by one."""
-        sums = self.sums(groups, parts)
         verdicts = self._judged(sums, groups)
         crowded = [part for part, verdict in zip(sums.parts, verdicts, strict=True) if verdict.suspects is None]
         verdicts = [verdict for verdict in verdicts if verdict.suspects is not None]
         lines: list[str] = []
         if crowded:
-            lines = self._wrong_sums(single_columns(self.product.shape[-1]), crowded)
+            groups_of_one = single_columns(self.shape[-1])
+            singles = self.sums_of(groups_of_one, crowded)
+            singles.run()
+            lines = self._wrong_sums(singles, groups_of_one)
         if not verdicts:
             return lines
         off, wide = (np.concatenate([getattr(verdict, name) for verdict in verdicts]) for name in ("off", "wide"))
@@ -146,7 +173,6 @@ class FloatCheck(ElementCheck):
 
     def _judged(self, sums: Sums, groups: Groups) -> list[Verdict]:
         """Which sums are off, tile by tile."""
-        sums.run()
         limits = Limits(self, sums, groups)
 
         def judge(number: int, own: Array | None = None) -> Verdict | None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,38 +33,77 @@ MOST = 2**22  # numbers in a sum of products in float64: 16 bits times 13 bits, 
 Array = NDArray[Any]
 
 
-def wrong_integers(factors: Factors, product: Array, random: np.random.Generator) -> list[str]:
-    """Rows whose sums with a random vector differ modulo a prime.
+class Side(NamedTuple):
+    """What checks of several products with the same B share: primes, the vectors r, shape (N, primes), and B r.
+
+    The last only if it is small: shape (..., K, primes).
+    """
+
+    primes: Array
+    vectors: Array
+    sums: Array | None
+
+
+class IntegerCheck:
+    """Checks a stack of products C of factors A and B. What does not need C is done when it is created.
 
     Parameters
     ----------
     factors
-    product : int32 or int64 array, shape (..., M, N)
+    shape
+        Of the product: (..., M, N).
     random
+    side
+        Of a check of other rows with the same B.
+
+    Attributes
+    ----------
+    side
+        What checks of other rows with the same B can use.
     """
-    large = product.ndim == 2 and product.size * factors.inner >= COMPILED
-    library = cxx.library(SOURCE) if large else None
-    primes = random.choice(PRIMES, TRIALS)
-    vectors = np.stack([random.integers(1, prime, product.shape[-1]) for prime in primes], axis=-1)
-    parts = row_tiles(product.shape[:-2], product.shape[-2])
-    expected = np.zeros((*product.shape[:-1], TRIALS), np.int64)
-    for slab in tiles(factors.inner, SLAB):
-        of_columns = factors.parts(factors.columns, slab)
-        b = np.concatenate(on_tiles(lambda inner: residues(library, factors.b(inner), vectors, primes), of_columns), -2)
 
-        def add(part: slice, slab: slice = slab, b: Array = b) -> None:
-            for inner in factors.parts(part.stop - part.start, slab):
-                some = b[..., inner.start - slab.start : inner.stop - slab.start, :]
-                expected[..., part, :] += residues(library, factors.a(part, inner), some, primes)
-            expected[..., part, :] %= primes
+    escape, undetected = ESCAPE, 0.0
 
-        on_tiles(add, parts)
-    got = np.concatenate(on_tiles(lambda part: residues(library, product[..., part, :], vectors, primes), parts), -2)
-    return [
-        f"row {place} of the region: expected a sum of {expected[*place, number]} modulo {primes[number]}, got "
-        f"{got[*place, number]}"
-        for *place, number in np.argwhere(got != expected)[:3].tolist()
-    ]
+    def __init__(
+        self, factors: Factors, shape: tuple[int, ...], random: np.random.Generator, side: Side | None = None
+    ) -> None:
+        large = len(shape) == 2 and math.prod(shape) * factors.inner >= COMPILED
+        self._library = library = cxx.library(SOURCE) if large else None
+        if side:
+            primes, vectors = side.primes, side.vectors
+        else:
+            primes = random.choice(PRIMES, TRIALS)
+            vectors = np.stack([random.integers(1, prime, shape[-1]) for prime in primes], axis=-1)
+        self._parts = row_tiles(shape[:-2], shape[-2])
+        self._expected = expected = np.zeros((*shape[:-1], TRIALS), np.int64)
+        slabs, b = tiles(factors.inner, SLAB), side.sums if side else None
+        for slab in slabs:
+            if b is None or len(slabs) > 1:
+                of_parts = factors.parts(factors.columns, slab)
+                b = np.concatenate(
+                    on_tiles(lambda inner: residues(library, factors.b(inner), vectors, primes), of_parts), -2
+                )
+
+            def add(part: slice, slab: slice = slab, b: Array = b) -> None:
+                for inner in factors.parts(part.stop - part.start, slab):
+                    some = b[..., inner.start - slab.start : inner.stop - slab.start, :]
+                    expected[..., part, :] += residues(library, factors.a(part, inner), some, primes)
+                expected[..., part, :] %= primes
+
+            on_tiles(add, self._parts)
+        self.side = Side(primes, vectors, b if len(slabs) == 1 else None)
+
+    def wrong(self, product: Array) -> list[str]:
+        """Rows of an int32 or int64 array, shape (..., M, N), whose sums with a vector differ modulo a prime."""
+        library, expected, (primes, vectors, _) = self._library, self._expected, self.side
+        got = np.concatenate(
+            on_tiles(lambda part: residues(library, product[..., part, :], vectors, primes), self._parts), -2
+        )
+        return [
+            f"row {place} of the region: expected a sum of {expected[*place, number]} modulo {primes[number]}, got "
+            f"{got[*place, number]}"
+            for *place, number in np.argwhere(got != expected)[:3].tolist()
+        ]
 
 
 def residues(library: ctypes.CDLL | None, matrices: Array, vectors: Array, primes: Array) -> Array:

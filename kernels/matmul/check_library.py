@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kernels.common.tiles import on_tiles
-from kernels.matmul.check_floats import ADDITION, FloatCheck
+from kernels.matmul.check_floats import ADDITION, FloatCheck, Side
 from kernels.matmul.check_groups import Groups, signed_groups, signed_groups_and_rounds
 from kernels.matmul.check_limits import Limits, Sums, share_of
 from kernels.matmul.check_lines import UNDERFLOW, UPWARDS, Array, Batch, Lines, gamma_of, scaled_back, sizes_of
@@ -83,11 +83,14 @@ class LibraryCheck(FloatCheck):
 
     lines = FiniteLines
 
-    def __init__(self, factors: Factors, product: Array, format: Format, random: np.random.Generator) -> None:
+    def __init__(
+        self, factors: Factors, shape: tuple[int, ...], format: Format, random: np.random.Generator,
+        side: Side | None = None,
+    ) -> None:  # fmt: skip
         self.is_half = format.dtype == "float16"
         self._sums_format = FORMATS["float32"] if self.is_half else format
         self.unit = 2.0**-self._sums_format.precision
-        super().__init__(factors, product, replace(format, kept=KEPT[format.dtype]), random)
+        super().__init__(factors, shape, replace(format, kept=KEPT[format.dtype]), random, side)
 
     def _worth_it(self, rows: int, inner: int, columns: int) -> bool:
         """Whether sums take less time than elements. Those of float16 are rounded so much that they hide elements."""
@@ -100,12 +103,12 @@ class LibraryCheck(FloatCheck):
     def _random_groups(self, columns: int, random: np.random.Generator) -> Groups:
         return signed_groups(columns, self.format.dtype, random)
 
-    def wrong(self) -> list[str]:
-        """Errors; sets `undetected`."""
-        if self._library is None and self.groups.size == 1:
+    def wrong(self, product: Array) -> list[str]:
+        """Errors in a product, shape (..., M, N); sets `undetected`."""
+        self.take(product)
+        if self._singly:
             return self.wrong_singly()
-        sums = self.sums(self.groups)
-        sums.run()
+        sums = self._sums
         limits = LibraryLimits(self, sums, self.groups)
         judged = on_tiles(lambda number: self._tile(sums, limits, number), range(len(sums.parts)))
         off, wide = (np.concatenate([getattr(tile, name) for tile in judged]) for name in ("off", "wide"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -45,6 +45,14 @@ class Compared:
     sizes: Array
 
 
+class OfColumns(NamedTuple):
+    """What sums of A' B' need of B': sums of its rows, shape (sums, K); squares of its columns, and of these sums."""
+
+    vectors: Array
+    squares_of_columns: Array
+    squares_of_sums: Array
+
+
 class Sums(Protocol):
     """Sums of groups of columns of C and of A' B'.
 
@@ -69,8 +77,8 @@ class Sums(Protocol):
     squares_of_sums: Array
     squares_of_columns: Array
 
-    def run(self) -> None:
-        """Compute the sums of A' B'."""
+    def run(self, of_columns: OfColumns | None = None) -> OfColumns | None:
+        """Compute the sums of A' B'; takes, and returns, what does not depend on A if that is kept."""
 
     def grouped(self, values: Array) -> Array:
         """Sums of numbers, shape (..., 1, N), over groups."""
@@ -117,7 +125,7 @@ class Limits:
         between = LEAST_EXPONENT if format.precision == 53 else 0  # keeps both factors in range
         self.halves = np.ldexp(1.0, format.least - 1 - between - measured.rows.scales)
         self.of_halves = sums.grouped(np.ldexp(1.0, between - measured.columns.scales))
-        self.underflow = measured.product.shape[-1] * UNDERFLOW * (measured.factors.inner + 1)
+        self.underflow = measured.shape[-1] * UNDERFLOW * (measured.factors.inner + 1)
 
     def bounds(
         self, part: slice, norms: Array, powers: Array, squares: Array, own: Array | None = None

@@ -1,4 +1,4 @@
-"""A product of floats and its factors, whose rows and columns have been measured: what all its checks begin with."""
+"""The factors of a product of floats, whose rows and columns are measured before there is a product to check."""
 
 from __future__ import annotations
 
@@ -21,32 +21,45 @@ class Measured:
     ----------
     factors
         In the dtype of the product.
-    product : float16, float32 or float64 array, shape (..., M, N)
+    shape
+        Of the product: (..., M, N).
     format
+    columns
+        Columns of B that were measured before.
 
     Attributes
     ----------
     rows, columns
         Lines of the factors.
+    product : float16, float32 or float64 array, shape (..., M, N)
+        Set by `take`.
     overflowed_rows : bool array, shape (..., M, 1)
-        Rows of C with infinities or NaN in columns and rows of finite numbers.
+        Rows of C with infinities or NaN in columns and rows of finite numbers; set by `take`.
     """
 
     lines: type[Lines] = Lines
+    product: Array
+    overflowed_rows: Array
 
-    def __init__(self, factors: Factors, product: Array, format: Format) -> None:
-        self.factors, self.format, self.product = factors, format, product
-        self.rows, self.columns = self.lines(-1, format.kept), self.lines(-2, format.kept)
-        parts = row_tiles(product.shape[:-2], factors.rows, HEIGHT)
+    def __init__(self, factors: Factors, shape: tuple[int, ...], format: Format, columns: Lines | None = None) -> None:
+        self.factors, self.format, self.shape = factors, format, shape
+        self.rows, self.columns = self.lines(-1, format.kept), columns or self.lines(-2, format.kept)
+        self._parts = row_tiles(shape[:-2], factors.rows, HEIGHT)
 
         def measure(part: slice) -> tuple[Array, Array]:
             return self.rows.measured(factors.a(part, inner) for inner in factors.parts(part.stop - part.start))
 
-        largest, nonfinite = zip(*on_tiles(measure, parts), strict=True)
+        largest, nonfinite = zip(*on_tiles(measure, self._parts), strict=True)
         self.rows.settle(np.concatenate(largest, -2), np.concatenate(nonfinite, -2))
+        if columns:
+            return
         of_parts = on_tiles(lambda inner: self.columns.measured([factors.b(inner)]), factors.parts(factors.columns))
         largest, nonfinite = zip(*of_parts, strict=True)
         self.columns.settle(np.maximum.reduce(largest), np.logical_or.reduce(nonfinite))
+
+    def take(self, product: Array) -> None:
+        """The product, whose rows with overflows are noted."""
+        self.product = product
 
         def overflowed(part: slice) -> Array:
             tile = product[..., part, :]
@@ -55,7 +68,7 @@ class Measured:
             bad = ~(np.isfinite(tile) | self.rows.some(self.rows.nonfinite, None, part) | self.columns.nonfinite)
             return np.asarray(bad.any(-1, keepdims=True))
 
-        self.overflowed_rows = np.concatenate(on_tiles(overflowed, parts), -2) & ~self.rows.nonfinite
+        self.overflowed_rows = np.concatenate(on_tiles(overflowed, self._parts), -2) & ~self.rows.nonfinite
         self._finite = not any(map(np.any, (self.rows.nonfinite, self.columns.nonfinite, self.overflowed_rows)))
 
     def scaled_product(self, batch: Batch, rows: Any, columns: Any) -> Array:

@@ -19,14 +19,27 @@ Array = NDArray[Any]
 
 
 class Sample:
-    """A few elements of a stack of products with so many terms in a sum, to be compared with the reference to the last
-    bit; A and B have these dtypes."""
+    """A few elements of a stack of products, to be compared with the reference to the last bit.
+
+    Parameters
+    ----------
+    places
+    inner
+        Terms in a sum.
+    dtypes
+        Of A and B.
+    columns
+        Those of B for these places, if they are known.
+    """
 
     def __init__(
-        self, product: Array, places: Sequence[tuple[int, ...]], inner: int, dtypes: Sequence[np.dtype[Any]]
-    ) -> None:
-        self.product, self.places = product, places
+        self, places: Sequence[tuple[int, ...]], inner: int, dtypes: Sequence[np.dtype[Any]],
+        columns: Array | None = None,
+    ) -> None:  # fmt: skip
+        self.places = places
         self.lines = [np.zeros((len(places), inner), dtype) for dtype in dtypes]
+        if columns is not None:
+            self.lines[1] = columns
 
     def see(self, number: int, lines: slice, inner: slice, block: Array) -> None:
         """Take what it needs of a part of A (0), which has these rows, or of B (1), which has these columns."""
@@ -36,27 +49,33 @@ class Sample:
                 matrix = of_batch(block, place[:-2])
                 line[inner] = matrix[:, at - lines.start] if number else matrix[at - lines.start]
 
-    def wrong(self, format: Format | None) -> list[str]:
-        """Errors, for a product of floats of a format, or of integers."""
+    def expected(self, format: Format | None) -> list[float | int]:
+        """The elements, of a product of floats of a format, or of integers."""
+        return [
+            exact_float(row, column, format) if format else exact_integer(row, column)
+            for row, column in zip(*(lines.tolist() for lines in self.lines), strict=True)
+        ]
+
+    def wrong(self, expected: Sequence[float | int], product: Array) -> list[str]:
+        """Errors in a product."""
         wrong = []
-        for place, row, column in zip(self.places, *(lines.tolist() for lines in self.lines), strict=True):
-            expected = exact_float(row, column, format) if format else exact_integer(row, column)
-            got = self.product[place].item()
-            if repr(expected) != repr(got):  # tells 0.0 from -0.0; NaN is NaN
-                wrong.append(f"element {list(place)} of the region: expected {expected}, got {got}")
+        for place, right in zip(self.places, expected, strict=True):
+            got = product[place].item()
+            if repr(right) != repr(got):  # tells 0.0 from -0.0; NaN is NaN
+                wrong.append(f"element {list(place)} of the region: expected {right}, got {got}")
         return wrong
 
 
-def random_places(product: Array, inner: int, random: np.random.Generator) -> list[tuple[int, ...]]:
-    """Places of a few elements of a product with so many terms in a sum."""
+def random_places(shape: Sequence[int], inner: int, random: np.random.Generator) -> list[tuple[int, ...]]:
+    """Places of a few elements of a product of this shape with so many terms in a sum."""
     count = max(1, min(RECOMPUTED, RECOMPUTED_PRODUCTS // max(1, inner)))
-    return [tuple(int(random.integers(length)) for length in product.shape) for _ in range(count)]
+    return [tuple(int(random.integers(length)) for length in shape) for _ in range(count)]
 
 
 def wrong_elements(factors: Factors, product: Array, places: Sequence[tuple[int, ...]], format: Format) -> list[str]:
     """Errors in some elements of a product of floats, which have to equal the reference to the last bit."""
-    sample = Sample(product, places, factors.inner, (product.dtype, product.dtype))
+    sample = Sample(places, factors.inner, (product.dtype, product.dtype))
     for inner, blocks in zip(factors.slices, factors.slabs(), strict=True):
         for number, (block, length) in enumerate(zip(blocks, (factors.rows, factors.columns), strict=True)):
             sample.see(number, slice(0, length), inner, block)
-    return sample.wrong(format)
+    return sample.wrong(sample.expected(format), product)

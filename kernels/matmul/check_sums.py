@@ -13,7 +13,7 @@ import numpy as np
 from kernels.common import cxx
 from kernels.common.tiles import on_tiles, tiles
 from kernels.matmul.check_groups import Groups
-from kernels.matmul.check_limits import Compared, Limits, gammas
+from kernels.matmul.check_limits import Compared, Limits, OfColumns, gammas
 from kernels.matmul.check_lines import INNER, UPWARDS, Array, gamma_of, weights_of
 from kernels.matmul.check_measured import Measured
 
@@ -110,17 +110,18 @@ class TileSums:
         pieces = [piece for slab in self._slabs for piece in factors.parts(HEIGHT, slab)]
         self.terms = INNER + sum(-(-(piece.stop - piece.start) // INNER) for piece in pieces) + 1
 
-    def run(self) -> None:
-        """Compute the sums of A' B'."""
+    def run(self, of_columns: OfColumns | None = None) -> OfColumns | None:
+        """Compute the sums of A' B'; what does not depend on A is kept, unless there is too much of it."""
         everywhere, shape = range(len(self.parts)), (len(self.parts), HEIGHT)
         self._products = _aligned((len(self.parts), self._number, HEIGHT), self._real)
         self._norms, self._sizes = np.zeros(shape), np.zeros(shape)
         self.squares_of_sums, self.squares_of_columns = np.zeros(self._number), np.zeros(self._of.factors.columns)
         for slab in self._slabs:
-            vectors, of_columns, of_sums = self._vectors(slab)
-            self.squares_of_columns += of_columns
-            self.squares_of_sums += of_sums
-            self._multiply(slab, vectors, everywhere, self._products, self._norms)
+            kept = of_columns or self._vectors(slab)
+            self.squares_of_columns += kept.squares_of_columns
+            self.squares_of_sums += kept.squares_of_sums
+            self._multiply(slab, kept.vectors, everywhere, self._products, self._norms)
+        return kept if len(self._slabs) == 1 else None
 
     def grouped(self, values: Array) -> Array:
         """Sums of numbers, one for each column, over groups."""
@@ -152,7 +153,7 @@ class TileSums:
         bounds = _aligned((len(numbers), self._number, HEIGHT), self._real)
         of_product, of_group = gammas(self)
         for slab in self._slabs:
-            vectors, sizes = (self._vectors(slab, sizes)[0] for sizes in (False, True))
+            vectors, sizes = (self._vectors(slab, sizes).vectors for sizes in (False, True))
             np.abs(vectors, out=vectors)
             vectors *= self._real.type(of_product)
             vectors += self._real.type(of_group) * sizes
@@ -218,8 +219,8 @@ class TileSums:
         norms = np.sqrt(self._norms.reshape(-1)[places[:, 0]] * self.squares_of_columns[places[:, 1]])
         return elements, gamma * norms, self._sizes.reshape(-1)[places[:, 0]]
 
-    def _vectors(self, slab: slice, sizes: bool = False) -> tuple[Array, Array, Array]:
-        """Sums of the rows of B, or of magnitudes, shape (sums, rows); squares of columns, and of these sums."""
+    def _vectors(self, slab: slice, sizes: bool = False) -> OfColumns:
+        """Of some rows of B: their sums, or those of magnitudes."""
         factors, every = self._of.factors, slice(None)
         length = -(-(slab.stop - slab.start) // CACHE_LINE) * CACHE_LINE
         # Rows that are large powers of two apart would evict each other from the cache.
@@ -233,7 +234,7 @@ class TileSums:
             return squares, np.square(own).sum(-1)
 
         of_columns, of_sums = zip(*on_tiles(add, factors.parts(factors.columns, slab)), strict=True)
-        return vectors, np.sum(of_columns, 0), np.sum(of_sums, 0)
+        return OfColumns(vectors, np.sum(of_columns, 0), np.sum(of_sums, 0))
 
     def _multiply(
         self, slab: slice, vectors: Array, numbers: Sequence[int], out: Array, norms: Array | None = None

@@ -26,3 +26,16 @@ def _make_context() -> None:
     device, context = ctypes.c_int(), ctypes.c_void_p()
     if driver.cuInit(0) == 0 and driver.cuDeviceGet(ctypes.byref(device), 0) == 0:
         driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), device)
+
+
+def warm_up() -> None:
+    """Initialize CUDA on a worker, so that it counts as start-up and not as part of the first task."""
+    from pipeline.gpu.devices import find_devices
+
+    if find_devices().usable:
+        import cupy
+
+        from pipeline.gpu.transfer import warm_up
+
+        warm_up()
+        cupy.cuda.Device().synchronize()  # waits for the context

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from pipeline.cluster.choice import Load, best_number, reason
 from pipeline.cluster.cuda_errors import lost_context, out_of_memory
-from pipeline.cluster.cuda_preload import make_context
+from pipeline.cluster.cuda_preload import make_context, warm_up
 from pipeline.cluster.dashboard import loopback, routes
 from pipeline.cluster.local_directory import local_directory
 from pipeline.cluster.watch import Watch, retire, watching_itself
@@ -125,11 +125,13 @@ def choose(placement: Placement, nbytes: int, compiled: Callable[[], bool], load
 
 @contextmanager
 def open_workers(
-    placement: Placement, nbytes: int, compiled: Callable[[], bool] = bool, load: Callable[[], Load] | None = None
-) -> Iterator[Workers]:
+    placement: Placement, nbytes: int, compiled: Callable[[], bool] = bool, load: Callable[[], Load] | None = None,
+    here: Callable[[str], object] = bool,
+) -> Iterator[Workers]:  # fmt: skip
     """Start or join the cluster for a job over `nbytes` bytes; stop what was started.
 
-    `compiled` and `load` as for `choose`; by default the bytes are only read.
+    `compiled` and `load` as for `choose`; by default the bytes are only read. `here` is called with the device if the
+    only worker is to be part of this process, before it starts.
 
     Raises
     ------
@@ -151,7 +153,8 @@ def open_workers(
     elif chosen.processes and (number := _within_memory(chosen.processes)) > 1:
         opened = _several_processes(placement, number)
     else:
-        opened = _in_this_process(placement, "gpu" if chosen.gpus else "cpu")
+        here(device := "gpu" if chosen.gpus else "cpu")
+        opened = _in_this_process(placement, device)
     alone = placement.own_process and not chosen.processes and len(chosen.usable) > 1
     with only_visible(chosen.gpus[0]) if alone else nullcontext(), opened as workers:
         yield replace(workers, gpus=_described(placement, chosen))
@@ -277,7 +280,7 @@ def _warm_up_gpus(client: Any, where: str) -> None:
     from pipeline.cluster.client import CALL_SECONDS
 
     try:
-        results = client.run(_warm_up, on_error="return").values()
+        results = client.run(warm_up, on_error="return").values()
     except TimeoutError:
         raise PipelineError(f"{where}: expected every GPU to start within {CALL_SECONDS} s; nvidia-smi may tell which "
                             "one hangs; leave it out with --gpus") from None  # fmt: skip
@@ -286,14 +289,3 @@ def _warm_up_gpus(client: Any, where: str) -> None:
         reason = out_of_memory(errors[0]) or lost_context(errors[0])
         text = reason or f"{type(errors[0]).__name__}: {errors[0]}".partition("\n")[0]
         raise PipelineError(f"{where}: expected a GPU that computes, but {text}") from errors[0]
-
-
-def _warm_up() -> None:
-    """Initialize CUDA on a worker, so that it counts as start-up and not as part of the first task."""
-    if find_devices().usable:
-        import cupy
-
-        from pipeline.gpu.transfer import warm_up
-
-        warm_up()
-        cupy.cuda.Device().synchronize()  # waits for the context

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -13,10 +14,11 @@ from numpy.typing import NDArray
 
 from pipeline.cluster.choice import Load
 from pipeline.cluster.workers import Workers, known_workers
+from pipeline.engine.array_ahead import ChecksAhead
 from pipeline.engine.array_gpu import LANES, finish, warm_up
 from pipeline.engine.array_journal import RegionsDone
 from pipeline.engine.array_plan import ArrayPlan, nbytes_of, needs
-from pipeline.engine.array_regions import run_regions
+from pipeline.engine.array_regions import checked_together, joined_regions, run_regions
 from pipeline.engine.inputs import cluster_bytes, unchanged
 from pipeline.engine.journal import Journal
 from pipeline.engine.outcome import Outcome
@@ -141,14 +143,29 @@ def run_array(
     planned = OutputFile(path, 0, spec, mappable=False)
     plan = ArrayPlan(workflow, options, moved, planned, loop.mode, loop.seed, settings.traced, limit)
     placed = cluster_bytes(sources, settings.placement) and nbytes
+    done = RegionsDone(journal)
+
+    @cache
+    def cut(device: str, most: float) -> tuple[int, list[Bounds]]:
+        region_bytes = settings.chunk_bytes or REGION_BYTES[device, workflow.streams]
+        return _regions(plan, region_bytes, most, done.elements)
+
+    def prepare(device: str) -> None:
+        """Begin what the checks need the inputs for, while the worker of this process starts."""
+        if workflow.prepare and checked_together(plan, settings):
+            ahead.append(files.enter_context(closing(ChecksAhead(plan))))
+            if done.elements is None:  # else an earlier run may have finished some
+                _, regions = cut(device, _within_limits(1, device, settings))
+                ahead[0].begin([group.bounds for group in joined_regions(plan, regions, device, 1)])
+
+    ahead: list[ChecksAhead] = []
     with (
         output_file(path, stored, later) as ready,
         unchanged(sources, journal),
-        loop.open(placed, load=lambda: _load(plan, placed, settings)) as workers,
+        ExitStack() as files,
+        loop.open(placed, load=lambda: _load(plan, placed, settings), here=prepare) as workers,
     ):
-        region_bytes = settings.chunk_bytes or REGION_BYTES[workers.device, workflow.streams]
-        done = RegionsDone(journal)
-        elements, regions = _regions(plan, region_bytes, _most_bytes(workers, settings), done.elements)
+        elements, regions = cut(workers.device, _most_bytes(workers, settings))
         if regions:
             loop.on_gpus(warm_up, plan, regions[0])
         plan = replace(plan, output=ready())
@@ -159,7 +176,7 @@ def run_array(
         with loop.timed():
             try:
                 with journal.kept():  # commits before anything else that a signal must not wait for
-                    checked, counts = run_regions(loop, plan, regions, journal, done, batches)
+                    checked, counts = run_regions(loop, plan, regions, journal, done, batches, *ahead)
             finally:  # the next job in these processes has a limit of its own, or none
                 loop.on_workers(finish, plan.output.path, limit is not None)
     notes = workflow.notes(specs, options) if workflow.notes else {}

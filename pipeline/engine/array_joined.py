@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 
+from pipeline.engine.array_ahead import ChecksAhead
 from pipeline.engine.array_journal import RegionsDone
 from pipeline.engine.array_plan import ArrayPlan, nbytes_of
 from pipeline.engine.array_task import RegionsCheck, RegionsResult, check_regions
@@ -75,14 +76,16 @@ class JoinedChecks:
         Called with the result of each check; raises VerificationError.
     done
         Gets the regions that are checked.
+    ahead
+        Prepares checks while regions are computed.
     """
 
     def __init__(
         self, plan: ArrayPlan, groups: Sequence[Joined], label: Callable[[Sequence[Bounds]], str], at_once: int,
-        note: Callable[[Checked], None], done: RegionsDone,
+        note: Callable[[Checked], None], done: RegionsDone, ahead: ChecksAhead | None = None,
     ) -> None:  # fmt: skip
         self._plan, self._label, self._note, self._done = plan, label, note, done
-        self._free = at_once
+        self._free, self._ahead = at_once, ahead
         self._group_of = {region: group for group in groups for region in group.regions}
         self._missing = {group.regions[0]: len(group.regions) for group in groups}
         self._waiting: list[Joined] = []
@@ -93,7 +96,10 @@ class JoinedChecks:
         group.computed.append((items, replace(result, timeline=Timeline()), digests))
         self._missing[group.regions[0]] -= len(items)
         if not self._missing[group.regions[0]]:
+            del self._missing[group.regions[0]]
             self._waiting.append(group)
+        if self._ahead and not self._missing:
+            self._ahead.hurry()
 
     def extra(self) -> Extra | None:
         """The next check; None if none can begin yet."""
@@ -112,4 +118,5 @@ class JoinedChecks:
                     self._done.add(items, digests, checked, own.counts)
             yield 0, workers, result.device, check.timeline
 
-        return Extra((check_regions, self._plan, [group.bounds], result, True), self._label([group.bounds]), finish)
+        task = check_regions, self._plan, [group.bounds], result, True, self._ahead
+        return Extra(task, self._label([group.bounds]), finish)

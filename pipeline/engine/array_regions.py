@@ -10,7 +10,8 @@ from itertools import count
 from random import Random
 from typing import Any
 
-from pipeline.engine.array_joined import JOINED_BYTES, JoinedChecks, join
+from pipeline.engine.array_ahead import ChecksAhead
+from pipeline.engine.array_joined import JOINED_BYTES, Joined, JoinedChecks, join
 from pipeline.engine.array_journal import Batch, RegionsDigests, RegionsDone, digest_regions, intact
 from pipeline.engine.array_plan import ArrayPlan, checked_part, nbytes_of, pieces_of
 from pipeline.engine.array_task import RegionsCheck, RegionsResult, check_regions, compute_regions
@@ -19,6 +20,7 @@ from pipeline.engine.replay import Replays
 from pipeline.engine.run_loop import Done, Extra, Run, Task, Work
 from pipeline.engine.submit import batches
 from pipeline.errors import VerificationError
+from pipeline.settings import Settings
 from pipeline.threads import THREADS
 from pipeline.timeline import Timeline
 from workflows.array_job import Checked
@@ -34,10 +36,26 @@ TASKS = {"cpu": 8, "gpu": 3}
 EXTRA_BYTES, EXTRAS = 2**24, 2**16
 
 
+def checked_together(plan: ArrayPlan, settings: Settings) -> bool:
+    """Whether checks of adjacent regions are joined: one that cannot be split uses all cores, and then reads less."""
+    whole = plan.workflow.whole and plan.workflow.pieces is None
+    return whole and plan.verify != "off" and settings.memory_limit is None
+
+
+def joined_regions(plan: ArrayPlan, regions: Sequence[Bounds], device: str, computing: int) -> list[Joined]:
+    """The regions that are checked at once, where so many tasks compute at a time."""
+    checking = computing if device == "gpu" else -(-computing // THREADS["cpu"])  # workers, or more
+    return join(regions, plan.output.spec, min(JOINED_BYTES[device], plan.output.spec.nbytes // checking))
+
+
 def run_regions(
-    loop: Run, plan: ArrayPlan, regions: list[Bounds], journal: Journal, done: RegionsDone, earlier: Sequence[Batch]
-) -> tuple[Checked, Mapping[str, int]]:
-    """Compute and check every region that no earlier run has finished: what was checked; elements by path."""
+    loop: Run, plan: ArrayPlan, regions: list[Bounds], journal: Journal, done: RegionsDone, earlier: Sequence[Batch],
+    ahead: ChecksAhead | None = None,
+) -> tuple[Checked, Mapping[str, int]]:  # fmt: skip
+    """Compute and check every region that no earlier run has finished: what was checked; elements by path.
+
+    `ahead`, for a worker in this process, prepares the checks of joined regions.
+    """
     name, spec, device = plan.workflow.name, plan.output.spec, loop.workers.device
     checked, counts, numbers = Checked((), 0), Counter[str](), count()
     waiting: list[tuple[Bounds, Bounds, RegionsResult]] = []  # piece; part of its region that was checked; by whom
@@ -45,9 +63,7 @@ def run_regions(
     random, replays = Random(plan.seed), Replays(loop)
     # A full check takes longer than a GPU computes: splitting it keeps all threads busy to the end.
     split = device == "gpu" and (plan.verify == "full" or plan.workflow.whole)
-    # One that cannot be split uses all cores itself, and reads less for several regions at once.
-    whole = plan.workflow.whole and plan.workflow.pieces is None
-    together = whole and plan.verify != "off" and loop.settings.memory_limit is None
+    together = checked_together(plan, loop.settings)
 
     def compute(items: Sequence[Bounds]) -> Task:
         return compute_regions, plan, items, device
@@ -113,9 +129,10 @@ def run_regions(
         for region in batch.regions:
             del left[region]
     computing = loop.workers.computing
-    checking = computing if device == "gpu" else -(-computing // THREADS["cpu"])  # workers, or more
-    groups = join(list(left), spec, min(JOINED_BYTES[device], spec.nbytes // checking) if together else 0)
-    joined = JoinedChecks(plan, groups, label, 2 * computing, note, done)
+    groups = joined_regions(plan, list(left), device, computing) if together else join(list(left), spec, 0)
+    if ahead:
+        ahead.begin([group.bounds for group in groups])
+    joined = JoinedChecks(plan, groups, label, 2 * computing, note, done, ahead)
     most = TASK_BYTES // max(1, nbytes(regions[:1]))
     parts = [group.regions for group in groups] if together else [list(left)]
     tasks = [task for part in parts for task in batches(part, most, loop.computing, TASKS[device])]

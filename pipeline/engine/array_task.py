@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from kernels.common.tiles import on_tiles
 from pipeline.cluster.worker import device_name, unit_name, worker_address
+from pipeline.engine.array_ahead import ChecksAhead
 from pipeline.engine.array_plan import ArrayPlan, checked_part, compute_region, nbytes_of, pieces_of, random_of
 from pipeline.storage.array_file import ArrayFile, read_region
 from pipeline.storage.planned_file import Opened, kept_open
@@ -79,15 +80,16 @@ def _memory(plan: ArrayPlan) -> AbstractContextManager[Allocate]:
 
 
 def check_regions(
-    plan: ArrayPlan, regions: Sequence[Bounds], result: RegionsResult, whole: bool = False
-) -> RegionsCheck:
+    plan: ArrayPlan, regions: Sequence[Bounds], result: RegionsResult, whole: bool = False,
+    ahead: ChecksAhead | None = None,
+) -> RegionsCheck:  # fmt: skip
     """Task: compare the output with its inputs, both read again from their files, up to the first error.
 
-    Of each region `checked_part` is compared, or all of it.
+    Of each region `checked_part` is compared, or all of it. `ahead` may have prepared that.
     """
     timeline = Timeline(plan.traced)
     parts = [(region, region if whole else checked_part(plan, region)) for region in regions]
-    checked = _together(_check(plan, region, part, timeline, result) for region, part in parts)
+    checked = _together(_check(plan, region, part, timeline, result, ahead) for region, part in parts)
     return RegionsCheck(checked, timeline)
 
 
@@ -101,11 +103,17 @@ def _together(checks: Iterable[Checked]) -> Checked:
     return total
 
 
-def _check(plan: ArrayPlan, region: Bounds, part: Bounds, timeline: Timeline, result: RegionsResult) -> Checked:
+def _check(
+    plan: ArrayPlan, region: Bounds, part: Bounds, timeline: Timeline, result: RegionsResult, ahead: ChecksAhead | None
+) -> Checked:
     """Check a part of a region, piece by piece."""
     random = random_of(plan, region)
     with timeline.measure("verify", nbytes_of(plan.output.spec, part)), kept_open() as opened:
-        checked = _together(_check_piece(plan, piece, random, opened) for piece in pieces_of(plan, part, CHECKED_BYTES))
+        if ahead:
+            checked = ahead.check(part, lambda: _read_on_all_cores(plan, part, opened), opened, timeline)
+        else:
+            pieces = pieces_of(plan, part, CHECKED_BYTES)
+            checked = _together(_check_piece(plan, piece, random, opened) for piece in pieces)
     if checked.details:
         where = f"region {list(region)} on worker {result.worker} ({result.device})"
         return Checked((f"{where}: {'; '.join(checked.details)}",), checked.elements)

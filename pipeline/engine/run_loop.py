@@ -136,11 +136,12 @@ class Run:
 
     @contextmanager
     def open(
-        self, nbytes: int, compiled: Callable[[], bool] = bool, load: Callable[[], Load] | None = None
-    ) -> Iterator[Workers]:
+        self, nbytes: int, compiled: Callable[[], bool] = bool, load: Callable[[], Load] | None = None,
+        here: Callable[[str], object] = bool,
+    ) -> Iterator[Workers]:  # fmt: skip
         """The workers, from `open_workers`; the time until `timed` begins counts as start-up."""
         self._began = perf_counter()
-        with open_workers(self.settings.placement, nbytes, compiled, load) as self.workers:
+        with open_workers(self.settings.placement, nbytes, compiled, load, here) as self.workers:
             self.settings.on_start(self.workers)
             self.stages.lanes = dict.fromkeys(COMPUTING_STAGES, self.computing) | {"verify": self.workers.threads}
             yield self.workers

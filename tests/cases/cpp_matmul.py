@@ -27,7 +27,8 @@ def check_product_sums() -> int:
             random.standard_normal((rows, inner)).astype(dtype),
             random.standard_normal((inner, columns)).astype(dtype),
         )
-        of = Measured(Factors.of(a, b), on_cpu(a, b), FORMATS[dtype])
+        of = Measured(Factors.of(a, b), (rows, columns), FORMATS[dtype])
+        of.take(on_cpu(a, b))
         right = of.rows.rounded(a, None, slice(None)) @ of.columns.rounded(b, None, slice(None))
         for groups in (random_groups(columns, dtype, random), single_columns(columns)):
             sums = TileSums(library, of, groups)

@@ -106,7 +106,7 @@ def test_references_run_beside_computing(path: str, monkeypatch: pytest.MonkeyPa
         return pipeline.storage.blocks.read_blocks(chunk, timeline)
 
     monkeypatch.setattr(pipeline.cluster.placement, "cores", lambda: 8)
-    monkeypatch.setattr(pipeline.cluster.placement, "_warm_up", lambda: None)
+    monkeypatch.setattr(pipeline.cluster.placement, "warm_up", lambda: None)
     monkeypatch.setattr(Run, "on_gpus", lambda *_: None)
     monkeypatch.setattr(pipeline.engine.aggregate_task, "device_blocks", blocks)
     monkeypatch.setattr(pipeline.engine.aggregate_task, "device_name", lambda device: device)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from kernels.common import tiles as module
-from kernels.common.tiles import ahead, finish, on_tiles, tiles
+from kernels.common.tiles import ahead, finish, limited, on_tiles, tiles
 
 LIMIT = 20  # seconds to wait for what takes milliseconds
 
@@ -91,3 +91,46 @@ def test_an_error_is_raised_when_its_result_is_asked_for() -> None:
         return "raised"
 
     assert on_tiles(outer, tiles(2, 1)) == ["raised", "raised"]
+
+
+@pytest.mark.usefixtures("two_threads")
+@pytest.mark.parametrize("most", [1, 2])
+def test_no_more_parts_are_under_way_than_a_limit_allows(most: int) -> None:
+    """Of this thread only; others have the pool to themselves."""
+    begun, most_begun, asked = 0, 0, 0
+    counting, waiting = threading.Lock(), threading.Barrier(2)
+
+    def count(part: int) -> int:
+        nonlocal begun, most_begun
+        with counting:
+            begun += 1
+            most_begun = max(most_begun, begun)
+        if most == 2:
+            waiting.wait(LIMIT)
+        with counting:
+            begun -= 1
+        return part
+
+    def limit() -> int:
+        nonlocal asked
+        asked += 1
+        return most
+
+    with limited(limit):
+        assert on_tiles(count, range(10)) == list(range(10))
+    assert most_begun == most and asked == 10
+    on_tiles(lambda _: waiting.wait(LIMIT), range(2))  # at the same time again
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_what_a_limit_raises_ends_the_work() -> None:
+    done: list[int] = []
+
+    def limit() -> int:
+        if len(done) > 2:
+            raise InterruptedError
+        return 1
+
+    with pytest.raises(InterruptedError), limited(limit):
+        on_tiles(done.append, range(1000))
+    assert len(done) < 10

@@ -9,7 +9,7 @@ import pytest
 
 from kernels.common import cxx
 from kernels.matmul import check_integers, factors
-from kernels.matmul.check_integers import PRIMES, SOURCE, TRIALS, residues, wrong_integers
+from kernels.matmul.check_integers import PRIMES, SOURCE, TRIALS, IntegerCheck, residues
 from kernels.matmul.factors import Factors
 from kernels.matmul.formats import INTEGERS
 from tests.cases.matmul import Array, generator, on_cpu
@@ -48,6 +48,10 @@ def test_residues_are_exact(dtype: str, kind: str, shape: tuple[int, int], compi
     np.testing.assert_array_equal(residues(library, np.repeat(matrix, 2, axis=0)[::2], vectors, primes), got)
 
 
+def wrong_rows(a: Array, b: Array, product: Array, seed: int) -> list[str]:
+    return IntegerCheck(Factors.of(a, b), product.shape, np.random.default_rng(seed)).wrong(product)
+
+
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("held", [1, 100, 2**24])
 @pytest.mark.parametrize("dtype", ["int8", "int32", "uint64"])
@@ -61,7 +65,7 @@ def test_every_wrong_element_is_seen_whatever_is_read_at_a_time(
     a, b = (numbers(dtype, shape, "any") >> max(0, np.iinfo(dtype).bits - 28) for shape in ((6, 33), (33, 7)))
     product, random = on_cpu(a, b), generator("wrong", dtype)
     for seed in range(20):
-        assert wrong_integers(Factors.of(a, b), product, np.random.default_rng(seed)) == []
+        assert wrong_rows(a, b, product, seed) == []
         wrong = product.copy()
         wrong[tuple(random.integers(wrong.shape))] ^= np.int64(1) << random.integers(64)
-        assert wrong_integers(Factors.of(a, b), wrong, np.random.default_rng(seed))
+        assert wrong_rows(a, b, wrong, seed)

@@ -65,9 +65,9 @@ def rounded(a: Array, b: Array, order: Callable[[Array, Array], Array] = blas) -
 
 
 def checked(a: Array, b: Array, product: Array, seed: int = 0) -> tuple[LibraryCheck, list[str]]:
-    check = LibraryCheck(Factors.of(a, b), product, FORMATS[product.dtype.name], np.random.default_rng(seed))
+    check = LibraryCheck(Factors.of(a, b), product.shape, FORMATS[product.dtype.name], np.random.default_rng(seed))
     with np.errstate(all="ignore"):
-        return check, check.wrong()
+        return check, check.wrong(product)
 
 
 @pytest.fixture(params=WAYS)

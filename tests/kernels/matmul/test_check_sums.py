@@ -34,7 +34,9 @@ def parts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
 
 def measured(a: Array, b: Array, product: Array) -> Measured:
     with np.errstate(all="ignore"):
-        return Measured(Factors.of(a, b), product, FORMATS[product.dtype.name])
+        of = Measured(Factors.of(a, b), product.shape, FORMATS[product.dtype.name])
+        of.take(product)
+    return of
 
 
 def compiled(of: Measured, groups: Groups) -> TileSums:

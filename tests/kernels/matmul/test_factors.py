@@ -92,17 +92,18 @@ def test_a_sample_sees_what_it_needs(monkeypatch: pytest.MonkeyPatch, held: int)
     """In parts of any size, in any order, some of them more than once."""
     monkeypatch.setattr(module, "HELD", held)
     product = A @ B
-    sample = Sample(product, [(0, 0), (4, 3), (2, 3)], 7, (A.dtype, B.dtype))
+    sample = Sample([(0, 0), (4, 3), (2, 3)], 7, (A.dtype, B.dtype))
     factors = Factors(read, 5, 7, 4, sample.see)
     for inner in (slice(4, 7), slice(0, 4), slice(3, 5)):
         factors.b(inner)
         for rows in (slice(0, 3), slice(3, 5)):
             factors.a(rows, inner)
-    for lines, expected in zip(sample.lines, (A[[0, 4, 2]], B.T[[0, 3, 3]]), strict=True):
-        np.testing.assert_array_equal(lines, expected)
-    assert sample.wrong(FORMATS["float64"]) == []
+    for lines, seen in zip(sample.lines, (A[[0, 4, 2]], B.T[[0, 3, 3]]), strict=True):
+        np.testing.assert_array_equal(lines, seen)
+    expected = sample.expected(FORMATS["float64"])
+    assert sample.wrong(expected, product) == []
     product[2, 3] = np.nextafter(product[2, 3], np.inf)
-    assert len(sample.wrong(FORMATS["float64"])) == 1
+    assert len(sample.wrong(expected, product)) == 1
 
 
 def test_matrices_of_stacks_are_those_that_broadcast() -> None:

@@ -139,7 +139,7 @@ def seen_loads(monkeypatch: pytest.MonkeyPatch) -> list[Load]:
     loads: list[Load] = []
 
     @contextmanager
-    def opened(placement: Placement, nbytes: int, compiled: Any, load: Any) -> Iterator[Workers]:
+    def opened(placement: Placement, nbytes: int, compiled: Any, load: Any, here: Any) -> Iterator[Workers]:
         loads.append(load() if load else Load("read", nbytes))
         raise UsageError("seen")
         yield WORKERS

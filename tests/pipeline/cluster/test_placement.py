@@ -58,6 +58,15 @@ def test_no_port_is_opened(before: set[tuple[str, int]]) -> None:
         assert workers.client.submit(sum, [1, 2]).result() == 3
 
 
+def test_what_can_be_done_here_begins_before_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    def begin(device: str) -> None:
+        raise InterruptedError(device)
+
+    monkeypatch.setattr(pipeline.cluster.placement, "_in_this_process", None)  # which would be called next
+    with pytest.raises(InterruptedError, match="cpu"), open_workers(Placement("cpu"), 0, here=begin):
+        pass
+
+
 @pytest.mark.parametrize("address", [":0", "127.0.0.1:0", "localhost:0"])
 def test_dashboard_answers_on_loopback_only(before: set[tuple[str, int]], address: str) -> None:
     with open_workers(Placement(device="cpu", dashboard_address=address), 0) as workers:
@@ -206,7 +215,7 @@ def test_gpu_where_there_is_none_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_one_gpu_computes_one_chunk_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pipeline.cluster.placement, "find_devices", lambda: Devices((GPU,), "1", "1", None))
-    monkeypatch.setattr(pipeline.cluster.placement, "_warm_up", lambda: None)  # there is no CUDA to warm up
+    monkeypatch.setattr(pipeline.cluster.placement, "warm_up", lambda: None)  # there is no CUDA to warm up
     with open_workers(Placement(), 0) as workers:
         assert (workers.device, workers.resources, workers.computing) == ("gpu", {"GPU": 1.0}, 1)
         assert workers.description.endswith("threads, 1 GPU")

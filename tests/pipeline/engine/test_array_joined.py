@@ -30,6 +30,7 @@ from tests.cases.array import ON_CPU
 from tests.cases.array import workers as workers
 from tests.pipeline.engine.journaled import Runner
 from workflows.matmul import MATMUL, MatmulOptions
+from workflows.matmul_check import ProductCheck
 from workflows.regions import Bounds, Spec, all_of, sizes
 
 CHECKED: list[Bounds] = []  # by each task; the cluster is in this process
@@ -89,20 +90,31 @@ def digest_on_cpu(plan: Any, regions: Any, device: str, after: Any = None) -> An
     return digest_regions(plan, regions, "cpu", after)
 
 
-def noting(plan: Any, regions: Sequence[Bounds], result: Any, whole: bool = False) -> Any:
+def noting(plan: Any, regions: Sequence[Bounds], *more: Any) -> Any:
     CHECKED.extend(regions)
-    return check_regions(plan, regions, result, whole)
+    return check_regions(plan, regions, *more)
 
 
-@pytest.fixture
-def factors(tmp_path: Path, workers: Workers, monkeypatch: pytest.MonkeyPatch) -> list[NDArray[Any]]:
-    """Two matrices, in files; tasks for a GPU compute tiles on the CPU, and rows of tiles are checked."""
+@pytest.fixture(params=[False, True], ids=["", "prepared"])
+def factors(
+    request: pytest.FixtureRequest, tmp_path: Path, workers: Workers, monkeypatch: pytest.MonkeyPatch
+) -> list[NDArray[Any]]:
+    """Two matrices, in files; tasks for a GPU compute tiles on the CPU, and rows of tiles are checked.
+
+    As by workers in other processes, or by one in this process, whose checks are prepared.
+    """
     random = np.random.default_rng(0)
     arrays = [random.integers(-(2**20), 2**20, (SIDE, SIDE)) for _ in range(2)]
     for name, array in zip("ab", arrays, strict=True):
         np.save(tmp_path / f"{name}.npy", array)
     gpu = replace(workers, device="gpu", computing=1, resources={})
-    monkeypatch.setattr("pipeline.engine.run_loop.open_workers", lambda *_: nullcontext(gpu))
+
+    def opened(placement: Any, nbytes: int, compiled: Any, load: Any, here: Any) -> Any:
+        if request.param:
+            here("gpu")
+        return nullcontext(gpu)
+
+    monkeypatch.setattr("pipeline.engine.run_loop.open_workers", opened)
     monkeypatch.setattr(pipeline.engine.array_regions, "compute_regions", on_cpu)
     monkeypatch.setattr(pipeline.engine.array_regions, "digest_regions", digest_on_cpu)
     monkeypatch.setattr("pipeline.engine.array_journal.digest_regions", digest_on_cpu)
@@ -176,6 +188,9 @@ def test_only_rows_that_were_checked_are_kept(
         ),
         check=lambda read, elements, region, specs, options, random: MATMUL.check(
             lambda _, bounds: read(0, bounds), elements, region, specs * 2, options, random
+        ),
+        prepare=lambda read, region, specs, options, random, shared: ProductCheck(
+            lambda _, bounds: read(0, bounds), region, specs * 2, options, random, shared
         ),
     )  # fmt: skip
     runner = Runner(monkeypatch, tmp_path / "state")

@@ -1,0 +1,144 @@
+"""Prepares the checks of regions on cores that would be idle: while workers start, and beside what computes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
+from threading import Semaphore, Thread
+from time import perf_counter
+from typing import Any
+from uuid import uuid4
+from weakref import WeakValueDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernels.common.tiles import limited
+from pipeline.engine.array_plan import ArrayPlan, random_of
+from pipeline.storage.array_file import read_region
+from pipeline.storage.planned_file import Opened, kept_open
+from pipeline.threads import cores
+from pipeline.timeline import Timeline
+from workflows.array_job import Checked, Prepared, Shared
+from workflows.regions import Bounds
+
+# Regions that are prepared and not yet checked, at most: each takes about as much memory as its check under way.
+HELD = 2
+LEAVE_SECONDS = 5.0  # that the thread has to end in; only a read that hangs takes longer
+
+
+class _Ended(Exception):
+    """Nobody needs the preparation any more."""
+
+
+class _Check:
+    """The prepared check of a region, and the time that it took to prepare.
+
+    It reads the inputs through `opened`: files that whoever uses it keeps open meanwhile.
+    """
+
+    def __init__(self, plan: ArrayPlan, region: Bounds, shared: Shared, opened: Opened) -> None:
+        self._plan, self.opened, self.began = plan, opened, perf_counter()
+        assert plan.workflow.prepare is not None
+        random = random_of(plan, region)
+        self.verdict: Prepared = plan.workflow.prepare(self._read, region, plan.native(), plan.options, random, shared)
+        self.seconds = perf_counter() - self.began
+
+    def _read(self, number: int, bounds: Bounds) -> NDArray[Any]:
+        return read_region(self._plan.inputs[number], bounds, np.empty, self.opened)
+
+
+class ChecksAhead:
+    """Checks that a thread of this process prepares in the order of their regions, a few ahead of their use.
+
+    An argument of tasks, which is None in another process.
+
+    Parameters
+    ----------
+    plan
+        Its output file need not exist yet.
+    """
+
+    def __init__(self, plan: ArrayPlan) -> None:
+        self._plan, self._name, self._shared = plan, uuid4().hex, Shared()
+        self._checks: dict[Bounds, Future[_Check | None]] = {}
+        self._left: dict[Bounds, bool] = {}  # that nobody has begun; who takes one out does
+        self._free, self._ended = Semaphore(HELD), False
+        self._most = max(1, cores() // 2)  # threads; what feeds a GPU, or computes, has the other cores
+        self._thread: Thread | None = None
+        _of_process[self._name] = self
+
+    def __reduce__(self) -> Any:
+        return _in_this_process, (self._name,)
+
+    def begin(self, regions: Sequence[Bounds]) -> None:
+        """Start to prepare the checks of these regions, unless that has begun."""
+        if self._thread is None and regions:
+            self._checks = {region: Future() for region in regions}
+            self._left = dict.fromkeys(regions, True)
+            self._thread = Thread(target=self._prepare, args=(list(regions),), name="ahead", daemon=True)
+            self._thread.start()
+
+    def hurry(self) -> None:
+        """Use all cores: nothing is left to compute."""
+        self._most = cores()
+
+    def close(self) -> None:
+        """End the thread, and whatever waits for it."""
+        self._ended = True
+        self._free.release()
+        for check in list(self._checks.values()):
+            check.cancel()
+        if self._thread:
+            self._thread.join(LEAVE_SECONDS)
+
+    def check(
+        self, region: Bounds, read: Callable[[], NDArray[Any]], opened: Opened, timeline: Timeline
+    ) -> Checked:  # fmt: skip
+        """Check the elements that `read` returns, which it reads meanwhile; prepared here if that has not begun."""
+        check = None if self._left.pop(region, False) else self._checks.get(region)
+        try:
+            elements = read()
+            # One that failed is prepared again: its error, unless that has gone, is an error of this check.
+            if check and (prepared := check.result()):
+                timeline.add("verify", prepared.began, prepared.seconds)
+                prepared.opened = opened
+            else:
+                prepared = _Check(self._plan, region, self._shared, opened)
+            return prepared.verdict(elements)
+        finally:
+            if self._checks.pop(region, None) and check:
+                self._free.release()
+
+    def _prepare(self, regions: Sequence[Bounds]) -> None:
+        with limited(self._under_way):
+            for region in regions:
+                self._free.acquire()
+                if self._ended:
+                    return
+                if not self._left.pop(region, False):
+                    self._free.release()
+                    continue
+                check = self._checks[region]
+                with suppress(InvalidStateError):  # cancelled
+                    check.set_result(self._prepared(region))
+
+    def _prepared(self, region: Bounds) -> _Check | None:
+        with suppress(Exception):  # whoever wants the check prepares it again, and reports the error
+            with kept_open() as opened:
+                check = _Check(self._plan, region, self._shared, opened)
+            return check
+        return None
+
+    def _under_way(self) -> int:
+        if self._ended:
+            raise _Ended
+        return self._most
+
+
+_of_process: WeakValueDictionary[str, ChecksAhead] = WeakValueDictionary()
+
+
+def _in_this_process(name: str) -> ChecksAhead | None:
+    return _of_process.get(name)
