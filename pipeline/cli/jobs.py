@@ -188,6 +188,8 @@ def parse_also(text: str) -> Requested:
         return Requested(Job(by_kernel(workflow, options, values["kernel"]), options), values["output"], read)
     except click.ClickException as error:
         raise click.UsageError(f"--also {name}: {error.format_message()}") from None
+    except UsageError as error:  # of the kernel; it names the job
+        raise click.UsageError(f"--also {error}") from None
 
 
 def _run_aggregations(requested: Sequence[Requested], values: dict[str, Any]) -> None:

@@ -14,8 +14,8 @@ from pipeline.cli.study import study
 @pytest.mark.multigpu
 def test_the_sum_of_two(tmp_path: Path) -> None:
     """Broken variants are caught there, too."""
-    words = "reduce --gpus 2 --quick --variant warp_shuffle --variant past_the_end --json -o".split()
-    done = CliRunner().invoke(study, [*words, str(tmp_path / "out")])
+    variants = ["--variant", "warp_shuffle", "--variant", "past_the_end"]
+    done = CliRunner().invoke(study, ["reduce", "--gpus", "2", "--quick", *variants, "--json", "-o", f"{tmp_path}/out"])
     assert done.exit_code == 0, done.stderr
     document = json.loads(done.stdout)
     assert document["environment"]["gpus"] == 2
