@@ -49,8 +49,6 @@ RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 # Modules of `kernels` that `pipeline` imports: compiling, memory, the studies' measurements, and reading arrays in
 # Fortran order.
 KERNELS_OF_PIPELINE = ("kernels.common", "kernels.study", "kernels.transpose.cpu", "kernels.transpose.check")
-# What else may import the studies: the commands, and `--kernel`.
-STUDYING = {("pipeline", "cli"), ("pipeline", "by_kernel")}
 BESIDE = r"Path\(__file__\)\.with_(suffix|name)\('([\w.]*\.(?:cu|cpp))'\)"
 DOTTED = re.compile(r"\b(?:pipeline|kernels|workflows)(?!\.md\b)(?:\.[A-Za-z_][\w-]*)+")
 
@@ -106,7 +104,7 @@ def folder_of(module: str) -> tuple[str, str]:
 def wrong(module: str, other: str) -> bool:
     """Whether the layering forbids a module to import another."""
     (package, folder), (target, part) = folder_of(module), folder_of(other)
-    if part == "study" and folder != "study" and (package, folder) not in STUDYING:
+    if part == "study" != folder and f"{package}.{folder}" not in ("pipeline.cli", "pipeline.by_kernel"):
         return True  # made for teaching
     if package == target == "pipeline":
         return folder != part and RANK[folder] >= RANK[part]

@@ -24,6 +24,14 @@ signal.signal(signal.SIGUSR1, lambda *_: sys.exit(75))
 print("began", flush=True)
 time.sleep(60)
 """
+# A shell cannot handle signals that the process that starts it ignores or blocks.
+FRESH = """
+import os, signal, sys
+for number in (signal.SIGUSR1, signal.SIGTERM):
+    signal.signal(number, signal.SIG_DFL)
+signal.pthread_sigmask(signal.SIG_SETMASK, ())
+os.execv(sys.argv[1], sys.argv[1:])
+"""
 
 
 @pytest.fixture
@@ -84,7 +92,8 @@ def test_a_warning_reaches_the_job_and_ends_the_night(folders: Path, warning: si
     program = folders / "slow.py"
     program.write_text(SLOW)
     log, until = folders / "results" / "ecg.npy.log", monotonic() + SECONDS
-    with subprocess.Popen(command(folders), env=environment(f"{sys.executable} {program}"), text=True,
+    started = [sys.executable, "-c", FRESH, *command(folders)]
+    with subprocess.Popen(started, env=environment(f"{sys.executable} {program}"), text=True,
                           stdout=subprocess.PIPE) as process:  # fmt: skip
         while not (log.exists() and "began" in log.read_text()):
             assert monotonic() < until
