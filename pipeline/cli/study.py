@@ -49,7 +49,7 @@ def study(
         if device is None:
             from pipeline.study.together import run_together
 
-            run = run_together(chosen, cases, str(gpus), progress=lambda _: bar.update(1))
+            run = run_together(chosen, cases, str(gpus), progress=bar.update)
         else:
             run = run_study(chosen, cases, device, progress=lambda _: bar.update(1))
     paths, skipped = write_reports(run, folder)

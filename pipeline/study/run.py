@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
 from inspect import signature
@@ -120,7 +120,7 @@ def run_study(
     """
     names = dict.fromkeys(study.limit(case) for case in cases if study.variants[case.variant].broken is None)
     limits = {name: device.limit(name) for name in names}
-    runner = Runner(study, device, limits)
+    runner = _Runner(study, device, limits)
     findings = []
     for case in cases:
         device.release()
@@ -133,13 +133,9 @@ def run_study(
             ) from error
         findings.append(finding)
         progress(finding)
-    return StudyRun(study, tuple(findings), judged(study, findings), limits, device.environment())
-
-
-def judged(study: Study, findings: Sequence[Finding]) -> tuple[Judged, ...]:
-    """The conclusions of the course on these rows."""
     rows = [finding.row for finding in findings]
-    return tuple(_judge(conclusion.claim, conclusion.judge, rows) for conclusion in study.conclusions)
+    judged = tuple(_judge(conclusion.claim, conclusion.judge, rows) for conclusion in study.conclusions)
+    return StudyRun(study, tuple(findings), judged, limits, device.environment())
 
 
 def median_ms(once: Callable[[int], float]) -> float:
@@ -157,7 +153,7 @@ def median_ms(once: Callable[[int], float]) -> float:
     return statistics.median(once(turn) for turn in range(2, 2 + repeats))
 
 
-class Runner:
+class _Runner:
     """Runs the cases of a study on a device."""
 
     def __init__(self, study: Study, device: Device, limits: Mapping[str, float]) -> None:
@@ -200,13 +196,6 @@ class Runner:
         share = rate / self._limits[limit]
         row = Row(case, verified=True, ms=ms, rate=rate, share=share, to_device_ms=there, to_host_ms=back)
         return Finding(row, VERIFIED, limit)
-
-    def again(self, case: Case) -> float:
-        """Milliseconds of a case that was verified, timed once more."""
-        arrays, _ = self._data.of(case)
-        variant = self._study.variants[case.variant]
-        run = partial(variant.run, **{**variant.parameters, **case.parameters})
-        return self._time(run, self._device.to_device(arrays), arrays)
 
     def _time(self, run: Callable[..., Any], inputs: tuple[Any, ...], arrays: Arrays) -> float:
         """Median time, alternating between copies of the inputs that together take more than twice the L2 cache."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import pickle
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from pathlib import Path
-from time import sleep
+from time import monotonic, sleep
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,9 +22,9 @@ from pipeline.cluster.workers import Workers
 from pipeline.errors import PipelineError, UsageError
 from pipeline.study import together
 from pipeline.study.run import Finding
-from pipeline.study.together import check_case, run_together
+from pipeline.study.together import InStep, run_together, study_here
 from tests.cases.toy_study import FakeDevice, case, toy
-from workflows.study.study import Study, parameters
+from workflows.study.study import Row, Study, parameters
 
 STUDY = toy(case("double"), case("double", parameters=parameters(block=2048)), case("racy"))
 
@@ -39,7 +40,6 @@ def two() -> Iterator[Workers]:
 @pytest.fixture(autouse=True)
 def gpus(two: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two GPUs, as the study sees them."""
-    together._here.cache_clear()
     monkeypatch.setattr(together, "find_devices", lambda: SimpleNamespace(usable=2))
     monkeypatch.setattr(together, "open_workers", lambda *_: nullcontext(two))
     monkeypatch.setattr(together, "open_device", FakeDevice)
@@ -61,40 +61,73 @@ def test_the_sum(monkeypatch: pytest.MonkeyPatch) -> None:
     assert racy.status == "caught" and racy.row.verified
 
 
-ANSWERS = [("WRONG", "read", {"verified": False, "note": "n"}), ("verified", "read", {"verified": True})]
-
-
-def second_is_wrong(*_: Any) -> Any:
-    """In place of `check_case`."""
-    return ANSWERS.pop()
-
-
-def test_wrong_on_one_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(together, "check_case", second_is_wrong)
-    (finding,) = studied(monkeypatch, toy(case("double")))
-    assert finding.status == "WRONG" and finding.row.note == "n" and finding.row.rate is None
+def test_wrong_on_one_is_wrong() -> None:
+    """Not the mean of both, and not hidden by the first."""
+    right, wrong = (Finding(Row(STUDY.cases[0], status == "verified", ms=1.0), status, "read")
+                    for status in ("verified", "WRONG"))  # fmt: skip
+    assert together._sum(STUDY, (right, wrong), {"read": 1.0}) is wrong
 
 
 def test_a_failing_gpu_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(PipelineError, match="toy: lost 100 int32 failed: DeviceLost: illegal address"):
+    with pytest.raises(PipelineError, match="lost 100 int32: the device stopped with illegal address"):
         studied(monkeypatch, toy(case("lost")))
+
+
+def hang(device: FakeDevice) -> None:
+    """In place of `FakeDevice.release`."""
+    sleep(0.5)
 
 
 def test_a_gpu_that_hangs_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(together, "CASE_SECONDS", 0.01)
     monkeypatch.setattr(together, "LOOK_SECONDS", 0.02)
-    monkeypatch.setattr(FakeDevice, "release", lambda _: sleep(0.5))
-    with pytest.raises(PipelineError, match="expected a result of each of 2 GPUs, waited 0 s; leave"):
+    monkeypatch.setattr(FakeDevice, "release", hang)
+    with pytest.raises(PipelineError, match=r"expected all GPUs to come to case 1 within 0\.01 s, one did not; leave"):
         studied(monkeypatch, toy(case("double")))
 
 
 def test_a_lost_process_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(together, "LOOK_SECONDS", 0.02)
-    monkeypatch.setattr(FakeDevice, "release", lambda _: sleep(0.5))
+    monkeypatch.setattr(FakeDevice, "release", hang)
     known, calls = together.known_workers, iter([True])
     monkeypatch.setattr(together, "known_workers", lambda *given: known(*given) if next(calls, False) else {})
-    with pytest.raises(PipelineError, match="expected a result of each of 2 GPUs, lost 2; leave"):
+    with pytest.raises(PipelineError, match="expected 2 GPUs to the end, lost 2; leave"):
         studied(monkeypatch, toy(case("double")))
+
+
+def test_no_gpu_times_a_case_before_all_have_come_to_it(tmp_path: Path) -> None:
+    """One that refuses a case, and goes on, does not hold up the others."""
+    events: list[str] = []
+    devices = [InStep(FakeDevice(), tmp_path, own, 2) for own in (0, 1)]
+
+    def first() -> None:
+        for number in (1, 2):
+            devices[0].release()
+            devices[0].elapsed(lambda: None)
+            events.append(f"timed {number}")
+
+    with ThreadPoolExecutor(1) as thread:
+        timing = thread.submit(first)
+        devices[1].release()
+        sleep(0.1)
+        events.append("released")
+        devices[1].release()  # without having timed anything
+        until = monotonic() + 30
+        while events == ["released"] and monotonic() < until:
+            sleep(0.001)
+        sleep(0.1)
+        events.append("second")
+        devices[1].elapsed(lambda: None)
+        timing.result(30)
+    assert events == ["released", "timed 1", "second", "timed 2"]
+
+
+def test_those_that_wait_are_told_to_stop(tmp_path: Path) -> None:
+    device = InStep(FakeDevice(), tmp_path, 0, 2)
+    device.release()
+    (tmp_path / together.STOP).touch()
+    with pytest.raises(PipelineError, match="expected all GPUs to come to case 1"):
+        device.elapsed(lambda: None)
 
 
 def test_on_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,8 +151,8 @@ def test_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
         run_together(STUDY, STUDY.cases, "2")
 
 
-def test_what_processes_send_can_travel(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_processes_send_can_travel(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Cases cannot: their parameters are read-only views."""
     monkeypatch.setattr(together, "STUDIES", {"toy": STUDY})
-    answer = check_case("toy", ("read",), 0)
+    answer = study_here("toy", [0, 1, 2], str(tmp_path), 0, 1)
     assert pickle.loads(pickle.dumps(answer)) == answer

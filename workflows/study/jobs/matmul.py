@@ -73,8 +73,8 @@ def compute(name: str, read: Read, region: Bounds, specs: Sequence[Spec], option
 
 
 def _most(name: str, spec: Spec) -> int:
-    """Products of a slab: for `whole_rows` as many as shared memory has room for."""
-    if name != "whole_rows":
+    """Products of a slab: for variants that hold whole rows as many as shared memory has room for."""
+    if not name.endswith("_rows"):
         return SLAB
     parameters = VARIANTS[name].parameters
     lines = int(parameters["x"] + parameters["y"])

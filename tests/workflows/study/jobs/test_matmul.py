@@ -14,7 +14,7 @@ from workflows.matmul import MatmulOptions
 from workflows.study.jobs import matmul as by_variant
 
 RIGHT = [name for name, variant in VARIANTS.items() if not (variant.broken or variant.unfit) and name != "production"]
-EMULATED = [name for name in RIGHT if name != "cublas"]
+EMULATED = [pytest.param(name, marks=pytest.mark.hardware if name == "cublas" else ()) for name in RIGHT]
 
 
 def saved(folder: Path, *arrays: np.ndarray[Any, Any]) -> list[Path]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,13 @@ import numpy as np
 import pytest
 
 from kernels.common.dtypes import COURSE_TYPES
+from kernels.reduce import exact_sum
+from kernels.reduce.partial import NAN, POSITIVE, SAMPLES, SUM, SUM_AT
+from kernels.reduce.reference import reduce_reference
 from kernels.study.reduce import VARIANTS
-from pipeline.errors import PipelineError
+from pipeline.errors import PipelineError, VerificationError
 from workflows.reduce import ReduceOptions
+from workflows.study.jobs import reduce as by_variant
 from workflows.study.jobs.reduce import roundings
 
 RIGHT = [name for name, variant in VARIANTS.items() if not (variant.broken or variant.unfit) and name != "production"]
@@ -80,3 +85,48 @@ def test_sums_beyond_float64_are_told(tmp_path: Path, run_by: Any) -> None:
     np.save(tmp_path / "a.npy", np.full(10, 1e308))
     with pytest.raises(PipelineError, match=r"expected sums of 10 samples within float64, got inf; run without"):
         run_by("reduce", ReduceOptions(op="sum"), [tmp_path / "a.npy"], "sequential")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", COURSE_TYPES)
+def test_a_lost_sample_fails_the_run(tmp_path: Path, run_by: Any, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a thousand."""
+    np.save(tmp_path / "a.npy", np.arange(1, 1001).astype(dtype))
+    right = VARIANTS["sequential"].run
+
+    def wrong(samples: Any, **given: Any) -> Any:
+        return right(samples[1:].copy(), **given)
+
+    variants = {**VARIANTS, "sequential": replace(VARIANTS["sequential"], run=wrong)}
+    monkeypatch.setattr(by_variant, "VARIANTS", variants)
+    with pytest.raises(VerificationError, match=r"a number is wrong in chunk 0 .*sum: expected 500500"):
+        run_by("reduce", ReduceOptions(op="sum"), [tmp_path / "a.npy"], "sequential")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_the_bound_is_kept_to_a_unit(dtype: str) -> None:
+    """In units of the sums, far below the spacing of float64."""
+    samples = samples_of(dtype, 3000)
+    expected = by_variant._reference("sum", samples, ReduceOptions())
+    got = reduce_reference(samples, SUM)
+    k, total = roundings(3000), exact_sum.from_words(got[SUM_AT])
+    sizes = sum(exact_sum.whole(abs(float(x)), exact_sum.SUM_BITS) for x in samples)
+    most = k * sizes // (2**53 - k)
+    for error, allowed in ((0, True), (most, True), (-most, True), (most + 1, False), (-most - 1, False)):
+        got[SUM_AT] = exact_sum.to_words(total + error, exact_sum.SUM_WORDS)
+        assert (by_variant.within(got, expected) is None) == allowed
+    for at in (NAN, POSITIVE, SAMPLES):
+        other = expected.copy()
+        other[at] += 1
+        assert by_variant.within(other, expected)
+
+
+def test_the_compiled_check_is_the_reference() -> None:
+    """Also of magnitudes."""
+    samples = samples_of("float32", 3000)
+    check = by_variant._check("sum", ReduceOptions(), samples.dtype)
+    if check is None:
+        pytest.skip("no C++ compiler")
+    for part in np.split(samples, [1, 1000]):
+        check.add(part)
+    np.testing.assert_array_equal(check.partial(), by_variant._reference("sum", samples, ReduceOptions()))
