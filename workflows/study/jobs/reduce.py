@@ -84,9 +84,9 @@ class _FloatCheck:
     def __init__(self, sums: Check, sizes: Check) -> None:
         self._sums, self._sizes = sums, sizes
 
-    def add(self, samples: NDArray[Any]) -> None:
-        self._sums.add(samples)
-        self._sizes.add(np.abs(samples))
+    def add(self, samples: NDArray[Any], first: int) -> None:
+        self._sums.add(samples, first)
+        self._sizes.add(np.abs(samples), first)
 
     def partial(self) -> NDArray[Any]:
         return _with_sizes(self._sums.partial(), self._sizes.partial())
