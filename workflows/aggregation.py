@@ -106,7 +106,7 @@ class Aggregation(Generic[Options]):
     example
         A useful command line, without the job's name, shown in its help.
     kernel
-        What computes, if it is not the job's own kernel: a variant of its ladder, for people to read.
+        The variant of its ladder that computes in the place of the job's own kernel; empty if none does.
     dtypes
         Names of the dtypes of samples that it takes; empty for all.
     within

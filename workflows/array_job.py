@@ -120,7 +120,7 @@ class ArrayJob(Generic[Options]):
         (specs, options) -> in words, how far elements may be off that are not the same bits everywhere: the verdict
         says it, and the job cannot be replayed; empty if bits are the same.
     kernel
-        What computes, if it is not the job's own kernel: a variant of its ladder, for people to read.
+        The variant of its ladder that computes in the place of the job's own kernel; empty if none does.
     """
 
     name: str

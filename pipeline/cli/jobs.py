@@ -242,7 +242,7 @@ def _run_array_job(workflow: ArrayJob[Any], options: Any, values: dict[str, Any]
 
 def _named(workflow: Aggregation[Any] | ArrayJob[Any]) -> str:
     """The job with its kernel: what one kernel began, another one does not continue."""
-    return f"{workflow.name} by {workflow.kernel}" if workflow.kernel else workflow.name
+    return f"{workflow.name} by study/{workflow.kernel}" if workflow.kernel else workflow.name
 
 
 def _trace(values: dict[str, Any]) -> list[Named]:

@@ -86,7 +86,7 @@ def run_all(
         )
     for job in jobs:
         if job.workflow.dtypes and source.dtype.name not in job.workflow.dtypes:
-            raise UsageError(f"{job.workflow.name}: --kernel {job.workflow.kernel.rpartition('/')[2]}: expected "
+            raise UsageError(f"{job.workflow.name}: --kernel {job.workflow.kernel}: expected "
                              f"samples of {' or '.join(job.workflow.dtypes)}, got {source.dtype.name}; leave --kernel "
                              "out")  # fmt: skip
     if settings.replay and source.nbytes is None:

@@ -29,7 +29,7 @@ def to_json(outcome: Outcome) -> dict[str, Any]:
     stages, verdict = outcome.stages, outcome.verdict
     return {
         "job": {"name": outcome.workflow.name, "options": _plain(outcome.options),
-                "kernel": outcome.workflow.kernel or None},
+                "kernel": _kernel(outcome)},
         "input": _described(outcome),
         "result": outcome.result.to_json(),
         "verification": _stated(verdict) | {"verdict": str(verdict)},
@@ -52,6 +52,11 @@ def to_json(outcome: Outcome) -> dict[str, Any]:
             "versions": versions(),
         },
     }  # fmt: skip
+
+
+def _kernel(outcome: Outcome) -> str | None:
+    """What computed, if it was not the job's own kernel."""
+    return f"study/{outcome.workflow.kernel}" if outcome.workflow.kernel else None
 
 
 def versions() -> dict[str, str]:
@@ -78,7 +83,7 @@ def panel(outcome: Outcome) -> list[str]:
     stages = outcome.stages
     title = f"{outcome.workflow.name} of {_named(outcome)}"
     facts = [*outcome.result.lines(), ("", "")]
-    rated, kernel = _input_bytes(outcome) >= RATED_BYTES, outcome.workflow.kernel
+    rated, kernel = _input_bytes(outcome) >= RATED_BYTES, _kernel(outcome)
     for stage, _, rate in _rates(outcome) if rated else []:
         how = f" {' and '.join(sorted(stages.transfer_paths))}" if stage == "read+copy" else ""
         if stage == "kernel" and kernel:

@@ -165,4 +165,4 @@ def test_no_job_is_changed() -> None:
     """A variant makes another job; without one it is the same object."""
     kept: Any = HISTOGRAM
     assert by_kernel(kept, HistogramOptions(), None) is kept and kept.kernel == ""
-    assert by_kernel(kept, HistogramOptions(), "shared").kernel == "study/shared" and kept.kernel == ""
+    assert by_kernel(kept, HistogramOptions(), "shared").kernel == "shared" and kept.kernel == ""

@@ -38,14 +38,14 @@ def with_kernel(workflow: Declared, options: Any, name: str) -> Declared:
                          f"{workflow.name}")  # fmt: skip
     variant = _chosen(workflow.name, name)
     if name == OWN:
-        return replace(workflow, kernel=f"study/{name}")
+        return replace(workflow, kernel=name)
     try:
         made: Declared = import_module(f"{__name__}.{workflow.name}").job(variant, options)
     except ValueError as error:
         raise ValueError(f"--kernel {name}: {error}") from None
     if isinstance(made, ArrayJob):
         made = replace(made, outline=partial(_outline, name, made.outline))
-    return replace(made, kernel=f"study/{name}")
+    return replace(made, kernel=name)
 
 
 def _outline(name: str, outline: Callable[..., Spec], specs: Sequence[Spec], options: Any) -> Spec:

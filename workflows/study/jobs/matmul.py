@@ -17,9 +17,9 @@ from kernels.common import device
 from kernels.common.memory import empty
 from kernels.study.matmul import C_TYPES, MAX_GRID, VARIANTS
 from kernels.study.variant import Variant
-from workflows.array_job import ArrayJob, Checked, Read
+from workflows.array_job import ArrayJob, Checked, Prepared, Read, Shared
 from workflows.matmul import MATMUL, SLAB, MatmulOptions, slabs
-from workflows.matmul_check import check as check_product
+from workflows.matmul_check import ProductCheck
 from workflows.matmul_shapes import Matrices, matrices
 from workflows.regions import Bounds, Spec, sizes
 
@@ -32,7 +32,7 @@ def job(variant: Variant, options: MatmulOptions) -> ArrayJob[MatmulOptions]:
         raise ValueError("expected no --arithmetic and no --output-dtype, which are the variant's; leave them out")
     name = variant.name
     return replace(MATMUL, outline=outline, regions=regions, compute=partial(compute, name), check=check,
-                   rounding=partial(_rounding, name), notes=partial(_notes, name))  # fmt: skip
+                   prepare=prepare, rounding=partial(_rounding, name), notes=partial(_notes, name))  # fmt: skip
 
 
 def outline(specs: Sequence[Spec], options: MatmulOptions) -> Spec:
@@ -106,7 +106,15 @@ def check(
     random: np.random.Generator,
 ) -> Checked:  # fmt: skip
     """Within the conventional bound, as products by a library."""
-    return check_product(read, elements, region, specs, replace(options, arithmetic="float"), random)
+    return prepare(read, region, specs, options, random, {})(elements)
+
+
+def prepare(
+    read: Read, region: Bounds, specs: Sequence[Spec], options: MatmulOptions, random: np.random.Generator,
+    shared: Shared,
+) -> Prepared:  # fmt: skip
+    """The same check, as far as it needs no elements."""
+    return ProductCheck(read, region, specs, replace(options, arithmetic="float"), random, shared)
 
 
 def _rounding(name: str, specs: Sequence[Spec], _: MatmulOptions) -> str:
