@@ -12,6 +12,7 @@ from typing import Any, TypeVar, get_type_hints
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from pipeline.by_kernel import by_kernel
 from pipeline.cluster.placement import Placement
 from pipeline.engine.aggregate import run_all
 from pipeline.engine.aggregate_plan import Job
@@ -64,6 +65,7 @@ def run(
     scheduler_file: Path | None = None,
     device_memory_limit: int | None = None,
     memory_limit: int | None = None,
+    kernel: str | None = None,
     **options: Any,
 ) -> Any:
     """Run a job over files or arrays in memory and return its result, once it is verified.
@@ -100,6 +102,8 @@ def run(
     device_memory_limit, memory_limit
         Bytes that tasks may hold in the memory of a GPU and, if the job writes an array, of a process; other jobs hold
         a few MiB per thread.
+    kernel
+        For one job over files: the kernel of the courses that computes in the place of its own, on GPUs.
     **options
         The job's own options, as on the command line, with underscores.
 
@@ -134,11 +138,13 @@ def run(
         raise UsageError(f"expected several jobs that return what they found, got {names or 'none'}")
     if all_in_memory(inputs, output):
         of_files = {"scheduler": scheduler, "scheduler_file": scheduler_file, "output": output,
-                    "gpus": gpus, "device_memory_limit": device_memory_limit, "memory_limit": memory_limit}  # fmt: skip
+                    "gpus": gpus, "device_memory_limit": device_memory_limit, "memory_limit": memory_limit,
+                    "kernel": kernel}  # fmt: skip
         asked = Asked(dtype, byteorder, offset, verify, device, chunk_bytes, of_files)
         results = run_in_memory(jobs, inputs, asked)
         return results[0] if isinstance(job, str) else results
-    placement = Placement(device, scheduler, scheduler_file, gpus=gpus)
+    jobs = [(by_kernel(workflow, chosen, kernel), chosen) for workflow, chosen in jobs]
+    placement = Placement(device, scheduler, scheduler_file, gpus=gpus, kernel=jobs[0][0].kernel)
     settings = Settings(placement, verify, chunk_bytes=chunk_bytes, device_memory_limit=device_memory_limit,
                         memory_limit=memory_limit)  # fmt: skip
     if isinstance(job, str) and isinstance(workflow := jobs[0][0], ArrayJob):

@@ -105,6 +105,15 @@ class Aggregation(Generic[Options]):
         Suffixes of supported result files; ``.png`` needs a result that is `Drawn`.
     example
         A useful command line, without the job's name, shown in its help.
+    kernel
+        The variant of its ladder that computes in the place of the job's own kernel; empty if none does.
+    dtypes
+        Names of the dtypes of samples that it takes; empty for all.
+    within
+        (partial, its reference) -> what is wrong with a partial that is not exact, but proven to be near; None where
+        partials have to be equal.
+    rounding
+        (dtype, number of samples, options) -> in words, how far a result may be off that is not exact; empty if it is.
     """
 
     name: str
@@ -123,3 +132,7 @@ class Aggregation(Generic[Options]):
     cpu_source: Path | None = None
     formats: tuple[str, ...] = (".json", ".npz", ".csv")
     example: str = ""
+    kernel: str = ""
+    dtypes: tuple[str, ...] = ()
+    within: Callable[[NDArray[Any], NDArray[Any]], str | None] | None = None
+    rounding: Callable[[np.dtype[Any], int, Options], str] = lambda dtype, samples, options: ""

@@ -119,6 +119,8 @@ class ArrayJob(Generic[Options]):
     rounding
         (specs, options) -> in words, how far elements may be off that are not the same bits everywhere: the verdict
         says it, and the job cannot be replayed; empty if bits are the same.
+    kernel
+        The variant of its ladder that computes in the place of the job's own kernel; empty if none does.
     """
 
     name: str
@@ -141,6 +143,7 @@ class ArrayJob(Generic[Options]):
     reads: Callable[[Bounds, Sequence[Spec], Options], tuple[Bounds, ...]] | None = None
     notes: Callable[[Sequence[Spec], Options], dict[str, str]] | None = None
     rounding: Callable[[Sequence[Spec], Options], str] = lambda specs, options: ""
+    kernel: str = ""
 
 
 def differing(got: NDArray[Any], expected: NDArray[Any], region: Bounds) -> tuple[str, ...]:

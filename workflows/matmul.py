@@ -147,13 +147,17 @@ def _slab_of(factors: Matrices, region: Bounds) -> int:
     return _slab(factors, rows[1] - rows[0], columns[1] - columns[0])
 
 
+def slabs(factors: Matrices, region: Bounds, most: int = SLAB) -> list[tuple[int, int]]:
+    """Ends of the slabs of a region's sums, each of at most so many products; at least one, which may be empty."""
+    step = max(1, min(_slab_of(factors, region), most))
+    return [(first, min(first + step, factors.inner)) for first in range(0, factors.inner, step)] or [(0, 0)]
+
+
 def compute(read: Read, region: Bounds, specs: Sequence[Spec], options: MatmulOptions) -> Counted:
     """Multiply, slab by slab. Scales come from whole rows and columns, so several slabs are read twice, and again
     if elements are computed term by term."""
     factors = matrices(specs)
-    step = max(1, _slab_of(factors, region))
-    parts = [(first, min(first + step, factors.inner)) for first in range(0, factors.inner, step)] or [(0, 0)]
-
+    parts = slabs(factors, region)
     kept: list[tuple[Any, Any]] = []  # the only slab
 
     def slab(part: tuple[int, int]) -> tuple[Any, Any]:

@@ -27,6 +27,8 @@ class Variant:
         Launch parameters with the course's values as defaults.
     broken
         What is wrong with a variant that is kept to be caught by verification; None for a correct one.
+    unfit
+        Why no job may use a correct one: what it needs of its data that files need not have; None if jobs may.
     """
 
     name: str
@@ -34,6 +36,7 @@ class Variant:
     run: Callable[..., Any]
     parameters: Mapping[str, Any] = field(default_factory=lambda: NO_PARAMETERS)
     broken: str | None = None
+    unfit: str | None = None
 
 
 def by_name(*variants: Variant) -> Mapping[str, Variant]:

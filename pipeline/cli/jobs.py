@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, cast
 
 import click
 
+from pipeline.by_kernel import by_kernel
 from pipeline.cli.flags import (
     Command,
     Duration,
@@ -71,10 +72,11 @@ def job_command(workflow: Aggregation[Any] | ArrayJob[Any]) -> Command:
         if values["scheduler"] and values["scheduler_file"]:
             raise click.UsageError("expected --scheduler or --scheduler-file, got both; leave one out")
         read = [Named(flag, path) for flag, path in option_files(ctx)]
-        if isinstance(workflow, ArrayJob):
-            _run_array_job(workflow, options, values, read)
+        chosen = by_kernel(workflow, options, values["kernel"])
+        if isinstance(chosen, ArrayJob):
+            _run_array_job(chosen, options, values, read)
         else:
-            first = Requested(Job(workflow, options), values["output"], tuple(read))
+            first = Requested(Job(chosen, options), values["output"], tuple(read))
             _run_aggregations([first, *map(parse_also, values["also"])], values)
 
     arguments, flags = option_flags(workflow.options)
@@ -102,6 +104,7 @@ def _shared_flags(workflow: Aggregation[Any] | ArrayJob[Any]) -> list[click.Opti
         Flag(["--also"], group=COMPUTATION, multiple=True, metavar="JOB", help="Another job over the same samples, "
              "which are read once for all: 'reduce --op sum,std -o sums.json', with its own options and its own "
              "output. May be given several times.") if aggregation else None,
+        _kernel_flag(),
         Flag(["--verify"], group=COMPUTATION, type=click.Choice(VERIFY), default="auto", shown="auto",
              help="What to check against an independent computation on the CPU: as much as can be checked in the time "
              "that the run takes, at least 1 % of every chunk; everything; a random 1/256 of every chunk; or nothing. "
@@ -142,6 +145,12 @@ def _shared_flags(workflow: Aggregation[Any] | ArrayJob[Any]) -> list[click.Opti
     return [flag for flag in flags if flag is not None]
 
 
+def _kernel_flag() -> click.Option:
+    """The flag for a variant of the courses."""
+    return Flag(["--kernel"], group=COMPUTATION, metavar="NAME", help="Compute with this kernel of the courses, which "
+                "`study` compares, on GPUs, where it takes what is asked for.")  # fmt: skip
+
+
 def _output_flag(workflow: Aggregation[Any] | ArrayJob[Any]) -> click.Option:
     """The flag for the file that a job writes: optional for a result, required for an array."""
     if isinstance(workflow, ArrayJob):
@@ -169,14 +178,18 @@ def parse_also(text: str) -> Requested:
         known = ", ".join(name for name, other in WORKFLOWS.items() if isinstance(other, Aggregation))
         raise click.UsageError(f"--also: expected a job out of {known}, got {name!r}")
     arguments, flags = option_flags(workflow.options)
-    command = Command(name, params=[*arguments, *flags, _output_flag(workflow)], add_help_option=False)
+    command = Command(name, params=[*arguments, *flags, _kernel_flag(), _output_flag(workflow)],
+                      add_help_option=False)  # fmt: skip
     try:
         ctx = command.make_context(name, words)
         values = from_configuration(ctx)
         read = tuple(Named(f"--also {name}: {flag}", path) for flag, path in option_files(ctx))
-        return Requested(Job(workflow, build_options(workflow.options, values)), values["output"], read)
+        options = build_options(workflow.options, values)
+        return Requested(Job(by_kernel(workflow, options, values["kernel"]), options), values["output"], read)
     except click.ClickException as error:
         raise click.UsageError(f"--also {name}: {error.format_message()}") from None
+    except UsageError as error:  # of the kernel; it names the job
+        raise click.UsageError(f"--also {error}") from None
 
 
 def _run_aggregations(requested: Sequence[Requested], values: dict[str, Any]) -> None:
@@ -196,9 +209,10 @@ def _run_aggregations(requested: Sequence[Requested], values: dict[str, Any]) ->
     check_apart([*outputs, *_trace(values)], [*_inputs([source]), *(file for one in requested for file in one.read)])
     with reserve([one.output for one in requested], values["trace"]) as reserved:
         name = ", ".join(job.workflow.name for job in jobs)
-        asked = tuple((job.workflow.name, job.options) for job in jobs)
+        asked = tuple((_named(job.workflow), job.options) for job in jobs)
+        kernel = next((job.workflow.kernel for job in jobs if job.workflow.kernel), "")
         with journal_of(asked, (source,), outputs, values) as journal:
-            outcomes = _run(name, values, lambda settings: run_all(jobs, source, settings, journal))
+            outcomes = _run(name, values, kernel, lambda settings: run_all(jobs, source, settings, journal))
             reserved.publish(outcomes, values["as_json"])
 
 
@@ -211,16 +225,24 @@ def _run_array_job(workflow: ArrayJob[Any], options: Any, values: dict[str, Any]
     described = values["dtype"], values["byteorder"], values["offset"]
     sources = [open_source(group, *described, samples=False) for group in groups]
     check_apart([Named("-o", path), *_trace(values)], [*_inputs(sources), *read])
-    asked = ((workflow.name, options),)
+    asked = ((_named(workflow), options),)
     with (
         reserve([], values["trace"]) as reserved,
         journal_of(asked, tuple(sources), [Named("-o", path)], values) as journal,
     ):
-        outcome = _run(workflow.name, values, lambda how: (run_array(workflow, options, sources, path, how, journal),))
+        outcome = _run(
+            workflow.name, values, workflow.kernel,
+            lambda how: (run_array(workflow, options, sources, path, how, journal),),
+        )  # fmt: skip
         journal.remove()  # the array is there, whether it can be printed or not
         if journal.continued:
             remove_leftovers()  # the list of the run that began it
         reserved.publish(outcome, values["as_json"])
+
+
+def _named(workflow: Aggregation[Any] | ArrayJob[Any]) -> str:
+    """The job with its kernel: what one kernel began, another one does not continue."""
+    return f"{workflow.name} by study/{workflow.kernel}" if workflow.kernel else workflow.name
 
 
 def _trace(values: dict[str, Any]) -> list[Named]:
@@ -231,13 +253,15 @@ def _inputs(sources: Sequence[Source]) -> list[Named]:
     return [Named("", path) for source in sources for path in source.paths]
 
 
-def _run(name: str, values: dict[str, Any], run: Callable[[Settings], tuple[Outcome, ...]]) -> tuple[Outcome, ...]:
+def _run(
+    name: str, values: dict[str, Any], kernel: str, run: Callable[[Settings], tuple[Outcome, ...]]
+) -> tuple[Outcome, ...]:
     """Run with the flags of all jobs."""
     where = {name: values[name] for name in PLACEMENT}
     with show_progress(name, values["quiet"]) as progress:
         return run(
             Settings(
-                placement=Placement(**where, own_process=True, stall_seconds=values["stall_timeout"]),
+                placement=Placement(**where, own_process=True, stall_seconds=values["stall_timeout"], kernel=kernel),
                 verify=values["verify"],
                 replay=values["replay"],
                 chunk_bytes=values["chunk_size"],

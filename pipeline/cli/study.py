@@ -7,7 +7,7 @@ import sys
 
 import click
 
-from pipeline.cli.flags import Command
+from pipeline.cli.flags import Command, Gpus
 from pipeline.errors import UsageError, VerificationError
 from pipeline.process.last_words import emit, say
 from workflows.study.registry import JOBS, STUDIES
@@ -21,10 +21,14 @@ NAMES = f"JOB is one of {', '.join(JOBS)}"
 @click.option(
     "--variant", "variants", multiple=True, metavar="NAME", help="Only this variant; may be given several times."
 )
+@click.option("--gpus", type=Gpus(), metavar="N|all|idle|LIST",
+              help="Run every case on these GPUs at once, and show the sum of their rates.")  # fmt: skip
 @click.option("-o", "--output-directory", metavar="DIR",
               help="Where JOB.md, .csv, .json and the pictures go.  [default: study-JOB]")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of the summary.")
-def study(job: str, quick: bool, variants: tuple[str, ...], output_directory: str | None, as_json: bool) -> None:
+def study(
+    job: str, quick: bool, variants: tuple[str, ...], gpus: str | None, output_directory: str | None, as_json: bool
+) -> None:
     """Check and time every variant of a job's kernels, beside the figures of the course. Needs a GPU.
 
     Exit status 3: a correct variant disagreed with its reference, or a deliberately broken one was not caught.
@@ -38,11 +42,16 @@ def study(job: str, quick: bool, variants: tuple[str, ...], output_directory: st
         raise UsageError(f"expected a job out of {', '.join(STUDIES)}, got {job}")
     chosen = STUDIES[job]
     cases = choose_cases(chosen, variants, quick)
-    device = open_device()
+    device = open_device() if gpus is None else None
     folder = output_directory or f"study-{job}"
     open_folder(folder)
     with click.progressbar(length=len(cases), label=f"{job}, {len(cases)} cases", file=sys.stderr) as bar:
-        run = run_study(chosen, cases, device, progress=lambda _: bar.update(1))
+        if device is None:
+            from pipeline.study.together import run_together
+
+            run = run_together(chosen, cases, str(gpus), progress=bar.update)
+        else:
+            run = run_study(chosen, cases, device, progress=lambda _: bar.update(1))
     paths, skipped = write_reports(run, folder)
     emit(*([json.dumps(to_json(run))] if as_json else summary(run)))
     say(f"wrote {', '.join(paths)}")

@@ -54,6 +54,8 @@ class Placement:
         How long a process of a cluster on this machine may make no progress.
     gpus
         GPUs that take part, in any form that `as_text` takes; None: as many as finish first.
+    kernel
+        A CUDA kernel that has to compute, so only GPUs will do; empty for the job's own, which CPUs have, too.
     """
 
     device: str = "auto"
@@ -66,10 +68,16 @@ class Placement:
     own_process: bool = False
     stall_seconds: float = STALL_SECONDS
     gpus: Any = None  # text, once it is checked
+    kernel: str = ""
 
     def __post_init__(self) -> None:
         if self.device not in DEVICES:
             raise UsageError(f"--device: expected one of {', '.join(DEVICES)}, got {self.device!r}")
+        if self.kernel:
+            if self.device == "cpu":
+                raise UsageError(f"--kernel {self.kernel}: expected a GPU, since variants are CUDA kernels, got "
+                                 "--device cpu; leave one of them out")  # fmt: skip
+            object.__setattr__(self, "device", "gpu")
         if self.gpus is None:
             return
         object.__setattr__(self, "gpus", as_text(self.gpus))
@@ -107,9 +115,10 @@ def choose(placement: Placement, nbytes: int, compiled: Callable[[], bool], load
     if devices is None or not devices.usable:
         if devices and (placement.gpus or placement.device == "gpu"):
             flag = f"--gpus {placement.gpus}" if placement.gpus else "--device gpu"
-            raise UsageError(
-                f"{flag}: expected a GPU, but {devices.missing}; run with --device cpu instead, for the same result"
-            )
+            instead = "run with --device cpu instead, for the same result"
+            if placement.kernel:
+                flag, instead = f"--kernel {placement.kernel}", "variants are CUDA kernels: leave --kernel out"
+            raise UsageError(f"{flag}: expected a GPU, but {devices.missing}; {instead}")
         number = processes(compiled()) if nbytes >= PROCESSES_FROM_BYTES else 1
         return Chosen((), (), number if number > 1 else 0)
     usable, known = devices.gpus, None

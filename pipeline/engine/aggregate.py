@@ -84,6 +84,11 @@ def run_all(
         raise UsageError(
             f"--chunk-size: expected at least one sample of {source.dtype.itemsize} bytes, got {chunk_bytes}"
         )
+    for job in jobs:
+        if job.workflow.dtypes and source.dtype.name not in job.workflow.dtypes:
+            raise UsageError(f"{job.workflow.name}: --kernel {job.workflow.kernel}: expected "
+                             f"samples of {' or '.join(job.workflow.dtypes)}, got {source.dtype.name}; leave --kernel "
+                             "out")  # fmt: skip
     if settings.replay and source.nbytes is None:
         raise UsageError(f"--replay: expected inputs of known length, got {source.names[0]}")
     block_bytes = BLOCK_BYTES if limit is None else block_bytes_within(limit)
@@ -122,7 +127,8 @@ def run_all(
         checked = min(covered.checked, surveyed.checked) if asked.surveyed else covered.checked
         result = job.workflow.finalize(partial, job.options)
         return loop.outcome((job.workflow, job.options), source, result, covered.samples, checked, covered.chunks,
-                            read_once=source.read_once or None)  # fmt: skip
+                            read_once=source.read_once or None,
+                            rounding=job.workflow.rounding(source.dtype, covered.samples, job.options))  # fmt: skip
 
     return tuple(map(outcome, jobs, main.jobs, partials))
 

@@ -57,6 +57,10 @@ def check_part(
 ) -> Mismatch | None:
     """Compare the partials of a part of a chunk with those that were recomputed."""
     for job, got, expected in zip(pass_.jobs, partials, reference.partials, strict=True):
-        if details := job.differences(got, expected):
+        if within := job.workflow.within:
+            details = [wrong] if (wrong := within(got, expected)) else []
+        else:
+            details = job.differences(got, expected)
+        if details:
             return Mismatch(job.workflow.name, part.index, part.where(), worker, device, tuple(details))
     return None

@@ -28,6 +28,7 @@ OF_FILES = {
     "gpus": "the array is computed where it lies",
     "device_memory_limit": "the array is in memory already",
     "memory_limit": "the array is in memory already",
+    "kernel": "variants read files",
     "output": "the result is returned, an array as one of the same kind",
 }
 

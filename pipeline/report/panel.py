@@ -28,7 +28,8 @@ def to_json(outcome: Outcome) -> dict[str, Any]:
     """The JSON object of a run; ``result`` is independent of where and in how many chunks it was computed."""
     stages, verdict = outcome.stages, outcome.verdict
     return {
-        "job": {"name": outcome.workflow.name, "options": _plain(outcome.options)},
+        "job": {"name": outcome.workflow.name, "options": _plain(outcome.options),
+                "kernel": _kernel(outcome)},
         "input": _described(outcome),
         "result": outcome.result.to_json(),
         "verification": _stated(verdict) | {"verdict": str(verdict)},
@@ -50,7 +51,12 @@ def to_json(outcome: Outcome) -> dict[str, Any]:
             "machine": platform.machine(),
             "versions": versions(),
         },
-    }
+    }  # fmt: skip
+
+
+def _kernel(outcome: Outcome) -> str | None:
+    """What computed, if it was not the job's own kernel."""
+    return f"study/{outcome.workflow.kernel}" if outcome.workflow.kernel else None
 
 
 def versions() -> dict[str, str]:
@@ -77,10 +83,14 @@ def panel(outcome: Outcome) -> list[str]:
     stages = outcome.stages
     title = f"{outcome.workflow.name} of {_named(outcome)}"
     facts = [*outcome.result.lines(), ("", "")]
-    rated = _input_bytes(outcome) >= RATED_BYTES
+    rated, kernel = _input_bytes(outcome) >= RATED_BYTES, _kernel(outcome)
     for stage, _, rate in _rates(outcome) if rated else []:
         how = f" {' and '.join(sorted(stages.transfer_paths))}" if stage == "read+copy" else ""
+        if stage == "kernel" and kernel:
+            how = f" by {kernel}"
         facts.append((stage, f"{_gigabytes(rate)}{how}{'  ← bound the run' if stage == _bound(outcome) else ''}"))
+    if kernel and not rated:
+        facts.append(("kernel", kernel))
     facts += [
         ("whole run", f"{f'{_gigabytes(stages.nbytes / stages.wall)}, ' if rated else ''}{stages.wall:.2f} s after "
                       f"{stages.start_up:.2f} s of start-up, on {outcome.where}"),

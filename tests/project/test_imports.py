@@ -42,8 +42,8 @@ THIRD_PARTY = {
 # what `cli` is to a terminal: it returns results instead of printing them, so it needs no `report`.
 LAYERS = (
     {"dask_command"},
-    {"__main__"}, {"cli"}, {"study"}, {"pipeline"}, {"api", "report"}, {"in_memory"}, {"engine"}, {"settings"},
-    {"cluster"}, {"gpu"}, {"storage"}, {"timeline"}, {"process"}, {"threads", "errors"},
+    {"__main__"}, {"cli"}, {"study"}, {"pipeline"}, {"api", "report"}, {"by_kernel"}, {"in_memory"}, {"engine"},
+    {"settings"}, {"cluster"}, {"gpu"}, {"storage"}, {"timeline"}, {"process"}, {"threads", "errors"},
 )  # fmt: skip
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 # Modules of `kernels` that `pipeline` imports: compiling, memory, the studies' measurements, and reading arrays in
@@ -104,7 +104,7 @@ def folder_of(module: str) -> tuple[str, str]:
 def wrong(module: str, other: str) -> bool:
     """Whether the layering forbids a module to import another."""
     (package, folder), (target, part) = folder_of(module), folder_of(other)
-    if part == "study" and folder != "study" and (package, folder) != ("pipeline", "cli"):
+    if part == "study" != folder and f"{package}.{folder}" not in ("pipeline.cli", "pipeline.by_kernel"):
         return True  # made for teaching
     if package == target == "pipeline":
         return folder != part and RANK[folder] >= RANK[part]
