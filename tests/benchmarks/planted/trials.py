@@ -7,7 +7,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from time import perf_counter, sleep
 from types import SimpleNamespace
@@ -262,8 +262,9 @@ def _let_go(error: BaseException | None) -> None:
 
 
 def repr_of(result: Any) -> str:
-    """All bits of a result that is not an array."""
-    parts = {name: value.tobytes() if isinstance(value, np.ndarray) else value for name, value in vars(result).items()}
+    """All bits of a result that is not an array; not its verdict, and not what it has computed for others."""
+    values = ((own.name, getattr(result, own.name)) for own in fields(result) if own.compare)
+    parts = {name: value.tobytes() if isinstance(value, np.ndarray) else value for name, value in values}
     return repr(parts)
 
 
