@@ -29,7 +29,9 @@ NAMES = f"JOB is one of {', '.join(JOBS)}"
 def study(
     job: str, quick: bool, variants: tuple[str, ...], gpus: str | None, output_directory: str | None, as_json: bool
 ) -> None:
-    """Check and time every variant of a job's kernels, beside the figures of the course. Needs a GPU.
+    """Check and time every variant of a job's kernels, beside the figures of the course and loops on the CPU.
+
+    Needs a GPU, but for baselines alone: --variant cpu_numpy.
 
     Exit status 3: a correct variant disagreed with its reference, or a deliberately broken one was not caught.
     """
@@ -42,7 +44,7 @@ def study(
         raise UsageError(f"expected a job out of {', '.join(STUDIES)}, got {job}")
     chosen = STUDIES[job]
     cases = choose_cases(chosen, variants, quick)
-    device = open_device() if gpus is None else None
+    device = open_device(chosen, cases) if gpus is None else None
     folder = output_directory or f"study-{job}"
     open_folder(folder)
     with click.progressbar(length=len(cases), label=f"{job}, {len(cases)} cases", file=sys.stderr) as bar:

@@ -44,10 +44,10 @@ def _map_study() -> list[str]:
 def _matmul() -> list[str]:
     names = []
     for c_type in matmul.C_TYPES.values():
-        for name in ("blocks_1d", "blocks_2d", "uncoalesced", "unrolled", "whole_rows", "past_the_end"):
-            names.append(f"{name}<{c_type}>")
-        for width in matmul.WIDTHS:
-            names += [f"shared_tile<{c_type}, {width}>", f"missing_barrier<{c_type}, {width}>"]
+        names += [f"{name}<{c_type}>" for name in ("blocks_1d", "blocks_2d", "uncoalesced", "rolled", "unrolled",
+                                                   "whole_rows", "unrolled_rows", "past_the_end")]  # fmt: skip
+        for name in ("shared_tile", "shared_sums", "missing_barrier", "stale_tile"):
+            names += [f"{name}<{c_type}, {width}>" for width in matmul.WIDTHS]
         for micro in matmul.MICROS:
             names += [f"register_tiled<{c_type}, {micro}, {aligned}>" for aligned in ("true", "false")]
     return names
@@ -57,7 +57,8 @@ def _reduction() -> list[str]:
     names = ["float_drift"]
     for name in reduce.INSTANCES:
         operations = {"atomic_max": ("Max",), "float_drift": ()}.get(name, ("Sum", "Max"))
-        names += [f"{name}<{op}<{c_type}>>" for op in operations for c_type in reduce.COURSE_TYPES.values()]
+        for own in (", true", ", false") if name == "missing_barrier" else ("",):
+            names += [f"{name}<{op}<{c_type}>{own}>" for op in operations for c_type in reduce.COURSE_TYPES.values()]
     return names
 
 

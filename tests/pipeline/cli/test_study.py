@@ -18,7 +18,7 @@ from workflows.study.study import Study
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(device, "open_device", FakeDevice)
+    monkeypatch.setattr(device, "open_device", lambda study, cases: FakeDevice())
     known = {"toy": WHOLE, "wrong": toy(case("double"), case("wrong")), "lucky": toy(case("lucky"))}
     monkeypatch.setattr(commands, "STUDIES", known)
     return tmp_path
@@ -64,11 +64,14 @@ def test_failed_verification(job: str, line: str) -> None:
     ("words", "line"),
     [
         (["nothing"], "error: expected a job out of toy, wrong, lucky, got nothing"),
-        (["toy", "--variant", "x"], "error: expected a variant out of double, twice, wrong, racy, lucky, lost, got x"),
+        (
+            ["toy", "--variant", "x"],
+            "error: expected a variant out of double, twice, wrong, racy, lucky, lost, cpu, cpu_wrong, got x",
+        ),
         (["toy", "-o", "file"], "error: file: expected a folder for the reports, got File exists; choose another"),
         (["wrong", "--quick"], "error: the study of toy has no such case of any; leave out --quick"),
     ],
-)
+)  # fmt: skip
 def test_usage(words: list[str], line: str, folder: Path) -> None:
     (folder / "file").touch()
     result = study(*words)
@@ -86,7 +89,7 @@ def test_without_gpu(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr == (
         "error: a study needs an NVIDIA GPU, its driver and CuPy, here no NVIDIA driver is loaded; "
-        "`inspect` and the tests need none of them\n"
+        "`inspect`, the baselines (--variant cpu_numpy) and the tests need none of them\n"
     )
     assert not any(folder.iterdir())
 

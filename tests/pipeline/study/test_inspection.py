@@ -118,7 +118,7 @@ def test_jobs_and_studies_are_targets(job: str) -> None:
     """All variants of a study that are kernels of their own."""
     assert choose(job)
     names = {choice.name for choice in choose(f"study/{job}")}
-    assert names == set(STUDIES[job].variants) - {"production", "cublas"}
+    assert names == set(STUDIES[job].kernels) - {"production", "cublas"}
 
 
 def test_one_instance_of_each_kernel_or_all() -> None:
