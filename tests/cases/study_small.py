@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from kernels.common import nvrtc
-from kernels.study import matmul, reduce, roofline, stencil
+from kernels.study import failures, matmul, reduce, roofline, stencil
 from kernels.study.variant import Variant
 from tests.cases.case import Case, integers, same
 
@@ -114,3 +114,21 @@ def limits_cases() -> Iterator[Case]:
         for size, start in ((17_003, 0), (101, 1), (3, 1)):
             yield Case("study/roofline", name, f"uint32, {size} from {start}", partial(_read, name, size, start))
         yield Case("study/roofline", name, "kept", partial(_keep, name))
+
+
+def _failure(variant: Variant, size: int, own: dict[str, int], cp: Any) -> None:
+    pairs = variant.name.endswith("pair")
+    samples = np.full(size, 40, np.int32) if pairs else integers(size, "int32", 5, 2**30) + np.int32(2**30)
+    expected = failures.pairs_reference(samples) if pairs else failures.sum_reference(samples)
+    same(variant.run(cp.asarray(samples), **own), expected)
+
+
+def failure_cases() -> Iterator[Case]:
+    """Pairs of every turn; sums over several blocks; pieces of which the last is ragged."""
+    for name, variant in failures.VARIANTS.items():
+        size = 5 if name.endswith("pair") else 700
+        own = {"cycles": 50} if name.endswith("pair") else {}
+        if "cycles" in variant.parameters and not own:
+            own = {"cycles": 100} if variant.broken else {"cycles": 10**6, "piece": 99}
+        yield Case("study/failures", name, f"{size}, {own}", partial(_failure, variant, size, own),
+                   variant.broken is not None)  # fmt: skip
