@@ -11,7 +11,7 @@ from typing import Any
 
 from pipeline.errors import UsageError
 from pipeline.storage.atomic_file import write_file
-from pipeline.study.figures import draw, drawable
+from pipeline.study.figures import draw, drawable, drawing_png
 from pipeline.study.run import HOST, Finding, Judged, StudyRun
 from workflows.study.study import COLD, OURS, Case
 
@@ -55,8 +55,9 @@ def write_reports(run: StudyRun, folder: str) -> tuple[list[str], str | None]:
     pictures, skipped = {}, None
     try:
         figures = [figure for figure in run.study.figures if drawable(figure, run.findings)]
-        pictures = {f"{run.study.job}-{i}.png": (figure.title, draw(figure, run))
-                    for i, figure in enumerate(figures, start=1)}  # fmt: skip
+        drawn = [(figure.title, draw(figure, run)) for figure in figures]
+        drawn += [(drawing.title, drawing_png(drawing)) for drawing in run.study.drawings]
+        pictures = {f"{run.study.job}-{i}.png": picture for i, picture in enumerate(drawn, start=1)}
     except ImportError:
         skipped = "no pictures: they need matplotlib; install the extra plot"
     job = run.study.job
@@ -110,6 +111,9 @@ def markdown(run: StudyRun, pictures: Mapping[str, str]) -> str:
         # Words left-aligned, numbers right-aligned.
         rule = ["---" if name in LEFT else "--:" for name in header]
         lines += ["", f"## {table}", "", *(f"| {' | '.join(row)} |" for row in (header, rule, *cells))]
+    for table, facts in run.study.derived.items():
+        header, *cells = ([_escaped(cell) for cell in row] for row in facts)
+        lines += ["", f"## {table}", "", *(f"| {' | '.join(row)} |" for row in (header, ["---"] * len(header), *cells))]
     for name, title in pictures.items():
         lines += ["", f"![{title}]({name})"]
     if run.judged:
@@ -123,6 +127,8 @@ def summary(run: StudyRun) -> list[str]:
     lines = [f"{run.study.job}, after {run.study.course}", _environment(run), f"limits: {_limits(run)}"]
     for table, rows in tables(run).items():
         lines += ["", table, *aligned(rows)]
+    for table, facts in run.study.derived.items():
+        lines += ["", table, *aligned(facts)]
     if run.judged:
         lines += ["", "what the course concludes"]
         lines += [f"{VERDICTS[judged.held]:<10}  {_sentence(judged)}" for judged in run.judged]

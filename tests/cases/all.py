@@ -15,8 +15,8 @@ from tests.cases.transpose_small import copy_rows_cases, transpose_cases, unalig
 
 GENERATORS = (
     histogram_cases, ladder_cases, reduction_cases, stencil_cases, transpose_cases, copy_rows_cases, unaligned_cases,
-    matmul_cases, elementwise_cases, limits_cases, failure_cases, exact_cases, residue_cases, rare_cases, small_cases, small_k_cases,
-    window_cases,
+    matmul_cases, elementwise_cases, limits_cases, failure_cases, exact_cases, residue_cases, rare_cases, small_cases,
+    small_k_cases, window_cases,
 )  # fmt: skip
 CASES: list[Case] = []
 # By source, the modules that its cases come from.

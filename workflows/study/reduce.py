@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from kernels.common.dtypes import COURSE_TYPES
 from kernels.study.baselines import BASELINES
+from kernels.study.indices import REDUCTIONS, reduced
 from kernels.study.reduce import (
     OPERATIONS,
     PARTIALS,
@@ -22,6 +23,7 @@ from kernels.study.reduce import (
     sum_bound,
     sum_reference,
 )
+from workflows.study.drawing import Tree
 from workflows.study.study import BROKEN, ON_CPU, OURS, Arrays, Case, Conclusion, Figure, Row, Study, cost, parameters
 
 COURSE_SIZE = 1024
@@ -32,6 +34,7 @@ RAGGED = 1_000_003  # a prime
 ODD_BLOCK = 1000  # no power of two
 LAB_MS = 0.032704  # 1024 ones, float, by events; 0.053728 under the profiler, which itself says 0.004256 for the kernel
 
+THREADS = {"modulo": 8, "sequential": 8, "any_size": 7}  # of a drawing
 RIGHT = tuple(variant for variant in VARIANTS.values() if variant.broken is None)
 
 
@@ -267,5 +270,12 @@ STUDY = Study(
         Conclusion("A size that is no multiple of the block needs a guard", "Lab4, p. 14", _guard_is_needed),
         Conclusion("The check of the bounds costs time", "Lab4, p. 14", _guard_costs),
         Conclusion("the barriers of the loop cost a quarter at most", OURS, _barriers_cost_little),
+    ),
+    drawings=(
+        Tree(
+            "Eight threads reduce 1 ... 8 to 36; with any_size, seven reduce 1 ... 7 to 28",
+            {variant: reduced(variant, list(range(1, n + 1))) for variant, n in THREADS.items()},
+            {variant: list(REDUCTIONS[variant](n)) for variant, n in THREADS.items()},
+        ),
     ),
 )

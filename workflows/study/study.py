@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels.study.variant import NO_PARAMETERS, Variant
+from workflows.study.drawing import Drawing
 
 Arrays = tuple[NDArray[Any], ...]
 
@@ -155,6 +156,9 @@ class Study:
     figures, conclusions
     related
         By table, the sizes of the case to whose rate those of the same variant are related, as a course does.
+    drawings
+    derived
+        Tables of what follows from the sources and was not measured: title -> header and rows.
     """
 
     job: str
@@ -170,6 +174,8 @@ class Study:
     figures: tuple[Figure, ...] = ()
     conclusions: tuple[Conclusion, ...] = ()
     related: Mapping[str, tuple[int, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    drawings: tuple[Drawing, ...] = ()
+    derived: Mapping[str, Sequence[Sequence[str]]] = field(default_factory=lambda: MappingProxyType({}))
 
     @property
     def kernels(self) -> Mapping[str, Variant]:

@@ -16,8 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels.study.baselines import BASELINES
+from kernels.study.indices import PADDING, bank_map, conflicts
 from kernels.study.transpose import TILES, VARIANTS
 from kernels.transpose.gpu import transpose_reference
+from workflows.study.drawing import BankMap
 from workflows.study.study import (
     BROKEN,
     ON_CPU,
@@ -198,4 +200,17 @@ STUDY = Study(
         Conclusion("the barrier costs a tenth at most", OURS, barrier_is_cheap),
         Conclusion("the guard costs a tenth at most", OURS, guard_is_cheap),
     ),
+    drawings=(
+        BankMap(
+            "Banks of a tile of 32 x 32 elements of 4 bytes; a warp loads the framed column",
+            {variant: bank_map(variant) for variant in PADDING},
+            {variant: conflicts(variant)["load"] for variant in PADDING},
+        ),
+    ),
+    derived={
+        "Bank conflicts, derived from the indices of the kernels": [
+            ["variant", "threads of a warp that meet in one bank when they store", "when they load"],
+            *([variant, *map(str, conflicts(variant).values())] for variant in PADDING),
+        ],
+    },
 )

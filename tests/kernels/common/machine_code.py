@@ -20,10 +20,9 @@ from kernels.matmul.formats import FORMATS, MOST_PRODUCTS, bits_of, moduli_for
 from kernels.reduce import gpu as reduce_device
 from kernels.stencil import gpu as stencil_gpu
 from kernels.stencil import weighted
-from kernels.study import failures
+from kernels.study import failures, matmul, reduce, roofline, stencil
 from kernels.study import histogram as ladder
 from kernels.study import map as map_study
-from kernels.study import matmul, reduce, roofline, stencil
 from kernels.study import transpose as transpose_study
 from kernels.transpose import gpu as transpose
 from kernels.transpose import strided_copy, unaligned
