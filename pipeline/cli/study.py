@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 
 import click
 
@@ -37,6 +38,7 @@ def study(
     Exit status 3: a correct variant disagreed with its reference, or a deliberately broken one was not caught.
     """
     from pipeline.study.device import open_device
+    from pipeline.study.profile import profile
     from pipeline.study.report import open_folder, summary, to_json, write_reports
     from pipeline.study.run import choose_cases, run_study
     from workflows.study.study import label
@@ -55,6 +57,12 @@ def study(
             run = run_together(chosen, cases, str(gpus), progress=bar.update)
         else:
             run = run_study(chosen, cases, device, progress=lambda _: bar.update(1))
+    if device and any(not chosen.variants[case.variant].on_host for case in cases):
+        failures: tuple[type[Exception], ...] = (*device.errors, MemoryError)
+        try:
+            run = replace(run, profile=profile(chosen, cases, device.tracer()))
+        except failures as error:  # what was measured is kept
+            say(f"no profile: {error}")
     paths, skipped = write_reports(run, folder)
     emit(*([json.dumps(to_json(run))] if as_json else summary(run)))
     say(f"wrote {', '.join(paths)}")

@@ -17,6 +17,7 @@ from pipeline.gpu.devices import find_devices
 from pipeline.report.panel import versions
 from pipeline.study.host import HostDevice, cpu_name
 from pipeline.study.run import Device, median_ms
+from pipeline.study.tracer import CupyTracer
 from workflows.study.study import Arrays, Case, Study
 
 STREAM_BYTES = 2**30
@@ -106,6 +107,10 @@ class CupyDevice:
         """GB/s of ``"read"`` and ``"copy"`` (read and written bytes), GFLOP/s of ``"float32"`` and ``"float64"``."""
         work, amount = self._limits()[name]()
         return amount / median_ms(lambda _: self.elapsed(work)) / 1e6
+
+    def tracer(self) -> CupyTracer:
+        """A new record of steps."""
+        return CupyTracer()
 
     def release(self) -> None:
         """Empty CuPy's pools, so that the driver counts their memory as free."""

@@ -47,8 +47,8 @@ def _banks(drawing: Any, canvas: Any) -> None:
             axes.text(column, row, str(bank), ha="center", va="center", fontsize=5,
                       color="white" if bank > 22 else "black")  # fmt: skip
         axes.add_patch(_frame(len(banks)))
-        axes.set(title=f"{variant}: threads of a warp in one bank: {drawing.conflicts[variant]}", xlabel="column of the tile",
-                 ylabel="row of the tile")  # fmt: skip
+        axes.set_title(f"{variant}: threads of a warp in one bank: {drawing.conflicts[variant]}")
+        axes.set(xlabel="column of the tile", ylabel="row of the tile")
 
 
 def _sparse(banks: Any) -> Any:

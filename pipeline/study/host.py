@@ -37,4 +37,4 @@ class HostDevice:
     def _unused(self, *_: Any, **__: Any) -> Any:
         raise AssertionError("baselines on the CPU use no device")
 
-    to_device = to_host = elapsed = transfer = limit = _unused
+    to_device = to_host = elapsed = transfer = limit = tracer = _unused

@@ -7,11 +7,13 @@ import io
 import json
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from pipeline.errors import UsageError
 from pipeline.storage.atomic_file import write_file
 from pipeline.study.figures import draw, drawable, drawing_png
+from pipeline.study.profile import by_nsys, profile_table
 from pipeline.study.run import HOST, Finding, Judged, StudyRun
 from workflows.study.study import COLD, OURS, Case
 
@@ -85,6 +87,7 @@ def to_json(run: StudyRun) -> dict[str, Any]:
              "parameters": {name: _plain(value) for name, value in finding.row.case.parameters.items()}}
             for finding in run.findings
         ],
+        "profile": [asdict(line) for line in run.profile],
         "conclusions": [
             {"claim": judged.claim, "place": judged.place, "verdict": VERDICTS[judged.held], "numbers": judged.numbers}
             for judged in run.judged
@@ -111,7 +114,7 @@ def markdown(run: StudyRun, pictures: Mapping[str, str]) -> str:
         # Words left-aligned, numbers right-aligned.
         rule = ["---" if name in LEFT else "--:" for name in header]
         lines += ["", f"## {table}", "", *(f"| {' | '.join(row)} |" for row in (header, rule, *cells))]
-    for table, facts in run.study.derived.items():
+    for table, facts in _further(run).items():
         header, *cells = ([_escaped(cell) for cell in row] for row in facts)
         lines += ["", f"## {table}", "", *(f"| {' | '.join(row)} |" for row in (header, ["---"] * len(header), *cells))]
     for name, title in pictures.items():
@@ -127,15 +130,18 @@ def summary(run: StudyRun) -> list[str]:
     lines = [f"{run.study.job}, after {run.study.course}", _environment(run), f"limits: {_limits(run)}"]
     for table, rows in tables(run).items():
         lines += ["", table, *aligned(rows)]
-    for table, facts in run.study.derived.items():
+    for table, facts in _further(run).items():
         lines += ["", table, *aligned(facts)]
+    if run.profile:
+        lines.append(by_nsys(run.study.job))
     if run.judged:
         lines += ["", "what the course concludes"]
         lines += [f"{VERDICTS[judged.held]:<10}  {_sentence(judged)}" for judged in run.judged]
     return lines
 
 
-LEFT = ("variant", "parameters", "size", "dtype", "check", "note")
+PROFILE = "One run of each variant, as nvprof shows it"
+LEFT = ("type", "name", "variant", "parameters", "size", "dtype", "check", "note")
 
 
 def tables(run: StudyRun) -> dict[str, list[list[str]]]:
@@ -158,6 +164,11 @@ def tables(run: StudyRun) -> dict[str, list[list[str]]]:
             _number(there), _number(back), row.note,
         ])  # fmt: skip
     return {table: _without_empty_columns(rows) for table, rows in rows_of.items()}
+
+
+def _further(run: StudyRun) -> dict[str, Sequence[Sequence[str]]]:
+    """Tables that are not of cases: what was derived, and the profile."""
+    return dict(run.study.derived) | ({PROFILE: profile_table(run.profile)} if run.profile else {})
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:

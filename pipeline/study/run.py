@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from pipeline.errors import PipelineError, UsageError
 from pipeline.study.data import Data
+from pipeline.study.profile import Line, Tracer
 from workflows.study.study import THOUSAND, WARM, Arrays, Case, Conclusion, Row, Study, label
 
 # Outcomes of a case, in one or two words.
@@ -52,6 +53,9 @@ class Device(Protocol):
     def limit(self, name: str) -> float:
         """Peak GB/s or GFLOP/s measured on the device: see `Study.limit`."""
 
+    def tracer(self) -> Tracer:
+        """A new record of steps."""
+
     def release(self) -> None:
         """Release cached memory that is not in use."""
 
@@ -87,6 +91,7 @@ class StudyRun:
     judged: tuple[Judged, ...]
     limits: Mapping[str, float]
     environment: Mapping[str, Any]
+    profile: tuple[Line, ...] = ()
 
     @property
     def failures(self) -> list[Finding]:

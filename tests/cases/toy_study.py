@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from kernels.study.variant import Variant, by_name
+from pipeline.study.profile import ACTIVITIES, CALLS, TO_DEVICE, TO_HOST
 from workflows.study.study import (
     OURS,
     Arrays,
@@ -25,6 +26,25 @@ from workflows.study.study import (
 
 class DeviceLost(Exception):
     """What a driver raises after an illegal address."""
+
+
+class ToyTracer:
+    """Records a millisecond for each step."""
+
+    def __init__(self) -> None:
+        self.steps: list[tuple[str, str, float]] = []
+
+    def upload(self, array: Any) -> Any:
+        self.steps += [(CALLS, "cudaMalloc", 3.0), (ACTIVITIES, TO_DEVICE, 1.0)]
+        return array
+
+    def launch(self, name: str, work: Callable[[], Any]) -> Any:
+        result = work()
+        self.steps.append((ACTIVITIES, name, 2.0))
+        return result
+
+    def download(self, array: Any) -> None:
+        self.steps.append((ACTIVITIES, TO_HOST, 1.0))
 
 
 class FakeDevice:
@@ -63,6 +83,9 @@ class FakeDevice:
     def limit(self, name: str) -> float:
         self.log.append(name)
         return {"read": 0.001, "copy": 0.002}[name]
+
+    def tracer(self) -> ToyTracer:
+        return ToyTracer()
 
     def release(self) -> None:
         self.log.append("release")
