@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 from pipeline.cli import study as commands
 from pipeline.gpu.devices import Devices
 from pipeline.study import device
-from tests.cases.toy_study import WHOLE, FakeDevice, case, toy
+from tests.cases.toy_study import WHOLE, DeviceLost, FakeDevice, case, toy
 from workflows.study.study import Study
 
 
@@ -32,6 +32,7 @@ def test_summary_and_files(folder: Path) -> None:
     result = study("toy")
     assert result.exit_code == 0  # refused and caught cases are no failures
     assert result.stdout.startswith("toy, after A. Author") and "not judged" in result.stdout
+    assert "One run of each variant, as nvprof shows it\n" in result.stdout and "[copy host to device]" in result.stdout
     assert "wrote study-toy/toy.md, study-toy/toy.csv, study-toy/toy.json, study-toy/toy-1.png" in result.stderr
     assert (folder / "study-toy" / "toy.md").is_file()
 
@@ -41,6 +42,16 @@ def test_one_json_object() -> None:
     document = json.loads(result.stdout)
     assert result.exit_code == 0 and [row["variant"] for row in document["rows"]] == ["double", "twice", "racy"]
     assert json.loads(Path("elsewhere/here/toy.json").read_text()) == document
+
+
+def test_a_profile_that_fails_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(device: FakeDevice) -> None:
+        raise DeviceLost("illegal address")
+
+    monkeypatch.setattr(FakeDevice, "tracer", fail)
+    result = study("toy")
+    assert result.exit_code == 0 and "no profile: illegal address\n" in result.stderr
+    assert json.loads(Path("study-toy/toy.json").read_text())["profile"] == []
 
 
 def test_variants() -> None:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from kernels.study.matmul import error_bound, matmul_reference
 from tests.kernels.study.test_matmul import DTYPES, KINDS, matrices
 from workflows.study.matmul import STUDY, disagreement, work
-from workflows.study.matmul_cases import BLOCK_GFLOPS, TILE_GFLOPS
+from workflows.study.matmul_cases import BLOCK_GFLOPS, CPU_GFLOPS, TILE_GFLOPS
 from workflows.study.study import BROKEN, COLD, Case, Row
 
 CASE = Case("2-D blocks", "blocks_2d", (5, 7, 3), "float64")
@@ -136,6 +136,8 @@ def as_in_the_courses(case: Case) -> float | None:
         return 2 if case.variant == "blocks_2d" else 2.1
     if case.variant == "shared_sums":
         return 0.5
+    if case.variant == "cpu_blas":
+        return CPU_GFLOPS
     rates = {"blocks_1d": {32: 25, 64: 30}.get(x, 29.5), "blocks_2d": BLOCK_GFLOPS.get((x, y), 40), "uncoalesced": 9}
     return rates.get(case.variant, TILE_GFLOPS.get(x, 1))
 
@@ -150,6 +152,8 @@ def the_other_way_round(case: Case) -> float:
         return 2
     if case.variant == "shared_sums":
         return 9
+    if case.variant == "cpu_blas":
+        return 45
     if case.variant == "blocks_2d":
         return x if case.table == "shared tile" else 30 if (x, y) == (2, 64) else 20
     return {"blocks_1d": 40 if x == 64 else 50, "uncoalesced": 90}.get(case.variant, 8 / (x or 1))
