@@ -13,10 +13,10 @@ from pipeline.errors import UsageError, VerificationError
 from pipeline.process.last_words import emit, say
 from workflows.study.registry import JOBS, STUDIES
 
-NAMES = f"JOB is one of {', '.join(JOBS[:-1])}"
+NAMES = f"JOB is one of {', '.join(JOBS[:-2])}"
 
 
-@click.command(cls=Command, epilog=f"{NAMES}, or {JOBS[-1]}: what went wrong in the courses.",
+@click.command(cls=Command, epilog=f"{NAMES}; or architecture: latency and divergence; or failures: what went wrong in the courses.",
                short_help="Check and time the variants of a job's kernels on a GPU.")  # fmt: skip
 @click.argument("job")
 @click.option("--quick", is_flag=True, help="Only a few cases of each table: less than a minute on one GPU.")

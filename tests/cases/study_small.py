@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from kernels.common import nvrtc
-from kernels.study import failures, matmul, reduce, roofline, stencil
+from kernels.study import architecture, failures, matmul, reduce, roofline, stencil
 from kernels.study.variant import Variant
 from tests.cases.case import Case, integers, same
 
@@ -132,3 +132,21 @@ def failure_cases() -> Iterator[Case]:
             own = {"cycles": 100} if variant.broken else {"cycles": 10**6, "piece": 99}
         yield Case("study/failures", name, f"{size}, {own}", partial(_failure, variant, size, own),
                    variant.broken is not None)  # fmt: skip
+
+
+def _chain(variant: Variant, cp: Any) -> None:
+    following = architecture.chain_of(512)
+    same(variant.run(cp.asarray(following), steps=77), architecture.chain_reference(following, 77))
+
+
+def _ways(variant: Variant, cp: Any) -> None:
+    numbers = integers(300, "uint32", 6, 2**31)
+    expected = architecture.ways_reference(numbers, 5, variant.name == "divergent")
+    same(variant.run(cp.asarray(numbers), steps=5), expected)
+
+
+def architecture_cases() -> Iterator[Case]:
+    """A chain longer than a block; ways of a ragged last block."""
+    for name, variant in architecture.VARIANTS.items():
+        check = _chain if name.endswith("chain") else _ways
+        yield Case("study/architecture", name, "512" if check is _chain else "300", partial(check, variant))

@@ -20,6 +20,7 @@ from kernels.matmul.formats import FORMATS, MOST_PRODUCTS, bits_of, moduli_for
 from kernels.reduce import gpu as reduce_device
 from kernels.stencil import gpu as stencil_gpu
 from kernels.stencil import weighted
+from kernels.study import architecture as architecture_study
 from kernels.study import failures, matmul, reduce, roofline, stencil
 from kernels.study import histogram as ladder
 from kernels.study import map as map_study
@@ -140,6 +141,7 @@ INSTANCES: dict[str, Callable[[str], list[str]]] = {
     "study/map": lambda _: _map_study(),
     "map/gpu": lambda _: list(gpu.INSTANCES),
     "transpose/strided_copy": lambda _: list(strided_copy.INSTANCES),
+    "study/architecture": lambda _: list(architecture_study.INSTANCES.values()),
     "study/failures": lambda _: list(dict.fromkeys(failures.INSTANCES.values())),
     "study/roofline": lambda _: list(roofline.INSTANCES),
 }
