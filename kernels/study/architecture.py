@@ -57,9 +57,8 @@ def _chain(shared: bool, following: Any, steps: int = 2**16) -> Any:
     """Places outside of the array would be read: the wrapper looks at all of them first."""
     check_array("chain", following, ("int32",), 1)
     if not 1 <= following.size < 2**31 or not 0 <= steps < 2**31:
-        raise ValueError(
-            f"chain: expected 1 to 2**31 - 1 places and 0 to 2**31 - 1 steps, got {following.size}, {steps}"
-        )
+        raise ValueError(f"chain: expected 1 to 2**31 - 1 places and 0 to 2**31 - 1 steps, got {following.size}, "
+                         f"{steps}")  # fmt: skip
     if shared:
         check_shared(f"a chain of {following.size} places", 4 * following.size)
     return _chain_launch(shared, following, steps)()

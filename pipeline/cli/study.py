@@ -16,8 +16,11 @@ from workflows.study.registry import JOBS, STUDIES
 NAMES = f"JOB is one of {', '.join(JOBS[:-2])}"
 
 
-@click.command(cls=Command, epilog=f"{NAMES}; or architecture: latency and divergence; or failures: what went wrong in the courses.",
-               short_help="Check and time the variants of a job's kernels on a GPU.")  # fmt: skip
+@click.command(
+    cls=Command,
+    epilog=f"{NAMES}; or architecture: latency and divergence; or failures: what went wrong in the courses.",
+    short_help="Check and time the variants of a job's kernels on a GPU.",
+)
 @click.argument("job")
 @click.option("--quick", is_flag=True, help="Only a few cases of each table: less than a minute on one GPU.")
 @click.option(

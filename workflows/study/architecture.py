@@ -17,8 +17,8 @@ WAYS = 2**22
 
 def _cases() -> tuple[Case, ...]:
     steps = parameters(steps=STEPS)
-    chains = [Case(LATENCY, variant, (n,), "int32", steps, quick=True)
-              for variant, n in (("shared_chain", 2**12), ("global_chain", 2**12), ("global_chain", 2**27))]  # fmt: skip
+    lengths = (("shared_chain", 2**12), ("global_chain", 2**12), ("global_chain", 2**27))
+    chains = [Case(LATENCY, variant, (n,), "int32", steps, quick=True) for variant, n in lengths]
     ways = [Case(DIVERGENCE, variant, (WAYS,), "uint32", parameters(steps=64), quick=True)
             for variant in ("uniform_warps", "divergent")]  # fmt: skip
     return (*chains, *ways)

@@ -50,7 +50,7 @@ def test_wrong_calls_are_refused() -> None:
                 run(cupy.asarray(following))
     with pytest.raises(ValueError, match="a chain of 1048576 places: needs 4194304 bytes of shared memory"):
         VARIANTS["shared_chain"].run(cupy.zeros(2**20, np.int32))
-    with pytest.raises(ValueError, match="expected 0 to .* steps, got -1"):
+    with pytest.raises(ValueError, match=r"expected 0 to .* steps, got -1"):
         VARIANTS["divergent"].run(cupy.zeros(3, np.uint32), steps=-1)
 
 
