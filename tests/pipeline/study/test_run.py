@@ -13,7 +13,7 @@ from kernels.study.variant import Variant, by_name
 from pipeline.errors import PipelineError, UsageError
 from pipeline.study.host import HostDevice
 from pipeline.study.run import ATTEMPTS, COPIES, RUNS, Finding, choose_cases, median_ms, run_study
-from tests.cases.toy_study import WHOLE, FakeDevice, case, toy
+from tests.cases.toy_study import WHOLE, FakeDevice, case, double, toy
 from workflows.study.registry import JOBS, STUDIES
 from workflows.study.study import THOUSAND, WARM, Case, Study, parameters
 
@@ -162,9 +162,7 @@ def test_timed_data_is_larger_than_the_cache(n: int, sets: int) -> None:
 @pytest.mark.parametrize(
     ("times", "turns"),
     [
-        (1000.0, 1 + 2),
-        (251.0, 1 + 2),
-        (249.0, 1 + 5),
+        (1000.0, 1 + 5),
         (61.0, 1 + 5),
         (59.0, 2 + 5),
         (10.0, 2 + 30),
@@ -181,6 +179,22 @@ def test_repeats(times: float, turns: int) -> None:
 def test_median_leaves_out_the_warm_up() -> None:
     shown = chain([500.0], repeat(7.0))
     assert median_ms(lambda _: next(shown)) == 7.0
+
+
+@pytest.mark.parametrize(("times", "turns"), [(1000.0, 1), (250.0, 1), (249.0, 1 + 5), (1.0, 2 + 50)])
+def test_long_runs_that_are_warm_are_measured_once(times: float, turns: int) -> None:
+    asked = []
+    assert median_ms(lambda turn: asked.append(turn) or times, warm=True) == times
+    assert len(asked) == turns
+
+
+def test_a_launch_of_its_own_is_warmed_up() -> None:
+    """`timed` may launch another instance than the run that was checked: its first launch compiles."""
+    launch = Variant("double", "", double, parameters(block=32), timed=lambda x, block: lambda: 2 * x)
+    for variants, ms in ((by_name(launch), 2.0), (None, 900.0)):
+        own = {"variants": variants} if variants else {}
+        row = only(toy(case("double", n=10**5), **own), FakeDevice(times=chain([900.0], repeat(2.0)))).row
+        assert row.ms == ms
 
 
 def test_parameters_complete_the_defaults() -> None:
