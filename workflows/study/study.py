@@ -218,7 +218,9 @@ def farther_than(
     if got.shape != expected.shape or got.dtype != dtype:
         return f"expected {expected.shape} of {dtype}, got {got.shape} of {got.dtype}"
     with np.errstate(all="ignore"):
-        right = (np.abs(got.astype(np.float64) - expected) <= bound) & np.isfinite(bound)
+        right = np.abs(np.subtract(got, expected, dtype=np.float64)) <= bound
+    if not right.all() or not np.isfinite(bound).all():
+        right &= np.isfinite(bound)
     wrong = ~(right | (got == expected)) if exact else ~right
     if not wrong.any():
         return None
