@@ -13,29 +13,40 @@
 
 #include "common/types.cuh"
 
-// Waits so many cycles.
-inline __device__ void wait(i64 cycles) {
-    for (const i64 began = clock64(); clock64() - began < cycles;) {}
-}
-
-// A block for each pair: `before` is what A holds at first, the results are A and B. Without the barrier the second
-// warp comes before, between or after the two steps of the first, in turns.
-template <bool BARRIER>
-__global__ void pair(const int* before, int* results, i64 cycles) {
+// A block for each pair: `before` is what A holds at first, the results are A and B.
+__global__ void ordered_pair(const int* before, int* results) {
     __shared__ volatile int a;
-    const int turn = blockIdx.x % 3;
-    if (threadIdx.x == 0) a = before[blockIdx.x];
-    __syncthreads();
     if (threadIdx.x == 0) {
-        if (!BARRIER) wait(cycles);
+        a = before[blockIdx.x];
         a = 0;
-        if (!BARRIER) wait(2 * cycles);
         a = a + 1;
         results[2 * i64(blockIdx.x)] = a;
     }
-    if (BARRIER) __syncthreads();
+    __syncthreads();
     if (threadIdx.x == 32) {
-        if (!BARRIER) wait(2 * turn * cycles);
+        int b = a;
+        b = b + 1;
+        results[2 * i64(blockIdx.x) + 1] = b;
+    }
+}
+
+// The second warp comes before, between or after the two steps of the first, in turns: so all outcomes are seen.
+__global__ void racing_pair(const int* before, int* results, i64 cycles) {
+    __shared__ volatile int a;
+    const auto wait = [](i64 cycles) {
+        for (const i64 began = clock64(); clock64() - began < cycles;) {}
+    };
+    if (threadIdx.x == 0) a = before[blockIdx.x];
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        wait(cycles);
+        a = 0;
+        wait(2 * cycles);
+        a = a + 1;
+        results[2 * i64(blockIdx.x)] = a;
+    }
+    if (threadIdx.x == 32) {
+        wait(2 * (blockIdx.x % 3) * cycles);
         int b = a;
         b = b + 1;
         results[2 * i64(blockIdx.x) + 1] = b;

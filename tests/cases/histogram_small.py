@@ -212,7 +212,7 @@ def ladder_cases() -> Iterator[Case]:
         if name == "inverse":
             own, size = {"blocks": 2, "slice": 1030}, 1131
         if name.startswith("banks"):  # each thread reads all samples of its block
-            size = 1100 if name == "banks4" else 700
+            size = 1100 if name in ("banks4", "banks_if") else 700
         if name == "global_atomics":  # slices so long that the last begins more than 2^31 samples beyond the end
             check = partial(_ladder, variant, 5, {"blocks": 1, "threads": 3, "slice": 2**31 - 1})
             yield Case("study/histogram", name, "5 in slices of 2^31 - 1", check)
