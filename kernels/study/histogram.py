@@ -193,7 +193,7 @@ def _past_the_end_launch(samples: Any, blocks: int, threads: int, slice: int) ->
 
 
 SLICES = {"blocks": 64, "threads": 1024, "slice": 512}
-COURSE_DATA = "it needs samples of 10 bits only, as many as the grid covers"
+COURSE_DATA = "needs samples of 10 bits only, as many as its grid covers"
 
 VARIANTS = by_name(
     Variant("global_atomics", "a slice of the samples per thread, counters in global memory", _global_atomics, SLICES),
