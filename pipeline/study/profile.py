@@ -18,7 +18,6 @@ from workflows.study.study import Arrays, Case, Study
 
 ACTIVITIES, CALLS = "GPU activities", "API calls"
 TO_DEVICE, TO_HOST = "[copy host to device]", "[copy device to host]"
-MOST_WORK = 2**38  # bytes or operations of a case that is profiled
 
 
 class Tracer(Protocol):
@@ -51,19 +50,20 @@ class Line:
 
 
 def profile(study: Study, cases: Sequence[Case], tracer: Tracer) -> tuple[Line, ...]:
-    """The table of one run of each right kernel, on its first case that is not too large."""
-    for case in _first_cases(study, cases):
+    """The table of one run of each right kernel, on its smallest case."""
+    for case in _smallest_cases(study, cases):
         trace(study, case, study.inputs(case, np.random.default_rng(SEED)), tracer)
     return lines(tracer.steps)
 
 
-def _first_cases(study: Study, cases: Sequence[Case]) -> list[Case]:
-    first: dict[str, Case] = {}
+def _smallest_cases(study: Study, cases: Sequence[Case]) -> list[Case]:
+    smallest: dict[str, Case] = {}
     for case in cases:
         variant = study.variants[case.variant]
-        if not (variant.broken or variant.on_host) and study.work(case) <= MOST_WORK:
-            first.setdefault(case.variant, case)
-    return list(first.values())
+        if not (variant.broken or variant.on_host):
+            known = smallest.setdefault(case.variant, case)
+            smallest[case.variant] = case if study.work(case) < study.work(known) else known
+    return list(smallest.values())
 
 
 def trace(study: Study, case: Case, arrays: Arrays, tracer: Tracer) -> None:

@@ -14,7 +14,7 @@ from workflows.study.study import parameters
 
 
 def test_one_run_of_each_right_kernel() -> None:
-    """The first case of each; neither broken ones nor baselines, nor what is refused or too large."""
+    """The smallest case of each; neither broken ones nor baselines, nor what is refused."""
     study = toy(
         case("double", parameters=parameters(block=2048)), case("twice", n=3), case("twice", n=5), case("racy"),
         case("cpu"),
@@ -23,8 +23,14 @@ def test_one_run_of_each_right_kernel() -> None:
     table = {(line.kind, line.name): line.calls for line in profile(study, study.cases, tracer)}
     assert table == {(ACTIVITIES, TO_DEVICE): 1, (ACTIVITIES, "twice"): 1, (ACTIVITIES, TO_HOST): 1,
                      (CALLS, "cudaMalloc"): 1}  # fmt: skip
-    large = toy(case("twice"), work=lambda case: 2.0**39)
-    assert profile(large, large.cases, ToyTracer()) == ()
+
+
+def test_the_smallest_case_is_run() -> None:
+    seen: list[int] = []
+    variants = by_name(Variant("double", "", lambda x: seen.append(len(x)) or double(x)))
+    study = toy(*(case("double", n=n) for n in (5, 3, 3, 7)), variants=variants, work=lambda case: 1.0 * case.sizes[0])
+    profile(study, study.cases, ToyTracer())
+    assert seen == [3]
 
 
 def test_results_are_those_of_the_variant() -> None:
