@@ -227,11 +227,6 @@ def _partials(kernel: str, own: str, samples: Any, op: str, block: int) -> Any:
     return partials
 
 
-def _in_time(samples: Any, op: str, block: int) -> Callable[[], Any]:
-    """missing_barrier without warps that wait on purpose."""
-    return partial(_partials, "missing_barrier", IN_TIME, samples, op, block)
-
-
 def _atomic_max(samples: Any, op: str = "max", block: int = 1024) -> Any:
     """All blocks share one partial, which starts below every sample."""
     _check(samples, op, ("max",))
@@ -291,7 +286,8 @@ VARIANTS = by_name(
             broken="every addition rounds to float, and the errors add up"),
     Variant("missing_barrier", "sequential without the barriers in and before its loop",
             partial(_per_block, "missing_barrier"), {"op": "sum", "block": 1024},
-            broken="a warp reads what is yet unwritten", timed=_in_time),
+            broken="a warp reads what is yet unwritten",
+            timed=lambda *samples, **own: partial(_partials, "missing_barrier", IN_TIME, *samples, **own)),
     Variant("past_the_end", "sequential without its guard", _past_the_end, {"op": "sum", "block": 1024},
             broken="the last block adds what lies behind the last sample", timed=_past_the_end_launch),
 )  # fmt: skip

@@ -43,7 +43,7 @@ def study(
     from pipeline.study.device import open_device
     from pipeline.study.profile import profile
     from pipeline.study.report import open_folder, summary, to_json, write_reports
-    from pipeline.study.run import choose_cases, run_study
+    from pipeline.study.run import VERIFIED, choose_cases, run_study
     from workflows.study.study import label
 
     if job not in STUDIES:
@@ -60,10 +60,11 @@ def study(
             run = run_together(chosen, cases, str(gpus), progress=bar.update)
         else:
             run = run_study(chosen, cases, device, progress=lambda _: bar.update(1))
-    if device and any(not chosen.variants[case.variant].on_host for case in cases):
+    verified = [finding.row.case for finding in run.findings if finding.status == VERIFIED]
+    if device and any(not chosen.variants[case.variant].on_host for case in verified):
         failures: tuple[type[Exception], ...] = (*device.errors, MemoryError)
         try:
-            run = replace(run, profile=profile(chosen, cases, device.tracer()))
+            run = replace(run, profile=profile(chosen, verified, device.tracer()))
         except failures as error:  # what was measured is kept
             say(f"no profile: {error}")
     paths, skipped = write_reports(run, folder)
