@@ -8,7 +8,9 @@ from typing import Any
 from tests.benchmarks.common import RESULTS
 from tests.benchmarks.markdown import table
 from workflows.study.registry import STUDIES
+from workflows.study.study import OURS
 
+DOCUMENTS = ("TP CUDA", "Lab4", "GPGPU", "Seminar", "Histogramme", OURS)
 OWN_KERNEL = "the job's own kernel"  # description of a recorded variant that the ladder no longer has
 
 
@@ -85,7 +87,7 @@ def conclusions() -> str:
             verdict = recorded.get(conclusion.claim, "not measured yet")
             shown = f"**{verdict}**" if verdict == "not held" else verdict
             rows.append([conclusion.place, f"`{job}`", conclusion.claim, shown])
-    rows.sort(key=lambda row: row[0] == "ours")
+    rows.sort(key=lambda row: DOCUMENTS.index(row[0].partition(",")[0]))
     return _words(["place", "study", "conclusion", "on an H200"], rows)
 
 
