@@ -148,6 +148,7 @@ def tables(run: StudyRun) -> dict[str, list[list[str]]]:
     """Header and rows of every table, without empty columns."""
     rows_of: dict[str, list[list[str]]] = {}
     unit = run.study.unit
+    warm = {finding.row.case.table for finding in run.findings if finding.row.case.timing != COLD}
     for finding in run.findings:
         row = finding.row
         case = row.case
@@ -158,7 +159,7 @@ def tables(run: StudyRun) -> dict[str, list[list[str]]]:
         there, back = case.course_transfers_ms or (None, None)
         rows_of.setdefault(case.table, [header]).append([
             case.variant, parameters_text(case), sizes_text(case.sizes), case.dtype,
-            case.timing if case.timing != COLD else "", _ms(run, finding), _number(row.rate, 3), _share(finding),
+            case.timing if case.table in warm else "", _ms(run, finding), _number(row.rate, 3), _share(finding),
             _number(_related(run, finding), 3), _number(row.to_device_ms), _number(row.to_host_ms),
             _percent(row.kernel_share), finding.status, _number(case.course_ms), _number(_ratio(finding), 3),
             _number(there), _number(back), row.note,

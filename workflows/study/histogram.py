@@ -237,6 +237,7 @@ STUDY = Study(
     work=work,
     figures=(
         Figure(GLOBAL, "2^25 10-bit samples, counters in global memory, by the slice of a thread", "slice"),
+        Figure(ORIGINAL, "2^25 10-bit samples, the course's own loops, by the slice of a thread", "slice"),
         Figure(SHARED, "2^25 10-bit samples, counters in shared memory, by the slice of a thread", "slice"),
         Figure(SINGLE, "2^25 10-bit samples, one per thread, by the threads of a block", "threads"),
     ),

@@ -128,6 +128,8 @@ def cells(study: Study) -> list[dict[str, str]]:
 def test_columns_that_only_some_studies_have() -> None:
     (row,) = cells(toy(case("double", timing=WARM, course_transfers_ms=(0.5, 0.25))))
     assert (row["timed"], row["course to device, ms"], row["course to host, ms"]) == ("warm", "0.5", "0.25")
+    rows = cells(toy(case("double", timing=WARM), case("double")))
+    assert [row["timed"] for row in rows] == ["warm", "cold"]
     (row,) = cells(toy(case("double")))
     assert not {"timed", "course to device, ms", "course to host, ms"} & set(row)
 
