@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -107,6 +108,30 @@ def _one_per_thread(samples: Any, blocks: int = 32768, threads: int = 1024) -> A
     return counts
 
 
+def _course_launch(name: str, samples: Any, blocks: int, threads: int, slice: int) -> Callable[[], Any]:
+    """Check what the course takes for granted; return a function that launches its kernel and returns its counters."""
+    _check(samples, blocks, threads, slice, blocks * threads * slice)
+    if samples.size != blocks * threads * slice or samples.size >= 2**31:
+        raise ValueError(f"{name}: expected {blocks} x {threads} x {slice} samples, fewer than 2**31, got "
+                         f"{samples.size}; global_atomics takes any number")  # fmt: skip
+    if slice % 4 and name == "course_ilp":
+        raise ValueError(f"course_ilp: expected a slice of a multiple of 4, got {slice}")
+    outside = histogram(samples, BINNING)[:: VALUES + 1].get()
+    if outside.any():
+        raise ValueError(f"{name}: expected samples of 10 bits, {outside.sum()} are not; global_atomics skips them")
+
+    def launch() -> Any:
+        counts = _zeros(VALUES, np.dtype(np.int32))
+        nvrtc.load(SOURCE, f"{name}<int>")((blocks,), (threads,), (samples, counts, np.int32(slice)))
+        return counts
+
+    return launch
+
+
+def _course(name: str, samples: Any, blocks: int = 64, threads: int = 1024, slice: int = 512) -> Any:
+    return _course_launch(name, samples, blocks, threads, slice)().astype(np.int64)
+
+
 def _in_shared(barriers: str, samples: Any, blocks: int = 8192, threads: int = 64, slice: int = 64) -> Any:
     if threads * slice > MAX_BLOCK_SAMPLES:
         raise ValueError(f"threads x slice: expected at most {MAX_BLOCK_SAMPLES} samples per block, since it counts "
@@ -135,22 +160,40 @@ def _banks(samples: Any, each: int) -> Any:
     return counts
 
 
+def _banks_if(samples: Any, xor: str) -> Any:
+    check_array("samples", samples, ("int32",), 1)
+    blocks = max(1, -(-samples.size // VALUES))
+    _check(samples, blocks, VALUES, 1, blocks * VALUES)
+    counts = _zeros(VALUES, np.dtype(np.int64))
+    nvrtc.load(SOURCE, f"banks_if<int, {xor}>")((blocks,), (VALUES,), (samples, np.int64(samples.size), counts))
+    return counts
+
+
 def _plain_add(samples: Any, blocks: int = 64, threads: int = 1024, slice: int = 512) -> Any:
     return _sliced("plain_add<int>", samples, blocks, threads, slice)
 
 
 def _past_the_end(samples: Any, blocks: int = 65, threads: int = 1024, slice: int = 512) -> Any:
     """One block more than in the course, so that it passes the end; the samples are padded with zeros."""
+    return _past_the_end_launch(samples, blocks, threads, slice)()
+
+
+def _past_the_end_launch(samples: Any, blocks: int, threads: int, slice: int) -> Callable[[], Any]:
     covered = blocks * threads * slice
     _check(samples, blocks, threads, slice, covered)
     padded = _zeros(covered, np.dtype(np.int32))
     padded[: samples.size] = samples
-    counts = _zeros(VALUES, np.dtype(np.int64))
-    nvrtc.load(SOURCE, "past_the_end<int>")((blocks,), (threads,), (padded, counts, np.int32(slice)))
-    return counts
+
+    def launch() -> Any:
+        counts = _zeros(VALUES, np.dtype(np.int64))
+        nvrtc.load(SOURCE, "past_the_end<int>")((blocks,), (threads,), (padded, counts, np.int32(slice)))
+        return counts
+
+    return launch
 
 
 SLICES = {"blocks": 64, "threads": 1024, "slice": 512}
+COURSE_DATA = "needs samples of 10 bits only, as many as its grid covers"
 
 VARIANTS = by_name(
     Variant("global_atomics", "a slice of the samples per thread, counters in global memory", _global_atomics, SLICES),
@@ -159,6 +202,14 @@ VARIANTS = by_name(
             {"blocks": 128, "threads": 512, "slice": 512}),
     Variant("one_per_thread", "no slice and no loop: a thread per sample", _one_per_thread,
             {"blocks": 32768, "threads": 1024}),
+    *(Variant(name, idea, partial(_course, name), sizes, unfit=COURSE_DATA, timed=partial(_course_launch, name))
+      for name, idea, sizes in (
+          ("course_slices", "global_atomics as the course writes it: no guard, 32-bit counters, sizes that divide",
+           SLICES),
+          ("course_unrolled", "course_slices, its loop unrolled 512 times", SLICES),
+          ("course_ilp", "course_slices, four samples per iteration by hand",
+           {"blocks": 128, "threads": 512, "slice": 512}),
+      )),
     Variant("shared", "slices again, counters in the block's shared memory, added to the global ones at the end",
             partial(_in_shared, "true"), {"blocks": 8192, "threads": 64, "slice": 64}),
     Variant("inverse", "a thread per value, which counts it in the samples that its block holds in shared memory",
@@ -167,6 +218,10 @@ VARIANTS = by_name(
             partial(_banks, each=1)),
     Variant("banks2", "banks, two values per thread", partial(_banks, each=2)),
     Variant("banks4", "banks, four values per thread", partial(_banks, each=4)),
+    Variant("banks_if", "banks with a conditional increment in place of an arithmetic one",
+            partial(_banks_if, xor="false")),
+    Variant("banks_xor", "banks with the exclusive or that the course tries in place of a comparison",
+            partial(_banks_if, xor="true")),
     Variant("production", "the kernels of the job, in histogram/gpu.cu: shared with enough 16-byte loads in flight",
             ten_bit_histogram),
     # Blocks of many warps: the 32 threads of a single one hardly diverge.
@@ -175,10 +230,12 @@ VARIANTS = by_name(
     Variant("plain_add", "global_atomics without atomicAdd", _plain_add, SLICES,
             broken="threads overwrite each other's increments"),
     Variant("past_the_end", "global_atomics without a guard", _past_the_end,
-            {"blocks": 65, "threads": 1024, "slice": 512}, broken="counts what lies behind the samples"),
+            {"blocks": 65, "threads": 1024, "slice": 512}, broken="counts what lies behind the samples",
+            timed=_past_the_end_launch),
 )  # fmt: skip
 
 INSTANCES = {name: f"{name}<int>" for name in VARIANTS if name != "production"} | {
     "shared": "shared<int, true>", "no_barrier": "shared<int, false>",
     "banks": "banks<int, 1>", "banks2": "banks<int, 2>", "banks4": "banks<int, 4>",
+    "banks_if": "banks_if<int, false>", "banks_xor": "banks_if<int, true>",
 }  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
@@ -139,16 +140,20 @@ def _uncoalesced(a: Any, b: Any, x: int = 32, y: int = 32) -> Any:
     return _launch("uncoalesced", (), a, b, (rows, inner, columns), grid, (x, y))
 
 
+def _rolled(a: Any, b: Any, x: int = 32, y: int = 32) -> Any:
+    return _in_blocks("rolled", (), a, b, x, y)
+
+
 def _unrolled(a: Any, b: Any, x: int = 32, y: int = 32) -> Any:
     return _in_blocks("unrolled", (), a, b, x, y)
 
 
-def _whole_rows(a: Any, b: Any, x: int = 32, y: int = 32) -> Any:
+def _by_rows(kernel: str, a: Any, b: Any, x: int = 32, y: int = 32) -> Any:
     _, inner, _ = _checked(a, b)
     check_block(x, y)
     shared_mem = (x + y) * inner * a.dtype.itemsize
     check_shared(f"{y} whole rows and {x} whole columns of {inner} {a.dtype}", shared_mem)
-    return _in_blocks("whole_rows", (), a, b, x, y, shared_mem)
+    return _in_blocks(kernel, (), a, b, x, y, shared_mem)
 
 
 def _in_tiles(kernel: str, a: Any, b: Any, x: int) -> Any:
@@ -160,6 +165,10 @@ def _in_tiles(kernel: str, a: Any, b: Any, x: int) -> Any:
 
 def _shared_tile(a: Any, b: Any, x: int = 32) -> Any:
     return _in_tiles("shared_tile", a, b, x)
+
+
+def _shared_sums(a: Any, b: Any, x: int = 32) -> Any:
+    return _in_tiles("shared_sums", a, b, x)
 
 
 def _register_tiled(a: Any, b: Any, micro: int = 8) -> Any:
@@ -194,11 +203,15 @@ def _cublas(a: Any, b: Any) -> Any:
 
 def _past_the_end(a: Any, b: Any, x: int = 32, y: int = 32) -> Any:
     """Works on copies padded with NaN: reads past the end stay in memory of our own and always show in the result."""
+    return _past_the_end_launch(a, b, x, y)()
+
+
+def _past_the_end_launch(a: Any, b: Any, x: int, y: int) -> Callable[[], Any]:
     rows, inner, columns = _checked(a, b)
     check_block(x, y)
     grid = (_ceil_div(columns, x), _ceil_div(rows, y))
     longer_a, longer_b = _longer(a, 1), _longer(b, columns)
-    return _launch("past_the_end", (), longer_a, longer_b, (rows, inner, columns), grid, (x, y))
+    return partial(_launch, "past_the_end", (), longer_a, longer_b, (rows, inner, columns), grid, (x, y))
 
 
 def _longer(array: Any, beyond: int) -> Any:
@@ -213,6 +226,10 @@ def _missing_barrier(a: Any, b: Any, x: int = 32) -> Any:
     return _in_tiles("missing_barrier", a, b, x)
 
 
+def _stale_tile(a: Any, b: Any, x: int = 32) -> Any:
+    return _in_tiles("stale_tile", a, b, x)
+
+
 def _ceil_div(a: int, b: int) -> int:
     return -(-a // b)
 
@@ -223,25 +240,35 @@ VARIANTS = by_name(
             _blocks_2d, {"x": 32, "y": 32}),
     Variant("uncoalesced", "blocks_2d with x and y exchanged: neighbours in a warp are whole rows apart in memory",
             _uncoalesced, {"x": 32, "y": 32}),
+    Variant("rolled", "blocks_2d with the loop over k as written: the compiler unrolls no part of it",
+            _rolled, {"x": 32, "y": 32}),
     Variant("unrolled", "blocks_2d with the loop over k unrolled", _unrolled, {"x": 32, "y": 32}),
     Variant("whole_rows", "the rows of A and the columns of B that a block needs, whole, in shared memory",
-            _whole_rows, {"x": 32, "y": 32}),
+            partial(_by_rows, "whole_rows"), {"x": 32, "y": 32}),
+    Variant("unrolled_rows", "whole_rows with the loop over k unrolled",
+            partial(_by_rows, "unrolled_rows"), {"x": 32, "y": 32}),
     Variant("shared_tile", "square tiles of A and B in shared memory, x wide, one after the other",
             _shared_tile, {"x": 32}),
+    Variant("shared_sums", "shared_tile with the sums of C in shared memory, too, instead of a register per thread",
+            _shared_sums, {"x": 32}),
     Variant("register_tiled", "micro x micro elements per thread, 16-byte loads, the next tile in flight during this "
                               "one", _register_tiled, {"micro": 8}),
     Variant("production", "the kernels of the job, in kernels/matmul: exact sums by residues, rounded once",
             _production),
     Variant("cublas", "cuBLAS with TF32 off, in an order of its own: the yardstick, no kernel of this file", _cublas),
     Variant("past_the_end", "blocks_2d with k up to inner", _past_the_end, {"x": 32, "y": 32},
-            broken="reads one element past the end of each row and column"),
+            broken="reads one element past the end of each row and column", timed=_past_the_end_launch),
     Variant("missing_barrier", "shared_tile without its second barrier", _missing_barrier, {"x": 32},
             broken="a tile is replaced while others still read it"),
+    Variant("stale_tile", "shared_tile that fills only what exists", _stale_tile, {"x": 32},
+            broken="past a ragged edge the tile before is multiplied"),
 )  # fmt: skip
 
 # One kernel of each variant, to inspect.
 INSTANCES = {name: f"{name}<float>" for name in VARIANTS if name not in ("production", "cublas")} | {
     "shared_tile": "shared_tile<float, 32>",
     "register_tiled": "register_tiled<float, 8, true>",
+    "shared_sums": "shared_sums<float, 32>",
     "missing_barrier": "missing_barrier<float, 32>",
+    "stale_tile": "stale_tile<float, 32>",
 }

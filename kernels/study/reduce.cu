@@ -138,16 +138,18 @@ __global__ void float_drift(const float* samples, i64 n, double* partials) {
     partials[threadIdx.x] = total;
 }
 
-template <typename Op>
+// A warp may be late; with LATE half of them are, so that the race shows every time. Without, it is what is timed.
+template <typename Op, bool LATE>
 __global__ void missing_barrier(const typename Op::Sample* samples, i64 n, typename Op::Partial* partials) {
     auto* const vect = shared_array<typename Op::Partial>();
     const int tid = threadIdx.x, size = blockDim.x;
-    vect[tid] = Op::identity();  // otherwise a premature read may find the right value, left there by an earlier block
-    __syncthreads();
     const i64 i = i64(blockIdx.x) * size + tid;
-    // A warp may be late; here half of them are, so that the race shows every time.
-    if (tid >= size / 2) for (const i64 began = clock64(); clock64() - began < 20000;) {}
-    if (i < n) vect[tid] = Op::of(samples[i]);
+    if (LATE) {
+        vect[tid] = Op::identity();  // a premature read may find the right value, left there by an earlier block
+        __syncthreads();
+        if (tid >= size / 2) for (const i64 began = clock64(); clock64() - began < 20000;) {}
+    }
+    vect[tid] = i < n ? Op::of(samples[i]) : Op::identity();
     for (int offset = size / 2; offset > 0; offset /= 2) {
         if (tid < offset) vect[tid] = Op::combine(vect[tid], vect[tid + offset]);
     }

@@ -12,7 +12,7 @@ partial of `kernels.reduce.partial`, which `finish_exact` reads.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
@@ -39,6 +39,7 @@ PARTIALS: dict[tuple[str, str], np.dtype[Any]] = {
     ("max", "int32"): np.dtype("i4"), ("max", "float32"): np.dtype("i4"), ("max", "float64"): np.dtype("i8"),
 }  # fmt: skip
 SMALLEST_POWER = {"sequential": 1, "warp_shuffle": 32, "missing_barrier": 1, "past_the_end": 1}  # blocks are halved
+LATE, IN_TIME = ", true", ", false"  # warps of missing_barrier that wait on purpose
 UNIT = 2.0**-53  # of rounding to float64
 PART = 2**16  # samples per step of the references
 _empty = partial(empty, "reduce")
@@ -207,17 +208,22 @@ def _shared(samples: Any, op: str, block: int) -> int:
     return block * PARTIALS[op, str(samples.dtype)].itemsize
 
 
-def _load(kernel: str, samples: Any, op: str) -> nvrtc.Kernel:
-    return nvrtc.load(SOURCE, f"{kernel}<{OPERATIONS[op]}<{COURSE_TYPES[str(samples.dtype)]}>>")
+def _load(kernel: str, samples: Any, op: str, own: str = "") -> nvrtc.Kernel:
+    return nvrtc.load(SOURCE, f"{kernel}<{OPERATIONS[op]}<{COURSE_TYPES[str(samples.dtype)]}>{own}>")
 
 
 def _per_block(kernel: str, samples: Any, op: str = "sum", block: int = 1024) -> Any:
     """Run a variant that leaves one partial per block of one sample per thread."""
+    return _partials(kernel, LATE if kernel == "missing_barrier" else "", samples, op, block)
+
+
+def _partials(kernel: str, own: str, samples: Any, op: str, block: int) -> Any:
+    """The same; `own` is a template argument that only this kernel has."""
     _check(samples, op)
     blocks = _check_blocks(kernel, samples, op, block)
     partials = _empty(blocks, PARTIALS[op, str(samples.dtype)])
     arguments = (samples, np.int64(samples.size), partials)
-    _load(kernel, samples, op)((blocks,), (block,), arguments, shared_mem=_shared(samples, op, block))
+    _load(kernel, samples, op, own)((blocks,), (block,), arguments, shared_mem=_shared(samples, op, block))
     return partials
 
 
@@ -250,13 +256,17 @@ def _float_drift(samples: Any, op: str = "sum", block: int = 32) -> Any:
 
 def _past_the_end(samples: Any, op: str = "sum", block: int = 1024) -> Any:
     """Reads a copy padded with the largest number, so that out-of-bounds reads stay in memory of our own."""
+    return _past_the_end_launch(samples, op, block)()
+
+
+def _past_the_end_launch(samples: Any, op: str, block: int) -> Callable[[], Any]:
     _check(samples, op)
     blocks = _check_blocks("past_the_end", samples, op, block)
     n, dtype = int(samples.size), samples.dtype
     padded = _empty(blocks * block, dtype)
     padded[:n] = samples
     padded[n:] = (np.iinfo(dtype) if dtype.kind == "i" else np.finfo(dtype)).max
-    return _per_block("past_the_end", padded, op, block)
+    return partial(_per_block, "past_the_end", padded, op, block)
 
 
 VARIANTS = by_name(
@@ -276,11 +286,12 @@ VARIANTS = by_name(
             broken="every addition rounds to float, and the errors add up"),
     Variant("missing_barrier", "sequential without the barriers in and before its loop",
             partial(_per_block, "missing_barrier"), {"op": "sum", "block": 1024},
-            broken="a warp reads what is yet unwritten"),
+            broken="a warp reads what is yet unwritten",
+            timed=lambda *samples, **own: partial(_partials, "missing_barrier", IN_TIME, *samples, **own)),
     Variant("past_the_end", "sequential without its guard", _past_the_end, {"op": "sum", "block": 1024},
-            broken="the last block adds what lies behind the last sample"),
+            broken="the last block adds what lies behind the last sample", timed=_past_the_end_launch),
 )  # fmt: skip
 INSTANCES = {
     name: f"{name}<{'Max' if name == 'atomic_max' else 'Sum'}<float>>" for name in VARIANTS if name != "production"
 }
-INSTANCES["float_drift"] = "float_drift"
+INSTANCES |= {"float_drift": "float_drift", "missing_barrier": f"missing_barrier<Sum<float>{LATE}>"}

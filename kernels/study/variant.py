@@ -29,6 +29,11 @@ class Variant:
         What is wrong with a variant that is kept to be caught by verification; None for a correct one.
     unfit
         Why no job may use a correct one: what it needs of its data that files need not have; None if jobs may.
+    timed
+        (device arrays, **parameters) -> a function that only launches: padded copies and checks of the data, which
+        `run` makes too, are done before it. None if `run` does nothing else.
+    on_host
+        A baseline for the CPU: `run` takes and returns NumPy arrays.
     """
 
     name: str
@@ -37,6 +42,8 @@ class Variant:
     parameters: Mapping[str, Any] = field(default_factory=lambda: NO_PARAMETERS)
     broken: str | None = None
     unfit: str | None = None
+    timed: Callable[..., Callable[[], Any]] | None = None
+    on_host: bool = False
 
 
 def by_name(*variants: Variant) -> Mapping[str, Variant]:

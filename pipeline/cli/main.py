@@ -7,13 +7,13 @@ import warnings
 import click
 
 from pipeline import __version__
+from pipeline.cli.devices import devices
 from pipeline.cli.flags import Command
 from pipeline.cli.help import SectionedGroup
 from pipeline.cli.jobs import CONTEXT, job_command
 from pipeline.cli.runs import runs
 from pipeline.cli.study import COMMANDS
 from pipeline.errors import PipelineWarning
-from pipeline.gpu.devices import find_devices
 from pipeline.process import signals
 from pipeline.process.last_words import emit, leave, say, show_warning, tell
 from pipeline.storage.generate import DISTRIBUTIONS
@@ -65,20 +65,7 @@ def generate(file: str, samples: int, dtype: str, distribution: str, seed: int) 
     write_samples(file, samples=samples, dtype=dtype, distribution=distribution, seed=seed)
 
 
-@cli.command(cls=Command, short_help="List the GPUs that jobs will use.")
-def devices() -> None:
-    """List the GPUs that jobs will use, with memory, driver and CuPy; or say why jobs run on the CPU."""
-    usable = find_devices()
-    for gpu in usable.gpus:
-        memory = f"{gpu.free / 2**30:.1f} of {gpu.memory / 2**30:.1f} GiB free"
-        emit(f"GPU {gpu.index}  {gpu.name}  {memory}  {gpu.uuid}")
-    if usable.gpus:
-        emit(f"driver {usable.driver}, CuPy {usable.cupy or 'not installed'}")
-    if usable.missing:
-        emit(f"Jobs will run on the CPU: {usable.missing}. The results are the same.")
-
-
-for _command in (runs, *COMMANDS):
+for _command in (devices, runs, *COMMANDS):
     cli.add_command(_command)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 
 import click
 
@@ -12,10 +13,14 @@ from pipeline.errors import UsageError, VerificationError
 from pipeline.process.last_words import emit, say
 from workflows.study.registry import JOBS, STUDIES
 
-NAMES = f"JOB is one of {', '.join(JOBS)}"
+NAMES = f"JOB is one of {', '.join(JOBS[:-2])}"
 
 
-@click.command(cls=Command, epilog=f"{NAMES}.", short_help="Check and time the variants of a job's kernels on a GPU.")
+@click.command(
+    cls=Command,
+    epilog=f"{NAMES}; or architecture: latency and divergence; or failures: what went wrong in the courses.",
+    short_help="Check and time the variants of a job's kernels on a GPU.",
+)
 @click.argument("job")
 @click.option("--quick", is_flag=True, help="Only a few cases of each table: less than a minute on one GPU.")
 @click.option(
@@ -29,20 +34,23 @@ NAMES = f"JOB is one of {', '.join(JOBS)}"
 def study(
     job: str, quick: bool, variants: tuple[str, ...], gpus: str | None, output_directory: str | None, as_json: bool
 ) -> None:
-    """Check and time every variant of a job's kernels, beside the figures of the course. Needs a GPU.
+    """Check and time every variant of a job's kernels, beside the figures of the course and loops on the CPU.
+
+    Needs a GPU, but for baselines alone: --variant cpu_numpy.
 
     Exit status 3: a correct variant disagreed with its reference, or a deliberately broken one was not caught.
     """
     from pipeline.study.device import open_device
+    from pipeline.study.profile import profile
     from pipeline.study.report import open_folder, summary, to_json, write_reports
-    from pipeline.study.run import choose_cases, run_study
+    from pipeline.study.run import VERIFIED, choose_cases, run_study
     from workflows.study.study import label
 
     if job not in STUDIES:
         raise UsageError(f"expected a job out of {', '.join(STUDIES)}, got {job}")
     chosen = STUDIES[job]
     cases = choose_cases(chosen, variants, quick)
-    device = open_device() if gpus is None else None
+    device = open_device(chosen, cases) if gpus is None else None
     folder = output_directory or f"study-{job}"
     open_folder(folder)
     with click.progressbar(length=len(cases), label=f"{job}, {len(cases)} cases", file=sys.stderr) as bar:
@@ -52,6 +60,13 @@ def study(
             run = run_together(chosen, cases, str(gpus), progress=bar.update)
         else:
             run = run_study(chosen, cases, device, progress=lambda _: bar.update(1))
+    verified = [finding.row.case for finding in run.findings if finding.status == VERIFIED]
+    if device and any(not chosen.variants[case.variant].on_host for case in verified):
+        failures: tuple[type[Exception], ...] = (*device.errors, MemoryError)
+        try:
+            run = replace(run, profile=profile(chosen, verified, device.tracer()))
+        except failures as error:  # what was measured is kept
+            say(f"no profile: {error}")
     paths, skipped = write_reports(run, folder)
     emit(*([json.dumps(to_json(run))] if as_json else summary(run)))
     say(f"wrote {', '.join(paths)}")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable
+import statistics
+from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,26 +15,31 @@ from kernels.study.roofline import copy, displace_cache, product, read_stream
 from pipeline.errors import UsageError
 from pipeline.gpu.devices import find_devices
 from pipeline.report.panel import versions
+from pipeline.study.host import HostDevice, cpu_name
 from pipeline.study.run import Device, median_ms
-from workflows.study.study import Arrays
+from pipeline.study.tracer import CupyTracer
+from workflows.study.study import Arrays, Case, Study
 
 STREAM_BYTES = 2**30
+TRANSFER_BYTES, TRANSFERS = 2**28, 5  # 256 MiB take as long per byte as more
 PRODUCT_SIZE = 4096
 LEADS = 2
 
 
-def open_device() -> Device:
-    """The current GPU.
+def open_device(study: Study, cases: Sequence[Case]) -> Device:
+    """The current GPU; no device if all cases are baselines on the CPU.
 
     Raises
     ------
     UsageError
-        If there is none, or CuPy is missing.
+        If a GPU is needed and there is none, or CuPy is missing.
     """
+    if all(study.variants[case.variant].on_host for case in cases):
+        return HostDevice()
     devices = find_devices()
     if not devices.gpus or devices.cupy is None:
         raise UsageError(f"a study needs an NVIDIA GPU, its driver and CuPy, here {devices.missing}; "
-                         "`inspect` and the tests need none of them")  # fmt: skip
+                         "`inspect`, the baselines (--variant cpu_numpy) and the tests need none of them")  # fmt: skip
     return CupyDevice()
 
 
@@ -65,34 +72,45 @@ class CupyDevice:
         copy: NDArray[Any] = self._cupy.asnumpy(array)
         return copy
 
-    def elapsed(self, work: Callable[[], Any]) -> float:
+    def elapsed(self, work: Callable[[], Any], before: Callable[[], Any] | None = None) -> float:
         """Milliseconds by events; a read of other data runs first, until Python has queued the launches."""
         began, ended = self._events
         for _ in range(LEADS):
             displace_cache(self._lead)
+        if before is not None:
+            before()
         began.record()
         work()
         ended.record()
         ended.synchronize()
         return float(self._cupy.cuda.get_elapsed_time(began, ended))
 
-    def transfers(self, to_device: int, to_host: int) -> tuple[float, float]:
-        """Median milliseconds of one copy each way between device memory and pinned memory."""
-        most = max(to_device, to_host)
-        here, there = self._cupy.empty(most, self._cupy.uint8), self._cupy.cuda.alloc_pinned_memory(most)
+    def transfer(self, nbytes: int, to_host: bool) -> float:
+        """Median milliseconds of a copy between device memory and pinned memory; beyond a limit in proportion to it."""
+        copied = min(nbytes, TRANSFER_BYTES)
+        here = self._cupy.empty(TRANSFER_BYTES, self._cupy.uint8)
+        there = self._pinned
 
-        def up() -> None:
-            self._memcpy(here.data.ptr, there.ptr, to_device, self._runtime.memcpyHostToDevice)
+        def copy_once() -> None:
+            ends = (there.ptr, here.data.ptr) if to_host else (here.data.ptr, there.ptr)
+            kind = self._runtime.memcpyDeviceToHost if to_host else self._runtime.memcpyHostToDevice
+            self._memcpy(*ends, copied, kind)
 
-        def down() -> None:
-            self._memcpy(there.ptr, here.data.ptr, to_host, self._runtime.memcpyDeviceToHost)
+        self.elapsed(copy_once)
+        return statistics.median(self.elapsed(copy_once) for _ in range(TRANSFERS)) * nbytes / max(copied, 1)
 
-        return median_ms(lambda _: self.elapsed(up)), median_ms(lambda _: self.elapsed(down))
+    @cached_property
+    def _pinned(self) -> Any:
+        return self._cupy.cuda.alloc_pinned_memory(TRANSFER_BYTES)
 
     def limit(self, name: str) -> float:
         """GB/s of ``"read"`` and ``"copy"`` (read and written bytes), GFLOP/s of ``"float32"`` and ``"float64"``."""
         work, amount = self._limits()[name]()
         return amount / median_ms(lambda _: self.elapsed(work)) / 1e6
+
+    def tracer(self) -> CupyTracer:
+        """A new record of steps."""
+        return CupyTracer()
 
     def release(self) -> None:
         """Empty CuPy's pools, so that the driver counts their memory as free."""
@@ -105,6 +123,7 @@ class CupyDevice:
         return {
             "date": datetime.date.today().isoformat(),
             "device": properties["name"].decode(),
+            "cpu": cpu_name(),
             "compute_capability": self._device.compute_capability,
             "memory_bytes": int(properties["totalGlobalMem"]),
             "cache_bytes": self.cache_bytes,

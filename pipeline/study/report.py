@@ -7,19 +7,22 @@ import io
 import json
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from pipeline.errors import UsageError
 from pipeline.storage.atomic_file import write_file
-from pipeline.study.figures import draw, drawable
-from pipeline.study.run import Finding, Judged, StudyRun
-from workflows.study.study import Case
+from pipeline.study.figures import draw, drawable, drawing_png
+from pipeline.study.profile import by_nsys, profile_table
+from pipeline.study.run import HOST, Finding, Judged, StudyRun
+from workflows.study.study import COLD, OURS, Case
 
 UNITS = {"read": "GB/s", "copy": "GB/s", "float32": "GFLOP/s", "float64": "GFLOP/s"}
 VERDICTS = {True: "held", False: "not held", None: "not judged"}
 CSV_COLUMNS = (
-    "table", "variant", "parameters", "size", "dtype", "status", "verified", "ms", "rate", "unit", "share", "limit",
-    "to_device_ms", "to_host_ms", "course_ms", "course_ratio", "note",
+    "table", "variant", "parameters", "size", "dtype", "timing", "status", "verified", "broken", "ms", "rate", "unit",
+    "share", "limit", "to_device_ms", "to_host_ms", "kernel_share", "related", "course_ms", "course_ratio",
+    "course_to_device_ms", "course_to_host_ms", "note",
 )  # fmt: skip
 
 
@@ -54,8 +57,9 @@ def write_reports(run: StudyRun, folder: str) -> tuple[list[str], str | None]:
     pictures, skipped = {}, None
     try:
         figures = [figure for figure in run.study.figures if drawable(figure, run.findings)]
-        pictures = {f"{run.study.job}-{i}.png": (figure.title, draw(figure, run))
-                    for i, figure in enumerate(figures, start=1)}  # fmt: skip
+        drawn = [(figure.title, draw(figure, run)) for figure in figures]
+        drawn += [(drawing.title, drawing_png(drawing)) for drawing in run.study.drawings]
+        pictures = {f"{run.study.job}-{i}.png": picture for i, picture in enumerate(drawn, start=1)}
     except ImportError:
         skipped = "no pictures: they need matplotlib; install the extra plot"
     job = run.study.job
@@ -83,8 +87,9 @@ def to_json(run: StudyRun) -> dict[str, Any]:
              "parameters": {name: _plain(value) for name, value in finding.row.case.parameters.items()}}
             for finding in run.findings
         ],
+        "profile": [asdict(line) for line in run.profile],
         "conclusions": [
-            {"claim": judged.claim, "verdict": VERDICTS[judged.held], "numbers": judged.numbers}
+            {"claim": judged.claim, "place": judged.place, "verdict": VERDICTS[judged.held], "numbers": judged.numbers}
             for judged in run.judged
         ],
     }  # fmt: skip
@@ -109,6 +114,9 @@ def markdown(run: StudyRun, pictures: Mapping[str, str]) -> str:
         # Words left-aligned, numbers right-aligned.
         rule = ["---" if name in LEFT else "--:" for name in header]
         lines += ["", f"## {table}", "", *(f"| {' | '.join(row)} |" for row in (header, rule, *cells))]
+    for table, facts in _further(run).items():
+        header, *cells = ([_escaped(cell) for cell in row] for row in facts)
+        lines += ["", f"## {table}", "", *(f"| {' | '.join(row)} |" for row in (header, ["---"] * len(header), *cells))]
     for name, title in pictures.items():
         lines += ["", f"![{title}]({name})"]
     if run.judged:
@@ -122,31 +130,46 @@ def summary(run: StudyRun) -> list[str]:
     lines = [f"{run.study.job}, after {run.study.course}", _environment(run), f"limits: {_limits(run)}"]
     for table, rows in tables(run).items():
         lines += ["", table, *aligned(rows)]
+    for table, facts in _further(run).items():
+        lines += ["", table, *aligned(facts)]
+    if run.profile:
+        lines.append(by_nsys(run.study.job))
     if run.judged:
         lines += ["", "what the course concludes"]
         lines += [f"{VERDICTS[judged.held]:<10}  {_sentence(judged)}" for judged in run.judged]
     return lines
 
 
-LEFT = ("variant", "parameters", "size", "dtype", "check", "note")
+PROFILE = "One run of each variant, as nvprof shows it"
+LEFT = ("type", "name", "variant", "parameters", "size", "dtype", "check", "note")
 
 
 def tables(run: StudyRun) -> dict[str, list[list[str]]]:
     """Header and rows of every table, without empty columns."""
     rows_of: dict[str, list[list[str]]] = {}
     unit = run.study.unit
-    header = ["variant", "parameters", "size", "dtype", "ms", unit, "of limit", "to device, ms", "to host, ms",
-              "check", "course, ms", "course / ours", "note"]  # fmt: skip
+    warm = {finding.row.case.table for finding in run.findings if finding.row.case.timing != COLD}
     for finding in run.findings:
         row = finding.row
         case = row.case
+        related = run.study.related.get(case.table)
+        header = ["variant", "parameters", "size", "dtype", "timed", "ms", unit, "of limit",
+                  f"of {sizes_text(related or ())}", "to device, ms", "to host, ms", "kernel's share", "check",
+                  "course, ms", "course / ours", "course to device, ms", "course to host, ms", "note"]  # fmt: skip
+        there, back = case.course_transfers_ms or (None, None)
         rows_of.setdefault(case.table, [header]).append([
-            case.variant, parameters_text(case), size_text(case), case.dtype, _number(row.ms), _number(row.rate, 3),
-            _share(finding),
-            _number(row.to_device_ms), _number(row.to_host_ms), finding.status, _number(case.course_ms),
-            _number(_ratio(finding), 3), row.note,
+            case.variant, parameters_text(case), sizes_text(case.sizes), case.dtype,
+            case.timing if case.table in warm else "", _ms(run, finding), _number(row.rate, 3), _share(finding),
+            _number(_related(run, finding), 3), _number(row.to_device_ms), _number(row.to_host_ms),
+            _percent(row.kernel_share), finding.status, _number(case.course_ms), _number(_ratio(finding), 3),
+            _number(there), _number(back), row.note,
         ])  # fmt: skip
     return {table: _without_empty_columns(rows) for table, rows in rows_of.items()}
+
+
+def _further(run: StudyRun) -> dict[str, Sequence[Sequence[str]]]:
+    """Tables that are not of cases: what was derived, and the profile."""
+    return dict(run.study.derived) | ({PROFILE: profile_table(run.profile)} if run.profile else {})
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
@@ -167,17 +190,18 @@ def parameters_text(case: Case) -> str:
     return " ".join(f"{name}={value}" for name, value in case.parameters.items())
 
 
-def size_text(case: Case) -> str:
-    """Size of a case in one cell."""
-    return "×".join(map(str, case.sizes))
+def sizes_text(sizes: tuple[int, ...]) -> str:
+    """Sizes of a case in one cell."""
+    return "×".join(map(str, sizes))
 
 
 def _record(run: StudyRun, finding: Finding) -> dict[str, Any]:
     row, case = finding.row, finding.row.case
     values = (
-        case.table, case.variant, parameters_text(case), "x".join(map(str, case.sizes)), case.dtype, finding.status,
-        row.verified, row.ms, row.rate, run.study.unit, row.share, finding.limit, row.to_device_ms, row.to_host_ms,
-        case.course_ms, _ratio(finding), row.note,
+        case.table, case.variant, parameters_text(case), "x".join(map(str, case.sizes)), case.dtype, case.timing,
+        finding.status, row.verified, run.study.variants[case.variant].broken or "", row.ms, row.rate, run.study.unit,
+        row.share, finding.limit, row.to_device_ms, row.to_host_ms, row.kernel_share, _related(run, finding),
+        case.course_ms, _ratio(finding), *(case.course_transfers_ms or (None, None)), row.note,
     )  # fmt: skip
     return dict(zip(CSV_COLUMNS, values, strict=True))
 
@@ -188,11 +212,31 @@ def _ratio(finding: Finding) -> float | None:
     return row.case.course_ms / row.ms if row.case.course_ms and row.ms else None
 
 
+def _related(run: StudyRun, finding: Finding) -> float | None:
+    """Rate of a row over that of the same variant at the sizes that its table is related to."""
+    case, sizes = finding.row.case, run.study.related.get(finding.row.case.table)
+    for other in run.findings:
+        same = (other.row.case.table, other.row.case.variant) == (case.table, case.variant)
+        if same and other.row.case.sizes == sizes and other.row.rate and finding.row.rate:
+            return finding.row.rate / other.row.rate
+    return None
+
+
+def _ms(run: StudyRun, finding: Finding) -> str:
+    """The time; that of a broken variant with a mark, because nobody may quote it alone."""
+    text = _number(finding.row.ms)
+    return f"{text} (wrong)" if text and run.study.variants[finding.row.case.variant].broken else text
+
+
 def _share(finding: Finding) -> str:
-    share = finding.row.share
+    text = _percent(finding.row.share)
+    return f"{text} of {finding.limit}" if text else ""
+
+
+def _percent(share: float | None) -> str:
     if share is None:
         return ""
-    return f"{_number(100 * share, 3) if share >= 1e-4 else '< 0.01'} % of {finding.limit}"
+    return f"{_number(100 * share, 3) if share >= 1e-4 else '< 0.01'} %"
 
 
 def _without_empty_columns(rows: list[list[str]]) -> list[list[str]]:
@@ -203,7 +247,9 @@ def _without_empty_columns(rows: list[list[str]]) -> list[list[str]]:
 def _environment(run: StudyRun) -> str:
     environment = run.environment
     versions = ", ".join(f"{name} {version}" for name, version in environment.get("versions", {}).items())
-    return f"{environment.get('device')}, driver {environment.get('driver')}, {versions}, {environment.get('date')}"
+    driver = f"driver {environment['driver']}" if environment.get("driver") else ""
+    cpu = f"CPU {environment['cpu']}" if driver and any(finding.limit == HOST for finding in run.findings) else ""
+    return ", ".join(filter(None, (environment.get("device"), driver, cpu, versions, environment.get("date"))))
 
 
 def _limits(run: StudyRun) -> str:
@@ -211,7 +257,8 @@ def _limits(run: StudyRun) -> str:
 
 
 def _sentence(judged: Judged) -> str:
-    return f"{judged.claim} ({judged.numbers})" if judged.numbers else judged.claim
+    claim = f"{judged.claim} [{judged.place}]" if judged.place != OURS else f"Ours: {judged.claim}"
+    return f"{claim} ({judged.numbers})" if judged.numbers else claim
 
 
 def _number(value: float | None, digits: int = 4) -> str:

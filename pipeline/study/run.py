@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
@@ -13,18 +14,22 @@ from numpy.typing import NDArray
 
 from pipeline.errors import PipelineError, UsageError
 from pipeline.study.data import Data
-from workflows.study.study import Arrays, Case, Row, Study, label
+from pipeline.study.profile import Line, Tracer
+from workflows.study.study import THOUSAND, WARM, Arrays, Case, Conclusion, Row, Study, label
 
 # Outcomes of a case, in one or two words.
 VERIFIED, CAUGHT, REFUSED, NO_MEMORY, WRONG, NOT_CAUGHT = (
     "verified", "caught", "refused", "no memory", "WRONG", "NOT CAUGHT"
 )  # fmt: skip
 FAILURES = (WRONG, NOT_CAUGHT)
+HOST = "none"  # the limit of a baseline on the CPU
 
 ATTEMPTS = 20  # runs of a broken variant: a race does not show every time
 BUDGET_MS = 300.0
 FEWEST, MOST = 5, 50
+LONG_MS = 250.0  # kernels that run so long vary little
 COPIES = 64
+RUNS = 1000
 
 
 class Device(Protocol):
@@ -39,14 +44,17 @@ class Device(Protocol):
     def to_host(self, array: Any) -> NDArray[Any]:
         """Copy a result back."""
 
-    def elapsed(self, work: Callable[[], Any]) -> float:
-        """Device time of what `work` launches, without Python's launch overhead."""
+    def elapsed(self, work: Callable[[], Any], before: Callable[[], Any] | None = None) -> float:
+        """Device time of what `work` launches, without Python's launch overhead; `before` runs right before it."""
 
-    def transfers(self, to_device: int, to_host: int) -> tuple[float, float]:
-        """Times to copy so many bytes there and back, from and to pinned memory."""
+    def transfer(self, nbytes: int, to_host: bool) -> float:
+        """Time to copy so many bytes from pinned memory, or to it."""
 
     def limit(self, name: str) -> float:
         """Peak GB/s or GFLOP/s measured on the device: see `Study.limit`."""
+
+    def tracer(self) -> Tracer:
+        """A new record of steps."""
 
     def release(self) -> None:
         """Release cached memory that is not in use."""
@@ -69,6 +77,7 @@ class Judged:
     """A conclusion of the course: whether it holds here, None if these rows cannot tell, and the numbers."""
 
     claim: str
+    place: str
     held: bool | None
     numbers: str
 
@@ -82,6 +91,7 @@ class StudyRun:
     judged: tuple[Judged, ...]
     limits: Mapping[str, float]
     environment: Mapping[str, Any]
+    profile: tuple[Line, ...] = ()
 
     @property
     def failures(self) -> list[Finding]:
@@ -118,7 +128,10 @@ def run_study(
     PipelineError
         If the device fails; a wrong result is a row, not an error.
     """
-    names = dict.fromkeys(study.limit(case) for case in cases if study.variants[case.variant].broken is None)
+    variants = study.variants
+    names = dict.fromkeys(
+        study.limit(case) for case in cases if not (variants[case.variant].broken or variants[case.variant].on_host)
+    )
     limits = {name: device.limit(name) for name in names}
     runner = _Runner(study, device, limits)
     findings = []
@@ -134,19 +147,23 @@ def run_study(
         findings.append(finding)
         progress(finding)
     rows = [finding.row for finding in findings]
-    judged = tuple(_judge(conclusion.claim, conclusion.judge, rows) for conclusion in study.conclusions)
+    judged = tuple(_judge(conclusion, rows) for conclusion in study.conclusions)
     return StudyRun(study, tuple(findings), judged, limits, device.environment())
 
 
-def median_ms(once: Callable[[int], float]) -> float:
+def median_ms(once: Callable[[int], float], warm: bool = False) -> float:
     """Median of repeated measurements after a warm-up: as many as fit a time budget, but at least five.
 
     Parameters
     ----------
     once
         Measures once, given the number of the repetition.
+    warm
+        It has run before: what takes a quarter of a second is measured once more, and that is all.
     """
     estimate = once(0)
+    if warm and estimate >= LONG_MS:
+        return estimate
     if estimate < BUDGET_MS / FEWEST:
         estimate = once(1)
     repeats = min(max(FEWEST, int(BUDGET_MS / max(estimate, 1e-3))), MOST)
@@ -161,7 +178,7 @@ class _Runner:
         self._device = device
         self._limits = limits
         self._data = Data(study)
-        self._transfers = cache(device.transfers)  # they depend on the bytes alone
+        self._transfer = cache(device.transfer)  # it depends on the bytes alone
 
     def run(self, case: Case) -> Finding:
         """Check a case, then time it."""
@@ -171,6 +188,8 @@ class _Runner:
         parameters = {**variant.parameters, **case.parameters}
         signature(variant.run).bind(*arrays, **parameters)  # a wrong call is a bug of the study, not a refusal
         run = partial(variant.run, **parameters)
+        if variant.on_host:
+            return self._on_host(case, run, arrays, expected)
         try:
             inputs = self._device.to_device(arrays)
             for _ in range(ATTEMPTS if variant.broken else 1):
@@ -182,26 +201,63 @@ class _Runner:
                 wrong = study.disagreement(got, expected, arrays, case)
                 if wrong:
                     break
-            if variant.broken:
-                note = wrong or f"agreed with the reference in each of {ATTEMPTS} runs"
-                return Finding(Row(case, verified=bool(wrong), note=note), CAUGHT if wrong else NOT_CAUGHT, limit)
-            if wrong:
+            if variant.broken and not wrong:
+                note = f"agreed with the reference in each of {ATTEMPTS} runs"
+                return Finding(Row(case, verified=False, note=note), NOT_CAUGHT, limit)
+            if wrong and not variant.broken:
                 return Finding(Row(case, verified=False, note=wrong), WRONG, limit)
             del result
-            ms = self._time(run, inputs, arrays)
-            there, back = self._transfers(_nbytes(arrays), got.nbytes) if study.transfers else (None, None)
+            launches = variant.timed and partial(variant.timed, **parameters)
+            ms = self._time(launches or (lambda *own: partial(run, *own)), inputs, arrays, case.timing, not launches)
+            there, back = self._transfer(_nbytes(arrays), False), self._transfer(got.nbytes, True)
         except MemoryError as error:
             return Finding(Row(case, verified=False, note=_line(error)), NO_MEMORY, limit)
+        if variant.broken:
+            return Finding(Row(case, True, ms, None, None, there, back, wrong or ""), CAUGHT, limit)
         rate = study.work(case) / ms / 1e6
         share = rate / self._limits[limit]
-        row = Row(case, verified=True, ms=ms, rate=rate, share=share, to_device_ms=there, to_host_ms=back)
-        return Finding(row, VERIFIED, limit)
+        return Finding(Row(case, True, ms, rate, share, there, back), VERIFIED, limit)
 
-    def _time(self, run: Callable[..., Any], inputs: tuple[Any, ...], arrays: Arrays) -> float:
-        """Median time, alternating between copies of the inputs that together take more than twice the L2 cache."""
-        copies = min(2 * self._device.cache_bytes // max(_nbytes(arrays), 1) + 1, COPIES)
-        sets = [inputs, *(self._device.to_device(arrays) for _ in range(copies - 1))]
-        return median_ms(lambda turn: self._device.elapsed(lambda: run(*sets[turn % len(sets)])))
+    def _time(
+        self,
+        launches: Callable[..., Callable[[], Any]],
+        inputs: tuple[Any, ...],
+        arrays: Arrays,
+        timing: str,
+        warm: bool,
+    ) -> float:
+        """Median time; of cold data by alternating between copies that together take more than twice the L2 cache."""
+        device = self._device
+        if timing in (WARM, THOUSAND):
+            launch = launches(*inputs)
+            if timing == WARM:
+                return median_ms(lambda _: device.elapsed(launch, before=launch))
+            return median_ms(lambda _: device.elapsed(lambda: _repeat(launch))) / RUNS
+        copies = min(2 * device.cache_bytes // max(_nbytes(arrays), 1) + 1, COPIES)
+        sets = [launches(*inputs), *(launches(*device.to_device(arrays)) for _ in range(copies - 1))]
+        return median_ms(lambda turn: device.elapsed(sets[turn % len(sets)]), warm)
+
+    def _on_host(self, case: Case, run: Callable[..., Any], arrays: Arrays, expected: NDArray[Any]) -> Finding:
+        """Check a baseline on the CPU, then time it by the host's clock."""
+        try:
+            wrong = self._study.disagreement(run(*arrays), expected, arrays, case)
+        except (TypeError, ValueError) as error:
+            return Finding(Row(case, verified=False, note=_line(error)), REFUSED, HOST)
+        if wrong:
+            return Finding(Row(case, verified=False, note=wrong), WRONG, HOST)
+        ms = median_ms(lambda _: _host_ms(lambda: run(*arrays)), warm=True)
+        return Finding(Row(case, True, ms, self._study.work(case) / ms / 1e6), VERIFIED, HOST)
+
+
+def _repeat(launch: Callable[[], Any]) -> None:
+    for _ in range(RUNS):
+        launch()
+
+
+def _host_ms(work: Callable[[], Any]) -> float:
+    began = time.perf_counter()
+    work()
+    return (time.perf_counter() - began) * 1e3
 
 
 def _nbytes(arrays: Arrays) -> int:
@@ -212,9 +268,10 @@ def _line(error: Exception) -> str:
     return " ".join(str(error).split()) or type(error).__name__
 
 
-def _judge(claim: str, judge: Callable[[list[Row]], tuple[bool, str]], rows: list[Row]) -> Judged:
+def _judge(conclusion: Conclusion, rows: list[Row]) -> Judged:
     try:
-        held, numbers = judge(rows)
+        held, numbers = conclusion.judge(rows)
     except KeyError as error:
-        return Judged(claim, None, str(error.args[0]) if error.args else "rows are missing")
-    return Judged(claim, bool(held), numbers)
+        missing = str(error.args[0]) if error.args else "rows are missing"
+        return Judged(conclusion.claim, conclusion.place, None, missing)
+    return Judged(conclusion.claim, conclusion.place, bool(held), numbers)

@@ -137,7 +137,7 @@ def study_here(job: str, numbers: Sequence[int], folder: str, own: int, gpus: in
     """Task: the study on this process's GPU, in step with the others; rows without their cases, which cannot travel."""
     study = STUDIES[job]
     cases = tuple(study.cases[number] for number in numbers)
-    device: Any = InStep(open_device(), Path(folder), own, gpus)
+    device: Any = InStep(open_device(study, cases), Path(folder), own, gpus)
     run = run_study(study, cases, device)
     device.finish()
     rows = [(one.status, one.limit, {name: value for name, value in vars(one.row).items() if name != "case"})

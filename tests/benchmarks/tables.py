@@ -13,17 +13,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from kernels.study.histogram import VARIANTS
 from tests.benchmarks import arrays, error_tables, matmul_tables, planted_errors, verified_rates
 from tests.benchmarks.common import RESULTS
 from tests.benchmarks.markdown import share, table
 from tests.benchmarks.rows import ROWS
+from tests.benchmarks.study_tables import conclusions, ladder, shape
 from tests.benchmarks.targets import CORES, GPU, GPUS, Figure, Need, Row
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
 DOCS = ROOT / "docs"
-OWN_KERNEL = "the job's own kernel"  # description of a recorded variant that the ladder no longer has
 REDUCE_DTYPES = ("uint8", "int32", "int64", "float16", "float32", "float64")
 REDUCE_PARTS = ("sum", "sum, squares", "extremes", "everything")
 
@@ -93,34 +92,6 @@ def machines() -> str:
     name = read(f"histogram_kernel_{GPU}.json")["environment"]["gpus"][0]
     when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
     return f"one {name} ({when}) or {GPUS.partition('x')[0]} of them; CPU rows on {CORES.removesuffix('cores')} cores"
-
-
-def ladder() -> str:
-    """The gain of each step of the histogram's ladder, next to the course's own figures."""
-    figures = read("study/histogram.json")
-    rows = []
-    for name in dict.fromkeys(row["variant"] for row in figures["rows"]):
-        timed = [row for row in figures["rows"] if row["variant"] == name and row["ms"] and row["sizes"] == [2**25]
-                 and row["table"] != "all samples equal"]  # fmt: skip
-        if not timed:
-            continue
-        best = min(timed, key=lambda row: float(row["ms"]))
-        course = [float(row["course_ms"]) for row in timed if row["course_ms"]]
-        rows.append(
-            [
-                f"`{name}`: {VARIANTS[name].idea if name in VARIANTS else OWN_KERNEL}",
-                f"{best['ms']:.3g}",
-                f"{best['share']:.1%}",
-                f"{min(course):g}" if course else "",
-            ]
-        )
-    device = figures["environment"]["device"]
-    held = [row["verdict"] for row in figures["conclusions"]]
-    columns = [f"histogram of 2^25 samples on {device}", "ms", "of a plain read", "in the course, on RTX 3060, ms"]
-    return (
-        table(columns, rows) + f"\n\nOf the {len(held)} statements of the course that were tested on this GPU, "
-        f"{held.count('held')} hold."
-    )
 
 
 def reductions() -> str:
@@ -225,7 +196,8 @@ PAGES: Mapping[Path, Mapping[str, Callable[[], str]]] = {
     README: {"speed": highlights},
     DOCS / "performance.md": {"speed": speed},
     DOCS / "use.md": {"arrays": in_memory},
-    DOCS / "kernels.md": {"ladder": ladder},
+    DOCS / "kernels.md": {"ladder": ladder, "shape": shape},
+    DOCS / "studies.md": {"conclusions": conclusions},
     DOCS / "reduce.md": {"reductions": reductions},
     DOCS / "matmul.md": {
         "products": products, "hard products": hard_products, "small products": small_products,

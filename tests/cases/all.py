@@ -10,13 +10,20 @@ from tests.cases.matmul_rare import rare_cases
 from tests.cases.matmul_small import small_cases, small_k_cases
 from tests.cases.reduce_small import exact_cases
 from tests.cases.stencil_small import window_cases
-from tests.cases.study_small import limits_cases, matmul_cases, reduction_cases, stencil_cases
+from tests.cases.study_small import (
+    architecture_cases,
+    failure_cases,
+    limits_cases,
+    matmul_cases,
+    reduction_cases,
+    stencil_cases,
+)
 from tests.cases.transpose_small import copy_rows_cases, transpose_cases, unaligned_cases
 
 GENERATORS = (
     histogram_cases, ladder_cases, reduction_cases, stencil_cases, transpose_cases, copy_rows_cases, unaligned_cases,
-    matmul_cases, elementwise_cases, limits_cases, exact_cases, residue_cases, rare_cases, small_cases, small_k_cases,
-    window_cases,
+    matmul_cases, elementwise_cases, limits_cases, failure_cases, architecture_cases,
+    exact_cases, residue_cases, rare_cases, small_cases, small_k_cases, window_cases,
 )  # fmt: skip
 CASES: list[Case] = []
 # By source, the modules that its cases come from.

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
 from kernels.common import nvrtc
-from kernels.study import matmul, reduce, roofline, stencil
+from kernels.study import architecture, failures, matmul, reduce, roofline, stencil
 from kernels.study.variant import Variant
 from tests.cases.case import Case, integers, same
 
@@ -80,7 +81,8 @@ def matmul_cases() -> Iterator[Case]:
         if name == "register_tiled":
             chosen = [{"micro": 4}, {"micro": 8}]
         for own in chosen:
-            for dtype, sizes in (("float32", (37, 19, 21)), ("float64", (18, 36, 34)))[: 1 if variant.broken else 2]:
+            inner = 33 if name == "shared_sums" else 36  # a last tile of a single product
+            for dtype, sizes in (("float32", (37, 19, 21)), ("float64", (18, inner, 34)))[: 1 if variant.broken else 2]:
                 check = partial(_matmul, variant, dtype, sizes, own)
                 yield Case("study/matmul", name, f"{dtype}, {sizes}, {own}", check, variant.broken is not None)
 
@@ -114,3 +116,40 @@ def limits_cases() -> Iterator[Case]:
         for size, start in ((17_003, 0), (101, 1), (3, 1)):
             yield Case("study/roofline", name, f"uint32, {size} from {start}", partial(_read, name, size, start))
         yield Case("study/roofline", name, "kept", partial(_keep, name))
+
+
+def _failure(variant: Variant, size: int, own: dict[str, int], cp: Any) -> None:
+    pairs = variant.name.endswith("pair")
+    samples = np.full(size, 40, np.int32) if pairs else integers(size, "int32", 5, 2**30) + np.int32(2**30)
+    expected = failures.pairs_reference(samples) if pairs else failures.sum_reference(samples)
+    with patch.object(failures, "BLOCKS", 1):  # so that a thread adds up several
+        same(variant.run(cp.asarray(samples), **own), expected)
+
+
+def failure_cases() -> Iterator[Case]:
+    """Pairs of every turn; sums over several blocks; pieces of which the last is ragged."""
+    for name, variant in failures.VARIANTS.items():
+        size = 5 if name.endswith("pair") else 700
+        own = {"cycles": 50} if name == "racing_pair" else {"cycles": 100} if name == "too_long" else {}
+        if name == "short_launches":  # 5000 cycles a sample here: pieces end just in time
+            own = {"cycles": 496_000, "piece": 99}
+        yield Case("study/failures", name, f"{size}, {own}", partial(_failure, variant, size, own),
+                   variant.broken is not None)  # fmt: skip
+
+
+def _chain(variant: Variant, cp: Any) -> None:
+    following = architecture.chain_of(512)
+    same(variant.run(cp.asarray(following), steps=600), architecture.chain_reference(following, 600))
+
+
+def _ways(variant: Variant, cp: Any) -> None:
+    numbers = integers(300, "uint32", 6, 2**31)
+    expected = architecture.ways_reference(numbers, 5, variant.name == "divergent")
+    same(variant.run(cp.asarray(numbers), steps=5), expected)
+
+
+def architecture_cases() -> Iterator[Case]:
+    """A chain longer than a block; ways of a ragged last block."""
+    for name, variant in architecture.VARIANTS.items():
+        check = _chain if name.endswith("chain") else _ways
+        yield Case("study/architecture", name, "512" if check is _chain else "300", partial(check, variant))

@@ -9,11 +9,42 @@ from typing import Any
 import numpy as np
 
 from kernels.study.variant import Variant, by_name
-from workflows.study.study import Arrays, Case, Conclusion, Figure, Row, Study, best, first_difference, parameters
+from pipeline.study.profile import ACTIVITIES, CALLS, TO_DEVICE, TO_HOST
+from workflows.study.study import (
+    OURS,
+    Arrays,
+    Case,
+    Conclusion,
+    Figure,
+    Row,
+    Study,
+    best,
+    first_difference,
+    parameters,
+)
 
 
 class DeviceLost(Exception):
     """What a driver raises after an illegal address."""
+
+
+class ToyTracer:
+    """Records a millisecond for each step."""
+
+    def __init__(self) -> None:
+        self.steps: list[tuple[str, str, float]] = []
+
+    def upload(self, array: Any) -> Any:
+        self.steps += [(CALLS, "cudaMalloc", 3.0), (ACTIVITIES, TO_DEVICE, 1.0)]
+        return array
+
+    def launch(self, name: str, work: Callable[[], Any]) -> Any:
+        result = work()
+        self.steps.append((ACTIVITIES, name, 2.0))
+        return result
+
+    def download(self, array: Any) -> None:
+        self.steps.append((ACTIVITIES, TO_HOST, 1.0))
 
 
 class FakeDevice:
@@ -41,17 +72,20 @@ class FakeDevice:
         self.log.append("check")
         return np.array(array)
 
-    def elapsed(self, work: Callable[[], Any]) -> float:
-        self.log.append("time")
+    def elapsed(self, work: Callable[[], Any], before: Callable[[], Any] | None = None) -> float:
+        self.log.append("time" if before is None else "time again")
         self.timed.append(work())
         return next(self.times)
 
-    def transfers(self, to_device: int, to_host: int) -> tuple[float, float]:
-        return to_device / 1e3, to_host / 1e3
+    def transfer(self, nbytes: int, to_host: bool) -> float:
+        return nbytes / (1e3 if to_host else 2e3)
 
     def limit(self, name: str) -> float:
         self.log.append(name)
         return {"read": 0.001, "copy": 0.002}[name]
+
+    def tracer(self) -> ToyTracer:
+        return ToyTracer()
 
     def release(self) -> None:
         self.log.append("release")
@@ -101,6 +135,8 @@ def toy(*cases: Case, **fields: Any) -> Study:
             Variant("racy", "sometimes", Racy(), broken="no barrier"),
             Variant("lucky", "never wrong", double, broken="it is said"),
             Variant("lost", "crashes", lost),
+            Variant("cpu", "doubles on the host", lambda samples: 2 * samples, on_host=True),
+            Variant("cpu_wrong", "adds one on the host", wrong, on_host=True),
         ),
         "cases": cases,
         "inputs": lambda case, rng: (rng.integers(0, 100, case.sizes, case.dtype),),
@@ -133,9 +169,9 @@ WHOLE = toy(
     case("racy", quick=True),
     *SWEEP,
     conclusions=(
-        Conclusion("double beats twice", faster),
-        Conclusion("twice takes 2 ms", lambda rows: (best(rows, "twice").ms == 2.0, "2 ms")),
-        Conclusion("nobody measured this", lambda rows: (best(rows, "absent").ms == 0, "")),
+        Conclusion("double beats twice", "toys p. 1", faster),
+        Conclusion("twice takes 2 ms", "toys p. 2", lambda rows: (best(rows, "twice").ms == 2.0, "2 ms")),
+        Conclusion("nobody measured this", OURS, lambda rows: (best(rows, "absent").ms == 0, "")),
     ),
     figures=(Figure("blocks", "Rate of blocks", "block"), Figure("sweep", "Rate of x and y", "x", "y")),
 )

@@ -74,10 +74,19 @@ EQUIVALENT: Mapping[tuple[str, str, str], str] = MappingProxyType({
     ("stencil/terms.cuh", "places", "__syncthreads() (2)"): "the next call is behind other barriers",
     ("stencil/terms.cuh", "result", "host_other_fma(double(high & ~i64(2047)), r"):
         "a product by a power of two is exact",
-    ("study/histogram.cu", "ilp", "ends at mine.length - 1"): "the loop behind it takes what is left",
+    ("study/failures.cu", "one_by_one", "clock64() - began > cycles"): "the launches that are right end in time",
+    ("study/failures.cu", "one_by_one", "clock64() - began >= cycles"): "a cycle sooner or later",
+    ("study/histogram.cu", "banks_if", "half the width: occurrences += value ^ held[i] ? 0 : 1"):
+        "a block holds 1024 samples",
     ("study/histogram.cu", "banks", "half the width: occurrences[k] += sample == int(threadIdx.x) + k * STRIDE"):
         "a block holds 1024 samples",
     ("study/matmul.cu", "dot", "host_other_fma(row[k], column[k * stride],"): "the study allows both roundings",
+    ("study/matmul.cu", "dot_unrolled", "host_other_fma(row[k], column[k * stride],"):
+        "the study allows both roundings",
+    ("study/matmul.cu", "by_tiles", "? a[row * inner + k_a] : T(0.0)"):
+        "sums begin with +0, to which either zero adds nothing",
+    ("study/matmul.cu", "shared_sums", "inner"): "one more step multiplies the zeros that fill up a tile",
+    ("study/matmul.cu", "shared_sums", "0.0"): "sums begin with +0, to which either zero adds nothing",
     ("study/matmul.cu", "unrolled", "host_other_fma(a[row * inner + k], b[k * co"): "the study allows both roundings",
     ("study/matmul.cu", "by_tiles", "inner"): "one more step multiplies the zeros that fill up a tile",
     ("study/matmul.cu", "by_tiles", "0.0"): "sums begin with +0, to which either zero adds nothing",

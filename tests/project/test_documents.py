@@ -112,7 +112,7 @@ def test_commands_exist(page: Path) -> None:
                 assert set(flags) <= known | {"--help"}, words
                 if words[0] in ("study", "inspect"):
                     of_inspect = {f"study/{job}" for job in STUDIES} if words[0] == "inspect" else set()
-                    assert words[1] in {*WORKFLOWS, *of_inspect}, words
+                    assert words[1] in {*(STUDIES if words[0] == "study" else WORKFLOWS), *of_inspect}, words
             elif module.startswith("tests."):
                 path = ROOT / module.replace(".", "/")
                 assert path.with_suffix(".py").is_file() or (path / "__main__.py").is_file(), module

@@ -10,12 +10,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from functools import partial
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kernels.study.baselines import BASELINES
 from kernels.study.histogram import VALUES, VARIANTS, ten_bit_reference
 from workflows.study.study import (
+    BROKEN,
+    ON_CPU,
+    OURS,
     Arrays,
     Case,
     Conclusion,
@@ -24,20 +29,23 @@ from workflows.study.study import (
     Study,
     all_caught,
     best,
+    cost,
     first_difference,
     parameters,
 )
 
 COURSE_SAMPLES = 2**25
-GLOBAL, SINGLE, SHARED, INVERSE, BANKS, TODAY, CONSTANT, BROKEN = (
+GLOBAL, SINGLE, SHARED, INVERSE, BANKS, TODAY, CONSTANT = (
     "counters in global memory", "one sample per thread", "counters in shared memory", "one thread per value",
-    "one thread per value, banks", "today", "all samples equal", "broken on purpose",
+    "one thread per value, banks", "today", "all samples equal",
 )  # fmt: skip
+ORIGINAL = "the course's own loops"
 SLICES = {  # milliseconds of the course by blocks, threads, slice
     "global_atomics": {(64, 1024, 512): 7.0, (64, 512, 1024): 6.8, (64, 256, 2048): 6.7},
     "unrolled": {(64, 1024, 512): 7.2, (64, 512, 1024): 6.9, (64, 256, 2048): 6.7},
     "ilp": {(128, 512, 512): 6.9},
 }
+ORIGINALS = {"course_slices": "global_atomics", "course_unrolled": "unrolled", "course_ilp": "ilp"}
 SHARED_SLICES = {(2048, 32, 512): 1.3, (2048, 64, 256): 1.3, (2048, 128, 128): 1.1,
                  (4096, 32, 256): 0.9, (4096, 64, 128): 1.0, (8192, 64, 64): 0.9}  # fmt: skip
 INVERSE_MS = {(4096, 8192): 121.4, (8192, 4096): 121.4, (16384, 2048): 121.2, (32768, 1024): 121.4}
@@ -51,6 +59,10 @@ def _cases() -> Iterator[Case]:
         for (blocks, threads, length), ms in times.items():
             own = parameters(blocks=blocks, threads=threads, slice=length)
             yield Case(GLOBAL, variant, size, "int32", own, ms, quick=True)
+    for variant, guarded in ORIGINALS.items():
+        for (blocks, threads, length), ms in SLICES[guarded].items():
+            own = parameters(blocks=blocks, threads=threads, slice=length)
+            yield Case(ORIGINAL, variant, size, "int32", own, ms, quick=True)
     for exponent in range(15, 21):
         own = parameters(blocks=2**exponent, threads=2 ** (25 - exponent))
         yield Case(SINGLE, "one_per_thread", size, "int32", own, 6.6, quick=exponent == 15)
@@ -67,8 +79,14 @@ def _cases() -> Iterator[Case]:
         yield Case(TODAY, "production", (2**exponent,), "int32", quick=exponent == 25)
     for variant in ("global_atomics", "shared", "production"):
         yield Case(CONSTANT, variant, size, "int32", VARIANTS[variant].parameters, quick=variant != "global_atomics")
-    for variant in ("no_barrier", "plain_add", "past_the_end"):
-        yield Case(BROKEN, variant, size, "int32", VARIANTS[variant].parameters, quick=True)
+    for variant in ("banks_if", "banks_xor"):
+        yield Case(BANKS, variant, size, "int32", quick=True)
+    for variant in BASELINES["histogram"]:
+        n = 2**22 if variant == "cpu_python" else COURSE_SAMPLES
+        yield Case(ON_CPU, variant, (n,), "int32", quick=True)
+    for variant in ("no_barrier", "shared", "plain_add", "past_the_end", "global_atomics"):
+        own = VARIANTS["no_barrier" if variant == "shared" else variant].parameters
+        yield Case(BROKEN, variant, size, "int32", own, quick=True)
 
 
 def inputs(case: Case, generator: np.random.Generator) -> Arrays:
@@ -121,6 +139,31 @@ def _against(new: str, old: str, holds: Callable[[float], bool]) -> Callable[[li
     return judge
 
 
+def increments_alike(rows: list[Row]) -> tuple[bool, str]:
+    """Holds if neither way to write the increment takes a tenth longer than another."""
+    times = {name: _ms(rows, name) for name in ("banks_if", "banks", "banks_xor")}
+    said = ", ".join(f"{name} {ms:.4g} ms" for name, ms in times.items())
+    return max(times.values()) <= 1.1 * min(times.values()), said
+
+
+def barriers_are_cheap(rows: list[Row]) -> tuple[bool, str]:
+    """Holds if both barriers together cost at most a tenth."""
+    ratio, said = cost(rows, "shared", "no_barrier", BROKEN)
+    return ratio <= 1.1, said
+
+
+def guard_is_cheap(rows: list[Row]) -> tuple[bool, str]:
+    """Holds if the guard costs at most a tenth."""
+    ratio, said = cost(rows, "global_atomics", "past_the_end", BROKEN)
+    return ratio <= 1.1, said
+
+
+def atomics_cost(rows: list[Row]) -> tuple[bool, str]:
+    """Holds if plain increments, which are wrong, are faster."""
+    ratio, said = cost(rows, "global_atomics", "plain_add", BROKEN)
+    return ratio > 1, said
+
+
 def inverse_is_worst(rows: list[Row]) -> tuple[bool, str]:
     """Holds if the inverse kernel at its best is slower than every other correct kernel at its best."""
     times = {name: _ms(rows, name) for name, variant in VARIANTS.items() if variant.broken is None}
@@ -152,24 +195,32 @@ def constant_is_no_worse(rows: list[Row]) -> tuple[bool, str]:
     return ratios["production"] <= 1.1, numbers
 
 
+E = "Histogramme"
 CONCLUSIONS = (
-    Conclusion("How many samples a thread counts makes no difference (here: a tenth at most)", slices_alike),
-    Conclusion("Unrolling the loop does not help (here: a tenth at most)",
-               _against("unrolled", "global_atomics", lambda gain: gain <= 1.1)),
-    Conclusion("Nor does unrolling by hand, four samples per iteration",
-               _against("ilp", "global_atomics", lambda gain: gain <= 1.1)),
-    Conclusion("One sample per thread, without a loop, takes about as long (here: within a fifth)",
+    Conclusion("How many samples a thread counts makes no difference (here: a tenth at most)", f"{E}, 2b",
+               slices_alike),
+    Conclusion("Unrolling the loop does not help (here, the course's own loops: a tenth at most)", f"{E}, 2c",
+               _against("course_unrolled", "course_slices", lambda gain: gain <= 1.1)),
+    Conclusion("Nor does unrolling by hand, four samples per iteration", f"{E}, 2c",
+               _against("course_ilp", "course_slices", lambda gain: gain <= 1.1)),
+    Conclusion("One sample per thread, without a loop, takes about as long (here: within a fifth)", f"{E}, 3",
                _against("one_per_thread", "global_atomics", lambda gain: 1 / 1.2 <= gain <= 1.2)),
     Conclusion("Counters in shared memory are several times faster than in global memory (here: at least 3; there 7.4)",
-               _against("shared", "global_atomics", lambda gain: gain >= 3)),
-    Conclusion("One thread per value is very slow: the worst of all", inverse_is_worst),
-    Conclusion("Reading along the banks makes it 6 times faster (here: 4 to 9 times)",
+               f"{E}, 3", _against("shared", "global_atomics", lambda gain: gain >= 3)),
+    Conclusion("One thread per value is very slow: the worst of all", f"{E}, 4a", inverse_is_worst),
+    Conclusion("Reading along the banks makes it 6 times faster (here: 4 to 9 times)", f"{E}, 4d",
                _against("banks", "inverse", lambda gain: 4 <= gain <= 9)),
-    Conclusion("Two or four values per thread change little (here: a fifth at most)", unrolled_banks_alike),
+    Conclusion("Two or four values per thread change little (here: a fifth at most)", f"{E}, 4d",
+               unrolled_banks_alike),
+    Conclusion("A ternary operator and an exclusive or in place of a condition improve it little (here: by a tenth at "
+               "most)", f"{E}, 4d", increments_alike),
     Conclusion("Without a barrier, an atomic or a guard counts are wrong, and a check against the CPU shows it",
-               partial(all_caught, VARIANTS)),
-    Conclusion("Ours: the production kernel is faster than every kernel of the course", production_is_best),
-    Conclusion("Ours: equal samples cost it no more than uniform ones (here: a tenth at most)", constant_is_no_worse),
+               f"{E}, 2a", partial(all_caught, VARIANTS)),
+    Conclusion("the barriers cost a tenth at most", OURS, barriers_are_cheap),
+    Conclusion("a guard costs a tenth at most", OURS, guard_is_cheap),
+    Conclusion("atomic increments take longer than plain ones, which are wrong", OURS, atomics_cost),
+    Conclusion("the production kernel is faster than every kernel of the course", OURS, production_is_best),
+    Conclusion("equal samples cost it no more than uniform ones (here: a tenth at most)", OURS, constant_is_no_worse),
 )  # fmt: skip
 
 
@@ -178,7 +229,7 @@ STUDY = Study(
     course="Cuda grilles, blocs & mémoire partagée: Histogramme (RTX 3060; author not named)",
     unit="GB/s",
     limit=lambda case: "read",
-    variants=VARIANTS,
+    variants=MappingProxyType({**VARIANTS, **BASELINES["histogram"]}),
     cases=tuple(_cases()),
     inputs=inputs,
     reference=reference,
@@ -186,6 +237,7 @@ STUDY = Study(
     work=work,
     figures=(
         Figure(GLOBAL, "2^25 10-bit samples, counters in global memory, by the slice of a thread", "slice"),
+        Figure(ORIGINAL, "2^25 10-bit samples, the course's own loops, by the slice of a thread", "slice"),
         Figure(SHARED, "2^25 10-bit samples, counters in shared memory, by the slice of a thread", "slice"),
         Figure(SINGLE, "2^25 10-bit samples, one per thread, by the threads of a block", "threads"),
     ),

@@ -7,20 +7,33 @@ follows: one thread, then 256, then a grid. Its "more than 120 ms" on one thread
 from __future__ import annotations
 
 import math
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kernels.map.gpu import OPERATIONS
 from kernels.map.reference import elementwise_reference
+from kernels.study.baselines import BASELINES
 from kernels.study.map import VARIANTS
-from workflows.study.study import Arrays, Case, Conclusion, Figure, Row, Study, caught, first_difference, parameters
+from workflows.study.study import (
+    BROKEN,
+    ON_CPU,
+    Arrays,
+    Case,
+    Conclusion,
+    Figure,
+    Row,
+    Study,
+    caught,
+    first_difference,
+    parameters,
+)
 
 COURSE_VECTOR, COURSE_PRODUCT, COURSE_MATRIX = 2**20, 400, 2**15
 COURSE_MS = {"one_thread": 120.0, "grid": 2.69}
-VECTORS, LONGER, MATRICES, PRODUCTS, OPERATION, BROKEN = (
+VECTORS, LONGER, MATRICES, PRODUCTS, OPERATION = (
     "sum of vectors", "sum of longer vectors", "sum of matrices", "product of vectors", "operations",
-    "broken on purpose",
 )  # fmt: skip
 
 
@@ -45,8 +58,12 @@ def _cases() -> tuple[Case, ...]:
     for dtype in ("float32", "int32", "float64"):
         for operation in OPERATIONS if dtype == "float32" else ("add", "multiply"):
             cases.append(Case(OPERATION, "production", (2**26,), dtype, parameters(operation=operation)))
+    for n in (COURSE_VECTOR, 2**26):
+        for variant in BASELINES["map"]:
+            cases.append(Case(ON_CPU, variant, (n,), "float32", quick=True))
     cases.append(Case(BROKEN, "no_index", (COURSE_VECTOR,), "float32", quick=True))
-    cases.append(Case(BROKEN, "past_the_end", (10**6,), "float32", quick=True))  # half of it is no multiple of 1024
+    for variant in ("past_the_end", "grid"):  # half of the size is no multiple of 1024
+        cases.append(Case(BROKEN, variant, (10**6,), "float32", quick=True))
     return tuple(cases)
 
 
@@ -126,7 +143,7 @@ STUDY = Study(
     "Robilliard: Introduction à la programmation // sur GPUs en CUDA et Python (Tesla C2050)",
     unit="GB/s",
     limit=lambda case: "copy",
-    variants=VARIANTS,
+    variants=MappingProxyType({**VARIANTS, **BASELINES["map"]}),
     cases=_cases(),
     inputs=inputs,
     reference=reference,
@@ -138,17 +155,29 @@ STUDY = Study(
     ),
     conclusions=(
         Conclusion(
-            "One element per thread in blocks of 1024 beats one thread: 2.69 ms against more than 120 ms", grid_wins
+            "One element per thread in blocks of 1024 beats one thread: 2.69 ms against more than 120 ms",
+            "GPGPU, Suma de vectores",
+            grid_wins,
         ),
         Conclusion(
             "256 threads that all add the whole vector race with each other, and the sum is wrong",
+            "GPGPU, Suma de vectores",
             lambda rows: caught(rows, "no_index"),
         ),
         Conclusion(
             "Where the length is no multiple of the block, a kernel without a guard writes past the end",
+            "Lab4, p. 14",
             lambda rows: caught(rows, "past_the_end"),
         ),
-        Conclusion("Blocks of 32 x 32 threads add matrices of up to 2^15 x 2^15 without an error", largest_matrix),
-        Conclusion("One block of 400 threads multiplies 400 elements as NumPy does", product_right),
+        Conclusion(
+            "Blocks of 32 x 32 threads add matrices of up to 2^15 x 2^15 without an error",
+            "GPGPU, Modificación a matrices",
+            largest_matrix,
+        ),
+        Conclusion(
+            "One block of 400 threads multiplies 400 elements as NumPy does",
+            "Seminar, produit terme à terme –2",
+            product_right,
+        ),
     ),
 )

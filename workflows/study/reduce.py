@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kernels.common.dtypes import COURSE_TYPES
+from kernels.study.baselines import BASELINES
+from kernels.study.indices import REDUCTIONS, reduced
 from kernels.study.reduce import (
     OPERATIONS,
     PARTIALS,
@@ -20,7 +23,8 @@ from kernels.study.reduce import (
     sum_bound,
     sum_reference,
 )
-from workflows.study.study import Arrays, Case, Conclusion, Figure, Row, Study, parameters
+from workflows.study.drawing import Tree
+from workflows.study.study import BROKEN, ON_CPU, OURS, Arrays, Case, Conclusion, Figure, Row, Study, cost, parameters
 
 COURSE_SIZE = 1024
 SIZES = (COURSE_SIZE, 2**20, 2**25, 2**28)
@@ -30,6 +34,7 @@ RAGGED = 1_000_003  # a prime
 ODD_BLOCK = 1000  # no power of two
 LAB_MS = 0.032704  # 1024 ones, float, by events; 0.053728 under the profiler, which itself says 0.004256 for the kernel
 
+THREADS = {"modulo": 8, "sequential": 8, "any_size": 7}  # of a drawing
 RIGHT = tuple(variant for variant in VARIANTS.values() if variant.broken is None)
 
 
@@ -56,20 +61,24 @@ def _cases() -> Iterator[Case]:
     yield Case("ragged", "any_size", (RAGGED,), "float32", parameters(op="sum", block=ODD_BLOCK), quick=True)
     for name, block in (("sequential", ODD_BLOCK), ("modulo", 2048)):
         yield Case("refused", name, (RAGGED,), "float32", parameters(op="sum", block=block), quick=True)
+    for name in BASELINES["reduce"]:
+        yield Case(ON_CPU, name, (2**25,), "float32", parameters(op="sum"), quick=True)
     for name, sizes in (
         ("float_drift", (COURSE_SIZE, 2**20)),
-        ("missing_barrier", (COURSE_SIZE, 2**20)),
-        ("past_the_end", (COURSE_SIZE + 1, RAGGED)),
+        ("missing_barrier", (COURSE_SIZE, 2**20, 2**25)),
+        ("past_the_end", (COURSE_SIZE + 1, RAGGED, 2**25 - 1)),
     ):
         for n in sizes:
-            yield Case("broken", name, (n,), "float32", parameters(op="sum"), quick=True)
+            yield Case(BROKEN, name, (n,), "float32", parameters(op="sum"), quick=True)
+    for n in (2**25, 2**25 - 1):
+        yield Case(BROKEN, "sequential", (n,), "float32", parameters(op="sum"), quick=True)
 
 
 def _inputs(case: Case, generator: np.random.Generator) -> Arrays:
     """1024 ones for the laboratory's case; tenths, which are inexact in binary, for the drift; else random."""
     (n,) = case.sizes
     dtype = np.dtype(case.dtype)
-    if case.table == "broken":
+    if case.table == BROKEN:
         return (np.full(n, 0.1 if case.variant == "float_drift" else 1, dtype),)
     if n == COURSE_SIZE and case.parameters["op"] == "sum":
         return (np.ones(n, dtype),)
@@ -188,6 +197,22 @@ def _barrier_is_needed(rows: list[Row]) -> tuple[bool, str]:
     return caught == len(broken), f"caught in {caught} of {len(broken)} cases: {broken[0].note}"
 
 
+def _barriers_cost_little(rows: list[Row]) -> tuple[bool, str]:
+    """Holds if all barriers of the loop cost at most a quarter."""
+    ratio, said = cost(_of_size(rows, 2**25), "sequential", "missing_barrier", BROKEN)
+    return ratio <= 1.25, said
+
+
+def _guard_costs(rows: list[Row]) -> tuple[bool, str]:
+    """Holds if the guard makes the kernel slower, by however little."""
+    ratio, said = cost(_of_size(rows, 2**25 - 1), "sequential", "past_the_end", BROKEN)
+    return ratio > 1, said
+
+
+def _of_size(rows: list[Row], n: int) -> list[Row]:
+    return [row for row in rows if row.case.sizes == (n,)]
+
+
 def _any_size_works(rows: list[Row]) -> tuple[bool, str]:
     odd = _some(rows, f"block={ODD_BLOCK}", lambda row: row.case.parameters.get("block") == ODD_BLOCK)
     done = {row.case.variant: row for row in odd}
@@ -212,7 +237,7 @@ STUDY = Study(
     "(GPU not named)",
     unit="GB/s",
     limit=lambda case: "read",
-    variants=VARIANTS,
+    variants=MappingProxyType({**VARIANTS, **BASELINES["reduce"]}),
     cases=tuple(_cases()),
     inputs=_inputs,
     reference=_reference,
@@ -223,13 +248,34 @@ STUDY = Study(
         Figure("block", "Sum of 2^28 float32 by threads per block", "block"),
     ),
     conclusions=(
-        Conclusion("The naive reduction is slowed down by divergence and by the modulo", _modulo_is_slow),
-        Conclusion("The loop for any size needs no power of two", _any_size_works),
-        Conclusion("Atomic operations suit small arrays, where conflicts are few", _atomics_for_small),
-        Conclusion("Threads of different warps have to wait for each other at a barrier", _barrier_is_needed),
-        Conclusion("Shuffles within a warp save synchronisation, and time", _shuffle_is_fast),
-        Conclusion("The GPU's sum of 1024 ones is the CPU's", _as_on_the_cpu),
-        Conclusion("Sums in float drift; double cures it and costs slightly more time", _double_cures_drift),
-        Conclusion("A size that is no multiple of the block needs a guard", _guard_is_needed),
+        Conclusion(
+            "The naive reduction is slowed down by divergence and by the modulo",
+            "Seminar, réduction –6",
+            _modulo_is_slow,
+        ),
+        Conclusion("The loop for any size needs no power of two", "Seminar, réduction –12", _any_size_works),
+        Conclusion(
+            "Atomic operations suit small arrays, where conflicts are few", "Seminar, réduction –13", _atomics_for_small
+        ),
+        Conclusion(
+            "Threads of different warps have to wait for each other at a barrier",
+            "Seminar, Modèle de programmation –3",
+            _barrier_is_needed,
+        ),
+        Conclusion("Shuffles within a warp save synchronisation, and time", "Lab4, p. 10", _shuffle_is_fast),
+        Conclusion("The GPU's sum of 1024 ones is the CPU's", "Lab4, p. 11", _as_on_the_cpu),
+        Conclusion(
+            "Sums in float drift; double cures it and costs slightly more time", "Lab4, p. 14", _double_cures_drift
+        ),
+        Conclusion("A size that is no multiple of the block needs a guard", "Lab4, p. 14", _guard_is_needed),
+        Conclusion("The check of the bounds costs time", "Lab4, p. 14", _guard_costs),
+        Conclusion("the barriers of the loop cost a quarter at most", OURS, _barriers_cost_little),
+    ),
+    drawings=(
+        Tree(
+            "Eight threads reduce 1 ... 8 to 36; with any_size, seven reduce 1 ... 7 to 28",
+            {variant: reduced(variant, list(range(1, n + 1))) for variant, n in THREADS.items()},
+            {variant: list(REDUCTIONS[variant](n)) for variant, n in THREADS.items()},
+        ),
     ),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -11,8 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels.study.variant import NO_PARAMETERS, Variant
+from workflows.study.drawing import Drawing
 
 Arrays = tuple[NDArray[Any], ...]
+
+# What a time is of: one launch on data that no cache holds, one right after the same, the mean of a thousand in a row.
+COLD, WARM, THOUSAND = "cold", "warm", "1000 runs"
+# Tables that several studies have: the baselines, and variants that are wrong.
+ON_CPU, BROKEN = "on the CPU", "broken on purpose, beside the right ones"
+OURS = "ours"  # the place of a conclusion that no course draws
 
 
 @dataclass(frozen=True)
@@ -34,6 +41,10 @@ class Case:
         Kernel time that the course reports, in milliseconds; None if it reports none.
     quick
         Whether it is part of the quick run.
+    timing
+        `COLD`, `WARM` or `THOUSAND`.
+    course_transfers_ms
+        Times that the course reports of the copies to the device and back; None if it reports none.
     """
 
     table: str
@@ -43,6 +54,8 @@ class Case:
     parameters: Mapping[str, Any] = field(default_factory=lambda: NO_PARAMETERS)
     course_ms: float | None = None
     quick: bool = False
+    timing: str = COLD
+    course_transfers_ms: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -55,13 +68,13 @@ class Row:
     verified
         Whether the result agrees with the reference; for a variant that is broken on purpose, whether it was caught.
     ms
-        Median kernel time in milliseconds; None where it was not timed.
+        Median kernel time in milliseconds; None where it was not timed. For a broken variant that of a wrong result.
     rate
-        GB/s or GFLOP/s, as the study says.
+        GB/s or GFLOP/s, as the study says; None for a broken variant.
     share
         Fraction of the device's limit, measured in the same run.
     to_device_ms, to_host_ms
-        Times of the transfers, if the study measures them.
+        Times of copying the inputs from pinned memory and the result to it; None for a baseline on the CPU.
     note
         Why the case was refused, or what verification caught.
     """
@@ -75,12 +88,23 @@ class Row:
     to_host_ms: float | None = None
     note: str = ""
 
+    @property
+    def kernel_share(self) -> float | None:
+        """Share of the kernel in the time of both copies and itself."""
+        if self.ms is None or self.to_device_ms is None or self.to_host_ms is None:
+            return None
+        return self.ms / (self.to_device_ms + self.ms + self.to_host_ms)
+
 
 @dataclass(frozen=True)
 class Conclusion:
-    """A conclusion of the course, and a function that judges from the rows whether it holds: (held, the numbers)."""
+    """A conclusion of the course, and a function that judges from the rows whether it holds: (held, the numbers).
+
+    `place` is a document of docs/studies.md and the place in it, or `OURS`.
+    """
 
     claim: str
+    place: str
     judge: Callable[[list[Row]], tuple[bool, str]]
 
 
@@ -130,8 +154,11 @@ class Study:
     work
         case -> bytes or operations, whichever `unit` counts.
     figures, conclusions
-    transfers
-        Whether to time host to device and device to host, too.
+    related
+        By table, the sizes of the case to whose rate those of the same variant are related, as a course does.
+    drawings
+    derived
+        Tables of what follows from the sources and was not measured: title -> header and rows.
     """
 
     job: str
@@ -146,7 +173,14 @@ class Study:
     work: Callable[[Case], float]
     figures: tuple[Figure, ...] = ()
     conclusions: tuple[Conclusion, ...] = ()
-    transfers: bool = False
+    related: Mapping[str, tuple[int, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    drawings: tuple[Drawing, ...] = ()
+    derived: Mapping[str, Sequence[Sequence[str]]] = field(default_factory=lambda: MappingProxyType({}))
+
+    @property
+    def kernels(self) -> Mapping[str, Variant]:
+        """The variants without the baselines on the CPU."""
+        return {name: variant for name, variant in self.variants.items() if not variant.on_host}
 
 
 def parameters(**values: Any) -> Mapping[str, Any]:
@@ -184,7 +218,9 @@ def farther_than(
     if got.shape != expected.shape or got.dtype != dtype:
         return f"expected {expected.shape} of {dtype}, got {got.shape} of {got.dtype}"
     with np.errstate(all="ignore"):
-        right = (np.abs(got.astype(np.float64) - expected) <= bound) & np.isfinite(bound)
+        right = np.abs(np.subtract(got, expected, dtype=np.float64)) <= bound
+    if not right.all() or not np.isfinite(bound).all():
+        right &= np.isfinite(bound)
     wrong = ~(right | (got == expected)) if exact else ~right
     if not wrong.any():
         return None
@@ -220,9 +256,21 @@ def best(rows: list[Row], variant: str, table: str | None = None) -> Row:
     return min(timed, key=lambda row: row.ms or 0.0)
 
 
+def cost(rows: list[Row], right: str, wrong: str, table: str) -> tuple[float, str]:
+    """How many times as long a right variant takes as the wrong one that lacks something, and that in words.
+
+    Raises
+    ------
+    KeyError
+        If one of them was not timed in this table.
+    """
+    ours, theirs = (best(rows, name, table).ms or 0.0 for name in (right, wrong))
+    return ours / theirs, f"{right} {ours:.4g} ms, {wrong} {theirs:.4g} ms (wrong): {ours / theirs:.3g} times"
+
+
 def all_caught(variants: Mapping[str, Variant], rows: list[Row]) -> tuple[bool, str]:
-    """Holds if verification caught every broken variant that ran; KeyError if none did."""
-    broken = [row for row in rows if variants[row.case.variant].broken]
+    """Holds if verification caught every broken variant of these that ran; KeyError if none did."""
+    broken = [row for row in rows if row.case.variant in variants and variants[row.case.variant].broken]
     if not broken:
         raise KeyError("no rows of broken variants")
     return all(row.verified for row in broken), "; ".join(map(_caught_note, broken))

@@ -10,20 +10,38 @@ from __future__ import annotations
 
 import math
 from functools import partial
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kernels.study.baselines import BASELINES
+from kernels.study.indices import PADDING, bank_map, conflicts
 from kernels.study.transpose import TILES, VARIANTS
 from kernels.transpose.gpu import transpose_reference
-from workflows.study.study import Arrays, Case, Conclusion, Figure, Row, Study, all_caught, first_difference, parameters
+from workflows.study.drawing import BankMap
+from workflows.study.study import (
+    BROKEN,
+    ON_CPU,
+    OURS,
+    Arrays,
+    Case,
+    Conclusion,
+    Figure,
+    Row,
+    Study,
+    all_caught,
+    cost,
+    first_difference,
+    parameters,
+)
 
 LADDER = ("naive", "shared_tile", "padded_tile", "production")
 COURSE_SIDE = 1024
 # By CUDA events without the profiler, as we measure; nvprof's own kernel times are 0.13491 and 0.062207 ms.
 COURSE_MS = {"shared_tile": 0.209632, "padded_tile": 0.094400}
-SQUARES, SHAPES, ITEMS, TILE_SIDES, BROKEN = (
-    "square matrices", "other shapes", "sizes of an element", "sides of the tile", "broken on purpose"
+SQUARES, SHAPES, ITEMS, TILE_SIDES = (
+    "square matrices", "other shapes", "sizes of an element", "sides of the tile"
 )  # fmt: skip
 # Of 1, 2, 8 and 16 bytes.
 ELEMENTS = {"uint8": 16384, "int16": 16384, "float64": 8192, "complex128": 8192}
@@ -46,8 +64,14 @@ def _cases() -> tuple[Case, ...]:
     for variant in ("shared_tile", "padded_tile"):
         for tile in (*TILES, 64):  # one thread per element: 64 x 64 exceed the limit of a block
             cases.append(Case(TILE_SIDES, variant, (4096, 4096), "float32", parameters(tile=tile), quick=tile == 64))
-    cases.append(Case(BROKEN, "missing_barrier", (COURSE_SIDE, COURSE_SIDE), "float32", quick=True))
-    cases.append(Case(BROKEN, "past_the_end", (COURSE_SIDE - 1, COURSE_SIDE + 1), "float32", quick=True))
+    for side in (COURSE_SIDE, 4096):
+        for variant in BASELINES["transpose"]:
+            cases.append(Case(ON_CPU, variant, (side, side), "float32", quick=True))
+    for side in (COURSE_SIDE, 4096):
+        for variant in ("missing_barrier", "padded_tile"):
+            cases.append(Case(BROKEN, variant, (side, side), "float32", quick=True))
+        for variant in ("past_the_end", "naive"):
+            cases.append(Case(BROKEN, variant, (side - 1, side + 1), "float32", quick=True))
     return tuple(cases)
 
 
@@ -109,10 +133,28 @@ def tile_helps(rows: list[Row]) -> tuple[bool, str]:
     return all(gain > 1 for _, gain in gains), numbers
 
 
+def barrier_is_cheap(rows: list[Row]) -> tuple[bool, str]:
+    """Holds if the barrier costs at most a tenth of the large transpose."""
+    large = [row for row in rows if row.case.sizes == (4096, 4096)]
+    ratio, said = cost(large, "padded_tile", "missing_barrier", BROKEN)
+    return ratio <= 1.1, said
+
+
+def guard_is_cheap(rows: list[Row]) -> tuple[bool, str]:
+    """Holds if the guard costs at most a tenth of the large transpose."""
+    large = [row for row in rows if row.case.sizes == (4095, 4097)]
+    ratio, said = cost(large, "naive", "past_the_end", BROKEN)
+    return ratio <= 1.1, said
+
+
 def all_right(rows: list[Row]) -> tuple[bool, str]:
     """Holds if every correct kernel agreed with the CPU; a tile too large for a block is refused, not wrong."""
     run = [
-        row for row in rows if not VARIANTS[row.case.variant].broken and row.case.parameters.get("tile", 32) in TILES
+        row
+        for row in rows
+        if row.case.variant in VARIANTS
+        and not VARIANTS[row.case.variant].broken
+        and row.case.parameters.get("tile", 32) in TILES
     ]
     if not run:
         raise KeyError("no rows of right variants")
@@ -126,7 +168,7 @@ STUDY = Study(
     "utilisation efficace de la mémoire partagée (GPU not named; size inferred)",
     unit="GB/s",
     limit=lambda case: "copy",
-    variants=VARIANTS,
+    variants=MappingProxyType({**VARIANTS, **BASELINES["transpose"]}),
     cases=_cases(),
     inputs=inputs,
     reference=reference,
@@ -140,14 +182,35 @@ STUDY = Study(
         Conclusion(
             "A column of padding makes the tile faster: 2.22 times by events, 2.96 when profiled, 2.17 in nvprof's "
             "kernel times",
+            "Lab4, p. 11",
             padding_helps,
         ),
-        Conclusion("Reading and writing along rows, through shared memory, beats accesses down a column", tile_helps),
-        Conclusion("Every transposed matrix is the one that the CPU computes", all_right),
+        Conclusion(
+            "Reading and writing along rows, through shared memory, beats accesses down a column",
+            "Lab4, p. 10",
+            tile_helps,
+        ),
+        Conclusion("Every transposed matrix is the one that the CPU computes", "Lab4, p. 13", all_right),
         Conclusion(
             "Without a barrier, or without a guard where the size is no multiple of the block, results are wrong, and "
             "a check against the CPU shows it",
+            "Lab4, p. 14",
             partial(all_caught, VARIANTS),
         ),
+        Conclusion("the barrier costs a tenth at most", OURS, barrier_is_cheap),
+        Conclusion("the guard costs a tenth at most", OURS, guard_is_cheap),
     ),
+    drawings=(
+        BankMap(
+            "Banks of a tile of 32 x 32 elements of 4 bytes; a warp loads the framed column",
+            {variant: bank_map(variant) for variant in PADDING},
+            {variant: conflicts(variant)["load"] for variant in PADDING},
+        ),
+    ),
+    derived={
+        "Bank conflicts, derived from the indices of the kernels": [
+            ["variant", "threads of a warp that meet in one bank when they store", "when they load"],
+            *([variant, *map(str, conflicts(variant).values())] for variant in PADDING),
+        ],
+    },
 )

@@ -20,9 +20,10 @@ from kernels.matmul.formats import FORMATS, MOST_PRODUCTS, bits_of, moduli_for
 from kernels.reduce import gpu as reduce_device
 from kernels.stencil import gpu as stencil_gpu
 from kernels.stencil import weighted
+from kernels.study import architecture as architecture_study
+from kernels.study import failures, matmul, reduce, roofline, stencil
 from kernels.study import histogram as ladder
 from kernels.study import map as map_study
-from kernels.study import matmul, reduce, roofline, stencil
 from kernels.study import transpose as transpose_study
 from kernels.transpose import gpu as transpose
 from kernels.transpose import strided_copy, unaligned
@@ -44,10 +45,10 @@ def _map_study() -> list[str]:
 def _matmul() -> list[str]:
     names = []
     for c_type in matmul.C_TYPES.values():
-        for name in ("blocks_1d", "blocks_2d", "uncoalesced", "unrolled", "whole_rows", "past_the_end"):
-            names.append(f"{name}<{c_type}>")
-        for width in matmul.WIDTHS:
-            names += [f"shared_tile<{c_type}, {width}>", f"missing_barrier<{c_type}, {width}>"]
+        names += [f"{name}<{c_type}>" for name in ("blocks_1d", "blocks_2d", "uncoalesced", "rolled", "unrolled",
+                                                   "whole_rows", "unrolled_rows", "past_the_end")]  # fmt: skip
+        for name in ("shared_tile", "shared_sums", "missing_barrier", "stale_tile"):
+            names += [f"{name}<{c_type}, {width}>" for width in matmul.WIDTHS]
         for micro in matmul.MICROS:
             names += [f"register_tiled<{c_type}, {micro}, {aligned}>" for aligned in ("true", "false")]
     return names
@@ -57,7 +58,8 @@ def _reduction() -> list[str]:
     names = ["float_drift"]
     for name in reduce.INSTANCES:
         operations = {"atomic_max": ("Max",), "float_drift": ()}.get(name, ("Sum", "Max"))
-        names += [f"{name}<{op}<{c_type}>>" for op in operations for c_type in reduce.COURSE_TYPES.values()]
+        for own in (", true", ", false") if name == "missing_barrier" else ("",):
+            names += [f"{name}<{op}<{c_type}>{own}>" for op in operations for c_type in reduce.COURSE_TYPES.values()]
     return names
 
 
@@ -139,6 +141,8 @@ INSTANCES: dict[str, Callable[[str], list[str]]] = {
     "study/map": lambda _: _map_study(),
     "map/gpu": lambda _: list(gpu.INSTANCES),
     "transpose/strided_copy": lambda _: list(strided_copy.INSTANCES),
+    "study/architecture": lambda _: list(architecture_study.INSTANCES.values()),
+    "study/failures": lambda _: list(dict.fromkeys(failures.INSTANCES.values())),
     "study/roofline": lambda _: list(roofline.INSTANCES),
 }
 # The longest first.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,18 +16,20 @@ from kernels.common import nvrtc
 from kernels.study import histogram
 from kernels.study.histogram import BINNING, INSTANCES, VALUES, VARIANTS, ten_bit_reference
 from tests.cases.sizes import ON_GPU, sizes
+from tests.emulator.array import to_device
+from tests.emulator.device import HOST
 from tests.emulator.launches import Launch, fill_memory, recorded
-from workflows.study.histogram import BROKEN, CONSTANT, COURSE_SAMPLES, STUDY
-from workflows.study.study import Row
+from workflows.study.histogram import COURSE_SAMPLES, STUDY
 
 SOURCE = (nvrtc.KERNELS / "study/histogram.cu").read_text()
 RIGHT = [name for name, variant in VARIANTS.items() if variant.broken is None]
 SLICED = ("global_atomics", "unrolled", "ilp", "shared", "no_barrier", "plain_add", "past_the_end")
+COURSE = ("course_slices", "course_unrolled", "course_ilp")
 
 
 def test_kernels_are_in_the_order_of_the_variants() -> None:
     kernels = re.findall(r"__global__ void (\w+)\(", SOURCE)
-    instances_of_others = ("banks2", "banks4", "no_barrier", "production")
+    instances_of_others = ("banks2", "banks4", "banks_xor", "no_barrier", "production")
     assert kernels == [name for name in VARIANTS if name not in instances_of_others]
     assert f"VALUES = {VALUES};" in SOURCE
 
@@ -106,7 +107,45 @@ def test_out_of_memory_says_how_much(launches: list[Launch], monkeypatch: pytest
     assert not launches
 
 
-@pytest.mark.parametrize("name", INSTANCES)
+@pytest.mark.parametrize("name", COURSE)
+def test_the_courses_loops_refuse_what_they_would_count_elsewhere(host: Any, name: str) -> None:
+    """They have no guard, so the wrapper looks at the samples and their number before it launches."""
+    own = {"blocks": 2, "threads": 32, "slice": 4}
+    samples = np.arange(256, dtype=np.int32)
+    variant = VARIANTS[name]
+    assert variant.unfit and not variant.broken
+    counts = variant.run(host.asarray(samples), **own)
+    np.testing.assert_array_equal(counts.get(), ten_bit_reference(samples))
+    HOST.launched.clear()
+    for wrong in (-1, 1024, 2**31 - 1, -(2**31)):
+        outside = samples.copy()
+        outside[7] = wrong
+        with pytest.raises(ValueError, match="expected samples of 10 bits, 1 are not; global_atomics skips them"):
+            variant.run(host.asarray(outside), **own)
+    for n in (255, 257):
+        with pytest.raises(ValueError, match=r"expected 2 x 32 x 4 samples.* got 255|cover the 257 samples"):
+            variant.run(host.asarray(np.zeros(n, np.int32)), **own)
+    assert not [instance for stem, instance in HOST.launched if stem == "study/histogram"]
+
+
+def test_ilp_takes_whole_fours(host: Any) -> None:
+    with pytest.raises(ValueError, match="expected a slice of a multiple of 4, got 2"):
+        VARIANTS["course_ilp"].run(host.asarray(np.zeros(4, np.int32)), blocks=1, threads=2, slice=2)
+
+
+@pytest.mark.parametrize("name", COURSE)
+def test_what_the_courses_loops_launch(launches: list[Launch], name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(histogram, "histogram", lambda samples, binning: to_device(np.zeros(VALUES + 2, np.int64)))
+    samples = np.zeros(2**25, np.int32)
+    counts = VARIANTS[name].run(samples, **VARIANTS[name].parameters)
+    assert (counts.shape, counts.dtype) == ((VALUES,), np.int64)
+    (launch,) = launches
+    own = VARIANTS[name].parameters
+    assert (launch.instance, launch.grid, launch.block) == (f"{name}<int>", (own["blocks"],), (own["threads"],))
+    assert launch.arguments[1].dtype == np.int32 and launch.arguments[2] == np.int32(own["slice"])
+
+
+@pytest.mark.parametrize("name", [name for name in INSTANCES if name not in COURSE])
 def test_what_is_launched(launches: list[Launch], name: str) -> None:
     variant = VARIANTS[name]
     for n in (0, 1, 1025, 10**6):
@@ -122,7 +161,7 @@ def test_what_is_launched(launches: list[Launch], name: str) -> None:
             expected.append(np.int32(variant.parameters["slice"]))
         assert scalars == expected
         assert [type(scalar) for scalar in scalars] == [type(scalar) for scalar in expected]
-        each = {"banks": 1, "banks2": 2, "banks4": 4}.get(name)
+        each = {"banks": 1, "banks2": 2, "banks4": 4, "banks_if": 1, "banks_xor": 1}.get(name)
         if each:
             assert (launch.grid, launch.block) == ((max(1, -(-n // VALUES)),), (VALUES // each,))
         else:
@@ -130,84 +169,6 @@ def test_what_is_launched(launches: list[Launch], name: str) -> None:
             assert (launch.grid, launch.block) == ((variant.parameters["blocks"],), (threads,))
         assert launch.shared_mem == (4 * 8192 if name == "inverse" else 0)
         assert launch.arguments[0].size == (65 * 2**19 if name == "past_the_end" else n)
-
-
-# --- the study --------------------------------------------------------------------------------------------------------
-
-
-def test_study_is_well_formed() -> None:
-    for case in STUDY.cases:
-        assert set(case.parameters) == set(VARIANTS[case.variant].parameters)
-        assert case.table != BROKEN or VARIANTS[case.variant].broken
-        assert (STUDY.work(case), STUDY.limit(case)) == (4 * case.sizes[0], "read")
-        own = dict(case.parameters)
-        if own and VARIANTS[case.variant].broken is None:  # the course's grids cover its samples exactly
-            assert np.prod(list(own.values())) == COURSE_SAMPLES
-    assert {case.variant for case in STUDY.cases if case.quick} == set(VARIANTS)
-    assert {figure.table for figure in STUDY.figures} <= {case.table for case in STUDY.cases}
-    for table, ratio in ((CONSTANT, 1.0), (STUDY.cases[0].table, 1 / VALUES)):
-        case = next(case for case in STUDY.cases if case.table == table)
-        (samples,) = STUDY.inputs(replace(case, sizes=(2**16,)), np.random.default_rng(0))
-        assert np.bincount(samples, minlength=VALUES).max() / 2**16 == pytest.approx(ratio, rel=1)
-
-
-def test_disagreement() -> None:
-    case = replace(STUDY.cases[0], sizes=(5000,))
-    arrays = STUDY.inputs(case, np.random.default_rng(0))
-    expected = STUDY.reference(arrays, case)
-    assert STUDY.disagreement(expected.copy(), expected, arrays, case) is None
-    wrong = expected.copy()
-    wrong[7] += 1
-    assert "first at (7,)" in str(STUDY.disagreement(wrong, expected, arrays, case))
-    assert STUDY.disagreement(expected.astype(np.int32), expected, arrays, case)
-    assert STUDY.disagreement(np.full(VALUES, np.nan), expected, arrays, case)
-
-
-TIMES = {"inverse": 60.0, "banks": 10.0, "banks2": 10.0, "banks4": 10.0, "shared": 1.0, "production": 0.5}
-
-
-def rows(**ms: float) -> list[Row]:
-    """Rows of the study: times by variant (5 by default); broken variants were caught unless 0."""
-    recorded = []
-    for case in STUDY.cases:
-        if VARIANTS[case.variant].broken:
-            recorded.append(Row(case, bool(ms.get(case.variant, 1)), note="seen"))
-            continue
-        time = {**TIMES, **ms}.get(case.variant, 5.0)
-        time *= ms.get("constant", 1.0) if case.table == CONSTANT else 1.0
-        time *= ms.get("long_slice", 1.0) if case.parameters.get("slice") == 2048 else 1.0
-        recorded.append(Row(case, True, time, 1.0, 1.0))
-    return recorded
-
-
-@pytest.mark.parametrize(
-    ("number", "failing"),
-    [
-        (0, {"long_slice": 1.2}),
-        (1, {"unrolled": 4.0}),
-        (2, {"ilp": 4.0}),
-        (3, {"one_per_thread": 9.0}),
-        (4, {"shared": 2.0}),
-        (5, {"banks": 70.0}),
-        (6, {"banks": 30.0}),
-        (7, {"banks4": 5.0}),
-        (8, {"plain_add": 0}),
-        (9, {"production": 1.1}),
-        (10, {"constant": 2.0}),
-    ],
-)
-def test_conclusions(number: int, failing: dict[str, float]) -> None:
-    judge = STUDY.conclusions[number].judge
-    held, numbers = judge(rows())
-    assert held
-    assert numbers
-    assert not judge(rows(**failing))[0]
-    with pytest.raises(KeyError):
-        judge([])
-
-
-def test_every_conclusion_is_tested() -> None:
-    assert len(STUDY.conclusions) == 11
 
 
 # --- on a GPU ---------------------------------------------------------------------------------------------------------
@@ -221,6 +182,9 @@ def test_on_gpu(name: str) -> None:
     generator = np.random.default_rng(3)
     variant = VARIANTS[name]
     ragged = {"blocks": 1721 if ON_GPU else 4, "threads": 96, "slice": 7} if name in SLICED else {}
+    if name in COURSE:
+        check_whole_slices(name, cupy)
+        return
     if name == "one_per_thread" and not ON_GPU:
         ragged = {"blocks": 11, "threads": 96}
     if name == "inverse":
@@ -237,6 +201,16 @@ def test_on_gpu(name: str) -> None:
                 counts = variant.run(device, **own)
                 assert counts.dtype == np.int64
                 np.testing.assert_array_equal(counts.get(), ten_bit_reference(samples))
+
+
+def check_whole_slices(name: str, cupy: Any) -> None:
+    """The course's loops take no ragged sizes, and only 10 bits."""
+    generator = np.random.default_rng(3)
+    for own in ({"blocks": 1, "threads": 1, "slice": 4}, {"blocks": 5, "threads": 96, "slice": 12}):
+        n = own["blocks"] * own["threads"] * own["slice"]
+        for samples in (generator.integers(0, VALUES, n, np.int32), np.full(n, 1023, np.int32)):
+            counts = VARIANTS[name].run(cupy.asarray(samples), **own)
+            np.testing.assert_array_equal(counts.get(), ten_bit_reference(samples))
 
 
 @pytest.mark.gpu

@@ -139,9 +139,10 @@ def instances(launches: list[Launch]) -> list[str]:
     for dtype in DTYPES:
         for aligned in (True, False):
             a, b = on_device((40, 8), dtype, aligned), on_device((8, 48), dtype)
-            for name in (*OWN, "past_the_end", "missing_barrier"):
+            for name in (*OWN, "past_the_end", "missing_barrier", "stale_tile"):
                 choices = {
                     "shared_tile": [{"x": x} for x in (8, 16, 32)],
+                    "shared_sums": [{"x": x} for x in (8, 16, 32)],
                     "register_tiled": [{"micro": 4}, {"micro": 8}],
                 }
                 for own in choices.get(name, [{}]):
@@ -151,7 +152,7 @@ def instances(launches: list[Launch]) -> list[str]:
 
 def test_launches(launched: list[Launch]) -> None:
     got = instances(launched)
-    assert len(got) == 28 and set(INSTANCES.values()) <= set(got) and set(INSTANCES) == set(VARIANTS) - set(ELSEWHERE)
+    assert len(got) == 40 and set(INSTANCES.values()) <= set(got) and set(INSTANCES) == set(VARIANTS) - set(ELSEWHERE)
     launched.clear()
     a, b = on_device((33, 12), "float32"), on_device((12, 70), "float32")
     sizes = (33, 12, 70)

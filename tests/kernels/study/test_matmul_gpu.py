@@ -19,7 +19,9 @@ CHOICES: dict[str, list[dict[str, int]]] = {
     "blocks_1d": [{"x": 64}, {"x": 96}],
     "shared_tile": [{"x": 8}, {"x": 16}, {"x": 32}],
     "register_tiled": [{"micro": 4}, {"micro": 8}],
+    "shared_sums": [{"x": 8}, {"x": 16}],
     "whole_rows": [{"x": 4, "y": 2}],  # fits at every size here
+    "unrolled_rows": [{"x": 4, "y": 2}],
 }
 
 
@@ -132,7 +134,7 @@ def test_gpu_matrices_that_begin_anywhere(dtype: str) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.hardware
-@pytest.mark.parametrize("case", [c for c in STUDY.cases if VARIANTS[c.variant].broken], ids=lambda c: c.variant)
+@pytest.mark.parametrize("case", [c for c in STUDY.cases if STUDY.variants[c.variant].broken], ids=lambda c: c.variant)
 def test_gpu_broken_variants_are_caught(case: Any) -> None:
     """In one of several runs: a race does not show every time."""
     import cupy as cp

@@ -21,7 +21,6 @@ import uhi.schema
 
 from pipeline.cli.main import main
 from pipeline.cli.progress import LINE_SECONDS
-from pipeline.gpu.devices import Devices, Gpu
 from workflows import WORKFLOWS
 
 ECG = Path(__file__).parents[3] / "data" / "ecg.npy"
@@ -287,14 +286,3 @@ def test_dask_pipeline(tmp_path: Path) -> None:
     done = spawn("-m", "dask", "pipeline", "histogram", tmp_path, "--bins", 0)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "error: --bins: expected 1 to 1048576, got 0\n"
-
-
-def test_devices(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    missing = Devices((), None, None, "no NVIDIA driver is loaded")
-    monkeypatch.setattr("pipeline.cli.main.find_devices", lambda: missing)
-    text = "Jobs will run on the CPU: no NVIDIA driver is loaded. The results are the same.\n"
-    assert run("devices") == (0, text, "")
-    devices = Devices((Gpu(0, "NVIDIA X", "GPU-1", 2**37, 2**36),), "580.1", "14.0.0", None)
-    monkeypatch.setattr("pipeline.cli.main.find_devices", lambda: devices)
-    text = "GPU 0  NVIDIA X  64.0 of 128.0 GiB free  GPU-1\ndriver 580.1, CuPy 14.0.0\n"
-    assert run("devices") == (0, text, "")

@@ -11,14 +11,14 @@ from click.testing import CliRunner, Result
 from pipeline.cli import study as commands
 from pipeline.gpu.devices import Devices
 from pipeline.study import device
-from tests.cases.toy_study import WHOLE, FakeDevice, case, toy
+from tests.cases.toy_study import WHOLE, DeviceLost, FakeDevice, case, toy
 from workflows.study.study import Study
 
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(device, "open_device", FakeDevice)
+    monkeypatch.setattr(device, "open_device", lambda study, cases: FakeDevice())
     known = {"toy": WHOLE, "wrong": toy(case("double"), case("wrong")), "lucky": toy(case("lucky"))}
     monkeypatch.setattr(commands, "STUDIES", known)
     return tmp_path
@@ -32,6 +32,7 @@ def test_summary_and_files(folder: Path) -> None:
     result = study("toy")
     assert result.exit_code == 0  # refused and caught cases are no failures
     assert result.stdout.startswith("toy, after A. Author") and "not judged" in result.stdout
+    assert "One run of each variant, as nvprof shows it\n" in result.stdout and "[copy host to device]" in result.stdout
     assert "wrote study-toy/toy.md, study-toy/toy.csv, study-toy/toy.json, study-toy/toy-1.png" in result.stderr
     assert (folder / "study-toy" / "toy.md").is_file()
 
@@ -41,6 +42,16 @@ def test_one_json_object() -> None:
     document = json.loads(result.stdout)
     assert result.exit_code == 0 and [row["variant"] for row in document["rows"]] == ["double", "twice", "racy"]
     assert json.loads(Path("elsewhere/here/toy.json").read_text()) == document
+
+
+def test_a_profile_that_fails_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(device: FakeDevice) -> None:
+        raise DeviceLost("illegal address")
+
+    monkeypatch.setattr(FakeDevice, "tracer", fail)
+    result = study("toy")
+    assert result.exit_code == 0 and "no profile: illegal address\n" in result.stderr
+    assert json.loads(Path("study-toy/toy.json").read_text())["profile"] == []
 
 
 def test_variants() -> None:
@@ -64,11 +75,14 @@ def test_failed_verification(job: str, line: str) -> None:
     ("words", "line"),
     [
         (["nothing"], "error: expected a job out of toy, wrong, lucky, got nothing"),
-        (["toy", "--variant", "x"], "error: expected a variant out of double, twice, wrong, racy, lucky, lost, got x"),
+        (
+            ["toy", "--variant", "x"],
+            "error: expected a variant out of double, twice, wrong, racy, lucky, lost, cpu, cpu_wrong, got x",
+        ),
         (["toy", "-o", "file"], "error: file: expected a folder for the reports, got File exists; choose another"),
         (["wrong", "--quick"], "error: the study of toy has no such case of any; leave out --quick"),
     ],
-)
+)  # fmt: skip
 def test_usage(words: list[str], line: str, folder: Path) -> None:
     (folder / "file").touch()
     result = study(*words)
@@ -86,7 +100,7 @@ def test_without_gpu(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr == (
         "error: a study needs an NVIDIA GPU, its driver and CuPy, here no NVIDIA driver is loaded; "
-        "`inspect` and the tests need none of them\n"
+        "`inspect`, the baselines (--variant cpu_numpy) and the tests need none of them\n"
     )
     assert not any(folder.iterdir())
 

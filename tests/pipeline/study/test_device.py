@@ -9,7 +9,9 @@ from kernels.study.roofline import read_stream
 from pipeline.errors import UsageError
 from pipeline.gpu.devices import Devices, Gpu
 from pipeline.study import device as study_device
+from pipeline.study.host import HostDevice
 from pipeline.study.run import run_study
+from tests.cases.toy_study import WHOLE, case, toy
 from workflows.study.registry import STUDIES
 
 
@@ -18,7 +20,9 @@ def test_refused_in_one_line(gpus: int, monkeypatch: pytest.MonkeyPatch) -> None
     devices = Devices((Gpu(0, "GPU", "GPU-0", 1, 1),) * gpus, "580", None, "CuPy is not installed; install the extra")
     monkeypatch.setattr(study_device, "find_devices", lambda: devices)
     with pytest.raises(UsageError, match="needs an NVIDIA GPU, its driver and CuPy, here CuPy is not installed"):
-        study_device.open_device()
+        study_device.open_device(WHOLE, WHOLE.cases)
+    baselines = toy(case("cpu"))
+    assert isinstance(study_device.open_device(baselines, baselines.cases), HostDevice)
 
 
 @pytest.mark.gpu
@@ -36,7 +40,7 @@ def test_clock_limits_and_transfers() -> None:
     twice = min(device.elapsed(lambda: (read_stream(data), read_stream(data))) for _ in range(5))
     assert 1.8 < twice / once < 2.2
     assert abs(data.nbytes / once / 1e6 / limits["read"] - 1) < 0.1
-    there, back = device.transfers(2**26, 2**20)
+    there, back = device.transfer(2**26, False), device.transfer(2**20, True)
     assert 8 < there / back < 200
     assert device.environment()["device"]
 
@@ -72,4 +76,4 @@ def test_quick_study_passes(job: str) -> None:
     """Right variants are right, broken ones are caught."""
     study = STUDIES[job]
     cases = tuple(case for case in study.cases if case.quick)
-    assert not run_study(study, cases, study_device.open_device()).failures
+    assert not run_study(study, cases, study_device.open_device(study, cases)).failures

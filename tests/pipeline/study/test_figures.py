@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import io
 import math
+from dataclasses import replace
 
 import numpy as np
+import pytest
 from matplotlib.image import imread
 
-from pipeline.study.figures import draw, drawable, grid, lines, value_of
+from pipeline.study.figures import _draw_panel, draw, drawable, drawing_png, grid, lines, times, value_of
 from pipeline.study.run import Finding, StudyRun, run_study
 from tests.cases.toy_study import WHOLE, FakeDevice, case, toy
+from workflows.study.registry import STUDIES
 from workflows.study.study import Case, Figure, Row, Study, parameters
 
 HEAT_MAP = Figure("t", "Blocks", "x", "y")
@@ -78,3 +81,35 @@ def test_pictures_have_colours() -> None:
     for figure in WHOLE.figures:
         picture = imread(io.BytesIO(draw(figure, run)), format="png")
         assert picture.shape[0] == 600 and len(np.unique(picture[..., :3].reshape(-1, 3), axis=0)) > 50
+
+
+def test_times_and_those_of_the_course() -> None:
+    figure = Figure("t", "Blocks", "block")
+    first, second = finding(2.0, block=64), finding(1.0, block=32)
+    first = replace(first, row=replace(first.row, ms=5.0, case=replace(first.row.case, course_ms=8.0)))
+    assert times(figure, [first, second]) == {"double": [(32, 1.0), (64, 5.0)], "double, course": [(64, 8.0)]}
+    assert draw(figure, run_of(toy(), first, second)).startswith(b"\x89PNG")
+
+
+def test_lines_differ_without_colours() -> None:
+    """By mark or dashes; a line of the course has the mark of ours, open."""
+    from matplotlib.figure import Figure as Canvas
+
+    figure = Figure("t", "Blocks", "block")
+    findings = [finding(1.0 + number, f"v{number}", block=block) for number in range(12) for block in (1, 2)]
+    findings = [replace(one, row=replace(one.row, case=replace(one.row.case, course_ms=3.0))) for one in findings]
+    axes = Canvas().subplots()
+    _draw_panel(axes, figure, run_of(toy(), *findings), times(figure, findings))
+    kinds = {line.get_label(): (line.get_marker(), line.get_linestyle()) for line in axes.get_lines()}
+    assert len({kinds[f"v{number}"] for number in range(12)}) == 12
+    assert all(kinds[f"v{number}"] == kinds[f"v{number}, course"] for number in range(12))
+    assert {line.get_markerfacecolor() for line in axes.get_lines() if "course" in line.get_label()} == {"none"}
+
+
+@pytest.mark.parametrize(("job", "number"), [("reduce", 1), ("transpose", 1)])
+def test_drawings_are_grey(job: str, number: int) -> None:
+    drawings = STUDIES[job].drawings
+    assert len(drawings) == number
+    for drawing in drawings:
+        picture = imread(io.BytesIO(drawing_png(drawing)), format="png")[..., :3]
+        assert np.ptp(picture, axis=2).max() < 0.02 and len(np.unique(picture)) > 50

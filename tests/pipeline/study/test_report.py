@@ -5,16 +5,17 @@ from __future__ import annotations
 import csv
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from pipeline.errors import UsageError
-from pipeline.study.report import aligned, open_folder, summary, to_json, write_reports
+from pipeline.study.report import aligned, open_folder, summary, tables, to_json, write_reports
 from pipeline.study.run import StudyRun, run_study
 from tests.cases.toy_study import WHOLE, FakeDevice, case, toy
-from workflows.study.study import parameters
+from workflows.study.study import WARM, Study, parameters
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -59,17 +60,18 @@ def test_markdown(files: Path) -> None:
         for line in lines[start : start + 7]
     ]
     header, rule, *rows = table
-    assert header == ["variant", "parameters", "size", "dtype", "ms", "GB/s", "of limit", "check", "course, ms",
-                      "course / ours", "note"]  # fmt: skip
+    assert header == ["variant", "parameters", "size", "dtype", "ms", "GB/s", "of limit", "to device, ms",
+                      "to host, ms", "kernel's share", "check", "course, ms", "course / ours", "note"]  # fmt: skip
     assert len(rule) == len(header) and set("".join(rule)) == {"-", ":"}
     assert {len(row) for row in rows} == {len(header)}
-    assert rows[0][:10] == ["double", "block=32", "100", "int32", "2", "0.001", "100 % of read", "verified", "8", "4"]
-    assert rows[2][7] == "refused" and rows[2][10] == "block 2048 x 1: expected at most 1024 threads | got 2048"
-    assert rows[4][7] == "caught"
+    assert rows[0][:13] == ["double", "block=32", "100", "int32", "2", "0.001", "100 % of read", "0.2", "0.4", "76.9 %",
+                            "verified", "8", "4"]  # fmt: skip
+    assert rows[2][10] == "refused" and rows[2][13] == "block 2048 x 1: expected at most 1024 threads | got 2048"
+    assert (rows[4][4], rows[4][5], rows[4][10]) == ("2 (wrong)", "", "caught")
     assert "## sweep" in lines and "![Rate of x and y](toy-2.png)" in lines
-    assert "- **not held**: double beats twice (2 against 2 ms)" in lines
-    assert "- **held**: twice takes 2 ms (2 ms)" in lines
-    assert "- **not judged**: nobody measured this (no timed row of absent)" in lines
+    assert "- **not held**: double beats twice [toys p. 1] (2 against 2 ms)" in lines
+    assert "- **held**: twice takes 2 ms [toys p. 2] (2 ms)" in lines
+    assert "- **not judged**: Ours: nobody measured this (no timed row of absent)" in lines
 
 
 def test_json(files: Path, run: StudyRun) -> None:
@@ -111,16 +113,39 @@ def test_summary(run: StudyRun) -> None:
     assert lines[0] == "toy, after A. Author, Doubling (1999), on an abacus"
     table = lines[lines.index("blocks") + 1 :]
     assert table[0].split("  ")[0] == "variant" and table[1].split() == [
-        "double", "block=32", "100", "int32", "2", "0.001", "100", "%", "of", "read", "verified", "8", "4"
+        "double", "block=32", "100", "int32", "2", "0.001", "100", "%", "of", "read", "0.2", "0.4", "76.9", "%",
+        "verified", "8", "4",
     ]  # fmt: skip
-    assert lines[-3].startswith("not held    double beats twice (")
-    assert not any("to device" in line for line in lines)
+    assert lines[-3].startswith("not held    double beats twice [toys p. 1] (")
 
 
-def test_columns_of_transfers() -> None:
-    study = toy(case("double"), transfers=True)
-    lines = summary(run_study(study, study.cases, FakeDevice()))
-    assert any("to device, ms  to host, ms" in line for line in lines)
+def cells(study: Study) -> list[dict[str, str]]:
+    """Rows of its only table, by column."""
+    ((header, *rows),) = tables(run_study(study, study.cases, FakeDevice())).values()
+    return [dict(zip(header, row, strict=True)) for row in rows]
+
+
+def test_columns_that_only_some_studies_have() -> None:
+    (row,) = cells(toy(case("double", timing=WARM, course_transfers_ms=(0.5, 0.25))))
+    assert (row["timed"], row["course to device, ms"], row["course to host, ms"]) == ("warm", "0.5", "0.25")
+    rows = cells(toy(case("double", timing=WARM), case("double")))
+    assert [row["timed"] for row in rows] == ["warm", "cold"]
+    (row,) = cells(toy(case("double")))
+    assert not {"timed", "course to device, ms", "course to host, ms"} & set(row)
+
+
+def test_rates_are_related_to_those_of_one_size() -> None:
+    by_size = toy(case("double", n=100), case("double", n=200), case("twice", n=200), related={"blocks": (100,)},
+                  work=lambda case: 1e3 * case.sizes[0])  # fmt: skip
+    rows = cells(by_size)
+    assert [row["of 100"] for row in rows] == ["1", "2", ""]  # twice was not run with 100
+
+
+def test_the_cpu_is_named_where_it_was_timed() -> None:
+    study = toy(case("double"), case("cpu"))
+    run = replace(run_study(study, study.cases, FakeDevice()), environment={"device": "X", "driver": "1", "cpu": "Y"})
+    assert "X, driver 1, CPU Y" in summary(run)
+    assert "X, driver 1" in summary(replace(run, findings=run.findings[:1]))
 
 
 def test_numbers_keep_their_digits() -> None:

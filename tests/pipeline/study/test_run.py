@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from itertools import chain, repeat
 
 import numpy as np
@@ -10,10 +11,11 @@ import pytest
 
 from kernels.study.variant import Variant, by_name
 from pipeline.errors import PipelineError, UsageError
-from pipeline.study.run import ATTEMPTS, COPIES, Finding, choose_cases, median_ms, run_study
-from tests.cases.toy_study import WHOLE, FakeDevice, case, toy
+from pipeline.study.host import HostDevice
+from pipeline.study.run import ATTEMPTS, COPIES, RUNS, Finding, choose_cases, median_ms, run_study
+from tests.cases.toy_study import WHOLE, FakeDevice, case, double, toy
 from workflows.study.registry import JOBS, STUDIES
-from workflows.study.study import Case, Study, parameters
+from workflows.study.study import THOUSAND, WARM, Case, Study, parameters
 
 
 def only(study: Study, device: FakeDevice | None = None) -> Finding:
@@ -42,9 +44,11 @@ def test_wrong_is_not_timed() -> None:
 def test_race_is_caught() -> None:
     device = FakeDevice()
     finding = only(toy(case("racy")), device)
-    assert finding.status == "caught" and finding.row.verified and finding.row.ms is None
-    assert "100 of 100 differ" in finding.row.note
-    assert device.log == ["release", "check", "check", "check"]  # no limit is measured for it, either
+    row = finding.row
+    assert finding.status == "caught" and row.verified and "100 of 100 differ" in row.note
+    assert (row.ms, row.rate, row.share) == (2.0, None, None)  # of a wrong result: a time, but no rate
+    assert device.log[:4] == ["release", "check", "check", "check"]  # no limit is measured for it, either
+    assert set(device.log[4:]) == {"time"}
 
 
 def test_broken_but_not_caught() -> None:
@@ -85,9 +89,59 @@ def test_failures() -> None:
     assert [finding.row.case.variant for finding in run.failures] == ["wrong", "lucky"]
 
 
-def test_transfers() -> None:
-    row = only(toy(case("double"), transfers=True)).row
-    assert (row.to_device_ms, row.to_host_ms) == (0.4, 0.4)
+@pytest.mark.parametrize("variant", ["double", "racy"])
+def test_transfers(variant: str) -> None:
+    row = only(toy(case(variant))).row
+    assert (row.to_device_ms, row.to_host_ms) == (0.2, 0.4)
+    assert row.kernel_share == 2 / 2.6
+
+
+@pytest.mark.parametrize(("timing", "ms", "entry"), [(WARM, 2.0, "time again"), (THOUSAND, 0.002, "time")])
+def test_warm_caches(timing: str, ms: float, entry: str) -> None:
+    """The same inputs each time, right after another launch, or a thousand times in a row."""
+    seen: list[int] = []
+
+    def remember(x: np.ndarray) -> np.ndarray:
+        seen.append(id(x))
+        return 2 * x
+
+    device = FakeDevice()
+    study = toy(case("double", timing=timing), variants=by_name(Variant("double", "", remember)))
+    row = only(study, device).row
+    assert row.ms == ms and set(device.log[3:]) == {entry} and len(set(seen)) == 1
+    assert len(seen) == 1 + device.log.count(entry) * (RUNS if timing == THOUSAND else 1)
+
+
+def test_only_the_launch_is_timed() -> None:
+    """What a variant prepares and checks is done once for each copy of the inputs."""
+    prepared: list[int] = []
+
+    def prepare(x: np.ndarray, factor: int) -> Callable[[], np.ndarray]:
+        prepared.append(factor)
+        return lambda: factor * x
+
+    checked = Variant("double", "", lambda x, factor: 2 * x, parameters(factor=2), timed=prepare)
+    device = FakeDevice()
+    finding = only(toy(case("double", n=10**5), variants=by_name(checked)), device)
+    assert finding.status == "verified" and prepared == [2] and device.log.count("time") == 52
+    assert all((result == device.timed[0]).all() for result in device.timed)
+
+
+def test_baselines_run_on_the_host() -> None:
+    device = FakeDevice()
+    finding = only(toy(case("cpu")), device)
+    row = finding.row
+    assert finding.status == "verified" and row.ms and row.rate == pytest.approx(0.002 / row.ms)
+    assert (row.share, row.to_device_ms, row.kernel_share, device.log) == (None, None, None, ["release"])
+    assert only(toy(case("cpu_wrong"))).status == "WRONG"
+    without = toy(case("cpu"), variants=by_name(Variant("cpu", "", refuse, on_host=True)))
+    assert (only(without).status, only(without).row.note) == ("refused", "expected a compiler")
+    study = toy(case("cpu"))
+    assert run_study(study, study.cases, HostDevice()).environment["device"].endswith("threads")
+
+
+def refuse(_: np.ndarray) -> np.ndarray:
+    raise ValueError("expected a compiler")
 
 
 @pytest.mark.parametrize(("n", "sets"), [(1, COPIES), (100, 6), (499, 2), (501, 1), (10**5, 1)])
@@ -106,7 +160,15 @@ def test_timed_data_is_larger_than_the_cache(n: int, sets: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("times", "turns"), [(1000.0, 1 + 5), (61.0, 1 + 5), (59.0, 2 + 5), (10.0, 2 + 30), (1.0, 2 + 50), (0.0, 2 + 50)]
+    ("times", "turns"),
+    [
+        (1000.0, 1 + 5),
+        (61.0, 1 + 5),
+        (59.0, 2 + 5),
+        (10.0, 2 + 30),
+        (1.0, 2 + 50),
+        (0.0, 2 + 50),
+    ],
 )
 def test_repeats(times: float, turns: int) -> None:
     asked = []
@@ -117,6 +179,22 @@ def test_repeats(times: float, turns: int) -> None:
 def test_median_leaves_out_the_warm_up() -> None:
     shown = chain([500.0], repeat(7.0))
     assert median_ms(lambda _: next(shown)) == 7.0
+
+
+@pytest.mark.parametrize(("times", "turns"), [(1000.0, 1), (250.0, 1), (249.0, 1 + 5), (1.0, 2 + 50)])
+def test_long_runs_that_are_warm_are_measured_once(times: float, turns: int) -> None:
+    asked = []
+    assert median_ms(lambda turn: asked.append(turn) or times, warm=True) == times
+    assert len(asked) == turns
+
+
+def test_a_launch_of_its_own_is_warmed_up() -> None:
+    """`timed` may launch another instance than the run that was checked: its first launch compiles."""
+    launch = Variant("double", "", double, parameters(block=32), timed=lambda x, block: lambda: 2 * x)
+    for variants, ms in ((by_name(launch), 2.0), (None, 900.0)):
+        own = {"variants": variants} if variants else {}
+        row = only(toy(case("double", n=10**5), **own), FakeDevice(times=chain([900.0], repeat(2.0)))).row
+        assert row.ms == ms
 
 
 def test_parameters_complete_the_defaults() -> None:
@@ -151,7 +229,9 @@ def test_choose_cases() -> None:
     assert choose_cases(WHOLE, (), quick=False) == WHOLE.cases
     assert [c.variant for c in choose_cases(WHOLE, (), quick=True)] == ["double", "twice", "racy"]
     assert [c.variant for c in choose_cases(WHOLE, ("racy", "twice"), quick=False)] == ["twice", "racy"]
-    with pytest.raises(UsageError, match="expected a variant out of double, twice, wrong, racy, lucky, lost, got best"):
+    with pytest.raises(
+        UsageError, match="expected a variant out of double, twice, wrong, racy, lucky, lost, cpu, cpu_wrong, got best"
+    ):
         choose_cases(WHOLE, ("best",), quick=False)
     with pytest.raises(UsageError, match="no such case of lucky; choose from double, twice, racy"):
         choose_cases(WHOLE, ("lucky",), quick=False)

@@ -42,7 +42,7 @@ def gpus(two: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two GPUs, as the study sees them."""
     monkeypatch.setattr(together, "find_devices", lambda: SimpleNamespace(usable=2))
     monkeypatch.setattr(together, "open_workers", lambda *_: nullcontext(two))
-    monkeypatch.setattr(together, "open_device", FakeDevice)
+    monkeypatch.setattr(together, "open_device", lambda study, cases: FakeDevice())
 
 
 def studied(monkeypatch: pytest.MonkeyPatch, study: Study) -> list[Finding]:

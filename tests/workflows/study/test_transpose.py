@@ -15,11 +15,11 @@ BY_BYTES = ("uint8", "int16", "float32", "float64", "complex128")
 
 
 def test_study_cases_are_runnable() -> None:
-    assert STUDY.variants is VARIANTS
+    assert STUDY.kernels == VARIANTS
     for case in STUDY.cases:
-        assert set(case.parameters) <= set(VARIANTS[case.variant].parameters)
+        assert set(case.parameters) <= set(STUDY.variants[case.variant].parameters)
         assert STUDY.work(case) > 0 and STUDY.limit(case) == "copy"
-    assert {case.variant for case in STUDY.cases if case.quick} == set(VARIANTS)
+    assert {case.variant for case in STUDY.cases if case.quick} == set(STUDY.variants)
     assert STUDY.work(Case("", "naive", (10, 20), "float64")) == 2 * 200 * 8
 
 
@@ -48,7 +48,7 @@ def rows(**times: float) -> list[Row]:
 
 
 def test_study_conclusions() -> None:
-    padding, tile, right, caught = (conclusion.judge for conclusion in STUDY.conclusions)
+    padding, tile, right, caught, *costs = (conclusion.judge for conclusion in STUDY.conclusions)
     fast = rows(naive=4.0, shared_tile=2.0, padded_tile=1.0)
     slow = rows(naive=1.0, shared_tile=2.0, padded_tile=3.0)
     assert padding(fast) == (True, "padded against unpadded: 2.00 times at 1024²")
@@ -59,6 +59,12 @@ def test_study_conclusions() -> None:
     broken = Row(Case(BROKEN, "past_the_end", (8, 8), "float32"), True, note="3 of 64 differ")
     assert caught([broken]) == (True, "past_the_end 8×8 float32: 3 of 64 differ")
     assert caught([replace(broken, verified=False)]) == (False, "past_the_end 8×8 float32: not caught")
-    for judge in (padding, tile, right, caught):
+    for judge, ours, wrong, sizes in zip(
+        costs, ("padded_tile", "naive"), ("missing_barrier", "past_the_end"), ((4096, 4096), (4095, 4097)), strict=True
+    ):
+        for ms, held in ((1.1, True), (1.2, False)):
+            pair = [Row(Case(BROKEN, name, sizes, "float32"), True, time) for name, time in ((ours, ms), (wrong, 1.0))]
+            assert judge(pair)[0] == held and "(wrong)" in judge(pair)[1]
+    for judge in (padding, tile, right, caught, *costs):
         with pytest.raises(KeyError):
             judge([])
