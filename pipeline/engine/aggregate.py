@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import Any, NamedTuple
+from uuid import uuid4
 
 from numpy.typing import NDArray
 
@@ -94,7 +95,7 @@ def run_all(
         loop.open(nbytes, lambda: all(job.compiled for job in jobs)) as workers,
         journal.kept(),  # commits before anything else that a signal must not wait for
     ):
-        main = Pass(tuple(jobs), workers.device, block_bytes, settings.traced, loop.seed, loop.mode)
+        main = Pass(tuple(jobs), workers.device, block_bytes, settings.traced, loop.seed, loop.mode, uuid4().hex)
         surveys = replace(main, jobs=tuple(job.survey() for job in jobs if job.surveyed))
         first = surveys if surveys.jobs else main
         done = ChunksDone(journal, 0 if surveys.jobs else 1, first)

@@ -124,7 +124,7 @@ def checking_beside(pass_: Pass, chunk: Chunk) -> Iterator[Beside | None]:
     if not sets:
         yield None
         return
-    beside = Beside(pass_, chunk, sets, Pace.of((pass_.seed, pass_.name)))
+    beside = Beside(pass_, chunk, sets, Pace.of((pass_.run, pass_.name)))
     try:
         yield beside
     finally:

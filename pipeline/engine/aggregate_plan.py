@@ -93,6 +93,8 @@ class Pass(PickledOnce):
         Of the random choice of the samples on which checks are compared with their references.
     verify
         How it is verified.
+    run
+        Of which run it is: a resumed one has the seed of an earlier one.
     """
 
     jobs: tuple[Job, ...]
@@ -101,6 +103,7 @@ class Pass(PickledOnce):
     traced: bool = False
     seed: int = 0
     verify: str = "off"
+    run: str = ""
 
     @property
     def name(self) -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -18,7 +20,8 @@ import pipeline.gpu.blocks
 from pipeline.engine.aggregate_parts import Parts
 from pipeline.engine.aggregate_plan import Job, Pass
 from pipeline.engine.aggregate_task import ChunkResult, compute_chunk, warm_up
-from pipeline.engine.pace import UNCHECKED_BYTES, Pace
+from pipeline.engine.pace import KEPT, LEAST_SECONDS, UNCHECKED_BYTES, Pace
+from pipeline.engine.replay import Replays
 from pipeline.errors import PipelineError, VerificationError
 from pipeline.gpu import blocks
 from pipeline.gpu.pinned import SOURCE as SOURCE
@@ -41,7 +44,7 @@ def gpu(cp: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The GPU, or the host in its place."""
     if not hasattr(cp.cuda, "Stream"):
         install(cp, monkeypatch)
-    monkeypatch.setattr(pipeline.engine.pace, "_current", None)
+    monkeypatch.setattr(pipeline.engine.pace, "_paces", OrderedDict())
     for name in ("device_name", "unit_name", "worker_address"):
         monkeypatch.setattr(pipeline.engine.aggregate_task, name, lambda *_: "here")
     return cp
@@ -232,7 +235,41 @@ def test_the_pace(checked: float, share: float, monkeypatch: pytest.MonkeyPatch)
         assert clock[0] >= 2 * unchecked * number * part * 0.98
 
 
+def test_the_pace_begins_with_the_first_part(paths: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long warming up takes: small inputs are checked whole."""
+    clock = [0.0]
+    monkeypatch.setattr(pipeline.engine.pace, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr(pipeline.engine.aggregate_task, "find_devices", lambda: type("", (), {"usable": 1}))
+    monkeypatch.setitem(pipeline.storage.chunks.LEAST_BYTES, "auto", 1)
+    pass_, chunk = pass_of("auto"), chunk_of(paths, "auto")
+    warm_up(pass_, chunk)
+    clock[0] = 2 * LEAST_SECONDS
+    assert all(compute_chunk(pass_, chunk).checked)
+    clock[0] = 4 * LEAST_SECONDS
+    assert sum(compute_chunk(pass_, chunk).checked) == len(chunk.always)
+    assert all(compute_chunk(replace(pass_, run="another"), chunk).checked)
+    assert sum(compute_chunk(pass_, chunk).checked) == len(chunk.always)
+
+
 def test_one_pace_for_each_pass() -> None:
-    first = Pace.of((1, "histogram"))
-    assert Pace.of((1, "histogram")) is first is not Pace.of((1, "reduce"))
-    assert Pace.of((1, "histogram")) is not first
+    """Also where runs take turns in a worker; those that are over are forgotten."""
+    first = Pace.of(("a", "histogram"))
+    assert Pace.of(("a", "histogram")) is first is not Pace.of(("a", "reduce"))
+    for run in range(KEPT):
+        Pace.of((run, "histogram"))
+        assert Pace.of(("a", "histogram")) is first
+    for run in range(KEPT):
+        Pace.of((run, "reduce"))
+    assert Pace.of(("a", "histogram")) is not first
+
+
+def test_what_is_computed_again_is_not_checked_again(paths: list[str]) -> None:
+    """Nobody would look at that; the bits are compared."""
+    pass_, chunk = pass_of("full"), chunk_of(paths, "full")
+    replays = Replays(cast(Any, SimpleNamespace(settings=SimpleNamespace(replay=1.0), seed=0)))
+    replays.chunk(pass_, chunk, first := compute_chunk(pass_, chunk))
+    extra = replays.extra()
+    assert extra is not None
+    compute, *arguments = extra.task
+    again = compute(*arguments)
+    assert all(first.checked) and again.reference is None and again.digest == first.digest
