@@ -95,7 +95,9 @@ def run_all(
         loop.open(nbytes, lambda: all(job.compiled for job in jobs)) as workers,
         journal.kept(),  # commits before anything else that a signal must not wait for
     ):
-        main = Pass(tuple(jobs), workers.device, block_bytes, settings.traced, loop.seed, loop.mode, uuid4().hex)
+        # Samples that may not come again have tasks of their own, which check each chunk as it comes.
+        beside = "off" if source.nbytes is None else loop.mode
+        main = Pass(tuple(jobs), workers.device, block_bytes, settings.traced, loop.seed, beside, uuid4().hex)
         surveys = replace(main, jobs=tuple(job.survey() for job in jobs if job.surveyed))
         first = surveys if surveys.jobs else main
         done = ChunksDone(journal, 0 if surveys.jobs else 1, first)

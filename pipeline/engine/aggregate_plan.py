@@ -92,7 +92,7 @@ class Pass(PickledOnce):
     seed
         Of the random choice of the samples on which checks are compared with their references.
     verify
-        How it is verified.
+        How samples are verified beside their read for a GPU.
     run
         Of which run it is: a resumed one has the seed of an earlier one.
     """
