@@ -53,11 +53,21 @@ class Beside:
         pieces = cast("tuple[Piece, ...]", chunk.pieces)
         self._places = [(piece.offset, piece.nbytes) for piece in pieces]
         self._starts = [0, *accumulate(nbytes for _, nbytes in self._places)]
+        self._next = 0  # sample
         self._spent: NDArray[np.int64] | None = None
 
     def runs(self, start: int, samples: int) -> NDArray[np.int64]:
-        """What to check of these samples of the chunk, all in one piece, as `pipeline.gpu.pinned.Beside` takes it."""
+        """What to check of these samples of the chunk, all in one piece, as `pipeline.gpu.pinned.Beside` takes it.
+
+        Raises
+        ------
+        PipelineError
+            If they do not follow the last ones: what the device got twice would be checked twice.
+        """
+        if start != self._next:
+            raise PipelineError(f"{self._chunk.where()}: expected to check from sample {self._next} on, got {start}")
         runs, end = [], start + samples
+        self._next = end
         for number in range(bisect_right(self._ends, start), len(self._ends)):
             part = self._chunk.parts[number]
             if part.start >= end:
