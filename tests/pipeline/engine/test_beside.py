@@ -170,8 +170,11 @@ def test_a_wrong_read_for_the_device_is_seen(
 def test_blocks_that_are_miscounted_are_seen(paths: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """The checks were asked for other samples than those of the parts."""
     real = pipeline.engine.aggregate_beside.Beside.runs
-    monkeypatch.setattr(pipeline.engine.aggregate_beside.Beside, "runs",
-                        lambda self, start, samples: real(self, start, samples - (start + samples == 50_000)))  # fmt: skip
+    monkeypatch.setattr(
+        pipeline.engine.aggregate_beside.Beside,
+        "runs",
+        lambda self, start, samples: real(self, start, min(samples, 49_999 - start)),
+    )
     with pytest.raises(PipelineError, match=r"expected to check 50000 samples beside their read, got 49999; run again"):
         compute_chunk(pass_of("full"), chunk_of(paths, "full"))
 
@@ -186,6 +189,18 @@ def test_a_block_in_place_of_another_is_seen(paths: list[str], monkeypatch: pyte
     monkeypatch.setattr(blocks, "range", places, raising=False)
     with pytest.raises(PipelineError, match=r"expected to check from sample 1007 on, got 7"):
         compute_chunk(pass_of("full"), chunk_of(paths, "full"))
+
+
+def test_a_file_in_place_of_another_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the same length, of which the loop over them would tell the device and the checks alike."""
+    names = [str(tmp_path / f"{number}.bin") for number in range(2)]
+    for name, part in zip(names, np.split(SAMPLES, 2), strict=True):
+        part.tofile(name)
+    pass_, chunk, real = pass_of("full"), chunk_of(names, "full"), blocks._from_file
+    monkeypatch.setattr(blocks, "_from_file", lambda piece, *more: real(chunk.pieces[0], *more))
+    result = compute_chunk(pass_, chunk)
+    with pytest.raises(VerificationError, match="a number is wrong"):
+        compared(pass_, chunk, result)
 
 
 def test_a_check_that_is_wrong_is_seen(paths: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
