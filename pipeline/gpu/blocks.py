@@ -88,8 +88,7 @@ def device_blocks(
 
 def checks_beside(chunk: Chunk) -> bool:
     """Whether the samples of a chunk can be checked beside their read: they pass through memory as they are."""
-    raw = all(isinstance(piece, Piece) for piece in chunk.pieces)
-    return raw and chunk.dtype.isnative and transfer_path() == PINNED
+    return chunk.plain and transfer_path() == PINNED
 
 
 def _from_file(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,22 +17,17 @@ import pipeline.engine.aggregate_beside
 import pipeline.engine.aggregate_reference
 import pipeline.engine.aggregate_task
 import pipeline.engine.pace
-import pipeline.engine.run_loop
 import pipeline.gpu.blocks
-from pipeline.cluster.workers import Workers
-from pipeline.engine.aggregate import run
 from pipeline.engine.aggregate_parts import Parts
 from pipeline.engine.aggregate_plan import Job, Pass
 from pipeline.engine.aggregate_task import ChunkResult, compute_chunk, warm_up
 from pipeline.engine.pace import LEAST_SECONDS, Pace
 from pipeline.engine.replay import Replays
-from pipeline.engine.run_loop import Run
 from pipeline.errors import PipelineError, VerificationError
 from pipeline.gpu import blocks
 from pipeline.gpu.pinned import SOURCE as SOURCE
-from pipeline.settings import Settings
 from pipeline.storage.chunks import Chunk, plan
-from pipeline.storage.sources import Joined, open_source
+from pipeline.storage.sources import open_source
 from tests.cases.aggregation_checks import plainly
 from tests.emulator.kvikio import install
 from workflows.histogram import HISTOGRAM, HistogramOptions
@@ -273,20 +267,3 @@ def test_what_is_computed_again_is_not_checked_again(paths: list[str]) -> None:
     compute, *arguments = extra.task
     again = compute(*arguments)
     assert all(first.checked) and again.reference is None and again.digest == first.digest
-
-
-@pytest.mark.parametrize("known", [True, False])
-def test_every_sample_is_checked_once(
-    paths: list[str], known: bool, workers: Workers, monkeypatch: pytest.MonkeyPatch, count_calls: Any
-) -> None:
-    """By tasks of their own where a source, of files among others, has an unknown length."""
-    one_gpu = replace(workers, device="gpu", computing=1, resources={})
-    monkeypatch.setattr(pipeline.engine.run_loop, "open_workers", lambda *_: nullcontext(one_gpu))
-    monkeypatch.setattr(Run, "on_gpus", lambda *_: None)
-    if not known:
-        monkeypatch.setattr(Joined, "shape", None)
-    by_tasks = count_calls(pipeline.engine.aggregate_reference, "feed")
-    beside = count_calls(pipeline.engine.aggregate_beside, "Beside")
-    source = Joined(tuple(open_source((path,), "int32") for path in paths))
-    outcome = run(on_host(HISTOGRAM), OPTIONS, source, Settings(verify="full", chunk_bytes=30_000))
-    assert outcome.verdict.checked == len(SAMPLES) and bool(beside) == known != bool(by_tasks)
