@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import Any, NamedTuple
+from uuid import uuid4
 
 from numpy.typing import NDArray
 
@@ -99,7 +100,9 @@ def run_all(
         loop.open(nbytes, lambda: all(job.compiled for job in jobs)) as workers,
         journal.kept(),  # commits before anything else that a signal must not wait for
     ):
-        main = Pass(tuple(jobs), workers.device, block_bytes, settings.traced, loop.seed, loop.mode)
+        # Samples that may not come again have tasks of their own, which check each chunk as it comes.
+        beside = "off" if source.nbytes is None else loop.mode
+        main = Pass(tuple(jobs), workers.device, block_bytes, settings.traced, loop.seed, beside, uuid4().hex)
         surveys = replace(main, jobs=tuple(job.survey() for job in jobs if job.surveyed))
         first = surveys if surveys.jobs else main
         done = ChunksDone(journal, 0 if surveys.jobs else 1, first)
@@ -181,9 +184,10 @@ def _one_pass(
     def compute(items: Sequence[Chunk]) -> Task:
         return compute_chunks, pass_, items
 
-    # On a GPU most samples are checked beside their read; the worker says which. Samples that may not come again are
-    # not left to the end.
-    beside = pass_.device == "gpu" and source.nbytes is not None
+    def beside(chunk: Chunk) -> bool:
+        """Whether a GPU's worker may check it beside its read, which it says; others have tasks that keep its pace."""
+        return pass_.device == "gpu" and source.nbytes is not None and chunk.plain
+
     # Automatic checks that share cores with computing are done after it, if all that waits for them has room. In a run
     # with a journal those that have to be done are not left to the end: what is not checked is not kept.
     later = loop.mode == "auto" and isinstance(chunks, tuple) and (
@@ -191,9 +195,9 @@ def _one_pass(
     )  # fmt: skip
 
     def check(items: Sequence[Chunk], computed: Any) -> list[Task]:  # does not wait for the computed partials
-        if beside or (later and not journal.wanted(source.nbytes)):
+        if later and not journal.wanted(source.nbytes):
             return []
-        always = [chunk.part(region) for chunk in items for region in chunk.always]
+        always = [chunk.part(region) for chunk in items if not beside(chunk) for region in chunk.always]
         return [(recompute_parts, pass_, always, True)] if always else []
 
     def finish(items: Sequence[Chunk], computed: Sequence[ChunkResult], checks: Any) -> Iterator[Done]:
@@ -213,7 +217,7 @@ def _one_pass(
                     continue
                 if always or loop.mode == "auto":
                     part = Part(chunk.part(region), of_part, result.worker, result.device, always)
-                    if always and checks:
+                    if always and checks and not beside(chunk):
                         references.append(next(recomputed))
                         parts.compare(part, references[-1])
                     else:

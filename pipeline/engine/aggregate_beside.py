@@ -50,23 +50,36 @@ class Beside:
         self._timeline, self._began = Timeline(pass_.traced), perf_counter()
         self._ends = list(accumulate(part.samples for part in chunk.parts))
         self._wanted: list[bool | None] = [None] * len(chunk.parts)  # not decided yet
-        pieces = cast("tuple[Piece, ...]", chunk.pieces)
-        self._places = [(piece.offset, piece.nbytes) for piece in pieces]
-        self._starts = [0, *accumulate(nbytes for _, nbytes in self._places)]
+        self._pieces = cast("tuple[Piece, ...]", chunk.pieces)
+        self._starts = [0, *accumulate(piece.nbytes for piece in self._pieces)]
+        self._next = 0  # sample
         self._spent: NDArray[np.int64] | None = None
 
+    def piece(self, start: int) -> Piece:
+        """The piece that a sample of the chunk lies in."""
+        return self._pieces[self._number(start)]
+
     def runs(self, start: int, samples: int) -> NDArray[np.int64]:
-        """What to check of these samples of the chunk, all in one piece, as `pipeline.gpu.pinned.Beside` takes it."""
+        """What to check of these samples of the chunk, all in one piece, as `pipeline.gpu.pinned.Beside` takes it.
+
+        Raises
+        ------
+        PipelineError
+            If they do not follow the last ones: what the device got twice would be checked twice.
+        """
+        if start != self._next:
+            raise PipelineError(f"{self._chunk.where()}: expected to check from sample {self._next} on, got {start}")
         runs, end = [], start + samples
+        self._next = end
         for number in range(bisect_right(self._ends, start), len(self._ends)):
             part = self._chunk.parts[number]
             if part.start >= end:
                 break
             if self._is_wanted(number, part):
                 first = max(start, part.start)
-                runs.append((*self._place(first), first, min(end, self._ends[number]) - first))
-        table = np.array(runs, np.int64).reshape(-1, 4)
-        return np.stack([table[:, 0], table[:, 3] * self._chunk.dtype.itemsize, table[:, 2]], axis=1)
+                nbytes = (min(end, self._ends[number]) - first) * self._chunk.dtype.itemsize
+                runs.append((self._offset(first), nbytes, first))
+        return np.array(runs, np.int64).reshape(-1, 3)
 
     def _is_wanted(self, number: int, part: Region) -> bool:
         if self._wanted[number] is None:
@@ -75,11 +88,13 @@ class Beside:
             self._wanted[number] = allowed or part in self._chunk.always
         return bool(self._wanted[number])
 
-    def _place(self, sample: int) -> tuple[int, int]:
-        """Where a sample of the chunk lies: offset in its file, and the number of the piece."""
-        at = sample * self._chunk.dtype.itemsize
-        number = bisect_right(self._starts, at) - 1
-        return self._places[number][0] + at - self._starts[number], number
+    def _number(self, sample: int) -> int:
+        return bisect_right(self._starts, sample * self._chunk.dtype.itemsize) - 1
+
+    def _offset(self, sample: int) -> int:
+        """Where a sample of the chunk lies in its file."""
+        number = self._number(sample)
+        return self._pieces[number].offset + sample * self._chunk.dtype.itemsize - self._starts[number]
 
     def finish(self) -> tuple[tuple[bool, ...], Reference]:
         """Which parts were checked, and their partials; after all reads.
@@ -124,7 +139,7 @@ def checking_beside(pass_: Pass, chunk: Chunk) -> Iterator[Beside | None]:
     if not sets:
         yield None
         return
-    beside = Beside(pass_, chunk, sets, Pace.of((pass_.seed, pass_.name)))
+    beside = Beside(pass_, chunk, sets, Pace.of((pass_.run, pass_.name)))
     try:
         yield beside
     finally:

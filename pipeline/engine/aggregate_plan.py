@@ -92,7 +92,9 @@ class Pass(PickledOnce):
     seed
         Of the random choice of the samples on which checks are compared with their references.
     verify
-        How it is verified.
+        How samples are verified beside their read for a GPU.
+    run
+        Of which run it is: a resumed one has the seed of an earlier one.
     """
 
     jobs: tuple[Job, ...]
@@ -101,6 +103,7 @@ class Pass(PickledOnce):
     traced: bool = False
     seed: int = 0
     verify: str = "off"
+    run: str = ""
 
     @property
     def name(self) -> str:

@@ -126,17 +126,26 @@ def _each(work: Callable[[Pass, Chunk], Result], pass_: Pass, chunks: Sequence[C
 
 
 def compute_chunk(pass_: Pass, chunk: Chunk) -> ChunkResult:
-    """Stream a chunk through the compute of all jobs, on the worker's GPU or its CPU."""
+    """Stream a chunk through the compute of all jobs, on the worker's GPU or its CPU; check parts beside their read."""
+    with checking_beside(pass_, chunk) as beside:
+        return _computed(pass_, chunk, beside)
+
+
+def compute_chunk_again(pass_: Pass, chunk: Chunk) -> ChunkResult:
+    """Task: `compute_chunk` without checks; whoever compares the digests has those of the first time."""
+    return _computed(pass_, chunk, None)
+
+
+def _computed(pass_: Pass, chunk: Chunk, beside: Beside | None) -> ChunkResult:
     timeline = Timeline(pass_.traced)
     if pass_.device == "cpu":
         timeline.kernels |= {"compiled" if job.compiled else "NumPy" for job in pass_.jobs}
     sums = [_Sums(job, chunk) for job in pass_.jobs]
-    with checking_beside(pass_, chunk) as beside:
-        with closing(_blocks(pass_, chunk, timeline, beside)) as blocks:
-            for block in blocks:
-                for sum_ in sums:
-                    sum_.add(block)
-        checked, reference = beside.finish() if beside else ((), None)
+    with closing(_blocks(pass_, chunk, timeline, beside)) as blocks:
+        for block in blocks:
+            for sum_ in sums:
+                sum_.add(block)
+    checked, reference = beside.finish() if beside else ((), None)
     partials = tuple(zip(*([_on_host(total, timeline) for total in sum_.partials] for sum_ in sums), strict=True))
     where = worker_address(), device_name(pass_.device), unit_name(pass_.device)
     return ChunkResult(partials, digest_of(partials), *where, timeline, checked, reference)

@@ -98,11 +98,13 @@ class ChecksAhead:
     ) -> Checked:  # fmt: skip
         """Check the elements that `read` returns, which it reads meanwhile; prepared here if that has not begun."""
         check = None if self._left.pop(region, False) else self._checks.get(region)
+        asked = perf_counter()
         try:
             elements = read()
             # One that failed is prepared again: its error, unless that has gone, is an error of this check.
             if check and (prepared := check.result()):
-                timeline.add("verify", prepared.began, prepared.seconds)
+                # What is left of it after that, the caller's own time has.
+                timeline.add("verify", prepared.began, min(prepared.seconds, max(0.0, asked - prepared.began)))
                 prepared.opened = opened
             else:
                 prepared = _Check(self._plan, region, self._shared, opened)

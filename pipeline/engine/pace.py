@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Hashable
 from threading import Lock
 from time import perf_counter
@@ -14,17 +15,21 @@ LEAST_SECONDS = 0.5
 # because others are still being checked.
 UNCHECKED_BYTES = 2**29, 2**30
 
+KEPT = 8  # passes of this process: several runs may share a worker
+
 
 class Pace:
     """How much of a pass is checked beside its reads: as much as takes no longer than reading it without checks.
 
     In the first half second, and as long as the run takes no more than twice as long as it would without checks.
-    Threads call it one at a time.
+    Time counts from the first call: a pass may have been known, and warmed up, long before. Threads call it one at a
+    time.
     """
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._began, self._nbytes = perf_counter(), 0
+        self._began: float | None = None
+        self._nbytes = 0
         self._before: tuple[float, int] | None = None  # when samples were read without checks first; bytes until then
         self._measured: tuple[float, int] | None = None  # likewise, from where on that is measured
         self._per_byte = 0.0  # seconds, without checks; 0 while unknown
@@ -32,7 +37,9 @@ class Pace:
     def allows(self, nbytes: int) -> bool:
         """Whether the next bytes are checked."""
         with self._lock:
-            now = perf_counter() - self._began
+            clock = perf_counter()
+            self._began = clock if self._began is None else self._began
+            now = clock - self._began
             self._nbytes += nbytes
             if now < LEAST_SECONDS:
                 return True
@@ -48,13 +55,14 @@ class Pace:
 
     @classmethod
     def of(cls, key: Hashable) -> Pace:
-        """That of a pass in this process, by a key of it: one pass begins when another one is over."""
-        global _current
+        """That of a pass in this process, by a key of it; the oldest ones are forgotten."""
         with _making:
-            if _current is None or _current[0] != key:
-                _current = key, cls()
-            return _current[1]
+            pace = _paces.pop(key, None) or cls()
+            _paces[key] = pace  # the latest
+            if len(_paces) > KEPT:
+                _paces.popitem(last=False)
+            return pace
 
 
 _making = Lock()
-_current: tuple[Hashable, Pace] | None = None
+_paces: OrderedDict[Hashable, Pace] = OrderedDict()

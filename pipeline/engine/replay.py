@@ -9,7 +9,7 @@ from typing import Any
 
 from pipeline.cluster.worker import device_name, unit_name, worker_address
 from pipeline.engine.aggregate_plan import Pass
-from pipeline.engine.aggregate_task import ChunkResult, compute_chunk
+from pipeline.engine.aggregate_task import ChunkResult, compute_chunk_again
 from pipeline.engine.array_journal import digest_regions
 from pipeline.engine.array_plan import ArrayPlan
 from pipeline.engine.array_task import RegionsResult, compute_regions
@@ -48,7 +48,7 @@ class Replays:
 
     def chunk(self, pass_: Pass, chunk: Chunk, result: ChunkResult) -> None:
         """Perhaps choose a chunk."""
-        task, digest = (compute_chunk, pass_, chunk), result.digest  # not the partials, which may be large
+        task, digest = (compute_chunk_again, pass_, chunk), result.digest  # not the partials, which may be large
         self._choose(task, pass_.label([chunk]), chunk.index, result, lambda again: again.digest == digest)
 
     def regions(

@@ -38,6 +38,9 @@ class CheckedBeside(Protocol):
 
     checks: Checks
 
+    def piece(self, start: int) -> Piece:
+        """The piece that a sample of the chunk lies in."""
+
     def runs(self, start: int, samples: int) -> NDArray[np.int64]:
         """What to check of these samples of the chunk, all in one piece, as `pipeline.gpu.pinned.Beside` takes it."""
 
@@ -85,8 +88,7 @@ def device_blocks(
 
 def checks_beside(chunk: Chunk) -> bool:
     """Whether the samples of a chunk can be checked beside their read: they pass through memory as they are."""
-    raw = all(isinstance(piece, Piece) for piece in chunk.pieces)
-    return raw and chunk.dtype.isnative and transfer_path() == PINNED
+    return chunk.plain and transfer_path() == PINNED
 
 
 def _from_file(
@@ -98,7 +100,7 @@ def _from_file(
     step = len(slots[0]) // native.itemsize * native.itemsize
     starts = range(0, piece.nbytes, step)
     in_flight: deque[Transfer] = deque()
-    with opened(piece, beside.checks if beside else None) as reading:
+    with opened(piece, (beside.checks, beside.piece(start)) if beside else None) as reading:
         before = perf_counter()
         try:
             for number in range(len(starts) + SLOTS - 1):

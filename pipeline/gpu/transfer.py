@@ -101,10 +101,11 @@ _orders = count()  # of files as they are opened
 
 
 @contextmanager
-def opened(piece: Piece, checks: Checks | None = None) -> Iterator[Reading]:
+def opened(piece: Piece, beside: tuple[Checks, Piece] | None = None) -> Iterator[Reading]:
     """A function that starts reads of a file, which is checked to be the planned one before and after.
 
-    With `checks`, which are possible through pinned memory only, it is opened once more for them.
+    Checks beside it, which are possible through pinned memory only, have a piece of their own: the same one, unless
+    there is an error.
     """
     with ExitStack() as stack:
         fd = stack.enter_context(open_planned(piece))
@@ -117,11 +118,11 @@ def opened(piece: Piece, checks: Checks | None = None) -> Iterator[Reading]:
             yield lambda target, runs, checked=None: _Reads(file, target, runs)
             return
         order = next(_orders)
-        again = -1 if checks is None else stack.enter_context(open_planned(piece))
+        again = -1 if beside is None else stack.enter_context(open_planned(beside[1]))
 
         def read(target: Any, runs: NDArray[np.int64], checked: NDArray[np.int64] | None = None) -> Any:
-            beside = None if checks is None or checked is None else Beside(checks, again, checked)
-            return own.read(fd, target, runs, order, beside)
+            checks = None if beside is None or checked is None else Beside(beside[0], again, checked)
+            return own.read(fd, target, runs, order, checks)
 
         yield read
 

@@ -66,6 +66,11 @@ class Chunk:
         """Number of samples."""
         return self.nbytes // self.dtype.itemsize
 
+    @property
+    def plain(self) -> bool:
+        """Whether its samples are in files as they are in memory."""
+        return self.dtype.isnative and all(isinstance(piece, Piece) for piece in self.pieces)
+
     def part(self, region: Region) -> Chunk:
         """The chunk that consists of a region of this one."""
         skip, left = region.start * self.dtype.itemsize, region.samples * self.dtype.itemsize

@@ -7,6 +7,7 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from pickle import dumps, loads
+from time import perf_counter, sleep
 from typing import Any
 
 import numpy as np
@@ -161,6 +162,25 @@ def test_other_columns_are_not_shared(tmp_path: Path, dtype: str) -> None:
     regions = [((0, 20), (0, 20)), ((0, 20), (20, 40))]
     plan = plan_of(tmp_path, a, b, on_cpu(a, b))
     assert prepared(plan, regions) == checked(plan, regions)
+
+
+def test_time_is_counted_once(tmp_path: Path) -> None:
+    """Also where a check waits for its preparation."""
+    a, b = ordinary("float32", (20, 30)), ordinary("float32", (30, 40))
+    plan, prepare = plan_of(tmp_path, a, b, on_cpu(a, b)), MATMUL.prepare
+
+    def slow(*arguments: Any) -> Any:
+        sleep(0.2)
+        assert prepare
+        return prepare(*arguments)
+
+    plan = replace(plan, workflow=replace(MATMUL, prepare=slow))
+    region = all_of(plan.output.spec)
+    with closing(ChecksAhead(plan)) as ahead:
+        began = perf_counter()
+        ahead.begin([region])
+        timeline = check_regions(plan, [region], RESULT, True, ahead).timeline
+        assert 0.2 <= timeline.seconds["verify"] <= perf_counter() - began
 
 
 def test_a_few_are_prepared_ahead_and_any_can_be_checked_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -13,12 +15,14 @@ from numpy.typing import NDArray
 
 import pipeline.engine.aggregate_beside
 import pipeline.engine.aggregate_reference
+import pipeline.engine.aggregate_task
 import pipeline.engine.pace
 import pipeline.gpu.blocks
 from pipeline.engine.aggregate_parts import Parts
 from pipeline.engine.aggregate_plan import Job, Pass
 from pipeline.engine.aggregate_task import ChunkResult, compute_chunk, warm_up
-from pipeline.engine.pace import UNCHECKED_BYTES, Pace
+from pipeline.engine.pace import LEAST_SECONDS, Pace
+from pipeline.engine.replay import Replays
 from pipeline.errors import PipelineError, VerificationError
 from pipeline.gpu import blocks
 from pipeline.gpu.pinned import SOURCE as SOURCE
@@ -41,7 +45,7 @@ def gpu(cp: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The GPU, or the host in its place."""
     if not hasattr(cp.cuda, "Stream"):
         install(cp, monkeypatch)
-    monkeypatch.setattr(pipeline.engine.pace, "_current", None)
+    monkeypatch.setattr(pipeline.engine.pace, "_paces", OrderedDict())
     for name in ("device_name", "unit_name", "worker_address"):
         monkeypatch.setattr(pipeline.engine.aggregate_task, name, lambda *_: "here")
     return cp
@@ -160,10 +164,37 @@ def test_a_wrong_read_for_the_device_is_seen(
 def test_blocks_that_are_miscounted_are_seen(paths: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """The checks were asked for other samples than those of the parts."""
     real = pipeline.engine.aggregate_beside.Beside.runs
-    monkeypatch.setattr(pipeline.engine.aggregate_beside.Beside, "runs",
-                        lambda self, start, samples: real(self, start, samples - (start == 12_345)))  # fmt: skip
+    monkeypatch.setattr(
+        pipeline.engine.aggregate_beside.Beside,
+        "runs",
+        lambda self, start, samples: real(self, start, min(samples, 49_999 - start)),
+    )
     with pytest.raises(PipelineError, match=r"expected to check 50000 samples beside their read, got 49999; run again"):
         compute_chunk(pass_of("full"), chunk_of(paths, "full"))
+
+
+def test_a_block_in_place_of_another_is_seen(paths: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The device gets it twice, and so would the checks, which count as many samples."""
+
+    def places(*given: int) -> Any:
+        plain = range(*given)
+        return [0, 0, *plain[2:]] if len(given) == 3 and len(plain) > 2 else plain
+
+    monkeypatch.setattr(blocks, "range", places, raising=False)
+    with pytest.raises(PipelineError, match=r"expected to check from sample 1007 on, got 7"):
+        compute_chunk(pass_of("full"), chunk_of(paths, "full"))
+
+
+def test_a_file_in_place_of_another_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the same length, of which the loop over them would tell the device and the checks alike."""
+    names = [str(tmp_path / f"{number}.bin") for number in range(2)]
+    for name, part in zip(names, np.split(SAMPLES, 2), strict=True):
+        part.tofile(name)
+    pass_, chunk, real = pass_of("full"), chunk_of(names, "full"), blocks._from_file
+    monkeypatch.setattr(blocks, "_from_file", lambda piece, *more: real(chunk.pieces[0], *more))
+    result = compute_chunk(pass_, chunk)
+    with pytest.raises(VerificationError, match="a number is wrong"):
+        compared(pass_, chunk, result)
 
 
 def test_a_check_that_is_wrong_is_seen(paths: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,29 +241,29 @@ def test_warming_up_checks_a_little(paths: list[str], verify: str, monkeypatch: 
     assert [result.checked for result in results] == [() if verify == "off" else (True, False)]
 
 
-@pytest.mark.parametrize(("checked", "share"), [(0.5e-9, 1.0), (1.5e-9, 1.0), (4e-9, 0.5)])
-def test_the_pace(checked: float, share: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run takes twice as long as one without checks at most, and half a second in any case. Seconds per byte."""
+def test_the_pace_begins_with_the_first_part(paths: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long warming up takes: small inputs are checked whole."""
     clock = [0.0]
     monkeypatch.setattr(pipeline.engine.pace, "perf_counter", lambda: clock[0])
-    pace, part, unchecked, given, late = Pace(), 2**26, 1e-9, 0, 0
-    number = 4000
-    for _ in range(number):
-        if pace.allows(part):
-            given += part
-            late += clock[0] > 0.5
-            clock[0] += checked * part
-        else:
-            clock[0] += unchecked * part
-    assert clock[0] <= 2 * unchecked * number * part + 0.5 + checked * part
-    left_out = number * part - given
-    if share == 1.0:
-        assert sum(UNCHECKED_BYTES) <= left_out <= sum(UNCHECKED_BYTES) + 3 * part
-    else:
-        assert clock[0] >= 2 * unchecked * number * part * 0.98
+    monkeypatch.setattr(pipeline.engine.aggregate_task, "find_devices", lambda: type("", (), {"usable": 1}))
+    monkeypatch.setitem(pipeline.storage.chunks.LEAST_BYTES, "auto", 1)
+    pass_, chunk = pass_of("auto"), chunk_of(paths, "auto")
+    warm_up(pass_, chunk)
+    clock[0] = 2 * LEAST_SECONDS
+    assert all(compute_chunk(pass_, chunk).checked)
+    clock[0] = 4 * LEAST_SECONDS
+    assert sum(compute_chunk(pass_, chunk).checked) == len(chunk.always)
+    assert all(compute_chunk(replace(pass_, run="another"), chunk).checked)
+    assert sum(compute_chunk(pass_, chunk).checked) == len(chunk.always)
 
 
-def test_one_pace_for_each_pass() -> None:
-    first = Pace.of((1, "histogram"))
-    assert Pace.of((1, "histogram")) is first is not Pace.of((1, "reduce"))
-    assert Pace.of((1, "histogram")) is not first
+def test_what_is_computed_again_is_not_checked_again(paths: list[str]) -> None:
+    """Nobody would look at that; the bits are compared."""
+    pass_, chunk = pass_of("full"), chunk_of(paths, "full")
+    replays = Replays(cast(Any, SimpleNamespace(settings=SimpleNamespace(replay=1.0), seed=0)))
+    replays.chunk(pass_, chunk, first := compute_chunk(pass_, chunk))
+    extra = replays.extra()
+    assert extra is not None
+    compute, *arguments = extra.task
+    again = compute(*arguments)
+    assert all(first.checked) and again.reference is None and again.digest == first.digest

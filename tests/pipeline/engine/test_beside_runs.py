@@ -1,0 +1,61 @@
+"""Runs with a GPU: what is checked beside its read, and what by tasks of its own."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+import pipeline.engine.aggregate_beside
+import pipeline.engine.aggregate_reference
+import pipeline.engine.run_loop
+from pipeline.cluster.workers import Workers
+from pipeline.engine.aggregate import run
+from pipeline.engine.aggregate_parts import Parts
+from pipeline.engine.run_loop import Run
+from pipeline.gpu.pinned import SOURCE as SOURCE
+from pipeline.settings import Settings
+from pipeline.storage.sources import Byteorder, Joined, open_source
+from tests.pipeline.engine import test_beside
+from tests.pipeline.engine.test_beside import OPTIONS, SAMPLES, on_host
+from workflows.histogram import HISTOGRAM
+
+pytestmark = [pytest.mark.usefixtures("compiled", "one_gpu"), pytest.mark.gpu]
+
+gpu, paths = test_beside.gpu, test_beside.paths
+
+
+@pytest.fixture
+def one_gpu(workers: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every run has a worker with a GPU."""
+    one = replace(workers, device="gpu", computing=1, resources={})
+    monkeypatch.setattr(pipeline.engine.run_loop, "open_workers", lambda *_: nullcontext(one))
+    monkeypatch.setattr(Run, "on_gpus", lambda *_: None)
+
+
+@pytest.mark.parametrize("byteorder", ["little", "big"])
+def test_samples_that_need_a_task_for_their_check_do_not_pile_up(
+    paths: list[str], byteorder: Byteorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their partials would be in memory."""
+    waiting: list[Any] = []
+    monkeypatch.setattr(Parts, "wait", lambda self, part: waiting.append(part))
+    source = open_source(tuple(paths), "int32", byteorder)
+    outcome = run(on_host(HISTOGRAM), OPTIONS, source, Settings(verify="full", chunk_bytes=30_000))
+    assert outcome.verdict.checked == len(SAMPLES) and not waiting
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_every_sample_is_checked_once(
+    paths: list[str], known: bool, monkeypatch: pytest.MonkeyPatch, count_calls: Any
+) -> None:
+    """By tasks of their own where a source, of files among others, has an unknown length."""
+    if not known:
+        monkeypatch.setattr(Joined, "shape", None)
+    by_tasks = count_calls(pipeline.engine.aggregate_reference, "feed")
+    beside = count_calls(pipeline.engine.aggregate_beside, "Beside")
+    source = Joined(tuple(open_source((path,), "int32") for path in paths))
+    outcome = run(on_host(HISTOGRAM), OPTIONS, source, Settings(verify="full", chunk_bytes=30_000))
+    assert outcome.verdict.checked == len(SAMPLES) and bool(beside) == known != bool(by_tasks)
