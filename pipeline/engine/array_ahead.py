@@ -97,7 +97,12 @@ class ChecksAhead:
         self, region: Bounds, read: Callable[[], NDArray[Any]], opened: Opened, timeline: Timeline
     ) -> Checked:  # fmt: skip
         """Check the elements that `read` returns, which it reads meanwhile; prepared here if that has not begun."""
-        check = None if self._left.pop(region, False) else self._checks.get(region)
+        check = self._checks.get(region)
+        if check and self._left.pop(region, False):
+            del self._checks[region]
+            with suppress(InvalidStateError):  # cancelled
+                check.set_result(None)  # for the same task, if it is run twice at a time
+            check = None
         asked = perf_counter()
         try:
             elements = read()

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from pickle import dumps, loads
+from threading import Barrier, Thread
 from time import perf_counter, sleep
 from typing import Any
 
@@ -162,6 +164,31 @@ def test_other_columns_are_not_shared(tmp_path: Path, dtype: str) -> None:
     regions = [((0, 20), (0, 20)), ((0, 20), (20, 40))]
     plan = plan_of(tmp_path, a, b, on_cpu(a, b))
     assert prepared(plan, regions) == checked(plan, regions)
+
+
+def test_a_region_is_checked_twice_at_a_time(tmp_path: Path) -> None:
+    """Neither waits for the other, which prepares it itself."""
+    a, b = ordinary("float32", (160, 70)), ordinary("float32", (70, 90))
+    plan, prepare, both = plan_of(tmp_path, a, b, on_cpu(a, b)), MATMUL.prepare, Barrier(2)
+
+    def together(read: Any, region: Bounds, *rest: Any) -> Any:
+        if region == ROWS[-1]:
+            both.wait(WAIT)
+        assert prepare
+        return prepare(read, region, *rest)
+
+    plan, results = replace(plan, workflow=replace(MATMUL, prepare=together)), list[Checked]()
+    with closing(ChecksAhead(plan)) as ahead:
+        ahead.begin(ROWS)
+        for region in ROWS[:HELD]:
+            ahead._checks[region].result(WAIT)
+        check = partial(checked, plan, ROWS[-1:], ahead)
+        threads = [Thread(target=lambda: results.extend(check()), daemon=True) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(WAIT)
+    assert len(results) == 2 and not any(result.details for result in results)
 
 
 def test_time_is_counted_once(tmp_path: Path) -> None:
