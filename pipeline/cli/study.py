@@ -13,7 +13,7 @@ from pipeline.errors import UsageError, VerificationError
 from pipeline.process.last_words import emit, say
 from workflows.study.registry import JOBS, STUDIES
 
-NAMES = f"JOB is one of {', '.join(JOBS[:-2])}"
+NAMES = f"JOB is one of {', '.join(JOBS)}"
 
 
 @click.command(

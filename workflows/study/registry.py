@@ -1,4 +1,4 @@
-"""The studies, by job but for the last two; each is imported on first use, so that listing them costs nothing."""
+"""The studies, of jobs and of two other subjects; each is imported on first use, so that listing them costs nothing."""
 
 from __future__ import annotations
 
@@ -7,26 +7,27 @@ from importlib import import_module
 
 from workflows.study.study import Study
 
-JOBS = ("histogram", "matmul", "transpose", "stencil", "reduce", "map", "architecture", "failures")
+JOBS = ("histogram", "matmul", "transpose", "stencil", "reduce", "map")
+NAMES = (*JOBS, "architecture", "failures")
 
 
 class _Studies(Mapping[str, Study]):
-    """Job -> study."""
+    """Name -> study."""
 
-    def __getitem__(self, job: str) -> Study:
-        if job not in JOBS:
-            raise KeyError(job)
-        study: Study = import_module(f"workflows.study.{job}").STUDY
+    def __getitem__(self, name: str) -> Study:
+        if name not in NAMES:
+            raise KeyError(name)
+        study: Study = import_module(f"workflows.study.{name}").STUDY
         return study
 
     def __iter__(self) -> Iterator[str]:
-        return iter(JOBS)
+        return iter(NAMES)
 
     def __len__(self) -> int:
-        return len(JOBS)
+        return len(NAMES)
 
-    def __contains__(self, job: object) -> bool:
-        return job in JOBS
+    def __contains__(self, name: object) -> bool:
+        return name in NAMES
 
 
 STUDIES: Mapping[str, Study] = _Studies()

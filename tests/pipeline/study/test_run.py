@@ -14,7 +14,7 @@ from pipeline.errors import PipelineError, UsageError
 from pipeline.study.host import HostDevice
 from pipeline.study.run import ATTEMPTS, COPIES, RUNS, Finding, choose_cases, median_ms, run_study
 from tests.cases.toy_study import WHOLE, FakeDevice, case, double, toy
-from workflows.study.registry import JOBS, STUDIES
+from workflows.study.registry import NAMES, STUDIES
 from workflows.study.study import THOUSAND, WARM, Case, Study, parameters
 
 
@@ -240,7 +240,7 @@ def test_choose_cases() -> None:
 
 
 def test_studies_are_found_by_name() -> None:
-    assert set(STUDIES) <= set(JOBS)
+    assert set(STUDIES) <= set(NAMES)
     assert "os" not in STUDIES
     with pytest.raises(KeyError):
         STUDIES["os"]
