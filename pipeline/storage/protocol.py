@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol
 
@@ -118,6 +118,8 @@ class Opening:
         Python objects.
     empty
         Accept an empty array even if `samples` is set.
+    member
+        Name of an array within the file, as after ``::``; None to take the only one.
     """
 
     dtype: str | None = None
@@ -125,6 +127,7 @@ class Opening:
     offset: int | None = None
     samples: bool = True
     empty: bool = False
+    member: str | None = None
 
     def check(self, name: str, dtype: np.dtype[Any], shape: tuple[int, ...] | None) -> None:
         """Refuse a source with a dtype of its own that contradicts the user or that the job does not accept.
@@ -151,6 +154,36 @@ class Opening:
 
 
 @dataclass(frozen=True)
+class Member:
+    """An array within a file, as its headers describe it.
+
+    Attributes
+    ----------
+    name
+        As after ``::``; empty if the format has one array per file.
+    dtype
+        With byte order; None if NumPy has none for it.
+    shape
+    chunks
+        Shape of the blocks that are stored one by one; None if it is stored in one piece.
+    compression
+        Codecs and filters, in words; empty if its bytes are samples.
+    stored
+        Bytes in the file; None if nobody says.
+    problem
+        Why it cannot be read; empty if it can.
+    """
+
+    name: str
+    dtype: np.dtype[Any] | None
+    shape: tuple[int, ...]
+    chunks: tuple[int, ...] | None = None
+    compression: str = ""
+    stored: int | None = None
+    problem: str = ""
+
+
+@dataclass(frozen=True)
 class Format:
     """How a format is recognized, and what opens it.
 
@@ -163,9 +196,12 @@ class Format:
         (path, first bytes of the file) -> whether it has this format; no bytes if it is not a regular file.
     suffixes
         File names with these endings have this format if no format recognizes the content.
+    members
+        (path) -> the arrays of a file; None if it has one, which needs no name.
     """
 
     name: str
     open: Callable[[str, Opening], Source]
     recognizes: Callable[[str, bytes], bool]
     suffixes: tuple[str, ...] = ()
+    members: Callable[[str], Sequence[Member]] | None = None
