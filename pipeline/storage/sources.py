@@ -143,7 +143,7 @@ def open_source(
             sources.append(ArraySource.of(item, opening))
         else:
             path, member = split_member(item)
-            sources += (_open(path, replace(opening, member=member)) for path in _expand(path))
+            sources += (open_one(path, replace(opening, member=member)) for path in expand(path))
         first = sources[0]
         for source in sources[1:]:
             if source.dtype != first.dtype:
@@ -161,8 +161,8 @@ def _joined(sources: Sequence[Source]) -> Source:
     return Joined(tuple(sources))
 
 
-def _expand(pattern: str) -> list[str]:
-    """Absolute paths: workers may run in another folder."""
+def expand(pattern: str) -> list[str]:
+    """Paths that match a pattern, or the path itself; absolute paths: workers may run in another folder."""
     if "\0" in pattern or os.path.lexists(pattern) or not glob.has_magic(pattern):
         return [_absolute(pattern)]
     matches = sorted(glob.glob(pattern, recursive=True))
@@ -185,6 +185,15 @@ def split_member(item: str) -> tuple[str, str | None]:
 
 
 def _open(path: str, opening: Opening) -> Source:
+    format_ = format_of(path, opening)
+    if opening.member is not None and format_.members is None:
+        raise UsageError(f"{path}: expected a file of several arrays before ::{opening.member}, got {format_.name}; "
+                         "leave the :: out")  # fmt: skip
+    return format_.open(path, opening)
+
+
+def open_one(path: str, opening: Opening) -> Source:
+    """One file as a source; errors as of `open_source`."""
     format_ = format_of(path, opening)
     if opening.member is not None and format_.members is None:
         raise UsageError(f"{path}: expected a file of several arrays before ::{opening.member}, got {format_.name}; "

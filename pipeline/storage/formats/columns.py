@@ -199,7 +199,8 @@ def open_arrow(path: str, opening: Opening) -> Source:
             start += rows
     opening.check(name, dtype, (start,))
     if nulls:
-        raise UsageError(f"{name}: expected numbers, got {nulls} nulls; {NULLS}")
+        least = "" if inside else "at least "
+        raise UsageError(f"{name}: expected numbers, got {least}{nulls} nulls; {NULLS}")
     if parts and all(isinstance(part, Piece) for part in parts):
         assert stored.identity is not None
         runs = (part for part in parts if isinstance(part, Piece))
