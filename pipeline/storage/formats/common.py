@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,11 +13,13 @@ import numpy as np
 
 from pipeline.errors import PipelineError, UsageError
 from pipeline.storage.files import open_regular
+from pipeline.storage.formats.slabs import SLAB_BYTES, Grid
 from pipeline.storage.pieces import AnyPiece, Piece
 from pipeline.storage.planned_file import open_planned
 from pipeline.storage.protocol import Member, Opening, Source
 
 MOST_BLOCK = 2**30  # bytes of a block that is decoded whole, in memory
+MOST_CHUNKS = 2**22
 LISTED = 5  # members that a message names
 MOST_REASON = 150  # characters of another library's message
 
@@ -100,6 +103,20 @@ def check_block(name: str, nbytes: int) -> None:
     if nbytes > MOST_BLOCK:
         raise UsageError(f"{name}: expected blocks of at most {MOST_BLOCK >> 20} MiB decoded, got one of "
                          f"{nbytes >> 20} MiB; store it uncompressed or in smaller blocks")  # fmt: skip
+
+
+def check_grid(name: str, grid: Grid, files: int = 0) -> None:
+    """Refuse chunks that are too large to be decoded in memory, or too many to be planned.
+
+    Raises
+    ------
+    UsageError
+        Expected, got, and what to do.
+    """
+    check_block(name, grid.chunk_bytes)
+    number = max(math.prod(grid.counts), files, math.prod(grid.shape) * grid.dtype.itemsize // SLAB_BYTES)
+    if number > MOST_CHUNKS:
+        raise UsageError(f"{name}: expected at most {MOST_CHUNKS} chunks, got {number}; store it in larger ones")
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from pipeline.errors import UsageError
 from pipeline.storage.files import Files, SourceFile
 from pipeline.storage.formats.codecs import Decoder
-from pipeline.storage.formats.common import PieceSource, check_block, choose, library, readable, whole
+from pipeline.storage.formats.common import PieceSource, check_grid, choose, library, readable, whole
 from pipeline.storage.formats.hdf5_filters import DEFLATE, PLUGINS, Filter, available, check_declared, own_steps
-from pipeline.storage.formats.slabs import Grid, Index, block_piece, pieces_of
+from pipeline.storage.formats.slabs import SLAB_BYTES, Grid, Index, block_piece, pieces_of
 from pipeline.storage.pieces import AnyPiece, Piece
 from pipeline.storage.planned_file import open_planned
 from pipeline.storage.protocol import Format, Member, Opening, Source
@@ -171,10 +171,11 @@ def _source(name: str, file: Piece, member: Member, data: Any) -> Source:
                                  f"{file.nbytes} bytes; is it complete?")  # fmt: skip
             return Files((SourceFile(file.path, offset, nbytes, file.identity, shape),), dtype)
         # Compact, in the header of the file, or never written: all of it has the fill value.
-        grid = Grid(shape, tuple(max(length, 1) for length in shape), dtype)
+        rows = max(SLAB_BYTES // max(math.prod(shape[1:]) * dtype.itemsize, 1), 1)
+        grid = Grid(shape, tuple(max(length, 1) for length in (rows, *shape[1:])[: len(shape)]), dtype)
     else:
         grid = Grid(shape, tuple(data.chunks), dtype)
-        check_block(name, grid.chunk_bytes)
+    check_grid(name, grid)
     return PieceSource(name, dtype, shape, tuple(_pieces(name, file, member.name, data, grid)), (file,))
 
 

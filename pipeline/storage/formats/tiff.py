@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +15,7 @@ from numpy.typing import NDArray
 from pipeline.errors import UsageError
 from pipeline.storage.files import Files, SourceFile
 from pipeline.storage.formats.codecs import ZLIB, Decoder, Inflate
-from pipeline.storage.formats.common import PieceSource, check_block, choose, library, readable, whole
+from pipeline.storage.formats.common import PieceSource, check_grid, choose, library, readable, whole
 from pipeline.storage.formats.slabs import Decode, Grid, Index, pieces_of
 from pipeline.storage.pieces import Piece
 from pipeline.storage.planned_file import open_planned
@@ -83,10 +85,26 @@ def members_of(path: str) -> list[Member]:
         return [_member(tiff, _pages(tiff))]
 
 
-def _opened(file: Piece) -> Any:
+@contextmanager
+def _opened(file: Piece) -> Iterator[Any]:
+    """The file as tifffile sees it, which only logs what it cannot read: pages would be missing, or tags."""
     with library(file.path, WHAT, "tiff"):
         import tifffile
-    return tifffile.TiffFile(file.path, is_ome=False, _multifile=False)
+    problems: list[str] = []
+    logger = logging.getLogger("tifffile")
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = lambda record: problems.append(record.getMessage())  # type: ignore[method-assign]
+    logger.addHandler(handler)
+    passed_on, logger.propagate = logger.propagate, False
+    try:
+        with tifffile.TiffFile(file.path, is_ome=False, _multifile=False) as tiff:
+            list(tiff.pages)
+            if problems:
+                raise ValueError(problems[0])
+            yield tiff
+    finally:
+        logger.removeHandler(handler)
+        logger.propagate = passed_on
 
 
 def open_tiff(path: str, opening: Opening) -> Source:
@@ -121,7 +139,7 @@ def _source(path: str, file: Piece, member: Member, pages: Sequence[Any]) -> Sou
             return PieceSource(path, dtype, shape, tuple(file.cut(offset, size) for offset in offsets), (file,))
     column = len(shape) - (1 if pages[0].samplesperpixel == 1 else 2)
     grid = Grid(shape, chunks, dtype, None if pages[0].is_tiled else column - 1)
-    check_block(path, grid.chunk_bytes)
+    check_grid(path, grid)
     stored = dict(_chunks(file, pages, grid))
     plain = Decoder(() if member.compression == "" else (Inflate(ZLIB),), dtype)
     decode = _Differences(plain, column) if pages[0].predictor == HORIZONTAL else plain

@@ -5,6 +5,7 @@ The metadata are JSON; no library but those of the codecs is needed, and none is
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator
 from dataclasses import replace
@@ -12,7 +13,7 @@ from itertools import product
 
 from pipeline.errors import UsageError
 from pipeline.storage.files import Files, SourceFile
-from pipeline.storage.formats.common import PieceSource, check_block, choose, library, readable, whole
+from pipeline.storage.formats.common import PieceSource, check_grid, choose, library, readable, whole
 from pipeline.storage.formats.slabs import Grid, Index, pieces_of
 from pipeline.storage.formats.zarr_metadata import Array, parse, read_json
 from pipeline.storage.formats.zarr_shards import entries
@@ -83,7 +84,7 @@ def open_zarr(path: str, opening: Opening) -> Source:
 
 def _source(name: str, folder: str, array: Array) -> Source:
     grid = Grid(array.shape, array.chunks, array.dtype)
-    check_block(name, grid.chunk_bytes)
+    check_grid(name, grid, math.prod(Grid(array.shape, array.outer, array.dtype).counts))
     files = [whole(os.path.join(folder, next(kind for kind in METADATA if os.path.exists(os.path.join(folder, kind)))))]
     absent = []
     stored: dict[Index, Piece] = {}
