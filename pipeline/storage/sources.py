@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 
 from pipeline.errors import UsageError
 from pipeline.storage.files import Files, SourceFile
-from pipeline.storage.formats.columns import ARROW, PARQUET
+from pipeline.storage.formats.arrow import ARROW
 from pipeline.storage.formats.hdf5 import HDF5
 from pipeline.storage.formats.npz import NPZ
+from pipeline.storage.formats.parquet import PARQUET
 from pipeline.storage.formats.sigmf import SIGMF
 from pipeline.storage.formats.tiff import TIFF
 from pipeline.storage.formats.wav import WAV

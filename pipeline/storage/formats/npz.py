@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import struct
 import zipfile
+import zlib
 from dataclasses import dataclass
 from typing import Any, BinaryIO, cast
 
@@ -65,10 +66,13 @@ class _Array:
     """Decodes a deflated member on a worker."""
 
     header: Header
+    checksum: int
 
     def __call__(self, stored: memoryview) -> NDArray[Any]:
         shape, fortran, dtype, offset = self.header
         data = Inflate(RAW_DEFLATE)(stored, offset + math.prod(shape) * dtype.itemsize)
+        if zlib.crc32(data) != self.checksum:
+            raise ValueError("a wrong checksum")
         samples = np.frombuffer(data, dtype, offset=offset)
         return transpose_cpu(samples.reshape(shape[::-1])).reshape(-1) if fortran else samples
 
@@ -101,7 +105,7 @@ def open_npz(path: str, opening: Opening) -> Source:
         assert file.identity is not None
         return Files((SourceFile(path, start + offset, nbytes, file.identity, shape, fortran),), dtype)
     check_block(name, info.file_size)
-    piece = EncodedPiece(file.cut(start, info.compress_size), _Array(header), nbytes, 0, nbytes)
+    piece = EncodedPiece(file.cut(start, info.compress_size), _Array(header, info.CRC), nbytes, 0, nbytes)
     return PieceSource(name, header.dtype, header.shape, (piece,) if nbytes else (), (file,))
 
 

@@ -9,6 +9,7 @@ import math
 import os
 from collections.abc import Iterator
 from dataclasses import replace
+from importlib.util import find_spec
 from itertools import product
 
 from pipeline.errors import UsageError
@@ -76,7 +77,8 @@ def open_zarr(path: str, opening: Opening) -> Source:
     opening.check(name, array.dtype, array.shape)
     with library(name, f"its codecs ({array.compression})", "zarr"):
         for package in array.packages:
-            __import__(package)
+            if find_spec(package) is None:
+                raise ImportError(name=package)
     folder = os.path.normpath(os.path.join(path, member.name))
     with readable(name, "a Zarr array"):
         return _source(name, folder, array)

@@ -104,3 +104,29 @@ def test_chunks_are_pickled_small(tmp_path: Path) -> None:
     restored = pickle.loads(pickle.dumps(chunks))
     assert isinstance(restored[0], Chunk)
     assert len(pickle.dumps(chunks)) < 64 * 1000
+
+
+@pytest.mark.parametrize("compression", ["uncompressed", "zstd"])
+def test_arrow_column_behind_others(tmp_path: Path, compression: str) -> None:
+    """Buffers are counted by type; behind nested columns only pyarrow can tell."""
+    pytest.importorskip("pyarrow")
+    import datetime
+
+    import pyarrow
+    import pyarrow.feather
+
+    numbers = np.arange(50, dtype="f8")
+    others = {
+        "bool": pyarrow.array([True, None] * 25), "null": pyarrow.nulls(50), "time": [datetime.datetime(2020, 1, 1)] * 50,
+        "text": ["a", None] * 25, "bytes": [b"a"] * 50, "large": pyarrow.array(["a"] * 50, pyarrow.large_string()),
+        "dictionary": pyarrow.array(["a", "b"] * 25).dictionary_encode(), "one": numbers + 1,
+    }  # fmt: skip
+    for nested in ({}, {"list": [[1]] * 50}):
+        path = str(tmp_path / "a.feather")
+        pyarrow.feather.write_feather(pyarrow.table({**others, **nested, "x": numbers}), path, compression, chunksize=9)
+        source = open_source((f"{path}::x",))
+        assert isinstance(source, Files) == (compression == "uncompressed" and not nested)
+        for chunk_bytes in (100, 2**20):
+            chunks = plan(source, chunk_bytes, "off", 0)
+            blocks = [block.copy() for chunk in chunks for block in read_blocks(chunk, Timeline())]
+            np.testing.assert_array_equal(np.concatenate(blocks), numbers)
