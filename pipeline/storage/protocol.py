@@ -129,6 +129,10 @@ class Opening:
     empty: bool = False
     member: str | None = None
 
+    def takes(self, dtype: np.dtype[Any]) -> bool:
+        """Whether the job accepts a dtype."""
+        return dtype.name in DTYPES if self.samples else bool(dtype.itemsize) and not dtype.hasobject
+
     def check(self, name: str, dtype: np.dtype[Any], shape: tuple[int, ...] | None) -> None:
         """Refuse a source with a dtype of its own that contradicts the user or that the job does not accept.
 
@@ -139,7 +143,7 @@ class Opening:
         """
         if self.offset is not None:
             raise UsageError(f"{name}: --offset is for raw files, this has a format of its own; leave --offset out")
-        if dtype.name not in DTYPES if self.samples else dtype.hasobject or not dtype.itemsize:
+        if not self.takes(dtype):
             what = "Python objects, which are never unpickled" if dtype.hasobject else str(dtype)[:MOST_SHOWN]
             raise UsageError(f"{name}: expected samples of {', '.join(DTYPES)}, got {what}; convert them")
         if shape is not None and not math.prod(shape) and self.samples and not self.empty:

@@ -75,7 +75,11 @@ def choose(path: str, members: Sequence[Member], opening: Opening) -> Member:
         else:
             raise UsageError(f"{path}: expected a member {opening.member!r}, got {_listed(members)}; name one of them")
     else:
-        able = [member for member in members if not member.problem and member.dtype is not None] or members
+        able = [
+            member
+            for member in members
+            if not member.problem and member.dtype is not None and opening.takes(member.dtype)
+        ] or members
         if len(able) != 1:
             raise UsageError(f"{path}: expected one array, got {_listed(able)}; name one of them like "
                              f"'{os.path.basename(path)}::{able[0].name if able else 'NAME'}'")  # fmt: skip

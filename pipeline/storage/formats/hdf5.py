@@ -60,10 +60,12 @@ def _find(opened: Any, name: str) -> Any:
     return node
 
 
-def _names(group: Any, prefix: str = "", seen: frozenset[Any] = frozenset()) -> Iterator[str]:
-    """Paths of all data sets, by hard links; MATLAB's and netCDF's own are left out."""
+def _names(group: Any, prefix: str = "", seen: set[Any] | None = None) -> Iterator[str]:
+    """Paths of all data sets, by hard links, each group once; MATLAB's and netCDF's own are left out."""
     import h5py
 
+    seen = set() if seen is None else seen
+    seen.add(group.id)
     for key in group:
         link = group.get(key, getlink=True)
         if key.startswith("#") or not isinstance(link, h5py.HardLink):
@@ -72,7 +74,7 @@ def _names(group: Any, prefix: str = "", seen: frozenset[Any] = frozenset()) -> 
         if isinstance(node, h5py.Dataset):
             yield path
         elif isinstance(node, h5py.Group) and node.id not in seen:
-            yield from _names(node, path, seen | {node.id})
+            yield from _names(node, path, seen)
 
 
 def _member(name: str, data: Any) -> Member:

@@ -180,7 +180,7 @@ def pieces_of(name: str, grid: Grid, place: Place, decode: Decode | None, fill: 
         yield from _runs(name, grid, place, fill)
         return
     make = decode or Decoder((), grid.dtype)
-    for region in grid.slabs():
+    for region in grid.slabs(max(SLAB_BYTES, grid.chunk_bytes)):  # a chunk is decoded whole in any case
         stored = tuple((index, place(index)) for index in grid.chunks_of(region))
         yield block_piece(name, region, grid.dtype, Slab(region, grid, stored, make, fill))
 

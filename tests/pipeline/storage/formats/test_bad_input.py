@@ -23,15 +23,13 @@ from pipeline.storage.chunks import plan
 from pipeline.storage.sources import open_source
 from pipeline.timeline import Timeline
 from tests.cases.files import refused
-from tests.cases.format_files import CASES
+from tests.cases.format_files import CASES, package_of
 
 ROOT = Path(__file__).parents[4]
 
 
 def write(name: str, folder: Path) -> str:
-    for package in CASES[name].packages:
-        pytest.importorskip(package)
-    return CASES[name].write(folder).item
+    return CASES[name].written(folder).item
 
 
 def read(item: str) -> None:
@@ -108,7 +106,7 @@ def test_several_members(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_hdf5(tmp_path: Path, make: Callable[..., Any], expected: str) -> None:
-    h5py = pytest.importorskip("h5py")
+    h5py = package_of("h5py")
     path = tmp_path / "a.h5"
     with h5py.File(path, "w") as file:
         make(file, h5py)
@@ -118,7 +116,7 @@ def test_hdf5(tmp_path: Path, make: Callable[..., Any], expected: str) -> None:
 
 def test_hdf5_filter_that_nobody_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its number is not even asked for: HDF5 would load every library in its plug-in path."""
-    h5py = pytest.importorskip("h5py")
+    h5py = package_of("h5py")
     path = tmp_path / "a.h5"
     with h5py.File(path, "w") as file:
         plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
@@ -152,7 +150,7 @@ print([line.split()[-1] for line in open("/proc/self/maps") if "evil" in line])
 @pytest.mark.parametrize("filters", [{"compression": "gzip"}, {"compression": "gzip", "scaleoffset": 0}])
 def test_hdf5_bomb(tmp_path: Path, filters: dict[str, Any]) -> None:
     """A chunk of 200 bytes that inflates to 256 MiB."""
-    h5py = pytest.importorskip("h5py")
+    h5py = package_of("h5py")
     path = tmp_path / "a.h5"
     deflated = zlib.compressobj()
     bomb = b"".join([deflated.compress(bytes(2**20)) for _ in range(256)]) + deflated.flush()
@@ -163,7 +161,7 @@ def test_hdf5_bomb(tmp_path: Path, filters: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("name", ["LZ4", "Bitshuffle", "Zstd", "Blosc"])
 def test_hdf5_chunk_that_claims_more_than_it_should(tmp_path: Path, name: str) -> None:
-    h5py, hdf5plugin = pytest.importorskip("h5py"), pytest.importorskip("hdf5plugin")
+    h5py, hdf5plugin = package_of("h5py"), package_of("hdf5plugin")
     path = tmp_path / "a.h5"
     with h5py.File(path, "w") as file:
         data = file.create_dataset("a", data=np.zeros(3000, "i4"), chunks=(1000,), **getattr(hdf5plugin, name)()).id
@@ -211,7 +209,7 @@ def test_zarr_bomb_and_file_that_appears(tmp_path: Path) -> None:
 
 
 def test_nulls(tmp_path: Path) -> None:
-    pytest.importorskip("pyarrow")
+    package_of("pyarrow")
     import pyarrow
     import pyarrow.feather
     import pyarrow.parquet
@@ -226,6 +224,20 @@ def test_nulls(tmp_path: Path) -> None:
     assert "got 2 nulls; drop or fill them" in message_of(f"{tmp_path}/b.parquet::x")
     assert "got one of bool; cast it" in refused(UsageError, f"{tmp_path}/a.parquet::b")
     assert "got one of list<element: int64>; cast it" in refused(UsageError, f"{tmp_path}/a.parquet::l")
+
+
+def test_only_one_member_that_the_job_takes(tmp_path: Path) -> None:
+    """And groups that lead to one another in 2^40 ways are each looked at once."""
+    h5py = package_of("h5py")
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        file["flags"], file["spectrum"], file["samples"] = np.ones(3, bool), np.ones(3, complex), np.arange(5)
+        group = file
+        for _ in range(40):
+            inner = group.create_group("left")
+            group["right"], group = inner, inner
+        group["back"] = file["/"]
+    assert open_source((str(path),)).samples == 5
 
 
 def test_complex_sigmf(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from pipeline.storage.describe import describe
 from pipeline.storage.files import Files
 from pipeline.storage.sources import open_source
 from pipeline.timeline import Timeline
-from tests.cases.format_files import CASES, Written
+from tests.cases.format_files import CASES, Written, package_of
 
 # Formats whose samples are byte runs of files, so that they are read as fast as raw files.
 BYTE_RUNS = {"npz stored", "hdf5 contiguous", "hdf5 contiguous, float", "hdf5 in MATLAB's wrapping", "arrow", "tiff",
@@ -28,9 +28,7 @@ BYTE_RUNS = {"npz stored", "hdf5 contiguous", "hdf5 contiguous, float", "hdf5 in
 @pytest.fixture(params=CASES)
 def written(request: pytest.FixtureRequest, tmp_path: Path) -> Written:
     case = CASES[request.param]
-    for package in case.packages:
-        pytest.importorskip(package)
-    return case.write(tmp_path)
+    return case.written(tmp_path)
 
 
 @pytest.mark.parametrize("chunk_bytes", [2000, 30_000, 2**24])
@@ -81,9 +79,7 @@ def test_jobs(written: Written) -> None:
 @pytest.mark.parametrize("name", ["hdf5 lz4", "zarr 3, sharded", "parquet", "wav of 24 bits", "arrow"])
 def test_command(tmp_path: Path, name: str) -> None:
     """The command that `info` names, on a cluster of its own."""
-    for package in CASES[name].packages:
-        pytest.importorskip(package)
-    written = CASES[name].write(tmp_path)
+    written = CASES[name].written(tmp_path)
     (described,) = describe(written.item)
     command = described.command(described.members[0])
     assert command is not None and command.startswith("python -m pipeline histogram ")
@@ -98,8 +94,7 @@ def test_chunks_are_pickled_small(tmp_path: Path) -> None:
     """A slab carries its own chunks, not those of the whole array."""
     import pickle
 
-    pytest.importorskip("zarr")
-    chunks = plan(open_source((CASES["zarr 3"].write(tmp_path).item,)), 2**24, "off", 0)
+    chunks = plan(open_source((CASES["zarr 3"].written(tmp_path).item,)), 2**24, "off", 0)
     assert isinstance(chunks, tuple)
     restored = pickle.loads(pickle.dumps(chunks))
     assert isinstance(restored[0], Chunk)
@@ -109,15 +104,13 @@ def test_chunks_are_pickled_small(tmp_path: Path) -> None:
 @pytest.mark.parametrize("compression", ["uncompressed", "zstd"])
 def test_arrow_column_behind_others(tmp_path: Path, compression: str) -> None:
     """Buffers are counted by type; behind nested columns only pyarrow can tell."""
-    pytest.importorskip("pyarrow")
-    import datetime
-
+    package_of("pyarrow")
     import pyarrow
     import pyarrow.feather
 
     numbers = np.arange(50, dtype="f8")
     others = {
-        "bool": pyarrow.array([True, None] * 25), "null": pyarrow.nulls(50), "time": [datetime.datetime(2020, 1, 1)] * 50,
+        "bool": pyarrow.array([True, None] * 25), "null": pyarrow.nulls(50), "time": np.zeros(50, "M8[s]"),
         "text": ["a", None] * 25, "bytes": [b"a"] * 50, "large": pyarrow.array(["a"] * 50, pyarrow.large_string()),
         "dictionary": pyarrow.array(["a", "b"] * 25).dictionary_encode(), "one": numbers + 1,
     }  # fmt: skip

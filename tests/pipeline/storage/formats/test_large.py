@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import pipeline
 from pipeline.storage.formats.slabs import Grid
 from pipeline.storage.sources import open_source
-from tests.cases.format_files import BIG, FLOATS
+from tests.cases.format_files import BIG, FLOATS, package_of
 
 ROOT = Path(__file__).parents[4]
 PEAK = """
@@ -56,7 +56,7 @@ def test_zarr_of_10_000_chunks(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["slices", "rows"])
 def test_member_larger_than_memory(tmp_path: Path, name: str) -> None:
     """A deflated data set of 1 GiB, whose chunks cross a hundredth of it, takes a fraction of that."""
-    h5py = pytest.importorskip("h5py")
+    h5py = package_of("h5py")
     shape, chunks = {"slices": ((16, 4096, 4096), (1, 512, 4096)), "rows": ((16384, 16384), (256, 2048))}[name]
     with h5py.File(tmp_path / "small.h5", "w") as file:
         file.create_dataset("a", (1000,), "i4", chunks=(100,), compression="gzip")[...] = 1
@@ -104,7 +104,7 @@ def test_array_jobs_read_members(tmp_path: Path, format_: str) -> None:
     if format_ == "npz":
         np.savez(item, a=a, b=b, big=BIG)
     else:
-        h5py = pytest.importorskip("h5py")
+        h5py = package_of("h5py")
         with h5py.File(item, "w") as file:
             file["a"], file["b"], file["big"] = a, b, BIG
 
@@ -120,7 +120,7 @@ def test_array_jobs_read_members(tmp_path: Path, format_: str) -> None:
 
 @pytest.mark.usefixtures("shared")
 def test_several_files_and_formats_count_as_one(tmp_path: Path) -> None:
-    h5py = pytest.importorskip("h5py")
+    h5py = package_of("h5py")
     for number in range(3):
         with h5py.File(tmp_path / f"run-{number}.h5", "w") as file:
             file["x"] = np.full(10, number, "i4")

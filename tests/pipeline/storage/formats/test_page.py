@@ -20,9 +20,7 @@ NAMES = ("npz stored", "hdf5 lz4", "zarr 3", "parquet", "arrow", "tiff", "wav of
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in NAMES:
-        for package in CASES[name].packages:
-            pytest.importorskip(package)
-        CASES[name].write(tmp_path)
+        CASES[name].written(tmp_path)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
