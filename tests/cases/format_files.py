@@ -243,6 +243,7 @@ CASES = {
         compressors=_numcodec("numcodecs", "GZip"),
     ),
     "zarr 2, as it is": _zarr(BIG, zarr_format=2, compressors=None, chunks=(1, 11, 23)),
+    "zarr 2, rows beyond the edge": _zarr(CUBE, zarr_format=2, compressors=None, chunks=(1, 11, 24)),
     "zarr 3": _zarr(CUBE),
     "zarr 3, as it is": _zarr(FLOATS[:, :, None], compressors=None, chunks=(100, 7, 1), fill_value=float("nan")),
     "zarr 3, gzip": _zarr(CUBE, compressors=_codec("GzipCodec")),

@@ -16,7 +16,7 @@ from kernels.transpose.cpu import transpose_cpu
 from pipeline.errors import UsageError
 from pipeline.storage.files import Files, SourceFile
 from pipeline.storage.formats.codecs import RAW_DEFLATE, Inflate
-from pipeline.storage.formats.common import PieceSource, check_block, choose, readable, whole
+from pipeline.storage.formats.common import MOST_REASON, PieceSource, check_block, choose, readable, whole
 from pipeline.storage.pieces import EncodedPiece, Piece
 from pipeline.storage.protocol import Format, Member, Opening, Source
 from workflows.npy_header import Header, read_header
@@ -44,7 +44,7 @@ def _header(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Header | str:
         with archive.open(info) as file:
             return read_header(cast(BinaryIO, file))
     except Exception as error:  # of zlib, of the zip file, of the header
-        return f"expected a .npy header, got {error}; is the file complete?"
+        return f"expected a .npy header, got {str(error)[:MOST_REASON]}; is the file complete?"
 
 
 def _member(info: zipfile.ZipInfo, header: Header | str) -> Member:

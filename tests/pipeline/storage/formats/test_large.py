@@ -93,6 +93,8 @@ def test_slabs_are_rows_of_chunks() -> None:
     crossed = [index for region in Grid((10, 64, 64), (1, 16, 16), i2).slabs(2**12, 1)
                for index in Grid((10, 64, 64), (1, 16, 16), i2).chunks_of(region)]  # fmt: skip
     assert len(crossed) == len(set(crossed)) == 160
+    rows = Grid((100, 64), (10, 64), i2)  # a chunk is cut into four; no slab crosses two
+    assert [len(list(rows.chunks_of(region))) for region in rows.slabs(3 * 128, 1)] == [1] * 40
 
 
 @pytest.mark.usefixtures("shared")
