@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.errors import PipelineError, UsageError
+from pipeline.errors import PipelineError
 from pipeline.storage.formats.common import PieceSource, check_block, choose, library, readable, whole
 from pipeline.storage.formats.slabs import block_piece
 from pipeline.storage.pieces import Piece
@@ -50,18 +50,22 @@ def values_of(column: Any, name: str) -> NDArray[Any]:
     return np.concatenate([np.empty(0, _dtype(column.type)), *parts])
 
 
+def _rows(parquet: Any) -> list[int]:
+    """Rows of each row group.
+
+    Nothing is asked of the metadata of columns, such as the number of nulls: where they are damaged, pyarrow 26 ends
+    the process, by a C++ exception that nobody catches. Reading a column turns such errors into Python's.
+    """
+    metadata = parquet.metadata
+    rows = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
+    if min(rows, default=0) < 0 or sum(rows) != metadata.num_rows:
+        raise ValueError(f"row groups of {sum(rows)} rows where {metadata.num_rows} were expected")
+    return rows
+
+
 def _parquet_members(parquet: Any) -> list[Member]:
-    schema, metadata = parquet.schema_arrow, parquet.metadata
-    leaves = {metadata.schema.column(number).path: number for number in range(metadata.num_columns)}
-    rows = max((metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)), default=0)
-    members = []
-    for field in schema:
-        columns = [metadata.row_group(group).column(leaves[field.name]) for group in range(metadata.num_row_groups)
-                   if field.name in leaves]  # fmt: skip
-        codecs = ", ".join(sorted({column.compression for column in columns})).lower()
-        stored = sum(column.total_compressed_size for column in columns)
-        members.append(member_of(field, metadata.num_rows, rows, codecs, stored))
-    return members
+    rows = _rows(parquet)
+    return [member_of(field, sum(rows), max(rows, default=0), "encoded") for field in parquet.schema_arrow]
 
 
 def parquet_members(path: str) -> list[Member]:
@@ -82,33 +86,22 @@ def open_parquet(path: str, opening: Opening) -> Source:
     Raises
     ------
     UsageError
-        If it cannot be read, has nulls, or the user has to choose a column.
+        If it cannot be read, or the user has to choose a column; nulls end the run when they are read.
     """
     stored = whole(path)
     with readable(path, "a Parquet file"), opened_file(stored) as file:
         parquet = _parquet(file)
         member = choose(path, _parquet_members(parquet), opening)
-        name, dtype, metadata = f"{path}::{member.name}", member.dtype, parquet.metadata
+        name, dtype = f"{path}::{member.name}", member.dtype
         assert dtype is not None
         opening.check(name, dtype, member.shape)
-        leaf = next(n for n in range(metadata.num_columns) if metadata.schema.column(n).path == member.name)
-        parts, start, nulls = [], 0, 0
-        for number in range(metadata.num_row_groups):
-            group = metadata.row_group(number)
-            column = group.column(leaf)
-            if column.statistics is not None and column.statistics.has_null_count:
-                nulls += column.statistics.null_count
-            if group.num_rows < 0 or column.num_values != group.num_rows:
-                raise ValueError(f"{column.num_values} values in a row group of {group.num_rows}")
-            check_block(name, max(group.num_rows * dtype.itemsize, column.total_uncompressed_size))
-            if group.num_rows:
-                block = _RowGroup(stored, member.name, number, name, dtype)
-                parts.append(block_piece(name, ((start, start + group.num_rows),), dtype, block))
-            start += group.num_rows
-    if nulls:
-        raise UsageError(f"{name}: expected numbers, got {nulls} nulls; {NULLS}")
-    if start != member.shape[0]:
-        raise UsageError(f"{name}: expected {member.shape[0]} rows, got row groups of {start}; is the file complete?")
+        parts, start = [], 0
+        for number, rows in enumerate(_rows(parquet)):
+            check_block(name, rows * dtype.itemsize)
+            if rows:
+                block = _RowGroup(stored, member.name, number, name)
+                parts.append(block_piece(name, ((start, start + rows),), dtype, block))
+            start += rows
     return PieceSource(name, dtype, member.shape, tuple(parts), (stored,))
 
 
@@ -120,12 +113,13 @@ class _RowGroup:
     column: str
     number: int
     name: str
-    dtype: np.dtype[Any]
 
     def read(self) -> NDArray[Any]:
         """Its samples."""
         with opened_file(self.file) as file:
             table = _parquet(file).read_row_group(self.number, columns=[self.column], use_threads=False)
+        if table.num_columns != 1:
+            raise ValueError(f"{table.num_columns} columns of this name")
         return values_of(table.column(0), self.name)
 
 
