@@ -52,20 +52,26 @@ class Unshuffle:
         return np.concatenate([sorted_.T.reshape(-1), shuffled[items * self.itemsize :]])
 
 
-@dataclass(frozen=True)
-class Numcodec:
-    """A codec of numcodecs, into a buffer of the declared size."""
+def zstd(data: Any, size: int) -> Any:
+    """Zstandard frames, into a buffer of the declared size."""
+    from numcodecs.zstd import decompress  # not by its registry, which a thread may see half filled
 
-    name: str
+    return _into(decompress, data, size)
 
-    def __call__(self, data: Any, size: int) -> Any:
-        from numcodecs.registry import get_codec
 
-        out = np.empty(size, np.uint8)
-        got = get_codec({"id": self.name}).decode(np.frombuffer(data, np.uint8), out=out)
-        if np.asarray(got).nbytes != size:
-            raise ValueError(f"{np.asarray(got).nbytes} bytes where {size} were expected")
-        return out
+def lz4(data: Any, size: int) -> Any:
+    """LZ4 behind its size, as numcodecs has it, into a buffer of the declared size."""
+    from numcodecs.lz4 import decompress
+
+    return _into(decompress, data, size)
+
+
+def _into(decompress: Callable[[Any, Any], Any], data: Any, size: int) -> Any:
+    out = np.empty(size, np.uint8)
+    got = np.asarray(decompress(np.frombuffer(data, np.uint8), out)).nbytes
+    if got != size:
+        raise ValueError(f"{got} bytes where {size} were expected")
+    return out
 
 
 def zstd_size(head: bytes) -> int | None:

@@ -36,6 +36,7 @@ def _opened(file: Piece) -> Iterator[Any]:
     """The planned file, whatever has its name now, as h5py sees it."""
     with library(file.path, WHAT, "hdf5"):
         import h5py
+    available()  # registers them in this process, too
     with open_planned(file) as fd, h5py.File(f"/proc/self/fd/{fd}", "r", locking=False, rdcc_nbytes=0) as opened:
         yield opened
 

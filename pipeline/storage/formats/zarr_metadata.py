@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.storage.formats.codecs import GZIP, ZLIB, Decoder, Inflate, Numcodec, Step, Unshuffle, blosc, crc32c
+from pipeline.storage.formats.codecs import GZIP, ZLIB, Decoder, Inflate, Step, Unshuffle, blosc, crc32c, lz4, zstd
 from pipeline.storage.formats.slabs import Decode, Index
 
 MOST_JSON = 2**24  # bytes of metadata
 MOST_DIMENSIONS = 32
 SIMPLE: dict[str, tuple[Step, str]] = {
-    "gzip": (Inflate(GZIP), ""), "zlib": (Inflate(ZLIB), ""), "zstd": (Numcodec("zstd"), "numcodecs"),
-    "lz4": (Numcodec("lz4"), "numcodecs"), "blosc": (blosc, "numcodecs"), "crc32c": (crc32c, "google_crc32c"),
+    "gzip": (Inflate(GZIP), ""), "zlib": (Inflate(ZLIB), ""), "zstd": (zstd, "numcodecs"),
+    "lz4": (lz4, "numcodecs"), "blosc": (blosc, "numcodecs"), "crc32c": (crc32c, "google_crc32c"),
 }  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +19,8 @@ from pipeline.storage.files import Files
 from pipeline.storage.sources import open_source
 from pipeline.timeline import Timeline
 from tests.cases.format_files import CASES, Written, package_of
+
+ROOT = Path(__file__).parents[4]
 
 # Formats whose samples are byte runs of files, so that they are read as fast as raw files.
 BYTE_RUNS = {"npz stored", "hdf5 contiguous", "hdf5 contiguous, float", "hdf5 in MATLAB's wrapping", "arrow", "tiff",
@@ -85,15 +88,39 @@ def test_command(tmp_path: Path, name: str) -> None:
     assert command is not None and command.startswith("python -m pipeline histogram ")
     words = [*command.replace("histogram", "reduce").replace(" --range auto", "").split()[1:], "--op", "sum,argmax",
              "--json", "--device", "cpu", "--verify", "full", "--chunk-size", "4000"]  # fmt: skip
-    done = subprocess.run([sys.executable, *words], text=True, capture_output=True, check=True)
+    done = subprocess.run([sys.executable, *words], text=True, capture_output=True)
+    assert done.returncode == 0, done.stderr
     values = json.loads(done.stdout)["result"]
     assert str(written.array.reshape(-1).argmax()) in json.dumps(values)
 
 
+@pytest.mark.parametrize("name", ["hdf5 lz4", "hdf5 deflate", "zarr 3", "zarr 3, blosc", "zarr 2, lz4", "parquet",
+                                  "arrow, lz4", "tiff, tiles, deflate", "npz deflated"])  # fmt: skip
+def test_another_process_reads_in_threads(tmp_path: Path, name: str) -> None:
+    """It has not opened the file, and its threads import what they need at once."""
+    written = CASES[name].written(tmp_path)
+    (tmp_path / "chunks").write_bytes(pickle.dumps(plan(open_source((written.item,)), 2**24, "off", 0)))
+    code = """
+import pickle, sys
+from concurrent.futures import ThreadPoolExecutor
+from pipeline.storage.blocks import read_blocks
+from pipeline.timeline import Timeline
+chunks = pickle.load(open(sys.argv[1], "rb"))
+sys.setswitchinterval(1e-6)
+def read(_):
+    return b"".join(block.tobytes() for chunk in chunks for block in read_blocks(chunk, Timeline()))
+with ThreadPoolExecutor(8) as pool:
+    first, *others = pool.map(read, range(16))
+assert set(others) == {first}
+sys.stdout.buffer.write(first)
+"""
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "chunks")], capture_output=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr.decode()
+    assert done.stdout == written.array.tobytes()
+
+
 def test_chunks_are_pickled_small(tmp_path: Path) -> None:
     """A slab carries its own chunks, not those of the whole array."""
-    import pickle
-
     chunks = plan(open_source((CASES["zarr 3"].written(tmp_path).item,)), 2**24, "off", 0)
     assert isinstance(chunks, tuple)
     restored = pickle.loads(pickle.dumps(chunks))
