@@ -76,8 +76,9 @@ def run(
         Its name, as on the command line. Or several jobs that return results, each with its options:
         ``[("histogram", {"bins": 256}), ("reduce", {"op": "sum,std"})]``; the files are read once for all of them.
     files
-        Raw samples or `.npy`; patterns like ``"run-*.bin"`` are expanded. Or arrays of any layout, whose samples count
-        in C order, computed where they lie without a copy: NumPy arrays of any byte order, CuPy arrays, objects
+        Raw samples, `.npy`, or another format of docs/formats.md, with the name of one of several arrays after ``::``,
+        like ``"a.h5::/group/data"``; patterns like ``"run-*.bin"`` are expanded. Or arrays of any layout, whose samples
+        count in C order, computed where they lie without a copy: NumPy arrays of any byte order, CuPy arrays, objects
         with ``__dlpack__`` or ``__cuda_array_interface__``, or dask arrays, block by block on the active client or
         dask's current scheduler. Arrays that are not contiguous are copied in pieces.
     output

@@ -42,7 +42,10 @@ from workflows.array_job import ArrayJob
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 PLACEMENT = ("device", "gpus", "scheduler", "scheduler_file", "dashboard_address", "tls_ca_file", "tls_cert", "tls_key")
-WHOLE = "FILES are raw samples or .npy files, or patterns like 'run-*.bin'; all count as one."
+WHOLE = (
+    "FILES are raw samples, or files of a format that `info` knows (FILE::MEMBER for one array of several), or "
+    "patterns like 'run-*.bin'; all count as one."
+)
 
 
 class Requested(NamedTuple):

@@ -10,6 +10,7 @@ from pipeline import __version__
 from pipeline.cli.devices import devices
 from pipeline.cli.flags import Command
 from pipeline.cli.help import SectionedGroup
+from pipeline.cli.info import info
 from pipeline.cli.jobs import CONTEXT, job_command
 from pipeline.cli.runs import runs
 from pipeline.cli.study import COMMANDS
@@ -65,7 +66,7 @@ def generate(file: str, samples: int, dtype: str, distribution: str, seed: int) 
     write_samples(file, samples=samples, dtype=dtype, distribution=distribution, seed=seed)
 
 
-for _command in (devices, runs, *COMMANDS):
+for _command in (devices, info, runs, *COMMANDS):
     cli.add_command(_command)
 
 

@@ -105,8 +105,8 @@ def join(source: Source) -> ArrayFile:
     """
     if not isinstance(source, Files):
         if source.shape is None or source.regions is None:
-            raise UsageError(f"{source.names[0]}: expected raw or .npy files or one array in memory, whose regions can "
-                             "be read, got something else; write the array to one .npy file")  # fmt: skip
+            raise UsageError(f"{source.names[0]}: expected an array that is stored in one piece or is in memory, "
+                             "got another one; write the array to one .npy file")  # fmt: skip
         return FilledArray(Spec(source.shape, source.dtype), (), False, source.regions, source.names)
     first = source.files[0]
     for file in source.files[1:]:

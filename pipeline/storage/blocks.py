@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from pipeline.errors import PipelineError
 from pipeline.storage.chunks import Chunk
-from pipeline.storage.pieces import EncodedPiece, FilledPiece, Piece
+from pipeline.storage.pieces import EncodedPiece, FilledPiece, Piece, WholePiece
 from pipeline.storage.planned_file import fill, open_planned
 from pipeline.timeline import Timeline
 
@@ -43,7 +43,7 @@ def read_blocks(chunk: Chunk, timeline: Timeline) -> Iterator[NDArray[Any]]:
     for piece in chunk.pieces:
         if isinstance(piece, Piece):
             yield from _stored(piece, chunk.dtype, buffer, timeline)
-        elif isinstance(piece, EncodedPiece):
+        elif isinstance(piece, WholePiece):
             yield from _decoded(piece, chunk.dtype, len(buffer), timeline)
         else:
             yield from _filled(piece, np.frombuffer(buffer, chunk.dtype), timeline)
@@ -60,7 +60,7 @@ def _stored(piece: Piece, dtype: np.dtype[Any], buffer: memoryview, timeline: Ti
             yield np.frombuffer(block, dtype)
 
 
-def _decoded(piece: EncodedPiece, dtype: np.dtype[Any], nbytes: int, timeline: Timeline) -> Iterator[NDArray[Any]]:
+def _decoded(piece: WholePiece, dtype: np.dtype[Any], nbytes: int, timeline: Timeline) -> Iterator[NDArray[Any]]:
     step = nbytes // dtype.itemsize
     with timeline.measure("read", piece.nbytes):
         first = piece.first // dtype.itemsize
@@ -69,13 +69,12 @@ def _decoded(piece: EncodedPiece, dtype: np.dtype[Any], nbytes: int, timeline: T
         yield samples[start : start + step]
 
 
-def _decode(piece: EncodedPiece, dtype: np.dtype[Any]) -> NDArray[Any]:
+def _decode(piece: WholePiece, dtype: np.dtype[Any]) -> NDArray[Any]:
     """Read and decode all samples of the block."""
-    stored = memoryview(bytearray(piece.stored.nbytes))
-    with open_planned(piece.stored) as fd:
-        fill(fd, stored, piece.stored, 0)
     try:
-        samples = piece.decode(stored)
+        samples = piece.decode(_bytes(piece.stored)) if isinstance(piece, EncodedPiece) else piece.block.read()
+    except PipelineError:
+        raise
     except Exception as error:  # each decoder raises errors of its own
         reason = str(error).partition("\n")[0] or type(error).__name__
         raise PipelineError(f"{piece.where()}: expected a block that can be decoded, got {reason}; is the file "
@@ -84,6 +83,13 @@ def _decode(piece: EncodedPiece, dtype: np.dtype[Any]) -> NDArray[Any]:
         raise PipelineError(f"{piece.where()}: expected {piece.decoded // dtype.itemsize} samples of {dtype} in the "
                             f"block, got shape {samples.shape} of {samples.dtype}; is the file complete?")  # fmt: skip
     return samples
+
+
+def _bytes(piece: Piece) -> memoryview:
+    stored = memoryview(bytearray(piece.nbytes))
+    with open_planned(piece) as fd:
+        fill(fd, stored, piece, 0)
+    return stored
 
 
 def _filled(piece: FilledPiece, buffer: NDArray[Any], timeline: Timeline) -> Iterator[NDArray[Any]]:

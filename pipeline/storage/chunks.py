@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.errors import PipelineError
-from pipeline.storage.pieces import AnyPiece, EncodedPiece, Piece
+from pipeline.storage.pieces import AnyPiece, Piece, WholePiece
 from pipeline.storage.protocol import Source
 
 ALIGNMENT = 4096  # bytes; chunk boundaries are multiples of this, for direct reads from a disk
@@ -156,12 +156,12 @@ def _cut(source: Source, chunk_bytes: int, verify: str, seed: int, part_bytes: i
         if left_over := piece.nbytes % itemsize:
             raise PipelineError(f"{piece.where()}: expected whole samples of {itemsize} bytes, got {left_over} bytes "
                                 "left over; check the dtype and whether the data is complete")  # fmt: skip
-        if isinstance(piece, EncodedPiece) and filled and filled + piece.nbytes > step:
+        if isinstance(piece, WholePiece) and filled and filled + piece.nbytes > step:
             yield close()
         done = 0
         while done < piece.nbytes:
             left = piece.nbytes - done
-            length = left if isinstance(piece, EncodedPiece) else min(left, step - filled)
+            length = left if isinstance(piece, WholePiece) else min(left, step - filled)
             if isinstance(piece, Piece) and length < left and step >= 256 * ALIGNMENT:
                 excess = (piece.offset + done + length) % ALIGNMENT
                 length -= excess if excess % itemsize == 0 and excess < length else 0
@@ -186,7 +186,7 @@ def _parts(pieces: Sequence[AnyPiece], itemsize: int, sampled: Region, step: int
     samples = sum(piece.nbytes for piece in pieces) // itemsize
     inside = range(sampled.start + 1, sampled.start + sampled.samples)
     cuts = {0, sampled.start, sampled.start + sampled.samples, samples}
-    encoded = any(isinstance(piece, EncodedPiece) for piece in pieces)
+    encoded = any(isinstance(piece, WholePiece) for piece in pieces)
     ends = accumulate(piece.nbytes // itemsize for piece in pieces) if encoded else range(step, samples, step)
     cut = 0
     for end in ends:

@@ -1,4 +1,4 @@
-"""Pieces of chunks: byte runs of files, encoded blocks, or buffers to fill; each brings its own reader.
+"""Pieces of chunks: byte runs of files, encoded or assembled blocks, or buffers to fill; each brings its own reader.
 
 Chunks are pickled for the workers, so a piece holds no open file.
 """
@@ -75,6 +75,43 @@ class EncodedPiece:
         return self.stored.where()
 
 
+class Block(Protocol):
+    """Reads a block of samples whole, from one or several places, on a worker: it must be picklable."""
+
+    def read(self) -> NDArray[Any]:
+        """All samples of the block, shape (n,), in the dtype of the source."""
+
+
+@dataclass(frozen=True)
+class BlockPiece:
+    """A block of samples that an object reads whole, in memory, or a part of it.
+
+    Attributes
+    ----------
+    block
+    name
+        Where it comes from, for a message.
+    decoded
+        Bytes of samples in the whole block.
+    first, nbytes
+        The part of these that the piece covers.
+    """
+
+    block: Block
+    name: str
+    decoded: int
+    first: int
+    nbytes: int
+
+    def cut(self, start: int, nbytes: int) -> BlockPiece:
+        """The part that begins at byte `start`; reading it reads the whole block."""
+        return replace(self, first=self.first + start, nbytes=nbytes)
+
+    def where(self) -> str:
+        """Source and place of the block, for a message."""
+        return self.name
+
+
 @dataclass(frozen=True)
 class FilledPiece:
     """Samples that an object puts into a buffer.
@@ -109,4 +146,5 @@ class FilledPiece:
         return f"{self.name} samples {self.start}-{self.start + self.samples - 1}"
 
 
-AnyPiece = Piece | EncodedPiece | FilledPiece
+WholePiece = EncodedPiece | BlockPiece  # read whole, even for a part
+AnyPiece = Piece | WholePiece | FilledPiece

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol
 
@@ -118,6 +118,8 @@ class Opening:
         Python objects.
     empty
         Accept an empty array even if `samples` is set.
+    member
+        Name of an array within the file, as after ``::``; None to take the only one.
     """
 
     dtype: str | None = None
@@ -125,6 +127,11 @@ class Opening:
     offset: int | None = None
     samples: bool = True
     empty: bool = False
+    member: str | None = None
+
+    def takes(self, dtype: np.dtype[Any]) -> bool:
+        """Whether the job accepts a dtype."""
+        return dtype.name in DTYPES if self.samples else bool(dtype.itemsize) and not dtype.hasobject
 
     def check(self, name: str, dtype: np.dtype[Any], shape: tuple[int, ...] | None) -> None:
         """Refuse a source with a dtype of its own that contradicts the user or that the job does not accept.
@@ -136,7 +143,7 @@ class Opening:
         """
         if self.offset is not None:
             raise UsageError(f"{name}: --offset is for raw files, this has a format of its own; leave --offset out")
-        if dtype.name not in DTYPES if self.samples else dtype.hasobject or not dtype.itemsize:
+        if not self.takes(dtype):
             what = "Python objects, which are never unpickled" if dtype.hasobject else str(dtype)[:MOST_SHOWN]
             raise UsageError(f"{name}: expected samples of {', '.join(DTYPES)}, got {what}; convert them")
         if shape is not None and not math.prod(shape) and self.samples and not self.empty:
@@ -148,6 +155,36 @@ class Opening:
             got = str(dtype)[:MOST_SHOWN]
             raise UsageError(f"{name}: expected {self.byteorder} endian as --byteorder says, got {got}; leave "
                              "--byteorder out")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Member:
+    """An array within a file, as its headers describe it.
+
+    Attributes
+    ----------
+    name
+        As after ``::``; empty if the format has one array per file.
+    dtype
+        With byte order; None if NumPy has none for it.
+    shape
+    chunks
+        Shape of the blocks that are stored one by one; None if it is stored in one piece.
+    compression
+        Codecs and filters, in words; empty if its bytes are samples.
+    stored
+        Bytes in the file; None if nobody says.
+    problem
+        Why it cannot be read; empty if it can.
+    """
+
+    name: str
+    dtype: np.dtype[Any] | None
+    shape: tuple[int, ...]
+    chunks: tuple[int, ...] | None = None
+    compression: str = ""
+    stored: int | None = None
+    problem: str = ""
 
 
 @dataclass(frozen=True)
@@ -163,9 +200,12 @@ class Format:
         (path, first bytes of the file) -> whether it has this format; no bytes if it is not a regular file.
     suffixes
         File names with these endings have this format if no format recognizes the content.
+    members
+        (path) -> the arrays of a file; None if it has one, which needs no name.
     """
 
     name: str
     open: Callable[[str, Opening], Source]
     recognizes: Callable[[str, bytes], bool]
     suffixes: tuple[str, ...] = ()
+    members: Callable[[str], Sequence[Member]] | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import os
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
@@ -14,6 +14,14 @@ from numpy.typing import NDArray
 
 from pipeline.errors import UsageError
 from pipeline.storage.files import Files, SourceFile
+from pipeline.storage.formats.arrow import ARROW
+from pipeline.storage.formats.hdf5 import HDF5
+from pipeline.storage.formats.npz import NPZ
+from pipeline.storage.formats.parquet import PARQUET
+from pipeline.storage.formats.sigmf import SIGMF
+from pipeline.storage.formats.tiff import TIFF
+from pipeline.storage.formats.wav import WAV
+from pipeline.storage.formats.zarr import ZARR
 from pipeline.storage.memory import ArraySource
 from pipeline.storage.npy import NPY
 from pipeline.storage.pieces import AnyPiece
@@ -26,7 +34,15 @@ __all__ = [
 ]  # fmt: skip
 
 # A new format is a module with a `Format`, and an entry here: the first that recognizes a file opens it.
-FORMATS = [NPY]
+FORMATS = [NPY, NPZ, HDF5, ZARR, PARQUET, ARROW, TIFF, WAV, SIGMF]
+
+# What other content begins with: nobody means its bytes as samples, unless they say --dtype or --offset.
+OTHERS = {
+    b"\x1f\x8b\x08": "gzip", b"\x28\xb5\x2f\xfd": "Zstandard", b"\xfd7zXZ\0": "xz", b"BZh": "bzip2",
+    b"\x04\x22\x4d\x18": "LZ4", b"PK\3\4": "zip", b"fLaC": "FLAC", b"\x89PNG": "PNG", b"%PDF": "PDF",
+    b"MATLAB 5.0 MAT": "MATLAB 5", b"CDF\1": "NetCDF-3", b"CDF\2": "NetCDF-3", b"\xffBIOSEMI": "BDF",
+}  # fmt: skip
+MEMBER = "::"  # between a file and a member of it
 
 HEAD_BYTES = 512  # bytes of a file from which its format is recognized
 
@@ -127,7 +143,8 @@ def open_source(
         if isinstance(item, np.ndarray):
             sources.append(ArraySource.of(item, opening))
         else:
-            sources += (_format_of(path, offset).open(path, opening) for path in _expand(item))
+            path, member = split_member(item)
+            sources += (open_one(path, replace(opening, member=member)) for path in expand(path))
         first = sources[0]
         for source in sources[1:]:
             if source.dtype != first.dtype:
@@ -145,8 +162,8 @@ def _joined(sources: Sequence[Source]) -> Source:
     return Joined(tuple(sources))
 
 
-def _expand(pattern: str) -> list[str]:
-    """Absolute paths: workers may run in another folder."""
+def expand(pattern: str) -> list[str]:
+    """Paths that match a pattern, or the path itself; absolute paths: workers may run in another folder."""
     if "\0" in pattern or os.path.lexists(pattern) or not glob.has_magic(pattern):
         return [_absolute(pattern)]
     matches = sorted(glob.glob(pattern, recursive=True))
@@ -160,13 +177,51 @@ def _absolute(path: str) -> str:
     return os.path.join(os.getcwd(), path) if os.pardir in path.split(os.sep) else os.path.abspath(path)
 
 
-def _format_of(path: str, offset: int | None) -> Format:
-    """Format by content, unless the user gives an offset, then by suffix; everything else is raw."""
+def split_member(item: str) -> tuple[str, str | None]:
+    """Path or pattern, and the member after ``::``, if any; a file whose name has a ``::`` is meant itself."""
+    if "\0" in item or os.path.lexists(item) or MEMBER not in item:
+        return item, None
+    path, _, member = item.partition(MEMBER)
+    return path, member
+
+
+def _open(path: str, opening: Opening) -> Source:
+    format_ = format_of(path, opening)
+    if opening.member is not None and format_.members is None:
+        raise UsageError(f"{path}: expected a file of several arrays before ::{opening.member}, got {format_.name}; "
+                         "leave the :: out")  # fmt: skip
+    return format_.open(path, opening)
+
+
+def open_one(path: str, opening: Opening) -> Source:
+    """One file as a source; errors as of `open_source`."""
+    format_ = format_of(path, opening)
+    if opening.member is not None and format_.members is None:
+        raise UsageError(f"{path}: expected a file of several arrays before ::{opening.member}, got {format_.name}; "
+                         "leave the :: out")  # fmt: skip
+    return format_.open(path, opening)
+
+
+def format_of(path: str, opening: Opening) -> Format:
+    """Format by content, unless the user gives an offset, then by suffix; everything else is raw.
+
+    Raises
+    ------
+    UsageError
+        If the content is something else, and the user has not said that it is raw.
+    """
     head = _head(path)
-    for format_ in FORMATS:
-        if offset is None and format_.recognizes(path, head):
-            return format_
-    return next((format_ for format_ in FORMATS if path.endswith(format_.suffixes)), RAW)
+    if opening.offset is None:
+        for format_ in FORMATS:
+            if format_.recognizes(path, head):
+                return format_
+    if (by_name := next((format_ for format_ in FORMATS if path.endswith(format_.suffixes)), None)) is not None:
+        return by_name
+    other = next((name for magic, name in OTHERS.items() if head.startswith(magic)), None)
+    if other is not None and opening.dtype is None and opening.offset is None:
+        raise UsageError(f"{path}: expected samples, got {other} data; which samples are its bytes? Unpack or convert "
+                         "it, or say --dtype")  # fmt: skip
+    return RAW
 
 
 def _head(path: str) -> bytes:

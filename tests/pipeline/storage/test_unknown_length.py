@@ -79,7 +79,7 @@ def test_jobs_that_need_regions(tmp_path: Path, kind: str, samples: NDArray[np.u
     path = tmp_path / "pipe"
     os.mkfifo(path) if kind == "pipe" else (path := written(kind, samples, tmp_path))
     with pytest.raises(
-        UsageError, match=r"expected raw or \.npy files or one array in memory.* write the array to one"
+        UsageError, match=r"expected an array that is stored in one piece or is in memory.* write the array to one"
     ):
         pipeline.run("transpose", path, output=tmp_path / "out.npy")
 

@@ -1,0 +1,60 @@
+"""The command `info`: what files are, and the command that reads them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import click
+
+from pipeline.cli.flags import Command
+from pipeline.process.last_words import emit
+from pipeline.storage.describe import Description, byteorder_of, describe, nbytes_of, problem_of
+from pipeline.storage.protocol import Member
+
+SHOWN = 20  # arrays of a file; --json has all
+
+
+@click.command(cls=Command, short_help="Say what files are: format, arrays, dtype, shape, chunks, compression.")
+@click.argument("files", nargs=-1, required=True)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def info(files: tuple[str, ...], as_json: bool) -> None:
+    """Say what files are, from their headers alone, and with which command they can be read.
+
+    FILES are paths or patterns; FILE::MEMBER is one array of a file.
+    """
+    described = [description for item in files for description in describe(item)]
+    if as_json:
+        emit(json.dumps({"files": [description.to_json() for description in described]}))
+    else:
+        emit(*(line for description in described for line in _lines(description)))
+
+
+def _lines(description: Description) -> Iterator[str]:
+    size = "" if description.nbytes is None else f", {description.nbytes:,} bytes"
+    several = f", {len(description.members)} arrays" if len(description.members) != 1 else ""
+    yield f"{description.path}: {description.format}{several}{size}"
+    for member in description.members[:SHOWN]:
+        yield f"  {_about(member)}"
+        if (command := description.command(member)) is not None:
+            yield f"    {command}"
+        else:
+            yield f"    cannot be read: {problem_of(member)}"
+    if len(description.members) > SHOWN:
+        yield f"  and {len(description.members) - SHOWN} more, which --json lists"
+
+
+def _about(member: Member) -> str:
+    if member.dtype is None:
+        return member.name or "an array"
+    order = byteorder_of(member)
+    words = [f"{member.name}  {member.dtype.name}" if member.name else member.dtype.name]
+    words[0] += f" {order} endian" if order else ""
+    words.append(" × ".join(map(str, member.shape)) or "a scalar")
+    words.append(f"{nbytes_of(member):,} bytes")
+    if member.chunks is not None:
+        words.append(f"in chunks of {' × '.join(map(str, member.chunks))}")
+    if member.compression:
+        stored = "" if member.stored is None else f" to {member.stored:,} bytes"
+        words.append(f"{member.compression}{stored}")
+    return ", ".join(words)

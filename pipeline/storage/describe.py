@@ -1,0 +1,101 @@
+"""What files are, from their headers: format, arrays, and what can be read of them."""
+
+from __future__ import annotations
+
+import math
+import os
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from pipeline.storage.formats.common import whole
+from pipeline.storage.protocol import DTYPES, Member, Opening
+from pipeline.storage.raw import RAW, RAW_DTYPE
+from pipeline.storage.sources import MEMBER, expand, format_of, open_one, split_member
+
+
+@dataclass(frozen=True)
+class Description:
+    """A file, with the arrays that were asked for.
+
+    Attributes
+    ----------
+    path
+    format
+        Name of its format.
+    nbytes
+        Of the file; None of a folder.
+    members
+    """
+
+    path: str
+    format: str
+    nbytes: int | None
+    members: tuple[Member, ...]
+
+    def command(self, member: Member) -> str | None:
+        """A command that reads an array; None if no job for samples can."""
+        if problem_of(member):
+            return None
+        name = f"{self.path}{MEMBER}{member.name}" if member.name not in ("", ".") else self.path
+        flags = f"--dtype {RAW_DTYPE}" if self.format == RAW.name else "--range auto"  # no header: as by default
+        return f"python -m pipeline histogram {shlex.quote(name)} {flags}"
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it."""
+        arrays = [{
+            "name": member.name, "dtype": None if member.dtype is None else member.dtype.name,
+            "byteorder": byteorder_of(member), "shape": list(member.shape),
+            "chunks": None if member.chunks is None else list(member.chunks),
+            "compression": member.compression or None, "bytes": nbytes_of(member), "stored_bytes": member.stored,
+            "problem": problem_of(member) or None, "command": self.command(member),
+        } for member in self.members]  # fmt: skip
+        return {"path": self.path, "format": self.format, "bytes": self.nbytes, "arrays": arrays}
+
+
+def problem_of(member: Member) -> str:
+    """Why jobs for samples cannot read an array; empty if they can."""
+    if member.problem or member.dtype is None:
+        return member.problem or "expected numbers"
+    if member.dtype.name not in DTYPES:
+        return f"expected samples of {', '.join(DTYPES)}, got {member.dtype}; convert them"
+    return "" if 0 not in member.shape else "expected samples, got none"
+
+
+def byteorder_of(member: Member) -> str | None:
+    """Little or big; None where it means nothing."""
+    if member.dtype is None or member.dtype.itemsize == 1 or member.dtype.kind not in "iufc":
+        return None
+    return "little" if member.dtype == member.dtype.newbyteorder("<") else "big"
+
+
+def nbytes_of(member: Member) -> int | None:
+    """Bytes of samples."""
+    return None if member.dtype is None else math.prod(member.shape) * member.dtype.itemsize
+
+
+def describe(item: str) -> Iterator[Description]:
+    """What files are.
+
+    Parameters
+    ----------
+    item
+        A path or pattern, as a job takes it.
+
+    Raises
+    ------
+    UsageError
+        If a file is missing or damaged, or its content is nothing that can be read; PipelineError if it cannot be read.
+    """
+    pattern, name = split_member(item)
+    for path in expand(pattern):
+        opening = Opening(samples=False, member=name)
+        format_ = format_of(path, opening)
+        members = [] if format_.members is None else [
+            member for member in format_.members(path) if name is None or member.name.strip("/") == name.strip("/")
+        ]  # fmt: skip
+        if format_.members is None or (name is not None and not members):  # also says why there is no such member
+            source = open_one(path, opening)
+            members = [Member(name or "", source.dtype, source.shape or (), stored=source.nbytes)]
+        yield Description(path, format_.name, None if os.path.isdir(path) else whole(path).nbytes, tuple(members))

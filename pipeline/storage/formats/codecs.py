@@ -1,0 +1,137 @@
+"""Decoders of stored chunks: none makes more bytes than the chunk is declared to have."""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+ZLIB, GZIP, RAW_DEFLATE = 15, 31, -15  # window bits, which say what surrounds the deflated bytes
+
+# Encoded bytes, size of what they decode to -> decoded bytes.
+Step = Callable[[Any, int], Any]
+
+
+@dataclass(frozen=True)
+class Inflate:
+    """Deflated bytes, with the header and checksum that the window bits say; at most `size`, or exactly."""
+
+    bits: int
+    exact: bool = True
+
+    def __call__(self, data: Any, size: int) -> Any:
+        inflating = zlib.decompressobj(self.bits)
+        decoded = inflating.decompress(data, size + 1)
+        if (
+            len(decoded) > size
+            or (self.exact and len(decoded) < size)
+            or not (inflating.eof or not inflating.decompress(inflating.unconsumed_tail, 1))
+        ):
+            more = "more than " if len(decoded) > size else ""
+            raise ValueError(f"{more}{min(len(decoded), size)} bytes where {size} were expected")
+        if not inflating.eof:
+            raise ValueError("deflated bytes without their end")
+        return decoded
+
+
+@dataclass(frozen=True)
+class Unshuffle:
+    """Bytes that were sorted by their place in an item."""
+
+    itemsize: int
+
+    def __call__(self, data: Any, size: int) -> Any:
+        items = size // self.itemsize
+        shuffled = np.frombuffer(data, np.uint8)
+        sorted_ = shuffled[: items * self.itemsize].reshape(self.itemsize, items)
+        return np.concatenate([sorted_.T.reshape(-1), shuffled[items * self.itemsize :]])
+
+
+def zstd(data: Any, size: int) -> Any:
+    """Zstandard frames, into a buffer of the declared size."""
+    from numcodecs.zstd import decompress  # not by its registry, which a thread may see half filled
+
+    return _into(decompress, data, size)
+
+
+def lz4(data: Any, size: int) -> Any:
+    """LZ4 behind its size, as numcodecs has it, into a buffer of the declared size."""
+    from numcodecs.lz4 import decompress
+
+    return _into(decompress, data, size)
+
+
+def _into(decompress: Callable[[Any, Any], Any], data: Any, size: int) -> Any:
+    out = np.empty(size, np.uint8)
+    got = np.asarray(decompress(np.frombuffer(data, np.uint8), out)).nbytes
+    if got != size:
+        raise ValueError(f"{got} bytes where {size} were expected")
+    return out
+
+
+def zstd_size(head: bytes) -> int | None:
+    """Bytes that a Zstandard frame says it has (RFC 8878, 3.1.1.1); None if it does not say."""
+    if len(head) < 6:
+        return None
+    flags = head[4]
+    single, length = flags >> 5 & 1, (flags >> 6 and 1 << (flags >> 6)) or (flags >> 5 & 1)
+    start = 5 + (not single) + (0, 1, 2, 4)[flags & 3]
+    if head[:4] != b"\x28\xb5\x2f\xfd" or not length or len(head) < start + length:
+        return None
+    return int.from_bytes(head[start : start + length], "little") + (256 if length == 2 else 0)
+
+
+def blosc(data: Any, size: int) -> Any:
+    """Blosc, whose header says how much it decodes to."""
+    from numcodecs.blosc import decompress
+
+    header = bytes(data[:16])
+    declared, stored = int.from_bytes(header[4:8], "little"), int.from_bytes(header[12:16], "little")
+    if len(header) < 16 or declared != size or stored != len(data):
+        raise ValueError(f"a Blosc header of {declared} bytes in {stored} where {size} in {len(data)} were expected")
+    return decompress(np.frombuffer(data, np.uint8), np.empty(size, np.uint8))
+
+
+def crc32c(data: Any, size: int) -> Any:
+    """Bytes and their CRC-32C."""
+    import google_crc32c
+
+    body = bytes(data[:-4])
+    if google_crc32c.value(body) != int.from_bytes(data[-4:], "little"):
+        raise ValueError("a wrong checksum")
+    return body
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """Stored bytes, shape of the chunk -> its samples in that shape.
+
+    Attributes
+    ----------
+    steps
+        In the order of decoding; each returns as many bytes as the chunk has.
+    dtype
+    order
+        Axes in the order in which they are stored, the last one varying fastest; None for C order.
+    """
+
+    steps: tuple[Step, ...]
+    dtype: np.dtype[Any]
+    order: tuple[int, ...] | None = None
+
+    def __call__(self, stored: memoryview, shape: tuple[int, ...]) -> NDArray[Any]:
+        size = math.prod(shape) * self.dtype.itemsize
+        data: Any = stored
+        for step in self.steps:
+            data = step(data, size)
+        samples = np.frombuffer(data, self.dtype)
+        if samples.nbytes != size:
+            raise ValueError(f"{samples.nbytes} bytes where {size} were expected")
+        if self.order is None:
+            return samples.reshape(shape)
+        return samples.reshape([shape[axis] for axis in self.order]).transpose(np.argsort(self.order))

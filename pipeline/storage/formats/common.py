@@ -1,0 +1,185 @@
+"""What formats share: missing libraries, the choice of a member, and a source made of pieces."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pipeline.errors import PipelineError, UsageError
+from pipeline.storage.files import open_regular
+from pipeline.storage.formats.slabs import SLAB_BYTES, Grid
+from pipeline.storage.pieces import AnyPiece, Piece
+from pipeline.storage.planned_file import open_planned
+from pipeline.storage.protocol import Member, Opening, Source
+
+MOST_BLOCK = 2**30  # bytes of a block that is decoded whole, in memory
+MOST_CHUNKS = 2**22
+LISTED = 5  # members that a message names
+MOST_REASON = 150  # characters of another library's message
+
+
+@contextmanager
+def library(path: str, what: str, extra: str) -> Iterator[None]:
+    """Turn the error of an import into one line with the command that installs what is missing."""
+    try:
+        yield
+    except ImportError as error:
+        package = (error.name or str(error)).partition(".")[0]
+        raise UsageError(f"{path}: expected the package {package}, which reads {what}, got none; "
+                         f"pip install 'baru[{extra}]'") from None  # fmt: skip
+
+
+@contextmanager
+def readable(path: str, what: str) -> Iterator[None]:
+    """Turn errors of other libraries, and of headers that make no sense, into one line."""
+    try:
+        yield
+    except (PipelineError, ImportError):
+        raise
+    except Exception as error:  # each library raises errors of its own
+        reason = str(error).strip().partition("\n")[0][:MOST_REASON] or type(error).__name__
+        raise UsageError(f"{path}: expected {what}, got {reason}; is the file complete?") from None
+
+
+def whole(path: str) -> Piece:
+    """A file as it is now.
+
+    Raises
+    ------
+    UsageError
+        If it is missing, empty or not a regular file; PipelineError if it cannot be read.
+    """
+    file, identity = open_regular(path)
+    file.close()
+    return Piece(path, 0, identity.size, identity)
+
+
+def choose(path: str, members: Sequence[Member], opening: Opening) -> Member:
+    """The member that the user names, or the only one that can be read.
+
+    Raises
+    ------
+    UsageError
+        If there is none, or several and no name.
+    """
+    if opening.member is not None:
+        for member in members:
+            if member.name.strip("/") == opening.member.strip("/"):
+                break
+        else:
+            raise UsageError(f"{path}: expected a member {opening.member!r}, got {_listed(members)}; name one of them")
+    else:
+        able = [
+            member
+            for member in members
+            if not member.problem and member.dtype is not None and opening.takes(member.dtype)
+        ] or members
+        if len(able) != 1:
+            raise UsageError(f"{path}: expected one array, got {_listed(able)}; name one of them like "
+                             f"'{os.path.basename(path)}::{able[0].name if able else 'NAME'}'")  # fmt: skip
+        member = able[0]
+    if member.problem:
+        raise UsageError(f"{path}::{member.name}: {member.problem}")
+    return member
+
+
+def _listed(members: Sequence[Member]) -> str:
+    if not members:
+        return "none"
+    more = f" and {len(members) - LISTED} more" if len(members) > LISTED else ""
+    return ", ".join(member.name for member in members[:LISTED]) + more
+
+
+def check_block(name: str, nbytes: int) -> None:
+    """Refuse a block that is too large to be decoded in memory.
+
+    Raises
+    ------
+    UsageError
+        Expected, got, and what to do.
+    """
+    if nbytes > MOST_BLOCK:
+        raise UsageError(f"{name}: expected blocks of at most {MOST_BLOCK >> 20} MiB decoded, got one of "
+                         f"{nbytes >> 20} MiB; store it uncompressed or in smaller blocks")  # fmt: skip
+
+
+def check_grid(name: str, grid: Grid, files: int = 0) -> None:
+    """Refuse chunks that are too large to be decoded in memory, or too many to be planned.
+
+    Raises
+    ------
+    UsageError
+        Expected, got, and what to do.
+    """
+    check_block(name, grid.chunk_bytes)
+    number = max(math.prod(grid.counts), files, math.prod(grid.shape) * grid.dtype.itemsize // SLAB_BYTES)
+    if number > MOST_CHUNKS:
+        raise UsageError(f"{name}: expected at most {MOST_CHUNKS} chunks, got {number}; store it in larger ones")
+
+
+@dataclass(frozen=True, eq=False)
+class PieceSource(Source):
+    """Samples in pieces of any kind, which are known when it is opened.
+
+    Attributes
+    ----------
+    name
+        Path, and member if there are several.
+    dtype
+    lengths
+        The shape.
+    parts
+        All samples in C order.
+    files
+        Every file that is read, whole.
+    absent
+        Files that were missing, where that means something.
+    """
+
+    name: str
+    dtype: np.dtype[Any]
+    lengths: tuple[int, ...]
+    parts: tuple[AnyPiece, ...]
+    files: tuple[Piece, ...]
+    absent: tuple[str, ...] = ()
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the array."""
+        return self.lengths
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The name."""
+        return (self.name,)
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Files that are read."""
+        return tuple(dict.fromkeys(piece.path for piece in self.files))
+
+    @property
+    def identity(self) -> Hashable:
+        """Name, files and what is missing."""
+        return self.name, self.files, self.absent
+
+    def pieces(self) -> Iterator[AnyPiece]:
+        """All of them."""
+        return iter(self.parts)
+
+    def check_unchanged(self) -> None:
+        """Look at every file once more."""
+        for piece in self.files:
+            with open_planned(piece):
+                pass
+        for path in self.absent:
+            if os.path.lexists(path):
+                raise PipelineError(
+                    f"{path}: was written while the array was read; run again when nothing writes to it"
+                )

@@ -1,0 +1,256 @@
+"""Data sets of HDF5 files, and so of NetCDF-4 and MATLAB 7.3: byte runs of the file, or chunks.
+
+HDF5 would load any library that its plug-in path names; only filters that h5py and hdf5plugin have are ever asked for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.errors import UsageError
+from pipeline.storage.files import Files, SourceFile
+from pipeline.storage.formats.codecs import Decoder
+from pipeline.storage.formats.common import PieceSource, check_grid, choose, library, readable, whole
+from pipeline.storage.formats.hdf5_filters import DEFLATE, PLUGINS, Filter, available, check_declared, own_steps
+from pipeline.storage.formats.slabs import SLAB_BYTES, Grid, Index, block_piece, pieces_of
+from pipeline.storage.pieces import AnyPiece, Piece
+from pipeline.storage.planned_file import open_planned
+from pipeline.storage.protocol import Format, Member, Opening, Source
+from workflows.regions import Bounds
+
+MAGIC = b"\x89HDF\r\n\x1a\n"
+WHAT = "an HDF5 file"
+MOST_MEMBERS = 10_000
+MOST_LINKS = 64  # on the way to a member
+
+
+@contextmanager
+def _opened(file: Piece) -> Iterator[Any]:
+    """The planned file, whatever has its name now, as h5py sees it."""
+    with library(file.path, WHAT, "hdf5"):
+        import h5py
+    available()  # registers them in this process, too
+    with open_planned(file) as fd, h5py.File(f"/proc/self/fd/{fd}", "r", locking=False, rdcc_nbytes=0) as opened:
+        yield opened
+
+
+def _find(opened: Any, name: str) -> Any:
+    """A data set, by links within the file only; KeyError or ValueError if there is none."""
+    import h5py
+
+    parts, node, links = [part for part in reversed(name.split("/")) if part], opened, 0
+    while parts:
+        part, links = parts.pop(), links + 1
+        link = node.get(part, getlink=True) if isinstance(node, h5py.Group) else None
+        if link is None or links > MOST_LINKS:
+            raise KeyError(f"no {part!r}")
+        if isinstance(link, h5py.SoftLink):
+            parts += [step for step in reversed(link.path.split("/")) if step]
+            node = opened if link.path.startswith("/") else node
+        elif isinstance(link, h5py.HardLink):
+            node = node[part]
+        else:
+            raise ValueError(f"{part!r}, a link to another file")
+    return node
+
+
+def _names(group: Any, prefix: str = "", seen: set[Any] | None = None) -> Iterator[str]:
+    """Paths of all data sets, by hard links, each group once; MATLAB's and netCDF's own are left out."""
+    import h5py
+
+    seen = set() if seen is None else seen
+    seen.add(group.id)
+    for key in group:
+        link = group.get(key, getlink=True)
+        if key.startswith("#") or not isinstance(link, h5py.HardLink):
+            continue
+        node, path = group[key], f"{prefix}/{key}"
+        if isinstance(node, h5py.Dataset):
+            yield path
+        elif isinstance(node, h5py.Group) and node.id not in seen:
+            yield from _names(node, path, seen)
+
+
+def _member(name: str, data: Any) -> Member:
+    plist = data.id.get_create_plist()
+    stored = [plist.get_filter(number) for number in range(plist.get_nfilters())]
+    words = [PLUGINS.get(code) or text.decode("utf-8", "replace") or str(code) for code, _, _, text in stored]
+    codes = [code for code, *_ in stored]
+    shape = () if data.shape is None else tuple(data.shape)
+    given = Member(name, None, shape, data.chunks, ", ".join(words), data.id.get_storage_size())
+    dtype, problem = _dtype(data), ""
+    if data.shape is None:
+        problem = "expected an array, got an empty data set without a shape"
+    elif data.is_virtual or plist.get_external_count():
+        problem = "expected an array within the file, got one that lies in other files; name those files"
+    elif dtype is None:
+        problem = "expected numbers that NumPy has a dtype for, got others; convert them"
+    elif missing := [code for code in codes if code not in available()]:
+        problem = f"expected filters that h5py and hdf5plugin have, got {missing}; {_advice(missing)}"
+    elif DEFLATE in codes[:-1] and own_steps(_filters(data), data.dtype.itemsize) is None:
+        problem = f"expected deflate as the last filter, got {given.compression}; write it with other filters"
+    return Member(name, dtype, shape, given.chunks, given.compression, given.stored, problem)
+
+
+def _advice(missing: list[int]) -> str:
+    """What to do about filters."""
+    plugin = any(code in PLUGINS for code in missing)
+    return "pip install 'baru[hdf5]'" if plugin else "write it with another filter"
+
+
+def _dtype(data: Any) -> np.dtype[Any] | None:
+    """The dtype whose bytes the file has; None if h5py would convert them."""
+    import h5py
+
+    try:
+        dtype = np.dtype(data.dtype)
+        same = dtype.hasobject or data.id.get_type().equal(h5py.h5t.py_create(dtype, logical=True))
+    except (TypeError, ValueError, NotImplementedError):
+        return None
+    plain = np.dtype(dtype.str) if dtype.names is None and dtype.subdtype is None else dtype  # without its metadata
+    return plain if same else None
+
+
+def members_of(path: str) -> list[Member]:
+    """Data sets of an HDF5 file, by hard links."""
+    with readable(path, WHAT), _opened(whole(path)) as opened:
+        return list(_members(opened))
+
+
+def _members(opened: Any) -> Iterator[Member]:
+    for number, name in enumerate(_names(opened)):
+        if number == MOST_MEMBERS:
+            return
+        yield _member(name, opened[name])
+
+
+def open_hdf5(path: str, opening: Opening) -> Source:
+    """A data set of an HDF5 file.
+
+    Raises
+    ------
+    UsageError
+        If it cannot be read, or the user has to choose one.
+    """
+    file = whole(path)
+    with readable(path, WHAT), _opened(file) as opened:
+        if opening.member is None:
+            member = choose(path, list(_members(opened)), opening)
+        else:
+            try:
+                data = _find(opened, opening.member)
+                if not hasattr(data, "id") or not hasattr(data, "chunks"):
+                    raise KeyError(f"{opening.member!r} is no data set")
+            except (KeyError, ValueError) as error:
+                names = [Member(name, None, ()) for name, _ in zip(_names(opened), range(100), strict=False)]
+                if isinstance(error, KeyError):
+                    choose(path, names, opening)  # says which there are
+                raise UsageError(f"{path}: expected a data set {opening.member!r}, got {error.args[0]}; name one of "
+                                 "this file") from None  # fmt: skip
+            member = choose(path, [_member(opening.member, data)], opening)
+        data = _find(opened, member.name)
+        name = f"{path}::{member.name}"
+        assert member.dtype is not None
+        opening.check(name, member.dtype, member.shape)
+        return _source(name, file, member, data)
+
+
+def _source(name: str, file: Piece, member: Member, data: Any) -> Source:
+    dtype, shape = member.dtype, member.shape
+    assert dtype is not None and file.identity is not None
+    nbytes = math.prod(shape) * dtype.itemsize
+    if data.chunks is None:
+        offset = data.id.get_offset()
+        if offset is not None and nbytes:
+            if offset + nbytes > file.nbytes or data.id.get_storage_size() != nbytes:
+                raise UsageError(f"{name}: expected {nbytes} bytes at byte {offset} of the file, got one of "
+                                 f"{file.nbytes} bytes; is it complete?")  # fmt: skip
+            return Files((SourceFile(file.path, offset, nbytes, file.identity, shape),), dtype)
+        # Compact, in the header of the file, or never written: all of it has the fill value.
+        rows = max(SLAB_BYTES // max(math.prod(shape[1:]) * dtype.itemsize, 1), 1)
+        grid = Grid(shape, tuple(max(length, 1) for length in (rows, *shape[1:])[: len(shape)]), dtype)
+    else:
+        grid = Grid(shape, tuple(data.chunks), dtype)
+    check_grid(name, grid)
+    return PieceSource(name, dtype, shape, tuple(_pieces(name, file, member.name, data, grid)), (file,))
+
+
+def _pieces(name: str, file: Piece, member: str, data: Any, grid: Grid) -> Iterator[AnyPiece]:
+    filters, table = _filters(data), _table(file, data, grid)
+    steps = own_steps(filters, grid.dtype.itemsize)
+    if any(nbytes != grid.chunk_bytes for nbytes in (piece.nbytes for piece, _ in table.values()) if not filters):
+        raise ValueError(f"chunks that do not have {grid.chunk_bytes} bytes")
+    if data.chunks is not None and steps is not None and not any(mask for _, mask in table.values()):
+        fill = np.asarray(data.fillvalue).astype(grid.dtype).tobytes()
+        decode = Decoder(steps, grid.dtype) if steps else None
+        places = {index: piece for index, (piece, _) in table.items()}
+        yield from pieces_of(name, grid, places.get, decode, fill)
+        return
+    for region in grid.slabs():
+        crossed = (table[index] for index in grid.chunks_of(region) if index in table)
+        chunks = tuple((piece, outer) for piece, mask in crossed if (outer := _outer(filters, mask)))
+        yield block_piece(name, region, grid.dtype, _Region(file, member, region, grid.dtype, chunks, grid.chunk_bytes))
+
+
+def _filters(data: Any) -> list[Filter]:
+    plist = data.id.get_create_plist()
+    stored = (plist.get_filter(number) for number in range(plist.get_nfilters()))
+    return [Filter(code, tuple(values)) for code, _, values, _ in stored]
+
+
+def _outer(filters: list[Filter], mask: int) -> Filter | None:
+    """The last filter that was applied to a chunk whose mask tells which were left out."""
+    applied = [filter_ for number, filter_ in enumerate(filters) if not mask >> number & 1]
+    return applied[-1] if applied else None
+
+
+def _table(file: Piece, data: Any, grid: Grid) -> dict[Index, tuple[Piece, int]]:
+    """Stored bytes and filter mask of each chunk that is not missing."""
+    table: dict[Index, tuple[Piece, int]] = {}
+
+    def add(chunk: Any) -> None:
+        index = tuple(at // length for at, length in zip(chunk.chunk_offset, grid.chunks, strict=True))
+        if chunk.byte_offset + chunk.size > file.nbytes:
+            raise ValueError(f"a chunk beyond its end, at byte {chunk.byte_offset}")
+        table[index] = file.cut(chunk.byte_offset, chunk.size), chunk.filter_mask
+
+    if data.chunks is not None and 0 not in grid.shape:
+        data.id.chunk_iter(add)
+    return table
+
+
+@dataclass(frozen=True)
+class _Region:
+    """Has HDF5 read a region, with whatever filters."""
+
+    file: Piece
+    member: str
+    region: Bounds
+    dtype: np.dtype[Any]
+    chunks: tuple[tuple[Piece, Filter], ...]
+    chunk_bytes: int
+
+    def read(self) -> NDArray[Any]:
+        """Samples of the region."""
+        with open_planned(self.file) as fd:
+            for chunk, outer in self.chunks:
+                check_declared(fd, chunk, outer, self.chunk_bytes)
+        with _opened(self.file) as opened:
+            data = _find(opened, self.member)
+            samples: NDArray[Any] = np.asarray(data[tuple(slice(*bounds) for bounds in self.region)])
+        return samples.astype(self.dtype, copy=False).reshape(-1)
+
+
+def is_hdf5(path: str, head: bytes) -> bool:
+    """Whether a file begins as an HDF5 file, or as one in MATLAB's wrapping."""
+    return head.startswith((MAGIC, b"MATLAB 7.3"))
+
+
+HDF5 = Format("hdf5", open_hdf5, is_hdf5, (".h5", ".hdf5", ".he5", ".nc", ".mat"), members_of)

@@ -1,0 +1,91 @@
+"""Filters of HDF5: which ones can be read, and how many bytes an encoded chunk claims to decode to."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pipeline.storage.formats.codecs import ZLIB, Inflate, Step, Unshuffle, zstd_size
+from pipeline.storage.pieces import Piece
+from pipeline.storage.planned_file import fill
+
+DEFLATE, SHUFFLE, FLETCHER = 1, 2, 3
+BUILT_IN = frozenset({DEFLATE, SHUFFLE, FLETCHER, 5, 6, 32000})  # nbit, scaleoffset, h5py's lzf
+BLOSC, LZ4, BITSHUFFLE, ZSTD = 32001, 32004, 32008, 32015
+PLUGINS = {BLOSC: "blosc", LZ4: "lz4", BITSHUFFLE: "bitshuffle", ZSTD: "zstd"}
+HEAD = 64  # bytes of an encoded chunk that say how much it decodes to
+SLACK = 64  # bytes that inner filters add to those of the samples
+
+
+class Filter(NamedTuple):
+    """A filter of a data set: its number and its parameters."""
+
+    code: int
+    values: tuple[int, ...]
+
+
+@cache
+def available() -> frozenset[int]:
+    """Numbers of the filters that h5py and, if it is installed, hdf5plugin have registered."""
+    try:
+        import hdf5plugin
+    except ImportError:
+        return BUILT_IN
+    registered = hdf5plugin.get_config().registered_filters
+    return BUILT_IN | {code for code, name in PLUGINS.items() if hdf5plugin.FILTERS["bshuf" if name == "bitshuffle" else
+                                                                   name] == code and registered}  # fmt: skip
+
+
+def own_steps(filters: list[Filter], itemsize: int) -> tuple[Step, ...] | None:
+    """Decoders that need no lock of HDF5; None if it has to decode one of the filters."""
+    codes = [filter_.code for filter_ in filters]
+    if not set(codes) <= {DEFLATE, SHUFFLE, FLETCHER} or FLETCHER in codes[:-1]:
+        return None
+    if any(code == SHUFFLE and values[:1] != (itemsize,) for code, values in filters):
+        return None
+    known: dict[int, Step] = {DEFLATE: Inflate(ZLIB), SHUFFLE: Unshuffle(itemsize), FLETCHER: fletcher32}
+    return tuple(known[code] for code in reversed(codes))
+
+
+def fletcher32(data: Any, size: int) -> Any:
+    """Bytes and their checksum, which HDF5 takes over big-endian words modulo 65535."""
+    body = bytes(data[:-4])
+    words = np.frombuffer(body + bytes(len(body) % 2), ">u2").astype(np.uint64)
+    places = np.arange(len(words), 0, -1, dtype=np.uint64) % 65535
+    sums = int(words.sum()) % 65535, int((places * words).sum()) % 65535
+    stored = int.from_bytes(data[-4:], "little")
+    if sums != ((stored & 65535) % 65535, (stored >> 16) % 65535):
+        raise ValueError("a wrong checksum")
+    return body
+
+
+def check_declared(fd: int, chunk: Piece, outer: Filter, size: int) -> None:
+    """Refuse a chunk that claims more bytes than it is declared to have, before a filter allocates them.
+
+    Raises
+    ------
+    ValueError
+        Bytes that it claims.
+    """
+    if outer.code == DEFLATE:
+        whole = memoryview(bytearray(chunk.nbytes))
+        fill(fd, whole, chunk, 0)
+        Inflate(ZLIB, exact=False)(whole, size + SLACK)
+        return
+    head = memoryview(bytearray(min(HEAD, chunk.nbytes)))
+    fill(fd, head, chunk, 0)
+    declared = _declared(bytes(head), outer)
+    if declared is None or declared > size + SLACK:
+        raise ValueError(f"a chunk that claims {declared} bytes where {size} are expected")
+
+
+def _declared(head: bytes, outer: Filter) -> int | None:
+    if outer.code == BLOSC:
+        return int.from_bytes(head[4:8], "little")
+    if outer.code == ZSTD:
+        return zstd_size(head)
+    if outer.code == LZ4 or (outer.code == BITSHUFFLE and outer.values[4:5] not in ((), (0,))):
+        return int.from_bytes(head[:8], "big")
+    return 0  # decoded into a buffer of the declared size

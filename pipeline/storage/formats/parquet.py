@@ -1,0 +1,127 @@
+"""Columns of Parquet files; nulls are refused, since no job has a place for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.errors import PipelineError
+from pipeline.storage.formats.common import PieceSource, check_block, choose, library, readable, whole
+from pipeline.storage.formats.slabs import block_piece
+from pipeline.storage.pieces import Piece
+from pipeline.storage.planned_file import open_planned
+from pipeline.storage.protocol import Format, Member, Opening, Source
+
+MAGIC = b"PAR1"
+NULLS = "drop or fill them (pyarrow.compute.drop_null, fill_null) and write the file again"
+NUMBERS = ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "halffloat", "float", "double"]
+
+
+@contextmanager
+def opened_file(file: Piece) -> Iterator[Any]:
+    """The planned file, whatever has its name now, as pyarrow sees it."""
+    with library(file.path, "Parquet and Arrow files", "parquet"):
+        import pyarrow
+    with open_planned(file) as fd, pyarrow.OSFile(f"/proc/self/fd/{fd}", "rb") as opened:
+        yield opened
+
+
+def _dtype(type_: Any) -> np.dtype[Any] | None:
+    return np.dtype(type_.to_pandas_dtype()) if str(type_) in NUMBERS else None
+
+
+def member_of(field: Any, rows: int, chunks: int | None, compression: str = "", stored: int | None = None) -> Member:
+    """A column, by its field of the schema."""
+    dtype = _dtype(field.type)
+    problem = "" if dtype else f"expected a column of numbers, got one of {field.type}; cast it"
+    return Member(field.name, dtype, (rows,), None if chunks is None else (chunks,), compression, stored, problem)
+
+
+def values_of(column: Any, name: str) -> NDArray[Any]:
+    """A column as an array, without nulls; PipelineError if there are some."""
+    if column.null_count:
+        raise PipelineError(f"{name}: expected numbers, got {column.null_count} nulls; {NULLS}")
+    parts = [part.to_numpy(zero_copy_only=False) for part in column.chunks]
+    return np.concatenate([np.empty(0, _dtype(column.type)), *parts])
+
+
+def _rows(parquet: Any) -> list[int]:
+    """Rows of each row group.
+
+    Nothing is asked of the metadata of columns, such as the number of nulls: where they are damaged, pyarrow 26 ends
+    the process, by a C++ exception that nobody catches. Reading a column turns such errors into Python's.
+    """
+    metadata = parquet.metadata
+    rows = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
+    if min(rows, default=0) < 0 or sum(rows) != metadata.num_rows:
+        raise ValueError(f"row groups of {sum(rows)} rows where {metadata.num_rows} were expected")
+    return rows
+
+
+def _parquet_members(parquet: Any) -> list[Member]:
+    rows = _rows(parquet)
+    return [member_of(field, sum(rows), max(rows, default=0), "encoded") for field in parquet.schema_arrow]
+
+
+def parquet_members(path: str) -> list[Member]:
+    """Columns of a Parquet file."""
+    with readable(path, "a Parquet file"), opened_file(whole(path)) as file:
+        return _parquet_members(_parquet(file))
+
+
+def _parquet(file: Any) -> Any:
+    import pyarrow.parquet
+
+    return pyarrow.parquet.ParquetFile(file, memory_map=False, pre_buffer=False)
+
+
+def open_parquet(path: str, opening: Opening) -> Source:
+    """A column of a Parquet file; a row group is read at once.
+
+    Raises
+    ------
+    UsageError
+        If it cannot be read, or the user has to choose a column; nulls end the run when they are read.
+    """
+    stored = whole(path)
+    with readable(path, "a Parquet file"), opened_file(stored) as file:
+        parquet = _parquet(file)
+        member = choose(path, _parquet_members(parquet), opening)
+        name, dtype = f"{path}::{member.name}", member.dtype
+        assert dtype is not None
+        opening.check(name, dtype, member.shape)
+        parts, start = [], 0
+        for number, rows in enumerate(_rows(parquet)):
+            check_block(name, rows * dtype.itemsize)
+            if rows:
+                block = _RowGroup(stored, member.name, number, name)
+                parts.append(block_piece(name, ((start, start + rows),), dtype, block))
+            start += rows
+    return PieceSource(name, dtype, member.shape, tuple(parts), (stored,))
+
+
+@dataclass(frozen=True)
+class _RowGroup:
+    """Reads a column of a row group."""
+
+    file: Piece
+    column: str
+    number: int
+    name: str
+
+    def read(self) -> NDArray[Any]:
+        """Its samples."""
+        with opened_file(self.file) as file:
+            table = _parquet(file).read_row_group(self.number, columns=[self.column], use_threads=False)
+        if table.num_columns != 1:
+            raise ValueError(f"{table.num_columns} columns of this name")
+        return values_of(table.column(0), self.name)
+
+
+PARQUET = Format("parquet", open_parquet, lambda path, head: head.startswith(MAGIC), (".parquet", ".pq"),
+                 parquet_members)  # fmt: skip

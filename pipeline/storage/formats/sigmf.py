@@ -1,0 +1,58 @@
+"""SigMF recordings of real samples: raw bytes, described by a JSON file beside them."""
+
+from __future__ import annotations
+
+import os
+import re
+
+import numpy as np
+
+from pipeline.errors import UsageError
+from pipeline.storage.files import Files, SourceFile
+from pipeline.storage.formats.common import readable, whole
+from pipeline.storage.formats.zarr_metadata import read_json
+from pipeline.storage.protocol import Format, Opening
+
+META, DATA = ".sigmf-meta", ".sigmf-data"
+DATATYPE = re.compile(r"([rc])([fiu])(8|16|32|64)(?:_(le|be))?")
+
+
+def open_sigmf(path: str, opening: Opening) -> Files:
+    """The samples of a recording, named by its data or by its metadata.
+
+    Raises
+    ------
+    UsageError
+        If they are complex, or the files do not fit each other.
+    """
+    stem = path.removesuffix(META).removesuffix(DATA)
+    whole(stem + META)
+    with readable(stem + META, "the metadata of a SigMF recording"):
+        described = read_json(stem + META)["global"]
+        datatype, channels = described["core:datatype"], described.get("core:num_channels", 1)
+        known = DATATYPE.fullmatch(datatype)
+        if not known or not isinstance(channels, int) or not 1 <= channels < 2**20:
+            raise ValueError(f"core:datatype {str(datatype)[:40]!r} in {str(channels)[:20]} channels")
+    kind, letter, bits, order = known.groups()
+    if kind == "c":
+        plain = np.dtype(f"{letter}{int(bits) // 8}").name
+        raise UsageError(f"{stem + DATA}: expected real samples, got complex ones ({datatype}); count both parts alike "
+                         f"with --dtype {plain} --offset 0, or write one part to a file")  # fmt: skip
+    dtype = np.dtype(f"{letter}{int(bits) // 8}").newbyteorder(">" if order == "be" else "<")
+    data = whole(stem + DATA)
+    samples, left = divmod(data.nbytes, dtype.itemsize * channels)
+    if left or dtype.name == "float8":
+        raise UsageError(f"{data.path}: expected frames of {dtype.itemsize * channels} bytes as its metadata say, got "
+                         f"{left} bytes left over; is the file complete?")  # fmt: skip
+    shape = (samples, channels) if channels > 1 else (samples,)
+    opening.check(data.path, dtype, shape)
+    assert data.identity is not None
+    return Files((SourceFile(data.path, 0, data.nbytes, data.identity, shape),), dtype)
+
+
+def is_sigmf(path: str, head: bytes) -> bool:
+    """Whether a file is called as the recording's data or metadata are."""
+    return path.endswith(META) or (path.endswith(DATA) and os.path.exists(path.removesuffix(DATA) + META))
+
+
+SIGMF = Format("sigmf", open_sigmf, is_sigmf)

@@ -1,0 +1,205 @@
+"""Arrays that are stored in chunks, as blocks of samples in C order.
+
+The samples of an array count in C order, whatever its chunks: positions mean the same as in NumPy. A slab is a run of
+samples in C order that is as near to whole rows of chunks as memory allows; it is assembled from the chunks that it
+crosses. Chunks that are themselves such runs, and whose bytes are samples, are read as byte runs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import groupby, product
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.storage.formats.codecs import Decoder
+from pipeline.storage.pieces import AnyPiece, Block, BlockPiece, Piece
+from pipeline.storage.planned_file import fill, open_planned
+from workflows.regions import Bounds, sizes
+
+SLAB_BYTES = 2**27  # of a slab at most, unless one chunk has more; a thread holds one
+LEAST_BYTES = 2**22  # of a slab at least, if rows of chunks are smaller
+
+Index = tuple[int, ...]
+# Stored bytes, shape of the chunk -> its samples in that shape. Runs on a worker, so it must be picklable.
+Decode = Callable[[memoryview, tuple[int, ...]], NDArray[Any]]
+Place = Callable[[Index], "Piece | None"]  # stored bytes of a chunk; None if it is missing
+
+
+@dataclass(frozen=True)
+class Grid:
+    """An array in chunks, all of one shape.
+
+    Attributes
+    ----------
+    shape, chunks, dtype
+    cut
+        Axis along which chunks at the edge are stored without what is beyond it; elsewhere they are stored whole.
+    """
+
+    shape: tuple[int, ...]
+    chunks: tuple[int, ...]
+    dtype: np.dtype[Any]
+    cut: int | None = None
+
+    @property
+    def chunk_bytes(self) -> int:
+        """Bytes of samples in a whole chunk."""
+        return math.prod(self.chunks) * self.dtype.itemsize
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """Number of chunks along each axis."""
+        return tuple(-(-length // chunk) for length, chunk in zip(self.shape, self.chunks, strict=True))
+
+    @property
+    def in_order(self) -> bool:
+        """Whether every chunk is a run of samples in C order."""
+        cut = max((axis for axis, count in enumerate(self.counts) if count > 1), default=0)
+        return set(self.chunks[:cut]) <= {1} and self.chunks[cut + 1 :] == self.shape[cut + 1 :]
+
+    def stored(self, index: Index) -> tuple[int, ...]:
+        """Shape of a chunk as it is stored."""
+        return tuple(
+            min(chunk, self.shape[axis] - index[axis] * chunk) if axis == self.cut else chunk
+            for axis, chunk in enumerate(self.chunks)
+        )
+
+    def chunks_of(self, region: Bounds) -> Iterator[Index]:
+        """Indices of the chunks that a region crosses."""
+        return product(*(range(a // c, -(-b // c)) for (a, b), c in zip(region, self.chunks, strict=True)))
+
+    def slabs(self, most: int = SLAB_BYTES, least: int = LEAST_BYTES) -> Iterator[Bounds]:
+        """Regions in C order that cover the array; each is a run of samples in C order."""
+        rank, most = len(self.shape), max(most, 1)
+        if not math.prod(self.shape):
+            return
+        if not rank:
+            yield ()
+            return
+        cut = min(range(rank), key=lambda axis: self._decodings(axis, most))
+        chunk, row = self.chunks[cut], math.prod(self.shape[cut + 1 :]) * self.dtype.itemsize
+        step = max(most // row, 1)
+        if step >= chunk:
+            step = outer = min(step // chunk, max(-(-least // (row * chunk)), 1)) * chunk
+        else:
+            step, outer = -(-chunk // -(-chunk // step)), chunk
+        after = tuple((0, length) for length in self.shape[cut + 1 :])
+        for index in product(*map(range, self.shape[:cut])):
+            before = tuple((at, at + 1) for at in index)
+            for first in range(0, self.shape[cut], outer):
+                end = min(first + outer, self.shape[cut])
+                for start in range(first, end, step):
+                    yield (*before, (start, min(start + step, end)), *after)
+
+    def _decodings(self, axis: int, most: int) -> float:
+        """How often a chunk is decoded if slabs are cut along an axis; infinite if they are too large."""
+        row = math.prod(self.shape[axis + 1 :]) * self.dtype.itemsize
+        if row > most and axis < len(self.shape) - 1:
+            return math.inf
+        return math.prod(self.chunks[:axis]) * math.ceil(self.chunks[axis] / max(most // row, 1))
+
+
+@dataclass(frozen=True)
+class Slab:
+    """Assembles a region from chunks.
+
+    Attributes
+    ----------
+    region
+    grid
+    stored
+        The chunks that it crosses: index, and stored bytes, or None for a missing one.
+    decode
+    fill
+        The value of missing chunks, as bytes of one sample.
+    """
+
+    region: Bounds
+    grid: Grid
+    stored: tuple[tuple[Index, Piece | None], ...]
+    decode: Decode
+    fill: bytes
+
+    def read(self) -> NDArray[Any]:
+        """Samples of the region."""
+        out = np.empty(sizes(self.region), self.grid.dtype)
+        for path, chunks in groupby(self.stored, lambda item: item[1] and item[1].path):
+            if path is None:
+                for index, _ in chunks:
+                    out[self._inside(index)[0]] = np.frombuffer(self.fill, self.grid.dtype)[0]
+                continue
+            first, *others = chunks
+            assert first[1] is not None
+            with open_planned(first[1]) as fd:
+                for index, piece in (first, *others):
+                    assert piece is not None
+                    stored = memoryview(bytearray(piece.nbytes))
+                    fill(fd, stored, piece, 0)
+                    target, source = self._inside(index)
+                    out[target] = self._decoded(stored, piece, self.grid.stored(index))[source]
+        return out.reshape(-1)
+
+    def _decoded(self, stored: memoryview, piece: Piece, shape: tuple[int, ...]) -> NDArray[Any]:
+        try:
+            return self.decode(stored, shape)
+        except Exception as error:  # each decoder raises errors of its own
+            reason = str(error).partition("\n")[0] or type(error).__name__
+            raise ValueError(f"{reason} (at {piece.where()})") from error
+
+    def _inside(self, index: Index) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
+        """Where a chunk's part of the region lies: in the region, and in the chunk."""
+        target, source = [], []
+        for (start, stop), length, at in zip(self.region, self.grid.chunks, index, strict=True):
+            first, last = max(start, at * length), min(stop, (at + 1) * length)
+            target.append(slice(first - start, last - start))
+            source.append(slice(first - at * length, last - at * length))
+        return tuple(target), tuple(source)
+
+
+def pieces_of(name: str, grid: Grid, place: Place, decode: Decode | None, fill: bytes) -> Iterator[AnyPiece]:
+    """The samples of an array in C order.
+
+    Parameters
+    ----------
+    name
+        For messages.
+    grid
+    place
+        Where a chunk is stored.
+    decode
+        None if the stored bytes are the samples in C order.
+    fill
+        The value of missing chunks, as bytes of one sample.
+    """
+    if decode is None and grid.in_order:
+        yield from _runs(name, grid, place, fill)
+        return
+    make = decode or Decoder((), grid.dtype)
+    for region in grid.slabs(max(SLAB_BYTES, grid.chunk_bytes)):  # a chunk is decoded whole in any case
+        stored = tuple((index, place(index)) for index in grid.chunks_of(region))
+        yield block_piece(name, region, grid.dtype, Slab(region, grid, stored, make, fill))
+
+
+def _runs(name: str, grid: Grid, place: Place, fill: bytes) -> Iterator[AnyPiece]:
+    for index in product(*map(range, grid.counts)):
+        region = tuple(
+            (at * chunk, min((at + 1) * chunk, length))
+            for at, chunk, length in zip(index, grid.chunks, grid.shape, strict=True)
+        )
+        if (stored := place(index)) is None:
+            missing = Slab(region, grid, ((index, None),), Decoder((), grid.dtype), fill)
+            yield block_piece(name, region, grid.dtype, missing)
+        else:
+            yield stored.cut(0, math.prod(sizes(region)) * grid.dtype.itemsize)
+
+
+def block_piece(name: str, region: Bounds, dtype: np.dtype[Any], block: Block) -> BlockPiece:
+    """A region as a piece, with a name for messages."""
+    nbytes = math.prod(sizes(region)) * dtype.itemsize
+    inside = ", ".join(f"{start}:{stop}" for start, stop in region)
+    return BlockPiece(block, f"{name}[{inside}]", nbytes, 0, nbytes)

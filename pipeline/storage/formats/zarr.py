@@ -1,0 +1,124 @@
+"""Zarr arrays of versions 2 and 3 in local folders, sharded ones too: a file for each chunk, or for many.
+
+The metadata are JSON; no library but those of the codecs is needed, and none is asked for others than are listed here.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from importlib.util import find_spec
+from itertools import product
+
+from pipeline.errors import UsageError
+from pipeline.storage.files import Files, SourceFile
+from pipeline.storage.formats.common import PieceSource, check_grid, choose, library, readable, whole
+from pipeline.storage.formats.slabs import Grid, Index, pieces_of
+from pipeline.storage.formats.zarr_metadata import Array, parse, read_json
+from pipeline.storage.formats.zarr_shards import entries
+from pipeline.storage.pieces import Piece
+from pipeline.storage.protocol import Format, Member, Opening, Source
+
+WHAT = "a Zarr store"
+METADATA = ("zarr.json", ".zarray")
+MOST_MEMBERS = 10_000
+
+
+def _arrays(path: str) -> Iterator[tuple[str, Array | str]]:
+    """Arrays of a store, with their names, or why they cannot be read."""
+    number = 0
+    for folder, inside, files in os.walk(path):
+        inside.sort()
+        if kind := next((name for name in METADATA if name in files), None):
+            metadata = read_json(os.path.join(folder, kind))
+            if kind == "zarr.json" and metadata.get("node_type") == "group":
+                continue
+            inside.clear()  # chunks
+            number += 1
+            try:
+                described: Array | str = parse(metadata)
+            except (KeyError, TypeError, ValueError) as error:
+                described = f"expected an array that can be read, got {error}; write it with other codecs"
+            yield os.path.relpath(folder, path), described
+            if number == MOST_MEMBERS:
+                return
+
+
+def _member(name: str, array: Array | str) -> Member:
+    if isinstance(array, str):
+        return Member(name, None, (), problem=array)
+    return Member(name, array.dtype, array.shape, array.chunks, array.compression)
+
+
+def members_of(path: str) -> list[Member]:
+    """Arrays of a Zarr store."""
+    with readable(path, WHAT):
+        return [_member(name, array) for name, array in _arrays(path)]
+
+
+def open_zarr(path: str, opening: Opening) -> Source:
+    """An array of a Zarr store.
+
+    Raises
+    ------
+    UsageError
+        If it cannot be read, or the user has to choose one.
+    """
+    with readable(path, WHAT):
+        arrays = dict(_arrays(path))
+    if "." in arrays and opening.member is None:
+        opening = replace(opening, member=".")
+    member = choose(path, [_member(*item) for item in arrays.items()], opening)
+    array = arrays[member.name]
+    assert isinstance(array, Array)
+    name = path if member.name == "." else f"{path}::{member.name}"
+    opening.check(name, array.dtype, array.shape)
+    with library(name, f"its codecs ({array.compression})", "zarr"):
+        for package in array.packages:
+            if find_spec(package) is None:
+                raise ImportError(name=package)
+    folder = os.path.normpath(os.path.join(path, member.name))
+    with readable(name, "a Zarr array"):
+        return _source(name, folder, array)
+
+
+def _source(name: str, folder: str, array: Array) -> Source:
+    grid = Grid(array.shape, array.chunks, array.dtype)
+    check_grid(name, grid, math.prod(Grid(array.shape, array.outer, array.dtype).counts))
+    files = [whole(os.path.join(folder, next(kind for kind in METADATA if os.path.exists(os.path.join(folder, kind)))))]
+    absent = []
+    stored: dict[Index, Piece] = {}
+    for index in product(*map(range, Grid(array.shape, array.outer, array.dtype).counts)):
+        path = os.path.join(folder, array.key(index))
+        try:
+            file = whole(path)
+        except UsageError:
+            if os.path.lexists(path):
+                raise
+            absent.append(path)
+            continue
+        files.append(file)
+        if array.shard is None:
+            stored[index] = file
+        else:
+            first = tuple(
+                at * outer // inner for at, outer, inner in zip(index, array.outer, array.chunks, strict=True)
+            )
+            stored.update(entries(file, array, first))
+    if array.decode is None and (wrong := next((p for p in stored.values() if p.nbytes != grid.chunk_bytes), None)):
+        raise UsageError(f"{wrong.path}: expected a chunk of {grid.chunk_bytes} bytes, got {wrong.nbytes}; is the "
+                         "store complete?")  # fmt: skip
+    parts = tuple(pieces_of(name, grid, stored.get, array.decode, array.fill))
+    if len(parts) == 1 and isinstance(only := parts[0], Piece) and only.identity is not None:
+        return Files((SourceFile(only.path, only.offset, only.nbytes, only.identity, array.shape),), array.dtype)
+    return PieceSource(name, array.dtype, array.shape, parts, tuple(files), tuple(absent))
+
+
+def is_zarr(path: str, head: bytes) -> bool:
+    """Whether a folder is a Zarr array or group."""
+    return os.path.isdir(path) and any(os.path.isfile(os.path.join(path, name)) for name in (*METADATA, ".zgroup"))
+
+
+ZARR = Format("zarr", open_zarr, is_zarr, (".zarr",), members_of)

@@ -1,0 +1,194 @@
+"""What cannot be read is refused in one line: damaged, lying, in other files, or without its package."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tracemalloc
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pipeline
+from pipeline.errors import PipelineError, UsageError
+from pipeline.storage.formats.codecs import ZLIB, Inflate
+from pipeline.storage.sources import open_source
+from tests.cases.files import refused
+from tests.cases.format_errors import message_of, write
+from tests.cases.format_files import CASES, package_of
+
+ROOT = Path(__file__).parents[4]
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if not name.startswith(("zarr", "sigmf"))])
+@pytest.mark.parametrize("share", [0.9, 0.5, 0.02])
+def test_truncated(tmp_path: Path, name: str, share: float) -> None:
+    item = write(name, tmp_path)
+    path = item.partition("::")[0]
+    os.truncate(path, int(os.path.getsize(path) * share))
+    assert message_of(item).startswith(path)
+
+
+@pytest.mark.parametrize("name", ["hdf5 shuffle, deflate, fletcher32", "hdf5 fletcher32", "hdf5 deflate",
+                                  "npz deflated", "tiff, deflate"])  # fmt: skip
+def test_damaged_chunk(tmp_path: Path, name: str) -> None:
+    """A bit in the middle of the encoded samples."""
+    item = write(name, tmp_path)
+    path = Path(item.partition("::")[0])
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 16
+    path.write_bytes(content)
+    assert "expected a block that can be decoded, got " in message_of(item)
+
+
+@pytest.mark.parametrize("name", ["zarr 3, crc32c", "zarr 3, gzip", "zarr 3, sharded", "zarr 3", "zarr 2, as it is"])
+def test_damaged_or_truncated_file_of_a_store(tmp_path: Path, name: str) -> None:
+    item = write(name, tmp_path)
+    chunk = max((path for path in Path(item).rglob("*") if path.is_file()), key=lambda path: path.stat().st_size)
+    content = chunk.read_bytes()
+    chunk.write_bytes(content[:-3])
+    assert message_of(item).count("; is ") == 1
+    if name == "zarr 3, crc32c":
+        chunk.write_bytes(bytes([content[0] ^ 1]) + content[1:])
+        assert "a wrong checksum" in message_of(item)
+
+
+def test_several_members(tmp_path: Path) -> None:
+    path = tmp_path / "a.npz"
+    np.savez(path, **{f"m{number}": np.arange(3) for number in range(9)})
+    assert f"{path}: expected one array, got m0, m1, m2, m3, m4 and 4 more; name one" in refused(UsageError, path)
+    assert "expected a member 'x', got m0" in refused(UsageError, f"{path}::x")
+    assert "expected a file of several arrays before ::x, got raw" in refused(UsageError, f"{__file__}::x")
+
+
+def test_bomb_is_found_before_its_bytes_are_made() -> None:
+    bomb = zlib.compress(bytes(2**26))
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match="more than 1000 bytes where 1000 were expected"):
+            Inflate(ZLIB)(bomb, 1000)
+        assert tracemalloc.get_traced_memory()[1] < 2**20
+    finally:
+        tracemalloc.stop()
+
+
+def test_damaged_index_of_a_shard(tmp_path: Path) -> None:
+    item = write("zarr 3, sharded, as it is", tmp_path)
+    shard = max((path for path in Path(item).rglob("*") if path.is_file()), key=lambda path: path.stat().st_size)
+    content = bytearray(shard.read_bytes())
+    content[-4 - 16] ^= 8  # the place of its last chunk
+    shard.write_bytes(content)
+    assert "expected the index of a shard, got a wrong checksum" in message_of(item)
+
+
+ZARR_2 = {"zarr_format": 2, "shape": [10], "chunks": [5], "dtype": "<i4", "compressor": None, "filters": None,
+          "fill_value": 0, "order": "C"}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"zarr_format": 4}, "got version 4"),
+        ({"compressor": {"id": "evil"}}, "got the codec 'evil'"),
+        ({"compressor": {"id": "pickle"}}, "got the codec 'pickle'"),
+        ({"filters": [{"id": "json2"}]}, "got the filter 'json2'"),
+        ({"dtype": "|O"}, "got dtype '|O'"),
+        ({"dtype": [["a", "<i4"]]}, "got dtype"),
+        ({"dtype": "|b1"}, "got bool; convert"),
+        ({"dtype": "<M8[ns]"}, "got datetime64[ns]; convert"),
+        ({"shape": [2**62], "chunks": [1]}, "expected at most 4194304 chunks"),
+        ({"shape": [-1]}, "got the length -1"),
+        ({"chunks": [0]}, "got the length 0"),
+        ({"shape": [2**29], "chunks": [2**29]}, "at most 1024 MiB decoded"),
+        ({"fill_value": "x"}, "could not convert"),
+    ],
+)
+def test_zarr(tmp_path: Path, changes: dict[str, Any], expected: str) -> None:
+    (tmp_path / ".zarray").write_text(json.dumps(ZARR_2 | changes))
+    assert expected in refused(UsageError, tmp_path)
+
+
+def test_zarr_bomb_and_file_that_appears(tmp_path: Path) -> None:
+    (tmp_path / ".zarray").write_text(json.dumps(ZARR_2 | {"compressor": {"id": "zlib"}}))
+    source = open_source((str(tmp_path),))
+    (tmp_path / "0").write_bytes(zlib.compress(bytes(2**24)))
+    assert "more than 20 bytes where 20 were expected" in message_of(str(tmp_path))
+    with pytest.raises(PipelineError, match="/0: was written while the array was read; run again"):
+        source.check_unchanged()
+
+
+def test_nulls(tmp_path: Path) -> None:
+    package_of("pyarrow")
+    import pyarrow
+    import pyarrow.feather
+    import pyarrow.parquet
+
+    table = pyarrow.table({"x": pyarrow.array([1, None, 3, None]), "b": [True] * 4, "l": [[1]] * 4})
+    pyarrow.parquet.write_table(table, tmp_path / "a.parquet")
+    pyarrow.parquet.write_table(table, tmp_path / "b.parquet", write_statistics=False)
+    for codec in ("uncompressed", "lz4"):
+        pyarrow.feather.write_feather(table, str(tmp_path / f"{codec}.feather"), compression=codec)
+        assert "2 nulls; drop or fill them" in refused(UsageError, f"{tmp_path}/{codec}.feather::x")
+    for name in "ab":
+        assert "got 2 nulls; drop or fill them" in message_of(f"{tmp_path}/{name}.parquet::x")
+    assert "got one of bool; cast it" in refused(UsageError, f"{tmp_path}/a.parquet::b")
+    assert "got one of list<element: int64>; cast it" in refused(UsageError, f"{tmp_path}/a.parquet::l")
+
+
+def test_complex_sigmf(tmp_path: Path) -> None:
+    (tmp_path / "a.sigmf-meta").write_text('{"global": {"core:datatype": "ci16_le"}}')
+    np.arange(8, dtype="<i2").tofile(tmp_path / "a.sigmf-data")
+    message = refused(UsageError, tmp_path / "a.sigmf-meta")
+    assert "expected real samples, got complex ones (ci16_le)" in message and "--dtype int16 --offset 0" in message
+    assert open_source((str(tmp_path / "a.sigmf-data"),), "int16", offset=0).samples == 8
+
+
+@pytest.mark.parametrize(("content", "name"), [(b"\x1f\x8b\x08\0" * 4, "gzip"), (b"fLaC" * 4, "FLAC")])
+def test_other_content(tmp_path: Path, content: bytes, name: str) -> None:
+    path = tmp_path / "a.bin"
+    path.write_bytes(content)
+    assert f"expected samples, got {name} data" in refused(UsageError, path)
+    assert open_source((str(path),), "int32").samples == 4
+
+
+@pytest.mark.parametrize(
+    ("name", "package", "extra"),
+    [("hdf5 contiguous", "h5py", "hdf5"), ("hdf5 lz4", "hdf5plugin", "hdf5"), ("zarr 3", "numcodecs", "zarr"),
+     ("zarr 3, crc32c", "google_crc32c", "zarr"), ("parquet", "pyarrow", "parquet"), ("arrow", "pyarrow", "parquet"),
+     ("tiff", "tifffile", "tiff")],
+)  # fmt: skip
+def test_without_its_package(tmp_path: Path, name: str, package: str, extra: str) -> None:
+    """One line with the command that installs it; everything else works without."""
+    item = write(name, tmp_path)
+    np.arange(100, dtype="i4").tofile(tmp_path / "raw.bin")
+    code = """
+import sys
+for package in ("h5py", "hdf5plugin", "numcodecs", "google_crc32c", "pyarrow", "tifffile", "zarr"):
+    if sys.argv[3] in (package, ""):
+        sys.modules[package] = None
+from pipeline.errors import UsageError
+from pipeline.storage.sources import open_source
+assert open_source((sys.argv[1],)).samples == 100
+try:
+    open_source((sys.argv[2],))
+except UsageError as error:
+    print(error)
+"""
+    for missing in (package, ""):
+        words = [sys.executable, "-c", code, str(tmp_path / "raw.bin"), item, missing]
+        done = subprocess.run(words, text=True, capture_output=True, check=True, cwd=ROOT)
+        assert len(done.stdout.splitlines()) == 1 and f"pip install 'baru[{extra}]'" in done.stdout, done.stdout
+
+
+@pytest.mark.usefixtures("shared")
+def test_nothing_is_written(tmp_path: Path) -> None:
+    item = write("hdf5 deflate", tmp_path)
+    for job in ("transpose", "stencil"):
+        with pytest.raises(UsageError, match="expected an array that is stored in one piece"):
+            pipeline.run(job, item, output=tmp_path / "out.npy")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.h5"]

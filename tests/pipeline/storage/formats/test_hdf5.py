@@ -1,0 +1,124 @@
+"""HDF5 files that are refused: what lies elsewhere, what is no array of numbers, filters and chunks that lie."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import struct
+import subprocess
+import sys
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipeline.errors import UsageError
+from pipeline.storage.sources import open_source
+from tests.cases.files import refused
+from tests.cases.format_errors import message_of
+from tests.cases.format_files import package_of
+
+ROOT = Path(__file__).parents[4]
+
+
+@pytest.mark.parametrize(
+    ("make", "expected"),
+    [
+        (lambda file, h5py: file.create_dataset("a", data=np.array(["x"], object), dtype=h5py.string_dtype()), "Python "
+         "objects, which are never unpickled"),
+        (lambda file, h5py: file.create_dataset("a", data=np.ones(3, bool)), "got bool; convert"),
+        (lambda file, h5py: file.create_dataset("a", data=np.ones(3, complex)), "got complex128; convert"),
+        (lambda file, h5py: file.create_dataset("a", data=np.zeros(3, "i4,f8")), "got [("),
+        (lambda file, h5py: file.create_dataset("a", data=h5py.Empty("f4")), "an empty data set without a shape"),
+        (lambda file, h5py: file.create_dataset("a", (0, 3), "f4"), "got an empty array of shape (0, 3)"),
+        (lambda file, h5py: file.create_dataset("a", (9,), "i4", external=[("b.raw", 0, 36)]), "lies in other files"),
+        (lambda file, h5py: file.create_virtual_dataset("a", h5py.VirtualLayout((9,), "i4")), "lies in other files"),
+        (lambda file, h5py: file.__setitem__("a", h5py.ExternalLink("b.h5", "/x")), "a link to another file"),
+        (lambda file, h5py: file.__setitem__("a", h5py.SoftLink("/a")), "expected a member 'a', got none"),
+        (lambda file, h5py: file.create_group("a"), "expected a member 'a', got none"),
+        (lambda file, h5py: file.create_dataset("a", (4, 2**62), "i8", chunks=(1, 999)), "expected at most 4194304 "),
+        (lambda file, h5py: file.create_dataset("a", (2**28,), "f8", chunks=(2**28,)), "at most 1024 MiB decoded"),
+    ],
+)  # fmt: skip
+def test_hdf5(tmp_path: Path, make: Callable[..., Any], expected: str) -> None:
+    h5py = package_of("h5py")
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        make(file, h5py)
+    (tmp_path / "b.raw").write_bytes(bytes(36))
+    assert expected in refused(UsageError, f"{path}::a")
+
+
+def test_hdf5_filter_that_nobody_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its number is not even asked for: HDF5 would load every library in its plug-in path."""
+    h5py = package_of("h5py")
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        plist.set_chunk((10,))
+        plist.set_filter(40_000, h5py.h5z.FLAG_OPTIONAL, ())
+        space = h5py.h5s.create_simple((30,))
+        data = h5py.h5d.create(file.id, b"a", h5py.h5t.NATIVE_INT32, space, plist)
+        data.write_direct_chunk((0,), bytes(40))
+    code = """
+import sys
+from pipeline.errors import UsageError
+from pipeline.storage.sources import open_source
+try:
+    open_source((sys.argv[1],))
+except UsageError as error:
+    print(error)
+print([line.split()[-1] for line in open("/proc/self/maps") if "evil" in line])
+"""
+    compiler = shutil.which(os.environ.get("CXX", "g++"))
+    if compiler:
+        (tmp_path / "evil.cpp").write_text('extern "C" int H5PLget_plugin_type() { __builtin_trap(); }')
+        library = [compiler, "-shared", "-fPIC", "-o", str(tmp_path / "libevil.so"), str(tmp_path / "evil.cpp")]
+        subprocess.run(library, check=True)
+    done = subprocess.run([sys.executable, "-c", code, str(path)], text=True, capture_output=True, check=True,
+                          env=os.environ | {"HDF5_PLUGIN_PATH": str(tmp_path)}, cwd=ROOT)  # fmt: skip
+    message, loaded = done.stdout.splitlines()
+    assert "expected filters that h5py and hdf5plugin have, got [40000]; write it with another" in message
+    assert loaded == "[]"
+
+
+@pytest.mark.parametrize("filters", [{"compression": "gzip"}, {"compression": "gzip", "scaleoffset": 0}])
+def test_hdf5_bomb(tmp_path: Path, filters: dict[str, Any]) -> None:
+    """A chunk of 200 bytes that inflates to 256 MiB."""
+    h5py = package_of("h5py")
+    path = tmp_path / "a.h5"
+    deflated = zlib.compressobj()
+    bomb = b"".join([deflated.compress(bytes(2**20)) for _ in range(256)]) + deflated.flush()
+    with h5py.File(path, "w") as file:
+        file.create_dataset("a", (100,), "i4", chunks=(50,), **filters).id.write_direct_chunk((0,), bomb)
+    assert "more than" in message_of(f"{path}::a")
+
+
+@pytest.mark.parametrize("name", ["LZ4", "Bitshuffle", "Zstd", "Blosc"])
+def test_hdf5_chunk_that_claims_more_than_it_should(tmp_path: Path, name: str) -> None:
+    h5py, hdf5plugin = package_of("h5py"), package_of("hdf5plugin")
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        data = file.create_dataset("a", data=np.zeros(3000, "i4"), chunks=(1000,), **getattr(hdf5plugin, name)()).id
+        _, chunk = data.read_direct_chunk((1000,))
+        claims = {"Blosc": chunk[:4] + struct.pack("<I", 2**30) + chunk[8:],
+                  "Zstd": chunk[:4] + b"\xa0" + struct.pack("<I", 2**31) + chunk[6:]}  # fmt: skip
+        data.write_direct_chunk((1000,), claims.get(name, struct.pack(">Q", 2**40) + chunk[8:]))
+    assert "a chunk that claims" in message_of(f"{path}::a")
+
+
+def test_only_one_member_that_the_job_takes(tmp_path: Path) -> None:
+    """And groups that lead to one another in 2^40 ways are each looked at once."""
+    h5py = package_of("h5py")
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        file["flags"], file["spectrum"], file["samples"] = np.ones(3, bool), np.ones(3, complex), np.arange(5)
+        group = file
+        for _ in range(40):
+            inner = group.create_group("left")
+            group["right"], group = inner, inner
+        group["back"] = file["/"]
+    assert open_source((str(path),)).samples == 5

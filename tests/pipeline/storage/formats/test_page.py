@@ -1,0 +1,69 @@
+"""The commands of docs/formats.md run, on files of these names; the command `info` says what files are."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pipeline.cli.main import cli
+from pipeline.storage.sources import FORMATS
+from tests.cases.format_files import CASES
+from tests.project.test_documents import ROOT, commands
+
+PAGE = ROOT / "docs" / "formats.md"
+NAMES = ("npz stored", "hdf5 lz4", "zarr 3", "parquet", "arrow", "tiff", "wav of 24 bits", "sigmf")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in NAMES:
+        CASES[name].written(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.usefixtures("shared", "folder")
+def test_commands_of_the_page(capfd: pytest.CaptureFixture[str]) -> None:
+    ours = [
+        words[3:] for words in commands(PAGE.read_text(encoding="utf-8")) if words[:3] == ["python", "-m", "pipeline"]
+    ]
+    assert len(ours) == 10
+    for words in ours:
+        cli.main(words, standalone_mode=False)
+        assert len(capfd.readouterr().out.splitlines()) > 3, words
+    np.testing.assert_array_equal(np.load("t.npy"), np.load("a.npz")["second"].T)
+
+
+def test_page_has_every_format(folder: Path) -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    assert [format_.name for format_ in FORMATS if format_.name not in text.lower()] == []
+
+
+@pytest.mark.usefixtures("folder")
+def test_info(capfd: pytest.CaptureFixture[str]) -> None:
+    np.arange(6, dtype="<i4").tofile("raw.bin")
+    np.save("a.npy", np.zeros((2, 3), ">f4"))
+    cli.main(["info", "a.h5", "a.npy", "raw.bin", "a.parquet"], standalone_mode=False)
+    lines = capfd.readouterr().out.splitlines()
+    assert lines[0].endswith("a.h5: hdf5, 2 arrays, " + f"{Path('a.h5').stat().st_size:,} bytes")
+    assert lines[1].startswith(
+        "  /group/data  int16 big endian, 37 × 41 × 23, 69,782 bytes, in chunks of 10 × 11 × 12, lz4"
+    )
+    assert lines[2].startswith("    python -m pipeline histogram ") and lines[2].endswith(
+        "a.h5::/group/data --range auto"
+    )
+    assert "  float32 big endian, 2 × 3, 24 bytes" in lines
+    assert any(line.endswith("raw.bin --dtype int32") for line in lines)
+    assert any(line.startswith("    cannot be read: expected a column of numbers, got one of string") for line in lines)
+    cli.main(["info", "a.zarr", "a.wav", "--json"], standalone_mode=False)
+    zarr, wav = json.loads(capfd.readouterr().out)["files"]
+    assert zarr["format"] == "zarr" and zarr["bytes"] is None
+    assert zarr["arrays"][0]["chunks"] == [10, 11, 12] and zarr["arrays"][0]["compression"] == "zstd"
+    assert wav["arrays"][0] == {
+        "name": "", "dtype": "int32", "byteorder": "little", "shape": [1000, 2], "chunks": None, "compression": None,
+        "bytes": 8000, "stored_bytes": 8000, "problem": None,
+        "command": f"python -m pipeline histogram {wav['path']} --range auto",
+    }  # fmt: skip
