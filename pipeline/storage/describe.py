@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from pipeline.storage.formats.common import whole
 from pipeline.storage.protocol import DTYPES, Member, Opening
 from pipeline.storage.raw import RAW, RAW_DTYPE
@@ -96,6 +98,19 @@ def describe(item: str) -> Iterator[Description]:
             member for member in format_.members(path) if name is None or member.name.strip("/") == name.strip("/")
         ]  # fmt: skip
         if format_.members is None or (name is not None and not members):  # also says why there is no such member
-            source = open_one(path, opening)
-            members = [Member(name or "", source.dtype, source.shape or (), stored=source.nbytes)]
+            members = [_without_header(path, opening) if format_ is RAW else _opened(path, opening)]
         yield Description(path, format_.name, None if os.path.isdir(path) else whole(path).nbytes, tuple(members))
+
+
+def _opened(path: str, opening: Opening) -> Member:
+    source = open_one(path, opening)
+    return Member(opening.member or "", source.dtype, source.shape or (), stored=source.nbytes)
+
+
+def _without_header(path: str, opening: Opening) -> Member:
+    """Raw samples of the default dtype, if there is a whole number of them."""
+    nbytes = whole(path).nbytes
+    if opening.member is not None or not nbytes or nbytes % np.dtype(RAW_DTYPE).itemsize == 0:
+        return _opened(path, opening)
+    return Member("", None, (), problem=f"no header, and no whole number of {RAW_DTYPE}; say what its samples are, for "
+                  "example --dtype int16")  # fmt: skip

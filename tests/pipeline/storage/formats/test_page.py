@@ -67,3 +67,11 @@ def test_info(capfd: pytest.CaptureFixture[str]) -> None:
         "bytes": 8000, "stored_bytes": 8000, "problem": None,
         "command": f"python -m pipeline histogram {wav['path']} --range auto",
     }  # fmt: skip
+
+
+def test_raw_samples_of_which_not_even_the_number_is_known(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """No error: only the dtype is missing."""
+    (folder / "odd.bin").write_bytes(bytes(7))
+    cli.main(["info", "odd.bin"], standalone_mode=False)
+    first, _, why = capsys.readouterr().out.splitlines()
+    assert first.endswith("odd.bin: raw, 7 bytes") and "say what its samples are, for example --dtype int16" in why
