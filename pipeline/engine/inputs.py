@@ -27,7 +27,7 @@ def cluster_bytes(sources: Sequence[Source], placement: Placement) -> int:
                          "this process can; leave the scheduler out, or write the samples to a file that the workers "
                          "can read")  # fmt: skip
     if placement.gpus not in (None, "1"):
-        raise UsageError(f"--gpus: expected none, or 1, for arrays in memory, which this process computes on one GPU, "
+        raise UsageError(f"--gpus: expected none, or 1, for {local.names[0]}, which this process computes on one GPU, "
                          f"got {placement.gpus}; leave it out, or write the samples to a file")  # fmt: skip
     return 0
 
