@@ -56,28 +56,24 @@ class Packing:
         """Bytes of a group."""
         return self.group * self.bits // 8
 
-    def unpack(self, stored: NDArray[np.uint8]) -> NDArray[Any]:
-        """Samples of whole groups.
+    def unpack(self, stored: NDArray[np.uint8], samples: NDArray[Any]) -> None:
+        """Unpack whole groups.
 
         Parameters
         ----------
-        stored : uint8 array, contiguous, a multiple of `group_bytes`
-
-        Returns
-        -------
-        array of `dtype`
+        stored : uint8 array, contiguous, `group_bytes` for each group
+        samples : array of `dtype`, contiguous
+            Gets `group` samples of each.
         """
         groups = len(stored) // self.group_bytes
-        samples = np.empty(groups * self.group, self.dtype)
         library = cxx.library(SOURCE)
         if library is None:
-            self._unpack(stored.reshape(groups, -1), samples.reshape(groups, -1))
-            return samples
+            self._unpack(stored.reshape(groups, self.group_bytes), samples.reshape(groups, self.group))
+            return
         function, address = library.unpack_groups, ctypes.c_void_p
         function.argtypes = ctypes.c_int, ctypes.c_bool, ctypes.c_bool, address, ctypes.c_size_t, address
         function.restype = None
         function(self.bits, self.big, self.signed, stored.ctypes.data, groups, samples.ctypes.data)
-        return samples
 
     def _unpack(self, stored: NDArray[np.uint8], samples: NDArray[Any]) -> None:
         words = np.zeros((len(stored), 8), np.uint8)
@@ -109,8 +105,11 @@ class PackedFiller:
         stored = np.empty((last - first) * packing.group_bytes, np.uint8)
         with open_planned(self.stored) as fd:
             fill(fd, stored.data, self.stored, first * packing.group_bytes)
-        skipped = start - first * packing.group
-        buffer[...] = packing.unpack(stored)[skipped : skipped + len(buffer)]
+        number, skipped = (last - first) * packing.group, start - first * packing.group
+        samples = buffer if number == len(buffer) else np.empty(number, packing.dtype)
+        packing.unpack(stored, samples)
+        if samples is not buffer:
+            buffer[...] = samples[skipped : skipped + len(buffer)]
 
 
 def open_packed(stored: Piece, packing: Packing) -> PieceSource:

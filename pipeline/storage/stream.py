@@ -169,13 +169,19 @@ class StreamSource(Source):
                 raise PipelineError(f"{NAME}: expected a multiple of {unit} bytes, got {left_over} left over at byte "
                                     f"{self.stream.done}; check --dtype and its writer")  # fmt: skip
             if filled:
-                samples = self.packing.unpack(block[:filled]) if self.packing else block[:filled].view(self.dtype)
-                yield keep(samples, f"{NAME} from byte {before}")
+                yield keep(self._samples(block[:filled]), f"{NAME} from byte {before}")
         more = self.expected is not None and len(self.stream.peek(1))
         if self.expected is not None and (left or more):
             got = "more" if more else f"{self.expected - left}"
             raise PipelineError(f"{NAME}: expected {self.expected} bytes of samples as its .npy header says, got "
                                 f"{got}; did its writer fail?")  # fmt: skip
+
+    def _samples(self, stored: NDArray[np.uint8]) -> NDArray[Any]:
+        if self.packing is None:
+            return stored.view(self.dtype)
+        samples = np.empty(len(stored) // self.packing.group_bytes * self.packing.group, self.dtype)
+        self.packing.unpack(stored, samples)
+        return samples
 
 
 def open_npy_stream(stream: Stream, opening: Opening) -> StreamSource:
