@@ -2,7 +2,7 @@
 
 Little bit order: the stream's bits are counted from the least significant one of each byte, and a sample begins with
 its own least significant bit; so GenICam's Mono10p, Mono12p and Mono14p. Big: from the most significant one of each
-byte, and a sample begins with its most significant bit; so TIFF and DNG. Two samples of 12 bits in hexadecimal digits,
+byte, and a sample begins with its most significant bit; so TIFF, DNG and Mono12pmsb. Two samples of 12 bits in hexadecimal digits,
 0xABC and 0xDEF, are the bytes BC FA DE or AB CD EF.
 """
 

@@ -66,9 +66,9 @@ class Stream:
 
     def peek(self, nbytes: int) -> bytes:
         """The next bytes, which are still to be read; fewer only at the end."""
-        self._ahead = self.read(nbytes) + self._ahead
-        self.done -= len(self._ahead)
-        return self._ahead
+        head = self.read(nbytes)
+        self._ahead, self.done = head + self._ahead, self.done - len(head)
+        return head
 
     def read(self, nbytes: int) -> bytes:
         """The next bytes; fewer only at the end."""

@@ -175,13 +175,23 @@ def test_time_without_this_process_is_nobodys(piped: Pipe, monkeypatch: pytest.M
 def test_another_process_takes_the_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was there when it was looked for is gone: the wait still has its limit."""
     reading, writing = os.pipe()
-    with open(reading, "rb"), open(writing, "wb"):
+    with open(reading, "rb"), open(writing, "wb") as file:
         taken = Stream(reading, 0.2)
+        threading.Timer(5, file.close).start()  # the end of a read that waits
         monkeypatch.setattr(taken, "_poll", type("Ready", (), {"poll": lambda self, most: [1]})())
         began = monotonic()
         with pytest.raises(PipelineError, match=r"within 0\.2 s"):
             taken.read(1)
         assert monotonic() - began >= 0.2
+
+
+def test_peeked_bytes_are_read_once(piped: Pipe) -> None:
+    piped(b"abcdefghij")
+    looked = sources.Stream(0, 1)
+    assert (looked.peek(4), looked.peek(2), looked.done) == (b"abcd", b"ab", 0)
+    assert (looked.read(1), looked.peek(5), looked.done) == (b"a", b"bcdef", 1)
+    assert (looked.read(2), looked.peek(1), looked.done) == (b"bc", b"d", 3)
+    assert (looked.read(99), looked.peek(1), looked.done) == (b"defghij", b"", 10)
 
 
 def test_other_descriptors(tmp_path: Path) -> None:
