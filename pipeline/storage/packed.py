@@ -1,9 +1,9 @@
 """Packed samples of 10, 12 and 14 bits without gaps between them, unpacked on the CPU to 16 bits.
 
 Little bit order: the stream's bits are counted from the least significant one of each byte, and a sample begins with
-its own least significant bit; so GenICam's Mono10p, Mono12p and Mono14p. Big: from the most significant one of each
-byte, and a sample begins with its most significant bit; so TIFF, DNG and Mono12pmsb. Two samples of 12 bits in hexadecimal digits,
-0xABC and 0xDEF, are the bytes BC FA DE or AB CD EF.
+its own least significant bit; so Mono10p, Mono12p and Mono14p of GenICam. Big: from the most significant one of each
+byte, and a sample begins with its most significant bit; so TIFF, DNG and CoaXPress. Two samples of 12 bits in
+hexadecimal digits, 0xABC and 0xDEF, are the bytes BC FA DE or AB CD EF.
 """
 
 from __future__ import annotations
