@@ -23,7 +23,7 @@ from pipeline.in_memory.kept_options import kept
 from pipeline.in_memory.kinds import all_in_memory, view_of
 from pipeline.in_memory.run import Asked, run_in_memory
 from pipeline.settings import Settings
-from pipeline.storage.sources import DTYPES, Byteorder, open_source
+from pipeline.storage.sources import DTYPES, PACKED, Byteorder, open_source
 from workflows import WORKFLOWS
 from workflows.aggregation import Aggregation
 from workflows.array_job import ArrayJob
@@ -84,8 +84,8 @@ def run(
     output
         File for a job that writes an array; `.npy`, or raw under any other suffix. Not needed for arrays.
     dtype, byteorder, offset
-        Of raw files: what ``numpy.dtype`` takes, without a byte order (default int32); little (default) or big; bytes
-        to skip (default 0).
+        Of raw files: what ``numpy.dtype`` takes, without a byte order (default int32), or ``"u12p"`` and the like for
+        packed samples; little (default) or big; bytes to skip (default 0).
     verify
         What to check on the CPU: ``"auto"``, as much as can be checked in the time that the run takes, at least 1 % of
         every chunk; ``"full"``, everything; ``"sample"``, 1/256 of every chunk; or ``"off"``. Of arrays on a GPU
@@ -258,14 +258,14 @@ def _integer(name: str, value: Any) -> int | None:
 
 def _dtype(dtype: Any) -> str | None:
     """The name of a dtype, however it is given."""
-    if dtype is None:
-        return None
+    if dtype is None or (isinstance(dtype, str) and dtype in PACKED):
+        return dtype
     try:
         known = np.dtype(dtype)
     except TypeError:
         known = np.dtype(object)
     if known.name not in DTYPES:
-        raise UsageError(f"dtype: expected one of {', '.join(DTYPES)}, got {dtype!r}")
+        raise UsageError(f"dtype: expected one of {', '.join(DTYPES + PACKED)}, got {dtype!r}")
     if not known.isnative:
         raise UsageError(f"dtype: expected one without a byte order, got {dtype!r}; give byteorder='big' beside it")
     return str(known.name)

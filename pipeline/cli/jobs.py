@@ -24,18 +24,19 @@ from pipeline.cli.help import COMPUTATION, INPUT, OUTPUT, PLACE, Flag
 from pipeline.cli.outputs import Named, check_apart, reserve
 from pipeline.cli.progress import show_progress
 from pipeline.cli.runs import journal_of
-from pipeline.cluster.placement import STALL_SECONDS, Placement
+from pipeline.cluster.placement import Placement
 from pipeline.engine.aggregate import run_all
 from pipeline.engine.aggregate_plan import Job
 from pipeline.engine.outcome import Outcome
 from pipeline.errors import UsageError
+from pipeline.process.beat import STALL_SECONDS
 from pipeline.process.last_words import say
 from pipeline.process.signals import Stopped
 from pipeline.process.signals import limit as time_limit
 from pipeline.report.result_file import check_output
 from pipeline.settings import VERIFY, Settings
 from pipeline.storage.leftovers import remove_leftovers
-from pipeline.storage.sources import BYTEORDERS, DTYPES, RAW_DTYPE, Source, open_source
+from pipeline.storage.sources import BYTEORDERS, DTYPES, PACKED, RAW_DTYPE, Source, open_source
 from workflows import WORKFLOWS
 from workflows.aggregation import Aggregation
 from workflows.array_job import ArrayJob
@@ -44,7 +45,7 @@ CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 PLACEMENT = ("device", "gpus", "scheduler", "scheduler_file", "dashboard_address", "tls_ca_file", "tls_cert", "tls_key")
 WHOLE = (
     "FILES are raw samples, or files of a format that `info` knows (FILE::MEMBER for one array of several), or "
-    "patterns like 'run-*.bin'; all count as one."
+    "patterns like 'run-*.bin', or - for standard input; all count as one."
 )
 
 
@@ -100,7 +101,8 @@ def _shared_flags(workflow: Aggregation[Any] | ArrayJob[Any]) -> list[click.Opti
     """Flags of all jobs: how to read the input, what to check, what to print, where to run."""
     aggregation = isinstance(workflow, Aggregation)
     flags = [
-        Flag(["--dtype"], group=INPUT, metavar="DTYPE", shown=RAW_DTYPE, help=f"Of raw files: {', '.join(DTYPES)}."),
+        Flag(["--dtype"], group=INPUT, metavar="DTYPE", shown=RAW_DTYPE, help="Of raw files: "
+             f"{', '.join(DTYPES + PACKED)}; the last six are packed."),
         Flag(["--byteorder"], group=INPUT, type=click.Choice(BYTEORDERS), shown="little", help="Of raw files."),
         Flag(["--offset"], group=INPUT, type=int, metavar="N", shown="0", help="Bytes to skip at the start of raw "
              "files."),
@@ -199,7 +201,8 @@ def _run_aggregations(requested: Sequence[Requested], values: dict[str, Any]) ->
     """Run jobs over the same samples, read once, and write and print their results."""
     jobs = [one.job for one in requested]
     empty = all(job.workflow.empty for job in jobs)
-    source = open_source(values["files"], values["dtype"], values["byteorder"], values["offset"], empty=empty)
+    described = values["dtype"], values["byteorder"], values["offset"]
+    source = open_source(values["files"], *described, empty=empty, stall_seconds=values["stall_timeout"])
     outputs = []
     for number, (job, output, _) in enumerate(requested):
         flag = f"--also {job.workflow.name}: " if number else ""

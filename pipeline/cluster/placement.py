@@ -22,16 +22,13 @@ from pipeline.errors import PipelineError, UsageError
 from pipeline.gpu.devices import Gpu, find_devices, only_visible
 from pipeline.gpu.selection import as_text, label, selected
 from pipeline.gpu.xid import Xids
+from pipeline.process.beat import STALL_SECONDS
 from pipeline.threads import THREADS, cores, processes
 
 PROCESS_BYTES = 2**28  # memory reserved per process: twice what one of several takes
 PROCESSES_FROM_BYTES = 2**32
 LOOK_SECONDS = 0.1  # between two looks for workers
 DEVICES = ("auto", "gpu", "cpu")
-
-# Longer than any read of a block, copy or kernel takes, on storage that still works: at 250 kB/s a block of a GPU takes
-# as long.
-STALL_SECONDS = 600.0
 
 
 @dataclass(frozen=True)

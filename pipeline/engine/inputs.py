@@ -27,7 +27,7 @@ def cluster_bytes(sources: Sequence[Source], placement: Placement) -> int:
                          "this process can; leave the scheduler out, or write the samples to a file that the workers "
                          "can read")  # fmt: skip
     if placement.gpus not in (None, "1"):
-        raise UsageError(f"--gpus: expected none, or 1, for arrays in memory, which this process computes on one GPU, "
+        raise UsageError(f"--gpus: expected none, or 1, for {local.names[0]}, which this process computes on one GPU, "
                          f"got {placement.gpus}; leave it out, or write the samples to a file")  # fmt: skip
     return 0
 
@@ -36,7 +36,7 @@ def check_passes(source: Source, surveyed: Sequence[str]) -> None:
     """Refuse jobs that need a survey pass if the source can be read only once."""
     if surveyed and source.read_once:
         raise UsageError(f"{surveyed[0]}: expected a source that can be read twice, since a first pass finds the "
-                         f"range, got {source.names[0]}, which can be read only once; give --range LOW,HIGH, or write "
+                         f"range, got {source.names[0]}, which can be read only once; give --range LO HI, or write "
                          "the samples to a file")  # fmt: skip
 
 

@@ -24,6 +24,10 @@ SIZE = TASKS + SLOTS * TEXT
 # waiting for a kernel that never ends.
 CPU_SHARE = 0.25
 
+# Longer than any read of a block, copy or kernel takes, on storage that still works: at 250 kB/s a block of a GPU takes
+# as long.
+STALL_SECONDS = 600.0
+
 STOPPED_SECONDS = 10  # between two looks: whoever looks has itself been stopped, as by SIGSTOP or a batch system
 TICKS = os.sysconf("SC_CLK_TCK")
 

@@ -11,10 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.errors import UsageError
 from pipeline.storage.formats.common import whole
 from pipeline.storage.protocol import DTYPES, Member, Opening
 from pipeline.storage.raw import RAW, RAW_DTYPE
 from pipeline.storage.sources import MEMBER, expand, format_of, open_one, split_member
+from pipeline.storage.stream import STDIN
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,8 @@ def describe(item: str) -> Iterator[Description]:
     UsageError
         If a file is missing or damaged, or its content is nothing that can be read; PipelineError if it cannot be read.
     """
+    if item == STDIN:
+        raise UsageError(f"{item}: expected files, got standard input, which can be read only once; write it to a file")
     pattern, name = split_member(item)
     for path in expand(pattern):
         opening = Opening(samples=False, member=name)

@@ -18,6 +18,7 @@ from workflows.regions import Bounds
 DTYPES = (
     "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64",
 )  # fmt: skip
+PACKED = ("u10p", "u12p", "u14p", "i10p", "i12p", "i14p")  # of raw files; jobs get uint16 or int16
 MOST_SHOWN = 100  # characters of a dtype or a shape in a message
 
 Byteorder = Literal["little", "big"]
@@ -112,7 +113,7 @@ class Opening:
     Attributes
     ----------
     dtype, byteorder, offset
-        For raw files: a name in `DTYPES`, byte order, bytes to skip. Other formats have their own.
+        For raw files: a name in `DTYPES` or `PACKED`, byte order, bytes to skip. Other formats have their own.
     samples
         Require at least one sample of a dtype in `DTYPES`; otherwise also accept an empty array, or any dtype except
         Python objects.
@@ -148,7 +149,7 @@ class Opening:
             raise UsageError(f"{name}: expected samples of {', '.join(DTYPES)}, got {what}; convert them")
         if shape is not None and not math.prod(shape) and self.samples and not self.empty:
             raise UsageError(f"{name}: expected samples, got an empty array of shape {shape}")
-        if self.dtype is not None and np.dtype(self.dtype) != dtype.newbyteorder("="):
+        if self.dtype in PACKED or (self.dtype is not None and np.dtype(self.dtype) != dtype.newbyteorder("=")):
             got = str(dtype)[:MOST_SHOWN]
             raise UsageError(f"{name}: expected {self.dtype} as --dtype says, got {got}; leave --dtype out")
         if self.byteorder is not None and dtype.itemsize > 1 and dtype != dtype.newbyteorder(self.byteorder):

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from pipeline.errors import UsageError
 from pipeline.storage.files import Files, SourceFile, open_regular
-from pipeline.storage.protocol import Format, Opening
+from pipeline.storage.packed import Packing, open_packed
+from pipeline.storage.pieces import Piece
+from pipeline.storage.protocol import Format, Opening, Source
 
 RAW_DTYPE = "int32"
 
 
-def open_raw(path: str, opening: Opening) -> Files:
+def raw_dtype(opening: Opening) -> np.dtype[Any]:
+    """Dtype of samples that have no header, with byte order."""
+    return np.dtype(opening.dtype or RAW_DTYPE).newbyteorder(opening.byteorder or "little")
+
+
+def open_raw(path: str, opening: Opening) -> Source:
     """The samples of a raw file, int32 and little endian unless the user says otherwise.
 
     Raises
@@ -19,13 +28,15 @@ def open_raw(path: str, opening: Opening) -> Files:
     UsageError
         If it does not hold a whole number of samples, one or more.
     """
-    dtype = np.dtype(opening.dtype or RAW_DTYPE).newbyteorder(opening.byteorder or "little")
     offset = opening.offset or 0
     file, identity = open_regular(path)
     file.close()
     nbytes = identity.size - offset
     if nbytes <= 0:
         raise UsageError(f"{path}: expected samples after --offset {offset}, but the file has {identity.size} bytes")
+    if (packing := Packing.of(opening)) is not None:
+        return open_packed(Piece(path, offset, nbytes, identity), packing)
+    dtype = raw_dtype(opening)
     if nbytes % dtype.itemsize:
         raise UsageError(
             f"{path}: expected a multiple of {dtype.itemsize} bytes for {dtype.name}, got {nbytes}, "

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.errors import UsageError
+from pipeline.process.beat import STALL_SECONDS
 from pipeline.storage.files import Files, SourceFile
 from pipeline.storage.formats.arrow import ARROW
 from pipeline.storage.formats.hdf5 import HDF5
@@ -24,13 +25,16 @@ from pipeline.storage.formats.wav import WAV
 from pipeline.storage.formats.zarr import ZARR
 from pipeline.storage.memory import ArraySource
 from pipeline.storage.npy import NPY
+from pipeline.storage.packed import Packing
 from pipeline.storage.pieces import AnyPiece
-from pipeline.storage.protocol import BYTEORDERS, DTYPES, Byteorder, Format, Opening, Source
-from pipeline.storage.raw import RAW, RAW_DTYPE
+from pipeline.storage.protocol import BYTEORDERS, DTYPES, PACKED, Byteorder, Format, Opening, Source
+from pipeline.storage.raw import RAW, RAW_DTYPE, raw_dtype
+from pipeline.storage.stream import NAME as STREAM
+from pipeline.storage.stream import STDIN, Stream, StreamSource, open_npy_stream
 
 __all__ = [
-    "BYTEORDERS", "DTYPES", "FORMATS", "RAW_DTYPE", "Byteorder", "Files", "Format", "Opening", "Source", "SourceFile",
-    "open_source",
+    "BYTEORDERS", "DTYPES", "FORMATS", "PACKED", "RAW_DTYPE", "Byteorder", "Files", "Format", "Opening", "Source",
+    "SourceFile", "open_source",
 ]  # fmt: skip
 
 # A new format is a module with a `Format`, and an entry here: the first that recognizes a file opens it.
@@ -44,6 +48,7 @@ OTHERS = {
 }  # fmt: skip
 MEMBER = "::"  # between a file and a member of it
 
+SKIPPED_BYTES = 2**20  # at a time
 HEAD_BYTES = 512  # bytes of a file from which its format is recognized
 
 
@@ -108,21 +113,24 @@ def open_source(
     *,
     samples: bool = True,
     empty: bool = False,
+    stall_seconds: float = STALL_SECONDS,
 ) -> Source:
     """Find the files and how to read them.
 
     Parameters
     ----------
     inputs
-        Paths, glob patterns, whose matches are sorted, or arrays in memory.
+        Paths, glob patterns, whose matches are sorted, ``-`` for standard input, or arrays in memory.
     dtype, byteorder, offset
-        For raw files: a NumPy dtype name (default int32), little (default) or big, bytes to skip (default 0). Other
-        formats have their own; a value that disagrees is an error.
+        For raw files: a name in `DTYPES` (default int32) or `PACKED`, little (default) or big, bytes to skip (default
+        0). Other formats have their own; a value that disagrees is an error.
     samples
         Require at least one sample of a dtype in `DTYPES`; otherwise an array may also be empty, or have any dtype
         except Python objects.
     empty
         Accept an empty array even if `samples` is set.
+    stall_seconds
+        How long standard input may bring nothing. Its first bytes are read here.
 
     Raises
     ------
@@ -131,8 +139,8 @@ def open_source(
     PipelineError
         If a file cannot be read.
     """
-    if dtype is not None and dtype not in DTYPES:
-        raise UsageError(f"--dtype: expected one of {', '.join(DTYPES)}, got {dtype!r}")
+    if dtype is not None and dtype not in DTYPES + PACKED:
+        raise UsageError(f"--dtype: expected one of {', '.join(DTYPES + PACKED)}, got {dtype!r}")
     if byteorder is not None and byteorder not in BYTEORDERS:
         raise UsageError(f"--byteorder: expected one of {', '.join(BYTEORDERS)}, got {byteorder!r}")
     if offset is not None and offset < 0:
@@ -142,6 +150,10 @@ def open_source(
     for item in inputs:
         if isinstance(item, np.ndarray):
             sources.append(ArraySource.of(item, opening))
+        elif item == STDIN:
+            if any(isinstance(source, StreamSource) for source in sources):
+                raise UsageError(f"{STDIN}: expected {STREAM} once, got it twice; name it once")
+            sources.append(open_stdin(opening, stall_seconds))
         else:
             path, member = split_member(item)
             sources += (open_one(path, replace(opening, member=member)) for path in expand(path))
@@ -217,11 +229,43 @@ def format_of(path: str, opening: Opening) -> Format:
                 return format_
     if (by_name := next((format_ for format_ in FORMATS if path.endswith(format_.suffixes)), None)) is not None:
         return by_name
-    other = next((name for magic, name in OTHERS.items() if head.startswith(magic)), None)
-    if other is not None and opening.dtype is None and opening.offset is None:
+    if (other := other_of(head, opening)) is not None:
         raise UsageError(f"{path}: expected samples, got {other} data; which samples are its bytes? Unpack or convert "
                          "it, or say --dtype")  # fmt: skip
     return RAW
+
+
+def other_of(head: bytes, opening: Opening) -> str | None:
+    """Which of `OTHERS` a file begins as, unless the user has said that it is raw."""
+    if opening.dtype is not None or opening.offset is not None:
+        return None
+    return next((name for magic, name in OTHERS.items() if head.startswith(magic)), None)
+
+
+def open_stdin(opening: Opening, stall_seconds: float) -> StreamSource:
+    """Standard input, raw or `.npy`; errors as of `open_source`."""
+    if not opening.samples:
+        raise UsageError(f"{STDIN}: expected files for a job that writes an array, got {STREAM}, which can be read "
+                         "only once and in order; write it to a file first")  # fmt: skip
+    stream, skipped = Stream(0, stall_seconds), opening.offset or 0
+    while (left := skipped - stream.done) and stream.read(min(left, SKIPPED_BYTES)):
+        pass
+    head = stream.peek(HEAD_BYTES)
+    if not head:
+        after = f" after --offset {skipped}" if skipped else ""
+        raise UsageError(f"{STREAM}: expected samples{after}, got {stream.done} bytes; did its writer fail?")
+    if opening.offset is None:
+        known = next((format_ for format_ in FORMATS if format_.recognizes("/dev/stdin", head)), None)
+        if known is NPY:
+            return open_npy_stream(stream, opening)
+        if known is not None:
+            raise UsageError(f"{STREAM}: expected raw samples or .npy, got {known.name}, which is not read in order; "
+                             "write it to a file first, or say --offset 0 if it is raw")  # fmt: skip
+    if (other := other_of(head, opening)) is not None:
+        raise UsageError(f"{STREAM}: expected raw samples or .npy, got {other} data; unpack it before the pipe, or say "
+                         "--dtype")  # fmt: skip
+    packing = Packing.of(opening)
+    return StreamSource(stream, raw_dtype(opening) if packing is None else packing.dtype, packing)
 
 
 def _head(path: str) -> bytes:

@@ -241,7 +241,7 @@ def test_arrays_in_memory_have_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     """Where the output is a file. Without one they take none: tests/pipeline/in_memory."""
     array, output = np.ones((3, 3)), tmp_path / "out.npy"
     for gpus in (2, "all", "idle", (1,)):
-        with pytest.raises(UsageError, match=r"^--gpus: expected none, or 1, for arrays in memory, which this "):
+        with pytest.raises(UsageError, match=r"^--gpus: expected none, or 1, for an array in memory, which this "):
             pipeline.run("transpose", array, output=output, gpus=gpus)
     loads = seen_loads(monkeypatch)
     with pytest.raises(UsageError, match=r"^seen$"):

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from pipeline.errors import PipelineError, UsageError
-from pipeline.storage.sources import BYTEORDERS, DTYPES, open_source
+from pipeline.storage.sources import BYTEORDERS, DTYPES, PACKED, open_source
 from tests.cases.files import refused, some, values_of
 
 
@@ -120,7 +120,7 @@ def test_pattern_without_match(tmp_path: Path) -> None:
         ({"offset": 2**70}, f"expected samples after --offset {2**70}, but the file has 10 bytes"),
         ({"offset": -2}, "--offset: expected bytes to skip, 0 or more, got -2"),
         *(
-            ({"dtype": name}, f"--dtype: expected one of {', '.join(DTYPES)}, got {name!r}")
+            ({"dtype": name}, f"--dtype: expected one of {', '.join(DTYPES + PACKED)}, got {name!r}")
             for name in ("int31", "complex64", "bool", "object", "<i4", "longdouble", "")
         ),
     ],

@@ -68,7 +68,7 @@ def test_range_that_a_first_pass_finds(tmp_path: Path, samples: NDArray[np.uint1
     result = pipeline.run("histogram", path, bins=10, range="auto", dtype="uint16")
     np.testing.assert_array_equal(result.counts, np.histogram(samples, 10)[0])
     os.mkfifo(tmp_path / "pipe")  # without a writer
-    text = r"^histogram: expected a source that can be read twice, .* got \S+pipe, .* once; give --range LOW,HIGH, or"
+    text = r"^histogram: expected a source that can be read twice, .* got \S+pipe, .* once; give --range LO HI, or"
     with pytest.raises(UsageError, match=text):
         pipeline.run("histogram", tmp_path / "pipe", range="auto")
 

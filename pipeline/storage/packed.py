@@ -1,0 +1,126 @@
+"""Packed samples of 10, 12 and 14 bits without gaps between them, unpacked on the CPU to 16 bits.
+
+Little bit order: the stream's bits are counted from the least significant one of each byte, and a sample begins with
+its own least significant bit; so Mono10p, Mono12p and Mono14p of GenICam. Big: from the most significant one of each
+byte, and a sample begins with its most significant bit; so TIFF, DNG and CoaXPress. Two samples of 12 bits in
+hexadecimal digits, 0xABC and 0xDEF, are the bytes BC FA DE or AB CD EF.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernels.common import cxx
+from pipeline.errors import UsageError
+from pipeline.storage.formats.common import PieceSource
+from pipeline.storage.pieces import FilledPiece, Piece
+from pipeline.storage.planned_file import fill, open_planned
+from pipeline.storage.protocol import PACKED, Opening
+
+SOURCE = Path(__file__).with_suffix(".cpp")
+
+
+@dataclass(frozen=True)
+class Packing:
+    """How samples are packed: bits of one, whether they are two's complements, and whether the bit order is big."""
+
+    bits: int
+    signed: bool
+    big: bool
+
+    @staticmethod
+    def of(opening: Opening) -> Packing | None:
+        """What a dtype in `PACKED` and the byte order say; None for any other dtype."""
+        if opening.dtype is None or opening.dtype not in PACKED:
+            return None
+        return Packing(int(opening.dtype[1:3]), opening.dtype[0] == "i", opening.byteorder == "big")
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of the unpacked samples."""
+        return np.dtype(np.int16 if self.signed else np.uint16)
+
+    @property
+    def group(self) -> int:
+        """Samples of a group, the fewest that end with a byte."""
+        return 2 if self.bits == 12 else 4
+
+    @property
+    def group_bytes(self) -> int:
+        """Bytes of a group."""
+        return self.group * self.bits // 8
+
+    def unpack(self, stored: NDArray[np.uint8], samples: NDArray[Any]) -> None:
+        """Unpack whole groups.
+
+        Parameters
+        ----------
+        stored : uint8 array, contiguous, `group_bytes` for each group
+        samples : array of `dtype`, contiguous
+            Gets `group` samples of each.
+        """
+        groups = len(stored) // self.group_bytes
+        library = cxx.library(SOURCE)
+        if library is None:
+            self._unpack(stored.reshape(groups, self.group_bytes), samples.reshape(groups, self.group))
+            return
+        function, address = library.unpack_groups, ctypes.c_void_p
+        function.argtypes = ctypes.c_int, ctypes.c_bool, ctypes.c_bool, address, ctypes.c_size_t, address
+        function.restype = None
+        function(self.bits, self.big, self.signed, stored.ctypes.data, groups, samples.ctypes.data)
+
+    def _unpack(self, stored: NDArray[np.uint8], samples: NDArray[Any]) -> None:
+        words = np.zeros((len(stored), 8), np.uint8)
+        words[:, : self.group_bytes] = stored[:, ::-1] if self.big else stored
+        bits, spare = words.view("<u8")[:, 0], 16 - self.bits
+        for place in range(self.group):
+            shift = self.bits * (self.group - 1 - place if self.big else place)
+            samples[:, place] = (bits >> np.uint64(shift) << np.uint64(spare)).astype(self.dtype) >> spare
+
+    def check(self, name: str, nbytes: int) -> None:
+        """Raise UsageError unless so many bytes are whole groups."""
+        if left_over := nbytes % self.group_bytes:
+            raise UsageError(f"{name}: expected a multiple of {self.group_bytes} bytes, {self.group} samples of "
+                             f"{self.bits} bits, got {nbytes}, {left_over} too many; check --dtype and "
+                             "--offset")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class PackedFiller:
+    """Unpacks any samples of a byte run on a worker."""
+
+    stored: Piece
+    packing: Packing
+
+    def fill(self, start: int, buffer: NDArray[Any]) -> None:
+        """The samples from an index on; groups at both ends are unpacked whole."""
+        packing = self.packing
+        first, last = start // packing.group, -(-(start + len(buffer)) // packing.group)
+        stored = np.empty((last - first) * packing.group_bytes, np.uint8)
+        with open_planned(self.stored) as fd:
+            fill(fd, stored.data, self.stored, first * packing.group_bytes)
+        number, skipped = (last - first) * packing.group, start - first * packing.group
+        samples = buffer if number == len(buffer) else np.empty(number, packing.dtype)
+        packing.unpack(stored, samples)
+        if samples is not buffer:
+            buffer[...] = samples[skipped : skipped + len(buffer)]
+
+
+def open_packed(stored: Piece, packing: Packing) -> PieceSource:
+    """The packed samples of a byte run, one dimension.
+
+    Raises
+    ------
+    UsageError
+        If it does not hold whole groups.
+    """
+    packing.check(stored.path, stored.nbytes)
+    samples = stored.nbytes // packing.group_bytes * packing.group
+    piece = FilledPiece(PackedFiller(stored, packing), 0, samples, packing.dtype.itemsize, stored.path)
+    return PieceSource(stored.path, packing.dtype, (samples,), (piece,), (stored,))
