@@ -197,14 +197,6 @@ def split_member(item: str) -> tuple[str, str | None]:
     return path, member
 
 
-def _open(path: str, opening: Opening) -> Source:
-    format_ = format_of(path, opening)
-    if opening.member is not None and format_.members is None:
-        raise UsageError(f"{path}: expected a file of several arrays before ::{opening.member}, got {format_.name}; "
-                         "leave the :: out")  # fmt: skip
-    return format_.open(path, opening)
-
-
 def open_one(path: str, opening: Opening) -> Source:
     """One file as a source; errors as of `open_source`."""
     format_ = format_of(path, opening)
