@@ -68,7 +68,8 @@ class Beside:
             If they do not follow the last ones: what the device got twice would be checked twice.
         """
         if start != self._next:
-            raise PipelineError(f"{self._chunk.where()}: expected to check from sample {self._next} on, got {start}")
+            raise PipelineError(f"{self._chunk.where()}: expected to check from sample {self._next} on, got {start}; "
+                                "report this")  # fmt: skip
         runs, end = [], start + samples
         self._next = end
         for number in range(bisect_right(self._ends, start), len(self._ends)):
