@@ -124,5 +124,6 @@ def _text(value: object, unit: str, scale: int) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int | float):
-        return f"{value / scale:,.4g} {unit}".rstrip() if scale > 1 else f"{value:,.0f} {unit}".rstrip()
+        digits = 1 if value % scale else 0
+        return f"{value / scale:,.{digits}f} {unit}".rstrip()
     return str(value)

@@ -32,7 +32,12 @@ STUDY = toy(case("double"), case("double", parameters=parameters(block=2048)), c
 @pytest.fixture(scope="module")
 def two() -> Iterator[Workers]:
     """Two workers of one thread each."""
-    options: dict[str, Any] = {"n_workers": 2, "threads_per_worker": 1, "processes": False, "dashboard_address": None}
+    options: dict[str, Any] = {
+        "n_workers": 2,
+        "threads_per_worker": 1,
+        "processes": False,
+        "dashboard_address": "127.0.0.1:0",
+    }
     with LocalCluster(**options) as cluster, LimitedClient(cluster) as client:
         yield Workers(client, "cpu", 2, 2, None, {}, "two workers", None)
 
