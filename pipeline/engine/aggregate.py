@@ -19,6 +19,7 @@ from pipeline.engine.aggregate_task import ChunkResult, compute_chunks, recomput
 from pipeline.engine.inputs import check_passes, cluster_bytes, unchanged
 from pipeline.engine.journal import Journal
 from pipeline.engine.outcome import Outcome
+from pipeline.engine.pace import Check
 from pipeline.engine.replay import Replays
 from pipeline.engine.run_loop import Done, Extra, Run, Task, Work
 from pipeline.engine.submit import batches
@@ -213,7 +214,8 @@ def _one_pass(
             references = [] if result.reference is None else [parts.compare_beside(chunk, result)]
             for place, (region, of_part) in enumerate(zip(chunk.parts, result.partials, strict=True)):
                 always = region in chunk.always
-                if result.reference is not None and (result.checked[place] or not always):
+                when = result.checks[place] if result.checks else None
+                if when is Check.BESIDE or (when is Check.NOT and not always):
                     continue
                 if always or loop.mode == "auto":
                     part = Part(chunk.part(region), of_part, result.worker, result.device, always)
@@ -221,7 +223,7 @@ def _one_pass(
                         references.append(next(recomputed))
                         parts.compare(part, references[-1])
                     else:
-                        parts.wait(part)
+                        parts.wait(part, due=always or when is Check.LATER)
             journal.log(pass_.name, str(chunk.index), result)
             replays.chunk(pass_, chunk, result)
             yield chunk.index, chunk.nbytes, result, references

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from kernels.common.compiled_check import CompiledCheck
 from pipeline.engine.aggregate_plan import Pass
 from pipeline.engine.aggregate_reference import Reference, combined, compare_with_references, placed
-from pipeline.engine.pace import Pace
+from pipeline.engine.pace import Check, Pace
 from pipeline.errors import PipelineError
 from pipeline.gpu.blocks import checks_beside
 from pipeline.gpu.pinned import Checks
@@ -49,7 +49,7 @@ class Beside:
         self._pass, self._chunk, self._pace = pass_, chunk, pace
         self._timeline, self._began = Timeline(pass_.traced), perf_counter()
         self._ends = list(accumulate(part.samples for part in chunk.parts))
-        self._wanted: list[bool | None] = [None] * len(chunk.parts)  # not decided yet
+        self._when: list[Check | None] = [None] * len(chunk.parts)  # not decided yet
         self._pieces = cast("tuple[Piece, ...]", chunk.pieces)
         self._starts = [0, *accumulate(piece.nbytes for piece in self._pieces)]
         self._next = 0  # sample
@@ -76,18 +76,18 @@ class Beside:
             part = self._chunk.parts[number]
             if part.start >= end:
                 break
-            if self._is_wanted(number, part):
+            if self._check_of(number, part) is Check.BESIDE:
                 first = max(start, part.start)
                 nbytes = (min(end, self._ends[number]) - first) * self._chunk.dtype.itemsize
                 runs.append((self._offset(first), nbytes, first))
         return np.array(runs, np.int64).reshape(-1, 3)
 
-    def _is_wanted(self, number: int, part: Region) -> bool:
-        if self._wanted[number] is None:
+    def _check_of(self, number: int, part: Region) -> Check:
+        if (when := self._when[number]) is None:
             nbytes = part.samples * self._chunk.dtype.itemsize
-            allowed = self._pass.verify == "auto" and self._pace.allows(nbytes)
-            self._wanted[number] = allowed or part in self._chunk.always
-        return bool(self._wanted[number])
+            when = self._pace.check(nbytes) if self._pass.verify == "auto" else Check.NOT
+            self._when[number] = when = Check.BESIDE if part in self._chunk.always else when
+        return when
 
     def _number(self, sample: int) -> int:
         return bisect_right(self._starts, sample * self._chunk.dtype.itemsize) - 1
@@ -97,8 +97,8 @@ class Beside:
         number = self._number(sample)
         return self._pieces[number].offset + sample * self._chunk.dtype.itemsize - self._starts[number]
 
-    def finish(self) -> tuple[tuple[bool, ...], Reference]:
-        """Which parts were checked, and their partials; after all reads.
+    def finish(self) -> tuple[tuple[Check, ...], Reference]:
+        """When each part is checked, and the partials of those that were, together; after all reads.
 
         Raises
         ------
@@ -107,9 +107,10 @@ class Beside:
         VerificationError
             If a check differs from its reference on a random run of the samples.
         """
-        wanted = tuple(map(bool, self._wanted))
+        checks = tuple(when or Check.NOT for when in self._when)
         spent = self.end()
-        expected = sum(part.samples for part, one in zip(self._chunk.parts, wanted, strict=True) if one)
+        parts = zip(self._chunk.parts, checks, strict=True)
+        expected = sum(part.samples for part, when in parts if when is Check.BESIDE)
         got = int(spent[:, 0].sum()) // self._chunk.dtype.itemsize
         if got != expected:
             raise PipelineError(f"{self._chunk.where()}: expected to check {expected} samples beside their read, got "
@@ -119,12 +120,12 @@ class Beside:
                 self._timeline.add("verify", self._began, nanoseconds / 1e9, nbytes)
         used = [set_ for set_, (nbytes, _) in zip(self.checks.sets, spent.tolist(), strict=True) if nbytes]
         if not used:
-            return wanted, Reference((), self._timeline)
+            return checks, Reference((), self._timeline)
         with self._timeline.measure("verify"):
             compare_with_references(self._pass, self._chunk)
             partials = combined(self._pass.jobs, [[check.partial() for check in set_] for set_ in used])
         jobs = zip(self._pass.jobs, partials, strict=True)
-        return wanted, Reference(tuple(placed(job, one, self._chunk.start) for job, one in jobs), self._timeline)
+        return checks, Reference(tuple(placed(job, one, self._chunk.start) for job, one in jobs), self._timeline)
 
     def end(self) -> NDArray[np.int64]:
         """What the checks were given; frees them. No read may be under way."""

@@ -11,6 +11,7 @@ from pipeline.engine.aggregate_check import Partials, check_part
 from pipeline.engine.aggregate_plan import Pass
 from pipeline.engine.aggregate_reference import Reference, combined
 from pipeline.engine.aggregate_task import ChunkResult, recompute_parts
+from pipeline.engine.pace import Check
 from pipeline.engine.run_loop import Extra
 from pipeline.storage.chunks import Chunk
 from pipeline.timeline import Timeline
@@ -67,7 +68,7 @@ class Parts:
         self._tasks = tasks
         self._kept = kept
         self._on_agreed = on_agreed
-        self._always: list[Part] = []
+        self._due: list[Part] = []
         self._others: list[Part] = []
         self._nbytes = 0  # of the others
         self._random = Random(pass_.seed)
@@ -82,7 +83,8 @@ class Parts:
     def compare_beside(self, chunk: Chunk, result: ChunkResult) -> Reference:
         """Compare the parts of a chunk that were checked beside their read; raises VerificationError."""
         assert result.reference is not None
-        some = list(compress(zip(chunk.parts, result.partials, strict=True), result.checked))
+        checked = (when is Check.BESIDE for when in result.checks)
+        some = list(compress(zip(chunk.parts, result.partials, strict=True), checked))
         if some:
             partials = combined(self._pass.jobs, [of_part for _, of_part in some])
             where = result.worker, result.device
@@ -93,10 +95,10 @@ class Parts:
             self._on_agreed(Part(chunk.part(region), of_part, *where, region in chunk.always))
         return result.reference
 
-    def wait(self, part: Part) -> None:
-        """Let a part wait for its check; if there is no room for all that may be left out, random ones are."""
-        if part.always:
-            self._always.append(part)
+    def wait(self, part: Part, due: bool) -> None:
+        """Let a part wait for its check. Of those that are not due random ones are left out if there is no room."""
+        if due:
+            self._due.append(part)
             return
         self._others.append(part)
         self._nbytes += self._bytes(part)
@@ -105,23 +107,23 @@ class Parts:
 
     def extra(self, in_time: bool) -> Extra | None:
         """A check of some of the parts that wait, in random order; None if there are none, or no time for any."""
-        waiting = self._always or (self._others if in_time else [])
+        waiting = self._due or (self._others if in_time else [])
         if not waiting:
             return None
         least, most = PARTS_OF_TASK
         number = min(len(waiting), max(least, min(most, len(waiting) // (4 * self._tasks))))
-        always = waiting is self._always
-        parts = [waiting.pop() if always else self._any() for _ in range(number)]
+        due = waiting is self._due
+        parts = [waiting.pop() if due else self._any() for _ in range(number)]
         chunks = [part.chunk for part in parts]
 
         def finish(references: Sequence[Reference]) -> Iterator[tuple[int, str, str, Timeline]]:
             for part in parts[len(references) :]:
-                self.wait(part)
+                self.wait(part, due)
             for part, reference in zip(parts, references, strict=False):
                 self.compare(part, reference)
                 yield part.chunk.index, part.worker, part.device, reference.timeline
 
-        return Extra((recompute_parts, self._pass, chunks, always, CHECK_SECONDS), self._pass.label(chunks), finish)
+        return Extra((recompute_parts, self._pass, chunks, due, CHECK_SECONDS), self._pass.label(chunks), finish)
 
     def _any(self) -> Part:
         """Take a random part out of those that may be left out."""

@@ -20,6 +20,7 @@ from pipeline.cluster.worker import device_name, unit_name, worker_address, work
 from pipeline.engine.aggregate_beside import Beside, checking_beside
 from pipeline.engine.aggregate_plan import Job, Pass
 from pipeline.engine.aggregate_reference import Reference, placed, recompute_part
+from pipeline.engine.pace import Check
 from pipeline.errors import PipelineError, failure
 from pipeline.gpu.blocks import device_blocks
 from pipeline.gpu.devices import find_devices
@@ -50,9 +51,9 @@ class ChunkResult:
         Address of the worker; name of its GPU, or "cpu"; which one it is.
     timeline
         How long each stage took; stages overlap.
-    checked, reference
-        Which of ``chunk.parts`` were checked beside their read, and what was recomputed of them together; None if
-        parts of this chunk cannot be.
+    checks, reference
+        When each of ``chunk.parts`` is checked, and what was recomputed of those that were, together; None if parts of
+        this chunk cannot be checked beside their read.
     """
 
     partials: tuple[tuple[NDArray[Any], ...], ...]
@@ -61,7 +62,7 @@ class ChunkResult:
     device: str
     unit: str
     timeline: Timeline
-    checked: tuple[bool, ...] = ()
+    checks: tuple[Check, ...] = ()
     reference: Reference | None = None
 
 
@@ -145,10 +146,10 @@ def _computed(pass_: Pass, chunk: Chunk, beside: Beside | None) -> ChunkResult:
         for block in blocks:
             for sum_ in sums:
                 sum_.add(block)
-    checked, reference = beside.finish() if beside else ((), None)
+    checks, reference = beside.finish() if beside else ((), None)
     partials = tuple(zip(*([_on_host(total, timeline) for total in sum_.partials] for sum_ in sums), strict=True))
     where = worker_address(), device_name(pass_.device), unit_name(pass_.device)
-    return ChunkResult(partials, digest_of(partials), *where, timeline, checked, reference)
+    return ChunkResult(partials, digest_of(partials), *where, timeline, checks, reference)
 
 
 def _blocks(pass_: Pass, chunk: Chunk, timeline: Timeline, beside: Beside | None) -> Generator[Any]:

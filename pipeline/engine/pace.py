@@ -1,9 +1,10 @@
-"""How much is checked while a run computes, if it takes no longer than the run itself."""
+"""How much is checked beside its read, if that takes no longer than the run itself."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Hashable
+from enum import Enum
 from threading import Lock
 from time import perf_counter
 
@@ -11,11 +12,19 @@ from time import perf_counter
 # takes to start.
 LEAST_SECONDS = 0.5
 
-# Bytes that are read without checks to learn how long a run without checks takes; the first of them are not measured,
-# because others are still being checked.
+# Bytes that are read without checks to learn how long a run without checks takes, and are checked later; the first of
+# them are not measured, because others are still being checked.
 UNCHECKED_BYTES = 2**29, 2**30
 
 KEPT = 8  # passes of this process: several runs may share a worker
+
+
+class Check(Enum):
+    """When samples are checked."""
+
+    BESIDE = "beside their read"
+    LATER = "later"
+    NOT = "not at all"
 
 
 class Pace:
@@ -34,24 +43,24 @@ class Pace:
         self._measured: tuple[float, int] | None = None  # likewise, from where on that is measured
         self._per_byte = 0.0  # seconds, without checks; 0 while unknown
 
-    def allows(self, nbytes: int) -> bool:
-        """Whether the next bytes are checked."""
+    def check(self, nbytes: int) -> Check:
+        """When the next bytes are checked."""
         with self._lock:
             clock = perf_counter()
             self._began = clock if self._began is None else self._began
             now = clock - self._began
             self._nbytes += nbytes
             if now < LEAST_SECONDS:
-                return True
+                return Check.BESIDE
             if self._per_byte:
-                return now < 2 * self._per_byte * self._nbytes + LEAST_SECONDS
+                return Check.BESIDE if now < 2 * self._per_byte * self._nbytes + LEAST_SECONDS else Check.NOT
             first, then = UNCHECKED_BYTES
             self._before = self._before or (now, self._nbytes)
             if not self._measured and self._nbytes - self._before[1] >= first:
                 self._measured = now, self._nbytes
             if self._measured and self._nbytes - self._measured[1] >= then:
                 self._per_byte = (now - self._measured[0]) / (self._nbytes - self._measured[1])
-            return False
+            return Check.LATER
 
     @classmethod
     def of(cls, key: Hashable) -> Pace:

@@ -21,7 +21,7 @@ import pipeline.gpu.blocks
 from pipeline.engine.aggregate_parts import Parts
 from pipeline.engine.aggregate_plan import Job, Pass
 from pipeline.engine.aggregate_task import ChunkResult, compute_chunk, warm_up
-from pipeline.engine.pace import LEAST_SECONDS, Pace
+from pipeline.engine.pace import LEAST_SECONDS, Check, Pace
 from pipeline.engine.replay import Replays
 from pipeline.errors import PipelineError, VerificationError
 from pipeline.gpu import blocks
@@ -87,7 +87,7 @@ def test_all_parts_are_checked(paths: list[str], part: int) -> None:
     jobs = Job(on_host(HISTOGRAM), OPTIONS), Job(on_host(REDUCE), ReduceOptions("sum,std,argmin,argmax"))
     pass_, chunk = pass_of("full", *jobs), chunk_of(paths, "full", part)
     result = compute_chunk(pass_, chunk)
-    assert result.checked == (True,) * len(chunk.parts)
+    assert result.checks == (Check.BESIDE,) * len(chunk.parts)
     assert result.reference is not None and result.reference.timeline.nbytes["verify"] == SAMPLES.nbytes
     np.testing.assert_array_equal(result.reference.partials[0][1:-2], np.histogram(SAMPLES, 100, (0, 1000))[0])
     assert compared(pass_, chunk, result) == (len(SAMPLES), [region.samples for region in chunk.parts])
@@ -103,25 +103,25 @@ def test_a_chunk_that_begins_later(paths: list[str]) -> None:
 
 
 @pytest.mark.parametrize("verify", ["sample", "auto"])
-@pytest.mark.parametrize("allowed", [True, False])
+@pytest.mark.parametrize("when", Check)
 def test_what_is_always_checked_and_what_the_pace_allows(
-    paths: list[str], verify: str, allowed: bool, monkeypatch: pytest.MonkeyPatch
+    paths: list[str], verify: str, when: Check, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[int] = []
-    monkeypatch.setattr(Pace, "allows", lambda self, nbytes: asked.append(nbytes) or allowed)
+    monkeypatch.setattr(Pace, "check", lambda self, nbytes: asked.append(nbytes) or when)
     monkeypatch.setitem(pipeline.storage.chunks.LEAST_BYTES, "auto", 1)
     pass_, chunk = pass_of(verify), chunk_of(paths, verify)
     result = compute_chunk(pass_, chunk)
-    whole = verify == "auto" and allowed
-    assert result.checked == tuple(whole or part in chunk.always for part in chunk.parts)
+    other = when if verify == "auto" else Check.NOT
+    assert result.checks == tuple(Check.BESIDE if part in chunk.always else other for part in chunk.parts)
     assert asked == ([4 * part.samples for part in chunk.parts] if verify == "auto" else [])
     (always,) = chunk.always
-    assert compared(pass_, chunk, result)[0] == (len(SAMPLES) if whole else always.samples)
+    assert compared(pass_, chunk, result)[0] == (len(SAMPLES) if other is Check.BESIDE else always.samples)
 
 
 def test_nothing_is_checked_where_nobody_asks(paths: list[str]) -> None:
     result = compute_chunk(pass_of("off"), chunk_of(paths, "off"))
-    assert result.checked == () and result.reference is None
+    assert result.checks == () and result.reference is None
 
 
 @pytest.mark.parametrize("why", ["another byte order", "not compiled", "not through pinned memory"])
@@ -134,7 +134,7 @@ def test_what_cannot_be_checked_beside_its_read(paths: list[str], why: str, monk
     chunk = chunk_of(paths, "full")
     chunk = replace(chunk, dtype=np.dtype(dtype))
     result = compute_chunk(pass_of("full", *[job] * (why == "not compiled")), chunk)
-    assert result.checked == () and result.reference is None
+    assert result.checks == () and result.reference is None
 
 
 def moved(real: Any) -> Callable[..., Any]:
@@ -236,9 +236,9 @@ def test_warming_up_checks_a_little(paths: list[str], verify: str, monkeypatch: 
     real = compute_chunk
     monkeypatch.setattr(pipeline.engine.aggregate_task, "compute_chunk", lambda *given: results.append(real(*given)))
     monkeypatch.setattr(pipeline.engine.aggregate_task, "find_devices", lambda: type("", (), {"usable": 1}))
-    monkeypatch.setattr(Pace, "allows", lambda *_: pytest.fail("asked"))
+    monkeypatch.setattr(Pace, "check", lambda *_: pytest.fail("asked"))
     warm_up(pass_of(verify), chunk_of(paths, verify))
-    assert [result.checked for result in results] == [() if verify == "off" else (True, False)]
+    assert [result.checks for result in results] == [() if verify == "off" else (Check.BESIDE, Check.NOT)]
 
 
 def test_the_pace_begins_with_the_first_part(paths: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -250,11 +250,11 @@ def test_the_pace_begins_with_the_first_part(paths: list[str], monkeypatch: pyte
     pass_, chunk = pass_of("auto"), chunk_of(paths, "auto")
     warm_up(pass_, chunk)
     clock[0] = 2 * LEAST_SECONDS
-    assert all(compute_chunk(pass_, chunk).checked)
+    assert set(compute_chunk(pass_, chunk).checks) == {Check.BESIDE}
     clock[0] = 4 * LEAST_SECONDS
-    assert sum(compute_chunk(pass_, chunk).checked) == len(chunk.always)
-    assert all(compute_chunk(replace(pass_, run="another"), chunk).checked)
-    assert sum(compute_chunk(pass_, chunk).checked) == len(chunk.always)
+    assert compute_chunk(pass_, chunk).checks.count(Check.BESIDE) == len(chunk.always)
+    assert set(compute_chunk(replace(pass_, run="another"), chunk).checks) == {Check.BESIDE}
+    assert compute_chunk(pass_, chunk).checks.count(Check.BESIDE) == len(chunk.always)
 
 
 def test_what_is_computed_again_is_not_checked_again(paths: list[str]) -> None:
@@ -266,4 +266,4 @@ def test_what_is_computed_again_is_not_checked_again(paths: list[str]) -> None:
     assert extra is not None
     compute, *arguments = extra.task
     again = compute(*arguments)
-    assert all(first.checked) and again.reference is None and again.digest == first.digest
+    assert set(first.checks) == {Check.BESIDE} and again.reference is None and again.digest == first.digest

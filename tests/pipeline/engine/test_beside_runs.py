@@ -6,15 +6,20 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
+import pipeline.engine.aggregate
 import pipeline.engine.aggregate_beside
 import pipeline.engine.aggregate_reference
 import pipeline.engine.run_loop
+import pipeline.storage.chunks
 from pipeline.cluster.workers import Workers
 from pipeline.engine.aggregate import run
 from pipeline.engine.aggregate_parts import Parts
+from pipeline.engine.pace import Check, Pace
 from pipeline.engine.run_loop import Run
+from pipeline.errors import VerificationError
 from pipeline.gpu.pinned import SOURCE as SOURCE
 from pipeline.settings import Settings
 from pipeline.storage.sources import Byteorder, Joined, open_source
@@ -41,7 +46,7 @@ def test_samples_that_need_a_task_for_their_check_do_not_pile_up(
 ) -> None:
     """Their partials would be in memory."""
     waiting: list[Any] = []
-    monkeypatch.setattr(Parts, "wait", lambda self, part: waiting.append(part))
+    monkeypatch.setattr(Parts, "wait", lambda self, part, due: waiting.append(part))
     source = open_source(tuple(paths), "int32", byteorder)
     outcome = run(on_host(HISTOGRAM), OPTIONS, source, Settings(verify="full", chunk_bytes=30_000))
     assert outcome.verdict.checked == len(SAMPLES) and not waiting
@@ -59,3 +64,26 @@ def test_every_sample_is_checked_once(
     source = Joined(tuple(open_source((path,), "int32") for path in paths))
     outcome = run(on_host(HISTOGRAM), OPTIONS, source, Settings(verify="full", chunk_bytes=30_000))
     assert outcome.verdict.checked == len(SAMPLES) and bool(beside) == known != bool(by_tasks)
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_what_is_left_out_to_learn_the_pace_is_checked_at_the_end(
+    paths: list[str], wrong: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Even if time is up; what is wrong in it ends the run."""
+    monkeypatch.setattr(pipeline.engine.run_loop, "LEAST_SECONDS", -1.0)
+    monkeypatch.setitem(pipeline.storage.chunks.LEAST_BYTES, "auto", 1)
+    monkeypatch.setitem(pipeline.engine.aggregate.PART_BYTES, "gpu", 6000)
+    monkeypatch.setattr(Pace, "check", lambda *_: Check.LATER)
+    right = on_host(HISTOGRAM)
+
+    def compute(block: Any, options: Any) -> Any:
+        counts = right.compute(block, options)
+        if len(block) > 200:  # more than is always checked
+            counts[1:-2] = np.roll(counts[1:-2], 1)
+        return counts
+
+    job = replace(right, compute=compute) if wrong else right
+    source, settings = open_source(tuple(paths), "int32"), Settings(verify="auto", chunk_bytes=30_000)
+    with pytest.raises(VerificationError, match="a number is wrong in chunk") if wrong else nullcontext():
+        assert run(job, OPTIONS, source, settings).verdict.checked == len(SAMPLES)

@@ -7,7 +7,7 @@ from collections import OrderedDict
 import pytest
 
 import pipeline.engine.pace
-from pipeline.engine.pace import KEPT, UNCHECKED_BYTES, Pace
+from pipeline.engine.pace import KEPT, UNCHECKED_BYTES, Check, Pace
 
 
 @pytest.mark.parametrize(("checked", "share"), [(0.5e-9, 1.0), (1.5e-9, 1.0), (4e-9, 0.5)])
@@ -15,19 +15,21 @@ def test_the_pace(checked: float, share: float, monkeypatch: pytest.MonkeyPatch)
     """A run takes twice as long as one without checks at most, and half a second in any case. Seconds per byte."""
     clock = [0.0]
     monkeypatch.setattr(pipeline.engine.pace, "perf_counter", lambda: clock[0])
-    pace, part, unchecked, given, late = Pace(), 2**26, 1e-9, 0, 0
+    pace, part, unchecked, given, later = Pace(), 2**26, 1e-9, 0, 0
     number = 4000
     for _ in range(number):
-        if pace.allows(part):
+        check = pace.check(part)
+        later += part * (check is Check.LATER)
+        if check is Check.BESIDE:
             given += part
-            late += clock[0] > 0.5
             clock[0] += checked * part
         else:
             clock[0] += unchecked * part
     assert clock[0] <= 2 * unchecked * number * part + 0.5 + checked * part
     left_out = number * part - given
+    assert sum(UNCHECKED_BYTES) <= later <= sum(UNCHECKED_BYTES) + 3 * part
     if share == 1.0:
-        assert sum(UNCHECKED_BYTES) <= left_out <= sum(UNCHECKED_BYTES) + 3 * part
+        assert left_out == later
     else:
         assert clock[0] >= 2 * unchecked * number * part * 0.98
 
