@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any
 
 import numpy as np
@@ -41,8 +42,11 @@ class ElementCheck(Measured):
         Errors up to this were not looked for: in units of the root mean square of the finite elements of a row.
     """
 
-    def __init__(self, factors: Factors, shape: tuple[int, ...], format: Format, columns: Lines | None = None) -> None:
-        super().__init__(factors, shape, format, columns)
+    def __init__(
+        self, factors: Factors, shape: tuple[int, ...], format: Format, columns: Lines | None = None,
+        library: ctypes.CDLL | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(factors, shape, format, columns, library)
         self.inner, self.undetected = factors.inner, 0.0
         self.chunks = sum(-(-(part.stop - part.start) // INNER) for part in factors.slices)
 

@@ -101,10 +101,10 @@ class FloatCheck(ElementCheck):
         self, factors: Factors, shape: tuple[int, ...], format: Format, random: np.random.Generator,
         side: Side | None = None,
     ) -> None:  # fmt: skip
-        super().__init__(factors, shape, format, side.columns if side else None)
         rows, columns = shape[-2:]
         large = len(shape) == 2 and rows * columns * factors.inner >= COMPILED
         self._library = functions() if large else None
+        super().__init__(factors, shape, format, side.columns if side else None, self._library)
         if self._worth_it(rows, factors.inner, columns):
             self.groups = side.groups if side and side.groups.size > 1 else self._random_groups(columns, random)
         else:
@@ -121,14 +121,14 @@ class FloatCheck(ElementCheck):
 
     def _worth_it(self, rows: int, inner: int, columns: int) -> bool:
         """Whether sums of groups take less time than the elements."""
-        groups, rounds = groups_and_rounds(columns, self.format.dtype)
+        groups, rounds = groups_and_rounds(inner, columns, self.format.dtype)
         if self._library is None and self.format.dtype == "float16":
             return False  # its groups are small
         addition = ADDITION * rounds if self._library else groups * rounds
         return groups * rounds * rows * inner + addition * columns * (rows + inner) < rows * inner * columns
 
     def _random_groups(self, columns: int, random: np.random.Generator) -> Groups:
-        return random_groups(columns, self.format.dtype, random)
+        return random_groups(self.factors.inner, columns, self.format.dtype, random)
 
     def wrong(self, product: Array) -> list[str]:
         """Errors in a product, shape (..., M, N); sets `undetected`."""
@@ -202,7 +202,7 @@ class FloatCheck(ElementCheck):
         if isinstance(sums, TileSums) and self._by_elements(groups):
             most = int(SUSPECTS * differences.shape[0] * self.product.shape[-1])
             few = len(places) * groups.size <= most
-            suspects = sums.suspects(number, compared, MEAN, most) if few else None
+            suspects = sums.suspects(number, compared, MEAN[not groups.are_small], most) if few else None
         return Verdict(places, wide[off], admitted, most_admitted, suspects)
 
     def _wrong_suspects(self, sums: TileSums, suspects: list[Array]) -> list[str]:

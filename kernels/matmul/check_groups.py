@@ -14,9 +14,11 @@ from numpy.typing import NDArray
 ESCAPE = 2.0**-20  # probability that wrong elements of a row escape all rounds, at most
 # Columns in a group, and groups at most: small ones admit smaller errors, and take more sums.
 GROUPS = {"float32": (2048, 8), "float64": (256, 64)}
-# Of float16, whose roundings are large, groups of so many columns for each round. An element is in one group of every
+# Of float16, whose roundings are large, groups of so many columns for each round: the first number up to a B of 4096²,
+# beyond that more, so that sums do not take much longer than reading the matrices. An element is in one group of every
 # round; the mean of its sums has the error of a group of this size.
-COLUMNS_OF_ROUND = 4
+COLUMNS_OF_ROUND = 4, 64
+SMALL_FACTOR = 4096 * 4096
 # Columns in a group of `signed_groups`, at most. For float64, in which the check computes, too: its own bound is the
 # larger part of what it admits.
 SIGNED_COLUMNS = {"float32": 4096, "float64": 512}
@@ -49,6 +51,11 @@ class Groups:
         """Number of rounds."""
         return len(self.sums)
 
+    @property
+    def are_small(self) -> bool:
+        """Whether float16 hides few errors as large as its elements in these groups."""
+        return self.size <= COLUMNS_OF_ROUND[0] * self.rounds
+
     @cached_property
     def number(self) -> int:
         """Number of sums, of all rounds."""
@@ -77,22 +84,24 @@ class Groups:
         return np.stack([rows, np.concatenate([np.empty(0, np.int64), *of_rows])], axis=-1)
 
 
-def groups_and_rounds(columns: int, dtype: str) -> tuple[int, int]:
-    """Groups in a round, and rounds that keep `ESCAPE`, for products of a dtype with so many columns."""
+def groups_and_rounds(inner: int, columns: int, dtype: str) -> tuple[int, int]:
+    """Groups in a round, and rounds that keep `ESCAPE`, for a dtype and a B of so many rows and columns."""
     if dtype in GROUPS:
         size, most = GROUPS[dtype]
         groups = min(max(2, -(-columns // size)), most)
         return groups, ceil(log2(ESCAPE) / log2(hidden(groups, -(-columns // groups))))
+    least, most = COLUMNS_OF_ROUND
+    of_round = min(max(1, inner * columns // SMALL_FACTOR) * least, most)
     for rounds in count(2):
-        groups = max(2, -(-columns // (COLUMNS_OF_ROUND * rounds)))
+        groups = max(2, -(-columns // (of_round * rounds)))
         if hidden(groups, -(-columns // groups)) ** rounds <= ESCAPE:
             break
     return groups, rounds
 
 
-def random_groups(columns: int, dtype: str, random: np.random.Generator) -> Groups:
-    """Groups for products of a dtype with so many columns."""
-    groups, rounds = groups_and_rounds(columns, dtype)
+def random_groups(inner: int, columns: int, dtype: str, random: np.random.Generator) -> Groups:
+    """Groups for products of a dtype whose B has so many rows and columns."""
+    groups, rounds = groups_and_rounds(inner, columns, dtype)
     return _drawn(columns, groups, rounds, hidden(groups, -(-columns // groups)) ** rounds, random)
 
 

@@ -17,7 +17,9 @@ LOOSE = {"float16": 2.0**-7, "float32": 2.0**-12, "float64": 2.0**-32}
 # Sums are examined from so many times the root of the sum of the squares of the largest possible roundings on. With
 # random signs a right sum of float32 or float64 gets there with a probability of 2^-25, whatever is multiplied.
 LIKELY = {"float16": 2.25, "float32": 6.0, "float64": 6.0}
-MEAN = 0.75  # likewise of float16, of the mean of the sums that an element is in: a share of the limit for that mean
+# Likewise of float16, of the mean of the sums that an element is in, as a share of the limit for that mean: in small
+# groups, where elements below half of it are examined besides, and in others.
+MEAN = 0.75, 1.0
 
 
 @dataclass(frozen=True)

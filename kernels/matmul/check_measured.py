@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,8 @@ class Measured:
     format
     columns
         Columns of B that were measured before.
+    library
+        Of `check_sums.functions`, for a single matrix.
 
     Attributes
     ----------
@@ -41,9 +44,13 @@ class Measured:
     product: Array
     overflowed_rows: Array
 
-    def __init__(self, factors: Factors, shape: tuple[int, ...], format: Format, columns: Lines | None = None) -> None:
+    def __init__(
+        self, factors: Factors, shape: tuple[int, ...], format: Format, columns: Lines | None = None,
+        library: ctypes.CDLL | None = None,
+    ) -> None:  # fmt: skip
         self.factors, self.format, self.shape = factors, format, shape
-        self.rows, self.columns = self.lines(-1, format.kept), columns or self.lines(-2, format.kept)
+        self.rows = self.lines(-1, format.kept, library)
+        self.columns = columns or self.lines(-2, format.kept, library)
         self._parts = row_tiles(shape[:-2], factors.rows, HEIGHT)
 
         def measure(part: slice) -> tuple[Array, Array]:
@@ -63,7 +70,7 @@ class Measured:
 
         def overflowed(part: slice) -> Array:
             tile = product[..., part, :]
-            if not Lines(-1, 0).measured([tile])[1].any():
+            if not self.rows.measured([tile])[1].any():
                 return np.zeros((*tile.shape[:-1], 1), bool)
             bad = ~(np.isfinite(tile) | self.rows.some(self.rows.nonfinite, None, part) | self.columns.nonfinite)
             return np.asarray(bad.any(-1, keepdims=True))

@@ -166,11 +166,11 @@ struct Rounds {
     size_t number;
 };
 
-// Elements of C whose error, as the mean of their sums shows it, is above the limit of that mean, or that are below half
-// of it. The limit of the sum of all sums is a share of the root of the sum of squares of theirs.
+// Elements of C whose error, as the mean of their sums shows it, is above the limit of that mean; with `small` also those
+// below half of it. The limit of the sum of all sums is a share of the root of the sum of squares of theirs.
 template <class T, class Real>
 void find_suspects(const Matrix& m, const Rounds& rounds, const void* all_differences, const void* all_limits,
-                   double share, void* memory, int32_t* places, size_t most, size_t& number) {
+                   double share, bool small, void* memory, int32_t* places, size_t most, size_t& number) {
     constexpr size_t ROWS = Of<Real>::ROWS;
     const Real squared = static_cast<Real>(share * share);
     const Real *differences = static_cast<const Real*>(all_differences), *limits = static_cast<const Real*>(all_limits);
@@ -186,7 +186,8 @@ void find_suspects(const Matrix& m, const Rounds& rounds, const void* all_differ
             }
             limit *= squared;
             const Vector<Real> twice = loaded(buffer + j * ROWS) * static_cast<Real>(2 * rounds.number);
-            const auto suspicious = (error * error > limit) | (twice * twice < limit);
+            auto suspicious = error * error > limit;
+            if (small) suspicious |= twice * twice < limit;
             uint64_t words[BYTES / 8], any = 0;
             std::memcpy(words, &suspicious, sizeof words);
             for (uint64_t word : words) any |= word;
@@ -196,6 +197,35 @@ void find_suspects(const Matrix& m, const Rounds& rounds, const void* all_differ
                     *places++ = static_cast<int32_t>(row + i);
                     *places++ = static_cast<int32_t>(j);
                 }
+        }
+    }
+}
+
+// Largest finite magnitudes, and whether there are infinities or NaN, of rows or of columns. As integers magnitudes have
+// the same order.
+template <class Bits, Bits INFINITE>
+void measure_lines(const void* numbers, size_t rows, size_t columns, size_t stride, bool by_row, void* to,
+                   uint8_t* nonfinite) {
+    constexpr Bits SIGN = static_cast<Bits>(Bits{1} << (8 * sizeof(Bits) - 1));
+    Bits* largest = static_cast<Bits*>(to);
+    for (size_t row = 0; row < rows; ++row) {
+        const Bits* line = static_cast<const Bits*>(numbers) + row * stride;
+        if (by_row) {
+            Bits most = 0, every = 0;
+#pragma omp simd reduction(max : most, every)
+            for (size_t j = 0; j < columns; ++j) {
+                const Bits magnitude = line[j] & static_cast<Bits>(~SIGN), finite = magnitude < INFINITE ? magnitude : 0;
+                most = most < finite ? finite : most;
+                every = every < magnitude ? magnitude : every;
+            }
+            largest[row] = most;
+            nonfinite[row] = every >= INFINITE;
+        } else {
+            for (size_t j = 0; j < columns; ++j) {
+                const Bits magnitude = line[j] & static_cast<Bits>(~SIGN), finite = magnitude < INFINITE ? magnitude : 0;
+                largest[j] = largest[j] < finite ? finite : largest[j];
+            }
+            for (size_t j = 0; j < columns; ++j) nonfinite[j] |= (line[j] & static_cast<Bits>(~SIGN)) >= INFINITE;
         }
     }
 }
@@ -245,6 +275,23 @@ enum Type { FLOAT16, FLOAT32, FLOAT64 };
         case FLOAT64: FUNCTION<double, double>(__VA_ARGS__); break; \
     }
 
+// A matrix as it is: writes the largest finite magnitude of each row or column, and whether it has infinities or NaN; both
+// are zero before.
+extern "C" void measure(int type, const void* numbers, size_t rows, size_t columns, size_t stride, int by_row,
+                        void* largest, uint8_t* nonfinite) {
+    switch (type) {
+        case FLOAT16:
+            measure_lines<uint16_t, 0x7c00>(numbers, rows, columns, stride, by_row, largest, nonfinite);
+            break;
+        case FLOAT32:
+            measure_lines<uint32_t, 0x7f800000>(numbers, rows, columns, stride, by_row, largest, nonfinite);
+            break;
+        case FLOAT64:
+            measure_lines<uint64_t, 0x7ff0000000000000>(numbers, rows, columns, stride, by_row, largest, nonfinite);
+            break;
+    }
+}
+
 // Rows of B, rounded: sums of groups of columns, out[sum][row], and squares of columns. With `sizes`, of magnitudes.
 // The buffer holds one vector for each column.
 extern "C" void group_sums(int type, const Matrix* b, int sizes, const Groups* groups, double* column_squares,
@@ -268,9 +315,10 @@ extern "C" void compare(int type, const Matrix* c, const Groups* groups, const v
 
 // Rows of C: writes the row and the column of suspects, at most so many of them, and returns how many there are.
 extern "C" size_t suspects(int type, const Matrix* c, const Rounds* rounds, const void* differences,
-                           const void* limits, double share, void* buffer, int32_t* places, size_t most) {
+                           const void* limits, double share, int small, void* buffer, int32_t* places,
+                           size_t most) {
     size_t number = 0;
-    CALL(find_suspects, *c, *rounds, differences, limits, share, buffer, places, most, number)
+    CALL(find_suspects, *c, *rounds, differences, limits, share, small, buffer, places, most, number)
     return number;
 }
 

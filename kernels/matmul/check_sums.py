@@ -14,13 +14,12 @@ from kernels.common import cxx
 from kernels.common.tiles import on_tiles, tiles
 from kernels.matmul.check_groups import Groups
 from kernels.matmul.check_limits import Compared, Limits, OfColumns, gammas
-from kernels.matmul.check_lines import INNER, UPWARDS, Array, gamma_of, weights_of
+from kernels.matmul.check_lines import INNER, TYPES, UPWARDS, Array, gamma_of, weights_of
 from kernels.matmul.check_measured import Measured
 
 SOURCE = Path(__file__).with_suffix(".cpp")
 
 # As in check_sums.cpp.
-TYPES = ("float16", "float32", "float64")
 HEIGHT, LANES = 128, 8
 
 HELD = 2**23  # numbers of sums of rows of B that are held at a time
@@ -60,10 +59,11 @@ def functions() -> ctypes.CDLL | None:
     matrix, number = ctypes.POINTER(_Matrix), ctypes.c_int
     groups, rounds = ctypes.POINTER(_Groups), ctypes.POINTER(_Rounds)
     types: dict[str, tuple[Any, ...]] = {
+        "measure": (None, _pointer, _size, _size, _size, number, _pointer, _pointer),
         "group_sums": (None, matrix, number, groups, *[_pointer] * 3, _size),
         "products": (None, matrix, number, _pointer, _size, _size, _pointer, _pointer),
         "compare": (None, matrix, groups, ctypes.POINTER(_Limits), *[_pointer] * 7),
-        "suspects": (_size, matrix, rounds, _pointer, _pointer, ctypes.c_double, _pointer, _pointer, _size),
+        "suspects": (_size, matrix, rounds, _pointer, _pointer, ctypes.c_double, number, _pointer, _pointer, _size),
         "dots": (None, matrix, matrix, _pointer, _size, _pointer, _pointer),
     }
     for name, (result, *arguments) in types.items():
@@ -163,7 +163,8 @@ class TileSums:
         return {number: bounds[at].T[:height] for at, (number, height) in enumerate(zip(numbers, heights, strict=True))}
 
     def suspects(self, number: int, compared: Compared, share: float, most: int) -> Array | None:
-        """Elements of a tile whose error, by the mean of their sums, is above a limit, or that are below half of it.
+        """Elements of a tile whose error, by the mean of their sums, is above a limit; of small groups also those below
+        half of it.
 
         Parameters
         ----------
@@ -183,7 +184,7 @@ class TileSums:
         places = np.empty((most, 2), np.int32)
         count = self._call(
             "suspects", self._product(number), self._rounds, compared.differences, compared.likely, share,
-            self._buffer(), places, most,
+            self._groups.are_small, self._buffer(), places, most,
         )  # fmt: skip
         return places[:count] + np.array([self.parts[number].start, 0]) if count <= most else None
 

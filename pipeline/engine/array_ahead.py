@@ -11,13 +11,13 @@ from typing import Any
 from uuid import uuid4
 from weakref import WeakValueDictionary
 
-import numpy as np
 from numpy.typing import NDArray
 
 from kernels.common.tiles import limited
 from pipeline.engine.array_plan import ArrayPlan, random_of
 from pipeline.storage.array_file import read_region
 from pipeline.storage.planned_file import Opened, kept_open
+from pipeline.storage.recycled import Recycled
 from pipeline.threads import cores
 from pipeline.timeline import Timeline
 from workflows.array_job import Checked, Prepared, Shared
@@ -40,13 +40,14 @@ class _Check:
 
     def __init__(self, plan: ArrayPlan, region: Bounds, shared: Shared, opened: Opened) -> None:
         self._plan, self.opened, self.began = plan, opened, perf_counter()
+        self._memory = Recycled()
         assert plan.workflow.prepare is not None
         random = random_of(plan, region)
         self.verdict: Prepared = plan.workflow.prepare(self._read, region, plan.native(), plan.options, random, shared)
         self.seconds = perf_counter() - self.began
 
     def _read(self, number: int, bounds: Bounds) -> NDArray[Any]:
-        return read_region(self._plan.inputs[number], bounds, np.empty, self.opened)
+        return read_region(self._plan.inputs[number], bounds, self._memory.empty, self.opened)
 
 
 class ChecksAhead:

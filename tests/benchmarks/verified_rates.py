@@ -38,7 +38,7 @@ WRITING: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 }  # fmt: skip
 # Dtypes and sizes of square matrices; a CPU takes minutes for larger ones.
 PRODUCTS = (("int32", 4096), ("float16", 4096), ("float32", 4096), ("float64", 4096))
-LARGE_PRODUCTS = {"gpu": (("float32", 16384),), "cpu": ()}
+LARGE_PRODUCTS = {"gpu": (("float16", 16384), ("float32", 16384), ("float64", 16384)), "cpu": ()}
 # Dtypes of the jobs beside the first and the sum.
 FEW = ("int32", "float32")
 

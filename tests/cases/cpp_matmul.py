@@ -30,7 +30,7 @@ def check_product_sums() -> int:
         of = Measured(Factors.of(a, b), (rows, columns), FORMATS[dtype])
         of.take(on_cpu(a, b))
         right = of.rows.rounded(a, None, slice(None)) @ of.columns.rounded(b, None, slice(None))
-        for groups in (random_groups(columns, dtype, random), single_columns(columns)):
+        for groups in (random_groups(inner, columns, dtype, random), single_columns(columns)):
             sums = TileSums(library, of, groups)
             sums.run()
             limits, own = Limits(of, sums, groups), sums.own_bounds(range(len(sums.parts)))

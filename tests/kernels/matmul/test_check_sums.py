@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,9 @@ import pytest
 from kernels.common import cxx
 from kernels.matmul import check_sums, factors
 from kernels.matmul.check_dense import DenseSums
-from kernels.matmul.check_groups import Groups, random_groups, single_columns
+from kernels.matmul.check_groups import COLUMNS_OF_ROUND, Groups, random_groups, single_columns
 from kernels.matmul.check_limits import Limits, gammas
+from kernels.matmul.check_lines import Lines
 from kernels.matmul.check_measured import Measured
 from kernels.matmul.check_sums import TileSums, functions
 from kernels.matmul.factors import Factors
@@ -61,7 +63,7 @@ def test_sums_are_those_of_numpy(dtype: str, kind: str, shape: tuple[int, int, i
     a, b = KINDS[kind](dtype, shape[:2]), KINDS[kind](dtype, shape[1:])
     c = on_cpu(a, b)
     of = measured(a, b, c)
-    for groups in (random_groups(shape[2], dtype, np.random.default_rng(1)), single_columns(shape[2])):
+    for groups in (random_groups(*shape[1:], dtype, np.random.default_rng(1)), single_columns(shape[2])):
         sums, dense = compiled(of, groups), DenseSums(of, groups)
         with np.errstate(all="ignore"):
             dense.run()
@@ -91,7 +93,7 @@ def test_bounds_are_those_of_numpy(dtype: str, shape: tuple[int, int, int]) -> N
     """From the same norms and constants; with and without closer bounds of the check's own rounding."""
     a, b = finite_factors("mixed", dtype, *shape)
     of = measured(a, b, on_cpu(a, b))
-    groups = random_groups(shape[2], dtype, np.random.default_rng(1))
+    groups = random_groups(*shape[1:], dtype, np.random.default_rng(1))
     sums, matrix = compiled(of, groups), groups.matrix
     limits, closer = Limits(of, sums, groups), sums.own_bounds(range(len(sums.parts)))
     a_, b_ = rounded(of, a, b)
@@ -116,14 +118,17 @@ def test_bounds_are_those_of_numpy(dtype: str, shape: tuple[int, int, int]) -> N
 @pytest.mark.usefixtures("parts")
 @pytest.mark.parametrize("shape", SHAPES[1:])
 @pytest.mark.parametrize("dtype", FLOATS)
-def test_suspects_are_those_of_numpy(dtype: str, shape: tuple[int, int, int]) -> None:
+@pytest.mark.parametrize("small", [True, False])
+def test_suspects_are_those_of_numpy(dtype: str, small: bool, shape: tuple[int, int, int]) -> None:
     """Random elements are wrong, and some are zero; suspects are looked for in every row."""
     random = generator("suspects", dtype, shape)
     a, b = (random.standard_normal(sizes).astype(dtype) for sizes in (shape[:2], shape[1:]))
     c = on_cpu(a, b)
     wrong = random.random(c.shape) < 0.02
     c[wrong] *= random.choice(np.array([0, 0.5, 1.01], dtype), np.count_nonzero(wrong))
-    of, groups = measured(a, b, c), random_groups(shape[2], "float16", np.random.default_rng(2))
+    of, groups = measured(a, b, c), random_groups(*shape[1:], "float16", np.random.default_rng(2))
+    groups = groups if small else replace(groups, size=max(groups.size, COLUMNS_OF_ROUND[0] * groups.rounds + 1))
+    assert groups.are_small == small
     sums = compiled(of, groups)
     limits = Limits(of, sums, groups)
     for number, part in enumerate(sums.parts):
@@ -133,7 +138,7 @@ def test_suspects_are_those_of_numpy(dtype: str, shape: tuple[int, int, int]) ->
             score += signs * compared.differences[:, places]
             squares += np.square(0.5 * compared.likely[:, places])
         twice = np.square(2 * groups.rounds * of.scaled_product(None, part, slice(None)))
-        expected = np.argwhere((score**2 > squares) | (twice < squares))
+        expected = np.argwhere((score**2 > squares) | (small & (twice < squares)))
         close = np.minimum(np.abs(score**2 / squares - 1), np.abs(twice / squares - 1)) < 1e-4
         suspects = sums.suspects(number, compared, 0.5, c.size)
         assert suspects is not None
@@ -171,3 +176,16 @@ def test_elements_are_those_of_numpy(monkeypatch: pytest.MonkeyPatch, dtype: str
 def test_without_a_compiler_nothing_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(check_sums.cxx, "library", lambda source: None)
     assert functions() is None
+
+
+@pytest.mark.parametrize("part", [(slice(None), slice(None)), (slice(3, 9), slice(1, 40)), (slice(1), slice(1))])
+@pytest.mark.parametrize("kind", ["ordinary", "mixed", "subnormal", "special"])
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_lines_are_measured_as_by_numpy(dtype: str, kind: str, part: tuple[slice, slice]) -> None:
+    block = KINDS[kind](dtype, (70, 131))[part]
+    finite, magnitudes = np.isfinite(block), np.abs(np.nan_to_num(block, nan=0, posinf=0, neginf=0))
+    for axis in (-1, -2):
+        for library in (functions(), None):
+            largest, nonfinite = Lines(axis, 0, library).measured([block])
+            np.testing.assert_array_equal(largest, magnitudes.max(axis, keepdims=True))
+            np.testing.assert_array_equal(nonfinite, ~finite.all(axis, keepdims=True))
