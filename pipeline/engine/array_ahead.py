@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from threading import Semaphore, Thread
@@ -11,20 +11,22 @@ from typing import Any
 from uuid import uuid4
 from weakref import WeakValueDictionary
 
+import numpy as np
 from numpy.typing import NDArray
 
-from kernels.common.tiles import limited
+from kernels.common.tiles import limited, on_tiles
 from pipeline.engine.array_plan import ArrayPlan, random_of
 from pipeline.storage.array_file import read_region
+from pipeline.storage.output_array import OutputFile
 from pipeline.storage.planned_file import Opened, kept_open
-from pipeline.storage.recycled import Recycled
 from pipeline.threads import cores
 from pipeline.timeline import Timeline
 from workflows.array_job import Checked, Prepared, Shared
-from workflows.regions import Bounds
+from workflows.regions import Bounds, along, sizes
 
 # Regions that are prepared and not yet checked, at most: each takes about as much memory as its check under way.
 HELD = 2
+READ_BYTES = 2**22  # of a region that is checked at once, that a thread reads at a time
 LEAVE_SECONDS = 5.0  # that the thread has to end in; only a read that hangs takes longer
 
 
@@ -40,20 +42,48 @@ class _Check:
 
     def __init__(self, plan: ArrayPlan, region: Bounds, shared: Shared, opened: Opened) -> None:
         self._plan, self.opened, self.began = plan, opened, perf_counter()
-        self._memory = Recycled()
         assert plan.workflow.prepare is not None
         random = random_of(plan, region)
         self.verdict: Prepared = plan.workflow.prepare(self._read, region, plan.native(), plan.options, random, shared)
         self.seconds = perf_counter() - self.began
 
     def _read(self, number: int, bounds: Bounds) -> NDArray[Any]:
-        return read_region(self._plan.inputs[number], bounds, self._memory.empty, self.opened)
+        return read_region(self._plan.inputs[number], bounds, np.empty, self.opened)
 
 
-class ChecksAhead:
+def read_on_all_cores(output: OutputFile, region: Bounds, opened: Opened) -> NDArray[Any]:
+    """The elements of a large region, which one thread would read at 2 GB/s: new memory has to be mapped, too."""
+    block = np.empty(sizes(region), output.spec.dtype)
+    axis = next((axis for axis, length in enumerate(block.shape) if length > 1), 0)
+    rows = max(1, READ_BYTES * block.shape[axis] // max(1, block.nbytes)) if block.ndim else 1
+
+    def read(part: tuple[Bounds, Any]) -> None:
+        bounds, inside = part
+        output.read(bounds, lambda *_: block[inside], opened)
+
+    on_tiles(read, along(region, axis, rows) if block.ndim else [(region, (...,))])
+    return block
+
+
+def check_here(plan: ArrayPlan, output: OutputFile, region: Bounds, opened: Opened) -> Checked:
+    """Check a region of the output, of which nothing is prepared."""
+    elements = read_on_all_cores(output, region, opened)
+    return _Check(plan, region, Shared(), opened).verdict(elements)
+
+
+class OfThisProcess:
+    """An argument of tasks, which is None in another process."""
+
+    def __init__(self) -> None:
+        self._name = uuid4().hex
+        _of_process[self._name] = self
+
+    def __reduce__(self) -> Any:
+        return _in_this_process, (self._name,)
+
+
+class ChecksAhead(OfThisProcess):
     """Checks that a thread of this process prepares in the order of their regions, a few ahead of their use.
-
-    An argument of tasks, which is None in another process.
 
     Parameters
     ----------
@@ -62,16 +92,13 @@ class ChecksAhead:
     """
 
     def __init__(self, plan: ArrayPlan) -> None:
-        self._plan, self._name, self._shared = plan, uuid4().hex, Shared()
+        super().__init__()
+        self._plan, self._shared = plan, Shared()
         self._checks: dict[Bounds, Future[_Check | None]] = {}
         self._left: dict[Bounds, bool] = {}  # that nobody has begun; who takes one out does
         self._free, self._ended = Semaphore(HELD), False
         self._most = max(1, cores() // 2)  # threads; what feeds a GPU, or computes, has the other cores
         self._thread: Thread | None = None
-        _of_process[self._name] = self
-
-    def __reduce__(self) -> Any:
-        return _in_this_process, (self._name,)
 
     def begin(self, regions: Sequence[Bounds]) -> None:
         """Start to prepare the checks of these regions, unless that has begun."""
@@ -94,10 +121,8 @@ class ChecksAhead:
         if self._thread:
             self._thread.join(LEAVE_SECONDS)
 
-    def check(
-        self, region: Bounds, read: Callable[[], NDArray[Any]], opened: Opened, timeline: Timeline
-    ) -> Checked:  # fmt: skip
-        """Check the elements that `read` returns, which it reads meanwhile; prepared here if that has not begun."""
+    def check(self, output: OutputFile, region: Bounds, opened: Opened, timeline: Timeline) -> Checked:
+        """Check a region of the output, which is read meanwhile; prepared here if that has not begun."""
         check = self._checks.get(region)
         if check and self._left.pop(region, False):
             del self._checks[region]
@@ -106,7 +131,7 @@ class ChecksAhead:
             check = None
         asked = perf_counter()
         try:
-            elements = read()
+            elements = read_on_all_cores(output, region, opened)
             # One that failed is prepared again: its error, unless that has gone, is an error of this check.
             if check and (prepared := check.result()):
                 # What is left of it after that, the caller's own time has.
@@ -145,8 +170,8 @@ class ChecksAhead:
         return self._most
 
 
-_of_process: WeakValueDictionary[str, ChecksAhead] = WeakValueDictionary()
+_of_process: WeakValueDictionary[str, OfThisProcess] = WeakValueDictionary()
 
 
-def _in_this_process(name: str) -> ChecksAhead | None:
+def _in_this_process(name: str) -> OfThisProcess | None:
     return _of_process.get(name)

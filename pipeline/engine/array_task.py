@@ -11,21 +11,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.common.tiles import on_tiles
 from pipeline.cluster.worker import device_name, unit_name, worker_address
-from pipeline.engine.array_ahead import ChecksAhead
+from pipeline.engine.array_ahead import ChecksAhead, read_on_all_cores
+from pipeline.engine.array_apart import ChecksApart
 from pipeline.engine.array_plan import ArrayPlan, checked_part, compute_region, nbytes_of, pieces_of, random_of
 from pipeline.storage.array_file import ArrayFile, read_region
 from pipeline.storage.planned_file import Opened, kept_open
 from pipeline.storage.scratch import Allocate, scratch
 from pipeline.timeline import Timeline
 from workflows.array_job import Checked
-from workflows.regions import Bounds, along, sizes
+from workflows.regions import Bounds
 
 # Bytes of inputs and output that a check holds at a time if it can be done in pieces: large enough for the rows of a
 # tile to be runs of several pages. With a quarter of this the check of a transpose takes a third longer.
 CHECKED_BYTES = 2**26
-READ_BYTES = 2**22  # of a region that is checked at once, that a thread reads at a time
 
 
 @dataclass(frozen=True)
@@ -81,7 +80,7 @@ def _memory(plan: ArrayPlan) -> AbstractContextManager[Allocate]:
 
 def check_regions(
     plan: ArrayPlan, regions: Sequence[Bounds], result: RegionsResult, whole: bool = False,
-    ahead: ChecksAhead | None = None,
+    ahead: ChecksAhead | ChecksApart | None = None,
 ) -> RegionsCheck:  # fmt: skip
     """Task: compare the output with its inputs, both read again from their files, up to the first error.
 
@@ -104,13 +103,18 @@ def _together(checks: Iterable[Checked]) -> Checked:
 
 
 def _check(
-    plan: ArrayPlan, region: Bounds, part: Bounds, timeline: Timeline, result: RegionsResult, ahead: ChecksAhead | None
+    plan: ArrayPlan,
+    region: Bounds,
+    part: Bounds,
+    timeline: Timeline,
+    result: RegionsResult,
+    ahead: ChecksAhead | ChecksApart | None,
 ) -> Checked:
     """Check a part of a region, piece by piece."""
     random = random_of(plan, region)
     with timeline.measure("verify", nbytes_of(plan.output.spec, part)), kept_open() as opened:
         if ahead:
-            checked = ahead.check(part, lambda: _read_on_all_cores(plan, part, opened), opened, timeline)
+            checked = ahead.check(plan.output, part, opened, timeline)
         else:
             pieces = pieces_of(plan, part, CHECKED_BYTES)
             checked = _together(_check_piece(plan, piece, random, opened) for piece in pieces)
@@ -127,21 +131,7 @@ def _check_piece(plan: ArrayPlan, piece: Bounds, random: np.random.Generator, op
             return read_region(plan.inputs[number], bounds, allocate, opened)
 
         if plan.workflow.pieces is None:
-            elements = _read_on_all_cores(plan, piece, opened)
+            elements = read_on_all_cores(plan.output, piece, opened)
         else:
             elements = plan.output.read(piece, allocate, opened)
         return plan.workflow.check(read, elements, piece, plan.native(), plan.options, random)
-
-
-def _read_on_all_cores(plan: ArrayPlan, region: Bounds, opened: Opened) -> NDArray[Any]:
-    """The elements of a large region, which one thread would read at 2 GB/s: new memory has to be mapped, too."""
-    block = np.empty(sizes(region), plan.output.spec.dtype)
-    axis = next((axis for axis, length in enumerate(block.shape) if length > 1), 0)
-    rows = max(1, READ_BYTES * block.shape[axis] // max(1, block.nbytes)) if block.ndim else 1
-
-    def read(part: tuple[Bounds, Any]) -> None:
-        bounds, inside = part
-        plan.output.read(bounds, lambda *_: block[inside], opened)
-
-    on_tiles(read, along(region, axis, rows) if block.ndim else [(region, (...,))])
-    return block

@@ -1,0 +1,126 @@
+"""Makes the checks of regions in a process of its own: in this one they would wait for the interpreter's lock.
+
+While a GPU's worker starts, this process imports modules and makes a context. Checks that its threads prepare meanwhile
+made that take half as long again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import pickle
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from multiprocessing.connection import Connection, Pipe
+from subprocess import DEVNULL, Popen
+from threading import Lock
+from time import perf_counter
+from typing import Any
+
+from pipeline.cluster.processes import ENVIRONMENT
+from pipeline.engine.array_ahead import ChecksAhead, OfThisProcess, check_here
+from pipeline.engine.array_plan import ArrayPlan
+from pipeline.process.beat import STALL_SECONDS
+from pipeline.storage.output_array import OutputFile
+from pipeline.storage.planned_file import Opened, kept_open
+from pipeline.timeline import Timeline
+from workflows.array_job import Checked
+from workflows.regions import Bounds
+
+COMMAND = "from pipeline.engine.array_apart import serve; import sys; serve(int(sys.argv[1]))"
+
+
+class ChecksApart(OfThisProcess):
+    """As `ChecksAhead`, in another process. If that one fails, this one makes the checks."""
+
+    def __init__(self, plan: ArrayPlan) -> None:
+        super().__init__()
+        self._plan = plan
+        self._process: Popen[bytes] | None = None
+        self._connection: Connection | None = None
+        self._asking, self._sending = Lock(), Lock()
+
+    def begin(self, regions: Sequence[Bounds]) -> None:
+        """Start to prepare the checks of these regions, unless that has begun."""
+        if self._connection is None and regions:
+            with suppress(Exception):  # the checks are made here
+                self._start(regions)
+
+    def _start(self, regions: Sequence[Bounds]) -> None:
+        from cloudpickle import dumps  # of Dask
+
+        values = {field.name: getattr(self._plan, field.name) for field in dataclasses.fields(self._plan)}
+        pickled = dumps((values, list(regions)))
+        variables = ENVIRONMENT | {"PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
+        ours, theirs = Pipe()
+        with theirs, open(os.memfd_create("plan"), "w+b") as file:
+            file.write(pickled)
+            file.seek(0)
+            self._process = Popen(
+                [sys.executable, "-c", COMMAND, str(theirs.fileno())], stdin=file, stdout=DEVNULL, stderr=DEVNULL,
+                pass_fds=[theirs.fileno()], env=os.environ | variables, start_new_session=True,
+            )  # fmt: skip
+        self._connection = ours
+
+    def hurry(self) -> None:
+        """Use all cores: nothing is left to compute."""
+        self._send(None)
+
+    def check(self, output: OutputFile, region: Bounds, opened: Opened, timeline: Timeline) -> Checked:
+        """Check a region of the output."""
+        with self._asking:
+            if answer := self._answer(output, region):
+                checked, began, seconds = answer
+                timeline.add("verify", began, seconds)
+                return checked
+        return check_here(self._plan, output, region, opened)
+
+    def _answer(self, output: OutputFile, region: Bounds) -> tuple[Checked, float, float] | None:
+        """The verdict of the other process; it is ended if there is none."""
+        with suppress(OSError, EOFError, pickle.UnpicklingError):
+            if self._send((output, region)) and self._connection and self._connection.poll(STALL_SECONDS):
+                answer: tuple[Checked, float, float] | None = self._connection.recv()
+                return answer
+        self.close()
+        return None
+
+    def _send(self, message: Any) -> bool:
+        with self._sending, suppress(OSError):
+            if self._connection:
+                self._connection.send(message)
+                return True
+        return False
+
+    def close(self) -> None:
+        """End the other process."""
+        if self._process and self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+        if self._connection:
+            self._connection.close()
+
+
+def serve(fd: int) -> None:
+    """The other process: prepares checks, makes those that it is asked for, and ends with the first process."""
+    values, regions = pickle.load(sys.stdin.buffer)
+    ahead, connection = ChecksAhead(ArrayPlan(**values)), Connection(fd)
+    ahead.begin(regions)
+    answers = ThreadPoolExecutor(1)
+
+    def answer(output: OutputFile, region: Bounds) -> None:
+        reply = None
+        with suppress(Exception), kept_open() as opened:  # who asked makes the check again, and reports the error
+            began, timeline = perf_counter(), Timeline()
+            checked = ahead.check(output, region, opened, timeline)
+            reply = checked, began - timeline.seconds.get("verify", 0.0), timeline.seconds.get("verify", 0.0)
+        connection.send(reply)
+
+    with suppress(EOFError, OSError):
+        while True:
+            if (message := connection.recv()) is None:
+                ahead.hurry()
+            else:
+                answers.submit(answer, *message)
+    os._exit(0)

@@ -1,0 +1,212 @@
+"""Runs whose checks are made by a process of their own: whatever becomes of it, checks are made, and nothing hangs."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pipeline.engine.array
+import pipeline.engine.array_ahead
+import pipeline.engine.array_apart as module
+from pipeline.cluster.workers import Workers
+from pipeline.engine.array_apart import ChecksApart
+from pipeline.errors import PipelineError, VerificationError
+from pipeline.storage.output_array import OutputFile
+from tests.cases.matmul import on_cpu
+from tests.pipeline.engine.test_array_ahead import changed, multiplied, ordinary
+from tests.pipeline.engine.test_input_changes import CHANGES
+from workflows.matmul import MATMUL
+
+WAIT = 30.0  # seconds, for what takes milliseconds
+HERE: list[Any] = []  # regions that were checked in this process
+
+
+@pytest.fixture
+def apart(tmp_path: Path, workers: Workers, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[ChecksApart]]:
+    """Every product is checked apart; the list gets what does it."""
+    made: list[ChecksApart] = []
+    start = ChecksApart._start
+
+    def starting(self: ChecksApart, regions: Any) -> None:
+        start(self, regions)
+        made.append(self)
+
+    def opened(placement: Any, nbytes: int, compiled: Any, load: Any, here: Any) -> Any:
+        here("gpu")
+        return nullcontext(workers)
+
+    def checked_here(*arguments: Any) -> Any:
+        HERE.append(arguments)
+        return pipeline.engine.array_ahead.check_here(*arguments)
+
+    HERE.clear()
+    monkeypatch.setattr(ChecksApart, "_start", starting)
+    monkeypatch.setattr(module, "check_here", checked_here)
+    monkeypatch.setattr(pipeline.engine.array, "APART", 0)
+    monkeypatch.setattr("pipeline.engine.run_loop.open_workers", opened)
+    for name, shape in (("a", (60, 50)), ("b", (50, 40))):
+        np.save(tmp_path / f"{name}.npy", ordinary(*shape))
+    monkeypatch.chdir(tmp_path)
+    yield made
+    for each in made:
+        assert each._process and each._process.poll() is not None
+
+
+def process_of(apart: list[ChecksApart]) -> subprocess.Popen[bytes]:
+    (one,) = apart
+    assert one._process
+    return one._process
+
+
+def test_another_process_checks(apart: list[ChecksApart]) -> None:
+    outcome = multiplied()
+    assert outcome.verdict.checked == 60 * 40 and len(apart) == 1 and not HERE
+    assert outcome.stages.seconds["verify"] > 0
+    np.testing.assert_array_equal(np.load("c.npy"), on_cpu(np.load("a.npy"), np.load("b.npy")))
+
+
+def test_wrong_product_is_found_there(apart: list[ChecksApart]) -> None:
+    def wrong(*arguments: Any) -> Any:
+        counted = MATMUL.compute(*arguments)
+        counted.elements[3, 5] += 1
+        return counted
+
+    with pytest.raises(VerificationError, match=r"a number is wrong in region \[\(0, 60\), \(0, 40\)\]"):
+        multiplied(changed(wrong))
+    assert not Path("c.npy").exists() and not HERE
+
+
+@pytest.mark.parametrize(("change", "text"), CHANGES)
+def test_input_that_changes_meanwhile(apart: list[ChecksApart], change: Any, text: str) -> None:
+    path = Path("a.npy").resolve()
+    if path.stat().st_size < 80_000:
+        np.save(path, ordinary(200, 50))
+
+    def changing(*arguments: Any) -> Any:
+        counted = MATMUL.compute(*arguments)
+        change(path)
+        return counted
+
+    with pytest.raises(PipelineError, match=f"a.npy: {text}") as caught:
+        multiplied(changed(changing))
+    assert "\n" not in str(caught.value) and not Path("c.npy").exists()
+
+
+@pytest.mark.parametrize("how", ["killed", "stopped", "killed while it is asked"])
+def test_this_process_checks_if_the_other_fails(
+    apart: list[ChecksApart], how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ending(*arguments: Any) -> Any:
+        os.kill(process_of(apart).pid, signal.SIGKILL if how == "killed" else signal.SIGSTOP)
+        return MATMUL.compute(*arguments)
+
+    if how == "stopped":
+        monkeypatch.setattr(module, "STALL_SECONDS", 0.2)
+    send = ChecksApart._send
+
+    def sending(self: ChecksApart, message: Any) -> bool:
+        sent = send(self, message)
+        if message and how == "killed while it is asked":
+            process_of(apart).kill()
+        return sent
+
+    monkeypatch.setattr(ChecksApart, "_send", sending)
+    outcome = multiplied(changed(ending))
+    assert outcome.verdict.checked == 60 * 40 and len(HERE) == 1
+    np.testing.assert_array_equal(np.load("c.npy"), on_cpu(np.load("a.npy"), np.load("b.npy")))
+
+
+@pytest.mark.parametrize("why", ["no such interpreter", "fails there"])
+def test_this_process_checks_if_there_is_no_other(
+    apart: list[ChecksApart], why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workflow, here = MATMUL, os.getpid()
+    if why == "no such interpreter":
+        monkeypatch.setattr(sys, "executable", "/no/such/python")
+    if why == "fails there":
+        prepare = MATMUL.prepare
+        assert prepare
+
+        def failing(*arguments: Any) -> Any:
+            if os.getpid() != here:
+                raise MemoryError
+            return prepare(*arguments)
+
+        workflow = replace(MATMUL, prepare=failing)
+    outcome = multiplied(workflow)
+    assert outcome.verdict.checked == 60 * 40 and len(HERE) == 1
+
+
+def test_a_failing_run_does_not_wait_for_it(apart: list[ChecksApart]) -> None:
+    def failing(*arguments: Any) -> Any:
+        process_of(apart).send_signal(signal.SIGSTOP)
+        raise PipelineError("no product")
+
+    with pytest.raises(PipelineError, match="no product"):
+        multiplied(changed(failing))
+
+
+def test_it_ends_with_the_first_process(tmp_path: Path) -> None:
+    """However that ends, and whatever it was doing."""
+    np.save(tmp_path / "a.npy", ordinary(60, 60))
+    source = """
+import os, time
+from pipeline.engine.array_apart import ChecksApart
+from pipeline.engine.array_plan import ArrayPlan
+from pipeline.storage.array_file import join
+from pipeline.storage.output_array import OutputFile
+from pipeline.storage.sources import open_source
+from workflows.matmul import MATMUL, MatmulOptions
+from workflows.regions import Spec
+inputs = tuple(join(open_source(("a.npy",), samples=False)) for _ in "ab")
+output = OutputFile("c", 0, Spec((60, 60), inputs[0].spec.dtype), False)
+plan = ArrayPlan(MATMUL, MatmulOptions(), inputs, output, "full", 1)
+apart = ChecksApart(plan)
+apart.begin([((0, 60), (0, 60))])
+print(apart._process.pid, flush=True)
+time.sleep(60)
+"""
+    first = subprocess.Popen([sys.executable, "-c", source], cwd=tmp_path, stdout=subprocess.PIPE, text=True)
+    assert first.stdout
+    other = int(first.stdout.readline())
+    os.kill(other, 0)
+    first.kill()
+    first.wait()
+    first.stdout.close()
+    until = time.monotonic() + WAIT
+    while time.monotonic() < until:
+        state = Path(f"/proc/{other}/stat")
+        try:
+            if re.search(r"\) ([A-Z])", state.read_text())[1] == "Z":  # type: ignore[index]
+                break
+        except FileNotFoundError:
+            break
+        time.sleep(0.05)
+    else:
+        pytest.fail("still there")
+
+
+def test_output_is_what_is_read(apart: list[ChecksApart], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A product that was written wrong, though computed right."""
+    write = OutputFile.write
+
+    def wrong(self: OutputFile, region: Any, elements: Any) -> None:
+        elements = elements.copy()
+        elements[7, 7] *= 2
+        write(self, region, elements)
+
+    monkeypatch.setattr(OutputFile, "write", wrong)
+    with pytest.raises(VerificationError, match="a number is wrong"):
+        multiplied()
