@@ -1,11 +1,11 @@
 // Sums of groups of columns, with signs, and products with such sums, for check_sums.py: a tile of a matrix at a time.
 
+#include "check_examined.hpp"
 #include "check_tile.hpp"
 
 namespace {
 
 // As in check_sums.py and check_lines.py.
-constexpr size_t HEIGHT = 128;  // rows of a tile of A or C, at most
 constexpr size_t INNER = 128;  // products that are added up before they are added to a sum
 constexpr size_t LANES = 8;    // terms of a group that are added up side by side
 
@@ -84,7 +84,8 @@ struct Limits {
 
 template <class T, class Real>
 void compare_groups(const Matrix& m, const Groups& groups, const void* of_limits, const void* weights,
-                    const void* products, double* row_squares, void* memory, void* to, void* to_likely, void* to_most) {
+                    const double* products, double* row_squares, void* memory, void* to, void* to_likely,
+                    void* to_most) {
     const Limits<Real>& limits = *static_cast<const Limits<Real>*>(of_limits);
     Real* buffer = static_cast<Real*>(memory);
     for (size_t row = 0; row < m.rows; row += Of<Real>::ROWS) {
@@ -97,7 +98,9 @@ void compare_groups(const Matrix& m, const Groups& groups, const void* of_limits
             const size_t at = s * HEIGHT + row;
             const Vector<Real> plus = added(buffer, columns + starts[0], columns + starts[1]);
             const Vector<Real> minus = added(buffer, columns + starts[1], columns + starts[2]);
-            store(static_cast<Real*>(to) + at, loaded(static_cast<const Real*>(products) + at) - (plus - minus));
+            Vector<Real> product;
+            for (size_t i = 0; i < Of<Real>::ROWS; ++i) product[i] = static_cast<Real>(products[at + i]);
+            store(static_cast<Real*>(to) + at, product - (plus - minus));
             Vector<Real> powers, squares;
             add_powers(buffer, columns + starts[0], columns + starts[2], powers, squares);
             const Vector<Real> others = halves * limits.of_halves[s] + static_cast<Real>(limits.underflow);
@@ -112,9 +115,15 @@ void compare_groups(const Matrix& m, const Groups& groups, const void* of_limits
     }
 }
 
+// Adds parts of sums to totals in double precision.
+template <class Real>
+inline void add_to(double* totals, Vector<Real> parts) {
+    for (size_t i = 0; i < Of<Real>::ROWS; ++i) totals[i] += static_cast<double>(parts[i]);
+}
+
 // Adds to SUMS sums of each row the products with as many vectors, at most INNER products of each.
 template <size_t SUMS, class Real>
-void multiply(const Real* a, size_t inner, const Real* v, size_t stride, Real* out) {
+void multiply(const Real* a, size_t inner, const Real* v, size_t stride, double* out) {
     constexpr size_t ROWS = Of<Real>::ROWS;
     for (size_t row = 0; row < HEIGHT; row += 2 * ROWS, a += 2 * ROWS * INNER, out += 2 * ROWS) {
         Vector<Real> one[SUMS] = {}, two[SUMS] = {};
@@ -128,17 +137,16 @@ void multiply(const Real* a, size_t inner, const Real* v, size_t stride, Real* o
         }
 #pragma GCC unroll 8
         for (size_t s = 0; s < SUMS; ++s) {
-            store(out + s * HEIGHT, loaded(out + s * HEIGHT) + one[s]);
-            store(out + s * HEIGHT + ROWS, loaded(out + s * HEIGHT + ROWS) + two[s]);
+            add_to<Real>(out + s * HEIGHT, one[s]);
+            add_to<Real>(out + s * HEIGHT + ROWS, two[s]);
         }
     }
 }
 
 template <class T, class Real>
 void add_products(const Matrix& a, bool sizes, const void* vectors, size_t stride, size_t sums, double* row_squares,
-                  void* to) {
+                  double* out) {
     const Real* v = static_cast<const Real*>(vectors);
-    Real* out = static_cast<Real*>(to);
     constexpr size_t ROWS = Of<Real>::ROWS;
 #if defined(__AVX512F__)
     constexpr size_t SUMS = 8;  // two registers for each, of 32
@@ -156,48 +164,6 @@ void add_products(const Matrix& a, bool sizes, const void* vectors, size_t strid
             multiply<SUMS>(lines, inner, v + s * stride + k, stride, out + s * HEIGHT);
         for (; s + 4 <= sums; s += 4) multiply<4>(lines, inner, v + s * stride + k, stride, out + s * HEIGHT);
         for (; s < sums; ++s) multiply<1>(lines, inner, v + s * stride + k, stride, out + s * HEIGHT);
-    }
-}
-
-// Of every round, for each column: the sum that it belongs to, and its sign.
-struct Rounds {
-    const int32_t* sums;
-    const double* signs;
-    size_t number;
-};
-
-// Elements of C whose error, as the mean of their sums shows it, is above the limit of that mean; with `small` also those
-// below half of it. The limit of the sum of all sums is a share of the root of the sum of squares of theirs.
-template <class T, class Real>
-void find_suspects(const Matrix& m, const Rounds& rounds, const void* all_differences, const void* all_limits,
-                   double share, bool small, void* memory, int32_t* places, size_t most, size_t& number) {
-    constexpr size_t ROWS = Of<Real>::ROWS;
-    const Real squared = static_cast<Real>(share * share);
-    const Real *differences = static_cast<const Real*>(all_differences), *limits = static_cast<const Real*>(all_limits);
-    Real* buffer = static_cast<Real*>(memory);
-    for (size_t row = 0; row < m.rows; row += ROWS) {
-        load<T, Real, OF_BOTH>(m, row, 0, m.columns, false, nullptr, nullptr, nullptr, buffer);
-        for (size_t j = 0; j < m.columns; ++j) {
-            Vector<Real> error = {}, limit = {};
-            for (size_t round = 0; round < rounds.number; ++round) {
-                const size_t at = round * m.columns + j, sum = static_cast<size_t>(rounds.sums[at]) * HEIGHT + row;
-                error = multiply_add(loaded(differences + sum), static_cast<Real>(rounds.signs[at]), error);
-                limit += loaded(limits + sum) * loaded(limits + sum);
-            }
-            limit *= squared;
-            const Vector<Real> twice = loaded(buffer + j * ROWS) * static_cast<Real>(2 * rounds.number);
-            auto suspicious = error * error > limit;
-            if (small) suspicious |= twice * twice < limit;
-            uint64_t words[BYTES / 8], any = 0;
-            std::memcpy(words, &suspicious, sizeof words);
-            for (uint64_t word : words) any |= word;
-            if (!any) continue;
-            for (size_t i = 0; i < ROWS && row + i < m.rows; ++i)
-                if (suspicious[i] && number++ < most) {
-                    *places++ = static_cast<int32_t>(row + i);
-                    *places++ = static_cast<int32_t>(j);
-                }
-        }
     }
 }
 
@@ -227,39 +193,6 @@ void measure_lines(const void* numbers, size_t rows, size_t columns, size_t stri
             }
             for (size_t j = 0; j < columns; ++j) nonfinite[j] |= (line[j] & static_cast<Bits>(~SIGN)) >= INFINITE;
         }
-    }
-}
-
-// Adds to some elements of a product, given by row and column, the products of INNER numbers at most. They are added up
-// in vectors first.
-template <class T, class Real>
-void add_dots(const Matrix& a, const Matrix& b, const int32_t* places, size_t number, void* memory, double* out) {
-    constexpr size_t ROWS = Of<Real>::ROWS;
-    const size_t vectors = (b.rows + ROWS - 1) / ROWS, length = vectors * ROWS;
-    Real *columns = static_cast<Real*>(memory), *lines = columns + length * b.columns;
-    for (size_t k = 0; k < b.rows; k += ROWS)
-        load<T, Real, OF_COLUMNS>(b, k, 0, b.columns, false, nullptr, nullptr, nullptr, columns + k * b.columns);
-    for (size_t i = 0; i < a.rows; ++i) {
-        const Real* const none[3] = {};
-        Real by_row[3];
-        for (size_t k = 0; k < 3; ++k) by_row[k] = static_cast<const Real*>(a.by_row[k])[i];
-        const T* x = static_cast<const T*>(a.numbers) + i * a.stride;
-        convert<T, Real, OF_ROWS>(x, a.columns, by_row, none, 0, lines + i * length);
-        for (size_t k = a.columns; k < length; ++k) lines[i * length + k] = 0;
-    }
-    for (size_t n = 0; n < number; ++n, places += 2) {
-        const Real *line = lines + static_cast<size_t>(places[0]) * length;
-        const Real *column = columns + static_cast<size_t>(places[1]) * ROWS;
-        Vector<Real> sum = {};
-        for (size_t k = 0; k < vectors; ++k)
-            sum += loaded(line + k * ROWS) * loaded(column + k * ROWS * b.columns);
-        Real parts[ROWS];
-        store(parts, sum);
-#pragma GCC unroll 4
-        for (size_t half = ROWS / 2; half; half /= 2)
-#pragma GCC unroll 8
-            for (size_t i = 0; i < half; ++i) parts[i] += parts[i + half];
-        out[n] += static_cast<double>(parts[0]);
     }
 }
 
@@ -301,14 +234,14 @@ extern "C" void group_sums(int type, const Matrix* b, int sizes, const Groups* g
 
 // Rows of A, rounded: adds products with vectors v[sum][column] to out[sum][HEIGHT], and squares of rows.
 extern "C" void products(int type, const Matrix* a, int sizes, const void* v, size_t stride, size_t sums,
-                         double* row_squares, void* out) {
+                         double* row_squares, double* out) {
     CALL(add_products, *a, sizes, v, stride, sums, row_squares, out)
 }
 
 // Rows of C: products[sum][HEIGHT] less sums of groups of columns; from where on these differences are not likely, the
 // most that they are of right sums; and squares of rows, whose columns have weights.
 extern "C" void compare(int type, const Matrix* c, const Groups* groups, const void* limits, const void* weights,
-                        const void* products, double* row_squares, void* buffer, void* differences, void* likely,
+                        const double* products, double* row_squares, void* buffer, void* differences, void* likely,
                         void* most) {
     CALL(compare_groups, *c, *groups, limits, weights, products, row_squares, buffer, differences, likely, most)
 }

@@ -107,13 +107,17 @@ class TileSums:
         self._weights = weights_of(measured.columns.scales).astype(self._real)
         self.parts = tiles(factors.rows, HEIGHT) if parts is None else list(parts)
         self._slabs = tiles(factors.inner, max(1, HELD // max(1, self._number) // INNER) * INNER)
-        pieces = [piece for slab in self._slabs for piece in factors.parts(HEIGHT, slab)]
-        self.terms = INNER + sum(-(-(piece.stop - piece.start) // INNER) for piece in pieces) + 1
+        # INNER products are added up in the check's arithmetic, and these sums as doubles. Of numbers of 16 bits the
+        # total is rounded once more, and all that doubles lose is less than another rounding.
+        self.terms = INNER + 3
+        if self._type:
+            pieces = [piece for slab in self._slabs for piece in factors.parts(HEIGHT, slab)]
+            self.terms = INNER + sum(-(-(piece.stop - piece.start) // INNER) for piece in pieces) + 1
 
     def run(self, of_columns: OfColumns | None = None) -> OfColumns | None:
         """Compute the sums of A' B'; what does not depend on A is kept, unless there is too much of it."""
         everywhere, shape = range(len(self.parts)), (len(self.parts), HEIGHT)
-        self._products = _aligned((len(self.parts), self._number, HEIGHT), self._real)
+        self._products = _aligned((len(self.parts), self._number, HEIGHT), np.dtype(np.float64))
         self._norms, self._sizes = np.zeros(shape), np.zeros(shape)
         self.squares_of_sums, self.squares_of_columns = np.zeros(self._number), np.zeros(self._of.factors.columns)
         for slab in self._slabs:
@@ -150,7 +154,7 @@ class TileSums:
 
     def own_bounds(self, numbers: Sequence[int]) -> dict[int, Array]:
         """The error of the sums of A' B' in some tiles, from the magnitudes of all terms."""
-        bounds = _aligned((len(numbers), self._number, HEIGHT), self._real)
+        bounds = _aligned((len(numbers), self._number, HEIGHT), np.dtype(np.float64))
         of_product, of_group = gammas(self)
         for slab in self._slabs:
             vectors, sizes = (self._vectors(slab, sizes).vectors for sizes in (False, True))
@@ -158,7 +162,7 @@ class TileSums:
             vectors *= self._real.type(of_product)
             vectors += self._real.type(of_group) * sizes
             self._multiply(slab, vectors, numbers, bounds)
-        bounds *= self._real.type(1 + 2 * of_product)  # the error of these sums
+        bounds *= 1 + 2 * of_product  # the error of these sums
         heights = [self.parts[number].stop - self.parts[number].start for number in numbers]
         return {number: bounds[at].T[:height] for at, (number, height) in enumerate(zip(numbers, heights, strict=True))}
 

@@ -17,7 +17,7 @@ from multiprocessing.connection import Connection, Pipe
 from subprocess import DEVNULL, Popen
 from threading import Lock
 from time import perf_counter
-from typing import Any
+from typing import Any, cast
 
 from pipeline.cluster.processes import ENVIRONMENT
 from pipeline.engine.array_ahead import ChecksAhead, OfThisProcess, check_here
@@ -26,6 +26,7 @@ from pipeline.process.beat import STALL_SECONDS
 from pipeline.storage.output_array import OutputFile
 from pipeline.storage.planned_file import Opened, kept_open
 from pipeline.timeline import Timeline
+from workflows import WORKFLOWS, ArrayJob
 from workflows.array_job import Checked
 from workflows.regions import Bounds
 
@@ -49,10 +50,12 @@ class ChecksApart(OfThisProcess):
                 self._start(regions)
 
     def _start(self, regions: Sequence[Bounds]) -> None:
-        from cloudpickle import dumps  # of Dask
-
         values = {field.name: getattr(self._plan, field.name) for field in dataclasses.fields(self._plan)}
-        pickled = dumps((values, list(regions)))
+        # The workflow goes by its name: it has functions that only Dask could pickle, which need not be imported yet.
+        workflow = values.pop("workflow")
+        if workflow.prepare is not getattr(WORKFLOWS[workflow.name], "prepare", None):
+            return
+        pickled = pickle.dumps((workflow.name, values, list(regions)))
         variables = ENVIRONMENT | {"PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
         ours, theirs = Pipe()
         with theirs, open(os.memfd_create("plan"), "w+b") as file:
@@ -104,8 +107,8 @@ class ChecksApart(OfThisProcess):
 
 def serve(fd: int) -> None:
     """The other process: prepares checks, makes those that it is asked for, and ends with the first process."""
-    values, regions = pickle.load(sys.stdin.buffer)
-    ahead, connection = ChecksAhead(ArrayPlan(**values)), Connection(fd)
+    name, values, regions = pickle.load(sys.stdin.buffer)
+    ahead, connection = ChecksAhead(ArrayPlan(cast("ArrayJob[Any]", WORKFLOWS[name]), **values)), Connection(fd)
     ahead.begin(regions)
     answers = ThreadPoolExecutor(1)
 
