@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from queue import SimpleQueue
 from threading import Lock
 from time import perf_counter
@@ -15,12 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels.common import memory
+from kernels.common.decode import unpack
 from pipeline.errors import UsageError
 from pipeline.gpu.pinned import Checks
 from pipeline.gpu.transfer import PINNED, Transfer, finish, opened, transfer, transfer_path, warm_up
 from pipeline.storage.blocks import read_blocks
 from pipeline.storage.chunks import Chunk
-from pipeline.storage.pieces import Piece
+from pipeline.storage.packed import PackedFiller
+from pipeline.storage.pieces import AnyPiece, FilledPiece, Piece
 from pipeline.timeline import Timeline
 
 BLOCK_BYTES = 2**27  # one kernel launch, read in many parts; smaller under a memory limit
@@ -78,9 +81,10 @@ def device_blocks(
         events = cupy.cuda.Event(), cupy.cuda.Event()
         start = 0  # first sample of the piece
         for piece in chunk.pieces:
-            if isinstance(piece, Piece):
+            if run := _run_of(piece, chunk.dtype, len(slots[0])):
                 timeline.transfer_paths.add(transfer_path())
-                yield from _from_file(piece, chunk.dtype, slots, events, timeline, start, beside)
+                checked = _Checked(beside, start, chunk.dtype) if beside else None
+                yield from _from_file(run, slots, events, timeline, checked)
             else:
                 yield from _from_host(replace(chunk, pieces=(piece,)), slots, events, timeline)
             start += piece.nbytes // chunk.dtype.itemsize
@@ -91,35 +95,79 @@ def checks_beside(chunk: Chunk) -> bool:
     return chunk.plain and transfer_path() == PINNED
 
 
+@dataclass(frozen=True)
+class _Run:
+    """Samples as a byte run of a file has them.
+
+    Attributes
+    ----------
+    stored
+    step
+        Bytes of a block at most.
+    samples
+        (bytes of a block on the device, where they begin in the run) -> samples, in native byte order.
+    """
+
+    stored: Piece
+    step: int
+    samples: Callable[[Any, int], Any]
+
+
+def _run_of(piece: AnyPiece, dtype: np.dtype[Any], nbytes: int) -> _Run | None:
+    """Blocks of at most so many bytes, of samples; None if no byte run has them."""
+    if isinstance(piece, Piece):
+        native, itemsize = dtype.newbyteorder("="), dtype.itemsize
+        return _Run(piece, nbytes // itemsize * itemsize, lambda raw, _: to_native(raw.view(native), dtype))
+    if not isinstance(piece, FilledPiece) or not isinstance(piece.filler, PackedFiller):
+        return None
+    packing = piece.filler.packing
+    stored, skipped = piece.filler.run(piece.start, piece.samples)
+
+    def unpacked(raw: Any, first: int) -> Any:
+        before = first // packing.group_bytes * packing.group - skipped  # samples of the piece before the block
+        return unpack(raw, packing.bits, packing.signed, packing.big)[max(-before, 0) : piece.samples - before]
+
+    return _Run(stored, nbytes // (packing.group * packing.dtype.itemsize) * packing.group_bytes, unpacked)
+
+
+@dataclass(frozen=True)
+class _Checked:
+    """What is checked beside the read of a byte run of samples, which begins with the sample `start` of its chunk."""
+
+    beside: CheckedBeside
+    start: int
+    dtype: np.dtype[Any]
+
+    def runs(self, first: int, nbytes: int) -> NDArray[np.int64]:
+        """Of a block, by its place in the run."""
+        return self.beside.runs(self.start + first // self.dtype.itemsize, nbytes // self.dtype.itemsize)
+
+
 def _from_file(
-    piece: Piece, dtype: np.dtype[Any], slots: list[Any], events: tuple[Any, Any], timeline: Timeline, start: int,
-    beside: CheckedBeside | None,
-) -> Iterator[Any]:  # fmt: skip
-    """Read ahead into the other slots while one is computed. `start` is the first sample of the piece in its chunk."""
-    native = dtype.newbyteorder("=")
-    step = len(slots[0]) // native.itemsize * native.itemsize
-    starts = range(0, piece.nbytes, step)
+    run: _Run, slots: list[Any], events: tuple[Any, Any], timeline: Timeline, checked: _Checked | None
+) -> Iterator[Any]:
+    """Read ahead into the other slots while one is computed."""
+    stored = run.stored
+    starts = range(0, stored.nbytes, run.step)
     in_flight: deque[Transfer] = deque()
-    with opened(piece, (beside.checks, beside.piece(start)) if beside else None) as reading:
+    with opened(stored, (checked.beside.checks, checked.beside.piece(checked.start)) if checked else None) as reading:
         before = perf_counter()
         try:
             for number in range(len(starts) + SLOTS - 1):
                 if number < len(starts):
-                    length = min(step, piece.nbytes - starts[number])
+                    length = min(run.step, stored.nbytes - starts[number])
                     target = slots[number % SLOTS][:length]
-                    first, samples = starts[number] // native.itemsize, length // native.itemsize
-                    checked = beside.runs(start + first, samples) if beside else None
-                    run = np.array([[0, length]])
-                    in_flight.append(transfer(reading, piece, starts[number], run, target, checked))
+                    checks = checked.runs(starts[number], length) if checked else None
+                    in_flight.append(transfer(reading, stored, starts[number], np.array([[0, length]]), target, checks))
                 if number < SLOTS - 1:
                     continue
                 with _range("read+copy"):
-                    block = in_flight.popleft().result().view(native)
+                    raw = in_flight.popleft().result()
                 now = perf_counter()
-                timeline.add("read+copy", before, now - before, block.nbytes)
+                timeline.add("read+copy", before, now - before, raw.nbytes)
                 before = now
                 # The slot is refilled next, so wait for the kernels that read it. Two transfers stay in flight.
-                yield from _computed(block, dtype, events, timeline)
+                yield from _computed(partial(run.samples, raw, starts[number - SLOTS + 1]), events, timeline)
         finally:
             finish(in_flight)  # a buffer must not be released while something writes to it
 
@@ -137,19 +185,20 @@ def _from_host(chunk: Chunk, slots: list[Any], events: tuple[Any, Any], timeline
                 block.set(part.view(np.uint8))
             now = perf_counter()
             timeline.add("read+copy", before, now - before, part.nbytes)
-            yield from _computed(block.view(native), chunk.dtype, events, timeline)
+            yield from _computed(partial(to_native, block.view(native), chunk.dtype), events, timeline)
             before = perf_counter()
 
 
-def _computed(block: Any, dtype: np.dtype[Any], events: tuple[Any, Any], timeline: Timeline) -> Iterator[Any]:
-    """Yield a block, then wait for the kernels that the caller launched on it."""
+def _computed(samples: Callable[[], Any], events: tuple[Any, Any], timeline: Timeline) -> Iterator[Any]:
+    """Make a block of samples and yield it, then wait for the kernels that the caller launched on it."""
     import cupy
 
     began, ended = events
     now = perf_counter()
     began.record()
     with _range("kernel"):
-        yield to_native(block, dtype)
+        block = samples()
+        yield block
     ended.record()
     ended.synchronize()
     timeline.add("kernel", now, cupy.cuda.get_elapsed_time(began, ended) / 1000, block.nbytes)
