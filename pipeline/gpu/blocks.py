@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
+from itertools import groupby
 from queue import SimpleQueue
 from threading import Lock
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from kernels.common import memory
-from kernels.common.decode import unpack
 from pipeline.errors import UsageError
-from pipeline.gpu.pinned import Checks
-from pipeline.gpu.transfer import PINNED, Transfer, finish, opened, transfer, transfer_path, warm_up
+from pipeline.gpu.loads import Begun, Checked, CheckedBeside, run_of, to_native
+from pipeline.gpu.slabs import DECOMPRESSED, plan_of
+from pipeline.gpu.transfer import PINNED, finish, transfer_path, warm_up
 from pipeline.storage.blocks import read_blocks
 from pipeline.storage.chunks import Chunk
-from pipeline.storage.packed import PackedFiller
-from pipeline.storage.pieces import AnyPiece, FilledPiece, Piece
 from pipeline.timeline import Timeline
 
 BLOCK_BYTES = 2**27  # one kernel launch, read in many parts; smaller under a memory limit
@@ -34,18 +32,6 @@ CHUNKS = 2  # in flight per GPU: while one starts or ends, the other keeps the b
 _making = Lock()
 _most = BLOCK_BYTES  # of this process: less if its device had no memory for more
 _ready: dict[tuple[int, int], SimpleQueue[tuple[Any, list[Any]]]] = {}  # at most one, by device and bytes of a buffer
-
-
-class CheckedBeside(Protocol):
-    """Checks samples of a chunk beside their read."""
-
-    checks: Checks
-
-    def piece(self, start: int) -> Piece:
-        """The piece that a sample of the chunk lies in."""
-
-    def runs(self, start: int, samples: int) -> NDArray[np.int64]:
-        """What to check of these samples of the chunk, all in one piece, as `pipeline.gpu.pinned.Beside` takes it."""
 
 
 def device_blocks(
@@ -79,15 +65,22 @@ def device_blocks(
     warm_up()
     with _lane(nbytes) as slots:
         events = cupy.cuda.Event(), cupy.cuda.Event()
+        planned = [(piece, plan_of(piece, chunk.dtype, len(slots[0]))) for piece in chunk.pieces]
         start = 0  # first sample of the piece
-        for piece in chunk.pieces:
-            if run := _run_of(piece, chunk.dtype, len(slots[0])):
-                timeline.transfer_paths.add(transfer_path())
-                checked = _Checked(beside, start, chunk.dtype) if beside else None
-                yield from _from_file(run, slots, events, timeline, checked)
-            else:
-                yield from _from_host(replace(chunk, pieces=(piece,)), slots, events, timeline)
-            start += piece.nbytes // chunk.dtype.itemsize
+        for in_slabs, group in groupby(planned, lambda item: item[1] is not None):
+            if in_slabs:
+                timeline.transfer_paths.add(f"{transfer_path()}, {DECOMPRESSED}")
+                yield from _ahead([plan.begin for _, plan in group if plan], slots, events, timeline)
+                continue
+            for piece, _ in group:
+                if run := run_of(piece, chunk.dtype, len(slots[0])):
+                    timeline.transfer_paths.add(transfer_path())
+                    checked = Checked(beside, start, chunk.dtype) if beside else None
+                    with run.opened(checked) as begins:
+                        yield from _ahead(begins, slots, events, timeline)
+                else:
+                    yield from _from_host(replace(chunk, pieces=(piece,)), slots, events, timeline)
+                start += piece.nbytes // chunk.dtype.itemsize
 
 
 def checks_beside(chunk: Chunk) -> bool:
@@ -95,81 +88,28 @@ def checks_beside(chunk: Chunk) -> bool:
     return chunk.plain and transfer_path() == PINNED
 
 
-@dataclass(frozen=True)
-class _Run:
-    """Samples as a byte run of a file has them.
-
-    Attributes
-    ----------
-    stored
-    step
-        Bytes of a block at most.
-    samples
-        (bytes of a block on the device, where they begin in the run) -> samples, in native byte order.
-    """
-
-    stored: Piece
-    step: int
-    samples: Callable[[Any, int], Any]
-
-
-def _run_of(piece: AnyPiece, dtype: np.dtype[Any], nbytes: int) -> _Run | None:
-    """Blocks of at most so many bytes, of samples; None if no byte run has them."""
-    if isinstance(piece, Piece):
-        native, itemsize = dtype.newbyteorder("="), dtype.itemsize
-        return _Run(piece, nbytes // itemsize * itemsize, lambda raw, _: to_native(raw.view(native), dtype))
-    if not isinstance(piece, FilledPiece) or not isinstance(piece.filler, PackedFiller):
-        return None
-    packing = piece.filler.packing
-    stored, skipped = piece.filler.run(piece.start, piece.samples)
-
-    def unpacked(raw: Any, first: int) -> Any:
-        before = first // packing.group_bytes * packing.group - skipped  # samples of the piece before the block
-        return unpack(raw, packing.bits, packing.signed, packing.big)[max(-before, 0) : piece.samples - before]
-
-    return _Run(stored, nbytes // (packing.group * packing.dtype.itemsize) * packing.group_bytes, unpacked)
-
-
-@dataclass(frozen=True)
-class _Checked:
-    """What is checked beside the read of a byte run of samples, which begins with the sample `start` of its chunk."""
-
-    beside: CheckedBeside
-    start: int
-    dtype: np.dtype[Any]
-
-    def runs(self, first: int, nbytes: int) -> NDArray[np.int64]:
-        """Of a block, by its place in the run."""
-        return self.beside.runs(self.start + first // self.dtype.itemsize, nbytes // self.dtype.itemsize)
-
-
-def _from_file(
-    run: _Run, slots: list[Any], events: tuple[Any, Any], timeline: Timeline, checked: _Checked | None
+def _ahead(
+    begins: Sequence[Callable[[Any], Begun]], slots: list[Any], events: tuple[Any, Any], timeline: Timeline
 ) -> Iterator[Any]:
-    """Read ahead into the other slots while one is computed."""
-    stored = run.stored
-    starts = range(0, stored.nbytes, run.step)
-    in_flight: deque[Transfer] = deque()
-    with opened(stored, (checked.beside.checks, checked.beside.piece(checked.start)) if checked else None) as reading:
-        before = perf_counter()
-        try:
-            for number in range(len(starts) + SLOTS - 1):
-                if number < len(starts):
-                    length = min(run.step, stored.nbytes - starts[number])
-                    target = slots[number % SLOTS][:length]
-                    checks = checked.runs(starts[number], length) if checked else None
-                    in_flight.append(transfer(reading, stored, starts[number], np.array([[0, length]]), target, checks))
-                if number < SLOTS - 1:
-                    continue
-                with _range("read+copy"):
-                    raw = in_flight.popleft().result()
-                now = perf_counter()
-                timeline.add("read+copy", before, now - before, raw.nbytes)
-                before = now
-                # The slot is refilled next, so wait for the kernels that read it. Two transfers stay in flight.
-                yield from _computed(partial(run.samples, raw, starts[number - SLOTS + 1]), events, timeline)
-        finally:
-            finish(in_flight)  # a buffer must not be released while something writes to it
+    """Blocks, each begun with the slot that it is read into; other slots are filled while one is computed."""
+    in_flight: deque[Begun] = deque()
+    before = perf_counter()
+    try:
+        for number in range(len(begins) + SLOTS - 1):
+            if number < len(begins):
+                in_flight.append(begins[number](slots[number % SLOTS]))
+            if number < SLOTS - 1:
+                continue
+            arriving, samples = in_flight.popleft()
+            with _range("read+copy"):
+                stored = arriving.result()
+            now = perf_counter()
+            timeline.add("read+copy", before, now - before, stored.nbytes)
+            before = now
+            # The slot is refilled next, so wait for the kernels that read it. Two transfers stay in flight.
+            yield from _computed(partial(samples, stored), events, timeline)
+    finally:
+        finish(arriving for arriving, _ in in_flight)  # a buffer must not be released while something writes to it
 
 
 def _from_host(chunk: Chunk, slots: list[Any], events: tuple[Any, Any], timeline: Timeline) -> Iterator[Any]:
@@ -228,16 +168,6 @@ def _range(name: str) -> Iterator[None]:
         yield
     finally:
         nvtx.RangePop()
-
-
-def to_native(block: Any, dtype: np.dtype[Any]) -> Any:
-    """Swap the bytes of each sample on the device if the file has the other byte order."""
-    import cupy
-
-    if dtype.isnative:
-        return block
-    swapped = block.view(cupy.uint8).reshape(-1, dtype.itemsize)[:, ::-1]
-    return cupy.ascontiguousarray(swapped).reshape(-1).view(block.dtype)
 
 
 def block_bytes_within(limit: int) -> int:

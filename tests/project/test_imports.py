@@ -36,7 +36,8 @@ THIRD_PARTY = {
     "kernels": {"numpy", "cupy", "cuda"},  # cuda: NVRTC's bindings
     "workflows": {"numpy"},
     "pipeline": {"numpy", "cupy", "dask", "dask_cuda", "distributed", "tornado", "kvikio", "pynvml", "click", "rich",
-                 "matplotlib", "cuda", "h5py", "hdf5plugin", "numcodecs", "google_crc32c", "pyarrow", "tifffile"},
+                 "matplotlib", "cuda", "h5py", "hdf5plugin", "numcodecs", "google_crc32c", "pyarrow", "tifffile",
+                 "nvidia"},
 }  # fmt: skip
 # Folders and modules of `pipeline`; each imports only from itself and from lines below its own. `api` is to Python
 # what `cli` is to a terminal: it returns results instead of printing them, so it needs no `report`.

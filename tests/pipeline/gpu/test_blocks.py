@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 import pipeline
 from pipeline.errors import PipelineError, UsageError
 from pipeline.gpu import blocks as read_device
-from pipeline.gpu import transfer
+from pipeline.gpu import loads, transfer
 from pipeline.gpu.blocks import BLOCK_BYTES, CHUNKS, LEAST_BLOCK_BYTES, SLOTS, block_bytes_within, device_blocks
 from pipeline.gpu.transfer import part_bytes
 from pipeline.storage.chunks import Region, plan
@@ -150,13 +150,13 @@ def test_larger_than_the_memory_that_it_may_take(tmp_path: Path) -> None:
     samples.tofile(tmp_path / "a.bin")
     with pytest.MonkeyPatch.context() as patch:
         taken = []
-        real = read_device.transfer
+        real = loads.transfer
 
         def noting(*arguments: Any) -> Any:
             taken.append(pool.total_bytes())
             return real(*arguments)
 
-        patch.setattr(read_device, "transfer", noting)
+        patch.setattr(loads, "transfer", noting)
         result = pipeline.run("histogram", tmp_path / "a.bin", device="gpu", device_memory_limit=2**23)
     np.testing.assert_array_equal(result.counts, np.bincount(samples, minlength=1024))
     assert len(taken) >= samples.nbytes // 2**20
