@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.engine.array_plan import ArrayPlan, compute_region, nbytes_of
-from pipeline.gpu.blocks import release, to_native
+from pipeline.gpu.blocks import release
+from pipeline.gpu.loads import to_native
 from pipeline.gpu.pinned import writer
 from pipeline.gpu.transfer import DIRECT, KVIKIO, PINNED, WRITE_BYTES, opened, transfer, transfer_path
 from pipeline.gpu.transfer import warm_up as warm_up_transfer

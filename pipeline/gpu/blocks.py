@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
+from itertools import groupby
 from queue import SimpleQueue
 from threading import Lock
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from kernels.common import memory
 from pipeline.errors import UsageError
-from pipeline.gpu.pinned import Checks
-from pipeline.gpu.transfer import PINNED, Transfer, finish, opened, transfer, transfer_path, warm_up
+from pipeline.gpu.loads import Begun, Checked, CheckedBeside, run_of, to_native
+from pipeline.gpu.slabs import DECOMPRESSED, plan_of
+from pipeline.gpu.transfer import PINNED, finish, transfer_path, warm_up
 from pipeline.storage.blocks import read_blocks
 from pipeline.storage.chunks import Chunk
-from pipeline.storage.pieces import Piece
 from pipeline.timeline import Timeline
 
 BLOCK_BYTES = 2**27  # one kernel launch, read in many parts; smaller under a memory limit
@@ -31,18 +32,6 @@ CHUNKS = 2  # in flight per GPU: while one starts or ends, the other keeps the b
 _making = Lock()
 _most = BLOCK_BYTES  # of this process: less if its device had no memory for more
 _ready: dict[tuple[int, int], SimpleQueue[tuple[Any, list[Any]]]] = {}  # at most one, by device and bytes of a buffer
-
-
-class CheckedBeside(Protocol):
-    """Checks samples of a chunk beside their read."""
-
-    checks: Checks
-
-    def piece(self, start: int) -> Piece:
-        """The piece that a sample of the chunk lies in."""
-
-    def runs(self, start: int, samples: int) -> NDArray[np.int64]:
-        """What to check of these samples of the chunk, all in one piece, as `pipeline.gpu.pinned.Beside` takes it."""
 
 
 def device_blocks(
@@ -76,14 +65,22 @@ def device_blocks(
     warm_up()
     with _lane(nbytes) as slots:
         events = cupy.cuda.Event(), cupy.cuda.Event()
+        planned = [(piece, plan_of(piece, chunk.dtype, len(slots[0]))) for piece in chunk.pieces]
         start = 0  # first sample of the piece
-        for piece in chunk.pieces:
-            if isinstance(piece, Piece):
-                timeline.transfer_paths.add(transfer_path())
-                yield from _from_file(piece, chunk.dtype, slots, events, timeline, start, beside)
-            else:
-                yield from _from_host(replace(chunk, pieces=(piece,)), slots, events, timeline)
-            start += piece.nbytes // chunk.dtype.itemsize
+        for in_slabs, group in groupby(planned, lambda item: item[1] is not None):
+            if in_slabs:
+                timeline.transfer_paths.add(f"{transfer_path()}, {DECOMPRESSED}")
+                yield from _ahead([plan.begin for _, plan in group if plan], slots, events, timeline)
+                continue
+            for piece, _ in group:
+                if run := run_of(piece, chunk.dtype, len(slots[0])):
+                    timeline.transfer_paths.add(transfer_path())
+                    checked = Checked(beside, start, chunk.dtype) if beside else None
+                    with run.opened(checked) as begins:
+                        yield from _ahead(begins, slots, events, timeline)
+                else:
+                    yield from _from_host(replace(chunk, pieces=(piece,)), slots, events, timeline)
+                start += piece.nbytes // chunk.dtype.itemsize
 
 
 def checks_beside(chunk: Chunk) -> bool:
@@ -91,37 +88,28 @@ def checks_beside(chunk: Chunk) -> bool:
     return chunk.plain and transfer_path() == PINNED
 
 
-def _from_file(
-    piece: Piece, dtype: np.dtype[Any], slots: list[Any], events: tuple[Any, Any], timeline: Timeline, start: int,
-    beside: CheckedBeside | None,
-) -> Iterator[Any]:  # fmt: skip
-    """Read ahead into the other slots while one is computed. `start` is the first sample of the piece in its chunk."""
-    native = dtype.newbyteorder("=")
-    step = len(slots[0]) // native.itemsize * native.itemsize
-    starts = range(0, piece.nbytes, step)
-    in_flight: deque[Transfer] = deque()
-    with opened(piece, (beside.checks, beside.piece(start)) if beside else None) as reading:
-        before = perf_counter()
-        try:
-            for number in range(len(starts) + SLOTS - 1):
-                if number < len(starts):
-                    length = min(step, piece.nbytes - starts[number])
-                    target = slots[number % SLOTS][:length]
-                    first, samples = starts[number] // native.itemsize, length // native.itemsize
-                    checked = beside.runs(start + first, samples) if beside else None
-                    run = np.array([[0, length]])
-                    in_flight.append(transfer(reading, piece, starts[number], run, target, checked))
-                if number < SLOTS - 1:
-                    continue
-                with _range("read+copy"):
-                    block = in_flight.popleft().result().view(native)
-                now = perf_counter()
-                timeline.add("read+copy", before, now - before, block.nbytes)
-                before = now
-                # The slot is refilled next, so wait for the kernels that read it. Two transfers stay in flight.
-                yield from _computed(block, dtype, events, timeline)
-        finally:
-            finish(in_flight)  # a buffer must not be released while something writes to it
+def _ahead(
+    begins: Sequence[Callable[[Any], Begun]], slots: list[Any], events: tuple[Any, Any], timeline: Timeline
+) -> Iterator[Any]:
+    """Blocks, each begun with the slot that it is read into; other slots are filled while one is computed."""
+    in_flight: deque[Begun] = deque()
+    before = perf_counter()
+    try:
+        for number in range(len(begins) + SLOTS - 1):
+            if number < len(begins):
+                in_flight.append(begins[number](slots[number % SLOTS]))
+            if number < SLOTS - 1:
+                continue
+            arriving, samples = in_flight.popleft()
+            with _range("read+copy"):
+                stored = arriving.result()
+            now = perf_counter()
+            timeline.add("read+copy", before, now - before, stored.nbytes)
+            before = now
+            # The slot is refilled next, so wait for the kernels that read it. Two transfers stay in flight.
+            yield from _computed(partial(samples, stored), events, timeline)
+    finally:
+        finish(arriving for arriving, _ in in_flight)  # a buffer must not be released while something writes to it
 
 
 def _from_host(chunk: Chunk, slots: list[Any], events: tuple[Any, Any], timeline: Timeline) -> Iterator[Any]:
@@ -137,19 +125,20 @@ def _from_host(chunk: Chunk, slots: list[Any], events: tuple[Any, Any], timeline
                 block.set(part.view(np.uint8))
             now = perf_counter()
             timeline.add("read+copy", before, now - before, part.nbytes)
-            yield from _computed(block.view(native), chunk.dtype, events, timeline)
+            yield from _computed(partial(to_native, block.view(native), chunk.dtype), events, timeline)
             before = perf_counter()
 
 
-def _computed(block: Any, dtype: np.dtype[Any], events: tuple[Any, Any], timeline: Timeline) -> Iterator[Any]:
-    """Yield a block, then wait for the kernels that the caller launched on it."""
+def _computed(samples: Callable[[], Any], events: tuple[Any, Any], timeline: Timeline) -> Iterator[Any]:
+    """Make a block of samples and yield it, then wait for the kernels that the caller launched on it."""
     import cupy
 
     began, ended = events
     now = perf_counter()
     began.record()
     with _range("kernel"):
-        yield to_native(block, dtype)
+        block = samples()
+        yield block
     ended.record()
     ended.synchronize()
     timeline.add("kernel", now, cupy.cuda.get_elapsed_time(began, ended) / 1000, block.nbytes)
@@ -179,16 +168,6 @@ def _range(name: str) -> Iterator[None]:
         yield
     finally:
         nvtx.RangePop()
-
-
-def to_native(block: Any, dtype: np.dtype[Any]) -> Any:
-    """Swap the bytes of each sample on the device if the file has the other byte order."""
-    import cupy
-
-    if dtype.isnative:
-        return block
-    swapped = block.view(cupy.uint8).reshape(-1, dtype.itemsize)[:, ::-1]
-    return cupy.ascontiguousarray(swapped).reshape(-1).view(block.dtype)
 
 
 def block_bytes_within(limit: int) -> int:

@@ -205,9 +205,20 @@ def transfer(
     return Transfer(future, piece, first + int(runs[0, 0]), target)
 
 
-def finish(transfers: Iterable[Transfer]) -> None:
+class Arriving(Protocol):
+    """What is on its way to the device: a transfer, or several."""
+
+    @property
+    def future(self) -> Any:
+        """`get` waits until nothing is under way."""
+
+    def result(self) -> Any:
+        """The memory, once all bytes have arrived; errors as of `Transfer`."""
+
+
+def finish(transfers: Iterable[Arriving]) -> None:
     """Start transfers that are not, and wait for all, even if one fails: memory must not be released before."""
-    under_way: deque[Transfer] = deque()
+    under_way: deque[Arriving] = deque()
     try:
         under_way.extend(transfers)
         while under_way:

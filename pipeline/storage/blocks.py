@@ -64,13 +64,19 @@ def _decoded(piece: WholePiece, dtype: np.dtype[Any], nbytes: int, timeline: Tim
     step = nbytes // dtype.itemsize
     with timeline.measure("read", piece.nbytes):
         first = piece.first // dtype.itemsize
-        samples = _decode(piece, dtype)[first : first + piece.nbytes // dtype.itemsize]
+        samples = decode_whole(piece, dtype)[first : first + piece.nbytes // dtype.itemsize]
     for start in range(0, len(samples), step):
         yield samples[start : start + step]
 
 
-def _decode(piece: WholePiece, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Read and decode all samples of the block."""
+def decode_whole(piece: WholePiece, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """All samples of a block, which is read and decoded.
+
+    Raises
+    ------
+    PipelineError
+        If it cannot be read or decoded.
+    """
     try:
         samples = piece.decode(_bytes(piece.stored)) if isinstance(piece, EncodedPiece) else piece.block.read()
     except PipelineError:

@@ -1,4 +1,4 @@
-"""Packed samples of 10, 12 and 14 bits without gaps between them, unpacked on the CPU to 16 bits.
+"""Packed samples of 10, 12 and 14 bits without gaps between them, as samples of 16 bits; unpacked here on the CPU.
 
 Little bit order: the stream's bits are counted from the least significant one of each byte, and a sample begins with
 its own least significant bit; so Mono10p, Mono12p and Mono14p of GenICam. Big: from the most significant one of each
@@ -98,14 +98,21 @@ class PackedFiller:
     stored: Piece
     packing: Packing
 
+    def run(self, start: int, samples: int) -> tuple[Piece, int]:
+        """The groups in which some samples lie, and the number of samples in them before the first of these."""
+        packing = self.packing
+        first, last = start // packing.group, -(-(start + samples) // packing.group)
+        run = self.stored.cut(first * packing.group_bytes, (last - first) * packing.group_bytes)
+        return run, start - first * packing.group
+
     def fill(self, start: int, buffer: NDArray[Any]) -> None:
         """The samples from an index on; groups at both ends are unpacked whole."""
         packing = self.packing
-        first, last = start // packing.group, -(-(start + len(buffer)) // packing.group)
-        stored = np.empty((last - first) * packing.group_bytes, np.uint8)
-        with open_planned(self.stored) as fd:
-            fill(fd, stored.data, self.stored, first * packing.group_bytes)
-        number, skipped = (last - first) * packing.group, start - first * packing.group
+        run, skipped = self.run(start, len(buffer))
+        stored = np.empty(run.nbytes, np.uint8)
+        with open_planned(run) as fd:
+            fill(fd, stored.data, run, 0)
+        number = run.nbytes // packing.group_bytes * packing.group
         samples = buffer if number == len(buffer) else np.empty(number, packing.dtype)
         packing.unpack(stored, samples)
         if samples is not buffer:

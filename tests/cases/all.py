@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.cases.case import Case
+from tests.cases.decode_small import decode_cases
 from tests.cases.histogram_small import histogram_cases, ladder_cases
 from tests.cases.map_small import elementwise_cases
 from tests.cases.matmul import residue_cases
@@ -23,7 +24,7 @@ from tests.cases.transpose_small import copy_rows_cases, transpose_cases, unalig
 GENERATORS = (
     histogram_cases, ladder_cases, reduction_cases, stencil_cases, transpose_cases, copy_rows_cases, unaligned_cases,
     matmul_cases, elementwise_cases, limits_cases, failure_cases, architecture_cases,
-    exact_cases, residue_cases, rare_cases, small_cases, small_k_cases, window_cases,
+    exact_cases, residue_cases, rare_cases, small_cases, small_k_cases, window_cases, decode_cases,
 )  # fmt: skip
 CASES: list[Case] = []
 # By source, the modules that its cases come from.

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from functools import cache
+from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from pipeline.storage.formats.codecs import ZLIB, Inflate, Step, Unshuffle, zstd_size
+from pipeline.storage.formats.codecs import ZLIB, Inflate, Step, Unshuffle, zstd, zstd_size
 from pipeline.storage.pieces import Piece
 from pipeline.storage.planned_file import fill
 
@@ -41,12 +42,46 @@ def available() -> frozenset[int]:
 def own_steps(filters: list[Filter], itemsize: int) -> tuple[Step, ...] | None:
     """Decoders that need no lock of HDF5; None if it has to decode one of the filters."""
     codes = [filter_.code for filter_ in filters]
-    if not set(codes) <= {DEFLATE, SHUFFLE, FLETCHER} or FLETCHER in codes[:-1]:
+    known: dict[int, Step] = {DEFLATE: Inflate(ZLIB), SHUFFLE: Unshuffle(itemsize), FLETCHER: fletcher32}
+    if find_spec("numcodecs") is not None:
+        known |= {LZ4: lz4_blocks, ZSTD: zstd_frame}
+    compressed = [code for code in codes if code not in (SHUFFLE, FLETCHER)]
+    if not set(codes) <= set(known) or len(compressed) > 1 or FLETCHER in codes[:-1]:
         return None
     if any(code == SHUFFLE and values[:1] != (itemsize,) for code, values in filters):
         return None
-    known: dict[int, Step] = {DEFLATE: Inflate(ZLIB), SHUFFLE: Unshuffle(itemsize), FLETCHER: fletcher32}
     return tuple(known[code] for code in reversed(codes))
+
+
+def lz4_blocks(data: Any, size: int) -> Any:
+    """LZ4 as HDF5's filter frames it: bytes in all and of a block, then each block behind its size, big endian."""
+    from numcodecs.lz4 import decompress
+
+    def number(first: int, last: int) -> int:
+        return int.from_bytes(data[first:last], "big")
+
+    declared, most = number(0, 8), number(8, 12)
+    if declared != size or not most:
+        raise ValueError(f"a chunk that claims {declared} bytes where {size} are expected")
+    out, at, done = np.empty(size, np.uint8), 12, 0
+    while done < size:
+        nbytes, stored = min(most, size - done), number(at, at + 4)
+        block = bytes(data[at + 4 : at + 4 + stored])
+        if len(block) != stored:
+            raise ValueError(f"a block of {stored} bytes where {len(block)} are left")
+        if stored == nbytes:  # was not compressed
+            out[done : done + nbytes] = np.frombuffer(block, np.uint8)
+        else:
+            decompress(nbytes.to_bytes(4, "little") + block, out[done : done + nbytes])
+        at, done = at + 4 + stored, done + nbytes
+    return out
+
+
+def zstd_frame(data: Any, size: int) -> Any:
+    """A Zstandard frame that says how much it has."""
+    if (declared := zstd_size(bytes(data[:HEAD]))) != size:
+        raise ValueError(f"a chunk that claims {declared} bytes where {size} are expected")
+    return zstd(data, size)
 
 
 def fletcher32(data: Any, size: int) -> Any:

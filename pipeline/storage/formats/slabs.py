@@ -8,7 +8,7 @@ crosses. Chunks that are themselves such runs, and whose bytes are samples, are 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby, product
 from typing import Any
@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.storage.formats.codecs import Decoder
+from pipeline.storage.identity import Identity
 from pipeline.storage.pieces import AnyPiece, Block, BlockPiece, Piece
 from pipeline.storage.planned_file import fill, open_planned
 from workflows.regions import Bounds, sizes
@@ -105,6 +106,45 @@ class Grid:
 
 
 @dataclass(frozen=True)
+class Stored:
+    """Where chunks are stored; compact, since a slab may cross thousands of them and is pickled.
+
+    Attributes
+    ----------
+    files
+        All of them, whole.
+    places
+        Of each chunk the number of its file, offset and bytes there, as int64; -1 for the file of a missing one.
+    """
+
+    files: tuple[Piece, ...]
+    places: bytes
+
+    @staticmethod
+    def of(pieces: Iterable[Piece | None]) -> Stored:
+        """Of some chunks, in order."""
+        files: dict[tuple[str, Identity | None], int] = {}
+        places = [
+            (-1, 0, 0)
+            if piece is None
+            else (files.setdefault((piece.path, piece.identity), len(files)), piece.offset, piece.nbytes)
+            for piece in pieces
+        ]
+        whole = tuple(Piece(path, 0, identity.size if identity else 0, identity) for path, identity in files)
+        return Stored(whole, np.array(places, np.int64).tobytes())
+
+    @property
+    def table(self) -> NDArray[np.int64]:
+        """The places, shape (chunks, 3)."""
+        return np.frombuffer(self.places, np.int64).reshape(-1, 3)
+
+    def pieces(self) -> Iterator[Piece | None]:
+        """Stored bytes of each chunk; None for a missing one."""
+        for number, offset, nbytes in self.table.tolist():
+            yield None if number < 0 else self.files[number].cut(offset, nbytes)
+
+
+@dataclass(frozen=True)
 class Slab:
     """Assembles a region from chunks.
 
@@ -113,7 +153,7 @@ class Slab:
     region
     grid
     stored
-        The chunks that it crosses: index, and stored bytes, or None for a missing one.
+        Of the chunks that it crosses, in the order of `Grid.chunks_of`.
     decode
     fill
         The value of missing chunks, as bytes of one sample.
@@ -121,14 +161,15 @@ class Slab:
 
     region: Bounds
     grid: Grid
-    stored: tuple[tuple[Index, Piece | None], ...]
+    stored: Stored
     decode: Decode
     fill: bytes
 
     def read(self) -> NDArray[Any]:
         """Samples of the region."""
         out = np.empty(sizes(self.region), self.grid.dtype)
-        for path, chunks in groupby(self.stored, lambda item: item[1] and item[1].path):
+        crossed = zip(self.grid.chunks_of(self.region), self.stored.pieces(), strict=True)
+        for path, chunks in groupby(crossed, lambda item: item[1] and item[1].path):
             if path is None:
                 for index, _ in chunks:
                     out[self._inside(index)[0]] = np.frombuffer(self.fill, self.grid.dtype)[0]
@@ -181,7 +222,7 @@ def pieces_of(name: str, grid: Grid, place: Place, decode: Decode | None, fill: 
         return
     make = decode or Decoder((), grid.dtype)
     for region in grid.slabs(max(SLAB_BYTES, grid.chunk_bytes)):  # a chunk is decoded whole in any case
-        stored = tuple((index, place(index)) for index in grid.chunks_of(region))
+        stored = Stored.of(map(place, grid.chunks_of(region)))
         yield block_piece(name, region, grid.dtype, Slab(region, grid, stored, make, fill))
 
 
@@ -192,7 +233,7 @@ def _runs(name: str, grid: Grid, place: Place, fill: bytes) -> Iterator[AnyPiece
             for at, chunk, length in zip(index, grid.chunks, grid.shape, strict=True)
         )
         if (stored := place(index)) is None:
-            missing = Slab(region, grid, ((index, None),), Decoder((), grid.dtype), fill)
+            missing = Slab(region, grid, Stored.of([None]), Decoder((), grid.dtype), fill)
             yield block_piece(name, region, grid.dtype, missing)
         else:
             yield stored.cut(0, math.prod(sizes(region)) * grid.dtype.itemsize)

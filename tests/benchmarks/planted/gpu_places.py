@@ -14,7 +14,7 @@ import kernels.reduce.gpu
 import kernels.stencil.gpu
 import pipeline.engine.aggregate_task
 import pipeline.engine.array_gpu
-import pipeline.gpu.blocks
+import pipeline.gpu.loads
 import pipeline.gpu.pinned
 import workflows.histogram
 import workflows.transpose
@@ -119,7 +119,7 @@ def writing(real: Any) -> Any:
 
 def install_on_gpu(patches: Patches) -> None:
     """Have all jobs of this process that use a GPU come through these places."""
-    for owner in (pipeline.gpu.blocks, pipeline.engine.array_gpu):
+    for owner in (pipeline.gpu.loads, pipeline.engine.array_gpu):
         patches.wrap(owner, "transfer", transferring)
     for owner, name, make in (
         (pipeline.engine.array_gpu, "_through_host",

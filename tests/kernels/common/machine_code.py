@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from kernels.common import cache, device, nvrtc
+from kernels.common import cache, decode, device, nvrtc
 from kernels.map import gpu
 from kernels.matmul import residue, small, small_k, tiles
 from kernels.matmul.formats import FORMATS, MOST_PRODUCTS, bits_of, moduli_for
@@ -144,6 +144,7 @@ INSTANCES: dict[str, Callable[[str], list[str]]] = {
     "study/architecture": lambda _: list(architecture_study.INSTANCES.values()),
     "study/failures": lambda _: list(dict.fromkeys(failures.INSTANCES.values())),
     "study/roofline": lambda _: list(roofline.INSTANCES),
+    "common/decode": lambda _: list(decode.INSTANCES),
 }
 # The longest first.
 TASKS = [(stem, architecture) for stem in INSTANCES for architecture in ORDER if INSTANCES[stem](architecture)]

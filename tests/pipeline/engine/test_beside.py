@@ -24,7 +24,7 @@ from pipeline.engine.aggregate_task import ChunkResult, compute_chunk, warm_up
 from pipeline.engine.pace import LEAST_SECONDS, Check, Pace
 from pipeline.engine.replay import Replays
 from pipeline.errors import PipelineError, VerificationError
-from pipeline.gpu import blocks
+from pipeline.gpu import blocks, loads
 from pipeline.gpu.pinned import SOURCE as SOURCE
 from pipeline.storage.chunks import Chunk, plan
 from pipeline.storage.sources import open_source
@@ -154,7 +154,7 @@ def stale(real: Any) -> Callable[..., Any]:
 def test_a_wrong_read_for_the_device_is_seen(
     paths: list[str], wrong: Any, verify: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(blocks, "transfer", wrong(blocks.transfer))
+    monkeypatch.setattr(loads, "transfer", wrong(loads.transfer))
     pass_, chunk = pass_of(verify), chunk_of(paths, verify)
     result = compute_chunk(pass_, chunk)
     with pytest.raises(VerificationError, match=r"^histogram: a number is wrong in chunk 0 \(.*expected \d+, got \d+"):
@@ -180,7 +180,7 @@ def test_a_block_in_place_of_another_is_seen(paths: list[str], monkeypatch: pyte
         plain = range(*given)
         return [0, 0, *plain[2:]] if len(given) == 3 and len(plain) > 2 else plain
 
-    monkeypatch.setattr(blocks, "range", places, raising=False)
+    monkeypatch.setattr(loads, "range", places, raising=False)
     with pytest.raises(PipelineError, match=r"expected to check from sample 1007 on, got 7"):
         compute_chunk(pass_of("full"), chunk_of(paths, "full"))
 
@@ -190,8 +190,8 @@ def test_a_file_in_place_of_another_is_seen(tmp_path: Path, monkeypatch: pytest.
     names = [str(tmp_path / f"{number}.bin") for number in range(2)]
     for name, part in zip(names, np.split(SAMPLES, 2), strict=True):
         part.tofile(name)
-    pass_, chunk, real = pass_of("full"), chunk_of(names, "full"), blocks._from_file
-    monkeypatch.setattr(blocks, "_from_file", lambda piece, *more: real(chunk.pieces[0], *more))
+    pass_, chunk, real = pass_of("full"), chunk_of(names, "full"), blocks.run_of
+    monkeypatch.setattr(blocks, "run_of", lambda piece, *more: real(chunk.pieces[0], *more))
     result = compute_chunk(pass_, chunk)
     with pytest.raises(VerificationError, match="a number is wrong"):
         compared(pass_, chunk, result)

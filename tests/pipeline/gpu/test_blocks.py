@@ -15,12 +15,14 @@ from numpy.typing import NDArray
 import pipeline
 from pipeline.errors import PipelineError, UsageError
 from pipeline.gpu import blocks as read_device
-from pipeline.gpu import transfer
+from pipeline.gpu import loads, transfer
 from pipeline.gpu.blocks import BLOCK_BYTES, CHUNKS, LEAST_BLOCK_BYTES, SLOTS, block_bytes_within, device_blocks
 from pipeline.gpu.transfer import part_bytes
 from pipeline.storage.chunks import Region, plan
+from pipeline.storage.protocol import BYTEORDERS, PACKED, Byteorder
 from pipeline.storage.sources import Source, open_source
 from pipeline.timeline import Timeline
+from tests.cases.decode_small import unpacked
 from tests.emulator.kvikio import install
 
 LEAST = 2 * CHUNKS * SLOTS * LEAST_BLOCK_BYTES
@@ -148,13 +150,13 @@ def test_larger_than_the_memory_that_it_may_take(tmp_path: Path) -> None:
     samples.tofile(tmp_path / "a.bin")
     with pytest.MonkeyPatch.context() as patch:
         taken = []
-        real = read_device.transfer
+        real = loads.transfer
 
         def noting(*arguments: Any) -> Any:
             taken.append(pool.total_bytes())
             return real(*arguments)
 
-        patch.setattr(read_device, "transfer", noting)
+        patch.setattr(loads, "transfer", noting)
         result = pipeline.run("histogram", tmp_path / "a.bin", device="gpu", device_memory_limit=2**23)
     np.testing.assert_array_equal(result.counts, np.bincount(samples, minlength=1024))
     assert len(taken) >= samples.nbytes // 2**20
@@ -175,3 +177,27 @@ def test_blocks_of_what_is_no_byte_run_come_from_host_memory(gpu: Any, dtype: st
         assert {block.dtype for block in blocks} == {np.dtype(dtype).newbyteorder("=")}
         assert timeline.nbytes["read+copy"] == timeline.nbytes["kernel"] == 990 * samples.itemsize
         assert not timeline.transfer_paths
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("nbytes", [64, 100, 2**20])
+@pytest.mark.parametrize("order", BYTEORDERS)
+@pytest.mark.parametrize("name", PACKED)
+def test_packed_samples_cross_the_bus_as_they_are(
+    tmp_path: Path, gpu: Any, name: str, order: Byteorder, nbytes: int
+) -> None:
+    """From any sample on, of two files, after bytes to skip."""
+    bits = int(name[1:3])
+    stored = np.random.default_rng(0).integers(0, 256, 100 * bits, dtype=np.uint8)
+    for number, part in enumerate(np.split(stored, [30 * bits])):
+        (tmp_path / f"{number}.raw").write_bytes(b"123" + part.tobytes())
+    samples = unpacked(stored, bits, name[0] == "i", order == "big")
+    source = open_source((str(tmp_path / "*.raw"),), name, order, 3)
+    for start, length in ((0, 800), (5, 790), (1, 1), (239, 3), (246, 71)):
+        blocks, timeline = blocks_of(source, start, length, nbytes)
+        np.testing.assert_array_equal(np.concatenate(blocks), samples[start : start + length])
+        assert max(block.nbytes for block in blocks) <= nbytes and {block.dtype for block in blocks} == {samples.dtype}
+        assert timeline.nbytes["kernel"] == 2 * length
+        groups = 2 if 240 in range(start + 1, start + length) else 1  # more at the end of the first file
+        assert 0 <= timeline.nbytes["read+copy"] - length * bits / 8 < 2 * groups * bits
+        assert timeline.transfer_paths == {transfer.transfer_path()}
