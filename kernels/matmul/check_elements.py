@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from kernels.common.tiles import on_tiles, tiles
-from kernels.matmul.check_limits import is_loose, share_of
+from kernels.matmul.check_limits import LOOSE, is_loose, share_of
 from kernels.matmul.check_lines import (
     INNER,
     UNDERFLOW,
@@ -126,7 +126,7 @@ class ElementCheck(Measured):
         sizes = sizes_of(got, self.columns.some(self.columns.scales, lines[0], lines[2]))
         gamma = gamma_of(INNER + self.chunks + 1, 2.0**-53 if product.dtype == np.float64 else 2.0**-24)
         own = gamma * norms
-        loose = is_loose(own, sizes, self.format.dtype)
+        loose = is_loose(own, sizes, LOOSE[self.format.dtype])
         if close and loose.any():
             own = np.where(loose, gamma * self._magnitudes(*lines), own)
         own += np.ldexp(np.ldexp(1.0, self.format.least - 1 - self.rows.some(self.rows.scales, *lines[:2])),

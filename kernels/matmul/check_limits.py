@@ -17,7 +17,8 @@ LOOSE = {"float16": 2.0**-7, "float32": 2.0**-12, "float64": 2.0**-32}
 # Sums are examined from so many times the root of the sum of the squares of the largest possible roundings on. With
 # random signs a right sum of float32 or float64 gets there with a probability of 2^-25, whatever is multiplied.
 LIKELY = {"float16": 2.25, "float32": 6.0, "float64": 6.0}
-LIKELY_LARGE = 3.5  # of float16 in groups that are not small, of which hardly any right sum gets there
+# The same of float16 in groups that are not small: hardly any right sum is examined.
+LOOSE_LARGE, LIKELY_LARGE = 2.0**-6, 3.5
 # Likewise of float16, of the mean of the sums that an element is in, as a share of the limit for that mean: in small
 # groups, where elements below half of it are examined besides, and in others.
 MEAN = 0.75, 1.0
@@ -120,7 +121,8 @@ class Limits:
         self.dtype, half = format.dtype, 2.0**-format.precision
         of_product, of_group = gammas(sums)
         of_sums, of_columns = (np.sqrt(of) for of in (sums.squares_of_sums, sums.grouped(sums.squares_of_columns)))
-        likely = LIKELY_LARGE if self.dtype == "float16" and not groups.are_small else LIKELY[self.dtype]
+        large = self.dtype == "float16" and not groups.are_small
+        self.loose, likely = (LOOSE_LARGE, LIKELY_LARGE) if large else (LOOSE[self.dtype], LIKELY[self.dtype])
         self.powers, self.roundings = half + 2 * of_group, likely * half
         self.own = of_product * of_sums + of_group * np.sqrt(groups.size) * of_columns
         self.likely = sums.unit * (np.sqrt(sums.terms) * of_sums + np.sqrt(sums.depth) * of_columns)
@@ -153,13 +155,13 @@ class Limits:
 
     def are_loose(self, norms: Array, sizes: Array) -> bool:
         """Whether the check's own rounding is not small beside the elements of some row."""
-        return bool(is_loose(norms * self.own, sizes, self.dtype).any())
+        return bool(is_loose(norms * self.own, sizes, self.loose).any())
 
 
-def is_loose(bound: Array, sizes: Array, dtype: str) -> Array:
-    """Rows, shape (..., M, 1), of a bound, shape (..., M, n), that is too large beside their elements to be of use."""
+def is_loose(bound: Array, sizes: Array, share: float) -> Array:
+    """Rows, shape (..., M, 1), of a bound, shape (..., M, n), that exceeds a share of the size of their elements."""
     most = bound.max(-1, keepdims=True, initial=0)
-    loose: Array = (most > LOOSE[dtype] * sizes) & (most > 0)
+    loose: Array = (most > share * sizes) & (most > 0)
     return loose
 
 

@@ -23,7 +23,7 @@ SOURCE = Path(__file__).with_suffix(".cpp")
 HEIGHT, LANES = 128, 8
 
 HELD = 2**23  # numbers of sums of rows of B that are held at a time
-DOTS = 4 * INNER  # products of each of some elements that a thread adds up at a time
+DOTS = 2 * INNER  # products of each of some elements that a thread adds up at a time
 CACHE_LINE = 64
 
 _pointer, _size = ctypes.c_void_p, ctypes.c_size_t

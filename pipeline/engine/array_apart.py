@@ -30,6 +30,7 @@ from workflows import WORKFLOWS, ArrayJob
 from workflows.array_job import Checked
 from workflows.regions import Bounds
 
+NICE = 5  # so that what feeds a GPU does not wait for it
 COMMAND = "from pipeline.engine.array_apart import serve; import sys; serve(int(sys.argv[1]))"
 
 
@@ -41,7 +42,7 @@ class ChecksApart(OfThisProcess):
         self._plan = plan
         self._process: Popen[bytes] | None = None
         self._connection: Connection | None = None
-        self._asking, self._sending = Lock(), Lock()
+        self._asking = Lock()
 
     def begin(self, regions: Sequence[Bounds]) -> None:
         """Start to prepare the checks of these regions, unless that has begun."""
@@ -68,8 +69,7 @@ class ChecksApart(OfThisProcess):
         self._connection = ours
 
     def hurry(self) -> None:
-        """Use all cores: nothing is left to compute."""
-        self._send(None)
+        """Nothing: the other process uses all cores, and gives way to others."""
 
     def check(self, output: OutputFile, region: Bounds, opened: Opened, timeline: Timeline) -> Checked:
         """Check a region of the output."""
@@ -83,18 +83,13 @@ class ChecksApart(OfThisProcess):
     def _answer(self, output: OutputFile, region: Bounds) -> tuple[Checked, float, float] | None:
         """The verdict of the other process; it is ended if there is none."""
         with suppress(OSError, EOFError, pickle.UnpicklingError):
-            if self._send((output, region)) and self._connection and self._connection.poll(STALL_SECONDS):
-                answer: tuple[Checked, float, float] | None = self._connection.recv()
-                return answer
+            if self._connection and not self._connection.closed:
+                self._connection.send((output, region))
+                if self._connection.poll(STALL_SECONDS):
+                    answer: tuple[Checked, float, float] | None = self._connection.recv()
+                    return answer
         self.close()
         return None
-
-    def _send(self, message: Any) -> bool:
-        with self._sending, suppress(OSError):
-            if self._connection:
-                self._connection.send(message)
-                return True
-        return False
 
     def close(self) -> None:
         """End the other process."""
@@ -109,7 +104,9 @@ def serve(fd: int) -> None:
     """The other process: prepares checks, makes those that it is asked for, and ends with the first process."""
     name, values, regions = pickle.load(sys.stdin.buffer)
     ahead, connection = ChecksAhead(ArrayPlan(cast("ArrayJob[Any]", WORKFLOWS[name]), **values)), Connection(fd)
+    os.nice(NICE)
     ahead.begin(regions)
+    ahead.hurry()  # it takes all cores, and gives way
     answers = ThreadPoolExecutor(1)
 
     def answer(output: OutputFile, region: Bounds) -> None:
@@ -122,8 +119,5 @@ def serve(fd: int) -> None:
 
     with suppress(EOFError, OSError):
         while True:
-            if (message := connection.recv()) is None:
-                ahead.hurry()
-            else:
-                answers.submit(answer, *message)
+            answers.submit(answer, *connection.recv())
     os._exit(0)

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from threading import Timer
 from typing import Any
 
 import numpy as np
@@ -114,15 +115,14 @@ def test_this_process_checks_if_the_other_fails(
 
     if how == "stopped":
         monkeypatch.setattr(module, "STALL_SECONDS", 0.2)
-    send = ChecksApart._send
+    asked = ChecksApart._answer
 
-    def sending(self: ChecksApart, message: Any) -> bool:
-        sent = send(self, message)
-        if message and how == "killed while it is asked":
-            process_of(apart).kill()
-        return sent
+    def asking(self: ChecksApart, *question: Any) -> Any:
+        if how == "killed while it is asked":
+            Timer(0.1, process_of(apart).kill).start()  # it is stopped
+        return asked(self, *question)
 
-    monkeypatch.setattr(ChecksApart, "_send", sending)
+    monkeypatch.setattr(ChecksApart, "_answer", asking)
     outcome = multiplied(changed(ending))
     assert outcome.verdict.checked == 60 * 40 and len(HERE) == 1
     np.testing.assert_array_equal(np.load("c.npy"), on_cpu(np.load("a.npy"), np.load("b.npy")))
