@@ -53,7 +53,7 @@ ENTRIES = {
     "jobs": Entry("gpus", {"mebibytes": 64}),
     "waiting": Entry("any", {"samples": 2**12, "chunks": 100, "planned": 1000, "repeats": 1, "whole": 2**20}),
     "command": Entry("cpu", {"mebibytes": 1, "repeats": 1, "jobs": ("histogram", "matmul")}),
-    "product_errors": Entry("cpu", {"sizes": (32, 128), "trials": 100}),
+    "product_errors": Entry("cpu", {"sizes": (32, 128), "trials": 100, "large": 200, "large_rows": 20}),
     "library_errors": Entry("cpu", {"sizes": (32, 128), "trials": 100}),
     "verified_rates": Entry(
         "any",

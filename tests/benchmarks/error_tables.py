@@ -11,15 +11,18 @@ from tests.benchmarks.markdown import table
 
 def found(rows: Sequence[Mapping[str, Any]]) -> str:
     """By dtype and size: which errors were caught, and what the verdict admits."""
-    cells: dict[tuple[str, int], dict[str, str]] = {}
+    cells: dict[tuple[str, str], dict[str, str]] = {}
     for row in rows:
-        place = cells.setdefault((row["dtype"], row["size"]), {})
+        size = f"{row['size']:,}²"
+        if row.get("rows", row["size"]) != row["size"]:
+            size = f"{row['rows']:,} rows of {size}"
+        place = cells.setdefault((row["dtype"], size), {})
         place[row["error"]] = _share(row)
         place["admitted"] = _power(row["undetected"])
     lines = []
     for (dtype, size), shares in cells.items():
         largest = next(name for name in shares if name.startswith("2^"))
-        lines.append([f"{dtype}, {size:,}²", *(shares[name] for name in ("set to 0", "negated", "swapped")),
+        lines.append([f"{dtype}, {size}", *(shares[name] for name in ("set to 0", "negated", "swapped")),
                       f"{shares[largest]} of {largest}", shares["admitted"]])  # fmt: skip
     columns = ["1,000 or more errors of each kind", "set to 0", "negated", "swapped with a neighbour",
                "off by a part of the row", "admitted"]  # fmt: skip
@@ -28,7 +31,7 @@ def found(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def curve(rows: Sequence[Mapping[str, Any]], first: str = "promised") -> str:
     """Share caught by the size of the error, for the largest products; `first` is the heading of the largest error."""
-    size = max(row["size"] for row in rows)
+    size = max(row["size"] for row in rows if row.get("rows", row["size"]) == row["size"])
     by_dtype: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:
         if row["size"] == size and row["error"].startswith("2^"):

@@ -24,6 +24,8 @@ Array = NDArray[Any]
 # Errors are 2**-k of the row's root mean square. The verification promises to find the first k of each dtype.
 PROMISED = {"float16": 5, "float32": 10, "float64": 30}
 FINER = range(0, 12, 2)
+# Of float16 the groups are larger beyond 4096²; of such a product so many rows, an error in each.
+LARGE, LARGE_ROWS = 16384, 1000
 
 
 @dataclass(frozen=True)
@@ -48,9 +50,14 @@ class Way:
     caught: Callable[[Array, Array, Array, int], tuple[FloatCheck, set[int]]]
 
 
-def measure(sizes: tuple[int, ...] = (128, 1024, 4096), trials: int = 1000) -> dict[str, Any]:
+def measure(
+    sizes: tuple[int, ...] = (128, 1024, 4096), trials: int = 1000, large: int = LARGE, large_rows: int = LARGE_ROWS
+) -> dict[str, Any]:
     """Errors found in N(0, 1) products of these sizes, and what is admitted for hard ones."""
-    return measured(Way(PROMISED, _product, FloatCheck, _caught), sizes, trials)
+    way = Way(PROMISED, _product, FloatCheck, _caught)
+    figures = measured(way, sizes, trials)
+    figures["rows"] += _rows(way, "float16", large, large_rows, large_rows)
+    return figures
 
 
 def measured(way: Way, sizes: tuple[int, ...], trials: int) -> dict[str, Any]:
@@ -61,9 +68,10 @@ def measured(way: Way, sizes: tuple[int, ...], trials: int) -> dict[str, Any]:
     }
 
 
-def _rows(way: Way, dtype: str, size: int, trials: int) -> Iterator[dict[str, Any]]:
+def _rows(way: Way, dtype: str, size: int, trials: int, rows: int | None = None) -> Iterator[dict[str, Any]]:
+    """Of square matrices, or so many rows of their product."""
     random = np.random.default_rng(size)
-    a, b = (random.standard_normal((size, size)).astype(dtype) for _ in range(2))
+    a, b = (random.standard_normal((length, size)).astype(dtype) for length in (rows or size, size))
     began = perf_counter()
     right = way.product(a, b)
     computed = perf_counter() - began
@@ -71,15 +79,15 @@ def _rows(way: Way, dtype: str, size: int, trials: int) -> Iterator[dict[str, An
     check, caught_rows = way.caught(a, b, right, 0)
     seconds = perf_counter() - began
     assert not caught_rows, "a right product"
-    about = {"dtype": dtype, "size": size, "escape": check.escape, "undetected": check.undetected,
+    about = {"dtype": dtype, "size": size, "rows": len(right), "escape": check.escape, "undetected": check.undetected,
              "seconds_to_compute": computed, "seconds_to_check": seconds}  # fmt: skip
     for name, change in changes(way.largest[dtype]):
         caught = number = 0
         while number < trials:
-            wrong, rows = planted(right, change, random)
+            wrong, changed = planted(right, change, random)
             _, caught_rows = way.caught(a, b, wrong, number)
-            number += len(rows)
-            caught += len(rows & caught_rows)
+            number += len(changed)
+            caught += len(changed & caught_rows)
         yield {**about, "error": name, "planted": number, "caught": caught}
 
 
