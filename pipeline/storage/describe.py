@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.errors import UsageError
-from pipeline.storage.formats.common import whole
+from pipeline.storage.files import whole
 from pipeline.storage.protocol import DTYPES, Member, Opening
 from pipeline.storage.raw import RAW, RAW_DTYPE
 from pipeline.storage.sources import MEMBER, expand, format_of, open_one, split_member

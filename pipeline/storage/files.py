@@ -113,3 +113,16 @@ def open_regular(path: str) -> tuple[BinaryIO, Identity]:
         file.close()
         raise
     return file, identity
+
+
+def whole(path: str) -> Piece:
+    """A file as it is now.
+
+    Raises
+    ------
+    UsageError
+        If it is missing, empty or not a regular file; PipelineError if it cannot be read.
+    """
+    file, identity = open_regular(path)
+    file.close()
+    return Piece(path, 0, identity.size, identity)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from kernels.common import cxx
 from pipeline.errors import UsageError
-from pipeline.storage.formats.common import PieceSource
+from pipeline.storage.piece_source import PieceSource
 from pipeline.storage.pieces import FilledPiece, Piece
 from pipeline.storage.planned_file import fill, open_planned
 from pipeline.storage.protocol import PACKED, Opening

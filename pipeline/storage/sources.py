@@ -15,14 +15,7 @@ from numpy.typing import NDArray
 from pipeline.errors import UsageError
 from pipeline.process.beat import STALL_SECONDS
 from pipeline.storage.files import Files, SourceFile
-from pipeline.storage.formats.arrow import ARROW
-from pipeline.storage.formats.hdf5 import HDF5
-from pipeline.storage.formats.npz import NPZ
-from pipeline.storage.formats.parquet import PARQUET
-from pipeline.storage.formats.sigmf import SIGMF
-from pipeline.storage.formats.tiff import TIFF
-from pipeline.storage.formats.wav import WAV
-from pipeline.storage.formats.zarr import ZARR
+from pipeline.storage.formats.table import LATE
 from pipeline.storage.memory import ArraySource
 from pipeline.storage.npy import NPY
 from pipeline.storage.packed import Packing
@@ -37,8 +30,8 @@ __all__ = [
     "SourceFile", "open_source",
 ]  # fmt: skip
 
-# A new format is a module with a `Format`, and an entry here: the first that recognizes a file opens it.
-FORMATS = [NPY, NPZ, HDF5, ZARR, PARQUET, ARROW, TIFF, WAV, SIGMF]
+# A new format is a module with a function that opens it, and an entry in `LATE`: the first that recognizes a file does.
+FORMATS = [NPY, *LATE]
 
 # What other content begins with: nobody means its bytes as samples, unless they say --dtype or --offset.
 OTHERS = {

@@ -10,15 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.errors import UsageError
-from pipeline.storage.files import Files, SourceFile
+from pipeline.storage.files import Files, SourceFile, whole
 from pipeline.storage.formats.arrow_layout import MOST_BATCHES, Run, place_of, runs
-from pipeline.storage.formats.common import PieceSource, check_block, choose, readable, whole
+from pipeline.storage.formats.common import check_block, choose, readable
 from pipeline.storage.formats.parquet import NULLS, member_of, opened_file, values_of
 from pipeline.storage.formats.slabs import block_piece
+from pipeline.storage.piece_source import PieceSource
 from pipeline.storage.pieces import AnyPiece, Piece
-from pipeline.storage.protocol import Format, Member, Opening, Source
+from pipeline.storage.protocol import Member, Opening, Source
 
-MAGIC = b"ARROW1\0\0"
 WHAT = "an Arrow file"
 
 
@@ -112,6 +112,3 @@ class _Batch:
         with opened_file(self.file) as file:
             column = _reader(file, self.column).get_batch(self.number).column(0)
             return values_of(pyarrow.chunked_array([column]), self.name)
-
-
-ARROW = Format("arrow", open_arrow, lambda path, head: head.startswith(MAGIC), (".arrow", ".feather"), members_of)

@@ -1,22 +1,15 @@
-"""What formats share: missing libraries, the choice of a member, and a source made of pieces."""
+"""What formats share: missing libraries, the choice of a member, and limits of what is decoded."""
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
 
 from pipeline.errors import PipelineError, UsageError
-from pipeline.storage.files import open_regular
 from pipeline.storage.formats.slabs import SLAB_BYTES, Grid
-from pipeline.storage.pieces import AnyPiece, Piece
-from pipeline.storage.planned_file import open_planned
-from pipeline.storage.protocol import Member, Opening, Source
+from pipeline.storage.protocol import Member, Opening
 
 MOST_BLOCK = 2**30  # bytes of a block that is decoded whole, in memory
 MOST_CHUNKS = 2**22
@@ -45,19 +38,6 @@ def readable(path: str, what: str) -> Iterator[None]:
     except Exception as error:  # each library raises errors of its own
         reason = str(error).strip().partition("\n")[0][:MOST_REASON] or type(error).__name__
         raise UsageError(f"{path}: expected {what}, got {reason}; is the file complete?") from None
-
-
-def whole(path: str) -> Piece:
-    """A file as it is now.
-
-    Raises
-    ------
-    UsageError
-        If it is missing, empty or not a regular file; PipelineError if it cannot be read.
-    """
-    file, identity = open_regular(path)
-    file.close()
-    return Piece(path, 0, identity.size, identity)
 
 
 def choose(path: str, members: Sequence[Member], opening: Opening) -> Member:
@@ -121,65 +101,3 @@ def check_grid(name: str, grid: Grid, files: int = 0) -> None:
     number = max(math.prod(grid.counts), files, math.prod(grid.shape) * grid.dtype.itemsize // SLAB_BYTES)
     if number > MOST_CHUNKS:
         raise UsageError(f"{name}: expected at most {MOST_CHUNKS} chunks, got {number}; store it in larger ones")
-
-
-@dataclass(frozen=True, eq=False)
-class PieceSource(Source):
-    """Samples in pieces of any kind, which are known when it is opened.
-
-    Attributes
-    ----------
-    name
-        Path, and member if there are several.
-    dtype
-    lengths
-        The shape.
-    parts
-        All samples in C order.
-    files
-        Every file that is read, whole.
-    absent
-        Files that were missing, where that means something.
-    """
-
-    name: str
-    dtype: np.dtype[Any]
-    lengths: tuple[int, ...]
-    parts: tuple[AnyPiece, ...]
-    files: tuple[Piece, ...]
-    absent: tuple[str, ...] = ()
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Of the array."""
-        return self.lengths
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The name."""
-        return (self.name,)
-
-    @property
-    def paths(self) -> tuple[str, ...]:
-        """Files that are read."""
-        return tuple(dict.fromkeys(piece.path for piece in self.files))
-
-    @property
-    def identity(self) -> Hashable:
-        """Name, files and what is missing."""
-        return self.name, self.files, self.absent
-
-    def pieces(self) -> Iterator[AnyPiece]:
-        """All of them."""
-        return iter(self.parts)
-
-    def check_unchanged(self) -> None:
-        """Look at every file once more."""
-        for piece in self.files:
-            with open_planned(piece):
-                pass
-        for path in self.absent:
-            if os.path.lexists(path):
-                raise PipelineError(
-                    f"{path}: was written while the array was read; run again when nothing writes to it"
-                )

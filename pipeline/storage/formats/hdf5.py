@@ -15,17 +15,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.errors import UsageError
-from pipeline.storage.files import Files, SourceFile
+from pipeline.storage.files import Files, SourceFile, whole
 from pipeline.storage.formats.codecs import Decoder
-from pipeline.storage.formats.common import PieceSource, check_grid, choose, library, readable, whole
+from pipeline.storage.formats.common import check_grid, choose, library, readable
 from pipeline.storage.formats.hdf5_filters import DEFLATE, PLUGINS, Filter, available, check_declared, own_steps
 from pipeline.storage.formats.slabs import SLAB_BYTES, Grid, Index, block_piece, pieces_of
+from pipeline.storage.piece_source import PieceSource
 from pipeline.storage.pieces import AnyPiece, Piece
 from pipeline.storage.planned_file import open_planned
-from pipeline.storage.protocol import Format, Member, Opening, Source
+from pipeline.storage.protocol import Member, Opening, Source
 from workflows.regions import Bounds
 
-MAGIC = b"\x89HDF\r\n\x1a\n"
 WHAT = "an HDF5 file"
 MOST_MEMBERS = 10_000
 MOST_LINKS = 64  # on the way to a member
@@ -246,11 +246,3 @@ class _Region:
             data = _find(opened, self.member)
             samples: NDArray[Any] = np.asarray(data[tuple(slice(*bounds) for bounds in self.region)])
         return samples.astype(self.dtype, copy=False).reshape(-1)
-
-
-def is_hdf5(path: str, head: bytes) -> bool:
-    """Whether a file begins as an HDF5 file, or as one in MATLAB's wrapping."""
-    return head.startswith((MAGIC, b"MATLAB 7.3"))
-
-
-HDF5 = Format("hdf5", open_hdf5, is_hdf5, (".h5", ".hdf5", ".he5", ".nc", ".mat"), members_of)

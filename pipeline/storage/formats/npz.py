@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 
 from kernels.transpose.cpu import transpose_cpu
 from pipeline.errors import UsageError
-from pipeline.storage.files import Files, SourceFile
+from pipeline.storage.files import Files, SourceFile, whole
 from pipeline.storage.formats.codecs import RAW_DEFLATE, Inflate
-from pipeline.storage.formats.common import MOST_REASON, PieceSource, check_block, choose, readable, whole
+from pipeline.storage.formats.common import MOST_REASON, check_block, choose, readable
+from pipeline.storage.piece_source import PieceSource
 from pipeline.storage.pieces import EncodedPiece, Piece
-from pipeline.storage.protocol import Format, Member, Opening, Source
+from pipeline.storage.protocol import Member, Opening, Source
 from workflows.npy_header import Header, read_header
 
 LOCAL_HEADER = struct.Struct("<4s22sHH")
@@ -120,11 +121,3 @@ def _start(path: str, info: zipfile.ZipInfo, file: Piece) -> int:
         if magic == b"PK\3\4" and start + info.compress_size <= file.nbytes:
             return start
     raise UsageError(f"{path}: expected {WHAT}, got a member that lies outside of it; is the file complete?")
-
-
-def is_npz(path: str, head: bytes) -> bool:
-    """Whether a file is a zip file with a `.npy` member at its beginning, or by its name."""
-    return head.startswith(b"PK\3\4") and (b".npy" in head or path.endswith(".npz"))
-
-
-NPZ = Format("npz", open_npz, is_npz, (".npz",), members_of)

@@ -11,13 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.errors import PipelineError
-from pipeline.storage.formats.common import PieceSource, check_block, choose, library, readable, whole
+from pipeline.storage.files import whole
+from pipeline.storage.formats.common import check_block, choose, library, readable
 from pipeline.storage.formats.slabs import block_piece
+from pipeline.storage.piece_source import PieceSource
 from pipeline.storage.pieces import Piece
 from pipeline.storage.planned_file import open_planned
-from pipeline.storage.protocol import Format, Member, Opening, Source
+from pipeline.storage.protocol import Member, Opening, Source
 
-MAGIC = b"PAR1"
 NULLS = "drop or fill them (pyarrow.compute.drop_null, fill_null) and write the file again"
 NUMBERS = ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "halffloat", "float", "double"]
 
@@ -68,7 +69,7 @@ def _parquet_members(parquet: Any) -> list[Member]:
     return [member_of(field, sum(rows), max(rows, default=0), "encoded") for field in parquet.schema_arrow]
 
 
-def parquet_members(path: str) -> list[Member]:
+def members_of(path: str) -> list[Member]:
     """Columns of a Parquet file."""
     with readable(path, "a Parquet file"), opened_file(whole(path)) as file:
         return _parquet_members(_parquet(file))
@@ -121,7 +122,3 @@ class _RowGroup:
         if table.num_columns != 1:
             raise ValueError(f"{table.num_columns} columns of this name")
         return values_of(table.column(0), self.name)
-
-
-PARQUET = Format("parquet", open_parquet, lambda path, head: head.startswith(MAGIC), (".parquet", ".pq"),
-                 parquet_members)  # fmt: skip

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import re
 
 import numpy as np
 
 from pipeline.errors import UsageError
-from pipeline.storage.files import Files, SourceFile
-from pipeline.storage.formats.common import readable, whole
+from pipeline.storage.files import Files, SourceFile, whole
+from pipeline.storage.formats.common import readable
+from pipeline.storage.formats.table import DATA, META
 from pipeline.storage.formats.zarr_metadata import read_json
-from pipeline.storage.protocol import Format, Opening
+from pipeline.storage.protocol import Opening
 
-META, DATA = ".sigmf-meta", ".sigmf-data"
 DATATYPE = re.compile(r"([rc])([fiu])(8|16|32|64)(?:_(le|be))?")
 
 
@@ -48,11 +47,3 @@ def open_sigmf(path: str, opening: Opening) -> Files:
     opening.check(data.path, dtype, shape)
     assert data.identity is not None
     return Files((SourceFile(data.path, 0, data.nbytes, data.identity, shape),), dtype)
-
-
-def is_sigmf(path: str, head: bytes) -> bool:
-    """Whether a file is called as the recording's data or metadata are."""
-    return path.endswith(META) or (path.endswith(DATA) and os.path.exists(path.removesuffix(DATA) + META))
-
-
-SIGMF = Format("sigmf", open_sigmf, is_sigmf)

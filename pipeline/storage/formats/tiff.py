@@ -13,16 +13,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.errors import UsageError
-from pipeline.storage.files import Files, SourceFile
+from pipeline.storage.files import Files, SourceFile, whole
 from pipeline.storage.formats.codecs import ZLIB, Decoder, Inflate
-from pipeline.storage.formats.common import PieceSource, check_grid, choose, library, readable, whole
+from pipeline.storage.formats.common import check_grid, choose, library, readable
 from pipeline.storage.formats.slabs import Decode, Grid, Index, pieces_of
+from pipeline.storage.piece_source import PieceSource
 from pipeline.storage.pieces import Piece
 from pipeline.storage.planned_file import open_planned
-from pipeline.storage.protocol import Format, Member, Opening, Source
+from pipeline.storage.protocol import Member, Opening, Source
 
 WHAT = "a TIFF file"
-MAGIC = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")  # the latter two: BigTIFF
 NONE, DEFLATES = 1, (8, 32946)
 HORIZONTAL = 2  # predictor: differences between neighbours of a row
 
@@ -172,6 +172,3 @@ def _chunks(file: Piece, pages: Sequence[Any], grid: Grid) -> Iterator[tuple[Ind
                 raise UsageError(f"{file.path}: expected strips within {file.nbytes} bytes, got one at {offset} of "
                                  f"{count} bytes; is the file complete?")  # fmt: skip
             yield (number, *place) if len(pages) > 1 else place, file.cut(offset, count)
-
-
-TIFF = Format("tiff", open_tiff, lambda path, head: head.startswith(MAGIC), (".tif", ".tiff"), members_of)

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.errors import UsageError
-from pipeline.storage.files import Files, SourceFile
-from pipeline.storage.formats.common import PieceSource, whole
+from pipeline.storage.files import Files, SourceFile, whole
+from pipeline.storage.piece_source import PieceSource
 from pipeline.storage.pieces import EncodedPiece
-from pipeline.storage.protocol import Format, Opening, Source
+from pipeline.storage.protocol import Opening, Source
 
 PCM, FLOAT, EXTENSIBLE = 1, 3, 0xFFFE
 DTYPES = {(PCM, 8): "u1", (PCM, 16): "<i2", (PCM, 24): "<i4", (PCM, 32): "<i4", (FLOAT, 32): "<f4", (FLOAT, 64): "<f8"}
@@ -108,11 +108,3 @@ def open_wav(path: str, opening: Opening) -> Source:
         decoded = stored.nbytes // 3 * 4
         pieces.append(EncodedPiece(stored, unpack_24, decoded, 0, decoded))
     return PieceSource(path, dtype, shape, tuple(pieces), (whole_file,))
-
-
-def is_wav(path: str, head: bytes) -> bool:
-    """Whether a file begins as a WAV file."""
-    return head[:4] in (b"RIFF", b"RF64") and head[8:12] == b"WAVE"
-
-
-WAV = Format("wav", open_wav, is_wav, (".wav",))

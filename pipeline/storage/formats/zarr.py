@@ -13,13 +13,14 @@ from importlib.util import find_spec
 from itertools import product
 
 from pipeline.errors import UsageError
-from pipeline.storage.files import Files, SourceFile
-from pipeline.storage.formats.common import PieceSource, check_grid, choose, library, readable, whole
+from pipeline.storage.files import Files, SourceFile, whole
+from pipeline.storage.formats.common import check_grid, choose, library, readable
 from pipeline.storage.formats.slabs import Grid, Index, pieces_of
 from pipeline.storage.formats.zarr_metadata import Array, parse, read_json
 from pipeline.storage.formats.zarr_shards import entries
+from pipeline.storage.piece_source import PieceSource
 from pipeline.storage.pieces import Piece
-from pipeline.storage.protocol import Format, Member, Opening, Source
+from pipeline.storage.protocol import Member, Opening, Source
 
 WHAT = "a Zarr store"
 METADATA = ("zarr.json", ".zarray")
@@ -114,11 +115,3 @@ def _source(name: str, folder: str, array: Array) -> Source:
     if len(parts) == 1 and isinstance(only := parts[0], Piece) and only.identity is not None:
         return Files((SourceFile(only.path, only.offset, only.nbytes, only.identity, array.shape),), array.dtype)
     return PieceSource(name, array.dtype, array.shape, parts, tuple(files), tuple(absent))
-
-
-def is_zarr(path: str, head: bytes) -> bool:
-    """Whether a folder is a Zarr array or group."""
-    return os.path.isdir(path) and any(os.path.isfile(os.path.join(path, name)) for name in (*METADATA, ".zgroup"))
-
-
-ZARR = Format("zarr", open_zarr, is_zarr, (".zarr",), members_of)

@@ -1,0 +1,77 @@
+"""A source made of pieces of any kind."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pipeline.errors import PipelineError
+from pipeline.storage.pieces import AnyPiece, Piece
+from pipeline.storage.planned_file import open_planned
+from pipeline.storage.protocol import Source
+
+
+@dataclass(frozen=True, eq=False)
+class PieceSource(Source):
+    """Samples in pieces of any kind, which are known when it is opened.
+
+    Attributes
+    ----------
+    name
+        Path, and member if there are several.
+    dtype
+    lengths
+        The shape.
+    parts
+        All samples in C order.
+    files
+        Every file that is read, whole.
+    absent
+        Files that were missing, where that means something.
+    """
+
+    name: str
+    dtype: np.dtype[Any]
+    lengths: tuple[int, ...]
+    parts: tuple[AnyPiece, ...]
+    files: tuple[Piece, ...]
+    absent: tuple[str, ...] = ()
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the array."""
+        return self.lengths
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The name."""
+        return (self.name,)
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Files that are read."""
+        return tuple(dict.fromkeys(piece.path for piece in self.files))
+
+    @property
+    def identity(self) -> Hashable:
+        """Name, files and what is missing."""
+        return self.name, self.files, self.absent
+
+    def pieces(self) -> Iterator[AnyPiece]:
+        """All of them."""
+        return iter(self.parts)
+
+    def check_unchanged(self) -> None:
+        """Look at every file once more."""
+        for piece in self.files:
+            with open_planned(piece):
+                pass
+        for path in self.absent:
+            if os.path.lexists(path):
+                raise PipelineError(
+                    f"{path}: was written while the array was read; run again when nothing writes to it"
+                )
