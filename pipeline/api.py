@@ -57,6 +57,7 @@ def run(
     dtype: DTypeLike | None = None,
     byteorder: Byteorder | None = None,
     offset: int | None = None,
+    recursive: bool = False,
     verify: str = "auto",
     chunk_bytes: int | None = None,
     device: str = "auto",
@@ -86,6 +87,8 @@ def run(
     dtype, byteorder, offset
         Of raw files: what ``numpy.dtype`` takes, without a byte order (default int32), or ``"u12p"`` and the like for
         packed samples; little (default) or big; bytes to skip (default 0).
+    recursive
+        Whether a folder stands for all files below it, sorted by their paths, without hidden ones.
     verify
         What to check on the CPU: ``"auto"``, as much as can be checked in the time that the run takes, at least 1 % of
         every chunk; ``"full"``, everything; ``"sample"``, 1/256 of every chunk; or ``"off"``. Of arrays on a GPU
@@ -140,7 +143,7 @@ def run(
     if all_in_memory(inputs, output):
         of_files = {"scheduler": scheduler, "scheduler_file": scheduler_file, "output": output,
                     "gpus": gpus, "device_memory_limit": device_memory_limit, "memory_limit": memory_limit,
-                    "kernel": kernel}  # fmt: skip
+                    "kernel": kernel, "recursive": recursive or None}  # fmt: skip
         asked = Asked(dtype, byteorder, offset, verify, device, chunk_bytes, of_files)
         results = run_in_memory(jobs, inputs, asked)
         return results[0] if isinstance(job, str) else results
@@ -153,7 +156,7 @@ def run(
             raise UsageError(f"{job}: expected output=, the file that the array goes to, got none")
         chosen = jobs[0][1]
         groups = [(item,) for item in inputs] if workflow.operands(chosen) is not None else [inputs]
-        sources = [open_source(group, dtype, byteorder, offset, samples=False) for group in groups]
+        sources = [open_source(group, dtype, byteorder, offset, samples=False, recursive=recursive) for group in groups]
         outcome = run_array(workflow, chosen, sources, output, settings)
         return verified(outcome.result, outcome.verdict)
     aggregations = [Job(workflow, chosen) for workflow, chosen in jobs if isinstance(workflow, Aggregation)]
@@ -164,7 +167,8 @@ def run(
         raise UsageError(
             f"{names}: expected no memory_limit=, since it holds a few MiB for each thread; got {memory_limit}"
         )
-    source = open_source(inputs, dtype, byteorder, offset, empty=all(job.workflow.empty for job in aggregations))
+    source = open_source(inputs, dtype, byteorder, offset, empty=all(job.workflow.empty for job in aggregations),
+                         recursive=recursive)  # fmt: skip
     results = [verified(outcome.result, outcome.verdict) for outcome in run_all(aggregations, source, settings)]
     return results[0] if isinstance(job, str) else results
 

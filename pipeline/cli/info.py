@@ -17,13 +17,14 @@ SHOWN = 20  # arrays of a file; --json has all
 
 @click.command(cls=Command, short_help="Say what files are: format, arrays, dtype, shape, chunks, compression.")
 @click.argument("files", nargs=-1, required=True)
+@click.option("--recursive", is_flag=True, help="All files below a folder.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def info(files: tuple[str, ...], as_json: bool) -> None:
+def info(files: tuple[str, ...], recursive: bool, as_json: bool) -> None:
     """Say what files are, from their headers alone, and with which command they can be read.
 
     FILES are paths or patterns; FILE::MEMBER is one array of a file.
     """
-    described = [description for item in files for description in describe(item)]
+    described = [description for item in files for description in describe(item, recursive)]
     if as_json:
         emit(json.dumps({"files": [description.to_json() for description in described]}))
     else:

@@ -106,6 +106,8 @@ def _shared_flags(workflow: Aggregation[Any] | ArrayJob[Any]) -> list[click.Opti
         Flag(["--byteorder"], group=INPUT, type=click.Choice(BYTEORDERS), shown="little", help="Of raw files."),
         Flag(["--offset"], group=INPUT, type=int, metavar="N", shown="0", help="Bytes to skip at the start of raw "
              "files."),
+        Flag(["--recursive"], group=INPUT, is_flag=True, help="A folder stands for all files below it, sorted by their "
+             "paths, without hidden ones."),
         Flag(["--also"], group=COMPUTATION, multiple=True, metavar="JOB", help="Another job over the same samples, "
              "which are read once for all: 'reduce --op sum,std -o sums.json', with its own options and its own "
              "output. May be given several times.") if aggregation else None,
@@ -202,7 +204,8 @@ def _run_aggregations(requested: Sequence[Requested], values: dict[str, Any]) ->
     jobs = [one.job for one in requested]
     empty = all(job.workflow.empty for job in jobs)
     described = values["dtype"], values["byteorder"], values["offset"]
-    source = open_source(values["files"], *described, empty=empty, stall_seconds=values["stall_timeout"])
+    source = open_source(values["files"], *described, empty=empty, recursive=values["recursive"],
+                         stall_seconds=values["stall_timeout"])  # fmt: skip
     outputs = []
     for number, (job, output, _) in enumerate(requested):
         flag = f"--also {job.workflow.name}: " if number else ""
@@ -229,7 +232,7 @@ def _run_array_job(workflow: ArrayJob[Any], options: Any, values: dict[str, Any]
     files, path = values["files"], values["output"]
     groups = [files] if workflow.operands(options) is None else [(path,) for path in files]
     described = values["dtype"], values["byteorder"], values["offset"]
-    sources = [open_source(group, *described, samples=False) for group in groups]
+    sources = [open_source(group, *described, samples=False, recursive=values["recursive"]) for group in groups]
     check_apart([Named("-o", path), *_trace(values)], [*_inputs(sources), *read])
     asked = ((_named(workflow), options),)
     with (

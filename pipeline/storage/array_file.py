@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from kernels.transpose.check import is_transpose
 from kernels.transpose.cpu import transpose_cpu
 from pipeline.errors import PipelineError, UsageError
-from pipeline.storage.files import Files
+from pipeline.storage.alike import with_table
+from pipeline.storage.files import Files, SourceFile
 from pipeline.storage.pieces import Piece
 from pipeline.storage.planned_file import Opened, fill, open_planned
 from pipeline.storage.protocol import RegionFiller, Source
@@ -111,13 +112,23 @@ def join(source: Source) -> ArrayFile:
     first = source.files[0]
     for file in source.files[1:]:
         if file.shape[1:] != first.shape[1:] or not file.shape or file.fortran or first.fortran:
-            got = f"{file.shape}{' in Fortran order' if file.fortran else ''}"
-            raise UsageError(f"{file.path}: expected an array that goes on with the rows of {first.path}, of shape "
-                             f"{first.shape} in C order, got {got}; run them separately")  # fmt: skip
+            got = f"{file.shape}{_order(file)}"
+            error = UsageError(f"{file.path}: expected an array that goes on with the rows of {first.path}, of shape "
+                               f"{first.shape} in C order, got {got}; run them separately")  # fmt: skip
+            raise with_table(error, [(_rows(one), one.path) for one in source.files])
     shape = first.shape
     if len(source.files) > 1:
         shape = (sum(file.shape[0] for file in source.files), *first.shape[1:])
     return ArrayFile(Spec(shape, source.dtype), tuple(source.pieces()), first.fortran)
+
+
+def _rows(file: SourceFile) -> str:
+    """Shape and order, without the number of rows."""
+    return f"({', '.join(map(str, ('rows', *file.shape[1:]) if file.shape else ()))}){_order(file)}"
+
+
+def _order(file: SourceFile) -> str:
+    return " in Fortran order" if file.fortran else ""
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,10 @@ import numpy as np
 
 from pipeline.errors import UsageError
 from pipeline.storage.files import whole
+from pipeline.storage.paths import MEMBER, expand, split_member
 from pipeline.storage.protocol import DTYPES, Member, Opening
 from pipeline.storage.raw import RAW, RAW_DTYPE
-from pipeline.storage.sources import MEMBER, expand, format_of, open_one, split_member
+from pipeline.storage.sources import format_of, open_one
 from pipeline.storage.stream import STDIN
 
 
@@ -79,13 +80,15 @@ def nbytes_of(member: Member) -> int | None:
     return None if member.dtype is None else math.prod(member.shape) * member.dtype.itemsize
 
 
-def describe(item: str) -> Iterator[Description]:
+def describe(item: str, recursive: bool = False) -> Iterator[Description]:
     """What files are.
 
     Parameters
     ----------
     item
         A path or pattern, as a job takes it.
+    recursive
+        Whether a folder stands for all files below it.
 
     Raises
     ------
@@ -95,7 +98,7 @@ def describe(item: str) -> Iterator[Description]:
     if item == STDIN:
         raise UsageError(f"{item}: expected files, got standard input, which can be read only once; write it to a file")
     pattern, name = split_member(item)
-    for path in expand(pattern):
+    for path in expand(pattern, recursive):
         opening = Opening(samples=False, member=name)
         format_ = format_of(path, opening)
         members = [] if format_.members is None else [

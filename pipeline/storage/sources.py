@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import os
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -14,11 +13,13 @@ from numpy.typing import NDArray
 
 from pipeline.errors import UsageError
 from pipeline.process.beat import STALL_SECONDS
+from pipeline.storage.alike import check_dtypes
 from pipeline.storage.files import Files, SourceFile
 from pipeline.storage.formats.table import LATE
 from pipeline.storage.memory import ArraySource
 from pipeline.storage.npy import NPY
 from pipeline.storage.packed import Packing
+from pipeline.storage.paths import expand, split_member
 from pipeline.storage.pieces import AnyPiece
 from pipeline.storage.protocol import BYTEORDERS, DTYPES, PACKED, Byteorder, Format, Opening, Source
 from pipeline.storage.raw import RAW, RAW_DTYPE, raw_dtype
@@ -39,7 +40,6 @@ OTHERS = {
     b"\x04\x22\x4d\x18": "LZ4", b"PK\3\4": "zip", b"fLaC": "FLAC", b"\x89PNG": "PNG", b"%PDF": "PDF",
     b"MATLAB 5.0 MAT": "MATLAB 5", b"CDF\1": "NetCDF-3", b"CDF\2": "NetCDF-3", b"\xffBIOSEMI": "BDF",
 }  # fmt: skip
-MEMBER = "::"  # between a file and a member of it
 
 SKIPPED_BYTES = 2**20  # at a time
 HEAD_BYTES = 512  # bytes of a file from which its format is recognized
@@ -106,6 +106,7 @@ def open_source(
     *,
     samples: bool = True,
     empty: bool = False,
+    recursive: bool = False,
     stall_seconds: float = STALL_SECONDS,
 ) -> Source:
     """Find the files and how to read them.
@@ -122,6 +123,8 @@ def open_source(
         except Python objects.
     empty
         Accept an empty array even if `samples` is set.
+    recursive
+        Whether a folder stands for all files below it, sorted by their paths.
     stall_seconds
         How long standard input may bring nothing. Its first bytes are read here.
 
@@ -149,12 +152,8 @@ def open_source(
             sources.append(open_stdin(opening, stall_seconds))
         else:
             path, member = split_member(item)
-            sources += (open_one(path, replace(opening, member=member)) for path in expand(path))
-        first = sources[0]
-        for source in sources[1:]:
-            if source.dtype != first.dtype:
-                raise UsageError(f"{source.names[0]}: expected {first.dtype} as in {first.names[0]}, got "
-                                 f"{source.dtype}; run them separately")  # fmt: skip
+            sources += (open_one(path, replace(opening, member=member)) for path in expand(path, recursive))
+    check_dtypes(sources)
     return _joined(sources)
 
 
@@ -165,29 +164,6 @@ def _joined(sources: Sequence[Source]) -> Source:
     if len(files) == len(sources):
         return Files(tuple(chain.from_iterable(source.files for source in files)), files[0].dtype)
     return Joined(tuple(sources))
-
-
-def expand(pattern: str) -> list[str]:
-    """Paths that match a pattern, or the path itself; absolute paths: workers may run in another folder."""
-    if "\0" in pattern or os.path.lexists(pattern) or not glob.has_magic(pattern):
-        return [_absolute(pattern)]
-    matches = sorted(glob.glob(pattern, recursive=True))
-    if not matches:
-        raise UsageError(f"{pattern}: expected at least one file to match, got none; check the pattern")
-    return list(map(_absolute, matches))
-
-
-def _absolute(path: str) -> str:
-    """Absolute path of a file; `..` is left to the system, to which it means the folder above a link's target."""
-    return os.path.join(os.getcwd(), path) if os.pardir in path.split(os.sep) else os.path.abspath(path)
-
-
-def split_member(item: str) -> tuple[str, str | None]:
-    """Path or pattern, and the member after ``::``, if any; a file whose name has a ``::`` is meant itself."""
-    if "\0" in item or os.path.lexists(item) or MEMBER not in item:
-        return item, None
-    path, _, member = item.partition(MEMBER)
-    return path, member
 
 
 def open_one(path: str, opening: Opening) -> Source:

@@ -22,7 +22,8 @@ from pipeline.errors import PipelineError
 from pipeline.storage.blocks import read_blocks
 from pipeline.storage.chunks import plan
 from pipeline.storage.describe import describe
-from pipeline.storage.sources import open_source, split_member
+from pipeline.storage.paths import split_member
+from pipeline.storage.sources import open_source
 from pipeline.timeline import Timeline
 from tests.cases.format_files import CASES
 from tests.chaos.tools.harness import MissingError

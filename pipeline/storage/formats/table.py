@@ -42,6 +42,11 @@ def _is_zarr(path: str, head: bytes) -> bool:
     return os.path.isdir(path) and any(os.path.isfile(os.path.join(path, name)) for name in ZARR)
 
 
+def is_store(path: str) -> bool:
+    """Whether a folder is a file of a format, or is called so: its files are no files of samples."""
+    return _is_zarr(path, b"") or path.endswith(".zarr")
+
+
 def _is_wav(path: str, head: bytes) -> bool:
     return head[:4] in (b"RIFF", b"RF64") and head[8:12] == b"WAVE"
 

@@ -1,0 +1,90 @@
+"""From what the user names to files: patterns, folders with all files below them, and members after ``::``."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Iterable, Iterator
+from typing import NoReturn
+
+from pipeline.errors import PipelineError, UsageError
+from pipeline.storage.formats.table import DATA, META, is_store
+
+MEMBER = "::"  # between a file and a member of it
+
+
+def split_member(item: str) -> tuple[str, str | None]:
+    """Path or pattern, and the member after ``::``, if any; a file whose name has a ``::`` is meant itself."""
+    if "\0" in item or os.path.lexists(item) or MEMBER not in item:
+        return item, None
+    path, _, member = item.partition(MEMBER)
+    return path, member
+
+
+def expand(pattern: str, recursive: bool = False) -> list[str]:
+    """Paths that match a pattern, or the path itself; absolute paths: workers may run in another folder.
+
+    Parameters
+    ----------
+    pattern
+    recursive
+        Whether a folder stands for all files below it, if it is no file of some format itself.
+
+    Raises
+    ------
+    UsageError
+        If there are none; PipelineError if a folder cannot be read.
+    """
+    if "\0" in pattern or os.path.lexists(pattern) or not glob.has_magic(pattern):
+        paths = [pattern]
+    else:
+        paths = [*_recordings(sorted(glob.glob(pattern, recursive=True)))]
+        if not paths:
+            raise UsageError(f"{pattern}: expected at least one file to match, got none; check the pattern")
+    if recursive:
+        paths = [path for name in paths for path in _below(name)]
+    return list(map(_absolute, paths))
+
+
+def _absolute(path: str) -> str:
+    """Absolute path of a file; `..` is left to the system, to which it means the folder above a link's target."""
+    return os.path.join(os.getcwd(), path) if os.pardir in path.split(os.sep) else os.path.abspath(path)
+
+
+def _recordings(paths: Iterable[str]) -> Iterator[str]:
+    """Paths without the metadata of SigMF recordings whose samples are there, too, which would count twice."""
+    every = set(paths := [*paths])
+    return (path for path in paths if not (path.endswith(META) and path.removesuffix(META) + DATA in every))
+
+
+def _below(path: str) -> list[str]:
+    """A file itself, or all files below a folder, sorted; hidden names and links to folders are left out.
+
+    A file that has several names there counts once, under the first of them.
+    """
+    if "\0" in path or not os.path.isdir(path) or is_store(path):
+        return [path]
+
+    def fail(error: OSError) -> NoReturn:
+        raise PipelineError(f"{error.filename}: expected a folder that can be read, got {error.strerror!r}; check its "
+                            "permissions, or name the files") from None  # fmt: skip
+
+    paths = []
+    for folder, folders, files in os.walk(path, onerror=fail):
+        shown = [os.path.join(folder, name) for name in folders if not name.startswith(".")]
+        stores = [name for name in shown if not os.path.islink(name) and is_store(name)]
+        folders[:] = [os.path.basename(name) for name in shown if name not in stores]
+        paths += [*stores, *(os.path.join(folder, name) for name in files if not name.startswith("."))]
+    first = {_file_of(path): path for path in sorted(paths, reverse=True)}
+    if not first:
+        raise UsageError(f"{path}: expected files below this folder, got none; hidden ones do not count")
+    return [*_recordings(sorted(first.values()))]
+
+
+def _file_of(path: str) -> tuple[int, int] | str:
+    """What two names of a file have in common; of a link that leads nowhere, its own name."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return path
+    return status.st_dev, status.st_ino
