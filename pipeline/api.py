@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, fields
 from difflib import get_close_matches
+from functools import partial
 from typing import Any, TypeVar, get_type_hints
 
 import numpy as np
@@ -23,7 +24,7 @@ from pipeline.in_memory.kept_options import kept
 from pipeline.in_memory.kinds import all_in_memory, view_of
 from pipeline.in_memory.run import Asked, run_in_memory
 from pipeline.settings import Settings
-from pipeline.storage.sources import DTYPES, PACKED, Byteorder, open_source
+from pipeline.storage.sources import NAMES, Byteorder, Part, open_source
 from workflows import WORKFLOWS
 from workflows.aggregation import Aggregation
 from workflows.array_job import ArrayJob
@@ -57,6 +58,7 @@ def run(
     dtype: DTypeLike | None = None,
     byteorder: Byteorder | None = None,
     offset: int | None = None,
+    part: Part | None = None,
     recursive: bool = False,
     verify: str = "auto",
     chunk_bytes: int | None = None,
@@ -87,6 +89,8 @@ def run(
     dtype, byteorder, offset
         Of raw files: what ``numpy.dtype`` takes, without a byte order (default int32), or ``"u12p"`` and the like for
         packed samples; little (default) or big; bytes to skip (default 0).
+    part
+        Of complex samples: ``"real"``, ``"imag"``, ``"abs"`` or ``"phase"``. Of arrays, pass the part itself.
     recursive
         Whether a folder stands for all files below it, sorted by their paths, without hidden ones.
     verify
@@ -143,10 +147,11 @@ def run(
     if all_in_memory(inputs, output):
         of_files = {"scheduler": scheduler, "scheduler_file": scheduler_file, "output": output,
                     "gpus": gpus, "device_memory_limit": device_memory_limit, "memory_limit": memory_limit,
-                    "kernel": kernel, "recursive": recursive or None}  # fmt: skip
+                    "kernel": kernel, "part": part, "recursive": recursive or None}  # fmt: skip
         asked = Asked(dtype, byteorder, offset, verify, device, chunk_bytes, of_files)
         results = run_in_memory(jobs, inputs, asked)
         return results[0] if isinstance(job, str) else results
+    opened = partial(open_source, dtype=dtype, byteorder=byteorder, offset=offset, part=part, recursive=recursive)
     jobs = [(by_kernel(workflow, chosen, kernel), chosen) for workflow, chosen in jobs]
     placement = Placement(device, scheduler, scheduler_file, gpus=gpus, kernel=jobs[0][0].kernel)
     settings = Settings(placement, verify, chunk_bytes=chunk_bytes, device_memory_limit=device_memory_limit,
@@ -156,7 +161,7 @@ def run(
             raise UsageError(f"{job}: expected output=, the file that the array goes to, got none")
         chosen = jobs[0][1]
         groups = [(item,) for item in inputs] if workflow.operands(chosen) is not None else [inputs]
-        sources = [open_source(group, dtype, byteorder, offset, samples=False, recursive=recursive) for group in groups]
+        sources = [opened(group, samples=False) for group in groups]
         outcome = run_array(workflow, chosen, sources, output, settings)
         return verified(outcome.result, outcome.verdict)
     aggregations = [Job(workflow, chosen) for workflow, chosen in jobs if isinstance(workflow, Aggregation)]
@@ -167,8 +172,7 @@ def run(
         raise UsageError(
             f"{names}: expected no memory_limit=, since it holds a few MiB for each thread; got {memory_limit}"
         )
-    source = open_source(inputs, dtype, byteorder, offset, empty=all(job.workflow.empty for job in aggregations),
-                         recursive=recursive)  # fmt: skip
+    source = opened(inputs, empty=all(job.workflow.empty for job in aggregations))
     results = [verified(outcome.result, outcome.verdict) for outcome in run_all(aggregations, source, settings)]
     return results[0] if isinstance(job, str) else results
 
@@ -262,14 +266,14 @@ def _integer(name: str, value: Any) -> int | None:
 
 def _dtype(dtype: Any) -> str | None:
     """The name of a dtype, however it is given."""
-    if dtype is None or (isinstance(dtype, str) and dtype in PACKED):
+    if dtype is None or (isinstance(dtype, str) and dtype in NAMES):
         return dtype
     try:
         known = np.dtype(dtype)
     except TypeError:
         known = np.dtype(object)
-    if known.name not in DTYPES:
-        raise UsageError(f"dtype: expected one of {', '.join(DTYPES + PACKED)}, got {dtype!r}")
+    if known.name not in NAMES:
+        raise UsageError(f"dtype: expected one of {', '.join(NAMES)}, got {dtype!r}")
     if not known.isnative:
         raise UsageError(f"dtype: expected one without a byte order, got {dtype!r}; give byteorder='big' beside it")
     return str(known.name)

@@ -9,7 +9,7 @@ import click
 
 from pipeline.cli.flags import Command
 from pipeline.process.last_words import emit
-from pipeline.storage.describe import Description, byteorder_of, describe, nbytes_of, problem_of
+from pipeline.storage.describe import Description, byteorder_of, describe, name_of, nbytes_of, problem_of
 from pipeline.storage.protocol import Member
 
 SHOWN = 20  # arrays of a file; --json has all
@@ -49,7 +49,7 @@ def _about(member: Member) -> str:
     if member.dtype is None:
         return member.name or "an array"
     order = byteorder_of(member)
-    words = [f"{member.name}  {member.dtype.name}" if member.name else member.dtype.name]
+    words = [f"{member.name}  {name_of(member.dtype)}" if member.name else name_of(member.dtype)]
     words[0] += f" {order} endian" if order else ""
     words.append(" × ".join(map(str, member.shape)) or "a scalar")
     words.append(f"{nbytes_of(member):,} bytes")

@@ -36,13 +36,14 @@ from pipeline.process.signals import limit as time_limit
 from pipeline.report.result_file import check_output
 from pipeline.settings import VERIFY, Settings
 from pipeline.storage.leftovers import remove_leftovers
-from pipeline.storage.sources import BYTEORDERS, DTYPES, PACKED, RAW_DTYPE, Source, open_source
+from pipeline.storage.sources import BYTEORDERS, NAMES, PARTS, RAW_DTYPE, Source, open_source
 from workflows import WORKFLOWS
 from workflows.aggregation import Aggregation
 from workflows.array_job import ArrayJob
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 PLACEMENT = ("device", "gpus", "scheduler", "scheduler_file", "dashboard_address", "tls_ca_file", "tls_cert", "tls_key")
+DESCRIBED = ("dtype", "byteorder", "offset", "part", "recursive")
 WHOLE = (
     "FILES are raw samples, or files of a format that `info` knows (FILE::MEMBER for one array of several), or "
     "patterns like 'run-*.bin', or - for standard input; all count as one."
@@ -102,10 +103,12 @@ def _shared_flags(workflow: Aggregation[Any] | ArrayJob[Any]) -> list[click.Opti
     aggregation = isinstance(workflow, Aggregation)
     flags = [
         Flag(["--dtype"], group=INPUT, metavar="DTYPE", shown=RAW_DTYPE, help="Of raw files: "
-             f"{', '.join(DTYPES + PACKED)}; the last six are packed."),
+             f"{', '.join(NAMES)}; those that end with p are packed."),
         Flag(["--byteorder"], group=INPUT, type=click.Choice(BYTEORDERS), shown="little", help="Of raw files."),
         Flag(["--offset"], group=INPUT, type=int, metavar="N", shown="0", help="Bytes to skip at the start of raw "
              "files."),
+        Flag(["--part"], group=INPUT, type=click.Choice(PARTS), help="Of complex samples: the part that counts; abs is "
+             "the magnitude, phase the angle in radians."),
         Flag(["--recursive"], group=INPUT, is_flag=True, help="A folder stands for all files below it, sorted by their "
              "paths, without hidden ones."),
         Flag(["--also"], group=COMPUTATION, multiple=True, metavar="JOB", help="Another job over the same samples, "
@@ -203,9 +206,7 @@ def _run_aggregations(requested: Sequence[Requested], values: dict[str, Any]) ->
     """Run jobs over the same samples, read once, and write and print their results."""
     jobs = [one.job for one in requested]
     empty = all(job.workflow.empty for job in jobs)
-    described = values["dtype"], values["byteorder"], values["offset"]
-    source = open_source(values["files"], *described, empty=empty, recursive=values["recursive"],
-                         stall_seconds=values["stall_timeout"])  # fmt: skip
+    source = _opened(values["files"], values, empty=empty)
     outputs = []
     for number, (job, output, _) in enumerate(requested):
         flag = f"--also {job.workflow.name}: " if number else ""
@@ -231,8 +232,7 @@ def _run_array_job(workflow: ArrayJob[Any], options: Any, values: dict[str, Any]
 
     files, path = values["files"], values["output"]
     groups = [files] if workflow.operands(options) is None else [(path,) for path in files]
-    described = values["dtype"], values["byteorder"], values["offset"]
-    sources = [open_source(group, *described, samples=False, recursive=values["recursive"]) for group in groups]
+    sources = [_opened(group, values, samples=False) for group in groups]
     check_apart([Named("-o", path), *_trace(values)], [*_inputs(sources), *read])
     asked = ((_named(workflow), options),)
     with (
@@ -247,6 +247,12 @@ def _run_array_job(workflow: ArrayJob[Any], options: Any, values: dict[str, Any]
         if journal.continued:
             remove_leftovers()  # the list of the run that began it
         reserved.publish(outcome, values["as_json"])
+
+
+def _opened(files: Sequence[str], values: dict[str, Any], **accepts: bool) -> Source:
+    """The source of files, as the flags describe it."""
+    described = {name: values[name] for name in DESCRIBED} | accepts
+    return open_source(files, **described, stall_seconds=values["stall_timeout"])
 
 
 def _named(workflow: Aggregation[Any] | ArrayJob[Any]) -> str:

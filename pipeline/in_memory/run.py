@@ -29,6 +29,7 @@ OF_FILES = {
     "device_memory_limit": "the array is in memory already",
     "memory_limit": "the array is in memory already",
     "kernel": "variants read files",
+    "part": "pass array.real, or what numpy.abs or numpy.angle returns",
     "recursive": "there are no folders of arrays",
     "output": "the result is returned, an array as one of the same kind",
 }

@@ -14,7 +14,7 @@ import numpy as np
 from pipeline.errors import UsageError
 from pipeline.storage.files import whole
 from pipeline.storage.paths import MEMBER, expand, split_member
-from pipeline.storage.protocol import DTYPES, Member, Opening
+from pipeline.storage.protocol import DTYPES, Member, Opening, advice_for, component_of
 from pipeline.storage.raw import RAW, RAW_DTYPE
 from pipeline.storage.sources import format_of, open_one
 from pipeline.storage.stream import STDIN
@@ -45,12 +45,14 @@ class Description:
             return None
         name = f"{self.path}{MEMBER}{member.name}" if member.name not in ("", ".") else self.path
         flags = f"--dtype {RAW_DTYPE}" if self.format == RAW.name else "--range auto"  # no header: as by default
+        assert member.dtype is not None
+        flags += "" if component_of(member.dtype) is None else " --part abs"
         return f"python -m pipeline histogram {shlex.quote(name)} {flags}"
 
     def to_json(self) -> dict[str, Any]:
         """All of it."""
         arrays = [{
-            "name": member.name, "dtype": None if member.dtype is None else member.dtype.name,
+            "name": member.name, "dtype": None if member.dtype is None else name_of(member.dtype),
             "byteorder": byteorder_of(member), "shape": list(member.shape),
             "chunks": None if member.chunks is None else list(member.chunks),
             "compression": member.compression or None, "bytes": nbytes_of(member), "stored_bytes": member.stored,
@@ -63,16 +65,25 @@ def problem_of(member: Member) -> str:
     """Why jobs for samples cannot read an array; empty if they can."""
     if member.problem or member.dtype is None:
         return member.problem or "expected numbers"
-    if member.dtype.name not in DTYPES:
-        return f"expected samples of {', '.join(DTYPES)}, got {member.dtype}; convert them"
+    if member.dtype.name not in DTYPES and component_of(member.dtype) is None:
+        return f"expected samples of {', '.join(DTYPES)}, got {member.dtype}; {advice_for(member.dtype)}"
     return "" if 0 not in member.shape else "expected samples, got none"
+
+
+def name_of(dtype: np.dtype[Any]) -> str:
+    """Name of a dtype; of pairs, that of their numbers."""
+    component = component_of(dtype)
+    return dtype.name if component is None or dtype.names is None else f"complex {component.name}"
 
 
 def byteorder_of(member: Member) -> str | None:
     """Little or big; None where it means nothing."""
-    if member.dtype is None or member.dtype.itemsize == 1 or member.dtype.kind not in "iufc":
+    if member.dtype is None:
         return None
-    return "little" if member.dtype == member.dtype.newbyteorder("<") else "big"
+    dtype = component_of(member.dtype) or member.dtype
+    if dtype.itemsize == 1 or dtype.kind not in "iuf":
+        return None
+    return "little" if dtype == dtype.newbyteorder("<") else "big"
 
 
 def nbytes_of(member: Member) -> int | None:

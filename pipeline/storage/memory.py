@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from pipeline.errors import PipelineError, UsageError
 from pipeline.storage.pieces import FilledPiece
-from pipeline.storage.protocol import Opening, RegionFiller, Source
+from pipeline.storage.protocol import Opening, RegionFiller, Source, component_of
 from workflows.regions import Bounds
 
 _numbers = count()
@@ -45,6 +45,9 @@ def check_array(array: Any, opening: Opening, name: str = "an array in memory") 
     """
     if isinstance(array, np.ma.MaskedArray):
         raise UsageError(f"{name}: expected an array without a mask, got a masked one; use .filled() or .compressed()")
+    if opening.samples and component_of(array.dtype) is not None:
+        raise UsageError(f"{name}: expected real samples, got complex ones ({array.dtype}); pass array.real, or what "
+                         "numpy.abs or numpy.angle returns")  # fmt: skip
     opening.check(name, array.dtype, array.shape)
 
 

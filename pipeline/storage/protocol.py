@@ -19,10 +19,38 @@ DTYPES = (
     "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64",
 )  # fmt: skip
 PACKED = ("u10p", "u12p", "u14p", "i10p", "i12p", "i14p")  # of raw files; jobs get uint16 or int16
+COMPLEX = ("complex64", "complex128")  # of which jobs get a part
+NAMES = DTYPES + PACKED + COMPLEX  # of raw files
+PAIRS = (("r", "i"), ("re", "im"), ("real", "imag"))  # fields of complex samples whose numbers may be integers
 MOST_SHOWN = 100  # characters of a dtype or a shape in a message
 
 Byteorder = Literal["little", "big"]
 BYTEORDERS: tuple[Byteorder, ...] = ("little", "big")
+
+Part = Literal["real", "imag", "abs", "phase"]
+PARTS: tuple[Part, ...] = ("real", "imag", "abs", "phase")
+
+
+def component_of(dtype: np.dtype[Any]) -> np.dtype[Any] | None:
+    """Dtype of both numbers of complex samples, or of pairs that are called so; None if samples are real."""
+    if dtype.name in COMPLEX:
+        return np.dtype(f"f{dtype.itemsize // 2}").newbyteorder(dtype.byteorder)
+    if dtype.names in PAIRS and dtype.fields is not None:
+        (first, start), (second, following) = (dtype.fields[name][:2] for name in dtype.names)
+        if first == second and first.name in DTYPES and 2 * following == dtype.itemsize and not start:
+            return first
+    return None
+
+
+def advice_for(dtype: np.dtype[Any]) -> str:
+    """What to do about samples of a dtype that jobs do not take."""
+    to = {"b": " to uint8", "M": " to int64", "m": " to int64", "V": ", bfloat16 and float8 to float32"}
+    return f"convert them{to.get(dtype.kind, '') if dtype.names is None else ''}"
+
+
+def pair_of(component: np.dtype[Any]) -> np.dtype[Any]:
+    """Dtype of complex samples whose both numbers have a dtype."""
+    return np.dtype([(name, component) for name in PAIRS[0]])
 
 
 class RegionFiller(Protocol):
@@ -121,6 +149,8 @@ class Opening:
         Accept an empty array even if `samples` is set.
     member
         Name of an array within the file, as after ``::``; None to take the only one.
+    part
+        Of complex samples; None for real ones.
     """
 
     dtype: str | None = None
@@ -129,9 +159,12 @@ class Opening:
     samples: bool = True
     empty: bool = False
     member: str | None = None
+    part: Part | None = None
 
     def takes(self, dtype: np.dtype[Any]) -> bool:
         """Whether the job accepts a dtype."""
+        if self.part is not None:
+            return component_of(dtype) is not None
         return dtype.name in DTYPES if self.samples else bool(dtype.itemsize) and not dtype.hasobject
 
     def check(self, name: str, dtype: np.dtype[Any], shape: tuple[int, ...] | None) -> None:
@@ -144,9 +177,10 @@ class Opening:
         """
         if self.offset is not None:
             raise UsageError(f"{name}: --offset is for raw files, this has a format of its own; leave --offset out")
+        self.check_part(name, dtype)
         if not self.takes(dtype):
             what = "Python objects, which are never unpickled" if dtype.hasobject else str(dtype)[:MOST_SHOWN]
-            raise UsageError(f"{name}: expected samples of {', '.join(DTYPES)}, got {what}; convert them")
+            raise UsageError(f"{name}: expected samples of {', '.join(DTYPES)}, got {what}; {advice_for(dtype)}")
         if shape is not None and not math.prod(shape) and self.samples and not self.empty:
             raise UsageError(f"{name}: expected samples, got an empty array of shape {shape}")
         if self.dtype in PACKED or (self.dtype is not None and np.dtype(self.dtype) != dtype.newbyteorder("=")):
@@ -156,6 +190,23 @@ class Opening:
             got = str(dtype)[:MOST_SHOWN]
             raise UsageError(f"{name}: expected {self.byteorder} endian as --byteorder says, got {got}; leave "
                              "--byteorder out")  # fmt: skip
+
+    def check_part(self, name: str, dtype: np.dtype[Any]) -> None:
+        """Refuse real samples of which a part is asked for, and complex ones of which none is where it is needed.
+
+        Raises
+        ------
+        UsageError
+            Expected, got, and what to do.
+        """
+        component = component_of(dtype)
+        if self.part is not None and component is None:
+            raise UsageError(f"{name}: expected complex samples as --part says, got {str(dtype)[:MOST_SHOWN]}; leave "
+                             "--part out")  # fmt: skip
+        if self.part is None and component is not None and self.samples:
+            what = dtype.name if dtype.name in COMPLEX else f"pairs of {component.name}"
+            raise UsageError(f"{name}: expected real samples, got complex ones ({what}); say which part of them, with "
+                             f"--part {', '.join(PARTS[:-1])} or {PARTS[-1]}")  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -21,14 +21,14 @@ from pipeline.storage.npy import NPY
 from pipeline.storage.packed import Packing
 from pipeline.storage.paths import expand, split_member
 from pipeline.storage.pieces import AnyPiece
-from pipeline.storage.protocol import BYTEORDERS, DTYPES, PACKED, Byteorder, Format, Opening, Source
+from pipeline.storage.protocol import BYTEORDERS, DTYPES, NAMES, PACKED, PARTS, Byteorder, Format, Opening, Part, Source
 from pipeline.storage.raw import RAW, RAW_DTYPE, raw_dtype
 from pipeline.storage.stream import NAME as STREAM
 from pipeline.storage.stream import STDIN, Stream, StreamSource, open_npy_stream
 
 __all__ = [
-    "BYTEORDERS", "DTYPES", "FORMATS", "PACKED", "RAW_DTYPE", "Byteorder", "Files", "Format", "Opening", "Source",
-    "SourceFile", "open_source",
+    "BYTEORDERS", "DTYPES", "FORMATS", "NAMES", "PACKED", "PARTS", "RAW_DTYPE", "Byteorder", "Files", "Format",
+    "Opening", "Part", "Source", "SourceFile", "open_source",
 ]  # fmt: skip
 
 # A new format is a module with a function that opens it, and an entry in `LATE`: the first that recognizes a file does.
@@ -106,6 +106,7 @@ def open_source(
     *,
     samples: bool = True,
     empty: bool = False,
+    part: Part | None = None,
     recursive: bool = False,
     stall_seconds: float = STALL_SECONDS,
 ) -> Source:
@@ -123,6 +124,8 @@ def open_source(
         except Python objects.
     empty
         Accept an empty array even if `samples` is set.
+    part
+        Of complex samples: a name in `PARTS`.
     recursive
         Whether a folder stands for all files below it, sorted by their paths.
     stall_seconds
@@ -135,16 +138,20 @@ def open_source(
     PipelineError
         If a file cannot be read.
     """
-    if dtype is not None and dtype not in DTYPES + PACKED:
-        raise UsageError(f"--dtype: expected one of {', '.join(DTYPES + PACKED)}, got {dtype!r}")
+    if dtype is not None and dtype not in NAMES:
+        raise UsageError(f"--dtype: expected one of {', '.join(NAMES)}, got {dtype!r}")
     if byteorder is not None and byteorder not in BYTEORDERS:
         raise UsageError(f"--byteorder: expected one of {', '.join(BYTEORDERS)}, got {byteorder!r}")
     if offset is not None and offset < 0:
         raise UsageError(f"--offset: expected bytes to skip, 0 or more, got {offset}")
-    opening = Opening(dtype, byteorder, offset, samples, empty)
+    if part is not None and part not in PARTS:
+        raise UsageError(f"--part: expected one of {', '.join(PARTS)}, got {part!r}")
+    opening = Opening(dtype, byteorder, offset, samples, empty, part=part)
     sources: list[Source] = []
     for item in inputs:
         if isinstance(item, np.ndarray):
+            if part is not None:
+                raise UsageError("part: expected none with an array in memory; pass the part of it instead")
             sources.append(ArraySource.of(item, opening))
         elif item == STDIN:
             if any(isinstance(source, StreamSource) for source in sources):
@@ -172,7 +179,13 @@ def open_one(path: str, opening: Opening) -> Source:
     if opening.member is not None and format_.members is None:
         raise UsageError(f"{path}: expected a file of several arrays before ::{opening.member}, got {format_.name}; "
                          "leave the :: out")  # fmt: skip
-    return format_.open(path, opening)
+    source = format_.open(path, opening)
+    opening.check_part(path, source.dtype)  # raw samples have nothing else that does
+    if opening.part is None:
+        return source
+    from pipeline.storage.parts import PartSource
+
+    return PartSource(source, opening.part)
 
 
 def format_of(path: str, opening: Opening) -> Format:
@@ -208,6 +221,8 @@ def open_stdin(opening: Opening, stall_seconds: float) -> StreamSource:
     if not opening.samples:
         raise UsageError(f"{STDIN}: expected files for a job that writes an array, got {STREAM}, which can be read "
                          "only once and in order; write it to a file first")  # fmt: skip
+    if opening.part is not None:
+        raise UsageError(f"{STDIN}: expected files for --part, got {STREAM}; write it to a file first")
     stream, skipped = Stream(0, stall_seconds), opening.offset or 0
     while (left := skipped - stream.done) and stream.read(min(left, SKIPPED_BYTES)):
         pass

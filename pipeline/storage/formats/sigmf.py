@@ -1,4 +1,4 @@
-"""SigMF recordings of real samples: raw bytes, described by a JSON file beside them."""
+"""SigMF recordings: raw bytes, described by a JSON file beside them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pipeline.storage.files import Files, SourceFile, whole
 from pipeline.storage.formats.common import readable
 from pipeline.storage.formats.table import DATA, META
 from pipeline.storage.formats.zarr_metadata import read_json
-from pipeline.storage.protocol import Opening
+from pipeline.storage.protocol import Opening, pair_of
 
 DATATYPE = re.compile(r"([rc])([fiu])(8|16|32|64)(?:_(le|be))?")
 
@@ -22,7 +22,7 @@ def open_sigmf(path: str, opening: Opening) -> Files:
     Raises
     ------
     UsageError
-        If they are complex, or the files do not fit each other.
+        If the files do not fit each other.
     """
     stem = path.removesuffix(META).removesuffix(DATA)
     whole(stem + META)
@@ -33,14 +33,13 @@ def open_sigmf(path: str, opening: Opening) -> Files:
         if not known or not isinstance(channels, int) or not 1 <= channels < 2**20:
             raise ValueError(f"core:datatype {str(datatype)[:40]!r} in {str(channels)[:20]} channels")
     kind, letter, bits, order = known.groups()
-    if kind == "c":
-        plain = np.dtype(f"{letter}{int(bits) // 8}").name
-        raise UsageError(f"{stem + DATA}: expected real samples, got complex ones ({datatype}); count both parts alike "
-                         f"with --dtype {plain} --offset 0, or write one part to a file")  # fmt: skip
     dtype = np.dtype(f"{letter}{int(bits) // 8}").newbyteorder(">" if order == "be" else "<")
+    plain = dtype.name
+    if kind == "c":
+        dtype = pair_of(dtype)
     data = whole(stem + DATA)
     samples, left = divmod(data.nbytes, dtype.itemsize * channels)
-    if left or dtype.name == "float8":
+    if left or plain == "float8":
         raise UsageError(f"{data.path}: expected frames of {dtype.itemsize * channels} bytes as its metadata say, got "
                          f"{left} bytes left over; is the file complete?")  # fmt: skip
     shape = (samples, channels) if channels > 1 else (samples,)

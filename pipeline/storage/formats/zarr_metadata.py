@@ -12,6 +12,7 @@ import numpy as np
 
 from pipeline.storage.formats.codecs import GZIP, ZLIB, Decoder, Inflate, Step, Unshuffle, blosc, crc32c, lz4, zstd
 from pipeline.storage.formats.slabs import Decode, Index
+from pipeline.storage.protocol import component_of
 
 MOST_JSON = 2**24  # bytes of metadata
 MOST_DIMENSIONS = 32
@@ -215,6 +216,8 @@ def _fill(value: Any, dtype: np.dtype[Any]) -> bytes:
     if isinstance(value, str) and value.startswith("0x"):
         data = int(value, 16).to_bytes(dtype.itemsize, "big")
         return np.frombuffer(data, dtype.newbyteorder(">")).astype(dtype).tobytes()
+    if isinstance(value, list) and len(value) == 2 and (component := component_of(dtype)) is not None:
+        return b"".join(_fill(number, component) for number in value)
     if isinstance(value, list):
         raise ValueError("a fill value of several parts")
     number = float(value) if isinstance(value, str) else 0 if value is None else value

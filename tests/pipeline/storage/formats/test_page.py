@@ -21,6 +21,8 @@ NAMES = ("npz stored", "hdf5 lz4", "zarr 3", "parquet", "arrow", "tiff", "wav of
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in NAMES:
         CASES[name].written(tmp_path)
+    (tmp_path / "b.sigmf-meta").write_text(json.dumps({"global": {"core:datatype": "ci16_le"}}))
+    np.arange(20, dtype="<i2").tofile(tmp_path / "b.sigmf-data")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -30,7 +32,7 @@ def test_commands_of_the_page(capfd: pytest.CaptureFixture[str]) -> None:
     ours = [
         words[3:] for words in commands(PAGE.read_text(encoding="utf-8")) if words[:3] == ["python", "-m", "pipeline"]
     ]
-    assert len(ours) == 10
+    assert len(ours) == 12
     for words in ours:
         cli.main(words, standalone_mode=False)
         assert len(capfd.readouterr().out.splitlines()) > 3, words
