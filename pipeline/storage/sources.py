@@ -37,8 +37,8 @@ FORMATS = [NPY, *LATE]
 # What other content begins with: nobody means its bytes as samples, unless they say --dtype or --offset.
 OTHERS = {
     b"\x1f\x8b\x08": "gzip", b"\x28\xb5\x2f\xfd": "Zstandard", b"\xfd7zXZ\0": "xz", b"BZh": "bzip2",
-    b"\x04\x22\x4d\x18": "LZ4", b"PK\3\4": "zip", b"fLaC": "FLAC", b"\x89PNG": "PNG", b"%PDF": "PDF",
-    b"MATLAB 5.0 MAT": "MATLAB 5", b"CDF\1": "NetCDF-3", b"CDF\2": "NetCDF-3", b"\xffBIOSEMI": "BDF",
+    b"\x04\x22\x4d\x18": "LZ4", b"PK\3\4": "zip", b"\x89PNG": "PNG", b"%PDF": "PDF",
+    b"MATLAB 5.0 MAT": "MATLAB 5", b"CDF\1": "NetCDF-3", b"CDF\2": "NetCDF-3",
 }  # fmt: skip
 
 SKIPPED_BYTES = 2**20  # at a time

@@ -2,51 +2,22 @@
 
 from __future__ import annotations
 
-import json
-import os
-import wave
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-import pytest
 from numpy.typing import NDArray
+
+from tests.cases.format_case import Case, Written
+from tests.cases.recordings import edf, flac, sigmf, wav
 
 CUBE = np.random.default_rng(0).integers(-3000, 3000, (37, 41, 23)).astype("<i2")
 BIG = CUBE.astype(">i2")
 FLOATS = np.random.default_rng(1).normal(size=(300, 7)).astype("f4")
 IMAGES = np.random.default_rng(2).integers(0, 60000, (5, 37, 41)).astype("u2")
 CHUNKS = (10, 11, 12)  # do not divide the shape of the cube
-
-
-class Written(NamedTuple):
-    """What to open, and what the format's own library reads there."""
-
-    item: str
-    array: NDArray[Any]
-
-
-Writer = Callable[[Path], Written]
-
-
-class Case(NamedTuple):
-    """A file: how it is written, and the packages that this takes."""
-
-    write: Writer
-    packages: tuple[str, ...] = ()
-
-    def written(self, folder: Path) -> Written:
-        """The file in a folder; without the packages the test is skipped, but not in CI."""
-        for package in self.packages:
-            package_of(package)
-        return self.write(folder)
-
-
-def package_of(name: str) -> Any:
-    """An optional package; without it the test is skipped, but not in CI."""
-    return import_module(name) if os.environ.get("CI") == "true" else pytest.importorskip(name)
 
 
 def _npz(compressed: bool, fortran: bool = False) -> Case:
@@ -164,25 +135,6 @@ def _arrow(compression: str) -> Case:
     return Case(write, ("pyarrow",))
 
 
-def _wav(width: int, channels: int) -> Case:
-    def write(folder: Path) -> Written:
-        path = folder / "a.wav"
-        raw = np.random.default_rng(3).bytes(1000 * width * channels)
-        with wave.open(str(path), "wb") as file:
-            file.setnchannels(channels)
-            file.setsampwidth(width)
-            file.setframerate(8000)
-            file.writeframes(raw)
-        with wave.open(str(path)) as file:
-            frames = file.readframes(1000)
-        values = [int.from_bytes(frames[at : at + width], "little", signed=width > 1)
-                  for at in range(0, len(frames), width)]  # fmt: skip
-        dtype = {1: "u1", 2: "<i2", 3: "<i4", 4: "<i4"}[width]
-        return Written(str(path), np.array(values, dtype).reshape((-1, channels) if channels > 1 else -1))
-
-    return Case(write)
-
-
 def _tiff(array: NDArray[Any], **how: Any) -> Case:
     def write(folder: Path) -> Written:
         import tifffile
@@ -193,17 +145,6 @@ def _tiff(array: NDArray[Any], **how: Any) -> Case:
         return Written(str(path), read.astype(read.dtype.newbyteorder(how.get("byteorder", "<"))))
 
     return Case(write, ("tifffile",))
-
-
-def _sigmf(datatype: str, dtype: str) -> Case:
-    def write(folder: Path) -> Written:
-        array = CUBE.reshape(-1).astype(dtype)
-        array.tofile(folder / "a.sigmf-data")
-        described = {"global": {"core:datatype": datatype, "core:version": "1.2.0"}, "captures": [], "annotations": []}
-        (folder / "a.sigmf-meta").write_text(json.dumps(described))
-        return Written(str(folder / "a.sigmf-meta"), array)
-
-    return Case(write)
 
 
 CASES = {
@@ -258,7 +199,7 @@ CASES = {
     "arrow": _arrow("uncompressed"),
     "arrow, lz4": _arrow("lz4"),
     "arrow, zstd": _arrow("zstd"),
-    **{f"wav of {8 * width} bits": _wav(width, channels) for width, channels in ((1, 1), (2, 2), (3, 2), (4, 1))},
+    **{f"wav of {8 * width} bits": wav(width, channels) for width, channels in ((1, 1), (2, 2), (3, 2), (4, 1))},
     "tiff": _tiff(IMAGES),
     "tiff, big endian": _tiff(IMAGES, byteorder=">"),
     "tiff, BigTIFF": _tiff(IMAGES, bigtiff=True),
@@ -268,6 +209,12 @@ CASES = {
     "tiff, tiles, deflate": _tiff(IMAGES, tile=(16, 16), compression="zlib", predictor=True, byteorder=">"),
     "tiff, color": _tiff(np.random.default_rng(4).integers(0, 256, (3, 20, 30, 3)).astype("u1"), photometric="rgb"),
     "tiff, float": _tiff(FLOATS),
-    "sigmf": _sigmf("ri16_be", ">i2"),
-    "sigmf, float": _sigmf("rf32_le", "<f4"),
+    "edf": edf(".edf", 2**15),
+    "edf, long records": edf(".edf", 2**15, 9000),
+    "bdf": edf(".bdf", 2**23),
+    "flac of 8 bits": flac(8, 1),
+    "flac of 16 bits": flac(16, 2),
+    "flac of 24 bits": flac(24, 3),
+    "sigmf": sigmf("ri16_be", ">i2"),
+    "sigmf, float": sigmf("rf32_le", "<f4"),
 }  # fmt: skip

@@ -56,6 +56,14 @@ def _is_sigmf(path: str, head: bytes) -> bool:
     return path.endswith(META) or (path.endswith(DATA) and os.path.exists(path.removesuffix(DATA) + META))
 
 
+def _is_edf(path: str, head: bytes) -> bool:
+    """Whether a file begins as an EDF or BDF file whose header has the length that its signals need."""
+    if not head.startswith((b"0       ", b"\xffBIOSEMI")):
+        return False
+    length, signals = head[184:192].strip(), head[252:256].strip()
+    return length.isdigit() and signals.isdigit() and int(length) == 256 * (int(signals) + 1)
+
+
 LATE = [
     _late("npz", _is_npz, (".npz",)),
     _late("hdf5", _begins(*HDF5), (".h5", ".hdf5", ".he5", ".nc", ".mat")),
@@ -64,5 +72,7 @@ LATE = [
     _late("arrow", _begins(b"ARROW1\0\0"), (".arrow", ".feather")),
     _late("tiff", _begins(*TIFF), (".tif", ".tiff")),
     _late("wav", _is_wav, (".wav",), members=False),
+    _late("flac", _begins(b"fLaC"), (".flac",), members=False),
+    _late("edf", _is_edf, (".edf", ".bdf")),
     _late("sigmf", _is_sigmf, members=False),
 ]

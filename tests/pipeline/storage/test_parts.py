@@ -26,7 +26,7 @@ from pipeline.storage.parts import check, take
 from pipeline.storage.protocol import PARTS, Part, component_of, pair_of
 from pipeline.storage.sources import open_source
 from pipeline.timeline import Timeline
-from tests.cases.format_files import package_of
+from tests.cases.format_case import package_of
 
 RANDOM = np.random.default_rng(5)
 WAVE = RANDOM.normal(size=(301, 1200)).astype("<f4").view("<c8")  # 301 × 600

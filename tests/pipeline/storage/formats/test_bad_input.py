@@ -19,8 +19,9 @@ from pipeline.errors import PipelineError, UsageError
 from pipeline.storage.formats.codecs import ZLIB, Inflate
 from pipeline.storage.sources import open_source
 from tests.cases.files import refused
+from tests.cases.format_case import package_of
 from tests.cases.format_errors import message_of, write
-from tests.cases.format_files import CASES, package_of
+from tests.cases.format_files import CASES
 
 ROOT = Path(__file__).parents[4]
 
@@ -147,7 +148,7 @@ def test_complex_sigmf(tmp_path: Path) -> None:
     assert open_source((str(tmp_path / "a.sigmf-data"),), "int16", offset=0).samples == 8
 
 
-@pytest.mark.parametrize(("content", "name"), [(b"\x1f\x8b\x08\0" * 4, "gzip"), (b"fLaC" * 4, "FLAC")])
+@pytest.mark.parametrize(("content", "name"), [(b"\x1f\x8b\x08\0" * 4, "gzip"), (b"%PDF" * 4, "PDF")])
 def test_other_content(tmp_path: Path, content: bytes, name: str) -> None:
     path = tmp_path / "a.bin"
     path.write_bytes(content)
@@ -159,7 +160,7 @@ def test_other_content(tmp_path: Path, content: bytes, name: str) -> None:
     ("name", "package", "extra"),
     [("hdf5 contiguous", "h5py", "hdf5"), ("hdf5 lz4", "hdf5plugin", "hdf5"), ("zarr 3", "numcodecs", "zarr"),
      ("zarr 3, crc32c", "google_crc32c", "zarr"), ("parquet", "pyarrow", "parquet"), ("arrow", "pyarrow", "parquet"),
-     ("tiff", "tifffile", "tiff")],
+     ("tiff", "tifffile", "tiff"), ("flac of 16 bits", "soundfile", "flac")],
 )  # fmt: skip
 def test_without_its_package(tmp_path: Path, name: str, package: str, extra: str) -> None:
     """One line with the command that installs it; everything else works without."""
@@ -167,7 +168,7 @@ def test_without_its_package(tmp_path: Path, name: str, package: str, extra: str
     np.arange(100, dtype="i4").tofile(tmp_path / "raw.bin")
     code = """
 import sys
-for package in ("h5py", "hdf5plugin", "numcodecs", "google_crc32c", "pyarrow", "tifffile", "zarr"):
+for package in ("h5py", "hdf5plugin", "numcodecs", "google_crc32c", "pyarrow", "tifffile", "zarr", "soundfile"):
     if sys.argv[3] in (package, ""):
         sys.modules[package] = None
 from pipeline.errors import UsageError

@@ -18,7 +18,8 @@ from pipeline.storage.describe import describe
 from pipeline.storage.files import Files
 from pipeline.storage.sources import open_source
 from pipeline.timeline import Timeline
-from tests.cases.format_files import CASES, Written, package_of
+from tests.cases.format_case import Written, package_of
+from tests.cases.format_files import CASES
 
 ROOT = Path(__file__).parents[4]
 

@@ -18,8 +18,8 @@ import pytest
 from pipeline.errors import UsageError
 from pipeline.storage.sources import open_source
 from tests.cases.files import refused
+from tests.cases.format_case import package_of
 from tests.cases.format_errors import message_of
-from tests.cases.format_files import package_of
 
 ROOT = Path(__file__).parents[4]
 

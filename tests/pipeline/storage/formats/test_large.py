@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 import pipeline
 from pipeline.storage.formats.slabs import Grid
 from pipeline.storage.sources import open_source
-from tests.cases.format_files import BIG, FLOATS, package_of
+from tests.cases.format_case import package_of
+from tests.cases.format_files import BIG, FLOATS
 
 ROOT = Path(__file__).parents[4]
 PEAK = """

@@ -14,7 +14,8 @@ from tests.cases.format_files import CASES
 from tests.project.test_documents import ROOT, commands
 
 PAGE = ROOT / "docs" / "formats.md"
-NAMES = ("npz stored", "hdf5 lz4", "zarr 3", "parquet", "arrow", "tiff", "wav of 24 bits", "sigmf")
+NAMES = ("npz stored", "hdf5 lz4", "zarr 3", "parquet", "arrow", "tiff", "wav of 24 bits", "sigmf", "edf",
+         "flac of 16 bits")  # fmt: skip
 
 
 @pytest.fixture
@@ -32,7 +33,7 @@ def test_commands_of_the_page(capfd: pytest.CaptureFixture[str]) -> None:
     ours = [
         words[3:] for words in commands(PAGE.read_text(encoding="utf-8")) if words[:3] == ["python", "-m", "pipeline"]
     ]
-    assert len(ours) == 12
+    assert len(ours) == 14
     for words in ours:
         cli.main(words, standalone_mode=False)
         assert len(capfd.readouterr().out.splitlines()) > 3, words

@@ -1,0 +1,98 @@
+"""FLAC files, decoded by libsndfile: frames × channels of 8, 16 and 24 bits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.errors import PipelineError
+from pipeline.storage.files import whole
+from pipeline.storage.formats.common import MOST_REASON, library, readable
+from pipeline.storage.piece_source import PieceSource
+from pipeline.storage.pieces import FilledPiece, Piece
+from pipeline.storage.planned_file import open_planned
+from pipeline.storage.protocol import Opening, Source
+
+WHAT = "a FLAC file"
+# By bits: the dtype of the samples, and what libsndfile decodes them to, in its upper bits.
+DTYPES = {"PCM_S8": ("i1", "int16"), "PCM_16": ("<i2", "int16"), "PCM_24": ("<i4", "int32")}
+STEP = 2**18  # samples that are decoded at once
+MOST_FRAMES = 2**36  # that a header can state
+
+
+@contextmanager
+def _opened(file: Piece) -> Iterator[Any]:
+    """The planned file, whatever has its name now, as libsndfile sees it."""
+    with library(file.path, WHAT, "flac"):
+        import soundfile
+    with open_planned(file) as fd, soundfile.SoundFile(fd, closefd=False) as opened:
+        yield opened
+
+
+@dataclass(frozen=True)
+class _Filler:
+    """Decodes any samples on a worker."""
+
+    file: Piece
+    channels: int
+    dtype: np.dtype[Any]
+    decoded: str
+
+    def fill(self, start: int, buffer: NDArray[Any]) -> None:
+        """The samples from an index on; frames at both ends are decoded whole."""
+        first, last = start // self.channels, -(-(start + len(buffer)) // self.channels)
+        step, shift = max(STEP // self.channels, 1), 8 * (np.dtype(self.decoded).itemsize - self._bytes)
+        try:
+            with _opened(self.file) as opened:
+                opened.seek(first)
+                for frame in range(first, last, step):
+                    wanted = min(step, last - frame)
+                    frames = opened.read(wanted, self.decoded, always_2d=True)
+                    if frames.shape != (wanted, self.channels):
+                        raise ValueError(f"{len(frames)} of {wanted} frames")
+                    self._put(frames.reshape(-1) >> shift, frame * self.channels - start, buffer)
+        except PipelineError:
+            raise
+        except Exception as error:  # soundfile raises errors of its own
+            reason = str(error).strip().partition("\n")[0][:MOST_REASON] or type(error).__name__
+            raise PipelineError(f"{self.file.path}: expected a FLAC stream that can be decoded from sample {start} on, "
+                                f"got {reason}; is the file complete?") from error  # fmt: skip
+
+    @property
+    def _bytes(self) -> int:
+        """Of a sample, as it is encoded."""
+        return 3 if self.decoded == "int32" else self.dtype.itemsize
+
+    @staticmethod
+    def _put(samples: NDArray[Any], at: int, buffer: NDArray[Any]) -> None:
+        skipped = max(-at, 0)
+        part = samples[skipped : len(buffer) - at]
+        buffer[at + skipped : at + skipped + len(part)] = part
+
+
+def open_flac(path: str, opening: Opening) -> Source:
+    """The samples of a FLAC file, shape (frames, channels) if there are several channels.
+
+    Raises
+    ------
+    UsageError
+        If its header cannot be read.
+    """
+    file = whole(path)
+    with readable(path, WHAT), _opened(file) as opened:
+        if opened.format != "FLAC" or opened.subtype not in DTYPES:
+            raise ValueError(f"{opened.format} with samples of {opened.subtype}")
+        if not 0 <= opened.frames < MOST_FRAMES:
+            raise ValueError("a stream whose header does not say how long it is")
+        name, decoded = DTYPES[opened.subtype]
+        frames, channels = opened.frames, opened.channels
+    dtype, samples = np.dtype(name), frames * channels
+    shape = (frames, channels) if channels > 1 else (frames,)
+    opening.check(path, dtype, shape)
+    piece = FilledPiece(_Filler(file, channels, dtype, decoded), 0, samples, dtype.itemsize, path)
+    return PieceSource(path, dtype, shape, (piece,) if samples else (), (file,))
