@@ -89,7 +89,8 @@ class HistogramResult:
             share = min(
                 100 * outside / self.samples, 99.9 if outside < self.samples else 100
             )  # never rounded up to 100
-            facts.append(("outside", f"{outside:,} samples ({share:.3g} %); --range auto includes all that are finite"))
+            facts.append(("outside", f"{outside:,} samples ({share:.3g} %); --range auto, with --spool for "
+                          "standard input, includes all that are finite"))  # fmt: skip
         return [
             *facts,
             *self._moments(),

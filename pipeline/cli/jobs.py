@@ -20,7 +20,8 @@ from pipeline.cli.flags import (
     option_files,
     option_flags,
 )  # fmt: skip
-from pipeline.cli.help import COMPUTATION, INPUT, OUTPUT, PLACE, Flag
+from pipeline.cli.help import COMPUTATION, OUTPUT, PLACE, Flag
+from pipeline.cli.inputs import input_flags, opened, spool
 from pipeline.cli.outputs import Named, check_apart, reserve
 from pipeline.cli.progress import show_progress
 from pipeline.cli.runs import journal_of
@@ -36,14 +37,13 @@ from pipeline.process.signals import limit as time_limit
 from pipeline.report.result_file import check_output
 from pipeline.settings import VERIFY, Settings
 from pipeline.storage.leftovers import remove_leftovers
-from pipeline.storage.sources import BYTEORDERS, NAMES, PARTS, RAW_DTYPE, Source, open_source
+from pipeline.storage.sources import Source
 from workflows import WORKFLOWS
 from workflows.aggregation import Aggregation
 from workflows.array_job import ArrayJob
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 PLACEMENT = ("device", "gpus", "scheduler", "scheduler_file", "dashboard_address", "tls_ca_file", "tls_cert", "tls_key")
-DESCRIBED = ("dtype", "byteorder", "offset", "part", "recursive")
 WHOLE = (
     "FILES are raw samples, or files of a format that `info` knows (FILE::MEMBER for one array of several), or "
     "patterns like 'run-*.bin', or - for standard input; all count as one."
@@ -79,10 +79,15 @@ def job_command(workflow: Aggregation[Any] | ArrayJob[Any]) -> Command:
         read = [Named(flag, path) for flag, path in option_files(ctx)]
         chosen = by_kernel(workflow, options, values["kernel"])
         if isinstance(chosen, ArrayJob):
-            _run_array_job(chosen, options, values, read)
+            with spool(values):
+                _run_array_job(chosen, options, values, read)
         else:
-            first = Requested(Job(chosen, options), values["output"], tuple(read))
-            _run_aggregations([first, *map(parse_also, values["also"])], values)
+            requested = [
+                Requested(Job(chosen, options), values["output"], tuple(read)),
+                *map(parse_also, values["also"]),
+            ]
+            with spool(values):
+                _run_aggregations(requested, values)
 
     arguments, flags = option_flags(workflow.options)
     files = click.Argument(["files"], nargs=-1, required=True, metavar=_files(workflow))
@@ -102,15 +107,7 @@ def _shared_flags(workflow: Aggregation[Any] | ArrayJob[Any]) -> list[click.Opti
     """Flags of all jobs: how to read the input, what to check, what to print, where to run."""
     aggregation = isinstance(workflow, Aggregation)
     flags = [
-        Flag(["--dtype"], group=INPUT, metavar="DTYPE", shown=RAW_DTYPE, help="Of raw files: "
-             f"{', '.join(NAMES)}; those that end with p are packed."),
-        Flag(["--byteorder"], group=INPUT, type=click.Choice(BYTEORDERS), shown="little", help="Of raw files."),
-        Flag(["--offset"], group=INPUT, type=int, metavar="N", shown="0", help="Bytes to skip at the start of raw "
-             "files."),
-        Flag(["--part"], group=INPUT, type=click.Choice(PARTS), help="Of complex samples: the part that counts; abs is "
-             "the magnitude, phase the angle in radians."),
-        Flag(["--recursive"], group=INPUT, is_flag=True, help="A folder stands for all files below it, sorted by their "
-             "paths, without hidden ones."),
+        *input_flags(),
         Flag(["--also"], group=COMPUTATION, multiple=True, metavar="JOB", help="Another job over the same samples, "
              "which are read once for all: 'reduce --op sum,std -o sums.json', with its own options and its own "
              "output. May be given several times.") if aggregation else None,
@@ -206,7 +203,7 @@ def _run_aggregations(requested: Sequence[Requested], values: dict[str, Any]) ->
     """Run jobs over the same samples, read once, and write and print their results."""
     jobs = [one.job for one in requested]
     empty = all(job.workflow.empty for job in jobs)
-    source = _opened(values["files"], values, empty=empty)
+    source = opened(values["files"], values, empty=empty)
     outputs = []
     for number, (job, output, _) in enumerate(requested):
         flag = f"--also {job.workflow.name}: " if number else ""
@@ -232,7 +229,7 @@ def _run_array_job(workflow: ArrayJob[Any], options: Any, values: dict[str, Any]
 
     files, path = values["files"], values["output"]
     groups = [files] if workflow.operands(options) is None else [(path,) for path in files]
-    sources = [_opened(group, values, samples=False) for group in groups]
+    sources = [opened(group, values, samples=False) for group in groups]
     check_apart([Named("-o", path), *_trace(values)], [*_inputs(sources), *read])
     asked = ((_named(workflow), options),)
     with (
@@ -247,12 +244,6 @@ def _run_array_job(workflow: ArrayJob[Any], options: Any, values: dict[str, Any]
         if journal.continued:
             remove_leftovers()  # the list of the run that began it
         reserved.publish(outcome, values["as_json"])
-
-
-def _opened(files: Sequence[str], values: dict[str, Any], **accepts: bool) -> Source:
-    """The source of files, as the flags describe it."""
-    described = {name: values[name] for name in DESCRIBED} | accepts
-    return open_source(files, **described, stall_seconds=values["stall_timeout"])
 
 
 def _named(workflow: Aggregation[Any] | ArrayJob[Any]) -> str:

@@ -30,7 +30,13 @@ SHOWN = 8  # characters of a key
 def journal_of(
     jobs: tuple[tuple[str, Any], ...], sources: tuple[Source, ...], outputs: Sequence[Named], values: dict[str, Any]
 ) -> Iterator[Journal]:
-    """The journal of a run: removed once the body has succeeded; else the error tells how to continue."""
+    """The journal of a run: removed once the body has succeeded; else the error tells how to continue.
+
+    None of a run over a spooled input, which nothing can continue.
+    """
+    if values["spooled"]:
+        yield Journal()
+        return
     request = Request(jobs, sources, tuple(one.path for one in outputs), values["verify"], values["chunk_size"])
     ask = _ask if sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty() else None
     with open_journal(request, values["resume"], ask, say) as journal:

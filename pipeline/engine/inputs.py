@@ -36,8 +36,8 @@ def check_passes(source: Source, surveyed: Sequence[str]) -> None:
     """Refuse jobs that need a survey pass if the source can be read only once."""
     if surveyed and source.read_once:
         raise UsageError(f"{surveyed[0]}: expected a source that can be read twice, since a first pass finds the "
-                         f"range, got {source.names[0]}, which can be read only once; give --range LO HI, or write "
-                         "the samples to a file")  # fmt: skip
+                         f"range, got {source.names[0]}, which can be read only once; give --range LO HI, or "
+                         "--spool, which writes it to a temporary file first")  # fmt: skip
 
 
 @contextmanager

@@ -220,9 +220,9 @@ def open_stdin(opening: Opening, stall_seconds: float) -> StreamSource:
     """Standard input, raw or `.npy`; errors as of `open_source`."""
     if not opening.samples:
         raise UsageError(f"{STDIN}: expected files for a job that writes an array, got {STREAM}, which can be read "
-                         "only once and in order; write it to a file first")  # fmt: skip
+                         "only once and in order; write it to a file first, as --spool does")  # fmt: skip
     if opening.part is not None:
-        raise UsageError(f"{STDIN}: expected files for --part, got {STREAM}; write it to a file first")
+        raise UsageError(f"{STDIN}: expected files for --part, got {STREAM}; write it to a file first, as --spool does")
     stream, skipped = Stream(0, stall_seconds), opening.offset or 0
     while (left := skipped - stream.done) and stream.read(min(left, SKIPPED_BYTES)):
         pass
@@ -236,7 +236,7 @@ def open_stdin(opening: Opening, stall_seconds: float) -> StreamSource:
             return open_npy_stream(stream, opening)
         if known is not None:
             raise UsageError(f"{STREAM}: expected raw samples or .npy, got {known.name}, which is not read in order; "
-                             "write it to a file first, or say --offset 0 if it is raw")  # fmt: skip
+                             "write it to a file first, as --spool does, or say --offset 0 if it is raw")  # fmt: skip
     if (other := other_of(head, opening)) is not None:
         raise UsageError(f"{STREAM}: expected raw samples or .npy, got {other} data; unpack it before the pipe, or say "
                          "--dtype")  # fmt: skip

@@ -22,7 +22,7 @@ WHAT = "a FLAC file"
 # By bits: the dtype of the samples, and what libsndfile decodes them to, in its upper bits.
 DTYPES = {"PCM_S8": ("i1", "int16"), "PCM_16": ("<i2", "int16"), "PCM_24": ("<i4", "int32")}
 STEP = 2**18  # samples that are decoded at once
-MOST_FRAMES = 2**36  # that a header can state
+MOST_BLOCK, LEAST_BLOCK_BYTES = 2**16, 10  # samples of a channel in a block of the stream, and its stored bytes
 
 
 @contextmanager
@@ -87,8 +87,8 @@ def open_flac(path: str, opening: Opening) -> Source:
     with readable(path, WHAT), _opened(file) as opened:
         if opened.format != "FLAC" or opened.subtype not in DTYPES:
             raise ValueError(f"{opened.format} with samples of {opened.subtype}")
-        if not 0 <= opened.frames < MOST_FRAMES:
-            raise ValueError("a stream whose header does not say how long it is")
+        if not 0 <= opened.frames <= file.nbytes // LEAST_BLOCK_BYTES * MOST_BLOCK:  # also if the header does not say
+            raise ValueError(f"{opened.frames} frames in a file of {file.nbytes} bytes")
         name, decoded = DTYPES[opened.subtype]
         frames, channels = opened.frames, opened.channels
     dtype, samples = np.dtype(name), frames * channels

@@ -1,0 +1,60 @@
+"""Flags that describe the input of every job, and the source that they describe."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import click
+
+from pipeline.cli.help import INPUT, Flag
+from pipeline.errors import UsageError
+from pipeline.storage.sources import BYTEORDERS, NAMES, PARTS, RAW_DTYPE, Source, open_source
+from pipeline.storage.spool import spooled
+
+DESCRIBED = ("dtype", "byteorder", "offset", "part", "recursive")
+
+
+def input_flags() -> list[click.Option]:
+    """How to read the input."""
+    return [
+        Flag(["--dtype"], group=INPUT, metavar="DTYPE", shown=RAW_DTYPE, help="Of raw files: "
+             f"{', '.join(NAMES)}; those that end with p are packed."),
+        Flag(["--byteorder"], group=INPUT, type=click.Choice(BYTEORDERS), shown="little", help="Of raw files."),
+        Flag(["--offset"], group=INPUT, type=int, metavar="N", shown="0", help="Bytes to skip at the start of raw "
+             "files."),
+        Flag(["--spool"], group=INPUT, is_flag=True, help="Write standard input to a temporary file first, for "
+             "what reads it twice or in another order."),
+        Flag(["--part"], group=INPUT, type=click.Choice(PARTS), help="Of complex samples: the part that counts; abs is "
+             "the magnitude, phase the angle in radians."),
+        Flag(["--recursive"], group=INPUT, is_flag=True, help="A folder stands for all files below it, sorted by their "
+             "paths, without hidden ones."),
+    ]  # fmt: skip
+
+
+def opened(files: Sequence[str], values: dict[str, Any], **accepts: bool) -> Source:
+    """The source of files, as the flags describe it."""
+    described = {name: values[name] for name in DESCRIBED} | accepts
+    return open_source(files, **described, stall_seconds=values["stall_timeout"])
+
+
+@contextmanager
+def spool(values: dict[str, Any]) -> Iterator[None]:
+    """Replace standard input by a file among `values["files"]`, if `--spool` asks for it; `values["spooled"]` says so.
+
+    Raises
+    ------
+    UsageError
+        If the run is to be continued: nothing is left of its input.
+    """
+    values["spooled"] = False
+    if not values["spool"]:
+        yield
+        return
+    if values["resume"]:
+        raise UsageError("--spool: expected no --resume, since the next run would not have the same input; write "
+                         "standard input to a file first")  # fmt: skip
+    with spooled(values["files"], values["stall_timeout"]) as files:
+        values |= {"files": files, "spooled": files is not values["files"]}
+        yield
