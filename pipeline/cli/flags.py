@@ -124,6 +124,19 @@ class Size(click.ParamType):  # type: ignore[type-arg]
         return nbytes
 
 
+class Lengths(click.ParamType):  # type: ignore[type-arg]
+    """Lengths along the axes of an array: 1024,1024."""
+
+    name = "lengths"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
+        """Integers of 1 or more; Dask's configuration turns `8,8` into a tuple, and `8` into an integer."""
+        words = str(value).strip("()[] ").rstrip(",").split(",")
+        if not all(word.strip().isdecimal() and int(word) for word in words):
+            self.fail(f"expected lengths like 1024,1024, got {value!r}", param, ctx)
+        return tuple(map(int, words))
+
+
 class Gpus(click.ParamType):  # type: ignore[type-arg]
     """Which GPUs take part; Dask's configuration turns `2` into an integer and `0,2` into a tuple."""
 

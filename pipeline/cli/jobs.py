@@ -14,6 +14,7 @@ from pipeline.cli.flags import (
     Command,
     Duration,
     Gpus,
+    Lengths,
     Size,
     build_options,
     from_configuration,
@@ -37,6 +38,7 @@ from pipeline.process.signals import limit as time_limit
 from pipeline.report.result_file import check_output
 from pipeline.settings import VERIFY, Settings
 from pipeline.storage.leftovers import remove_leftovers
+from pipeline.storage.output_format import KNOWN, split_output
 from pipeline.storage.sources import Source
 from workflows import WORKFLOWS
 from workflows.aggregation import Aggregation
@@ -119,6 +121,8 @@ def _shared_flags(workflow: Aggregation[Any] | ArrayJob[Any]) -> list[click.Opti
         Flag(["--replay"], group=COMPUTATION, type=float, default=0.0, shown="0", metavar="SHARE", help="Compute this "
              "share of the chunks again, on another GPU if there is one: the same bits have to come out."),
         _output_flag(workflow),
+        None if aggregation else Flag(["--chunks"], group=OUTPUT, type=Lengths(), metavar="N,N", shown="whole rows",
+                                      help="Shape of the chunks of a Zarr store."),
         Flag(["--json", "as_json"], group=OUTPUT, is_flag=True, help="Print one JSON object instead of the panel."),
         Flag(["--trace"], group=OUTPUT, metavar="FILE", help="Write when every block was read, copied and computed, "
              "for Perfetto or chrome://tracing, and print a summary on stderr."),
@@ -161,7 +165,7 @@ def _kernel_flag() -> click.Option:
 def _output_flag(workflow: Aggregation[Any] | ArrayJob[Any]) -> click.Option:
     """The flag for the file that a job writes: optional for a result, required for an array."""
     if isinstance(workflow, ArrayJob):
-        text = "Where the array goes: .npy, or raw under any other suffix. It appears once it is verified."
+        text = f"Where the array goes: {KNOWN}. It appears once it is verified."
     else:
         text = f"Write the result, as the suffix says: {', '.join(workflow.formats)}."
     required = isinstance(workflow, ArrayJob)
@@ -230,15 +234,16 @@ def _run_array_job(workflow: ArrayJob[Any], options: Any, values: dict[str, Any]
     files, path = values["files"], values["output"]
     groups = [files] if workflow.operands(options) is None else [(path,) for path in files]
     sources = [opened(group, values, samples=False) for group in groups]
-    check_apart([Named("-o", path), *_trace(values)], [*_inputs(sources), *read])
-    asked = ((_named(workflow), options),)
+    check_apart([Named("-o", split_output(path)[0]), *_trace(values)], [*_inputs(sources), *read])
+    chunks = values["chunks"]
+    asked = ((_named(workflow), options if chunks is None else (options, chunks)),)
     with (
         reserve([], values["trace"]) as reserved,
         journal_of(asked, tuple(sources), [Named("-o", path)], values) as journal,
     ):
         outcome = _run(
             workflow.name, values, workflow.kernel,
-            lambda how: (run_array(workflow, options, sources, path, how, journal),),
+            lambda how: (run_array(workflow, options, sources, path, how, journal, chunks),),
         )  # fmt: skip
         journal.remove()  # the array is there, whether it can be printed or not
         if journal.continued:

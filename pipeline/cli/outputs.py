@@ -15,7 +15,8 @@ from pipeline.process.last_words import emit, say
 from pipeline.report.panel import panel, to_json
 from pipeline.report.result_file import keep, write_output
 from pipeline.report.trace import render_trace, to_table
-from pipeline.storage.atomic_file import Target, reserved, split
+from pipeline.storage.atomic_file import Target, reserved
+from pipeline.storage.check_place import split
 from pipeline.storage.leftovers import remove_leftovers
 
 

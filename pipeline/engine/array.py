@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.cluster.choice import Load
@@ -28,10 +27,12 @@ from pipeline.engine.verdict import Verdict
 from pipeline.errors import UsageError
 from pipeline.settings import Settings
 from pipeline.storage.array_file import as_stored, join
-from pipeline.storage.atomic_file import check_place
+from pipeline.storage.check_place import check_place
 from pipeline.storage.leftovers import Resumable
 from pipeline.storage.mapped_output import begin_again
-from pipeline.storage.output_array import OutputFile, output_file
+from pipeline.storage.output_array import OutputFile
+from pipeline.storage.output_file import output_file
+from pipeline.storage.output_format import mapped_output, split_output
 from pipeline.storage.sources import Source
 from pipeline.threads import THREADS, cores
 from workflows.array_job import ArrayJob
@@ -72,12 +73,8 @@ class ArrayResult:
 
     @property
     def array(self) -> NDArray[Any]:
-        """The array, mapped from its file: nothing is read until it is accessed."""
-        if self.path.endswith(".npy"):
-            return np.asarray(np.load(self.path, mmap_mode="r" if self.spec.size else None, allow_pickle=False))
-        if not self.spec.size:
-            return np.empty(self.spec.shape, self.spec.dtype)
-        return np.memmap(self.path, self.spec.dtype, "r", shape=self.spec.shape)
+        """The array, mapped from its file: nothing is read until it is accessed. Of Zarr in tiles, a copy in memory."""
+        return mapped_output(self.path, self.spec)
 
     def to_json(self) -> dict[str, Any]:
         """Path, dtype, byte order, shape, bytes, and how it was computed."""
@@ -98,6 +95,7 @@ def run_array(
     path: str,
     settings: Settings = Settings(),
     journal: Journal | None = None,
+    chunks: tuple[int, ...] | None = None,
 ) -> Outcome:
     """Run one job over its inputs, write its output, and verify it.
 
@@ -108,10 +106,12 @@ def run_array(
     sources
         One per input array.
     path
-        The output: `.npy`, or raw under any other suffix. It appears whole, once everything is verified.
+        The output: `.npy`, HDF5, Zarr, or raw under any other suffix. It appears whole, once everything is verified.
     settings
     journal
         What an earlier run has finished, and gets what this one does.
+    chunks
+        Shape of the chunks of a Zarr store.
 
     Raises
     ------
@@ -124,7 +124,7 @@ def run_array(
     if len(sources) != expected:
         raise UsageError(f"{workflow.name}: expected {expected} array{'s'[: expected > 1]}, got {len(sources)}")
     for source in sources:
-        check_place(path, source)
+        check_place(split_output(path)[0], source)
     inputs = tuple(join(source) for source in sources)
     specs = [Spec(array.spec.shape, array.spec.dtype.newbyteorder("=")) for array in inputs]
     try:
@@ -165,7 +165,7 @@ def run_array(
 
     ahead: list[ChecksAhead | ChecksApart] = []
     with (
-        output_file(path, stored, later) as ready,
+        output_file(path, stored, later, chunks) as ready,
         unchanged(sources, journal),
         ExitStack() as files,
         loop.open(placed, load=lambda: _load(plan, placed, settings), here=prepare) as workers,

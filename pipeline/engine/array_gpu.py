@@ -175,7 +175,7 @@ def _pinned(shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
 def _to_file(output: OutputFile, region: Bounds, block: Any, timeline: Timeline) -> None:
     """Write a block that all kernels have finished with."""
     with timeline.measure("write", block.nbytes):
-        paged = output.readable().run(region) >= PAGED_RUN
+        paged = output.run(region) >= PAGED_RUN
         in_runs = paged and output.mappable and block.nbytes and block.flags.c_contiguous
         if in_runs and (threads := writer(_threads(), WRITE_BYTES)):
             output.check(region, block)

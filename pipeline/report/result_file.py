@@ -17,7 +17,8 @@ import numpy as np
 
 from kernels.common.private import write_private_file
 from pipeline.errors import PipelineError, UsageError
-from pipeline.storage.atomic_file import Target, check_place
+from pipeline.storage.atomic_file import Target
+from pipeline.storage.check_place import check_place
 from pipeline.storage.sources import Source
 from pipeline.storage.state import open_state, state_path
 from workflows.aggregation import Drawn, Result

@@ -1,4 +1,4 @@
-"""Files that appear under their name whole or not at all, and early checks that they can be written.
+"""Files that appear under their name whole or not at all.
 
 A temporary file in the same folder gets the content; its size is checked, it is flushed to disk and renamed, and the
 folder is flushed. Links are not followed, and a replaced file's mode is kept.
@@ -13,78 +13,18 @@ import os
 import re
 import secrets
 import shutil
-import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
 
 from kernels.common.private import close
-from pipeline.errors import PipelineError, UsageError
+from pipeline.errors import PipelineError
+from pipeline.storage.check_place import check_place, most_bytes, split, unsuitable
+from pipeline.storage.layout import Publish
 from pipeline.storage.leftovers import Resumable, listed, resumable
 from pipeline.storage.output_lock import locked
-from pipeline.storage.protocol import Source
 
-USUAL_NAME_BYTES = 255  # where the system does not tell
 TOKEN_BYTES = 4  # that make the name of a temporary file its own
-
-
-def check_place(path: str, source: Source | None = None) -> None:
-    """Refuse, before anything is computed, a file that cannot be written or would overwrite an input, if there is one.
-
-    Raises
-    ------
-    UsageError
-        If the folder is missing or not writable, the name is too long, a link or other than a regular file, or the
-        file is an input.
-    """
-    if "\0" in path:
-        raise UsageError(f"{path!r}: expected a file name for the output, got a null byte in it")
-    folder, name = split(path)
-    if os.path.isdir(path) or not name:
-        got = "a directory" if os.path.isdir(path) else "an empty one" if not path else repr(path)
-        raise UsageError(f"{path}: expected a file name for the output, got {got}")
-    if not os.path.isdir(folder):
-        raise UsageError(f"{path}: expected an existing folder for the output, found none at {folder}; create it")
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise UsageError(f"{path}: expected a folder that can be written to, {folder} cannot; check its permissions")
-    if (length := len(os.fsencode(name))) > (most := _most_bytes(folder)):
-        raise UsageError(f"{path}: expected a name of at most {most} bytes, got {length}; shorten it")
-    inputs = source.paths if source is not None and os.path.exists(path) else ()
-    if any(os.path.exists(name) and os.path.samefile(path, name) for name in inputs):
-        raise UsageError(f"{path}: the output is one of the inputs; choose another name")
-    try:
-        status, above, user = os.lstat(path), os.stat(folder), os.geteuid()
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise UsageError(f"{path}: expected a path for the output, got {error.strerror!r}") from None
-    if (kind := _unsuitable(status)) is not None:
-        raise UsageError(f"{path}: expected a regular file to replace or none, got {kind}; choose another name")
-    if above.st_mode & stat.S_ISVTX and user not in (0, above.st_uid, status.st_uid):
-        raise UsageError(f"{path}: expected a file that may be replaced, got one of another user in {folder}, where "
-                         "only they may; choose another name")  # fmt: skip
-
-
-def split(path: str) -> tuple[str, str]:
-    """Absolute path of the folder of a file, without links, as the system finds it; and the name in it."""
-    folder, name = os.path.split(path)
-    return os.path.realpath(folder or os.curdir), "" if name in (os.curdir, os.pardir) else name
-
-
-def _most_bytes(folder: str | int) -> int:
-    """Longest name in a folder."""
-    try:
-        most = os.pathconf(folder, "PC_NAME_MAX")
-    except OSError:
-        most = -1
-    return most if most > 0 else USUAL_NAME_BYTES
-
-
-def _unsuitable(status: os.stat_result) -> str | None:
-    """What a name stands for if no file may take its place."""
-    if stat.S_ISLNK(status.st_mode):
-        return "a symbolic link, through which nothing is written"
-    return None if stat.S_ISREG(status.st_mode) else "something else"
 
 
 @contextlib.contextmanager
@@ -123,7 +63,7 @@ class Target:
 
     def beside(self, ending: str) -> str:
         """A hidden name beside it that ends so; the name is cut short if it would be too long."""
-        most = _most_bytes(self.descriptor) - 1 - len(ending)
+        most = most_bytes(self.descriptor) - 1 - len(ending)
         return f".{os.fsencode(self.name)[:most].decode('utf-8', 'ignore')}{ending}"
 
     def status(self, name: str) -> os.stat_result | None:
@@ -134,7 +74,9 @@ class Target:
             return None
 
     @contextlib.contextmanager
-    def whole(self, nbytes: int, keep: bool = False, later: Resumable | None = None) -> Iterator[BinaryIO]:
+    def whole(
+        self, nbytes: int, keep: bool = False, later: Resumable | None = None, publish: Publish | None = None
+    ) -> Iterator[BinaryIO]:
         """Open a temporary file, whose `name` is its path; on success it gets the name, otherwise it is removed.
 
         Parameters
@@ -145,6 +87,8 @@ class Target:
             Whether to keep a file that is written but cannot be flushed to disk or get its name.
         later
             For a file that a later run may continue.
+        publish
+            Gives it the name if renaming it does not.
 
         Raises
         ------
@@ -175,7 +119,7 @@ class Target:
                     self._check(file.fileno(), nbytes)
                     os.fsync(file.fileno())
                     file.close()
-                    self._publish(part)
+                    self._publish(part, publish)
                 except OSError as error:
                     if not keep:
                         raise failed(self.path, error, "choose another place") from error
@@ -227,10 +171,13 @@ class Target:
         if (old := self.status(self.name)) is not None and (old.st_mode ^ status.st_mode) & 0o777:
             os.fchmod(file, old.st_mode & 0o777)
 
-    def _publish(self, part: str) -> None:
-        if (old := self.status(self.name)) is not None and (kind := _unsuitable(old)) is not None:
+    def _publish(self, part: str, publish: Publish | None) -> None:
+        if (old := self.status(self.name)) is not None and (kind := unsuitable(old)) is not None:
             raise OSError(errno.EEXIST, f"{kind} in its place")
-        os.rename(part, self.name, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
+        if publish is not None:
+            publish(self.descriptor, part, self.name)
+        else:
+            os.rename(part, self.name, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
 
     def _keep(self, part: str, later: Resumable | None) -> str:
         """Have a file that cannot get its name stay, for a later run or under a name that nothing removes; says so."""
@@ -285,10 +232,11 @@ def reserved(path: str | os.PathLike[str]) -> Iterator[Target]:
 
 @contextlib.contextmanager
 def whole_file(
-    path: str | os.PathLike[str], nbytes: int, keep: bool = False, later: Resumable | None = None
-) -> Iterator[BinaryIO]:
+    path: str | os.PathLike[str], nbytes: int, keep: bool = False, later: Resumable | None = None,
+    publish: Publish | None = None,
+) -> Iterator[BinaryIO]:  # fmt: skip
     """`Target.whole` of a path that is reserved meanwhile."""
-    with reserved(path) as target, target.whole(nbytes, keep, later) as file:
+    with reserved(path) as target, target.whole(nbytes, keep, later, publish) as file:
         yield file
 
 

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import errno
-import io
 import os
-import shutil
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,9 +13,7 @@ from numpy.typing import NDArray
 
 from pipeline.errors import PipelineError
 from pipeline.storage.array_file import ArrayFile, read_region, runs_of
-from pipeline.storage.atomic_file import told, whole_file
-from pipeline.storage.identity import Identity, identify_output
-from pipeline.storage.leftovers import Resumable, remove_leftovers
+from pipeline.storage.identity import Identity
 from pipeline.storage.mapped_output import Inside, mapped_file, put, region_at, slabs
 from pipeline.storage.pieces import Piece
 from pipeline.storage.planned_file import Opened, open_planned
@@ -55,6 +49,10 @@ class OutputFile:
     ) -> NDArray[Any]:
         """The current elements of a region in C order, in memory from `allocate`."""
         return read_region(self.readable(), region, allocate, opened)
+
+    def run(self, region: Bounds) -> int:
+        """Length of a region's contiguous byte runs."""
+        return self.readable().run(region)
 
     def readable(self) -> ArrayFile:
         """The output as an input, to check it."""
@@ -94,7 +92,7 @@ class OutputFile:
                 raise _other(expected, values)
             return values
 
-        parts = slabs(expected, self.readable().run(region))
+        parts = slabs(expected, self.run(region))
         with self._opened() as fd:
             if self.mappable:
                 with mapped_file(self.path, fd, self.offset + self.spec.nbytes, 0) as address:
@@ -178,62 +176,3 @@ def _each(write: Callable[[Inside], None], parts: Iterable[Inside], spread: Call
 
 def _other(expected: Spec, block: Any) -> PipelineError:
     return PipelineError(f"expected a block of {expected}, got {Spec(block.shape, block.dtype)}")
-
-
-@contextlib.contextmanager
-def output_file(path: str, spec: Spec, later: Resumable | None = None) -> Iterator[Callable[[], OutputFile]]:
-    """Allocate a temporary file for an array next to `path`: `.npy`, or raw under any other suffix.
-
-    With `later`, it may be left for a later run, or be the one that an earlier run has left.
-
-    Yields
-    ------
-    A function that waits for the allocation and returns the file to write to, whose elements are written as if their
-    byte order were native. On success it is flushed to disk and renamed, otherwise removed; one that is complete and
-    cannot be renamed is kept under another name.
-
-    Raises
-    ------
-    PipelineError
-        If it cannot be written, or there is no space for it: the bytes needed and free.
-    """
-    header = b""
-    if path.endswith(".npy"):
-        text = io.BytesIO()
-        dtype = np.lib.format.dtype_to_descr(spec.dtype)
-        np.lib.format.write_array_header_1_0(text, {"descr": dtype, "fortran_order": False, "shape": spec.shape})
-        header = text.getvalue()
-    nbytes = len(header) + spec.nbytes
-    remove_leftovers()
-    with whole_file(path, nbytes, keep=True, later=later) as file, ThreadPoolExecutor(1, "allocate") as thread:
-        with told(path):
-            file.write(header)
-            file.flush()
-        # A file system in memory allocates 12 GB/s: do it while workers start. Threads that touch unallocated pages get
-        # half of that together, and allocating beside threads that write takes several times as long.
-        allocation = thread.submit(os.posix_fallocate, file.fileno(), 0, nbytes)
-
-        def ready() -> OutputFile:
-            native = Spec(spec.shape, spec.dtype.newbyteorder("="))
-            mappable = _allocated(allocation, file.fileno(), nbytes, path)
-            return OutputFile(file.name, len(header), native, mappable, identify_output(file.fileno()))
-
-        yield ready
-        with contextlib.suppress(OSError):  # then it is not known
-            if os.pread(file.fileno(), len(header), 0) != header:  # all that no check of the job has read
-                raise PipelineError(f"{path}: expected the header that was written, got another one; does something "
-                                    "else write there?")  # fmt: skip
-
-
-def _allocated(allocation: Future[None], fd: int, nbytes: int, path: str) -> bool:
-    """Wait until space is allocated, which reserves it for hours of writing. False if the file system cannot."""
-    try:
-        allocation.result()
-    except OSError as error:
-        if error.errno in (errno.EINVAL, errno.EOPNOTSUPP):  # a file system that cannot allocate
-            os.ftruncate(fd, nbytes)
-            return False
-        folder = os.path.dirname(os.path.abspath(path))
-        raise PipelineError(f"{path}: expected space for {nbytes} bytes in {folder}, got {error.strerror!r} with "
-                            f"{shutil.disk_usage(folder).free} free; ask for less or free space") from None  # fmt: skip
-    return True

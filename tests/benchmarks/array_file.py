@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.storage.output_array import output_file
+from pipeline.storage.output_file import output_file
 from tests.benchmarks.common import command, process, save
 from tests.benchmarks.jobs import MEMORY, inputs
 from workflows.regions import Spec

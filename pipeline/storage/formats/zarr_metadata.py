@@ -128,7 +128,7 @@ def _version_3(metadata: dict[str, Any]) -> Array:
     if metadata.get("storage_transformers"):
         raise ValueError("storage transformers")
     name = metadata["data_type"]
-    if not isinstance(name, str) or name not in ("bool", *_NUMBERS):
+    if not isinstance(name, str) or name not in ("bool", *NUMBERS):
         raise ValueError(f"data type {str(name)[:40]!r}")
     shape, outer = _lengths(metadata["shape"]), _lengths(grid["configuration"]["chunk_shape"], 1)
     codecs, shard, chunks = metadata["codecs"], None, outer
@@ -169,7 +169,7 @@ def _version_3(metadata: dict[str, Any]) -> Array:
                  separator, ", ".join(words), _packages(steps), shard)  # fmt: skip
 
 
-_NUMBERS = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64",
+NUMBERS = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64",
             "complex64", "complex128")  # fmt: skip
 
 

@@ -23,7 +23,8 @@ from pipeline.errors import PipelineError
 from pipeline.settings import Settings
 from pipeline.storage import mapped_output
 from pipeline.storage.array_file import join
-from pipeline.storage.output_array import OutputFile, output_file
+from pipeline.storage.output_array import OutputFile
+from pipeline.storage.output_file import output_file
 from pipeline.storage.sources import open_source
 from pipeline.timeline import Timeline
 from tests.emulator.kvikio import install

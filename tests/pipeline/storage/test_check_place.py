@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from pipeline.errors import UsageError
-from pipeline.storage.atomic_file import check_place, whole_file, write_file
+from pipeline.storage.atomic_file import whole_file, write_file
+from pipeline.storage.check_place import check_place
 
 
 def refused(path: str | Path) -> str:

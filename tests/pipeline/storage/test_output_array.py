@@ -25,7 +25,8 @@ from numpy.typing import NDArray
 import pipeline.storage.mapped_output
 from pipeline.errors import PipelineError
 from pipeline.storage.array_file import read_region
-from pipeline.storage.output_array import OutputFile, output_file
+from pipeline.storage.output_array import OutputFile
+from pipeline.storage.output_file import output_file
 from tests.cases.region import DTYPES, TINY, counting, part, same, shapes
 from workflows.regions import Bounds, Spec, all_of
 

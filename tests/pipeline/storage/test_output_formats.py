@@ -1,0 +1,263 @@
+"""Arrays that jobs write as HDF5 and Zarr: the library's own reader has every bit; complete or absent."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import pipeline
+import pipeline.storage.output_file
+from pipeline.cli.main import cli
+from pipeline.errors import PipelineError, UsageError
+from pipeline.storage.files import Files
+from pipeline.storage.formats import zarr_write
+from pipeline.storage.output_file import output_file
+from pipeline.storage.output_format import mapped_output, split_output
+from pipeline.storage.sources import open_source
+from tests.cases.format_case import package_of
+from workflows.regions import Spec
+
+DTYPES = ("i1", "<u2", ">i4", "<i8", "<f2", "<f4", ">f8", "<c8", "?")
+SHAPES = ((), (17,), (1, 5), (31, 67), (5, 7, 9), (0, 4), (3, 0))
+WAIT_SECONDS = 60
+
+
+def some(shape: tuple[int, ...], dtype: str) -> NDArray[Any]:
+    return (100 * np.random.default_rng(4).normal(size=shape)).astype(dtype)
+
+
+def library_s(output: Path | str) -> NDArray[Any]:
+    """The array as h5py or zarr reads it."""
+    path, member = split_output(str(output))
+    if member:
+        with package_of("h5py").File(path) as file:
+            return np.asarray(file[member][()])
+    return np.asarray(package_of("zarr").open_array(path, mode="r")[...])
+
+
+def same(one: NDArray[Any], other: NDArray[Any]) -> bool:
+    """Equal shapes, dtypes, and bits, whatever the byte order."""
+    native = (array.astype(array.dtype.newbyteorder("=")) for array in (one, other))
+    first, second = native
+    return (first.shape, first.dtype, first.tobytes()) == (second.shape, second.dtype, second.tobytes())
+
+
+def written(output: Path | str, array: NDArray[Any], chunks: tuple[int, ...] | None = None, step: int = 3) -> None:
+    """Write an array in regions that do not fit its chunks."""
+    with output_file(str(output), Spec(array.shape, array.dtype), None, chunks) as ready:
+        file = ready()
+        native = array.view(array.dtype.newbyteorder("="))
+        for start in range(0, array.shape[0] if array.ndim else 1, step):
+            region = tuple((0, length) for length in array.shape)
+            inside: Any = ...
+            if array.ndim:
+                region = (start, min(start + step, array.shape[0])), *region[1:]
+                inside = slice(*region[0])
+            file.write(region, native[inside])
+            assert file.read(region).tobytes() == native[inside].tobytes()
+        whole = tuple((0, length) for length in array.shape)
+        assert file.read(whole).tobytes() == native.tobytes()
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", ["a.h5", "a.hdf5::/group/data", "a.zarr"])
+def test_the_library_reads_every_bit(tmp_path: Path, name: str, dtype: str, shape: tuple[int, ...]) -> None:
+    package_of("h5py" if ".h" in name else "zarr")
+    array, output = some(shape, dtype), tmp_path / name
+    written(output, array)
+    assert same(library_s(output), array)
+    assert same(np.asarray(mapped_output(str(output), Spec(array.shape, array.dtype))), array)
+    assert os.listdir(tmp_path) == [name.partition("::")[0]]
+
+
+@pytest.mark.parametrize(
+    ("shape", "chunks"),
+    [((31, 67), (8, 16)), ((31, 67), (31, 67)), ((31, 67), (100, 100)), ((31, 67), (1, 67)), ((31, 67), (31, 1)),
+     ((5, 7, 9), (2, 7, 4)), ((17,), (5,)), ((17,), (1,)), ((0, 4), (2, 2))],
+)  # fmt: skip
+@pytest.mark.parametrize("mappable", [True, False])
+def test_chunks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shape: tuple[int, ...], chunks: tuple[int, ...], mappable: bool
+) -> None:
+    """Of a Zarr store; they may reach beyond the array, whose edges zarr then finds in them."""
+    zarr = package_of("zarr")
+    if not mappable:
+        real = pipeline.storage.output_file._allocated
+        monkeypatch.setattr("pipeline.storage.output_file._allocated", lambda *words: real(*words) and False)
+    array, output = some(shape, "<f4"), tmp_path / "a.zarr"
+    written(output, array, chunks)
+    assert same(library_s(output), array)
+    expected = tuple(max(min(pair), 1) for pair in zip(shape, chunks, strict=True))
+    assert zarr.open_array(str(output), mode="r").chunks == expected
+    assert same(np.asarray(mapped_output(str(output), Spec(array.shape, array.dtype))), array)
+    zarr.open_array(str(output), mode="r+")[:1] = 3  # the edges are stored, too, so that it can be changed
+    assert (library_s(output)[:1] == 3).all()
+
+
+def test_rows_are_a_byte_run(tmp_path: Path) -> None:
+    """What is written without --chunks is read at full speed; rows that are too long are cut."""
+    array = some((100, 70), "<i4")
+    for name in ("a.h5", "a.zarr"):
+        written(tmp_path / name, array)
+        source = open_source((str(tmp_path / name),), samples=False)
+        assert isinstance(source, Files) and source.shape == array.shape
+    zarr = package_of("zarr")
+    assert zarr.open_array(str(tmp_path / "a.zarr"), mode="r").chunks == (100, 70)
+
+
+@pytest.mark.parametrize(("nbytes", "chunks"), [(280 * 9, (9, 70)), (100, (1, 25)), (3, (1, 1))])
+def test_default_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nbytes: int, chunks: tuple[int, ...]) -> None:
+    zarr, array = package_of("zarr"), some((100, 70), "<i4")
+    monkeypatch.setattr(zarr_write, "CHUNK_BYTES", nbytes)
+    written(tmp_path / "a.zarr", array)
+    assert zarr.open_array(str(tmp_path / "a.zarr"), mode="r").chunks == chunks
+    assert same(library_s(tmp_path / "a.zarr"), array)
+
+
+@pytest.mark.usefixtures("shared")
+@pytest.mark.parametrize("output", ["o.h5", "o.h5::/x/y", "o.zarr"])
+def test_jobs(tmp_path: Path, output: str) -> None:
+    array = some((301, 200), ">i4")
+    np.save(tmp_path / "a.npy", array)
+    result = pipeline.run("transpose", tmp_path / "a.npy", output=tmp_path / output, verify="full", chunk_bytes=30_000)
+    assert same(library_s(tmp_path / output), array.T) and same(np.asarray(result.array), array.T)
+    product = pipeline.run("matmul", tmp_path / output, tmp_path / "a.npy", output=tmp_path / "p.npy")
+    np.testing.assert_array_equal(product.array, array.T.astype("i8") @ array.astype("i8"))
+
+
+@pytest.mark.usefixtures("shared")
+def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    array = some((301, 200), "<f4")
+    np.save(tmp_path / "a.npy", array)
+    words = ["transpose", str(tmp_path / "a.npy"), "-o", str(tmp_path / "o.zarr"), "--chunks", "64,100", "--json",
+             "--verify", "full", "-q"]  # fmt: skip
+    cli.main(words, standalone_mode=False)
+    assert json.loads(capsys.readouterr().out)["verification"]["checked"] == array.size
+    assert same(library_s(tmp_path / "o.zarr"), array.T)
+
+
+@pytest.mark.parametrize("name", ["a.h5", "a.zarr"])
+def test_failure_leaves_nothing(tmp_path: Path, name: str) -> None:
+    with (
+        pytest.raises(PipelineError, match="no"),
+        output_file(str(tmp_path / name), Spec((30, 30), np.dtype("f8")), None, None) as ready,
+    ):
+        ready().write(((0, 3), (0, 30)), np.ones((3, 30)))
+        raise PipelineError("no")
+    assert os.listdir(tmp_path) == []
+
+
+def test_something_else_has_the_name_at_the_end(tmp_path: Path) -> None:
+    """What was written is kept, and nothing is replaced."""
+    output, array = tmp_path / "a.zarr", np.ones((9, 9))
+    with (
+        pytest.raises(PipelineError, match=r"got something else in its place; what was written is kept as .*\.kept"),
+        output_file(str(output), Spec(array.shape, array.dtype), None, (4, 4)) as ready,
+    ):
+        ready().write(((0, 9), (0, 9)), array)
+        (output / "other").mkdir(parents=True)
+    (kept,) = (path for path in tmp_path.iterdir() if path != output)
+    assert np.fromfile(kept, "f8", 16).tolist() == [1] * 16 and os.listdir(output) == ["other"]
+
+
+@pytest.mark.parametrize("call", ["mkdir", "rename", "fsync"])
+def test_store_that_cannot_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
+    """At any step: the complete file is kept under a name, and no half of a store."""
+    real, failed = getattr(os, call), []
+
+    def fail(*words: Any, **keywords: Any) -> Any:
+        if words and isinstance(words[0], int if call == "fsync" else str) and len(failed) < 1 and armed:
+            failed.append(words)
+            raise OSError(28, "No space left on device")
+        return real(*words, **keywords)
+
+    armed: list[bool] = []
+    with (
+        pytest.raises(PipelineError, match=r"got No space left on device; what was written is kept as"),
+        output_file(str(tmp_path / "a.zarr"), Spec((9, 9), np.dtype("f8")), None, (4, 4)) as ready,
+    ):
+        ready().write(((0, 9), (0, 9)), np.ones((9, 9)))
+        monkeypatch.setattr(f"pipeline.storage.formats.zarr_write.os.{call}", fail)
+        armed.append(True)
+    monkeypatch.undo()
+    (kept,) = tmp_path.iterdir()
+    assert failed and kept.is_file() and np.fromfile(kept, "f8", 16).tolist() == [1] * 16
+
+
+def test_what_is_not_replaced(tmp_path: Path) -> None:
+    h5py = package_of("h5py")
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["other"] = np.arange(3)
+    array = np.ones((3, 3))
+    with pytest.raises(UsageError, match=r"expected no file, or one of /result alone, .* got one that has /other"):
+        written(tmp_path / "a.h5", array)
+    written(f"{tmp_path}/b.h5::/x", array)
+    written(f"{tmp_path}/b.h5::/x", 2 * array)
+    assert (library_s(f"{tmp_path}/b.h5::/x") == 2).all()
+    (tmp_path / "c.h5").write_bytes(b"no HDF5")
+    with pytest.raises(UsageError, match=r"c\.h5: expected an HDF5 file, got"):
+        written(tmp_path / "c.h5", array)
+    written(tmp_path / "a.zarr", array)
+    with pytest.raises(UsageError, match=r"a\.zarr: expected a file name for the output, got a directory; choose"):
+        written(tmp_path / "a.zarr", array)
+
+
+@pytest.mark.parametrize(
+    ("name", "array", "chunks", "expected"),
+    [
+        ("a.npy", np.ones(3), (2,), r"--chunks: expected an output that is a Zarr store, like out\.zarr, got .*a\.npy"),
+        ("a.zarr", np.ones(3), (2, 2), r"--chunks: expected 1 lengths .* of shape \(3,\), got 2,2"),
+        ("a.zarr", np.ones(3), (0,), r"--chunks: expected 1 lengths of 1 or more"),
+        ("a.zarr", np.zeros(3, "M8[s]"), None, r"expected an array of numbers, which Zarr can store, got datetime64"),
+        ("a.h5", np.zeros(3, "M8[s]"), None, r"expected an array that HDF5 can store, got datetime64"),
+        ("a.h5::/", np.ones(3), None, r"expected a name for the data set"),
+        ("a.zarr", np.empty((2**11, 2**10), "i1"), (1, 1), r"expected at most 1048576 chunks, got 2097152"),
+    ],
+)
+def test_refused(tmp_path: Path, name: str, array: NDArray[Any], chunks: tuple[int, ...] | None, expected: str) -> None:
+    with pytest.raises(UsageError, match=expected):
+        written(f"{tmp_path}/{name}", array, chunks)
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize(("package", "name"), [("h5py", "a.h5"), ("google_crc32c", "a.zarr")])
+def test_without_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, package: str, name: str) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(UsageError, match=rf"expected the package {package}, .*pip install 'baru\["):
+        written(tmp_path / name, np.ones((30, 30)), (4, 4) if name == "a.zarr" else None)
+
+
+@pytest.mark.parametrize("output", ["o.h5::/x", "o.zarr"])
+def test_killed_run_is_resumed(tmp_path: Path, output: str) -> None:
+    """What was written lies under a hidden name until a run with --resume has all of it."""
+    array = np.random.default_rng(1).integers(-9, 9, (6000, 4000), "i4")
+    np.save(tmp_path / "a.npy", array)
+    environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")}
+    words = [sys.executable, "-m", "pipeline", "transpose", str(tmp_path / "a.npy"), "-o", str(tmp_path / output),
+             "--chunk-size", "200KiB", "--verify", "full", "-q"]  # fmt: skip
+    words += ["--chunks", "700,900"] if output == "o.zarr" else []
+    command = subprocess.Popen(words, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    until = monotonic() + WAIT_SECONDS
+    while not list((tmp_path / "state").rglob("*.journal")) and command.poll() is None and monotonic() < until:
+        sleep(0.01)
+    command.send_signal(signal.SIGTERM)
+    command.communicate()
+    name = output.partition("::")[0]
+    assert not (tmp_path / name).exists() or command.returncode == 0
+    if command.returncode:
+        done = subprocess.run([*words, "--resume"], env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+    assert same(library_s(tmp_path / output), array.T)
+    left = [path.name for path in tmp_path.iterdir()]
+    assert sorted(left) == sorted(["a.npy", name, "state"])
