@@ -87,12 +87,14 @@ class Runner:
 
     def array(
         self, workflow: Any, options: Any, path: Path, output: Path, after: int = 0, resume: bool = False,
-        verify: str = "auto", chunk_bytes: int = 4000,
+        verify: str = "auto", chunk_bytes: int = 4000, chunks: tuple[int, ...] | None = None,
     ) -> Outcome | None:  # fmt: skip
         """The outcome of a job that writes an array; None if it was interrupted after so many tasks."""
         source = open_source([str(path)], samples=False)
         request = Request(((workflow.name, options),), (source,), (str(output),), verify, chunk_bytes)
         settings = Settings(Placement("cpu"), verify, chunk_bytes=chunk_bytes)
-        return self._run(
-            request, lambda one: run_array(workflow, options, [source], str(output), settings, one), after, resume, None
-        )
+
+        def run(journal: Journal) -> Outcome:
+            return run_array(workflow, options, [source], str(output), settings, journal, chunks)
+
+        return self._run(request, run, after, resume, None)

@@ -15,6 +15,7 @@ from pipeline.engine.journal_file import JournalFile
 from pipeline.engine.outcome import Outcome
 from pipeline.errors import UsageError, VerificationError
 from pipeline.storage.leftovers import remove_leftovers
+from tests.cases.format_case import package_of
 from tests.pipeline.engine.journaled import Runner
 from workflows.array_job import Checked
 from workflows.transpose import TRANSPOSE, TransposeOptions
@@ -95,6 +96,20 @@ def test_regions_that_are_not_there_any_more_are_computed_again(runner: Runner, 
     assert transpose(runner, folder, resume=True) is not None
     assert items - kept < len(runner.logged) < items
     check(runner, folder)
+
+
+@pytest.mark.parametrize(("name", "chunks"), [("t.h5::/x", None), ("t.zarr", None), ("t.zarr", (70, 90))])
+def test_other_formats(runner: Runner, folder: Path, name: str, chunks: tuple[int, ...] | None) -> None:
+    """What lies around the elements is written again, what lies in tiles is recognized."""
+    package_of("h5py" if "h5" in name else "zarr")
+    for after in (3, 2, 0):
+        outcome = runner.array(TRANSPOSE, TransposeOptions(), folder / "m.npy", folder / name, after, after < 3, "full",
+                               BYTES, chunks)  # fmt: skip
+        assert (outcome is None) == bool(after)
+        assert after == 0 or part(folder).name.startswith(f".{name.partition('::')[0]}.")
+    assert outcome is not None and 5 < len(runner.logged) < 20  # of 20
+    np.testing.assert_array_equal(outcome.result.array, MATRIX.T)
+    assert {path.name for path in folder.iterdir()} == {"m.npy", name.partition("::")[0]} and runner.journals() == []
 
 
 def test_temporary_file_is_gone(runner: Runner, folder: Path) -> None:

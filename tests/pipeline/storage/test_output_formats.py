@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-import subprocess
 import sys
 from pathlib import Path
-from time import monotonic, sleep
 from typing import Any
 
 import numpy as np
@@ -29,7 +26,6 @@ from workflows.regions import Spec
 
 DTYPES = ("i1", "<u2", ">i4", "<i8", "<f2", "<f4", ">f8", "<c8", "?")
 SHAPES = ((), (17,), (1, 5), (31, 67), (5, 7, 9), (0, 4), (3, 0))
-WAIT_SECONDS = 60
 
 
 def some(shape: tuple[int, ...], dtype: str) -> NDArray[Any]:
@@ -236,28 +232,3 @@ def test_without_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pa
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(UsageError, match=rf"expected the package {package}, .*pip install 'baru\["):
         written(tmp_path / name, np.ones((30, 30)), (4, 4) if name == "a.zarr" else None)
-
-
-@pytest.mark.parametrize("output", ["o.h5::/x", "o.zarr"])
-def test_killed_run_is_resumed(tmp_path: Path, output: str) -> None:
-    """What was written lies under a hidden name until a run with --resume has all of it."""
-    array = np.random.default_rng(1).integers(-9, 9, (6000, 4000), "i4")
-    np.save(tmp_path / "a.npy", array)
-    environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")}
-    words = [sys.executable, "-m", "pipeline", "transpose", str(tmp_path / "a.npy"), "-o", str(tmp_path / output),
-             "--chunk-size", "200KiB", "--verify", "full", "-q"]  # fmt: skip
-    words += ["--chunks", "700,900"] if output == "o.zarr" else []
-    command = subprocess.Popen(words, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    until = monotonic() + WAIT_SECONDS
-    while not list((tmp_path / "state").rglob("*.journal")) and command.poll() is None and monotonic() < until:
-        sleep(0.01)
-    command.send_signal(signal.SIGTERM)
-    command.communicate()
-    name = output.partition("::")[0]
-    assert not (tmp_path / name).exists() or command.returncode == 0
-    if command.returncode:
-        done = subprocess.run([*words, "--resume"], env=environment, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-    assert same(library_s(tmp_path / output), array.T)
-    left = [path.name for path in tmp_path.iterdir()]
-    assert sorted(left) == sorted(["a.npy", name, "state"])
