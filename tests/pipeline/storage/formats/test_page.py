@@ -10,6 +10,7 @@ import pytest
 
 from pipeline.cli.main import cli
 from pipeline.storage.sources import FORMATS
+from tests.cases.format_case import package_of
 from tests.cases.format_files import CASES
 from tests.project.test_documents import ROOT, commands
 
@@ -33,11 +34,15 @@ def test_commands_of_the_page(capfd: pytest.CaptureFixture[str]) -> None:
     ours = [
         words[3:] for words in commands(PAGE.read_text(encoding="utf-8")) if words[:3] == ["python", "-m", "pipeline"]
     ]
-    assert len(ours) == 14
+    assert len(ours) == 16
     for words in ours:
         cli.main(words, standalone_mode=False)
         assert len(capfd.readouterr().out.splitlines()) > 3, words
-    np.testing.assert_array_equal(np.load("t.npy"), np.load("a.npz")["second"].T)
+    expected = np.load("a.npz")["second"].T
+    np.testing.assert_array_equal(np.load("t.npy"), expected)
+    with package_of("h5py").File("t.h5") as file:
+        np.testing.assert_array_equal(file["transposed"], expected)
+    np.testing.assert_array_equal(package_of("zarr").open_array("t.zarr")[...], expected)
 
 
 def test_page_has_every_format(folder: Path) -> None:
