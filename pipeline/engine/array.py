@@ -32,7 +32,7 @@ from pipeline.storage.leftovers import Resumable
 from pipeline.storage.mapped_output import begin_again
 from pipeline.storage.output_array import OutputFile
 from pipeline.storage.output_file import output_file
-from pipeline.storage.output_format import mapped_output, split_output
+from pipeline.storage.output_format import map_output, split_output
 from pipeline.storage.sources import Source
 from pipeline.threads import THREADS, cores
 from workflows.array_job import ArrayJob
@@ -74,7 +74,7 @@ class ArrayResult:
     @property
     def array(self) -> NDArray[Any]:
         """The array, mapped from its file: nothing is read until it is accessed. Of Zarr in tiles, a copy in memory."""
-        return mapped_output(self.path, self.spec)
+        return map_output(self.path, self.spec)
 
     def to_json(self) -> dict[str, Any]:
         """Path, dtype, byte order, shape, bytes, and how it was computed."""

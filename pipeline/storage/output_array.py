@@ -89,7 +89,7 @@ class OutputFile:
         def part(inside: Inside) -> NDArray[Any]:
             values = to_host(block[inside])
             if values.dtype != self.spec.dtype or values.ndim != len(region):
-                raise _other(expected, values)
+                raise other(expected, values)
             return values
 
         parts = slabs(expected, self.run(region))
@@ -97,15 +97,15 @@ class OutputFile:
             if self.mappable:
                 with mapped_file(self.path, fd, self.offset + self.spec.nbytes, 0) as address:
                     target = region_at(address + self.offset, self.spec, region)
-                    _each(lambda inside: put(target[inside], part(inside)), parts, spread)
+                    each(lambda inside: put(target[inside], part(inside)), parts, spread)
             else:
-                _each(lambda inside: self._put(fd, _within(region, inside), part(inside)), parts, spread)
+                each(lambda inside: self._put(fd, within(region, inside), part(inside)), parts, spread)
 
     def check(self, region: Bounds, block: Any) -> Spec:
         """Shape and dtype of a region; PipelineError if the block has another shape or size."""
         expected = Spec(sizes(region), self.spec.dtype)
         if block.shape[: len(region)] != expected.shape or block.nbytes != expected.nbytes:
-            raise _other(expected, block)
+            raise other(expected, block)
         return expected
 
     def write_runs(self, region: Bounds, copy: Callable[[int, NDArray[np.int64]], object]) -> None:
@@ -152,12 +152,12 @@ class OutputFile:
                 done += os.pwrite(fd, run[done:], self.offset + start + done)
 
 
-def _within(region: Bounds, inside: Inside) -> Bounds:
+def within(region: Bounds, inside: Inside) -> Bounds:
     """Bounds in the array of a part of a region."""
     return tuple((start + part.start, start + part.stop) for (start, _), part in zip(region, inside, strict=False))
 
 
-def _each(write: Callable[[Inside], None], parts: Iterable[Inside], spread: Callable[..., Iterable[None]]) -> None:
+def each(write: Callable[[Inside], None], parts: Iterable[Inside], spread: Callable[..., Iterable[None]]) -> None:
     """Write all parts; if one fails, finish those in progress and skip the rest before raising the error."""
     failed: list[Exception] = []
 
@@ -174,5 +174,5 @@ def _each(write: Callable[[Inside], None], parts: Iterable[Inside], spread: Call
         raise failed[0]
 
 
-def _other(expected: Spec, block: Any) -> PipelineError:
+def other(expected: Spec, block: Any) -> PipelineError:
     return PipelineError(f"expected a block of {expected}, got {Spec(block.shape, block.dtype)}")

@@ -55,7 +55,7 @@ def layout_of(output: str, spec: Spec, chunks: tuple[int, ...] | None = None) ->
     return Layout(header, spec.nbytes)
 
 
-def mapped_output(output: str, spec: Spec) -> NDArray[Any]:
+def map_output(output: str, spec: Spec) -> NDArray[Any]:
     """The array of a complete output, mapped from its file; of a Zarr store with tiles a copy in memory."""
     path, member = split_output(output)
     if path.endswith(NPY):

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from pipeline.storage.array_file import ArrayFile
 from pipeline.storage.layout import counts_of
-from pipeline.storage.output_array import OutputFile
+from pipeline.storage.mapped_output import Inside, slabs
+from pipeline.storage.output_array import OutputFile, each, other, within
 from pipeline.storage.planned_file import Opened, open_planned
 from workflows.regions import Bounds, Spec, sizes
 
@@ -44,20 +45,20 @@ class TiledFile(OutputFile):
             return
         crossed = (range(a // tile, -(-b // tile)) for (a, b), tile in zip(region, self.tiles, strict=True))
         for index in product(*crossed):
-            inside, within = [], []
+            inside, place = [], []
             for (start, stop), tile, at in zip(region, self.tiles, index, strict=True):
                 first, last = max(start, at * tile), min(stop, (at + 1) * tile)
                 inside.append((first - at * tile, last - at * tile))
-                within.append(slice(first - start, last - start))
-            yield (*((at, at + 1) for at in index), *inside), tuple(within)
+                place.append(slice(first - start, last - start))
+            yield (*((at, at + 1) for at in index), *inside), tuple(place)
 
     def read(
         self, region: Bounds, allocate: Callable[..., NDArray[Any]] = np.empty, opened: Opened = open_planned
     ) -> NDArray[Any]:
         """The current elements of a region in C order, in memory from `allocate`."""
         block, stored = allocate(sizes(region), self.spec.dtype), self._stored
-        for part, within in self._parts(region):
-            target = block[within]
+        for part, place in self._parts(region):
+            target = block[place]
             target[...] = stored.read(part, opened=opened).reshape(target.shape)
         return block
 
@@ -77,8 +78,16 @@ class TiledFile(OutputFile):
         to_host: Callable[[Any], NDArray[Any]] = np.asarray,
         spread: Callable[..., Iterable[None]] = map,
     ) -> None:
-        """Write a region, tile by tile; see `OutputFile.write`."""
-        self.check(region, block)
-        stored, axes = self._stored, (None,) * len(region)
-        for part, within in self._parts(region):
-            stored.write(part, block[(*axes, *within)], to_host, spread)
+        """Write a region, slab by slab, and each of those tile by tile; see `OutputFile.write`."""
+        expected, stored, axes = self.check(region, block), self._stored, (None,) * len(region)
+        if not block.nbytes:
+            return
+
+        def write(inside: Inside) -> None:
+            values = to_host(block[inside])
+            if values.dtype != self.spec.dtype or values.ndim != len(region):
+                raise other(expected, values)
+            for part, tile in self._parts(within(region, inside)):
+                stored.write(part, values[(*axes, *tile)])
+
+        each(write, slabs(expected, expected.nbytes), spread)

@@ -25,8 +25,10 @@ from pipeline.storage import mapped_output
 from pipeline.storage.array_file import join
 from pipeline.storage.output_array import OutputFile
 from pipeline.storage.output_file import output_file
+from pipeline.storage.output_format import map_output
 from pipeline.storage.sources import open_source
 from pipeline.timeline import Timeline
+from tests.cases.format_case import package_of
 from tests.emulator.kvikio import install
 from workflows.map import MAP, MapOptions
 from workflows.regions import Spec
@@ -100,6 +102,25 @@ def test_any_dtype(
     assert [span.stage for span in timeline.spans] == [*reading, "kernel", "kernel", "write"]
     assert timeline.nbytes[reading[-1]] == timeline.nbytes["write"] == array.nbytes
     assert limits == []
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("paged", [1, 2**40])
+@pytest.mark.parametrize(("name", "chunks"), [("out.zarr", (16, 20)), ("out.zarr", None), ("out.h5::/x", None)])
+def test_other_formats(
+    tmp_path: Path, limits: list[int], name: str, chunks: Any, paged: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows go straight into their file, tiles through the host."""
+    package_of("zarr" if "zarr" in name else "h5py")
+    monkeypatch.setattr(pipeline.engine.array_gpu, "PAGED_RUN", paged)
+    array = np.arange(70 * 33, dtype="<i4").reshape(70, 33)
+    on = job_of(tmp_path, TRANSPOSE, TransposeOptions(), array)
+    spec = Spec((33, 70), array.dtype)
+    with output_file(str(tmp_path / name), spec, None, chunks) as ready:
+        output = ready()
+        for rows in ((0, 20), (20, 33)):
+            compute_on_device(on(output), (rows, (0, 70)), Timeline())
+    np.testing.assert_array_equal(map_output(str(tmp_path / name), spec), array.T)
 
 
 @pytest.mark.gpu

@@ -19,7 +19,7 @@ from pipeline.errors import PipelineError, UsageError
 from pipeline.storage.files import Files
 from pipeline.storage.formats import zarr_write
 from pipeline.storage.output_file import output_file
-from pipeline.storage.output_format import mapped_output, split_output
+from pipeline.storage.output_format import map_output, split_output
 from pipeline.storage.sources import open_source
 from tests.cases.format_case import package_of
 from workflows.regions import Spec
@@ -73,7 +73,7 @@ def test_the_library_reads_every_bit(tmp_path: Path, name: str, dtype: str, shap
     array, output = some(shape, dtype), tmp_path / name
     written(output, array)
     assert same(library_s(output), array)
-    assert same(np.asarray(mapped_output(str(output), Spec(array.shape, array.dtype))), array)
+    assert same(np.asarray(map_output(str(output), Spec(array.shape, array.dtype))), array)
     assert os.listdir(tmp_path) == [name.partition("::")[0]]
 
 
@@ -96,7 +96,7 @@ def test_chunks(
     assert same(library_s(output), array)
     expected = tuple(max(min(pair), 1) for pair in zip(shape, chunks, strict=True))
     assert zarr.open_array(str(output), mode="r").chunks == expected
-    assert same(np.asarray(mapped_output(str(output), Spec(array.shape, array.dtype))), array)
+    assert same(np.asarray(map_output(str(output), Spec(array.shape, array.dtype))), array)
     zarr.open_array(str(output), mode="r+")[:1] = 3  # the edges are stored, too, so that it can be changed
     assert (library_s(output)[:1] == 3).all()
 
