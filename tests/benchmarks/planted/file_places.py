@@ -15,6 +15,7 @@ import pipeline.storage.array_file
 import pipeline.storage.blocks
 import pipeline.storage.feed
 import pipeline.storage.output_array
+import pipeline.storage.output_file
 from pipeline.storage.output_array import OutputFile
 from tests.benchmarks.planted.faults import BASIC, READ, Bytes, Fault, content
 from tests.benchmarks.planted.injector import CHECK, CLIENT, COMPUTE, INJECTOR
@@ -204,7 +205,8 @@ def files(patches: Patches) -> None:
         patches.wrap(owner, "fill", reading)
     patches.wrap(pipeline.storage.feed, "_library", feeding)
     patches.wrap(pipeline.storage.array_file, "read_runs", reading_runs)
-    for name, make in (("put", putting), ("region_at", placing), ("whole_file", finishing)):
+    for name, make in (("put", putting), ("region_at", placing)):
         patches.wrap(pipeline.storage.output_array, name, make)
+    patches.wrap(pipeline.storage.output_file, "whole_file", finishing)
     patches.set(OutputFile, "_put", put_file)
     patches.set(OutputFile, "write", write)

@@ -19,7 +19,7 @@ import pipeline
 import pipeline.engine.aggregate
 import pipeline.engine.run_loop
 import pipeline.storage.blocks
-import pipeline.storage.output_array
+import pipeline.storage.output_file
 from pipeline.cluster.workers import Workers
 from pipeline.errors import PipelineError
 from tests.benchmarks.planted import places
@@ -93,8 +93,8 @@ class Trials:
         patches.set(pipeline.engine.run_loop, "secrets", SimpleNamespace(randbits=lambda bits: self.seed))
         patches.set(pipeline.storage.blocks, "BLOCK_BYTES", BLOCK_BYTES)
         patches.set(pipeline.engine.aggregate, "BLOCK_BYTES", BLOCK_BYTES)
-        patches.set(pipeline.storage.output_array, "_allocated", self._allocated)
-        self._really_allocated = patches.before(pipeline.storage.output_array, "_allocated")
+        patches.set(pipeline.storage.output_file, "_allocated", self._allocated)
+        self._really_allocated = patches.before(pipeline.storage.output_file, "_allocated")
         try:
             yield
         finally:
