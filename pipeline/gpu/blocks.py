@@ -18,10 +18,10 @@ import numpy as np
 from kernels.common import memory
 from pipeline.errors import UsageError
 from pipeline.gpu.loads import Begun, Checked, CheckedBeside, run_of, to_native
-from pipeline.gpu.slabs import DECOMPRESSED, plan_of
 from pipeline.gpu.transfer import PINNED, finish, transfer_path, warm_up
 from pipeline.storage.blocks import read_blocks
 from pipeline.storage.chunks import Chunk
+from pipeline.storage.pieces import AnyPiece, BlockPiece
 from pipeline.timeline import Timeline
 
 BLOCK_BYTES = 2**27  # one kernel launch, read in many parts; smaller under a memory limit
@@ -65,10 +65,12 @@ def device_blocks(
     warm_up()
     with _lane(nbytes) as slots:
         events = cupy.cuda.Event(), cupy.cuda.Event()
-        planned = [(piece, plan_of(piece, chunk.dtype, len(slots[0]))) for piece in chunk.pieces]
+        planned = [(piece, _plan_of(piece, chunk.dtype, len(slots[0]))) for piece in chunk.pieces]
         start = 0  # first sample of the piece
         for in_slabs, group in groupby(planned, lambda item: item[1] is not None):
             if in_slabs:
+                from pipeline.gpu.slabs import DECOMPRESSED
+
                 timeline.transfer_paths.add(f"{transfer_path()}, {DECOMPRESSED}")
                 yield from _ahead([plan.begin for _, plan in group if plan], slots, events, timeline)
                 continue
@@ -142,6 +144,15 @@ def _computed(samples: Callable[[], Any], events: tuple[Any, Any], timeline: Tim
     ended.record()
     ended.synchronize()
     timeline.add("kernel", now, cupy.cuda.get_elapsed_time(began, ended) / 1000, block.nbytes)
+
+
+def _plan_of(piece: AnyPiece, dtype: np.dtype[Any], nbytes: int) -> Any:
+    """As `pipeline.gpu.slabs.plan_of`, which is imported, as all of formats, only for chunks of one."""
+    if not isinstance(piece, BlockPiece):
+        return None
+    from pipeline.gpu.slabs import plan_of
+
+    return plan_of(piece, dtype, nbytes)
 
 
 @contextmanager

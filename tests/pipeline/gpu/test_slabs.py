@@ -18,7 +18,8 @@ from pipeline.storage.formats import slabs as formats
 from pipeline.storage.pieces import Piece
 from pipeline.storage.sources import open_source
 from pipeline.timeline import Timeline
-from tests.cases.format_files import CASES, package_of
+from tests.cases.format_case import package_of
+from tests.cases.format_files import CASES
 from tests.emulator.kvikio import install
 from tests.emulator.nvcomp import HostLibrary
 
