@@ -22,6 +22,7 @@ import uhi.schema
 from pipeline.cli.main import main
 from pipeline.cli.progress import LINE_SECONDS
 from workflows import WORKFLOWS
+from workflows.array_job import ArrayJob
 
 ECG = Path(__file__).parents[3] / "data" / "ecg.npy"
 NO_DASK_CONFIG = {name: value for name, value in os.environ.items() if not name.startswith("DASK_")}
@@ -253,7 +254,8 @@ def test_help_has_groups_and_an_example(run: Run) -> None:
         parts = sections(run(name, "--help")[1])
         assert list(parts) == ["Example", "Input", "Computation", "Output", "Where it runs", "Other"]
         assert parts["Example"].strip() == f"python -m pipeline {name} {workflow.example}"
-        assert re.findall(r"^  (\S+)", parts["Output"], re.MULTILINE) == ["-o,", "--json", "--trace", "-q,"]
+        outputs = ["-o,", *["--chunks"] * isinstance(workflow, ArrayJob), "--json", "--trace", "-q,"]
+        assert re.findall(r"^  (\S+)", parts["Output"], re.MULTILINE) == outputs
         own = [f"--{f.name.replace('_', '-')}" for f in fields(workflow.options) if f.default is not MISSING]
         assert re.findall(r"^  (--\S+)", parts["Computation"], re.MULTILINE)[: len(own)] == own
         assert max(map(len, "".join(parts.values()).splitlines())) <= 80

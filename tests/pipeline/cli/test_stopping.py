@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.cli import jobs
+from pipeline.cli import inputs
 from pipeline.cli.main import main
 
 
@@ -30,7 +30,7 @@ def test_time_limit_counts_from_the_start(monkeypatch: pytest.MonkeyPatch, capsy
     def slow(*_: Any, **__: Any) -> None:
         time.sleep(20)
 
-    monkeypatch.setattr(jobs, "open_source", slow)
+    monkeypatch.setattr(inputs, "open_source", slow)
     with pytest.raises(SystemExit) as caught:
         main(["histogram", "samples.bin", "--time-limit", "0.2s"])
     assert (caught.value.code, *capsys.readouterr()) == (
@@ -81,8 +81,8 @@ def test_signal_in_the_first_and_last_milliseconds(place: str, expected: tuple[i
 
 def test_dask_pipeline_stops_as_the_command_does() -> None:
     """`dask` finds the command by its installed entry point; this is what that names."""
-    start = "from pipeline.dask_command import dask_command; import time; from pipeline.cli import jobs"
-    body = "jobs.open_source = lambda *a, **k: time.sleep(20)"
+    start = "from pipeline.dask_command import dask_command; import time; from pipeline.cli import inputs"
+    body = "inputs.open_source = lambda *a, **k: time.sleep(20)"
     words = ["-c", f"{start}; {body}; dask_command()", "histogram", "samples.bin", "--time-limit", "0.2s"]
     done = subprocess.run([sys.executable, *words], env=ENV, capture_output=True, text=True, timeout=60)
     expected = (75, "", "stopped by the time limit of 0.2 s: nothing was written\n")
