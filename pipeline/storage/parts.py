@@ -62,13 +62,13 @@ def take(samples: NDArray[Any], part: Part) -> NDArray[Any]:
     array of `dtype_of`, the same shape
     """
     real, imag = halves(samples)
-    if part in ("real", "imag"):
-        values = real if part == "real" else imag
-    elif part == "phase":
-        values = np.arctan2(imag.astype(np.float64), real.astype(np.float64))
-    else:
-        values = _abs(real, imag)
-    with np.errstate(over="ignore"):
+    with np.errstate(all="ignore"):
+        if part in ("real", "imag"):
+            values = real if part == "real" else imag
+        elif part == "phase":
+            values = np.arctan2(imag.astype(np.float64), real.astype(np.float64))
+        else:
+            values = _abs(real, imag)
         return values.astype(dtype_of(samples.dtype, part))
 
 
@@ -80,11 +80,9 @@ def _abs(real: NDArray[Any], imag: NDArray[Any]) -> NDArray[Any]:
     if kind in "iu" and itemsize >= 4:  # no dtype holds the sum of squares
         return np.hypot(real.astype(np.longdouble), imag.astype(np.longdouble))
     x, y = real.astype(np.float64), imag.astype(np.float64)
-    with np.errstate(all="ignore"):
-        values = np.sqrt(x * x + y * y)
-    if kind == "f":
-        extreme = np.flatnonzero(~((values > LEAST) & (values < MOST)))
-        values.reshape(-1)[extreme] = np.hypot(x.reshape(-1)[extreme], y.reshape(-1)[extreme])
+    values: NDArray[Any] = np.asarray(np.sqrt(x * x + y * y))
+    if kind == "f" and (extreme := ~((values > LEAST) & (values < MOST))).any():
+        values[extreme] = np.hypot(x[extreme], y[extreme])
     return values
 
 
@@ -102,16 +100,15 @@ def check(samples: NDArray[Any], values: NDArray[Any], part: Part, where: str) -
     if part in ("real", "imag"):
         right = numbers[:, int(part == "imag")].tobytes() == values.tobytes()
     else:
-        x, y = numbers.astype(np.longdouble).T
-        as_complex = numbers.astype(np.float64).view(np.complex128)[:, 0]
         with np.errstate(all="ignore"):
+            x, y = numbers.astype(np.longdouble).T
+            as_complex = numbers.astype(np.float64).view(np.complex128)[:, 0]
             size = np.sqrt(x * x + y * y)
             plain = np.isfinite(size) & (size > 0)
             unit = CLOSE * np.finfo(values.dtype).eps
             if part == "abs":
-                tiny = CLOSE * np.finfo(values.dtype).smallest_subnormal
-                plain &= size < np.finfo(values.dtype).max / 2
-                close = abs(values - size) <= unit * size + tiny
+                tiny, most = CLOSE * np.finfo(values.dtype).smallest_subnormal, np.finfo(values.dtype).max
+                close = (abs(values - size) <= unit * size + tiny) | ((size > most * (1 - unit)) & np.isposinf(values))
                 other = np.abs(as_complex).astype(values.dtype)
             else:
                 sine, cosine = np.sin(values), np.cos(values)

@@ -273,3 +273,22 @@ def test_floats_that_numpy_lacks(tmp_path: Path, dtype: str) -> None:
 def test_array_in_memory() -> None:
     with pytest.raises(UsageError, match=r"expected real samples, got complex ones \(complex64\); pass array\.real"):
         pipeline.run("reduce", WAVE, op="sum")
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    "component", ["<f2", "<f4", ">f4", "<f8", ">f8", "i1", "u1", ">i2", "<i4", "<u4", "<i8", ">u8"]
+)
+def test_any_bits(component: str) -> None:
+    """Of two numbers: signalling NaN, infinities, subnormal and the largest numbers; both ways agree, without a word."""
+    dtype = pair_of(np.dtype(component))
+    for _ in range(50):
+        samples = np.frombuffer(RANDOM.bytes(300 * dtype.itemsize), dtype)
+        for part in PARTS:
+            check(samples, take(samples, part), part, "here")
+    if component[1:] == "f8":
+        large = np.zeros(400, dtype)
+        large["r"], large["i"] = np.linspace(1e308, 1.79e308, 400), 5e307
+        check(large, take(large, "abs"), "abs", "here")
+    zero = np.zeros((), dtype)
+    assert [take(zero, part).tolist() for part in PARTS] == [0] * 4
