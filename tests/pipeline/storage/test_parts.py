@@ -280,7 +280,7 @@ def test_array_in_memory() -> None:
     "component", ["<f2", "<f4", ">f4", "<f8", ">f8", "i1", "u1", ">i2", "<i4", "<u4", "<i8", ">u8"]
 )
 def test_any_bits(component: str) -> None:
-    """Of two numbers: signalling NaN, infinities, subnormal and the largest numbers; both ways agree, without a word."""
+    """Signalling NaN, infinities, subnormal and the largest numbers: both ways agree, without a warning."""
     dtype = pair_of(np.dtype(component))
     for _ in range(50):
         samples = np.frombuffer(RANDOM.bytes(300 * dtype.itemsize), dtype)
