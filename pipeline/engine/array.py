@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pipeline.cluster.choice import Load
 from pipeline.cluster.workers import Workers, known_workers
 from pipeline.engine.array_ahead import ChecksAhead
-from pipeline.engine.array_apart import ChecksApart
+from pipeline.engine.array_apart import ChecksApart, is_worth_it
 from pipeline.engine.array_gpu import LANES, finish, warm_up
 from pipeline.engine.array_journal import RegionsDone
 from pipeline.engine.array_plan import ArrayPlan, nbytes_of, needs
@@ -45,9 +45,6 @@ REGION_BYTES = {("cpu", False): 2**25, ("cpu", True): 2**27, ("gpu", False): 2**
 
 # Most memory that a task takes, copies included, as a multiple of its inputs and output.
 COPIES = 4
-
-# Multiplications that are worth a process for their checks: it takes 0.2 s to start, while a GPU's worker starts.
-APART = 2**33
 
 
 @dataclass(frozen=True)
@@ -157,8 +154,8 @@ def run_array(
     def prepare(device: str) -> None:
         """Begin what the checks need the inputs for, while the worker of this process starts."""
         if workflow.prepare and checked_together(plan, settings):
-            apart = device == "gpu" and workflow.operations and workflow.operations(plan.native(), options) >= APART
-            ahead.append(files.enter_context(closing((ChecksApart if apart else ChecksAhead)(plan))))
+            kind = ChecksApart if device == "gpu" and is_worth_it(plan) else ChecksAhead
+            ahead.append(files.enter_context(closing(kind(plan))))
             if done.elements is None:  # else an earlier run may have finished some
                 _, regions = cut(device, _within_limits(1, device, settings))
                 ahead[0].begin([group.bounds for group in joined_regions(plan, regions, device, 1)])

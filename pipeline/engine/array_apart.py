@@ -30,8 +30,19 @@ from workflows import WORKFLOWS, ArrayJob
 from workflows.array_job import Checked
 from workflows.regions import Bounds
 
+# Multiplications that are worth a process for their checks: it takes 0.2 s to start, while a GPU's worker starts.
+APART = 2**33
 NICE = 5  # so that what feeds a GPU does not wait for it
 COMMAND = "from pipeline.engine.array_apart import serve; import sys; serve(int(sys.argv[1]))"
+
+
+def is_worth_it(plan: ArrayPlan) -> bool:
+    """Whether a process for the checks saves time. It gets the workflow by its name, so only for the jobs' own checks:
+    workflows have functions that only Dask could pickle, which need not be imported yet."""
+    workflow = plan.workflow
+    if workflow.operations is None or workflow.prepare is not getattr(WORKFLOWS.get(workflow.name), "prepare", None):
+        return False
+    return workflow.operations(plan.native(), plan.options) >= APART
 
 
 class ChecksApart(OfThisProcess):
@@ -52,11 +63,7 @@ class ChecksApart(OfThisProcess):
 
     def _start(self, regions: Sequence[Bounds]) -> None:
         values = {field.name: getattr(self._plan, field.name) for field in dataclasses.fields(self._plan)}
-        # The workflow goes by its name: it has functions that only Dask could pickle, which need not be imported yet.
-        workflow = values.pop("workflow")
-        if workflow.prepare is not getattr(WORKFLOWS[workflow.name], "prepare", None):
-            return
-        pickled = pickle.dumps((workflow.name, values, list(regions)))
+        pickled = pickle.dumps((values.pop("workflow").name, values, list(regions)))
         variables = ENVIRONMENT | {"PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
         ours, theirs = Pipe()
         with theirs, open(os.memfd_create("plan"), "w+b") as file:

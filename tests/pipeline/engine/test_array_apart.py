@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import pipeline.engine.array
 import pipeline.engine.array_ahead
 import pipeline.engine.array_apart as module
 from pipeline.cluster.workers import Workers
@@ -42,7 +41,7 @@ def apart(tmp_path: Path, workers: Workers, monkeypatch: pytest.MonkeyPatch) -> 
 
     def starting(self: ChecksApart, regions: Any) -> None:
         start(self, regions)
-        made.extend([self] * (self._process is not None))
+        made.append(self)
 
     def opened(placement: Any, nbytes: int, compiled: Any, load: Any, here: Any) -> Any:
         here("gpu")
@@ -55,7 +54,7 @@ def apart(tmp_path: Path, workers: Workers, monkeypatch: pytest.MonkeyPatch) -> 
     HERE.clear()
     monkeypatch.setattr(ChecksApart, "_start", starting)
     monkeypatch.setattr(module, "check_here", checked_here)
-    monkeypatch.setattr(pipeline.engine.array, "APART", 0)
+    monkeypatch.setattr(module, "APART", 0)
     monkeypatch.setattr("pipeline.engine.run_loop.open_workers", opened)
     for name, shape in (("a", (60, 50)), ("b", (50, 40))):
         np.save(tmp_path / f"{name}.npy", ordinary(*shape))
@@ -128,19 +127,23 @@ def test_this_process_checks_if_the_other_fails(
     np.testing.assert_array_equal(np.load("c.npy"), on_cpu(np.load("a.npy"), np.load("b.npy")))
 
 
-@pytest.mark.parametrize("why", ["no such interpreter", "it fails", "another check"])
+@pytest.mark.parametrize("why", ["no such interpreter", "it fails"])
 def test_this_process_checks_if_there_is_no_other(
     apart: list[ChecksApart], why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    workflow = MATMUL
-    if why == "no such interpreter":
-        monkeypatch.setattr(sys, "executable", "/no/such/python")
     if why == "it fails":
         monkeypatch.setattr(module, "COMMAND", "raise MemoryError")
-    if why == "another check":
-        prepare = MATMUL.prepare
-        workflow = replace(MATMUL, prepare=lambda *arguments: prepare(*arguments))  # type: ignore[misc]
-    assert multiplied(workflow).verdict.checked == 60 * 40 and len(HERE) == 1
+    else:
+        monkeypatch.setattr(sys, "executable", "/no/such/python")
+    assert multiplied().verdict.checked == 60 * 40 and len(HERE) == 1
+
+
+def test_another_check_stays_here(apart: list[ChecksApart]) -> None:
+    def prepare(*arguments: Any) -> Any:
+        assert MATMUL.prepare
+        return MATMUL.prepare(*arguments)
+
+    assert multiplied(replace(MATMUL, prepare=prepare)).verdict.checked == 60 * 40 and not apart
 
 
 def test_a_failing_run_does_not_wait_for_it(apart: list[ChecksApart]) -> None:
