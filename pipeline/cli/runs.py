@@ -21,6 +21,7 @@ from pipeline.engine.runs import Unfinished, remove, unfinished
 from pipeline.errors import UsageError
 from pipeline.process import supervisor
 from pipeline.process.last_words import MOST_CHARACTERS, emit, say
+from pipeline.storage.remote.address import redacted
 from pipeline.storage.sources import Source
 
 SHOWN = 8  # characters of a key
@@ -59,8 +60,8 @@ def _ask(question: str) -> bool:
 
 
 def _command() -> str:
-    """This command with --resume, for a shell."""
-    program, words = sys.argv[0], [word for word in sys.argv[1:] if word != "--resume"]
+    """This command with --resume, for a shell; signatures in addresses are to be filled in."""
+    program, words = sys.argv[0], [redacted(word) for word in sys.argv[1:] if word != "--resume"]
     start = ["python", "-m", "pipeline"] if os.path.basename(program) == "__main__.py" else [os.path.basename(program)]
     command = shlex.join([*start, *words, "--resume"])
     return command if len(command) <= MOST_CHARACTERS // 2 else "the same command with --resume"

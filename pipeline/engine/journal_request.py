@@ -18,6 +18,7 @@ from pipeline.storage.files import Files, SourceFile
 from pipeline.storage.identity import this_machine
 from pipeline.storage.planned_file import open_planned
 from pipeline.storage.protocol import Source
+from pipeline.storage.remote.address import ObjectIdentity
 from pipeline.storage.sources import Joined
 
 # Regions of the inputs that are hashed, over all files, and the bytes of each: a disk with heads takes 0.2 s for them.
@@ -51,14 +52,14 @@ class Request:
 
     @property
     def files(self) -> list[SourceFile] | None:
-        """Files of all sources; None if one is something else, which nothing identifies in another process."""
+        """Files of all sources; None if one is something else, or an object that nothing tells from another one."""
         files: list[SourceFile] = []
         for source in self.sources:
             for part in source.sources if isinstance(source, Joined) else (source,):
                 if not isinstance(part, Files):
                     return None
                 files += part.files
-        return files
+        return None if any(isinstance(one.identity, ObjectIdentity) and one.identity.weak for one in files) else files
 
     def key(self) -> str:
         """The name of its journal."""
@@ -132,7 +133,7 @@ def _places(files: Sequence[SourceFile]) -> dict[int, list[int]]:
 
 
 def _hashes(file: SourceFile, places: Sequence[int]) -> Iterator[tuple[int, str]]:
-    if places:
+    if places and not file.piece().remote:
         with open_planned(file.piece()) as fd:
             for place in places:
                 yield place, hashlib.sha256(os.pread(fd, SAMPLE_BYTES, place)).hexdigest()
@@ -157,6 +158,9 @@ def difference(then: dict[str, Any], request: Request) -> str | None:
 
 def _changed(before: dict[str, Any], file: SourceFile) -> str | None:
     now = file.identity
+    if isinstance(now, ObjectIdentity):
+        then = ObjectIdentity(now.url, before["size"], before["etag"], before["modified"])
+        return None if (different := then.differs(now)) is None else f"was replaced: expected {different}"
     if before["size"] != now.size:
         return f"had {before['size']} bytes, and has {now.size}"
     if before["inode"] != now.inode or (before["machine"] == this_machine() and before["device"] != now.device):

@@ -21,7 +21,7 @@ from pipeline.gpu.loads import Begun, Checked, CheckedBeside, run_of, to_native
 from pipeline.gpu.transfer import PINNED, finish, transfer_path, warm_up
 from pipeline.storage.blocks import read_blocks
 from pipeline.storage.chunks import Chunk
-from pipeline.storage.pieces import AnyPiece, BlockPiece
+from pipeline.storage.pieces import AnyPiece, BlockPiece, RemotePiece
 from pipeline.timeline import Timeline
 
 BLOCK_BYTES = 2**27  # one kernel launch, read in many parts; smaller under a memory limit
@@ -67,7 +67,14 @@ def device_blocks(
         events = cupy.cuda.Event(), cupy.cuda.Event()
         planned = [(piece, _plan_of(piece, chunk.dtype, len(slots[0]))) for piece in chunk.pieces]
         start = 0  # first sample of the piece
-        for in_slabs, group in groupby(planned, lambda item: item[1] is not None):
+        for (in_slabs, remote), group in groupby(
+            planned, lambda item: (bool(item[1]), isinstance(item[0], RemotePiece))
+        ):
+            if remote:  # together, since they are requested ahead
+                pieces = tuple(piece for piece, _ in group)
+                yield from _from_host(replace(chunk, pieces=pieces), slots, events, timeline)
+                start += sum(piece.nbytes for piece in pieces) // chunk.dtype.itemsize
+                continue
             if in_slabs:
                 from pipeline.gpu.slabs import DECOMPRESSED
 

@@ -69,7 +69,7 @@ def run_of(piece: AnyPiece, dtype: np.dtype[Any], nbytes: int) -> Run | None:
     if isinstance(piece, Piece):
         native, itemsize = dtype.newbyteorder("="), dtype.itemsize
         return Run(piece, nbytes // itemsize * itemsize, lambda raw, _: to_native(raw.view(native), dtype))
-    if not isinstance(piece, FilledPiece) or not isinstance(piece.filler, PackedFiller):
+    if not isinstance(piece, FilledPiece) or not isinstance(piece.filler, PackedFiller) or piece.filler.stored.remote:
         return None
     packing = piece.filler.packing
     stored, skipped = piece.filler.run(piece.start, piece.samples)

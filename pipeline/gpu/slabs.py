@@ -246,6 +246,8 @@ def plan_of(piece: AnyPiece, dtype: np.dtype[Any], nbytes: int) -> Plan | None:
         return None
     if not isinstance(slab.decode, Decoder) or slab.grid.cut is not None or not slab.region:
         return None
+    if any(file.remote for file in slab.stored.files):
+        return None
     steps, tail = slab.decode.steps, 0
     if steps and steps[0] in CHECKSUMS:
         steps, tail = steps[1:], CHECKSUM_BYTES

@@ -23,6 +23,7 @@ from pipeline.storage.pieces import Piece
 from pipeline.storage.planned_file import Opened, fill, open_planned
 from pipeline.storage.protocol import RegionFiller, Source
 from pipeline.storage.read_runs import read_runs
+from pipeline.storage.remote.runs import read_runs_of_object
 from workflows.regions import Bounds, Spec, sizes
 
 # Shorter runs that are not in the page cache are read by one thread per process at a time. Each run is a call that
@@ -119,7 +120,24 @@ def join(source: Source) -> ArrayFile:
     shape = first.shape
     if len(source.files) > 1:
         shape = (sum(file.shape[0] for file in source.files), *first.shape[1:])
-    return ArrayFile(Spec(shape, source.dtype), tuple(source.pieces()), first.fortran)
+    array = ArrayFile(Spec(shape, source.dtype), tuple(file.piece() for file in source.files), first.fortran)
+    if any(piece.remote for piece in array.pieces):
+        return FilledArray(array.spec, (), False, _Remote(array), source.names)
+    return array
+
+
+@dataclass(frozen=True)
+class _Remote:
+    """Fills regions with elements of an array in remote objects."""
+
+    array: ArrayFile
+
+    def fill_region(self, region: Bounds, block: NDArray[Any]) -> None:
+        """Read into the block itself where both are in C order."""
+        if self.array.fortran or not block.flags.c_contiguous:
+            block[...] = read_region(self.array, region)
+        else:
+            read_region(self.array, region, lambda *_: block)
 
 
 def _rows(file: SourceFile) -> str:
@@ -186,6 +204,9 @@ def read_region(
 def _read_runs(array: ArrayFile, region: Bounds, memory: NDArray[np.uint8], opened: Opened) -> None:
     short = array.run(region) < SHORT_RUN
     for piece, first, runs in array.parts(region):
+        if piece.remote:
+            read_runs_of_object(piece, first, runs, memory)
+            continue
         with opened(piece) as fd:
             left = runs if len(runs) == 1 else runs[read_runs(fd, memory, runs, piece.offset + first)]
             with _GATHERING if short and len(left) else contextlib.nullcontext():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from pipeline.errors import PipelineError
 from pipeline.storage.chunks import Chunk
-from pipeline.storage.pieces import EncodedPiece, FilledPiece, Piece, WholePiece
-from pipeline.storage.planned_file import fill, open_planned
+from pipeline.storage.pieces import AnyPiece, EncodedPiece, FilledPiece, Piece, RemotePiece, WholePiece
+from pipeline.storage.planned_file import fill, open_planned, stored_bytes
+from pipeline.storage.remote.ahead import cut, read_ahead
 from pipeline.timeline import Timeline
 
 BLOCK_BYTES = 2**21  # still in the cache when it is computed; Python's overhead is a tenth of the time
@@ -26,7 +27,8 @@ def read_blocks(chunk: Chunk, timeline: Timeline) -> Iterator[NDArray[Any]]:
     ----------
     chunk
     timeline
-        Gets a span ``"read"`` for each block; an encoded block is read and decoded whole within its first span.
+        Gets a span ``"read"`` for each block; an encoded block is read and decoded whole within its first span. Of
+        remote pieces it is the time that was waited: they are read ahead.
 
     Yields
     ------
@@ -40,11 +42,14 @@ def read_blocks(chunk: Chunk, timeline: Timeline) -> Iterator[NDArray[Any]]:
     """
     itemsize = chunk.dtype.itemsize
     buffer = memoryview(bytearray(min(BLOCK_BYTES // itemsize * itemsize, chunk.nbytes)))
+    arriving = read_ahead(_requests(chunk.pieces, itemsize))
     for piece in chunk.pieces:
         if isinstance(piece, Piece):
             yield from _stored(piece, chunk.dtype, buffer, timeline)
+        elif isinstance(piece, RemotePiece):
+            yield from _arrived(piece, chunk.dtype, arriving, timeline)
         elif isinstance(piece, WholePiece):
-            yield from _decoded(piece, chunk.dtype, len(buffer), timeline)
+            yield from _decoded(piece, chunk.dtype, len(buffer), timeline, arriving)
         else:
             yield from _filled(piece, np.frombuffer(buffer, chunk.dtype), timeline)
 
@@ -60,17 +65,44 @@ def _stored(piece: Piece, dtype: np.dtype[Any], buffer: memoryview, timeline: Ti
             yield np.frombuffer(block, dtype)
 
 
-def _decoded(piece: WholePiece, dtype: np.dtype[Any], nbytes: int, timeline: Timeline) -> Iterator[NDArray[Any]]:
+def _requests(pieces: Sequence[AnyPiece], itemsize: int) -> Iterator[Piece]:
+    """What is requested of remote objects, in the order in which it is used."""
+    for piece in pieces:
+        if isinstance(piece, RemotePiece):
+            yield from cut(piece.stored, itemsize)
+        elif isinstance(piece, EncodedPiece) and piece.stored.remote:
+            yield piece.stored
+
+
+def _arrived(
+    piece: RemotePiece, dtype: np.dtype[Any], arriving: Iterator[memoryview], timeline: Timeline
+) -> Iterator[NDArray[Any]]:
+    for part in cut(piece.stored, dtype.itemsize):
+        with timeline.measure("read", part.nbytes):
+            samples = np.empty(part.nbytes // dtype.itemsize, dtype)  # aligned, which an answer need not be
+            samples.view(np.uint8)[...] = next(arriving)
+        yield samples
+
+
+def _decoded(
+    piece: WholePiece, dtype: np.dtype[Any], nbytes: int, timeline: Timeline, arriving: Iterator[memoryview]
+) -> Iterator[NDArray[Any]]:
     step = nbytes // dtype.itemsize
     with timeline.measure("read", piece.nbytes):
         first = piece.first // dtype.itemsize
-        samples = decode_whole(piece, dtype)[first : first + piece.nbytes // dtype.itemsize]
+        samples = decode_whole(piece, dtype, arriving)[first : first + piece.nbytes // dtype.itemsize]
     for start in range(0, len(samples), step):
         yield samples[start : start + step]
 
 
-def decode_whole(piece: WholePiece, dtype: np.dtype[Any]) -> NDArray[Any]:
+def decode_whole(piece: WholePiece, dtype: np.dtype[Any], arriving: Iterator[memoryview] | None = None) -> NDArray[Any]:
     """All samples of a block, which is read and decoded.
+
+    Parameters
+    ----------
+    piece, dtype
+    arriving
+        Has the stored bytes next if they were requested ahead.
 
     Raises
     ------
@@ -78,7 +110,11 @@ def decode_whole(piece: WholePiece, dtype: np.dtype[Any]) -> NDArray[Any]:
         If it cannot be read or decoded.
     """
     try:
-        samples = piece.decode(_bytes(piece.stored)) if isinstance(piece, EncodedPiece) else piece.block.read()
+        if isinstance(piece, EncodedPiece):
+            ahead = arriving if piece.stored.remote else None
+            samples = piece.decode(next(ahead or stored_bytes((piece.stored,))))
+        else:
+            samples = piece.block.read()
     except PipelineError:
         raise
     except Exception as error:  # each decoder raises errors of its own
@@ -89,13 +125,6 @@ def decode_whole(piece: WholePiece, dtype: np.dtype[Any]) -> NDArray[Any]:
         raise PipelineError(f"{piece.where()}: expected {piece.decoded // dtype.itemsize} samples of {dtype} in the "
                             f"block, got shape {samples.shape} of {samples.dtype}; is the file complete?")  # fmt: skip
     return samples
-
-
-def _bytes(piece: Piece) -> memoryview:
-    stored = memoryview(bytearray(piece.nbytes))
-    with open_planned(piece) as fd:
-        fill(fd, stored, piece, 0)
-    return stored
 
 
 def _filled(piece: FilledPiece, buffer: NDArray[Any], timeline: Timeline) -> Iterator[NDArray[Any]]:

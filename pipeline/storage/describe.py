@@ -117,7 +117,8 @@ def describe(item: str, recursive: bool = False) -> Iterator[Description]:
         ]  # fmt: skip
         if format_.members is None or (name is not None and not members):  # also says why there is no such member
             members = [_without_header(path, opening) if format_ is RAW else _opened(path, opening)]
-        yield Description(path, format_.name, None if os.path.isdir(path) else whole(path).nbytes, tuple(members))
+        folder = format_.name == "zarr" or os.path.isdir(path)
+        yield Description(path, format_.name, None if folder else whole(path).nbytes, tuple(members))
 
 
 def _opened(path: str, opening: Opening) -> Member:

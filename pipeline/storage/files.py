@@ -12,9 +12,11 @@ import numpy as np
 
 from pipeline.errors import PipelineError, UsageError
 from pipeline.storage.identity import Identity, identify, open_to_read
-from pipeline.storage.pieces import Piece
+from pipeline.storage.pieces import AnyPiece, Piece, as_read
 from pipeline.storage.planned_file import open_planned
 from pipeline.storage.protocol import Source
+from pipeline.storage.remote.address import ObjectIdentity, Url
+from pipeline.storage.remote.file import open_object
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,7 @@ class SourceFile:
     path: str
     offset: int
     nbytes: int
-    identity: Identity
+    identity: Identity | ObjectIdentity
     shape: tuple[int, ...] = ()
     fortran: bool = False
 
@@ -61,26 +63,32 @@ class Files(Source):
     @property
     def names(self) -> tuple[str, ...]:
         """Paths."""
-        return tuple(file.path for file in self.files)
+        return tuple(str(file.path) for file in self.files)
 
     @property
     def identity(self) -> Hashable:
         """Path and identity of every file."""
         return tuple((file.path, file.identity) for file in self.files)
 
-    def pieces(self) -> Iterator[Piece]:
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Those of this machine."""
+        return tuple(file.path for file in self.files if not file.piece().remote)
+
+    def pieces(self) -> Iterator[AnyPiece]:
         """One for each file."""
-        return (file.piece() for file in self.files)
+        return (as_read(file.piece()) for file in self.files)
 
     def check_unchanged(self) -> None:
-        """Look at every file once more, under its name."""
-        for piece in self.pieces():
-            with open_planned(piece):
-                pass
+        """Look at every file once more, under its name; answers of servers have all been compared."""
+        for piece in (file.piece() for file in self.files):
+            if not piece.remote:
+                with open_planned(piece):
+                    pass
 
 
-def open_regular(path: str) -> tuple[BinaryIO, Identity]:
-    """Open a file that is not empty; return it and its identity.
+def open_regular(path: str) -> tuple[BinaryIO, Identity | ObjectIdentity]:
+    """Open a file or a remote object that is not empty; return it and its identity.
 
     Raises
     ------
@@ -89,6 +97,8 @@ def open_regular(path: str) -> tuple[BinaryIO, Identity]:
     PipelineError
         If it cannot be read, or something keeps writing to it.
     """
+    if isinstance(path, Url):
+        return open_object(path)
     try:
         # Looked at first, because opening a device may have effects.
         fd = open_to_read(path) if stat.S_ISREG(os.stat(path).st_mode) else -1

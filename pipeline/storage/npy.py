@@ -37,4 +37,5 @@ def open_npy(path: str, opening: Opening) -> Files:
     return Files((SourceFile(path, offset, nbytes, identity, shape, fortran),), dtype)
 
 
-NPY = Format("npy", open_npy, lambda path, head: head.startswith(np.lib.format.MAGIC_PREFIX), (".npy",))
+NPY = Format("npy", open_npy, lambda path, head: head.startswith(np.lib.format.MAGIC_PREFIX), (".npy",),
+             remote=True)  # fmt: skip

@@ -20,7 +20,7 @@ from kernels.common import cxx
 from pipeline.errors import UsageError
 from pipeline.storage.piece_source import PieceSource
 from pipeline.storage.pieces import FilledPiece, Piece
-from pipeline.storage.planned_file import fill, open_planned
+from pipeline.storage.planned_file import stored_bytes
 from pipeline.storage.protocol import PACKED, Opening
 
 SOURCE = Path(__file__).with_suffix(".cpp")
@@ -109,9 +109,7 @@ class PackedFiller:
         """The samples from an index on; groups at both ends are unpacked whole."""
         packing = self.packing
         run, skipped = self.run(start, len(buffer))
-        stored = np.empty(run.nbytes, np.uint8)
-        with open_planned(run) as fd:
-            fill(fd, stored.data, run, 0)
+        stored = np.frombuffer(next(stored_bytes((run,))), np.uint8)
         number = run.nbytes // packing.group_bytes * packing.group
         samples = buffer if number == len(buffer) else np.empty(number, packing.dtype)
         packing.unpack(stored, samples)

@@ -16,8 +16,8 @@ from pipeline.errors import VerificationError
 from pipeline.storage.array_file import ArrayFile, join, read_region
 from pipeline.storage.blocks import decode_whole
 from pipeline.storage.files import Files
-from pipeline.storage.pieces import AnyPiece, BlockPiece, FilledPiece, Piece, WholePiece
-from pipeline.storage.planned_file import fill, open_planned
+from pipeline.storage.pieces import AnyPiece, BlockPiece, FilledPiece, Piece, RemotePiece, WholePiece
+from pipeline.storage.planned_file import fill, open_planned, stored_bytes
 from pipeline.storage.protocol import Part, RegionFiller, Source, component_of
 from workflows.regions import Bounds
 
@@ -140,7 +140,10 @@ class _Taken:
 
     def _read(self, start: int, count: int) -> NDArray[Any]:
         samples = np.empty(count, self.dtype)
-        if isinstance(self.piece, FilledPiece):
+        if isinstance(self.piece, Piece) and self.piece.remote:
+            itemsize = self.dtype.itemsize
+            samples.view(np.uint8)[...] = next(stored_bytes((self.piece.cut(start * itemsize, count * itemsize),)))
+        elif isinstance(self.piece, FilledPiece):
             self.piece.filler.fill(self.piece.start + start, samples)
         else:
             with open_planned(self.piece) as fd:
@@ -226,7 +229,8 @@ class PartSource(Source):
     def pieces(self) -> Iterator[AnyPiece]:
         """The same pieces, of the part."""
         stored, itemsize = self.whole.dtype, self.dtype.itemsize
-        for piece in self.whole.pieces():
+        for given in self.whole.pieces():
+            piece = given.stored if isinstance(given, RemotePiece) else given
             samples = piece.nbytes // stored.itemsize
             if isinstance(piece, WholePiece):
                 block = _Decoded(piece, stored, self.part)

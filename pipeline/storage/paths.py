@@ -9,12 +9,16 @@ from typing import NoReturn
 
 from pipeline.errors import PipelineError, UsageError
 from pipeline.storage.formats.table import DATA, META, is_store
+from pipeline.storage.remote.address import is_url, split_url
+from pipeline.storage.remote.patterns import expand_url
 
 MEMBER = "::"  # between a file and a member of it
 
 
 def split_member(item: str) -> tuple[str, str | None]:
     """Path or pattern, and the member after ``::``, if any; a file whose name has a ``::`` is meant itself."""
+    if is_url(item):
+        return split_url(item)
     if "\0" in item or os.path.lexists(item) or MEMBER not in item:
         return item, None
     path, _, member = item.partition(MEMBER)
@@ -35,6 +39,8 @@ def expand(pattern: str, recursive: bool = False) -> list[str]:
     UsageError
         If there are none; PipelineError if a folder cannot be read.
     """
+    if is_url(pattern):
+        return list(expand_url(pattern))
     if "\0" in pattern or os.path.lexists(pattern) or not glob.has_magic(pattern):
         paths = [pattern]
     else:

@@ -1,4 +1,4 @@
-"""Pieces of chunks: byte runs of files, encoded or assembled blocks, or buffers to fill; each brings its own reader.
+"""Pieces of chunks: byte runs of files or objects, encoded or assembled blocks, buffers to fill; each has its reader.
 
 Chunks are pickled for the workers, so a piece holds no open file.
 """
@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from numpy.typing import NDArray
 
 from pipeline.storage.identity import Identity
+from pipeline.storage.remote.address import ObjectIdentity
 
 # Stored bytes -> samples, shape (n,), in the dtype of the source. Runs on a worker, so it must be picklable.
 Decode = Callable[[memoryview], NDArray[Any]]
@@ -28,13 +29,19 @@ class Filler(Protocol):
 class Piece:
     """A byte run of a file: the bytes are samples. This is the fast path, through pinned memory or kvikio to a GPU.
 
-    `identity` is that of the file at planning time; None for a file that the run itself writes.
+    `identity` is that of the file at planning time; None for a file that the run itself writes. Sources yield byte runs
+    of remote objects as `RemotePiece`.
     """
 
     path: str
     offset: int
     nbytes: int
-    identity: Identity | None
+    identity: Identity | ObjectIdentity | None
+
+    @property
+    def remote(self) -> bool:
+        """Whether it is one of a remote object."""
+        return isinstance(self.identity, ObjectIdentity)
 
     def cut(self, start: int, nbytes: int) -> Piece:
         """The part that begins at byte `start`."""
@@ -43,6 +50,26 @@ class Piece:
     def where(self) -> str:
         """File and byte range, for a message."""
         return f"{self.path} bytes {self.offset}-{self.offset + self.nbytes - 1}"
+
+
+@dataclass(frozen=True)
+class RemotePiece:
+    """A byte run of a remote object: the bytes are samples, which arrive in host memory."""
+
+    stored: Piece
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of samples."""
+        return self.stored.nbytes
+
+    def cut(self, start: int, nbytes: int) -> RemotePiece:
+        """The part that begins at byte `start`."""
+        return RemotePiece(self.stored.cut(start, nbytes))
+
+    def where(self) -> str:
+        """Object and byte range, for a message."""
+        return self.stored.where()
 
 
 @dataclass(frozen=True)
@@ -147,4 +174,9 @@ class FilledPiece:
 
 
 WholePiece = EncodedPiece | BlockPiece  # read whole, even for a part
-AnyPiece = Piece | WholePiece | FilledPiece
+AnyPiece = Piece | RemotePiece | WholePiece | FilledPiece
+
+
+def as_read(piece: AnyPiece) -> AnyPiece:
+    """A piece, by the reader that it needs."""
+    return RemotePiece(piece) if isinstance(piece, Piece) and piece.remote else piece

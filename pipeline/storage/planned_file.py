@@ -1,14 +1,21 @@
-"""Open planned files, check that they have not changed, and read from them."""
+"""Open planned files, check that they have not changed, and read from them; from remote objects, too."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from itertools import groupby
+from typing import BinaryIO
+
+import numpy as np
 
 from pipeline.errors import PipelineError
-from pipeline.storage.identity import open_to_read
+from pipeline.storage.identity import Identity, open_to_read
 from pipeline.storage.pieces import Piece
+from pipeline.storage.remote.address import ObjectIdentity
+from pipeline.storage.remote.ahead import read_ahead
+from pipeline.storage.remote.file import as_file
 
 KEPT_OPEN = 8  # files kept open by a task, which may read thousands
 
@@ -50,7 +57,7 @@ def kept_open() -> Iterator[Opened]:
 
 
 def _check(fd: int, piece: Piece) -> None:
-    if piece.identity is not None:
+    if isinstance(piece.identity, Identity):
         piece.identity.check(piece.path, fd)
 
 
@@ -71,3 +78,28 @@ def fill(fd: int, block: memoryview, piece: Piece, start: int) -> None:
                 f"{piece.path}: ended at byte {piece.offset + start + filled}, expected {piece.offset + piece.nbytes}"
             )
         filled += got
+
+
+def stored_bytes(pieces: Iterable[Piece]) -> Iterator[memoryview]:
+    """The bytes of pieces of files and remote objects, in order; of the latter some are requested ahead."""
+    for path, some in groupby(pieces, lambda piece: None if piece.remote else piece.path):
+        if path is None:
+            yield from read_ahead(some)
+            continue
+        first, *others = some
+        with open_planned(first) as fd:
+            for piece in (first, *others):
+                stored = np.empty(piece.nbytes, np.uint8).data
+                fill(fd, stored, piece, 0)
+                yield stored
+
+
+@contextmanager
+def file_for_library(piece: Piece) -> Iterator[str | BinaryIO]:
+    """A planned file, whatever has its name now, as a path or as an object that another library reads."""
+    if isinstance(piece.identity, ObjectIdentity):
+        with as_file(piece.identity) as file:
+            yield file
+    else:
+        with open_planned(piece) as fd:
+            yield f"/proc/self/fd/{fd}"

@@ -254,6 +254,8 @@ class Format:
         File names with these endings have this format if no format recognizes the content.
     members
         (path) -> the arrays of a file; None if it has one, which needs no name.
+    remote
+        Whether a path may also be a `pipeline.storage.remote.address.Url`.
     """
 
     name: str
@@ -261,3 +263,4 @@ class Format:
     recognizes: Callable[[str, bytes], bool]
     suffixes: tuple[str, ...] = ()
     members: Callable[[str], Sequence[Member]] | None = None
+    remote: bool = False

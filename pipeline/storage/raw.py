@@ -46,4 +46,4 @@ def open_raw(path: str, opening: Opening) -> Source:
     return Files((SourceFile(path, offset, nbytes, identity, shape),), dtype)
 
 
-RAW = Format("raw", open_raw, lambda path, head: False)  # any file that no other format recognizes
+RAW = Format("raw", open_raw, lambda path, head: False, remote=True)  # any file that no other format recognizes

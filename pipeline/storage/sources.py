@@ -23,6 +23,8 @@ from pipeline.storage.paths import expand, split_member
 from pipeline.storage.pieces import AnyPiece
 from pipeline.storage.protocol import BYTEORDERS, DTYPES, NAMES, PACKED, PARTS, Byteorder, Format, Opening, Part, Source
 from pipeline.storage.raw import RAW, RAW_DTYPE, raw_dtype
+from pipeline.storage.remote.address import HIDDEN, Url
+from pipeline.storage.remote.objects import look
 from pipeline.storage.stream import NAME as STREAM
 from pipeline.storage.stream import STDIN, Stream, StreamSource, open_npy_stream
 
@@ -115,7 +117,7 @@ def open_source(
     Parameters
     ----------
     inputs
-        Paths, glob patterns, whose matches are sorted, ``-`` for standard input, or arrays in memory.
+        Paths, glob patterns, whose matches are sorted, URLs, ``-`` for standard input, or arrays in memory.
     dtype, byteorder, offset
         For raw files: a name in `DTYPES` (default int32) or `PACKED`, little (default) or big, bytes to skip (default
         0). Other formats have their own; a value that disagrees is an error.
@@ -179,6 +181,8 @@ def open_one(path: str, opening: Opening) -> Source:
     if opening.member is not None and format_.members is None:
         raise UsageError(f"{path}: expected a file of several arrays before ::{opening.member}, got {format_.name}; "
                          "leave the :: out")  # fmt: skip
+    if isinstance(path, Url) and not format_.remote:
+        raise UsageError(f"{path}: expected a format that is read at a URL, got {format_.name}; copy it to a file")
     source = format_.open(path, opening)
     opening.check_part(path, source.dtype)  # raw samples have nothing else that does
     if opening.part is None:
@@ -245,9 +249,21 @@ def open_stdin(opening: Opening, stall_seconds: float) -> StreamSource:
 
 
 def _head(path: str) -> bytes:
-    """The first bytes of a regular file; none of anything else, since reading it might block forever."""
+    """The first bytes of a regular file or a remote object; none of anything else: reading it might block forever."""
+    if isinstance(path, Url):
+        return _remote_head(path)
     try:
         with open(path if os.path.isfile(path) else os.devnull, "rb") as file:
             return file.read(HEAD_BYTES)
     except OSError:
+        return b""  # opening it as samples reports why
+
+
+def _remote_head(url: Url) -> bytes:
+    """The first bytes of a remote object; none of a folder, which may be a Zarr store."""
+    if url.rstrip(f"?{HIDDEN}").endswith(("/", ".zarr")):
+        return b""
+    try:
+        return look(url).head
+    except UsageError:
         return b""  # opening it as samples reports why

@@ -63,7 +63,7 @@ def open_arrow(path: str, opening: Opening) -> Source:
         opening.check(name, dtype, member.shape)
         column = schema.get_field_index(member.name)
         place = place_of(schema, column)
-        batches = list(_runs(stored, place, dtype)) if place is not None else []
+        batches = list(_runs(file, stored, place, dtype)) if place is not None else []
         if not batches:  # nobody knows before they are read
             batches = [Run(rows, 0, None) for rows in lengths]
         if [batch.rows for batch in batches] != lengths:
@@ -88,10 +88,10 @@ def open_arrow(path: str, opening: Opening) -> Source:
     return PieceSource(name, dtype, (start,), tuple(parts), (stored,))
 
 
-def _runs(file: Piece, place: tuple[int, int], dtype: np.dtype[Any]) -> Iterator[Run]:
+def _runs(opened: Any, file: Piece, place: tuple[int, int], dtype: np.dtype[Any]) -> Iterator[Run]:
     """Where the values lie; nothing if only pyarrow can tell."""
     try:
-        yield from list(runs(file, place, dtype.itemsize))
+        yield from list(runs(opened, file, place, dtype.itemsize))
     except (ValueError, IndexError):
         return
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from pipeline.storage.pieces import Piece
-from pipeline.storage.planned_file import fill, open_planned
 
 END = b"ARROW1"
 MOST_METADATA = 2**26  # bytes
@@ -94,11 +93,13 @@ def place_of(schema: Any, index: int) -> tuple[int, int] | None:
     return index, buffers
 
 
-def runs(file: Piece, place: tuple[int, int], itemsize: int) -> Iterator[Run]:
+def runs(opened: Any, file: Piece, place: tuple[int, int], itemsize: int) -> Iterator[Run]:
     """Where the values of a column of numbers lie, batch by batch.
 
     Parameters
     ----------
+    opened
+        The file as pyarrow has it open.
     file
         The whole file.
     place
@@ -111,38 +112,37 @@ def runs(file: Piece, place: tuple[int, int], itemsize: int) -> Iterator[Run]:
         If it is not laid out as it has to be.
     """
     node, buffer = place
-    with open_planned(file) as fd:
 
-        def read(start: int, nbytes: int) -> bytes:
-            if start < 0 or not 0 <= nbytes <= min(MOST_METADATA, file.nbytes - start):
-                raise ValueError(f"metadata of {nbytes} bytes at byte {start}")
-            data = memoryview(bytearray(nbytes))
-            fill(fd, data, file, start)
-            return bytes(data)
+    def read(start: int, nbytes: int) -> bytes:
+        if start < 0 or not 0 <= nbytes <= min(MOST_METADATA, file.nbytes - start):
+            raise ValueError(f"metadata of {nbytes} bytes at byte {start}")
+        opened.seek(start)
+        data: bytes = opened.read(nbytes)
+        return data
 
-        size, end = struct.unpack("<i6s", read(file.nbytes - 10, 10))
-        if end != END:
-            raise ValueError("no footer")
-        footer = Table.root(read(file.nbytes - 10 - size, size))
-        schema, blocks = footer.table(1), footer.structs(3, BLOCK)
-        if schema is None or schema.number(0, "<h") or len(blocks) > MOST_BATCHES:
-            raise ValueError(f"big endian values or {len(blocks)} record batches")
-        for at, before, nbytes in blocks:
-            message = read(at, before)
-            if message[:4] != b"\xff" * 4:
-                raise ValueError("messages of an old version")
-            header = Table.root(message[8:])
-            batch = header.table(2)
-            if header.number(1, "<B") != RECORD_BATCH or batch is None:
-                raise ValueError("another message where a record batch should be")
-            rows, nulls = batch.structs(1, struct.Struct("<qq"))[node]
-            first, length = batch.structs(2, struct.Struct("<qq"))[buffer + 1]
-            if batch.table(3) is not None:
-                yield Run(rows, nulls, None)
-                continue
-            first += at + before
-            if rows < 0 or length < rows * itemsize or not at + before <= first <= at + before + nbytes - length:
-                raise ValueError(f"{length} bytes at byte {first} for {rows} values")
-            if first + length > file.nbytes:
-                raise ValueError(f"values beyond its end, at byte {first}")
-            yield Run(rows, nulls, first)
+    size, end = struct.unpack("<i6s", read(file.nbytes - 10, 10))
+    if end != END:
+        raise ValueError("no footer")
+    footer = Table.root(read(file.nbytes - 10 - size, size))
+    schema, blocks = footer.table(1), footer.structs(3, BLOCK)
+    if schema is None or schema.number(0, "<h") or len(blocks) > MOST_BATCHES:
+        raise ValueError(f"big endian values or {len(blocks)} record batches")
+    for at, before, nbytes in blocks:
+        message = read(at, before)
+        if message[:4] != b"\xff" * 4:
+            raise ValueError("messages of an old version")
+        header = Table.root(message[8:])
+        batch = header.table(2)
+        if header.number(1, "<B") != RECORD_BATCH or batch is None:
+            raise ValueError("another message where a record batch should be")
+        rows, nulls = batch.structs(1, struct.Struct("<qq"))[node]
+        first, length = batch.structs(2, struct.Struct("<qq"))[buffer + 1]
+        if batch.table(3) is not None:
+            yield Run(rows, nulls, None)
+            continue
+        first += at + before
+        if rows < 0 or length < rows * itemsize or not at + before <= first <= at + before + nbytes - length:
+            raise ValueError(f"{length} bytes at byte {first} for {rows} values")
+        if first + length > file.nbytes:
+            raise ValueError(f"values beyond its end, at byte {first}")
+        yield Run(rows, nulls, first)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.storage.array_file import ArrayFile, read_region
-from pipeline.storage.files import Files, SourceFile, whole
+from pipeline.storage.files import Files, SourceFile, open_regular, whole
 from pipeline.storage.formats.common import choose, readable
 from pipeline.storage.formats.wav import unpack_24
 from pipeline.storage.piece_source import PieceSource
@@ -96,7 +96,7 @@ def _text(text: bytes) -> str:
 
 
 def _read(path: str, size: int) -> Header:
-    with readable(path, WHAT), open(path, "rb") as file:
+    with readable(path, WHAT), open_regular(path)[0] as file:
         return _header(file, size)
 
 

@@ -15,7 +15,7 @@ from pipeline.storage.files import whole
 from pipeline.storage.formats.common import MOST_REASON, library, readable
 from pipeline.storage.piece_source import PieceSource
 from pipeline.storage.pieces import FilledPiece, Piece
-from pipeline.storage.planned_file import open_planned
+from pipeline.storage.planned_file import file_for_library
 from pipeline.storage.protocol import Opening, Source
 
 WHAT = "a FLAC file"
@@ -30,7 +30,7 @@ def _opened(file: Piece) -> Iterator[Any]:
     """The planned file, whatever has its name now, as libsndfile sees it."""
     with library(file.path, WHAT, "flac"):
         import soundfile
-    with open_planned(file) as fd, soundfile.SoundFile(fd, closefd=False) as opened:
+    with file_for_library(file) as name, soundfile.SoundFile(name) as opened:
         yield opened
 
 

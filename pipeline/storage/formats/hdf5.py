@@ -18,11 +18,19 @@ from pipeline.errors import UsageError
 from pipeline.storage.files import Files, SourceFile, whole
 from pipeline.storage.formats.codecs import Decoder
 from pipeline.storage.formats.common import check_grid, choose, library, readable
-from pipeline.storage.formats.hdf5_filters import DEFLATE, PLUGINS, Filter, available, check_declared, own_steps
+from pipeline.storage.formats.hdf5_filters import (
+    DEFLATE,
+    PLUGINS,
+    Filter,
+    available,
+    begin_of,
+    check_declared,
+    own_steps,
+)
 from pipeline.storage.formats.slabs import SLAB_BYTES, Grid, Index, block_piece, pieces_of
 from pipeline.storage.piece_source import PieceSource
 from pipeline.storage.pieces import AnyPiece, Piece
-from pipeline.storage.planned_file import open_planned
+from pipeline.storage.planned_file import file_for_library, stored_bytes
 from pipeline.storage.protocol import Member, Opening, Source
 from workflows.regions import Bounds
 
@@ -37,7 +45,7 @@ def _opened(file: Piece) -> Iterator[Any]:
     with library(file.path, WHAT, "hdf5"):
         import h5py
     available()  # registers them in this process, too
-    with open_planned(file) as fd, h5py.File(f"/proc/self/fd/{fd}", "r", locking=False, rdcc_nbytes=0) as opened:
+    with file_for_library(file) as name, h5py.File(name, "r", locking=False, rdcc_nbytes=0) as opened:
         yield opened
 
 
@@ -239,9 +247,9 @@ class _Region:
 
     def read(self) -> NDArray[Any]:
         """Samples of the region."""
-        with open_planned(self.file) as fd:
-            for chunk, outer in self.chunks:
-                check_declared(fd, chunk, outer, self.chunk_bytes)
+        begins = (begin_of(chunk, outer) for chunk, outer in self.chunks)
+        for (_, outer), begin in zip(self.chunks, stored_bytes(begins), strict=True):
+            check_declared(begin, outer, self.chunk_bytes)
         with _opened(self.file) as opened:
             data = _find(opened, self.member)
             samples: NDArray[Any] = np.asarray(data[tuple(slice(*bounds) for bounds in self.region)])

@@ -10,7 +10,6 @@ import numpy as np
 
 from pipeline.storage.formats.codecs import ZLIB, Inflate, Step, Unshuffle, zstd, zstd_size
 from pipeline.storage.pieces import Piece
-from pipeline.storage.planned_file import fill
 
 DEFLATE, SHUFFLE, FLETCHER = 1, 2, 3
 BUILT_IN = frozenset({DEFLATE, SHUFFLE, FLETCHER, 5, 6, 32000})  # nbit, scaleoffset, h5py's lzf
@@ -96,7 +95,12 @@ def fletcher32(data: Any, size: int) -> Any:
     return body
 
 
-def check_declared(fd: int, chunk: Piece, outer: Filter, size: int) -> None:
+def begin_of(chunk: Piece, outer: Filter) -> Piece:
+    """What `check_declared` needs of a chunk."""
+    return chunk if outer.code == DEFLATE else chunk.cut(0, min(HEAD, chunk.nbytes))
+
+
+def check_declared(begin: memoryview, outer: Filter, size: int) -> None:
     """Refuse a chunk that claims more bytes than it is declared to have, before a filter allocates them.
 
     Raises
@@ -105,13 +109,9 @@ def check_declared(fd: int, chunk: Piece, outer: Filter, size: int) -> None:
         Bytes that it claims.
     """
     if outer.code == DEFLATE:
-        whole = memoryview(bytearray(chunk.nbytes))
-        fill(fd, whole, chunk, 0)
-        Inflate(ZLIB, exact=False)(whole, size + SLACK)
+        Inflate(ZLIB, exact=False)(begin, size + SLACK)
         return
-    head = memoryview(bytearray(min(HEAD, chunk.nbytes)))
-    fill(fd, head, chunk, 0)
-    declared = _declared(bytes(head), outer)
+    declared = _declared(bytes(begin), outer)
     if declared is None or declared > size + SLACK:
         raise ValueError(f"a chunk that claims {declared} bytes where {size} are expected")
 

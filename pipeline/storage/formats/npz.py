@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from kernels.transpose.cpu import transpose_cpu
 from pipeline.errors import UsageError
-from pipeline.storage.files import Files, SourceFile, whole
+from pipeline.storage.files import Files, SourceFile, open_regular, whole
 from pipeline.storage.formats.codecs import RAW_DEFLATE, Inflate
 from pipeline.storage.formats.common import MOST_REASON, check_block, choose, readable
 from pipeline.storage.piece_source import PieceSource
@@ -29,7 +29,7 @@ MOST_MEMBERS = 10_000
 
 def _headers(path: str) -> list[tuple[zipfile.ZipInfo, Header | str]]:
     """Each `.npy` member with its header, or why it cannot be read."""
-    with readable(path, WHAT), zipfile.ZipFile(path) as archive:
+    with readable(path, WHAT), open_regular(path)[0] as file, zipfile.ZipFile(file) as archive:
         infos = [info for info in archive.infolist() if info.filename.endswith(".npy")]
         if len(infos) > MOST_MEMBERS:
             raise ValueError(f"{len(infos)} members")
@@ -112,7 +112,7 @@ def open_npz(path: str, opening: Opening) -> Source:
 
 def _start(path: str, info: zipfile.ZipInfo, file: Piece) -> int:
     """First byte of a member's data: its local header may have other extra fields than the central one."""
-    with open(path, "rb") as opened:
+    with open_regular(path)[0] as opened:
         opened.seek(info.header_offset)
         header = opened.read(LOCAL_HEADER.size)
     if len(header) == LOCAL_HEADER.size:

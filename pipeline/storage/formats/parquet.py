@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ from pipeline.storage.formats.common import check_block, choose, library, readab
 from pipeline.storage.formats.slabs import block_piece
 from pipeline.storage.piece_source import PieceSource
 from pipeline.storage.pieces import Piece
-from pipeline.storage.planned_file import open_planned
+from pipeline.storage.planned_file import file_for_library
 from pipeline.storage.protocol import Member, Opening, Source
 
 NULLS = "drop or fill them (pyarrow.compute.drop_null, fill_null) and write the file again"
@@ -28,8 +28,12 @@ def opened_file(file: Piece) -> Iterator[Any]:
     """The planned file, whatever has its name now, as pyarrow sees it."""
     with library(file.path, "Parquet and Arrow files", "parquet"):
         import pyarrow
-    with open_planned(file) as fd, pyarrow.OSFile(f"/proc/self/fd/{fd}", "rb") as opened:
+    with file_for_library(file) as name, _native(pyarrow, name) as opened:
         yield opened
+
+
+def _native(pyarrow: Any, name: str | BinaryIO) -> Any:
+    return pyarrow.OSFile(name, "rb") if isinstance(name, str) else pyarrow.PythonFile(name, "r")
 
 
 def _dtype(type_: Any) -> np.dtype[Any] | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import groupby, product
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from pipeline.storage.formats.codecs import Decoder
 from pipeline.storage.identity import Identity
 from pipeline.storage.pieces import AnyPiece, Block, BlockPiece, Piece
-from pipeline.storage.planned_file import fill, open_planned
+from pipeline.storage.planned_file import stored_bytes
+from pipeline.storage.remote.address import ObjectIdentity
 from workflows.regions import Bounds, sizes
 
 SLAB_BYTES = 2**27  # of a slab at most, unless one chunk has more; a thread holds one
@@ -123,7 +124,7 @@ class Stored:
     @staticmethod
     def of(pieces: Iterable[Piece | None]) -> Stored:
         """Of some chunks, in order."""
-        files: dict[tuple[str, Identity | None], int] = {}
+        files: dict[tuple[str, Identity | ObjectIdentity | None], int] = {}
         places = [
             (-1, 0, 0)
             if piece is None
@@ -168,21 +169,14 @@ class Slab:
     def read(self) -> NDArray[Any]:
         """Samples of the region."""
         out = np.empty(sizes(self.region), self.grid.dtype)
-        crossed = zip(self.grid.chunks_of(self.region), self.stored.pieces(), strict=True)
-        for path, chunks in groupby(crossed, lambda item: item[1] and item[1].path):
-            if path is None:
-                for index, _ in chunks:
-                    out[self._inside(index)[0]] = np.frombuffer(self.fill, self.grid.dtype)[0]
-                continue
-            first, *others = chunks
-            assert first[1] is not None
-            with open_planned(first[1]) as fd:
-                for index, piece in (first, *others):
-                    assert piece is not None
-                    stored = memoryview(bytearray(piece.nbytes))
-                    fill(fd, stored, piece, 0)
-                    target, source = self._inside(index)
-                    out[target] = self._decoded(stored, piece, self.grid.stored(index))[source]
+        crossed = list(zip(self.grid.chunks_of(self.region), self.stored.pieces(), strict=True))
+        present = [(index, piece) for index, piece in crossed if piece is not None]
+        if len(present) < len(crossed):
+            out[...] = np.frombuffer(self.fill, self.grid.dtype)[0]
+        arriving = stored_bytes(piece for _, piece in present)
+        for (index, piece), stored in zip(present, arriving, strict=True):
+            target, source = self._inside(index)
+            out[target] = self._decoded(stored, piece, self.grid.stored(index))[source]
         return out.reshape(-1)
 
     def _decoded(self, stored: memoryview, piece: Piece, shape: tuple[int, ...]) -> NDArray[Any]:

@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import Any
 
 from pipeline.storage.protocol import Format
+from pipeline.storage.remote.address import Url
 
 TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")  # the latter two: BigTIFF
 HDF5 = (b"\x89HDF\r\n\x1a\n", b"MATLAB 7.3")
@@ -17,15 +18,16 @@ ZARR = ("zarr.json", ".zarray", ".zgroup")
 
 
 def _late(
-    name: str, recognizes: Callable[[str, bytes], bool], suffixes: tuple[str, ...] = (), members: bool = True
-) -> Format:
+    name: str, recognizes: Callable[[str, bytes], bool], suffixes: tuple[str, ...] = (), members: bool = True,
+    remote: bool = True,
+) -> Format:  # fmt: skip
     """A format whose module has `open_NAME`, and `members_of` if its files may have several arrays."""
 
     def call(function: str, *arguments: Any) -> Any:
         return getattr(import_module(f"pipeline.storage.formats.{name}"), function)(*arguments)
 
     return Format(name, partial(call, f"open_{name}"), recognizes, suffixes,
-                  partial(call, "members_of") if members else None)  # fmt: skip
+                  partial(call, "members_of") if members else None, remote)  # fmt: skip
 
 
 def _begins(*magic: bytes) -> Callable[[str, bytes], bool]:
@@ -38,7 +40,11 @@ def _is_npz(path: str, head: bytes) -> bool:
 
 
 def _is_zarr(path: str, head: bytes) -> bool:
-    """Whether a folder is a Zarr array or group."""
+    """Whether a folder, or what is in the place of one at a URL, is a Zarr array or group."""
+    if isinstance(path, Url):
+        from pipeline.storage.formats.zarr_store import is_remote_store
+
+        return not head and is_remote_store(path)
     return os.path.isdir(path) and any(os.path.isfile(os.path.join(path, name)) for name in ZARR)
 
 
@@ -74,5 +80,5 @@ LATE = [
     _late("wav", _is_wav, (".wav",), members=False),
     _late("flac", _begins(b"fLaC"), (".flac",), members=False),
     _late("edf", _is_edf, (".edf", ".bdf")),
-    _late("sigmf", _is_sigmf, members=False),
+    _late("sigmf", _is_sigmf, members=False, remote=False),
 ]

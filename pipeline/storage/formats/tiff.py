@@ -19,7 +19,7 @@ from pipeline.storage.formats.common import check_grid, choose, library, readabl
 from pipeline.storage.formats.slabs import Decode, Grid, Index, pieces_of
 from pipeline.storage.piece_source import PieceSource
 from pipeline.storage.pieces import Piece
-from pipeline.storage.planned_file import open_planned
+from pipeline.storage.planned_file import file_for_library
 from pipeline.storage.protocol import Member, Opening, Source
 
 WHAT = "a TIFF file"
@@ -97,7 +97,10 @@ def _opened(file: Piece) -> Iterator[Any]:
     logger.addHandler(handler)
     passed_on, logger.propagate = logger.propagate, False
     try:
-        with tifffile.TiffFile(file.path, is_ome=False, _multifile=False) as tiff:
+        with (
+            file_for_library(file) as name,
+            tifffile.TiffFile(name if file.remote else file.path, is_ome=False, _multifile=False) as tiff,
+        ):
             list(tiff.pages)
             if problems:
                 raise ValueError(problems[0])
@@ -116,7 +119,7 @@ def open_tiff(path: str, opening: Opening) -> Source:
         If they cannot be read as one.
     """
     file = whole(path)
-    with readable(path, WHAT), open_planned(file), _opened(file) as tiff:
+    with readable(path, WHAT), _opened(file) as tiff:
         pages = _pages(tiff)
         member = choose(path, [_member(tiff, pages)], opening)
         assert member.dtype is not None

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.errors import UsageError
-from pipeline.storage.files import Files, SourceFile, whole
+from pipeline.storage.files import Files, SourceFile, open_regular
 from pipeline.storage.piece_source import PieceSource
-from pipeline.storage.pieces import EncodedPiece
+from pipeline.storage.pieces import EncodedPiece, Piece
 from pipeline.storage.protocol import Opening, Source
 
 PCM, FLOAT, EXTENSIBLE = 1, 3, 0xFFFE
@@ -89,10 +89,10 @@ def open_wav(path: str, opening: Opening) -> Source:
     UsageError
         If its header cannot be read.
     """
-    whole_file = whole(path)
-    assert whole_file.identity is not None
+    file, identity = open_regular(path)
+    whole_file = Piece(path, 0, identity.size, identity)
     try:
-        with open(path, "rb") as file:
+        with file:
             header = _header(file, whole_file.nbytes)
     except (ValueError, OSError) as error:
         raise UsageError(f"{path}: expected a WAV file of PCM or floats, got {error}; is the file complete?") from None
@@ -101,7 +101,7 @@ def open_wav(path: str, opening: Opening) -> Source:
     shape = (samples // header.channels, header.channels) if header.channels > 1 else (samples,)
     opening.check(path, dtype, shape)
     if header.bits != 24:
-        return Files((SourceFile(path, header.offset, header.nbytes, whole_file.identity, shape),), dtype)
+        return Files((SourceFile(path, header.offset, header.nbytes, identity, shape),), dtype)
     pieces = []
     for start in range(0, header.nbytes, BLOCK):
         stored = whole_file.cut(header.offset + start, min(BLOCK, header.nbytes - start))

@@ -12,7 +12,7 @@ from pipeline.storage.formats.codecs import crc32c
 from pipeline.storage.formats.slabs import Index
 from pipeline.storage.formats.zarr_metadata import Array
 from pipeline.storage.pieces import Piece
-from pipeline.storage.planned_file import fill, open_planned
+from pipeline.storage.planned_file import stored_bytes
 
 MISSING = 2**64 - 1
 
@@ -40,9 +40,7 @@ def entries(file: Piece, array: Array, first: Index) -> dict[Index, Piece]:
         raise UsageError(
             f"{file.path}: expected an index of {nbytes} bytes, got a file of {file.nbytes}; is it complete?"
         )
-    index = memoryview(bytearray(nbytes))
-    with open_planned(file) as fd:
-        fill(fd, index, file, file.nbytes - nbytes if array.shard.at_end else 0)
+    (index,) = stored_bytes((file.cut(file.nbytes - nbytes if array.shard.at_end else 0, nbytes),))
     try:
         table = np.frombuffer(crc32c(index, 0) if array.shard.checked else index, "<u8").reshape(*counts, 2)
     except ValueError as error:

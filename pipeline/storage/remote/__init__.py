@@ -1,0 +1,1 @@
+"""Objects in object stores and on web servers, read by range requests through obstore."""
