@@ -1,4 +1,4 @@
-"""Zarr arrays of versions 2 and 3 in local folders, sharded ones too: a file for each chunk, or for many.
+"""Zarr arrays of versions 2 and 3 in folders and at URLs, sharded ones too: a file for each chunk, or for many.
 
 The metadata are JSON; no library but those of the codecs is needed, and none is asked for others than are listed here.
 """
@@ -6,45 +6,34 @@ The metadata are JSON; no library but those of the codecs is needed, and none is
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterator
 from dataclasses import replace
 from importlib.util import find_spec
-from itertools import product
+from itertools import islice, product
 
 from pipeline.errors import UsageError
-from pipeline.storage.files import Files, SourceFile, whole
+from pipeline.storage.files import Files, SourceFile
 from pipeline.storage.formats.common import check_grid, choose, library, readable
 from pipeline.storage.formats.slabs import Grid, Index, pieces_of
-from pipeline.storage.formats.zarr_metadata import Array, parse, read_json
+from pipeline.storage.formats.zarr_metadata import Array, parse
 from pipeline.storage.formats.zarr_shards import entries
+from pipeline.storage.formats.zarr_store import Store, store_at
 from pipeline.storage.piece_source import PieceSource
 from pipeline.storage.pieces import Piece
 from pipeline.storage.protocol import Member, Opening, Source
 
 WHAT = "a Zarr store"
-METADATA = ("zarr.json", ".zarray")
 MOST_MEMBERS = 10_000
 
 
-def _arrays(path: str) -> Iterator[tuple[str, Array | str]]:
+def _arrays(store: Store, member: str | None = None) -> Iterator[tuple[str, Array | str]]:
     """Arrays of a store, with their names, or why they cannot be read."""
-    number = 0
-    for folder, inside, files in os.walk(path):
-        inside.sort()
-        if kind := next((name for name in METADATA if name in files), None):
-            metadata = read_json(os.path.join(folder, kind))
-            if kind == "zarr.json" and metadata.get("node_type") == "group":
-                continue
-            inside.clear()  # chunks
-            number += 1
-            try:
-                described: Array | str = parse(metadata)
-            except (KeyError, TypeError, ValueError) as error:
-                described = f"expected an array that can be read, got {error}; write it with other codecs"
-            yield os.path.relpath(folder, path), described
-            if number == MOST_MEMBERS:
-                return
+    for name, metadata in islice(store.arrays(member), MOST_MEMBERS):
+        try:
+            described: Array | str = parse(metadata)
+        except (KeyError, TypeError, ValueError) as error:
+            described = f"expected an array that can be read, got {error}; write it with other codecs"
+        yield name, described
 
 
 def _member(name: str, array: Array | str) -> Member:
@@ -56,7 +45,7 @@ def _member(name: str, array: Array | str) -> Member:
 def members_of(path: str) -> list[Member]:
     """Arrays of a Zarr store."""
     with readable(path, WHAT):
-        return [_member(name, array) for name, array in _arrays(path)]
+        return [_member(name, array) for name, array in _arrays(store_at(path))]
 
 
 def open_zarr(path: str, opening: Opening) -> Source:
@@ -67,8 +56,9 @@ def open_zarr(path: str, opening: Opening) -> Source:
     UsageError
         If it cannot be read, or the user has to choose one.
     """
+    store = store_at(path)
     with readable(path, WHAT):
-        arrays = dict(_arrays(path))
+        arrays = dict(_arrays(store, opening.member))
     if "." in arrays and opening.member is None:
         opening = replace(opening, member=".")
     member = choose(path, [_member(*item) for item in arrays.items()], opening)
@@ -80,25 +70,20 @@ def open_zarr(path: str, opening: Opening) -> Source:
         for package in array.packages:
             if find_spec(package) is None:
                 raise ImportError(name=package)
-    folder = os.path.normpath(os.path.join(path, member.name))
     with readable(name, "a Zarr array"):
-        return _source(name, folder, array)
+        return _source(name, store, member.name, array)
 
 
-def _source(name: str, folder: str, array: Array) -> Source:
+def _source(name: str, store: Store, member: str, array: Array) -> Source:
     grid = Grid(array.shape, array.chunks, array.dtype)
     check_grid(name, grid, math.prod(Grid(array.shape, array.outer, array.dtype).counts))
-    files = [whole(os.path.join(folder, next(kind for kind in METADATA if os.path.exists(os.path.join(folder, kind)))))]
+    files = [store.metadata(member)]
     absent = []
     stored: dict[Index, Piece] = {}
-    for index in product(*map(range, Grid(array.shape, array.outer, array.dtype).counts)):
-        path = os.path.join(folder, array.key(index))
-        try:
-            file = whole(path)
-        except UsageError:
-            if os.path.lexists(path):
-                raise
-            absent.append(path)
+    indices = list(product(*map(range, Grid(array.shape, array.outer, array.dtype).counts)))
+    for index, file in zip(indices, store.files(member, map(array.key, indices)), strict=True):
+        if isinstance(file, str):
+            absent.append(file)
             continue
         files.append(file)
         if array.shard is None:

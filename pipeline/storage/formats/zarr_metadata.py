@@ -75,9 +75,13 @@ class Array:
 
 
 def read_json(path: str) -> dict[str, Any]:
-    """An object of JSON; ValueError if there is something else."""
+    """An object of JSON in a file; ValueError if there is something else."""
     with open(path, "rb") as file:
-        text = file.read(MOST_JSON + 1)
+        return json_of(file.read(MOST_JSON + 1))
+
+
+def json_of(text: bytes) -> dict[str, Any]:
+    """An object of JSON; ValueError if there is something else."""
     try:
         value = json.loads(text) if len(text) <= MOST_JSON else None
     except RecursionError:
