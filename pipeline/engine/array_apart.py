@@ -14,15 +14,16 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from multiprocessing.connection import Connection, Pipe
-from subprocess import DEVNULL, Popen
+from pathlib import Path
+from subprocess import DEVNULL, Popen, TimeoutExpired
 from threading import Lock
 from time import perf_counter
 from typing import Any, cast
 
 from pipeline.cluster.processes import ENVIRONMENT
-from pipeline.engine.array_ahead import ChecksAhead, OfThisProcess, check_here
+from pipeline.engine.array_ahead import LEAVE_SECONDS, ChecksAhead, OfThisProcess, check_here
 from pipeline.engine.array_plan import ArrayPlan
-from pipeline.process.beat import STALL_SECONDS
+from pipeline.process.beat import STALL_SECONDS, step, work_of
 from pipeline.storage.output_array import OutputFile
 from pipeline.storage.planned_file import Opened, kept_open
 from pipeline.timeline import Timeline
@@ -33,6 +34,8 @@ from workflows.regions import Bounds
 # Multiplications that are worth a process for their checks: it takes 0.2 s to start, while a GPU's worker starts.
 APART = 2**33
 NICE = 5  # so that what feeds a GPU does not wait for it
+PROJECT = str(Path(__file__).parents[2])
+LOOK_SECONDS = 1.0  # between two looks at what it does while it is asked
 COMMAND = "from pipeline.engine.array_apart import serve; import sys; serve(int(sys.argv[1]))"
 
 
@@ -53,7 +56,7 @@ class ChecksApart(OfThisProcess):
         self._plan = plan
         self._process: Popen[bytes] | None = None
         self._connection: Connection | None = None
-        self._asking = Lock()
+        self._asking, self._closing = Lock(), Lock()
 
     def begin(self, regions: Sequence[Bounds]) -> None:
         """Start to prepare the checks of these regions, unless that has begun."""
@@ -64,14 +67,15 @@ class ChecksApart(OfThisProcess):
     def _start(self, regions: Sequence[Bounds]) -> None:
         values = {field.name: getattr(self._plan, field.name) for field in dataclasses.fields(self._plan)}
         pickled = pickle.dumps((values.pop("workflow").name, values, list(regions)))
-        variables = ENVIRONMENT | {"PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
+        variables = ENVIRONMENT | {"PYTHONPATH": os.pathsep.join(_import_path())}
         ours, theirs = Pipe()
         with theirs, open(os.memfd_create("plan"), "w+b") as file:
             file.write(pickled)
             file.seek(0)
             self._process = Popen(
                 [sys.executable, "-c", COMMAND, str(theirs.fileno())], stdin=file, stdout=DEVNULL, stderr=DEVNULL,
-                pass_fds=[theirs.fileno()], env=os.environ | variables, start_new_session=True,
+                pass_fds=[theirs.fileno()], env=os.environ | variables,
+                process_group=0,  # gets no Ctrl-C; in a session of its own it might give way to nobody (sched(7))
             )  # fmt: skip
         self._connection = ours
 
@@ -90,28 +94,59 @@ class ChecksApart(OfThisProcess):
     def _answer(self, output: OutputFile, region: Bounds) -> tuple[Checked, float, float] | None:
         """The verdict of the other process; it is ended if there is none."""
         with suppress(OSError, EOFError, pickle.UnpicklingError):
-            if self._connection and not self._connection.closed:
+            if self._process and self._connection and not self._connection.closed:
                 self._connection.send((output, region))
-                if self._connection.poll(STALL_SECONDS):
+                if self._comes(self._process, self._connection):
                     answer: tuple[Checked, float, float] | None = self._connection.recv()
                     return answer
         self.close()
         return None
 
+    @staticmethod
+    def _comes(process: Popen[bytes], connection: Connection) -> bool:
+        """Wait for an answer; False if the other process does nothing for too long."""
+        idle, before = 0, work_of(process.pid)
+        while not connection.poll(LOOK_SECONDS):
+            step()  # this process waits, and not for ever
+            now = work_of(process.pid)
+            idle, before = idle + 1 if now == before else 0, now
+            if idle * LOOK_SECONDS >= STALL_SECONDS:
+                return False
+        return True
+
     def close(self) -> None:
         """End the other process."""
-        if self._process and self._process.poll() is None:
-            self._process.kill()
-            self._process.wait()
-        if self._connection:
-            self._connection.close()
+        with self._closing:  # whoever waits for an answer wakes up, and ends it too
+            if self._process and self._process.poll() is None:
+                self._process.kill()
+                with suppress(TimeoutExpired):  # a read that hangs cannot be killed
+                    self._process.wait(LEAVE_SECONDS)
+            if self._connection:
+                self._connection.close()
+
+
+def _import_path() -> list[str]:
+    """Where the other process finds what this one has imported.
+
+    Not in the current folder, where interactive sessions look first: a file beside the data that has the name of a
+    module would be run, though this process imported that module before.
+    """
+    paths = [os.path.abspath(path) for path in sys.path if path]
+    return paths if PROJECT in paths else [PROJECT, *paths]
 
 
 def serve(fd: int) -> None:
     """The other process: prepares checks, makes those that it is asked for, and ends with the first process."""
-    name, values, regions = pickle.load(sys.stdin.buffer)
-    ahead, connection = ChecksAhead(ArrayPlan(cast("ArrayJob[Any]", WORKFLOWS[name]), **values)), Connection(fd)
+    try:
+        _serve(Connection(fd))
+    finally:  # at once: nobody wants what its threads are doing
+        os._exit(0)
+
+
+def _serve(connection: Connection) -> None:
     os.nice(NICE)
+    name, values, regions = pickle.load(sys.stdin.buffer)
+    ahead = ChecksAhead(ArrayPlan(cast("ArrayJob[Any]", WORKFLOWS[name]), **values))
     ahead.begin(regions)
     ahead.hurry()  # it takes all cores, and gives way
     answers = ThreadPoolExecutor(1)
@@ -127,4 +162,3 @@ def serve(fd: int) -> None:
     with suppress(EOFError, OSError):
         while True:
             answers.submit(answer, *connection.recv())
-    os._exit(0)

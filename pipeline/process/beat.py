@@ -215,6 +215,11 @@ def standstill(tasks: tuple[str, ...], seconds: float) -> str:
             "check the disk and the GPU, or allow more with --stall-timeout")  # fmt: skip
 
 
+def work_of(pid: int) -> tuple[int, int]:
+    """CPU time of a process in ticks, and bytes that it has read from and written to storage."""
+    return _stat(pid)[2], _bytes_moved(pid)
+
+
 def _word(data: bytes, offset: int) -> int:
     return int.from_bytes(data[offset : offset + 8], "little")
 

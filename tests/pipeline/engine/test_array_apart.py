@@ -11,8 +11,9 @@ import time
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
-from threading import Timer
+from threading import Thread, Timer
 from typing import Any
 
 import numpy as np
@@ -104,6 +105,46 @@ def test_input_that_changes_meanwhile(apart: list[ChecksApart], change: Any, tex
     assert "\n" not in str(caught.value) and not Path("c.npy").exists()
 
 
+def test_it_gives_way_and_gets_no_signal_of_the_terminal(apart: list[ChecksApart]) -> None:
+    """In another session it might not give way: Linux shares cores out between sessions first."""
+
+    def looking(*arguments: Any) -> Any:
+        pid = process_of(apart).pid
+        assert os.getsid(pid) == os.getsid(0) and os.getpgid(pid) != os.getpgid(0)
+        return MATMUL.compute(*arguments)
+
+    multiplied(changed(looking))
+
+
+def test_files_in_the_current_folder_are_not_run(apart: list[ChecksApart], monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in an interactive session, which looks there first for modules that it has not imported yet."""
+    for name in ("pipeline", "pickle", "queue", "numpy"):
+        Path(f"{name}.py").write_text("open('ran', 'w')")
+    monkeypatch.setattr(sys, "path", ["", *(path for path in sys.path if path != module.PROJECT)])
+    assert multiplied().verdict.checked == 60 * 40 and not HERE and not Path("ran").exists()
+
+
+def test_waiting_for_it_is_no_standstill_while_it_works(
+    apart: list[ChecksApart], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody ends a run whose check takes long; `stopped` below has one that does nothing."""
+    works, steps = count(), list[None]()
+
+    def work_of(pid: int) -> int:
+        if (work := next(works)) == 4:
+            process_of(apart).send_signal(signal.SIGCONT)
+        return work
+
+    def ending(*arguments: Any) -> Any:
+        process_of(apart).send_signal(signal.SIGSTOP)
+        return MATMUL.compute(*arguments)
+
+    changes = {"LOOK_SECONDS": 0.05, "STALL_SECONDS": 0.1, "work_of": work_of, "step": lambda: steps.append(None)}
+    for name, value in changes.items():
+        monkeypatch.setattr(module, name, value)
+    assert multiplied(changed(ending)).verdict.checked == 60 * 40 and not HERE and len(steps) >= 4
+
+
 @pytest.mark.parametrize("how", ["killed", "stopped", "killed while it is asked"])
 def test_this_process_checks_if_the_other_fails(
     apart: list[ChecksApart], how: str, monkeypatch: pytest.MonkeyPatch
@@ -114,6 +155,7 @@ def test_this_process_checks_if_the_other_fails(
 
     if how == "stopped":
         monkeypatch.setattr(module, "STALL_SECONDS", 0.2)
+        monkeypatch.setattr(module, "LOOK_SECONDS", 0.05)
     asked = ChecksApart._answer
 
     def asking(self: ChecksApart, *question: Any) -> Any:
@@ -153,6 +195,49 @@ def test_a_failing_run_does_not_wait_for_it(apart: list[ChecksApart]) -> None:
 
     with pytest.raises(PipelineError, match="no product"):
         multiplied(changed(failing))
+
+
+def test_ending_it_waits_for_nothing_that_cannot_be_killed(
+    apart: list[ChecksApart], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as a read of storage that does not answer."""
+
+    def hanging(*arguments: Any) -> Any:
+        process = process_of(apart)
+        monkeypatch.setattr(module, "LEAVE_SECONDS", 0.1)
+        process.send_signal(signal.SIGSTOP)
+        monkeypatch.setattr(process, "kill", lambda: None)
+        raise PipelineError("no product")
+
+    try:
+        with pytest.raises(PipelineError, match="no product"):
+            multiplied(changed(hanging))
+    finally:
+        os.kill(process_of(apart).pid, signal.SIGKILL)
+        process_of(apart).wait(WAIT)
+
+
+def test_it_is_ended_once(apart: list[ChecksApart], monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the run and by a thread that waits for its answer: one number must not be closed twice."""
+    multiplied()
+    inside, twice = list[None](), list[None]()
+
+    class Slow:
+        closed = False
+
+        def close(self) -> None:
+            twice.extend(inside)
+            inside.append(None)
+            time.sleep(0.1)
+            inside.pop()
+
+    monkeypatch.setattr(apart[0], "_connection", Slow())
+    threads = [Thread(target=apart[0].close) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(WAIT)
+    assert not twice
 
 
 def test_it_ends_with_the_first_process(tmp_path: Path) -> None:
