@@ -123,7 +123,8 @@ class ElementCheck(Measured):
             Elements that are off by more than a rounding: wrong or uncertain.
         """
         got = self.scaled_product(*lines)
-        sizes = sizes_of(got, self.columns.some(self.columns.scales, lines[0], lines[2]))
+        whole = isinstance(lines[2], slice)
+        sizes = sizes_of(got, self.columns.scales) if whole else self.row_sizes(*lines[:2])
         gamma = gamma_of(INNER + self.chunks + 1, 2.0**-53 if product.dtype == np.float64 else 2.0**-24)
         own = gamma * norms
         loose = is_loose(own, sizes, LOOSE[self.format.dtype])
@@ -243,8 +244,19 @@ class ElementCheck(Measured):
             right = np.where(~undefined & plus, got == np.inf, right)
             right = np.where(~undefined & minus, got == -np.inf, right)
             finite &= ~(plus | minus | undefined)
-        sizes = sizes_of(scaled_back(got, scales), self.columns.some(self.columns.scales, batch, columns))
-        return np.where(finite, 2 * bound, 0), sizes, right
+        return *self.admitted(np.where(finite, 2 * bound, 0), batch, rows), right
+
+    def admitted(self, errors: Array, batch: Batch, rows: Any) -> tuple[Array, Array]:
+        """Errors that may pass in some rows, with `row_sizes`; with zeros if there are none, as in columns of NaN."""
+        return errors, self.row_sizes(batch, rows) if errors.any() else np.zeros((*errors.shape[:-1], 1))
+
+    def row_sizes(self, batch: Batch, rows: Any) -> Array:
+        """Root mean squares of rows, of all their columns, with zeros for infinities and NaN."""
+        of_columns = self.columns.some(self.columns.scales, batch, slice(None))
+        scales = self.rows.some(self.rows.scales, batch, rows) + of_columns
+        product = self.rows.some(self.product, batch, rows).astype(np.float64)
+        product[~np.isfinite(product)] = 0
+        return sizes_of(scaled_back(product, scales), of_columns)
 
     @property
     def own_gamma(self) -> float:

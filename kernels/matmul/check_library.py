@@ -18,7 +18,7 @@ from kernels.common.tiles import on_tiles
 from kernels.matmul.check_floats import ADDITION, FloatCheck, Side
 from kernels.matmul.check_groups import Groups, signed_groups, signed_groups_and_rounds
 from kernels.matmul.check_limits import Limits, Sums, share_of
-from kernels.matmul.check_lines import UNDERFLOW, UPWARDS, Array, Batch, Lines, gamma_of, scaled_back, sizes_of
+from kernels.matmul.check_lines import UNDERFLOW, UPWARDS, Array, Batch, Lines, gamma_of, scaled_back
 from kernels.matmul.factors import Factors
 from kernels.matmul.formats import FORMATS, Format
 
@@ -162,8 +162,7 @@ class LibraryCheck(FloatCheck):
             for one, infinity in ((plus, np.inf), (minus, -np.inf)):
                 right = np.where(~undefined & one, (got == infinity) | (np.isnan(got) & overflows), right)
             finite &= ~(plus | minus | undefined)
-        sizes = sizes_of(np.where(finite, scaled, 0), self.columns.some(self.columns.scales, batch, columns))
-        return np.where(finite, 2 * bound, 0), sizes, right
+        return *self.admitted(np.where(finite, 2 * bound, 0), batch, rows), right
 
     @property
     def conventional(self) -> float:

@@ -123,7 +123,8 @@ class Limits:
         of_sums, of_columns = (np.sqrt(of) for of in (sums.squares_of_sums, sums.grouped(sums.squares_of_columns)))
         large = self.dtype == "float16" and not groups.are_small
         self.loose, likely = (LOOSE_LARGE, LIKELY_LARGE) if large else (LOOSE[self.dtype], LIKELY[self.dtype])
-        self.powers, self.roundings = half + 2 * of_group, likely * half
+        # Of a large group float32 loses more than `UPWARDS` where it adds up the powers.
+        self.powers, self.roundings = (half + 2 * of_group) * (1 + groups.size * sums.unit), likely * half
         self.own = of_product * of_sums + of_group * np.sqrt(groups.size) * of_columns
         self.likely = sums.unit * (np.sqrt(sums.terms) * of_sums + np.sqrt(sums.depth) * of_columns)
         if groups.size == 1:  # nothing could cancel: everything up to the bound is likely

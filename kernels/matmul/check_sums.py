@@ -219,8 +219,9 @@ class TileSums:
             return total
 
         elements = np.sum(on_tiles(add, tiles(factors.inner, DOTS)), 0)
-        # Each number of a vector, of 16 bytes at least, adds up so many products.
-        gamma = gamma_of(INNER * self._real.itemsize // 16 + 1, self.unit) + gamma_of(factors.inner)
+        # Each number of a vector, of 16 bytes at least, adds up its share of the products; then they are added up.
+        numbers = 16 // self._real.itemsize
+        gamma = gamma_of(INNER // numbers + numbers.bit_length() - 1, self.unit) + gamma_of(factors.inner)
         norms = np.sqrt(self._norms.reshape(-1)[places[:, 0]] * self.squares_of_columns[places[:, 1]])
         return elements, gamma * norms, self._sizes.reshape(-1)[places[:, 0]]
 

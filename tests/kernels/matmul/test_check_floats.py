@@ -12,6 +12,8 @@ import kernels.matmul.factors
 from kernels.matmul.check_floats import FloatCheck
 from kernels.matmul.check_groups import Groups
 from kernels.matmul.check_limits import Limits
+from kernels.matmul.check_lines import gamma_of
+from kernels.matmul.check_sums import functions
 from kernels.matmul.factors import Factors
 from kernels.matmul.formats import FORMATS
 from tests.cases.matmul import FLOATS, Array, on_cpu
@@ -147,3 +149,42 @@ def test_factors_are_read_once_more_for_rows_with_infinities(monkeypatch: pytest
     read.clear()
     assert check.wrong_elsewhere() == []
     assert len(factors.slices) > 1 and read.count(0) == read.count(1) == len(factors.slices)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_errors_that_pass_beside_an_overflow_are_admitted(dtype: str) -> None:
+    """Elements of such a row are compared within a wider bound: in units of its finite elements."""
+    a, b = (np.random.default_rng(seed).standard_normal((40, 40)).astype(dtype) for seed in range(2))
+    a[3], b[:, 5] = np.finfo(dtype).max / 4, 1
+    with np.errstate(all="ignore"):
+        right = on_cpu(a, b)
+        size = np.sqrt(np.square(right[3][np.isfinite(right[3])].astype(np.longdouble)).sum() / 40)
+        assert np.isinf(right[3, 5])
+        passed = 0.0
+        for error in np.abs(right[3, 7]) * 2.0 ** -np.arange(1, 2 * FORMATS[dtype].precision, 0.5):
+            wrong = right.copy()
+            wrong[3, 7] -= np.array(error, dtype)
+            check = FloatCheck(Factors.of(a, b), right.shape, FORMATS[dtype], np.random.default_rng(0))
+            if not check.wrong(wrong):
+                passed = max(passed, abs(float(right[3, 7]) - float(wrong[3, 7])))
+                assert passed <= check.undetected * size
+    assert passed
+
+
+def test_powers_of_a_large_group_are_added_up_upwards() -> None:
+    """In float32 one large number hides 100 small ones, as they are added one by one."""
+    a, b = np.eye(2, dtype=np.float16), np.ones((2, 200), np.float16)
+    b[0, 2:] = 2.0**-24
+    check = FloatCheck(Factors.of(a, b), (2, 200), FORMATS["float16"], np.random.default_rng(0))
+    check._library = functions()
+    if check._library is None:
+        pytest.skip("no C++ compiler")
+    check.take(a @ b)
+    groups = Groups(np.zeros((1, 200), np.int64), np.ones((1, 200)), 200, 0.0)
+    sums = check.sums_of(groups)
+    sums.run()
+    limits = Limits(check, sums, groups)
+    limits.own, limits.of_halves = limits.own * 0, limits.of_halves * 0
+    share = 2.0**-11 + 2 * gamma_of(sums.depth, sums.unit)
+    powers = float(np.sum(check.scaled_product(None, slice(0, 1), slice(None))))  # all are powers of two
+    assert float(sums.compared(0, limits).most[0, 0]) >= share * powers
