@@ -223,7 +223,7 @@ def _one_pass(
                         references.append(next(recomputed))
                         parts.compare(part, references[-1])
                     else:
-                        parts.wait(part, due=always or when is Check.LATER)
+                        parts.wait(part, due=when is Check.LATER)
             journal.log(pass_.name, str(chunk.index), result)
             replays.chunk(pass_, chunk, result)
             yield chunk.index, chunk.nbytes, result, references

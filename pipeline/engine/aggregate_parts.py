@@ -70,7 +70,7 @@ class Parts:
         self._on_agreed = on_agreed
         self._due: list[Part] = []
         self._others: list[Part] = []
-        self._nbytes = 0  # of the others
+        self._nbytes = self._due_nbytes = 0  # of the others, of those that are due
         self._random = Random(pass_.seed)
 
     def compare(self, part: Part, reference: Reference) -> None:
@@ -96,9 +96,13 @@ class Parts:
         return result.reference
 
     def wait(self, part: Part, due: bool) -> None:
-        """Let a part wait for its check. Of those that are not due random ones are left out if there is no room."""
-        if due:
+        """Let a part wait for its check. Of those that need not be done random ones are left out if there is no room.
+
+        `due`: whether it is to be done even if there is no time, as far as there is room.
+        """
+        if part.always or (due and self._due_nbytes + self._bytes(part) <= WAITING_BYTES):
             self._due.append(part)
+            self._due_nbytes += self._bytes(part)
             return
         self._others.append(part)
         self._nbytes += self._bytes(part)
@@ -113,7 +117,7 @@ class Parts:
         least, most = PARTS_OF_TASK
         number = min(len(waiting), max(least, min(most, len(waiting) // (4 * self._tasks))))
         due = waiting is self._due
-        parts = [waiting.pop() if due else self._any() for _ in range(number)]
+        parts = [self._next() if due else self._any() for _ in range(number)]
         chunks = [part.chunk for part in parts]
 
         def finish(references: Sequence[Reference]) -> Iterator[tuple[int, str, str, Timeline]]:
@@ -124,6 +128,12 @@ class Parts:
                 yield part.chunk.index, part.worker, part.device, reference.timeline
 
         return Extra((recompute_parts, self._pass, chunks, due, CHECK_SECONDS), self._pass.label(chunks), finish)
+
+    def _next(self) -> Part:
+        """Take a part out of those that are due."""
+        part = self._due.pop()
+        self._due_nbytes -= self._bytes(part)
+        return part
 
     def _any(self) -> Part:
         """Take a random part out of those that may be left out."""

@@ -16,12 +16,14 @@ import pipeline.engine.run_loop
 import pipeline.storage.chunks
 from pipeline.cluster.workers import Workers
 from pipeline.engine.aggregate import run
-from pipeline.engine.aggregate_parts import Parts
+from pipeline.engine.aggregate_parts import WAITING_BYTES, Part, Parts
+from pipeline.engine.aggregate_plan import Job, Pass
 from pipeline.engine.pace import Check, Pace
 from pipeline.engine.run_loop import Run
 from pipeline.errors import VerificationError
 from pipeline.gpu.pinned import SOURCE as SOURCE
 from pipeline.settings import Settings
+from pipeline.storage.chunks import plan
 from pipeline.storage.sources import Byteorder, Joined, open_source
 from tests.pipeline.engine import test_beside
 from tests.pipeline.engine.test_beside import OPTIONS, SAMPLES, on_host
@@ -87,3 +89,16 @@ def test_what_is_left_out_to_learn_the_pace_is_checked_at_the_end(
     source, settings = open_source(tuple(paths), "int32"), Settings(verify="auto", chunk_bytes=30_000)
     with pytest.raises(VerificationError, match="a number is wrong in chunk") if wrong else nullcontext():
         assert run(job, OPTIONS, source, settings).verdict.checked == len(SAMPLES)
+
+
+def test_what_is_due_has_room_for_its_partials(paths: list[str]) -> None:
+    """Beyond it random parts are left out, but none that is always checked."""
+    source = open_source(tuple(paths), "int32")
+    (chunk,) = plan(source, 2**30, "full", 1, 6000)
+    pass_ = Pass((Job(HISTOGRAM, OPTIONS),), "gpu", 2**20, verify="auto")
+    parts = Parts(pass_, 1, False, lambda part: None)
+    partial = np.zeros(WAITING_BYTES // 16, np.uint64)  # half of the room
+    for always in (False, False, False, False, False, True):
+        parts.wait(Part(chunk, (partial,), "worker", "gpu", always), due=True)
+    assert len(parts._due) == 3 and [part.always for part in parts._due] == [False, False, True]
+    assert len(parts._others) == 2
