@@ -24,7 +24,7 @@ from pipeline.engine.replay import Replays
 from pipeline.engine.run_loop import Done, Extra, Run, Task, Work
 from pipeline.engine.submit import batches
 from pipeline.errors import PipelineError, UsageError, VerificationError
-from pipeline.gpu.blocks import BLOCK_BYTES, CHUNKS, block_bytes_within
+from pipeline.gpu.blocks import BLOCK_BYTES, CHUNKS, block_bytes_within, spare_bytes_within
 from pipeline.settings import Settings
 from pipeline.storage.chunks import Chunk, Plan, plan
 from pipeline.storage.sources import Source
@@ -94,6 +94,7 @@ def run_all(
     if settings.replay and source.nbytes is None:
         raise UsageError(f"--replay: expected inputs of known length, got {source.names[0]}")
     block_bytes = BLOCK_BYTES if limit is None else block_bytes_within(limit)
+    spare_bytes = sys.maxsize if limit is None else spare_bytes_within(limit)
     check_passes(source, [job.workflow.name for job in jobs if job.surveyed])
     nbytes = cluster_bytes([source], settings.placement)
     with (
@@ -103,7 +104,8 @@ def run_all(
     ):
         # Samples that may not come again have tasks of their own, which check each chunk as it comes.
         beside = "off" if source.nbytes is None else loop.mode
-        main = Pass(tuple(jobs), workers.device, block_bytes, settings.traced, loop.seed, beside, uuid4().hex)
+        main = Pass(tuple(jobs), workers.device, block_bytes, settings.traced, loop.seed, beside, uuid4().hex,
+                    spare_bytes)  # fmt: skip
         surveys = replace(main, jobs=tuple(job.survey() for job in jobs if job.surveyed))
         first = surveys if surveys.jobs else main
         done = ChunksDone(journal, 0 if surveys.jobs else 1, first)

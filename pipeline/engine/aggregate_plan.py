@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -95,6 +96,8 @@ class Pass(PickledOnce):
         How samples are verified beside their read for a GPU.
     run
         Of which run it is: a resumed one has the seed of an earlier one.
+    spare_bytes
+        That decompressing blocks may take on a GPU.
     """
 
     jobs: tuple[Job, ...]
@@ -104,6 +107,7 @@ class Pass(PickledOnce):
     seed: int = 0
     verify: str = "off"
     run: str = ""
+    spare_bytes: int = sys.maxsize
 
     @property
     def name(self) -> str:

@@ -155,7 +155,7 @@ def _computed(pass_: Pass, chunk: Chunk, beside: Beside | None) -> ChunkResult:
 def _blocks(pass_: Pass, chunk: Chunk, timeline: Timeline, beside: Beside | None) -> Generator[Any]:
     """Blocks of a chunk on the computing device, in native byte order; the time between blocks is a kernel span."""
     if pass_.device == "gpu":
-        yield from device_blocks(chunk, timeline, pass_.block_bytes, beside)
+        yield from device_blocks(chunk, timeline, pass_.block_bytes, beside, pass_.spare_bytes)
         return
     for block in read_blocks(chunk, timeline):
         with timeline.measure("kernel", block.nbytes):

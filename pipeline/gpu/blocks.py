@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from itertools import groupby
+from itertools import chain, groupby, repeat
 from queue import SimpleQueue
 from threading import Lock
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,6 +25,9 @@ from pipeline.storage.chunks import Chunk
 from pipeline.storage.pieces import AnyPiece, BlockPiece, RemotePiece
 from pipeline.timeline import Timeline
 
+if TYPE_CHECKING:
+    from pipeline.gpu.batches import Batch
+
 BLOCK_BYTES = 2**27  # one kernel launch, read in many parts; smaller under a memory limit
 LEAST_BLOCK_BYTES = 2**16
 SLOTS = 3  # of a chunk: one being computed, two being filled
@@ -35,8 +39,9 @@ _ready: dict[tuple[int, int], SimpleQueue[tuple[Any, list[Any]]]] = {}  # at mos
 
 
 def device_blocks(
-    chunk: Chunk, timeline: Timeline, nbytes: int = BLOCK_BYTES, beside: CheckedBeside | None = None
-) -> Iterator[Any]:
+    chunk: Chunk, timeline: Timeline, nbytes: int = BLOCK_BYTES, beside: CheckedBeside | None = None,
+    spare: int = sys.maxsize,
+) -> Iterator[Any]:  # fmt: skip
     """Blocks of a chunk in order, on the current device.
 
     Parameters
@@ -46,9 +51,11 @@ def device_blocks(
         Gets, for each block, a span ``"read+copy"`` from the arrival of the previous one, and a span ``"kernel"`` for
         the work that the caller launches on the current stream. NVTX ranges have the same names.
     nbytes
-        Bytes per block.
+        Bytes per block as it is stored.
     beside
         Is complete when the last block has been yielded; only where `checks_beside` says so.
+    spare
+        Bytes of the device that decompressing may take.
 
     Yields
     ------
@@ -65,23 +72,24 @@ def device_blocks(
     warm_up()
     with _lane(nbytes) as slots:
         events = cupy.cuda.Event(), cupy.cuda.Event()
-        planned = [(piece, _plan_of(piece, chunk.dtype, len(slots[0]))) for piece in chunk.pieces]
         start = 0  # first sample of the piece
-        for (in_slabs, remote), group in groupby(
-            planned, lambda item: (bool(item[1]), isinstance(item[0], RemotePiece))
-        ):
+        parts = _parts(chunk, len(slots[0]), spare)
+        for (in_batches, remote), group in groupby(parts, _kind):
             if remote:  # together, since they are requested ahead
-                pieces = tuple(piece for piece, _ in group)
+                pieces = tuple(part for part in group if isinstance(part, RemotePiece))
                 yield from _from_host(replace(chunk, pieces=pieces), slots, events, timeline)
                 start += sum(piece.nbytes for piece in pieces) // chunk.dtype.itemsize
                 continue
-            if in_slabs:
-                from pipeline.gpu.slabs import DECOMPRESSED
+            if in_batches:
+                from pipeline.gpu.batches import DECOMPRESSED
 
                 timeline.transfer_paths.add(f"{transfer_path()}, {DECOMPRESSED}")
-                yield from _ahead([plan.begin for _, plan in group if plan], slots, events, timeline)
+                yield from _ahead(
+                    (part.begin for part in group if not isinstance(part, AnyPiece)), slots, events, timeline
+                )
                 continue
-            for piece, _ in group:
+            for piece in group:
+                assert isinstance(piece, AnyPiece)
                 if run := run_of(piece, chunk.dtype, len(slots[0])):
                     timeline.transfer_paths.add(transfer_path())
                     checked = Checked(beside, start, chunk.dtype) if beside else None
@@ -98,15 +106,15 @@ def checks_beside(chunk: Chunk) -> bool:
 
 
 def _ahead(
-    begins: Sequence[Callable[[Any], Begun]], slots: list[Any], events: tuple[Any, Any], timeline: Timeline
+    begins: Iterable[Callable[[Any], Begun]], slots: list[Any], events: tuple[Any, Any], timeline: Timeline
 ) -> Iterator[Any]:
     """Blocks, each begun with the slot that it is read into; other slots are filled while one is computed."""
     in_flight: deque[Begun] = deque()
     before = perf_counter()
     try:
-        for number in range(len(begins) + SLOTS - 1):
-            if number < len(begins):
-                in_flight.append(begins[number](slots[number % SLOTS]))
+        for number, begin in enumerate(chain(begins, repeat(None, SLOTS - 1))):
+            if begin:
+                in_flight.append(begin(slots[number % SLOTS]))
             if number < SLOTS - 1:
                 continue
             arriving, samples = in_flight.popleft()
@@ -153,13 +161,18 @@ def _computed(samples: Callable[[], Any], events: tuple[Any, Any], timeline: Tim
     timeline.add("kernel", now, cupy.cuda.get_elapsed_time(began, ended) / 1000, block.nbytes)
 
 
-def _plan_of(piece: AnyPiece, dtype: np.dtype[Any], nbytes: int) -> Any:
-    """As `pipeline.gpu.slabs.plan_of`, which is imported, as all of formats, only for chunks of one."""
-    if not isinstance(piece, BlockPiece):
-        return None
-    from pipeline.gpu.slabs import plan_of
+def _parts(chunk: Chunk, nbytes: int, spare: int) -> Iterator[Batch | AnyPiece]:
+    """As `pipeline.gpu.batches.batches`, which is imported, as all of formats, only for chunks of one."""
+    if not any(isinstance(piece, BlockPiece) for piece in chunk.pieces):
+        return iter(chunk.pieces)
+    from pipeline.gpu.batches import batches
 
-    return plan_of(piece, dtype, nbytes)
+    return batches(chunk.pieces, chunk.dtype, nbytes, spare)
+
+
+def _kind(part: Batch | AnyPiece) -> tuple[bool, bool]:
+    """Whether it is a batch, and whether it is remote."""
+    return not isinstance(part, AnyPiece), isinstance(part, RemotePiece)
 
 
 @contextmanager
@@ -201,6 +214,11 @@ def block_bytes_within(limit: int) -> int:
         raise UsageError(f"--device-memory-limit: expected at least {2 * CHUNKS * SLOTS * LEAST_BLOCK_BYTES} bytes, "
                          f"got {limit}")  # fmt: skip
     return nbytes
+
+
+def spare_bytes_within(limit: int) -> int:
+    """Bytes of a memory limit that each chunk in flight has besides its buffers, of `block_bytes_within` it."""
+    return limit // CHUNKS - SLOTS * block_bytes_within(limit)
 
 
 def release() -> None:

@@ -41,7 +41,7 @@ class HostLibrary:
         raise AttributeError(name)
 
     def _size(self, chunks: int, most: int, options: Any, nbytes: Any, total: int, stream: int) -> int:
-        assert options.backend == nvcomp.CUDA and total == chunks * most
+        assert options.backend == nvcomp.CUDA and total == chunks * most > 0
         nbytes._obj.value = self.workspace
         return 0
 

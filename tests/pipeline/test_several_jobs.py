@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -26,7 +27,7 @@ from pipeline.engine.aggregate import run, run_all
 from pipeline.engine.aggregate_plan import Job
 from pipeline.engine.run_loop import Run
 from pipeline.errors import VerificationError
-from pipeline.gpu.blocks import BLOCK_BYTES, CHUNKS, block_bytes_within
+from pipeline.gpu.blocks import BLOCK_BYTES, CHUNKS, block_bytes_within, spare_bytes_within
 from pipeline.settings import Settings
 from pipeline.storage.chunks import Chunk
 from pipeline.storage.sources import open_source
@@ -101,7 +102,7 @@ def test_references_run_beside_computing(path: str, monkeypatch: pytest.MonkeyPa
     RECOMPUTED.clear()
     in_time: list[bool] = []
 
-    def blocks(chunk: Any, timeline: Any, nbytes: int, beside: Any) -> Iterator[NDArray[Any]]:
+    def blocks(chunk: Any, timeline: Any, nbytes: int, beside: Any, spare: int) -> Iterator[NDArray[Any]]:
         in_time.append(len(in_time) < CHUNKS or RECOMPUTED.wait(10))
         return pipeline.storage.blocks.read_blocks(chunk, timeline)
 
@@ -123,10 +124,10 @@ def test_limit_of_memory_travels_with_every_task(
     path: str, workers: Workers, monkeypatch: pytest.MonkeyPatch, samples: NDArray[np.int32]
 ) -> None:
     """A restarted worker knows nothing else."""
-    asked: list[int] = []
+    asked: list[tuple[int, int]] = []
 
-    def blocks(chunk: Any, timeline: Any, nbytes: int, beside: Any) -> Iterator[NDArray[Any]]:
-        asked.append(nbytes)
+    def blocks(chunk: Any, timeline: Any, nbytes: int, beside: Any, spare: int) -> Iterator[NDArray[Any]]:
+        asked.append((nbytes, spare))
         return pipeline.storage.blocks.read_blocks(chunk, timeline)
 
     gpu = replace(workers, device="gpu", resources={})
@@ -134,9 +135,10 @@ def test_limit_of_memory_travels_with_every_task(
     monkeypatch.setattr(pipeline.engine.aggregate_task, "device_blocks", blocks)
     monkeypatch.setattr(pipeline.engine.aggregate_task, "device_name", lambda device: device)
     monkeypatch.setattr(pipeline.engine.aggregate_beside, "checks_beside", lambda chunk: False)
-    for limit, nbytes in ((2**23, block_bytes_within(2**23)), (None, BLOCK_BYTES)):
+    within = block_bytes_within(2**23), spare_bytes_within(2**23)
+    for limit, expected in ((2**23, within), (None, (BLOCK_BYTES, sys.maxsize))):
         asked.clear()
         settings = Settings(chunk_bytes=40000, device_memory_limit=limit)
         outcome = run(HISTOGRAM, HistogramOptions(), open_source((path,)), settings)
         np.testing.assert_array_equal(outcome.result.counts, np.histogram(samples, 1024, (0, 1024))[0])
-        assert asked == [nbytes] * 4
+        assert asked == [expected] * 4

@@ -16,7 +16,15 @@ import pipeline
 from pipeline.errors import PipelineError, UsageError
 from pipeline.gpu import blocks as read_device
 from pipeline.gpu import loads, transfer
-from pipeline.gpu.blocks import BLOCK_BYTES, CHUNKS, LEAST_BLOCK_BYTES, SLOTS, block_bytes_within, device_blocks
+from pipeline.gpu.blocks import (
+    BLOCK_BYTES,
+    CHUNKS,
+    LEAST_BLOCK_BYTES,
+    SLOTS,
+    block_bytes_within,
+    device_blocks,
+    spare_bytes_within,
+)  # fmt: skip
 from pipeline.gpu.transfer import part_bytes
 from pipeline.storage.chunks import Region, plan
 from pipeline.storage.protocol import BYTEORDERS, PACKED, Byteorder
@@ -34,6 +42,8 @@ def test_buffers_take_half_of_the_limit_at_most(limit: int) -> None:
     assert LEAST_BLOCK_BYTES <= nbytes <= BLOCK_BYTES
     assert nbytes % LEAST_BLOCK_BYTES == 0
     assert 2 * CHUNKS * SLOTS * nbytes <= limit
+    assert CHUNKS * (SLOTS * nbytes + spare_bytes_within(limit)) <= limit
+    assert spare_bytes_within(limit) >= SLOTS * nbytes
     assert nbytes == BLOCK_BYTES or 2 * CHUNKS * SLOTS * (nbytes + LEAST_BLOCK_BYTES) > limit
 
 

@@ -1,4 +1,4 @@
-"""Chunks that are decompressed on the device: without a GPU by the emulator's nvCOMP, on one by nvCOMP itself."""
+"""Slabs that are decompressed on the device: without a GPU by the emulator's nvCOMP, on one by nvCOMP itself."""
 
 from __future__ import annotations
 
@@ -11,21 +11,20 @@ import pytest
 import pipeline
 from pipeline.errors import PipelineError
 from pipeline.gpu import nvcomp, slabs, transfer
+from pipeline.gpu.batches import DECOMPRESSED
 from pipeline.gpu.blocks import device_blocks
-from pipeline.gpu.slabs import DECOMPRESSED, plan_of
 from pipeline.storage.chunks import Region, plan
 from pipeline.storage.formats import slabs as formats
-from pipeline.storage.pieces import Piece
 from pipeline.storage.sources import open_source
 from pipeline.timeline import Timeline
+from tests.cases.device_slabs import BLOCK, in_slabs, library, samples_of
 from tests.cases.format_case import package_of
 from tests.cases.format_files import CASES
-from tests.emulator.kvikio import install
-from tests.emulator.nvcomp import HostLibrary
+
+__all__ = ["library"]
 
 pytestmark = pytest.mark.gpu
 
-BLOCK = 2**20
 ON_DEVICE = {
     "hdf5 in MATLAB's wrapping, deflate": "Deflate", "hdf5 deflate": "Deflate", "hdf5 one dimension": "Deflate",
     "hdf5 shuffle, deflate, fletcher32": "Deflate", "hdf5 missing chunks": "Deflate", "hdf5 lz4": "LZ4",
@@ -36,39 +35,6 @@ ON_DEVICE = {
 CHUNKED = sorted(name for name in CASES if name.startswith(("hdf5", "zarr", "tiff")))
 
 
-@pytest.fixture
-def library(cp: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """nvCOMP, or what stands in for it; every slab is worth it."""
-    monkeypatch.setattr(slabs, "LEAST_CHUNKS", 1)
-    monkeypatch.setattr(slabs, "MEMORY", 2**20)  # blocks are small here, nvCOMP's workspace is not
-    if hasattr(cp.cuda, "Stream"):
-        if nvcomp.library() is None:
-            pytest.skip("no nvCOMP")
-        return None
-    install(cp, monkeypatch)
-    package_of("numcodecs")
-    host = HostLibrary()
-    monkeypatch.setattr(nvcomp, "library", lambda: host)
-    monkeypatch.setattr(cp, "empty", cp.zeros)  # the library does not mark what it writes
-    return host
-
-
-def largest_file(folder: Path) -> Path:
-    """A chunk."""
-    return max((path for path in folder.rglob("*") if path.is_file()), key=lambda path: path.stat().st_size)
-
-
-def samples_of(item: str, start: int, samples: int, chunk_bytes: int = 2**30) -> tuple[Any, Timeline]:
-    chunks, timeline, blocks = plan(open_source((item,)), chunk_bytes, "off", 0), Timeline(), []
-    assert isinstance(chunks, tuple)
-    for chunk in chunks:
-        first, last = max(chunk.start, start), min(chunk.start + chunk.samples, start + samples)
-        if first < last:
-            part = chunk.part(Region(first - chunk.start, last - first))
-            blocks += [block.get() for block in device_blocks(part, timeline, BLOCK)]
-    return np.concatenate(blocks), timeline
-
-
 @pytest.mark.parametrize("name", CHUNKED)
 def test_samples_are_those_of_the_formats_own_library(
     tmp_path: Path, library: Any, name: str, monkeypatch: pytest.MonkeyPatch
@@ -76,8 +42,7 @@ def test_samples_are_those_of_the_formats_own_library(
     """In one slab and in several, which share chunks; all, and from a sample within."""
     written = CASES[name].written(tmp_path)
     for most, least in ((formats.SLAB_BYTES, formats.LEAST_BYTES), (3000, 1)):
-        monkeypatch.setattr(formats, "SLAB_BYTES", most)
-        monkeypatch.setattr(formats.Grid.slabs, "__defaults__", (most, least))
+        in_slabs(monkeypatch, most, least)
         for start, samples in ((0, written.array.size), (3, written.array.size - 9)):
             got, timeline = samples_of(written.item, start, samples, 10_000)
             np.testing.assert_array_equal(got, written.array.reshape(-1)[start : start + samples])
@@ -115,11 +80,12 @@ def test_damaged_chunk(tmp_path: Path, library: Any, name: str, reason: str) -> 
 
 
 @pytest.mark.usefixtures("library")
-def test_header_that_is_not_as_it_has_to_be(tmp_path: Path) -> None:
-    """A size that disagrees: the host's decoder refuses it."""
+@pytest.mark.parametrize("number", [1, None])
+def test_header_that_is_not_as_it_has_to_be(tmp_path: Path, number: int | None) -> None:
+    """A size that disagrees, of one chunk or all: the host's decoder refuses it."""
     written = CASES["zarr 2, lz4"].written(tmp_path)
-    path = next(path for path in (tmp_path / "a.zarr").iterdir() if path.name[0].isdigit())
-    path.write_bytes(b"\xff\xff\xff\x7f" + path.read_bytes()[4:])
+    for path in [path for path in (tmp_path / "a.zarr").iterdir() if path.name[0].isdigit()][:number]:
+        path.write_bytes(b"\xff\xff\xff\x7f" + path.read_bytes()[4:])
     with pytest.raises(PipelineError, match=r"a\.zarr.*expected a block that can be decoded"):
         samples_of(written.item, 0, written.array.size)
 
@@ -134,29 +100,35 @@ def test_host_decodes_what_nvcomp_does_not(tmp_path: Path, library: Any, monkeyp
     np.testing.assert_array_equal(got, written.array.reshape(-1))
 
 
-def test_what_is_not_decompressed_on_the_device(tmp_path: Path, library: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    written = CASES["zarr 3"].written(tmp_path)
-    source = open_source((written.item,))
-    (piece,) = source.pieces()
-    made = plan_of(piece, source.dtype, BLOCK)
-    assert made is not None
-    assert plan_of(piece, source.dtype, int(made.starts[-1])) is not None
-    assert plan_of(piece, source.dtype, int(made.starts[-1]) - 1) is None  # the chunks do not fit into a buffer
-    assert plan_of(Piece("a", 0, 8, None), source.dtype, BLOCK) is None
-    with monkeypatch.context() as patch:
-        patch.setattr(slabs, "LEAST_CHUNKS", len(made.present) + 1)
-        assert plan_of(piece, source.dtype, BLOCK) is None
-    with monkeypatch.context() as patch:
-        patch.setattr(slabs, "MEMORY", 0)
-        assert plan_of(piece, source.dtype, BLOCK) is None
-    with monkeypatch.context() as patch:
-        patch.setattr(slabs, "transfer_path", lambda: transfer.KVIKIO)
-        assert plan_of(piece, source.dtype, BLOCK) is None
-    monkeypatch.setattr(nvcomp, "library", lambda: None)
-    assert plan_of(piece, source.dtype, BLOCK) is None
-    got, timeline = samples_of(written.item, 0, written.array.size)
-    np.testing.assert_array_equal(got, written.array.reshape(-1))
-    assert not timeline.transfer_paths
+@pytest.mark.usefixtures("library")
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize(
+    ("shape", "chunks"),
+    [((37, 23), (10, 23)), ((40, 23), (10, 23)), ((40, 24), (10, 8)), ((5, 7, 23), (1, 3, 23)), ((2103,), (100,))],
+)
+def test_chunks_that_are_runs_of_samples_and_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shape: tuple[int, ...], chunks: tuple[int, ...], order: str
+) -> None:
+    """With what is beyond the edge stored at their end; of two files one after the other."""
+    zarr = package_of("zarr")
+    arrays = [np.random.default_rng(seed).integers(-99, 99, shape).astype("<i4") for seed in (1, 2)]
+    for number, array in enumerate(arrays):
+        path = tmp_path / f"{number}.zarr"
+        made = zarr.create_array(
+            str(path), shape=shape, dtype="i4", chunks=chunks, order=order, zarr_format=2,
+            compressors=package_of("numcodecs").Zlib(1),
+        )  # fmt: skip
+        made[...] = array
+    flat = np.concatenate([array.reshape(-1) for array in arrays])
+    for most, least in ((1000, 1), (4000, 4000)):
+        in_slabs(monkeypatch, most, least)
+        (chunk,) = plan(open_source((str(tmp_path / "*.zarr"),)), 2**30, "off", 0)
+        for start, samples in ((0, flat.size), (3, flat.size - 9)):
+            part = chunk.part(Region(start, samples))
+            timeline = Timeline()
+            blocks = [block.get() for block in device_blocks(part, timeline, BLOCK)]
+            np.testing.assert_array_equal(np.concatenate(blocks), flat[start : start + samples])
+            assert len(blocks) == 1 and timeline.transfer_paths == {f"{transfer.PINNED}, {DECOMPRESSED}"}
 
 
 def test_file_that_changed(tmp_path: Path, library: Any) -> None:

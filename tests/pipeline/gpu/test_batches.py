@@ -1,0 +1,164 @@
+"""How slabs share calls of nvCOMP, and what becomes of those that it fails on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipeline.gpu import batches as of_slabs
+from pipeline.gpu import nvcomp, slabs, transfer
+from pipeline.gpu.batches import Batch, batches
+from pipeline.gpu.blocks import device_blocks
+from pipeline.storage.chunks import plan
+from pipeline.storage.pieces import Piece
+from pipeline.storage.sources import open_source
+from pipeline.timeline import Timeline
+from tests.cases.device_slabs import BLOCK, in_slabs, library, samples_of
+from tests.cases.format_files import CASES
+
+__all__ = ["library"]
+
+pytestmark = pytest.mark.gpu
+
+
+def made_of(item: str, nbytes: int = BLOCK, spare: int = 2**40) -> list[int]:
+    """Slabs of each batch; 0 for a piece that is decoded on the host."""
+    source = open_source((item,))
+    parts = [*batches(source.pieces(), source.dtype, nbytes, spare)]
+    pieces = [piece for part in parts for piece in (part.plans if isinstance(part, Batch) else [part])]
+    assert [getattr(piece, "piece", piece) for piece in pieces] == [*source.pieces()]
+    return [len(part.plans) if isinstance(part, Batch) else 0 for part in parts]
+
+
+def test_what_is_not_decompressed_on_the_device(tmp_path: Path, library: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    written = CASES["zarr 3"].written(tmp_path)
+    source = open_source((written.item,))
+    ((batch,),) = ([*batches(source.pieces(), source.dtype, BLOCK)],)
+    assert isinstance(batch, Batch)
+    needed, chunks = int(batch.starts[-1]), len(batch.present)
+    assert made_of(written.item, needed) == [1]
+    assert made_of(written.item, needed - 1) == [0]  # the chunks do not fit into a buffer
+    raw = Piece("a", 0, 8, None)
+    assert [*batches([raw], source.dtype, BLOCK)] == [raw]
+    for module, name, value in (
+        (of_slabs, "LEAST_CHUNKS", chunks + 1), (of_slabs, "MEMORY", 0),
+        (of_slabs, "transfer_path", lambda: transfer.KVIKIO), (nvcomp, "library", lambda: None),
+    ):  # fmt: skip
+        with monkeypatch.context() as patch:
+            patch.setattr(module, name, value)
+            assert made_of(written.item) == [0]
+    monkeypatch.setattr(nvcomp, "library", lambda: None)
+    got, timeline = samples_of(written.item, 0, written.array.size)
+    np.testing.assert_array_equal(got, written.array.reshape(-1))
+    assert not timeline.transfer_paths
+
+
+def test_slabs_share_a_call_as_many_as_fit(tmp_path: Path, library: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Into a buffer, and into memory together with the workspace."""
+    written = CASES["hdf5 lz4"].written(tmp_path)
+    in_slabs(monkeypatch, 3000)
+    source = open_source((written.item,))
+    plans = [slabs.plan_of(piece, source.dtype) for piece in source.pieces()]
+    assert len(plans) > 4 and all(plans)
+    assert made_of(written.item) == [len(plans)]
+    stored = [plan.stored for plan in plans if plan]
+    for nbytes in (max(stored), stored[0] + stored[1], stored[0] + stored[1] - 1, sum(stored) - 1):
+        expected = [0]  # slabs of each batch, as they fit one after another
+        filled = 0
+        for of_slab in stored:
+            if filled + of_slab > nbytes:
+                expected, filled = [*expected, 0], 0
+            expected[-1], filled = expected[-1] + 1, filled + of_slab
+        assert made_of(written.item, nbytes) == expected
+    if not library:
+        return
+    library.workspace = 10**6
+    for_two = 10**6 + sum(plan.decoded for plan in plans[:2] if plan)
+    assert made_of(written.item, spare=for_two)[0] == 2
+    assert made_of(written.item, spare=for_two - 1)[0] == 1
+    monkeypatch.setattr(of_slabs, "MEMORY", for_two / BLOCK)
+    assert made_of(written.item)[0] == 2
+    monkeypatch.setattr(of_slabs, "MEMORY", (for_two - 1) / BLOCK)
+    assert made_of(written.item)[0] == 1
+    (chunk,) = plan(open_source((written.item,)), 2**30, "off", 0)
+    timeline = Timeline()
+    assert [*device_blocks(chunk, timeline, BLOCK, spare=10**6)]
+    assert not timeline.transfer_paths  # the workspace alone is too much
+
+
+@pytest.mark.parametrize("name", ["zarr 3", "zarr 3, sharded", "zarr 2, shuffle", "hdf5 missing chunks", "hdf5 lz4"])
+def test_one_call_for_several_slabs(tmp_path: Path, library: Any, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Fewer chunks at the end: they have a call of their own."""
+    written = CASES[name].written(tmp_path)
+    in_slabs(monkeypatch, 3000)
+    slabs_ = made_of(written.item)
+    assert slabs_[0] > 3
+    chunks = plan(open_source((written.item,)), 10_000, "off", 0)
+    got, _ = samples_of(written.item, 0, written.array.size, 10_000)
+    np.testing.assert_array_equal(got, written.array.reshape(-1))
+    if library:
+        assert isinstance(chunks, tuple)
+        assert len(library.called) <= len(chunks) < sum(len(chunk.pieces) for chunk in chunks)
+
+
+def test_what_differs_does_not_share_a_call(tmp_path: Path, library: Any) -> None:
+    first, second = CASES["zarr 3"].written(tmp_path), CASES["zarr 3, gzip"].written(tmp_path / "b")
+    pieces = [piece for one in (first, second, second, first) for piece in open_source((one.item,)).pieces()]
+    raw = Piece("a", 0, 8, None)
+    dtype = open_source((first.item,)).dtype
+    assert dtype == open_source((second.item,)).dtype
+    parts = [*batches([*pieces, raw, *pieces], dtype, BLOCK)]
+    assert [len(part.plans) if isinstance(part, Batch) else 0 for part in parts] == [1, 2, 1, 0, 1, 2, 1]
+
+
+@pytest.mark.parametrize("name", ["zarr 2, lz4", "zarr 3, gzip", "hdf5 one dimension"])
+def test_host_decodes_only_the_slab_of_a_chunk_that_fails(
+    tmp_path: Path, library: Any, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    written = CASES[name].written(tmp_path)
+    in_slabs(monkeypatch, 3000)
+    decompress, decode_whole, on_host = nvcomp.decompress, slabs.decode_whole, []
+
+    def failing(*given: Any) -> Any:
+        right = decompress(*given)
+        right[len(right) // 2] = False
+        given[4][given[6] * int(given[5][len(right) // 2]) :][: given[6]] = 7  # what was decompressed is not used
+        return right
+
+    def counted(piece: Any, dtype: Any) -> Any:
+        on_host.append(piece)
+        return decode_whole(piece, dtype)
+
+    monkeypatch.setattr(nvcomp, "decompress", failing)
+    monkeypatch.setattr(slabs, "decode_whole", counted)
+    slabs_ = made_of(written.item)
+    got, _ = samples_of(written.item, 0, written.array.size)
+    np.testing.assert_array_equal(got, written.array.reshape(-1))
+    assert len(on_host) == len(slabs_) == 1 < slabs_[0]
+
+
+@pytest.mark.parametrize("most", [1, 3])
+def test_files_of_a_batch_are_not_all_open_at_once(
+    tmp_path: Path, library: Any, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    written = CASES["zarr 3"].written(tmp_path)
+    counts = [0, 0]  # open, at most
+
+    @contextmanager
+    def opened(piece: Piece) -> Iterator[Any]:
+        with transfer.opened(piece) as reading:
+            counts[0] += 1
+            counts[1] = max(counts)
+            yield reading
+            counts[0] -= 1
+
+    monkeypatch.setattr(of_slabs, "opened", opened)
+    monkeypatch.setattr(of_slabs, "MOST_FILES", most)
+    got, _ = samples_of(written.item, 0, written.array.size)
+    np.testing.assert_array_equal(got, written.array.reshape(-1))
+    assert counts == [0, most]
