@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tests.benchmarks import arrays, error_tables, matmul_tables, planted_errors, verified_rates
+from tests.benchmarks import arrays, error_tables, formats, matmul_tables, planted_errors, verified_rates
 from tests.benchmarks.common import RESULTS
 from tests.benchmarks.markdown import share, table
 from tests.benchmarks.rows import ROWS
@@ -175,6 +175,17 @@ def verified(machine: str = "H200") -> str:
     return f"{verified_rates.described(figures['rows'])}\n\n{verified_rates.described_products(figures['products'])}"
 
 
+def stored(machine: str) -> str:
+    """Rates of other formats beside raw samples, and whole commands beside other libraries'."""
+    path = RESULTS / f"formats_{machine}.json"
+    if not path.exists():
+        return "Not measured yet."
+    figures = read(path.name)
+    commands = figures["whole command"]
+    text = formats.described(figures["streamed"])
+    return f"{text}\n\n{formats.described_commands(commands)}" if commands else text
+
+
 GENERAL = ("environment", "harness", "seed", "trials", "seconds", "failures", "rate of failures below")
 
 
@@ -210,6 +221,7 @@ PAGES: Mapping[Path, Mapping[str, Callable[[], str]]] = {
         "verified rates, two cores": partial(verified, CORES),
     },
     DOCS / "guarantees.md": {"chaos": chaos},
+    DOCS / "formats.md": {"formats": partial(stored, GPU), "formats, two cores": partial(stored, CORES)},
 }  # fmt: skip
 
 
