@@ -82,7 +82,8 @@ def study(
 
 @click.command(
     cls=Command,
-    epilog=f"{NAMES}, or study/JOB for the variants of its course, or study/roofline for kernels that measure limits.",
+    epilog=f"{NAMES}, or study/JOB for the variants of its course, study/roofline for kernels that measure limits, or "
+    "common for those that unpack and unshuffle samples.",
     short_help="Count registers, memory and instructions of kernels.",
 )
 @click.argument("target", metavar="JOB")
