@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from pipeline.cluster.choice import Load
 from pipeline.cluster.workers import Workers, known_workers
-from pipeline.engine.array_ahead import ChecksAhead
-from pipeline.engine.array_apart import ChecksApart, is_worth_it
+from pipeline.engine.array_ahead import ChecksAhead, PreparedChecks
 from pipeline.engine.array_gpu import LANES, finish, warm_up
 from pipeline.engine.array_journal import RegionsDone
 from pipeline.engine.array_plan import ArrayPlan, nbytes_of, needs
@@ -35,6 +34,7 @@ from pipeline.storage.output_file import output_file
 from pipeline.storage.output_format import map_output, split_output
 from pipeline.storage.sources import Source
 from pipeline.threads import THREADS, cores
+from workflows import WORKFLOWS
 from workflows.array_job import ArrayJob
 from workflows.regions import Bounds, Spec
 
@@ -45,6 +45,9 @@ REGION_BYTES = {("cpu", False): 2**25, ("cpu", True): 2**27, ("gpu", False): 2**
 
 # Most memory that a task takes, copies included, as a multiple of its inputs and output.
 COPIES = 4
+
+# Multiplications that are worth a process for their checks: it takes 0.2 s to start, while a GPU's worker starts.
+APART = 2**33
 
 
 @dataclass(frozen=True)
@@ -154,13 +157,12 @@ def run_array(
     def prepare(device: str) -> None:
         """Begin what the checks need the inputs for, while the worker of this process starts."""
         if workflow.prepare and checked_together(plan, settings):
-            kind = ChecksApart if device == "gpu" and is_worth_it(plan) else ChecksAhead
-            ahead.append(files.enter_context(closing(kind(plan))))
+            ahead.append(files.enter_context(closing(_prepared_checks(plan, device))))
             if done.elements is None:  # else an earlier run may have finished some
                 _, regions = cut(device, _within_limits(1, device, settings))
                 ahead[0].begin([group.bounds for group in joined_regions(plan, regions, device, 1)])
 
-    ahead: list[ChecksAhead | ChecksApart] = []
+    ahead: list[PreparedChecks] = []
     with (
         output_file(path, stored, later, chunks) as ready,
         unchanged(sources, journal),
@@ -185,6 +187,21 @@ def run_array(
     result = ArrayResult(path, stored, notes | {name: f"{count:,} of {spec.size:,}" for name, count in counts.items()})
     return loop.outcome((workflow, options), inputs, result, spec.size, checked.elements, len(regions),
                         escape=checked.escape, undetected=checked.undetected, rounding=rounding)  # fmt: skip
+
+
+def _prepared_checks(plan: ArrayPlan, device: str) -> PreparedChecks:
+    """Checks that are prepared by a thread or, beside a GPU and if there is much to check, by another process.
+
+    That gets the workflow by its name, so it makes only the jobs' own checks: workflows have functions that only Dask
+    could pickle, which need not be imported yet.
+    """
+    workflow = plan.workflow
+    own = workflow.prepare is getattr(WORKFLOWS.get(workflow.name), "prepare", None)
+    if device == "gpu" and own and workflow.operations and workflow.operations(plan.native(), plan.options) >= APART:
+        from pipeline.engine.array_apart import ChecksApart
+
+        return ChecksApart(plan)
+    return ChecksAhead(plan)
 
 
 def _load(plan: ArrayPlan, nbytes: int, settings: Settings) -> Load:

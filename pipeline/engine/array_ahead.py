@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
@@ -71,8 +72,8 @@ def check_here(plan: ArrayPlan, output: OutputFile, region: Bounds, opened: Open
     return _Check(plan, region, Shared(), opened).verdict(elements)
 
 
-class OfThisProcess:
-    """An argument of tasks, which is None in another process."""
+class PreparedChecks(ABC):
+    """Checks of regions that are prepared while others compute; an argument of tasks, None in another process."""
 
     def __init__(self) -> None:
         self._name = uuid4().hex
@@ -81,8 +82,23 @@ class OfThisProcess:
     def __reduce__(self) -> Any:
         return _in_this_process, (self._name,)
 
+    @abstractmethod
+    def begin(self, regions: Sequence[Bounds]) -> None:
+        """Start to prepare the checks of these regions, unless that has begun."""
 
-class ChecksAhead(OfThisProcess):
+    @abstractmethod
+    def check(self, output: OutputFile, region: Bounds, opened: Opened, timeline: Timeline) -> Checked:
+        """Check a region of the output, prepared or not."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End what prepares, and whatever waits for it."""
+
+    def hurry(self) -> None:  # noqa: B027, not all have to
+        """Nothing is left to compute."""
+
+
+class ChecksAhead(PreparedChecks):
     """Checks that a thread of this process prepares in the order of their regions, a few ahead of their use.
 
     Parameters
@@ -170,8 +186,8 @@ class ChecksAhead(OfThisProcess):
         return self._most
 
 
-_of_process: WeakValueDictionary[str, OfThisProcess] = WeakValueDictionary()
+_of_process: WeakValueDictionary[str, PreparedChecks] = WeakValueDictionary()
 
 
-def _in_this_process(name: str) -> OfThisProcess | None:
+def _in_this_process(name: str) -> PreparedChecks | None:
     return _of_process.get(name)

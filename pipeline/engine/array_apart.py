@@ -21,7 +21,7 @@ from time import perf_counter
 from typing import Any, cast
 
 from pipeline.cluster.processes import ENVIRONMENT
-from pipeline.engine.array_ahead import LEAVE_SECONDS, ChecksAhead, OfThisProcess, check_here
+from pipeline.engine.array_ahead import LEAVE_SECONDS, ChecksAhead, PreparedChecks, check_here
 from pipeline.engine.array_plan import ArrayPlan
 from pipeline.process.beat import STALL_SECONDS, step, work_of
 from pipeline.storage.output_array import OutputFile
@@ -31,24 +31,13 @@ from workflows import WORKFLOWS, ArrayJob
 from workflows.array_job import Checked
 from workflows.regions import Bounds
 
-# Multiplications that are worth a process for their checks: it takes 0.2 s to start, while a GPU's worker starts.
-APART = 2**33
 NICE = 5  # so that what feeds a GPU does not wait for it
 PROJECT = str(Path(__file__).parents[2])
 LOOK_SECONDS = 1.0  # between two looks at what it does while it is asked
 COMMAND = "from pipeline.engine.array_apart import serve; import sys; serve(int(sys.argv[1]))"
 
 
-def is_worth_it(plan: ArrayPlan) -> bool:
-    """Whether a process for the checks saves time. It gets the workflow by its name, so only for the jobs' own checks:
-    workflows have functions that only Dask could pickle, which need not be imported yet."""
-    workflow = plan.workflow
-    if workflow.operations is None or workflow.prepare is not getattr(WORKFLOWS.get(workflow.name), "prepare", None):
-        return False
-    return workflow.operations(plan.native(), plan.options) >= APART
-
-
-class ChecksApart(OfThisProcess):
+class ChecksApart(PreparedChecks):
     """As `ChecksAhead`, in another process. If that one fails, this one makes the checks."""
 
     def __init__(self, plan: ArrayPlan) -> None:
@@ -78,9 +67,6 @@ class ChecksApart(OfThisProcess):
                 process_group=0,  # gets no Ctrl-C; in a session of its own it might give way to nobody (sched(7))
             )  # fmt: skip
         self._connection = ours
-
-    def hurry(self) -> None:
-        """Nothing: the other process uses all cores, and gives way to others."""
 
     def check(self, output: OutputFile, region: Bounds, opened: Opened, timeline: Timeline) -> Checked:
         """Check a region of the output."""

@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 
-from pipeline.engine.array_ahead import ChecksAhead
-from pipeline.engine.array_apart import ChecksApart
+from pipeline.engine.array_ahead import PreparedChecks
 from pipeline.engine.array_journal import RegionsDone
 from pipeline.engine.array_plan import ArrayPlan, nbytes_of
 from pipeline.engine.array_task import RegionsCheck, RegionsResult, check_regions
@@ -83,7 +82,7 @@ class JoinedChecks:
 
     def __init__(
         self, plan: ArrayPlan, groups: Sequence[Joined], label: Callable[[Sequence[Bounds]], str], at_once: int,
-        note: Callable[[Checked], None], done: RegionsDone, ahead: ChecksAhead | ChecksApart | None = None,
+        note: Callable[[Checked], None], done: RegionsDone, ahead: PreparedChecks | None = None,
     ) -> None:  # fmt: skip
         self._plan, self._label, self._note, self._done = plan, label, note, done
         self._free, self._ahead = at_once, ahead

@@ -10,8 +10,7 @@ from itertools import count
 from random import Random
 from typing import Any
 
-from pipeline.engine.array_ahead import ChecksAhead
-from pipeline.engine.array_apart import ChecksApart
+from pipeline.engine.array_ahead import PreparedChecks
 from pipeline.engine.array_joined import JOINED_BYTES, Joined, JoinedChecks, join
 from pipeline.engine.array_journal import Batch, RegionsDigests, RegionsDone, digest_regions, intact
 from pipeline.engine.array_plan import ArrayPlan, checked_part, nbytes_of, pieces_of
@@ -51,7 +50,7 @@ def joined_regions(plan: ArrayPlan, regions: Sequence[Bounds], device: str, comp
 
 def run_regions(
     loop: Run, plan: ArrayPlan, regions: list[Bounds], journal: Journal, done: RegionsDone, earlier: Sequence[Batch],
-    ahead: ChecksAhead | ChecksApart | None = None,
+    ahead: PreparedChecks | None = None,
 ) -> tuple[Checked, Mapping[str, int]]:  # fmt: skip
     """Compute and check every region that no earlier run has finished: what was checked; elements by path.
 

@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.cluster.worker import device_name, unit_name, worker_address
-from pipeline.engine.array_ahead import ChecksAhead, read_on_all_cores
-from pipeline.engine.array_apart import ChecksApart
+from pipeline.engine.array_ahead import PreparedChecks, read_on_all_cores
 from pipeline.engine.array_plan import ArrayPlan, checked_part, compute_region, nbytes_of, pieces_of, random_of
 from pipeline.storage.array_file import ArrayFile, read_region
 from pipeline.storage.planned_file import Opened, kept_open
@@ -80,7 +79,7 @@ def _memory(plan: ArrayPlan) -> AbstractContextManager[Allocate]:
 
 def check_regions(
     plan: ArrayPlan, regions: Sequence[Bounds], result: RegionsResult, whole: bool = False,
-    ahead: ChecksAhead | ChecksApart | None = None,
+    ahead: PreparedChecks | None = None,
 ) -> RegionsCheck:  # fmt: skip
     """Task: compare the output with its inputs, both read again from their files, up to the first error.
 
@@ -108,7 +107,7 @@ def _check(
     part: Bounds,
     timeline: Timeline,
     result: RegionsResult,
-    ahead: ChecksAhead | ChecksApart | None,
+    ahead: PreparedChecks | None,
 ) -> Checked:
     """Check a part of a region, piece by piece."""
     random = random_of(plan, region)

@@ -23,7 +23,6 @@ from pipeline.storage.pieces import Piece
 from pipeline.storage.planned_file import Opened, fill, open_planned
 from pipeline.storage.protocol import RegionFiller, Source
 from pipeline.storage.read_runs import read_runs
-from pipeline.storage.remote.runs import read_runs_of_object
 from workflows.regions import Bounds, Spec, sizes
 
 # Shorter runs that are not in the page cache are read by one thread per process at a time. Each run is a call that
@@ -205,6 +204,8 @@ def _read_runs(array: ArrayFile, region: Bounds, memory: NDArray[np.uint8], open
     short = array.run(region) < SHORT_RUN
     for piece, first, runs in array.parts(region):
         if piece.remote:
+            from pipeline.storage.remote.runs import read_runs_of_object
+
             read_runs_of_object(piece, first, runs, memory)
             continue
         with opened(piece) as fd:

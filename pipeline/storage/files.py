@@ -16,7 +16,6 @@ from pipeline.storage.pieces import AnyPiece, Piece, as_read
 from pipeline.storage.planned_file import open_planned
 from pipeline.storage.protocol import Source
 from pipeline.storage.remote.address import ObjectIdentity, Url
-from pipeline.storage.remote.file import open_object
 
 
 @dataclass(frozen=True)
@@ -98,6 +97,8 @@ def open_regular(path: str) -> tuple[BinaryIO, Identity | ObjectIdentity]:
         If it cannot be read, or something keeps writing to it.
     """
     if isinstance(path, Url):
+        from pipeline.storage.remote.file import open_object
+
         return open_object(path)
     try:
         # Looked at first, because opening a device may have effects.

@@ -10,7 +10,6 @@ from typing import NoReturn
 from pipeline.errors import PipelineError, UsageError
 from pipeline.storage.formats.table import DATA, META, is_store
 from pipeline.storage.remote.address import is_url, split_url
-from pipeline.storage.remote.patterns import expand_url
 
 MEMBER = "::"  # between a file and a member of it
 
@@ -40,6 +39,8 @@ def expand(pattern: str, recursive: bool = False) -> list[str]:
         If there are none; PipelineError if a folder cannot be read.
     """
     if is_url(pattern):
+        from pipeline.storage.remote.patterns import expand_url
+
         return list(expand_url(pattern))
     if "\0" in pattern or os.path.lexists(pattern) or not glob.has_magic(pattern):
         paths = [pattern]

@@ -15,7 +15,6 @@ from pipeline.storage.identity import Identity, open_to_read
 from pipeline.storage.pieces import Piece
 from pipeline.storage.remote.address import ObjectIdentity
 from pipeline.storage.remote.ahead import read_ahead
-from pipeline.storage.remote.file import as_file
 
 KEPT_OPEN = 8  # files kept open by a task, which may read thousands
 
@@ -98,6 +97,8 @@ def stored_bytes(pieces: Iterable[Piece]) -> Iterator[memoryview]:
 def file_for_library(piece: Piece) -> Iterator[str | BinaryIO]:
     """A planned file, whatever has its name now, as a path or as an object that another library reads."""
     if isinstance(piece.identity, ObjectIdentity):
+        from pipeline.storage.remote.file import as_file
+
         with as_file(piece.identity) as file:
             yield file
     else:

@@ -24,7 +24,6 @@ from pipeline.storage.pieces import AnyPiece
 from pipeline.storage.protocol import BYTEORDERS, DTYPES, NAMES, PACKED, PARTS, Byteorder, Format, Opening, Part, Source
 from pipeline.storage.raw import RAW, RAW_DTYPE, raw_dtype
 from pipeline.storage.remote.address import HIDDEN, Url
-from pipeline.storage.remote.objects import look
 from pipeline.storage.stream import NAME as STREAM
 from pipeline.storage.stream import STDIN, Stream, StreamSource, open_npy_stream
 
@@ -264,6 +263,8 @@ def _remote_head(url: Url) -> bytes:
     if url.rstrip(f"?{HIDDEN}").endswith(("/", ".zarr")):
         return b""
     try:
+        from pipeline.storage.remote.objects import look
+
         return look(url).head
     except UsageError:
         return b""  # opening it as samples reports why

@@ -31,6 +31,7 @@ class Url(str):
 
     base: str
     key: str
+    seen: Any = None  # of `pipeline.storage.remote.objects.look`
 
     def __new__(cls, name: str, base: str = "", key: str = "") -> Url:
         """An address of a name, which is shown."""

@@ -8,7 +8,6 @@ from typing import Any, TypeVar
 
 from pipeline.errors import PipelineError
 from pipeline.storage.pieces import Piece
-from pipeline.storage.remote import objects
 from pipeline.storage.remote.address import ObjectIdentity
 from pipeline.storage.remote.waiting import threads
 
@@ -61,6 +60,8 @@ def read_stored(piece: Piece) -> memoryview:
     """The bytes of a remote piece, in one request."""
     if not isinstance(piece.identity, ObjectIdentity):
         raise PipelineError(f"{piece.path}: expected a remote object, got a file; report this")
+    from pipeline.storage.remote import objects  # needed by few runs
+
     return objects.read(piece.identity, piece.offset, piece.nbytes) if piece.nbytes else memoryview(b"")
 
 

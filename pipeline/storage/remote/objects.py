@@ -63,7 +63,7 @@ def look(url: Url) -> Look:
     UsageError
         If it is missing, empty, encoded, or the server answers no range requests; PipelineError if it cannot be read.
     """
-    seen: Look | None = getattr(url, "_seen", None)
+    seen: Look | None = url.seen
     if seen is None:
         with told(url):
             result, data = interruptible(_get, url, {"range": (0, HEAD_BYTES)})
@@ -77,7 +77,7 @@ def look(url: Url) -> Look:
         if not identity.size:
             raise empty(url)
         seen = Look(identity, head)
-        url._seen = seen  # type: ignore[attr-defined]
+        url.seen = seen
     return seen
 
 

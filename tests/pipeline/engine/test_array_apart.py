@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import pipeline.engine.array
 import pipeline.engine.array_ahead
 import pipeline.engine.array_apart as module
 from pipeline.cluster.workers import Workers
@@ -55,7 +56,7 @@ def apart(tmp_path: Path, workers: Workers, monkeypatch: pytest.MonkeyPatch) -> 
     HERE.clear()
     monkeypatch.setattr(ChecksApart, "_start", starting)
     monkeypatch.setattr(module, "check_here", checked_here)
-    monkeypatch.setattr(module, "APART", 0)
+    monkeypatch.setattr(pipeline.engine.array, "APART", 0)
     monkeypatch.setattr("pipeline.engine.run_loop.open_workers", opened)
     for name, shape in (("a", (60, 50)), ("b", (50, 40))):
         np.save(tmp_path / f"{name}.npy", ordinary(*shape))
